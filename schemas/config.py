@@ -1,0 +1,102 @@
+"""The configuration as a message: what `config.adopted` carries and every core reads (PROTOCOL S7).
+
+The TOML file is read and validated by `services.runtime.config`; this module holds only the typed content.  It holds no
+secret: credentials live in files of their own.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+OnReclaim = Literal["kill", "requeue", "suspend", "migrate"]
+Order = Literal["fcfs", "first-fit"]
+Victims = Literal["smallest-shortest"]
+Role = Literal["user", "manager", "operator"]
+
+
+class _Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    pass
+
+
+class BatchPolicy(_Config, frozen=True, kw_only=True):
+    """How a batch department works its queue."""
+
+    order: Order = "first-fit"
+    victims: Victims = "smallest-shortest"
+    on_reclaim: OnReclaim = "requeue"
+    walltime_default_s: float = 3600.0
+    walltime_max_s: float = 7 * 86400.0
+    requeues_max: int = 100  # a job preempted more often than this is killed: it would never finish
+    boot_timeout_s: float = 60.0  # placed, but its guests have not all called
+
+
+class WebPolicy(_Config, frozen=True, kw_only=True):
+    """How a web department follows its load (Phoenix Cloud paper, III-C: 80 % over 20 s)."""
+
+    threshold: float = 0.8
+    window_s: float = 20.0
+    instances_min: int = 1
+    instances_max: int = 1000
+    instances_per_host: int = 1
+    instance_cores: int = 1
+    instance_memory_mb: int = 256
+    signal_timeout_s: float = 10.0
+    boot_timeout_s: float = 60.0
+    drain_s: float = 5.0
+    command: tuple[str, ...] = ()  # empty: the default web program
+    health_path: str = "/healthz"
+    environment: dict[str, str] = {}
+    image: str = ""
+
+
+class Department(_Config, frozen=True, kw_only=True):
+    name: str
+    kind: Literal["batch", "web"]
+    weight: float = 1.0  # share of what is idle, among batch departments
+    priority: int = 0  # among web departments: higher first
+    guarantee: int = 0  # hosts
+    maximum: int | None = None  # hosts; None: the whole cluster
+    batch: BatchPolicy | None = None  # set for kind batch
+    web: WebPolicy | None = None  # set for kind web
+
+
+class User(_Config, frozen=True, kw_only=True):
+    """Who may act.  The name is unique in the cloud: it is a token of NATS subjects and names the credential."""
+
+    name: str
+    department: str  # an operator's department is "operators"
+    role: Role = "user"
+
+
+class Policy(_Config, frozen=True, kw_only=True):
+    notice_s: float = 0.3  # between a lowered quota and seizure; never 0 (PROTOCOL, quota.changed)
+    grace_s: float = 0.3  # SIGTERM to SIGKILL
+    kill_s: float = 5.0  # a graceful terminate that takes longer becomes a hard one (X4 `kill_by`)
+    stuck_s: float = 30.0  # a VM that outlives a hard terminate by this makes its host lost
+    skew_max_s: float = 0.5  # S6
+
+
+class Limits(_Config, frozen=True, kw_only=True):
+    script_max_bytes: int = 1 << 20
+    input_max_bytes: int = 64 << 20
+    array_max: int = 10_000
+    jobs_pending_max: int = 100_000
+    output_max_bytes: int = 64 << 20
+
+
+class CloudConfig(_Config, frozen=True, kw_only=True):
+    """The whole content of `config.adopted`."""
+
+    name: str
+    departments: tuple[Department, ...]
+    users: tuple[User, ...] = ()
+    policy: Policy = Policy()
+    limits: Limits = Limits()
+
+    def department(self, name: str) -> Department | None:
+        return next((d for d in self.departments if d.name == name), None)
+
+    def user(self, name: str) -> User | None:
+        return next((u for u in self.users if u.name == name), None)

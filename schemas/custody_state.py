@@ -1,0 +1,199 @@
+"""What the custody fold remembers: the records, and the indexes that are derived from them.
+
+The records are plain data in one `State`, so that a snapshot is its encoding and two equal histories give equal bytes.
+Indexes are rebuilt from the records when a snapshot is loaded; no decision may depend on their order.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Final, Literal
+
+import msgspec
+
+from schemas.config import CloudConfig
+
+FINALS_MAX: Final = 10_000  # final units that are remembered (dependencies, `show`); older ones live in the history
+HostState = Literal["absent", "free", "held", "draining", "lost"]
+UnitState = Literal["pending", "open", "final"]
+
+
+class Broken(StrEnum):
+    """Why an open attempt is broken, for ever."""
+
+    HOST_RELEASED = "host_released"
+    HOST_SEIZED = "host_seized"
+    HOST_LOST = "host_lost"
+    VM_ENDED = "vm_ended"
+
+
+class Host(msgspec.Struct, kw_only=True):
+    name: str
+    one_id: int = -1
+    cores: int = 0
+    memory_mb: int = 0
+    labels: dict[str, str] = {}
+    cluster: str = ""
+    state: HostState = "absent"
+    dept: str | None = None  # the holder; while draining or lost: the last one
+    since: float = 0.0  # when the state or the holder last changed
+    cordoned: str | None = None  # the reason, while cordoned
+    quarantine_until: float = 0.0
+    quarantine: str | None = None
+    lost: str | None = None  # the reason, while lost
+    cores_used: int = 0  # by live attempts
+    memory_used_mb: int = 0
+    exclusive: bool = False  # a live attempt has the whole host
+    units: dict[str, None] = {}  # live attempts here
+    vms: dict[str, None] = {}  # keys of open VMs here
+
+
+class Unit(msgspec.Struct, kw_only=True):
+    """A job without array, an array element, or an instance."""
+
+    id: str
+    dept: str
+    nodes: int = 1
+    state: UnitState = "pending"
+    final: str | None = None  # completed failed killed timeout cancelled stopped
+    held: bool = False
+    cancelled: bool = False
+    attempt: int = 0  # the latest
+    hosts: tuple[str, ...] = ()  # of the open attempt
+    cores: int = 0  # of the open attempt, on each host
+    memory_mb: int = 0
+    exclusive: bool = False
+    broken: Broken | None = None
+    placed_at: float | None = None
+    began_at: float | None = None
+    addresses: tuple[str | None, ...] = ()
+    failures: int = 0
+    retries: int = 0
+    suspended: bool = False
+    exit: int | None = None
+    ended_at: float | None = None
+    allocated: dict[int, int] = {}  # attempt -> bit mask of ranks that ever had a VM
+    vms_open: int = 0
+
+    @property
+    def live(self) -> bool:
+        return self.state == "open" and self.broken is None
+
+
+class Vm(msgspec.Struct, kw_only=True):
+    """An open VM: journaled, and not yet ended."""
+
+    unit: str
+    attempt: int
+    rank: int
+    vm: int
+    host: str
+    allocated_at: float
+    started_at: float | None = None
+
+
+class Quota(msgspec.Struct, kw_only=True):
+    """`hosts` is what the department may keep; each lowering keeps its own deadline: (hosts, by)."""
+
+    hosts: int = 0
+    lowerings: list[tuple[int, float]] = []
+
+    def change(self, hosts: int, by: float) -> None:
+        if hosts < self.hosts:
+            self.lowerings.append((hosts, by))
+        elif hosts > self.hosts:  # raising drops what it satisfies and softens the rest; nothing is postponed
+            self.lowerings = [(max(level, hosts), due) for level, due in self.lowerings]
+        self.hosts = hosts
+        self.lowerings = _essential(self.lowerings)
+
+    def keep(self, held: int) -> None:
+        """Forget the lowerings that `held` hosts satisfy."""
+        if self.lowerings:
+            self.lowerings = [(level, due) for level, due in self.lowerings if held > level]
+
+    def overdue(self, held: int, now: float) -> int:
+        """Hosts that may be seized at `now`."""
+        due = [level for level, by in self.lowerings if by <= now]
+        return max(0, held - min(due)) if due else 0
+
+    def next_due(self) -> float:
+        return min((by for _, by in self.lowerings), default=float("inf"))
+
+
+def _essential(lowerings: list[tuple[int, float]]) -> list[tuple[int, float]]:
+    """Drop each lowering that an earlier-due one implies (same or fewer hosts, due no later)."""
+    kept: list[tuple[int, float]] = []
+    for level, due in sorted(lowerings, key=lambda x: (x[1], x[0])):
+        if not kept or level < kept[-1][0]:
+            kept.append((level, due))
+    return kept
+
+
+class Leader(msgspec.Struct, kw_only=True):
+    epoch: int
+    instance: str
+    since: float
+    stopped: bool = False
+
+
+class State(msgspec.Struct, kw_only=True):
+    """Everything that `Custody.dump` writes."""
+
+    rules: int = 0  # of the last config.adopted; 0: none yet
+    cloud: str = ""
+    config: CloudConfig | None = None
+    position: int = 0
+    index: int = 0  # of the last fact in its envelope
+    at: float = 0.0  # the fold's time: running maximum (S6)
+    hosts: dict[str, Host] = {}
+    units: dict[str, Unit] = {}
+    vms: dict[str, Vm] = {}
+    quotas: dict[str, Quota] = {}
+    demands: dict[str, int] = {}
+    leaders: dict[str, Leader] = {}
+    finals: dict[str, None] = {}  # final units without open VM, oldest first
+    job_last: int = 0  # the highest job number submitted
+    instance_last: dict[str, int] = {}  # the highest instance number placed, by department
+    voids: dict[str, int] = {}  # void facts by reason
+    closed: dict[str, None] = {}  # departments closed and not configured again
+
+
+class Index:
+    """Derived views of a `State`: which hosts are in which hands, which attempts are open or broken."""
+
+    __slots__ = ("broken", "by_state", "held", "open", "vm_ids")
+
+    def __init__(self) -> None:
+        self.by_state: dict[str, dict[str, None]] = {s: {} for s in ("absent", "free", "held", "draining", "lost")}
+        self.held: dict[str, dict[str, None]] = {}
+        self.open: dict[str, dict[str, None]] = {}  # department -> units with an open attempt
+        self.broken: dict[str, dict[str, None]] = {}  # department -> those of them that are broken
+        self.vm_ids: dict[int, str] = {}  # OpenNebula's id -> key of the open VM
+
+    @classmethod
+    def of(cls, state: State) -> Index:
+        index = cls()
+        for host in state.hosts.values():
+            index.add_host(host)
+        for unit in state.units.values():
+            if unit.state == "open":
+                index.open.setdefault(unit.dept, {})[unit.id] = None
+                if unit.broken:
+                    index.broken.setdefault(unit.dept, {})[unit.id] = None
+        for key, vm in state.vms.items():
+            index.vm_ids[vm.vm] = key
+        return index
+
+    def add_host(self, host: Host) -> None:
+        self.by_state[host.state][host.name] = None
+        if host.state == "held" and host.dept is not None:
+            self.held.setdefault(host.dept, {})[host.name] = None
+
+    def drop_host(self, host: Host) -> None:
+        self.by_state[host.state].pop(host.name, None)
+        if host.state == "held" and host.dept is not None:
+            self.held[host.dept].pop(host.name, None)
+
+
+def vm_key(unit: str, attempt: int, rank: int) -> str:
+    return f"{unit}/{attempt}/{rank}"

@@ -1,0 +1,134 @@
+"""One decision, one message: the envelope, its codec, and what a reader makes of what it does not know.
+
+Rules
+  1. All facts of one decision travel in one envelope (DESIGN §2): atomic in storage, validity is per fact.
+  2. Unknown fields are ignored.  An unknown kind is kept as `UnknownFact`; whether that stops the reader is its `custody`
+     flag (PROTOCOL S8).
+  3. Bytes that are no envelope of the subject's writer raise `Garbage`: void for every reader, counted (S10).
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import msgspec
+
+from schemas.facts import BY_KIND, Fact, may_write
+
+VERSION: Final = 1
+FACTS_MAX: Final = 2000  # with the largest common fact about 400 bytes: below 1 MiB, NATS' default max_payload
+BYTES_MAX: Final = 900_000
+
+
+class Garbage(Exception):
+    """Not an envelope of this subject's writer.  The message says why."""
+
+
+class UnknownFact(msgspec.Struct, frozen=True, kw_only=True):
+    """A fact of a kind that this version does not know."""
+
+    kind: str
+    custody: bool = True  # absent: assume that custody reads it; stopping is safe, guessing is not
+
+
+AnyFact = Fact | UnknownFact
+
+
+class Envelope(msgspec.Struct, frozen=True, kw_only=True):
+    """`at`: UTC seconds (S6); `cause`: journal position or request id that led to it; `id`: message id, unique."""
+
+    v: int = VERSION
+    id: str
+    writer: str
+    epoch: int
+    at: float
+    cause: str = ""
+    facts: tuple[Fact, ...]
+
+
+class Received(msgspec.Struct, frozen=True, kw_only=True):
+    """An envelope as read: `facts` may hold kinds that this version does not know."""
+
+    id: str
+    writer: str
+    epoch: int
+    at: float
+    cause: str
+    facts: tuple[AnyFact, ...]
+
+
+class _Loose(msgspec.Struct, frozen=True, kw_only=True):
+    v: int
+    id: str
+    writer: str
+    epoch: int
+    at: float
+    cause: str = ""
+    facts: tuple[msgspec.Raw, ...]
+
+
+class _Kind(msgspec.Struct, frozen=True):
+    kind: str
+    custody: bool = True
+
+
+_encoder = msgspec.msgpack.Encoder()
+_strict = msgspec.msgpack.Decoder(Envelope)
+_loose = msgspec.msgpack.Decoder(_Loose)
+_kind = msgspec.msgpack.Decoder(_Kind)
+_fact = msgspec.msgpack.Decoder(Fact)
+
+
+def encode(envelope: Envelope) -> bytes:
+    return _encoder.encode(envelope)
+
+
+def fact_size(fact: Fact) -> int:
+    """Bytes of one fact on the wire."""
+    return len(_encoder.encode(fact))
+
+
+def decode(data: bytes, writer: str) -> Received:
+    """Read a message of `phoenix.journal.<writer>`.  Raises `Garbage`."""
+    try:
+        envelope: Envelope | _Loose = _strict.decode(data)
+        facts: tuple[AnyFact, ...] = envelope.facts  # type: ignore[assignment]
+    except (msgspec.DecodeError, RecursionError):
+        envelope, facts = _decode_loosely(data)
+    _refuse_foreign(envelope, facts, writer)
+    return Received(
+        id=envelope.id,
+        writer=envelope.writer,
+        epoch=envelope.epoch,
+        at=envelope.at,
+        cause=envelope.cause,
+        facts=facts,
+    )
+
+
+def _decode_loosely(data: bytes) -> tuple[_Loose, tuple[AnyFact, ...]]:
+    try:
+        envelope = _loose.decode(data)
+        return envelope, tuple(_decode_fact(raw) for raw in envelope.facts)
+    except (msgspec.DecodeError, RecursionError) as error:
+        raise Garbage(f"not an envelope: {error}") from error
+
+
+def _decode_fact(raw: msgspec.Raw) -> AnyFact:
+    head = _kind.decode(raw)
+    if head.kind not in BY_KIND:
+        return UnknownFact(kind=head.kind, custody=head.custody)
+    fact: Fact = _fact.decode(raw)
+    return fact
+
+
+def _refuse_foreign(envelope: Envelope | _Loose, facts: tuple[AnyFact, ...], writer: str) -> None:
+    if envelope.v < 1:
+        raise Garbage(f"envelope version {envelope.v} is not positive")
+    if envelope.writer != writer:
+        raise Garbage(f"envelope of {envelope.writer!r} on the subject of {writer!r}")
+    if not -1e12 < envelope.at < 1e12:  # also catches NaN
+        raise Garbage(f"envelope time {envelope.at!r} is not a time")
+    for fact in facts:
+        if not isinstance(fact, UnknownFact) and not may_write(writer, fact):
+            raise Garbage(f"{writer!r} may not write {type(fact).__name__}")

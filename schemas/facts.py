@@ -1,0 +1,352 @@
+"""Facts: what has happened, in the past tense.  The vocabulary of the journal (PROTOCOL.md, the two tables).
+
+Rules
+  1. A fact is frozen and self-contained; one fact names one host or one attempt.
+  2. `custody` is true if the custody fold reads the fact.  A reader that does not know a kind stops if it is true (S8).
+  3. Fields are only ever added, with a default; a new meaning is a new kind.
+  4. Times are UTC seconds since 1970 (float), durations end in `_s`, memory in `_mb` (MiB).
+  5. No secret and no user content (scripts, environment) is in a fact: `payload` names an object in the object store.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Literal, TypeAlias
+
+import msgspec
+
+from schemas.config import CloudConfig, OnReclaim
+from schemas.reasons import Reason
+
+
+class Disposal(StrEnum):
+    """What becomes of a unit whose attempt is closed."""
+
+    KILL = "kill"  # final: killed
+    REQUEUE = "requeue"  # pending again, from the start
+    SUSPEND = "suspend"  # pending, to be resumed
+    MIGRATE = "migrate"  # pending, to be resumed elsewhere at once
+    TIMEOUT = "timeout"  # final: over its walltime
+    CANCELLED = "cancelled"  # final
+    FAILED = "failed"  # final
+    STOPPED = "stopped"  # final: an instance that is not needed any more
+
+
+class _Fact(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind"):
+    pass
+
+
+class CustodyFact(_Fact, frozen=True, kw_only=True):
+    custody: bool = True
+
+
+class PlainFact(_Fact, frozen=True, kw_only=True):
+    custody: bool = False
+
+
+# ---------------------------------------------------------------------------------------------------------- every writer
+
+
+class LeaderStarted(CustodyFact, frozen=True, kw_only=True, tag="leader.started"):
+    """`instance` names the process, so that a supervisor that has reaped it can say so (X8)."""
+
+    epoch: int
+    instance: str
+
+
+class LeaderStopped(CustodyFact, frozen=True, kw_only=True, tag="leader.stopped"):
+    """Written after the leader's last call has returned."""
+
+    epoch: int
+
+
+# ------------------------------------------------------------------------------------------------------------ provisioner
+
+
+class ConfigAdopted(CustodyFact, frozen=True, kw_only=True, tag="config.adopted"):
+    """The whole configuration, the cloud's random id and the number of the custody rules valid from here on (S7, S8)."""
+
+    cloud: str
+    custody_rules: int
+    config: CloudConfig
+
+
+class QuotaChanged(CustodyFact, frozen=True, kw_only=True, tag="quota.changed"):
+    """Level: hosts `dept` may keep.  Lower than held is notice, due at `by`."""
+
+    dept: str
+    hosts: int
+    by: float
+    reason: Reason | None = None
+
+
+class HostGranted(CustodyFact, frozen=True, kw_only=True, tag="host.granted"):
+    host: str
+    dept: str
+    reason: Reason | None = None
+
+
+class HostSeized(CustodyFact, frozen=True, kw_only=True, tag="host.seized"):
+    host: str
+    dept: str
+    reason: Reason | None = None
+
+
+# -------------------------------------------------------------------------------------------------------------- scheduler
+
+
+class DemandChanged(CustodyFact, frozen=True, kw_only=True, tag="demand.changed"):
+    """Level: hosts wanted in all, never "n more".  `instances` is the web department's instance count behind it."""
+
+    dept: str
+    hosts: int
+    instances: int | None = None
+    reason: Reason | None = None
+
+
+class HostReleased(CustodyFact, frozen=True, kw_only=True, tag="host.released"):
+    host: str
+    reason: Reason | None = None
+
+
+class UnitPlaced(CustodyFact, frozen=True, kw_only=True, tag="unit.placed"):
+    """An attempt opens: rank r runs on hosts[r] with `cores` and `memory_mb` there; `exclusive`: it needs the host empty."""
+
+    unit: str
+    attempt: int
+    hosts: tuple[str, ...]
+    cores: int
+    memory_mb: int
+    exclusive: bool = False
+    reason: Reason | None = None
+
+
+class AttemptClosed(CustodyFact, frozen=True, kw_only=True, tag="attempt.closed"):
+    unit: str
+    attempt: int
+    disposal: Disposal
+    why: Reason
+
+
+class LoadObserved(PlainFact, frozen=True, kw_only=True, tag="load.observed"):
+    """The web scheduler's edge condenses signals to at most one of these a second: mean of `samples` over [start, end)."""
+
+    dept: str
+    start: float
+    end: float
+    utilisation: float
+    samples: int
+
+
+# --------------------------------------------------------------------------------------------------------------- executor
+
+
+class HostDescribed(CustodyFact, frozen=True, kw_only=True, tag="host.described"):
+    host: str
+    one_id: int
+    cores: int
+    memory_mb: int
+    labels: dict[str, str] = {}
+    cluster: str = ""
+
+
+class HostRemoved(CustodyFact, frozen=True, kw_only=True, tag="host.removed"):
+    host: str
+
+
+class HostCleared(CustodyFact, frozen=True, kw_only=True, tag="host.cleared"):
+    host: str
+
+
+class HostLost(CustodyFact, frozen=True, kw_only=True, tag="host.lost"):
+    host: str
+    reason: str
+
+
+class HostQuarantined(CustodyFact, frozen=True, kw_only=True, tag="host.quarantined"):
+    host: str
+    reason: str
+    until: float
+
+
+class VmAllocated(CustodyFact, frozen=True, kw_only=True, tag="vm.allocated"):
+    """OpenNebula holds VM `vm` for this rank, on HOLD; `host` is where it is to run."""
+
+    unit: str
+    attempt: int
+    rank: int
+    vm: int
+    host: str
+
+
+class VmStarted(CustodyFact, frozen=True, kw_only=True, tag="vm.started"):
+    unit: str
+    attempt: int
+    rank: int
+
+
+class VmEnded(CustodyFact, frozen=True, kw_only=True, tag="vm.ended"):
+    unit: str
+    attempt: int
+    rank: int
+    why: str
+
+
+# -------------------------------------------------------------------------------------------------------------- admission
+
+
+class Dependency(msgspec.Struct, frozen=True, kw_only=True):
+    """sbatch's -d: `condition` on how `job` ends."""
+
+    condition: Literal["afterok", "afternotok", "afterany", "after"]
+    job: str
+
+
+class JobSubmitted(CustodyFact, frozen=True, kw_only=True, tag="job.submitted"):
+    """A job, or an array of jobs (`array` lists the indices; the units are then ``<job>_<index>``)."""
+
+    job: str
+    dept: str
+    user: str
+    name: str
+    payload: str  # object-store key of script, arguments, environment, input files
+    nodes: int = 1
+    cores: int = 1  # on each node
+    memory_mb: int = 256  # on each node
+    exclusive: bool = False
+    tasks: int = 1
+    cpus_per_task: int = 1
+    walltime_s: float
+    priority: int = 0
+    retries: int = 0  # attempts that may fail with an exit code before the job is final
+    on_reclaim: OnReclaim | None = None  # None: the department's
+    array: tuple[int, ...] = ()
+    throttle: int = 0  # array elements that may run at once; 0: no limit
+    after: tuple[Dependency, ...] = ()
+    held: bool = False
+    request: str = ""  # client request id, for idempotency
+
+
+class JobHeld(CustodyFact, frozen=True, kw_only=True, tag="job.held"):
+    job: str
+    user: str
+
+
+class JobResumed(CustodyFact, frozen=True, kw_only=True, tag="job.resumed"):
+    """A hold was lifted (`phoenix release`)."""
+
+    job: str
+    user: str
+
+
+class JobCancelled(CustodyFact, frozen=True, kw_only=True, tag="job.cancelled"):
+    job: str
+    user: str
+
+
+class AttemptBegan(CustodyFact, frozen=True, kw_only=True, tag="attempt.began"):
+    """The guests of all ranks have called: walltime starts.  `addresses[rank]` is where an instance listens."""
+
+    unit: str
+    attempt: int
+    addresses: tuple[str | None, ...] = ()
+
+
+class AttemptReported(CustodyFact, frozen=True, kw_only=True, tag="attempt.reported"):
+    unit: str
+    attempt: int
+    exit: int
+    signal: int | None = None
+    seconds: float = 0.0
+    cpu_seconds: float | None = None
+    max_rss_mb: float | None = None
+    note: str | None = None
+
+
+class ScaleRequested(PlainFact, frozen=True, kw_only=True, tag="scale.requested"):
+    """A person's word on a web department: a minimum, an exact number, until when; both None drops them."""
+
+    dept: str
+    user: str
+    minimum: int | None = None
+    exact: int | None = None
+    until: float | None = None
+    request: str = ""
+
+
+class HostCordoned(CustodyFact, frozen=True, kw_only=True, tag="host.cordoned"):
+    host: str
+    reason: str
+    user: str
+
+
+class HostUncordoned(CustodyFact, frozen=True, kw_only=True, tag="host.uncordoned"):
+    host: str
+    reason: str
+    user: str
+
+
+class DepartmentClosed(CustodyFact, frozen=True, kw_only=True, tag="department.closed"):
+    dept: str
+
+
+Fact: TypeAlias = (
+    LeaderStarted
+    | LeaderStopped
+    | ConfigAdopted
+    | QuotaChanged
+    | HostGranted
+    | HostSeized
+    | DemandChanged
+    | HostReleased
+    | UnitPlaced
+    | AttemptClosed
+    | LoadObserved
+    | HostDescribed
+    | HostRemoved
+    | HostCleared
+    | HostLost
+    | HostQuarantined
+    | VmAllocated
+    | VmStarted
+    | VmEnded
+    | JobSubmitted
+    | JobHeld
+    | JobResumed
+    | JobCancelled
+    | AttemptBegan
+    | AttemptReported
+    | ScaleRequested
+    | HostCordoned
+    | HostUncordoned
+    | DepartmentClosed
+)
+
+FACTS: tuple[type[_Fact], ...] = Fact.__args__
+KIND: dict[type, str] = {cls: str(cls.__struct_config__.tag) for cls in FACTS}
+BY_KIND: dict[str, type[_Fact]] = {kind: cls for cls, kind in KIND.items()}
+
+_SCHEDULER = (DemandChanged, HostReleased, UnitPlaced, AttemptClosed, LoadObserved)
+_PROVISIONER = (ConfigAdopted, QuotaChanged, HostGranted, HostSeized)
+_EXECUTOR = (HostDescribed, HostRemoved, HostCleared, HostLost, HostQuarantined, VmAllocated, VmStarted, VmEnded)
+_EVERYBODY = (LeaderStarted, LeaderStopped)
+
+# Which service may write which kind; the department of a scheduler's fact is checked by the fold.
+WRITERS: dict[type, str] = {
+    **dict.fromkeys(FACTS, "admission"),
+    **dict.fromkeys(_SCHEDULER, "scheduler"),
+    **dict.fromkeys(_PROVISIONER, "provisioner"),
+    **dict.fromkeys(_EXECUTOR, "executor"),
+    **dict.fromkeys(_EVERYBODY, "*"),
+}
+
+
+def kind_of(fact: object) -> str:
+    """The wire name of a fact's kind, e.g. ``host.granted``."""
+    return KIND[type(fact)]
+
+
+def may_write(writer: str, fact: object) -> bool:
+    """True if `writer` ('admission', 'scheduler.hpc', …) owns facts of this kind."""
+    owner = WRITERS[type(fact)]
+    return owner in ("*", writer.split(".", 1)[0])

@@ -1,0 +1,70 @@
+"""Why: every decision carries one `Reason`, an enum with parameters.  Sentences are rendered at the edge, never stored.
+
+There is no "unknown" here: a decision whose reason cannot be named is a bug.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+import msgspec
+
+
+class Code(StrEnum):
+    # why a host moved
+    WEB_DEMAND = "web_demand"  # a web department wants more hosts than it holds
+    IDLE_TO_BATCH = "idle_to_batch"  # nobody with precedence wants it: batch gets what is idle
+    GUARANTEE = "guarantee"  # the department's guaranteed minimum
+    NOTICE_EXPIRED = "notice_expired"  # the department was given notice and still held more than its quota
+    NOTICE = "notice"  # the department gives a host back because its quota is below what it holds
+    NOT_NEEDED = "not_needed"  # the department gives back a host that it has no use for
+    BATCH_SHARE = "batch_share"  # an idle host moves to another batch department with unmet demand
+    DEPARTMENT_REMOVED = "department_removed"
+    CORDONED = "cordoned"
+    # why a unit was placed
+    FIRST_FIT = "first_fit"
+    HEAD_OF_QUEUE = "head_of_queue"
+    BACKFILL = "backfill"
+    SCALE_UP = "scale_up"
+    REPLACEMENT = "replacement"
+    # why an attempt was closed
+    RECLAIMED = "reclaimed"  # victim: its host had to be returned
+    HOST_TAKEN = "host_taken"  # its host was seized
+    HOST_LOST = "host_lost"
+    VM_ENDED = "vm_ended"  # its VM ended without a report
+    WALLTIME = "walltime"
+    CANCELLED = "cancelled"
+    SCALE_DOWN = "scale_down"
+    BOOT_TIMEOUT = "boot_timeout"
+    # why demand is what it is
+    UTILISATION_HIGH = "utilisation_high"
+    UTILISATION_LOW = "utilisation_low"
+    UTILISATION_STEADY = "utilisation_steady"
+    SIGNAL_MISSING = "signal_missing"
+    SCALED_BY_PERSON = "scaled_by_person"
+    AT_MINIMUM = "at_minimum"
+    AT_MAXIMUM = "at_maximum"
+    QUEUE = "queue"
+    # why a job waits
+    WAITS_FOR_HOSTS = "waits_for_hosts"  # free capacity is short of what it needs
+    WAITS_BEHIND = "waits_behind"  # strict order: an earlier job goes first
+    HELD = "held"
+    DEPENDENCY = "dependency"
+    DEPENDENCY_FAILED = "dependency_failed"
+    ARRAY_THROTTLE = "array_throttle"
+    NO_HOSTS_HELD = "no_hosts_held"  # the department holds no host at all
+    TOO_LARGE_NOW = "too_large_now"  # no host known now could hold it
+    RUNNING = "running"
+    STARTING = "starting"
+    FINISHED = "finished"
+
+
+class Reason(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One reason: `code` and what is needed to tell it in a sentence (numbers and ids, no prose)."""
+
+    code: Code
+    params: dict[str, str | int | float | list[str]] = {}
+
+
+def because(code: Code, **params: str | int | float | list[str]) -> Reason:
+    return Reason(code=code, params=params)

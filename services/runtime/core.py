@@ -1,0 +1,35 @@
+"""What a core is: a deterministic state machine without I/O (DESIGN.md §1).
+
+A core is made with the `Custody` fold that the shell has applied before it: it reads that fold and never changes it.  Its own
+state changes in `apply` alone.  `decide` looks at the state, never at "the message that just came in": a lost or repeated
+message cannot lose or repeat work.  The same facts give the same bytes on any machine.
+"""
+
+from __future__ import annotations
+
+from typing import Final, Protocol
+
+from schemas.facts import Fact
+from schemas.meta import Meta
+
+NEVER: Final = float("inf")
+
+
+class Core(Protocol):
+    def apply(self, fact: Fact, meta: Meta) -> None:
+        """Fold one fact, void ones included (`meta.void`).  The only place where the core's state changes."""
+
+    def decide(self, now: float) -> list[Fact]:
+        """Facts that follow from the state at `now` (UTC seconds), with their reasons.  Changes nothing."""
+
+    def wake_at(self) -> float:
+        """When `decide` must run again even if no fact arrives (UTC seconds); `NEVER` if there is no such time."""
+
+    def check(self) -> list[str]:
+        """Every broken invariant as a sentence; empty if all hold."""
+
+    def dump(self) -> bytes:
+        """The state as bytes: equal histories give equal bytes."""
+
+    def load(self, data: bytes) -> None:
+        """Replace the state by one that `dump` wrote."""
