@@ -1,0 +1,214 @@
+"""The arbiter: who holds which host.  Only the provisioner grants and seizes; the holder releases; the executor clears.
+
+Theory of operation
+  `decide` compares levels: what each department may keep (`policies.phoenix.targets`) with its quota in the journal and with
+  what it holds.  It never counts what is in flight, so two claims at once, a withdrawn claim or a lost message need no rule
+  of their own (PROTOCOL.md, Provisioner).
+
+Rules
+  1. quota ≠ target: `quota.changed`, due one notice from now.
+  2. Free hosts, neither cordoned nor quarantined, go to web departments below their quota by priority, then to batch.
+  3. A lowering whose time has passed and that is not met: the difference is seized, cordoned hosts first, then idle ones.
+  4. A department that the configuration does not name has target 0: its hosts come back by rules 1 and 3.
+  5. It must never grant a host that is not free in its own view, nor seize below a quota.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from schemas import facts as f
+from schemas.config import CloudConfig, Department
+from schemas.custody import Custody
+from schemas.custody_state import Host
+from schemas.envelope import FACTS_MAX
+from schemas.meta import Meta
+from schemas.reasons import Code, Reason, because
+from services.provisioner.policies.phoenix import UNLIMITED, Claim, targets
+from services.runtime.core import NEVER
+
+# Kinds after which the targets may be others.  Placements and ends count where two batch departments share idle hosts.
+_MOVING = (
+    f.DemandChanged,
+    f.ConfigAdopted,
+    f.HostCordoned,
+    f.HostUncordoned,
+    f.HostQuarantined,
+    f.HostCleared,
+    f.HostLost,
+    f.HostRemoved,
+    f.HostGranted,
+    f.HostReleased,
+    f.HostSeized,
+    f.HostDescribed,
+)
+_OCCUPYING = (f.UnitPlaced, f.AttemptClosed, f.AttemptReported, f.VmEnded, f.DepartmentClosed)
+
+
+class _State(msgspec.Struct, kw_only=True):
+    """The provisioner folds nothing of its own beside custody; the counter makes a dump tell how far it is."""
+
+    facts: int = 0
+
+
+class ProvisionerCore:
+    def __init__(self, custody: Custody) -> None:
+        self.custody = custody
+        self._state = _State()
+        self._targets: dict[str, int] | None = None  # derived; None: to be worked out again
+        self._quarantine_ends = NEVER  # derived with the targets
+
+    # -------------------------------------------------------------------------------------------------------- folding
+
+    def apply(self, fact: f.Fact, meta: Meta) -> None:
+        self._state.facts += 1
+        if meta.void is None and isinstance(fact, _MOVING if self._one_batch() else _MOVING + _OCCUPYING):
+            self._targets = None
+
+    def _one_batch(self) -> bool:
+        config = self.custody.state.config
+        return config is not None and sum(1 for d in config.departments if d.kind == "batch") < 2
+
+    def dump(self) -> bytes:
+        return msgspec.msgpack.encode(self._state)
+
+    def load(self, data: bytes) -> None:
+        self._state = msgspec.msgpack.decode(data, type=_State)
+        self._targets = None
+
+    def check(self) -> list[str]:
+        quotas, usable = self.custody.state.quotas, len(self._usable(self.custody.state.at))
+        total = sum(self.targets(self.custody.state.at).values())
+        found = [f"targets add up to {total} of {usable} usable hosts"] if total > usable else []
+        return found + [f"{name} has a negative quota" for name, quota in quotas.items() if quota.hosts < 0]
+
+    # ------------------------------------------------------------------------------------------------------- deciding
+
+    def decide(self, now: float) -> list[f.Fact]:
+        config = self.custody.state.config
+        if config is None:
+            return []
+        wanted = self.targets(now)
+        changed = self._change_quotas(config, wanted, now)
+        moved = {fact.dept for fact in changed}
+        found: list[f.Fact] = [*changed, *self._grant(config, wanted, now)]
+        for name in sorted(self.custody.state.quotas):
+            if name not in moved:
+                found += self._seize(name, now)
+        return found[:FACTS_MAX]
+
+    def wake_at(self) -> float:
+        held = self.custody.held
+        due = [q.next_due() for name, q in self.custody.state.quotas.items() if q.lowerings and held(name) > q.hosts]
+        return min(due, default=NEVER) if self._quarantine_ends == NEVER else min([*due, self._quarantine_ends])
+
+    def targets(self, now: float) -> dict[str, int]:
+        """Department -> hosts it may keep at `now`; removed departments have 0."""
+        if self._targets is None or now >= self._quarantine_ends:
+            config = self.custody.state.config
+            departments = config.departments if config else ()
+            wanted = dict.fromkeys(sorted([*self.custody.state.quotas, *self.custody.index.held]), 0)
+            wanted.update(targets([self._claim(d) for d in departments], len(self._usable(now))))
+            self._targets = wanted
+            ends = [h.quarantine_until for h in self.custody.state.hosts.values() if h.quarantine_until > now]
+            self._quarantine_ends = min(ends, default=NEVER)
+        return self._targets
+
+    def _claim(self, department: Department) -> Claim:
+        state, name = self.custody.state, department.name
+        held = [state.hosts[h] for h in self.custody.index.held.get(name, ())]
+        able = [h for h in held if h.cordoned is None]
+        return Claim(
+            name=name,
+            web=department.kind == "web",
+            demand=state.demands.get(name, 0),
+            held=len(able),
+            occupied=sum(1 for h in able if h.units),
+            weight=department.weight,
+            priority=department.priority,
+            guarantee=department.guarantee,
+            maximum=UNLIMITED if department.maximum is None else department.maximum,
+        )
+
+    def _usable(self, now: float) -> list[Host]:
+        """Hosts that count in targets: free, held or draining; not cordoned; a free one not in quarantine."""
+        index, hosts = self.custody.index.by_state, self.custody.state.hosts
+        names = [*index["free"], *index["held"], *index["draining"]]
+        return [
+            h for h in map(hosts.__getitem__, names) if h.cordoned is None and (h.state == "held" or _healthy(h, now))
+        ]
+
+    def _change_quotas(self, config: CloudConfig, wanted: dict[str, int], now: float) -> list[f.QuotaChanged]:
+        by = now + config.policy.notice_s
+        return [
+            f.QuotaChanged(dept=name, hosts=hosts, by=by, reason=self._why_quota(config, name, hosts))
+            for name, hosts in wanted.items()
+            if self.custody.quota(name).hosts != hosts
+        ]
+
+    def _why_quota(self, config: CloudConfig, name: str, hosts: int) -> Reason:
+        demand, held = self.custody.state.demands.get(name, 0), self.custody.held(name)
+        department = config.department(name)
+        if department is None:
+            return because(Code.DEPARTMENT_REMOVED, department=name)
+        if department.kind == "web":
+            return because(Code.WEB_DEMAND, department=name, demand=demand, held=held)
+        if hosts >= held:
+            return because(Code.IDLE_TO_BATCH, department=name, held=held)
+        claimants = [d.name for d in config.departments if d.kind == "web" and self._unmet(d.name)]
+        if claimants:
+            return because(Code.WEB_DEMAND, department=", ".join(claimants), held=held)
+        cordoned = [
+            h for h in self.custody.index.held.get(name, ()) if self.custody.state.hosts[h].cordoned is not None
+        ]
+        if cordoned:
+            return because(Code.CORDONED, hosts=sorted(cordoned))
+        return because(Code.BATCH_SHARE, department=name, held=held)
+
+    def _unmet(self, name: str) -> bool:
+        return self.custody.state.demands.get(name, 0) > self.custody.held(name)
+
+    def _grant(self, config: CloudConfig, wanted: dict[str, int], now: float) -> list[f.Fact]:
+        hosts = self.custody.state.hosts
+        free = [
+            n for n in sorted(self.custody.index.by_state["free"]) if _healthy(hosts[n], now) and not hosts[n].cordoned
+        ]
+        order = sorted(config.departments, key=lambda d: (d.kind != "web", -d.priority, d.name))  # unique: name
+        found: list[f.Fact] = []
+        for department in order:
+            short = min(wanted.get(department.name, 0) - self.custody.held(department.name), len(free))
+            if short > 0:
+                reason = self._why_granted(department)
+                found += [f.HostGranted(host=n, dept=department.name, reason=reason) for n in free[:short]]
+                free = free[short:]
+        return found
+
+    def _why_granted(self, department: Department) -> Reason:
+        held, demand = self.custody.held(department.name), self.custody.state.demands.get(department.name, 0)
+        if held < department.guarantee:
+            return because(Code.GUARANTEE, guarantee=department.guarantee, held=held)
+        if department.kind == "web":
+            return because(Code.WEB_DEMAND, department=department.name, demand=demand, held=held)
+        return because(Code.IDLE_TO_BATCH, department=department.name, held=held)
+
+    def _seize(self, name: str, now: float) -> list[f.Fact]:
+        held = self.custody.held(name)
+        quota = self.custody.quota(name)
+        count = min(quota.overdue(held, now), held - quota.hosts)
+        if count <= 0:
+            return []
+        hosts = self.custody.state.hosts
+        order = sorted(
+            self.custody.index.held[name],
+            key=lambda n: (
+                hosts[n].cordoned is None,  # 1. hosts that must go anyway
+                len(hosts[n].units),  # 2. idle ones, then those with the fewest live attempts
+                n,  # 3. unique: the name
+            ),
+        )
+        reason = because(Code.NOTICE_EXPIRED, department=name, held=held, quota=quota.hosts)
+        return [f.HostSeized(host=n, dept=name, reason=reason) for n in order[:count]]
+
+
+def _healthy(host: Host, now: float) -> bool:
+    return host.quarantine_until <= now

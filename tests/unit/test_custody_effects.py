@@ -1,0 +1,194 @@
+"""What valid facts do: breaking, closing, finishing, forgetting, quotas with deadlines, time, compatibility."""
+
+from __future__ import annotations
+
+import pytest
+
+from schemas import custody as custody_module
+from schemas import facts as f
+from schemas.config import CloudConfig, Department
+from schemas.custody import RULES, Custody, Incompatible
+from schemas.custody_check import check
+from schemas.custody_state import Broken, Quota
+from schemas.envelope import UnknownFact
+from tests.unit.test_custody_rules import (
+    CANCEL,
+    CLEAR,
+    LOST,
+    QUOTA_0,
+    RELEASE,
+    RUNNING,
+    SEIZE,
+    A,
+    E,
+    P,
+    closed,
+    ended,
+    granted,
+    job,
+    placed,
+    play,
+    reported,
+)
+
+
+@pytest.mark.parametrize(
+    ("steps", "why"),
+    [
+        ([RELEASE], Broken.HOST_RELEASED),
+        ([QUOTA_0, SEIZE], Broken.HOST_SEIZED),
+        ([LOST], Broken.HOST_LOST),
+        ([ended()], Broken.VM_ENDED),
+        ([ended(), LOST], Broken.VM_ENDED),  # the first cause is the cause
+    ],
+)
+def test_broken_for_ever_and_occupies_nothing(steps: list[tuple[str, f.Fact]], why: Broken) -> None:
+    custody, _ = play([*RUNNING, *steps])
+    unit = custody.state.units["1"]
+    assert (unit.state, unit.broken, unit.live) == ("open", why, False)
+    assert custody.state.hosts["h1"].cores_used == 0
+    assert list(custody.index.broken["hpc"]) == ["1"]
+
+
+def test_a_gang_gives_back_all_its_hosts_when_one_leaves() -> None:
+    custody, _ = play([*granted("h1"), *granted("h2"), job(nodes=2), placed(hosts=("h1", "h2")), LOST])
+    assert custody.newly_broken == ["1"]
+    assert custody.state.hosts["h2"].cores_used == 0
+
+
+def test_a_vm_of_an_older_attempt_breaks_nothing() -> None:
+    custody, _ = play([*RUNNING, closed(), placed(attempt=2), ended(attempt=1)])
+    assert custody.state.units["1"].live
+
+
+def test_a_lost_host_comes_back_free_and_empty() -> None:
+    custody, _ = play([*RUNNING, LOST, ended(), CLEAR])
+    host = custody.state.hosts["h1"]
+    assert (host.state, host.dept, host.lost, host.units, host.vms) == ("free", None, None, {}, {})
+
+
+@pytest.mark.parametrize(
+    ("disposal", "state", "final"),
+    [
+        (f.Disposal.KILL, "final", "killed"),
+        (f.Disposal.REQUEUE, "pending", None),
+        (f.Disposal.SUSPEND, "pending", None),
+        (f.Disposal.MIGRATE, "pending", None),
+        (f.Disposal.TIMEOUT, "final", "timeout"),
+        (f.Disposal.CANCELLED, "final", "cancelled"),
+        (f.Disposal.FAILED, "final", "failed"),
+    ],
+)
+def test_disposals(disposal: f.Disposal, state: str, final: str | None) -> None:
+    unit = play([*RUNNING, closed(disposal=disposal)])[0].state.units["1"]
+    assert (unit.state, unit.final, unit.suspended) == (state, final, disposal is f.Disposal.SUSPEND)
+
+
+def test_retries_are_spent_by_failures_alone() -> None:
+    steps = [*granted(), job(retries=1), placed(), closed(), placed(attempt=2), reported(2, exit=1), placed(attempt=3)]
+    custody, _ = play(steps)
+    assert custody.state.units["1"].live
+    assert play([*steps, reported(3, exit=1)])[0].state.units["1"].final == "failed"
+
+
+def test_a_job_cancelled_while_it_runs_is_final_when_its_attempt_ends() -> None:
+    for end in (closed(), reported(exit=1), closed(disposal=f.Disposal.CANCELLED)):
+        assert play([*RUNNING, CANCEL, end])[0].state.units["1"].final == "cancelled"
+    assert play([*RUNNING, CANCEL, reported()])[0].state.units["1"].final == "completed"
+
+
+def test_an_array_is_one_fact_and_many_units() -> None:
+    custody, _ = play([job("3", array=(1, 2, 9))])
+    assert list(custody.state.units) == ["3_1", "3_2", "3_9"]
+
+
+def test_a_closed_department_ends_its_jobs() -> None:
+    custody, _ = play([*RUNNING, job("2"), (A, f.DepartmentClosed(dept="hpc"))])
+    assert [u.final for u in custody.state.units.values()] == ["cancelled", "cancelled"]
+    assert custody.state.hosts["h1"].cores_used == 0
+
+
+def test_walltime_starts_once() -> None:
+    began = (A, f.AttemptBegan(unit="1", attempt=1, addresses=("127.0.0.1:1",)))
+    first, _ = play([*RUNNING, began])
+    again, _ = play([*RUNNING, began, began])
+    assert again.state.units["1"].began_at == first.state.units["1"].began_at
+
+
+def test_old_final_units_are_forgotten_and_never_come_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(custody_module, "FINALS_MAX", 2)
+    steps = [*granted()]
+    for n in range(1, 5):
+        steps += [job(str(n)), (A, f.JobCancelled(job=str(n), user="a"))]
+    custody, _ = play(steps)
+    assert list(custody.state.units) == ["3", "4"]
+    assert play([*steps, job("1")])[1][-1] is not None
+
+
+def test_a_final_unit_with_an_open_vm_is_not_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(custody_module, "FINALS_MAX", 0)
+    custody, _ = play([*RUNNING, reported()])
+    assert "1" in custody.state.units
+    assert "1" not in play([*RUNNING, reported(), ended()])[0].state.units
+
+
+class TestQuota:
+    def test_each_lowering_keeps_its_own_deadline(self) -> None:
+        quota = Quota(hosts=10)
+        quota.change(8, 1.0)
+        quota.change(5, 2.0)
+        assert [quota.overdue(10, t) for t in (0.9, 1.0, 1.9, 2.0)] == [0, 2, 2, 5]
+
+    def test_a_later_lowering_postpones_nothing(self) -> None:
+        quota = Quota(hosts=10)
+        quota.change(5, 1.0)
+        quota.change(4, 9.0)
+        assert quota.overdue(10, 1.0) == 5
+
+    def test_raising_drops_what_it_satisfies(self) -> None:
+        quota = Quota(hosts=10)
+        quota.change(8, 1.0)
+        quota.change(5, 2.0)
+        quota.change(7, 3.0)
+        assert [quota.overdue(10, t) for t in (1.0, 2.0)] == [2, 3]
+        quota.change(10, 3.0)
+        quota.keep(10)
+        assert quota.next_due() == float("inf")
+
+    def test_met_lowerings_are_forgotten(self) -> None:
+        quota = Quota(hosts=3)
+        quota.change(1, 1.0)
+        quota.keep(1)
+        assert quota.lowerings == []
+
+
+def test_time_is_the_running_maximum() -> None:
+    custody = Custody()
+    for position, at in enumerate([5.0, 3.0, 6.0], 1):
+        custody.apply(f.DemandChanged(dept="hpc", hosts=1), position, 0, "scheduler.hpc", at)
+    assert custody.state.at == 6.0
+    custody.apply(f.DemandChanged(dept="hpc", hosts=1), 4, 0, "scheduler.hpc", 1.0)
+    assert custody.state.at == 6.0
+
+
+def test_an_unknown_custody_kind_stops_the_reader_and_a_plain_one_does_not() -> None:
+    custody = Custody()
+    assert custody.apply(UnknownFact(kind="tea.poured", custody=False), 1, 0, P, 0.0) is None
+    with pytest.raises(Incompatible, match=r"tea\.poured"):
+        custody.apply(UnknownFact(kind="tea.poured", custody=True), 2, 0, P, 0.0)
+
+
+def test_unknown_rules_stop_the_reader() -> None:
+    config = CloudConfig(name="c", departments=(Department(name="hpc", kind="batch"),))
+    adopted = f.ConfigAdopted(cloud="x", custody_rules=RULES + 1, config=config)
+    with pytest.raises(Incompatible, match=str(RULES + 1)):
+        Custody().apply(adopted, 1, 0, P, 0.0)
+
+
+def test_check_sees_a_host_with_a_unit_too_many() -> None:
+    custody, _ = play(RUNNING)
+    custody.state.hosts["h1"].cores_used += 1
+    assert check(custody)
+    custody, _ = play([*RUNNING, (E, f.VmStarted(unit="1", attempt=1, rank=0))])
+    custody.state.units["1"].vms_open = 0
+    assert check(custody)

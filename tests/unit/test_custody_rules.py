@@ -1,0 +1,225 @@
+"""Every precondition of PROTOCOL.md's two tables: a story, a fact, and the verdict.
+
+The last test takes each precondition out, one at a time, and demands that some story here goes red: a rule without a test
+that fails without it is not a rule.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import pytest
+
+from schemas import facts as f
+from schemas.custody import Custody
+from schemas.custody_check import check
+from schemas.facts import Fact
+from schemas.meta import Void
+from schemas.reasons import Code, because
+
+WHY = because(Code.RECLAIMED)
+E, P, A, HPC, WEB = "executor", "provisioner", "admission", "scheduler.hpc", "scheduler.web"
+Step = tuple[str, Fact]
+
+
+class Story(NamedTuple):
+    name: str
+    before: list[Step]
+    step: Step
+    verdict: Void | None
+
+
+def host(name: str = "h1", cores: int = 4, memory_mb: int = 1000) -> list[Step]:
+    """A host that has been described and cleared: free."""
+    described = f.HostDescribed(host=name, one_id=int(name[1:]), cores=cores, memory_mb=memory_mb)
+    return [(E, described), (E, f.HostCleared(host=name))]
+
+
+def granted(name: str = "h1", dept: str = "hpc", **kw: Any) -> list[Step]:
+    return [*host(name, **kw), (P, f.HostGranted(host=name, dept=dept))]
+
+
+def job(number: str = "1", **kw: Any) -> Step:
+    given = {"dept": "hpc", "user": "alice", "name": "j", "payload": "p", "walltime_s": 60.0, **kw}
+    return A, f.JobSubmitted(job=number, **given)
+
+
+def placed(unit: str = "1", attempt: int = 1, hosts: tuple[str, ...] = ("h1",), **kw: Any) -> Step:
+    given = {"cores": 1, "memory_mb": 100, **kw}
+    return WEB if "." in unit else HPC, f.UnitPlaced(unit=unit, attempt=attempt, hosts=hosts, **given)
+
+
+def closed(unit: str = "1", attempt: int = 1, disposal: f.Disposal = f.Disposal.REQUEUE) -> Step:
+    return HPC, f.AttemptClosed(unit=unit, attempt=attempt, disposal=disposal, why=WHY)
+
+
+def reported(attempt: int = 1, exit: int = 0, unit: str = "1") -> Step:
+    return A, f.AttemptReported(unit=unit, attempt=attempt, exit=exit)
+
+
+def allocated(attempt: int = 1, rank: int = 0, vm: int = 7, unit: str = "1") -> Step:
+    return E, f.VmAllocated(unit=unit, attempt=attempt, rank=rank, vm=vm, host="h1")
+
+
+def ended(attempt: int = 1) -> Step:
+    return E, f.VmEnded(unit="1", attempt=attempt, rank=0, why="done")
+
+
+RUNNING = [*granted(), job(), placed(), allocated()]
+QUOTA_0 = (P, f.QuotaChanged(dept="hpc", hosts=0, by=1.0))
+QUOTA_1 = (P, f.QuotaChanged(dept="hpc", hosts=1, by=1.0))
+SEIZE = (P, f.HostSeized(host="h1", dept="hpc"))
+RELEASE = (HPC, f.HostReleased(host="h1"))
+LOST = (E, f.HostLost(host="h1", reason="no answer"))
+CLEAR = (E, f.HostCleared(host="h1"))
+HOLD = (A, f.JobHeld(job="1", user="alice"))
+CANCEL = (A, f.JobCancelled(job="1", user="alice"))
+
+STORIES = [
+    # hosts
+    Story("a free host is granted", host(), (P, f.HostGranted(host="h1", dept="web")), None),
+    Story("an unknown host is not granted", [], (P, f.HostGranted(host="h1", dept="web")), Void.HOST_UNKNOWN),
+    Story("a described host is not yet free", host()[:1], (P, f.HostGranted(host="h1", dept="web")), Void.HOST_NOT_FREE),
+    Story("a held host is not granted again", granted(), (P, f.HostGranted(host="h1", dept="web")), Void.HOST_NOT_FREE),
+    Story("the holder releases", granted(), RELEASE, None),
+    Story("another department releases nothing", granted(dept="web"), RELEASE, Void.HOST_NOT_HELD),
+    Story("a draining host is not released twice", [*granted(), RELEASE], RELEASE, Void.HOST_NOT_HELD),
+    Story("above its quota a host is seized", [*granted(), QUOTA_0], SEIZE, None),
+    Story("within its quota none is", [*granted(), QUOTA_1], SEIZE, Void.WITHIN_QUOTA),
+    Story("a withdrawn claim voids the seizure", [*granted(), QUOTA_1, QUOTA_0, QUOTA_1], SEIZE, Void.WITHIN_QUOTA),
+    Story("seized from whom does not hold it", [*granted(dept="web"), QUOTA_0], SEIZE, Void.HOST_NOT_HELD),
+    Story("a draining host is cleared", [*granted(), RELEASE], CLEAR, None),
+    Story("a lost host is cleared", [*host(), LOST], CLEAR, None),
+    Story("a held host is not cleared", granted(), CLEAR, Void.HOST_NOT_CLEARABLE),
+    Story("a free host is not cleared", host(), CLEAR, Void.HOST_NOT_CLEARABLE),
+    Story("an unknown host is not cleared", [], CLEAR, Void.HOST_UNKNOWN),
+    Story("an unknown host cannot be lost", [], LOST, Void.HOST_UNKNOWN),
+    Story("a held host can be lost", granted(), LOST, None),
+    Story("an unknown host cannot be cordoned", [], (A, f.HostCordoned(host="h1", reason="r", user="o")), Void.HOST_UNKNOWN),
+    Story("nor uncordoned", [], (A, f.HostUncordoned(host="h1", reason="r", user="o")), Void.HOST_UNKNOWN),
+    Story("nor quarantined", [], (E, f.HostQuarantined(host="h1", reason="r", until=1.0)), Void.HOST_UNKNOWN),
+    Story("a free host is removed", host(), (E, f.HostRemoved(host="h1")), None),
+    Story("a held host is not removed", granted(), (E, f.HostRemoved(host="h1")), Void.HOST_NOT_REMOVABLE),
+    # placement
+    Story("a pending job is placed on a held host", [*granted(), job()], placed(), None),
+    Story("not on a free host", [*host(), job()], placed(), Void.HOST_NOT_HELD),
+    Story("not on another department's host", [*granted(dept="web"), job()], placed(), Void.HOST_NOT_HELD),
+    Story("one bad host of a gang voids it", [*granted(), *host("h2"), job(nodes=2)], placed(hosts=("h1", "h2")), Void.HOST_NOT_HELD),
+    Story("a gang on two held hosts", [*granted(), *granted("h2"), job(nodes=2)], placed(hosts=("h1", "h2")), None),
+    Story("a gang never twice on one host", [*granted(), job(nodes=2)], placed(hosts=("h1", "h1")), Void.WRONG_SHAPE),
+    Story("as many hosts as nodes", [*granted(), *granted("h2"), job()], placed(hosts=("h1", "h2")), Void.WRONG_SHAPE),
+    Story("an unknown job", granted(), placed(), Void.UNIT_UNKNOWN),
+    Story("another department's job", [*granted(), job(dept="other")], placed(), Void.NOT_ITS_DEPARTMENT),
+    Story("a held job", [*granted(), job(), HOLD], placed(), Void.UNIT_HELD),
+    Story("a job submitted as held", [*granted(), job(held=True)], placed(), Void.UNIT_HELD),
+    Story("a released job", [*granted(), job(), HOLD, (A, f.JobResumed(job="1", user="a"))], placed(), None),
+    Story("a cancelled job", [*granted(), job(), CANCEL], placed(), Void.UNIT_FINAL),
+    Story("a job cancelled while it ran, broken", [*RUNNING, CANCEL, LOST, *granted("h2")], placed(attempt=2, hosts=("h2",)), Void.UNIT_CANCELLED),
+    Story("a job with an open attempt", [*granted(), job(), placed()], placed(attempt=2), Void.UNIT_NOT_PENDING),
+    Story("attempt numbers have no gap", [*granted(), job()], placed(attempt=2), Void.ATTEMPT_NOT_NEXT),
+    Story("an attempt number is used once", [*granted(), job(), placed(), closed()], placed(attempt=1), Void.ATTEMPT_NOT_NEXT),
+    Story("a void placement used no number", [*granted(), job(), placed(hosts=("h9",))], placed(attempt=1), None),
+    Story("a full host", [*granted(), job(), placed(cores=3), job("2")], placed("2", cores=2), Void.NO_ROOM),
+    Story("a host without memory", [*granted(), job(), placed(memory_mb=900), job("2")], placed("2", memory_mb=101), Void.NO_ROOM),
+    Story("beside another in its room", [*granted(), job(), placed(cores=3), job("2")], placed("2", cores=1), None),
+    Story("exclusive needs it empty", [*granted(), job(), placed(), job("2")], placed("2", exclusive=True), Void.NO_ROOM),
+    Story("nothing beside an exclusive one", [*granted(), job(), placed(exclusive=True), job("2")], placed("2"), Void.NO_ROOM),
+    Story("a broken attempt occupies nothing", [*RUNNING, ended(), job("2")], placed("2", cores=4), None),
+    Story("a completed job", [*RUNNING, reported()], placed(attempt=2), Void.UNIT_FINAL),
+    # instances
+    Story("an instance is born by its placement", granted(dept="web"), placed("web.1"), None),
+    Story("an instance's number is never used again", [*granted(dept="web"), placed("web.2")], placed("web.1"), Void.ATTEMPT_NOT_NEXT),
+    Story("an instance of another department", granted(dept="web"), (WEB, f.UnitPlaced(unit="other.1", attempt=1, hosts=("h1",), cores=1, memory_mb=1)), Void.NOT_ITS_DEPARTMENT),
+    # attempts
+    Story("a live attempt begins", RUNNING, (A, f.AttemptBegan(unit="1", attempt=1)), None),
+    Story("a broken one does not", [*RUNNING, ended()], (A, f.AttemptBegan(unit="1", attempt=1)), Void.ATTEMPT_NOT_LIVE),
+    Story("an older one does not", [*RUNNING, closed(), placed(attempt=2)], (A, f.AttemptBegan(unit="1", attempt=1)), Void.ATTEMPT_NOT_LIVE),
+    Story("an open attempt is closed", RUNNING, closed(), None),
+    Story("a broken attempt is closed", [*RUNNING, ended()], closed(), None),
+    Story("the first closing fact wins", [*RUNNING, reported()], closed(), Void.ATTEMPT_NOT_OPEN),
+    Story("an older attempt is not closed", [*RUNNING, closed(), placed(attempt=2)], closed(), Void.ATTEMPT_NOT_OPEN),
+    Story("another department closes nothing", RUNNING, (WEB, closed()[1]), Void.NOT_ITS_DEPARTMENT),
+    Story("an unknown unit is not closed", [], closed(), Void.UNIT_UNKNOWN),
+    Story("success of a live attempt", RUNNING, reported(), None),
+    Story("late success of a requeued attempt counts", [*RUNNING, closed()], reported(), None),
+    Story("until the next one is placed", [*RUNNING, closed(), placed(attempt=2)], reported(), Void.ATTEMPT_NOT_LATEST),
+    Story("not of a killed job", [*RUNNING, closed(disposal=f.Disposal.KILL)], reported(), Void.UNIT_FINAL),
+    Story("a job that never ran reports nothing", [job()], reported(attempt=0), Void.ATTEMPT_NOT_LATEST),
+    Story("failure of a live attempt", RUNNING, reported(exit=3), None),
+    Story("a preempted script's 143 is no failure", [*RUNNING, RELEASE], reported(exit=143), Void.ATTEMPT_NOT_LIVE),
+    Story("nor after the close", [*RUNNING, closed()], reported(exit=143), Void.ATTEMPT_NOT_LIVE),
+    Story("an instance never reports", [*granted(dept="web"), placed("web.1")], reported(unit="web.1"), Void.UNIT_UNKNOWN),
+    # jobs
+    Story("job numbers only grow", [job("2")], job("1"), Void.JOB_KNOWN),
+    Story("a job is submitted once", [job("1")], job("1"), Void.JOB_KNOWN),
+    Story("an unknown job is not cancelled", [], CANCEL, Void.UNIT_UNKNOWN),
+    Story("a final job is not cancelled", [job(), CANCEL], CANCEL, Void.UNIT_FINAL),
+    Story("nor held", [job(), CANCEL], HOLD, Void.UNIT_FINAL),
+    Story("nor released", [job(), CANCEL], (A, f.JobResumed(job="1", user="a")), Void.UNIT_FINAL),
+    # VMs
+    Story("one VM per rank, ever", [*RUNNING, ended()], allocated(vm=8), Void.VM_KNOWN),
+    Story("another rank has its own", RUNNING, allocated(rank=1, vm=8), None),
+    Story("a VM of an unknown unit", [], allocated(), Void.UNIT_UNKNOWN),
+    Story("an open VM starts", RUNNING, (E, f.VmStarted(unit="1", attempt=1, rank=0)), None),
+    Story("an ended one does not", [*RUNNING, ended()], (E, f.VmStarted(unit="1", attempt=1, rank=0)), Void.VM_NOT_OPEN),
+    Story("nor ends again", [*RUNNING, ended()], ended(), Void.VM_NOT_OPEN),
+    # registers
+    Story("a department states its own demand", [], (HPC, f.DemandChanged(dept="hpc", hosts=3)), None),
+    Story("and nobody else's", [], (WEB, f.DemandChanged(dept="hpc", hosts=3)), Void.NOT_ITS_DEPARTMENT),
+]  # fmt: skip
+
+
+def play(steps: list[Step], without: type | None = None) -> tuple[Custody, list[Void | None]]:
+    custody = Custody()
+    if without is not None:
+        del custody._void[without]
+    verdicts = []
+    for position, (writer, fact) in enumerate(steps, 1):
+        verdicts.append(custody.apply(fact, position, 0, writer, float(position)))
+        if without is None:
+            assert check(custody) == []
+    return custody, verdicts
+
+
+@pytest.mark.parametrize("story", STORIES, ids=lambda s: s.name)
+def test_verdict(story: Story) -> None:
+    custody, verdicts = play([*story.before, story.step])
+    assert verdicts[-1] == story.verdict
+    if story.verdict is not None:  # a void fact changes nothing but the counters and the position
+        before, _ = play(story.before)
+        assert custody.state.hosts == before.state.hosts
+        assert custody.state.units == before.state.units
+        assert custody.state.vms == before.state.vms
+        assert custody.state.voids[story.verdict.value] == before.state.voids.get(story.verdict.value, 0) + 1
+
+
+@pytest.mark.parametrize("kind", sorted(Custody()._void, key=lambda c: c.__name__), ids=lambda c: c.__name__)
+def test_each_precondition_is_needed(kind: type) -> None:
+    """Without the precondition of `kind`, a story that ends in its verdict does not."""
+    red = [s.name for s in STORIES if s.verdict is not None and type(s.step[1]) is kind and _differs(s, kind)]
+    assert red, f"no story fails without the precondition of {kind.__name__}"
+
+
+def _differs(story: Story, kind: type) -> bool:
+    try:
+        return play([*story.before, story.step], without=kind)[1][-1] != story.verdict
+    except (KeyError, ValueError, AssertionError):  # the effect met a state that it cannot be applied to
+        return True
+
+
+@pytest.mark.parametrize("story", STORIES, ids=lambda s: s.name)
+def test_snapshot_in_the_middle_changes_nothing(story: Story) -> None:
+    """Load(dump) at every position, then the same facts: the same bytes."""
+    steps = [*story.before, story.step]
+    whole, _ = play(steps)
+    for cut in range(len(steps)):
+        first, _ = play(steps[:cut])
+        second = Custody()
+        second.load(first.dump())
+        for position, (writer, fact) in enumerate(steps[cut:], cut + 1):
+            second.apply(fact, position, 0, writer, float(position))
+        assert second.dump() == whole.dump()
+
+
+def test_every_verdict_is_reached_by_a_story() -> None:
+    assert {s.verdict for s in STORIES if s.verdict is not None} == set(Void)

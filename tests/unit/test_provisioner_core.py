@@ -1,0 +1,180 @@
+"""The arbiter's decisions on folded states: quotas, grants, notice, seizure, cordons, removed departments."""
+
+from __future__ import annotations
+
+import pytest
+
+from schemas import facts as f
+from schemas.config import BatchPolicy, CloudConfig, Department, Policy, WebPolicy
+from schemas.custody import RULES, Custody
+from schemas.custody_check import check
+from schemas.facts import Fact
+from schemas.meta import Meta
+from schemas.reasons import Code
+from services.provisioner.core import ProvisionerCore
+from services.runtime.core import NEVER
+
+HPC = Department(name="hpc", kind="batch", batch=BatchPolicy())
+WEB = Department(name="web", kind="web", web=WebPolicy())
+
+
+class Bench:
+    """A provisioner that folds what it decides and whatever others write."""
+
+    def __init__(self, *departments: Department, hosts: int = 4) -> None:
+        self.custody = Custody()
+        self.core = ProvisionerCore(self.custody)
+        self.position = 0
+        self.now = 100.0
+        config = CloudConfig(name="c", departments=departments or (HPC, WEB), policy=Policy(notice_s=0.3))
+        self.write("provisioner", f.ConfigAdopted(cloud="x", custody_rules=RULES, config=config))
+        for n in range(hosts):
+            self.write("executor", f.HostDescribed(host=f"h{n}", one_id=n, cores=2, memory_mb=1000))
+            self.write("executor", f.HostCleared(host=f"h{n}"))
+
+    def write(self, writer: str, *facts: Fact) -> None:
+        self.position += 1
+        for index, fact in enumerate(facts):
+            void = self.custody.apply(fact, self.position, index, writer, self.now)
+            meta = Meta(position=self.position, index=index, writer=writer, at=self.custody.state.at, void=void)
+            self.core.apply(fact, meta)
+            assert check(self.custody) == []
+            assert self.core.check() == []
+
+    def demand(self, dept: str, hosts: int) -> None:
+        self.write(f"scheduler.{dept}", f.DemandChanged(dept=dept, hosts=hosts))
+
+    def decide(self) -> list[Fact]:
+        facts = self.core.decide(self.now)
+        self.write("provisioner", *facts)
+        return facts
+
+    def settle(self) -> list[Fact]:
+        found: list[Fact] = []
+        while facts := self.decide():
+            found += facts
+        return found
+
+    def held(self) -> dict[str, int]:
+        return {d: len(h) for d, h in self.custody.index.held.items() if h}
+
+
+def kinds(facts: list[Fact]) -> list[str]:
+    return [f.kind_of(x) for x in facts]
+
+
+def test_idle_hosts_all_go_to_batch_in_one_envelope() -> None:
+    bench = Bench()
+    assert kinds(bench.decide()) == ["quota.changed", *["host.granted"] * 4]
+    assert bench.held() == {"hpc": 4}
+    assert bench.decide() == []
+    assert bench.core.wake_at() == NEVER
+
+
+def test_a_claim_lowers_the_quota_at_once_and_seizes_after_the_notice() -> None:
+    bench = Bench()
+    bench.settle()
+    bench.demand("web", 3)
+    facts = bench.decide()
+    lowered = {x.dept: (x.hosts, x.by) for x in facts if isinstance(x, f.QuotaChanged)}
+    assert lowered == {"hpc": (1, pytest.approx(100.3)), "web": (3, pytest.approx(100.3))}
+    assert bench.core.wake_at() == pytest.approx(100.3)
+    bench.now = 100.29
+    assert bench.decide() == []
+    bench.now = 100.3
+    facts = bench.decide()
+    assert kinds(facts) == ["host.seized"] * 3
+    assert {x.reason.code for x in facts if isinstance(x, f.HostSeized) and x.reason} == {Code.NOTICE_EXPIRED}
+
+
+def test_a_holder_that_releases_in_time_is_never_seized_from() -> None:
+    bench = Bench()
+    bench.settle()
+    bench.demand("web", 1)
+    bench.decide()
+    bench.write("scheduler.hpc", f.HostReleased(host="h2"))
+    bench.now += 1
+    assert bench.decide() == []  # draining: counted as usable, granted to nobody
+    bench.write("executor", f.HostCleared(host="h2"))
+    assert [(x.host, x.dept) for x in bench.decide() if isinstance(x, f.HostGranted)] == [("h2", "web")]
+
+
+def test_seizure_takes_cordoned_hosts_then_idle_ones() -> None:
+    bench = Bench()
+    bench.settle()
+    bench.write("admission", f.JobSubmitted(job="1", dept="hpc", user="a", name="j", payload="p", walltime_s=9.0))
+    bench.write("scheduler.hpc", f.UnitPlaced(unit="1", attempt=1, hosts=("h0",), cores=1, memory_mb=1))
+    bench.write("admission", f.HostCordoned(host="h3", reason="fan", user="oscar"))
+    bench.demand("web", 1)
+    bench.decide()
+    bench.now += 1
+    assert [x.host for x in bench.decide() if isinstance(x, f.HostSeized)] == ["h3", "h1"]
+
+
+def test_a_withdrawn_claim_seizes_nothing() -> None:
+    bench = Bench()
+    bench.settle()
+    bench.demand("web", 3)
+    bench.decide()
+    bench.demand("web", 0)
+    bench.decide()
+    bench.now += 1
+    assert bench.decide() == []
+    assert bench.held() == {"hpc": 4}
+
+
+def test_cordoned_free_hosts_are_not_granted() -> None:
+    bench = Bench()
+    bench.write("admission", f.HostCordoned(host="h1", reason="disk", user="oscar"))
+    bench.settle()
+    assert sorted(bench.custody.index.held["hpc"]) == ["h0", "h2", "h3"]
+    bench.write("admission", f.HostUncordoned(host="h1", reason="", user="oscar"))
+    bench.settle()
+    assert bench.held() == {"hpc": 4}
+
+
+def test_quarantine_ends_by_itself() -> None:
+    bench = Bench()
+    bench.write("executor", f.HostQuarantined(host="h1", reason="3 failed launches", until=110.0))
+    bench.settle()
+    assert bench.held() == {"hpc": 3}
+    assert bench.core.wake_at() == 110.0
+    bench.now = 110.0
+    bench.settle()
+    assert bench.held() == {"hpc": 4}
+
+
+def test_a_removed_department_loses_its_hosts_without_its_scheduler() -> None:
+    bench = Bench()
+    bench.settle()
+    left = CloudConfig(name="c", departments=(WEB,))
+    bench.write("provisioner", f.ConfigAdopted(cloud="x", custody_rules=RULES, config=left))
+    facts = bench.decide()
+    assert [(x.dept, x.hosts) for x in facts if isinstance(x, f.QuotaChanged)] == [("hpc", 0)]
+    bench.now += 1
+    assert kinds(bench.decide()) == ["host.seized"] * 4
+
+
+def test_two_batch_departments_share_idle_hosts_by_weight() -> None:
+    bench = Bench(HPC, Department(name="bio", kind="batch", weight=3.0))
+    bench.demand("hpc", 4)
+    bench.demand("bio", 4)
+    bench.settle()
+    assert bench.held() == {"hpc": 1, "bio": 3}
+
+
+def test_an_idle_host_moves_to_the_batch_department_that_needs_it() -> None:
+    bench = Bench(HPC, Department(name="bio", kind="batch"))
+    bench.demand("hpc", 4)
+    bench.settle()
+    assert bench.held() == {"hpc": 4}
+    bench.demand("hpc", 1)
+    bench.demand("bio", 2)
+    facts = bench.decide()
+    assert {x.dept: x.hosts for x in facts if isinstance(x, f.QuotaChanged)} == {"bio": 2, "hpc": 2}
+
+
+def test_no_configuration_no_decision() -> None:
+    core = ProvisionerCore(Custody())
+    assert core.decide(0.0) == []
+    assert core.wake_at() == NEVER

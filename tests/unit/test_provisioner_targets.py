@@ -1,0 +1,112 @@
+"""The Phoenix policy as a pure function: who may keep how many hosts."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from services.provisioner.policies.phoenix import Claim, targets
+
+
+def web(name: str = "web", demand: int = 0, **kw: float) -> Claim:
+    return Claim(name=name, web=True, demand=demand, **kw)  # type: ignore[arg-type]
+
+
+def batch(name: str = "hpc", demand: int = 0, **kw: float) -> Claim:
+    return Claim(name=name, web=False, demand=demand, **kw)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("claims", "usable", "expected"),
+    [
+        ([], 5, {}),
+        ([batch()], 16, {"hpc": 16}),  # what is idle goes to batch, wanted or not
+        ([batch(demand=20), web(demand=3)], 16, {"hpc": 13, "web": 3}),
+        ([batch(demand=20), web(demand=99)], 16, {"hpc": 0, "web": 16}),  # web first
+        ([batch(guarantee=4), web(demand=99)], 16, {"hpc": 4, "web": 12}),  # down to the guarantee
+        ([batch(), web(demand=99, maximum=6)], 16, {"hpc": 10, "web": 6}),
+        ([batch(), web(demand=1, guarantee=3)], 16, {"hpc": 15, "web": 1}),  # no host idles in web
+        ([web("a", 9), web("b", 9, priority=1)], 12, {"a": 3, "b": 9}),
+        ([web("a", 9), web("b", 9)], 12, {"a": 9, "b": 3}),  # ties by name
+        ([batch("a", 99), batch("b", 99, weight=3.0)], 16, {"a": 4, "b": 12}),
+        ([batch("a", 2), batch("b", 99)], 16, {"a": 2, "b": 14}),  # capped by demand
+        ([batch("a", 2), batch("b", 3)], 16, {"a": 8, "b": 8}),  # nobody wants the rest: by weight
+        ([batch("a", 0, held=9), batch("b", 3)], 16, {"a": 9, "b": 7}),  # a keeps its 9; what nobody holds: by weight
+        # an occupied host is never taken for a weight, an idle one is
+        ([batch("a", 10, held=10, occupied=10), batch("b", 10)], 10, {"a": 10, "b": 0}),
+        ([batch("a", 10, held=10, occupied=7), batch("b", 10)], 10, {"a": 7, "b": 3}),
+        ([batch("a", 10, held=10, occupied=3), batch("b", 10)], 10, {"a": 5, "b": 5}),
+        ([batch("a", 10, held=10, occupied=10), batch("b", 10), web(demand=4)], 10, {"a": 6, "b": 0, "web": 4}),
+        ([batch("a", 10, guarantee=4), batch("b", 10, occupied=10, held=10)], 10, {"a": 4, "b": 6}),
+        ([batch("a", 10, maximum=3), batch("b", 1)], 10, {"a": 3, "b": 7}),
+        ([batch("a", 0, guarantee=6), web("w", 6, guarantee=6)], 8, {"a": 2, "w": 6}),  # guarantees beyond the cluster
+    ],
+)
+def test_targets(claims: list[Claim], usable: int, expected: dict[str, int]) -> None:
+    assert targets(claims, usable) == expected
+
+
+CLAIMS = st.lists(
+    st.builds(
+        Claim,
+        name=st.sampled_from("abcdef"),
+        web=st.booleans(),
+        demand=st.integers(0, 30),
+        held=st.integers(0, 10),
+        occupied=st.integers(0, 10),
+        weight=st.sampled_from([0.5, 1.0, 2.0, 3.0]),
+        priority=st.integers(0, 2),
+        guarantee=st.integers(0, 8),
+        maximum=st.integers(0, 30),
+    ),
+    max_size=5,
+    unique_by=lambda c: c.name,
+)
+
+
+@given(CLAIMS, st.integers(0, 40))
+def test_quotas_are_conserved_bounded_and_whole(claims: list[Claim], usable: int) -> None:
+    quota = targets(claims, usable)
+    assert sum(quota.values()) <= usable
+    for c in claims:
+        assert 0 <= quota[c.name] <= c.maximum
+        if c.web:
+            assert quota[c.name] <= c.demand
+    if any(not c.web and quota[c.name] < c.maximum for c in claims):
+        assert sum(quota.values()) == usable  # a host is idle outside batch only if batch may not have it
+
+
+@given(CLAIMS, st.integers(0, 40))
+def test_guarantees_hold_whenever_they_fit(claims: list[Claim], usable: int) -> None:
+    promised = {c.name: min(c.guarantee, c.maximum, c.demand if c.web else c.guarantee) for c in claims}
+    if sum(promised.values()) <= usable:
+        quota = targets(claims, usable)
+        assert all(quota[name] >= hosts for name, hosts in promised.items())
+
+
+@given(CLAIMS, st.integers(0, 40), st.randoms())
+def test_order_of_claims_changes_nothing(claims: list[Claim], usable: int, random: object) -> None:
+    shuffled = list(claims)
+    random.shuffle(shuffled)  # type: ignore[attr-defined]
+    assert targets(shuffled, usable) == targets(claims, usable)
+
+
+@given(CLAIMS, st.integers(0, 40))
+def test_no_web_department_waits_while_batch_has_more_than_its_guarantee(claims: list[Claim], usable: int) -> None:
+    quota = targets(claims, usable)
+    short = [c for c in claims if c.web and quota[c.name] < min(c.demand, c.maximum)]
+    if short:
+        for c in claims:
+            assert c.web or quota[c.name] <= min(c.guarantee, c.maximum)
+
+
+@given(CLAIMS, st.integers(0, 40))
+def test_idle_hosts_do_not_stay_while_another_batch_department_starves(claims: list[Claim], usable: int) -> None:
+    """If a batch department is left short, no other keeps more than it needs, occupies or is guaranteed."""
+    quota = targets(claims, usable)
+    short = [c for c in claims if not c.web and quota[c.name] < min(c.demand, c.maximum)]
+    if short:
+        for c in claims:
+            if not c.web and c not in short:
+                assert quota[c.name] <= max(c.demand, c.occupied, c.guarantee)
