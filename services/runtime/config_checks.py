@@ -1,0 +1,324 @@
+"""Meaning of the configuration: ranges, names and how the parts fit together.
+
+What it decides: whether values that have the right form can be run.  `check_cloud` takes the message itself, so a
+configuration that arrives by `config.apply` is judged by the same rules as one from the file.
+
+Rules
+  1. A check looks at every part, whatever is wrong elsewhere; it returns all problems, in the order of the file.
+  2. Names that are tokens of NATS subjects or names of credential files can never collide with ours: a department called
+     "service" would own the services' inboxes, a user called "service-admission" the door's key.
+  3. A setting that this version cannot honour is refused with a sentence, not accepted and ignored.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import urlsplit
+
+import msgspec
+
+from schemas import ids, subjects
+from schemas.config import BatchPolicy, CloudConfig, Department, Limits, Policy, User, WebPolicy
+from services.runtime.config_form import Path_, Problem, shown, suggestion
+
+if TYPE_CHECKING:  # config imports this module
+    from services.runtime.config import Config
+
+DAY_S: Final = 86_400.0
+HOSTS_MAX: Final = 100_000  # ten times the largest cluster of the scale tests; more is a typing error
+DEPARTMENTS_MAX: Final = 200  # one scheduler process each
+USERS_MAX: Final = 10_000  # one block each in the server's configuration
+SERVICE_PREFIX: Final = "service-"  # credential files of services
+RESERVED: Final[dict[str, str]] = {
+    subjects.OPERATORS: "the department of operators, which exists by itself",
+    subjects.SITE: "the place of events that concern no department",
+    "service": "the place of the services' own inboxes",
+}
+NAME_RIGHT: Final = "should be lower-case letters, digits and hyphens, starting with a letter, at most 32 characters"
+
+
+class Range(msgspec.Struct, frozen=True):
+    """low (<) value (≤) high; `open_low`: low itself is not allowed; `open_high`: nor is high."""
+
+    low: float
+    high: float
+    open_low: bool = False
+    open_high: bool = False
+
+    def holds(self, value: float) -> bool:
+        if math.isnan(value):
+            return False
+        above = value > self.low if self.open_low else value >= self.low
+        return above and (value < self.high if self.open_high else value <= self.high)
+
+    @property
+    def right(self) -> str:
+        low = f"more than {self.low:g}" if self.open_low else f"at least {self.low:g}"
+        return f"should be {low} and {'less than' if self.open_high else 'at most'} {self.high:.12g}"
+
+
+def _positive(high: float) -> Range:
+    return Range(0, high, open_low=True)
+
+
+_RANGES: Final[dict[type, dict[str, Range]]] = {
+    Policy: {
+        "notice_s": _positive(DAY_S),  # never 0: PROTOCOL, quota.changed
+        "grace_s": Range(0, 3600),
+        "kill_s": _positive(3600),
+        "stuck_s": _positive(DAY_S),
+        "skew_max_s": _positive(60),
+    },
+    Limits: {
+        "script_max_bytes": Range(1, 64 << 20),
+        "input_max_bytes": Range(1, 1 << 40),
+        "array_max": Range(1, 1_000_000),
+        "jobs_pending_max": Range(1, 10_000_000),
+        "output_max_bytes": Range(1, 1 << 40),
+    },
+    BatchPolicy: {
+        "walltime_default_s": _positive(3660 * DAY_S),
+        "walltime_max_s": _positive(3660 * DAY_S),
+        "requeues_max": Range(0, 1_000_000),
+        "boot_timeout_s": _positive(DAY_S),
+    },
+    WebPolicy: {
+        "threshold": Range(0, 1, open_low=True, open_high=True),
+        "window_s": _positive(3600),
+        "instances_min": Range(0, 1_000_000),
+        "instances_max": Range(1, 1_000_000),
+        "instances_per_host": Range(1, 10_000),
+        "instance_cores": Range(1, 10_000),
+        "instance_memory_mb": Range(1, 1 << 30),
+        "signal_timeout_s": _positive(3600),
+        "boot_timeout_s": _positive(DAY_S),
+        "drain_s": Range(0, DAY_S),
+    },
+    Department: {
+        "weight": _positive(1e6),
+        "priority": Range(-1_000_000, 1_000_000),
+        "guarantee": Range(0, HOSTS_MAX),
+        "maximum": Range(0, HOSTS_MAX),
+    },
+}
+_DEPLOYED: Final[dict[str, dict[str, Range]]] = {
+    "nats": {
+        "memory_max_mb": Range(1, 1 << 20),
+        "file_max_mb": Range(1, 1 << 30),
+        "payload_max_bytes": Range(1 << 20, 64 << 20),  # an envelope needs most of 1 MiB; the server takes up to 64
+    },
+    "opennebula": {"concurrency": Range(1, 256), "poll_s": _positive(3600), "timeout_s": _positive(3600)},
+    "metrics": {"port_first": Range(1, 65_000)},
+    "runtime": {
+        "lease_ttl_s": Range(0.5, 3600),
+        "heartbeat_s": _positive(60),
+        "snapshot_every": Range(1, 10_000_000),
+    },
+}
+
+
+def check_cloud(cloud: CloudConfig, hosts: int | None = None) -> list[Problem]:
+    """Every problem of the part that cores read.  `hosts`: how many the cloud has, if that is known."""
+    return [
+        *_name(cloud.name, ("cloud", "name")),
+        *_ranges(cloud.policy, ("policy",)),
+        *_ranges(cloud.limits, ("limits",)),
+        *_policy(cloud.policy),
+        *_departments(cloud, hosts),
+        *_users(cloud),
+    ]
+
+
+def check_deployment(config: Config, processes: Sequence[str]) -> list[Problem]:
+    """Every problem of the part that processes need to run."""
+    problems: list[Problem] = []
+    for key, ranges in _DEPLOYED.items():
+        problems += _ranges(getattr(config, key), (key,), ranges)
+    problems += _url(config.nats.url, ("nats", "url"), ("nats", "tls"))
+    problems += _url(config.http.url, ("http", "url"), ("http", "https"))
+    problems += _url(config.monitor.url, ("monitor", "url"), ("http", "https"))
+    problems += _url(config.opennebula.endpoint, ("opennebula", "endpoint"), ("http", "https"))
+    problems += _listeners(config, processes)
+    if config.runtime.lease_ttl_s < 2 * config.runtime.heartbeat_s:
+        right = f"should be at least twice heartbeat_s ({config.runtime.heartbeat_s:g}), or one late renewal loses the lease"
+        problems.append(_problem(("runtime", "lease_ttl_s"), config.runtime.lease_ttl_s, right))
+    return problems
+
+
+def _problem(path: Path_, value: object, right: str, label: str = "") -> Problem:
+    return Problem(path=path, found=shown(value) if value is not None else "", right=right, label=label)
+
+
+def _ranges(
+    table: msgspec.Struct, path: Path_, ranges: dict[str, Range] | None = None, label: str = ""
+) -> Iterator[Problem]:
+    for field, allowed in (_RANGES[type(table)] if ranges is None else ranges).items():
+        value = getattr(table, field)
+        if value is not None and not allowed.holds(value):
+            yield _problem((*path, field), value, allowed.right, label)
+
+
+def _name(name: str, path: Path_, label: str = "") -> Iterator[Problem]:
+    if not ids.is_department(name):
+        yield _problem(path, name, NAME_RIGHT, label)
+
+
+def _policy(policy: Policy) -> Iterator[Problem]:
+    if policy.kill_s < policy.grace_s:
+        right = f"should be at least grace_s ({policy.grace_s:g}): a guest stops within grace_s of being asked"
+        yield _problem(("policy", "kill_s"), policy.kill_s, right)
+
+
+def _twice(names: Iterable[str]) -> set[int]:
+    """Indexes of names that stood before."""
+    seen: dict[str, None] = {}
+    again = set()
+    for index, name in enumerate(names):
+        if name in seen:
+            again.add(index)
+        seen[name] = None
+    return again
+
+
+def _departments(cloud: CloudConfig, hosts: int | None) -> Iterator[Problem]:
+    if not cloud.departments:
+        yield _problem(("department",), None, "should be at least one [[department]]")
+    if len(cloud.departments) > DEPARTMENTS_MAX:
+        yield _problem(("department",), len(cloud.departments), f"should be at most {DEPARTMENTS_MAX} departments")
+    again = _twice(d.name for d in cloud.departments)
+    for index, department in enumerate(cloud.departments):
+        path: Path_ = ("department", index)
+        if index in again:
+            yield _problem(
+                (*path, "name"), department.name, "should be unique; an earlier department has it", department.name
+            )
+        yield from _department(department, path)
+    total = sum(d.guarantee for d in cloud.departments)
+    ceiling = HOSTS_MAX if hosts is None else hosts
+    if total > ceiling and all(d.guarantee <= ceiling for d in cloud.departments):
+        known = "a plausible cluster" if hosts is None else "this cloud"
+        right = f"guarantees should add up to at most {ceiling} hosts, what {known} has; they add up to {total}"
+        worst = max(range(len(cloud.departments)), key=lambda i: (cloud.departments[i].guarantee, -i))
+        department = cloud.departments[worst]
+        yield _problem(("department", worst, "guarantee"), department.guarantee, right, department.name)
+
+
+def _department(department: Department, path: Path_) -> Iterator[Problem]:
+    label = department.name
+    yield from _name(department.name, (*path, "name"), label)
+    if department.name in RESERVED:
+        right = f"should be another name: this one is {RESERVED[department.name]}"
+        yield _problem((*path, "name"), department.name, right, label)
+    yield from _ranges(department, path, label=label)
+    if department.maximum is not None and department.guarantee > department.maximum:
+        right = f"should be at most maximum ({department.maximum} hosts)"
+        yield _problem((*path, "guarantee"), department.guarantee, right, label)
+    other = "batch" if department.kind == "web" else "web"
+    if getattr(department, other) is not None:
+        right = f'should not be here: the department is of kind "{department.kind}"; remove it or change kind'
+        yield _problem((*path, other), "a table", right, label)
+    if department.kind == "batch" and department.batch is not None:
+        yield from _batch(department.batch, (*path, "batch"), label)
+    if department.kind == "web" and department.web is not None:
+        yield from _web(department, department.web, (*path, "web"))
+
+
+def _batch(batch: BatchPolicy, path: Path_, label: str) -> Iterator[Problem]:
+    yield from _ranges(batch, path, label=label)
+    if batch.walltime_default_s > batch.walltime_max_s:
+        right = f"should be at most walltime_max_s ({batch.walltime_max_s:g})"
+        yield _problem((*path, "walltime_default_s"), batch.walltime_default_s, right, label)
+    if batch.on_reclaim in ("suspend", "migrate"):
+        right = (
+            'should be "kill" or "requeue": no hypervisor of this version can save a VM within the notice, '
+            f'so "{batch.on_reclaim}" would always become a requeue'
+        )
+        yield _problem((*path, "on_reclaim"), batch.on_reclaim, right, label)
+
+
+def _web(department: Department, web: WebPolicy, path: Path_) -> Iterator[Problem]:
+    label = department.name
+    yield from _ranges(web, path, label=label)
+    if web.instances_min > web.instances_max:
+        right = f"should be at most instances_max ({web.instances_max})"
+        yield _problem((*path, "instances_min"), web.instances_min, right, label)
+    hosts_min = math.ceil(web.instances_min / max(1, web.instances_per_host))
+    if department.maximum is not None and hosts_min > department.maximum:
+        right = f"should fit the department's maximum of {department.maximum} hosts; this needs {hosts_min}"
+        yield _problem((*path, "instances_min"), web.instances_min, right, label)
+    if not web.health_path.startswith("/") or any(c.isspace() for c in web.health_path):
+        yield _problem((*path, "health_path"), web.health_path, 'should be a path such as "/healthz"', label)
+    for key in web.environment:
+        if not key or "=" in key or "\0" in key:
+            yield _problem((*path, "environment"), key, 'should be names of variables without "="', label)
+
+
+def _users(cloud: CloudConfig) -> Iterator[Problem]:
+    if len(cloud.users) > USERS_MAX:
+        yield _problem(("user",), len(cloud.users), f"should be at most {USERS_MAX} users")
+    again = _twice(u.name for u in cloud.users)
+    names = [d.name for d in cloud.departments] + [subjects.OPERATORS]
+    for index, user in enumerate(cloud.users):
+        path: Path_ = ("user", index)
+        if index in again:
+            yield _problem(
+                (*path, "name"), user.name, "should be unique in the cloud; an earlier user has it", user.name
+            )
+        yield from _user(user, path, names)
+
+
+def _user(user: User, path: Path_, departments: Sequence[str]) -> Iterator[Problem]:
+    label = user.name
+    yield from _name(user.name, (*path, "name"), label)
+    if user.name.startswith(SERVICE_PREFIX):
+        yield _problem(
+            (*path, "name"), user.name, f'should not begin with "{SERVICE_PREFIX}": services have those', label
+        )
+    if user.department not in departments:
+        hint = suggestion(user.department, departments) or f"; there are: {', '.join(departments)}"
+        yield _problem((*path, "department"), user.department, f"should be a department of this file{hint}", label)
+    if user.role == "operator" and user.department != subjects.OPERATORS:
+        right = f'should be "{subjects.OPERATORS}": an operator belongs to no department'
+        yield _problem((*path, "department"), user.department, right, label)
+    if user.role != "operator" and user.department == subjects.OPERATORS:
+        right = f'should be "operator" in department "{subjects.OPERATORS}", or the user in another department'
+        yield _problem((*path, "role"), user.role, right, label)
+
+
+def _url(url: str, path: Path_, schemes: tuple[str, ...]) -> Iterator[Problem]:
+    try:
+        parts = urlsplit(url)
+        good = parts.scheme in schemes and bool(parts.hostname) and (parts.port is None or parts.port > 0)
+        secret = parts.password is not None
+    except ValueError:
+        good = secret = False
+    if secret:
+        yield _problem(path, "a URL with a password", "should hold no password: credentials are files")
+    elif not good:
+        yield _problem(path, url, f"should be {' or '.join(s + '://HOST:PORT' for s in schemes)}")
+
+
+def _listeners(config: Config, processes: Sequence[str]) -> Iterator[Problem]:
+    """Each listener has an address and a port of its own."""
+    taken: dict[Any, str] = {}
+    places: list[tuple[Path_, str]] = [
+        (("http", "listen"), config.http.listen),
+        (("monitor", "listen"), config.monitor.listen),
+    ]
+    for process, port in config.metrics.ports.items():
+        if process not in processes:
+            hint = suggestion(process, processes) or f"; there are: {', '.join(processes)}"
+            yield _problem(("metrics", "ports", process), port, f"should be the port of a process{hint}")
+        places.append((("metrics", "ports", process), f"{config.metrics.listen}:{port}"))
+    for path, address in places:
+        host, _, port_text = address.rpartition(":")
+        if not host or not port_text.isdecimal() or not 0 < int(port_text) < 65_536:
+            yield _problem(
+                path, address, 'should be HOST:PORT with a port from 1 to 65535, for example "127.0.0.1:7480"'
+            )
+        elif address in taken:
+            yield _problem(path, address, f"should be free: {taken[address]} listens there")
+        else:
+            taken[address] = ".".join(str(p) for p in path)

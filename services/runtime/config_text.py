@@ -1,0 +1,116 @@
+"""The configuration as text: the file that `loads` reads back, and what differs between two configurations.
+
+Rules
+  1. `dump_toml` writes every setting, defaults included: the file then says what runs, whatever later versions default to.
+  2. `diff` names what a person would name: the department or user, the setting, both values.  Order does not count.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+
+from schemas.config import CloudConfig
+
+if TYPE_CHECKING:  # config imports this module
+    from services.runtime.config import Config
+
+_BARE: Final = re.compile(r"[A-Za-z0-9_-]+\Z")
+_ARROW: Final = "→"
+
+
+def dump_toml(config: Config) -> str:
+    """The whole configuration as TOML.  `loads` of it gives an equal `Config`."""
+    cloud = config.cloud
+    lines = ["# Phoenix Cloud configuration, written by a program: every setting with its value.", ""]
+    lines += _table("cloud", {"name": cloud.name})
+    lines += _table("policy", msgspec.structs.asdict(cloud.policy))
+    lines += _table("limits", msgspec.structs.asdict(cloud.limits))
+    for department in cloud.departments:
+        lines += _table("department", msgspec.structs.asdict(department), is_list=True)
+    for user in cloud.users:
+        lines += _table("user", msgspec.structs.asdict(user), is_list=True)
+    for key in ("nats", "http", "monitor", "opennebula", "metrics", "runtime", "data"):
+        lines += _table(key, msgspec.structs.asdict(getattr(config, key)))
+    return "\n".join(lines).rstrip("\n") + "\n"
+
+
+def _table(name: str, values: Mapping[str, Any], is_list: bool = False) -> list[str]:
+    lines = [f"[[{name}]]" if is_list else f"[{name}]"]
+    nested: list[str] = []
+    for key, value in values.items():
+        if isinstance(value, msgspec.Struct):
+            value = msgspec.structs.asdict(value)
+        if isinstance(value, Mapping):
+            nested += _table(f"{name}.{_key(key)}", value) if value else []
+        elif value is not None:
+            lines.append(f"{_key(key)} = {_value(value)}")
+    return [*lines, "", *nested]
+
+
+def _key(key: str) -> str:
+    return key if _BARE.match(key) else _text(key)
+
+
+def _text(text: str) -> str:
+    return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")
+
+
+def _value(value: Any) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, int | float):
+        return repr(value)
+    if isinstance(value, str | Path):
+        return _text(str(value))
+    if isinstance(value, Mapping):
+        return "{ " + ", ".join(f"{_key(k)} = {_value(v)}" for k, v in value.items()) + " }"
+    return "[" + ", ".join(_value(item) for item in value) + "]"
+
+
+def diff(a: CloudConfig, b: CloudConfig) -> list[str]:
+    """What changes from `a` to `b`, one sentence each; empty if nothing does."""
+    lines = [f"cloud: name {_shown(a.name)} {_ARROW} {_shown(b.name)}"] if a.name != b.name else []
+    lines += [f"policy: {change}" for change in _changes(a.policy, b.policy)]
+    lines += [f"limits: {change}" for change in _changes(a.limits, b.limits)]
+    lines += _entries("department", {d.name: d for d in a.departments}, {d.name: d for d in b.departments})
+    lines += _entries("user", {u.name: u for u in a.users}, {u.name: u for u in b.users})
+    return lines
+
+
+def _entries(word: str, a: Mapping[str, msgspec.Struct], b: Mapping[str, msgspec.Struct]) -> Iterator[str]:
+    yield from (f"{word} {name}: removed" for name in a if name not in b)
+    for name, entry in b.items():
+        if name not in a:
+            yield f"{word} {name}: added ({_gist(entry)})"
+        else:
+            yield from (f"{word} {name}: {change}" for change in _changes(a[name], entry))
+
+
+def _gist(entry: msgspec.Struct) -> str:
+    values = msgspec.structs.asdict(entry)
+    return str(values["kind"]) if "kind" in values else f"{values['role']} of {values['department']}"
+
+
+def _changes(a: msgspec.Struct, b: msgspec.Struct, prefix: str = "") -> Iterator[str]:
+    for field in a.__struct_fields__:
+        old, new = getattr(a, field), getattr(b, field)
+        if old == new:
+            continue
+        if isinstance(old, msgspec.Struct) and isinstance(new, msgspec.Struct):
+            yield from _changes(old, new, f"{prefix}{field}.")
+        else:
+            yield f"{prefix}{field} {_shown(old)} {_ARROW} {_shown(new)}"
+
+
+def _shown(value: object) -> str:
+    if value is None:
+        return "none"
+    if isinstance(value, msgspec.Struct):
+        return "set"
+    return _value(value)
