@@ -1,0 +1,287 @@
+"""The life of a guest: ask what to do, do it, tell how it went, power off.
+
+    job, rank 0    boot → inputs → began → script → output, kept files → report → power off
+    job, rank > 0  boot → began → launched tasks until it is terminated or told that the attempt is gone
+    instance       boot → program on a free port → healthy → began with its address → until it ends or is terminated
+
+Rules:
+1. The script is data: it is written to a file and executed by its own #! line (/bin/sh when it has none).
+2. A job powers off by itself only after its report was acknowledged or the attempt is gone (PROTOCOL, Guests).
+3. A script that the hypervisor stopped reports a success only: its 143 is no failure of the job (`attempt.reported`).
+4. Time limits are the scheduler's, not the guest's.
+5. Whatever raises here, the VM ends and the hypervisor kills what is left in it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import socket
+import time
+from collections.abc import AsyncIterator
+
+import aiohttp
+
+from phoenix.local.guest.door import CHUNK_BYTES, Boot, Door, GoneError, RefusedError, Report
+from phoenix.local.guest.environment import for_instance, for_job
+from phoenix.local.guest.launch import Launches
+from phoenix.local.guest.machine import Ended, Launch, Machine, Process, StartError
+from phoenix.local.guest.output import Output
+from phoenix.local.guest.room import UnsafeNameError
+
+SHORT_JOB_S = 0.25  # most trivial jobs end within: their guest never starts pump and long poll
+MEMORY_CHECK_S = 0.5
+HEALTH_INTERVAL_S = 0.05
+HEALTH_TRY_S = 2.0
+OUT_OF_MEMORY = "out of memory"
+KEPT_FILES_MAX = 1000
+EXIT_CANNOT_START = 126
+
+
+class Guest:
+    """What runs in one VM."""
+
+    def __init__(self, door: Door, machine: Machine, session: aiohttp.ClientSession) -> None:
+        self.door = door
+        self.machine = machine
+        self._session = session
+        self.boot: Boot | None = None
+        self.process: Process | None = None
+        self.stopping = False
+        self.output: Output | None = None
+        self._notes: list[str] = []
+        self._address: str | None = None
+        self._reborn = asyncio.Event()
+
+    async def run(self) -> str:
+        """Live; returns why the VM powers off."""
+        try:
+            self.boot = await self.door.boot()
+            why = await (self._serve if self.boot.kind == "instance" else self._work)(self.boot)
+        except* GoneError:
+            why = "gone"
+        except* (RefusedError, StartError, UnsafeNameError, OSError) as group:
+            why = "; ".join(str(error) for error in _leaves(group))
+        return why
+
+    def resumed_as(self, phoenix_id: str, token: str) -> bool:
+        """Go on under another attempt's identity after a suspension; False if it is the same one."""
+        if phoenix_id == self.door.phoenix_id:
+            return False
+        self.door.rebind(phoenix_id, token)
+        if self.output is not None:
+            self.output.restart()
+        self._reborn.set()
+        return True
+
+    async def _work(self, boot: Boot) -> str:
+        room = self.machine.room
+        room.write("token", self.door.token.encode())
+        environment = for_job(boot, self.machine, self.door.url, self.door.phoenix_id)
+        launches = Launches(self.door, self.machine, environment)
+        if boot.rank != 0:
+            await self.door.began(None)
+            await launches.serve()
+        for wanted in boot.inputs:
+            await self._fetch(wanted.name)
+        room.write("script", (boot.script or "").encode(), 0o700)
+        await self.door.began(None)
+        began_s = time.monotonic()
+        ended = await self._run_script(boot, environment, launches)
+        return await self._finish(boot, ended, time.monotonic() - began_s)
+
+    async def _fetch(self, name: str) -> None:
+        fd = self.machine.room.create_input(name)
+
+        def write(chunk: bytes, first: bool) -> None:
+            if first:
+                os.ftruncate(fd, 0)
+            view = memoryview(chunk)
+            while view:
+                view = view[os.write(fd, view) :]
+
+        try:
+            await self.door.get_input(name, write)
+        finally:
+            os.close(fd)
+
+    async def _run_script(self, boot: Boot, environment: dict[str, str], launches: Launches) -> Ended:
+        room = self.machine.room
+        script = room.file("script")
+        shebang = (boot.script or "").startswith("#!")
+        launch = Launch(
+            argv=[script, *boot.argv] if shebang else ["/bin/sh", script, *boot.argv],
+            environment=environment,
+            room=room.work,
+            directory=boot.directory,
+            note=room.file("note"),
+        )
+        try:
+            self.process = await self._start(launch)
+        except StartError as error:
+            self._notes.append(str(error))
+            return Ended(EXIT_CANNOT_START, None, 0.0, 0)
+        return await self._attend(self.process, launches)
+
+    async def _start(self, launch: Launch) -> Process:
+        """Start the program that is the VM's purpose, its output going to files in the room."""
+        room = self.machine.room
+        self.output = Output(self.door, room.create("stdout"), room.create("stderr"))
+        null = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            return await self.machine.run(launch, (null, self.output.streams[0].fd, self.output.streams[1].fd))
+        finally:
+            os.close(null)
+
+    async def _attend(self, process: Process, launches: Launches | None) -> Ended:
+        """Stream output and serve launches while the process runs."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(SHORT_JOB_S):
+                return await process.wait()
+        assert self.output is not None
+        async with asyncio.TaskGroup() as group:
+            helpers = [
+                group.create_task(self.output.pump()),
+                group.create_task(self._watch_memory(process)),
+                group.create_task(self._announce()),
+            ]
+            if launches is not None:
+                helpers.append(group.create_task(launches.serve()))
+            ended = await process.wait()
+            for helper in helpers:
+                helper.cancel()
+        return ended
+
+    async def _announce(self) -> None:
+        """Begin anew for each attempt that resumes this machine."""
+        while True:
+            await self._reborn.wait()
+            self._reborn.clear()
+            await self.door.began(self._address)
+
+    async def _watch_memory(self, process: Process) -> None:
+        """Version 1 groups kill one process only; a script that shrugs that off would run on, maimed."""
+        while True:
+            await asyncio.sleep(MEMORY_CHECK_S)
+            if self.machine.killed_for_memory():
+                process.signal(9, everyone=True)
+
+    async def _finish(self, boot: Boot, ended: Ended, seconds: float) -> str:
+        assert self.output is not None
+        await self.output.flush()
+        if self.stopping and ended.code != 0:
+            return "stopped"
+        await self._keep(boot)
+        if self.machine.killed_for_memory():
+            self._notes.insert(0, OUT_OF_MEMORY)
+        self._notes += [note for note in (self.machine.room.note(), self.output.note()) if note]
+        cpu_seconds = self.machine.cpu_seconds()
+        await self.door.report(
+            Report(
+                exit=ended.code,
+                signal=ended.signal,
+                seconds=seconds,
+                cpu_seconds=ended.cpu_seconds if cpu_seconds is None else cpu_seconds,
+                max_rss_mb=ended.max_rss_kb / 1024,
+                note="; ".join(self._notes) or None,
+            )
+        )
+        return "reported"
+
+    async def _keep(self, boot: Boot) -> None:
+        """Send the files that match `keep`, from where the script ran; one that cannot be sent is noted."""
+        room = self.machine.room
+        directory = boot.directory if boot.directory and room.note() is None else room.work
+        for count, name in enumerate(room.matching(directory, boot.keep)):
+            if count == KEPT_FILES_MAX:
+                self._notes.append(f"only the first {KEPT_FILES_MAX} files were kept")
+                return
+            try:
+                with room.open_kept(directory, name) as fd:
+                    await self.door.put_file(name, lambda fd=fd: _chunks(fd))  # type: ignore[misc]
+            except (OSError, RefusedError) as error:
+                self._notes.append(f"{name} was not kept: {error}")
+
+    async def _serve(self, boot: Boot) -> str:
+        room, machine = self.machine.room, self.machine
+        room.write("token", self.door.token.encode())
+        port = _free_port()
+        environment = for_instance(boot, machine, self.door.url, self.door.phoenix_id, port)
+        if boot.script is None and machine.programs.web_instance is None:
+            return "no python3 that the instance's user may read: the default web program cannot run"
+        if boot.script is None:
+            argv = [*(machine.programs.web_instance or ()), *boot.argv]
+        else:
+            room.write("script", boot.script.encode(), 0o700)
+            shebang = boot.script.startswith("#!")
+            argv = [room.file("script"), *boot.argv] if shebang else ["/bin/sh", room.file("script"), *boot.argv]
+        launch = Launch(argv, environment, room.work, boot.directory, room.file("note"))
+        self.process = await self._start(launch)
+        waiting = asyncio.ensure_future(self.process.wait())
+        healthy = asyncio.ensure_future(self._become_healthy(port, boot.health_path))
+        try:
+            await asyncio.wait({waiting, healthy}, return_when=asyncio.FIRST_COMPLETED)
+            if waiting.done():
+                return f"the instance ended with {waiting.result().code} before it was healthy: {self._last_words()}"
+            self._address = f"127.0.0.1:{port}"
+            await self.door.began(self._address)
+            ended = await self._attend(self.process, None)
+        finally:
+            healthy.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await healthy
+        assert self.output is not None
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(HEALTH_TRY_S):
+                await self.output.flush()
+        return "stopped" if self.stopping else f"the instance ended with {ended.code}: {self._last_words()}"
+
+    async def _become_healthy(self, port: int, path: str | None) -> None:
+        """Return once the health path answers 2xx (without a path: once the port accepts)."""
+        while True:
+            with contextlib.suppress(OSError, TimeoutError, aiohttp.ClientError):
+                async with asyncio.timeout(HEALTH_TRY_S):
+                    if path is None:
+                        _, writer = await asyncio.open_connection("127.0.0.1", port)
+                        writer.close()
+                        return
+                    async with self._session.get(f"http://127.0.0.1:{port}/{path.lstrip('/')}") as answer:
+                        if 200 <= answer.status < 300:
+                            return
+            await asyncio.sleep(HEALTH_INTERVAL_S)
+
+    def _last_words(self) -> str:
+        """The end of stderr, for the reason of an instance's death."""
+        assert self.output is not None
+        fd = self.output.streams[1].fd
+        size = os.fstat(fd).st_size
+        return os.pread(fd, 200, max(0, size - 200)).decode(errors="replace").strip()
+
+    def close(self) -> None:
+        """Give back the descriptors."""
+        if self.output is not None:
+            self.output.close()
+            self.output = None
+
+
+def _free_port() -> int:
+    """A port nobody listens on now; between this and the program's bind another may take it: then it exits, unhealthy."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+async def _chunks(fd: int) -> AsyncIterator[bytes]:
+    offset = 0
+    while chunk := os.pread(fd, CHUNK_BYTES, offset):
+        offset += len(chunk)
+        yield chunk
+
+
+def _leaves(group: BaseExceptionGroup[BaseException]) -> list[BaseException]:
+    found: list[BaseException] = []
+    for error in group.exceptions:
+        found += _leaves(error) if isinstance(error, BaseExceptionGroup) else [error]
+    return found

@@ -1,0 +1,228 @@
+"""The guest's side of admission's guest contract: one method per call, with its retries.
+
+Rules:
+1. 401 and other refusals end the VM (`RefusedError`); 410 means that this attempt is over (`GoneError`).
+2. 5xx answers and broken connections are retried for ever, 0.05 s doubling to 2 s: the VM outlives a restart of
+   admission. Whoever stops the VM cancels the wait. Every single try has a deadline.
+3. While the VM is suspended nothing is asked and no answer counts: a late 410 of the old attempt must not end the
+   machine that a new attempt resumes under a new identity.
+4. The token is sent in a header only and never appears in an error.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import json
+from collections.abc import AsyncIterator, Callable
+from typing import Any
+
+import aiohttp
+import msgspec
+
+TRY_DEADLINE_S = 30.0
+TRANSFER_DEADLINE_S = 600.0  # one file; inputs and kept files may be large
+LONG_POLL_S = 25.0  # the contract's maximum
+BACKOFF_FIRST_S, BACKOFF_MAX_S = 0.05, 2.0
+CHUNK_BYTES = 1 << 18
+ERROR_CHARS_MAX = 300
+
+
+class GoneError(Exception):
+    """This attempt is over; stop what runs and power off."""
+
+
+class RefusedError(Exception):
+    """Admission refuses this guest or this call; `status` is the HTTP status."""
+
+    def __init__(self, status: int, message: str) -> None:
+        super().__init__(message)
+        self.status = status
+
+
+class _RetryError(Exception):
+    """Ask again."""
+
+
+class Input(msgspec.Struct, frozen=True):
+    """A file to fetch before the script starts."""
+
+    name: str
+    size: int = 0
+
+
+class Boot(msgspec.Struct, frozen=True):
+    """What this VM is to do; the fields are those of the contract."""
+
+    kind: str
+    unit: str
+    attempt: int
+    rank: int
+    ranks: int
+    department: str
+    user: str
+    name: str
+    cores: int = 1
+    memory_mb: int = 0
+    nodes: list[str] = []
+    script: str | None = None
+    argv: list[str] = []
+    environment: dict[str, str] = {}
+    directory: str | None = None
+    stdout: str | None = None
+    stderr: str | None = None
+    inputs: list[Input] = []
+    keep: list[str] = []
+    grace_s: float | None = None
+    walltime_s: float | None = None
+    health_path: str | None = None
+    array_job: str | None = None
+    array_index: int | None = None
+
+
+class Command(msgspec.Struct, frozen=True):
+    """One order to a rank: start these tasks, or signal them."""
+
+    n: int
+    kind: str
+    id: str
+    argv: list[str] = []
+    environment: dict[str, str] = {}
+    tasks: list[int] = []
+    directory: str | None = None
+    signal: int = 0
+
+
+class Report(msgspec.Struct, frozen=True):
+    """How the script ended."""
+
+    exit: int
+    signal: int | None
+    seconds: float
+    cpu_seconds: float | None
+    max_rss_mb: float | None
+    note: str | None
+
+
+class _Commands(msgspec.Struct, frozen=True):
+    commands: list[Command]
+
+
+_boot_decoder = msgspec.json.Decoder(Boot)
+_commands_decoder = msgspec.json.Decoder(_Commands)
+
+
+class Door:
+    """One VM's line to admission. The session is shared by all VMs and stays the caller's."""
+
+    def __init__(self, session: aiohttp.ClientSession, url: str, phoenix_id: str, token: str) -> None:
+        self._session = session
+        self.url = url.rstrip("/")
+        self.awake = asyncio.Event()
+        self.awake.set()
+        self.rebind(phoenix_id, token)
+
+    def rebind(self, phoenix_id: str, token: str) -> None:
+        """Speak for another attempt from now on. Raises ValueError if the id has not the contract's form."""
+        parts = phoenix_id.split("/")
+        if len(parts) != 4 or not parts[2].isdigit() or not parts[3].isdigit():
+            raise ValueError(f"PHOENIX_ID is {phoenix_id!r}; it must be <cloud>/<unit>/<attempt>/<rank>")
+        self.phoenix_id = phoenix_id
+        self.token = token
+        self._base = f"{self.url}/v1/guest/{'/'.join(parts[1:])}/"
+        self._headers = {"Authorization": f"Bearer {token}"}
+
+    async def boot(self) -> Boot:
+        try:
+            return _boot_decoder.decode(await self._call("GET", "boot"))
+        except msgspec.DecodeError as error:
+            raise RefusedError(200, f"the boot answer is malformed: {error}") from error
+
+    async def began(self, address: str | None) -> None:
+        await self._call("POST", "began", _json({"address": address}))
+
+    async def put_output(self, stream: str, offset: int, data: bytes) -> None:
+        await self._call("PUT", f"output/{stream}?offset={offset}", data, content_type="application/octet-stream")
+
+    async def put_file(self, name: str, read: Callable[[], AsyncIterator[bytes]]) -> None:
+        """Send one kept file; `read` gives its content from the start, again for each try."""
+        await self._call("PUT", f"files/{name}", read, deadline_s=TRANSFER_DEADLINE_S)
+
+    async def get_input(self, name: str, write: Callable[[bytes, bool], None]) -> None:
+        """Fetch one input; `write(chunk, first)` is called in order, `first` starting it over."""
+        await self._call("GET", f"inputs/{name}", sink=write, deadline_s=TRANSFER_DEADLINE_S)
+
+    async def report(self, report: Report) -> None:
+        await self._call("POST", "report", msgspec.json.encode(report))
+
+    async def commands(self, after: int) -> list[Command]:
+        """The next commands for this rank, waiting for them; empty after a while without any."""
+        path = f"commands?after={after}&wait_s={LONG_POLL_S:g}"
+        return _commands_decoder.decode(await self._call("GET", path, deadline_s=LONG_POLL_S + TRY_DEADLINE_S)).commands
+
+    async def launch_events(self, launch: str, first: int, events: list[dict[str, Any]]) -> None:
+        await self._call("POST", f"launch/{launch}/events", _json({"events": events, "first": first}))
+
+    async def _call(
+        self,
+        method: str,
+        path: str,
+        body: bytes | Callable[[], AsyncIterator[bytes]] | None = None,
+        *,
+        content_type: str = "application/json",
+        sink: Callable[[bytes, bool], None] | None = None,
+        deadline_s: float = TRY_DEADLINE_S,
+    ) -> bytes:
+        backoff_s = BACKOFF_FIRST_S
+        while True:
+            await self.awake.wait()
+            base, headers = self._base, self._headers
+            if body is not None:
+                headers = {**headers, "Content-Type": content_type}
+            try:
+                async with asyncio.timeout(deadline_s):
+                    data = body() if callable(body) else body
+                    async with self._session.request(method, base + path, data=data, headers=headers) as answer:
+                        return await self._judge(answer, sink)
+            except (GoneError, RefusedError):
+                if base == self._base:
+                    raise
+            except (_RetryError, TimeoutError, aiohttp.ClientConnectionError, aiohttp.ClientPayloadError):
+                await asyncio.sleep(backoff_s)
+                backoff_s = min(BACKOFF_MAX_S, backoff_s * 2)
+
+    async def _judge(self, answer: aiohttp.ClientResponse, sink: Callable[[bytes, bool], None] | None) -> bytes:
+        if answer.status < 300 and sink is not None:
+            first = True
+            async for chunk in answer.content.iter_chunked(CHUNK_BYTES):
+                sink(chunk, first)
+                first = False
+            return b""
+        content = await answer.read()
+        if not self.awake.is_set() or answer.status >= 500:
+            raise _RetryError
+        if answer.status < 300:
+            return content
+        if answer.status == 410:
+            raise GoneError
+        text = content.decode(errors="replace")[:ERROR_CHARS_MAX]
+        raise RefusedError(answer.status, f"admission answered {answer.status} to {answer.method}: {text}")
+
+
+def _json(value: Any) -> bytes:
+    return json.dumps(value).encode()
+
+
+def event_data(task: int, stream: str, data: bytes) -> dict[str, Any]:
+    """One piece of a launched task's output, as the contract writes it."""
+    return {"task": task, "stream": stream, "data": base64.b64encode(data).decode()}
+
+
+def new_session() -> aiohttp.ClientSession:
+    """The one HTTP session of a hypervisor: keep-alive, as many connections as there are VMs, no cookies, no proxy."""
+    return aiohttp.ClientSession(
+        connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=60.0),
+        cookie_jar=aiohttp.DummyCookieJar(),
+        timeout=aiohttp.ClientTimeout(total=None),
+        trust_env=False,
+    )

@@ -1,0 +1,133 @@
+"""Launched tasks: a rank's part of `phoenix launch`.
+
+A rank asks for commands by long poll. A `launch` starts this rank's tasks beside the script, in the same room, uid and
+cgroup; their output and exits go back as events, numbered per rank and launch, so that repeating a call is harmless.
+Order within a task's stream is kept. A task that cannot write for lack of a reader waits: nothing is dropped.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+from typing import Any
+
+from phoenix.local.guest.door import Command, Door, RefusedError, event_data
+from phoenix.local.guest.environment import for_task
+from phoenix.local.guest.machine import Launch, Machine, Process, StartError
+
+PIECE_BYTES_MAX = 64 << 10
+PENDING_EVENTS_MAX = 64  # × 64 KiB: what one rank holds when admission is slow
+BATCH_EVENTS_MAX = 16  # stays below 1.4 MiB of base64 a call
+TASKS_LIVE_MAX = 4096  # tasks of all launches of one rank; its pids limit is lower
+
+
+class Launches:
+    """All launches of one rank, until cancelled."""
+
+    def __init__(self, door: Door, machine: Machine, environment: dict[str, str]) -> None:
+        self._door = door
+        self._machine = machine
+        self._environment = environment
+        self._live: dict[str, _Launch] = {}
+
+    async def serve(self) -> None:
+        """Obey commands until cancelled; raises `GoneError` when the attempt is over."""
+        after = 0
+        async with asyncio.TaskGroup() as group:
+            while True:
+                for command in await self._door.commands(after):
+                    after = max(after, command.n)
+                    if command.kind == "launch" and command.id not in self._live:
+                        launch = self._live[command.id] = _Launch(self._door, self._machine, self._environment, command)
+                        group.create_task(launch.run(), name=f"launch {command.id}")
+                    elif command.kind == "signal" and command.id in self._live:
+                        self._live[command.id].signal(command.signal)
+
+
+class _Launch:
+    """One launch: its tasks, and the queue of what they said."""
+
+    def __init__(self, door: Door, machine: Machine, environment: dict[str, str], command: Command) -> None:
+        self._door = door
+        self._machine = machine
+        self._environment = environment
+        self._command = command
+        self._processes: list[Process] = []
+        self._signals: list[int] = []
+        self._events: asyncio.Queue[dict[str, Any] | None] = asyncio.Queue(PENDING_EVENTS_MAX)
+
+    def signal(self, number: int) -> None:
+        # A task that has not started yet hears it when it has.
+        self._signals.append(number)
+        for process in self._processes:
+            process.signal(number)
+
+    async def run(self) -> None:
+        async with asyncio.TaskGroup() as group:
+            sender = group.create_task(self._send())
+            async with asyncio.TaskGroup() as tasks:
+                for local, task in enumerate(self._command.tasks[:TASKS_LIVE_MAX]):
+                    tasks.create_task(self._task(task, local))
+            await self._events.put(None)
+            await sender
+
+    async def _send(self) -> None:
+        """Send events in order, as many as have gathered while the last call was under way."""
+        first = 0
+        closing = False
+        while not closing:
+            batch = [await self._events.get()]
+            while len(batch) < BATCH_EVENTS_MAX and not self._events.empty():
+                batch.append(self._events.get_nowait())
+            closing = batch[-1] is None
+            events = [event for event in batch if event is not None]
+            if events:
+                # A launch that admission no longer knows has nobody who listens.
+                with contextlib.suppress(RefusedError):
+                    await self._door.launch_events(self._command.id, first, events)
+                first += len(events)
+
+    async def _task(self, task: int, local: int) -> None:
+        command = self._command
+        launch = Launch(
+            argv=command.argv,
+            environment=for_task(self._environment, command, task, local),
+            room=self._machine.room.work,
+            directory=command.directory,
+            sole=False,
+        )
+        pipes = [os.pipe2(os.O_CLOEXEC), os.pipe2(os.O_CLOEXEC)]
+        null = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
+        readers = [os.fdopen(pipe[0], "rb", buffering=0) for pipe in pipes]
+        try:
+            process = await self._machine.run(launch, (null, pipes[0][1], pipes[1][1]))
+        except StartError as error:
+            for reader in readers:
+                reader.close()
+            await self._events.put(event_data(task, "stderr", f"phoenix: {error}\n".encode()))
+            await self._events.put({"task": task, "exit": 126})
+            return
+        finally:
+            for fd in (null, pipes[0][1], pipes[1][1]):
+                os.close(fd)
+        self._processes.append(process)
+        for number in self._signals:
+            process.signal(number)
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._relay(task, "stdout", readers[0]))
+            group.create_task(self._relay(task, "stderr", readers[1]))
+            ended = await process.wait()
+        await self._events.put({"task": task, "exit": ended.code})
+
+    async def _relay(self, task: int, stream: str, pipe: Any) -> None:
+        """Pass on one stream until its last writer has closed it."""
+        reader = asyncio.StreamReader(limit=PIECE_BYTES_MAX)
+        transport, _ = await asyncio.get_running_loop().connect_read_pipe(
+            lambda: asyncio.StreamReaderProtocol(reader), pipe
+        )
+        try:
+            while data := await reader.read(PIECE_BYTES_MAX):
+                await self._events.put(event_data(task, stream, data))
+        finally:
+            transport.close()

@@ -1,0 +1,88 @@
+"""What a guest needs of the machine it runs in: a room for its files and a way to start processes.
+
+The process hypervisor provides it with rooms, uids and cgroups; a guest inside a real VM would provide it with its own
+file system and `fork`. The guest itself decides nothing about isolation and knows nothing about the hypervisor.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from phoenix.local.guest.room import Room
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """How a process ended: `exit` or `signal`, and what it used, its waited-for children included."""
+
+    exit: int | None
+    signal: int | None
+    cpu_seconds: float
+    max_rss_kb: int
+
+    @property
+    def code(self) -> int:
+        """The exit code as a shell would give it: 128 + signal for a death by signal."""
+        return 128 + self.signal if self.signal is not None else self.exit or 0
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """One process to start. `directory` is a wish, `room` the fall-back; `note` a path for "why not there".
+
+    `sole`: when this process ends, everything else of the VM is killed with it.
+    """
+
+    argv: Sequence[str]
+    environment: Mapping[str, str]
+    room: str
+    directory: str | None = None
+    note: str | None = None
+    sole: bool = True
+
+
+class StartError(Exception):
+    """The process could not be started; the message says why."""
+
+
+class Process(Protocol):
+    """A process that was started."""
+
+    async def wait(self) -> Ended:
+        """Wait until it has ended; cancelling the wait leaves the process alone."""
+
+    def signal(self, number: int, *, everyone: bool = False) -> None:
+        """Signal its process group, or every process of the VM; nothing happens when it has ended."""
+
+
+class Machine(Protocol):
+    """The VM as its guest sees it."""
+
+    room: Room
+    cores: float
+    core_share: float
+    programs: Programs
+    limited: bool  # CPU and memory are limited from outside; a program need not limit itself
+
+    async def run(self, launch: Launch, stdio: tuple[int, int, int]) -> Process:
+        """Start a process with these descriptors as stdin, stdout and stderr. Raises `StartError`."""
+
+    def killed_for_memory(self) -> bool:
+        """Whether the machine has run out of memory and killed for it."""
+
+    def cpu_seconds(self) -> float | None:
+        """CPU time of everything that ran here; None if nobody counts it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Programs:
+    """What this installation brings into every machine.
+
+    `path`: PATH for jobs, with `phoenix` first. `web_instance`: argv of the default web instance program, None when no
+    interpreter is readable by the machine's user.
+    """
+
+    path: str
+    web_instance: tuple[str, ...] | None

@@ -1,0 +1,374 @@
+"""The process hypervisor: the driver that makes OpenNebula's VMs local process groups.
+
+Theory of operation. A VM is a room (a directory), a cell (uid, control group, limits) and a guest: an asyncio task in
+this process that speaks the guest contract and starts the job's script through the nursery. So a VM costs one fork and
+one exec, the job's own.
+
+    boot       make cell and room, start the guest's task; RUNNING when that is done
+    shutdown   SIGTERM to the script; when it ends the guest finishes (output, a success is reported); after the grace,
+               everything is killed
+    cancel     everything is killed at once
+    save       SIGSTOP to everything, the guest falls silent; restore continues, under a new PHOENIX_ID if it has one
+    clean      remove the room
+
+1. A VM is gone when its cell holds no process; only then is its uid given to another VM.
+2. A VM ends by itself when its guest's task ends, for whatever reason; `ended` is called after rule 1.
+3. `shutdown`, `cancel` and `clean` of a VM that is gone succeed. A cancelled call leaves what a later `cancel` removes.
+4. Nothing of a VM survives the hypervisor (zygote.py rules 4 and 5; sweep.py for what both leave).
+"""
+
+# ruff: noqa: ARG002  # the contract names a host in every call; here all hosts are this machine
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import shutil
+import signal
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import aiohttp
+
+from phoenix.local.guest.agent import Guest
+from phoenix.local.guest.door import Door, new_session
+from phoenix.local.guest.machine import Launch, Programs
+from phoenix.local.guest.room import Room
+from phoenix.local.opennebula.driver import DriverError, HostSpec, Usage, VmSpec
+from phoenix.local.process import zygote
+from phoenix.local.process.house import House
+from phoenix.local.process.isolation import Cell, Isolation, IsolationUnavailableError, raise_open_files_limit
+from phoenix.local.process.spawner import ChildProcess, Spawner
+from phoenix.local.process.sweep import MARKER, record_nursery, sweep
+from phoenix.local.process.users import UID_BASE, UsersExhaustedError
+
+GRACE_MAX_S = 3600.0  # a job's wish; the executor kills hard long before
+FAREWELL_S = 0.3  # after the kill: the last output goes out if admission answers at once
+TASKS_CHECK_S = 0.01
+USAGE_INTERVAL_MIN_S = 0.05  # shorter intervals measure noise
+
+_log = logging.getLogger(__name__)
+
+
+class _Machine:
+    """One VM: a `Machine` to its guest, a handle to the driver."""
+
+    def __init__(self, spawner: Spawner, cell: Cell, room: Room, programs: Programs, vm: VmSpec, share: float) -> None:
+        self.cell = cell
+        self.room = room
+        self.programs = programs
+        self.cores = vm.cpu
+        self.core_share = share
+        self.limited = cell.group is not None and cell.group.cpu is not None
+        self._spawner = spawner
+        self._measured = (time.monotonic(), 0.0)
+
+    async def run(self, launch: Launch, stdio: tuple[int, int, int]) -> ChildProcess:
+        return await self._spawner.run(launch, self.cell.held, stdio)
+
+    def killed_for_memory(self) -> bool:
+        return self.cell.group is not None and self.cell.group.oom_kills() > 0
+
+    def cpu_seconds(self) -> float | None:
+        return self.cell.group.cpu_seconds() if self.cell.group is not None else None
+
+    def pids(self) -> list[int]:
+        return zygote.owned_pids(list(self.cell.held.cgroups), self.cell.held.uid, self.cell.held.marker)
+
+    def signal_all(self, number: int) -> None:
+        for pid in self.pids():
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, number)
+
+    def kill_all(self) -> None:
+        """Blocks until nothing is left."""
+        held = self.cell.held
+        zygote.purge(list(held.cgroups), held.uid, held.marker)
+
+    def usage(self) -> Usage:
+        now, pids = time.monotonic(), self.pids()
+        cpu = self.cpu_seconds()
+        if cpu is None:
+            cpu = sum(_cpu_seconds(pid) for pid in pids)
+        memory_kb = self.cell.group.memory_kb() if self.cell.group is not None else None
+        if memory_kb is None:
+            memory_kb = sum(_resident_kb(pid) for pid in pids)
+        before, before_cpu = self._measured
+        interval_s = max(USAGE_INTERVAL_MIN_S, now - before)
+        self._measured = (now, cpu)
+        return Usage(cpu_percent=max(0.0, cpu - before_cpu) / interval_s * 100, memory_kb=memory_kb)
+
+
+class _Vm:
+    """A VM that exists: its machine, its guest and the guest's task."""
+
+    def __init__(self, machine: _Machine, guest: Guest) -> None:
+        self.machine = machine
+        self.guest = guest
+        self.task: asyncio.Task[str] | None = None
+        self.ending = False  # from here on its task must not be cancelled: it is cleaning up
+        self.gone = asyncio.Event()
+
+
+class ProcessDriver:
+    """Driver `process`. See the module for what it does and docs for the isolation it reports.
+
+    `core_share`: real cores per virtual core. `grace_s`: SIGTERM to SIGKILL, unless the job asks for another grace.
+    `isolate`: "auto", or one of isolation.KINDS to insist.
+    """
+
+    name = "process"
+
+    def __init__(
+        self,
+        data_dir: Path,
+        core_share: float = 0.05,
+        grace_s: float = 0.3,
+        isolate: str = "auto",
+        uid_base: int = UID_BASE,
+    ) -> None:
+        self.data_dir = data_dir
+        self.core_share = core_share
+        self.grace_s = grace_s
+        self._isolate = isolate
+        self._uid_base = uid_base
+        self._spawner = Spawner()
+        self._vms: dict[int, _Vm] = {}
+        self._isolation: Isolation | None = None
+        self._house: House | None = None
+        self._session: aiohttp.ClientSession | None = None
+        self._ended: Callable[[int, str], None] = lambda _vm, _why: None
+
+    def isolation(self) -> dict[str, str]:
+        """How VMs are kept apart: {"isolation": "uid+cgroup"|"uid"|"none", "why": …}; for status pages."""
+        if self._isolation is None:
+            return {"isolation": "unknown", "why": "not started"}
+        return self._isolation.status()
+
+    async def start(self, ended: Callable[[int, str], None]) -> None:
+        """Sweep what a crashed predecessor left, build the house, start the nursery. Raises `DriverError`."""
+        self._ended = ended
+        self.data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
+        try:
+            self._isolation = Isolation(self.data_dir, self._isolate, self._uid_base)
+        except IsolationUnavailableError as error:
+            raise DriverError(str(error)) from error
+        if self._isolation.users is not None:
+            self.data_dir.chmod(0o700)
+        raise_open_files_limit()
+        self._house = await asyncio.to_thread(House, self.data_dir, self._isolation.users is not None)
+        killed = await asyncio.to_thread(sweep, self._record, self._isolation.cgroups, self._house.rooms)
+        if killed:
+            _log.warning("killed %d processes that an earlier hypervisor had left", killed)
+        await asyncio.to_thread(self._house.empty)
+        self._spawner.on_start = self._record_nursery
+        self._spawner.start()
+        self._session = new_session()
+
+    @property
+    def _record(self) -> Path:
+        return self.data_dir / "nursery.json"
+
+    def _record_nursery(self, pid: int) -> None:
+        record_nursery(self._record, pid)
+
+    async def close(self) -> None:
+        """Kill every VM, then the nursery; remove rooms, groups and programs."""
+        vms = list(self._vms.values())
+        await asyncio.gather(*(self._kill(vm) for vm in vms))
+        await self._spawner.close()
+        if self._session is not None:
+            await self._session.close()
+        if self._isolation is not None:
+            self._isolation.close()
+        if self._house is not None:
+            await asyncio.to_thread(self._house.demolish)
+        self._record.unlink(missing_ok=True)
+
+    async def boot(self, vm: VmSpec, host: HostSpec) -> str:
+        """Make cell and room and start the guest. Raises `DriverError`."""
+        if vm.vm_id in self._vms:
+            raise DriverError(f"VM {vm.vm_id} is already running")
+        assert self._session is not None
+        phoenix_id, token = _identity(vm)
+        url = vm.context.get("PHOENIX_URL", "")
+        if not url:
+            raise DriverError(f"VM {vm.vm_id} has no PHOENIX_URL in its CONTEXT")
+        try:
+            door = Door(self._session, url, phoenix_id, token)
+        except ValueError as error:
+            raise DriverError(str(error)) from error
+        machine = self._build(vm)
+        guest = Guest(door, machine, self._session)
+        entry = self._vms[vm.vm_id] = _Vm(machine, guest)
+        entry.task = asyncio.create_task(self._live(vm.vm_id, entry), name=f"vm {vm.vm_id}")
+        return f"process-{vm.vm_id}"
+
+    def _build(self, vm: VmSpec) -> _Machine:
+        assert self._isolation is not None
+        assert self._house is not None
+        path = self._house.rooms / str(vm.vm_id)
+        # A second boot of the same VM starts in a new room: what the first one left is hostile to a root guest.
+        shutil.rmtree(path, ignore_errors=True)
+        department = vm.attributes.get("PHOENIX_DEPARTMENT") or vm.context.get("PHOENIX_DEPARTMENT") or ""
+        cores = vm.cpu * self.core_share
+        marker = f"{MARKER}{path}"
+        try:
+            cell = self._isolation.enclose(str(vm.vm_id), department, cores, vm.memory_mb, marker)
+        except (OSError, UsersExhaustedError) as error:
+            raise DriverError(f"no cell for VM {vm.vm_id}: {error}") from error
+        room = Room(str(path), cell.held.uid)
+        try:
+            room.build()
+        except OSError as error:
+            self._isolation.release(cell)
+            raise DriverError(f"no room for VM {vm.vm_id}: {error}") from error
+        return _Machine(self._spawner, cell, room, self._house.programs, vm, self.core_share)
+
+    async def _live(self, vm_id: int, vm: _Vm) -> str:
+        """The task of a VM: the guest's life, then the certain end of everything in the cell."""
+        why = "killed"
+        try:
+            why = await vm.guest.run()
+        except asyncio.CancelledError:
+            pass  # by `_kill`, which waits for the end below
+        except Exception as error:
+            _log.exception("the guest of VM %d failed", vm_id)
+            why = f"the guest failed: {error!r}"
+        finally:
+            await self._vanish(vm_id, vm)
+        if not vm.guest.stopping:
+            self._ended(vm_id, why)
+        return why
+
+    async def _vanish(self, vm_id: int, vm: _Vm) -> None:
+        vm.ending = True
+        machine = vm.machine
+        if machine.pids():
+            await asyncio.to_thread(machine.kill_all)
+        vm.guest.close()
+        machine.room.seal()
+        assert self._isolation is not None
+        try:
+            group = machine.cell.group
+            if group is not None and not group.try_remove():
+                await asyncio.to_thread(group.remove)
+            self._isolation.release(machine.cell)
+        except OSError:
+            _log.exception("the control group of VM %d cannot be removed; its uid stays taken", vm_id)
+        self._vms.pop(vm_id, None)
+        vm.gone.set()
+
+    async def _kill(self, vm: _Vm) -> None:
+        """Kill everything, let the guest send the last output, and wait until the VM is gone."""
+        vm.guest.stopping = True
+        assert vm.task is not None
+        await asyncio.to_thread(vm.machine.kill_all)
+        if not vm.ending:
+            vm.ending = True
+            vm.task.cancel()
+        await vm.gone.wait()
+
+    async def shutdown(self, vm: VmSpec, host: HostSpec) -> None:
+        entry = self._vms.get(vm.vm_id)
+        if entry is None:
+            return
+        entry.guest.stopping = True
+        boot, process = entry.guest.boot, entry.guest.process
+        grace_s = self.grace_s
+        if boot is not None and boot.grace_s is not None:
+            grace_s = min(boot.grace_s, GRACE_MAX_S)
+        entry.machine.signal_all(signal.SIGTERM)
+        # A stopped process hears SIGTERM only when it continues.
+        entry.machine.signal_all(signal.SIGCONT)
+        entry.guest.door.awake.set()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(grace_s):
+                if process is not None:
+                    await entry.gone.wait()
+                # A rank without a script never ends by itself: it is done when its tasks are.
+                while entry.machine.pids():  # noqa: ASYNC110  (the kernel sends no event for this)
+                    await asyncio.sleep(TASKS_CHECK_S)
+        if not entry.gone.is_set():
+            await self._farewell(entry)
+
+    async def _farewell(self, vm: _Vm) -> None:
+        """The grace is over: kill, but give the guest a moment to send what the script had said."""
+        await asyncio.to_thread(vm.machine.kill_all)
+        with contextlib.suppress(TimeoutError):
+            if vm.guest.process is not None:
+                async with asyncio.timeout(FAREWELL_S):
+                    await vm.gone.wait()
+        if not vm.gone.is_set():
+            await self._kill(vm)
+
+    async def cancel(self, vm: VmSpec, host: HostSpec) -> None:
+        entry = self._vms.get(vm.vm_id)
+        if entry is not None:
+            await self._kill(entry)
+
+    async def save(self, vm: VmSpec, host: HostSpec) -> None:
+        entry = self._running(vm.vm_id)
+        entry.guest.door.awake.clear()
+        entry.machine.signal_all(signal.SIGSTOP)
+
+    async def restore(self, vm: VmSpec, host: HostSpec) -> None:
+        """Continue; under the identity the VM has now, which a new attempt has changed."""
+        entry = self._running(vm.vm_id)
+        entry.guest.resumed_as(*_identity(vm))
+        entry.guest.door.awake.set()
+        entry.machine.signal_all(signal.SIGCONT)
+
+    def _running(self, vm_id: int) -> _Vm:
+        entry = self._vms.get(vm_id)
+        if entry is None:
+            raise DriverError(f"VM {vm_id} does not run: its processes have ended or the hypervisor was restarted")
+        return entry
+
+    async def migrate(self, vm: VmSpec, source: HostSpec, target: HostSpec) -> None:
+        """All hosts are this machine: only the books change."""
+
+    async def reboot(self, vm: VmSpec, host: HostSpec, hard: bool) -> None:
+        """Stop the guest and start it again, from its boot."""
+        await (self.cancel if hard else self.shutdown)(vm, host)
+        await self.boot(vm, host)
+
+    async def transfer(self, vm: VmSpec, host: HostSpec) -> None:
+        """Rooms are made at boot."""
+
+    async def clean(self, vm: VmSpec, host: HostSpec) -> None:
+        await self.cancel(vm, host)
+        if self._house is not None:
+            path = self._house.rooms / str(vm.vm_id)
+            await asyncio.to_thread(shutil.rmtree, path, True)
+
+    async def usage(self, vm_id: int) -> Usage | None:
+        entry = self._vms.get(vm_id)
+        return entry.machine.usage() if entry is not None else None
+
+
+def _identity(vm: VmSpec) -> tuple[str, str]:
+    """PHOENIX_ID and token; what was set on the VM later (USER_TEMPLATE) goes before what it was made with."""
+    phoenix_id = vm.attributes.get("PHOENIX_ID") or vm.context.get("PHOENIX_ID", "")
+    token = vm.attributes.get("PHOENIX_TOKEN") or vm.context.get("PHOENIX_TOKEN", "")
+    if not phoenix_id or not token:
+        raise DriverError(f"VM {vm.vm_id} has no PHOENIX_ID and PHOENIX_TOKEN in its CONTEXT: it is not one of ours")
+    return phoenix_id, token
+
+
+def _cpu_seconds(pid: int) -> float:
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        return sum(map(int, fields[11:15])) / os.sysconf("SC_CLK_TCK")
+    except OSError:
+        return 0.0
+
+
+def _resident_kb(pid: int) -> int:
+    try:
+        pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
+        return pages * os.sysconf("SC_PAGE_SIZE") // 1024
+    except OSError:
+        return 0

@@ -1,0 +1,147 @@
+"""The house: where rooms and programs are, and that their users can get in while nobody can look around.
+
+Theory of operation. A job runs under a uid that is not the cloud's, so its room and our programs must be reachable for
+strangers, while the data directory and other rooms must not be:
+
+    <house>/            0711  may be passed, not listed
+        rooms/          0711  rooms/<vm_id>  0700, owned by the VM's uid
+        bin/            0755  phoenix, launch.py, webapp.py: self-contained copies, standard library only
+
+Where VMs run under the cloud's own user, the house is `<data>/vms`. Where they have users of their own, the data
+directory is closed to them (0700), so the house stands in the machine's temporary directory and `<data>/vms` links to
+it. The programs are copies because the installation may be closed to strangers in the same way (a home under /root);
+they run with the first python3 that is open.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import stat
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+from phoenix.local.guest.machine import Programs
+
+NOBODY_UID = 65534
+PROBE_DEADLINE_S = 20.0
+SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+PACKAGE = Path(__file__).resolve().parents[2]
+COPIES = {
+    "launch.py": PACKAGE / "cli" / "launch.py",
+    "webapp.py": PACKAGE / "local" / "webapp" / "program.py",
+}
+LAUNCHER = """#!/bin/sh
+# Phoenix inside a VM: only what a job may do, with no installation behind it.
+exec '{python}' -I -S '{launch}' "$@"
+"""
+LAUNCHER_WITHOUT_PYTHON = """#!/bin/sh
+echo 'phoenix: no python3 on this machine is readable by this job: install one outside of closed directories' >&2
+exit 127
+"""
+
+
+class House:
+    """Directories and programs of one hypervisor. `strangers`: VMs run under uids of their own."""
+
+    def __init__(self, data_dir: Path, strangers: bool) -> None:
+        self.path = _site(data_dir, strangers)
+        self.rooms = self.path / "rooms"
+        self.bin = self.path / "bin"
+        for directory, mode in ((self.path, 0o711), (self.rooms, 0o711), (self.bin, 0o755)):
+            directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+            directory.chmod(mode)
+        self.python = _open_python(strangers)
+        self.programs = self._install()
+
+    def demolish(self) -> None:
+        """Remove everything; VMs and their rooms do not outlive their hypervisor."""
+        shutil.rmtree(self.path, ignore_errors=True)
+
+    def empty(self) -> None:
+        """Remove every room: nothing of a former life of this hypervisor runs any more."""
+        for room in self.rooms.iterdir():
+            shutil.rmtree(room, ignore_errors=True)
+
+    def _install(self) -> Programs:
+        for name, source in COPIES.items():
+            if source.exists():
+                _publish(self.bin / name, source.read_text(), 0o644)
+        if self.python is None:
+            _publish(self.bin / "phoenix", LAUNCHER_WITHOUT_PYTHON, 0o755)
+            return Programs(path=f"{self.bin}:{_path()}", web_instance=None)
+        launcher = LAUNCHER.format(python=self.python, launch=self.bin / "launch.py")
+        _publish(self.bin / "phoenix", launcher, 0o755)
+        web_instance = (self.python, "-I", "-S", str(self.bin / "webapp.py"))
+        return Programs(path=f"{self.bin}:{_path()}", web_instance=web_instance)
+
+
+def _site(data_dir: Path, strangers: bool) -> Path:
+    """Where the house stands; with strangers a link in the (closed) data directory shows where."""
+    link = data_dir.resolve() / "vms"
+    if not strangers:
+        return link
+    digest = hashlib.sha256(str(link).encode()).hexdigest()[:12]
+    site = Path(tempfile.gettempdir()).resolve() / f"phoenix-{digest}"
+    site.mkdir(mode=0o700, exist_ok=True)
+    status = site.lstat()
+    if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.getuid():
+        raise PermissionError(f"{site} exists and is not ours: remove it")
+    if not link.is_symlink():
+        if link.exists():
+            shutil.rmtree(link)
+        link.symlink_to(site)
+    return site
+
+
+def _path() -> str:
+    """The hypervisor's own PATH where it has one: what is on it and readable is what jobs expect to find."""
+    return os.environ.get("PATH") or SYSTEM_PATH
+
+
+def _open_python(strangers: bool) -> str | None:
+    """The first python3 that a stranger can run; ours if there are no strangers."""
+    if not strangers:
+        return sys.executable
+    return next((candidate for candidate in _candidates() if _runs_for_strangers(candidate)), None)
+
+
+def _candidates() -> Iterator[str]:
+    yield str(Path(sys.executable).resolve())
+    for directory in (_path() + ":" + SYSTEM_PATH).split(":"):
+        candidate = Path(directory, "python3")
+        if candidate.is_file():
+            yield str(candidate.resolve())
+
+
+def _runs_for_strangers(python: str) -> bool:
+    """Ask the interpreter itself, as nobody: reading permissions would miss libraries, links and wrappers."""
+    code = "import sys, http.client, socketserver; sys.exit(sys.version_info < (3, 8))"
+    try:
+        done = subprocess.run(
+            [python, "-I", "-S", "-c", code],
+            user=NOBODY_UID,
+            group=NOBODY_UID,
+            extra_groups=[],
+            cwd="/",
+            env={},
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            timeout=PROBE_DEADLINE_S,
+            check=False,
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return False
+    return done.returncode == 0
+
+
+def _publish(path: Path, content: str, mode: int) -> None:
+    temporary = path.with_name(f".{path.name}.new")
+    temporary.write_text(content)
+    temporary.chmod(mode)
+    temporary.replace(path)

@@ -1,0 +1,389 @@
+"""The nursery: one small process that starts, signals and reaps every process of every VM of one hypervisor.
+
+Theory of operation. The hypervisor is a large asyncio process: forking it costs milliseconds and copies its secrets.
+So it starts this program once (`python -I -S zygote.py`, standard library only) and asks it, over a stream socket on
+descriptor 0, to start processes. The nursery forks itself (it is small), makes the child what it must be and executes.
+
+Frames are `u32 length, JSON`; a `run` frame carries the descriptors of the child's stdin, stdout and stderr.
+
+1. A child leads its own session. It enters its cgroups and drops its rights *before* it executes anything of the job.
+2. The nursery is the parent, so a pid it signals is either alive or not yet reaped: no signal ever hits a reused pid.
+   A leader is reaped only after its process group, and whatever else is its VM's, has been killed.
+3. It is a child subreaper: what a job orphans becomes its child. Nothing can hide behind a double fork.
+4. End of file on the socket means the hypervisor is gone, also by kill -9: everything is killed, then it exits.
+5. A child has PR_SET_PDEATHSIG, so it dies when the nursery does. The kernel clears that flag when credentials change,
+   hence it is set after the rights were dropped; the parent is checked afterwards, for the race.
+6. It knows no tokens and reads no file of the cloud; it never interprets what it starts.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import json
+import os
+import resource
+import select
+import signal
+import socket
+import struct
+import sys
+import time
+from typing import Any, NoReturn
+
+HEADER = struct.Struct("!I")
+FRAME_BYTES_MAX = 16 * 1024 * 1024  # one script's environment and arguments; the kernel's own limit is 6 MiB
+KILL_ROUNDS_MAX = 200  # a fork bomb loses this race long before: its cgroup forbids new processes first
+PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER, PR_SET_NO_NEW_PRIVS = 1, 36, 38
+# What Python or this program had changed: an ignored signal would stay ignored in the job.
+SIGNALS_RESET = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGPIPE, signal.SIGCHLD, signal.SIGXFSZ)
+EXIT_CANNOT_EXECUTE, EXIT_NOT_FOUND = 126, 127  # what a POSIX shell answers
+
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+class Child:
+    """A leader that was started: its pid, and what belongs to it."""
+
+    __slots__ = ("cgroups", "ident", "marker", "pid", "sole")
+
+    def __init__(self, ident: int, pid: int, request: dict[str, Any]) -> None:
+        self.ident = ident
+        self.pid = pid
+        self.cgroups: list[str] = request.get("cgroups", [])
+        self.marker: str | None = request.get("marker")
+        # Only the last leader of a VM takes the rest of the VM with it: launched tasks come and go beside the script.
+        self.sole: bool = request.get("sole", True)
+
+
+class Nursery:
+    """The loop of the program; its only state is the table of live leaders."""
+
+    def __init__(self, control: socket.socket) -> None:
+        self.control = control
+        self.children: dict[int, Child] = {}  # by pid
+        self.by_ident: dict[int, Child] = {}
+        self.pid = os.getpid()
+
+    def serve(self) -> None:
+        """Answer until the hypervisor closes its end."""
+        reader, writer = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+        signal.set_wakeup_fd(writer)
+        signal.signal(signal.SIGCHLD, lambda *_: None)
+        poll = select.poll()
+        poll.register(self.control, select.POLLIN)
+        poll.register(reader, select.POLLIN)
+        while True:
+            for fd, _ in poll.poll():
+                if fd == reader:
+                    _drain(reader)
+                    self.reap()
+                elif not self.receive():
+                    return
+
+    def receive(self) -> bool:
+        header, fds, _, _ = socket.recv_fds(self.control, HEADER.size, 3)
+        while 0 < len(header) < HEADER.size:
+            more = self.control.recv(HEADER.size - len(header))
+            if not more:
+                return False
+            header += more
+        if not header:
+            return False
+        (size,) = HEADER.unpack(header)
+        if size > FRAME_BYTES_MAX:
+            return False
+        body = _read_exactly(self.control, size)
+        if body is None:
+            return False
+        try:
+            self.obey(json.loads(body), fds)
+        finally:
+            for fd in fds:
+                os.close(fd)
+        return True
+
+    def obey(self, request: dict[str, Any], fds: list[int]) -> None:
+        op, ident = request["op"], request["id"]
+        if op == "run":
+            self.run(ident, request, fds)
+        elif op == "signal":
+            child = self.by_ident.get(ident)
+            # Everything of the VM, by cgroup, uid or marker, or only the group that the child leads.
+            pids = owned_pids(request.get("cgroups", []), request.get("uid"), request.get("marker"))
+            for pid in pids:
+                _kill(pid, request["signal"])
+            if child is not None and child.pid not in pids:
+                _kill_group(child.pid, request["signal"])
+
+    def run(self, ident: int, request: dict[str, Any], fds: list[int]) -> None:
+        try:
+            pid = os.fork()
+        except OSError as error:
+            self.send({"event": "refused", "id": ident, "why": os.strerror(error.errno or 0)})
+            return
+        if pid == 0:
+            _become(request, fds, self.pid)
+        child = Child(ident, pid, request)
+        self.children[pid] = self.by_ident[ident] = child
+        self.send({"event": "started", "id": ident, "pid": pid})
+
+    def reap(self) -> None:
+        """Collect every child that has ended; a leader's left-overs die before its pid is given back."""
+        while True:
+            try:
+                ended = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+            except ChildProcessError:
+                return
+            if ended is None:
+                return
+            child = self.children.pop(ended.si_pid, None)
+            if child is not None:
+                _kill_group(child.pid, signal.SIGKILL)
+                if child.sole:
+                    purge(child.cgroups, None, child.marker, spare=child.pid)
+            _, status, usage = os.wait4(ended.si_pid, 0)
+            if child is not None:
+                del self.by_ident[child.ident]
+                self.send(_obituary(child.ident, status, usage))
+
+    def send(self, message: dict[str, Any]) -> None:
+        body = json.dumps(message).encode()
+        try:
+            self.control.sendall(HEADER.pack(len(body)) + body)
+        except OSError as error:
+            if error.errno not in (errno.EPIPE, errno.ECONNRESET):
+                raise
+
+    def finish(self) -> None:
+        """Kill every leader, its VM and everything that was orphaned to this process; return when nothing is left."""
+        deadline = time.monotonic() + 10.0
+        while time.monotonic() < deadline:
+            for child in list(self.children.values()):
+                _kill_group(child.pid, signal.SIGKILL)
+                purge(child.cgroups, None, child.marker, spare=child.pid)
+            for pid in _children_of(self.pid):
+                _kill(pid, signal.SIGKILL)
+            try:
+                while True:
+                    pid, _ = os.waitpid(-1, os.WNOHANG)
+                    if pid == 0:
+                        break
+                    self.children.pop(pid, None)
+            except ChildProcessError:
+                return
+            time.sleep(0.002)
+
+
+def _obituary(ident: int, status: int, usage: resource.struct_rusage) -> dict[str, Any]:
+    return {
+        "event": "ended",
+        "id": ident,
+        "exit": os.WEXITSTATUS(status) if os.WIFEXITED(status) else None,
+        "signal": os.WTERMSIG(status) if os.WIFSIGNALED(status) else None,
+        "cpu_seconds": usage.ru_utime + usage.ru_stime,
+        "max_rss_kb": usage.ru_maxrss,
+    }
+
+
+def _become(request: dict[str, Any], fds: list[int], parent: int) -> NoReturn:
+    """In the child: become what the request says and execute; never returns, never raises."""
+    code = EXIT_CANNOT_EXECUTE
+    try:
+        signal.set_wakeup_fd(-1)
+        for name in SIGNALS_RESET:
+            signal.signal(name, signal.SIG_DFL)
+        os.setsid()
+        for number, fd in enumerate(fds):
+            os.dup2(fd, number, inheritable=True)
+        for path in request.get("cgroups", []):
+            with open(path + "/cgroup.procs", "wb", buffering=0) as procs:
+                procs.write(b"0")
+        _drop_rights(request)
+        if os.getppid() != parent:
+            os._exit(EXIT_CANNOT_EXECUTE)
+        os.umask(0o022)
+        _enter(request)
+        code = _execute(request["argv"], request["environment"])
+    except OSError as error:
+        os.write(2, f"phoenix: the process could not be started: {error}\n".encode())
+    except BaseException as error:
+        os.write(2, f"phoenix: the process could not be started: {error!r}\n".encode())
+    finally:
+        os._exit(code)
+
+
+def _drop_rights(request: dict[str, Any]) -> None:
+    for name, limit in request.get("rlimits", {}).items():
+        kind = getattr(resource, name)
+        hard = resource.getrlimit(kind)[1]
+        limit = limit if hard == resource.RLIM_INFINITY else min(limit, hard)
+        resource.setrlimit(kind, (limit, limit))
+    uid = request.get("uid")
+    if uid is not None:
+        os.setgroups([])
+        os.setresgid(uid, uid, uid)
+        os.setresuid(uid, uid, uid)
+    _prctl(PR_SET_NO_NEW_PRIVS, 1)
+    _prctl(PR_SET_PDEATHSIG, int(signal.SIGKILL))
+
+
+def _enter(request: dict[str, Any]) -> None:
+    """Go to the wished directory if this user may, else to the room, saying so on stderr and in the room's note."""
+    wished = request.get("directory")
+    if wished:
+        try:
+            os.chdir(wished)
+            return
+        except OSError as error:
+            note = f"the directory {wished} cannot be entered ({os.strerror(error.errno or 0)}): ran in its own room"
+            os.write(2, f"phoenix: {note}\n".encode())
+            _leave_note(request, note)
+    os.chdir(request["room"])
+
+
+def _execute(argv: list[str], environment: dict[str, str]) -> int:
+    try:
+        os.execvpe(argv[0], argv, environment)  # noqa: S606
+    except OSError as error:
+        os.write(2, f"phoenix: cannot run {argv[0]}: {os.strerror(error.errno or 0)}\n".encode())
+        return EXIT_NOT_FOUND if error.errno in (errno.ENOENT, errno.ENOTDIR) else EXIT_CANNOT_EXECUTE
+
+
+def _leave_note(request: dict[str, Any], note: str) -> None:
+    path = request.get("note")
+    if path:
+        fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
+        os.write(fd, note.encode())
+        os.close(fd)
+
+
+def owned_pids(cgroups: list[str], uid: int | None, marker: str | None) -> list[int]:
+    """The processes of one VM: by cgroup if it has one, else by its own uid, else by the marker in the environment."""
+    if cgroups:
+        return _pids_in(cgroups[0])
+    if uid is None and marker is None:
+        return []
+    me = os.getpid()
+    return [pid for pid in _all_pids() if pid != me and _owned(pid, uid, marker)]
+
+
+def _owned(pid: int, uid: int | None, marker: str | None) -> bool:
+    try:
+        if uid is not None:
+            return os.stat(f"/proc/{pid}").st_uid == uid and _stat(pid)[0] not in (b"Z", b"X")
+        with open(f"/proc/{pid}/environ", "rb") as environ:
+            return marker is not None and marker.encode() in environ.read().split(b"\0")
+    except OSError:
+        return False
+
+
+def purge(cgroups: list[str], uid: int | None, marker: str | None, spare: int = 0) -> None:
+    """SIGKILL every process of one VM until none is left; `spare` is a zombie whose reaping is still to come."""
+    for path in cgroups:
+        _forbid_forks(path)
+    for _ in range(KILL_ROUNDS_MAX):
+        pids = [pid for pid in owned_pids(cgroups, uid, marker) if pid != spare]
+        if not pids:
+            return
+        for pid in pids:
+            _kill(pid, signal.SIGKILL)
+        time.sleep(0.001)
+
+
+def _forbid_forks(path: str) -> None:
+    limit = path + "/pids.max"
+    if os.path.exists(limit):
+        with open(limit, "w") as pids_max:
+            pids_max.write("0")
+
+
+def _pids_in(cgroup: str) -> list[int]:
+    try:
+        with open(cgroup + "/cgroup.procs") as procs:
+            return [int(line) for line in procs.read().split()]
+    except OSError:
+        return []
+
+
+def _all_pids() -> list[int]:
+    return [int(name) for name in os.listdir("/proc") if name.isdigit()]
+
+
+def _children_of(parent: int) -> list[int]:
+    found = []
+    for pid in _all_pids():
+        try:
+            if int(_stat(pid)[1]) == parent:
+                found.append(pid)
+        except OSError:
+            continue
+    return found
+
+
+def _stat(pid: int) -> list[bytes]:
+    """The fields of /proc/<pid>/stat from the state on: state, parent, group, session, …"""
+    with open(f"/proc/{pid}/stat", "rb") as stat:
+        return stat.read().rpartition(b")")[2].split()
+
+
+def _kill_group(pid: int, number: int) -> None:
+    try:
+        os.killpg(pid, number)
+    except (ProcessLookupError, PermissionError):
+        # The child may not have called setsid yet: it cannot have children either.
+        _kill(pid, number)
+
+
+def _kill(pid: int, number: int) -> None:
+    try:
+        os.kill(pid, number)
+    except (ProcessLookupError, PermissionError):
+        return
+
+
+def _prctl(option: int, value: int) -> None:
+    if _libc.prctl(option, ctypes.c_ulong(value), 0, 0, 0) != 0:
+        code = ctypes.get_errno()
+        raise OSError(code, f"prctl {option}: {os.strerror(code)}")
+
+
+def _drain(fd: int) -> None:
+    try:
+        while os.read(fd, 4096):
+            pass
+    except BlockingIOError:
+        return
+
+
+def _read_exactly(control: socket.socket, size: int) -> bytes | None:
+    chunks: list[bytes] = []
+    while size:
+        chunk = control.recv(min(size, 1 << 16))
+        if not chunk:
+            return None
+        chunks.append(chunk)
+        size -= len(chunk)
+    return b"".join(chunks)
+
+
+def main() -> int:
+    """Serve the socket that is descriptor 0 until it is closed, then leave nothing behind."""
+    control = socket.socket(fileno=os.dup(0))
+    null = os.open(os.devnull, os.O_RDWR)
+    os.dup2(null, 0)
+    os.dup2(null, 1)
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        # A terminal's Ctrl-C reaches the whole group; the nursery ends when the hypervisor does, not before.
+        signal.signal(number, signal.SIG_IGN)
+    _prctl(PR_SET_CHILD_SUBREAPER, 1)
+    nursery = Nursery(control)
+    try:
+        nursery.serve()
+    finally:
+        nursery.finish()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
