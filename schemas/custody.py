@@ -47,12 +47,13 @@ class Incompatible(Exception):
 class Custody:
     """The fold.  Cores read it; only `apply` changes it."""
 
-    __slots__ = ("_do", "_void", "index", "newly_broken", "state")
+    __slots__ = ("_do", "_void", "forgotten", "index", "newly_broken", "state")
 
     def __init__(self) -> None:
         self.state = State()
         self.index = Index()
         self.newly_broken: list[str] = []  # by the fact applied last
+        self.forgotten: list[str] = []  # final units that the fact applied last pushed out (rule 6)
         self._void: dict[type, Callable[[Any, str], Void | None]] = _methods(self, "_void_")
         self._do: dict[type, Callable[[Any], None]] = _methods(self, "_do_")
 
@@ -66,6 +67,8 @@ class Custody:
             state.at = at
         if self.newly_broken:
             self.newly_broken = []
+        if self.forgotten:
+            self.forgotten = []
         if isinstance(fact, UnknownFact):
             if fact.custody:
                 raise Incompatible(f"position {position}: custody fact {fact.kind!r} is unknown to this version")
@@ -90,7 +93,7 @@ class Custody:
     def load(self, data: bytes) -> None:
         self.state = _decoder.decode(data)
         self.index = Index.of(self.state)
-        self.newly_broken = []
+        self.newly_broken, self.forgotten = [], []
 
     # -------------------------------------------------------------------------------------------------------- reading
 
@@ -405,6 +408,7 @@ class Custody:
             oldest = next(iter(finals))
             del finals[oldest]
             del self.state.units[oldest]
+            self.forgotten.append(oldest)
 
     def _do_attempt_began(self, fact: f.AttemptBegan) -> None:
         unit = self.state.units[fact.unit]

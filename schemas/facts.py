@@ -11,12 +11,28 @@ Rules
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import Literal, TypeAlias
+from typing import Annotated, Final, Literal, TypeAlias
 
 import msgspec
 
 from schemas.config import CloudConfig, OnReclaim
 from schemas.reasons import Reason
+
+# Checked when a message is decoded: what does not fit is garbage, void for every reader (S10), and cannot break the fold.
+_END: Final = r"$(?!\n)"  # `$` alone would let a trailing newline pass
+JobId: TypeAlias = Annotated[str, msgspec.Meta(pattern=rf"^[1-9][0-9]{{0,17}}{_END}")]
+UnitId: TypeAlias = Annotated[
+    str,
+    msgspec.Meta(
+        pattern=rf"^([1-9][0-9]{{0,17}}(_(0|[1-9][0-9]{{0,8}}))?|[a-z][a-z0-9-]{{0,31}}\.[1-9][0-9]{{0,17}}){_END}"
+    ),
+]
+DepartmentName: TypeAlias = Annotated[str, msgspec.Meta(pattern=rf"^[a-z][a-z0-9-]{{0,31}}{_END}")]
+Count: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=1 << 40)]
+AttemptNumber: TypeAlias = Annotated[int, msgspec.Meta(ge=1, le=1 << 31)]
+Rank: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=65_535)]  # a VM each: no cluster runs more for one job
+Index: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=999_999_999)]
+Seconds: TypeAlias = Annotated[float, msgspec.Meta(ge=-1e12, le=1e12)]  # no NaN, no infinity
 
 
 class Disposal(StrEnum):
@@ -50,14 +66,14 @@ class PlainFact(_Fact, frozen=True, kw_only=True):
 class LeaderStarted(CustodyFact, frozen=True, kw_only=True, tag="leader.started"):
     """`instance` names the process, so that a supervisor that has reaped it can say so (X8)."""
 
-    epoch: int
+    epoch: Count
     instance: str
 
 
 class LeaderStopped(CustodyFact, frozen=True, kw_only=True, tag="leader.stopped"):
     """Written after the leader's last call has returned."""
 
-    epoch: int
+    epoch: Count
 
 
 # ------------------------------------------------------------------------------------------------------------ provisioner
@@ -74,21 +90,21 @@ class ConfigAdopted(CustodyFact, frozen=True, kw_only=True, tag="config.adopted"
 class QuotaChanged(CustodyFact, frozen=True, kw_only=True, tag="quota.changed"):
     """Level: hosts `dept` may keep.  Lower than held is notice, due at `by`."""
 
-    dept: str
-    hosts: int
-    by: float
+    dept: DepartmentName
+    hosts: Count
+    by: Seconds
     reason: Reason | None = None
 
 
 class HostGranted(CustodyFact, frozen=True, kw_only=True, tag="host.granted"):
     host: str
-    dept: str
+    dept: DepartmentName
     reason: Reason | None = None
 
 
 class HostSeized(CustodyFact, frozen=True, kw_only=True, tag="host.seized"):
     host: str
-    dept: str
+    dept: DepartmentName
     reason: Reason | None = None
 
 
@@ -98,8 +114,8 @@ class HostSeized(CustodyFact, frozen=True, kw_only=True, tag="host.seized"):
 class DemandChanged(CustodyFact, frozen=True, kw_only=True, tag="demand.changed"):
     """Level: hosts wanted in all, never "n more".  `instances` is the web department's instance count behind it."""
 
-    dept: str
-    hosts: int
+    dept: DepartmentName
+    hosts: Count
     instances: int | None = None
     reason: Reason | None = None
 
@@ -112,18 +128,18 @@ class HostReleased(CustodyFact, frozen=True, kw_only=True, tag="host.released"):
 class UnitPlaced(CustodyFact, frozen=True, kw_only=True, tag="unit.placed"):
     """An attempt opens: rank r runs on hosts[r] with `cores` and `memory_mb` there; `exclusive`: it needs the host empty."""
 
-    unit: str
-    attempt: int
+    unit: UnitId
+    attempt: AttemptNumber
     hosts: tuple[str, ...]
-    cores: int
-    memory_mb: int
+    cores: Count
+    memory_mb: Count
     exclusive: bool = False
     reason: Reason | None = None
 
 
 class AttemptClosed(CustodyFact, frozen=True, kw_only=True, tag="attempt.closed"):
-    unit: str
-    attempt: int
+    unit: UnitId
+    attempt: AttemptNumber
     disposal: Disposal
     why: Reason
 
@@ -131,11 +147,11 @@ class AttemptClosed(CustodyFact, frozen=True, kw_only=True, tag="attempt.closed"
 class LoadObserved(PlainFact, frozen=True, kw_only=True, tag="load.observed"):
     """The web scheduler's edge condenses signals to at most one of these a second: mean of `samples` over [start, end)."""
 
-    dept: str
-    start: float
-    end: float
-    utilisation: float
-    samples: int
+    dept: DepartmentName
+    start: Seconds
+    end: Seconds
+    utilisation: Annotated[float, msgspec.Meta(ge=0, le=1e6)]
+    samples: Count
 
 
 # --------------------------------------------------------------------------------------------------------------- executor
@@ -144,8 +160,8 @@ class LoadObserved(PlainFact, frozen=True, kw_only=True, tag="load.observed"):
 class HostDescribed(CustodyFact, frozen=True, kw_only=True, tag="host.described"):
     host: str
     one_id: int
-    cores: int
-    memory_mb: int
+    cores: Count
+    memory_mb: Count
     labels: dict[str, str] = {}
     cluster: str = ""
 
@@ -166,29 +182,29 @@ class HostLost(CustodyFact, frozen=True, kw_only=True, tag="host.lost"):
 class HostQuarantined(CustodyFact, frozen=True, kw_only=True, tag="host.quarantined"):
     host: str
     reason: str
-    until: float
+    until: Seconds
 
 
 class VmAllocated(CustodyFact, frozen=True, kw_only=True, tag="vm.allocated"):
     """OpenNebula holds VM `vm` for this rank, on HOLD; `host` is where it is to run."""
 
-    unit: str
-    attempt: int
-    rank: int
+    unit: UnitId
+    attempt: AttemptNumber
+    rank: Rank
     vm: int
     host: str
 
 
 class VmStarted(CustodyFact, frozen=True, kw_only=True, tag="vm.started"):
-    unit: str
-    attempt: int
-    rank: int
+    unit: UnitId
+    attempt: AttemptNumber
+    rank: Rank
 
 
 class VmEnded(CustodyFact, frozen=True, kw_only=True, tag="vm.ended"):
-    unit: str
-    attempt: int
-    rank: int
+    unit: UnitId
+    attempt: AttemptNumber
+    rank: Rank
     why: str
 
 
@@ -199,28 +215,28 @@ class Dependency(msgspec.Struct, frozen=True, kw_only=True):
     """sbatch's -d: `condition` on how `job` ends."""
 
     condition: Literal["afterok", "afternotok", "afterany", "after"]
-    job: str
+    job: UnitId
 
 
 class JobSubmitted(CustodyFact, frozen=True, kw_only=True, tag="job.submitted"):
     """A job, or an array of jobs (`array` lists the indices; the units are then ``<job>_<index>``)."""
 
-    job: str
-    dept: str
+    job: JobId
+    dept: DepartmentName
     user: str
     name: str
     payload: str  # object-store key of script, arguments, environment, input files
-    nodes: int = 1
-    cores: int = 1  # on each node
-    memory_mb: int = 256  # on each node
+    nodes: Annotated[int, msgspec.Meta(ge=1, le=65_536)] = 1
+    cores: Count = 1  # on each node
+    memory_mb: Count = 256  # on each node
     exclusive: bool = False
     tasks: int = 1
     cpus_per_task: int = 1
-    walltime_s: float
+    walltime_s: Seconds
     priority: int = 0
     retries: int = 0  # attempts that may fail with an exit code before the job is final
     on_reclaim: OnReclaim | None = None  # None: the department's
-    array: tuple[int, ...] = ()
+    array: tuple[Index, ...] = ()
     throttle: int = 0  # array elements that may run at once; 0: no limit
     after: tuple[Dependency, ...] = ()
     held: bool = False
@@ -228,33 +244,33 @@ class JobSubmitted(CustodyFact, frozen=True, kw_only=True, tag="job.submitted"):
 
 
 class JobHeld(CustodyFact, frozen=True, kw_only=True, tag="job.held"):
-    job: str
+    job: UnitId
     user: str
 
 
 class JobResumed(CustodyFact, frozen=True, kw_only=True, tag="job.resumed"):
     """A hold was lifted (`phoenix release`)."""
 
-    job: str
+    job: UnitId
     user: str
 
 
 class JobCancelled(CustodyFact, frozen=True, kw_only=True, tag="job.cancelled"):
-    job: str
+    job: UnitId
     user: str
 
 
 class AttemptBegan(CustodyFact, frozen=True, kw_only=True, tag="attempt.began"):
     """The guests of all ranks have called: walltime starts.  `addresses[rank]` is where an instance listens."""
 
-    unit: str
-    attempt: int
+    unit: UnitId
+    attempt: AttemptNumber
     addresses: tuple[str | None, ...] = ()
 
 
 class AttemptReported(CustodyFact, frozen=True, kw_only=True, tag="attempt.reported"):
-    unit: str
-    attempt: int
+    unit: UnitId
+    attempt: AttemptNumber
     exit: int
     signal: int | None = None
     seconds: float = 0.0
@@ -266,11 +282,11 @@ class AttemptReported(CustodyFact, frozen=True, kw_only=True, tag="attempt.repor
 class ScaleRequested(PlainFact, frozen=True, kw_only=True, tag="scale.requested"):
     """A person's word on a web department: a minimum, an exact number, until when; both None drops them."""
 
-    dept: str
+    dept: DepartmentName
     user: str
     minimum: int | None = None
     exact: int | None = None
-    until: float | None = None
+    until: Seconds | None = None
     request: str = ""
 
 
@@ -287,7 +303,7 @@ class HostUncordoned(CustodyFact, frozen=True, kw_only=True, tag="host.uncordone
 
 
 class DepartmentClosed(CustodyFact, frozen=True, kw_only=True, tag="department.closed"):
-    dept: str
+    dept: DepartmentName
 
 
 Fact: TypeAlias = (

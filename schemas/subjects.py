@@ -85,5 +85,9 @@ def inbox(department: str, user: str) -> str:
 
 
 def is_reply_allowed(reply: str, department: str) -> bool:
-    """True if a service may answer to `reply` on a request of `department` (PROTOCOL S10)."""
-    return reply.startswith(f"_INBOX_{department}.") and not any(c in reply for c in " *>\r\n\t")
+    """True if a service may answer to `reply` on a request or query of `department` (PROTOCOL S10).
+
+    Operators act on every department and are answered on their own inboxes.
+    """
+    own = reply.startswith((f"_INBOX_{department}.", f"_INBOX_{OPERATORS}."))
+    return own and not any(c in reply for c in " *>\r\n\t")

@@ -122,6 +122,7 @@ def test_old_final_units_are_forgotten_and_never_come_back(monkeypatch: pytest.M
         steps += [job(str(n)), (A, f.JobCancelled(job=str(n), user="a"))]
     custody, _ = play(steps)
     assert list(custody.state.units) == ["3", "4"]
+    assert custody.forgotten == ["2"]
     assert play([*steps, job("1")])[1][-1] is not None
 
 

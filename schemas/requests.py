@@ -1,0 +1,333 @@
+"""Requests and replies of the door: what people and programs may ask, and what they are answered.
+
+    phoenix.request.<department>.<user>.<noun>.<verb>    the same structs over NATS and HTTP, as JSON or MessagePack
+
+Rules
+  1. A payload never names its sender or a role: the subject or the token does, and the server makes it true.
+  2. Unknown fields are ignored, so that a newer client can speak to an older door.
+  3. What does not fit is refused with the field named (`Malformed`).  Bounds that need the configuration (script and input
+     sizes, array length, walltime) are admission's; the bounds here are what any cloud could mean.
+  4. Fields are only ever added, with a default.
+  5. Bytes in JSON are base64.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated, Any, Final, Literal
+
+import msgspec
+from msgspec import Meta
+
+from schemas.config import CloudConfig, OnReclaim
+from schemas.ids import JOB_NAME_MAX
+
+# Sane maxima.  Each is far above what a cluster of OpenNebula's size means, and keeps arithmetic and messages bounded.
+TASKS_MAX: Final = 1_000_000
+NODES_MAX: Final = 10_000
+CPUS_MAX: Final = 4096  # of one task; the largest machines on sale have about 1,000 threads
+MEMORY_MAX_MB: Final = 1 << 26  # 64 TiB on one node
+WALLTIME_MAX_S: Final = 10 * 365 * 86400.0
+PRIORITY_MAX: Final = 1_000_000
+RETRIES_MAX: Final = 1000
+REQUEST_ID_MAX: Final = 128
+ARGUMENT_MAX: Final = 128 << 10  # Linux: MAX_ARG_STRLEN
+ARGUMENTS_MAX: Final = 4096
+VARIABLES_MAX: Final = 4096
+EXEC_MAX_BYTES: Final = 1 << 20  # arguments and environment together: half of Linux's usual 2 MiB, ours come on top
+PATH_MAX: Final = 4095  # Linux: PATH_MAX without its NUL
+SPEC_MAX: Final = 16 << 10  # characters of an array or dependency specification
+INPUTS_MAX: Final = 1000
+KEEP_MAX: Final = 100
+JOBS_MAX: Final = 1000  # named in one cancel, hold or release
+REASON_MAX: Final = 500
+INSTANCES_MAX: Final = 100_000
+
+Text = Annotated[str, Meta(max_length=REASON_MAX)]
+FilePath = Annotated[str, Meta(min_length=1, max_length=PATH_MAX)]
+JobId = Annotated[str, Meta(min_length=1, max_length=64)]
+HostName = Annotated[str, Meta(min_length=1, max_length=128)]
+Count = Annotated[int, Meta(ge=0, le=INSTANCES_MAX)]
+RequestId = Annotated[str, Meta(max_length=REQUEST_ID_MAX)]
+ErrorCode = Literal["invalid", "unknown", "denied", "conflict", "limit", "unavailable"]
+
+
+class _Message(msgspec.Struct, frozen=True, kw_only=True):
+    pass
+
+
+# ---------------------------------------------------------------------------------------------------------------- replies
+
+
+class Error(_Message, frozen=True, kw_only=True):
+    """Why not.  `field`: the part of the request that is wrong, if one is."""
+
+    code: ErrorCode
+    field: str | None = None
+    message: str
+
+
+class Failed(_Message, frozen=True, kw_only=True):
+    ok: Literal[False] = False
+    error: Error
+
+
+class Done(_Message, frozen=True, kw_only=True):
+    ok: Literal[True] = True
+
+
+class Submitted(_Message, frozen=True, kw_only=True):
+    """`units`: 1, or the number of array elements."""
+
+    ok: Literal[True] = True
+    job: str
+    units: int = 1
+
+
+class JobResult(_Message, frozen=True, kw_only=True, omit_defaults=True):
+    job: str
+    ok: bool
+    error: Error | None = None
+
+
+class JobResults(_Message, frozen=True, kw_only=True):
+    """One result for each job of the request, in its order."""
+
+    ok: Literal[True] = True
+    results: tuple[JobResult, ...]
+
+
+class Instance(_Message, frozen=True, kw_only=True):
+    unit: str
+    attempt: int
+    address: str | None
+    state: Literal["starting", "running", "draining"]
+    host: str
+    cores: int
+
+
+class Instances(_Message, frozen=True, kw_only=True):
+    ok: Literal[True] = True
+    instances: tuple[Instance, ...]
+
+
+class ConfigApplied(_Message, frozen=True, kw_only=True):
+    ok: Literal[True] = True
+    position: int
+
+
+# --------------------------------------------------------------------------------------------------------------- requests
+
+
+class InputFile(_Message, frozen=True, kw_only=True):
+    """A file to be there, under this relative name, before the script starts."""
+
+    name: FilePath
+    data: bytes
+
+
+class JobSubmit(_Message, frozen=True, kw_only=True):
+    """A job or an array of jobs.  `script` or `argv` or both (then `argv` are the script's arguments).
+
+    `nodes` null: one node if it all fits the largest host, else the fewest that do.  Cores on each node are
+    ceil(tasks / nodes) · cpus_per_task; `memory_mb` is for each node.
+    """
+
+    request: RequestId = ""
+    name: Annotated[str, Meta(min_length=1, max_length=JOB_NAME_MAX)] = "job"
+    script: str | None = None
+    argv: Annotated[tuple[Annotated[str, Meta(max_length=ARGUMENT_MAX)], ...], Meta(max_length=ARGUMENTS_MAX)] = ()
+    environment: Annotated[
+        dict[Annotated[str, Meta(min_length=1, max_length=4096)], Annotated[str, Meta(max_length=ARGUMENT_MAX)]],
+        Meta(max_length=VARIABLES_MAX),
+    ] = {}
+    tasks: Annotated[int, Meta(ge=1, le=TASKS_MAX)] = 1
+    nodes: Annotated[int, Meta(ge=1, le=NODES_MAX)] | None = None
+    cpus_per_task: Annotated[int, Meta(ge=1, le=CPUS_MAX)] = 1
+    memory_mb: Annotated[int, Meta(ge=1, le=MEMORY_MAX_MB)] | None = None
+    exclusive: bool = False
+    walltime_s: Annotated[float, Meta(gt=0, le=WALLTIME_MAX_S)] | None = None
+    priority: Annotated[int, Meta(ge=-PRIORITY_MAX, le=PRIORITY_MAX)] = 0
+    retries: Annotated[int, Meta(ge=0, le=RETRIES_MAX)] = 0
+    on_reclaim: OnReclaim | None = None
+    array: Annotated[str, Meta(max_length=SPEC_MAX)] | None = None
+    after: Annotated[str, Meta(max_length=SPEC_MAX)] | None = None
+    held: bool = False
+    directory: FilePath | None = None
+    stdout: FilePath | None = None
+    stderr: FilePath | None = None
+    stdin: FilePath | None = None
+    inputs: Annotated[tuple[InputFile, ...], Meta(max_length=INPUTS_MAX)] = ()
+    keep: Annotated[tuple[FilePath, ...], Meta(max_length=KEEP_MAX)] = ()
+
+
+class JobsNamed(_Message, frozen=True, kw_only=True):
+    """Jobs (``17``: with all its elements) or elements (``17_3``)."""
+
+    jobs: Annotated[tuple[JobId, ...], Meta(min_length=1, max_length=JOBS_MAX)]
+
+
+class ScaleSet(_Message, frozen=True, kw_only=True):
+    """A person's word on a web department: at least `minimum`, or exactly `exact` instances, for `for_s` seconds (null: until
+    changed).  `auto`: drop all of it."""
+
+    request: RequestId = ""
+    minimum: Count | None = None
+    exact: Count | None = None
+    for_s: Annotated[float, Meta(gt=0, le=WALLTIME_MAX_S)] | None = None
+    auto: bool = False
+
+
+class HostNamed(_Message, frozen=True, kw_only=True):
+    host: HostName
+    reason: Text = ""
+
+
+class InstanceList(_Message, frozen=True, kw_only=True):
+    """The web department of the subject or the path."""
+
+
+class ConfigApply(_Message, frozen=True, kw_only=True):
+    """Operators only; the provisioner answers."""
+
+    config: CloudConfig
+
+
+# "noun.verb" -> (request, reply)
+REQUESTS: Final[dict[str, tuple[type[_Message], type[_Message]]]] = {
+    "job.submit": (JobSubmit, Submitted),
+    "job.cancel": (JobsNamed, JobResults),
+    "job.hold": (JobsNamed, JobResults),
+    "job.release": (JobsNamed, JobResults),
+    "scale.set": (ScaleSet, Done),
+    "host.cordon": (HostNamed, Done),
+    "host.drain": (HostNamed, Done),
+    "host.uncordon": (HostNamed, Done),
+    "instance.list": (InstanceList, Instances),
+    "config.apply": (ConfigApply, ConfigApplied),
+}
+
+
+# ---------------------------------------------------------------------------------------------------------------- the wire
+
+
+class Malformed(Exception):
+    """A payload that is not its request.  `field`: where; `message`: what would be right."""
+
+    def __init__(self, message: str, field: str | None = None) -> None:
+        super().__init__(message)
+        self.message = message
+        self.field = field
+
+
+_json: Final = {kind: msgspec.json.Decoder(pair[0]) for kind, pair in REQUESTS.items()}
+_msgpack: Final = {kind: msgspec.msgpack.Decoder(pair[0]) for kind, pair in REQUESTS.items()}
+_place: Final = re.compile(r"(?P<what>.*) - at `(?P<path>.+)`\Z", re.DOTALL)
+_missing: Final = re.compile(r"Object missing required field `(?P<name>[^`]+)`")
+_blank: Final = b" \t\r\n"
+
+
+def is_json(payload: bytes, content_type: str = "") -> bool:
+    """True if a payload is to be read, and answered, as JSON; else it is MessagePack.  An empty one is JSON."""
+    if content_type:
+        return "json" in content_type
+    return payload.lstrip(_blank)[:1] in (b"{", b"")
+
+
+def decode(kind: str, payload: bytes, as_json: bool = True) -> Any:
+    """The request struct of `kind` ("job.submit", …).  Raises `Malformed`; KeyError for an unknown kind."""
+    decoder = (_json if as_json else _msgpack)[kind]
+    try:
+        request = decoder.decode(payload or b"{}" if as_json else payload or b"\x80")
+    except msgspec.ValidationError as error:
+        raise _misfit(str(error)) from None
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        form = "JSON" if as_json else "MessagePack"
+        raise Malformed(f"the payload is not one {form} object: {error}") from None
+    problem = _problem(request)
+    if problem is not None:
+        raise Malformed(problem[1], problem[0])
+    return request
+
+
+def encode(message: msgspec.Struct, as_json: bool = True) -> bytes:
+    return msgspec.json.encode(message) if as_json else msgspec.msgpack.encode(message)
+
+
+def _misfit(text: str) -> Malformed:
+    """msgspec names the place as `$.inputs[0].name`; people get the field and what was expected there."""
+    place = _place.match(text)
+    what, path = (place["what"], place["path"]) if place else (text, "$")
+    field = path.removeprefix("$").removeprefix(".") or None
+    missing = _missing.match(what)
+    if missing:
+        field = f"{field}.{missing['name']}" if field else missing["name"]
+        return Malformed(f"{field} is missing", field)
+    what = what[:1].lower() + what[1:]
+    return Malformed(f"{field}: {what}" if field else what, field)
+
+
+# ------------------------------------------------------------------------------------------- what types alone cannot say
+
+_control: Final = re.compile(r"[\x00-\x1f\x7f]")
+
+
+def _problem(request: object) -> tuple[str, str] | None:
+    """(field, what would be right) of the first thing that no cloud could take, or None."""
+    if isinstance(request, JobSubmit):
+        return _problem_of_submit(request)
+    if isinstance(request, ScaleSet):
+        return _problem_of_scale(request)
+    if isinstance(request, HostNamed) and _control.search(request.reason):
+        return "reason", "reason must not hold control characters"
+    return None
+
+
+def _problem_of_submit(request: JobSubmit) -> tuple[str, str] | None:
+    if not request.script and not request.argv:
+        return "script", "a job needs a script or argv (a command)"
+    for field in ("name", "request", "directory", "stdout", "stderr", "stdin"):
+        if _control.search(getattr(request, field) or ""):
+            return field, f"{field} must not hold control characters"
+    if any("\0" in argument for argument in request.argv):
+        return "argv", "an argument must not hold a NUL character"
+    for index, file in enumerate(request.inputs):
+        if not is_relative(file.name):
+            return f"inputs[{index}].name", "an input's name is a relative path without '..' and control characters"
+    if len({file.name for file in request.inputs}) != len(request.inputs):
+        return "inputs", "two inputs have the same name"
+    for index, pattern in enumerate(request.keep):
+        if not is_relative(pattern):
+            return f"keep[{index}]", "a pattern to keep is a relative path without '..' and control characters"
+    return _problem_of_environment(request)
+
+
+def _problem_of_environment(request: JobSubmit) -> tuple[str, str] | None:
+    size = sum(len(argument) for argument in request.argv)
+    for name, value in request.environment.items():
+        if "=" in name or "\0" in name or "\0" in value:
+            return "environment", "an environment name must not hold '=' or NUL, nor a value NUL"
+        size += len(name) + len(value)
+    if size > EXEC_MAX_BYTES:
+        return (
+            "environment",
+            f"argv and environment together are {size} characters; at most {EXEC_MAX_BYTES} are possible",
+        )
+    return None
+
+
+def _problem_of_scale(request: ScaleSet) -> tuple[str, str] | None:
+    named = [f for f in ("minimum", "exact") if getattr(request, f) is not None]
+    if request.auto and named:
+        return named[0], f"auto drops every setting: leave {named[0]} out, or auto"
+    if len(named) == 2:
+        return "exact", "give minimum or exact, not both"
+    if not request.auto and not named:
+        return "exact", "give exact, minimum, or auto"
+    return None
+
+
+def is_relative(name: str) -> bool:
+    """True if `name` is a relative path that stays below where it starts."""
+    parts = name.split("/")
+    return bool(name) and not name.startswith("/") and ".." not in parts and not _control.search(name)

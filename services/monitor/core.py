@@ -1,0 +1,340 @@
+"""The read model: what people ask about, folded from the journal.  It decides nothing and writes nothing.
+
+Theory of operation
+  Custody says who holds what and which attempt is live; this fold adds what only people need: names and times of jobs, the
+  life of each attempt with its reason, how long claims took, who held how many hosts when.  Everything here is bounded: what
+  custody forgets is forgotten here too and lives on in the history.
+
+Rules
+  1. Void facts change nothing; they are counted by custody and shown.
+  2. A claim opens when a web department's demand exceeds what it holds and closes when it holds what it demands: its length
+     is the time from claim to granted hosts.
+  3. `touched` names the units whose picture changed since it was last emptied: views re-render only those.  It is derived, not
+     part of the dump.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final
+
+import msgspec
+
+from schemas import facts as f
+from schemas.custody import Custody
+from schemas.custody_state import Unit
+from schemas.ids import element_id, job_of
+from schemas.meta import Meta
+from schemas.reasons import Code, Reason, because
+from services.runtime.core import NEVER
+
+TIMELINE_MAX: Final = 20_000  # changes of ownership kept in memory; a day of one change in four seconds
+CLAIMS_MAX: Final = 2_000
+ATTEMPTS_MAX: Final = 50  # of one unit, the newest
+
+
+class Job(msgspec.Struct, kw_only=True):
+    """What `job.submitted` said, without what only the scheduler needs."""
+
+    job: str
+    dept: str
+    user: str
+    name: str
+    nodes: int
+    cores: int
+    memory_mb: int
+    tasks: int
+    walltime_s: float
+    priority: int
+    on_reclaim: str | None
+    submitted_at: float
+    units: int = 1
+    array: bool = False
+    gone: int = 0  # units that custody has forgotten
+
+
+class Attempt(msgspec.Struct, kw_only=True):
+    attempt: int
+    hosts: tuple[str, ...]
+    placed_at: float
+    reason: Reason | None = None
+    began_at: float | None = None
+    ended_at: float | None = None
+    disposal: str | None = None
+    why: Reason | None = None
+    exit: int | None = None
+    signal: int | None = None
+    seconds: float | None = None
+    cpu_seconds: float | None = None
+    max_rss_mb: float | None = None
+    note: str | None = None
+
+
+class Claim(msgspec.Struct, kw_only=True):
+    """A web department's claim: `hosts` short when it opened; `met_at` when it held what it demanded."""
+
+    dept: str
+    hosts: int
+    at: float
+    met_at: float | None = None
+
+
+class Load(msgspec.Struct, kw_only=True):
+    at: float
+    utilisation: float
+
+
+class _State(msgspec.Struct, kw_only=True):
+    jobs: dict[str, Job] = {}
+    attempts: dict[str, list[Attempt]] = {}
+    open_claims: dict[str, Claim] = {}
+    claims: list[Claim] = []
+    timeline: list[tuple[float, dict[str, int]]] = []
+    loads: dict[str, Load] = {}
+    scales: dict[str, f.ScaleRequested] = {}
+    instances: dict[str, int] = {}  # wanted, by web department
+    counts: dict[str, int] = {}  # completed, failed, killed, requeued, …
+    turnaround_s: float = 0.0  # sum over completed units
+
+
+class MonitorCore:
+    def __init__(self, custody: Custody, watch: Callable[[f.Fact, Meta], None] | None = None) -> None:
+        """`watch` is shown every fact after it was folded, void ones included; it must not change anything here."""
+        self.custody = custody
+        self.watch = watch
+        self.state = _State()
+        self.touched: dict[str, None] = {}
+
+    def apply(self, fact: f.Fact, meta: Meta) -> None:
+        if meta.void is None:
+            self._fold(fact, meta)
+        if self.watch is not None:
+            self.watch(fact, meta)
+
+    def _fold(self, fact: f.Fact, meta: Meta) -> None:
+        handler = _HANDLERS.get(type(fact))
+        if handler is not None:
+            handler(self, fact, meta)
+        for unit in meta.broken:
+            self._broken(unit, meta)
+        for unit in self.custody.forgotten:
+            self._forget(unit)
+        if isinstance(fact, _OWNERSHIP):
+            self._owners(meta.at)
+            self._claims(meta.at)
+
+    def decide(self, _now: float) -> list[f.Fact]:
+        return []
+
+    def wake_at(self) -> float:
+        return NEVER
+
+    def check(self) -> list[str]:
+        found = [f"{u} has attempts but no job" for u in self.state.attempts if not _has_owner(self, u)]
+        return found + [
+            f"claim of {c.dept} met before it opened" for c in self.state.claims if (c.met_at or c.at) < c.at
+        ]
+
+    def dump(self) -> bytes:
+        return msgspec.msgpack.encode(self.state)
+
+    def load(self, data: bytes) -> None:
+        self.state = msgspec.msgpack.decode(data, type=_State)
+        self.touched = dict.fromkeys(self.custody.state.units)
+
+    # ----------------------------------------------------------------------------------------------------------- jobs
+
+    def _submitted(self, fact: f.JobSubmitted, meta: Meta) -> None:
+        self.state.jobs[fact.job] = Job(
+            job=fact.job,
+            dept=fact.dept,
+            user=fact.user,
+            name=fact.name,
+            nodes=fact.nodes,
+            cores=fact.cores,
+            memory_mb=fact.memory_mb,
+            tasks=fact.tasks,
+            walltime_s=fact.walltime_s,
+            priority=fact.priority,
+            on_reclaim=fact.on_reclaim,
+            submitted_at=meta.at,
+            units=len(fact.array) or 1,
+            array=bool(fact.array),
+        )
+        for unit in [element_id(fact.job, i) for i in fact.array] or [fact.job]:
+            self.touched[unit] = None
+
+    def _job_changed(self, fact: f.JobHeld | f.JobResumed | f.JobCancelled, meta: Meta) -> None:
+        self.touched[fact.job] = None
+        unit = self.custody.state.units.get(fact.job)
+        if unit is not None and unit.state == "final":
+            self._finished(unit, meta)
+
+    def _placed(self, fact: f.UnitPlaced, meta: Meta) -> None:
+        attempts = self.state.attempts.setdefault(fact.unit, [])
+        attempts.append(Attempt(attempt=fact.attempt, hosts=fact.hosts, placed_at=meta.at, reason=fact.reason))
+        del attempts[:-ATTEMPTS_MAX]
+        self.touched[fact.unit] = None
+
+    def _began(self, fact: f.AttemptBegan, meta: Meta) -> None:
+        attempt = self._attempt(fact.unit, fact.attempt)
+        if attempt is not None and attempt.began_at is None:
+            attempt.began_at = meta.at
+        self.touched[fact.unit] = None
+
+    def _closed(self, fact: f.AttemptClosed, meta: Meta) -> None:
+        attempt = self._attempt(fact.unit, fact.attempt)
+        if attempt is not None:
+            attempt.ended_at = attempt.ended_at or meta.at
+            attempt.disposal, attempt.why = fact.disposal.value, fact.why
+        unit = self.custody.state.units.get(fact.unit)
+        if unit is not None and unit.state == "final":
+            self._finished(unit, meta)
+        elif fact.disposal in _AGAIN:
+            self._count(_AGAIN[fact.disposal])
+        self.touched[fact.unit] = None
+
+    def _reported(self, fact: f.AttemptReported, meta: Meta) -> None:
+        attempt = self._attempt(fact.unit, fact.attempt)
+        if attempt is not None:
+            attempt.ended_at = attempt.ended_at or meta.at
+            attempt.exit, attempt.signal, attempt.seconds = fact.exit, fact.signal, fact.seconds
+            attempt.cpu_seconds, attempt.max_rss_mb, attempt.note = fact.cpu_seconds, fact.max_rss_mb, fact.note
+        unit = self.custody.state.units.get(fact.unit)
+        if unit is not None and unit.state == "final":
+            self._finished(unit, meta)
+        else:
+            self._count("retried")
+        self.touched[fact.unit] = None
+
+    def _broken(self, unit: str, meta: Meta) -> None:
+        attempts = self.state.attempts.get(unit)
+        if attempts and attempts[-1].ended_at is None:
+            attempts[-1].ended_at = meta.at
+        self.touched[unit] = None
+
+    def _vm_ended(self, fact: f.VmEnded, _meta: Meta) -> None:
+        self.touched[fact.unit] = None
+
+    def _department_closed(self, fact: f.DepartmentClosed, meta: Meta) -> None:
+        for unit in self.custody.state.units.values():
+            if unit.dept == fact.dept and unit.ended_at == meta.at:
+                self._finished(unit, meta)
+                self.touched[unit.id] = None
+
+    def _finished(self, unit: Unit, meta: Meta) -> None:
+        job = self.state.jobs.get(job_of(unit.id))
+        if job is not None and unit.final is not None:
+            self._count(unit.final)
+            if unit.final == "completed":
+                self.state.turnaround_s += meta.at - job.submitted_at
+
+    def _attempt(self, unit: str, number: int) -> Attempt | None:
+        return next((a for a in reversed(self.state.attempts.get(unit, ())) if a.attempt == number), None)
+
+    def _count(self, what: str) -> None:
+        self.state.counts[what] = self.state.counts.get(what, 0) + 1
+
+    def _forget(self, unit: str) -> None:
+        """Custody has forgotten the unit: so do we; the history keeps it."""
+        self.state.attempts.pop(unit, None)
+        job = self.state.jobs.get(job_of(unit))
+        if job is not None:
+            job.gone += 1
+            if job.gone >= job.units:
+                del self.state.jobs[job.job]
+
+    # ---------------------------------------------------------------------------------------------------------- hosts
+
+    def _owners(self, at: float) -> None:
+        owners = {dept: len(hosts) for dept, hosts in sorted(self.custody.index.held.items()) if hosts}
+        for state in ("free", "draining", "lost"):
+            count = len(self.custody.index.by_state[state])
+            if count:
+                owners[f"({state})"] = count
+        timeline = self.state.timeline
+        if timeline and timeline[-1][0] == at:
+            timeline[-1] = (at, owners)
+        elif not timeline or timeline[-1][1] != owners:
+            timeline.append((at, owners))
+            if len(timeline) > TIMELINE_MAX + 1000:
+                del timeline[:1000]
+
+    def _claims(self, at: float) -> None:
+        config = self.custody.state.config
+        for department in config.departments if config else ():
+            if department.kind == "web":
+                self._claim(department.name, at)
+
+    def _claim(self, dept: str, at: float) -> None:
+        short = self.custody.state.demands.get(dept, 0) - self.custody.held(dept)
+        claim = self.state.open_claims.get(dept)
+        if short > 0 and claim is None:
+            self.state.open_claims[dept] = Claim(dept=dept, hosts=short, at=at)
+        elif short <= 0 and claim is not None:
+            del self.state.open_claims[dept]
+            claim.met_at = at
+            self.state.claims.append(claim)
+            del self.state.claims[:-CLAIMS_MAX]
+
+    def _demand(self, fact: f.DemandChanged, _meta: Meta) -> None:
+        if fact.instances is not None:
+            self.state.instances[fact.dept] = fact.instances
+
+    def _load(self, fact: f.LoadObserved, _meta: Meta) -> None:
+        self.state.loads[fact.dept] = Load(at=fact.end, utilisation=fact.utilisation)
+
+    def _scaled(self, fact: f.ScaleRequested, _meta: Meta) -> None:
+        self.state.scales[fact.dept] = fact
+
+
+def _has_owner(core: MonitorCore, unit: str) -> bool:
+    return "." in unit or job_of(unit) in core.state.jobs
+
+
+def unit_state(unit: Unit) -> str:
+    """The state that people see: one of `phoenix show`'s."""
+    if unit.state == "final":
+        return unit.final or "completed"
+    if unit.state == "open":
+        if unit.broken is not None or unit.cancelled:
+            return "completing"
+        return "starting" if unit.began_at is None else "running"
+    if unit.held:
+        return "held"
+    return "suspended" if unit.suspended else "pending"
+
+
+def plain_reason(unit: Unit) -> Reason:
+    """What custody alone can say about why a unit is where it is."""
+    state = unit_state(unit)
+    codes = {"held": Code.HELD, "starting": Code.STARTING, "running": Code.RUNNING, "pending": Code.QUEUE}
+    return because(codes.get(state, Code.FINISHED))
+
+
+_AGAIN = {f.Disposal.REQUEUE: "requeued", f.Disposal.SUSPEND: "suspended", f.Disposal.MIGRATE: "migrated"}
+_OWNERSHIP = (
+    f.HostGranted,
+    f.HostReleased,
+    f.HostSeized,
+    f.HostCleared,
+    f.HostLost,
+    f.HostRemoved,
+    f.DemandChanged,
+    f.ConfigAdopted,
+)
+_HANDLERS: dict[type, Callable[[MonitorCore, Any, Meta], None]] = {
+    f.JobSubmitted: MonitorCore._submitted,
+    f.JobHeld: MonitorCore._job_changed,
+    f.JobResumed: MonitorCore._job_changed,
+    f.JobCancelled: MonitorCore._job_changed,
+    f.UnitPlaced: MonitorCore._placed,
+    f.AttemptBegan: MonitorCore._began,
+    f.AttemptClosed: MonitorCore._closed,
+    f.AttemptReported: MonitorCore._reported,
+    f.VmEnded: MonitorCore._vm_ended,
+    f.DepartmentClosed: MonitorCore._department_closed,
+    f.DemandChanged: MonitorCore._demand,
+    f.LoadObserved: MonitorCore._load,
+    f.ScaleRequested: MonitorCore._scaled,
+}

@@ -1,0 +1,143 @@
+"""Public events: every valid fact, one by one, on a subject of the department that it concerns (stream EVENTS).
+
+Theory of operation
+  Departments and other tools subscribe to `phoenix.event.<department>.<noun>.<verb>`, a small documented contract, and never
+  to the journal.  An event's id is its place in the journal, `<position>.<index>`: the stream drops what it has, so a
+  restarted or second monitor publishes nothing twice.  After a restart publishing goes on behind the last event stored.
+
+Rules
+  1. Void facts are never published.
+  2. A fact about a unit goes to the unit's department; one about a host to whom it is taken from or given to; else to `site`.
+  3. The newest `RING_MAX` events stay in memory for `phoenix events` and the page; older ones are in the stream.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Iterator
+from typing import Final
+
+import msgspec
+import orjson
+from nats.aio.client import Client
+from nats.errors import Error as NatsError
+from nats.js import JetStreamContext
+from nats.js.errors import NotFoundError
+
+from schemas import facts as f
+from schemas import subjects
+from schemas.custody import Custody
+from schemas.meta import Meta
+from services.runtime import log
+
+RING_MAX: Final = 20_000  # about 10 MB
+IN_FLIGHT_MAX: Final = 256  # publishes whose acknowledgement is awaited at once
+ACK_S: Final = 5.0
+RETRY_S: Final = 0.5
+FLUSH_S: Final = 0.05  # how long an event may wait for company
+
+
+class Entry(msgspec.Struct, frozen=True):
+    position: int
+    index: int
+    department: str
+    kind: str
+    data: bytes  # the event as JSON
+
+    @property
+    def id(self) -> str:
+        return f"{self.position}.{self.index}"
+
+
+def department_of(fact: f.Fact, custody: Custody) -> str:
+    """Whom a fact concerns (rule 2)."""
+    dept = getattr(fact, "dept", None)
+    if dept is not None:
+        return str(dept)
+    name = getattr(fact, "unit", None) or getattr(fact, "job", None)
+    if name is not None:
+        unit = custody.state.units.get(name)
+        return unit.dept if unit is not None else subjects.SITE
+    host = custody.state.hosts.get(getattr(fact, "host", ""))
+    return host.dept if host is not None and host.dept is not None else subjects.SITE
+
+
+class Publisher:
+    """Collects events from the fold and publishes them in order."""
+
+    def __init__(self, custody: Custody) -> None:
+        self.custody = custody
+        self.ring: deque[Entry] = deque(maxlen=RING_MAX)
+        self.published = (0, 0)  # place of the last event that the stream holds
+        self._queue: deque[Entry] = deque()
+        self._arrived = asyncio.Event()
+        self._watchers: list[asyncio.Event] = []
+
+    async def resume(self, js: JetStreamContext) -> None:
+        """Learn the place of the last event stored."""
+        try:
+            last = await asyncio.wait_for(js.get_last_msg(subjects.EVENTS_STREAM, subjects.EVENTS_ALL), ACK_S)
+        except NotFoundError:
+            return
+        event = orjson.loads(last.data or b"{}")
+        self.published = (int(event.get("position", 0)), int(event.get("index", 0)))
+
+    def note(self, fact: f.Fact, meta: Meta) -> None:
+        """Make an event of a fact that was just folded."""
+        if meta.void is not None:
+            return
+        dept, kind = department_of(fact, self.custody), f.kind_of(fact)
+        event = {
+            "v": 1,
+            "id": f"{meta.position}.{meta.index}",
+            "position": meta.position,
+            "index": meta.index,
+            "at": meta.at,
+            "kind": kind,
+            "department": dept,
+            "writer": meta.writer,
+            "fact": msgspec.to_builtins(fact),
+        }
+        entry = Entry(meta.position, meta.index, dept, kind, orjson.dumps(event))
+        self.ring.append(entry)
+        if (meta.position, meta.index) > self.published:
+            self._queue.append(entry)
+            self._arrived.set()
+        for watcher in self._watchers:
+            watcher.set()
+
+    def after(self, position: int, department: str | None) -> Iterator[Entry]:
+        """Events in memory behind `position`, of one department or all."""
+        return (e for e in list(self.ring) if e.position > position and department in (None, e.department))
+
+    def watch(self) -> asyncio.Event:
+        """An event that is set whenever something happens; give it back with `unwatch`."""
+        watcher = asyncio.Event()
+        self._watchers.append(watcher)
+        return watcher
+
+    def unwatch(self, watcher: asyncio.Event) -> None:
+        self._watchers.remove(watcher)
+
+    async def run(self, nc: Client, js: JetStreamContext) -> None:
+        """Publish for ever, in order; a batch that is not acknowledged is published again (the ids make that harmless)."""
+        while True:
+            await self._arrived.wait()
+            self._arrived.clear()
+            while self._queue:
+                batch = [self._queue[i] for i in range(min(IN_FLIGHT_MAX, len(self._queue)))]
+                try:
+                    await asyncio.gather(*(self._publish(js, entry) for entry in batch))
+                except (NatsError, TimeoutError, OSError) as error:
+                    log.warning("events not stored", error=repr(error), waiting=len(self._queue), connected=nc.is_connected)
+                    await asyncio.sleep(RETRY_S)
+                    continue
+                for _ in batch:
+                    self._queue.popleft()
+                self.published = (batch[-1].position, batch[-1].index)
+
+    async def _publish(self, js: JetStreamContext, entry: Entry) -> None:
+        headers = {"Nats-Msg-Id": entry.id, "Content-Type": "application/json"}
+        subject = subjects.event(entry.department, entry.kind)
+        await js.publish(subject, entry.data, stream=subjects.EVENTS_STREAM, headers=headers, timeout=ACK_S)

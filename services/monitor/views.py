@@ -1,0 +1,273 @@
+"""Pictures of the read model as JSON: what `phoenix queue`, `show`, `hosts`, `departments`, `top` and pages ask for.
+
+Rules
+  1. A unit's row is rendered once and kept until the unit changes: a queue of 10,000 is a join of ready bytes.
+  2. Times leave here in UTC, ISO 8601 with a Z.
+  3. A view changes nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import UTC, datetime
+from typing import Any
+
+import msgspec
+import orjson
+
+from schemas.custody_state import Host, Unit
+from schemas.ids import is_instance, job_of, sort_key
+from services.monitor.core import Attempt, Job, MonitorCore, plain_reason, unit_state
+
+ENDED = frozenset(("completed", "failed", "cancelled", "timeout", "killed", "stopped"))
+QUEUE_LIMIT = 100_000  # rows of one answer
+
+
+def iso(at: float | None) -> str | None:
+    """UTC seconds as 2026-01-31T12:00:00.123Z."""
+    if at is None:
+        return None
+    return datetime.fromtimestamp(at, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def plain(value: Any) -> Any:
+    """Structs as plain dicts, for orjson."""
+    return msgspec.to_builtins(value)
+
+
+class Views:
+    """Renders one `MonitorCore`."""
+
+    def __init__(self, core: MonitorCore) -> None:
+        self.core = core
+        self._rows: dict[str, tuple[str, str, bytes]] = {}  # unit -> department, state, row
+        self._order: list[str] | None = None
+
+    # ---------------------------------------------------------------------------------------------------------- queue
+
+    def queue(self, department: str | None, states: frozenset[str] | None, limit: int = QUEUE_LIMIT) -> bytes:
+        """Units of jobs that are not over (or those in `states`), in order of submission."""
+        self._refresh()
+        if self._order is None:
+            self._order = sorted(self._rows, key=sort_key)
+        rows, total = [], 0
+        for unit in self._order:
+            dept, state, row = self._rows[unit]
+            if (department is None or dept == department) and (state in states if states else state not in ENDED):
+                total += 1
+                if total <= limit:
+                    rows.append(row)
+        return b'{"jobs":[' + b",".join(rows) + b'],"total":%d}' % total
+
+    def _refresh(self) -> None:
+        units = self.core.custody.state.units
+        for name in self.core.touched:
+            unit = units.get(name)
+            if unit is None or is_instance(name):
+                if self._rows.pop(name, None) is not None:
+                    self._order = None
+                continue
+            if name not in self._rows:
+                self._order = None
+            self._rows[name] = (unit.dept, unit_state(unit), orjson.dumps(self.row(unit)))
+        self.core.touched = {}
+
+    def row(self, unit: Unit) -> dict[str, Any]:
+        job = self.core.state.jobs.get(job_of(unit.id))
+        attempts = self.core.state.attempts.get(unit.id, ())
+        return {
+            "job": job_of(unit.id),
+            "unit": unit.id,
+            "department": unit.dept,
+            "user": job.user if job else "",
+            "name": job.name if job else unit.id,
+            "state": unit_state(unit),
+            "nodes": unit.nodes,
+            "cores": job.cores if job else unit.cores,
+            "memory_mb": job.memory_mb if job else unit.memory_mb,
+            "priority": job.priority if job else 0,
+            "submitted_at": iso(job.submitted_at if job else None),
+            "started_at": iso(unit.began_at),
+            "ended_at": iso(unit.ended_at) if unit.state == "final" else None,
+            "walltime_s": job.walltime_s if job else None,
+            "attempt": unit.attempt,
+            "attempts": len(attempts),
+            "hosts": list(unit.hosts),
+            "exit_code": unit.exit if unit.state == "final" else None,
+            "reason": plain(plain_reason(unit)),
+        }
+
+    # ----------------------------------------------------------------------------------------------------------- jobs
+
+    def department_of(self, job: str) -> str | None:
+        """The department that a job, element or instance belongs to; None if it is not known (any more)."""
+        unit = self.core.custody.state.units.get(job)
+        known = self.core.state.jobs.get(job_of(job))
+        return unit.dept if unit else known.dept if known else None
+
+    def job(self, name: str) -> dict[str, Any] | None:
+        """A job with all its units, or one element of an array; None if it is not known (any more)."""
+        units = self.core.custody.state.units
+        if name in units:
+            job = self.core.state.jobs.get(job_of(name))
+            return {**self.row(units[name]), **self._life(units[name]), **_ask(job)}
+        job = self.core.state.jobs.get(name)
+        if job is None or not job.array:
+            return None
+        mine = sorted((u for u in units.values() if job_of(u.id) == name), key=lambda u: sort_key(u.id))
+        states = [unit_state(u) for u in mine]
+        return {
+            "job": name,
+            "unit": name,
+            "department": job.dept,
+            "user": job.user,
+            "name": job.name,
+            "state": _array_state(states),
+            "submitted_at": iso(job.submitted_at),
+            "ended_at": iso(max((u.ended_at or 0.0 for u in mine), default=0.0)) if set(states) <= ENDED else None,
+            "exit_code": max((u.exit or 0 for u in mine), default=None) if set(states) <= ENDED else None,
+            "attempts": [],
+            "counts": {s: states.count(s) for s in sorted(set(states))},
+            "units": [self.row(u) for u in mine],
+            **_ask(job),
+        }
+
+    def _life(self, unit: Unit) -> dict[str, Any]:
+        attempts = [attempt_view(a) for a in self.core.state.attempts.get(unit.id, ())]
+        return {"attempts": attempts, "preempted": sum(1 for a in attempts if a["disposal"] == "requeue"), "units": []}
+
+    # ---------------------------------------------------------------------------------------------- hosts, departments
+
+    def hosts(self) -> dict[str, Any]:
+        hosts = self.core.custody.state.hosts
+        return {"hosts": [host_view(hosts[name]) for name in sorted(hosts)]}
+
+    def departments(self) -> dict[str, Any]:
+        config = self.core.custody.state.config
+        return {"departments": [self.department(d.name) for d in (config.departments if config else ())]}
+
+    def department(self, name: str) -> dict[str, Any]:
+        custody, state = self.core.custody, self.core.state
+        config = custody.state.config.department(name) if custody.state.config else None
+        jobs = self.counts(name)
+        running = [
+            u
+            for u in custody.index.open.get(name, ())
+            if is_instance(u) and unit_state(custody.state.units[u]) == "running"
+        ]
+        load = state.loads.get(name)
+        scale = state.scales.get(name)
+        return {
+            "department": name,
+            "kind": config.kind if config else None,
+            "weight": config.weight if config else None,
+            "guarantee": config.guarantee if config else 0,
+            "maximum": config.maximum if config else None,
+            "hosts_held": custody.held(name),
+            "hosts_quota": custody.quota(name).hosts,
+            "hosts_demanded": custody.state.demands.get(name, 0),
+            "jobs": jobs,
+            "instances_wanted": state.instances.get(name),
+            "instances_running": len(running),
+            "utilisation": load.utilisation if load else None,
+            "signal_at": iso(load.at) if load else None,
+            "scale": plain(scale) if scale else None,
+        }
+
+    def counts(self, department: str) -> dict[str, int]:
+        """Jobs that are not over, by state."""
+        self._refresh()
+        found: dict[str, int] = {}
+        for dept, state, _ in self._rows.values():
+            if dept == department and state not in ENDED:
+                found[state] = found.get(state, 0) + 1
+        return found
+
+    def instances(self, department: str) -> list[dict[str, Any]]:
+        custody = self.core.custody
+        names = sorted((u for u in custody.index.open.get(department, ()) if is_instance(u)), key=sort_key)
+        return [self.row(custody.state.units[n]) for n in names]
+
+    # -------------------------------------------------------------------------------------------------------- overview
+
+    def overview(self) -> dict[str, Any]:
+        custody, state = self.core.custody, self.core.state
+        return {
+            "position": custody.state.position,
+            "at": iso(custody.state.at),
+            "owners": state.timeline[-1][1] if state.timeline else {},
+            **self.hosts(),
+            **self.departments(),
+            "counts": state.counts,
+            "voids": custody.state.voids,
+            "leaders": plain(custody.state.leaders),
+        }
+
+    def summary(self, since: float) -> dict[str, Any]:
+        """What became of jobs and claims; `since` bounds claims and the timeline (UTC seconds)."""
+        state = self.core.state
+        claims = [c for c in state.claims if c.at >= since]
+        lengths = sorted((c.met_at or c.at) - c.at for c in claims)
+        completed = state.counts.get("completed", 0)
+        return {
+            "counts": state.counts,
+            "mean_turnaround_s": state.turnaround_s / completed if completed else None,
+            "claims": [plain(c) for c in claims],
+            "claims_open": [plain(c) for c in state.open_claims.values()],
+            "claim_median_s": lengths[len(lengths) // 2] if lengths else None,
+            "claim_max_s": lengths[-1] if lengths else None,
+            "timeline": [[at, owners] for at, owners in state.timeline if at >= since],
+        }
+
+
+def attempt_view(a: Attempt) -> dict[str, Any]:
+    return {
+        "attempt": a.attempt,
+        "hosts": list(a.hosts),
+        "placed_at": iso(a.placed_at),
+        "began_at": iso(a.began_at),
+        "ended_at": iso(a.ended_at),
+        "reason": plain(a.reason),
+        "disposal": a.disposal,
+        "why": plain(a.why),
+        "exit": a.exit,
+        "signal": a.signal,
+        "seconds": a.seconds,
+        "cpu_seconds": a.cpu_seconds,
+        "max_rss_mb": a.max_rss_mb,
+        "note": a.note,
+    }
+
+
+def host_view(host: Host) -> dict[str, Any]:
+    return {
+        "host": host.name,
+        "state": host.state,
+        "department": host.dept,
+        "cores": host.cores,
+        "memory_mb": host.memory_mb,
+        "cores_used": host.cores_used,
+        "memory_used_mb": host.memory_used_mb,
+        "units": sorted(host.units, key=sort_key),
+        "vms": len(host.vms),
+        "since": iso(host.since),
+        "cordoned": host.cordoned,
+        "quarantine": host.quarantine,
+        "lost": host.lost,
+        "cluster": host.cluster,
+        "labels": host.labels,
+    }
+
+
+def _ask(job: Job | None) -> dict[str, Any]:
+    if job is None:
+        return {}
+    return {"tasks": job.tasks, "on_reclaim": job.on_reclaim, "array": job.array}
+
+
+def _array_state(states: Iterable[str]) -> str:
+    """An array is as far as its furthest living element; when all are over, the worst end counts."""
+    order = ("running", "completing", "starting", "suspended", "pending", "held")
+    ends = ("failed", "timeout", "killed", "cancelled", "completed")
+    known = frozenset(states)
+    return next((s for s in (*order, *ends) if s in known), "completed")
