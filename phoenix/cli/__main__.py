@@ -1,0 +1,75 @@
+"""Entry point of `phoenix`: finds the command, imports its module, and turns every failure into a sentence and an exit code."""
+
+from __future__ import annotations
+
+import os
+import sys
+from importlib import import_module
+
+from phoenix.cli import commands, errors, suggest
+
+_TAKE_VALUE = ("--data", "--as")  # options of every command that may also stand before it
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Run one command line; returns the exit code."""
+    try:
+        code = _run(list(sys.argv[1:] if argv is None else argv))
+        sys.stdout.flush()
+        return code
+    except errors.CliError as error:
+        print(f"phoenix: {error.message}", file=sys.stderr)
+        if error.hint:
+            print(f"         {error.hint}", file=sys.stderr)
+        return error.code
+    except KeyboardInterrupt:
+        print(file=sys.stderr)
+        return errors.INTERRUPTED
+    except BrokenPipeError:  # `phoenix queue | head`: the reader has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return errors.OK
+
+
+def _run(argv: list[str]) -> int:
+    first = _leading(argv)
+    if not argv or argv[first : first + 1] in ([], ["-h"], ["--help"], ["help"]):
+        return _help(argv[first + 1 :])
+    name = argv[first]
+    if name in ("-V", "--version"):
+        name = "version"
+    if name not in commands.BY_NAME:
+        raise errors.usage(f"there is no command {name!r}", suggest.hint(name, commands.BY_NAME) + "  (phoenix --help)")
+    rest = argv[:first] + argv[first + 1 :]
+    if name == "launch":  # its arguments are the command to run: it parses them itself
+        return int(import_module("phoenix.cli.launch").main(rest))
+    return _dispatch(name, rest)
+
+
+def _dispatch(name: str, rest: list[str]) -> int:
+    from phoenix.cli import parser as parsers
+
+    module = import_module(f"phoenix.cli.{name}")
+    parser = parsers.make(name, module.HELP)
+    module.add_arguments(parser)
+    return int(module.run(parser.parse_args(rest)))
+
+
+def _leading(argv: list[str]) -> int:
+    """How many arguments before the command are options of every command."""
+    first = 0
+    while first < len(argv) and (
+        argv[first] in _TAKE_VALUE or argv[first] == "--json" or argv[first].startswith("--data=")
+    ):
+        first += 2 if argv[first] in _TAKE_VALUE else 1
+    return first
+
+
+def _help(rest: list[str]) -> int:
+    if rest and rest[0] in commands.BY_NAME:
+        return _run([rest[0], "--help"])
+    print(commands.overview())
+    return errors.OK if not rest else errors.USAGE
+
+
+if __name__ == "__main__":
+    sys.exit(main())

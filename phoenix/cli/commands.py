@@ -1,0 +1,75 @@
+"""Every command of `phoenix`: its name, what it is for, and the module that holds it.
+
+A command module has `HELP` (a few lines, with examples), `add_arguments(parser)` and `run(args) -> int`.
+"""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+
+class Command(NamedTuple):
+    name: str
+    about: str
+    group: str
+    verbs: tuple[str, ...] = ()  # for completion
+    reads: bool = False  # takes --json
+
+
+_CLOUD: Final = "The cloud"
+_WORK: Final = "Jobs"
+_SITE: Final = "Hosts and departments"
+_TOOL: Final = "This tool"
+
+COMMANDS: Final = (
+    Command("up", "start a cloud on this machine", _CLOUD),
+    Command("down", "stop it; the data stays", _CLOUD),
+    Command("status", "endpoints, credentials' files, processes and their health", _CLOUD, reads=True),
+    Command(
+        "config", "check, compare or apply a configuration while running", _CLOUD, ("check", "diff", "apply"), True
+    ),
+    Command("top", "live screen: hosts by owner, queue, events", _CLOUD),
+    Command("submit", "submit a job script, as with sbatch", _WORK, reads=True),
+    Command("queue", "jobs that wait and run", _WORK, reads=True),
+    Command("show", "one job: state, attempts, exit code, times", _WORK, reads=True),
+    Command("why", "why a job waits, and what would unblock it", _WORK, reads=True),
+    Command("output", "what a job wrote", _WORK, reads=True),
+    Command("cancel", "cancel jobs", _WORK, reads=True),
+    Command("hold", "keep pending jobs from starting", _WORK, reads=True),
+    Command("release", "lift a hold", _WORK, reads=True),
+    Command("launch", "inside a job's script: start ranks on all its nodes", _WORK),
+    Command("hosts", "hosts and who holds them; cordon, drain, uncordon", _SITE, ("cordon", "drain", "uncordon"), True),
+    Command("departments", "departments: demand, quota, hosts held", _SITE, reads=True),
+    Command("events", "what happened; --follow for what happens", _SITE, reads=True),
+    Command("scale", "a web department's minimum or exact number of instances", _SITE, reads=True),
+    Command("signal", "publish a web department's CPU utilisation", _SITE, reads=True),
+    Command("completion", "completion for bash, zsh or fish", _TOOL, ("bash", "zsh", "fish")),
+    Command("version", "versions of phoenix and of what it runs on", _TOOL, reads=True),
+)
+BY_NAME: Final = {command.name: command for command in COMMANDS}
+
+
+def overview() -> str:
+    """The text of `phoenix --help`."""
+    lines = ["usage: phoenix COMMAND [options]     (phoenix COMMAND --help tells more, with examples)", ""]
+    for group in (_CLOUD, _WORK, _SITE, _TOOL):
+        lines += [f"{group}:", *(f"  {c.name:<12} {c.about}" for c in COMMANDS if c.group == group), ""]
+    return "\n".join([*lines, *_FOOT])
+
+
+_FOOT: Final = (
+    "Options of every command:",
+    "  --data DIR   the embedded cloud's directory (default: $PHOENIX_DATA, or ./.phoenix)",
+    "  --as USER    act as this user (default: the operator; submit and signal: a user of the department)",
+    "  --json       JSON on stdout, on everything that reads",
+    "A remote cloud: set $PHOENIX_URL and $PHOENIX_TOKEN_FILE.",
+    "",
+    "Exit codes: 0 done, 1 failed or refused, 2 mistyped or unknown, 3 not reachable, 4 denied, 5 timed out, 130 Ctrl-C;",
+    "            submit --wait and launch: the job's own.",
+    "",
+    "Examples:",
+    "  phoenix up --detach                      a cloud of 16 hosts on this machine",
+    "  phoenix submit --wrap 'hostname; date'   a job of one line",
+    "  phoenix queue                            what waits and runs",
+    "  phoenix why 3                            why job 3 does not start",
+)

@@ -1,0 +1,37 @@
+"""Exit codes, and the one exception that every command may raise: it is printed as a sentence, never as a stack trace."""
+
+from __future__ import annotations
+
+from typing import Final
+
+OK: Final = 0
+FAILED: Final = 1  # the operation failed, or was refused for what it asks
+USAGE: Final = 2  # a mistyped command or option, or a thing that does not exist
+UNREACHABLE: Final = 3  # no cloud is running there, or it does not answer
+DENIED: Final = 4  # the credential may not do this
+TIMEOUT: Final = 5  # it did not come true within the time asked for
+INTERRUPTED: Final = 130  # Ctrl-C, as a shell counts it
+
+MEANINGS: Final = {
+    OK: "done",
+    FAILED: "the operation failed or was refused",
+    USAGE: "mistyped command, option or value, or an unknown job, host, department or user",
+    UNREACHABLE: "no cloud is running there, or it does not answer",
+    DENIED: "this credential may not do that",
+    TIMEOUT: "not within the time asked for",
+    INTERRUPTED: "interrupted with Ctrl-C",
+}
+
+
+class CliError(Exception):
+    """What went wrong (`message`), what would be right (`hint`), and the exit code."""
+
+    def __init__(self, code: int, message: str, hint: str = "") -> None:
+        super().__init__(message)
+        self.code = code
+        self.message = message
+        self.hint = hint
+
+
+def usage(message: str, hint: str = "") -> CliError:
+    return CliError(USAGE, message, hint)

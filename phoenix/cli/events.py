@@ -1,0 +1,118 @@
+"""`phoenix events`: what happened, and with --follow what happens."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from collections.abc import Iterator
+from typing import Any, Final
+
+import orjson
+
+from phoenix.cli import cloud, emit, sentences, units
+from phoenix.cli.errors import UNREACHABLE, CliError
+from phoenix.cli.http import Client
+
+LAST: Final = 30  # events shown when nothing else is asked for
+RETRY_S: Final = 0.5  # pause before a stream that ended is asked again
+RETRIES_MAX: Final = 20  # in a row: the cloud is gone, not restarting
+HELP: Final = """examples:
+  phoenix events                        the last 30
+  phoenix events --follow               what happens, until Ctrl-C
+  phoenix events --after 1200 --json    one JSON object a line, from position 1200 on"""
+_OMIT: Final = frozenset(
+    {"kind", "position", "at", "index", "custody", "writer", "void", "cause", "reason", "why", "department"}
+)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--follow", "-f", action="store_true", help="go on with what happens, until Ctrl-C")
+    parser.add_argument("--after", type=int, metavar="N", help="only what came after journal position N")
+    parser.add_argument("--department", "-d", metavar="D", help="only what concerns this department")
+    parser.add_argument("--last", "-n", type=int, default=LAST, metavar="N", help=f"how many (default {LAST})")
+
+
+def run(args: argparse.Namespace) -> int:
+    where = cloud.find(args)
+    if args.department:
+        where.check_department(args.department)
+    client = where.operator()
+    past = [event for event in read(client, args.after) if _concerns(event, args.department)]
+    for event in past if args.after is not None else past[-args.last :]:
+        _print(event, args.json)
+    if args.follow:
+        after = max([args.after or 0, *(int(event.get("position", 0)) for event in past)])
+        for event in follow(client, after):
+            if _concerns(event, args.department):
+                _print(event, args.json)
+    return 0
+
+
+def read(client: Client, after: int | None) -> list[dict[str, Any]]:
+    """The events that the monitor still keeps after a position."""
+    return [event for line in client.lines("/v1/events", after=after or 0) if (event := _parse(line)) is not None]
+
+
+def follow(client: Client, after: int) -> Iterator[dict[str, Any]]:
+    """Events as they come; a stream that ends is asked again from the last position."""
+    failures = 0
+    while True:
+        try:
+            for line in client.lines("/v1/events", after=after, follow=1):
+                failures = 0
+                event = _parse(line)
+                if event is not None:
+                    after = max(after, int(event.get("position", after)))
+                    yield event
+        except CliError as error:
+            failures += 1
+            if error.code != UNREACHABLE or failures > RETRIES_MAX:
+                raise
+        time.sleep(RETRY_S)
+
+
+def render(event: dict[str, Any]) -> str:
+    """One line: when, what, to whom, why."""
+    instant = event.get("at")
+    clock = (units.iso(instant) or "") if instant is not None else ""
+    body = event.get("fact") if isinstance(event.get("fact"), dict) else event.get("data")
+    details = {
+        **(body if isinstance(body, dict) else {}),
+        **{k: v for k, v in event.items() if k not in ("fact", "data")},
+    }
+    words = " ".join(
+        f"{key}={_value(value)}" for key, value in details.items() if key not in _OMIT and value not in (None, "", [])
+    )
+    reason = details.get("reason") or details.get("why")
+    why = f"  ({sentences.sentence(reason)})" if reason else ""
+    kind = details.get("kind", "?")
+    return f"{clock}  {kind:<18} {details.get('department') or details.get('dept') or '-':<10} {words}{why}"
+
+
+def _value(value: object) -> str:
+    if isinstance(value, float):
+        return f"{value:.3f}".rstrip("0").rstrip(".")
+    if isinstance(value, list):
+        return ",".join(map(str, value))
+    return str(value)
+
+
+def _concerns(event: dict[str, Any], department: str | None) -> bool:
+    return department is None or department in (event.get("department"), event.get("dept"))
+
+
+def _parse(line: bytes) -> dict[str, Any] | None:
+    text = line.strip().removeprefix(b"data:").strip()
+    if not text.startswith(b"{"):
+        return None  # a keep-alive or another field of server-sent events
+    parsed = orjson.loads(text)
+    return parsed if isinstance(parsed, dict) else None
+
+
+def _print(event: dict[str, Any], as_json: bool) -> None:
+    if as_json:
+        emit.line(event)
+    else:
+        print(render(event))
+        sys.stdout.flush()

@@ -1,0 +1,194 @@
+"""A small HTTP/1.1 client on a plain socket: what the command line needs and nothing else.
+
+Theory of operation
+  One request a connection (`Connection: close`), a deadline on every read, and three ways to read the answer: whole, line by
+  line while it grows, or as raw bytes with headers.  `http.client` would do, but importing it costs more than the whole of
+  `phoenix queue`.  TLS is imported only for https.
+
+Rules
+  1. The token goes into the Authorization header and nowhere else: not into errors, not into URLs.
+  2. An error answer becomes a `CliError` with the server's own sentence, its field, and the exit code of its class.
+  3. A body is read to its announced end: an answer that breaks off is an error, never half a table.
+"""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Iterator
+from typing import Any, BinaryIO, Final, NamedTuple
+
+import orjson
+
+from phoenix.cli.errors import DENIED, FAILED, UNREACHABLE, USAGE, CliError
+
+TIMEOUT_S: Final = 30.0  # no read of ours takes longer; a stream that is silent longer is asked again
+HEAD_MAX: Final = 64 << 10  # bytes of status line and headers: more is no answer of ours
+_CODES: Final = {401: DENIED, 403: DENIED, 404: USAGE, 502: UNREACHABLE, 503: UNREACHABLE, 504: UNREACHABLE}
+_REFUSALS: Final = {"unknown": USAGE, "denied": DENIED, "unavailable": UNREACHABLE}
+_UNSAFE: Final = b' %?#&+/"<>\\^`{|}'
+
+
+class Response(NamedTuple):
+    status: int
+    headers: dict[str, str]  # names in lower case
+    body: bytes
+
+
+class Address(NamedTuple):
+    tls: bool
+    host: str
+    port: int
+    base: str  # path prefix, without a slash at its end
+
+
+def quote(text: str) -> str:
+    """Percent-encode one path segment or query value."""
+    return "".join(chr(b) if 33 <= b < 127 and b not in _UNSAFE else f"%{b:02X}" for b in text.encode())
+
+
+def query(path: str, **values: object) -> str:
+    """`path` with a query string of those values that are neither None nor empty."""
+    parts = [f"{name}={quote(str(value))}" for name, value in values.items() if value is not None and value != ""]
+    return f"{path}?{'&'.join(parts)}" if parts else path
+
+
+def parse_url(url: str) -> Address:
+    """CliError (usage) if `url` is no http or https address."""
+    scheme, separator, rest = url.partition("://")
+    authority, _, base = rest.partition("/")
+    host, _, port = authority.rpartition(":") if ":" in authority.rsplit("]", 1)[-1] else (authority, "", "")
+    if not separator or scheme not in ("http", "https") or not host or (port and not port.isdecimal()):
+        raise CliError(USAGE, f"{url!r} is no address of a cloud", "write http://HOST:PORT")
+    return Address(
+        scheme == "https", host.strip("[]"), int(port or (443 if scheme == "https" else 80)), base.rstrip("/")
+    )
+
+
+class Client:
+    """The door of one cloud, for one credential."""
+
+    def __init__(self, url: str, token: str = "", *, user: str = "", timeout_s: float = TIMEOUT_S) -> None:
+        self.url = url
+        self.user = user  # for messages
+        self._address = parse_url(url)
+        self._token = token
+        self._timeout_s = timeout_s
+
+    def get(self, path: str, **values: object) -> Any:
+        """The JSON of a read."""
+        return _json(self.fetch("GET", query(path, **values)).body)
+
+    def post(self, path: str, payload: object) -> Any:
+        return _json(self.fetch("POST", path, orjson.dumps(payload)).body)
+
+    def fetch(self, method: str, path: str, body: bytes | None = None) -> Response:
+        """One exchange.  CliError for an error status or no answer."""
+        with self._open(method, path, body) as connection, connection.makefile("rb") as stream:
+            try:
+                status, headers = _head(stream)
+                answer = Response(status, headers, b"".join(_body(stream, headers)))
+            except OSError as error:
+                raise self._unreachable(error) from error
+        if answer.status >= 400:
+            raise refusal(answer, self.user)
+        return answer
+
+    def lines(self, path: str, **values: object) -> Iterator[bytes]:
+        """The lines of an answer that may never end, as they come.  Ends quietly when the server closes it."""
+        with self._open("GET", query(path, **values), None) as connection, connection.makefile("rb") as stream:
+            try:
+                status, headers = _head(stream)
+                if status >= 400:
+                    raise refusal(Response(status, headers, b"".join(_body(stream, headers))), self.user)
+                yield from _split(_body(stream, headers))
+            except TimeoutError:
+                return
+            except OSError as error:
+                raise self._unreachable(error) from error
+
+    def _open(self, method: str, path: str, body: bytes | None) -> socket.socket:
+        address = self._address
+        head = f"{method} {address.base}{path} HTTP/1.1\r\nHost: {address.host}:{address.port}\r\nConnection: close\r\n"
+        head += "Accept: application/json\r\n"
+        if self._token:
+            head += f"Authorization: Bearer {self._token}\r\n"
+        if body is not None:
+            head += f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n"
+        try:
+            connection = socket.create_connection((address.host, address.port), timeout=self._timeout_s)
+            if address.tls:
+                import ssl
+
+                connection = ssl.create_default_context().wrap_socket(connection, server_hostname=address.host)
+            connection.sendall(head.encode("latin-1") + b"\r\n" + (body or b""))
+        except OSError as error:
+            raise self._unreachable(error) from error
+        return connection
+
+    def _unreachable(self, error: OSError) -> CliError:
+        return CliError(UNREACHABLE, f"{self.url} does not answer: {error}", "`phoenix status` shows what is running")
+
+
+def refusal(answer: Response, user: str = "") -> CliError:
+    """The sentence of an error answer, with the exit code of its class."""
+    code = _CODES.get(answer.status, FAILED)
+    field, message = "", ""
+    try:
+        error = orjson.loads(answer.body).get("error") or {}
+        field, message = error.get("field") or "", error.get("message") or error.get("code") or ""
+        code = _REFUSALS.get(str(error.get("code")), code)
+    except (ValueError, AttributeError, TypeError):
+        message = answer.body[:200].decode(errors="replace").strip()
+    if code == DENIED:
+        who = f"{user} may not do this" if user else "denied"
+        return CliError(
+            DENIED, f"{who}: {message or f'HTTP status {answer.status}'}", "choose another credential with --as USER"
+        )
+    text = message or f"the cloud answered with HTTP status {answer.status}"
+    return CliError(code, f"{field}: {text}" if field and field not in text else text)
+
+
+def _json(body: bytes) -> Any:
+    try:
+        return orjson.loads(body) if body else {}
+    except ValueError as error:
+        raise CliError(FAILED, f"the answer is no JSON: {error}") from error
+
+
+def _head(stream: BinaryIO) -> tuple[int, dict[str, str]]:
+    line = stream.readline(HEAD_MAX)
+    parts = line.split(None, 2)
+    if len(parts) < 2 or not parts[0].startswith(b"HTTP/") or not parts[1].isdigit():
+        raise ConnectionError("the connection closed without an answer" if not line else "this is no HTTP server")
+    headers: dict[str, str] = {}
+    while (line := stream.readline(HEAD_MAX)) not in (b"\r\n", b"\n", b""):
+        name, _, value = line.decode("latin-1").partition(":")
+        headers[name.strip().lower()] = value.strip()
+    return int(parts[1]), headers
+
+
+def _body(stream: BinaryIO, headers: dict[str, str]) -> Iterator[bytes]:
+    if headers.get("transfer-encoding", "").lower() == "chunked":
+        while size := int(stream.readline(HEAD_MAX).split(b";")[0].strip() or b"0", 16):
+            yield _exactly(stream, size)
+            stream.readline(HEAD_MAX)
+    elif "content-length" in headers:
+        yield _exactly(stream, int(headers["content-length"]))
+    elif headers:
+        yield stream.read()
+
+
+def _exactly(stream: BinaryIO, size: int) -> bytes:
+    data = stream.read(size)
+    if len(data) < size:
+        raise ConnectionError(f"the answer broke off after {len(data)} of {size} bytes")
+    return data
+
+
+def _split(chunks: Iterator[bytes]) -> Iterator[bytes]:
+    rest = b""
+    for chunk in chunks:
+        *whole, rest = (rest + chunk).split(b"\n")
+        yield from whole
+    if rest:
+        yield rest

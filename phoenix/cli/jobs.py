@@ -1,0 +1,43 @@
+"""What cancel, hold and release share: one request for several jobs, and an answer for each."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from typing import Any, Final
+
+from phoenix.cli import cloud, emit
+from phoenix.cli.errors import DENIED, FAILED, OK, USAGE
+from phoenix.cli.http import Client
+from phoenix.cli.parser import job_id
+
+DONE: Final = {"cancel": "cancelled", "hold": "held", "release": "released"}
+_CODES: Final = {"unknown": USAGE, "denied": DENIED}
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("job", nargs="+", type=job_id, metavar="JOB", help="jobs (17) and elements of arrays (18_3)")
+
+
+def run(verb: str, args: argparse.Namespace) -> int:
+    """Act on every job named; the exit code is that of the worst answer."""
+    results = ask(cloud.find(args).operator(), verb, args.job)
+    if args.json:
+        emit.json({"results": results})
+    code = OK
+    for result in results:
+        error = result.get("error") or {}
+        if result.get("ok"):
+            if not args.json:
+                print(f"{result['job']}: {DONE[verb]}")
+            continue
+        message = error.get("message", "refused") if isinstance(error, dict) else str(error)
+        print(f"phoenix: job {result['job']}: {message}", file=sys.stderr)
+        code = max(code, _CODES.get(error.get("code", ""), FAILED) if isinstance(error, dict) else FAILED)
+    return code
+
+
+def ask(client: Client, verb: str, jobs: list[str]) -> list[dict[str, Any]]:
+    answer = client.post(f"/v1/jobs/{jobs[0]}/{verb}", {"jobs": jobs})
+    results = answer.get("results")
+    return list(results) if results is not None else [{"job": job, "ok": True} for job in jobs]

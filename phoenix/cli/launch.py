@@ -1,0 +1,249 @@
+"""`phoenix launch [-n N] [-l] CMD…`: start tasks on all the ranks of a job, from rank 0's script.
+
+One file, standard library only: it is copied next to the VMs and runs there under their users, with whatever python3
+is there, and it must start quickly. It talks to admission through the launch channel of the guest contract; the guests
+of the ranks start the tasks.
+
+1. Output comes line by line, whole lines; `-l` puts the task's number before each.
+2. SIGINT, SIGTERM, SIGHUP, SIGUSR1 and SIGUSR2 are passed on to all tasks; this program ends when they have ended.
+3. The exit code is that of the first task that failed (128 + signal for a death by signal), else 0. It is 1 if the
+   attempt is over, 2 for wrong usage.
+4. A lost connection is retried with the same launch id, which starts nothing twice.
+"""
+
+from __future__ import annotations
+
+import base64
+import http.client
+import json
+import os
+import signal
+import sys
+import time
+from typing import Any
+from urllib.parse import urlsplit
+
+USAGE = """usage: phoenix launch [-n TASKS] [-l] COMMAND [ARGUMENT…]
+  -n TASKS   how many tasks to start, in blocks over the nodes (default: one for each node)
+  -l         put the task's number before each line
+Runs inside a job's script, on its first node."""
+WAIT_S = 20  # one long poll; the contract allows 25
+TRY_DEADLINE_S = 40.0
+SIGNAL_DEADLINE_S = 5.0
+BACKOFF_FIRST_S, BACKOFF_MAX_S = 0.05, 2.0
+LINE_BYTES_MAX = 1 << 16  # a longer line is printed in pieces
+TASKS_MAX = 65536
+FORWARDED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
+# What belongs to a process or its room rather than to the work.
+NOT_PASSED_ON = {"HOME", "TMPDIR", "PWD", "OLDPWD", "SHLVL", "_"}
+
+
+class LaunchError(Exception):
+    """What went wrong, for the person who wrote the script, and the exit code."""
+
+    def __init__(self, message: str, code: int = 1) -> None:
+        super().__init__(message)
+        self.code = code
+
+
+class Channel:
+    """The HTTP side: one keep-alive connection, retried."""
+
+    def __init__(self, url: str, phoenix_id: str, token: str) -> None:
+        parts = urlsplit(url)
+        if parts.scheme != "http" or not parts.hostname:
+            raise LaunchError(f"PHOENIX_URL is {url!r}; it must be http://HOST:PORT", 2)
+        self._address = (parts.hostname, parts.port or 80)
+        self._base = "/v1/guest/" + phoenix_id.partition("/")[2] + "/"
+        self._headers = {"Authorization": f"Bearer {token}", "Content-Type": "application/json"}
+        self._connection: http.client.HTTPConnection | None = None
+
+    def call(self, method: str, path: str, body: Any = None) -> Any:
+        """Call until it is answered; raises `LaunchError` when that is hopeless."""
+        backoff_s = BACKOFF_FIRST_S
+        while True:
+            try:
+                if self._connection is None:
+                    self._connection = http.client.HTTPConnection(*self._address, timeout=TRY_DEADLINE_S)
+                status, content = self._exchange(self._connection, method, path, body)
+            except (OSError, http.client.HTTPException):
+                self._connection = None
+                status, content = 503, b""
+            if status == 410:
+                raise LaunchError("this attempt of the job is over")
+            if status < 300:
+                return json.loads(content) if content else None
+            if status < 500:
+                raise LaunchError(f"{method} {path}: {status} {content.decode(errors='replace')[:300]}")
+            time.sleep(backoff_s)
+            backoff_s = min(BACKOFF_MAX_S, backoff_s * 2)
+
+    def call_aside(self, method: str, path: str, body: Any) -> None:
+        """Call once on a connection of its own, from within a signal handler; a failure is the user's to repeat."""
+        connection = http.client.HTTPConnection(*self._address, timeout=SIGNAL_DEADLINE_S)
+        try:
+            self._exchange(connection, method, path, body)
+        except (OSError, http.client.HTTPException) as error:
+            print(f"phoenix launch: the signal was not passed on: {error}", file=sys.stderr)
+        finally:
+            connection.close()
+
+    def _exchange(self, connection: http.client.HTTPConnection, method: str, path: str, body: Any) -> tuple[int, bytes]:
+        content = None if body is None else json.dumps(body).encode()
+        connection.request(method, self._base + path, content, self._headers)
+        answer = connection.getresponse()
+        return answer.status, answer.read()
+
+
+class Printer:
+    """Whole lines of each task, labelled if wished."""
+
+    def __init__(self, labelled: bool) -> None:
+        self._labelled = labelled
+        self._pending: dict[tuple[int, str], bytes] = {}
+
+    def add(self, task: int, stream: str, data: bytes) -> None:
+        pending = self._pending.pop((task, stream), b"") + data
+        lines = pending.split(b"\n")
+        rest = lines.pop()
+        if len(rest) > LINE_BYTES_MAX:
+            lines.append(rest)
+            rest = b""
+        if rest:
+            self._pending[task, stream] = rest
+        self._print(task, stream, lines)
+
+    def finish(self, task: int) -> None:
+        """Print what a task left without a line end."""
+        for stream in ("stdout", "stderr"):
+            rest = self._pending.pop((task, stream), b"")
+            if rest:
+                self._print(task, stream, [rest])
+
+    def _print(self, task: int, stream: str, lines: list[bytes]) -> None:
+        label = f"{task}: ".encode() if self._labelled else b""
+        out = sys.stdout.buffer if stream == "stdout" else sys.stderr.buffer
+        out.write(b"".join(label + line + b"\n" for line in lines))
+        out.flush()
+
+
+def main(argv: list[str]) -> int:
+    """Run the command line after `launch`; returns the exit code."""
+    try:
+        tasks, labelled, command = parse(argv)
+        if command is None:
+            print(USAGE)
+            return 0
+        return run(_channel(), tasks, labelled, command)
+    except LaunchError as error:
+        print(f"phoenix launch: {error}", file=sys.stderr)
+        return error.code
+
+
+def parse(argv: list[str]) -> tuple[int, bool, list[str] | None]:
+    """Tasks, labels, command (None: help was asked). By hand: importing argparse costs as long as all the rest."""
+    wished, labelled = os.environ.get("PHOENIX_NNODES", "1"), False
+    rest = list(argv)
+    while rest and rest[0].startswith("-"):
+        option = rest.pop(0)
+        if option in ("-h", "--help"):
+            return 0, False, None
+        if option == "--":
+            break
+        if option in ("-l", "--label"):
+            labelled = True
+        elif option in ("-n", "--ntasks") and rest:
+            wished = rest.pop(0)
+        elif option.startswith("-n") and option[2:].isdigit():
+            wished = option[2:]
+        elif option.startswith("--ntasks="):
+            wished = option.partition("=")[2]
+        else:
+            raise LaunchError(f"option {option} is unknown or lacks its value\n{USAGE}", 2)
+    if not wished.isdigit() or not 1 <= int(wished) <= TASKS_MAX:
+        raise LaunchError(f"-n {wished}: the number of tasks must be from 1 to {TASKS_MAX}", 2)
+    if not rest:
+        raise LaunchError(f"no command is given\n{USAGE}", 2)
+    return int(wished), labelled, rest
+
+
+def _channel() -> Channel:
+    try:
+        url, phoenix_id, path = (os.environ[name] for name in ("PHOENIX_URL", "PHOENIX_ID", "PHOENIX_TOKEN_FILE"))
+    except KeyError as error:
+        raise LaunchError(f"{error.args[0]} is not set: launch works only inside a job's script", 2) from error
+    try:
+        with open(path) as file:
+            token = file.read().strip()
+    except OSError as error:
+        raise LaunchError(f"cannot read {path}: {error.strerror}", 2) from error
+    return Channel(url, phoenix_id, token)
+
+
+def run(channel: Channel, tasks: int, labelled: bool, command: list[str]) -> int:
+    """Start the tasks, print what they say, and wait for all of them."""
+    ident = os.urandom(8).hex()
+
+    def forward(number: int, _frame: object) -> None:
+        channel.call_aside("POST", f"launch/{ident}/signal", {"signal": number})
+
+    wish = {
+        "id": ident,
+        "argv": command,
+        "environment": environment(tasks),
+        "tasks": tasks,
+        "directory": directory(),
+    }
+    channel.call("POST", "launch", wish)
+    for number in FORWARDED:
+        signal.signal(number, forward)
+    try:
+        return listen(channel, ident, tasks, Printer(labelled))
+    except BrokenPipeError:
+        # Nobody reads any more: end the tasks as a shell's pipeline would.
+        channel.call_aside("POST", f"launch/{ident}/signal", {"signal": int(signal.SIGTERM)})
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 128 + int(signal.SIGPIPE)
+
+
+def listen(channel: Channel, ident: str, tasks: int, printer: Printer) -> int:
+    """Print events until every task has ended; returns the exit code."""
+    after, code = 0, 0
+    running = set(range(tasks))
+    while running:
+        answer = channel.call("GET", f"launch/{ident}/events?after={after}&wait_s={WAIT_S}")
+        for event in answer["events"]:
+            after = max(after, event["n"])
+            task = event["task"]
+            if "exit" in event:
+                printer.finish(task)
+                running.discard(task)
+                code = code or event["exit"]
+            else:
+                printer.add(task, event["stream"], base64.b64decode(event["data"]))
+    return code
+
+
+def environment(tasks: int) -> dict[str, str]:
+    """The caller's variables without what belongs to its process, its room and its rank."""
+    passed = {
+        name: value
+        for name, value in os.environ.items()
+        if name not in NOT_PASSED_ON and not name.startswith(("PHOENIX_", "SLURM_"))
+    }
+    return {**passed, "PHOENIX_NTASKS": str(tasks)}
+
+
+def directory() -> str | None:
+    """Where the tasks are to run: here, unless here is the room, which each rank has for itself."""
+    here, room = os.getcwd(), os.environ.get("PHOENIX_ROOM")
+    if room and (here + "/").startswith(os.path.realpath(room) + "/"):
+        return None
+    return here
+
+
+if __name__ == "__main__":
+    if sys.argv[1:2] != ["launch"]:
+        print(f"Inside a job only `phoenix launch` is there.\n{USAGE}", file=sys.stderr)
+        sys.exit(2)
+    sys.exit(main(sys.argv[2:]))

@@ -1,0 +1,114 @@
+"""`phoenix output JOB`: what it wrote, kept by the cloud, and the files that it asked to keep."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from pathlib import Path
+from typing import Final
+
+from phoenix.cli import cloud, emit, show, waiting
+from phoenix.cli.errors import UNREACHABLE, CliError, usage
+from phoenix.cli.http import Client, query, quote
+from phoenix.cli.parser import at_least_zero, job_id
+
+FOLLOW_S: Final = 20  # how long the server may hold an answer that has nothing new
+PAUSE_S: Final = 0.2  # if it answers at once all the same
+NAME_DEFAULT: Final = "phoenix-%j.out"  # as slurm-%j.out
+HELP: Final = """examples:
+  phoenix output 17                 what job 17 wrote to stdout
+  phoenix output 17 --follow        go on while it runs
+  phoenix output 17 --stderr        the other stream
+  phoenix output 17 --save          into the file of -o, or phoenix-17.out
+  phoenix output 17 --files         the files that --keep kept
+  phoenix output 17 --file r.dat    one of them, to stdout"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("job", type=job_id, metavar="JOB", help="a job (17) or an array's element (18_3)")
+    parser.add_argument("--follow", "-f", action="store_true", help="go on until the job has ended")
+    parser.add_argument("--stderr", "-e", action="store_true", help="stderr instead of stdout")
+    parser.add_argument("--rank", type=at_least_zero, metavar="R", help="of this node of a job on several (default 0)")
+    parser.add_argument("--attempt", metavar="N", help="of this attempt (default: the latest)")
+    parser.add_argument("--save", nargs="?", const="", metavar="FILE", help="write it to a file; %%j is the job")
+    parser.add_argument("--files", action="store_true", help="list the files that were kept")
+    parser.add_argument("--file", metavar="NAME", help="write one of them to stdout")
+
+
+def run(args: argparse.Namespace) -> int:
+    client = cloud.find(args).operator()
+    base = f"/v1/jobs/{args.job}"
+    if args.files:
+        return _files(client, base, args.json)
+    if args.file is not None:
+        return _raw(client.fetch("GET", f"{base}/files/{quote(args.file)}").body)
+    if args.save is not None:
+        return _save(client, args)
+    if args.json:
+        stream = "stderr" if args.stderr else "stdout"
+        answer = client.fetch("GET", _path(args, 0, None))
+        emit.json({"job": args.job, stream: answer.body.decode(errors="replace")})
+        return 0
+    return _print(client, args)
+
+
+def _path(args: argparse.Namespace, offset: int, follow_s: int | None) -> str:
+    return query(
+        f"/v1/jobs/{args.job}/output",
+        stream="stderr" if args.stderr else "stdout",
+        rank=args.rank,
+        attempt=args.attempt,
+        offset=offset,
+        follow_s=follow_s,
+    )
+
+
+def _print(client: Client, args: argparse.Namespace) -> int:
+    """Parts of the stream until its end; without --follow what there is now."""
+    offset = 0
+    while True:
+        try:
+            part = client.fetch("GET", _path(args, offset, FOLLOW_S if args.follow else None))
+        except CliError as error:
+            if not (args.follow and offset and error.code == UNREACHABLE):
+                raise
+            time.sleep(1.0)  # the door restarts: the output waits for us
+            continue
+        _raw(part.body)
+        following = int(part.headers.get("phoenix-offset", offset + len(part.body)))
+        ended = part.headers.get("phoenix-end", "true") == "true"
+        moved, offset = following > offset, following
+        if ended or (not args.follow and not moved):
+            return 0
+        if not moved:
+            time.sleep(PAUSE_S)
+
+
+def _raw(data: bytes) -> int:
+    sys.stdout.buffer.write(data)
+    sys.stdout.buffer.flush()
+    return 0
+
+
+def _save(client: Client, args: argparse.Namespace) -> int:
+    job = show.fetch(client, args.job)
+    pattern = args.save or job.get("stderr" if args.stderr else "stdout") or NAME_DEFAULT
+    if not isinstance(pattern, str):
+        raise usage("save where?", "phoenix output JOB --save FILE")
+    chosen = (None, pattern) if args.stderr else (pattern, None)
+    written: list[Path] = waiting.save(client, job, *chosen)
+    print("\n".join(map(str, written)))
+    return 0
+
+
+def _files(client: Client, base: str, as_json: bool) -> int:
+    answer = client.get(f"{base}/files")
+    files = answer.get("files", [])
+    if as_json:
+        emit.json(answer)
+    elif files:
+        print("\n".join(f"{f['name']}  {f.get('size', '')}".rstrip() if isinstance(f, dict) else str(f) for f in files))
+    else:
+        print("no files were kept")
+    return 0

@@ -1,0 +1,165 @@
+"""sbatch's habits: the options of `phoenix submit`, and the `#SBATCH` and `#PHOENIX` lines of a script.
+
+Rules
+  1. Directives stand before the script's first command; blank lines and comments may stand between them (as with sbatch).
+  2. The same options are understood on the command line and in the script; the command line wins, later lines win over earlier.
+  3. An option of Slurm that Phoenix does not have is named in a warning, never ignored in silence.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+import shlex
+from typing import Final, NamedTuple
+
+from phoenix.cli.errors import CliError, usage
+from phoenix.cli.parser import Parser, count
+from phoenix.cli.units import parse_memory_mb, parse_time_s
+
+PREFIXES: Final = ("#SBATCH", "#PHOENIX")
+_COUNT_OR_RANGE: Final = re.compile(r"([1-9]\d*)(?:-([1-9]\d*))?\Z")
+
+
+class Directives(NamedTuple):
+    """What the script asks for, and the options that are not supported, as written, with their line."""
+
+    options: list[str]
+    unsupported: list[str]
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """The options that the command line and directives share.  Every default is None: `not said`."""
+    size = parser.add_argument_group("size")
+    size.add_argument("-n", "--ntasks", type=count, metavar="N", help="tasks in all (default 1)")
+    size.add_argument("-N", "--nodes", type=_nodes, metavar="N", help="nodes (default: as few as hold the tasks)")
+    size.add_argument("--ntasks-per-node", type=count, metavar="N", help="tasks on each node")
+    size.add_argument("-c", "--cpus-per-task", type=count, metavar="N", help="cores of a task (default 1)")
+    size.add_argument("--mem", type=_memory, metavar="MEM", help="memory on each node: MiB, or 512M, 4G")
+    size.add_argument("--mem-per-cpu", type=_memory, metavar="MEM", help="memory for each core")
+    size.add_argument("-t", "--time", type=_time, metavar="TIME", help="time limit: minutes, H:MM:SS, D-HH:MM, 90s, 2h")
+    size.add_argument("--exclusive", action="store_true", default=None, help="whole hosts, shared with nobody")
+    order = parser.add_argument_group("order")
+    order.add_argument(
+        "-a", "--array", metavar="LIST", help="an array of jobs: 1-100, 0-30:2, 1,3,5-7; %%10: ten at once"
+    )
+    order.add_argument(
+        "-d", "--dependency", metavar="LIST", help="afterok:ID[:ID…], afternotok, afterany, after; comma separated"
+    )
+    order.add_argument("--priority", type=_integer, metavar="P", help="higher first (default 0)")
+    order.add_argument("-H", "--hold", action="store_true", default=None, help="do not start before `phoenix release`")
+    order.add_argument("--retries", type=_integer, metavar="N", help="attempts after a failure (default 0)")
+    order.add_argument(
+        "--requeue", dest="on_reclaim", action="store_const", const="requeue", help="on reclaim: start again later"
+    )
+    order.add_argument(
+        "--no-requeue", dest="on_reclaim", action="store_const", const="kill", help="on reclaim: end for good"
+    )
+    files = parser.add_argument_group("name and files")
+    files.add_argument("-J", "--job-name", metavar="NAME", help="default: the script's name, or wrap")
+    files.add_argument(
+        "-o",
+        "--output",
+        metavar="FILE",
+        help="where stdout goes when it is fetched; %%j job, %%a index, %%A array, %%x name",
+    )
+    files.add_argument("-e", "--error", metavar="FILE", help="the same for stderr")
+    files.add_argument(
+        "-D", "--chdir", metavar="DIR", help="directory that the script runs in (default: one of its own)"
+    )
+    files.add_argument(
+        "--input", action="append", metavar="FILE", help="copy this file into the job's directory; NAME=FILE renames"
+    )
+    files.add_argument(
+        "--keep", action="append", metavar="GLOB", help="keep files that match, for `phoenix output --files`"
+    )
+    files.add_argument(
+        "--export", metavar="LIST", help="ALL (default), NONE, or NAME,NAME=VALUE,… (ALL,NAME=VALUE adds)"
+    )
+
+
+def read(script: str) -> Directives:
+    """The directives of a script.  CliError names the line of one that is wrong."""
+    parser = Parser(prog="directive", add_help=False, allow_abbrev=False)
+    add_options(parser)
+    options: list[str] = []
+    unsupported: list[str] = []
+    for number, words in _lines(script):
+        try:
+            _, unknown = parser.parse_known_args(words)
+        except CliError as error:
+            raise usage(f"line {number} of the script: {error.message}", f"it says: {' '.join(words)}") from error
+        unsupported += [f"{option} (line {number})" for option in _names(unknown)]
+        options += _known(words, unknown)
+    return Directives(options, unsupported)
+
+
+def _lines(script: str) -> list[tuple[int, list[str]]]:
+    found = []
+    for number, line in enumerate(script.splitlines(), 1):
+        text = line.strip()
+        if text and not text.startswith("#"):
+            break  # the first command: directives below it are comments
+        prefix = next((p for p in PREFIXES if text.startswith(p) and text[len(p) : len(p) + 1] in (" ", "\t")), None)
+        if prefix is not None:
+            found.append((number, _split(text[len(prefix) :], number)))
+    return found
+
+
+def _split(text: str, number: int) -> list[str]:
+    try:
+        return shlex.split(text, comments=True)
+    except ValueError as error:
+        raise usage(f"line {number} of the script: {error}", f"it says: {text.strip()}") from error
+
+
+def _names(unknown: list[str]) -> list[str]:
+    """`--mail-user me@x` and `--qos=low` as they were written, the value with its option."""
+    joined: list[str] = []
+    for word in unknown:
+        if word.startswith("-") or not joined:
+            joined.append(word)
+        else:
+            joined[-1] += f" {word}"
+    return joined
+
+
+def _known(words: list[str], unknown: list[str]) -> list[str]:
+    left = list(unknown)
+    kept = []
+    for word in words:
+        if word in left:
+            left.remove(word)
+        else:
+            kept.append(word)
+    return kept
+
+
+def _checked(parse: object, text: str) -> object:
+    try:
+        return parse(text)  # type: ignore[operator]
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from error
+
+
+def _time(text: str) -> object:
+    return _checked(parse_time_s, text)
+
+
+def _memory(text: str) -> object:
+    return _checked(parse_memory_mb, text)
+
+
+def _integer(text: str) -> int:
+    try:
+        return int(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number") from None
+
+
+def _nodes(text: str) -> int:
+    """`4`, or sbatch's `2-4`, of which the smaller number is taken: it is what the job can surely use."""
+    match = _COUNT_OR_RANGE.match(text)
+    if match is None:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of nodes")
+    return int(match.group(1))

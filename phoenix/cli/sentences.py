@@ -1,0 +1,162 @@
+"""Reasons as sentences: the only place where a `schemas.reasons.Reason` becomes prose.
+
+`short` fits a column of the queue, `sentence` tells it in full, `remedy` says what would unblock it.  A reason of a newer
+version is told by its code and parameters: never hidden, never an error.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+Params = Mapping[str, Any]
+
+
+class _Text(dict[str, Any]):
+    """Parameters for a format string; one that is missing reads as `?`."""
+
+    def __missing__(self, key: str) -> str:
+        return "?"
+
+
+# code -> (in a column, in full, what would unblock it); {…} are parameters
+_TEXTS: Final[dict[str, tuple[str, str, str]]] = {
+    "web_demand": ("web demand", "a web department wants more hosts than it holds", ""),
+    "idle_to_batch": ("idle", "nobody with precedence wants the host, so batch gets it", ""),
+    "guarantee": ("guarantee", "it belongs to the department's guaranteed minimum", ""),
+    "notice_expired": ("notice expired", "the department was given notice and still held more than its quota", ""),
+    "notice": ("notice", "the department gives it back because its quota fell below what it holds", ""),
+    "not_needed": ("not needed", "the department has no use for it", ""),
+    "batch_share": ("batch share", "another batch department has unmet demand and this host was idle", ""),
+    "department_removed": ("department removed", "the department was removed from the configuration", ""),
+    "cordoned": ("cordoned", "the host is cordoned", "phoenix hosts uncordon HOST"),
+    "first_fit": ("first fit", "it was the first job of the queue that fitted", ""),
+    "head_of_queue": ("head of queue", "it was at the head of the queue", ""),
+    "backfill": ("backfill", "it fitted into a gap without delaying an earlier job", ""),
+    "scale_up": ("scale up", "the load asks for one more instance", ""),
+    "replacement": ("replacement", "it replaces an instance that was lost", ""),
+    "reclaimed": ("reclaimed", "its host had to be returned and it was the victim of least loss", ""),
+    "host_taken": ("host taken", "its host was seized because the department held more than its quota", ""),
+    "host_lost": ("host lost", "its host was lost", ""),
+    "vm_ended": ("VM ended", "its VM ended without a report", ""),
+    "walltime": ("time limit", "it ran into its time limit", "submit it again with a longer --time"),
+    "cancelled": ("cancelled", "it was cancelled", ""),
+    "scale_down": ("scale down", "the load needs one instance fewer", ""),
+    "boot_timeout": ("boot timeout", "its machines did not start in time", ""),
+    "utilisation_high": ("load high", "utilisation was above the threshold over the whole window", ""),
+    "utilisation_low": ("load low", "one instance fewer would still be below the threshold", ""),
+    "utilisation_steady": ("load steady", "utilisation is where it should be", ""),
+    "signal_missing": (
+        "no signal",
+        "no CPU signal has arrived for a while, so the number of instances is held",
+        "look at the load balancer; by hand: phoenix scale DEPARTMENT N",
+    ),
+    "scaled_by_person": ("scaled by hand", "a person set the number of instances", "phoenix scale DEPARTMENT --auto"),
+    "at_minimum": ("at minimum", "the department is at its minimum", ""),
+    "at_maximum": ("at maximum", "the department is at its maximum", "raise the maximum in the configuration"),
+    "queue": ("queue", "the jobs in its queue want them", ""),
+    "waits_for_hosts": ("waits for hosts", "too little is free on the department's hosts for what it needs", ""),
+    "waits_behind": (
+        "waits behind",
+        "an earlier job goes first",
+        'it starts after that job; order = "first-fit" would pass it',
+    ),
+    "held": ("held", "it is held", "phoenix release JOB"),
+    "dependency": ("dependency", "it waits for another job", "it starts when that job has ended as asked"),
+    "dependency_failed": (
+        "dependency failed",
+        "a job that it depends on did not end as asked: it can never start",
+        "cancel it, and submit it again without that dependency",
+    ),
+    "array_throttle": (
+        "array throttle",
+        "its array runs as many elements at once as it may",
+        "it starts when one of them ends",
+    ),
+    "no_hosts_held": (
+        "no hosts",
+        "the department holds no host at all",
+        "it starts when a host comes back; `phoenix departments` shows who holds them",
+    ),
+    "too_large_now": (
+        "too large now",
+        "no host that is known now could hold it",
+        "bring larger hosts, or submit it again with fewer cores or less memory a node",
+    ),
+    "running": ("running", "it runs", ""),
+    "starting": ("starting", "its machines are being started", "it begins when they have booted"),
+    "finished": ("finished", "it is finished", ""),
+}
+_GLUE: Final = {"nodes": "nodes", "cores": "cores on each", "memory_mb": "MiB on each"}
+
+
+def code_of(reason: object) -> tuple[str, Params]:
+    """Code and parameters of a Reason, of its JSON, or of a bare code."""
+    if isinstance(reason, Mapping):
+        return str(reason.get("code", "")), reason.get("params") or {}
+    if isinstance(reason, str):
+        return reason, {}
+    return str(getattr(reason, "code", "")), getattr(reason, "params", {})
+
+
+def short(reason: object) -> str:
+    """For a column: a few words."""
+    code, params = code_of(reason)
+    words = _TEXTS[code][0] if code in _TEXTS else code.replace("_", " ")
+    subject = params.get("job") or params.get("jobs") or params.get("behind")
+    return f"{words} {_plain(subject)}" if subject and code in ("waits_behind", "dependency") else words
+
+
+def sentence(reason: object) -> str:
+    """In full, with its numbers."""
+    code, params = code_of(reason)
+    special = _SPECIAL.get(code)
+    told = special(_Text(params)) if special else None
+    if told is not None:
+        return told
+    words = _TEXTS[code][1] if code in _TEXTS else code.replace("_", " ")
+    details = ", ".join(f"{_GLUE.get(key, key.replace('_', ' '))} {_plain(value)}" for key, value in params.items())
+    return f"{words} ({details})" if details else words
+
+
+def remedy(reason: object) -> str:
+    """What would unblock it, or an empty string."""
+    code, _ = code_of(reason)
+    return _TEXTS[code][2] if code in _TEXTS else ""
+
+
+def capital(text: str) -> str:
+    return text[:1].upper() + text[1:] + ("" if text.endswith((".", "!", "?")) else ".")
+
+
+def _plain(value: object) -> str:
+    if isinstance(value, float):
+        return f"{value:.2f}".rstrip("0").rstrip(".")
+    if isinstance(value, list | tuple):
+        return ", ".join(map(str, value))
+    return str(value)
+
+
+def _waits_behind(params: _Text) -> str | None:
+    job = params.get("job") or params.get("behind")
+    return f"job {_plain(job)} goes first: the queue is worked strictly in order" if job else None
+
+
+def _dependency(params: _Text) -> str | None:
+    jobs = params.get("jobs") or params.get("job")
+    return f"it waits for {params.get('condition') or 'the end'} of job {_plain(jobs)}" if jobs else None
+
+
+def _utilisation(params: _Text) -> str | None:
+    if "utilisation" not in params:
+        return None
+    level = f"{float(params['utilisation']) * 100:.0f} %"
+    return f"utilisation was {level} over the window"
+
+
+_SPECIAL: Final[dict[str, Callable[[_Text], str | None]]] = {
+    "waits_behind": _waits_behind,
+    "dependency": _dependency,
+    "utilisation_high": _utilisation,
+    "utilisation_low": _utilisation,
+}

@@ -1,0 +1,137 @@
+"""`phoenix show JOB`: one job and its attempts."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any, Final
+
+from phoenix.cli import cloud, emit, sentences, tables, units
+from phoenix.cli.http import Client
+from phoenix.cli.parser import job_id
+from phoenix.cli.queue import in_utc
+
+UNITS_SHOWN: Final = 50  # elements of an array that the text lists; --json has all
+HELP: Final = """examples:
+  phoenix show 17             state, attempts, exit code, times
+  phoenix show 18_3 --json    element 3 of array job 18, for a program"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "job", type=job_id, metavar="JOB", help="a job (17), an array's element (18_3) or an instance (web.7)"
+    )
+
+
+def run(args: argparse.Namespace) -> int:
+    job = fetch(cloud.find(args).operator(), args.job)
+    if args.json:
+        emit.json(job)
+    else:
+        print(render(job))
+    return 0
+
+
+def fetch(client: Client, job: str) -> dict[str, Any]:
+    """The job with `job`, `state`, `attempts`, `exit_code`, and every time in UTC."""
+    answer = client.get(f"/v1/jobs/{job}")
+    found: dict[str, Any] = answer if "state" in answer else answer.get("job") or answer
+    return normal(found, job)
+
+
+def normal(found: dict[str, Any], job: str) -> dict[str, Any]:
+    """The same shape whatever the monitor leaves out."""
+    result = in_utc(found)
+    attempts = [in_utc(attempt) for attempt in found.get("attempts") or []]
+    members = [in_utc(unit) for unit in found.get("units") or [] if isinstance(unit, dict)]
+    result["job"] = found.get("job") if isinstance(found.get("job"), str) else job
+    result["attempts"] = attempts
+    result["exit_code"] = _exit_code(found, attempts, members)
+    if members:
+        result["units"] = members
+    return result
+
+
+def _exit_code(found: dict[str, Any], attempts: list[dict[str, Any]], members: list[dict[str, Any]]) -> int | None:
+    """Its own; else that of the last attempt; of an array the worst, once no element is without one."""
+    for key in ("exit_code", "exit"):
+        if found.get(key) is not None:
+            return int(found[key])
+    if len(members) > 1:
+        codes = [unit.get("exit_code", unit.get("exit")) for unit in members]
+        known = [int(code) for code in codes if code is not None]
+        return max(known, key=abs) if len(known) == len(codes) else None
+    last = attempts[-1] if attempts else {}
+    return last.get("exit_code", last.get("exit"))
+
+
+def render(job: dict[str, Any]) -> str:
+    parts = [tables.pairs(_pairs(job))]
+    if job["attempts"]:
+        parts.append(_attempts(job["attempts"]))
+    members = job.get("units") or []
+    if len(members) > 1:
+        parts.append(_units(members))
+    return "\n\n".join(parts)
+
+
+_LABELS: Final = (
+    ("name", "name"),
+    ("state", "state"),
+    ("department", "department"),
+    ("user", "user"),
+    ("nodes", "nodes"),
+    ("cores", "cores a node"),
+    ("memory_mb", "memory a node, MiB"),
+    ("priority", "priority"),
+    ("submitted_at", "submitted"),
+    ("started_at", "started"),
+    ("ended_at", "ended"),
+    ("exit_code", "exit code"),
+)
+
+
+def _pairs(job: dict[str, Any]) -> list[tuple[str, str]]:
+    found = [("job", str(job["job"]))]
+    found += [(label, str(job[key])) for key, label in _LABELS if job.get(key) is not None]
+    if isinstance(job.get("walltime_s"), int | float):
+        found.append(("time limit", units.span(job["walltime_s"])))
+    if job.get("hosts"):
+        found.append(("hosts", ", ".join(job["hosts"])))
+    if job.get("reason"):
+        found.append(("reason", sentences.sentence(job["reason"])))
+    return found
+
+
+def _attempts(attempts: list[dict[str, Any]]) -> str:
+    rows = [
+        (
+            str(attempt.get("attempt", "")),
+            ",".join(attempt.get("hosts") or ()),
+            attempt.get("placed_at") or "",
+            attempt.get("began_at") or "",
+            attempt.get("ended_at") or "",
+            attempt.get("disposal") or "",
+            "" if (code := attempt.get("exit", attempt.get("exit_code"))) is None else str(code),
+            sentences.sentence(attempt["why"]) if attempt.get("why") else "",
+        )
+        for attempt in attempts
+    ]
+    return tables.render(
+        ("ATTEMPT", "HOSTS", "PLACED", "BEGAN", "ENDED", "THEN", "EXIT", "WHY"), rows, right="ATTEMPT EXIT"
+    )
+
+
+def _units(members: list[dict[str, Any]]) -> str:
+    rows = [
+        (
+            str(unit.get("unit", "")),
+            str(unit.get("state", "")),
+            str(unit.get("attempt", "")),
+            ",".join(unit.get("hosts") or ()),
+        )
+        for unit in members[:UNITS_SHOWN]
+    ]
+    text = tables.render(("ELEMENT", "STATE", "ATTEMPT", "HOSTS"), rows, right="ATTEMPT")
+    return (
+        text if len(members) <= UNITS_SHOWN else f"{text}\n… {UNITS_SHOWN} of {len(members)} shown (--json shows all)"
+    )

@@ -1,0 +1,179 @@
+"""`phoenix submit`: a script becomes a job.
+
+Rules
+  1. It prints the job's id and nothing else on stdout; everything that is for people goes to stderr.
+  2. `#SBATCH` and `#PHOENIX` lines count as options in front of those of the command line (`phoenix.cli.sbatch`).
+  3. What follows the script's name are the script's arguments; only --json, --wait, --data, --as and --department may stand
+     right after it, before a `--`.
+  4. Every submission carries a request id, so that asking again after a lost answer cannot submit twice.
+  5. --wait ends with the job's exit code (1 if it has none), after writing the files of -o and -e.
+"""
+
+from __future__ import annotations
+
+import argparse
+import base64
+import os
+import sys
+import time
+from pathlib import Path
+from typing import Any, Final
+
+from phoenix.cli import cloud, emit, environment, sbatch, waiting
+from phoenix.cli.errors import UNREACHABLE, CliError, usage
+from phoenix.cli.http import Client, query
+from phoenix.cli.parser import Parser
+
+ASK_AGAIN_S: Final = (0.2, 0.5, 1.0, 2.0)  # after a lost answer; a restart of admission takes about a second
+_TRAILING: Final = {"--json": 0, "--wait": 0, "-W": 0, "--data": 1, "--as": 1, "--department": 1}
+HELP: Final = """examples:
+  phoenix submit job.sh                                 a script with its #SBATCH lines
+  phoenix submit -n 4 -t 10 job.sh input.dat            four tasks, ten minutes, one argument
+  phoenix submit --wrap 'hostname; sleep 5'             a job of one line
+  phoenix submit -a 1-100%10 -J sweep sweep.sh          a hundred elements, ten at once
+  phoenix submit -d afterok:17 next.sh                  after job 17 has succeeded
+  phoenix submit --wait -o out.txt job.sh; echo $?      wait, fetch the output, its exit code
+
+exit code: 0 submitted; with --wait the job's own (1 if it was killed, cancelled or timed out without one)"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    sbatch.add_options(parser)
+    here = parser.add_argument_group("this command")
+    here.add_argument("--department", metavar="D", help="the department (default: yours, or the only batch one)")
+    here.add_argument("--wrap", metavar="COMMAND", help="a command line instead of a script")
+    here.add_argument("-W", "--wait", action="store_true", help="wait for the end; the exit code is the job's")
+    here.add_argument("--request", metavar="ID", help="client request id: the same id submits only once")
+    parser.add_argument("script", nargs="?", help="the script; - reads it from stdin")
+    parser.add_argument("arguments", nargs=argparse.REMAINDER, help="arguments of the script")
+
+
+def run(args: argparse.Namespace) -> int:
+    _trailing(args)
+    script = _script(args)
+    found = sbatch.read(script)
+    options = _merged(args, found.options)
+    for name in found.unsupported:
+        print(f"phoenix: warning: not supported, so without effect: {name}", file=sys.stderr)
+    where = cloud.find(args)
+    department = where.department(args.department, "batch")
+    client = where.member(department) if department else where.operator()
+    answer = _send(client, department, _request(args, options, script))
+    job = str(answer["job"])
+    if args.json:
+        emit.json(answer)
+    else:
+        print(job, flush=True)
+    return waiting.wait(where.operator(), client, job, options.output, options.error) if args.wait else 0
+
+
+def _trailing(args: argparse.Namespace) -> None:
+    """Rule 3."""
+    words = args.arguments
+    while words and words[0] in _TRAILING:
+        takes = _TRAILING[words[0]]
+        if len(words) <= takes:
+            raise usage(f"{words[0]} needs a value")
+        name = {"--as": "as_user", "-W": "wait"}.get(words[0], words[0].lstrip("-"))
+        setattr(args, name, words[1] if takes else True)
+        del words[: 1 + takes]
+    if words[:1] == ["--"]:
+        del words[0]
+
+
+def _script(args: argparse.Namespace) -> str:
+    if (args.wrap is None) == (args.script is None):
+        raise usage("submit what?" if args.wrap is None else "a script or --wrap, not both", "phoenix submit JOB.sh")
+    if args.wrap is not None:
+        return f"#!/bin/sh\n{args.wrap}\n"
+    try:
+        data = sys.stdin.buffer.read() if args.script == "-" else Path(args.script).read_bytes()
+        text = data.decode()
+    except OSError as error:
+        raise usage(f"{args.script}: {error.strerror}", "name a script, or use --wrap 'COMMAND'") from error
+    except UnicodeDecodeError as error:
+        raise usage(
+            f"{args.script} is no text: a job is a script", "use --input FILE to bring a program along"
+        ) from error
+    if not text.startswith("#!"):
+        raise usage(
+            f"{args.script}: its first line does not name an interpreter", "start it with #!/bin/sh or the like"
+        )
+    return text
+
+
+def _merged(args: argparse.Namespace, directives: list[str]) -> argparse.Namespace:
+    """The script's options, overridden by those of the command line."""
+    parser = Parser(prog="phoenix submit", add_help=False, allow_abbrev=False)
+    sbatch.add_options(parser)
+    merged = parser.parse_args(directives)
+    for name in vars(merged):
+        value = getattr(args, name)
+        if value is not None:
+            setattr(merged, name, value)
+    return merged
+
+
+def _request(args: argparse.Namespace, options: argparse.Namespace, script: str) -> dict[str, Any]:
+    tasks, cpus = options.ntasks or 1, options.cpus_per_task or 1
+    nodes = options.nodes
+    if options.ntasks_per_node:
+        nodes = nodes or -(-tasks // options.ntasks_per_node)
+        tasks = options.ntasks or nodes * options.ntasks_per_node
+    elif nodes and not options.ntasks:
+        tasks = nodes  # as Slurm: one task a node
+    return {
+        "request": args.request or os.urandom(12).hex(),
+        "name": options.job_name or (Path(args.script).name if args.script and args.script != "-" else "wrap"),
+        "script": script,
+        "argv": list(args.arguments),
+        "environment": environment.exported(options.export, os.environ),
+        "tasks": tasks,
+        "nodes": nodes,
+        "cpus_per_task": cpus,
+        "memory_mb": _memory_mb(options, tasks, cpus, nodes),
+        "exclusive": bool(options.exclusive),
+        "walltime_s": options.time or None,  # Slurm: 0 is no limit of one's own
+        "priority": options.priority or 0,
+        "retries": options.retries or 0,
+        "on_reclaim": options.on_reclaim,
+        "array": options.array,
+        "after": options.dependency,
+        "held": bool(options.hold),
+        "directory": options.chdir,
+        "stdout": options.output,
+        "stderr": options.error,
+        "stdin": None,
+        "inputs": [_input(spec) for spec in options.input or []],
+        "keep": options.keep or [],
+    }
+
+
+def _memory_mb(options: argparse.Namespace, tasks: int, cpus: int, nodes: int | None) -> int | None:
+    """For each node.  `--mem-per-cpu` counts the cores that the job gets on a node."""
+    if options.mem is not None or options.mem_per_cpu is None:
+        return int(options.mem) if options.mem is not None else None
+    return int(options.mem_per_cpu) * -(-tasks // (nodes or 1)) * cpus
+
+
+def _input(spec: str) -> dict[str, str]:
+    name, separator, path = spec.partition("=")
+    file = Path(path if separator else spec)
+    try:
+        data = file.read_bytes()
+    except OSError as error:
+        raise usage(f"--input {spec}: {error.strerror}") from error
+    return {"name": name if separator else file.name, "data": base64.b64encode(data).decode()}
+
+
+def _send(client: Client, department: str | None, request: dict[str, Any]) -> dict[str, Any]:
+    """Rule 4: asked again with the same request id while the door does not answer."""
+    path = query("/v1/jobs", department=department)
+    for pause_s in ASK_AGAIN_S:
+        try:
+            return dict(client.post(path, request))
+        except CliError as error:
+            if error.code != UNREACHABLE:
+                raise
+        time.sleep(pause_s)
+    return dict(client.post(path, request))

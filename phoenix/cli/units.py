@@ -1,0 +1,72 @@
+"""Times, sizes and counts as people type and read them.
+
+Rules
+  1. A time is Slurm's (`90` minutes, `1:30` minutes:seconds, `2:00:00`, `1-12`, `1-12:30`, `1-12:30:15`) or a number with a
+     unit: `90s`, `15m`, `2h`, `1d`, `1h30m`.
+  2. Memory is Slurm's: a number is MiB; suffixes K, M, G, T.
+  3. Instants are shown in UTC, ISO 8601, as `2026-02-03T04:05:06Z`.
+"""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, datetime
+from typing import Final
+
+_SECONDS: Final = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
+_SUFFIXED: Final = re.compile(r"(\d+(?:\.\d+)?)([smhd])")
+_MEBIBYTES: Final = {"k": 1 / 1024, "m": 1.0, "g": 1024.0, "t": 1024.0 * 1024.0}
+_MEMORY: Final = re.compile(r"(\d+(?:\.\d+)?)([kmgt]?)b?\Z", re.IGNORECASE)
+
+
+def parse_time_s(text: str) -> float:
+    """Seconds of a time limit.  ValueError says what would be right."""
+    word = text.strip().lower()
+    if _SUFFIXED.match(word) and _SUFFIXED.sub("", word) == "":
+        return sum(float(number) * _SECONDS[unit] for number, unit in _SUFFIXED.findall(word))
+    days, dash, rest = word.partition("-")
+    parts = (rest if dash else word).split(":")
+    if not all(part.isdecimal() for part in parts) or len(parts) > 3 or (dash and not days.isdecimal()):
+        raise ValueError(f"{text!r} is no time: write minutes, H:MM:SS, D-HH:MM, or 90s, 15m, 2h, 1d")
+    numbers = [float(part) for part in parts]
+    if dash:  # days-hours[:minutes[:seconds]]
+        hours, minutes, seconds = (*numbers, 0.0, 0.0)[:3]
+        return float(days) * 86400 + hours * 3600 + minutes * 60 + seconds
+    if len(numbers) == 3:
+        return numbers[0] * 3600 + numbers[1] * 60 + numbers[2]
+    return numbers[0] * 60 + (numbers[1] if len(numbers) == 2 else 0.0)
+
+
+def parse_memory_mb(text: str) -> int:
+    """MiB, rounded up.  ValueError says what would be right."""
+    match = _MEMORY.match(text.strip())
+    if match is None:
+        raise ValueError(f"{text!r} is no amount of memory: write MiB as a number, or 512M, 4G")
+    exact = float(match.group(1)) * _MEBIBYTES[match.group(2).lower() or "m"]
+    return max(1, int(exact) + (exact > int(exact)))
+
+
+def iso(instant: object) -> str | None:
+    """UTC seconds as ISO 8601; text that already is one, and None, pass."""
+    if isinstance(instant, str):
+        return instant
+    if not isinstance(instant, int | float):
+        return None
+    return datetime.fromtimestamp(instant, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def span(seconds: float) -> str:
+    """A duration as `12s`, `3m05s`, `2h07m`, `4d03h`."""
+    whole = max(0, int(seconds))
+    if whole < 60:
+        return f"{whole}s"
+    if whole < 3600:
+        return f"{whole // 60}m{whole % 60:02d}s"
+    if whole < 86400:
+        return f"{whole // 3600}h{whole % 3600 // 60:02d}m"
+    return f"{whole // 86400}d{whole % 86400 // 3600:02d}h"
+
+
+def count(number: int, noun: str) -> str:
+    """`1 host`, `3 hosts`."""
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"

@@ -1,0 +1,98 @@
+"""Waiting for a job, and fetching what it wrote into files."""
+
+from __future__ import annotations
+
+import sys
+import time
+from pathlib import Path
+from typing import Any, Final
+
+from phoenix.cli.errors import FAILED, UNREACHABLE, CliError, usage
+from phoenix.cli.http import Client, query
+
+FINAL: Final = frozenset(("completed", "failed", "cancelled", "timeout", "killed"))
+POLL_FIRST_S: Final = 0.05
+POLL_MAX_S: Final = 1.0  # a waiting person does not notice; ten thousand waiting scripts are still few requests
+LOST_MAX_S: Final = 30.0  # a cloud that does not answer for longer is gone, not restarting
+
+
+def wait(reader: Client, owner: Client, job: str, stdout: str | None, stderr: str | None) -> int:
+    """Wait for the end of `job`, write its files, return its exit code."""
+    from phoenix.cli import show
+
+    found = until_final(reader, job)
+    normal = show.normal(found, job)
+    save(owner, normal, stdout, stderr)
+    code = normal["exit_code"]
+    if found["state"] != "completed":
+        print(f"phoenix: job {job} is {found['state']}", file=sys.stderr)
+    if isinstance(code, int):
+        return code & 0xFF if found["state"] == "completed" or code else FAILED
+    return 0 if found["state"] == "completed" else FAILED
+
+
+def until_final(client: Client, job: str) -> dict[str, Any]:
+    """Ask until the job is final; on a terminal the state is shown while it changes."""
+    pause_s, shown, lost_since = POLL_FIRST_S, "", None
+    while True:
+        try:
+            answer = client.get(f"/v1/jobs/{job}")
+            found: dict[str, Any] = answer if "state" in answer else answer["job"]
+            lost_since = None
+        except CliError as error:
+            lost_since = lost_since or time.monotonic()
+            if error.code != UNREACHABLE or time.monotonic() - lost_since > LOST_MAX_S:
+                raise
+            found = {"state": "not reachable, asking again"}
+        if found["state"] in FINAL:
+            return found
+        shown = _progress(job, found["state"], shown)
+        time.sleep(pause_s)
+        pause_s = min(POLL_MAX_S, pause_s * 1.3)
+
+
+def _progress(job: str, state: str, shown: str) -> str:
+    if state != shown and sys.stderr.isatty():
+        print(f"job {job}: {state}", file=sys.stderr)
+    return state
+
+
+def save(client: Client, job: dict[str, Any], stdout: str | None, stderr: str | None) -> list[Path]:
+    """Write the output of the job, or of each element of an array, where the patterns say."""
+    written = []
+    for unit in [str(u["unit"]) for u in job.get("units") or [] if u.get("unit")] or [str(job["job"])]:
+        for stream, pattern in (("stdout", stdout), ("stderr", stderr)):
+            if pattern:
+                path = Path(expand(pattern, unit, str(job.get("name") or "")))
+                _write(path, client.fetch("GET", query(f"/v1/jobs/{unit}/output", stream=stream)).body)
+                written.append(path)
+    return written
+
+
+def _write(path: Path, data: bytes) -> None:
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(data)
+    except OSError as error:
+        raise usage(f"{path}: {error.strerror}") from error
+
+
+def expand(pattern: str, unit: str, name: str) -> str:
+    """sbatch's patterns: %j and %J the job (of an element: with its index), %A the array job, %a the index, %x the name."""
+    job, _, index = unit.partition("_")
+    values = {"j": unit, "J": unit, "A": job, "a": index or "0", "x": name, "%": "%"}
+    result, rest = "", pattern
+    while rest:
+        head, percent, rest = rest.partition("%")
+        result += head
+        if percent:
+            key = rest.lstrip("0123456789")[:1]
+            width = rest[: rest.index(key)] if key else ""
+            value = values.get(key)
+            result += (
+                (value.zfill(int(width)) if width and value.isdecimal() else value)
+                if value is not None
+                else f"%{width}{key}"
+            )
+            rest = rest[len(width) + len(key) :]
+    return result

@@ -1,0 +1,61 @@
+"""`phoenix why JOB`: the reasons why it waits, heaviest first, and what would unblock it."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any, Final
+
+from phoenix.cli import cloud, emit, sentences
+from phoenix.cli.parser import job_id
+
+HELP: Final = """examples:
+  phoenix why 17           the reasons, ranked, and what would unblock it
+  phoenix why 17 --json    as data: code and parameters of each reason"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "job", type=job_id, metavar="JOB", help="a job (17), an array's element (18_3) or an instance (web.7)"
+    )
+
+
+def run(args: argparse.Namespace) -> int:
+    answer = cloud.find(args).operator().get(f"/v1/why/{args.job}")
+    answer.setdefault("job", args.job)
+    if args.json:
+        emit.json(answer | {"sentences": [sentences.capital(sentences.sentence(reason)) for reason in reasons(answer)]})
+    else:
+        print(render(answer))
+    return 0
+
+
+def reasons(answer: dict[str, Any]) -> list[Any]:
+    """All of them, in the order of the scheduler's own record."""
+    found = answer.get("reasons")
+    if found is None:
+        found = answer.get("reason")
+    return found if isinstance(found, list) else [found] if found else []
+
+
+def render(answer: dict[str, Any]) -> str:
+    found = reasons(answer)
+    state = answer.get("state")
+    head = f"job {answer['job']}" + (f" is {state}" if state else "")
+    if not found:
+        return head
+    lines = [f"{head}:"]
+    for rank, reason in enumerate(found, 1):
+        lines.append(f"  {rank}. {sentences.capital(sentences.sentence(reason))}")
+        remedy = sentences.remedy(reason)
+        if remedy:
+            lines.append(f"     To unblock it: {remedy.replace('JOB', str(answer['job']))}")
+    return "\n".join(lines + _extra(answer))
+
+
+def _extra(answer: dict[str, Any]) -> list[str]:
+    """What the scheduler itself says would unblock it."""
+    unblock = answer.get("unblock")
+    if not unblock:
+        return []
+    items = unblock if isinstance(unblock, list) else [unblock]
+    return ["  What would unblock it: " + "; ".join(sentences.sentence(item) for item in items)]
