@@ -1,0 +1,136 @@
+"""Run an embedded OpenNebula.
+
+    python -m phoenix.local.opennebula --port 2633 --data DIR --auth-file FILE --hosts 8 --cores 4 --memory-mb 8192 --hypervisor process
+
+The auth file holds `user:password` and must be readable by its owner only; without it the session is `oneadmin:opennebula`, on the loopback.
+`--port 0` takes a free port; `--port-file` is written, atomically, when the server listens. SIGTERM and SIGINT stop it cleanly.
+Exit codes: 0 stopped, 2 wrong arguments or files, 1 anything else.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import logging
+import os
+import signal
+import stat
+import sys
+from pathlib import Path
+from typing import cast
+
+from phoenix.local.opennebula.driver import Driver
+from phoenix.local.opennebula.dummy import DummyDriver
+from phoenix.local.opennebula.persistence import write_atomically
+from phoenix.local.opennebula.server import OpenNebula, Settings
+from phoenix.local.opennebula.steering import STEPS, Steering
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m phoenix.local.opennebula", description="An OpenNebula on this machine."
+    )
+    add = parser.add_argument
+    add("--port", type=int, default=2633, help="port of the XML-RPC endpoint; 0: a free one")
+    add("--port-file", type=Path, help="written with the port when the server listens")
+    add("--bind", default="127.0.0.1", help="address to listen on")
+    add("--data", type=Path, help="directory for state and VMs; none: nothing is kept")
+    add("--auth-file", type=Path, help="file with user:password, mode 0600")
+    add("--hosts", type=int, default=4)
+    add("--cores", type=int, default=4, help="cores of each host")
+    add("--memory-mb", type=int, default=8192, help="memory of each host")
+    add("--hypervisor", choices=("dummy", "process"), default="dummy")
+    add("--delay", action="append", default=[], metavar="STEP=S", help="dummy: seconds that a step takes")
+    add("--core-share", type=float, default=1.0, help="process: share of a real core that one core of a VM gets")
+    add("--grace-s", type=float, default=5.0, help="process: seconds from SIGTERM to SIGKILL")
+    add("--isolate", default="auto", help="process: how VMs are kept apart")
+    add("--steering", action="store_true", help="allow phoenix.dummy.steer")
+    add("--events-port", type=int, help="port of the ZeroMQ event publisher; none: no events")
+    add("--hook-commands", action="store_true", help="run the commands of hooks from DIR/hooks")
+    add("--monitor-interval-s", type=float, default=2.0, help="seconds between probes of hosts and VMs")
+    return parser
+
+
+def _session(path: Path | None) -> tuple[str, str]:
+    if path is None:
+        return "oneadmin", "opennebula"
+    mode = stat.S_IMODE(path.stat().st_mode)
+    if mode & 0o077:
+        raise ValueError(f"{path}: mode {mode:04o} lets others read the password; chmod 600 it")
+    user, colon, password = path.read_text("utf-8").strip().partition(":")
+    if not (user and colon and password):
+        raise ValueError(f"{path}: must hold one line, user:password")
+    return user, password
+
+
+def _delays(texts: list[str]) -> dict[str, float]:
+    delays: dict[str, float] = {}
+    for text in texts:
+        step, _, seconds = text.partition("=")
+        if step not in STEPS:
+            raise ValueError(f"--delay {text}: the step must be one of {', '.join(sorted(STEPS))}")
+        delays[step] = float(seconds)
+    return delays
+
+
+def _driver(options: argparse.Namespace, steering: Steering) -> Driver:
+    if options.hypervisor == "dummy":
+        return DummyDriver(delays_s=_delays(options.delay), steering=steering)
+    if options.data is None:
+        raise ValueError("--hypervisor process needs --data DIR")
+    from phoenix.local.process.driver import ProcessDriver  # only this hypervisor needs it
+
+    return cast(Driver, ProcessDriver(options.data / "process", options.core_share, options.grace_s, options.isolate))
+
+
+def _settings(options: argparse.Namespace) -> Settings:
+    user, password = _session(options.auth_file)
+    return Settings(
+        hosts=options.hosts,
+        cores=options.cores,
+        memory_mb=options.memory_mb,
+        bind=options.bind,
+        port=options.port,
+        events_port=options.events_port,
+        steering=options.steering,
+        monitor_interval_s=options.monitor_interval_s,
+        data_dir=options.data,
+        user=user,
+        password=password,
+        hook_commands=options.hook_commands,
+    )
+
+
+async def _serve(options: argparse.Namespace) -> None:
+    steering = Steering()
+    server = OpenNebula(_settings(options), _driver(options, steering), steering=steering)
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+    await server.start()
+    try:
+        if options.port_file is not None:
+            write_atomically(options.port_file, f"{server.port}\n".encode(), mode=0o644)
+        logging.getLogger("phoenix.opennebula").info("listening on %s", server.url)
+        await stop.wait()
+    finally:
+        await server.close()
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """See the module."""
+    options = _parser().parse_args(arguments)
+    logging.basicConfig(
+        level=os.environ.get("PHOENIX_LOG_LEVEL", "INFO").upper(), format="%(asctime)s %(levelname)s %(message)s"
+    )
+    try:
+        asyncio.run(_serve(options))
+    except (ValueError, OSError) as error:
+        print(f"phoenix opennebula: {error}", file=sys.stderr)
+        return 2
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

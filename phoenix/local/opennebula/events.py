@@ -1,0 +1,58 @@
+"""What the hook manager publishes on ZeroMQ: two frames, a topic and the XML in base64. Off unless a port is configured.
+
+1. A state event: `EVENT VM <id>/<STATE>/<LCM_STATE> ` and `EVENT HOST <id>/<STATE>/ `, with a trailing blank, as oned has it.
+2. A call event: `EVENT API <method> <1 or 0>`, with the parameters in and out; the session is never shown.
+3. Nobody listening loses events: it is a publisher, not a queue.
+"""
+
+from __future__ import annotations
+
+import base64
+from typing import Any
+
+import zmq
+
+# A subscriber that does not read loses events beyond this; oned's publisher has ZeroMQ's default, too.
+HIGH_WATER = 10_000
+
+
+class Events:
+    """The publisher."""
+
+    def __init__(self, bind: str, port: int | None) -> None:
+        self._bind = bind
+        self._port = port
+        self._context: Any = None
+        self._socket: Any = None
+        self.port: int | None = None
+
+    @property
+    def enabled(self) -> bool:
+        """Whether events are published."""
+        return self._socket is not None
+
+    async def start(self) -> None:
+        """Bind; port 0 takes a free one (see `port`)."""
+        if self._port is None:
+            return
+        self._context = zmq.Context()
+        self._socket = self._context.socket(zmq.PUB)
+        self._socket.setsockopt(zmq.SNDHWM, HIGH_WATER)
+        self._socket.setsockopt(zmq.LINGER, 0)
+        if self._port:
+            self._socket.bind(f"tcp://{self._bind}:{self._port}")
+            self.port = self._port
+        else:
+            self.port = int(self._socket.bind_to_random_port(f"tcp://{self._bind}"))
+
+    def publish(self, topic: str, xml: str) -> None:
+        """One event; never waits."""
+        if self._socket is not None:
+            self._socket.send_multipart([topic.encode(), base64.b64encode(xml.encode())], flags=zmq.NOBLOCK)
+
+    async def close(self) -> None:
+        """Unbind."""
+        if self._socket is not None:
+            self._socket.close()
+            self._context.term()
+            self._socket = None

@@ -1,0 +1,254 @@
+"""The objects of the pools: plain data, no rules.
+
+1. Times are whole seconds since the epoch, 0 while unset, as OpenNebula prints them. Memory is KiB in hosts, MiB in VMs.
+2. `xml_short` and `xml_full` of a VM are its cached fragments (escaped for an answer); `touch` drops them. Whoever changes a VM touches it.
+"""
+
+from __future__ import annotations
+
+import copy
+from dataclasses import dataclass, field
+
+from phoenix.local.opennebula.states import HostState, ImageState, Lcm, VmState, state_name
+from phoenix.local.opennebula.templates import Template
+
+PRIVATE = (1, 1, 0, 0, 0, 0, 0, 0, 0)
+
+
+@dataclass(slots=True, kw_only=True)
+class Owned:
+    """What OpenNebula calls a pool object with an owner: `perms` is owner, group, other times use, manage, admin."""
+
+    id: int
+    name: str
+    uid: int = 0
+    gid: int = 0
+    uname: str = "oneadmin"
+    gname: str = "oneadmin"
+    perms: tuple[int, ...] = PRIVATE
+    lock: int = 0
+    lock_owner: int = -1
+    lock_time: int = 0
+
+
+@dataclass(slots=True)
+class History:
+    """One stay of a VM on a host. `vm` is the VM as it was when the stay began (for accounting)."""
+
+    vm_id: int
+    seq: int
+    host_name: str
+    host_id: int
+    cluster_id: int
+    datastore_id: int
+    vm_mad: str
+    tm_mad: str
+    stime: int = 0
+    etime: int = 0
+    pstime: int = 0
+    petime: int = 0
+    rstime: int = 0
+    retime: int = 0
+    estime: int = 0
+    eetime: int = 0
+    action: int = 0
+    uid: int = -1
+    gid: int = -1
+    request_id: int = -1
+    vm: Vm | None = None
+
+
+@dataclass(slots=True, kw_only=True)
+class Vm(Owned):
+    """A virtual machine. `counted_on` is the host whose capacity it uses (-1: none); `epoch` counts operations, so that an old one ends."""
+
+    template: Template
+    user_template: Template
+    state: int = VmState.PENDING
+    lcm: int = Lcm.LCM_INIT
+    prev_state: int = VmState.PENDING
+    prev_lcm: int = Lcm.LCM_INIT
+    resched: int = 0
+    stime: int = 0
+    etime: int = 0
+    deploy_id: str = ""
+    cpu: float = 0.0
+    memory_mb: int = 0
+    history: list[History] = field(default_factory=list)
+    last_poll: int = 0
+    usage_xml: str = ""
+    monitoring: list[str] = field(default_factory=list)
+    sched_actions: list[dict[str, str]] = field(default_factory=list)
+    counted_on: int = -1
+    epoch: int = 0
+    xml_short: str | None = None
+    xml_full: str | None = None
+
+    def touch(self) -> None:
+        """Forget the cached fragments."""
+        self.xml_short = None
+        self.xml_full = None
+
+    @property
+    def state_name(self) -> str:
+        """The name used in messages."""
+        return state_name(self.state, self.lcm)
+
+    def snapshot(self) -> Vm:
+        """The VM as it is now, without its history."""
+        twin = copy.copy(self)
+        twin.history = []
+        twin.monitoring = []
+        twin.touch()
+        return twin
+
+
+@dataclass(slots=True)
+class HostHardware:
+    """What a probe finds besides cores and memory: attributes of the host's TEMPLATE, and devices as XML (empty: none reported)."""
+
+    attributes: dict[str, str] = field(default_factory=dict)
+    pci_xml: str = ""
+    numa_xml: str = ""
+    monitoring_xml: str = ""
+    disk_mb: int = 0
+    used_disk_mb: int = 0
+
+
+@dataclass(slots=True, kw_only=True)
+class Host:
+    """A host. `cores` and `memory_mb` are what a probe will find; `max_cpu` (percent) and `max_memory_kb` what was found."""
+
+    id: int
+    name: str
+    im_mad: str
+    vm_mad: str
+    cluster_id: int
+    template: Template
+    cores: int
+    memory_mb: int
+    hardware: HostHardware
+    state: int = HostState.INIT
+    prev_state: int = HostState.INIT
+    max_cpu: int = 0
+    max_memory_kb: int = 0
+    used_cpu: int = 0
+    used_memory_kb: int = 0
+    probed: bool = False
+    vms: dict[int, None] = field(default_factory=dict)
+    monitoring: list[str] = field(default_factory=list)
+    lock: int = 0
+
+
+@dataclass(slots=True, kw_only=True)
+class User:
+    """A user. `groups[0]` is the primary group; `password` is the sha-256 of what the user types."""
+
+    id: int
+    name: str
+    password: str
+    auth_driver: str
+    groups: list[int]
+    template: Template
+    enabled: bool = True
+    quota: dict[str, float] | None = None
+    tokens: dict[str, tuple[int, int]] = field(default_factory=dict)
+
+
+@dataclass(slots=True, kw_only=True)
+class Group:
+    """A group of users."""
+
+    id: int
+    name: str
+    template: Template
+    users: dict[int, None] = field(default_factory=dict)
+    quota: dict[str, float] | None = None
+
+
+@dataclass(slots=True, kw_only=True)
+class Cluster:
+    """A set of hosts, datastores and networks."""
+
+    id: int
+    name: str
+    template: Template
+    hosts: dict[int, None] = field(default_factory=dict)
+    datastores: dict[int, None] = field(default_factory=dict)
+    vnets: dict[int, None] = field(default_factory=dict)
+
+
+@dataclass(slots=True, kw_only=True)
+class Datastore(Owned):
+    """A datastore; `type` 0 image, 1 system, 2 file."""
+
+    template: Template
+    type: int
+    ds_mad: str
+    tm_mad: str
+    total_mb: int
+    free_mb: int
+    used_mb: int
+    clusters: dict[int, None] = field(default_factory=dict)
+    images: dict[int, None] = field(default_factory=dict)
+
+
+@dataclass(slots=True, kw_only=True)
+class Image(Owned):
+    """A disk image; `type` 0 OS, 1 CDROM, 2 datablock."""
+
+    template: Template
+    type: int
+    size_mb: int
+    path: str
+    format: str
+    datastore_id: int
+    regtime: int
+    source: str = ""
+    persistent: int = 0
+    state: int = ImageState.LOCKED
+    prev_state: int = ImageState.INIT
+    vms: dict[int, None] = field(default_factory=dict)
+
+
+@dataclass(slots=True, kw_only=True)
+class VmTemplate(Owned):
+    """A VM template of the template pool."""
+
+    template: Template
+    regtime: int
+
+
+@dataclass(slots=True, kw_only=True)
+class Vnet(Owned):
+    """A virtual network with one address range of `size` addresses from `first_ip`; `leases` maps offset to VM."""
+
+    template: Template
+    cluster_id: int
+    bridge: str
+    vn_mad: str
+    first_ip: str
+    size: int
+    leases: dict[int, int] = field(default_factory=dict)
+
+
+@dataclass(slots=True, kw_only=True)
+class Hook:
+    """A hook; `type` is `state` or `api`."""
+
+    id: int
+    name: str
+    type: str
+    template: Template
+    log: list[str] = field(default_factory=list)
+
+
+@dataclass(slots=True, kw_only=True)
+class Acl:
+    """An access rule, as words: `@1 VM+IMAGE/* CREATE *`."""
+
+    id: int
+    text: str
+
+
+PoolObject = Vm | Host | User | Group | Cluster | Datastore | Image | VmTemplate | Vnet | Hook

@@ -1,0 +1,218 @@
+"""The embedded OpenNebula: `POST /RPC2`, answered as `oned` 7.4 does.
+
+1. One process, one event loop, no lock: a call is decided in one step unless its handler awaits.
+2. The caller is checked first, then the parameters, then the method decides. What goes wrong unforeseen is error 8192, never a lost answer.
+3. Methods live in `methods_*`; states in `machine`; this module only carries.
+4. `phoenix.dummy.steer` exists only if steering was asked for.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import inspect
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from aiohttp import web
+
+from phoenix.local.opennebula import (
+    devices,
+    methods_cluster,
+    methods_host,
+    methods_image,
+    methods_steer,
+    methods_system,
+    methods_template,
+    methods_user,
+    methods_vm,
+    methods_vm_devices,
+    methods_vmpool,
+    xmlrpc,
+)
+from phoenix.local.opennebula.auth import Auth
+from phoenix.local.opennebula.calls import METHODS, Call
+from phoenix.local.opennebula.driver import Driver
+from phoenix.local.opennebula.errors import FAULT_NO_METHOD, INTERNAL, Fault, OneError
+from phoenix.local.opennebula.events import Events
+from phoenix.local.opennebula.hooks import Hooks
+from phoenix.local.opennebula.machine import Machine
+from phoenix.local.opennebula.model import HostHardware, Vm
+from phoenix.local.opennebula.monitor import Monitor
+from phoenix.local.opennebula.persistence import Persistence
+from phoenix.local.opennebula.seed import seed
+from phoenix.local.opennebula.steering import Steering
+from phoenix.local.opennebula.store import Clock, Store
+
+_LOG = logging.getLogger("phoenix.opennebula")
+
+# The modules whose import registers the methods.
+METHOD_MODULES = (
+    methods_cluster,
+    methods_host,
+    methods_image,
+    methods_steer,
+    methods_system,
+    methods_template,
+    methods_user,
+    methods_vm,
+    methods_vm_devices,
+    methods_vmpool,
+)
+
+# A template of a million characters in base64 within XML still fits.
+BODY_BYTES_MAX = 16 * 1024 * 1024
+
+# Connections in flight at the end get this long to finish.
+SHUTDOWN_S = 2.0
+
+
+# Methods that change nothing end so.
+_READING = (".info", ".infoset", ".infoextended", ".monitoring", ".version", ".config", ".accounting", ".showback")
+
+
+@dataclass(slots=True)
+class Settings:
+    """What an embedded OpenNebula is made of. `monitor_interval_s` None: hosts are probed only by steering."""
+
+    hosts: int = 4
+    cores: int = 4
+    memory_mb: int = 8192
+    hardware: HostHardware = field(default_factory=HostHardware)
+    bind: str = "127.0.0.1"
+    port: int = 0
+    events_port: int | None = None
+    steering: bool = False
+    monitor_interval_s: float | None = 2.0
+    data_dir: Path | None = None
+    user: str = "oneadmin"
+    password: str = "opennebula"  # noqa: S105 (the installation's default; `--auth-file` replaces it)
+    hook_commands: bool = False
+
+
+class OpenNebula:
+    """The server. `start`, then `url` and `session`; `close` stops the driver and what it runs."""
+
+    def __init__(
+        self, settings: Settings, driver: Driver, clock: Clock | None = None, steering: Steering | None = None
+    ) -> None:
+        self.settings = settings
+        self.driver = driver
+        self.clock = clock or Clock()
+        self.steering = (steering or Steering()) if settings.steering else None
+        self.store = Store()
+        self.auth = Auth(self.store, self.clock)
+        self.machine = Machine(self.store, driver, self.clock, self.steering)
+        self.monitor = Monitor(self)
+        self.events = Events(settings.bind, settings.events_port)
+        self.hooks = Hooks(self)
+        self.persistence = Persistence(self.store, settings.data_dir)
+        self._site: web.TCPSite | None = None
+        self._runner: web.ServerRunner | None = None
+
+    @property
+    def url(self) -> str:
+        """The XML-RPC endpoint."""
+        return f"http://{self.settings.bind}:{self.port}/RPC2"
+
+    @property
+    def session(self) -> str:
+        """The administrator's session."""
+        return f"{self.settings.user}:{self.settings.password}"
+
+    @property
+    def port(self) -> int:
+        """The port listened on."""
+        assert self._runner is not None, "the server has not been started"
+        addresses: Sequence[tuple[str, int]] = self._runner.addresses
+        return addresses[0][1]
+
+    async def start(self) -> None:
+        """Load what was persisted, start the driver, listen."""
+        seed(self.store, self.settings)
+        self.persistence.load(self.clock.second())
+        self.machine.on_final = self._vm_is_final
+        self.machine.listeners.append(self.hooks.vm_changed)
+        self.machine.listeners.append(self.persistence.changed)
+        self.persistence.open()
+        await self.driver.start(self.monitor.vm_ended)
+        await self.events.start()
+        self.monitor.start()
+        runner = web.ServerRunner(web.Server(self._handle, access_log=None), shutdown_timeout=SHUTDOWN_S)
+        await runner.setup()
+        self._runner = runner
+        self._site = web.TCPSite(runner, self.settings.bind, self.settings.port, backlog=512)
+        await self._site.start()
+
+    async def close(self) -> None:
+        """Stop listening, stop the driver, persist."""
+        if self._runner:
+            await self._runner.cleanup()
+        await self.monitor.close()
+        await self.machine.close()
+        await self.driver.close()
+        await self.hooks.close()
+        await self.events.close()
+        await self.persistence.close()
+
+    def _vm_is_final(self, vm: Vm) -> None:
+        if vm.template.has("DISK") or vm.template.has("NIC"):
+            devices.release(self.store, vm)
+
+    async def _handle(self, request: web.BaseRequest) -> web.StreamResponse:
+        if request.path != "/RPC2":
+            return web.Response(status=404, text="XML-RPC is at /RPC2\n")
+        if request.method != "POST":
+            return web.Response(status=405, text="XML-RPC is POST only\n", headers={"Allow": "POST"})
+        if (request.content_length or 0) > BODY_BYTES_MAX:
+            return web.Response(status=413, text=f"A call has at most {BODY_BYTES_MAX} bytes\n")
+        body = await self.answer(await request.read())
+        return web.Response(body=body, headers={"Content-Type": "text/xml; charset=utf-8"})
+
+    async def answer(self, body: bytes) -> bytes:
+        """One call, encoded, to one answer, encoded."""
+        name = ""
+        params: list[object] = []
+        try:
+            name, params = xmlrpc.decode(body)
+            value = await self._call(name, params)
+        except Fault as fault:
+            return xmlrpc.encode_fault(fault)
+        except OneError as error:
+            self._report(name, params, error)
+            return xmlrpc.encode_error(name, error)
+        except Exception as error:
+            _LOG.exception("the method %s failed", name)
+            return xmlrpc.encode_error(name, OneError(INTERNAL, f"Internal error: {type(error).__name__}: {error}"))
+        self._report(name, params, value)
+        if not name.startswith("one.vm") and not name.endswith(_READING):
+            self.persistence.pools_changed()
+        return xmlrpc.encode(value)
+
+    async def _call(self, name: str, params: list[object]) -> str | int | bool:
+        method = METHODS.get(name)
+        if method is None or (method.name == methods_steer.METHOD and self.steering is None):
+            raise Fault(FAULT_NO_METHOD, f"Method '{name}' not defined")
+        if not params or not isinstance(params[0], str):
+            method.arguments(["", *params[1:]] if params else [""])
+        user = self.auth.user(params[0] if params and isinstance(params[0], str) else "")
+        arguments = method.arguments(params)
+        self.store.requests += 1
+        value = method.handler(Call(self, user, self.store.requests, name), *arguments)
+        if inspect.isawaitable(value):
+            value = await value
+        result: str | int | bool = value
+        return result
+
+    def _report(self, name: str, params: list[object], outcome: str | int | bool | OneError) -> None:
+        if self.events.enabled or self.hooks.watches_calls:
+            with contextlib.suppress(ValueError):
+                self.hooks.called(name, params, outcome)
+
+    async def settle(self, timeout_s: float = 10.0) -> None:
+        """Wait until nothing is under way but what steering holds. Raises TimeoutError."""
+        async with asyncio.timeout(timeout_s):
+            while self.machine.busy + self.monitor.busy > (self.steering.waiting if self.steering else 0):
+                await asyncio.sleep(0)
