@@ -3,19 +3,35 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import os
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
+import aiohttp
 import pytest
 
-from phoenix.local.opennebula.driver import VmSpec
+from phoenix.local.opennebula.driver import DriverError, VmSpec
 from phoenix.local.process.driver import ProcessDriver
-from phoenix.local.process.zygote import owned_pids
 from tests.support.guest_door import HOST, GuestDoor, Life
 
 DEADLINE_S = 20.0
 ISOLATIONS = ["none"] if os.geteuid() else ["uid+cgroup", "uid", "none"]
+
+
+def exists(path: str) -> bool:
+    return os.path.exists(path)
+
+
+def touch(path: str) -> None:
+    open(path, "w").close()
+
+
+async def until(condition: Callable[[], object]) -> None:
+    """Poll what only the kernel knows."""
+    async with asyncio.timeout(DEADLINE_S):
+        while not condition():  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
 
 
 class Hypervisor:
@@ -61,7 +77,7 @@ async def hypervisor(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIte
             nursery = driver._spawner.pid
             await driver.close()
             assert nursery is not None
-            assert not Path(f"/proc/{nursery}").exists()
+            assert not exists(f"/proc/{nursery}")
 
 
 async def test_a_script_runs_and_everything_it_did_is_reported(hypervisor: Hypervisor) -> None:
@@ -82,3 +98,216 @@ async def test_a_script_runs_and_everything_it_did_is_reported(hypervisor: Hyper
     assert life.report["exit"] == 3
     assert life.report["signal"] is None
     assert life.report["cpu_seconds"] >= 0
+
+
+async def test_a_script_without_a_shebang_is_run_by_sh_and_never_interpolated(hypervisor: Hypervisor) -> None:
+    life = await hypervisor.run("1", 'printf "%s|" "$@"', argv=["$(id)", "a b", "; rm x"])
+    assert life.text() == "$(id)|a b|; rm x|"
+
+
+async def test_death_by_a_signal_is_reported_as_the_shell_would(hypervisor: Hypervisor) -> None:
+    life = await hypervisor.run("1", "#!/bin/sh\nkill -9 $$\n")
+    assert life.report is not None
+    assert (life.report["exit"], life.report["signal"]) == (137, 9)
+
+
+async def test_a_missing_interpreter_fails_the_job_with_a_reason(hypervisor: Hypervisor) -> None:
+    life = await hypervisor.run("1", "#!/no/such/interpreter\n")
+    assert life.report is not None
+    assert life.report["exit"] == 127
+    assert "cannot run" in life.text("stderr")
+
+
+async def test_a_directory_that_cannot_be_entered_gives_way_to_the_room_with_a_note(hypervisor: Hypervisor) -> None:
+    life = await hypervisor.run("1", "#!/bin/sh\npwd; touch made", directory="/no/such/place", keep=["made"])
+    assert life.text().strip().endswith("/work")
+    assert life.report is not None
+    assert "/no/such/place" in life.report["note"]
+    assert life.files == {"made": b""}
+    inside = await hypervisor.run("2", "#!/bin/sh\npwd", directory="/usr")
+    assert inside.text() == "/usr\n"
+    assert inside.report is not None
+    assert inside.report["note"] is None
+
+
+async def test_output_is_streamed_while_the_job_runs(hypervisor: Hypervisor) -> None:
+    life = hypervisor.door.add("1", script="#!/bin/sh\necho early; sleep 60\n")
+    vm = await hypervisor.boot("1")
+    await hypervisor.door.until(lambda: life.text() == "early\n")
+    assert life.report is None
+    await hypervisor.driver.cancel(vm, HOST)
+    assert life.report is None
+
+
+async def test_the_guest_asks_again_while_admission_is_away(hypervisor: Hypervisor) -> None:
+    life = hypervisor.door.add("1", script="#!/bin/sh\necho here\n")
+    life.unavailable = 4
+    assert await hypervisor.until_ended(await hypervisor.boot("1")) == ["reported"]
+    assert life.text() == "here\n"
+
+
+async def test_a_gone_attempt_is_stopped(hypervisor: Hypervisor) -> None:
+    life = hypervisor.door.add("1", script="#!/bin/sh\necho up; sleep 60\n")
+    vm = await hypervisor.boot("1")
+    await hypervisor.door.until(lambda: life.text() == "up\n")
+    await hypervisor.door.lose("1")
+    assert await hypervisor.until_ended(vm) == ["gone"]
+    assert life.report is None
+
+
+async def test_shutdown_sends_term_and_a_late_success_is_reported(hypervisor: Hypervisor) -> None:
+    life = hypervisor.door.add(
+        "1", script="#!/bin/sh\ntrap 'echo saved; exit 0' TERM\necho up; while :; do sleep 60; done\n", grace_s=5
+    )
+    vm = await hypervisor.boot("1")
+    await hypervisor.door.until(lambda: life.text() == "up\n")
+    await asyncio.wait_for(hypervisor.driver.shutdown(vm, HOST), 4)
+    assert life.text() == "up\nsaved\n"
+    assert life.report is not None
+    assert life.report["exit"] == 0
+    assert vm.vm_id not in hypervisor.ended
+
+
+async def test_who_ignores_term_is_killed_after_the_grace_and_its_143_is_no_failure(hypervisor: Hypervisor) -> None:
+    life = hypervisor.door.add("1", script="#!/bin/sh\ntrap 'echo no' TERM\necho $$; while :; do sleep 60; done\n")
+    vm = await hypervisor.boot("1")
+    await hypervisor.door.until(life.text)
+    began = asyncio.get_running_loop().time()
+    await hypervisor.driver.shutdown(vm, HOST)
+    assert 0.3 <= asyncio.get_running_loop().time() - began < 3
+    assert not exists(f"/proc/{life.text().split()[0]}")
+    assert "no" in life.text()
+    assert life.report is None
+
+
+DAEMON = """#!/bin/sh
+(setsid sh -c 'trap "" TERM HUP; echo $$ >> pids; sleep 300' &)
+(setsid setsid sh -c 'echo $$ >> pids; exec sleep 300' >/dev/null 2>&1 &)
+while [ "$(wc -l < pids 2>/dev/null || echo 0)" -lt 2 ]; do sleep 0.02; done
+cat pids; exec >&-
+"""
+
+
+@pytest.mark.parametrize("end", ["exit", "cancel", "shutdown"])
+async def test_daemons_that_left_the_group_do_not_survive(hypervisor: Hypervisor, end: str) -> None:
+    life = hypervisor.door.add("1", script=DAEMON + ("" if end == "exit" else "sleep 300\n"))
+    vm = await hypervisor.boot("1")
+    if end == "exit":
+        await hypervisor.until_ended(vm)
+    await hypervisor.door.until(lambda: life.text().count("\n") == 2)
+    if end != "exit":
+        await getattr(hypervisor.driver, end)(vm, HOST)
+    for pid in life.text().split():
+        assert _is_dead(int(pid))
+
+
+def _is_dead(pid: int) -> bool:
+    try:
+        with open(f"/proc/{pid}/stat") as stat:
+            return stat.read().rpartition(")")[2].split()[0] in "ZX"
+    except OSError:
+        return True
+
+
+async def test_a_saved_vm_stands_still_and_a_restored_one_goes_on(hypervisor: Hypervisor) -> None:
+    script = "#!/bin/sh\nn=0; while [ ! -e stop ]; do n=$((n+1)); echo $n > count; sleep 0.01; done; echo went on\n"
+    life = hypervisor.door.add("1", script=script)
+    vm = await hypervisor.boot("1")
+    await hypervisor.door.until(lambda: life.began)
+    work = hypervisor.driver._vms[vm.vm_id].machine.room.work
+    await _until_changes(work)
+    await hypervisor.driver.save(vm, HOST)
+    pid = hypervisor.driver._vms[vm.vm_id].guest.process.pid  # type: ignore[union-attr]
+    assert _state(pid) == "T"
+    await hypervisor.driver.restore(vm, HOST)
+    await _until_changes(work)
+    touch(f"{work}/stop")
+    assert await hypervisor.until_ended(vm) == ["reported"]
+    assert life.text() == "went on\n"
+
+
+async def test_a_restored_vm_speaks_for_the_new_attempt_from_then_on(hypervisor: Hypervisor) -> None:
+    script = "#!/bin/sh\necho one; while [ ! -e stop ]; do sleep 0.01; done; echo two\n"
+    old = hypervisor.door.add("1", script=script)
+    new = hypervisor.door.add("1", script=script, attempt=2)
+    vm = await hypervisor.boot("1")
+    await hypervisor.door.until(lambda: old.text() == "one\n")
+    work = hypervisor.driver._vms[vm.vm_id].machine.room.work
+    await hypervisor.driver.save(vm, HOST)
+    old.gone = True
+    again = hypervisor.door.vm("1", attempt=2)
+    identity = {name: again.context[name] for name in ("PHOENIX_ID", "PHOENIX_TOKEN")}
+    await hypervisor.driver.restore(dataclasses.replace(vm, attributes=identity), HOST)
+    await hypervisor.door.until(lambda: new.began)
+    touch(f"{work}/stop")
+    assert await hypervisor.until_ended(vm) == ["reported"]
+    assert new.text() == "one\ntwo\n"
+    assert new.report is not None
+    assert old.report is None
+
+
+async def _until_changes(work: str) -> None:
+    before = _count(work)
+    await until(lambda: _count(work) != before)
+
+
+def _count(work: str) -> str:
+    try:
+        with open(f"{work}/count") as count:
+            return count.read()
+    except OSError:
+        return ""
+
+
+def _state(pid: int) -> str:
+    with open(f"/proc/{pid}/stat") as stat:
+        return stat.read().rpartition(")")[2].split()[0]
+
+
+async def test_usage_and_room_follow_the_life_of_a_vm(hypervisor: Hypervisor) -> None:
+    hypervisor.door.add("1", script="#!/bin/sh\nwhile :; do :; done\n")
+    vm = await hypervisor.boot("1")
+    machine = hypervisor.driver._vms[vm.vm_id].machine
+    await until(lambda: (machine.usage().cpu_percent) > 5)
+    usage = await hypervisor.driver.usage(vm.vm_id)
+    assert usage is not None
+    assert usage.memory_kb > 100
+    room = hypervisor.driver._vms[vm.vm_id].machine.room.path
+    await hypervisor.driver.clean(vm, HOST)
+    assert not exists(room)
+    assert await hypervisor.driver.usage(vm.vm_id) is None
+    await hypervisor.driver.cancel(vm, HOST)
+
+
+async def test_a_reboot_starts_over_in_a_new_room(hypervisor: Hypervisor) -> None:
+    life = hypervisor.door.add("1", script="#!/bin/sh\nls; touch left; sleep 60\n")
+    vm = await hypervisor.boot("1")
+    await hypervisor.door.until(lambda: life.began)
+    await hypervisor.driver.reboot(vm, HOST, hard=True)
+    await hypervisor.door.until(lambda: len(life.began) == 2)
+    await hypervisor.driver.cancel(vm, HOST)
+    assert life.text() == ""
+
+
+async def test_an_instance_is_begun_when_it_is_healthy_and_ends_cleanly(hypervisor: Hypervisor) -> None:
+    life = hypervisor.door.add("web.7", kind="instance", script=None, health_path="/healthz", grace_s=5)
+    vm = await hypervisor.boot("web.7")
+    await hypervisor.door.until(lambda: life.began)
+    assert life.began[0] is not None
+    async with aiohttp.ClientSession() as session, session.get(f"http://{life.began[0]}/?cpu_ms=1") as answer:
+        assert answer.status == 200
+        assert float(answer.headers["Phoenix-Cpu-Seconds"]) > 0
+    await hypervisor.driver.shutdown(vm, HOST)
+    assert life.report is None
+
+
+async def test_an_instance_that_dies_ends_its_vm_with_its_last_words(hypervisor: Hypervisor) -> None:
+    hypervisor.door.add("web.7", kind="instance", script="#!/bin/sh\necho no port >&2; exit 4\n", health_path="/x")
+    [why] = await hypervisor.until_ended(await hypervisor.boot("web.7"))
+    assert "ended with 4 before it was healthy: no port" in why
+
+
+async def test_a_vm_that_is_not_ours_is_refused(hypervisor: Hypervisor) -> None:
+    stranger = VmSpec(9, "x", 1.0, 64, {}, {})
+    with pytest.raises(DriverError, match="PHOENIX_ID"):
+        await hypervisor.driver.boot(stranger, HOST)

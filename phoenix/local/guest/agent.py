@@ -80,11 +80,11 @@ class Guest:
         room.write("token", self.door.token.encode())
         environment = for_job(boot, self.machine, self.door.url, self.door.phoenix_id)
         launches = Launches(self.door, self.machine, environment)
+        for wanted in boot.inputs:
+            await self._fetch(wanted.name)
         if boot.rank != 0:
             await self.door.began(None)
             await launches.serve()
-        for wanted in boot.inputs:
-            await self._fetch(wanted.name)
         room.write("script", (boot.script or "").encode(), 0o700)
         await self.door.began(None)
         began_s = time.monotonic()

@@ -63,10 +63,10 @@ class Output:
         self.streams = (OutputStream(door, "stdout", stdout_fd), OutputStream(door, "stderr", stderr_fd))
 
     async def pump(self) -> None:
-        """Flush once a second until cancelled."""
+        """Flush at once, then once a second, until cancelled."""
         while True:
-            await asyncio.sleep(FLUSH_INTERVAL_S)
             await self.flush()
+            await asyncio.sleep(FLUSH_INTERVAL_S)
 
     async def flush(self) -> None:
         for stream in self.streams:

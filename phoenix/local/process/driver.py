@@ -46,7 +46,8 @@ from phoenix.local.process.users import UID_BASE, UsersExhaustedError
 
 GRACE_MAX_S = 3600.0  # a job's wish; the executor kills hard long before
 FAREWELL_S = 0.3  # after the kill: the last output goes out if admission answers at once
-TASKS_CHECK_S = 0.01
+KERNEL_CHECK_S = 0.01
+STOP_DEADLINE_S = 2.0  # twenty CPU periods
 USAGE_INTERVAL_MIN_S = 0.05  # shorter intervals measure noise
 
 _log = logging.getLogger(__name__)
@@ -81,6 +82,9 @@ class _Machine:
         for pid in self.pids():
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, number)
+
+    def stopped(self) -> bool:
+        return all(zygote.state(pid) in "TtZX" for pid in self.pids())
 
     def kill_all(self) -> None:
         """Blocks until nothing is left."""
@@ -290,7 +294,7 @@ class ProcessDriver:
                     await entry.gone.wait()
                 # A rank without a script never ends by itself: it is done when its tasks are.
                 while entry.machine.pids():  # noqa: ASYNC110  (the kernel sends no event for this)
-                    await asyncio.sleep(TASKS_CHECK_S)
+                    await asyncio.sleep(KERNEL_CHECK_S)
         if not entry.gone.is_set():
             await self._farewell(entry)
 
@@ -313,6 +317,11 @@ class ProcessDriver:
         entry = self._running(vm.vm_id)
         entry.guest.door.awake.clear()
         entry.machine.signal_all(signal.SIGSTOP)
+        # A process that its CPU limit has put aside stops only when it has its turn.
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(STOP_DEADLINE_S):
+                while not entry.machine.stopped():  # noqa: ASYNC110  (the kernel sends no event for this)
+                    await asyncio.sleep(KERNEL_CHECK_S)
 
     async def restore(self, vm: VmSpec, host: HostSpec) -> None:
         """Continue; under the identity the VM has now, which a new attempt has changed."""

@@ -56,7 +56,7 @@ class House:
             directory.mkdir(mode=0o700, parents=True, exist_ok=True)
             directory.chmod(mode)
         self.python = _open_python(strangers)
-        self.programs = self._install()
+        self.programs = self._install(_path(strangers))
 
     def demolish(self) -> None:
         """Remove everything; VMs and their rooms do not outlive their hypervisor."""
@@ -67,17 +67,17 @@ class House:
         for room in self.rooms.iterdir():
             shutil.rmtree(room, ignore_errors=True)
 
-    def _install(self) -> Programs:
+    def _install(self, path: str) -> Programs:
         for name, source in COPIES.items():
             if source.exists():
                 _publish(self.bin / name, source.read_text(), 0o644)
         if self.python is None:
             _publish(self.bin / "phoenix", LAUNCHER_WITHOUT_PYTHON, 0o755)
-            return Programs(path=f"{self.bin}:{_path()}", web_instance=None)
+            return Programs(path=f"{self.bin}:{path}", web_instance=None)
         launcher = LAUNCHER.format(python=self.python, launch=self.bin / "launch.py")
         _publish(self.bin / "phoenix", launcher, 0o755)
         web_instance = (self.python, "-I", "-S", str(self.bin / "webapp.py"))
-        return Programs(path=f"{self.bin}:{_path()}", web_instance=web_instance)
+        return Programs(path=f"{self.bin}:{path}", web_instance=web_instance)
 
 
 def _site(data_dir: Path, strangers: bool) -> Path:
@@ -98,9 +98,20 @@ def _site(data_dir: Path, strangers: bool) -> Path:
     return site
 
 
-def _path() -> str:
-    """The hypervisor's own PATH where it has one: what is on it and readable is what jobs expect to find."""
-    return os.environ.get("PATH") or SYSTEM_PATH
+def _path(strangers: bool) -> str:
+    """The hypervisor's own PATH where it has one, without what strangers cannot enter: it would hide "not found"."""
+    path = os.environ.get("PATH") or SYSTEM_PATH
+    if not strangers:
+        return path
+    return ":".join(place for place in path.split(":") if _enterable(Path(place))) or SYSTEM_PATH
+
+
+def _enterable(directory: Path) -> bool:
+    try:
+        real = directory.resolve(strict=True)
+        return directory.is_absolute() and all(place.stat().st_mode & stat.S_IXOTH for place in (real, *real.parents))
+    except OSError:
+        return False
 
 
 def _open_python(strangers: bool) -> str | None:
@@ -112,7 +123,7 @@ def _open_python(strangers: bool) -> str | None:
 
 def _candidates() -> Iterator[str]:
     yield str(Path(sys.executable).resolve())
-    for directory in (_path() + ":" + SYSTEM_PATH).split(":"):
+    for directory in (_path(True) + ":" + SYSTEM_PATH).split(":"):
         candidate = Path(directory, "python3")
         if candidate.is_file():
             yield str(candidate.resolve())

@@ -271,7 +271,7 @@ def owned_pids(cgroups: list[str], uid: int | None, marker: str | None) -> list[
 def _owned(pid: int, uid: int | None, marker: str | None) -> bool:
     try:
         if uid is not None:
-            return os.stat(f"/proc/{pid}").st_uid == uid and _stat(pid)[0] not in (b"Z", b"X")
+            return os.stat(f"/proc/{pid}").st_uid == uid and state(pid) not in "ZX"
         with open(f"/proc/{pid}/environ", "rb") as environ:
             return marker is not None and marker.encode() in environ.read().split(b"\0")
     except OSError:
@@ -319,6 +319,14 @@ def _children_of(parent: int) -> list[int]:
         except OSError:
             continue
     return found
+
+
+def state(pid: int) -> str:
+    """One letter, as ps gives it; X for a process that is gone."""
+    try:
+        return _stat(pid)[0].decode()
+    except OSError:
+        return "X"
 
 
 def _stat(pid: int) -> list[bytes]:

@@ -1,0 +1,1 @@
+"""The default web instance: a small HTTP server whose requests cost real CPU time."""

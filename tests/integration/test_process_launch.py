@@ -1,0 +1,117 @@
+"""`phoenix launch` inside a job's script starts tasks on all ranks, through the guests, under each rank's own user."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from phoenix.local.process.driver import ProcessDriver
+from tests.support.guest_door import HOST, GuestDoor, Life
+
+DEADLINE_S = 20.0
+
+
+class Gang:
+    """A driver and a door on which gangs run."""
+
+    def __init__(self, driver: ProcessDriver, door: GuestDoor) -> None:
+        self.driver = driver
+        self.door = door
+        self.ended: asyncio.Queue[tuple[int, str]] = asyncio.Queue()
+
+    async def start(self, script: str, ranks: int) -> Life:
+        """Boot all ranks; returns rank 0."""
+        lives = [self.door.add("5", rank, ranks, script=script, user="ada") for rank in range(ranks)]
+        for rank in range(ranks):
+            await self.driver.boot(self.door.vm("5", rank), HOST)
+        return lives[0]
+
+    async def run(self, script: str, ranks: int) -> Life:
+        life = await self.start(script, ranks)
+        async with asyncio.timeout(DEADLINE_S):
+            _, why = await self.ended.get()
+        assert why == "reported"
+        return life
+
+
+@pytest.fixture(params=["auto", "none"])
+async def gang(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Gang]:
+    driver = ProcessDriver(tmp_path / "data", isolate=request.param)
+    async with GuestDoor() as door:
+        it = Gang(driver, door)
+        await driver.start(lambda vm, why: it.ended.put_nowait((vm, why)))
+        try:
+            yield it
+        finally:
+            await driver.close()
+
+
+async def test_tasks_run_on_all_ranks_with_labels(gang: Gang) -> None:
+    script = """#!/bin/sh
+export COLOUR=blue
+phoenix launch -n 4 -l sh -c 'echo $SLURM_PROCID of $SLURM_NTASKS on $PHOENIX_NODEID $COLOUR; echo err >&2'
+echo code $?
+"""
+    life = await gang.run(script, ranks=2)
+    lines = sorted(life.text().splitlines())
+    assert lines == [
+        "0: 0 of 4 on 0 blue",
+        "1: 1 of 4 on 0 blue",
+        "2: 2 of 4 on 1 blue",
+        "3: 3 of 4 on 1 blue",
+        "code 0",
+    ]
+    assert sorted(life.text("stderr").splitlines()) == [f"{task}: err" for task in range(4)]
+
+
+async def test_the_first_failure_is_the_exit_code_and_all_tasks_are_waited_for(gang: Gang) -> None:
+    script = """#!/bin/sh
+phoenix launch sh -c 'if [ $PHOENIX_TASK_ID = 1 ]; then exit 7; fi; sleep 0.3; printf unfinished'
+echo " code $?"
+phoenix launch sh -c 'kill -9 $$'; echo "code $?"
+phoenix launch no-such-program; echo "code $?"
+"""
+    life = await gang.run(script, ranks=2)
+    assert life.text() == "unfinished\n code 7\ncode 137\ncode 127\n"
+
+
+async def test_signals_reach_every_task(gang: Gang) -> None:
+    script = """#!/bin/sh
+phoenix launch sh -c 'trap "echo told; exit 9" USR1; echo ready; while :; do sleep 0.05; done' > out &
+pid=$!
+while [ "$(grep -c ready out)" != 2 ]; do sleep 0.05; done
+kill -USR1 $pid
+wait $pid; echo "code $?"; sort out
+"""
+    life = await gang.run(script, ranks=2)
+    assert life.text() == "code 9\nready\nready\ntold\ntold\n"
+
+
+async def test_much_output_arrives_complete(gang: Gang) -> None:
+    script = "#!/bin/sh\nphoenix launch -n 2 seq 1 60000 | wc -l\n"
+    life = await gang.run(script, ranks=2)
+    assert life.text().strip() == "120000"
+
+
+async def test_wrong_usage_says_what_would_be_right(gang: Gang) -> None:
+    life = await gang.run(
+        "#!/bin/sh\nphoenix launch -n x true; echo $?; phoenix launch; echo $?; phoenix up; echo $?", 1
+    )
+    assert life.text() == "2\n2\n2\n"
+    assert "must be from 1 to" in life.text("stderr")
+    assert "no command is given" in life.text("stderr")
+
+
+async def test_ranks_are_users_of_their_own(gang: Gang) -> None:
+    if gang.driver.isolation()["isolation"] == "none":
+        assert "user" in gang.driver.isolation()["why"]
+        return
+    life = await gang.run("#!/bin/sh\nphoenix launch id -u\nid -u\n", ranks=2)
+    first, second, script = map(int, life.text().split())
+    assert os.getuid() not in (first, second)
+    assert first != second
+    assert script in (first, second)
