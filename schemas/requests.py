@@ -258,7 +258,7 @@ def _misfit(text: str) -> Malformed:
     """msgspec names the place as `$.inputs[0].name`; people get the field and what was expected there."""
     place = _place.match(text)
     what, path = (place["what"], place["path"]) if place else (text, "$")
-    field = path.removeprefix("$").removeprefix(".") or None
+    field = path.rpartition("$")[2].removeprefix(".") or None
     missing = _missing.match(what)
     if missing:
         field = f"{field}.{missing['name']}" if field else missing["name"]

@@ -1,0 +1,306 @@
+"""From a request to facts: who may ask for what, and which facts it is worth.  Pure: a look at the state, nothing else.
+
+Rules
+  1. A user acts on own jobs, a manager on the department's, an operator on everybody's.  Of another department's jobs nobody
+     learns more than that they are not known.
+  2. Naming an array names all its elements; what is final already is an error for that job alone, and asking again for what
+     holds already is granted without a fact.
+  3. Whoever composes into an envelope sees what is already drafted in it, so that two jobs never get the same number.
+  4. Scaling a web department needs a manager; hosts need an operator.
+  5. drain = cordon: a cordoned host that is held is asked back by quota (PROTOCOL, host.cordoned), which drains it.
+  6. A guest's report is journaled only if it is valid here; otherwise a zombie that retries would fill the journal.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final, Literal
+
+import msgspec
+
+from schemas import facts as f
+from schemas.config import BatchPolicy, CloudConfig, Department, Role
+from schemas.custody_state import Unit
+from schemas.facts import Fact
+from schemas.ids import ELEMENT, JOB, is_instance, job_of
+from schemas.requests import Error, HostNamed, JobResult, JobSubmit, ScaleSet
+from services.admission.core import DIGEST_MARK, AdmissionCore
+from services.admission.shape import parse_after, parse_array, shape_of
+from services.runtime.edge import Refused
+
+Verb = Literal["cancel", "hold", "release"]
+_FACT: Final[dict[str, type[f.JobCancelled] | type[f.JobHeld] | type[f.JobResumed]]] = {
+    "cancel": f.JobCancelled,
+    "hold": f.JobHeld,
+    "release": f.JobResumed,
+}
+
+
+class Caller(msgspec.Struct, frozen=True):
+    """Who asks.  `department`: the own one ("operators" for an operator)."""
+
+    user: str
+    department: str
+    role: Role
+
+    @property
+    def is_operator(self) -> bool:
+        return self.role == "operator"
+
+
+def adopted(core: AdmissionCore) -> CloudConfig:
+    """The configuration in force.  Raises `Refused` before the first one."""
+    config = core.custody.state.config
+    if config is None:
+        raise Refused("unavailable", "no configuration has been adopted yet: try again in a moment")
+    return config
+
+
+def department_for(core: AdmissionCore, caller: Caller, name: str, kind: Literal["batch", "web"]) -> Department:
+    """The department of that name and kind, if the caller may act in it.  Raises `Refused`."""
+    adopted(core)
+    if not caller.is_operator and name != caller.department:
+        raise Refused(
+            "denied", f"department: {caller.user} belongs to {caller.department}, not to {name}", "department"
+        )
+    department = core.department(name)
+    if department is None:
+        what = "is closed" if name in core.custody.state.closed else "does not exist"
+        raise Refused("unknown", f"department: {name} {what}", "department")
+    if department.kind != kind:
+        raise Refused(
+            "invalid", f"department: {name} is a {department.kind} department, not a {kind} one", "department"
+        )
+    return department
+
+
+# -------------------------------------------------------------------------------------------------------------- submission
+
+
+def submit(
+    core: AdmissionCore,
+    caller: Caller,
+    dept: str,
+    request: JobSubmit,
+    payload: str,
+    digest: str,
+    drafted: Sequence[Fact],
+) -> f.JobSubmitted:
+    """The fact of a submission.  `payload`: key of its object; `digest`: of all that is asked.  Raises `Refused`."""
+    department = department_for(core, caller, dept, "batch")
+    limits = adopted(core).limits
+    if request.script is not None and len(request.script.encode()) > limits.script_max_bytes:
+        raise Refused("limit", f"script: is larger than {limits.script_max_bytes} bytes", "script")
+    if sum(len(file.data) for file in request.inputs) > limits.input_max_bytes:
+        raise Refused("limit", f"inputs: together are larger than {limits.input_max_bytes} bytes", "inputs")
+    nodes, cores, memory_mb = shape_of(request, core.capacity(), department.maximum)
+    array, throttle = ((), 0) if request.array is None else parse_array(request.array, limits.array_max)
+    _refuse_too_many(core, dept, len(array) or 1, limits.jobs_pending_max, drafted)
+    return f.JobSubmitted(
+        job=str(next_job(core, drafted)),
+        dept=dept,
+        user=caller.user,
+        name=request.name,
+        payload=payload,
+        nodes=nodes,
+        cores=cores,
+        memory_mb=memory_mb,
+        exclusive=request.exclusive,
+        tasks=request.tasks,
+        cpus_per_task=request.cpus_per_task,
+        walltime_s=_walltime(department.batch or BatchPolicy(), request.walltime_s),
+        priority=request.priority,
+        retries=request.retries,
+        on_reclaim=request.on_reclaim,
+        array=array,
+        throttle=throttle,
+        after=() if request.after is None else _known_dependencies(core, dept, request.after),
+        held=request.held,
+        request=f"{request.request}{DIGEST_MARK}{digest}" if request.request else "",
+    )
+
+
+def next_job(core: AdmissionCore, drafted: Sequence[Fact]) -> int:
+    for fact in reversed(drafted):
+        if isinstance(fact, f.JobSubmitted):  # numbers grow: the last one is the highest
+            return int(fact.job) + 1
+    return core.custody.state.job_last + 1
+
+
+def _walltime(policy: BatchPolicy, asked_s: float | None) -> float:
+    if asked_s is None:
+        return min(policy.walltime_default_s, policy.walltime_max_s)
+    if asked_s > policy.walltime_max_s:
+        message = f"walltime_s: {asked_s:g} s is more than the department allows ({policy.walltime_max_s:g} s)"
+        raise Refused("invalid", message, "walltime_s")
+    return asked_s
+
+
+def _refuse_too_many(core: AdmissionCore, dept: str, units: int, units_max: int, drafted: Sequence[Fact]) -> None:
+    waiting = core.unfinished(dept) + sum(
+        len(fact.array) or 1 for fact in drafted if isinstance(fact, f.JobSubmitted) and fact.dept == dept
+    )
+    if waiting + units > units_max:
+        message = f"{dept} has {waiting} jobs that are not finished and may have {units_max}: wait, or cancel some"
+        raise Refused("limit", message, "array" if units > 1 else None)
+
+
+def _known_dependencies(core: AdmissionCore, dept: str, spec: str) -> tuple[f.Dependency, ...]:
+    found = parse_after(spec)
+    for dependency in found:
+        job, unit = core.job(dependency.job), core.unit(dependency.job)
+        is_element = job_of(dependency.job) != dependency.job
+        known = unit is not None if is_element or job is None else True
+        owner = unit.dept if unit is not None else job.dept if job is not None else None
+        if not known or owner != dept:
+            raise Refused("invalid", f"after: there is no job {dependency.job} in department {dept}", "after")
+    return found
+
+
+# ---------------------------------------------------------------------------------------------------- cancel, hold, release
+
+
+def change_jobs(
+    core: AdmissionCore, caller: Caller, verb: Verb, names: Sequence[str]
+) -> list[tuple[JobResult, list[Fact]]]:
+    """For each named job what to answer if all goes well, and the facts that it takes."""
+    adopted(core)
+    return [_change_job(core, caller, verb, name) for name in names]
+
+
+def _change_job(core: AdmissionCore, caller: Caller, verb: Verb, name: str) -> tuple[JobResult, list[Fact]]:
+    try:
+        units = _units_of(core, caller, name)
+        _refuse_final(name, verb, units)
+    except Refused as refused:
+        return failed_job(name, refused), []
+    wanted = [unit for unit in units if unit.state != "final" and not _holds_already(unit, verb)]
+    return JobResult(job=name, ok=True), [_FACT[verb](job=unit.id, user=caller.user) for unit in wanted]
+
+
+def failed_job(name: str, refused: Refused) -> JobResult:
+    return JobResult(job=name, ok=False, error=Error(code=refused.code, field=refused.field, message=refused.message))
+
+
+def _units_of(core: AdmissionCore, caller: Caller, name: str) -> list[Unit]:
+    """The units that `name` names and custody still knows, if the caller may act on them.  Raises `Refused`."""
+    if JOB.match(name) is None and ELEMENT.match(name) is None:
+        raise Refused("invalid", f"jobs: {name[:64]!r} is no job: 17, or 17_3 for an element of an array", "jobs")
+    job = core.job(name)
+    if job is None or not may_see(caller, job.dept):
+        raise Refused("unknown", f"there is no job {name}, or it ended long ago", "jobs")
+    if caller.role == "user" and job.user != caller.user:
+        raise Refused("denied", f"job {name} is {job.user}'s: its owner or a manager of {job.dept} may do that", "jobs")
+    names = core.units(name) if job_of(name) == name else [name]
+    units = [unit for unit in map(core.unit, names) if unit is not None]
+    if not units and job_of(name) != name and job.left:
+        raise Refused("unknown", f"job {job_of(name)} has no element {name}", "jobs")
+    return units
+
+
+def _refuse_final(name: str, verb: Verb, units: list[Unit]) -> None:
+    """A cancelled job that is cancelled again is what was asked for."""
+    if any(unit.state != "final" for unit in units):
+        return
+    endings = {unit.final: None for unit in units}
+    if verb == "cancel" and list(endings) == ["cancelled"]:
+        return
+    ending = next(iter(endings)) if len(endings) == 1 else "final"
+    raise Refused("conflict", f"job {name} is {ending} already", "jobs")
+
+
+def _holds_already(unit: Unit, verb: Verb) -> bool:
+    if verb == "cancel":
+        return unit.cancelled
+    return unit.held == (verb == "hold")
+
+
+def may_see(caller: Caller, dept: str) -> bool:
+    return caller.is_operator or caller.department == dept
+
+
+# ------------------------------------------------------------------------------------------------------------ scale, hosts
+
+
+def scale(
+    core: AdmissionCore, caller: Caller, dept: str, request: ScaleSet, digest: str, now: float
+) -> f.ScaleRequested:
+    department = department_for(core, caller, dept, "web")
+    if caller.role == "user":
+        raise Refused("denied", f"{caller.user} is no manager of {dept}: only managers and operators scale it")
+    most = department.web.instances_max if department.web else 0
+    for field in ("minimum", "exact"):
+        value = getattr(request, field)
+        if value is not None and value > most:
+            raise Refused("invalid", f"{field}: {value} instances; {dept} may have at most {most}", field)
+    return f.ScaleRequested(
+        dept=dept,
+        user=caller.user,
+        minimum=request.minimum,
+        exact=request.exact,
+        until=None if request.for_s is None else now + request.for_s,
+        request=f"{request.request}{DIGEST_MARK}{digest}" if request.request else "",
+    )
+
+
+def change_host(core: AdmissionCore, caller: Caller, verb: str, request: HostNamed) -> list[Fact]:
+    """Facts of host.cordon, drain and uncordon; none if it is so already."""
+    adopted(core)
+    if not caller.is_operator:
+        raise Refused("denied", f"{caller.user} is no operator: only operators {verb} hosts")
+    host = core.custody.state.hosts.get(request.host)
+    if host is None:
+        raise Refused("unknown", f"host: there is no host {request.host}", "host")
+    if verb == "uncordon":
+        if host.cordoned is None:
+            return []
+        return [f.HostUncordoned(host=request.host, reason=request.reason, user=caller.user)]
+    reason = request.reason or f"{verb} by {caller.user}"
+    return [] if host.cordoned == reason else [f.HostCordoned(host=request.host, reason=reason, user=caller.user)]
+
+
+# ----------------------------------------------------------------------------------------------------------------- guests
+
+
+Standing = Literal["live", "over", "early", "gone"]
+
+
+def standing(core: AdmissionCore, unit: str, attempt: int) -> Standing:
+    """What a guest's attempt is worth: live; over (the latest, but not live: it may still hand in what it has); early (the
+    guest is ahead of this fold); gone."""
+    known = core.unit(unit)
+    if known is None:
+        return "early" if _is_ahead(core, unit) else "gone"
+    if attempt != known.attempt:
+        return "early" if attempt > known.attempt and known.state != "final" else "gone"
+    return "live" if known.live else "over"
+
+
+def _is_ahead(core: AdmissionCore, unit: str) -> bool:
+    state = core.custody.state
+    if is_instance(unit):
+        dept, _, number = unit.rpartition(".")
+        return number.isdecimal() and int(number) > state.instance_last.get(dept, 0)
+    job = job_of(unit)
+    return JOB.match(job) is not None and int(job) > state.job_last
+
+
+def began(core: AdmissionCore, unit: str, attempt: int, addresses: tuple[str | None, ...]) -> list[Fact]:
+    """All ranks have called.  No fact if the journal knows it already.  Raises `Refused` (conflict) if the attempt is over."""
+    if standing(core, unit, attempt) != "live":
+        raise Refused("conflict", "gone")
+    known = core.unit(unit)
+    assert known is not None
+    if known.began_at is not None and known.addresses == addresses:
+        return []
+    return [f.AttemptBegan(unit=unit, attempt=attempt, addresses=addresses)]
+
+
+def report(core: AdmissionCore, fact: f.AttemptReported) -> list[Fact]:
+    """Raises `Refused` (conflict) if the report would be void in this view."""
+    known = core.unit(fact.unit)
+    if known is None or is_instance(fact.unit) or known.state == "final" or known.attempt != fact.attempt:
+        raise Refused("conflict", "gone")
+    if fact.exit != 0 and not known.live:
+        raise Refused("conflict", "gone")
+    return [fact]

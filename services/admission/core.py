@@ -1,0 +1,233 @@
+"""Admission's core: who owns which job, which requests are already answered, which departments are to be closed.
+
+Theory of operation
+  The door composes facts from requests (`compose.py`) with a look at this state and at custody; this core folds them when
+  they come back.  By itself it decides one thing only: `department.closed` for a department that a configuration named and
+  the adopted one does not name any more (PROTOCOL, Provisioner: its pending jobs are closed by admission).
+
+Rules
+  1. A client request id is remembered with what it asked (a digest) and what it was answered, so that a repeated request is
+     answered the same and never done twice (S9).  The newest `REQUESTS_MAX` are kept.
+  2. A job is remembered while a unit of it is not final; of finished ones the newest `FINISHED_MAX`.
+  3. `unfinished` counts units that are not final: what `jobs_pending_max` bounds, for each department.
+  4. Void facts change nothing.  This core must never compose on its own what a person has to ask for.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import msgspec
+
+from schemas import facts as f
+from schemas.config import CloudConfig, Department, User
+from schemas.custody import Custody
+from schemas.custody_state import Unit
+from schemas.facts import Fact
+from schemas.ids import element_id, job_of
+from schemas.meta import Meta
+from services.admission.shape import Capacity
+from services.runtime.core import NEVER
+
+REQUESTS_MAX: Final = (
+    50_000  # a client repeats within minutes; at 1,000 a second these are the last 50 s, at 10 the last hour
+)
+FINISHED_MAX: Final = 20_000  # twice what custody remembers of final units (FINALS_MAX)
+DIGEST_MARK: Final = "@"  # a fact's `request` is "<client's id>@<digest of what was asked>"
+
+
+class Job(msgspec.Struct, kw_only=True):
+    """What a guest and the door need of a job.  `left`: units that are not final; `array` is dropped with the last of them."""
+
+    dept: str
+    user: str
+    name: str
+    payload: str
+    walltime_s: float
+    tasks: int
+    cpus_per_task: int
+    array: tuple[int, ...]
+    units: int
+    left: int
+
+
+class Answered(msgspec.Struct, kw_only=True):
+    """A request that was granted: the digest of what it asked; `job` is what came of a submission."""
+
+    digest: str
+    job: str = ""
+    units: int = 0
+
+
+class _State(msgspec.Struct, kw_only=True):
+    jobs: dict[str, Job] = {}
+    finished: dict[str, None] = {}  # jobs without a unit left, oldest first
+    requests: dict[str, Answered] = {}  # "<user>/<client's id>", oldest first
+    departments: dict[str, None] = {}  # named by a configuration and not closed since
+    unfinished: dict[str, int] = {}
+
+
+class AdmissionCore:
+    def __init__(self, custody: Custody) -> None:
+        self.custody = custody
+        self._state = _State()
+        self._forget_derived()
+
+    def _forget_derived(self) -> None:
+        self._capacity: Capacity | None = None
+        self._of_config: CloudConfig | None = None
+        self._users: dict[str, User] = {}
+        self._departments: dict[str, Department] = {}
+
+    # -------------------------------------------------------------------------------------------------------- folding
+
+    def apply(self, fact: Fact, meta: Meta) -> None:
+        if meta.void is not None:
+            return
+        if isinstance(fact, f.AttemptClosed | f.AttemptReported):
+            self._count_final(fact.unit)
+        elif isinstance(fact, f.JobCancelled):
+            self._count_final(fact.job)
+        elif isinstance(fact, f.JobSubmitted):
+            self._add(fact)
+        elif isinstance(fact, f.ScaleRequested):
+            self._remember(fact.user, fact.request, "", 0)
+        elif isinstance(fact, f.ConfigAdopted):
+            for department in fact.config.departments:
+                self._state.departments[department.name] = None
+        elif isinstance(fact, f.DepartmentClosed):
+            self._close(fact.dept)
+        elif isinstance(fact, f.HostDescribed | f.HostRemoved):
+            self._capacity = None
+
+    def _add(self, fact: f.JobSubmitted) -> None:
+        units = len(fact.array) or 1
+        self._state.jobs[fact.job] = Job(
+            dept=fact.dept,
+            user=fact.user,
+            name=fact.name,
+            payload=fact.payload,
+            walltime_s=fact.walltime_s,
+            tasks=fact.tasks,
+            cpus_per_task=fact.cpus_per_task,
+            array=fact.array,
+            units=units,
+            left=units,
+        )
+        self._state.unfinished[fact.dept] = self.unfinished(fact.dept) + units
+        self._remember(fact.user, fact.request, fact.job, units)
+
+    def _remember(self, user: str, request: str, job: str, units: int) -> None:
+        client, _, digest = request.rpartition(DIGEST_MARK)
+        if client:
+            requests = self._state.requests
+            requests[f"{user}/{client}"] = Answered(digest=digest, job=job, units=units)
+            if len(requests) > REQUESTS_MAX:
+                del requests[next(iter(requests))]
+
+    def _count_final(self, name: str) -> None:
+        """The valid fact just folded was about a unit that was not final: it is now, or it is not yet."""
+        unit = self.custody.state.units.get(name)
+        job = self._state.jobs.get(job_of(name))
+        if job is None or (unit is not None and unit.state != "final"):
+            return
+        job.left -= 1
+        self._state.unfinished[job.dept] -= 1
+        if job.left == 0:
+            self._finish(job_of(name), job)
+
+    def _finish(self, name: str, job: Job) -> None:
+        job.array = ()
+        finished = self._state.finished
+        finished[name] = None
+        if len(finished) > FINISHED_MAX:
+            oldest = next(iter(finished))
+            del finished[oldest]
+            del self._state.jobs[oldest]
+
+    def _close(self, dept: str) -> None:
+        self._state.departments.pop(dept, None)
+        self._state.unfinished.pop(dept, None)
+        for name, job in list(self._state.jobs.items()):
+            if job.dept == dept and job.left:
+                job.left = 0
+                self._finish(name, job)
+
+    def dump(self) -> bytes:
+        return msgspec.msgpack.encode(self._state)
+
+    def load(self, data: bytes) -> None:
+        self._state = msgspec.msgpack.decode(data, type=_State)
+        self._forget_derived()
+
+    # ------------------------------------------------------------------------------------------------------- deciding
+
+    def decide(self, now: float) -> list[Fact]:  # noqa: ARG002  (the core protocol)
+        config = self.custody.state.config
+        if config is None:
+            return []
+        named = {department.name for department in config.departments}
+        return [f.DepartmentClosed(dept=name) for name in sorted(self._state.departments) if name not in named]
+
+    def wake_at(self) -> float:
+        return NEVER
+
+    def check(self) -> list[str]:
+        units, found = self.custody.state.units, []
+        counted: dict[str, int] = {}
+        for name, job in self._state.jobs.items():
+            left = sum(1 for unit in self.units(name) if (known := units.get(unit)) and known.state != "final")
+            counted[job.dept] = counted.get(job.dept, 0) + job.left
+            if job.left and left != job.left:
+                found.append(f"job {name} has {left} units that are not final, counted as {job.left}")
+            if (job.left == 0) != (name in self._state.finished):
+                found.append(
+                    f"job {name} has {job.left} units left and is {'' if job.left else 'not '}kept as finished"
+                )
+        for dept, count in self._state.unfinished.items():
+            if count != counted.get(dept, 0):
+                found.append(f"department {dept} has {counted.get(dept, 0)} unfinished units, counted as {count}")
+        if len(self._state.requests) > REQUESTS_MAX or len(self._state.finished) > FINISHED_MAX:
+            found.append("more requests or finished jobs are remembered than the limits allow")
+        return found
+
+    # -------------------------------------------------------------------------------------------------------- reading
+
+    def job(self, unit: str) -> Job | None:
+        """The job that `unit` (a job or an array element) belongs to, if it is still remembered."""
+        return self._state.jobs.get(job_of(unit))
+
+    def units(self, job: str) -> list[str]:
+        """The unit ids of a job that is not finished; of a finished array the elements are not remembered."""
+        known = self._state.jobs[job]
+        return [element_id(job, index) for index in known.array] or [job]
+
+    def unit(self, name: str) -> Unit | None:
+        return self.custody.state.units.get(name)
+
+    def answered(self, user: str, request: str) -> Answered | None:
+        return self._state.requests.get(f"{user}/{request}")
+
+    def unfinished(self, dept: str) -> int:
+        return self._state.unfinished.get(dept, 0)
+
+    def user(self, name: str) -> User | None:
+        self._read_config()
+        return self._users.get(name)
+
+    def department(self, name: str) -> Department | None:
+        self._read_config()
+        return self._departments.get(name)
+
+    def _read_config(self) -> None:
+        config = self.custody.state.config
+        if config is not self._of_config:
+            self._of_config = config
+            self._users = {user.name: user for user in config.users} if config else {}
+            self._departments = {d.name: d for d in config.departments} if config else {}
+
+    def capacity(self) -> Capacity:
+        """What the hosts known now could hold, whoever has them."""
+        if self._capacity is None:
+            self._capacity = Capacity(self.custody.state.hosts.values())
+        return self._capacity

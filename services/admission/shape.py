@@ -1,0 +1,183 @@
+"""The shape of a job: nodes and cores, array indices, dependencies; and whether any host could ever hold it.
+
+Rules
+  1. nodes not given: one if tasks · cpus_per_task fit a host, else the fewest that hold ceil(tasks / nodes) · cpus_per_task
+     and the memory each (docs: requests).
+  2. What no set of the known hosts could ever hold is refused at once, with the field that makes it so and the largest host
+     (DESIGN §4).  Every known host counts, whoever holds it and in whatever state: it may come back.
+  3. Array specifications and dependencies are sbatch's (sbatch(1), --array and --dependency), without its OR (`?`).
+  4. Sizes are checked before anything is expanded.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from typing import Any, Final, cast
+
+from schemas.custody_state import Host
+from schemas.facts import Dependency
+from schemas.requests import JobSubmit
+from services.runtime.edge import Refused
+
+MEMORY_DEFAULT_MB: Final = 256  # as in job.submitted
+DEPENDENCIES_MAX: Final = 1000
+INDEX_MAX: Final = 999_999_999  # nine digits (ids.ELEMENT)
+FITTING_KEPT_MAX: Final = 1000  # shapes whose fitting hosts are remembered: a department's jobs come in a few sizes
+_RANGE: Final = re.compile(r"([0-9]{1,9})(?:-([0-9]{1,9})(?::([0-9]{1,9}))?)?\Z")
+_JOB_OR_ELEMENT: Final = re.compile(r"[1-9][0-9]{0,17}(?:_(?:0|[1-9][0-9]{0,8}))?\Z")
+_CONDITIONS: Final = ("afterok", "afternotok", "afterany", "after")  # facts.Dependency.condition
+
+
+class Capacity:
+    """The known hosts by size.  Made anew when a host is described or removed."""
+
+    def __init__(self, hosts: Iterable[Host]) -> None:
+        sized = [host for host in hosts if host.cores > 0]
+        # 1. most cores; 2. most memory; 3. unique: the name
+        self._hosts = sorted(sized, key=lambda host: (-host.cores, -host.memory_mb, host.name))
+        self.cores_max = max((host.cores for host in sized), default=0)
+        self.memory_max_mb = max((host.memory_mb for host in sized), default=0)
+        self._fitting: dict[tuple[int, int], int] = {}
+
+    @property
+    def largest(self) -> str:
+        """The largest host as a person reads it."""
+        host = self._hosts[0]
+        return f"{host.name} with {host.cores} cores and {host.memory_mb} MB"
+
+    @property
+    def empty(self) -> bool:
+        return not self._hosts
+
+    def fitting(self, cores: int, memory_mb: int) -> int:
+        """How many hosts could hold this much, each on its own."""
+        key = (cores, memory_mb)
+        found = self._fitting.get(key)
+        if found is None:
+            if len(self._fitting) >= FITTING_KEPT_MAX:
+                self._fitting.clear()
+            found = sum(1 for host in self._hosts if host.cores >= cores and host.memory_mb >= memory_mb)
+            self._fitting[key] = found
+        return found
+
+    def fewest_nodes(self, tasks: int, cpus_per_task: int, memory_mb: int) -> int | None:
+        """The fewest hosts that hold `tasks` spread evenly; None if even all of them do not."""
+        able = [host.cores for host in self._hosts if host.memory_mb >= memory_mb]  # most cores first
+        for nodes, cores in enumerate(able, start=1):
+            if cores >= cores_on_node(tasks, nodes, cpus_per_task):
+                return nodes
+        return None
+
+
+def cores_on_node(tasks: int, nodes: int, cpus_per_task: int) -> int:
+    return -(-tasks // nodes) * cpus_per_task
+
+
+def shape_of(request: JobSubmit, capacity: Capacity, nodes_max: int | None) -> tuple[int, int, int]:
+    """nodes, cores on each, memory_mb on each.  `nodes_max`: what the department may hold.  Raises `Refused`."""
+    memory_mb = MEMORY_DEFAULT_MB if request.memory_mb is None else request.memory_mb
+    if capacity.empty:
+        raise Refused("unavailable", "no host is known yet, so nobody can say what fits: try again in a moment")
+    if memory_mb > capacity.memory_max_mb:
+        raise Refused("invalid", _too_large(f"memory_mb: no host has {memory_mb} MB", capacity), "memory_mb")
+    if request.cpus_per_task > capacity.cores_max:
+        asked = f"cpus_per_task: no host has {request.cpus_per_task} cores"
+        raise Refused("invalid", _too_large(asked, capacity), "cpus_per_task")
+    nodes = request.nodes or capacity.fewest_nodes(request.tasks, request.cpus_per_task, memory_mb)
+    if nodes is None:
+        asked = f"tasks: {request.tasks} tasks of {request.cpus_per_task} cores do not fit all hosts together"
+        raise Refused("invalid", _too_large(asked, capacity), "tasks")
+    cores = cores_on_node(request.tasks, nodes, request.cpus_per_task)
+    _refuse_impossible(request, capacity, nodes, cores, memory_mb)
+    if nodes_max is not None and nodes > nodes_max:
+        raise Refused("invalid", f"nodes: {nodes} hosts; the department may hold at most {nodes_max}", "nodes")
+    return nodes, cores, memory_mb
+
+
+def _refuse_impossible(request: JobSubmit, capacity: Capacity, nodes: int, cores: int, memory_mb: int) -> None:
+    fitting = capacity.fitting(cores, memory_mb)
+    if fitting >= nodes:
+        return
+    if cores > capacity.cores_max:
+        asked = f"nodes: {request.tasks} tasks on {nodes} nodes are {cores} cores on each"
+        raise Refused("invalid", _too_large(asked, capacity), "nodes")
+    if fitting == 0:
+        asked = f"memory_mb: no host has {cores} cores together with {memory_mb} MB"
+        raise Refused("invalid", _too_large(asked, capacity), "memory_mb")
+    asked = f"nodes: {nodes} hosts with {cores} cores and {memory_mb} MB each; only {fitting} of the known hosts could"
+    raise Refused("invalid", _too_large(asked, capacity), "nodes")
+
+
+def _too_large(asked: str, capacity: Capacity) -> str:
+    return f"{asked} (the largest is {capacity.largest})"
+
+
+# ----------------------------------------------------------------------------------------------------------------- arrays
+
+
+def parse_array(spec: str, units_max: int) -> tuple[tuple[int, ...], int]:
+    """Indices (ascending, each once) and throttle (0: none) of ``1-100:2%10,200``.  Raises `Refused`."""
+    indices: dict[int, None] = {}
+    throttle, total = 0, 0
+    for part in spec.replace(" ", "").split(","):
+        body, percent, limit = part.partition("%")
+        if percent:
+            throttle = _throttle(limit, throttle, spec)
+        span = _span(body, spec)
+        total += len(span)
+        if total > units_max:
+            raise Refused(
+                "limit", f"array: {spec!r} has {total} elements or more; at most {units_max} are allowed", "array"
+            )
+        indices.update(dict.fromkeys(span))
+    return tuple(sorted(indices)), throttle
+
+
+def _span(body: str, spec: str) -> range:
+    match = _RANGE.match(body)
+    if match is None:
+        raise _not_an_array(spec, f"{body!r} is no index or range")
+    first = int(match[1])
+    last = first if match[2] is None else int(match[2])
+    step = 1 if match[3] is None else int(match[3])
+    if last < first:
+        raise _not_an_array(spec, f"{body!r} ends before it begins")
+    if step < 1:
+        raise _not_an_array(spec, "a step is 1 or more")
+    return range(first, last + 1, step)
+
+
+def _throttle(limit: str, before: int, spec: str) -> int:
+    if before:
+        raise _not_an_array(spec, "one % limits the whole array: give it once")
+    if not limit.isdecimal() or not limit.isascii() or len(limit) > 9 or int(limit) < 1:
+        raise _not_an_array(spec, "after % comes how many elements may run at once, 1 or more")
+    return int(limit)
+
+
+def _not_an_array(spec: str, why: str) -> Refused:
+    return Refused("invalid", f"array: {spec[:80]!r}: {why}; for example 1-100:2%10 or 1,5,7", "array")
+
+
+# ----------------------------------------------------------------------------------------------------------- dependencies
+
+
+def parse_after(spec: str) -> tuple[Dependency, ...]:
+    """``afterok:12,afterany:13:14``.  Raises `Refused`."""
+    found: dict[Dependency, None] = {}
+    for part in spec.replace(" ", "").split(","):
+        condition, *jobs = part.split(":")
+        if condition not in _CONDITIONS or not jobs:
+            raise _not_after(spec, f"{part!r} is not one of {', '.join(_CONDITIONS)} with a job after a colon")
+        for job in jobs:
+            if _JOB_OR_ELEMENT.match(job) is None:
+                raise _not_after(spec, f"{job!r} is no job")
+            found[Dependency(condition=cast("Any", condition), job=job)] = None
+    if len(found) > DEPENDENCIES_MAX:
+        raise Refused("limit", f"after: {len(found)} dependencies; at most {DEPENDENCIES_MAX} are allowed", "after")
+    return tuple(found)
+
+
+def _not_after(spec: str, why: str) -> Refused:
+    return Refused("invalid", f"after: {spec[:80]!r}: {why}; for example afterok:12,afterany:13:14", "after")
