@@ -29,7 +29,7 @@ from schemas import facts as f
 from schemas import subjects
 from schemas.custody import Custody
 from schemas.meta import Meta
-from services.runtime import log
+from services.runtime.log import Log
 
 RING_MAX: Final = 20_000  # about 10 MB
 IN_FLIGHT_MAX: Final = 256  # publishes whose acknowledgement is awaited at once
@@ -120,7 +120,7 @@ class Publisher:
     def unwatch(self, watcher: asyncio.Event) -> None:
         self._watchers.remove(watcher)
 
-    async def run(self, nc: Client, js: JetStreamContext) -> None:
+    async def run(self, nc: Client, js: JetStreamContext, log: Log) -> None:
         """Publish for ever, in order; a batch that is not acknowledged is published again (the ids make that harmless)."""
         while True:
             await self._arrived.wait()
@@ -130,7 +130,9 @@ class Publisher:
                 try:
                     await asyncio.gather(*(self._publish(js, entry) for entry in batch))
                 except (NatsError, TimeoutError, OSError) as error:
-                    log.warning("events not stored", error=repr(error), waiting=len(self._queue), connected=nc.is_connected)
+                    log.warning(
+                        "events not stored", error=repr(error), waiting=len(self._queue), connected=nc.is_connected
+                    )
                     await asyncio.sleep(RETRY_S)
                     continue
                 for _ in batch:

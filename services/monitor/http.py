@@ -1,0 +1,241 @@
+"""The monitor's HTTP: reads for the command line and pages.  Loopback by default; the door passes reads on to it.
+
+Rules
+  1. Every read but `/healthz` and `/metrics` needs a bearer token.  A department's people see their department; operators see
+     everything.
+  2. Errors are `{"ok": false, "error": {code, field, message}}` with the status that says the same.
+  3. A read never changes anything.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any, Final
+
+import orjson
+from aiohttp import ClientError, ClientSession, ClientTimeout, web
+from prometheus_client import CollectorRegistry, generate_latest
+
+from services.monitor.core import MonitorCore
+from services.monitor.events import Publisher
+from services.monitor.history import History
+from services.monitor.views import QUEUE_LIMIT, Views
+from services.runtime.identity import Identities, Identity
+
+FOLLOW_S: Final = 25.0  # a follower gets an empty line this often, so that a dead peer is noticed
+SCRAPE_S: Final = 2.0
+EVENTS_LIMIT: Final = 10_000
+Why = Callable[[str, str], Awaitable[bytes | None]]  # (department, job) -> the scheduler's answer
+
+
+class Fault(Exception):
+    """A refused read: HTTP status, code, message, field."""
+
+    def __init__(self, status: int, code: str, message: str, field: str | None = None) -> None:
+        super().__init__(message)
+        self.status, self.code, self.field = status, code, field
+
+
+class Reads:
+    """The handlers.  `ports`: metrics ports by process."""
+
+    def __init__(
+        self,
+        core: MonitorCore,
+        views: Views,
+        history: History,
+        publisher: Publisher,
+        identities: Identities,
+        why: Why,
+        registry: CollectorRegistry,
+        ports: dict[str, int],
+    ) -> None:
+        self.core, self.views, self.history, self.publisher = core, views, history, publisher
+        self.identities, self.why, self.registry, self.ports = identities, why, registry, ports
+
+    def app(self) -> web.Application:
+        app = web.Application(middlewares=[_faults])
+        app.add_routes(
+            [
+                web.get("/healthz", self.healthz),
+                web.get("/metrics", self.metrics),
+                web.get("/metrics/{process}", self.metrics_of),
+                web.get("/v1/queue", self.queue),
+                web.get("/v1/jobs", self.jobs),
+                web.get("/v1/jobs/{job}", self.job),
+                web.get("/v1/why/{job}", self.why_job),
+                web.get("/v1/hosts", self.hosts),
+                web.get("/v1/departments", self.departments),
+                web.get("/v1/departments/{department}", self.department),
+                web.get("/v1/events", self.events),
+                web.get("/v1/overview", self.overview),
+                web.get("/v1/summary", self.summary),
+            ]
+        )
+        return app
+
+    # -------------------------------------------------------------------------------------------------------- identity
+
+    def _who(self, request: web.Request) -> Identity:
+        scheme, _, token = request.headers.get("Authorization", "").partition(" ")
+        self.identities.reload_if_changed()
+        cloud = self.core.custody.state.config
+        who = self.identities.by_token(token, cloud) if scheme.lower() == "bearer" else None
+        if who is None:
+            raise Fault(401, "denied", "a known bearer token is needed: Authorization: Bearer <token>")
+        return who
+
+    def _scope(self, request: web.Request) -> str | None:
+        """The department that the caller may see and asks for; None: all of them."""
+        who = self._who(request)
+        asked = request.query.get("department")
+        config = self.core.custody.state.config
+        if asked is not None and (config is None or config.department(asked) is None):
+            raise Fault(404, "unknown", f"there is no department {asked!r}", "department")
+        if who.role == "operator":
+            return asked
+        if asked not in (None, who.department):
+            raise Fault(403, "denied", f"{who.user} sees department {who.department!r} only", "department")
+        return who.department
+
+    def _own(self, request: web.Request, department: str | None, what: str) -> None:
+        who = self._who(request)
+        if who.role != "operator" and department != who.department:
+            raise Fault(403, "denied", f"{what} is not of department {who.department!r}")
+
+    # --------------------------------------------------------------------------------------------------------- handlers
+
+    async def healthz(self, _request: web.Request) -> web.Response:
+        return _json({"ok": True, "position": self.core.custody.state.position})
+
+    async def metrics(self, _request: web.Request) -> web.Response:
+        return web.Response(body=generate_latest(self.registry), content_type="text/plain", charset="utf-8")
+
+    async def metrics_of(self, request: web.Request) -> web.Response:
+        process = request.match_info["process"]
+        if process not in self.ports:
+            raise Fault(404, "unknown", f"there is no process {process!r}; known: {', '.join(sorted(self.ports))}")
+        url = f"http://127.0.0.1:{self.ports[process]}/metrics"
+        try:
+            async with ClientSession(timeout=ClientTimeout(total=SCRAPE_S)) as session, session.get(url) as answer:
+                return web.Response(body=await answer.read(), content_type="text/plain", charset="utf-8")
+        except (ClientError, TimeoutError) as error:
+            raise Fault(503, "unavailable", f"{process} does not answer: {error or type(error).__name__}") from error
+
+    async def queue(self, request: web.Request) -> web.Response:
+        states = request.query.get("state")
+        scope = self._scope(request)
+        body = self.views.queue(scope, frozenset(states.split(",")) if states else None, _limit(request, QUEUE_LIMIT))
+        return web.Response(body=body, content_type="application/json")
+
+    async def jobs(self, request: web.Request) -> web.Response:
+        scope = self._scope(request)
+        await self.history.flush()
+        return _json({"jobs": await self.history.jobs(scope, request.query.get("state"), _limit(request, 1000))})
+
+    async def job(self, request: web.Request) -> web.Response:
+        name = request.match_info["job"]
+        self._who(request)
+        view = self.views.job(name)
+        if view is None:
+            await self.history.flush()
+            view = await self.history.job(name)
+        if view is None:
+            raise Fault(404, "unknown", f"there is no job {name!r}", "job")
+        self._own(request, view["department"], f"job {name}")
+        return _json(view)
+
+    async def why_job(self, request: web.Request) -> web.Response:
+        name = request.match_info["job"]
+        self._who(request)
+        department = self.views.department_of(name)
+        if department is None:
+            raise Fault(404, "unknown", f"there is no job {name!r} (any more)", "job")
+        self._own(request, department, f"job {name}")
+        answer = await self.why(department, name)
+        if answer is None:
+            raise Fault(503, "unavailable", f"the scheduler of {department} does not answer; try again")
+        return web.Response(body=answer, content_type="application/json")
+
+    async def hosts(self, request: web.Request) -> web.Response:
+        self._who(request)
+        return _json(self.views.hosts())
+
+    async def departments(self, request: web.Request) -> web.Response:
+        self._who(request)
+        return _json(self.views.departments())
+
+    async def department(self, request: web.Request) -> web.Response:
+        name = request.match_info["department"]
+        self._who(request)
+        config = self.core.custody.state.config
+        if config is None or config.department(name) is None:
+            raise Fault(404, "unknown", f"there is no department {name!r}", "department")
+        return _json({**self.views.department(name), "instances": self.views.instances(name)})
+
+    async def overview(self, request: web.Request) -> web.Response:
+        self._who(request)
+        return _json(self.views.overview())
+
+    async def summary(self, request: web.Request) -> web.Response:
+        self._who(request)
+        return _json(self.views.summary(_number(request, "since")))
+
+    async def events(self, request: web.Request) -> web.StreamResponse:
+        """Events behind `after` as JSON lines; with `follow=1` the answer goes on for as long as the caller listens."""
+        scope, after = self._scope(request), int(_number(request, "after"))
+        if request.query.get("follow") not in ("1", "true"):
+            lines = [e.data for e in self.publisher.after(after, scope)][-_limit(request, EVENTS_LIMIT) :]
+            return web.Response(body=b"\n".join([*lines, b""]), content_type="application/x-ndjson")
+        answer = web.StreamResponse(headers={"Content-Type": "application/x-ndjson"})
+        await answer.prepare(request)
+        watcher = self.publisher.watch()
+        try:
+            await self._follow(answer, watcher, after, scope)
+        finally:
+            self.publisher.unwatch(watcher)
+        return answer
+
+    async def _follow(self, answer: web.StreamResponse, watcher: asyncio.Event, after: int, scope: str | None) -> None:
+        while True:
+            entries = list(self.publisher.after(after, scope))
+            if entries:
+                after = entries[-1].position
+                await answer.write(b"".join(e.data + b"\n" for e in entries))
+            try:
+                await asyncio.wait_for(watcher.wait(), FOLLOW_S)
+            except TimeoutError:
+                await answer.write(b"\n")
+            watcher.clear()
+
+
+@web.middleware
+async def _faults(request: web.Request, handler: Callable[[web.Request], Awaitable[Any]]) -> Any:
+    try:
+        return await handler(request)
+    except Fault as fault:
+        error = {"code": fault.code, "field": fault.field, "message": str(fault)}
+        return _json({"ok": False, "error": error}, fault.status)
+
+
+def _json(value: object, status: int = 200) -> web.Response:
+    return web.Response(body=orjson.dumps(value), content_type="application/json", status=status)
+
+
+def _limit(request: web.Request, most: int) -> int:
+    asked = int(_number(request, "limit", float(most)))
+    return max(0, min(asked, most))
+
+
+def _number(request: web.Request, name: str, default: float = 0.0) -> float:
+    text = request.query.get(name)
+    if text is None:
+        return default
+    try:
+        value = float(text)
+    except ValueError:
+        raise Fault(400, "invalid", f"{name}={text!r} is not a number", name) from None
+    if not -1e15 < value < 1e15:
+        raise Fault(400, "invalid", f"{name}={text!r} is out of range", name)
+    return value

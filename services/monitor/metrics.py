@@ -1,0 +1,69 @@
+"""What the monitor exports beside the runtime's own metrics: hosts, queues, jobs, claims, web load.
+
+Collected when somebody scrapes, from the read model: nothing is counted twice and nothing is kept.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from services.monitor.core import MonitorCore
+from services.monitor.views import Views
+
+
+class ReadModel(Collector):
+    """Registers with a Prometheus registry."""
+
+    def __init__(self, core: MonitorCore, views: Views) -> None:
+        self.core, self.views = core, views
+
+    def collect(self) -> Iterator[Metric]:
+        yield self._hosts()
+        yield from self._departments()
+        yield self._outcomes()
+        voids = CounterMetricFamily("phoenix_custody_void_facts", "Facts that were void, by reason", labels=["reason"])
+        for reason, count in sorted(self.core.custody.state.voids.items()):
+            voids.add_metric([reason], count)
+        yield voids
+
+    def _hosts(self) -> Metric:
+        hosts = GaugeMetricFamily("phoenix_hosts", "Hosts by state and holder", labels=["state", "department"])
+        found: dict[tuple[str, str], int] = {}
+        for host in self.core.custody.state.hosts.values():
+            key = (str(host.state), (host.dept or "") if host.state == "held" else "")
+            found[key] = found.get(key, 0) + 1
+        for key, count in sorted(found.items()):
+            hosts.add_metric(list(key), count)
+        return hosts
+
+    def _departments(self) -> Iterator[Metric]:
+        label = ["department"]
+        quota = GaugeMetricFamily("phoenix_hosts_quota", "Hosts that a department may keep", labels=label)
+        demand = GaugeMetricFamily("phoenix_hosts_demanded", "Hosts that a department wants in all", labels=label)
+        jobs = GaugeMetricFamily("phoenix_jobs", "Jobs that are not over, by state", labels=["department", "state"])
+        load = GaugeMetricFamily("phoenix_web_utilisation_ratio", "Utilisation last observed", labels=label)
+        wanted = GaugeMetricFamily(
+            "phoenix_web_instances_wanted", "Instances that a web department wants", labels=label
+        )
+        running = GaugeMetricFamily("phoenix_web_instances_running", "Instances in service", labels=label)
+        for view in self.views.departments()["departments"]:
+            name = [view["department"]]
+            quota.add_metric(name, view["hosts_quota"])
+            demand.add_metric(name, view["hosts_demanded"])
+            for state, count in sorted(view["jobs"].items()):
+                jobs.add_metric([*name, state], count)
+            if view["kind"] == "web":
+                wanted.add_metric(name, view["instances_wanted"] or 0)
+                running.add_metric(name, view["instances_running"])
+            if view["utilisation"] is not None:
+                load.add_metric(name, view["utilisation"])
+        yield from (quota, demand, jobs, load, wanted, running)
+
+    def _outcomes(self) -> Metric:
+        outcomes = CounterMetricFamily("phoenix_job_outcomes", "What became of attempts and jobs", labels=["outcome"])
+        for outcome, count in sorted(self.core.state.counts.items()):
+            outcomes.add_metric([outcome], count)
+        return outcomes

@@ -1,0 +1,242 @@
+"""The read model, its pictures, its history and its events: fed with facts, asked like people ask."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pytest
+
+from schemas import facts as f
+from schemas.config import BatchPolicy, CloudConfig, Department, WebPolicy
+from schemas.custody import RULES, Custody
+from schemas.meta import Meta
+from schemas.reasons import Code, because
+from services.monitor.core import MonitorCore
+from services.monitor.events import Publisher
+from services.monitor.history import History
+from services.monitor.views import Views
+from tests.unit.test_custody_rules import Step, allocated, closed, granted, job, placed, reported
+
+CONFIG = CloudConfig(
+    name="c",
+    departments=(
+        Department(name="hpc", kind="batch", batch=BatchPolicy()),
+        Department(name="web", kind="web", web=WebPolicy()),
+    ),
+)
+ADOPTED: Step = ("provisioner", f.ConfigAdopted(cloud="x", custody_rules=RULES, config=CONFIG))
+BEGAN: Step = ("admission", f.AttemptBegan(unit="1", attempt=1))
+
+
+class Desk:
+    """A monitor's fold: facts in, views out; each step is one second."""
+
+    def __init__(self, history: Path | None = None) -> None:
+        self.custody = Custody()
+        self.publisher = Publisher(self.custody)
+        self.history = History(history, self.custody) if history else None
+        if self.history:
+            self.history.open()
+        self.core = MonitorCore(self.custody, self._watch)
+        self.views = Views(self.core)
+        self.position = 0
+
+    def _watch(self, fact: f.Fact, meta: Meta) -> None:
+        self.publisher.note(fact, meta)
+        if self.history:
+            self.history.note(fact, meta)
+
+    def play(self, *steps: Step) -> Desk:
+        for writer, fact in steps:
+            self.position += 1
+            void = self.custody.apply(fact, self.position, 0, writer, float(self.position))
+            broken = tuple(self.custody.newly_broken)
+            meta = Meta(
+                position=self.position, index=0, writer=writer, at=self.custody.state.at, void=void, broken=broken
+            )
+            self.core.apply(fact, meta)
+            assert self.core.check() == []
+        return self
+
+    def queue(self, *args: Any) -> list[dict[str, Any]]:
+        rows: list[dict[str, Any]] = orjson.loads(self.views.queue(*(args or (None, None))))["jobs"]
+        return rows
+
+    def state(self, name: str = "1") -> str:
+        view = self.views.job(name)
+        assert view is not None
+        return str(view["state"])
+
+
+@pytest.mark.parametrize(
+    ("steps", "state"),
+    [
+        ([], "pending"),
+        ([("admission", f.JobHeld(job="1", user="a"))], "held"),
+        ([placed()], "starting"),
+        ([placed(), BEGAN], "running"),
+        ([placed(), BEGAN, closed()], "pending"),
+        ([placed(), BEGAN, closed(disposal=f.Disposal.SUSPEND)], "suspended"),
+        ([placed(), BEGAN, ("admission", f.JobCancelled(job="1", user="a"))], "completing"),
+        ([placed(), BEGAN, ("executor", f.HostLost(host="h1", reason="x"))], "completing"),
+        ([placed(), BEGAN, reported()], "completed"),
+        ([placed(), BEGAN, reported(exit=3)], "failed"),
+        ([placed(), BEGAN, closed(disposal=f.Disposal.TIMEOUT)], "timeout"),
+        ([placed(), BEGAN, closed(disposal=f.Disposal.KILL)], "killed"),
+        ([("admission", f.JobCancelled(job="1", user="a"))], "cancelled"),
+    ],
+)
+def test_states_that_people_see(steps: list[Step], state: str) -> None:
+    desk = Desk().play(ADOPTED, *granted(), job(), *steps)
+    assert desk.state() == state
+    over = state in ("completed", "failed", "timeout", "killed", "cancelled")
+    assert [row["state"] for row in desk.queue()] == ([] if over else [state])
+
+
+def test_the_queue_row_follows_every_change() -> None:
+    desk = Desk().play(ADOPTED, *granted(), job())
+    assert desk.queue()[0]["state"] == "pending"
+    desk.play(placed(), BEGAN)
+    assert (desk.queue()[0]["state"], desk.queue()[0]["hosts"]) == ("running", ["h1"])
+
+
+def test_the_queue_is_in_order_of_submission_and_bounded() -> None:
+    desk = Desk().play(ADOPTED, job("2"), job("10"), job("11", array=(2, 10)))
+    assert [row["unit"] for row in desk.queue()] == ["2", "10", "11_2", "11_10"]
+    limited = orjson.loads(desk.views.queue(None, None, 1))
+    assert (len(limited["jobs"]), limited["total"]) == (1, 4)
+    assert desk.queue("web", None) == []
+
+
+def test_a_job_tells_the_life_of_each_attempt() -> None:
+    steps = [placed(), BEGAN, closed(), placed(attempt=2), ("admission", f.AttemptBegan(unit="1", attempt=2))]
+    desk = Desk().play(ADOPTED, *granted(), job(), *steps, reported(2))
+    view = desk.views.job("1")
+    assert view is not None
+    first, second = view["attempts"]
+    assert (first["disposal"], first["why"]["code"], first["ended_at"] is not None) == ("requeue", "reclaimed", True)
+    assert (second["exit"], view["exit_code"], view["preempted"]) == (0, 0, 1)
+    assert view["submitted_at"] == "1970-01-01T00:00:05.000Z"
+
+
+def test_an_array_is_one_job_with_many_units() -> None:
+    desk = Desk().play(ADOPTED, *granted(), job("1", array=(1, 2)), placed("1_1"))
+    view = desk.views.job("1")
+    assert view is not None
+    assert (view["state"], view["counts"]) == ("starting", {"pending": 1, "starting": 1})
+
+
+def test_claims_are_measured_from_demand_to_holding() -> None:
+    want = ("scheduler.web", f.DemandChanged(dept="web", hosts=2, instances=2))
+    desk = Desk().play(ADOPTED, *granted("h1"), *granted("h2"), want)
+    assert desk.views.summary(0.0)["claims_open"][0]["hosts"] == 2
+    release = ("scheduler.hpc", f.HostReleased(host="h1"))
+    for name in ("h1", "h2"):
+        desk.play(("scheduler.hpc", f.HostReleased(host=name)), ("executor", f.HostCleared(host=name)))
+        desk.play(("provisioner", f.HostGranted(host=name, dept="web")))
+    summary = desk.views.summary(0.0)
+    assert summary["claims_open"] == []
+    assert summary["claim_max_s"] == 6.0
+    assert desk.play(release).views.summary(0.0)["claim_max_s"] == 6.0  # void: it changes nothing
+
+
+def test_owners_over_time() -> None:
+    desk = Desk().play(ADOPTED, *granted("h1"), *granted("h2", dept="web"))
+    assert desk.views.overview()["owners"] == {"hpc": 1, "web": 1}
+    timeline = desk.views.summary(0.0)["timeline"]
+    assert [owners for _, owners in timeline][-3:] == [{"hpc": 1}, {"(free)": 1, "hpc": 1}, {"hpc": 1, "web": 1}]
+
+
+def test_a_snapshot_of_the_read_model_gives_the_same_pictures() -> None:
+    desk = Desk().play(ADOPTED, *granted(), job(), placed(), BEGAN)
+    other = Desk()
+    other.custody.load(desk.custody.dump())
+    other.core.load(desk.core.dump())
+    assert other.core.dump() == desk.core.dump()
+    assert other.views.queue(None, None) == desk.views.queue(None, None)
+
+
+def test_void_facts_are_counted_and_never_become_events() -> None:
+    desk = Desk().play(ADOPTED, *granted(), job(), placed("7"), placed())
+    assert [e.kind for e in desk.publisher.ring][-2:] == ["job.submitted", "unit.placed"]
+    assert desk.views.overview()["voids"] == {"unit_unknown": 1}
+
+
+def test_events_go_to_whom_they_concern() -> None:
+    desk = Desk().play(ADOPTED, *granted(), job(), placed(), allocated())
+    desk.play(("scheduler.hpc", f.HostReleased(host="h1")))
+    found = [(e.kind, e.department) for e in desk.publisher.ring]
+    assert found[0] == ("config.adopted", "site")
+    assert found[1] == ("host.described", "site")
+    assert found[-4:] == [
+        ("job.submitted", "hpc"),
+        ("unit.placed", "hpc"),
+        ("vm.allocated", "hpc"),
+        ("host.released", "hpc"),
+    ]
+    assert [e.position for e in desk.publisher.after(6, "hpc")] == [7, 8]
+
+
+class TestHistory:
+    STEPS = (ADOPTED, *granted(), job(), placed(), BEGAN, closed(), placed(attempt=2), reported(2))
+
+    @pytest.fixture
+    async def desk(self, tmp_path: Path) -> AsyncIterator[Desk]:
+        desk = Desk(tmp_path / "h.sqlite")
+        yield desk
+        assert desk.history is not None
+        await desk.history.close()
+
+    async def test_jobs_attempts_and_whereabouts(self, desk: Desk) -> None:
+        assert desk.history is not None
+        await desk.play(*self.STEPS).history.flush()  # type: ignore[union-attr]
+        found = await desk.history.job("1")
+        assert found is not None
+        assert (found["state"], found["exit"], found["user"]) == ("completed", 0, "alice")
+        assert [(a["attempt"], a["disposal"], a["exit"]) for a in found["attempts"]] == [
+            (1, "requeue", None),
+            (2, None, 0),
+        ]
+        rows = sqlite3.connect(desk.history.path).execute("SELECT state, department, since, until FROM whereabouts")
+        assert list(rows) == [("absent", None, 2.0, 3.0), ("free", None, 3.0, 4.0), ("held", "hpc", 4.0, None)]
+
+    async def test_folding_twice_changes_nothing(self, desk: Desk, tmp_path: Path) -> None:
+        await desk.play(*self.STEPS).history.flush()  # type: ignore[union-attr]
+        once = _content(tmp_path / "h.sqlite")
+        again = Desk(tmp_path / "h.sqlite").play(*self.STEPS)
+        assert again.history is not None
+        await again.history.close()
+        assert _content(tmp_path / "h.sqlite") == once
+
+    async def test_it_goes_on_where_it_was(self, desk: Desk, tmp_path: Path) -> None:
+        await desk.play(*self.STEPS[:6]).history.flush()  # type: ignore[union-attr]
+        whole = Desk(tmp_path / "whole.sqlite").play(*self.STEPS)
+        rest = Desk(tmp_path / "h.sqlite").play(*self.STEPS)
+        for one in (whole, rest):
+            assert one.history is not None
+            await one.history.close()
+        assert _content(tmp_path / "h.sqlite") == _content(tmp_path / "whole.sqlite")
+
+    async def test_a_broken_file_is_set_aside(self, tmp_path: Path) -> None:
+        (tmp_path / "b.sqlite").write_bytes(b"not a database, but long enough to be looked at " * 50)
+        desk = Desk(tmp_path / "b.sqlite").play(*self.STEPS)
+        assert desk.history is not None
+        await desk.history.flush()
+        assert len(await desk.history.jobs("hpc", None, 10)) == 1
+        assert (tmp_path / "b.broken").exists()
+        await desk.history.close()
+
+
+def _content(path: Path) -> list[list[tuple[Any, ...]]]:
+    db = sqlite3.connect(path)
+    return [sorted(db.execute(f"SELECT * FROM {t}"), key=repr) for t in ("jobs", "attempts", "whereabouts", "meta")]
+
+
+def test_reasons_name_what_custody_knows() -> None:
+    desk = Desk().play(ADOPTED, job(held=True))
+    assert desk.queue()[0]["reason"]["code"] == Code.HELD
+    assert because(Code.HELD).params == {}
