@@ -16,13 +16,13 @@ import nats.js.errors
 import pytest
 import pytest_asyncio
 from nats.aio.client import Client
+from nats.aio.msg import Msg
 from nats.js.api import RetentionPolicy, StreamConfig
 
 from schemas import subjects
 from services.runtime import credentials
-from services.runtime.config import Config, loads
+from services.runtime.config import Config, loads, processes
 from services.runtime.denials import Denials, Denied
-from services.runtime.permissions import processes
 from tests.integration.nats_process import CLOUD, NatsProcess, until
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -55,7 +55,7 @@ async def make_streams(server: NatsProcess) -> None:
 
 
 async def settled(nc: Client) -> None:
-    """All that was sent has been handled and refused or not.  Twice: nats-py writes the ping of `flush` before what is pending."""
+    """All that was sent has been handled, or refused.  Twice: nats-py writes the ping of `flush` before what is pending."""
     await nc.flush(timeout=10)
     await nc.flush(timeout=10)
 
@@ -301,7 +301,7 @@ async def test_an_answer_to_a_journal_subject_is_refused_by_the_server_too(serve
     provisioner, denials = await server.connect("service-provisioner")
     asked: asyncio.Queue[str] = asyncio.Queue()
 
-    async def careless(message: nats.aio.msg.Msg) -> None:
+    async def careless(message: Msg) -> None:
         await message.respond(b"answer")
         await asked.put(message.reply)
 
@@ -394,7 +394,7 @@ async def test_admission_keeps_files_in_the_object_store(server: NatsProcess) ->
 async def test_a_request_is_answered_and_a_denied_one_fails_at_once(server: NatsProcess) -> None:
     admission, _ = await server.connect("service-admission")
 
-    async def answer(message: nats.aio.msg.Msg) -> None:
+    async def answer(message: Msg) -> None:
         await message.respond(b"answer to " + message.subject.encode())
 
     await admission.subscribe("phoenix.request.>", cb=answer)
