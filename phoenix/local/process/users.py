@@ -58,7 +58,10 @@ class Users:
         self._free[department].append(uid)
 
     def close(self) -> None:
-        os.close(self._lock)
+        """Give the block back; calling it again is harmless."""
+        if self._lock >= 0:
+            os.close(self._lock)
+            self._lock = -1
 
     def _save(self) -> None:
         content = {"base": self._base, "block": self._block, "departments": self._departments}
