@@ -30,6 +30,16 @@ from services.runtime.config import SERVICES, processes
 ADMIN: Final = "admin"  # not a process: who makes the streams
 SERVICE: Final = "service"  # the department token of the services' inboxes
 LEASE_STREAM: Final = f"KV_{subjects.LEASES}"
+STREAMS: Final = (
+    subjects.JOURNAL_STREAM,
+    subjects.EVENTS_STREAM,
+    subjects.AUDIT_STREAM,
+    LEASE_STREAM,
+    f"OBJ_{subjects.SNAPSHOTS}",
+    f"OBJ_{subjects.OBJECTS}",
+)
+# The monitor asks schedulers for their reasons as an operator would, so that they need no second rule for whom to answer.
+MONITOR_INBOX: Final = subjects.inbox(subjects.OPERATORS, "monitor")
 
 
 class Permissions(msgspec.Struct, frozen=True):
@@ -90,6 +100,7 @@ def _common(process: str) -> tuple[str, ...]:
         *journal,
         "$JS.API.INFO",
         "$JS.API.STREAM.NAMES",
+        *(f"$JS.API.STREAM.INFO.{stream}" for stream in STREAMS),  # verified at start
         *_read(subjects.JOURNAL_STREAM),
         *_read(LEASE_STREAM),
         f"$KV.{subjects.LEASES}.{process}",
@@ -109,14 +120,23 @@ def _edges(process: str, cloud: CloudConfig) -> tuple[tuple[str, ...], tuple[str
     if process == "executor":  # really used CPU and memory of hosts
         return (*answers, subjects.signal(subjects.SITE, ">")), (_queries("executor"),)
     if process == "monitor":
-        purge = f"$JS.API.STREAM.PURGE.{subjects.JOURNAL_STREAM}"
-        streams = (*_read(subjects.EVENTS_STREAM), *_read(subjects.AUDIT_STREAM))
-        return (*answers, subjects.EVENTS_ALL, purge, *streams), (
+        return (*answers, *_monitor_publishes()), (
             _queries("monitor"),
             "phoenix.signal.>",
             subjects.AUDIT_ALL,
+            f"{MONITOR_INBOX}.>",
         )
     return _scheduler_edges(process)
+
+
+def _monitor_publishes() -> tuple[str, ...]:
+    return (
+        subjects.EVENTS_ALL,
+        f"$JS.API.STREAM.PURGE.{subjects.JOURNAL_STREAM}",
+        *_read(subjects.EVENTS_STREAM),
+        *_read(subjects.AUDIT_STREAM),
+        subjects.query("scheduler", "*", "why"),
+    )
 
 
 def _scheduler_edges(process: str) -> tuple[tuple[str, ...], tuple[str, ...]]:

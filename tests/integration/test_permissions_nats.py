@@ -106,13 +106,22 @@ PUBLISH_ALLOWED = {
         "_INBOX_operators.root.x.y",
         "$KV.PHOENIX_LEASES.provisioner",
     ],
-    "service-executor": ["phoenix.journal.executor", "$KV.PHOENIX_LEASES.executor"],
+    "service-executor": [
+        "phoenix.journal.executor",
+        "$KV.PHOENIX_LEASES.executor",
+        "$JS.API.STREAM.INFO.OBJ_PHOENIX_OBJECTS",
+    ],
     "service-scheduler.hpc": [
         "phoenix.journal.scheduler.hpc",
         "_INBOX_hpc.ann.x.y",
         "$KV.PHOENIX_LEASES.scheduler.hpc",
     ],
-    "service-monitor": ["phoenix.event.hpc.job.submitted", "_INBOX_web.lb.x.y", "$JS.API.STREAM.INFO.EVENTS"],
+    "service-monitor": [
+        "phoenix.event.hpc.job.submitted",
+        "_INBOX_web.lb.x.y",
+        "$JS.API.STREAM.INFO.EVENTS",
+        "phoenix.query.scheduler.hpc.why",
+    ],
 }
 
 PUBLISH_DENIED = {
@@ -185,7 +194,12 @@ SUBSCRIBE_ALLOWED = {
     "service-admission": ["phoenix.request.>", "_INBOX_service.admission.>"],
     "service-provisioner": ["phoenix.request.*.*.config.apply", "phoenix.request.operators.*.config.apply"],
     "service-scheduler.web": ["phoenix.signal.web.>", "phoenix.query.scheduler.web.>"],
-    "service-monitor": ["phoenix.query.monitor.>", "phoenix.query.monitor.*.*", "phoenix.signal.>"],
+    "service-monitor": [
+        "phoenix.query.monitor.>",
+        "phoenix.query.monitor.*.*",
+        "phoenix.signal.>",
+        "_INBOX_operators.monitor.1",
+    ],
 }
 
 SUBSCRIBE_DENIED = {
@@ -214,7 +228,7 @@ SUBSCRIBE_DENIED = {
     "service-provisioner": ["phoenix.request.>", "phoenix.request.*.*.job.submit"],
     "service-executor": ["phoenix.request.>", "phoenix.signal.>"],
     "service-scheduler.hpc": ["phoenix.signal.web.>", "phoenix.query.scheduler.web.>", "phoenix.request.hpc.>"],
-    "service-monitor": ["phoenix.request.>", "_INBOX_service.admission.>"],
+    "service-monitor": ["phoenix.request.>", "_INBOX_service.admission.>", "_INBOX_operators.root.>"],
 }
 
 

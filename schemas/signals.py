@@ -1,0 +1,59 @@
+"""Signals: measurements at a high rate, not journaled.  Whoever measures publishes them; losing one loses nothing.
+
+    phoenix.signal.<department>.<name>       JSON or MessagePack, by content type or by the first byte
+
+Rules
+  1. A signal is a level at a moment, never a change: a lost or repeated one does no harm.
+  2. What does not fit is refused with the field named (`schemas.requests.Malformed`), and counted by who reads it.
+  3. The web scheduler's edge condenses them into `load.observed` facts; no core reads a signal.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Final
+
+import msgspec
+from msgspec import Meta
+
+from schemas.requests import Malformed, is_json
+
+UTILISATION_MAX: Final = 1000.0  # a demand of a thousand times the capacity is a broken meter
+INSTANCES_MAX: Final = 1_000_000
+INTERVAL_MAX_S: Final = 3600.0
+SOURCE_MAX: Final = 128
+BYTES_MAX: Final = 4096  # a signal is about 100 bytes
+
+
+class CpuSignal(msgspec.Struct, frozen=True, kw_only=True):
+    """How busy a web department's instances were.
+
+    `utilisation`: mean over the instances that served, 1.0 = all their cores busy; above 1 if the meter counts demand that
+    waits.  `instances`: how many served.  `at`: end of the measurement, UTC seconds; absent: when it arrives.  `interval_s`:
+    how long was measured.  `source`: who measured; signals of several sources of a department are averaged.
+    """
+
+    v: Annotated[int, Meta(ge=1)] = 1
+    utilisation: Annotated[float, Meta(ge=0, le=UTILISATION_MAX)]
+    instances: Annotated[int, Meta(ge=0, le=INSTANCES_MAX)] | None = None
+    at: Annotated[float, Meta(ge=0, le=1e12)] | None = None
+    interval_s: Annotated[float, Meta(gt=0, le=INTERVAL_MAX_S)] = 1.0
+    source: Annotated[str, Meta(max_length=SOURCE_MAX)] = ""
+
+
+SIGNALS: Final[dict[str, type[msgspec.Struct]]] = {"cpu": CpuSignal}
+
+_json: Final = {name: msgspec.json.Decoder(cls) for name, cls in SIGNALS.items()}
+_msgpack: Final = {name: msgspec.msgpack.Decoder(cls) for name, cls in SIGNALS.items()}
+
+
+def decode(name: str, payload: bytes, content_type: str = "") -> Any:
+    """The signal `name` ("cpu").  Raises `Malformed`; KeyError for a name that is no signal."""
+    decoder = (_json if is_json(payload, content_type) else _msgpack)[name]
+    if len(payload) > BYTES_MAX:
+        raise Malformed(f"a signal of {len(payload)} bytes; at most {BYTES_MAX} are read")
+    try:
+        return decoder.decode(payload)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        text = str(error)
+        field = text.rpartition("`$.")[2].rstrip("`") if "`$." in text else None
+        raise Malformed(text, field) from None
