@@ -1,0 +1,226 @@
+"""The desk: one request in, one answer out, whichever door it came through.
+
+Theory of operation
+  The door has settled who asks (`Caller`).  The desk lets `compose` say what the request is worth, stores what must be stored,
+  proposes the facts and answers after they have come back as valid: read your writes.  A void fact is answered with its reason.
+
+Rules
+  1. What would be refused is refused before anything is stored.
+  2. A request id that was answered is answered the same; one that is under way is waited for; one that asks something else is
+     a conflict.
+  3. A large change (cancel an array) is proposed in pieces, so that it cannot fill an envelope alone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, Final, Protocol
+
+import msgspec
+
+from schemas import facts as f
+from schemas import requests as r
+from schemas.facts import Fact
+from schemas.meta import Meta, Void
+from services.admission import compose
+from services.admission.compose import Caller
+from services.admission.core import AdmissionCore, Answered
+from services.admission.payloads import Payloads, digest_of, pack
+from services.runtime.edge import Compose, Outcome, Refused
+
+PIECE_MAX: Final = 500  # facts of one proposal: a quarter of an envelope
+
+
+class Shell(Protocol):
+    """What the desk needs of the service."""
+
+    def now(self) -> float: ...
+
+    async def propose(self, compose: Compose, cause: str = "") -> Outcome: ...
+
+
+class Desk:
+    def __init__(self, shell: Shell, core: AdmissionCore, payloads: Payloads) -> None:
+        self._shell = shell
+        self._core = core
+        self._payloads = payloads
+        self._running: dict[str, tuple[str, asyncio.Future[Any]]] = {}
+        self._handlers: dict[str, Callable[[Caller, str, Any], Awaitable[msgspec.Struct]]] = {
+            "job.submit": self._submit,
+            "job.cancel": lambda caller, _dept, request: self._change_jobs(caller, "cancel", request),
+            "job.hold": lambda caller, _dept, request: self._change_jobs(caller, "hold", request),
+            "job.release": lambda caller, _dept, request: self._change_jobs(caller, "release", request),
+            "scale.set": self._scale,
+            "host.cordon": lambda caller, _dept, request: self._change_host(caller, "cordon", request),
+            "host.drain": lambda caller, _dept, request: self._change_host(caller, "drain", request),
+            "host.uncordon": lambda caller, _dept, request: self._change_host(caller, "uncordon", request),
+            "instance.list": self._instances,
+        }
+
+    async def handle(self, caller: Caller, department: str, kind: str, request: msgspec.Struct) -> msgspec.Struct:
+        """The reply to a decoded request in `department`.  Raises `Refused`."""
+        return await self._handlers[kind](caller, department, request)
+
+    # ------------------------------------------------------------------------------------------------------ submission
+
+    async def _submit(self, caller: Caller, dept: str, request: r.JobSubmit) -> r.Submitted:
+        packed = pack(request, dept)
+
+        async def do() -> r.Submitted:
+            compose.submit(self._core, caller, dept, request, packed.key, packed.digest, ())
+            await self._payloads.store(packed)
+            outcome = await self._shell.propose(
+                lambda _now, drafted: [
+                    compose.submit(self._core, caller, dept, request, packed.key, packed.digest, drafted)
+                ],
+                cause=request.request,
+            )
+            fact = _valid(outcome)
+            assert isinstance(fact, f.JobSubmitted)
+            return r.Submitted(job=fact.job, units=len(fact.array) or 1)
+
+        def again(answered: Answered) -> r.Submitted:
+            if not answered.job:
+                raise _other_request(request.request)
+            return r.Submitted(job=answered.job, units=answered.units)
+
+        submitted: r.Submitted = await self._once(caller.user, request.request, packed.digest, do, again)
+        return submitted
+
+    async def _once(
+        self,
+        user: str,
+        request: str,
+        digest: str,
+        do: Callable[[], Awaitable[Any]],
+        again: Callable[[Answered], Any],
+    ) -> Any:
+        """`do` at most once for a request id; repeated, the same answer."""
+        if not request:
+            return await do()
+        answered = self._core.answered(user, request)
+        if answered is not None:
+            if answered.digest != digest:
+                raise _other_request(request)
+            return again(answered)
+        key = f"{user}/{request}"
+        running = self._running.get(key)
+        if running is not None:
+            if running[0] != digest:
+                raise _other_request(request)
+            return await asyncio.shield(running[1])
+        future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        self._running[key] = (digest, future)
+        try:
+            result = await do()
+        except BaseException as error:
+            waits = (
+                error if isinstance(error, Refused) else Refused("unavailable", "the request was broken off: repeat it")
+            )
+            future.set_exception(waits)
+            future.exception()  # nobody may be waiting for it
+            raise
+        finally:
+            del self._running[key]
+        future.set_result(result)
+        return result
+
+    # --------------------------------------------------------------------------------------------------------- the rest
+
+    async def _change_jobs(self, caller: Caller, verb: compose.Verb, request: r.JobsNamed) -> r.JobResults:
+        plan = compose.change_jobs(self._core, caller, verb, list(dict.fromkeys(request.jobs)))
+        voids: dict[str, Void] = {}
+        wanted = [fact for _, facts in plan for fact in facts]
+        for start in range(0, len(wanted), PIECE_MAX):
+            piece = wanted[start : start + PIECE_MAX]
+            outcome = await self._shell.propose(lambda _now, _drafted, piece=piece: piece, cause=f"job.{verb}")  # type: ignore[misc]
+            for fact, meta in outcome.facts:
+                if meta.void is not None and not self._is_cancelled(fact):
+                    voids[fact.job] = meta.void  # type: ignore[union-attr]
+        return r.JobResults(results=tuple(_result(result, facts, voids) for result, facts in plan))
+
+    def _is_cancelled(self, fact: Fact) -> bool:
+        """A cancellation that came too late for another one: what was asked for holds."""
+        unit = self._core.unit(fact.job) if isinstance(fact, f.JobCancelled) else None
+        return unit is not None and unit.final == "cancelled"
+
+    async def _scale(self, caller: Caller, dept: str, request: r.ScaleSet) -> r.Done:
+        digest = (
+            digest_of((dept, request.minimum, request.exact, request.for_s, request.auto)) if request.request else ""
+        )
+
+        async def do() -> r.Done:
+            compose.scale(self._core, caller, dept, request, digest, self._shell.now())
+            outcome = await self._shell.propose(
+                lambda now, _drafted: [compose.scale(self._core, caller, dept, request, digest, now)],
+                cause=request.request,
+            )
+            _valid(outcome)
+            return r.Done()
+
+        done: r.Done = await self._once(caller.user, request.request, digest, do, lambda _answered: r.Done())
+        return done
+
+    async def _change_host(self, caller: Caller, verb: str, request: r.HostNamed) -> r.Done:
+        if compose.change_host(self._core, caller, verb, request):
+            outcome = await self._shell.propose(
+                lambda _now, _drafted: compose.change_host(self._core, caller, verb, request), cause=f"host.{verb}"
+            )
+            if outcome.facts:
+                _valid(outcome)
+        return r.Done()
+
+    async def _instances(self, caller: Caller, dept: str, _request: r.InstanceList) -> r.Instances:
+        compose.department_for(self._core, caller, dept, "web")
+        return r.Instances(instances=instances_of(self._core, dept))
+
+
+def instances_of(core: AdmissionCore, dept: str) -> tuple[r.Instance, ...]:
+    """The instances of a web department that run or are about to: live ones, and those whose VM still runs off."""
+    units, custody = core.custody.state.units, core.custody
+    found: dict[str, r.Instance] = {}
+    for name in custody.index.open.get(dept, ()):
+        unit = units[name]
+        if unit.live:
+            found[name] = r.Instance(
+                unit=name,
+                attempt=unit.attempt,
+                address=unit.addresses[0] if unit.addresses else None,
+                state="starting" if unit.began_at is None else "running",
+                host=unit.hosts[0],
+                cores=unit.cores,
+            )
+    prefix = f"{dept}."
+    for vm in custody.state.vms.values():
+        if vm.unit.startswith(prefix) and vm.unit not in found:
+            unit = units[vm.unit]
+            found[vm.unit] = r.Instance(
+                unit=vm.unit, attempt=vm.attempt, address=None, state="draining", host=vm.host, cores=unit.cores
+            )
+    return tuple(found[name] for name in sorted(found, key=lambda unit: int(unit.rpartition(".")[2])))
+
+
+def _valid(outcome: Outcome) -> Fact:
+    """The proposal's first fact, if it came back valid.  Raises `Refused` (conflict) with the reason."""
+    fact, meta = outcome.facts[0]
+    if meta.void is not None:
+        raise Refused("conflict", _why_void(meta))
+    return fact
+
+
+def _why_void(meta: Meta) -> str:
+    return f"something else happened first ({(meta.void or Void.UNIT_FINAL).value.replace('_', ' ')}): look again"
+
+
+def _result(result: r.JobResult, facts: Sequence[Fact], voids: dict[str, Void]) -> r.JobResult:
+    """Failed if everything that was to be changed came too late."""
+    names = [fact.job for fact in facts if isinstance(fact, f.JobCancelled | f.JobHeld | f.JobResumed)]
+    if not names or any(name not in voids for name in names):
+        return result
+    late = Refused("conflict", f"job {result.job} ended before ({voids[names[0]].value.replace('_', ' ')})", "jobs")
+    return compose.failed_job(result.job, late)
+
+
+def _other_request(request: str) -> Refused:
+    return Refused("conflict", f"request: the id {request!r} was used for another request: take a new one", "request")

@@ -1,0 +1,238 @@
+"""The launch channel: how a script on rank 0 runs tasks on all its nodes.  In memory, long polls on both sides.
+
+    rank 0   POST launch ──▶ commands of every rank ──▶ each rank runs its block of tasks
+    rank r   POST events ──▶ events, numbered ──▶ rank 0 GET events (what it has got is forgotten)
+
+Rules
+  1. Tasks go to ranks in blocks, the first ranks one more where it does not come out even.
+  2. A launch id starts once; a rank's events are counted, so a repeated call adds nothing.
+  3. Nothing is dropped: where nobody reads, the writer is told to wait (`Full`, HTTP 503), and its task waits on its pipe.
+  4. Nothing here is a fact.  A restart of the door loses launches under way; numbers start at the clock, so that what a guest
+     has seen before never hides what comes after.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Sequence
+from typing import Annotated, Any, Final, Literal
+
+import msgspec
+from msgspec import Meta
+
+from services.runtime.edge import Refused
+
+LAUNCHES_MAX: Final = 1000  # of one attempt
+COMMANDS_MAX: Final = 10_000
+TASKS_MAX: Final = 100_000
+UNREAD_MAX_BYTES: Final = 8 << 20  # of one launch: then writers wait
+EVENTS_MAX_BYTES: Final = 4 << 20  # of one answer
+ATTEMPTS_MAX: Final = 2000  # with a launch under way
+
+
+class Full(Exception):
+    """Nobody reads: come back later."""
+
+
+class LaunchBody(msgspec.Struct, frozen=True, kw_only=True):
+    id: Annotated[str, Meta(min_length=1, max_length=128, pattern=r"^[A-Za-z0-9._-]+$")]
+    argv: Annotated[tuple[str, ...], Meta(min_length=1, max_length=4096)]
+    environment: dict[str, str] = {}
+    tasks: Annotated[int, Meta(ge=1, le=TASKS_MAX)] = 1
+    directory: str | None = None
+
+
+class EventBody(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    task: Annotated[int, Meta(ge=0, le=TASKS_MAX)]
+    stream: Literal["stdout", "stderr"] | None = None
+    data: str | None = None  # base64, passed on as it came
+    exit: int | None = None
+
+
+class EventsBody(msgspec.Struct, frozen=True, kw_only=True):
+    events: Annotated[tuple[EventBody, ...], Meta(max_length=10_000)]
+    first: Annotated[int, Meta(ge=0)]
+
+
+class SignalBody(msgspec.Struct, frozen=True, kw_only=True):
+    signal: Annotated[int, Meta(ge=1, le=64)]
+
+
+class Command(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    n: int
+    kind: Literal["launch", "signal"]
+    id: str
+    argv: tuple[str, ...] = ()
+    environment: dict[str, str] = {}
+    tasks: tuple[int, ...] = ()
+    directory: str | None = None
+    signal: int = 0
+
+
+class Event(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    n: int
+    rank: int
+    task: int
+    stream: str | None = None
+    data: str | None = None
+    exit: int | None = None
+
+
+class _Launch:
+    __slots__ = ("events", "seen", "unread_bytes")
+
+    def __init__(self) -> None:
+        self.events: list[Event] = []
+        self.seen: dict[int, int] = {}  # rank -> events taken
+        self.unread_bytes = 0
+
+
+class _Attempt:
+    """All launches of one attempt."""
+
+    __slots__ = ("changed", "commands", "launches", "n")
+
+    def __init__(self, ranks: int) -> None:
+        self.commands: list[list[Command]] = [[] for _ in range(ranks)]
+        self.launches: dict[str, _Launch] = {}
+        self.changed = asyncio.Event()
+        self.n = int(time.time() * 1000)
+
+    def next(self) -> int:
+        self.n += 1
+        return self.n
+
+    def wake(self) -> None:
+        self.changed.set()
+        self.changed = asyncio.Event()
+
+
+Key = tuple[str, int]  # unit, attempt
+
+
+class Launches:
+    def __init__(self) -> None:
+        self._attempts: dict[Key, _Attempt] = {}
+
+    def forget(self, unit: str) -> None:
+        """The unit's attempt changed or ended: whoever polls asks again and learns it."""
+        for key in [key for key in self._attempts if key[0] == unit]:
+            self._attempts.pop(key).wake()
+
+    def launch(self, key: Key, ranks: int, body: LaunchBody) -> None:
+        attempt = self._attempt(key, ranks)
+        if body.id in attempt.launches:
+            return
+        if len(attempt.launches) >= LAUNCHES_MAX:
+            raise Refused("limit", f"at most {LAUNCHES_MAX} launches in one attempt", "id")
+        attempt.launches[body.id] = _Launch()
+        for rank, tasks in enumerate(blocks(body.tasks, len(attempt.commands))):
+            if tasks:
+                command = Command(
+                    n=attempt.next(),
+                    kind="launch",
+                    id=body.id,
+                    argv=body.argv,
+                    environment=body.environment,
+                    tasks=tuple(tasks),
+                    directory=body.directory,
+                )
+                attempt.commands[rank].append(command)
+        attempt.wake()
+
+    def signal(self, key: Key, launch: str, number: int) -> None:
+        attempt = self._attempts.get(key)
+        if attempt is None or launch not in attempt.launches:
+            raise _unknown(launch)
+        for commands in attempt.commands:
+            if len(commands) < COMMANDS_MAX:
+                commands.append(Command(n=attempt.next(), kind="signal", id=launch, signal=number))
+        attempt.wake()
+
+    async def commands(self, key: Key, ranks: int, rank: int, after: int, wait_s: float) -> Sequence[Command]:
+        """This rank's commands beyond number `after`, waiting for one if there is none."""
+        attempt = self._attempt(key, ranks)
+        deadline = time.monotonic() + wait_s
+        while True:
+            mine = attempt.commands[rank]
+            found = [command for command in mine if command.n > after]
+            if found or self._attempts.get(key) is not attempt or not await _wait(attempt, deadline):
+                return found
+
+    def add_events(self, key: Key, rank: int, launch: str, body: EventsBody) -> None:
+        """Raises `Full`, and `Refused` for a launch that is not known."""
+        attempt = self._attempts.get(key)
+        known = attempt.launches.get(launch) if attempt else None
+        if attempt is None or known is None:
+            raise _unknown(launch)
+        if known.unread_bytes > UNREAD_MAX_BYTES:
+            raise Full
+        seen = known.seen.get(rank, body.first)  # a rank that counts on after our restart is believed
+        fresh = body.events[max(0, seen - body.first) :]
+        for event in fresh:
+            given: dict[str, Any] = {"task": event.task, "stream": event.stream, "data": event.data, "exit": event.exit}
+            known.events.append(Event(n=attempt.next(), rank=rank, **given))
+            known.unread_bytes += _size(event.data)
+        known.seen[rank] = max(seen, body.first + len(body.events))
+        attempt.wake()
+
+    async def events(self, key: Key, launch: str, after: int, wait_s: float) -> Sequence[Event]:
+        """Events beyond number `after`; those up to it are forgotten.  Waits for one if there is none."""
+        deadline = time.monotonic() + wait_s
+        while True:
+            attempt = self._attempts.get(key)
+            known = attempt.launches.get(launch) if attempt else None
+            if attempt is None or known is None:
+                raise _unknown(launch)
+            self._forget_read(known, after)
+            if known.events or not await _wait(attempt, deadline):
+                return _bounded(known.events)
+
+    def _forget_read(self, known: _Launch, after: int) -> None:
+        if known.events and known.events[0].n <= after:
+            known.events = [event for event in known.events if event.n > after]
+            known.unread_bytes = sum(_size(event.data) for event in known.events)
+
+    def _attempt(self, key: Key, ranks: int) -> _Attempt:
+        found = self._attempts.get(key)
+        if found is None:
+            if len(self._attempts) >= ATTEMPTS_MAX:  # without launches there is nothing to lose
+                for other in [k for k, a in self._attempts.items() if not a.launches]:
+                    self._attempts.pop(other).wake()
+            found = self._attempts[key] = _Attempt(ranks)
+        return found
+
+
+def blocks(tasks: int, ranks: int) -> list[range]:
+    """Task numbers of each rank."""
+    share, more = divmod(tasks, ranks)
+    starts = [rank * share + min(rank, more) for rank in range(ranks + 1)]
+    return [range(starts[rank], starts[rank + 1]) for rank in range(ranks)]
+
+
+def _size(data: str | None) -> int:
+    return 64 if data is None else 64 + len(data)
+
+
+def _bounded(events: list[Event]) -> list[Event]:
+    size = 0
+    for count, event in enumerate(events):
+        size += _size(event.data)
+        if size > EVENTS_MAX_BYTES and count:
+            return events[:count]
+    return list(events)
+
+
+async def _wait(attempt: _Attempt, deadline: float) -> bool:
+    """False when the deadline has passed."""
+    try:
+        async with asyncio.timeout(max(0.0, deadline - time.monotonic())):
+            await attempt.changed.wait()
+    except TimeoutError:
+        return False
+    return True
+
+
+def _unknown(launch: str) -> Refused:
+    return Refused("unknown", f"there is no launch {launch[:128]} in this attempt", "id")

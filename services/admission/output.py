@@ -1,0 +1,234 @@
+"""What jobs leave behind: output streams in parts, kept files.
+
+    out/<unit>/<attempt>/<rank>/<stream>/<offset, 12 digits>    one part; the next one starts where it ends
+    files/<unit>/<attempt>/f/<name>                             one kept file
+    files/<unit>/<attempt>/index                                MessagePack: name -> size
+
+Rules
+  1. A stream only grows.  What a part repeats of what is there is dropped, so that repeating a call is harmless and a part
+     never changes once it is stored.
+  2. Parts chain: from offset 0, each part's length leads to the next.  The chain is all there is to find them, so a restart
+     loses nothing; what this process has seen is remembered and saves the walk.
+  3. An empty part is no object: a job that prints nothing costs nothing.
+  4. Everything has a limit: a part, a stream, a file, the files of an attempt.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import bisect
+from collections import OrderedDict
+from typing import Final
+
+import msgspec
+
+from schemas.requests import is_relative
+from services.admission.payloads import STORE_ERRORS, unavailable
+from services.runtime.edge import Refused
+from services.runtime.objects import Damaged, Objects
+
+PART_MAX_BYTES: Final = 1 << 20  # the guest contract's
+READ_MAX_BYTES: Final = 4 << 20  # of one answer; a follower asks again
+STREAMS_MAX: Final = 20_000  # streams whose parts are remembered
+FILES_MAX: Final = 1000  # of one attempt: the guest sends no more
+FILE_MAX_BYTES: Final = 64 << 20
+FILES_MAX_BYTES: Final = 256 << 20  # of one attempt
+INDEXES_MAX: Final = 2000
+STREAMS: Final = ("stdout", "stderr")
+
+
+class TooLarge(Exception):
+    """Over a limit of size: HTTP 413."""
+
+
+class StreamId(msgspec.Struct, frozen=True):
+    unit: str
+    attempt: int
+    rank: int
+    name: str
+
+    def part(self, offset: int) -> str:
+        return f"out/{self.unit}/{self.attempt}/{self.rank}/{self.name}/{offset:012d}"
+
+
+class _Stream:
+    """What is known of a stream: where its parts start, and where the last one ends."""
+
+    __slots__ = ("end", "known", "lock", "starts")
+
+    def __init__(self) -> None:
+        self.starts: list[int] = []
+        self.end = 0
+        self.known = False  # the chain was walked, or the stream was seen from its first byte on
+        self.lock = asyncio.Lock()
+
+
+class Outputs:
+    """Streams.  Methods raise `Refused` (unavailable) if the object store does not answer."""
+
+    def __init__(self, objects: Objects) -> None:
+        self._objects = objects
+        self._streams: OrderedDict[StreamId, _Stream] = OrderedDict()
+        self._waiting: dict[str, list[asyncio.Future[None]]] = {}
+
+    async def append(self, stream: StreamId, offset: int, data: bytes, stream_max_bytes: int) -> None:
+        """Store `data` at `offset`.  Raises `TooLarge`, and `Refused` (invalid) for a gap."""
+        if len(data) > PART_MAX_BYTES or offset + len(data) > stream_max_bytes:
+            raise TooLarge(f"at most {PART_MAX_BYTES} bytes a part and {stream_max_bytes} bytes a stream")
+        if not data:
+            return
+        known = self._of(stream)
+        async with known.lock:
+            if not known.known and offset > 0:
+                await self._walk(stream, known)
+            if offset > known.end:
+                raise Refused("invalid", f"offset: the stream ends at {known.end}, not at {offset}", "offset")
+            fresh = data[known.end - offset :]
+            if not fresh:
+                return
+            await self._put(stream.part(known.end), fresh)
+            known.starts.append(known.end)
+            known.end += len(fresh)
+            known.known = True
+        self.notify(stream.unit)
+
+    async def read(self, stream: StreamId, offset: int) -> bytes:
+        """At most READ_MAX_BYTES from `offset`; empty if there is nothing (yet)."""
+        known = self._of(stream)
+        if not known.known:
+            async with known.lock:
+                if not known.known:
+                    await self._walk(stream, known)
+        if offset >= known.end:
+            return b""
+        first = bisect.bisect_right(known.starts, offset) - 1
+        found = bytearray()
+        for start in known.starts[first:]:
+            part = await self._get(stream.part(start))
+            if part is None:
+                raise Refused("unavailable", f"part {start} of {stream.name} is not in the object store")
+            found += part[max(0, offset - start) :]
+            if len(found) >= READ_MAX_BYTES:
+                break
+        return bytes(found[:READ_MAX_BYTES])
+
+    async def exists(self, stream: StreamId) -> bool:
+        """True if anything of it was ever stored."""
+        try:
+            return await self._objects.exists(stream.part(0))
+        except (*STORE_ERRORS, Damaged) as error:
+            raise unavailable() from error
+
+    async def _walk(self, stream: StreamId, known: _Stream) -> None:
+        """Find the parts from their chain.  An empty stream stays unknown: its first byte may be on its way."""
+        starts: list[int] = []
+        end = 0
+        while (part := await self._get(stream.part(end))) is not None and part:
+            starts.append(end)
+            end += len(part)
+        known.starts, known.end, known.known = starts, end, bool(starts)
+
+    def _of(self, stream: StreamId) -> _Stream:
+        known = self._streams.get(stream)
+        if known is None:
+            known = self._streams[stream] = _Stream()
+            if len(self._streams) > STREAMS_MAX:
+                self._streams.popitem(last=False)
+        else:
+            self._streams.move_to_end(stream)
+        return known
+
+    # --------------------------------------------------------------------------------------------------------- waiting
+
+    def notify(self, unit: str) -> None:
+        """Something changed for `unit`: its output grew, or its attempt."""
+        for waiting in self._waiting.pop(unit, ()):
+            if not waiting.done():
+                waiting.set_result(None)
+
+    async def changed(self, unit: str, timeout_s: float) -> None:
+        """Return when `notify` is called for `unit`, or after `timeout_s`."""
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting.setdefault(unit, []).append(future)
+        try:
+            async with asyncio.timeout(timeout_s):
+                await future
+        except TimeoutError:
+            return
+        finally:
+            waiting = self._waiting.get(unit)
+            if waiting is not None and future in waiting:
+                waiting.remove(future)
+                if not waiting:
+                    del self._waiting[unit]
+
+    # ---------------------------------------------------------------------------------------------------------- objects
+
+    async def _put(self, name: str, data: bytes) -> None:
+        try:
+            await self._objects.put(name, data)
+        except STORE_ERRORS as error:
+            raise unavailable() from error
+
+    async def _get(self, name: str) -> bytes | None:
+        try:
+            return await self._objects.get(name)
+        except (*STORE_ERRORS, Damaged) as error:
+            raise unavailable() from error
+
+
+class Files:
+    """Kept files of attempts."""
+
+    def __init__(self, objects: Objects) -> None:
+        self._objects = objects
+        self._indexes: OrderedDict[str, dict[str, int]] = OrderedDict()
+        self._lock = asyncio.Lock()  # one at a time: an index is read, changed and written
+
+    async def put(self, unit: str, attempt: int, name: str, data: bytes) -> None:
+        """Raises `TooLarge`, and `Refused`."""
+        if not is_relative(name):
+            raise Refused("invalid", "name: a relative path without '..' and control characters", "name")
+        if len(data) > FILE_MAX_BYTES:
+            raise TooLarge(f"a file of at most {FILE_MAX_BYTES} bytes is kept")
+        try:
+            async with self._lock:
+                index = await self._index(unit, attempt)
+                others = [size for other, size in index.items() if other != name]
+                if len(others) >= FILES_MAX or sum(others) + len(data) > FILES_MAX_BYTES:
+                    raise TooLarge(f"at most {FILES_MAX} files and {FILES_MAX_BYTES} bytes of one attempt are kept")
+                await self._objects.put(f"files/{unit}/{attempt}/f/{name}", data)
+                index[name] = len(data)
+                await self._objects.put(_index(unit, attempt), msgspec.msgpack.encode(index))
+        except (*STORE_ERRORS, Damaged) as error:
+            raise unavailable() from error
+
+    async def list(self, unit: str, attempt: int) -> dict[str, int]:
+        """Name -> size in bytes, in order of names."""
+        try:
+            index = await self._index(unit, attempt)
+        except (*STORE_ERRORS, Damaged) as error:
+            raise unavailable() from error
+        return dict(sorted(index.items()))
+
+    async def get(self, unit: str, attempt: int, name: str) -> bytes | None:
+        try:
+            return await self._objects.get(f"files/{unit}/{attempt}/f/{name}")
+        except (*STORE_ERRORS, Damaged) as error:
+            raise unavailable() from error
+
+    async def _index(self, unit: str, attempt: int) -> dict[str, int]:
+        key = _index(unit, attempt)
+        found = self._indexes.get(key)
+        if found is None:
+            data = await self._objects.get(key)
+            found = {} if data is None else msgspec.msgpack.decode(data, type=dict[str, int])
+            found = self._indexes.setdefault(key, found)
+            if len(self._indexes) > INDEXES_MAX:
+                self._indexes.popitem(last=False)
+        self._indexes.move_to_end(key)
+        return found
+
+
+def _index(unit: str, attempt: int) -> str:
+    return f"files/{unit}/{attempt}/index"

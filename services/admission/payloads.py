@@ -1,0 +1,174 @@
+"""What a job carries: script, arguments, environment, input files.  Content-addressed objects, put once per content.
+
+    job/<sha256>      MessagePack of `Payload`
+    input/<sha256>    one input file, as it is
+
+Rules
+  1. An object is stored before the fact that names it is proposed: whoever folds `job.submitted` can read its payload.
+  2. Equal content has one key, so an array, a repeated request and a nightly job cost one object.
+  3. Nothing of it is ever logged or put into a fact (facts, rule 5).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from collections import OrderedDict
+from typing import Final
+
+import msgspec
+import nats.errors
+import nats.js.errors
+
+from schemas.requests import JobSubmit
+from services.runtime.edge import Refused
+from services.runtime.objects import Damaged, Objects
+
+KNOWN_MAX: Final = 50_000  # keys remembered as stored: 64 bytes each
+LOADED_MAX: Final = 512  # payloads kept for guests' boots: all elements of an array boot from one
+LOADED_MAX_BYTES: Final = 32 << 20
+STORE_ERRORS: Final = (nats.errors.Error, nats.js.errors.Error, OSError, TimeoutError)
+
+
+class StoredInput(msgspec.Struct, frozen=True, kw_only=True):
+    name: str
+    size: int
+    key: str
+
+
+class Payload(msgspec.Struct, frozen=True, kw_only=True):
+    script: str | None = None
+    argv: tuple[str, ...] = ()
+    environment: dict[str, str] = {}
+    directory: str | None = None
+    stdout: str | None = None
+    stderr: str | None = None
+    stdin: str | None = None
+    inputs: tuple[StoredInput, ...] = ()
+    keep: tuple[str, ...] = ()
+
+
+class Packed(msgspec.Struct, frozen=True):
+    """A payload ready to be stored.  `digest` is of all that the request asks, its own id left out."""
+
+    key: str
+    data: bytes
+    inputs: dict[str, bytes]
+    digest: str
+
+
+_encoder: Final = msgspec.msgpack.Encoder(order="sorted")  # equal environments give equal bytes
+_decoder: Final = msgspec.msgpack.Decoder(Payload)
+
+
+def pack(request: JobSubmit, dept: str) -> Packed:
+    """The objects that a submission needs."""
+    files = {f"input/{hashlib.sha256(file.data).hexdigest()}": file for file in request.inputs}
+    payload = Payload(
+        script=request.script,
+        argv=request.argv,
+        environment=request.environment,
+        directory=request.directory,
+        stdout=request.stdout,
+        stderr=request.stderr,
+        stdin=request.stdin,
+        inputs=tuple(
+            StoredInput(name=x.name, size=len(x.data), key=f"input/{hashlib.sha256(x.data).hexdigest()}")
+            for x in request.inputs
+        ),
+        keep=request.keep,
+    )
+    data = _encoder.encode(payload)
+    key = f"job/{hashlib.sha256(data).hexdigest()}"
+    digest = _digest(request, key, dept) if request.request else ""
+    return Packed(key, data, {name: file.data for name, file in files.items()}, digest)
+
+
+def _digest(request: JobSubmit, key: str, dept: str) -> str:
+    asked = (
+        dept,
+        key,
+        request.name,
+        (request.tasks, request.nodes, request.cpus_per_task, request.memory_mb, request.exclusive),
+        (request.walltime_s, request.priority, request.retries, request.on_reclaim),
+        (request.array, request.after, request.held),
+    )
+    return digest_of(asked)
+
+
+def digest_of(asked: object) -> str:
+    """64 bits tell a repeated request from another one under the same id: nobody gains by a collision with oneself."""
+    return hashlib.blake2b(_encoder.encode(asked), digest_size=8).hexdigest()
+
+
+class Payloads:
+    """The object store's job side.  Raises `Refused` (unavailable) where the store does not answer."""
+
+    def __init__(self, objects: Objects) -> None:
+        self._objects = objects
+        self._known: OrderedDict[str, None] = OrderedDict()
+        self._running: dict[str, asyncio.Future[None]] = {}
+        self._loaded: OrderedDict[str, tuple[Payload, int]] = OrderedDict()
+        self._loaded_bytes = 0
+
+    async def store(self, packed: Packed) -> None:
+        try:
+            for key, data in packed.inputs.items():
+                await self._put_once(key, data)
+            await self._put_once(packed.key, packed.data)
+        except STORE_ERRORS as error:
+            raise unavailable() from error
+
+    async def _put_once(self, key: str, data: bytes) -> None:
+        if key in self._known:
+            self._known.move_to_end(key)
+            return
+        running = self._running.get(key)
+        if running is not None:  # somebody stores the same content right now
+            await asyncio.shield(running)
+            return
+        done = self._running[key] = asyncio.get_running_loop().create_future()
+        try:
+            await self._objects.put(key, data)
+        except BaseException:
+            done.set_exception(TimeoutError(f"{key} was not stored"))
+            done.exception()  # nobody may be waiting for it
+            raise
+        finally:
+            del self._running[key]
+        done.set_result(None)
+        self._known[key] = None
+        if len(self._known) > KNOWN_MAX:
+            self._known.popitem(last=False)
+
+    async def load(self, key: str) -> Payload:
+        """The payload under `key`.  Raises `Refused` (unavailable) if it cannot be read."""
+        found = self._loaded.get(key)
+        if found is not None:
+            self._loaded.move_to_end(key)
+            return found[0]
+        data = await self.get(key)
+        if data is None:
+            raise Refused("unavailable", "the job's payload is not in the object store")
+        payload = _decoder.decode(data)
+        self._keep(key, payload, len(data))
+        return payload
+
+    def _keep(self, key: str, payload: Payload, size: int) -> None:
+        if key in self._loaded:
+            return
+        self._loaded[key] = (payload, size)
+        self._loaded_bytes += size
+        while len(self._loaded) > LOADED_MAX or self._loaded_bytes > LOADED_MAX_BYTES:
+            _, (_, freed) = self._loaded.popitem(last=False)
+            self._loaded_bytes -= freed
+
+    async def get(self, key: str) -> bytes | None:
+        try:
+            return await self._objects.get(key)
+        except (*STORE_ERRORS, Damaged) as error:
+            raise unavailable() from error
+
+
+def unavailable() -> Refused:
+    return Refused("unavailable", "the object store does not answer: ask again")
