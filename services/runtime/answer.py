@@ -1,0 +1,47 @@
+"""The only way in which a service answers a request: never to a subject that the asker could have chosen freely.
+
+A reply subject is the asker's choice.  Without this check `nats req --reply phoenix.journal.provisioner` would make a service
+write into the journal with its own rights (PROTOCOL S10).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from typing import Final
+
+import nats.errors
+from nats.aio.msg import Msg
+from prometheus_client import Counter
+
+from schemas.subjects import is_reply_allowed
+from services.runtime.log import get_log
+
+ANSWER_TIMEOUT_S: Final = 2.0  # `publish` waits only while the outbound buffer is full
+
+REPLIES_DROPPED: Final = Counter(
+    "phoenix_replies_dropped_total",
+    "Answers that were not sent, by reason: foreign (reply subject outside the asker's inbox), unsent (no connection)",
+    ["reason"],
+    registry=None,
+)
+_log = get_log()
+
+
+async def answer(msg: Msg, department: str, payload: bytes, headers: Mapping[str, str] | None = None) -> bool:
+    """Send `payload` to the asker, who belongs to `department`.  False if it was dropped: no reply subject, one outside the
+    department's inbox, or no connection."""
+    if not msg.reply:
+        return False
+    if not is_reply_allowed(msg.reply, department):
+        REPLIES_DROPPED.labels("foreign").inc()
+        _log.warning("reply subject refused", department=department, subject=msg.subject, reply=msg.reply[:200])
+        return False
+    try:
+        async with asyncio.timeout(ANSWER_TIMEOUT_S):
+            await msg._client.publish(msg.reply, payload, headers=dict(headers) if headers else None)
+    except (nats.errors.Error, OSError, TimeoutError) as error:
+        REPLIES_DROPPED.labels("unsent").inc()
+        _log.warning("answer not sent", department=department, subject=msg.subject, error=error or type(error).__name__)
+        return False
+    return True

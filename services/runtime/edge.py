@@ -1,0 +1,73 @@
+"""What a service adds to the shell: its edges to the outside, and what it proposes to the journal.
+
+Rules
+  1. An edge never changes core or custody state; it proposes facts and sees them come back.
+  2. `applied` and `settled` are called from the fold, so they must be short and must not raise.
+  3. A proposal is a function, not a list of facts: it looks at the state at the moment when the envelope is drafted, so
+     that it cannot be based on a state that has passed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Literal, TypeAlias
+
+from schemas.facts import Fact
+from schemas.meta import Meta
+
+if TYPE_CHECKING:
+    from services.runtime.service import Service
+
+RefusalCode: TypeAlias = Literal["invalid", "unknown", "denied", "conflict", "limit", "unavailable"]
+
+# (now, facts that earlier proposals have drafted into this envelope) -> facts.  May raise `Refused`.
+Compose: TypeAlias = Callable[[float, Sequence[Fact]], list[Fact]]
+
+
+class Refused(Exception):
+    """A request that is not granted.  `field`: the part of the request that is wrong, if one is."""
+
+    def __init__(self, code: RefusalCode, message: str, field: str | None = None) -> None:
+        super().__init__(message)
+        self.code = code
+        self.message = message
+        self.field = field
+
+
+@dataclass(slots=True)
+class Outcome:
+    """What became of a proposal: its facts as they came back through the journal, void ones included (`meta.void`)."""
+
+    facts: list[tuple[Fact, Meta]]
+    position: int
+
+
+@dataclass(slots=True, eq=False)
+class Proposal:
+    """One waiting caller of `Service.propose`."""
+
+    compose: Compose
+    cause: str
+    answer: asyncio.Future[Outcome]
+    facts: list[tuple[Fact, Meta]] = field(default_factory=list)
+
+
+class Edge:
+    """The service's side to the outside world.  Every method does nothing."""
+
+    async def start(self, service: Service) -> None:
+        """After the first catch-up: open listeners and subscriptions."""
+
+    async def lead(self) -> None:
+        """This replica became leader: its `leader.started` has come back."""
+
+    async def close(self) -> None:
+        """Stop: no more calls after this returns (`leader.stopped` follows, X8).  Proposals are still taken meanwhile."""
+
+    def applied(self, fact: Fact, meta: Meta) -> None:
+        """After each apply, but not during the first catch-up."""
+
+    def settled(self) -> None:
+        """After a batch of applies, and once after the first catch-up: the state is consistent."""

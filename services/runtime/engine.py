@@ -1,0 +1,367 @@
+"""The engine of a shell: fold what has arrived, draft what follows, one envelope at a time.
+
+    reader ──▶ fold (custody, core) ──▶ edges
+                  │
+       leading and nothing outstanding?
+                  │
+      proposals + decide(now) ──▶ one envelope ──▶ fenced append ──▶ journal ──▶ reader
+
+What it decides: when to fold and when to draft.  It must never decide *what* follows from the state (the core does), and never
+change state other than by folding.  It has two loops, both run by the service's task group: `fold_forever`, `append_forever`.
+
+Rules (PROTOCOL, Shells)
+  S1  one envelope outstanding; a fact counts when it has come back, not when it was sent
+  S3  a new leader writes `leader.started` first and decides after it has come back; an envelope of somebody else on the own
+      subject, while this one leads or is about to, means deposed
+  S4  the same fact void again and again: stop (`drafts`)
+  S6  now = max(own clock, fold time); a broker's timestamp that does not fit the own clock: stop
+  S8  unknown custody kinds or rules: stop
+"""
+
+from __future__ import annotations
+
+import asyncio
+import heapq
+import itertools
+import math
+import secrets
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from enum import Enum
+from typing import Final, Protocol
+
+from schemas.custody import Incompatible
+from schemas.envelope import Received
+from schemas.facts import Fact, LeaderStarted, LeaderStopped
+from schemas.meta import Meta
+from schemas.subjects import journal
+from services.runtime.clock import Clock, decision_time, skew_s
+from services.runtime.core import NEVER
+from services.runtime.drafts import Draft, VoidStreaks
+from services.runtime.edge import Compose, Edge, Outcome, Proposal, Refused
+from services.runtime.exits import Exit, Stop
+from services.runtime.fold import Fold, Stored
+from services.runtime.journal import Deposed, Full, Journal
+from services.runtime.log import Log
+from services.runtime.reader import Reader
+
+BATCH_MAX: Final = 500  # messages folded before the loop looks around: about 10 ms of facts
+PROPOSALS_MAX: Final = 10_000  # waiting callers; more would wait longer than PROPOSE_TIMEOUT_S
+PROPOSE_TIMEOUT_S: Final = 5.0
+FULL_RETRY_S: Final = 0.5  # between two tries of decided facts while the journal is full
+WAKE_MIN_S: Final = 0.002  # a timer may fire a little early by the wall clock
+WAKE_MAX_S: Final = 1.0  # look again at least this often: the wall clock may be set
+SKEW_MAX_DEFAULT_S: Final = 0.5  # until a configuration is adopted
+
+
+class Phase(Enum):
+    FOLLOWING = "following"  # standby, or a pure follower
+    STARTING = "starting"  # `leader.started` is to be written or on its way
+    LEADING = "leading"
+    STOPPING = "stopping"  # `leader.stopped` is to be written or on its way
+    STOPPED = "stopped"
+
+
+class Timings(Protocol):
+    """Where durations go (`metrics.ShellMetrics`)."""
+
+    def appended(self, seconds: float) -> None: ...
+    def decided(self, seconds: float) -> None: ...
+
+
+class Engine:
+    """`own_stopped` is called when another instance's `leader.stopped` of this writer is folded; `absorbed` with the number of
+    messages after each batch."""
+
+    def __init__(
+        self,
+        fold: Fold,
+        *,
+        writer: str | None,
+        instance: str,
+        clock: Clock,
+        edges: Sequence[Edge],
+        timings: Timings,
+        log: Log,
+        own_stopped: Callable[[], None],
+        absorbed: Callable[[int], None],
+    ) -> None:
+        self.fold, self.writer, self.instance = fold, writer, instance
+        self.process = secrets.token_hex(6)  # names this process in message ids and in the lease
+        self.phase = Phase.FOLLOWING
+        self.phase_changed = asyncio.Event()
+        self.full = False
+        self._subject = journal(writer) if writer else ""
+        self._clock, self._edges, self._timings, self._log = clock, edges, timings, log
+        self._own_stopped, self._absorbed = own_stopped, absorbed
+        self._reader: Reader | None = None
+        self._journal: Journal | None = None
+        self._kicked = asyncio.Event()
+        self._parcelled = asyncio.Event()
+        self._proposals: deque[Proposal] = deque()
+        self._draft: Draft | None = None
+        self._ids = itertools.count(1)
+        self._dirty = True  # decide has not seen the last fact
+        self._decided_first = False
+        self._not_before = 0.0  # loop time before which decided facts are not tried again
+        self._wake_at = 0.0
+        self._timer: asyncio.TimerHandle | None = None
+        self._waiters: list[tuple[int, int, asyncio.Future[None]]] = []
+        self._streaks = VoidStreaks()
+
+    # ------------------------------------------------------------------------------------------------------- for callers
+
+    @property
+    def leads(self) -> bool:
+        return self.phase is Phase.LEADING
+
+    @property
+    def epoch(self) -> int:
+        """How many leaders this writer has had."""
+        leader = self.fold.custody.state.leaders.get(self.writer or "")
+        return leader.epoch if leader else 0
+
+    @property
+    def proposals_waiting(self) -> int:
+        return len(self._proposals)
+
+    def now(self) -> float:
+        return decision_time(self._clock(), self.fold.custody.state.at)
+
+    def kick(self) -> None:
+        """There is something to do."""
+        self._kicked.set()
+
+    def wake(self) -> None:
+        """Run `decide` soon, though no fact has arrived."""
+        self._dirty = True
+        self._kicked.set()
+
+    def attach(self, reader: Reader, append: Journal | None) -> None:
+        self._reader, self._journal = reader, append
+
+    def is_own(self, message_id: str) -> bool:
+        """True for envelopes that this process has sent."""
+        return message_id.startswith(self.process)
+
+    async def propose(self, compose: Compose, cause: str) -> Outcome:
+        """See `Service.propose`."""
+        if self.phase is not Phase.LEADING and self.phase is not Phase.STOPPING:
+            raise Refused("unavailable", f"this replica of {self.writer} does not lead at the moment")
+        if len(self._proposals) >= PROPOSALS_MAX:
+            raise Refused("unavailable", f"{PROPOSALS_MAX} requests are waiting already; try again in a moment")
+        proposal = Proposal(compose, cause, asyncio.get_running_loop().create_future())
+        self._proposals.append(proposal)
+        self._kicked.set()
+        try:
+            async with asyncio.timeout(PROPOSE_TIMEOUT_S):
+                return await proposal.answer
+        except TimeoutError:
+            text = f"not confirmed within {PROPOSE_TIMEOUT_S:.0f} s; it may still happen: ask again with the same request id"
+            raise Refused("unavailable", text) from None
+
+    async def wait_for(self, position: int, timeout_s: float) -> None:
+        """Returns when `position` is folded.  Raises TimeoutError."""
+        if self.fold.position >= position:
+            return
+        waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        heapq.heappush(self._waiters, (position, next(self._ids), waiter))
+        async with asyncio.timeout(None if math.isinf(timeout_s) else timeout_s):
+            await waiter
+
+    # ----------------------------------------------------------------------------------------------------------- leading
+
+    async def take_over(self, end: int) -> None:
+        """S3: fold to `end`, write `leader.started`, return when it has come back."""
+        await self.wait_for(end, math.inf)
+        self._enter(Phase.STARTING)
+        await self._until(Phase.LEADING)
+
+    async def step_down(self) -> None:
+        """Take what is waiting, write `leader.stopped`, return when it has come back."""
+        if self.phase is Phase.STARTING:  # a `leader.stopped` now would be the predecessor's
+            await self._until(Phase.LEADING)
+        self._enter(Phase.STOPPING)
+        await self._until(Phase.STOPPED)
+
+    def _enter(self, phase: Phase) -> None:
+        self.phase = phase
+        self._dirty = True
+        self.phase_changed.set()
+        self._kicked.set()
+
+    async def _until(self, phase: Phase) -> None:
+        while self.phase is not phase:
+            self.phase_changed.clear()
+            await self.phase_changed.wait()
+
+    # ----------------------------------------------------------------------------------------------------------- folding
+
+    async def fold_forever(self) -> None:
+        assert self._reader is not None
+        while True:
+            await self._kicked.wait()
+            self._kicked.clear()
+            batch = self._reader.take(BATCH_MAX)
+            if batch:
+                self._absorb(batch)
+            await self._reader.acknowledge()
+            self._advance()
+            if self._reader.waiting:
+                self._kicked.set()
+            if self._kicked.is_set():
+                await asyncio.sleep(0)  # let the connection and the edges have their turn
+
+    def _absorb(self, batch: list[Stored]) -> None:
+        fold = self.fold
+        for message in batch:
+            try:
+                envelope, seen = fold.feed(message)
+            except Incompatible as error:
+                raise Stop(Exit.INCOMPATIBLE, f"{error}; install a version that does (PROTOCOL S8)") from error
+            if envelope is None:
+                self._log.error("garbage in the journal", position=message.position, subject=message.subject)
+            elif message.subject == self._subject:
+                self._own(message, envelope, seen)
+        self._dirty = True
+        if fold.listener is not None:
+            self.settle()
+        self._release_waiters()
+        self._absorbed(len(batch))
+
+    def settle(self) -> None:
+        for edge in self._edges:
+            edge.settled()
+
+    def _release_waiters(self) -> None:
+        while self._waiters and self._waiters[0][0] <= self.fold.position:
+            waiter = heapq.heappop(self._waiters)[2]
+            if not waiter.done():
+                waiter.set_result(None)
+
+    def _own(self, message: Stored, envelope: Received, seen: list[tuple[Fact, Meta]]) -> None:
+        draft = self._draft
+        if draft is not None and draft.parcel is not None and draft.parcel.id == envelope.id:
+            self._came_back(draft, message, seen)
+        elif self.is_own(envelope.id):
+            return  # one that was given up for lost, and was not
+        elif self.phase is not Phase.FOLLOWING and self.phase is not Phase.STOPPED:
+            raise Stop(Exit.DEPOSED, f"another instance of {self.writer} wrote message {message.position}")
+        elif any(isinstance(fact, LeaderStopped) for fact, _ in seen):
+            self._own_stopped()
+
+    def _came_back(self, draft: Draft, message: Stored, seen: list[tuple[Fact, Meta]]) -> None:
+        parcel = draft.parcel
+        assert parcel is not None
+        known_at = parcel.known_at if parcel.known_at is not None else self._clock()
+        parcel.position = message.position
+        self._timings.appended(max(0.0, self._clock() - parcel.sent_at))
+        self._draft = None
+        self.full = False
+        draft.came_back(seen, message.position)
+        self._refuse_skew(skew_s(parcel.sent_at, known_at, message.stored_at))
+        self._streaks.note(seen)
+        for fact, _ in seen:
+            if isinstance(fact, LeaderStarted):
+                self._enter(Phase.LEADING)
+            elif isinstance(fact, LeaderStopped):
+                self._enter(Phase.STOPPED)
+
+    def _refuse_skew(self, skew: float) -> None:
+        config = self.fold.custody.state.config
+        limit = config.policy.skew_max_s if config is not None else SKEW_MAX_DEFAULT_S
+        if abs(skew) > limit:
+            side = "behind" if skew > 0 else "ahead of"
+            text = f"this machine's clock is {abs(skew):.3f} s {side} the broker's; at most {limit} s is allowed (PROTOCOL S6)"
+            raise Stop(Exit.SKEWED, text)
+
+    # ---------------------------------------------------------------------------------------------------------- drafting
+
+    def _advance(self) -> None:
+        if self._draft is not None or self.phase in (Phase.FOLLOWING, Phase.STOPPED):
+            return
+        now = self.now()
+        draft = self._compose(now)
+        if not draft.facts:
+            self._arm(now)
+            return
+        self._decided_first = draft.crowded
+        draft.seal(
+            id=f"{self.process}-{next(self._ids)}",
+            writer=self.writer or "",
+            epoch=self.epoch + (self.phase is Phase.STARTING),
+            at=now,
+            position=self.fold.position,
+        )
+        self._draft = draft
+        self._parcelled.set()
+
+    def _compose(self, now: float) -> Draft:
+        draft = Draft()
+        if self.phase is Phase.STARTING:
+            if self._may_try():
+                draft.add_decided([LeaderStarted(epoch=self.epoch + 1, instance=self.instance)])
+            return draft
+        decided = self._decide(now)
+        if self._decided_first:
+            draft.add_decided(decided)
+        draft.add_proposals(self._proposals, now, self.fold.position)
+        if not self._decided_first:
+            draft.add_decided(decided)
+        if self.phase is Phase.STOPPING and not draft.facts and self._may_try():
+            draft.add_decided([LeaderStopped(epoch=self.epoch)])
+        return draft
+
+    def _may_try(self) -> bool:
+        return asyncio.get_running_loop().time() >= self._not_before
+
+    def _decide(self, now: float) -> list[Fact]:
+        """What follows from the state, if it may be something else than last time."""
+        if self.phase is not Phase.LEADING or not self._may_try() or not (self._dirty or now >= self._wake_at):
+            return []
+        self._dirty = False
+        began = time.perf_counter()
+        facts = self.fold.core.decide(now)
+        self._timings.decided(time.perf_counter() - began)
+        self._wake_at = NEVER if facts else self.fold.core.wake_at()  # facts come back, and then it is decided again
+        return facts
+
+    def _arm(self, now: float) -> None:
+        """Nothing to write: come back when a limit is reached or a full journal may be tried again."""
+        loop = asyncio.get_running_loop()
+        delay_s = WAKE_MAX_S if self._wake_at == NEVER else min(WAKE_MAX_S, max(WAKE_MIN_S, self._wake_at - now))
+        if self._not_before > loop.time():
+            delay_s = max(WAKE_MIN_S, self._not_before - loop.time())
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = loop.call_later(delay_s, self.kick)
+
+    # --------------------------------------------------------------------------------------------------------- appending
+
+    async def append_forever(self) -> None:
+        """Sends one draft after another; what becomes of it is seen by the fold."""
+        assert self._journal is not None
+        while True:
+            await self._parcelled.wait()
+            self._parcelled.clear()
+            draft = self._draft
+            if draft is None or draft.parcel is None:
+                continue
+            try:
+                await self._journal.append(draft.parcel)
+            except Full as error:
+                self._give_up(draft, error)
+            except Deposed as error:
+                raise Stop(Exit.DEPOSED, str(error)) from error
+
+    def _give_up(self, draft: Draft, error: Full) -> None:
+        """The journal is full: nothing was stored.  Requests are told, decided facts are tried again."""
+        if not self.full:
+            self._log.error("the journal is full; nothing can be accepted until it is given room", server=error)
+        self.full = True
+        self._draft = None
+        self._dirty = True
+        self._not_before = asyncio.get_running_loop().time() + FULL_RETRY_S
+        draft.refuse(Refused("unavailable", "the journal is full; nothing can be accepted until it is given room"))
+        self._kicked.set()

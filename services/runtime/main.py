@@ -1,0 +1,94 @@
+"""How a service process starts and ends: arguments, configuration, one event loop, one exit code.
+
+    python -m services.<name> --config FILE [--department D] [--instance ID] [--reaped ID,ID]
+
+Rules
+  1. What is wrong with the arguments or the file is told in one go, and ends with code 2.
+  2. The process never lingers: once its code is known it has EXIT_S to end, whatever threads and cleanups say.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import gc
+import os
+import re
+import sys
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from services.runtime.config import Config, ConfigError, load
+from services.runtime.exits import Exit
+from services.runtime.log import configure
+from services.runtime.service import Service
+
+EXIT_S: Final = 5.0  # threads in a hung call outlive asyncio's own shutdown
+GC_THRESHOLD: Final = (
+    50_000  # allocations between collections: the state is large and has no cycles, each full pass costs ms
+)
+_INSTANCE: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}\Z")
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """The command line of a service.  `department` is empty for all but schedulers."""
+
+    config_path: Path
+    department: str
+    instance: str
+    reaped: tuple[str, ...]
+
+
+def parse(process: str, argv: Sequence[str], *, department: bool = False) -> Options:
+    """Read the arguments.  SystemExit(2) with a message if they are wrong."""
+    parser = argparse.ArgumentParser(prog=f"python -m services.{process}")
+    parser.add_argument("--config", type=Path, required=True, metavar="FILE", help="the configuration (TOML)")
+    if department:
+        parser.add_argument(
+            "--department", required=True, metavar="D", help="whose jobs or instances this process schedules"
+        )
+    parser.add_argument(
+        "--instance", default=f"{process}-{os.getpid()}", metavar="ID", help="names this process; unique"
+    )
+    parser.add_argument("--reaped", default="", metavar="ID,ID", help="instances that the supervisor has seen dead")
+    given = parser.parse_args(argv)
+    reaped = tuple(part for part in given.reaped.split(",") if part)
+    for name in (given.instance, *reaped):
+        if not _INSTANCE.match(name):
+            parser.error(f"{name!r} is no instance id: letters, digits, '.', '_', '-', at most 64")
+    return Options(given.config, getattr(given, "department", ""), given.instance, reaped)
+
+
+def run(
+    process: str,
+    build: Callable[[Config, Options], Service],
+    argv: Sequence[str] | None = None,
+    *,
+    department: bool = False,
+) -> int:
+    """Be the process `process`: returns its exit code.  `build` makes the service from configuration and options; it may raise
+    `ConfigError`."""
+    options = parse(process, sys.argv[1:] if argv is None else argv, department=department)
+    try:
+        config = load(options.config_path)
+        configure(config.runtime.log_level)
+        gc.set_threshold(GC_THRESHOLD, 20, 100)
+        service = build(config, options)
+    except ConfigError as error:
+        print(error, file=sys.stderr)
+        return int(Exit.USAGE)
+    service.on_end = _end_for_certain
+    code = asyncio.run(service.run())
+    _end_for_certain(code)  # covers what asyncio.run does not wait for: the interpreter's own shutdown joins threads
+    return code
+
+
+def _end_for_certain(code: int) -> None:
+    """From now on the process has EXIT_S to end by itself."""
+    timer = threading.Timer(EXIT_S, os._exit, (code,))
+    timer.daemon = True
+    timer.start()

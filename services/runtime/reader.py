@@ -1,0 +1,218 @@
+"""The reader: every journal message once, in order, from a position on, without going blind.
+
+An ordered consumer of our own on the JetStream API: the library's resets itself in tasks that nobody awaits, and gives up when
+the server is not there at that moment.
+
+Rules
+  1. A consumer is a pipe that may break at any time.  What it delivered is judged by its own sequence: 1, 2, 3, …; a gap, a
+     missed heartbeat, a reconnect, or a stream that is ahead of us without progress means: new consumer from position + 1.
+  2. Each incarnation has its own inbox, so nothing of an old pipe can be taken for the new one.
+  3. Messages are collected by the subscription's one callback and taken in batches: no task per message.
+  4. Flow control: the server sends no more than we have taken (`acknowledge`), so the client never has to drop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+from typing import Any, Final
+
+import msgspec
+import nats.errors
+from nats.aio.client import Client
+from nats.aio.msg import Msg
+from nats.aio.subscription import Subscription
+from nats.js import JetStreamContext
+from nats.js.errors import Error as JetStreamError
+
+from schemas.subjects import JOURNAL_STREAM
+from services.runtime.fold import Stored
+from services.runtime.log import Log
+
+SILENCE_MAX: Final = 3  # heartbeats missed before the pipe counts as broken
+LOOK_EVERY: Final = 4  # watchdog ticks between two looks at the stream's end: 2 s at a heartbeat of 0.5 s
+INACTIVE_S: Final = 5.0  # the server removes a consumer that nobody listens to
+CALL_TIMEOUT_S: Final = 2.0
+PENDING_MAX: Final = 1 << 20  # messages; flow control stops the server long before
+_NS: Final = 1_000_000_000
+
+
+class Reader:
+    """Follows the journal from `start + 1`.  `kick` is called when there is something to take."""
+
+    def __init__(
+        self, nc: Client, js: JetStreamContext, *, start: int, heartbeat_s: float, kick: Callable[[], None], log: Log
+    ) -> None:
+        self.position = start  # of the last message received
+        self.recreated = 0
+        self._nc, self._js, self._log, self._kick = nc, js, log, kick
+        self._heartbeat_s = heartbeat_s
+        self._batch: list[Stored] = []
+        self._subscription: Subscription | None = None
+        self._delivered = 0  # consumer sequence of the last message of this incarnation
+        self._heard_at = 0.0
+        self._flow_reply = ""
+        self._suspect = asyncio.Event()
+
+    @property
+    def waiting(self) -> bool:
+        """True if there is something to take."""
+        return bool(self._batch)
+
+    def take(self, limit: int) -> list[Stored]:
+        """Up to `limit` messages, in journal order."""
+        if len(self._batch) <= limit:
+            taken, self._batch = self._batch, []
+        else:
+            taken, self._batch = self._batch[:limit], self._batch[limit:]
+        return taken
+
+    async def acknowledge(self) -> None:
+        """Tell the server that everything delivered was taken, if it asked and if that is true."""
+        if self._flow_reply and not self._batch:
+            reply, self._flow_reply = self._flow_reply, ""
+            try:
+                await self._nc.publish(reply)
+            except nats.errors.Error:
+                self.doubt()  # the pipe stalls without this answer
+
+    def doubt(self) -> None:
+        """The pipe may have lost something (a reconnect, an error): look now."""
+        self._suspect.set()
+
+    async def end(self) -> int:
+        """The stream's last sequence, as its leader knows it."""
+        async with asyncio.timeout(CALL_TIMEOUT_S):
+            return (await self._js.stream_info(JOURNAL_STREAM)).state.last_seq
+
+    async def open(self) -> None:
+        """Start the pipe.  Raises what the broker raises."""
+        await self._open()
+
+    async def close(self) -> None:
+        await self._unsubscribe()
+
+    async def watch(self) -> None:
+        """The watchdog: for ever, renew the pipe whenever rule 1 says so."""
+        tick = 0
+        position = self.position
+        while True:
+            try:
+                async with asyncio.timeout(self._heartbeat_s):
+                    await self._suspect.wait()
+            except TimeoutError:
+                pass
+            tick += 1
+            if self._nc.is_connected and (
+                self._is_broken() or (tick % LOOK_EVERY == 0 and await self._is_blind(position))
+            ):
+                await self._renew()
+            if tick % LOOK_EVERY == 0:
+                position = self.position
+
+    def _is_broken(self) -> bool:
+        silent_s = time.monotonic() - self._heard_at
+        return self._suspect.is_set() or silent_s > SILENCE_MAX * self._heartbeat_s
+
+    async def _is_blind(self, before: int) -> bool:
+        """True if the stream is ahead of us and nothing has come since the last look."""
+        try:
+            end = await self.end()
+        except (nats.errors.Error, TimeoutError):
+            return False  # the broker is away; heartbeats decide
+        return end > self.position and self.position == before
+
+    async def _renew(self) -> None:
+        self._suspect.clear()
+        self.recreated += 1
+        try:
+            await self._open()
+            self._log.info("journal reader renewed", position=self.position)
+        except (nats.errors.Error, JetStreamError, TimeoutError) as error:
+            self._suspect.set()
+            self._log.warning("journal reader not renewed", error=error or type(error).__name__)
+            await asyncio.sleep(self._heartbeat_s)
+
+    async def _open(self) -> None:
+        await self._unsubscribe()
+        async with asyncio.timeout(CALL_TIMEOUT_S):
+            inbox = self._nc.new_inbox()
+            self._delivered, self._flow_reply = 0, ""
+            self._heard_at = time.monotonic()
+            self._subscription = await self._nc.subscribe(
+                inbox, cb=self._receiver(inbox), pending_msgs_limit=PENDING_MAX, pending_bytes_limit=0
+            )
+            await self._create_consumer(inbox)
+
+    async def _unsubscribe(self) -> None:
+        subscription, self._subscription = self._subscription, None
+        if subscription is None:
+            return
+        try:
+            async with asyncio.timeout(CALL_TIMEOUT_S):
+                await subscription.unsubscribe()
+        except (nats.errors.Error, TimeoutError):
+            return  # the connection is gone, and the subscription with it
+
+    async def _create_consumer(self, inbox: str) -> None:
+        config = {
+            "deliver_subject": inbox,
+            "deliver_policy": "by_start_sequence",
+            "opt_start_seq": self.position + 1,
+            "ack_policy": "none",
+            "max_deliver": 1,
+            "flow_control": True,
+            "idle_heartbeat": int(self._heartbeat_s * _NS),
+            "inactive_threshold": int(INACTIVE_S * _NS),
+            "mem_storage": True,
+            "num_replicas": 1,
+        }
+        request = msgspec.json.encode({"stream_name": JOURNAL_STREAM, "config": config})
+        reply = await self._nc.request(f"$JS.API.CONSUMER.CREATE.{JOURNAL_STREAM}", request, timeout=CALL_TIMEOUT_S)
+        answer: dict[str, Any] = msgspec.json.decode(reply.data)
+        if "error" in answer:
+            raise JetStreamError(answer["error"].get("description", "consumer not created"))
+
+    def _receiver(self, inbox: str) -> Callable[[Msg], Any]:
+        async def receive(msg: Msg) -> None:
+            if self._subscription is None or self._subscription.subject != inbox:
+                return  # of an older incarnation (rule 2)
+            self._heard_at = time.monotonic()
+            if msg.subject == inbox:
+                self._control(msg.headers or {}, msg.reply)
+            else:
+                self._message(msg)
+
+        return receive
+
+    def _control(self, headers: dict[str, str], reply: str) -> None:
+        """A heartbeat or a flow control request of the server."""
+        stalled = headers.get("Nats-Consumer-Stalled", "")
+        if reply or stalled:
+            self._flow_reply = reply or stalled
+            self._kick()
+        last = headers.get("Nats-Last-Consumer")
+        if last is not None and int(last) != self._delivered:
+            self.doubt()
+
+    def _message(self, msg: Msg) -> None:
+        position, delivered, stored_at = numbers(msg.reply)
+        if delivered != self._delivered + 1:
+            self.doubt()
+            return
+        self._delivered = delivered
+        self.position = position
+        self._batch.append(Stored(position, msg.subject, msg.data, stored_at))
+        self._kick()
+
+
+def numbers(reply: str) -> tuple[int, int, float]:
+    """Stream sequence, consumer sequence and time of storing, from a delivered message's reply subject.
+
+    $JS.ACK.<stream>.<consumer>.<delivered>.<stream seq>.<consumer seq>.<ns>.<pending>
+    $JS.ACK.<domain>.<account>.<stream>.<consumer>.<delivered>.<stream seq>.<consumer seq>.<ns>.<pending>[.<token>]
+    """
+    parts = reply.split(".")
+    at = 5 if len(parts) == 9 else 7
+    return int(parts[at]), int(parts[at + 1]), int(parts[at + 2]) / _NS

