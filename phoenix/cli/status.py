@@ -1,0 +1,67 @@
+"""`phoenix status`: endpoints, credentials' files, processes and their health."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import Any, Final
+
+from phoenix.cli import cloud, emit, local, tables
+from phoenix.cli.errors import FAILED, OK, UNREACHABLE, CliError
+
+HELP: Final = """examples:
+  phoenix status           what runs, where, and how it is
+  phoenix status --json    nats_url, http_url, opennebula_url, credentials, processes, isolation, …
+
+exit code: 0 everything is up, 1 something is not, 3 no cloud is running"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """No arguments of its own."""
+
+
+def run(args: argparse.Namespace) -> int:
+    data = cloud.data_dir(args)
+    try:
+        told = ask(data)
+    except CliError as error:
+        if args.json and error.code == UNREACHABLE:
+            emit.json(
+                {"running": False, "ready": False, "healthy": False, "data": str(data.absolute()), "processes": []}
+            )
+            return UNREACHABLE
+        raise
+    if args.json:
+        emit.json(told)
+    else:
+        print(render(told))
+    return OK if told["healthy"] else FAILED
+
+
+def ask(data: Path) -> dict[str, Any]:
+    """The supervisor's own account.  CliError if there is none."""
+    from phoenix.local.control import NotRunningError, call
+    from phoenix.local.stack_layout import layout
+
+    where = layout(data)
+    try:
+        told = call(where, {"op": "status"})
+    except NotRunningError as error:
+        hint = f"start one: phoenix up --detach --data {data}"
+        raise CliError(UNREACHABLE, f"no cloud is running in {where.data}", hint) from error
+    told.pop("ok", None)
+    return told
+
+
+def render(told: dict[str, Any]) -> str:
+    rows = [
+        (p["name"], str(p["pid"] or "-"), p["health"], str(p["restarts"]), p["since"] or "", p["url"] or "")
+        for p in told["processes"]
+    ]
+    head = ("PROCESS", "PID", "HEALTH", "RESTARTS", "SINCE", "WHERE")
+    reason = f" ({told['isolation_reason']})" if told["isolation_reason"] else ""
+    machine = [
+        ("hosts", f"{told['hosts']} of {told['cores']} cores, hypervisor {told['hypervisor']}"),
+        ("isolation", f"{told['isolation']}{reason}"),
+    ]
+    return "\n\n".join([local.endpoints(told), tables.pairs(machine), tables.render(head, rows, right="PID RESTARTS")])

@@ -1,0 +1,75 @@
+"""`phoenix up`: start a cloud on this machine."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+from typing import Any, Final
+
+from phoenix.cli import cloud, local, suggest
+from phoenix.cli.errors import FAILED, OK, CliError, usage
+from phoenix.cli.parser import count
+
+HYPERVISORS: Final = ("process", "dummy")
+HELP: Final = """examples:
+  phoenix up                               in the foreground, with a live status; Ctrl-C stops everything
+  phoenix up --detach                      return when it is ready; `phoenix down` stops it
+  phoenix up --hosts 128 --cores 1 --hypervisor dummy
+  phoenix up --config site.toml --data /srv/phoenix
+  phoenix up --services none               only NATS and the embedded OpenNebula
+
+What it is told is kept in the data directory (default: $PHOENIX_DATA or ./.phoenix): a later `phoenix up` there goes on
+where it was, with the same hosts, ports and credentials."""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--detach", action="store_true", help="return when the cloud is ready")
+    parser.add_argument(
+        "--config", type=Path, metavar="FILE", help="configuration (default: the one in force, or hpc and web)"
+    )
+    parser.add_argument("--hosts", type=count, metavar="N", help="hosts of the embedded OpenNebula (default 16)")
+    parser.add_argument("--cores", type=count, metavar="C", help="cores of each (default 4)")
+    parser.add_argument("--memory-mb", type=count, metavar="MB", help="memory of each (default 8192)")
+    parser.add_argument(
+        "--hypervisor", metavar="process|dummy", help="process: jobs really run; dummy: timed transitions"
+    )
+    parser.add_argument("--services", metavar="none|all", help="none: only NATS and OpenNebula")
+    parser.add_argument(
+        "--core-share", type=float, metavar="S", help="real cores behind one core of a host (default 0.05)"
+    )
+    parser.add_argument("--isolate", metavar="KIND", help="auto (default), uid+cgroup, uid, none")
+    parser.add_argument("--steering", action="store_true", default=None, help="dummy: let it be steered over XML-RPC")
+
+
+def run(args: argparse.Namespace) -> int:
+    given = _given(args)
+    if args.config is not None and not args.config.is_file():
+        raise usage(f"{args.config}: there is no such file", "phoenix config check FILE tells what is wrong with one")
+    from phoenix.local import up
+    from phoenix.local.stack_layout import layout
+    from phoenix.local.supervisor import StartError
+
+    where = layout(cloud.data_dir(args))
+    try:
+        if not args.detach:
+            return up.foreground(where, args.config, given, local.live(sys.stdout), _tell)
+        up.detached(where, args.config, given, _tell)
+    except StartError as error:
+        raise CliError(FAILED, str(error)) from error
+    print(local.endpoints(cloud.describe(where.data)))
+    return OK
+
+
+def _given(args: argparse.Namespace) -> dict[str, Any]:
+    for value, known in ((args.hypervisor, HYPERVISORS), (args.services, ("none", "all"))):
+        if value is not None and value not in known:
+            raise usage(f"{value!r} is not one of {', '.join(known)}", suggest.hint(value, known))
+    if args.core_share is not None and not 0 < args.core_share <= 1:
+        raise usage(f"--core-share {args.core_share:g}: above 0, at most 1")
+    names = ("hosts", "cores", "memory_mb", "hypervisor", "services", "core_share", "isolate", "steering")
+    return {name: getattr(args, name) for name in names if getattr(args, name) is not None}
+
+
+def _tell(text: str) -> None:
+    print(f"phoenix: {text}", file=sys.stderr, flush=True)

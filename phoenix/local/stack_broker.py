@@ -1,0 +1,65 @@
+"""What the supervisor itself says to NATS: the streams, as admin, and `config.apply`, as an operator."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any, Final
+
+import msgspec
+import nats
+import nats.errors
+from nats.aio.client import Client
+
+from schemas import subjects
+from schemas.config import CloudConfig
+from services.runtime import credentials
+from services.runtime.config import Config
+from services.runtime.streams import ensure_streams
+
+CONNECT_S: Final = 10.0
+APPLY_S: Final = 15.0
+
+
+class BrokerError(Exception):
+    """The broker or a service did not do what was asked; the message says what and why."""
+
+
+async def make_streams(config: Config) -> list[str]:
+    """Streams and buckets, made or verified; returns the names of those made.  Raises `BrokerError` or `Stop`."""
+    client = await _connected(credentials.service_options(config, "admin"))
+    try:
+        async with asyncio.timeout(CONNECT_S * 3):
+            return await ensure_streams(client.jetstream(timeout=CONNECT_S), config)
+    except (nats.errors.Error, TimeoutError) as error:
+        raise BrokerError(f"the streams could not be made: {error or type(error).__name__}") from error
+    finally:
+        await client.close()
+
+
+async def adopt(config: Config, cloud: CloudConfig) -> int:
+    """Ask the provisioner to adopt `cloud`; returns the journal position.  Raises `BrokerError`."""
+    operator = next((user for user in config.cloud.users if user.role == "operator"), None)
+    if operator is None:
+        raise BrokerError("the configuration in force has no operator, so nobody may change it")
+    client = await _connected(credentials.user_options(config, operator.name))
+    subject = subjects.request(operator.department, operator.name, "config", "apply")
+    payload = msgspec.json.encode({"config": cloud})
+    try:
+        answer = await client.request(subject, payload, timeout=APPLY_S, headers={"Content-Type": "application/json"})
+    except (nats.errors.Error, TimeoutError) as error:
+        raise BrokerError(f"the provisioner does not answer: {error or type(error).__name__}") from error
+    finally:
+        await client.close()
+    told: dict[str, Any] = msgspec.json.decode(answer.data)
+    if not told.get("ok"):
+        raise BrokerError(str((told.get("error") or {}).get("message", "the provisioner refused it")))
+    return int(told.get("position", 0))
+
+
+async def _connected(options: dict[str, Any]) -> Client:
+    """A connection that does not try again for ever: the caller waits for it."""
+    try:
+        async with asyncio.timeout(CONNECT_S):
+            return await nats.connect(**options, allow_reconnect=False, connect_timeout=5)
+    except (nats.errors.Error, OSError, TimeoutError) as error:
+        raise BrokerError(f"nats does not take the connection: {error or type(error).__name__}") from error

@@ -1,0 +1,106 @@
+"""The configuration in force: what the person wrote, with the addresses, paths and ports of this cloud filled in.
+
+Rules
+  1. `--config FILE` first; else what is in force already (DATA/phoenix.toml); else the default next to this module.
+  2. An address that the person wrote is kept; only defaults are replaced by ports of our own.
+  3. The result is validated as every configuration is, and written whole: a service reads only DATA/phoenix.toml.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Final
+from urllib.parse import urlsplit
+
+from msgspec.structs import replace
+
+from phoenix.local.stack_layout import Layout, write_private
+from phoenix.local.stack_ports import Ports
+from services.runtime import config as runtime_config
+from services.runtime.config import Config
+
+DEFAULT: Final = Path(__file__).with_name("stack_default.toml")
+LOOPBACK: Final = "127.0.0.1"
+
+
+def effective(layout: Layout, ports: Ports, chosen: Path | None) -> Config:
+    """Rule 1 and 2.  Raises ConfigError with every problem of the file."""
+    if chosen is not None:
+        return fill(runtime_config.load(chosen), layout, ports)
+    if layout.config.exists():
+        return fill(_without_ports(runtime_config.load(layout.config), ports), layout, ports)
+    return fill(runtime_config.load(DEFAULT), layout, ports)
+
+
+def applied(text: str, name: str, base: Path, running: Config) -> Config:
+    """A new configuration for a running cloud: its own departments, users and limits, the addresses that are in use."""
+    wanted = runtime_config.loads(text, name, base)
+    kept = {key: getattr(running, key) for key in ("nats", "http", "monitor", "opennebula", "runtime", "data")}
+    return replace(running, cloud=wanted.cloud, **kept)
+
+
+def fill(config: Config, layout: Layout, ports: Ports) -> Config:
+    """Ports, addresses and paths of this cloud where the file has defaults."""
+
+    def address(table: str, field: str, make: Callable[[], str]) -> str:
+        default = getattr(type(getattr(config, table))(), field)
+        value: str = getattr(getattr(config, table), field)
+        return value if value != default else make()
+
+    listen = address("http", "listen", lambda: f"{LOOPBACK}:{ports.of('http')}")
+    watch = address("monitor", "listen", lambda: f"{LOOPBACK}:{ports.of('monitor')}")
+    nats_url = address("nats", "url", lambda: f"nats://{LOOPBACK}:{ports.of('nats')}")
+    one = address("opennebula", "endpoint", lambda: f"http://{LOOPBACK}:{ports.of('opennebula')}/RPC2")
+    return replace(
+        config,
+        nats=replace(config.nats, url=nats_url, credentials_dir=layout.credentials, store_dir=layout.nats),
+        http=replace(config.http, listen=listen, url=_url(config.http.url, config.http.listen, listen)),
+        monitor=replace(
+            config.monitor,
+            listen=watch,
+            url=_url(config.monitor.url, config.monitor.listen, watch),
+            history_path=layout.data / "history.sqlite",
+        ),
+        opennebula=replace(config.opennebula, endpoint=one, auth_file=layout.auth_file),
+        metrics=with_metrics(config, ports).metrics,
+        data=replace(config.data, directory=layout.data, guest_key_file=layout.credentials / "guest.key"),
+    )
+
+
+def with_metrics(config: Config, ports: Ports) -> Config:
+    """Every process of the configuration has a port of its own for its metrics."""
+    found = {process: ports.of(f"metrics.{process}") for process in config.processes()}
+    return replace(config, metrics=replace(config.metrics, ports=found))
+
+
+def write(config: Config, layout: Layout) -> None:
+    write_private(layout.config, runtime_config.dump_toml(config).encode())
+
+
+def _url(url: str, was: str, listen: str) -> str:
+    """The public address follows the listener unless the person gave one of its own."""
+    return f"http://{listen}" if url in ("", f"http://{was}") else url
+
+
+def _without_ports(config: Config, ports: Ports) -> Config:
+    """What `fill` had filled in counts as not said, so that a port that is taken meanwhile is replaced."""
+    plain: Any = type(config)(cloud=config.cloud)
+
+    def said(table: str, *fields: str) -> Any:
+        was, default = getattr(config, table), getattr(plain, table)
+        own = {field: getattr(default, field) for field in fields if ports.is_ours(_port(getattr(was, field)))}
+        return replace(was, **own)
+
+    return replace(
+        config,
+        nats=said("nats", "url"),
+        http=said("http", "listen", "url"),
+        monitor=said("monitor", "listen", "url"),
+        opennebula=said("opennebula", "endpoint"),
+        metrics=plain.metrics,
+    )
+
+
+def _port(address: str) -> int | None:
+    return urlsplit(address if "://" in address else f"//{address}").port

@@ -1,0 +1,48 @@
+"""What `phoenix up` is told beside the configuration: how large the machine room is, and what its hosts are made of.
+
+It is kept in DATA/settings.json, so that a later `up` on the same directory has the same hosts.  An option that is given
+again wins and is kept.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Final, Literal
+
+import msgspec
+
+from phoenix.local.stack_layout import write_private
+
+Hypervisor = Literal["process", "dummy"]
+Services = Literal["all", "none"]
+HOSTS_MAX: Final = 5000
+
+
+class Settings(msgspec.Struct, frozen=True, kw_only=True):
+    """`cores` and `memory_mb`: of each host.  `core_share`: real cores behind one core of a host."""
+
+    hosts: int = 16
+    cores: int = 4
+    memory_mb: int = 8192
+    hypervisor: Hypervisor = "process"
+    services: Services = "all"
+    core_share: float = 0.05
+    isolate: str = "auto"
+    steering: bool = False  # the dummy hypervisor can be steered over XML-RPC
+
+
+def load(path: Path) -> Settings:
+    """The kept settings, or the defaults.  A damaged file counts as none: it holds nothing that cannot be said again."""
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=Settings)
+    except (OSError, msgspec.DecodeError):
+        return Settings()
+
+
+def save(path: Path, settings: Settings) -> None:
+    write_private(path, msgspec.json.format(msgspec.json.encode(settings)))
+
+
+def changed(settings: Settings, **given: object) -> Settings:
+    """With every option that was given (is not None)."""
+    return msgspec.structs.replace(settings, **{name: value for name, value in given.items() if value is not None})

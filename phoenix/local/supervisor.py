@@ -1,0 +1,270 @@
+"""The supervisor: one process that starts every part of an embedded cloud, keeps it running, and stops it in order.
+
+Theory of operation
+  `start` makes what is missing (credentials, ports, generated files, streams) and starts the parts in the order in which they
+  need each other; a part counts when its probe says so.  From then on each child is kept by its own task
+  (`supervisor_child`), and one watch asks all of them how they are.
+
+Rules
+  1. One supervisor a data directory: DATA/run/lock is held while it lives, and the kernel lets go of it however it dies.
+  2. What a dead supervisor may have left is killed before anything starts; those instances are then known to be reaped.
+  3. Down, in this order: balancers; schedulers and admission, so that nothing is placed and no report is taken; VMs, which the
+     executor sees ending; the other services; OpenNebula; NATS.  A script that is killed by `down` so never counts as failed:
+     its attempt is broken and the next `up` requeues it.
+  4. Whatever goes wrong while starting stops everything again and says which part, with the end of its log.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import fcntl
+import os
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import orjson
+
+from phoenix.local import stack, stack_about, stack_config, stack_settings
+from phoenix.local.stack_broker import BrokerError, make_streams
+from phoenix.local.stack_layout import Layout, write_private
+from phoenix.local.stack_ports import NoPortError, Ports
+from phoenix.local.stack_settings import Settings
+from phoenix.local.stack_vms import end_vms
+from phoenix.local.supervisor_child import Child, Spec, kill_leftover, started_at, tail, truncate
+from services.runtime.config import Config, ConfigError
+from services.runtime.credentials import CredentialsError
+from services.runtime.exits import Stop
+
+START_S: Final = 60.0  # for all parts; a loaded machine of two cores takes about ten
+ASK_STARTING_S: Final = 0.05
+ASK_RUNNING_S: Final = 2.0
+LEFTOVER_S: Final = 5.0
+
+
+class StartError(Exception):
+    """The cloud cannot be started; the message says why and what to do."""
+
+
+class Supervisor:
+    """One embedded cloud.  `tell` hears what is being done, a sentence each."""
+
+    def __init__(self, layout: Layout, tell: Callable[[str], None]) -> None:
+        self.layout = layout
+        self.tell = tell
+        self.children: dict[str, Child] = {}
+        self.ready = False
+        self.stopping = False
+        self.config: Config
+        self.settings: Settings
+        self.ports: Ports
+        self._lock: int | None = None
+        self.line: asyncio.Task[None] | None = None  # the live line of a foreground run
+        self._watch: asyncio.Task[None] | None = None
+        self._reaped: dict[str, list[str]] = {}
+
+    # ---------------------------------------------------------------------------------------------------------- starting
+
+    async def start(self, chosen: Path | None, **given: object) -> None:
+        """Bring everything up.  `chosen`: a configuration file; `given`: settings that are not None win.  Raises `StartError`
+        after stopping what it had started."""
+        self._claim()
+        try:
+            self._prepare(chosen, given)
+            self._watch = asyncio.create_task(self._keep_watch(), name="watch")
+            async with asyncio.timeout(START_S):
+                await self._start_parts()
+        except TimeoutError:
+            problem = self._unready()
+            await self.stop(hard=True)
+            raise StartError(problem) from None
+        except (
+            ConfigError,
+            CredentialsError,
+            NoPortError,
+            BrokerError,
+            Stop,
+            stack.PartMissingError,
+            OSError,
+        ) as error:
+            await self.stop(hard=True)
+            raise StartError(str(error)) from error
+        except asyncio.CancelledError:
+            await self.stop(hard=True)
+            raise
+        self.ready = True
+        self.publish()
+
+    def _claim(self) -> None:
+        """Rule 1."""
+        try:
+            self.layout.make()
+            descriptor = os.open(self.layout.lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        except OSError as error:
+            raise StartError(f"{error.filename}: {error.strerror}; choose another directory with --data") from error
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            owner = os.read(descriptor, 32).decode() or "?"
+            os.close(descriptor)
+            raise StartError(
+                f"a cloud is already running in {self.layout.data} (process {owner.strip()}); "
+                "`phoenix status` shows it, `phoenix down` stops it, --data DIR starts another"
+            ) from None
+        self.layout.about.unlink(missing_ok=True)  # of a supervisor that was killed
+        os.ftruncate(descriptor, 0)
+        os.pwrite(descriptor, str(os.getpid()).encode(), 0)
+        self._lock = descriptor
+
+    def _prepare(self, chosen: Path | None, given: dict[str, object]) -> None:
+        self._reap_leftovers()
+        self.settings = stack_settings.changed(stack_settings.load(self.layout.settings), **given)
+        self.ports = Ports(self.layout.ports)
+        self.config = stack_config.effective(self.layout, self.ports, chosen)
+        stack_settings.save(self.layout.settings, self.settings)
+        stack_config.write(self.config, self.layout)
+        stack.write_files(self.config, self.layout)
+        stack.status_file(self.layout).unlink(missing_ok=True)
+
+    def _reap_leftovers(self) -> None:
+        """Rule 2."""
+        try:
+            left: dict[str, Any] = orjson.loads(self.layout.processes.read_bytes())
+        except (OSError, ValueError):
+            return
+        for name, entry in left.items():
+            if kill_leftover(int(entry["pid"]), int(entry["start"])):
+                self.tell(f"killed {name}, left over from a supervisor that died")
+            self._reaped[name] = [*entry.get("reaped", []), *([entry["instance"]] if entry.get("instance") else [])]
+
+    async def _start_parts(self) -> None:
+        self.tell("starting nats-server")
+        await self._up([stack.broker(self.config, self.layout)])
+        if self.settings.services == "none":
+            await self._up([self._opennebula()])
+            return
+        self.tell("starting the embedded OpenNebula")
+        await asyncio.gather(self._up([self._opennebula()]), make_streams(self.config))
+        self.tell("starting the services")
+        await self._up([stack.service(self.config, self.layout, process) for process in self.config.processes()])
+        balancers = self._balancers()
+        if balancers:
+            self.tell("starting the load balancers")
+            await self._up(balancers)
+        self.ports.save()
+
+    def _opennebula(self) -> Spec:
+        self.tell(f"{self.settings.hosts} hosts of {self.settings.cores} cores, hypervisor {self.settings.hypervisor}")
+        return stack.opennebula(self.config, self.layout, self.settings)
+
+    def _balancers(self) -> list[Spec]:
+        made = [
+            stack.balancer(self.config, self.layout, self.settings, self.ports, d)
+            for d in self.config.cloud.departments
+        ]
+        return [spec for spec in made if spec is not None]
+
+    async def add(self, specs: Sequence[Spec]) -> None:
+        """Start more children while running, and wait until they are up.  Raises TimeoutError."""
+        async with asyncio.timeout(START_S):
+            await self._up(specs)
+
+    async def _up(self, specs: Sequence[Spec]) -> None:
+        for spec in specs:
+            log = self.layout.logs / f"{spec.name}.log"
+            child = Child(spec, log, self.tell, self._write_processes, list(self._reaped.get(spec.name, [])))
+            self.children[spec.name] = child
+            child.start()
+        await asyncio.gather(*(self._until_up(self.children[spec.name]) for spec in specs))
+        self.ports.save()
+
+    async def _until_up(self, child: Child) -> None:
+        while not await child.probe():  # noqa: ASYNC110  # another process: nothing here could set an event
+            await asyncio.sleep(ASK_STARTING_S)
+
+    def _unready(self) -> str:
+        """Rule 4: which parts are not up, with the ends of their logs."""
+        slow = [child for child in self.children.values() if child.health != "ok"]
+        parts = [
+            f"{c.spec.name} did not come up within {START_S:.0f} s; {c.log} ends:\n    " + "\n    ".join(tail(c.log))
+            for c in slow
+        ]
+        return "\n".join(parts) or f"the streams were not made within {START_S:.0f} s"
+
+    # ----------------------------------------------------------------------------------------------------------- running
+
+    async def _keep_watch(self) -> None:
+        """Ask everybody how they are, for `status`; keep logs within their bounds."""
+        while True:
+            await asyncio.sleep(ASK_RUNNING_S)
+            children = list(self.children.values())
+            await asyncio.gather(*(child.probe() for child in children))
+            for child in children:
+                truncate(child.log)
+
+    def status(self) -> dict[str, Any]:
+        """Everything that `phoenix status --json` shows."""
+        known = stack_about.about(self.config, self.layout, self.settings, self.children.values())
+        processes = [stack_about.process(child) for child in self.children.values()]
+        well = self.ready and all(child.health == "ok" for child in self.children.values())
+        return {
+            "running": True,
+            "ready": self.ready,
+            "healthy": well,
+            "pid": os.getpid(),
+            **known,
+            "processes": processes,
+        }
+
+    def publish(self) -> None:
+        """Write DATA/run/cloud.json, by which the command line finds a running cloud."""
+        known = stack_about.about(self.config, self.layout, self.settings, self.children.values())
+        write_private(self.layout.about, orjson.dumps(known, option=orjson.OPT_INDENT_2))
+
+    def _write_processes(self) -> None:
+        """For the `up` after a crash of this process (rule 2)."""
+        entries = {
+            name: {"pid": pid, "start": started_at(pid) or 0, "instance": child.instance, "reaped": child.reaped}
+            for name, child in self.children.items()
+            if (pid := child.pid) is not None
+        }
+        write_private(self.layout.processes, orjson.dumps(entries))
+
+    # ---------------------------------------------------------------------------------------------------------- stopping
+
+    async def stop(self, hard: bool = False) -> None:
+        """Rule 3; `hard`: at once and without order.  No process is left when this returns."""
+        self.stopping, self.ready = True, False
+        self.layout.about.unlink(missing_ok=True)
+        if self._watch is not None:
+            self._watch.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await self._watch
+        if hard:
+            await self.stop_children(list(self.children), hard=True)
+        else:
+            await self._stop_in_order()
+        self._write_processes()
+        if self._lock is not None:
+            os.close(self._lock)
+            self._lock = None
+
+    async def _stop_in_order(self) -> None:
+        await self.stop_children([n for n in self.children if n.startswith("balancer.")])
+        await self.stop_children([n for n in self.children if n == "admission" or n.startswith("scheduler.")])
+        if stack.OPENNEBULA in self.children:
+            self.tell("ending the VMs")
+            await end_vms(self.config)
+        await self.stop_children([n for n in self.children if n not in (stack.OPENNEBULA, stack.NATS)])
+        await self.stop_children([stack.OPENNEBULA])
+        await self.stop_children([stack.NATS])
+
+    async def stop_children(self, names: Sequence[str], hard: bool = False) -> None:
+        """Stop these at the same time; those that are not running do not matter."""
+        running = [self.children[name] for name in names if name in self.children]
+        if running:
+            self.tell("stopping " + ", ".join(child.spec.name for child in running))
+        await asyncio.gather(*(child.stop(hard) for child in running))
+        for child in running:
+            self.children.pop(child.spec.name, None)

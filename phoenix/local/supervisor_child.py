@@ -1,0 +1,233 @@
+"""One child of the supervisor: started, watched, started again when it ends, and never left behind.
+
+Rules
+  1. A child that ends without being asked to is started again: at once if it had run for a while, else after a pause that
+     doubles up to `PAUSE_MAX_S`.  After an exit code that a restart cannot mend the pause is the longest from the start.
+  2. Every start of a service has an instance name of its own, and names the instances that are known to be dead
+     (`--reaped`): their successor need not wait for their lease (PROTOCOL X8).
+  3. No child outlives the supervisor: the kernel sends `death_signal` when the supervisor dies, however it dies.
+  4. A child has a session of its own: Ctrl-C in the terminal reaches the supervisor only, which stops children in order.
+  5. What a child says goes to its log file, which is bounded; arguments and environment of a child hold no secret.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import ctypes
+import os
+import secrets
+import signal
+import subprocess
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final, Literal
+
+PAUSE_FIRST_S: Final = 0.1
+PAUSE_MAX_S: Final = 5.0
+SETTLED_S: Final = 10.0  # a child that ran for so long had started well
+HOPELESS: Final = frozenset((2, 4, 5))  # services.runtime.exits: USAGE, INCOMPATIBLE, STUCK
+LOG_MAX_BYTES: Final = 32 << 20  # per process; one older file is kept
+REAPED_MAX: Final = 8  # instances named to a successor: the last leader is among them
+_PR_SET_PDEATHSIG: Final = 1
+_libc = ctypes.CDLL(None, use_errno=True)
+
+Health = Literal["stopped", "starting", "ok", "failing", "restarting"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Spec:
+    """What a child is.  `probe`: True once it does its work.  `stop_s`: from SIGTERM to SIGKILL."""
+
+    name: str
+    argv: tuple[str, ...]
+    probe: Callable[[], Awaitable[bool]]
+    service: bool = False  # takes --instance and --reaped
+    death_signal: int = signal.SIGKILL
+    stop_s: float = 8.0
+    url: str = ""
+
+
+@dataclass(slots=True)
+class Child:
+    """A running or restarting child.  `note` is told about every start and end."""
+
+    spec: Spec
+    log: Path
+    note: Callable[[str], None]
+    changed: Callable[[], None] = lambda: None  # a process id has changed
+    reaped: list[str] = field(default_factory=list)
+    health: Health = "stopped"
+    restarts: int = 0
+    instance: str = ""
+    since: float = 0.0
+    exit_code: int | None = None
+    _process: subprocess.Popen[bytes] | None = None
+    _task: asyncio.Task[None] | None = None
+    _stopping: bool = False
+
+    @property
+    def pid(self) -> int | None:
+        return self._process.pid if self._process is not None and self._process.returncode is None else None
+
+    def start(self) -> None:
+        """Start it, and again whenever it ends."""
+        self._stopping = False
+        self._task = asyncio.create_task(self._keep(), name=f"keep {self.spec.name}")
+
+    async def probe(self) -> bool:
+        """Ask it once, and remember the answer as its health."""
+        if self.pid is None:
+            return False
+        well = await self.spec.probe()
+        if well:
+            self.health = "ok"
+        elif self.health == "ok":
+            self.health = "failing"
+        return well
+
+    def signal(self, number: int) -> None:
+        if self._process is not None and self._process.poll() is None:
+            self._process.send_signal(number)
+
+    async def stop(self, hard: bool = False) -> None:
+        """SIGTERM, SIGKILL when it takes too long; returns when it is gone."""
+        self._stopping = True
+        process = self._process
+        if process is not None and process.poll() is None:
+            self.signal(signal.SIGKILL if hard else signal.SIGTERM)
+            try:
+                async with asyncio.timeout(self.spec.stop_s):
+                    await _ended(process)
+            except TimeoutError:
+                self.note(f"{self.spec.name}: did not stop within {self.spec.stop_s:.0f} s, killed")
+                self.signal(signal.SIGKILL)
+                await _ended(process)
+        if self._task is not None:
+            self._task.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await self._task
+        self.health = "stopped"
+
+    async def _keep(self) -> None:
+        """Rule 1."""
+        pause_s = PAUSE_FIRST_S
+        while not self._stopping:
+            process = self._spawn()
+            code = await _ended(process)
+            if self._stopping:
+                return
+            lived_s = time.time() - self.since
+            self._forget(code)
+            pause_s = PAUSE_FIRST_S if lived_s > SETTLED_S else min(PAUSE_MAX_S, pause_s * 2)
+            wait_s = PAUSE_MAX_S if code in HOPELESS else pause_s
+            self.note(
+                f"{self.spec.name}: ended with {_told(code)} after {lived_s:.1f} s; again in {wait_s:.1f} s (see {self.log})"
+            )
+            await asyncio.sleep(wait_s)
+
+    def _forget(self, code: int) -> None:
+        self.restarts += 1
+        self.exit_code = code
+        self.health = "restarting"
+        if self.instance:
+            self.reaped = [*self.reaped, self.instance][-REAPED_MAX:]
+
+    def _spawn(self) -> subprocess.Popen[bytes]:
+        argv = list(self.spec.argv)
+        if self.spec.service:
+            self.instance = f"{self.spec.name}-{secrets.token_hex(4)}"
+            argv += ["--instance", self.instance]
+            argv += ["--reaped", ",".join(self.reaped)] if self.reaped else []
+        rotate(self.log)
+        with self.log.open("ab") as log:
+            self._process = subprocess.Popen(
+                argv,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+                preexec_fn=_bound_to(os.getpid(), self.spec.death_signal),  # noqa: PLW1509  # it has one thread
+            )
+        self.since, self.health = time.time(), "starting"
+        self.changed()
+        return self._process
+
+
+def rotate(log: Path) -> None:
+    """Keep a log below its limit (rule 5)."""
+    with contextlib.suppress(FileNotFoundError):
+        if log.stat().st_size > LOG_MAX_BYTES:
+            log.replace(log.with_suffix(".log.1"))
+
+
+def truncate(log: Path) -> None:
+    """The same while the child writes: copied, then cut; its descriptor appends, so it goes on at the start."""
+    with contextlib.suppress(FileNotFoundError):
+        if log.stat().st_size > LOG_MAX_BYTES:
+            log.with_suffix(".log.1").write_bytes(log.read_bytes())
+            os.truncate(log, 0)
+
+
+def tail(log: Path, lines: int = 5) -> list[str]:
+    """The last lines of a log."""
+    try:
+        with log.open("rb") as file:
+            file.seek(max(0, log.stat().st_size - 8192))
+            return file.read().decode(errors="replace").splitlines()[-lines:]
+    except OSError:
+        return []
+
+
+def started_at(pid: int) -> int | None:
+    """When a process was started, in clock ticks since boot; None if there is none.  Together with the pid it names one."""
+    try:
+        return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19])
+    except (OSError, IndexError, ValueError):
+        return None
+
+
+def kill_leftover(pid: int, start: int) -> bool:
+    """Kill a process of a supervisor that has died, if it is still that one; True if it was there."""
+    if started_at(pid) != start:
+        return False
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(pid, signal.SIGKILL)
+    return True
+
+
+def _bound_to(parent: int, number: int) -> Callable[[], None]:
+    """Rule 3; a parent that died between fork and prctl is noticed by the changed parent id."""
+
+    def prepare() -> None:
+        _libc.prctl(_PR_SET_PDEATHSIG, number, 0, 0, 0)
+        if os.getppid() != parent:
+            os._exit(1)
+
+    return prepare
+
+
+async def _ended(process: subprocess.Popen[bytes]) -> int:
+    """The exit code, without a thread and without a signal handler."""
+    if process.poll() is None:
+        loop = asyncio.get_running_loop()
+        gone: asyncio.Future[None] = loop.create_future()
+        descriptor = os.pidfd_open(process.pid)
+        loop.add_reader(descriptor, lambda: _settle(gone))
+        try:
+            await gone
+        finally:
+            loop.remove_reader(descriptor)
+            os.close(descriptor)
+    return process.wait()
+
+
+def _settle(gone: asyncio.Future[None]) -> None:
+    if not gone.done():
+        gone.set_result(None)
+
+
+def _told(code: int) -> str:
+    return f"signal {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
