@@ -57,6 +57,9 @@ class Proposal:
 class Edge:
     """The service's side to the outside world.  Every method does nothing."""
 
+    async def connected(self, service: Service) -> None:
+        """Before anything is folded: learn what the outside already has."""
+
     async def start(self, service: Service) -> None:
         """After the first catch-up: open listeners and subscriptions."""
 

@@ -28,10 +28,12 @@ import secrets
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
+from copy import copy
 from enum import Enum
 from typing import Final, Protocol
 
 from schemas.custody import Incompatible
+from schemas.custody_state import Leader
 from schemas.envelope import Received
 from schemas.facts import Fact, LeaderStarted, LeaderStopped
 from schemas.meta import Meta
@@ -92,6 +94,7 @@ class Engine:
         self.phase = Phase.FOLLOWING
         self.phase_changed = asyncio.Event()
         self.full = False
+        self.predecessor: Leader | None = None  # the last leader before this one took over
         self._subject = journal(writer) if writer else ""
         self._clock, self._edges, self._timings, self._log = clock, edges, timings, log
         self._own_stopped, self._absorbed = own_stopped, absorbed
@@ -175,6 +178,8 @@ class Engine:
     async def take_over(self, end: int) -> None:
         """S3: fold to `end`, write `leader.started`, return when it has come back."""
         await self.wait_for(end, math.inf)
+        known = self.fold.custody.state.leaders.get(self.writer or "")
+        self.predecessor = copy(known)
         self._enter(Phase.STARTING)
         await self._until(Phase.LEADING)
 
@@ -188,8 +193,18 @@ class Engine:
     def _enter(self, phase: Phase) -> None:
         self.phase = phase
         self._dirty = True
+        if phase is Phase.STOPPED:
+            self._refuse_waiting()
         self.phase_changed.set()
         self._kicked.set()
+
+    def _refuse_waiting(self) -> None:
+        while self._proposals:
+            proposal = self._proposals.popleft()
+            if not proposal.answer.done():
+                proposal.answer.set_exception(
+                    Refused("unavailable", f"this replica of {self.writer} has stopped leading")
+                )
 
     async def _until(self, phase: Phase) -> None:
         while self.phase is not phase:
@@ -216,10 +231,7 @@ class Engine:
     def _absorb(self, batch: list[Stored]) -> None:
         fold = self.fold
         for message in batch:
-            try:
-                envelope, seen = fold.feed(message)
-            except Incompatible as error:
-                raise Stop(Exit.INCOMPATIBLE, f"{error}; install a version that does (PROTOCOL S8)") from error
+            envelope, seen = self._feed(message)
             if envelope is None:
                 self._log.error("garbage in the journal", position=message.position, subject=message.subject)
             elif message.subject == self._subject:
@@ -229,6 +241,15 @@ class Engine:
             self.settle()
         self._release_waiters()
         self._absorbed(len(batch))
+
+    def _feed(self, message: Stored) -> tuple[Received | None, list[tuple[Fact, Meta]]]:
+        try:
+            return self.fold.feed(message)
+        except Incompatible as error:
+            raise Stop(Exit.INCOMPATIBLE, f"{error}; install a version that does (PROTOCOL S8)") from error
+        except Exception as error:
+            error.add_note(f"while folding journal position {message.position} of {message.subject}")
+            raise
 
     def settle(self) -> None:
         for edge in self._edges:
@@ -263,7 +284,7 @@ class Engine:
         self._refuse_skew(skew_s(parcel.sent_at, known_at, message.stored_at))
         self._streaks.note(seen)
         for fact, _ in seen:
-            if isinstance(fact, LeaderStarted):
+            if isinstance(fact, LeaderStarted) and self.phase is Phase.STARTING:
                 self._enter(Phase.LEADING)
             elif isinstance(fact, LeaderStopped):
                 self._enter(Phase.STOPPED)
@@ -358,10 +379,12 @@ class Engine:
     def _give_up(self, draft: Draft, error: Full) -> None:
         """The journal is full: nothing was stored.  Requests are told, decided facts are tried again."""
         if not self.full:
-            self._log.error("the journal is full; nothing can be accepted until it is given room", server=error)
+            self._log.error("the journal takes nothing until it is given room", server=error)
         self.full = True
         self._draft = None
         self._dirty = True
         self._not_before = asyncio.get_running_loop().time() + FULL_RETRY_S
-        draft.refuse(Refused("unavailable", "the journal is full; nothing can be accepted until it is given room"))
+        draft.refuse(
+            Refused("unavailable", f"the journal is full, nothing can be accepted until it is given room ({error})")
+        )
         self._kicked.set()

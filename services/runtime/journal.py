@@ -39,7 +39,7 @@ ANSWER_TIMEOUT_S: Final = 1.0  # a healthy append takes about a millisecond
 PAUSE_S: Final = 0.1  # between two tries while the broker does not answer
 FOLD_TIMEOUT_S: Final = 10.0  # to fold past garbage that is already stored
 _FENCED: Final = (10071, 10164)  # wrong last sequence; the same without the number
-_FULL: Final = (10077, 10023, 10047, 10110)  # store failed (maximum bytes), insufficient resources, storage, …
+_FULL: Final = (10077, 10023, 10047)  # store failed (maximum bytes exceeded), insufficient resources, storage exceeded
 _LOST: Final = (nats.errors.Error, JetStreamError, TimeoutError, OSError)
 
 
@@ -105,8 +105,11 @@ class Journal:
         except APIError as error:
             if error.err_code in _FENCED:
                 return False
-            if error.err_code in _FULL or error.code == 503:
+            if error.err_code in _FULL:
                 raise Full(error.description or f"error {error.err_code}") from error
+            if error.code == 503:  # the stream's leader is changing: whether it was stored must be found out
+                await asyncio.sleep(PAUSE_S)
+                return False
             raise Stop(Exit.FAILED, f"append to {self._subject}: {error.description} ({error.err_code})") from error
         except nats.errors.MaxPayloadError as error:
             raise Stop(

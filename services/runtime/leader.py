@@ -28,6 +28,8 @@ from services.runtime.log import Log
 
 RENEWALS: Final = 4  # in one TTL: two may be lost without losing the lease
 CALL_SHARE: Final = 4  # a call's deadline is TTL / CALL_SHARE
+HURRY_S: Final = 0.01  # between tries once the holder is known to stop: it releases the lease a moment later
+HURRIES: Final = 100
 _TAKEN: Final = (10071, 10164)
 _LOST_CALL: Final = (nats.errors.Error, JetStreamError, TimeoutError, OSError)
 
@@ -72,12 +74,14 @@ class Lease:
 
     async def acquire(self) -> None:
         """Wait until this process holds it."""
+        hurry = 0
         while not await self._try():
             try:
-                async with asyncio.timeout(self._ttl_s / RENEWALS):
+                async with asyncio.timeout(HURRY_S if hurry else self._ttl_s / RENEWALS):
                     await self.free.wait()
+                hurry = HURRIES
             except TimeoutError:
-                pass
+                hurry = max(0, hurry - 1)
             self.free.clear()
 
     async def hold(self) -> None:

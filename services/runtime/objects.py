@@ -60,7 +60,10 @@ class Objects:
         """Store `data` under `name`, replacing what was there.  ValueError above OBJECT_MAX_BYTES."""
         if len(data) > OBJECT_MAX_BYTES:
             raise ValueError(f"object {name!r} has {len(data)} bytes; at most {OBJECT_MAX_BYTES} are stored")
-        before = await self._info(name)
+        try:
+            before = await self._info(name)
+        except Damaged:
+            before = None  # it is replaced; its chunks, if any, cannot be found any more
         nuid = secrets.token_hex(11)
         await self._put_chunks(nuid, data)
         info = _Info(

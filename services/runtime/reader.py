@@ -34,6 +34,7 @@ SILENCE_MAX: Final = 3  # heartbeats missed before the pipe counts as broken
 LOOK_EVERY: Final = 4  # watchdog ticks between two looks at the stream's end: 2 s at a heartbeat of 0.5 s
 INACTIVE_S: Final = 5.0  # the server removes a consumer that nobody listens to
 CALL_TIMEOUT_S: Final = 2.0
+PAUSE_S: Final = 0.2  # between two questions to a broker that does not answer
 PENDING_MAX: Final = 1 << 20  # messages; flow control stops the server long before
 _NS: Final = 1_000_000_000
 
@@ -82,7 +83,14 @@ class Reader:
         self._suspect.set()
 
     async def end(self) -> int:
-        """The stream's last sequence, as its leader knows it."""
+        """The stream's last sequence, as its leader knows it; waits for a broker that is away."""
+        while True:
+            try:
+                return await self._look()
+            except (nats.errors.Error, JetStreamError, TimeoutError):
+                await asyncio.sleep(PAUSE_S)
+
+    async def _look(self) -> int:
         async with asyncio.timeout(CALL_TIMEOUT_S):
             return (await self._js.stream_info(JOURNAL_STREAM)).state.last_seq
 
@@ -118,8 +126,8 @@ class Reader:
     async def _is_blind(self, before: int) -> bool:
         """True if the stream is ahead of us and nothing has come since the last look."""
         try:
-            end = await self.end()
-        except (nats.errors.Error, TimeoutError):
+            end = await self._look()
+        except (nats.errors.Error, JetStreamError, TimeoutError):
             return False  # the broker is away; heartbeats decide
         return end > self.position and self.position == before
 

@@ -81,6 +81,7 @@ class Service:
         self.fold = Fold(writer, core_factory)
         self.metrics = ShellMetrics(self)
         self.registry: CollectorRegistry = self.metrics.registry
+        self.use_snapshots = True  # False: what hangs on the fold (a history file) must see every fact
         self.snapshot_position = 0
         self.caught_up = False
         self.metrics_port = 0
@@ -239,6 +240,8 @@ class Service:
 
     async def _live(self) -> None:
         await self._connect()
+        for edge in self.edges:
+            await edge.connected(self)
         await self._restore()
         assert self._reader is not None
         async with asyncio.TaskGroup() as self._group:
@@ -293,9 +296,10 @@ class Service:
             info = await self.js.stream_info(JOURNAL_STREAM)
         self._born = str(info.created)
         self._snapshots = snapshots.Snapshots(Objects(self.js, SNAPSHOTS), self.name, self.log)
-        found = await self._snapshots.find(self._born, info.state.last_seq, snapshots.core_version(self.core))
-        if found is not None:
-            self._load(found)
+        if self.use_snapshots:
+            found = await self._snapshots.find(self._born, info.state.last_seq, snapshots.core_version(self.core))
+            if found is not None:
+                self._load(found)
         if info.state.messages and self.position + 1 < info.state.first_seq:
             raise Stop(
                 Exit.FAILED,
@@ -397,8 +401,10 @@ class Service:
             self._snapshot_due.set()
 
     def _keeps_snapshots(self) -> bool:
-        """One replica writes them: the leader; a follower its own."""
-        return self.caught_up and (self.writer is None or self._engine.phase is not Phase.FOLLOWING)
+        """One replica writes them: the leader; a follower its own.  Not where every start folds from the beginning."""
+        return (
+            self.use_snapshots and self.caught_up and (self.writer is None or self._engine.phase is not Phase.FOLLOWING)
+        )
 
     async def _snapshot_forever(self) -> None:
         while True:

@@ -39,6 +39,11 @@ def batch(name: str = "hpc", demand: int = 0, **kw: float) -> Claim:
         ([batch("a", 10, held=10, occupied=3), batch("b", 10)], 10, {"a": 5, "b": 5}),
         ([batch("a", 10, held=10, occupied=10), batch("b", 10), web(demand=4)], 10, {"a": 6, "b": 0, "web": 4}),
         ([batch("a", 10, guarantee=4), batch("b", 10, occupied=10, held=10)], 10, {"a": 4, "b": 6}),
+        (
+            [batch("a", 0, guarantee=4), batch("b", 9), web(demand=99)],
+            10,
+            {"a": 0, "b": 4, "web": 6},
+        ),  # lent while idle
         ([batch("a", 10, maximum=3), batch("b", 1)], 10, {"a": 3, "b": 7}),
         ([batch("a", 0, guarantee=6), web("w", 6, guarantee=6)], 8, {"a": 2, "w": 6}),  # guarantees beyond the cluster
     ],
@@ -79,7 +84,7 @@ def test_quotas_are_conserved_bounded_and_whole(claims: list[Claim], usable: int
 
 @given(CLAIMS, st.integers(0, 40))
 def test_guarantees_hold_whenever_they_fit(claims: list[Claim], usable: int) -> None:
-    promised = {c.name: min(c.guarantee, c.maximum, c.demand if c.web else c.guarantee) for c in claims}
+    promised = {c.name: min(c.guarantee, c.maximum, c.demand) for c in claims}
     if sum(promised.values()) <= usable:
         quota = targets(claims, usable)
         assert all(quota[name] >= hosts for name, hosts in promised.items())
@@ -97,8 +102,16 @@ def test_no_web_department_waits_while_batch_has_more_than_its_guarantee(claims:
     quota = targets(claims, usable)
     short = [c for c in claims if c.web and quota[c.name] < min(c.demand, c.maximum)]
     if short:
-        for c in claims:
-            assert c.web or quota[c.name] <= min(c.guarantee, c.maximum)
+        batch = [c for c in claims if not c.web]
+        assert sum(quota[c.name] for c in batch) <= sum(min(c.guarantee, c.maximum) for c in batch)
+
+
+@given(CLAIMS, st.integers(0, 40))
+def test_web_never_takes_what_is_guaranteed_to_batch(claims: list[Claim], usable: int) -> None:
+    quota, batch = targets(claims, usable), [c for c in claims if not c.web]
+    promised = sum(min(c.guarantee, c.maximum) for c in batch)
+    web = sum(min(c.guarantee, c.maximum, c.demand) for c in claims if c.web)
+    assert sum(quota[c.name] for c in batch) >= min(promised, usable - min(usable, web))
 
 
 @given(CLAIMS, st.integers(0, 40))
@@ -109,4 +122,4 @@ def test_idle_hosts_do_not_stay_while_another_batch_department_starves(claims: l
     if short:
         for c in claims:
             if not c.web and c not in short:
-                assert quota[c.name] <= max(c.demand, c.occupied, c.guarantee)
+                assert quota[c.name] <= max(c.demand, c.occupied)

@@ -5,8 +5,9 @@ Theory of operation (PROTOCOL.md "levels, not counts"; Phoenix Cloud paper, II-B
   claims at once are one evaluation.  All numbers are hosts.
 
 Rules
-  1. Guarantees first.  A web department's guarantee counts as far as it demands it; a batch department's always: that is
-     what protects it from web demand.  If guarantees exceed the cluster: web by priority, then batch, ties by name.
+  1. Guarantees first.  A web department's counts as far as it demands it.  A batch department's is kept from web always, so that
+     batch never loses it to a spike; among batch departments it counts as far as it is demanded: an idle guaranteed host works
+     for another's job until its owner wants it back.  If guarantees exceed the cluster: web by priority, then batch by name.
   2. Then web demand by priority (higher first, ties by name), up to each department's maximum.
   3. The rest to batch: what each needs, by weight.  An occupied host is never taken from one batch department for another's
      weight, an idle one is as soon as the other's demand is unmet (otherwise its wide job would wait for ever).
@@ -43,24 +44,24 @@ def targets(claims: list[Claim], usable: int) -> dict[str, int]:
     web = sorted((c for c in claims if c.web), key=lambda c: (-c.priority, c.name))  # unique last key: name
     batch = sorted((c for c in claims if not c.web), key=lambda c: c.name)
     rest = usable
-    for claim in web + batch:
-        quota[claim.name] = min(_guaranteed(claim), rest)
-        rest -= quota[claim.name]
     for claim in web:
-        more = max(0, min(claim.demand, claim.maximum) - quota[claim.name])
-        quota[claim.name] += min(more, rest)
-        rest -= min(more, rest)
-    _share(batch, quota, rest)
+        quota[claim.name] = min(claim.guarantee, claim.maximum, claim.demand, rest)
+        rest -= quota[claim.name]
+    kept = min(rest, sum(min(c.guarantee, c.maximum) for c in batch))  # from web, for batch as a whole
+    rest -= kept
+    for claim in web:
+        more = min(max(0, min(claim.demand, claim.maximum) - quota[claim.name]), rest)
+        quota[claim.name] += more
+        rest -= more
+    _share(batch, quota, rest + kept)
     return quota
-
-
-def _guaranteed(claim: Claim) -> int:
-    promised = min(claim.guarantee, claim.maximum)
-    return min(promised, claim.demand) if claim.web else promised
 
 
 def _share(batch: list[Claim], quota: dict[str, int], rest: int) -> None:
     """Divide `rest` among the batch departments, level after level; each level is filled by weight."""
+    for claim in batch:
+        quota[claim.name] = min(claim.guarantee, claim.maximum, claim.demand, rest)
+        rest -= quota[claim.name]
     levels: tuple[Callable[[Claim], int], ...] = (
         lambda c: min(c.occupied, c.maximum),  # nobody loses an occupied host to a weight
         lambda c: min(max(c.demand, c.occupied), c.maximum),

@@ -1,0 +1,89 @@
+"""The monitor's edge: publishes events, writes the history, serves reads.
+
+Theory of operation
+  The fold shows every fact to `Watchers` (the publisher and the history), from the journal's beginning: each knows how far
+  its own store has come and skips what that holds.  Nothing here can change the fold.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Final
+
+from aiohttp import web
+
+from schemas import facts as f
+from schemas.custody import Custody
+from schemas.meta import Meta
+from services.monitor.core import MonitorCore
+from services.monitor.events import Publisher
+from services.monitor.history import COMMIT_S, History
+from services.monitor.http import Reads
+from services.monitor.metrics import ReadModel
+from services.monitor.queries import Queries
+from services.monitor.views import Views
+from services.runtime.config import Config
+from services.runtime.identity import Identities
+from services.runtime.service import Edge, Service
+
+CLOSE_S: Final = 2.0  # for answers that are being sent
+
+
+class MonitorEdge(Edge):
+    """Made before the service, because the core that it watches is made by the service (`make_core`)."""
+
+    def __init__(self, config: Config) -> None:
+        self.config = config
+        self._runner: web.AppRunner | None = None
+
+    def make_core(self, custody: Custody) -> MonitorCore:
+        self.publisher = Publisher(custody)
+        self.history = History(self.config.monitor.history_path, custody)
+        self.core = MonitorCore(custody, self._watch)
+        return self.core
+
+    def _watch(self, fact: f.Fact, meta: Meta) -> None:
+        self.publisher.note(fact, meta)
+        self.history.note(fact, meta)
+
+    async def connected(self, service: Service) -> None:
+        self.service = service
+        self.history.open()
+        await self.publisher.resume(service.js)
+
+    async def start(self, service: Service) -> None:
+        await self.history.flush()
+        service.spawn("history", self._commit())
+        service.spawn("events", self._publish())
+        views = Views(self.core)
+        self.queries = Queries(service.nc, views)
+        await self.queries.start()
+        service.registry.register(ReadModel(self.core, views))
+        reads = Reads(
+            self.core,
+            views,
+            self.history,
+            self.publisher,
+            Identities.load(self.config),
+            self.queries.why,
+            service.registry,
+            dict(self.config.metrics.ports),
+        )
+        self._runner = web.AppRunner(reads.app(), access_log=None, shutdown_timeout=CLOSE_S)
+        await self._runner.setup()
+        host, _, port = self.config.monitor.listen.rpartition(":")
+        await web.TCPSite(self._runner, host, int(port)).start()
+        service.log.info("reads served", url=self.config.monitor.url)
+
+    async def _publish(self) -> None:
+        await self.publisher.run(self.service.nc, self.service.js, self.service.log)
+
+    async def _commit(self) -> None:
+        while True:
+            await asyncio.sleep(COMMIT_S)
+            await self.history.flush()
+
+    async def close(self) -> None:
+        if self._runner is not None:
+            await self._runner.cleanup()
+        await self.history.close()
