@@ -10,6 +10,7 @@ Rules
 
 from __future__ import annotations
 
+import re
 from typing import Annotated, Any, Final
 
 import msgspec
@@ -42,6 +43,7 @@ class CpuSignal(msgspec.Struct, frozen=True, kw_only=True):
 
 SIGNALS: Final[dict[str, type[msgspec.Struct]]] = {"cpu": CpuSignal}
 
+_place: Final = re.compile(r"(?:at `\$\.|missing required field `)([^`]+)`")
 _json: Final = {name: msgspec.json.Decoder(cls) for name, cls in SIGNALS.items()}
 _msgpack: Final = {name: msgspec.msgpack.Decoder(cls) for name, cls in SIGNALS.items()}
 
@@ -54,6 +56,5 @@ def decode(name: str, payload: bytes, content_type: str = "") -> Any:
     try:
         return decoder.decode(payload)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        text = str(error)
-        field = text.rpartition("`$.")[2].rstrip("`") if "`$." in text else None
-        raise Malformed(text, field) from None
+        place = _place.search(str(error))
+        raise Malformed(str(error), place[1] if place else None) from None

@@ -1,0 +1,178 @@
+"""The AsyncAPI 3.0 document: every subject of `schemas.subjects`, who sends what there, and what is answered.
+
+Rules
+  1. The described application is Phoenix: it *receives* requests, signals and queries, and *sends* events and refusals.
+  2. A request's answer goes to the inbox that the message names (its reply subject), inside the caller's own prefix.
+  3. Addresses come from `schemas.subjects` with parameters in the place of tokens, so that they cannot drift apart.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import msgspec
+
+from schemas import examples, facts, ids, requests, signals, subjects
+from schemas.config import CloudConfig
+from schemas.envelope import VERSION as ENVELOPE_VERSION
+from schemas.envelope import Envelope
+from schemas.events import Event, Refusal
+
+VERSION: Final = "1.0.0"
+_JSON: Final = "application/json"
+_MSGPACK: Final = "application/msgpack"
+_DEPARTMENT: Final = "{department}"
+_USER: Final = "{user}"
+PARAMETERS: Final[dict[str, str]] = {
+    "department": f"A department, {subjects.OPERATORS!r}, or for events {subjects.SITE!r}: {ids.DEPARTMENT.pattern}",
+    "user": "Who asks; the server lets a user publish its own name only.",
+    "writer": "admission, provisioner, executor, or scheduler.<department>.",
+    "service": "monitor, or scheduler.",
+    "what": "queue, job, hosts, departments, overview; of a scheduler: why.",
+}
+
+
+def asyncapi() -> dict[str, Any]:
+    """The whole document as plain data."""
+    made = _Document()
+    for kind in requests.REQUESTS:
+        made.request(kind)
+    for name in signals.SIGNALS:
+        made.signal(name)
+    for kind in facts.BY_KIND:
+        made.event(kind)
+    made.others()
+    return {
+        "asyncapi": "3.0.0",
+        "info": {
+            "title": "Phoenix Cloud",
+            "version": VERSION,
+            "description": "Subjects and messages of Phoenix Cloud on NATS. Requests and signals may be JSON or "
+            "MessagePack: by the header Content-Type, else by the first byte.",
+            "license": {"name": "Apache-2.0"},
+        },
+        "defaultContentType": _JSON,
+        "servers": {
+            "site": {
+                "host": "127.0.0.1:7422",
+                "protocol": "nats",
+                "description": "The site's NATS server. Users connect with their nkey and their own inbox prefix.",
+                "security": [{"$ref": "#/components/securitySchemes/nkey"}],
+            }
+        },
+        "channels": made.channels,
+        "operations": made.operations,
+        "components": {
+            "messages": made.messages,
+            "schemas": _schemas(),
+            "parameters": {name: {"description": text} for name, text in PARAMETERS.items()},
+            "securitySchemes": {
+                "nkey": {"type": "asymmetricEncryption", "description": "An nkey of type user; its seed is <user>.nk."}
+            },
+        },
+    }
+
+
+def _schemas() -> dict[str, Any]:
+    replies = dict.fromkeys([*(reply for _, reply in requests.REQUESTS.values()), requests.Failed])
+    asked = dict.fromkeys(cls for cls, _ in requests.REQUESTS.values())
+    roots = [*facts.FACTS, Envelope, CloudConfig, Event, Refusal, *asked, *replies, *signals.SIGNALS.values()]
+    _, components = msgspec.json.schema_components(roots, ref_template="#/components/schemas/{name}")
+    return dict(components)
+
+
+def _schema(cls: type) -> dict[str, str]:
+    return {"$ref": f"#/components/schemas/{cls.__name__}"}
+
+
+class _Document:
+    """Channels, operations and messages, added kind by kind."""
+
+    def __init__(self) -> None:
+        self.channels: dict[str, Any] = {}
+        self.operations: dict[str, Any] = {}
+        self.messages: dict[str, Any] = {}
+
+    def message(self, name: str, payload: Any, summary: str, example: Any = None, content: str = _JSON) -> str:
+        made = {"name": name, "contentType": content, "summary": summary, "payload": payload}
+        if example is not None:
+            made["examples"] = [{"name": "example", "payload": msgspec.to_builtins(example)}]
+        self.messages[name] = made
+        return name
+
+    def channel(self, name: str, address: str | None, messages: list[str], description: str) -> None:
+        tokens = [p for p in PARAMETERS if address is not None and f"{{{p}}}" in address]
+        parameters = {p: {"$ref": f"#/components/parameters/{p}"} for p in tokens}
+        self.channels[name] = {
+            "address": address,
+            "description": description,
+            "messages": {m: {"$ref": f"#/components/messages/{m}"} for m in messages},
+            **({"parameters": parameters} if parameters else {}),
+        }
+
+    def operation(self, name: str, action: str, channel: str, summary: str, reply: str | None = None) -> None:
+        self.operations[name] = {
+            "action": action,
+            "channel": {"$ref": f"#/channels/{channel}"},
+            "summary": summary,
+            "messages": self._of(channel),
+        }
+        if reply is not None:
+            self.operations[name]["reply"] = {
+                "address": {"location": "$message.header#/reply-to", "description": "The caller's inbox."},
+                "channel": {"$ref": f"#/channels/{reply}"},
+                "messages": self._of(reply),
+            }
+
+    def _of(self, channel: str) -> list[dict[str, str]]:
+        return [{"$ref": f"#/channels/{channel}/messages/{m}"} for m in self.channels[channel]["messages"]]
+
+    def request(self, kind: str) -> None:
+        asked, answered = requests.REQUESTS[kind]
+        noun, verb = kind.split(".")
+        name, reply = f"request.{kind}", f"reply.{kind}"
+        self.message(name, _schema(asked), f"Ask for {kind}.", examples.REQUESTS.get(kind))
+        either = {"oneOf": [_schema(answered), _schema(requests.Failed)]}
+        shown = next((e for e in examples.REPLIES if type(e) is answered), None)
+        self.message(reply, either, f"Answer to {kind}: done, or why not.", shown)
+        address = subjects.request(_DEPARTMENT, _USER, noun, verb)
+        self.channel(name, address, [name], f"Requests {kind}.")
+        inbox = subjects.inbox(_DEPARTMENT, _USER)
+        self.channel(reply, None, [reply], f"Inboxes of callers, below {inbox}; others are not answered.")
+        self.operation(f"receive.{name}", "receive", name, f"A person or program asks for {kind}.", reply)
+
+    def signal(self, signal: str) -> None:
+        name = f"signal.{signal}"
+        self.message(name, _schema(signals.SIGNALS[signal]), f"Measurement {signal}.", examples.SIGNALS.get(signal))
+        self.channel(name, subjects.signal(_DEPARTMENT, signal), [name], "High rate; not kept.")
+        self.operation(f"receive.{name}", "receive", name, "A load balancer or agent reports a measurement.")
+
+    def event(self, kind: str) -> None:
+        cls = facts.BY_KIND[kind]
+        name = f"event.{kind}"
+        narrowed = {"type": "object", "properties": {"kind": {"const": kind}, "fact": _schema(cls)}}
+        example = next((examples.event(e) for e in examples.FACTS if type(e) is cls), None)
+        self.message(name, {"allOf": [_schema(Event), narrowed]}, f"{kind} has happened.", example)
+        description = f"Stream {subjects.EVENTS_STREAM}; in journal order."
+        self.channel(name, subjects.event(_DEPARTMENT, kind), [name], description)
+        self.operation(f"send.{name}", "send", name, f"The monitor publishes {kind}.")
+
+    def others(self) -> None:
+        refusal = self.message("audit.refusal", _schema(Refusal), "A request was refused.", examples.REFUSAL)
+        self.channel(
+            "audit", subjects.audit(_DEPARTMENT), [refusal], f"Stream {subjects.AUDIT_STREAM}; operators read it."
+        )
+        self.operation("send.audit", "send", "audit", "The door refuses a request.")
+        asked = self.message("query", {"type": "object"}, 'Parameters of a query, for example {"job": "17"}.')
+        answered = self.message(
+            "query.reply", {"type": "object"}, "The view that was asked for, or ok false and an error."
+        )
+        self.channel("query", subjects.query("{service}", _DEPARTMENT, "{what}"), [asked], "Read only.")
+        self.channel("query.reply", None, [answered], "Inboxes of callers.")
+        self.operation("receive.query", "receive", "query", "Somebody looks.", "query.reply")
+        text = f"All facts of one decision, format {ENVELOPE_VERSION}."
+        envelope = self.message("journal.envelope", _schema(Envelope), text, examples.ENVELOPE, _MSGPACK)
+        description = f"Stream {subjects.JOURNAL_STREAM}; internal: services only, one writer each."
+        self.channel("journal", subjects.journal("{writer}"), [envelope], description)
+        self.operation("send.journal", "send", "journal", "A service's leader appends a decision.")
+        self.operation("receive.journal", "receive", "journal", "Every service follows the journal.")

@@ -1,0 +1,134 @@
+"""One example of every message: a small story of two departments, for the generated documents and for tests.
+
+Host node-2 runs job 17 of department hpc; department web gets busy, node-2 goes over to it, the job starts again on node-1.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import msgspec
+
+from schemas import facts as f
+from schemas import requests as r
+from schemas.config import BatchPolicy, CloudConfig, Department, User, WebPolicy
+from schemas.envelope import Envelope
+from schemas.events import Event, Refusal
+from schemas.reasons import Code, because
+from schemas.signals import CpuSignal
+
+AT: Final = 1_780_000_000.0
+CLOUD: Final = CloudConfig(
+    name="demo",
+    departments=(
+        Department(name="hpc", kind="batch", batch=BatchPolicy()),
+        Department(name="web", kind="web", web=WebPolicy()),
+    ),
+    users=(User(name="ann", department="hpc"), User(name="root", department="operators", role="operator")),
+)
+
+FACTS: Final[tuple[f.Fact, ...]] = (
+    f.LeaderStarted(epoch=1, instance="provisioner-4711"),
+    f.ConfigAdopted(cloud="c0ffee", custody_rules=1, config=CLOUD),
+    f.HostDescribed(host="node-2", one_id=2, cores=8, memory_mb=16_384, labels={"rack": "a"}, cluster="default"),
+    f.HostCleared(host="node-2"),
+    f.JobSubmitted(
+        job="17",
+        dept="hpc",
+        user="ann",
+        name="render",
+        payload="job/17",
+        cores=8,
+        memory_mb=8192,
+        tasks=8,
+        walltime_s=3600.0,
+        after=(f.Dependency(condition="afterok", job="12"),),
+        request="2f1c",
+    ),
+    f.JobHeld(job="17", user="ann"),
+    f.JobResumed(job="17", user="ann"),
+    f.DemandChanged(dept="hpc", hosts=1, reason=because(Code.QUEUE, pending=1)),
+    f.QuotaChanged(dept="hpc", hosts=2, by=AT, reason=because(Code.IDLE_TO_BATCH)),
+    f.HostGranted(host="node-2", dept="hpc", reason=because(Code.IDLE_TO_BATCH)),
+    f.UnitPlaced(unit="17", attempt=1, hosts=("node-2",), cores=8, memory_mb=8192, reason=because(Code.HEAD_OF_QUEUE)),
+    f.VmAllocated(unit="17", attempt=1, rank=0, vm=31, host="node-2"),
+    f.VmStarted(unit="17", attempt=1, rank=0),
+    f.AttemptBegan(unit="17", attempt=1, addresses=(None,)),
+    f.LoadObserved(dept="web", start=AT, end=AT + 1, utilisation=0.93, samples=4),
+    f.ScaleRequested(dept="web", user="root", minimum=3, until=AT + 3600, request="9a0b"),
+    f.AttemptClosed(unit="17", attempt=1, disposal=f.Disposal.REQUEUE, why=because(Code.RECLAIMED, host="node-2")),
+    f.HostReleased(host="node-2", reason=because(Code.NOTICE, quota=1, held=2)),
+    f.HostSeized(host="node-3", dept="hpc", reason=because(Code.NOTICE_EXPIRED)),
+    f.VmEnded(unit="17", attempt=1, rank=0, why="terminated"),
+    f.HostLost(host="node-3", reason="stuck: VM 32 outlived a hard terminate"),
+    f.HostQuarantined(host="node-3", reason="3 VMs failed to start", until=AT + 600),
+    f.HostCordoned(host="node-3", reason="new memory", user="root"),
+    f.HostUncordoned(host="node-3", reason="done", user="root"),
+    f.HostRemoved(host="node-3"),
+    f.AttemptReported(unit="17", attempt=2, exit=0, seconds=812.5, cpu_seconds=6400.0, max_rss_mb=7100.0),
+    f.JobCancelled(job="18", user="ann"),
+    f.DepartmentClosed(dept="old"),
+    f.LeaderStopped(epoch=1),
+)
+
+ENVELOPE: Final = Envelope(
+    id="scheduler.hpc-1-42", writer="scheduler.hpc", epoch=1, at=AT, cause="1203", facts=(FACTS[16], FACTS[17])
+)
+
+REQUESTS: Final[dict[str, msgspec.Struct]] = {
+    "job.submit": r.JobSubmit(
+        name="render", script="#!/bin/sh\nrender scene\n", tasks=8, walltime_s=3600.0, request="2f1c"
+    ),
+    "job.cancel": r.JobsNamed(jobs=("17", "18_3")),
+    "job.hold": r.JobsNamed(jobs=("17",)),
+    "job.release": r.JobsNamed(jobs=("17",)),
+    "scale.set": r.ScaleSet(minimum=3, for_s=3600.0),
+    "host.cordon": r.HostNamed(host="node-3", reason="new memory"),
+    "host.drain": r.HostNamed(host="node-3", reason="new memory"),
+    "host.uncordon": r.HostNamed(host="node-3", reason="done"),
+    "instance.list": r.InstanceList(),
+    "config.apply": r.ConfigApply(config=CLOUD),
+}
+
+REPLIES: Final[tuple[msgspec.Struct, ...]] = (
+    r.Submitted(job="17"),
+    r.JobResults(
+        results=(
+            r.JobResult(job="17", ok=True),
+            r.JobResult(
+                job="18_3", ok=False, error=r.Error(code="unknown", field="jobs[1]", message="no such job: 18_3")
+            ),
+        )
+    ),
+    r.Done(),
+    r.Instances(
+        instances=(
+            r.Instance(unit="web.7", attempt=1, address="127.0.0.1:9001", state="running", host="node-2", cores=1),
+        )
+    ),
+    r.ConfigApplied(position=1204),
+    r.Failed(error=r.Error(code="denied", field=None, message="only operators may drain hosts")),
+)
+
+SIGNALS: Final[dict[str, msgspec.Struct]] = {
+    "cpu": CpuSignal(utilisation=0.93, instances=4, at=AT, interval_s=1.0, source="haproxy-1")
+}
+
+REFUSAL: Final = Refusal(
+    who="ann", what="host.drain", code="denied", field=None, message="only operators may drain hosts", at=AT
+)
+
+
+def event(fact: f.Fact, index: int = 0) -> Event:
+    """The public event of a fact."""
+    department = str(getattr(fact, "dept", "site"))
+    return Event(
+        id=f"1203.{index}",
+        position=1203,
+        index=index,
+        at=AT,
+        kind=f.kind_of(fact),
+        department=department,
+        writer="provisioner",
+        fact=fact,
+    )

@@ -1,0 +1,177 @@
+"""The generated documents: JSON Schemas of every message, and one AsyncAPI document of every subject.
+
+    python -m schemas.generate            writes schemas/*.json
+    python -m schemas.generate --check    exit code 1 and the names of files that differ
+
+What it decides: nothing.  The Python types are the contract; the documents say the same to other languages.
+
+Rules
+  1. The same types give the same bytes: keys in the order of the definitions, no time, no version of this program.
+  2. Every `$ref` resolves inside its own file, so that one file can be handed on.
+  3. Everything that a subject carries is here: a fact kind, request or signal that is added appears without further work,
+     and `schemas.examples` must have an example of it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import inspect
+import json
+import sys
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+
+from schemas import examples, facts, requests, signals
+from schemas.asyncapi import asyncapi
+from schemas.config import CloudConfig
+from schemas.envelope import Envelope
+from schemas.events import Event, Refusal
+
+DIALECT: Final = "https://json-schema.org/draft/2020-12/schema"
+BASE: Final = "urn:phoenix-cloud:schemas:"
+DIRECTORY: Final = Path(__file__).resolve().parent
+
+
+def tidy(schema: Any) -> Any:
+    """Descriptions without the indentation of the source."""
+    if isinstance(schema, Mapping):
+        return {
+            key: inspect.cleandoc(value) if key == "description" and isinstance(value, str) else tidy(value)
+            for key, value in schema.items()
+        }
+    return [tidy(item) for item in schema] if isinstance(schema, list | tuple) else schema
+
+
+def document(
+    name: str, description: str, roots: Mapping[str, Any], shown: Mapping[str, Iterable[Any]]
+) -> dict[str, Any]:
+    """One schema file: anything of `roots` (title -> type); `shown`: examples by title."""
+    refs, components = msgspec.json.schema_components(list(roots.values()), ref_template="#/$defs/{name}")
+    definitions: dict[str, Any] = tidy(components)
+    for (title, _), ref in zip(roots.items(), refs, strict=True):
+        target = definitions[ref["$ref"].rpartition("/")[2]] if "$ref" in ref else None
+        if target is not None and title in shown:
+            target["examples"] = [msgspec.to_builtins(example) for example in shown[title]]
+    return {
+        "$schema": DIALECT,
+        "$id": f"{BASE}{name}",
+        "title": name,
+        "description": description,
+        **({"anyOf": list(refs)} if len(refs) > 1 else refs[0]),
+        "$defs": definitions,
+    }
+
+
+def _facts() -> dict[str, Any]:
+    roots: dict[str, Any] = dict(facts.BY_KIND)
+    shown = {facts.kind_of(fact): [fact] for fact in examples.FACTS}
+    made = document(
+        "facts", "Facts of the journal; `kind` tells which. Readers ignore fields they do not know.", roots, shown
+    )
+    mapping = {kind: f"#/$defs/{cls.__name__}" for kind, cls in facts.BY_KIND.items()}
+    owners = {kind: facts.WRITERS[cls] for kind, cls in facts.BY_KIND.items()}
+    return {**made, "discriminator": {"propertyName": "kind", "mapping": mapping}, "x-writers": owners}
+
+
+def _requests() -> dict[str, Any]:
+    made = document(
+        "requests",
+        "Payloads of phoenix.request.<department>.<user>.<noun>.<verb>, as JSON or MessagePack; x-requests: which is which.",
+        {cls.__name__: cls for cls, _ in requests.REQUESTS.values()},
+        _by_class(examples.REQUESTS.values()),
+    )
+    return {**made, "x-requests": {kind: f"#/$defs/{cls.__name__}" for kind, (cls, _) in requests.REQUESTS.items()}}
+
+
+def _replies() -> dict[str, Any]:
+    classes: list[type[msgspec.Struct]] = [*(reply for _, reply in requests.REQUESTS.values()), requests.Failed]
+    made = document(
+        "replies",
+        "Answers to requests: the named struct with ok true, or Failed. x-replies: which is which.",
+        {cls.__name__: cls for cls in classes},
+        _by_class(examples.REPLIES),
+    )
+    return {**made, "x-replies": {kind: f"#/$defs/{cls.__name__}" for kind, (_, cls) in requests.REQUESTS.items()}}
+
+
+def _by_class(messages: Iterable[msgspec.Struct]) -> dict[str, list[msgspec.Struct]]:
+    found: dict[str, list[msgspec.Struct]] = {}
+    for message in messages:
+        found.setdefault(type(message).__name__, []).append(message)
+    return found
+
+
+def documents() -> dict[str, dict[str, Any]]:
+    """Every generated document by file name."""
+    return {
+        "facts.json": _facts(),
+        "envelope.json": document(
+            "envelope",
+            "A message of phoenix.journal.<writer>: all facts of one decision. MessagePack on the wire.",
+            {"Envelope": Envelope},
+            {"Envelope": [examples.ENVELOPE]},
+        ),
+        "config.json": document(
+            "config",
+            "The configuration as a message: config.adopted, config.apply.",
+            {"CloudConfig": CloudConfig},
+            {"CloudConfig": [examples.CLOUD]},
+        ),
+        "requests.json": _requests(),
+        "replies.json": _replies(),
+        "signals.json": document(
+            "signals",
+            "Payloads of phoenix.signal.<department>.<name>, as JSON or MessagePack.",
+            {cls.__name__: cls for cls in signals.SIGNALS.values()},
+            _by_class(examples.SIGNALS.values()),
+        ),
+        "events.json": document(
+            "events",
+            "Payloads of phoenix.event.<department>.<noun>.<verb> (JSON), and of phoenix.audit.<department>.",
+            {"Event": Event, "Refusal": Refusal},
+            {
+                "Event": [examples.event(fact, n) for n, fact in enumerate(examples.FACTS)],
+                "Refusal": [examples.REFUSAL],
+            },
+        ),
+        "asyncapi.json": tidy(asyncapi()),
+    }
+
+
+def render(made: Mapping[str, Any]) -> str:
+    return json.dumps(made, indent=2, ensure_ascii=False) + "\n"
+
+
+def stale(directory: Path = DIRECTORY) -> list[str]:
+    """Names of files in `directory` that are not what the types say: different, missing, or left over."""
+    wanted = {name: render(made) for name, made in documents().items()}
+    found = {path.name: path.read_text(encoding="utf-8") for path in directory.glob("*.json")}
+    return sorted(name for name in {**wanted, **found} if wanted.get(name) != found.get(name))
+
+
+def main(arguments: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="python -m schemas.generate", description="Generate schemas/*.json.")
+    parser.add_argument("--check", action="store_true", help="change nothing; exit 1 if a file differs")
+    parser.add_argument("--directory", type=Path, default=DIRECTORY, help=argparse.SUPPRESS)
+    options = parser.parse_args(arguments)
+    names = stale(options.directory)
+    if options.check:
+        for name in names:
+            print(f"schemas/{name} differs from the types: run python -m schemas.generate", file=sys.stderr)
+        return 1 if names else 0
+    made = documents()
+    for name in names:
+        path = options.directory / name
+        if name in made:
+            path.write_text(render(made[name]), encoding="utf-8")
+        else:
+            path.unlink()
+        print(f"schemas/{name}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
