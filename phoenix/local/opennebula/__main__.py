@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import json
 import logging
 import os
 import signal
@@ -33,6 +34,7 @@ def _parser() -> argparse.ArgumentParser:
     add = parser.add_argument
     add("--port", type=int, default=2633, help="port of the XML-RPC endpoint; 0: a free one")
     add("--port-file", type=Path, help="written with the port when the server listens")
+    add("--status-file", type=Path, help="written when the hypervisor has started: how VMs are kept apart, as JSON")
     add("--bind", default="127.0.0.1", help="address to listen on")
     add("--data", type=Path, help="directory for state and VMs; none: nothing is kept")
     add("--auth-file", type=Path, help="file with user:password, mode 0600")
@@ -112,6 +114,9 @@ async def _serve(options: argparse.Namespace) -> None:
     try:
         if options.port_file is not None:
             write_atomically(options.port_file, f"{server.port}\n".encode(), mode=0o644)
+        if options.status_file is not None:
+            isolation = getattr(server.driver, "isolation", dict)()  # only the process hypervisor keeps VMs apart
+            write_atomically(options.status_file, json.dumps(isolation).encode(), mode=0o600)
         logging.getLogger("phoenix.opennebula").info("listening on %s", server.url)
         await stop.wait()
     finally:

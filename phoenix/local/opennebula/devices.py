@@ -188,10 +188,10 @@ def _mac(ip: ipaddress.IPv4Address) -> str:
     return ":".join(f"{byte:02x}" for byte in (2, 0, *ip.packed))
 
 
-def take_nics(store: Store, source: Template, vm_id: int) -> list[Vector]:
-    """Lease an address for each NIC."""
+def take_nics(store: Store, source: Template, vm_id: int, first: int = 0) -> list[Vector]:
+    """Lease an address for each NIC; `first` is the number of the first."""
     nics: list[Vector] = []
-    for number, nic in enumerate(source.vectors("NIC")):
+    for number, nic in enumerate(source.vectors("NIC"), first):
         vnet = find_vnet(store, nic, INTERNAL)
         offset = next((free for free in range(vnet.size) if free not in vnet.leases), None)
         if offset is None:

@@ -50,6 +50,8 @@ class Machine:
         self.on_final: Callable[[Vm], None] | None = None
         self._tasks: dict[int, asyncio.Task[None]] = {}
         self._behind: set[asyncio.Task[None]] = set()
+        # VMs whose files an epilog was removing when they were recreated: asking twice would wait for the first.
+        self._emptying: set[int] = set()
 
     @property
     def busy(self) -> int:
@@ -213,7 +215,8 @@ class Machine:
             if optional is not None:
                 await optional(spec, host)
         elif call == "cleanup":
-            await self._clean_up(spec, host, files=vm.prev_lcm not in CLEANING)
+            await self._clean_up(spec, host, files=vm.id not in self._emptying)
+            self._emptying.discard(vm.id)
         else:
             await getattr(self.driver, call)(spec, host)
 
@@ -295,6 +298,8 @@ class Machine:
     def recreate(self, vm: Vm, user: User, request_id: int) -> None:
         """Delete what runs and put the VM back to PENDING."""
         on_host = vm.state in (VmState.ACTIVE, VmState.POWEROFF, VmState.SUSPENDED)
+        if vm.state == VmState.ACTIVE and vm.lcm in CLEANING:
+            self._emptying.add(vm.id)
         if vm.history:
             if on_host:
                 self.close_history(vm)

@@ -59,6 +59,8 @@ def delete(call: Call, host_id: int) -> int:
     host = _host_for(call, host_id, ADMIN)
     if host.vms:
         raise OneError(ACTION, "Cannot delete host. Can not remove a host with running VMs")
+    if call.one.hooks.active:
+        call.one.hooks.deleted["HOST"] = _xml(call, host)
     del call.store.hosts[host_id]
     call.store.clusters[host.cluster_id].hosts.pop(host_id, None)
     return host_id

@@ -35,7 +35,6 @@ class Monitor:
         self._one = one
         self._task: asyncio.Task[None] | None = None
         self.down: dict[int, str] = {}
-        self.busy = 0
 
     def start(self) -> None:
         """Probe every host once, now; then at the interval."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from phoenix.local.opennebula.model import Cluster, History, Host, Owned, User, Vm
+from phoenix.local.opennebula.model import Cluster, Datastore, History, Host, Image, Owned, User, Vm
 from phoenix.local.opennebula.states import HostState
 from phoenix.local.opennebula.templates import Template, cdata
 from phoenix.local.opennebula.xmlrpc import Escaped, escape
@@ -155,4 +155,19 @@ def user_core(user: User, gname: str) -> str:
         f"<ID>{user.id}</ID><GID>{user.groups[0]}</GID><GROUPS>{ids(user.groups)}</GROUPS><GNAME>{text(gname)}</GNAME>"
         f"<NAME>{text(user.name)}</NAME><PASSWORD>{cdata(user.password)}</PASSWORD><AUTH_DRIVER>{cdata(user.auth_driver)}</AUTH_DRIVER>"
         f"<ENABLED>{int(user.enabled)}</ENABLED><TEMPLATE>{user.template.inner_xml()}</TEMPLATE>"
+    )
+
+
+def image(item: Image, datastore: Datastore) -> str:
+    """An item."""
+    return (
+        f"<IMAGE>{owner(item)}{permissions(item)}<TYPE>{item.type}</TYPE><DISK_TYPE>0</DISK_TYPE><PERSISTENT>{item.persistent}</PERSISTENT>"
+        f"<REGTIME>{item.regtime}</REGTIME><MODTIME>{item.regtime}</MODTIME><SOURCE>{cdata(item.source)}</SOURCE>"
+        f"<PATH>{cdata(item.path)}</PATH><FORMAT>{cdata(item.format)}</FORMAT><FS>{cdata('')}</FS><SIZE>{item.size_mb}</SIZE>"
+        f"<STATE>{int(item.state)}</STATE><PREV_STATE>{int(item.prev_state)}</PREV_STATE><RUNNING_VMS>{len(item.vms)}</RUNNING_VMS>"
+        "<CLONING_OPS>0</CLONING_OPS><CLONING_ID>-1</CLONING_ID><TARGET_SNAPSHOT>-1</TARGET_SNAPSHOT>"
+        f"<DATASTORE_ID>{item.datastore_id}</DATASTORE_ID><DATASTORE>{text(datastore.name)}</DATASTORE>"
+        f"<VMS>{ids(item.vms)}</VMS><CLONES></CLONES><APP_CLONES></APP_CLONES><TEMPLATE>{item.template.inner_xml()}</TEMPLATE>"
+        f"<SNAPSHOTS><ALLOW_ORPHANS>{cdata('NO')}</ALLOW_ORPHANS><CURRENT_BASE>{cdata('-1')}</CURRENT_BASE>"
+        f"<NEXT_SNAPSHOT>{cdata('0')}</NEXT_SNAPSHOT></SNAPSHOTS><BACKUP_INCREMENTS></BACKUP_INCREMENTS><BACKUP_DISK_IDS></BACKUP_DISK_IDS></IMAGE>"
     )

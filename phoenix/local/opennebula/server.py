@@ -9,7 +9,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import inspect
 import logging
 from collections.abc import Sequence
@@ -21,6 +20,7 @@ from aiohttp import web
 from phoenix.local.opennebula import (
     devices,
     methods_cluster,
+    methods_hook,
     methods_host,
     methods_image,
     methods_steer,
@@ -51,6 +51,7 @@ _LOG = logging.getLogger("phoenix.opennebula")
 # The modules whose import registers the methods.
 METHOD_MODULES = (
     methods_cluster,
+    methods_hook,
     methods_host,
     methods_image,
     methods_steer,
@@ -207,12 +208,11 @@ class OpenNebula:
         return result
 
     def _report(self, name: str, params: list[object], outcome: str | int | bool | OneError) -> None:
-        if self.events.enabled or self.hooks.watches_calls:
-            with contextlib.suppress(ValueError):
-                self.hooks.called(name, params, outcome)
+        if self.hooks.active and name.startswith("one.") and not name.endswith(_READING):
+            self.hooks.called(name, params, outcome)
 
     async def settle(self, timeout_s: float = 10.0) -> None:
         """Wait until nothing is under way but what steering holds. Raises TimeoutError."""
         async with asyncio.timeout(timeout_s):
-            while self.machine.busy + self.monitor.busy > (self.steering.waiting if self.steering else 0):
+            while self.machine.busy + self.hooks.running > (self.steering.waiting if self.steering else 0):
                 await asyncio.sleep(0)

@@ -111,7 +111,7 @@ def _parse_xml(text: str) -> Template:
         root = etree.fromstring(text.encode("utf-8", "replace"), etree.XMLParser(**PARSER_OPTIONS))
     except etree.XMLSyntaxError:
         raise TemplateError("Parse error: XML Template malformed.") from None
-    if root.getroottree().docinfo.doctype:
+    if etree.ElementTree(root).docinfo.doctype:
         raise TemplateError("Parse error: XML Template malformed.")
     values: dict[str, list[Value]] = {}
     for child in root.iterchildren("*"):

@@ -55,7 +55,7 @@ def decode(body: bytes) -> tuple[str, list[Any]]:
     """A call's method and parameters. Raises `Fault` if the body is no XML-RPC call."""
     try:
         root = etree.fromstring(body, etree.XMLParser(**PARSER_OPTIONS))
-        if root.getroottree().docinfo.doctype:
+        if etree.ElementTree(root).docinfo.doctype:
             raise Fault(FAULT_TYPE, "A document type is not accepted")
         name = root.findtext("methodName")
         params = [_value(value) for value in root.iterfind("params/param/value")]
