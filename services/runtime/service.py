@@ -29,10 +29,10 @@ from nats.js.errors import Error as JetStreamError
 from prometheus_client import CollectorRegistry
 
 from schemas.custody import Custody
+from schemas.custody_state import Leader
 from schemas.facts import Fact
 from schemas.meta import Meta
 from schemas.subjects import JOURNAL_STREAM, SNAPSHOTS
-from services.runtime import snapshots
 from services.runtime.clock import Clock, system_clock
 from services.runtime.config import Config
 from services.runtime.connect import Watch, connect, jetstream, service_key
@@ -47,6 +47,7 @@ from services.runtime.log import get_log
 from services.runtime.metrics import MetricsListener, ShellMetrics
 from services.runtime.objects import Objects
 from services.runtime.reader import Reader
+from services.runtime.snapshots import Keeper
 from services.runtime.streams import verify_streams
 
 __all__ = ["Compose", "Edge", "Outcome", "Refused", "Service"]
@@ -54,6 +55,7 @@ __all__ = ["Compose", "Edge", "Outcome", "Refused", "Service"]
 RETIRE_S: Final = 10.0  # for the orderly end; a supervisor waits a little longer
 CLOSE_S: Final = 3.0  # for closing what is left after a failure
 INFO_TIMEOUT_S: Final = 5.0
+_VITAL: Final = ("phoenix.journal.", "$js.api.", "$kv.")  # subjects without which a service is of no use
 PROGRESS_S: Final = 5.0  # between two log lines of a long replay
 
 
@@ -82,7 +84,6 @@ class Service:
         self.metrics = ShellMetrics(self)
         self.registry: CollectorRegistry = self.metrics.registry
         self.use_snapshots = True  # False: what hangs on the fold (a history file) must see every fact
-        self.snapshot_position = 0
         self.caught_up = False
         self.metrics_port = 0
         self.nc: Client
@@ -94,15 +95,13 @@ class Service:
         self._reader: Reader | None = None
         self._lease: Lease | None = None
         self._group: asyncio.TaskGroup | None = None
+        self._main: asyncio.Task[Any] | None = None
         self._tasks: list[asyncio.Task[None]] = []
         self._stopping = asyncio.Event()
         self._failure: Stop | None = None
         self._failed = asyncio.Event()
         self._retiring = False
-        self._born = ""  # the journal's time of creation, which names it
-        self._snapshots: snapshots.Snapshots
-        self._snapshot_due = asyncio.Event()
-        self._snapshot_envelopes = 0
+        self._keeper: Keeper
         self._listener = MetricsListener(self.registry, self.health)
 
     def _new_engine(self) -> Engine:
@@ -148,12 +147,26 @@ class Service:
         return self._engine.full
 
     @property
+    def snapshot_position(self) -> int:
+        return self._keeper.position if hasattr(self, "_keeper") else 0
+
+    @property
     def proposals_waiting(self) -> int:
         return self._engine.proposals_waiting
 
     @property
     def reader_renewed(self) -> int:
         return self._reader.recreated if self._reader else 0
+
+    @property
+    def predecessor(self) -> Leader | None:
+        """The last leader before this one took over, as the journal told it then; None if there was none (X8)."""
+        return self._engine.predecessor
+
+    @property
+    def reaped(self) -> frozenset[str]:
+        """Instances that the supervisor has seen dead (X8)."""
+        return self._reaped
 
     def now(self) -> float:
         """UTC seconds for decisions: max(own clock, fold time) (S6)."""
@@ -196,6 +209,8 @@ class Service:
     def stop(self) -> None:
         """Begin the orderly end, as SIGTERM does."""
         self._stopping.set()
+        if self._group is None and self._main is not None:
+            self._main.cancel()  # nothing to end in order yet; it may be waiting for its broker
 
     def health(self) -> dict[str, object]:
         return {
@@ -213,11 +228,16 @@ class Service:
     async def run(self) -> int:
         """Live until SIGTERM, `stop` or a failure; returns the exit code (`exits.Exit`)."""
         code = Exit.FAILED
+        self._main = asyncio.current_task()
         self._handle_signals(True)
         try:
             await self._live()
             code = Exit.OK
             self.log.info("stopped")
+        except* asyncio.CancelledError:
+            if not self._stopping.is_set():
+                raise
+            code = Exit.OK
         except* Stop as stops:
             stop = _first(stops)
             code = stop.code
@@ -238,17 +258,25 @@ class Service:
             with contextlib.suppress(RuntimeError, ValueError):  # not in the main thread: the caller stops it
                 loop.add_signal_handler(number, self.stop) if on else loop.remove_signal_handler(number)
 
+    async def _begin(self) -> None:
+        try:
+            await self._connect()
+            for edge in self.edges:
+                await edge.connected(self)
+            await self._restore()
+        except (nats.errors.Error, JetStreamError, TimeoutError) as error:
+            raise Stop(
+                Exit.FAILED, f"the broker did not answer at the start: {error or type(error).__name__}"
+            ) from error
+
     async def _live(self) -> None:
-        await self._connect()
-        for edge in self.edges:
-            await edge.connected(self)
-        await self._restore()
+        await self._begin()
         assert self._reader is not None
         async with asyncio.TaskGroup() as self._group:
             self.spawn("failure", self._watch_failure())
             self.spawn("reader", self._reader.watch())
             self.spawn("fold", self._engine.fold_forever())
-            self.spawn("snapshots", self._snapshot_forever())
+            self.spawn("snapshots", self._keeper.save_forever())
             if self.writer is not None:
                 self.spawn("append", self._engine.append_forever())
             self.spawn("life", self._serve())
@@ -265,7 +293,7 @@ class Service:
     async def _connect(self) -> None:
         config = self.config
         inbox, seed_file = service_key(config, self.name)
-        watch = Watch(on_closed=self._connection_closed, on_reconnected=self._reconnected)
+        watch = Watch(on_closed=self._connection_closed, on_reconnected=self._reconnected, on_error=self._nats_error)
         self.nc = await connect(
             config.nats.url,
             name=f"{self.name}/{self.instance}",
@@ -286,6 +314,14 @@ class Service:
     def _connection_closed(self) -> None:
         self.fail("the connection to NATS was closed for good (authorisation withdrawn, or the client library gave up)")
 
+    def _nats_error(self, error: Exception) -> None:
+        """A denial arrives here and nowhere else: to the call it looks like a timeout."""
+        text = str(error).lower()
+        if "permissions violation" in text and any(part in text for part in _VITAL):
+            self.fail(
+                f"the broker denies {self.name} what it needs: {error}; generate its permissions anew (`phoenix up`)"
+            )
+
     def _reconnected(self) -> None:
         if self._reader is not None:
             self._reader.doubt()
@@ -294,12 +330,11 @@ class Service:
         """Start from the snapshot if it can be used, else from the journal's beginning."""
         async with asyncio.timeout(INFO_TIMEOUT_S):
             info = await self.js.stream_info(JOURNAL_STREAM)
-        self._born = str(info.created)
-        self._snapshots = snapshots.Snapshots(Objects(self.js, SNAPSHOTS), self.name, self.log)
+        objects = Objects(self.js, SNAPSHOTS)
+        every = self.config.runtime.snapshot_every
+        self._keeper = Keeper(objects, self.name, str(info.created), self.fold, every=every, log=self.log)
         if self.use_snapshots:
-            found = await self._snapshots.find(self._born, info.state.last_seq, snapshots.core_version(self.core))
-            if found is not None:
-                self._load(found)
+            await self._keeper.load(info.state.last_seq, self._core_factory)
         if info.state.messages and self.position + 1 < info.state.first_seq:
             raise Stop(
                 Exit.FAILED,
@@ -316,18 +351,6 @@ class Service:
         )
         self._engine.attach(self._reader, self._new_journal() if self.writer else None)
         await self._reader.open()
-
-    def _load(self, found: snapshots.Snapshot) -> None:
-        try:
-            snapshots.restore(found, self.fold)
-        except (
-            Exception
-        ) as error:  # whatever a core's load raises on bytes that it cannot read: the journal is the truth
-            self.log.warning("snapshot not usable", why=f"{type(error).__name__}: {error}", position=found.position)
-            self.fold.reset(self._core_factory)
-            return
-        self.snapshot_position = found.position
-        self.log.info("snapshot loaded", position=found.position)
 
     def _new_journal(self) -> Journal:
         assert self.writer is not None
@@ -393,36 +416,14 @@ class Service:
         if self._lease is not None:
             self._lease.free.set()
 
-    # --------------------------------------------------------------------------------------------------------- snapshots
-
-    def _absorbed(self, envelopes: int) -> None:
-        self._snapshot_envelopes += envelopes
-        if self._snapshot_envelopes >= self.config.runtime.snapshot_every and self._keeps_snapshots():
-            self._snapshot_due.set()
+    def _absorbed(self, messages: int) -> None:
+        if self._keeps_snapshots():
+            self._keeper.note(messages)
 
     def _keeps_snapshots(self) -> bool:
         """One replica writes them: the leader; a follower its own.  Not where every start folds from the beginning."""
-        return (
-            self.use_snapshots and self.caught_up and (self.writer is None or self._engine.phase is not Phase.FOLLOWING)
-        )
-
-    async def _snapshot_forever(self) -> None:
-        while True:
-            await self._snapshot_due.wait()
-            self._snapshot_due.clear()
-            await self._save_snapshot()
-
-    async def _save_snapshot(self) -> None:
-        """A failure is a log line: the next one is due soon, and the journal is the truth."""
-        self._snapshot_envelopes = 0
-        snapshot = snapshots.take(self.name, self._born, self.fold)
-        try:
-            await self._snapshots.save(snapshot)
-        except (nats.errors.Error, JetStreamError, TimeoutError, ExceptionGroup) as error:
-            self.log.warning("snapshot not saved", position=snapshot.position, error=error or type(error).__name__)
-            return
-        self.snapshot_position = snapshot.position
-        self.log.debug("snapshot saved", position=snapshot.position)
+        keeps = self.writer is None or self._engine.phase is not Phase.FOLLOWING
+        return keeps and self.use_snapshots and self.caught_up
 
     # --------------------------------------------------------------------------------------------------------------- end
 
@@ -437,7 +438,7 @@ class Service:
                     if self._lease is not None:
                         await self._lease.release()
                 if self._keeps_snapshots():
-                    await self._save_snapshot()
+                    await self._keeper.save()
                 self._retiring = True
                 await self.nc.drain()
         except TimeoutError as error:

@@ -11,6 +11,7 @@ Rules
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 from typing import Final
 
@@ -18,7 +19,7 @@ import msgspec
 import nats.errors
 
 from schemas.custody import RULES
-from services.runtime.fold import Fold
+from services.runtime.fold import CoreFactory, Fold
 from services.runtime.log import Log
 from services.runtime.objects import Damaged, Objects
 
@@ -111,6 +112,57 @@ class Snapshots:
             self._log.warning("snapshot not usable", why=why, position=snapshot.position)
             return None
         return snapshot
+
+
+class Keeper:
+    """Loads the snapshot of a running service and saves a new one every `every` messages.  `position`: of the last one."""
+
+    def __init__(self, objects: Objects, name: str, journal: str, fold: Fold, *, every: int, log: Log) -> None:
+        self.position = 0
+        self._store = Snapshots(objects, name, log)
+        self._name, self._journal, self._fold, self._every, self._log = name, journal, fold, every, log
+        self._messages = 0
+        self._due = asyncio.Event()
+
+    async def load(self, end: int, core_factory: CoreFactory) -> None:
+        """Set the fold to the snapshot, or leave it at the beginning."""
+        found = await self._store.find(self._journal, end, core_version(self._fold.core))
+        if found is None:
+            return
+        try:
+            restore(found, self._fold)
+        except (
+            Exception
+        ) as error:  # whatever a core's load raises on bytes that it cannot read: the journal is the truth
+            self._log.warning("snapshot not usable", why=f"{type(error).__name__}: {error}", position=found.position)
+            self._fold.reset(core_factory)
+            return
+        self.position = found.position
+        self._log.info("snapshot loaded", position=found.position)
+
+    def note(self, messages: int) -> None:
+        """So many more messages were folded."""
+        self._messages += messages
+        if self._messages >= self._every:
+            self._due.set()
+
+    async def save_forever(self) -> None:
+        while True:
+            await self._due.wait()
+            self._due.clear()
+            await self.save()
+
+    async def save(self) -> None:
+        """A failure is a log line: the next one is due soon, and the journal is the truth."""
+        self._messages = 0
+        snapshot = take(self._name, self._journal, self._fold)
+        try:
+            await self._store.save(snapshot)
+        except (nats.errors.Error, TimeoutError, ValueError, ExceptionGroup) as error:
+            self._log.warning("snapshot not saved", position=snapshot.position, error=error or type(error).__name__)
+            return
+        self.position = snapshot.position
+        self._log.debug("snapshot saved", position=snapshot.position)
 
 
 def _mismatch(snapshot: Snapshot, name: str, journal: str, end: int, version: int) -> str:

@@ -14,7 +14,6 @@ Rules
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Container
 from enum import Enum
 from typing import Final
 
@@ -159,7 +158,7 @@ async def ensure_streams(js: JetStreamContext, config: Config) -> list[str]:
             if _is_resized(wanted, found):
                 await js.update_stream(wanted)
                 touched.append(wanted.name or "")
-    await verify_streams(js, config, [wanted.name or "" for wanted in stream_configs(config)])
+    await verify_streams(js, config)
     return touched
 
 
@@ -170,16 +169,13 @@ def _is_resized(wanted: api.StreamConfig, found: api.StreamConfig) -> bool:
     return (sized or aged) and not [d for d in differences(wanted, found) if ": max_age " not in d]
 
 
-ESSENTIAL: Final = (subjects.JOURNAL_STREAM, f"KV_{subjects.LEASES}", f"OBJ_{subjects.SNAPSHOTS}")
-
-
-async def verify_streams(js: JetStreamContext, config: Config, names: Container[str] = ESSENTIAL) -> None:
-    """Raises `Stop` that names every stream and field that is not as it must be.  `names`: which streams, by default those that
-    each service uses and may look at."""
+async def verify_streams(
+    js: JetStreamContext,
+    config: Config,
+) -> None:
+    """Raises `Stop` that names every stream and field that is not as it must be."""
     problems: list[str] = []
     for wanted in stream_configs(config):
-        if wanted.name not in names:
-            continue
         async with asyncio.timeout(ADMIN_TIMEOUT_S):
             try:
                 found = (await js.stream_info(wanted.name or "")).config

@@ -1,0 +1,59 @@
+"""A snapshot made anew from the journal, without its service: for repairs, and for tests that live state equals replayed state.
+
+It reads the journal from its first message.  It changes nothing in the journal.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Final
+
+from nats.aio.client import Client
+from nats.js import JetStreamContext
+
+from schemas.subjects import JOURNAL_STREAM, SNAPSHOTS
+from services.runtime import snapshots
+from services.runtime.exits import Exit, Stop
+from services.runtime.fold import CoreFactory, Fold
+from services.runtime.log import Log
+from services.runtime.objects import Objects
+from services.runtime.reader import Reader
+
+SLICE: Final = 1000
+HEARTBEAT_S: Final = 0.5
+
+
+async def replay(nc: Client, js: JetStreamContext, writer: str | None, core_factory: CoreFactory, log: Log) -> Fold:
+    """The fold of the whole journal, up to its end at the time of the call.  Raises `Stop` if its beginning was trimmed."""
+    state = (await js.stream_info(JOURNAL_STREAM)).state
+    if state.messages and state.first_seq > 1:
+        raise Stop(Exit.FAILED, f"the journal begins at {state.first_seq}: rebuild from its archive first")
+    fold = Fold(writer, core_factory)
+    arrived = asyncio.Event()
+    reader = Reader(nc, js, start=0, heartbeat_s=HEARTBEAT_S, kick=arrived.set, log=log)
+    await reader.open()
+    watch = asyncio.create_task(reader.watch(), name="rebuild:reader")
+    try:
+        while fold.position < state.last_seq:
+            await arrived.wait()
+            arrived.clear()
+            for message in reader.take(SLICE):
+                fold.feed(message)
+            await reader.acknowledge()
+            if reader.waiting:
+                arrived.set()
+                await asyncio.sleep(0)
+    finally:
+        watch.cancel()
+        await reader.close()
+    return fold
+
+
+async def rebuild(
+    nc: Client, js: JetStreamContext, *, name: str, writer: str | None, core_factory: CoreFactory, log: Log
+) -> int:
+    """Replace the snapshot of the service `name` by one folded from the journal; returns its position."""
+    fold = await replay(nc, js, writer, core_factory, log)
+    journal = str((await js.stream_info(JOURNAL_STREAM)).created)
+    await snapshots.Snapshots(Objects(js, SNAPSHOTS), name, log).save(snapshots.take(name, journal, fold))
+    return fold.position
