@@ -52,14 +52,14 @@ RequestId = Annotated[str, Meta(max_length=REQUEST_ID_MAX)]
 ErrorCode = Literal["invalid", "unknown", "denied", "conflict", "limit", "unavailable"]
 
 
-class _Message(msgspec.Struct, frozen=True, kw_only=True):
+class Message(msgspec.Struct, frozen=True, kw_only=True):
     pass
 
 
 # ---------------------------------------------------------------------------------------------------------------- replies
 
 
-class Error(_Message, frozen=True, kw_only=True):
+class Error(Message, frozen=True, kw_only=True):
     """Why not.  `field`: the part of the request that is wrong, if one is."""
 
     code: ErrorCode
@@ -67,16 +67,16 @@ class Error(_Message, frozen=True, kw_only=True):
     message: str
 
 
-class Failed(_Message, frozen=True, kw_only=True):
+class Failed(Message, frozen=True, kw_only=True):
     ok: Literal[False] = False
     error: Error
 
 
-class Done(_Message, frozen=True, kw_only=True):
+class Done(Message, frozen=True, kw_only=True):
     ok: Literal[True] = True
 
 
-class Submitted(_Message, frozen=True, kw_only=True):
+class Submitted(Message, frozen=True, kw_only=True):
     """`units`: 1, or the number of array elements."""
 
     ok: Literal[True] = True
@@ -84,20 +84,20 @@ class Submitted(_Message, frozen=True, kw_only=True):
     units: int = 1
 
 
-class JobResult(_Message, frozen=True, kw_only=True, omit_defaults=True):
+class JobResult(Message, frozen=True, kw_only=True, omit_defaults=True):
     job: str
     ok: bool
     error: Error | None = None
 
 
-class JobResults(_Message, frozen=True, kw_only=True):
+class JobResults(Message, frozen=True, kw_only=True):
     """One result for each job of the request, in its order."""
 
     ok: Literal[True] = True
     results: tuple[JobResult, ...]
 
 
-class Instance(_Message, frozen=True, kw_only=True):
+class Instance(Message, frozen=True, kw_only=True):
     unit: str
     attempt: int
     address: str | None
@@ -106,12 +106,12 @@ class Instance(_Message, frozen=True, kw_only=True):
     cores: int
 
 
-class Instances(_Message, frozen=True, kw_only=True):
+class Instances(Message, frozen=True, kw_only=True):
     ok: Literal[True] = True
     instances: tuple[Instance, ...]
 
 
-class ConfigApplied(_Message, frozen=True, kw_only=True):
+class ConfigApplied(Message, frozen=True, kw_only=True):
     ok: Literal[True] = True
     position: int
 
@@ -119,14 +119,14 @@ class ConfigApplied(_Message, frozen=True, kw_only=True):
 # --------------------------------------------------------------------------------------------------------------- requests
 
 
-class InputFile(_Message, frozen=True, kw_only=True):
+class InputFile(Message, frozen=True, kw_only=True):
     """A file to be there, under this relative name, before the script starts."""
 
     name: FilePath
     data: bytes
 
 
-class JobSubmit(_Message, frozen=True, kw_only=True):
+class JobSubmit(Message, frozen=True, kw_only=True):
     """A job or an array of jobs.  `script` or `argv` or both (then `argv` are the script's arguments).
 
     `nodes` null: one node if it all fits the largest host, else the fewest that do.  Cores on each node are
@@ -161,13 +161,13 @@ class JobSubmit(_Message, frozen=True, kw_only=True):
     keep: Annotated[tuple[FilePath, ...], Meta(max_length=KEEP_MAX)] = ()
 
 
-class JobsNamed(_Message, frozen=True, kw_only=True):
+class JobsNamed(Message, frozen=True, kw_only=True):
     """Jobs (``17``: with all its elements) or elements (``17_3``)."""
 
     jobs: Annotated[tuple[JobId, ...], Meta(min_length=1, max_length=JOBS_MAX)]
 
 
-class ScaleSet(_Message, frozen=True, kw_only=True):
+class ScaleSet(Message, frozen=True, kw_only=True):
     """A person's word on a web department: at least `minimum`, or exactly `exact` instances, for `for_s` seconds (null: until
     changed).  `auto`: drop all of it."""
 
@@ -178,23 +178,23 @@ class ScaleSet(_Message, frozen=True, kw_only=True):
     auto: bool = False
 
 
-class HostNamed(_Message, frozen=True, kw_only=True):
+class HostNamed(Message, frozen=True, kw_only=True):
     host: HostName
     reason: Text = ""
 
 
-class InstanceList(_Message, frozen=True, kw_only=True):
+class InstanceList(Message, frozen=True, kw_only=True):
     """The web department of the subject or the path."""
 
 
-class ConfigApply(_Message, frozen=True, kw_only=True):
+class ConfigApply(Message, frozen=True, kw_only=True):
     """Operators only; the provisioner answers."""
 
     config: CloudConfig
 
 
 # "noun.verb" -> (request, reply)
-REQUESTS: Final[dict[str, tuple[type[_Message], type[_Message]]]] = {
+REQUESTS: Final[dict[str, tuple[type[Message], type[Message]]]] = {
     "job.submit": (JobSubmit, Submitted),
     "job.cancel": (JobsNamed, JobResults),
     "job.hold": (JobsNamed, JobResults),

@@ -14,7 +14,7 @@ Rules
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final, Literal
+from typing import Final, Literal, TypeAlias
 
 import msgspec
 
@@ -29,7 +29,8 @@ from services.admission.shape import parse_after, parse_array, shape_of
 from services.runtime.edge import Refused
 
 Verb = Literal["cancel", "hold", "release"]
-_FACT: Final[dict[str, type[f.JobCancelled] | type[f.JobHeld] | type[f.JobResumed]]] = {
+JobFact: TypeAlias = f.JobCancelled | f.JobHeld | f.JobResumed
+_FACT: Final[dict[str, type[JobFact]]] = {
     "cancel": f.JobCancelled,
     "hold": f.JobHeld,
     "release": f.JobResumed,
@@ -162,13 +163,42 @@ def _known_dependencies(core: AdmissionCore, dept: str, spec: str) -> tuple[f.De
 
 def change_jobs(
     core: AdmissionCore, caller: Caller, verb: Verb, names: Sequence[str]
-) -> list[tuple[JobResult, list[Fact]]]:
+) -> list[tuple[JobResult, list[JobFact]]]:
     """For each named job what to answer if all goes well, and the facts that it takes."""
     adopted(core)
     return [_change_job(core, caller, verb, name) for name in names]
 
 
-def _change_job(core: AdmissionCore, caller: Caller, verb: Verb, name: str) -> tuple[JobResult, list[Fact]]:
+def still_wanted(core: AdmissionCore, verb: Verb, facts: Sequence[JobFact], drafted: Sequence[Fact]) -> list[Fact]:
+    """Those of `facts` that would change something after what is drafted before them: a fact that can only be void is not
+    written, or a hundred impatient callers would look like a writer that is stuck (PROTOCOL S4)."""
+    before = {fact.job for fact in drafted if isinstance(fact, f.JobCancelled | _FACT[verb])}
+    before |= {fact.unit for fact in drafted if isinstance(fact, f.AttemptReported)}
+    found: list[Fact] = []
+    for fact in facts:
+        unit = core.unit(fact.job)
+        if unit is not None and unit.state != "final" and fact.job not in before and not _holds_already(unit, verb):
+            found.append(fact)
+    return found
+
+
+def job_result(core: AdmissionCore, verb: Verb, result: JobResult, facts: Sequence[JobFact]) -> JobResult:
+    """The answer for one job after its facts came back: failed if all of them came too late."""
+    units = [core.unit(fact.job) for fact in facts]
+    if not facts or any(unit is not None and _holds_now(unit, verb) for unit in units):
+        return result
+    endings = {unit.final: None for unit in units if unit is not None and unit.final}
+    ending = " or ".join(str(ending) for ending in endings) or "over"
+    return failed_job(result.job, Refused("conflict", f"job {result.job} was {ending} before that", "jobs"))
+
+
+def _holds_now(unit: Unit, verb: Verb) -> bool:
+    if verb == "cancel":
+        return unit.cancelled or unit.final == "cancelled"
+    return unit.state != "final" and _holds_already(unit, verb)
+
+
+def _change_job(core: AdmissionCore, caller: Caller, verb: Verb, name: str) -> tuple[JobResult, list[JobFact]]:
     try:
         units = _units_of(core, caller, name)
         _refuse_final(name, verb, units)
@@ -296,8 +326,10 @@ def began(core: AdmissionCore, unit: str, attempt: int, addresses: tuple[str | N
     return [f.AttemptBegan(unit=unit, attempt=attempt, addresses=addresses)]
 
 
-def report(core: AdmissionCore, fact: f.AttemptReported) -> list[Fact]:
+def report(core: AdmissionCore, fact: f.AttemptReported, drafted: Sequence[Fact]) -> list[Fact]:
     """Raises `Refused` (conflict) if the report would be void in this view."""
+    if any(isinstance(other, f.AttemptReported) and other.unit == fact.unit for other in drafted):
+        raise Refused("conflict", "gone")
     known = core.unit(fact.unit)
     if known is None or is_instance(fact.unit) or known.state == "final" or known.attempt != fact.attempt:
         raise Refused("conflict", "gone")

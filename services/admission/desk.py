@@ -14,10 +14,8 @@ Rules
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
 from typing import Any, Final, Protocol
-
-import msgspec
 
 from schemas import facts as f
 from schemas import requests as r
@@ -46,7 +44,7 @@ class Desk:
         self._core = core
         self._payloads = payloads
         self._running: dict[str, tuple[str, asyncio.Future[Any]]] = {}
-        self._handlers: dict[str, Callable[[Caller, str, Any], Awaitable[msgspec.Struct]]] = {
+        self._handlers: dict[str, Callable[[Caller, str, Any], Awaitable[r.Message]]] = {
             "job.submit": self._submit,
             "job.cancel": lambda caller, _dept, request: self._change_jobs(caller, "cancel", request),
             "job.hold": lambda caller, _dept, request: self._change_jobs(caller, "hold", request),
@@ -58,7 +56,7 @@ class Desk:
             "instance.list": self._instances,
         }
 
-    async def handle(self, caller: Caller, department: str, kind: str, request: msgspec.Struct) -> msgspec.Struct:
+    async def handle(self, caller: Caller, department: str, kind: str, request: r.Message) -> r.Message:
         """The reply to a decoded request in `department`.  Raises `Refused`."""
         return await self._handlers[kind](caller, department, request)
 
@@ -130,20 +128,16 @@ class Desk:
 
     async def _change_jobs(self, caller: Caller, verb: compose.Verb, request: r.JobsNamed) -> r.JobResults:
         plan = compose.change_jobs(self._core, caller, verb, list(dict.fromkeys(request.jobs)))
-        voids: dict[str, Void] = {}
         wanted = [fact for _, facts in plan for fact in facts]
         for start in range(0, len(wanted), PIECE_MAX):
             piece = wanted[start : start + PIECE_MAX]
-            outcome = await self._shell.propose(lambda _now, _drafted, piece=piece: piece, cause=f"job.{verb}")  # type: ignore[misc]
-            for fact, meta in outcome.facts:
-                if meta.void is not None and not self._is_cancelled(fact):
-                    voids[fact.job] = meta.void  # type: ignore[union-attr]
-        return r.JobResults(results=tuple(_result(result, facts, voids) for result, facts in plan))
-
-    def _is_cancelled(self, fact: Fact) -> bool:
-        """A cancellation that came too late for another one: what was asked for holds."""
-        unit = self._core.unit(fact.job) if isinstance(fact, f.JobCancelled) else None
-        return unit is not None and unit.final == "cancelled"
+            await self._shell.propose(
+                lambda _now, drafted, piece=piece: compose.still_wanted(self._core, verb, piece, drafted),  # type: ignore[misc]
+                cause=f"job.{verb}",
+            )
+        return r.JobResults(
+            results=tuple(compose.job_result(self._core, verb, result, facts) for result, facts in plan)
+        )
 
     async def _scale(self, caller: Caller, dept: str, request: r.ScaleSet) -> r.Done:
         digest = (
@@ -211,15 +205,6 @@ def _valid(outcome: Outcome) -> Fact:
 
 def _why_void(meta: Meta) -> str:
     return f"something else happened first ({(meta.void or Void.UNIT_FINAL).value.replace('_', ' ')}): look again"
-
-
-def _result(result: r.JobResult, facts: Sequence[Fact], voids: dict[str, Void]) -> r.JobResult:
-    """Failed if everything that was to be changed came too late."""
-    names = [fact.job for fact in facts if isinstance(fact, f.JobCancelled | f.JobHeld | f.JobResumed)]
-    if not names or any(name not in voids for name in names):
-        return result
-    late = Refused("conflict", f"job {result.job} ended before ({voids[names[0]].value.replace('_', ' ')})", "jobs")
-    return compose.failed_job(result.job, late)
 
 
 def _other_request(request: str) -> Refused:

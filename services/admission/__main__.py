@@ -1,0 +1,26 @@
+"""``python -m services.admission --config FILE``: the door."""
+
+from __future__ import annotations
+
+import sys
+
+from services.admission.core import AdmissionCore
+from services.admission.edge import Doors
+from services.runtime.config import Config
+from services.runtime.main import Options, run
+from services.runtime.service import Service
+
+
+def build(config: Config, options: Options) -> Service:
+    return Service(
+        "admission",
+        AdmissionCore,
+        config,
+        edges=(Doors(),),
+        instance=options.instance,
+        reaped=options.reaped,
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(run("admission", build))

@@ -1,0 +1,119 @@
+"""The boot document: what a guest is told to do.  Pure: from custody, configuration and the job's payload.
+
+Rules
+  1. Size is that of the attempt (`unit.placed`), not of the request.
+  2. A job without a script runs its arguments as a command, by a script of one line that hands over to it; a web department's
+     command likewise.  A web department without a command has the guest's default web program (script null).
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import msgspec
+
+from schemas.config import CloudConfig, WebPolicy
+from schemas.custody_state import Unit
+from schemas.ids import ELEMENT, instance_parts, is_instance
+from services.admission.core import Job
+from services.admission.payloads import Payload
+
+COMMAND_SCRIPT: Final = '#!/bin/sh\nexec "$@"\n'
+
+
+class BootInput(msgspec.Struct, frozen=True, kw_only=True):
+    name: str
+    size: int
+
+
+class Boot(msgspec.Struct, frozen=True, kw_only=True):
+    """The guest contract's document; `tasks`, `cpus_per_task` and `stdin` are as asked for."""
+
+    kind: str
+    unit: str
+    attempt: int
+    rank: int
+    ranks: int
+    department: str
+    user: str
+    name: str
+    cores: int
+    memory_mb: int
+    nodes: tuple[str, ...]
+    script: str | None
+    argv: tuple[str, ...]
+    environment: dict[str, str]
+    directory: str | None = None
+    stdout: str | None = None
+    stderr: str | None = None
+    stdin: str | None = None
+    inputs: tuple[BootInput, ...] = ()
+    keep: tuple[str, ...] = ()
+    grace_s: float
+    walltime_s: float | None = None
+    health_path: str | None = None
+    array_job: str | None = None
+    array_index: int | None = None
+    tasks: int = 1
+    cpus_per_task: int = 1
+
+
+def boot_of(config: CloudConfig, unit: Unit, rank: int, job: Job | None, payload: Payload | None) -> Boot | None:
+    """None if there is nothing to run: the department or the job is not known any more."""
+    if is_instance(unit.id):
+        department = config.department(instance_parts(unit.id)[0])
+        return None if department is None else _of_instance(config, unit, rank, department.web or WebPolicy())
+    return None if job is None or payload is None else _of_job(config, unit, rank, job, payload)
+
+
+def _of_job(config: CloudConfig, unit: Unit, rank: int, job: Job, payload: Payload) -> Boot:
+    element = ELEMENT.match(unit.id)
+    return Boot(
+        kind="job",
+        unit=unit.id,
+        attempt=unit.attempt,
+        rank=rank,
+        ranks=len(unit.hosts),
+        department=job.dept,
+        user=job.user,
+        name=job.name,
+        cores=unit.cores,
+        memory_mb=unit.memory_mb,
+        nodes=unit.hosts,
+        script=payload.script or COMMAND_SCRIPT,
+        argv=payload.argv,
+        environment=payload.environment,
+        directory=payload.directory,
+        stdout=payload.stdout,
+        stderr=payload.stderr,
+        stdin=payload.stdin,
+        inputs=tuple(BootInput(name=x.name, size=x.size) for x in payload.inputs),
+        keep=payload.keep,
+        grace_s=config.policy.grace_s,
+        walltime_s=job.walltime_s,
+        array_job=element[1] if element else None,
+        array_index=int(element[2]) if element else None,
+        tasks=job.tasks,
+        cpus_per_task=job.cpus_per_task,
+    )
+
+
+def _of_instance(config: CloudConfig, unit: Unit, rank: int, web: WebPolicy) -> Boot:
+    return Boot(
+        kind="instance",
+        unit=unit.id,
+        attempt=unit.attempt,
+        rank=rank,
+        ranks=len(unit.hosts),
+        department=unit.dept,
+        user=unit.dept,
+        name=unit.id,
+        cores=unit.cores,
+        memory_mb=unit.memory_mb,
+        nodes=unit.hosts,
+        script=COMMAND_SCRIPT if web.command else None,
+        argv=web.command,
+        environment=web.environment,
+        grace_s=config.policy.grace_s,
+        health_path=web.health_path,
+    )

@@ -1,0 +1,287 @@
+"""The HTTP door: the same requests as over NATS, output and files, and the monitor's reads passed through.
+
+Rules
+  1. A token says who asks; department and role come from the adopted configuration, never from the request.
+  2. A role `user` reads the output of own jobs, a manager the department's, an operator everything.
+  3. What this door does not serve below /v1 with GET is the monitor's: passed on with the caller's token, streamed.
+  4. Bodies are bounded before they are held.  Tokens and bodies are never logged.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import re
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Final
+
+import aiohttp
+import msgspec
+import nats.errors
+from aiohttp import web
+from nats.aio.client import Client
+from yarl import URL
+
+from schemas import requests as r
+from schemas import subjects
+from schemas.config import Limits
+from services.admission import compose
+from services.admission.compose import Caller
+from services.admission.core import AdmissionCore
+from services.admission.desk import Desk
+from services.admission.gate import Gate
+from services.admission.openapi import document
+from services.admission.output import STREAMS, Files, Outputs, StreamId
+from services.admission.read import Readable, locate
+from services.admission.routes import ROUTES, Route
+from services.admission.web import JSON, MSGPACK, Handler, HttpError, bearer, body, number, reply, unauthorised
+from services.runtime.edge import Refused
+from services.runtime.identity import Identities
+
+FOLLOW_MAX_S: Final = 25.0
+SIGNAL_MAX_BYTES: Final = 64 << 10
+EXTRA_MAX_BYTES: Final = 4 << 20  # of a submission, beside script and inputs: arguments, environment, JSON's escapes
+OFFSET_MAX: Final = 1 << 39
+TOKENS_EVERY_S: Final = 1.0  # a new or revoked token holds after so long
+CONNECT_S: Final = 5.0  # to the monitor
+SILENCE_MAX_S: Final = 300.0  # of the monitor within one answer: event streams send heartbeats
+CHUNK_BYTES: Final = 64 << 10
+_SIGNAL: Final = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}\Z")
+_PASSED_ON: Final = ("Authorization", "Accept", "Last-Event-ID")
+_PASSED_BACK: Final = ("Content-Type", "Cache-Control", "ETag")
+
+
+class HttpDoor:
+    def __init__(
+        self,
+        core: AdmissionCore,
+        desk: Desk,
+        gate: Gate,
+        outputs: Outputs,
+        files: Files,
+        identities: Identities,
+        nc: Client,
+        monitor_url: str,
+    ) -> None:
+        self._core, self._desk, self._gate = core, desk, gate
+        self._outputs, self._files = outputs, files
+        self._identities, self._nc = identities, nc
+        self._monitor_url = monitor_url.rstrip("/")
+        self._tokens_at = 0.0
+        self.session: aiohttp.ClientSession | None = None
+
+    def routes(self) -> list[web.RouteDef]:
+        found = [web.route(x.method, _pattern(x.path), self._handler(x)) for x in ROUTES]
+        return [*found, web.get("/v1/{tail:.*}", self.pass_on)]
+
+    async def open(self, _app: web.Application) -> AsyncIterator[None]:
+        """The line to the monitor, as long as the application lives."""
+        timeout = aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_S, sock_read=SILENCE_MAX_S)
+        async with aiohttp.ClientSession(timeout=timeout, auto_decompress=False, trust_env=False) as self.session:
+            yield
+
+    # ------------------------------------------------------------------------------------------------------------ callers
+
+    def caller(self, request: web.Request) -> Caller:
+        """Raises `HttpError` 401, `Refused` (limit)."""
+        now = time.monotonic()
+        if now - self._tokens_at >= TOKENS_EVERY_S:
+            self._tokens_at = now
+            self._identities.reload_if_changed()
+        config = self._core.custody.state.config
+        identity = self._identities.by_token(bearer(request), config) if config else None
+        if identity is None:
+            self._gate.admit(f"@{request.remote}")
+            raise unauthorised()
+        self._gate.admit(identity.user)
+        return Caller(identity.user, identity.department, identity.role)
+
+    def _handler(self, route: Route) -> Handler:
+        method: Callable[..., Awaitable[web.StreamResponse]] = getattr(self, route.handler)
+        if not route.token:
+            return method
+
+        async def served(request: web.Request) -> web.StreamResponse:
+            caller = self.caller(request)
+            try:
+                answer: web.StreamResponse = await method(request, caller, route.kind)
+            except Refused as refused:
+                what = route.kind or f"{route.method} {route.path}"
+                await self._gate.record(caller.user, caller.department, what, refused)
+                raise
+            return answer
+
+        return served
+
+    async def _ask(self, request: web.Request, caller: Caller, department: str, kind: str, data: bytes) -> web.Response:
+        as_json = request.content_type != MSGPACK
+        return await self._answer(caller, department, kind, _decoded(kind, data, as_json), as_json)
+
+    async def _answer(
+        self, caller: Caller, department: str, kind: str, asked: r.Message, as_json: bool = True
+    ) -> web.Response:
+        return reply(await self._desk.handle(caller, department, kind, asked), as_json=as_json)
+
+    # ----------------------------------------------------------------------------------------------------------- requests
+
+    async def submit(self, request: web.Request, caller: Caller, kind: str) -> web.Response:
+        config = self._core.custody.state.config
+        limits = config.limits if config else Limits()
+        most = limits.script_max_bytes * 2 + limits.input_max_bytes * 4 // 3 + EXTRA_MAX_BYTES
+        data = await body(request, most)
+        return await self._ask(request, caller, request.query.get("department", caller.department), kind, data)
+
+    async def change_job(self, request: web.Request, caller: Caller, kind: str) -> web.Response:
+        """The path names the job; a body, if there is one, is read and not needed."""
+        await body(request, EXTRA_MAX_BYTES)
+        asked = _decoded(kind, msgspec.json.encode({"jobs": [request.match_info["id"]]}), True)
+        return await self._answer(caller, caller.department, kind, asked)
+
+    async def scale(self, request: web.Request, caller: Caller, kind: str) -> web.Response:
+        data = await body(request, EXTRA_MAX_BYTES)
+        return await self._ask(request, caller, request.match_info["department"], kind, data)
+
+    async def change_host(self, request: web.Request, caller: Caller, kind: str) -> web.Response:
+        given = _object(await body(request, EXTRA_MAX_BYTES))
+        asked = {**given, "host": request.match_info["host"]}
+        return await self._answer(caller, caller.department, kind, _decoded(kind, msgspec.json.encode(asked), True))
+
+    async def instances(self, request: web.Request, caller: Caller, kind: str) -> web.Response:
+        return await self._answer(caller, request.match_info["department"], kind, r.InstanceList())
+
+    async def signal(self, request: web.Request, caller: Caller, _kind: str) -> web.Response:
+        department, name = request.match_info["department"], request.match_info["name"]
+        if self._core.department(department) is None or not compose.may_see(caller, department):
+            raise Refused("denied", f"department: {caller.user} may not signal {department[:64]}", "department")
+        if _SIGNAL.match(name) is None:
+            raise Refused("invalid", "name: small letters, digits, '_' and '-', at most 64", "name")
+        data = await body(request, SIGNAL_MAX_BYTES)
+        _object(data)
+        try:
+            await self._nc.publish(subjects.signal(department, name), data)
+        except (nats.errors.Error, OSError) as error:
+            raise Refused("unavailable", "the broker does not answer: ask again") from error
+        return reply(r.Done())
+
+    # -------------------------------------------------------------------------------------------------------------- reads
+
+    async def _readable(self, request: web.Request, caller: Caller) -> Readable:
+        session = self.session
+        assert session is not None
+        headers = {"Authorization": request.headers.get("Authorization", "")}
+        ask = f"{self._monitor_url}/v1/jobs/"
+        return await locate(
+            self._core,
+            self._outputs,
+            session,
+            ask,
+            headers,
+            caller,
+            request.match_info["id"],
+            request.query.get("attempt"),
+        )
+
+    async def output(self, request: web.Request, caller: Caller, _kind: str) -> web.Response:
+        name = request.query.get("stream", "stdout")
+        if name not in STREAMS:
+            raise Refused("invalid", "stream: stdout or stderr", "stream")
+        rank, offset = int(number(request, "rank", 0, 65_535)), int(number(request, "offset", 0, OFFSET_MAX))
+        follow_s = min(number(request, "follow_s", 0.0, 3600.0), FOLLOW_MAX_S)
+        found = await self._readable(request, caller)
+        data, end = b"", found.is_over(self._core, rank)
+        if found.attempt:
+            stream = StreamId(found.unit, found.attempt, rank, name)
+            data, end = await self._follow(found, stream, offset, time.monotonic() + follow_s)
+        headers = {
+            "Phoenix-Offset": str(offset + len(data)),
+            "Phoenix-End": "true" if end else "false",
+            "Phoenix-Attempt": str(found.attempt),
+        }
+        return web.Response(body=data, content_type="application/octet-stream", headers=headers)
+
+    async def _follow(self, found: Readable, stream: StreamId, offset: int, deadline: float) -> tuple[bytes, bool]:
+        """What there is from `offset`, waiting for it until `deadline`; and whether nothing more will come after it."""
+        while True:
+            over = found.is_over(self._core, stream.rank)  # before the read: what came until then is in
+            data = await self._outputs.read(stream, offset)
+            left_s = deadline - time.monotonic()
+            if data or over or left_s <= 0:
+                end = over and (not data or not await self._outputs.read(stream, offset + len(data)))
+                return data, end
+            await self._outputs.changed(stream.unit, left_s)
+
+    async def files(self, request: web.Request, caller: Caller, _kind: str) -> web.Response:
+        found = await self._readable(request, caller)
+        listed = await self._files.list(found.unit, found.attempt)
+        files = [{"name": name, "size": size} for name, size in listed.items()]
+        return reply({"ok": True, "attempt": found.attempt, "files": files})
+
+    async def file(self, request: web.Request, caller: Caller, _kind: str) -> web.Response:
+        found = await self._readable(request, caller)
+        name = request.match_info["name"]
+        data = await self._files.get(found.unit, found.attempt, name)
+        if data is None:
+            raise Refused("unknown", f"attempt {found.attempt} of {found.unit} kept no file {name[:200]}", "name")
+        return web.Response(body=data, content_type="application/octet-stream")
+
+    async def openapi(self, _request: web.Request) -> web.Response:
+        return web.Response(body=document(), content_type=JSON)
+
+    async def healthz(self, _request: web.Request) -> web.Response:
+        return web.Response(status=204)
+
+    # ------------------------------------------------------------------------------------------------------- pass-through
+
+    async def pass_on(self, request: web.Request) -> web.StreamResponse:
+        """A read of the monitor's, streamed.  The monitor checks the token as this door would."""
+        self.caller(request)
+        session = self.session
+        assert session is not None
+        headers = {name: request.headers[name] for name in _PASSED_ON if name in request.headers}
+        url = f"{self._monitor_url}{request.rel_url.raw_path}"
+        if request.rel_url.raw_query_string:
+            url += f"?{request.rel_url.raw_query_string}"
+        try:
+            async with session.get(URL(url, encoded=True), headers=headers, allow_redirects=False) as answer:
+                return await _relay(request, answer)
+        except (aiohttp.ClientError, TimeoutError, OSError) as error:
+            raise Refused("unavailable", "the monitor does not answer: ask again") from error
+
+
+async def _relay(request: web.Request, answer: aiohttp.ClientResponse) -> web.StreamResponse:
+    headers = {name: answer.headers[name] for name in _PASSED_BACK if name in answer.headers}
+    relayed = web.StreamResponse(status=answer.status, headers=headers)
+    await relayed.prepare(request)
+    # From here on the status is sent: a monitor that breaks off ends the answer, it does not change it.
+    with contextlib.suppress(aiohttp.ClientError, TimeoutError, ConnectionResetError):
+        async for chunk in answer.content.iter_any():
+            async with asyncio.timeout(SILENCE_MAX_S):
+                await relayed.write(chunk)
+        await relayed.write_eof()
+    return relayed
+
+
+def _pattern(path: str) -> str:
+    """Kept files may have directories in their names."""
+    return path.replace("/files/{name}", "/files/{name:.+}")
+
+
+def _object(data: bytes) -> dict[str, object]:
+    """Raises `HttpError` 400 if `data` is no JSON object; an empty body is one."""
+    try:
+        return msgspec.json.decode(data or b"{}", type=dict[str, object])
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise HttpError(400, Refused("invalid", f"the body is no JSON object: {error}")) from None
+
+
+def _decoded(kind: str, data: bytes, as_json: bool) -> r.Message:
+    """Raises `HttpError` 400 for what cannot be read, `Refused` for a field that does not fit."""
+    try:
+        decoded: r.Message = r.decode(kind, data, as_json)
+    except r.Malformed as error:
+        refused = Refused("invalid", error.message, error.field)
+        if error.field is None:
+            raise HttpError(400, refused) from None
+        raise refused from None
+    return decoded

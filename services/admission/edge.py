@@ -1,0 +1,107 @@
+"""Admission's side to the outside world: what opens when this replica leads, what closes when it stops.
+
+Rules
+  1. Only the leader has doors: a standby listens nowhere, so on one machine both can have the same address, and a load
+     balancer in front of two machines sees which one serves.
+  2. Closing: no new requests, those under way are answered, then the listener goes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import Final, cast
+
+from aiohttp import web
+
+from schemas import facts as f
+from schemas.facts import Fact
+from schemas.meta import Meta
+from schemas.subjects import OBJECTS
+from services.admission.core import AdmissionCore
+from services.admission.desk import Desk
+from services.admission.door_http import HttpDoor
+from services.admission.door_nats import NatsDoor
+from services.admission.gate import Gate
+from services.admission.guests import Guests
+from services.admission.output import Files, Outputs
+from services.admission.payloads import Payloads
+from services.admission.tokens import GuestTokens
+from services.admission.web import errors_as_answers
+from services.runtime.edge import Edge
+from services.runtime.identity import Identities
+from services.runtime.objects import Objects
+from services.runtime.service import Service
+
+BIND_S: Final = 10.0  # a predecessor on this machine lets go of the address within its own end
+BIND_EVERY_S: Final = 0.1
+SHUTDOWN_S: Final = 2.0  # for answers under way; long polls are cut
+BACKLOG: Final = 1024  # a hundred guests boot at once
+_OF_UNIT: Final = (f.UnitPlaced, f.AttemptClosed, f.AttemptReported, f.AttemptBegan, f.VmEnded)
+
+
+class Doors(Edge):
+    """The one edge of admission."""
+
+    def __init__(self) -> None:
+        self._service: Service
+        self._outputs: Outputs
+        self._guests: Guests
+        self._nats: NatsDoor | None = None
+        self._runner: web.AppRunner | None = None
+        self.port = 0
+
+    async def start(self, service: Service) -> None:
+        self._service = service
+        core = cast("AdmissionCore", service.core)
+        objects = Objects(service.js, OBJECTS)
+        payloads, self._outputs, files = Payloads(objects), Outputs(objects), Files(objects)
+        gate = Gate(service.nc.publish, service.now, service.log)
+        desk = Desk(service, core, payloads)
+        tokens = GuestTokens.load(service.config.guest_key_file)
+        self._guests = Guests(service, core, payloads, self._outputs, files, tokens)
+        self._nats = NatsDoor(service.nc, core, desk, gate, service.log)
+        identities = Identities.load(service.config)
+        self._http = HttpDoor(
+            core, desk, gate, self._outputs, files, identities, service.nc, service.config.monitor.url
+        )
+
+    async def lead(self) -> None:
+        app = web.Application(middlewares=[errors_as_answers(self._service.log)])
+        app.router.add_routes([*self._guests.routes(), *self._http.routes()])
+        app.cleanup_ctx.append(self._http.open)
+        self._runner = web.AppRunner(app, access_log=None, handle_signals=False, shutdown_timeout=SHUTDOWN_S)
+        await self._runner.setup()
+        await self._listen(self._runner)
+        assert self._nats is not None
+        await self._nats.open()
+
+    async def _listen(self, runner: web.AppRunner) -> None:
+        host, _, port = self._service.config.http.listen.rpartition(":")
+        deadline = time.monotonic() + BIND_S
+        while True:
+            try:
+                await web.TCPSite(runner, host, int(port), backlog=BACKLOG).start()
+                break
+            except OSError as error:
+                if time.monotonic() > deadline:
+                    self._service.fail(f"cannot listen on {host}:{port}: {error.strerror}")
+                    return
+            await asyncio.sleep(BIND_EVERY_S)
+        self.port = runner.addresses[0][1]
+        self._service.log.info("doors open", listen=f"{host}:{self.port}")
+
+    async def close(self) -> None:
+        if self._nats is not None:
+            await self._nats.close()
+        if self._runner is not None:
+            await self._runner.cleanup()
+
+    def applied(self, fact: Fact, meta: Meta) -> None:
+        if meta.void is not None:
+            return
+        self._guests.applied(fact, meta.broken)
+        if isinstance(fact, _OF_UNIT):
+            self._outputs.notify(fact.unit)
+        elif isinstance(fact, f.JobCancelled):
+            self._outputs.notify(fact.job)

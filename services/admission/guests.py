@@ -1,0 +1,336 @@
+"""The guests' side of the door: what a VM asks, hands in and reports (the guest contract, `/v1/guest/…`).
+
+Theory of operation
+  A call names unit, attempt and rank; its token proves that the VM carries that PHOENIX_ID.  What the attempt is worth is
+  custody's to say, at the moment of the call: *live*; *over* (the latest, not live: a killed script may still hand in what it
+  has, and a late success counts); *early* (the VM is ahead of this fold: come back); *gone* (410: stop and power off).
+
+Rules
+  1. A guest powers off after "acknowledged" only, and only what is journaled and valid is acknowledged (PROTOCOL, Guests).
+  2. `began` is answered when the fact has come back.  A rank waits in its call for the other ranks: which ranks have called is
+     kept nowhere else, so a restart of the door costs a repeated call, and a gang starts together.
+  3. Nothing is journaled that is not valid in this view.
+  4. Bodies and streams are bounded.  Neither tokens nor content are logged.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Annotated, Final, Literal
+
+import msgspec
+from aiohttp import web
+from msgspec import Meta
+
+from schemas import facts as f
+from schemas.custody_state import Unit
+from schemas.facts import Fact
+from schemas.ids import is_instance, job_of, vm_tag
+from services.admission import compose
+from services.admission.boot import boot_of
+from services.admission.core import AdmissionCore
+from services.admission.desk import Shell
+from services.admission.launch import EventsBody, Full, LaunchBody, Launches, SignalBody
+from services.admission.output import FILE_MAX_BYTES, PART_MAX_BYTES, STREAMS, Files, Outputs, StreamId
+from services.admission.payloads import Payloads
+from services.admission.tokens import GuestTokens
+from services.admission.web import HttpError, bearer, body, decoded, number, reply, unauthorised
+from services.runtime.edge import Refused
+
+BASE: Final = "/v1/guest/{unit}/{attempt:[0-9]{1,9}}/{rank:[0-9]{1,5}}"
+SMALL_MAX_BYTES: Final = 4 << 20  # of a JSON body: a batch of launch events is about 1.4 MiB
+GATHER_S: Final = 20.0  # a rank's call waits so long for the others; below the guest's deadline for one try
+POLL_MAX_S: Final = 25.0
+UPLOADS_MAX: Final = 4  # large bodies in memory at once
+OFFSET_MAX: Final = 1 << 39
+
+Worth = Literal["live", "latest"]
+Number = Annotated[float, Meta(ge=0, le=1e12)]
+
+
+class BeganBody(msgspec.Struct, frozen=True, kw_only=True):
+    address: Annotated[str, Meta(max_length=256)] | None = None
+
+
+class ReportBody(msgspec.Struct, frozen=True, kw_only=True):
+    exit: Annotated[int, Meta(ge=-(1 << 31), le=1 << 31)]
+    signal: Annotated[int, Meta(ge=0, le=128)] | None = None
+    seconds: Number = 0.0
+    cpu_seconds: Number | None = None
+    max_rss_mb: Number | None = None
+    note: Annotated[str, Meta(max_length=4096)] | None = None
+
+
+class Guest(msgspec.Struct, frozen=True):
+    """Who calls, once the token is checked."""
+
+    unit: str
+    attempt: int
+    rank: int
+    known: Unit
+
+    @property
+    def ranks(self) -> int:
+        return len(self.known.hosts) or self.known.nodes
+
+    @property
+    def key(self) -> tuple[str, int]:
+        return self.unit, self.attempt
+
+
+class _Gathering:
+    """Ranks of an attempt that have called `began`."""
+
+    __slots__ = ("addresses", "done")
+
+    def __init__(self) -> None:
+        self.addresses: dict[int, str | None] = {}
+        self.done: asyncio.Future[None] | None = None
+
+
+_began: Final = msgspec.json.Decoder(BeganBody)
+_report: Final = msgspec.json.Decoder(ReportBody)
+_launch: Final = msgspec.json.Decoder(LaunchBody)
+_events: Final = msgspec.json.Decoder(EventsBody)
+_signal: Final = msgspec.json.Decoder(SignalBody)
+_GONE: Final = b'{"status":"gone"}'
+_ACKNOWLEDGED: Final = b'{"status":"acknowledged"}'
+_ENDING: Final = (f.UnitPlaced, f.AttemptClosed, f.AttemptReported)
+GuestHandler = Callable[[web.Request, Guest], Awaitable[web.Response]]
+
+
+class Guests:
+    def __init__(
+        self,
+        shell: Shell,
+        core: AdmissionCore,
+        payloads: Payloads,
+        outputs: Outputs,
+        files: Files,
+        tokens: GuestTokens,
+    ) -> None:
+        self._shell, self._core = shell, core
+        self._payloads, self._outputs, self._files, self._tokens = payloads, outputs, files, tokens
+        self._launches = Launches()
+        self._gathering: dict[tuple[str, int], _Gathering] = {}
+        self._uploads = asyncio.Semaphore(UPLOADS_MAX)
+
+    def routes(self) -> list[web.RouteDef]:
+        def route(method: str, path: str, handler: GuestHandler, worth: Worth = "live") -> web.RouteDef:
+            return web.route(method, f"{BASE}/{path}", self._checked(handler, worth))
+
+        return [
+            route("GET", "boot", self._boot),
+            route("POST", "began", self._began),
+            route("PUT", "output/{stream}", self._output, "latest"),
+            route("PUT", "files/{name:.+}", self._file, "latest"),
+            route("GET", "inputs/{name:.+}", self._input),
+            route("POST", "report", self._report, "latest"),
+            route("POST", "launch", self._start_launch),
+            route("GET", "commands", self._commands),
+            route("POST", "launch/{id}/events", self._add_events),
+            route("GET", "launch/{id}/events", self._read_events),
+            route("POST", "launch/{id}/signal", self._signal_launch),
+        ]
+
+    def applied(self, fact: Fact, broken: tuple[str, ...]) -> None:
+        """A valid fact came: who waits for an attempt that it began or ended looks again."""
+        if isinstance(fact, f.AttemptBegan):
+            self._drop_gathering(fact.unit)
+        for unit in (fact.unit, *broken) if isinstance(fact, _ENDING) else broken:
+            self._launches.forget(unit)
+            self._drop_gathering(unit)
+
+    def _drop_gathering(self, unit: str) -> None:
+        for key in [key for key in self._gathering if key[0] == unit]:
+            gathering = self._gathering.pop(key)
+            if gathering.done is not None and not gathering.done.done():
+                gathering.done.set_result(None)
+
+    # ---------------------------------------------------------------------------------------------------------- identity
+
+    def _checked(self, handler: GuestHandler, worth: Worth) -> Callable[[web.Request], Awaitable[web.Response]]:
+        async def checked(request: web.Request) -> web.Response:
+            info = request.match_info
+            unit, attempt, rank = info["unit"], int(info["attempt"]), int(info["rank"])
+            tag = vm_tag(self._core.custody.state.cloud, unit, attempt, rank)
+            if not self._tokens.is_valid(tag, bearer(request)):
+                raise unauthorised()
+            found = compose.standing(self._core, unit, attempt)
+            if found == "early":
+                raise Refused("unavailable", "this attempt is not known here yet: come back")
+            if found == "gone" or (found == "over" and worth == "live"):
+                return _gone()
+            known = self._core.unit(unit)
+            assert known is not None
+            return await handler(request, Guest(unit, attempt, rank, known))
+
+        return checked
+
+    # ------------------------------------------------------------------------------------------------------ the job's life
+
+    async def _boot(self, _request: web.Request, guest: Guest) -> web.Response:
+        job = None if is_instance(guest.unit) else self._core.job(guest.unit)
+        payload = None if job is None else await self._payloads.load(job.payload)
+        if guest.rank >= guest.ranks:
+            return _gone()
+        config = compose.adopted(self._core)
+        boot = boot_of(config, guest.known, guest.rank, job, payload)
+        return _gone() if boot is None else reply(boot)
+
+    async def _began(self, request: web.Request, guest: Guest) -> web.Response:
+        address = decoded(await body(request, SMALL_MAX_BYTES), _began).address
+        known = guest.known
+        if known.began_at is not None and (not is_instance(guest.unit) or known.addresses == (address,)):
+            return _no_content()
+        if guest.rank >= guest.ranks:
+            return _gone()
+        gathering = self._gathering.setdefault(guest.key, _Gathering())
+        gathering.addresses[guest.rank] = address
+        if len(gathering.addresses) < guest.ranks:
+            await self._wait_for_ranks(gathering)
+        else:
+            self._gathering.pop(guest.key, None)
+            await self._journal_began(guest, gathering)
+        return self._began_answer(guest)
+
+    async def _wait_for_ranks(self, gathering: _Gathering) -> None:
+        if gathering.done is None:
+            gathering.done = asyncio.get_running_loop().create_future()
+        try:
+            async with asyncio.timeout(GATHER_S):
+                await asyncio.shield(gathering.done)
+        except TimeoutError:
+            return
+
+    async def _journal_began(self, guest: Guest, gathering: _Gathering) -> None:
+        addresses = tuple(gathering.addresses[rank] for rank in sorted(gathering.addresses))
+        if not is_instance(guest.unit):
+            addresses = ()  # only instances listen
+        try:
+            await self._shell.propose(
+                lambda _now, _drafted: compose.began(self._core, guest.unit, guest.attempt, addresses),
+                cause=guest.unit,
+            )
+        except Refused as refused:
+            if refused.code != "conflict":
+                raise
+        finally:
+            if gathering.done is not None and not gathering.done.done():
+                gathering.done.set_result(None)
+
+    def _began_answer(self, guest: Guest) -> web.Response:
+        """What the journal says now."""
+        if compose.standing(self._core, guest.unit, guest.attempt) != "live":
+            return _gone()
+        known = self._core.unit(guest.unit)
+        if known is None or known.began_at is None:
+            raise Refused("unavailable", "not all ranks have called yet: call again")
+        return _no_content()
+
+    async def _report(self, request: web.Request, guest: Guest) -> web.Response:
+        if is_instance(guest.unit) or guest.rank != 0:
+            raise HttpError(400, Refused("invalid", "rank 0 of a job reports, nobody else", "rank"))
+        told = decoded(await body(request, SMALL_MAX_BYTES), _report)
+        fact = f.AttemptReported(
+            unit=guest.unit,
+            attempt=guest.attempt,
+            exit=told.exit,
+            signal=told.signal,
+            seconds=told.seconds,
+            cpu_seconds=told.cpu_seconds,
+            max_rss_mb=told.max_rss_mb,
+            note=told.note,
+        )
+        try:
+            outcome = await self._shell.propose(
+                lambda _now, drafted: compose.report(self._core, fact, drafted), cause=guest.unit
+            )
+        except Refused as refused:
+            if refused.code != "conflict":
+                raise
+            return _gone()
+        if outcome.facts[0][1].void is not None:
+            return _gone()
+        return web.Response(body=_ACKNOWLEDGED, content_type="application/json")
+
+    # ----------------------------------------------------------------------------------------------------------- content
+
+    async def _output(self, request: web.Request, guest: Guest) -> web.Response:
+        name = request.match_info["stream"]
+        if name not in STREAMS:
+            raise HttpError(404, Refused("unknown", "the streams are stdout and stderr", "stream"))
+        offset = int(number(request, "offset", 0, OFFSET_MAX))
+        data = await body(request, PART_MAX_BYTES)
+        limit = compose.adopted(self._core).limits.output_max_bytes
+        await self._outputs.append(StreamId(guest.unit, guest.attempt, guest.rank, name), offset, data, limit)
+        return _no_content()
+
+    async def _file(self, request: web.Request, guest: Guest) -> web.Response:
+        async with self._uploads:
+            data = await body(request, FILE_MAX_BYTES)
+            await self._files.put(guest.unit, guest.attempt, request.match_info["name"], data)
+        return _no_content()
+
+    async def _input(self, request: web.Request, guest: Guest) -> web.Response:
+        name = request.match_info["name"]
+        job = self._core.job(guest.unit)
+        payload = None if job is None else await self._payloads.load(job.payload)
+        found = next((x for x in payload.inputs if x.name == name), None) if payload else None
+        data = None if found is None else await self._payloads.get(found.key)
+        if data is None:
+            raise Refused("unknown", f"job {job_of(guest.unit)} has no input {name[:200]}", "name")
+        return web.Response(body=data, content_type="application/octet-stream")
+
+    # ------------------------------------------------------------------------------------------------------------ launch
+
+    async def _start_launch(self, request: web.Request, guest: Guest) -> web.Response:
+        _only_rank_0(guest)
+        wanted = decoded(await body(request, SMALL_MAX_BYTES), _launch)
+        self._launches.launch(guest.key, guest.ranks, wanted)
+        return web.Response(status=202)
+
+    async def _commands(self, request: web.Request, guest: Guest) -> web.Response:
+        if guest.rank >= guest.ranks:
+            return _gone()
+        after = int(number(request, "after", 0, 1e15))
+        wait_s = number(request, "wait_s", 0.0, POLL_MAX_S)
+        found = await self._launches.commands(guest.key, guest.ranks, guest.rank, after, wait_s)
+        if compose.standing(self._core, guest.unit, guest.attempt) != "live":
+            return _gone()
+        return reply({"commands": found})
+
+    async def _add_events(self, request: web.Request, guest: Guest) -> web.Response:
+        told = decoded(await body(request, SMALL_MAX_BYTES), _events)
+        try:
+            self._launches.add_events(guest.key, guest.rank, request.match_info["id"], told)
+        except Full:
+            raise Refused("unavailable", "what was sent before has not been read yet: come back") from None
+        return _no_content()
+
+    async def _read_events(self, request: web.Request, guest: Guest) -> web.Response:
+        _only_rank_0(guest)
+        after = int(number(request, "after", 0, 1e15))
+        wait_s = number(request, "wait_s", 0.0, POLL_MAX_S)
+        found = await self._launches.events(guest.key, request.match_info["id"], after, wait_s)
+        return reply({"events": found})
+
+    async def _signal_launch(self, request: web.Request, guest: Guest) -> web.Response:
+        _only_rank_0(guest)
+        told = decoded(await body(request, SMALL_MAX_BYTES), _signal)
+        self._launches.signal(guest.key, request.match_info["id"], told.signal)
+        return _no_content()
+
+
+def _only_rank_0(guest: Guest) -> None:
+    if guest.rank != 0:
+        raise HttpError(403, Refused("denied", "rank 0 launches, nobody else", "rank"))
+
+
+def _gone() -> web.Response:
+    return web.Response(status=410, body=_GONE, content_type="application/json")
+
+
+def _no_content() -> web.Response:
+    return web.Response(status=204)

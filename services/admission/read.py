@@ -1,0 +1,128 @@
+"""Whose output it is, which attempt is meant, and when nothing more will come.
+
+Rules
+  1. A role `user` reads own jobs, a manager the department's, an operator everything.
+  2. A job that this core has forgotten is looked up at the monitor with the caller's token: its history is longer than our
+     memory, and it checks the caller as we do.
+  3. An attempt is over for a reader when it is closed and its report is in or its VM is gone: everything that a guest hands in
+     comes before either.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Mapping
+from typing import Any, Final
+
+import aiohttp
+import msgspec
+
+from schemas.custody_state import vm_key
+from schemas.ids import ELEMENT, JOB, job_of
+from services.admission.compose import Caller, may_see
+from services.admission.core import AdmissionCore
+from services.admission.output import STREAMS, Outputs, StreamId
+from services.runtime.edge import Refused
+
+MONITOR_S: Final = 5.0
+PROBED_MAX: Final = 20  # attempts of a forgotten job that are looked for, newest last
+
+
+class Readable(msgspec.Struct, frozen=True):
+    """A unit whose output the caller may read; `attempt` 0: none yet."""
+
+    unit: str
+    attempt: int
+
+    def is_over(self, core: AdmissionCore, rank: int) -> bool:
+        """True if nothing more of this attempt will come."""
+        known = core.unit(self.unit)
+        if known is None or (self.attempt and known.attempt > self.attempt):
+            return True
+        if self.attempt == 0 or known.attempt == 0:
+            return known.state == "final"
+        if known.state == "open":
+            return False
+        return known.exit is not None or vm_key(self.unit, self.attempt, rank) not in core.custody.state.vms
+
+
+async def locate(
+    core: AdmissionCore,
+    outputs: Outputs,
+    session: aiohttp.ClientSession,
+    monitor: str,
+    headers: Mapping[str, str],
+    caller: Caller,
+    unit: str,
+    attempt: str | None,
+) -> Readable:
+    """The unit and attempt to read.  `monitor`: URL that a job id is appended to.  Raises `Refused`."""
+    if JOB.match(unit) is None and ELEMENT.match(unit) is None:
+        raise Refused("invalid", f"id: {unit[:64]!r} is no job: 17, or 17_3 for an element of an array", "id")
+    number = _attempt(attempt)
+    job = core.job(unit)
+    if job is not None:
+        _check(caller, unit, job.dept, job.user)
+        if unit == job_of(unit) and job.units > 1:
+            raise Refused("invalid", f"id: {unit} is an array: name an element, for example {unit}_1", "id")
+    else:
+        await _ask_monitor(session, monitor, headers, caller, unit)
+    known = core.unit(unit)
+    if number is None:
+        number = known.attempt if known is not None else await _newest(outputs, unit)
+    return Readable(unit, number)
+
+
+def _check(caller: Caller, unit: str, dept: str, user: str | None) -> None:
+    if not may_see(caller, dept):
+        raise Refused("unknown", f"there is no job {unit}", "id")
+    if caller.role == "user" and user != caller.user:
+        raise Refused("denied", f"job {unit} is {user}'s: its owner or a manager of {dept} may read its output", "id")
+
+
+def _attempt(text: str | None) -> int | None:
+    if text is None or text == "latest":
+        return None
+    if not text.isascii() or not text.isdecimal() or not 0 < len(text) <= 9 or int(text) < 1:
+        raise Refused("invalid", f'attempt: {text[:40]!r} is neither "latest" nor a number from 1', "attempt")
+    return int(text)
+
+
+async def _ask_monitor(
+    session: aiohttp.ClientSession, monitor: str, headers: Mapping[str, str], caller: Caller, unit: str
+) -> None:
+    try:
+        async with asyncio.timeout(MONITOR_S), session.get(f"{monitor}{unit}", headers=headers) as answer:
+            content = await answer.read()
+            status = answer.status
+    except (aiohttp.ClientError, TimeoutError, OSError) as error:
+        raise Refused("unavailable", "the monitor, which knows old jobs, does not answer: ask again") from error
+    if status != 200:
+        raise Refused("unknown", f"there is no job {unit}", "id")
+    told = _job_in(content)
+    _check(caller, unit, str(told.get("department") or told.get("dept") or caller.department), _text(told.get("user")))
+
+
+def _job_in(content: bytes) -> dict[str, Any]:
+    """The job's record in the monitor's answer: at its top, or under "job"."""
+    try:
+        told = json.loads(content)
+    except ValueError as error:
+        raise Refused("unavailable", "the monitor's answer is not readable: ask again") from error
+    inner = told.get("job") if isinstance(told, dict) else None
+    found = inner if isinstance(inner, dict) else told
+    return found if isinstance(found, dict) else {}
+
+
+def _text(value: object) -> str | None:
+    return value if isinstance(value, str) else None
+
+
+async def _newest(outputs: Outputs, unit: str) -> int:
+    """The newest attempt of a forgotten unit that left output; 1 if none did."""
+    for attempt in range(PROBED_MAX, 0, -1):
+        for stream in STREAMS:
+            if await outputs.exists(StreamId(unit, attempt, 0, stream)):
+                return attempt
+    return 1

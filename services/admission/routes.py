@@ -1,0 +1,122 @@
+"""The public HTTP routes as data: what the door serves, and what OpenAPI says that it serves.
+
+A route with `kind` is a request of `schemas.requests`; the others answer bytes or something of their own.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import msgspec
+
+
+class Parameter(msgspec.Struct, frozen=True, kw_only=True):
+    """A query parameter."""
+
+    name: str
+    type: str = "string"
+    text: str
+
+
+class Route(msgspec.Struct, frozen=True, kw_only=True):
+    """`handler`: name of the door's method; `answers`: content type of the answer; `token`: needs one."""
+
+    method: str
+    path: str
+    handler: str
+    text: str
+    kind: str = ""
+    query: tuple[Parameter, ...] = ()
+    answers: str = "application/json"
+    status: int = 200
+    token: bool = True
+
+
+_ATTEMPT: Final = Parameter(name="attempt", text='"latest" (default) or a number')
+_BYTES: Final = "application/octet-stream"
+
+ROUTES: Final = (
+    Route(
+        method="POST",
+        path="/v1/jobs",
+        handler="submit",
+        kind="job.submit",
+        text="Submit a job or an array of jobs.",
+        query=(Parameter(name="department", text="whose job it is; default: the caller's own"),),
+    ),
+    Route(method="POST", path="/v1/jobs/{id}/cancel", handler="change_job", kind="job.cancel", text="Cancel a job."),
+    Route(
+        method="POST",
+        path="/v1/jobs/{id}/hold",
+        handler="change_job",
+        kind="job.hold",
+        text="Keep a job from starting.",
+    ),
+    Route(method="POST", path="/v1/jobs/{id}/release", handler="change_job", kind="job.release", text="Lift a hold."),
+    Route(
+        method="POST",
+        path="/v1/departments/{department}/scale",
+        handler="scale",
+        kind="scale.set",
+        text="Set a web department's instances.",
+    ),
+    Route(
+        method="POST",
+        path="/v1/hosts/{host}/cordon",
+        handler="change_host",
+        kind="host.cordon",
+        text="Take a host out of use; its department is asked for it back.",
+    ),
+    Route(method="POST", path="/v1/hosts/{host}/drain", handler="change_host", kind="host.drain", text="As cordon."),
+    Route(
+        method="POST",
+        path="/v1/hosts/{host}/uncordon",
+        handler="change_host",
+        kind="host.uncordon",
+        text="Take a host into use again.",
+    ),
+    Route(
+        method="GET",
+        path="/v1/departments/{department}/instances",
+        handler="instances",
+        kind="instance.list",
+        text="Where a web department's instances listen.",
+    ),
+    Route(
+        method="POST",
+        path="/v1/signals/{department}/{name}",
+        handler="signal",
+        text="Pass a JSON object on as a signal (not journaled).",
+    ),
+    Route(
+        method="GET",
+        path="/v1/jobs/{id}/output",
+        handler="output",
+        text="A job's output from an offset on; headers Phoenix-Offset (the next one), Phoenix-End, Phoenix-Attempt.",
+        query=(
+            Parameter(name="stream", text="stdout (default) or stderr"),
+            Parameter(name="rank", type="integer", text="default 0"),
+            _ATTEMPT,
+            Parameter(name="offset", type="integer", text="byte to start from, default 0"),
+            Parameter(name="follow_s", type="number", text="wait up to so long for more, at most 25"),
+        ),
+        answers=_BYTES,
+    ),
+    Route(
+        method="GET",
+        path="/v1/jobs/{id}/files",
+        handler="files",
+        text="The files that a job kept: name and size.",
+        query=(_ATTEMPT,),
+    ),
+    Route(
+        method="GET",
+        path="/v1/jobs/{id}/files/{name}",
+        handler="file",
+        text="One kept file.",
+        query=(_ATTEMPT,),
+        answers=_BYTES,
+    ),
+    Route(method="GET", path="/openapi.json", handler="openapi", text="This document.", token=False),
+    Route(method="GET", path="/healthz", handler="healthz", text="204 while this door leads.", status=204, token=False),
+)

@@ -1,0 +1,138 @@
+"""What both HTTP sides share: answers, errors, bodies with a limit."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any, Final, TypeVar
+
+import msgspec
+from aiohttp import web
+
+from schemas import requests as r
+from services.admission.output import TooLarge
+from services.runtime.edge import Refused
+from services.runtime.log import Log
+
+BODY_TIMEOUT_S: Final = 120.0  # 64 MiB at about 5 Mbit/s; a slower sender is stuck
+JSON: Final = "application/json"
+MSGPACK: Final = "application/msgpack"
+_STATUS: Final[dict[str, int]] = {
+    "invalid": 422,
+    "unknown": 404,
+    "denied": 403,
+    "conflict": 409,
+    "limit": 429,
+    "unavailable": 503,
+}
+_SIZES: Final = ("script", "inputs")  # a limit on these is one of size
+T = TypeVar("T")
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+
+class HttpError(Exception):
+    """An answer with an error object and a status of its own."""
+
+    def __init__(self, status: int, refused: Refused) -> None:
+        super().__init__(refused.message)
+        self.status = status
+        self.refused = refused
+
+
+def unauthorised() -> HttpError:
+    return HttpError(401, Refused("denied", "a valid token is needed: Authorization: Bearer <token>"))
+
+
+def status_of(refused: Refused) -> int:
+    if refused.code == "limit" and refused.field in _SIZES:
+        return 413
+    return _STATUS[refused.code]
+
+
+def failed(refused: Refused) -> r.Failed:
+    return r.Failed(error=r.Error(code=refused.code, field=refused.field, message=refused.message))
+
+
+def reply(message: Any, status: int = 200, *, as_json: bool = True) -> web.Response:
+    body = msgspec.json.encode(message) if as_json else msgspec.msgpack.encode(message)
+    return web.Response(body=body, status=status, content_type=JSON if as_json else MSGPACK)
+
+
+def error_reply(refused: Refused, status: int | None = None) -> web.Response:
+    answer = reply(failed(refused), status or status_of(refused))
+    if answer.status == 401:
+        answer.headers["WWW-Authenticate"] = "Bearer"
+    return answer
+
+
+def bearer(request: web.Request) -> str:
+    """The token of the request; empty if there is none."""
+    kind, _, token = request.headers.get("Authorization", "").partition(" ")
+    return token.strip() if kind.lower() == "bearer" else ""
+
+
+async def body(request: web.Request, max_bytes: int) -> bytes:
+    """The whole body.  Raises `TooLarge` before more than `max_bytes` are held."""
+    if request.content_length is not None and request.content_length > max_bytes:
+        raise TooLarge(f"the body has {request.content_length} bytes; at most {max_bytes} are taken")
+    if not request.body_exists:
+        return b""
+    found = bytearray()
+    async with asyncio.timeout(BODY_TIMEOUT_S):
+        async for chunk in request.content.iter_any():
+            found += chunk
+            if len(found) > max_bytes:
+                raise TooLarge(f"the body has more than {max_bytes} bytes")
+    return bytes(found)
+
+
+def number(request: web.Request, name: str, default: float, high: float) -> float:
+    """A query parameter between 0 and `high`.  Raises `Refused`."""
+    text = request.query.get(name)
+    if text is None:
+        return default
+    try:
+        value = float(text)
+    except ValueError:
+        value = -1.0
+    if not 0 <= value <= high:
+        raise Refused("invalid", f"{name}: {text[:40]!r} is no number from 0 to {high:g}", name)
+    return value
+
+
+def decoded(data: bytes, decoder: msgspec.json.Decoder[T]) -> T:
+    """Raises `HttpError` 400 with what is wrong."""
+    try:
+        return decoder.decode(data or b"{}")
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise HttpError(400, Refused("invalid", str(error))) from None
+
+
+def errors_as_answers(log: Log) -> Callable[[web.Request, Handler], Awaitable[web.StreamResponse]]:
+    """Middleware: what handlers raise becomes the contract's error object."""
+
+    @web.middleware
+    async def middleware(request: web.Request, handler: Handler) -> web.StreamResponse:
+        try:
+            return await handler(request)
+        except HttpError as error:
+            return error_reply(error.refused, error.status)
+        except Refused as refused:
+            return error_reply(refused)
+        except TooLarge as error:
+            return error_reply(Refused("limit", str(error)), 413)
+        except TimeoutError:
+            return error_reply(Refused("unavailable", "not done in time: ask again"))
+        except web.HTTPException as error:
+            if error.status < 400:
+                raise
+            code: r.ErrorCode = "unknown" if error.status == 404 else "invalid"
+            message = f"{request.method} {request.path}: {error.reason}"
+            return error_reply(Refused(code, message[:500]), error.status)
+        except (ConnectionResetError, asyncio.CancelledError):
+            raise
+        except Exception as error:
+            log.error("request failed", method=request.method, path=request.path, error=repr(error))
+            return error_reply(Refused("unavailable", "the door made an error; it is in its log"), 500)
+
+    return middleware
