@@ -5,21 +5,12 @@ from __future__ import annotations
 import argparse
 from typing import Any, Final
 
-from phoenix.cli import cloud, emit, tables
+from phoenix.cli import cloud, emit, tables, units
 
 HELP: Final = """examples:
   phoenix departments           demand, quota and hosts held
   phoenix departments --json    for a program"""
-_COLUMNS: Final = (
-    ("DEPARTMENT", ("department", "name")),
-    ("KIND", ("kind",)),
-    ("HELD", ("held", "hosts_held", "hosts")),
-    ("QUOTA", ("quota",)),
-    ("DEMAND", ("demand",)),
-    ("PENDING", ("pending", "jobs_pending")),
-    ("RUNNING", ("running", "jobs_running", "instances")),
-    ("UTILISATION", ("utilisation",)),
-)
+HEAD: Final = ("DEPARTMENT", "KIND", "HELD", "QUOTA", "DEMAND", "WORK", "UTILISATION")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -36,15 +27,20 @@ def run(args: argparse.Namespace) -> int:
 
 
 def render(departments: list[dict[str, Any]]) -> str:
-    heads = tuple(head for head, _ in _COLUMNS)
-    rows = [tuple(_cell(department, keys) for _, keys in _COLUMNS) for department in departments]
-    return tables.render(heads, rows, right="HELD QUOTA DEMAND PENDING RUNNING UTILISATION")
+    return tables.render(HEAD, [_row(one) for one in departments], right="HELD QUOTA DEMAND UTILISATION")
 
 
-def _cell(department: dict[str, Any], keys: tuple[str, ...]) -> str:
-    value = next((department[key] for key in keys if department.get(key) is not None), None)
-    if value is None:
-        return "-"
-    if isinstance(value, float):
-        return f"{value * 100:.0f} %" if keys[0] == "utilisation" else f"{value:g}"
-    return str(len(value)) if isinstance(value, list) else str(value)
+def _row(one: dict[str, Any]) -> tuple[str, ...]:
+    load = one.get("utilisation")
+    numbers = (str(one.get(key, "-")) for key in ("hosts_held", "hosts_quota", "hosts_demanded"))
+    level = f"{load * 100:.0f} %" if isinstance(load, int | float) else "-"
+    return (str(one["department"]), str(one.get("kind") or "-"), *numbers, work(one), level)
+
+
+def work(one: dict[str, Any]) -> str:
+    """What it does: instances of a web department, jobs of a batch one."""
+    if one.get("kind") == "web":
+        running = units.count(int(one.get("instances_running") or 0), "instance")
+        return f"{running}, {one.get('instances_wanted') or 0} wanted"
+    jobs = one.get("jobs") or {}
+    return ", ".join(f"{count} {state}" for state, count in jobs.items() if count) or "no jobs"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import fcntl
 import os
+import select
 import shutil
 import sys
 import time
@@ -35,6 +36,7 @@ def run(args: argparse.Namespace) -> int:
         raise CliError(
             UNREACHABLE, f"there is no cloud in {where.data}", "name its directory with --data or $PHOENIX_DATA"
         )
+    supervisor = _supervisor(where.lock)
     try:
         call(
             where,
@@ -46,14 +48,25 @@ def run(args: argparse.Namespace) -> int:
             raise CliError(FAILED, f"{error}; it may be starting: try again") from error
         if not args.purge:
             raise CliError(UNREACHABLE, f"no cloud is running in {where.data}", "phoenix up starts one") from error
-    _wait_until_gone(where.lock)
+    _wait_until_gone(where.lock, supervisor)
     if args.purge:
         _purge(where.data)
     return OK
 
 
-def _wait_until_gone(lock: Path) -> None:
+def _supervisor(lock: Path) -> int | None:
+    """A descriptor of the supervisor's process, taken while it lives so that its number cannot mean another."""
+    try:
+        return os.pidfd_open(int(lock.read_text()))
+    except (OSError, ValueError):
+        return None
+
+
+def _wait_until_gone(lock: Path, supervisor: int | None) -> None:
     deadline = time.monotonic() + GONE_S
+    if supervisor is not None:
+        select.select([supervisor], [], [], GONE_S)
+        os.close(supervisor)
     while _locked(lock):
         if time.monotonic() > deadline:
             raise CliError(FAILED, f"the supervisor did not end within {GONE_S:.0f} s", "phoenix down --hard")

@@ -49,9 +49,10 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def read(client: Client, after: int | None) -> list[dict[str, Any]]:
-    """The events that the monitor still keeps after a position."""
-    return [event for line in client.lines("/v1/events", after=after or 0) if (event := _parse(line)) is not None]
+def read(client: Client, after: int | None, last: int | None = None) -> list[dict[str, Any]]:
+    """The events that the monitor still keeps after a position; `last`: only so many, the newest."""
+    lines = client.lines("/v1/events", after=after or 0, limit=last)
+    return [event for line in lines if (event := _parse(line)) is not None]
 
 
 def follow(client: Client, after: int) -> Iterator[dict[str, Any]]:

@@ -103,6 +103,8 @@ def _work(running: list[str] | dict[str, Any]) -> str:
 
 def _note(host: dict[str, Any]) -> str:
     notes = [f"cordoned: {host['cordoned']}"] if host.get("cordoned") else []
+    if host.get("quarantine"):
+        notes.append(f"quarantined: {host['quarantine']}")
     if host.get("lost"):
         notes.append(f"lost: {host['lost']}")
     return "; ".join(notes)

@@ -17,6 +17,10 @@ class Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         raise usage(message, self._hint(message))
 
+    def option_strings(self) -> list[str]:
+        """Every option, for completion."""
+        return list(self._option_string_actions)
+
     def _hint(self, message: str) -> str:
         wrong = re.search(r"unrecognized arguments: (--?[^\s=]+)", message)
         if wrong:

@@ -69,7 +69,7 @@ def in_utc(job: dict[str, Any]) -> dict[str, Any]:
 
 
 def _row(job: dict[str, Any], now: float) -> tuple[str, ...]:
-    started = job.get("started_at")
+    started = units.seconds(job.get("started_at"))
     hosts, reason = job.get("hosts"), job.get("reason")
     where = _hosts(hosts) if hosts else f"({sentences.short(reason)})" if reason else ""
     return (
@@ -80,7 +80,7 @@ def _row(job: dict[str, Any], now: float) -> tuple[str, ...]:
         job["state"],
         str(job.get("nodes", "")),
         str(job.get("cores", "")),
-        units.span(now - started) if isinstance(started, int | float) else "",
+        "" if started is None else units.span(now - started),
         where,
     )
 

@@ -55,6 +55,13 @@ def iso(instant: object) -> str | None:
     return datetime.fromtimestamp(instant, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
+def seconds(instant: object) -> float | None:
+    """UTC seconds of an ISO 8601 text, or of a number."""
+    if isinstance(instant, int | float):
+        return float(instant)
+    return datetime.fromisoformat(instant).timestamp() if isinstance(instant, str) and instant else None
+
+
 def span(seconds: float) -> str:
     """A duration as `12s`, `3m05s`, `2h07m`, `4d03h`."""
     whole = max(0, int(seconds))

@@ -38,7 +38,9 @@ from services.runtime.nats_server import nats_server_config
 
 OPENNEBULA: Final = "opennebula"
 NATS: Final = "nats"
-SIGNAL_INTERVAL_S: Final = 1.0  # the web scheduler condenses to one observation a second: more would be thrown away
+SIGNAL_INTERVAL_S: Final = (
+    0.25  # four samples to each of the web scheduler's observations, which it makes once a second
+)
 BALANCER_STOP_S: Final = 3.0
 
 

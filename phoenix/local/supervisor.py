@@ -37,6 +37,7 @@ from services.runtime.config import Config, ConfigError
 from services.runtime.credentials import CredentialsError
 from services.runtime.exits import Stop
 
+FALLS_MAX: Final = 3  # a part that ends more often while the cloud starts will not come up
 START_S: Final = 60.0  # for all parts; a loaded machine of two cores takes about ten
 ASK_STARTING_S: Final = 0.05
 ASK_RUNNING_S: Final = 2.0
@@ -122,7 +123,7 @@ class Supervisor:
         self.settings = stack_settings.changed(stack_settings.load(self.layout.settings), **given)
         self.ports = Ports(self.layout.ports)
         self.config = stack_config.effective(self.layout, self.ports, chosen)
-        stack_settings.save(self.layout.settings, self.settings)
+        stack_settings.save(self.layout.settings, stack_settings.changed(self.settings, services="all"))
         stack_config.write(self.config, self.layout)
         stack.write_files(self.config, self.layout)
         stack.status_file(self.layout).unlink(missing_ok=True)
@@ -142,7 +143,7 @@ class Supervisor:
         self.tell("starting nats-server")
         await self._up([stack.broker(self.config, self.layout)])
         if self.settings.services == "none":
-            await self._up([self._opennebula()])
+            await asyncio.gather(self._up([self._opennebula()]), make_streams(self.config))
             return
         self.tell("starting the embedded OpenNebula")
         await asyncio.gather(self._up([self._opennebula()]), make_streams(self.config))
@@ -180,16 +181,15 @@ class Supervisor:
         self.ports.save()
 
     async def _until_up(self, child: Child) -> None:
-        while not await child.probe():  # noqa: ASYNC110  # another process: nothing here could set an event
+        while not await child.probe():
+            if child.restarts > FALLS_MAX and not self.ready:
+                raise StartError(_epitaph(child, "ends again and again"))
             await asyncio.sleep(ASK_STARTING_S)
 
     def _unready(self) -> str:
         """Rule 4: which parts are not up, with the ends of their logs."""
         slow = [child for child in self.children.values() if child.health != "ok"]
-        parts = [
-            f"{c.spec.name} did not come up within {START_S:.0f} s; {c.log} ends:\n    " + "\n    ".join(tail(c.log))
-            for c in slow
-        ]
+        parts = [_epitaph(child, f"did not come up within {START_S:.0f} s") for child in slow]
         return "\n".join(parts) or f"the streams were not made within {START_S:.0f} s"
 
     # ----------------------------------------------------------------------------------------------------------- running
@@ -268,3 +268,7 @@ class Supervisor:
         await asyncio.gather(*(child.stop(hard) for child in running))
         for child in running:
             self.children.pop(child.spec.name, None)
+
+
+def _epitaph(child: Child, what: str) -> str:
+    return "\n    ".join([f"{child.spec.name} {what}; {child.log} ends:", *tail(child.log)])

@@ -1,0 +1,95 @@
+"""`phoenix config check|diff|apply FILE`: a configuration before and while it is in force."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+from typing import Any, Final
+
+from phoenix.cli import cloud, emit, suggest
+from phoenix.cli.errors import FAILED, OK, UNREACHABLE, CliError, usage
+
+VERBS: Final = ("check", "diff", "apply")
+HELP: Final = """examples:
+  phoenix config check site.toml     every problem of the file at once
+  phoenix config diff site.toml      what would change in the running cloud
+  phoenix config apply site.toml     adopt it while running: departments and users come and go, keys with them
+
+exit code: 0 good or applied, 1 the file has problems or was refused, 3 no cloud is running"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("verb", metavar="check|diff|apply")
+    parser.add_argument("file", type=Path, metavar="FILE")
+
+
+def run(args: argparse.Namespace) -> int:
+    if args.verb not in VERBS:
+        raise usage(f"config has no {args.verb!r}", suggest.hint(args.verb, VERBS))
+    if not args.file.is_file():
+        raise usage(f"{args.file}: there is no such file")
+    return {"check": _check, "diff": _diff, "apply": _apply}[args.verb](args)
+
+
+def _load(file: Path) -> Any:
+    from services.runtime.config import ConfigError, load
+
+    try:
+        return load(file)
+    except ConfigError as error:
+        raise CliError(FAILED, f"{file} has problems:\n{error}") from error
+
+
+def _check(args: argparse.Namespace) -> int:
+    config = _load(args.file)
+    departments = [f"{d.name} ({d.kind})" for d in config.cloud.departments]
+    if args.json:
+        emit.json(
+            {"ok": True, "departments": [d.name for d in config.cloud.departments], "users": len(config.cloud.users)}
+        )
+    else:
+        print(f"{args.file} is good: {', '.join(departments)}; {len(config.cloud.users)} users")
+    return OK
+
+
+def _diff(args: argparse.Namespace) -> int:
+    from services.runtime.config import diff, load
+
+    wanted = _load(args.file)
+    about = cloud.describe(cloud.data_dir(args))
+    changes = diff(load(Path(about["config"])).cloud, wanted.cloud)
+    _show(args, {"ok": True, "changes": changes}, "nothing would change")
+    return OK
+
+
+def _apply(args: argparse.Namespace) -> int:
+    from phoenix.local.control import NotRunningError, call
+    from phoenix.local.stack_layout import layout
+
+    _load(args.file)
+    request = {
+        "op": "apply",
+        "text": args.file.read_text(),
+        "name": args.file.name,
+        "base": str(args.file.absolute().parent),
+    }
+    try:
+        answer = call(
+            layout(cloud.data_dir(args)), request, lambda text: print(f"phoenix: {text}", file=sys.stderr, flush=True)
+        )
+    except NotRunningError as error:
+        raise CliError(
+            UNREACHABLE, str(error), "a cloud that is not running takes it with: phoenix up --config FILE"
+        ) from error
+    if not answer["ok"]:
+        raise CliError(FAILED, str(answer.get("error")))
+    _show(args, answer, "nothing has changed: this configuration is in force already")
+    return OK
+
+
+def _show(args: argparse.Namespace, answer: dict[str, Any], nothing: str) -> None:
+    if args.json:
+        emit.json(answer)
+    else:
+        print("\n".join(answer["changes"]) or nothing)

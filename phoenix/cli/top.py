@@ -1,0 +1,142 @@
+"""`phoenix top`: a live screen of hosts by owner, the queue and what happens.
+
+What is drawn comes from the monitor once a second; `screen` is also what the demo shows while it plays.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from collections import deque
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+from phoenix.cli import cloud, events, queue
+from phoenix.cli import departments as departments_of
+from phoenix.cli.errors import OK, UNREACHABLE, CliError
+from phoenix.cli.http import Client
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+EVERY_S: Final = 1.0
+JOBS_SHOWN: Final = 12
+EVENTS_SHOWN: Final = 10
+COLOURS: Final = ("cyan", "magenta", "green", "yellow", "blue", "red")
+BAR_WIDTH: Final = 64
+HELP: Final = """examples:
+  phoenix top               until Ctrl-C or q
+  phoenix top --once        draw it once, for a log"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--once", action="store_true", help="draw it once and end")
+    parser.add_argument(
+        "--every", type=float, default=EVERY_S, metavar="S", help="seconds between two pictures (default 1)"
+    )
+
+
+def run(args: argparse.Namespace) -> int:
+    from rich.console import Console
+    from rich.live import Live
+
+    client = cloud.find(args).operator()
+    view = View(client)
+    console = Console()
+    if args.once or not sys.stdout.isatty():
+        console.print(view.draw())
+        return OK
+    with Live(view.draw(), console=console, screen=True, auto_refresh=False) as live:
+        while True:
+            time.sleep(max(0.1, args.every))
+            live.update(view.draw(), refresh=True)
+
+
+class View:
+    """What is on the screen.  A cloud that does not answer is said on the screen, not raised."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+        self._events: deque[str] = deque(maxlen=EVENTS_SHOWN)
+        self._position: int | None = None
+
+    def draw(self) -> RenderableType:
+        from rich.text import Text
+
+        try:
+            hosts = self._client.get("/v1/hosts")["hosts"]
+            departments = self._client.get("/v1/departments")["departments"]
+            jobs = self._client.get("/v1/queue", limit=JOBS_SHOWN * 4)
+            self._read_events()
+        except CliError as error:
+            if error.code != UNREACHABLE:
+                raise
+            return Text(f"{error.message}\n(asking again)", style="bold red")
+        return screen(hosts, departments, jobs, list(self._events))
+
+    def _read_events(self) -> None:
+        """Those that are new; at the first time only the position is of interest beside the last few."""
+        fresh = events.read(self._client, self._position, last=EVENTS_SHOWN)
+        for event in fresh:
+            self._events.append(events.render(event))
+            self._position = max(self._position or 0, int(event.get("position", 0)))
+
+
+def screen(
+    hosts: Sequence[dict[str, Any]],
+    departments: Sequence[dict[str, Any]],
+    jobs: dict[str, Any],
+    lines: Sequence[str],
+) -> RenderableType:
+    """Hosts by owner, departments, the queue, the last events."""
+    from rich.console import Group
+    from rich.panel import Panel
+
+    names = sorted({str(d.get("department")) for d in departments})
+    colours = {name: COLOURS[i % len(COLOURS)] for i, name in enumerate(names)}
+    rows = sorted(jobs["jobs"], key=lambda job: job["state"] not in ("running", "starting"))[:JOBS_SHOWN]
+    return Group(
+        Panel(_rack(hosts, colours), title=f"{len(hosts)} hosts", title_align="left"),
+        _departments(departments, colours),
+        Panel(queue.render(rows, len(rows)), title=f"queue: {jobs.get('total', len(rows))}", title_align="left"),
+        Panel("\n".join(lines) or "nothing yet", title="events", title_align="left"),
+    )
+
+
+def _rack(hosts: Sequence[dict[str, Any]], colours: dict[str, str]) -> RenderableType:
+    """One block a host, in the colour of who holds it, filled where work runs; a legend below."""
+    from rich.text import Text
+
+    text, counts = Text(), dict.fromkeys([*colours, "free", "draining", "lost"], 0)
+    for host in hosts:
+        owner = host.get("department") if host["state"] == "held" else host["state"]
+        counts[str(owner)] = counts.get(str(owner), 0) + 1
+        style = colours.get(str(owner), "bright_black" if owner == "free" else "red")
+        text.append("■ " if host.get("units") else "□ ", style=style)
+    text.append("\n")
+    for owner, number in counts.items():
+        if number:
+            text.append(f"{owner} {number}   ", style=colours.get(owner, "bright_black" if owner == "free" else "red"))
+    return text
+
+
+def _departments(departments: Sequence[dict[str, Any]], colours: dict[str, str]) -> RenderableType:
+    from rich.table import Table
+
+    table = Table(expand=True, show_edge=False)
+    for head in ("department", "kind", "held", "quota", "demand", "work", "utilisation"):
+        table.add_column(head, justify="left" if head in ("department", "kind", "work") else "right")
+    for one in departments:
+        name = str(one.get("department"))
+        utilisation = one.get("utilisation")
+        table.add_row(
+            f"[{colours.get(name, 'white')}]{name}[/]",
+            str(one.get("kind") or ""),
+            str(one.get("hosts_held", "")),
+            str(one.get("hosts_quota", "")),
+            str(one.get("hosts_demanded", "")),
+            departments_of.work(one),
+            f"{utilisation * 100:.0f} %" if isinstance(utilisation, int | float) else "",
+        )
+    return table
