@@ -1,0 +1,1 @@
+"""The embedded load balancer of a web department, and the source of its CPU signal."""

@@ -1,0 +1,255 @@
+"""The proxy: a client's request to an instance and its answer back.
+
+1. A request goes to the instance with the fewest open ones; with none in service it waits, bounded in number and time,
+   then 503 with Retry-After.
+2. A second instance is tried once: when connecting failed (nothing was sent, so any method may be repeated), or when an
+   idempotent request was lost before its answer began. A request that is not idempotent and of which a byte may have
+   gone out is never repeated. (For idempotent requests aiohttp itself also asks again when a kept connection turns
+   out to be closed.) So what is not idempotent gets a connection of its own: a kept one that the instance has just
+   closed would cost the client a 502 that nobody is to blame for.
+3. A body up to `BODY_BUFFERED_MAX` is read first, so that it can be sent again; a longer one is streamed, and is then
+   repeated only if connecting failed before any of it was read.
+4. Hop-by-hop headers stay on their hop (RFC 9110, 7.6.1). Connection upgrades are not passed on (501).
+5. A failed connection takes the instance out of service at once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator
+
+import aiohttp
+from aiohttp import web
+from multidict import CIMultiDict, CIMultiDictProxy
+from yarl import URL
+
+from phoenix.local.balancer.pool import Instance, Pool, type_key
+from phoenix.local.balancer.stats import Stats
+
+IDEMPOTENT = {"GET", "HEAD", "OPTIONS", "PUT", "DELETE", "TRACE"}
+HOP_BY_HOP = {
+    "connection",
+    "keep-alive",
+    "proxy-authenticate",
+    "proxy-authorization",
+    "proxy-connection",
+    "te",
+    "trailer",
+    "transfer-encoding",
+    "upgrade",
+}
+BODY_BUFFERED_MAX = 64 << 10
+CHUNK_BYTES = 64 << 10
+WAITING_MAX = 512  # requests; each holds a client's connection
+WAIT_S = 5.0  # an instance that is being started is in service within; longer, and the client does better to come back
+RETRY_AFTER_S = 1
+CONNECT_S = 1.0
+KEEPALIVE_S = 30.0
+REQUEST_S = 120.0  # between two pieces of an answer
+
+
+class _LostError(Exception):
+    """The instance did not answer; `sent` tells whether it may have got part of the request."""
+
+    def __init__(self, sent: bool, timed_out: bool) -> None:
+        super().__init__()
+        self.sent = sent
+        self.timed_out = timed_out
+
+
+class Proxy:
+    """Passes requests on."""
+
+    def __init__(self, pool: Pool, stats: Stats) -> None:
+        self._pool = pool
+        self._stats = stats
+        self._kept: aiohttp.ClientSession | None = None
+        self._fresh: aiohttp.ClientSession | None = None
+        self._changed = asyncio.Event()
+        self._tasks: dict[type_key, set[asyncio.Task[object]]] = {}
+
+    async def start(self) -> None:
+        self._kept = _session(aiohttp.TCPConnector(limit=0, keepalive_timeout=KEEPALIVE_S))
+        self._fresh = _session(aiohttp.TCPConnector(limit=0, force_close=True))
+
+    async def close(self) -> None:
+        for session in (self._kept, self._fresh):
+            if session is not None:
+                await session.close()
+
+    def instances_changed(self) -> None:
+        """Wake those who wait: an instance may have come into service."""
+        self._changed.set()
+        self._changed = asyncio.Event()
+
+    async def handle(self, request: web.Request) -> web.StreamResponse:
+        """Serve one request."""
+        if "upgrade" in request.headers.get("Connection", "").lower():
+            return web.Response(status=501, text="connections cannot be upgraded here\n")
+        began = time.monotonic()
+        try:
+            return await self._attempts(request)
+        finally:
+            self._stats.latency.observe(time.monotonic() - began)
+
+    async def _attempts(self, request: web.Request) -> web.StreamResponse:
+        body = await _small_body(request)
+        failed: Instance | None = None
+        timed_out = False
+        for attempt in range(2):
+            instance = await self._next_instance(failed)
+            if instance is None:
+                self._stats.refused.inc()
+                headers = {"Retry-After": str(RETRY_AFTER_S)}
+                return web.Response(status=503, headers=headers, text="no instance is in service\n")
+            if attempt:
+                self._stats.retried.inc()
+            try:
+                return await self._pass_on(request, body, instance)
+            except _LostError as error:
+                instance.failed += 1
+                if not error.timed_out:
+                    self._pool.eject(instance)
+                failed, timed_out = instance, error.timed_out
+                if error.sent and (request.method not in IDEMPOTENT or body is None or error.timed_out):
+                    break
+        self._stats.failed.inc()
+        return web.Response(status=504 if timed_out else 502, text="the instance did not answer\n")
+
+    async def _next_instance(self, failed: Instance | None) -> Instance | None:
+        """Choose, waiting if none is in service; one that just failed only if it is back."""
+        instance = self._pool.choose(failed)
+        if instance is not None or self._stats.waiting >= WAITING_MAX:
+            return instance
+        self._stats.waiting += 1
+        try:
+            async with asyncio.timeout(WAIT_S):
+                while (instance := self._pool.choose()) is None:
+                    await self._changed.wait()
+            return instance
+        except TimeoutError:
+            return None
+        finally:
+            self._stats.waiting -= 1
+
+    async def _pass_on(self, request: web.Request, body: bytes | None, instance: Instance) -> web.StreamResponse:
+        """One try with one instance. Raises `_LostError` if no answer began."""
+        task = asyncio.current_task()
+        assert task is not None
+        tasks = self._tasks.setdefault(instance.key, set())
+        tasks.add(task)
+        instance.open_requests += 1
+        try:
+            answer = await self._ask(request, body, instance)
+            try:
+                return await self._relay(request, answer, instance)
+            finally:
+                answer.close()  # gives the connection back if the answer was read to its end
+        finally:
+            instance.open_requests -= 1
+            tasks.discard(task)
+            if not tasks:
+                self._tasks.pop(instance.key, None)
+
+    def abandon(self, instance: Instance) -> None:
+        """Break off what an instance still serves: its time to drain is over."""
+        for task in self._tasks.get(instance.key, ()):
+            task.cancel()
+
+    async def _ask(self, request: web.Request, body: bytes | None, instance: Instance) -> aiohttp.ClientResponse:
+        session = self._kept if request.method in IDEMPOTENT else self._fresh
+        assert session is not None
+        stream = _Stream(request) if body is None else None
+        try:
+            return await session.request(
+                request.method,
+                URL(f"http://{instance.address}{request.raw_path}", encoded=True),
+                headers=_request_headers(request),
+                data=stream.read() if stream is not None else body or None,
+                allow_redirects=False,
+            )
+        except aiohttp.ClientConnectorError as error:
+            raise _LostError(sent=stream is not None and stream.touched, timed_out=False) from error
+        except (aiohttp.ClientError, TimeoutError, OSError) as error:
+            connecting = isinstance(error, aiohttp.ConnectionTimeoutError)
+            late = isinstance(error, TimeoutError) and not connecting
+            raise _LostError(sent=not connecting, timed_out=late) from error
+
+    async def _relay(
+        self, request: web.Request, answer: aiohttp.ClientResponse, instance: Instance
+    ) -> web.StreamResponse:
+        """The answer has begun: from here on there is no second try, and a break is passed on as a break."""
+        response = web.StreamResponse(status=answer.status, reason=answer.reason)
+        response.headers.extend(_kept(answer.headers))
+        length = answer.headers.get("Content-Length")
+        if length is not None:
+            response.content_length = int(length)
+        elif request.method != "HEAD" and answer.status not in (204, 304):
+            response.enable_chunked_encoding()
+        await response.prepare(request)
+        try:
+            async for chunk in answer.content.iter_chunked(CHUNK_BYTES):
+                await response.write(chunk)
+            await response.write_eof()
+        except (aiohttp.ClientError, TimeoutError, ConnectionError):
+            if request.transport is not None and not request.transport.is_closing():
+                instance.failed += 1
+                self._stats.failed.inc()
+                request.transport.abort()
+            return response
+        instance.served += 1
+        self._stats.served.inc()
+        return response
+
+
+def _session(connector: aiohttp.TCPConnector) -> aiohttp.ClientSession:
+    return aiohttp.ClientSession(
+        connector=connector,
+        cookie_jar=aiohttp.DummyCookieJar(),
+        timeout=aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_S, sock_read=REQUEST_S),
+        auto_decompress=False,
+        trust_env=False,
+    )
+
+
+class _Stream:
+    """A long body, passed on as it comes."""
+
+    def __init__(self, request: web.Request) -> None:
+        self._request = request
+        self.touched = False
+
+    async def read(self) -> AsyncIterator[bytes]:
+        self.touched = True
+        async for chunk in self._request.content.iter_chunked(CHUNK_BYTES):
+            yield chunk
+
+
+async def _small_body(request: web.Request) -> bytes | None:
+    """The body if it is known to be small, None if it must be streamed."""
+    if not request.body_exists:
+        return b""
+    if request.content_length is not None and request.content_length <= BODY_BUFFERED_MAX:
+        return await request.content.readexactly(request.content_length)
+    return None
+
+
+def _request_headers(request: web.Request) -> CIMultiDict[str]:
+    headers = _kept(request.headers)
+    peer = request.remote or ""
+    before = request.headers.get("X-Forwarded-For")
+    headers["X-Forwarded-For"] = f"{before}, {peer}" if before else peer
+    headers["X-Forwarded-Proto"] = request.scheme
+    headers["X-Forwarded-Host"] = request.host
+    headers["Host"] = request.host
+    if request.content_length is not None and request.body_exists:
+        headers["Content-Length"] = str(request.content_length)
+    return headers
+
+
+def _kept(source: CIMultiDictProxy[str]) -> CIMultiDict[str]:
+    """Headers that go beyond this hop; the length is set by who sends the body."""
+    named = {name.strip().lower() for value in source.getall("Connection", []) for name in value.split(",")}
+    dropped = HOP_BY_HOP | named | {"content-length", "host"}
+    return CIMultiDict((name, value) for name, value in source.items() if name.lower() not in dropped)

@@ -1,0 +1,89 @@
+"""What the balancer counts, for `/_balancer/status` (JSON) and `/_balancer/metrics` (Prometheus)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+
+from phoenix.local.balancer.meter import Reading
+from phoenix.local.balancer.pool import Instance, Pool
+
+# From an idle instance's answer (a millisecond) to a request that sat out a scale-up.
+BUCKETS_S = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
+
+
+class Stats:
+    """Counters of one balancer."""
+
+    def __init__(self, pool: Pool) -> None:
+        self._pool = pool
+        self.registry = CollectorRegistry()
+        self.served = self._counter("served", "Requests answered by an instance")
+        self.failed = self._counter("failed", "Requests that an instance failed to answer (502, 504)")
+        self.refused = self._counter("refused", "Requests refused because no instance was in service (503)")
+        self.retried = self._counter("retried", "Requests sent to a second instance")
+        self.signals = self._counter("signals", "Utilisation signals published")
+        self.queued = Gauge("phoenix_balancer_queued", "Requests that wait for an instance", registry=self.registry)
+        self.in_service = Gauge("phoenix_balancer_instances", "Instances in service", registry=self.registry)
+        self.in_service.set_function(lambda: len(pool.in_service()))
+        self.latency = Histogram(
+            "phoenix_balancer_latency_seconds", "From request to answer", buckets=BUCKETS_S, registry=self.registry
+        )
+        self.utilisation = Gauge("phoenix_balancer_utilisation", "1.0 is all busy", registry=self.registry)
+        self.reading: Reading | None = None
+        self.waiting = 0
+
+    def _counter(self, name: str, text: str) -> Counter:
+        return Counter(f"phoenix_balancer_{name}", text, registry=self.registry)
+
+    def measured(self, reading: Reading | None) -> None:
+        self.reading = reading
+        self.utilisation.set(reading.utilisation if reading else 0.0)
+
+    def metrics(self) -> bytes:
+        self.queued.set(self.waiting)
+        return generate_latest(self.registry)
+
+    def status(self) -> dict[str, Any]:
+        """For people and tests; the histogram is cumulative, as Prometheus has it."""
+        return {
+            "served": _value(self.served),
+            "failed": _value(self.failed),
+            "refused": _value(self.refused),
+            "retried": _value(self.retried),
+            "signals": _value(self.signals),
+            "queued": self.waiting,
+            "utilisation": self.reading.utilisation if self.reading else None,
+            "instances": [_shown(instance) for instance in self._pool.all()],
+            "latency": self._histogram(),
+        }
+
+    def _histogram(self) -> dict[str, Any]:
+        buckets: dict[str, int] = {}
+        other: dict[str, float] = {"count": 0.0, "sum_s": 0.0}
+        for sample in next(iter(self.latency.collect())).samples:
+            if sample.name.endswith("_bucket"):
+                buckets[sample.labels["le"]] = int(sample.value)
+            elif sample.name.endswith("_count"):
+                other["count"] = sample.value
+            elif sample.name.endswith("_sum"):
+                other["sum_s"] = sample.value
+        return {**other, "buckets_s": buckets}
+
+
+def _value(counter: Counter) -> int:
+    return int(next(s.value for s in next(iter(counter.collect())).samples if s.name.endswith("_total")))
+
+
+def _shown(instance: Instance) -> dict[str, Any]:
+    state = "draining" if instance.draining_since is not None else "in service" if instance.healthy else "unhealthy"
+    return {
+        "unit": instance.unit,
+        "attempt": instance.attempt,
+        "address": instance.address,
+        "state": state,
+        "open_requests": instance.open_requests,
+        "served": instance.served,
+        "failed": instance.failed,
+    }
