@@ -28,13 +28,13 @@ CALL_S = 10.0
 
 # Times: only whether they are set is compared.
 ZERO_OR_SET = frozenset(
-    "STIME ETIME PSTIME PETIME RSTIME RETIME ESTIME EETIME REGTIME MODTIME TIMESTAMP TIME LAST_POLL".split()
+    "STIME ETIME PSTIME PETIME RSTIME RETIME ESTIME EETIME REGTIME MODTIME TIMESTAMP TIME".split()
 )
 
 # Incidental values, by element: random, or what a probe found at that moment, or paths and addresses of that installation.
 MASKED = frozenset(
     """UUID PASSWORD TOKEN_PASSWORD BASE_PATH ENDPOINT ENDPOINT_GRPC TOTAL_MB FREE_MB USED_MB FREE_CPU FREE_MEMORY USED_CPU USED_MEMORY
-    NETRX NETTX ARGUMENTS COMMAND STDOUT STDERR EXECUTION_ID DATASTORE_LOCATION""".split()
+    NETRX NETTX ARGUMENTS COMMAND STDOUT STDERR EXECUTION_ID DATASTORE_LOCATION SCRIPTS_REMOTE_DIR LAST_POLL""".split()
 )
 
 _DATE = re.compile(r"^\w{3} \w{3} +\d+ \d\d:\d\d:\d\d \d{4}")
@@ -51,8 +51,21 @@ def _is_xml(text: Any) -> bool:
     return isinstance(text, str) and text.startswith("<") and text.endswith(">")
 
 
+def _sampled(element: Any) -> bool:
+    """A value within a VM's sample: what it used then."""
+    return element.getparent() is not None and element.getparent().tag == "MONITORING" and element.tag in ("CPU", "MEMORY", *_DISK_VALUES)
+
+
+_DISK_VALUES = ("DISKRDBYTES", "DISKRDIOPS", "DISKWRBYTES", "DISKWRIOPS")
+
+
 def _text(element: Any) -> str:
     text = (element.text or "").strip()
+    parent = element.getparent()
+    if element.tag in ("FREE", "USED") and parent.tag == "MEMORY" and parent.getparent().tag == "NUMA_NODE":
+        return "*"
+    if _sampled(element):
+        return "*"
     if element.tag in MASKED:
         return "*" if element.tag not in ("COMMAND", "ARGUMENTS") or element.getparent().tag != "TEMPLATE" else text
     if element.tag in ZERO_OR_SET and re.fullmatch(r"-?\d+", text):
@@ -61,8 +74,6 @@ def _text(element: Any) -> str:
         return "-1" if text == "-1" else "*"
     if element.tag == "ERROR":
         return _DATE.sub("DATE", text)
-    if element.tag == "ID" and element.getparent() is not None and element.getparent().tag == "EXECUTION":
-        return "*"
     return text
 
 
@@ -115,7 +126,7 @@ class RawClient:
 
     async def call(self, method: str, *arguments: Any, session: str | None = None) -> tuple[Any, ...]:
         """The elements of the answer; a fault is `(False, text, code)`."""
-        body = xmlrpc.client.dumps((session or self.server.session, *arguments), method, encoding="utf-8").encode()
+        body = xmlrpc.client.dumps((self.server.session if session is None else session, *arguments), method, encoding="utf-8").encode()
         async with self._http.post(self.server.url, data=body, headers={"Content-Type": "text/xml"}) as response:
             assert response.status == 200, await response.text()
             content = await response.read()
@@ -153,4 +164,4 @@ class PyoneClient:
     async def call(self, method: str, *arguments: Any, session: str | None = None) -> str:
         """What pyone made of the answer, in the words of the recording."""
         async with asyncio.timeout(CALL_S):
-            return await asyncio.to_thread(self._call, method, arguments, session or self.server.session)
+            return await asyncio.to_thread(self._call, method, arguments, self.server.session if session is None else session)

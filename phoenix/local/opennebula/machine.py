@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import dataclasses
 import time
 from collections.abc import Callable, Coroutine
 from typing import Any
@@ -83,6 +84,8 @@ class Machine:
         vm.state, vm.lcm = state, lcm
         vm.touch()
         self._count(vm, target)
+        if vm.history and vm.history[-1].vm is None and lcm != Lcm.LCM_INIT:
+            vm.history[-1].vm = vm.snapshot()
         for listener in self.listeners:
             listener(vm)
         vm.prev_state, vm.prev_lcm = state, lcm
@@ -124,6 +127,20 @@ class Machine:
         vm.history.append(record)
         vm.touch()
         return record
+
+    def split_history(self, vm: Vm, action: Action, user: User, request_id: int) -> None:
+        """A device or capacity was changed: accounting counts what follows as another stay on the same host."""
+        last, now = vm.history[-1], self.clock.second()
+        running = vm.state == VmState.ACTIVE
+        follower = dataclasses.replace(last, seq=last.seq + 1, stime=now, uid=-1, gid=-1, request_id=-1, vm=None)
+        last.etime = now
+        last.retime = last.retime or now
+        vm.history.append(follower)
+        follower.pstime = follower.petime = 0
+        if running:
+            follower.rstime = now
+        self.note(vm, action, user, request_id, index=-2)
+        follower.vm = vm.snapshot()
 
     def set_error(self, vm: Vm, text: str) -> None:
         """Set USER_TEMPLATE/ERROR."""

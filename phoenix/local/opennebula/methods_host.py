@@ -22,8 +22,8 @@ def _host_for(call: Call, host_id: int, right: str) -> Host:
     return host
 
 
-def _xml(call: Call, host: Host) -> str:
-    return render.host(host, call.store.clusters[host.cluster_id], call.store.usage(host.id))
+def _xml(call: Call, host: Host, in_pool: bool = False) -> str:
+    return render.host(host, call.store.clusters[host.cluster_id], call.store.usage(host.id), in_pool)
 
 
 def _check_name(call: Call, name: str) -> None:
@@ -80,7 +80,7 @@ def pool_info(call: Call) -> str:
         for _, host in sorted(call.store.hosts.items(), reverse=True)
         if call.one.auth.allowed(call.user, Need(USE, "HOST", None, host.id))
     ]
-    return escape(f"<HOST_POOL>{''.join(_xml(call, host) for host in hosts)}</HOST_POOL>")
+    return escape(f"<HOST_POOL>{''.join(_xml(call, host, in_pool=True) for host in hosts)}</HOST_POOL>")
 
 
 @method("one.host.status", "ii")
@@ -123,14 +123,7 @@ def rename(call: Call, host_id: int, name: str) -> int:
 
 
 def _samples(call: Call, host: Host, seconds: int) -> str:
-    if seconds == 0:
-        return "".join(host.monitoring[-1:])
-    if seconds < 0:
-        return "".join(host.monitoring)
-    since = call.one.clock.now() - seconds
-    return "".join(
-        sample for sample in host.monitoring if int(sample.partition("<TIMESTAMP>")[2].partition("<")[0]) >= since
-    )
+    return render.samples(host.monitoring, seconds, call.one.clock.now())
 
 
 @method("one.host.monitoring", "i")

@@ -8,6 +8,7 @@ One parameter: a JSON object with `op` and its fields; the answer is JSON.
     {"op": "report", "vm": 24, "state": "RUNNING", "deploy_id": "x", "full": false}  → {"taken": true}
     {"op": "sync", "host": 3, "present": {"24": "RUNNING"}, "zombies": ["99"], "missing": "POWEROFF"}
     {"op": "end", "vm": 24}        the VM ends by itself
+    {"op": "usage"}                what VMs use is read now
 """
 
 from __future__ import annotations
@@ -106,6 +107,11 @@ async def _end(call: Call, fields: Fields) -> Fields:
     return {}
 
 
+async def _usage(call: Call, fields: Fields) -> Fields:  # noqa: ARG001
+    await call.one.monitor.read_usage(idle_too=True)
+    return {}
+
+
 _OPS: dict[str, Callable[[Call, Fields], Awaitable[Fields]]] = {
     "rule": _rule,
     "release": _release,
@@ -117,6 +123,7 @@ _OPS: dict[str, Callable[[Call, Fields], Awaitable[Fields]]] = {
     "report": _report,
     "sync": _sync,
     "end": _end,
+    "usage": _usage,
 }
 
 

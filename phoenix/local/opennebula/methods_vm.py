@@ -369,5 +369,7 @@ def resize(call: Call, vm_id: int, text: str, enforce: bool) -> int:
         raise
     call.store.count(vm, host_id)
     vm.template = template
+    if vm.history:
+        call.one.machine.split_history(vm, Action.RESIZE, call.user, call.request_id)
     vm.touch()
     return vm.id

@@ -5,13 +5,15 @@ While a running VM is changed it is in a HOTPLUG state; the hypervisors here hav
 
 from __future__ import annotations
 
+import dataclasses
+
 from phoenix.local.opennebula import devices
 from phoenix.local.opennebula.auth import MANAGE
 from phoenix.local.opennebula.calls import Call, method
 from phoenix.local.opennebula.errors import ACTION, INTERNAL, NO_EXISTS, OneError
 from phoenix.local.opennebula.methods_vm import parse_template, vm_for
 from phoenix.local.opennebula.model import Vm
-from phoenix.local.opennebula.states import Lcm, VmState
+from phoenix.local.opennebula.states import Action, Lcm, VmState
 from phoenix.local.opennebula.templates import Template
 
 _RUNNING = (VmState.ACTIVE, Lcm.RUNNING)
@@ -25,10 +27,27 @@ def _running(vm: Vm) -> bool:
 
 
 def _plug(call: Call, vm: Vm, lcm: Lcm) -> None:
+    """Through a HOTPLUG state, if the VM runs."""
     if _running(vm):
         call.one.machine.move(vm, (VmState.ACTIVE, lcm))
         call.one.machine.drive(vm)
     vm.touch()
+
+
+def _attach(call: Call, vm: Vm, lcm: Lcm, action: Action, template: Template) -> None:
+    """Through a HOTPLUG state with a new device: the stay ends as it was, another begins with the device."""
+    if not _running(vm):
+        vm.template = template
+        vm.touch()
+        return
+    machine, ended = call.one.machine, vm.history[-1]
+    ended.vm = None
+    machine.move(vm, (VmState.ACTIVE, lcm))
+    vm.template = template
+    machine.split_history(vm, action, call.user, call.request_id)
+    if ended.vm is not None:
+        vm.history[-1].vm = dataclasses.replace(ended.vm, template=template)
+    machine.drive(vm)
 
 
 def _idle(vm: Vm) -> bool:
@@ -68,8 +87,7 @@ def attach(call: Call, vm_id: int, text: str) -> int:
     disk = devices.volatile_disk(wanted, number)
     if vm.history:
         disk = devices.place_volatile(disk, call.store.datastore(vm.history[-1].datastore_id))
-    vm.template = vm.template.with_value("DISK", *disks, disk)
-    _plug(call, vm, Lcm.HOTPLUG)
+    _attach(call, vm, Lcm.HOTPLUG, Action.DISK_ATTACH, vm.template.with_value("DISK", *disks, disk))
     return vm.id
 
 
@@ -89,8 +107,7 @@ def attach_nic(call: Call, vm_id: int, text: str) -> int:
         devices.find_vnet(call.store, nic, ACTION)
     before = vm.template.vectors("NIC")
     added = devices.take_nics(call.store, Template({"NIC": [*wanted.vectors("NIC")]}), vm.id, first=len(before))
-    vm.template = vm.template.with_value("NIC", *before, *added)
-    _plug(call, vm, Lcm.HOTPLUG_NIC)
+    _attach(call, vm, Lcm.HOTPLUG_NIC, Action.NIC_ATTACH, vm.template.with_value("NIC", *before, *added))
     return vm.id
 
 
@@ -122,7 +139,7 @@ def sched_add(call: Call, vm_id: int, text: str) -> int:
     if wanted is None or not wanted.get("ACTION") or not wanted.get("TIME"):
         raise OneError(INTERNAL, "Error adding scheduled action: ACTION and TIME are required")
     number = 1 + max([-1, *(int(action["ID"]) for action in vm.sched_actions)])
-    vm.sched_actions.append({**wanted, "ID": str(number), "PARENT_ID": str(vm_id), "TYPE": "VM"})
+    vm.sched_actions = [*vm.sched_actions, {**wanted, "ID": str(number), "PARENT_ID": str(vm_id), "TYPE": "VM"}]
     vm.touch()
     return number
 

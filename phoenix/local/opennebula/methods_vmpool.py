@@ -93,14 +93,7 @@ def info_set(call: Call, vm_ids: str, extended: bool = False) -> str:
 
 
 def _samples(call: Call, vm: Vm, seconds: int) -> str:
-    if seconds == 0:
-        return "".join(vm.monitoring[-1:])
-    if seconds < 0:
-        return "".join(vm.monitoring)
-    since = call.one.clock.now() - seconds
-    return "".join(
-        sample for sample in vm.monitoring if int(sample.partition("<TIMESTAMP>")[2].partition("<")[0]) >= since
-    )
+    return render.samples(vm.monitoring, seconds, call.one.clock.now())
 
 
 @method("one.vm.monitoring", "i")

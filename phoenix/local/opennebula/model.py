@@ -12,6 +12,9 @@ from dataclasses import dataclass, field
 from phoenix.local.opennebula.states import HostState, ImageState, Lcm, VmState, state_name
 from phoenix.local.opennebula.templates import Template
 
+# When it was taken, and its XML.
+Sample = tuple[int, str]
+
 PRIVATE = (1, 1, 0, 0, 0, 0, 0, 0, 0)
 
 
@@ -77,7 +80,7 @@ class Vm(Owned):
     history: list[History] = field(default_factory=list)
     last_poll: int = 0
     usage_xml: str = ""
-    monitoring: list[str] = field(default_factory=list)
+    monitoring: list[Sample] = field(default_factory=list)
     sched_actions: list[dict[str, str]] = field(default_factory=list)
     counted_on: int = -1
     epoch: int = 0
@@ -136,7 +139,7 @@ class Host:
     used_memory_kb: int = 0
     probed: bool = False
     vms: dict[int, None] = field(default_factory=dict)
-    monitoring: list[str] = field(default_factory=list)
+    monitoring: list[Sample] = field(default_factory=list)
     lock: int = 0
 
 
@@ -249,6 +252,3 @@ class Acl:
 
     id: int
     text: str
-
-
-PoolObject = Vm | Host | User | Group | Cluster | Datastore | Image | VmTemplate | Vnet | Hook

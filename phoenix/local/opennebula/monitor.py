@@ -28,6 +28,13 @@ SAMPLES_MAX = 60
 _ENABLED = (HostState.INIT, HostState.MONITORED, HostState.ERROR)
 
 
+def _vm_values(vm: Vm, cpu_percent: float, memory_kb: int, now: int) -> list[tuple[str, str]]:
+    """A sample as oned prints it; discs and networks are not measured."""
+    unmeasured = [(name, "0") for name in ("DISKRDBYTES", "DISKRDIOPS", "DISKWRBYTES", "DISKWRIOPS")]
+    head = [("CPU", f"{cpu_percent:.1f}"), *unmeasured, ("ID", str(vm.id)), ("MEMORY", str(memory_kb))]
+    return [*head, ("NETRX", "0"), ("NETTX", "0"), ("TIMESTAMP", str(now))]
+
+
 class Monitor:
     """Probes hosts in turn, reads VM usage, takes reports."""
 
@@ -55,15 +62,16 @@ class Monitor:
             await asyncio.sleep(interval_s)
             for host in list(self._one.store.hosts.values()):
                 self.probe(host)
-            await self._read_usage()
+            await self.read_usage()
 
-    async def _read_usage(self) -> None:
+    async def read_usage(self, idle_too: bool = False) -> None:
+        """Ask the driver what each VM uses; those that use nothing are left out unless `idle_too`, so that they stay cached."""
         for host in list(self._one.store.hosts.values()):
             cpu, memory_kb = 0.0, 0
             for vm_id in list(host.vms):
                 usage = await self._one.driver.usage(vm_id)
                 vm = self._one.store.vms.get(vm_id)
-                if usage is None or vm is None or (not usage.cpu_percent and not usage.memory_kb and not vm.usage_xml):
+                if usage is None or vm is None or not (idle_too or usage.cpu_percent or usage.memory_kb or vm.usage_xml):
                     continue
                 cpu, memory_kb = cpu + usage.cpu_percent, memory_kb + usage.memory_kb
                 self._sample_vm(vm, usage.cpu_percent, usage.memory_kb)
@@ -72,8 +80,8 @@ class Monitor:
     def _sample_vm(self, vm: Vm, cpu_percent: float, memory_kb: int) -> None:
         now = self._one.clock.second()
         vm.last_poll = now
-        vm.usage_xml = f"<CPU>{cdata(f'{cpu_percent:.1f}')}</CPU><MEMORY>{cdata(str(memory_kb))}</MEMORY><STATE>{cdata('a')}</STATE>"
-        vm.monitoring.append(f"<MONITORING><TIMESTAMP>{now}</TIMESTAMP><ID>{vm.id}</ID>{vm.usage_xml}</MONITORING>")
+        vm.usage_xml = "".join(f"<{name}>{cdata(value)}</{name}>" for name, value in _vm_values(vm, cpu_percent, memory_kb, now))
+        vm.monitoring.append((now, f"<MONITORING>{vm.usage_xml}</MONITORING>"))
         del vm.monitoring[:-SAMPLES_MAX]
         vm.touch()
 
@@ -83,6 +91,9 @@ class Monitor:
         """A host's state changes; told to the hooks."""
         if host.state == state:
             return
+        if state == HostState.OFFLINE:
+            host.max_cpu = host.max_memory_kb = 0
+            host.template = host.template.without(("TOTALCPU", "TOTALMEMORY"))
         host.prev_state, host.state = host.state, state
         self._one.hooks.host_changed(host)
         host.prev_state = state
@@ -133,13 +144,15 @@ class Monitor:
 
     def _sample_host(self, host: Host) -> None:
         cpu, memory_kb = host.cores * 100, host.memory_mb * 1024
-        host.monitoring.append(
-            f"<MONITORING><TIMESTAMP>{self._one.clock.second()}</TIMESTAMP><ID>{host.id}</ID><CAPACITY>"
+        now = self._one.clock.second()
+        xml = (
+            f"<MONITORING><TIMESTAMP>{now}</TIMESTAMP><ID>{host.id}</ID><CAPACITY>"
             f"<FREE_CPU>{cdata(str(max(0, cpu - host.used_cpu)))}</FREE_CPU>"
             f"<FREE_MEMORY>{cdata(str(max(0, memory_kb - host.used_memory_kb)))}</FREE_MEMORY>"
             f"<USED_CPU>{cdata(str(host.used_cpu))}</USED_CPU><USED_MEMORY>{cdata(str(host.used_memory_kb))}</USED_MEMORY></CAPACITY>"
             f"<SYSTEM><NETRX>{cdata('0')}</NETRX><NETTX>{cdata('0')}</NETTX></SYSTEM>{host.hardware.monitoring_xml}</MONITORING>"
         )
+        host.monitoring.append((now, xml))
         del host.monitoring[:-SAMPLES_MAX]
 
     # -- VMs --------------------------------------------------------------------------------------------------------------------
@@ -168,11 +181,11 @@ class Monitor:
         if vm.state != VmState.ACTIVE or not vm.history:
             return False
         last = vm.history[-1]
-        if not full and self._one.clock.now() - max(last.rstime, last.retime) < GUARD_S:
-            return False
         if deploy_id:
             vm.deploy_id = deploy_id
             vm.touch()
+        if not full and self._one.clock.now() - max(last.rstime, last.retime) < GUARD_S:
+            return False
         if state == "RUNNING" and vm.lcm == Lcm.UNKNOWN:
             machine.move(vm, (VmState.ACTIVE, Lcm.RUNNING))
         elif state == "POWEROFF" and vm.lcm in (Lcm.RUNNING, Lcm.UNKNOWN):

@@ -17,7 +17,7 @@ DEFAULTS_XML = (
 )
 
 # The order in which oned asks, found by recording what it names first.
-_CHECKED = ("CPU", "MEMORY", "VMS", "RUNNING_CPU", "RUNNING_MEMORY", "RUNNING_VMS")
+_CHECKED = ("VMS", "RUNNING_VMS", "CPU", "RUNNING_CPU", "MEMORY", "RUNNING_MEMORY")
 
 # VMs in these states do not count as running for quotas.
 _IDLE = frozenset({VmState.STOPPED, VmState.UNDEPLOYED, VmState.POWEROFF, VmState.SUSPENDED, VmState.DONE})

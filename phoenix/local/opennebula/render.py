@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from phoenix.local.opennebula.model import Cluster, Datastore, History, Host, Image, Owned, User, Vm
-from phoenix.local.opennebula.states import HostState
+from phoenix.local.opennebula.model import Cluster, Datastore, History, Host, Image, Owned, Sample, User, Vm
 from phoenix.local.opennebula.templates import Template, cdata
 from phoenix.local.opennebula.xmlrpc import Escaped, escape
 
@@ -49,6 +48,15 @@ def lock(thing: Owned) -> str:
         f"<LOCK><LOCKED>{thing.lock}</LOCKED><OWNER>{thing.lock_owner}</OWNER><TIME>{thing.lock_time}</TIME>"
         "<REQ_ID>-1</REQ_ID></LOCK>"
     )
+
+
+def samples(taken: list[Sample], seconds: int, now: float) -> str:
+    """Samples of the last `seconds`; 0: only the last one, -1: all."""
+    if seconds == 0:
+        taken = taken[-1:]
+    elif seconds > 0:
+        taken = [sample for sample in taken if sample[0] >= now - seconds]
+    return "".join(xml for _, xml in taken)
 
 
 def history(record: History, inner: str = "") -> str:
@@ -128,22 +136,31 @@ def vm_pool(vms: Iterable[Vm], extended: bool) -> Escaped:
     return Escaped(f"&lt;VM_POOL&gt;{''.join([vm_escaped(vm, extended) for vm in vms])}&lt;/VM_POOL&gt;")
 
 
-def host(item: Host, cluster: Cluster, usage: tuple[int, int]) -> str:
-    """A host; `usage` is what its VMs have allocated, in percent of a core and KiB."""
-    max_memory, max_cpu = (0, 0) if item.state == HostState.OFFLINE else (item.max_memory_kb, item.max_cpu)
+def _host_disks(item: Host, in_pool: bool) -> str:
+    if in_pool and not item.probed:
+        return "<DATASTORES></DATASTORES>"
+    disk, used = (item.hardware.disk_mb, item.hardware.used_disk_mb) if item.probed else (0, 0)
+    values = {"DISK_USAGE": "0", "FREE_DISK": str(disk), "MAX_DISK": str(disk), "USED_DISK": str(used)}
+    return f"<DATASTORES>{_elements(values)}</DATASTORES>"
+
+
+def _elements(values: dict[str, str]) -> str:
+    return "".join(f"<{name}>{cdata(value)}</{name}>" for name, value in values.items())
+
+
+def host(item: Host, cluster: Cluster, usage: tuple[int, int], in_pool: bool = False) -> str:
+    """A host; `usage` is what its VMs have allocated, in percent of a core and KiB. A pool shows no samples."""
     hardware = item.hardware
-    disk, used = (hardware.disk_mb, hardware.used_disk_mb) if item.probed else (0, 0)
     cpu, memory_kb = usage
-    monitoring = item.monitoring[-1] if item.monitoring else "<MONITORING/>"
+    monitoring = item.monitoring[-1][1] if item.monitoring and not in_pool else "<MONITORING/>"
     return (
         f"<HOST><ID>{item.id}</ID><NAME>{text(item.name)}</NAME><STATE>{int(item.state)}</STATE>"
         f"<PREV_STATE>{int(item.prev_state)}</PREV_STATE><IM_MAD>{cdata(item.im_mad)}</IM_MAD><VM_MAD>{cdata(item.vm_mad)}</VM_MAD>"
         f"<CLUSTER_ID>{item.cluster_id}</CLUSTER_ID><CLUSTER>{text(cluster.name)}</CLUSTER><HOST_SHARE>"
-        f"<MEM_USAGE>{memory_kb}</MEM_USAGE><CPU_USAGE>{cpu}</CPU_USAGE><TOTAL_MEM>{max_memory}</TOTAL_MEM>"
-        f"<TOTAL_CPU>{max_cpu}</TOTAL_CPU><MAX_MEM>{max_memory}</MAX_MEM><MAX_CPU>{max_cpu}</MAX_CPU>"
-        f"<RUNNING_VMS>{len(item.vms)}</RUNNING_VMS><VMS_THREAD>1</VMS_THREAD><DATASTORES><DISK_USAGE>{cdata('0')}</DISK_USAGE>"
-        f"<FREE_DISK>{cdata(str(disk))}</FREE_DISK><MAX_DISK>{cdata(str(disk))}</MAX_DISK><USED_DISK>{cdata(str(used))}</USED_DISK>"
-        f"</DATASTORES><PCI_DEVICES>{hardware.pci_xml if item.probed else ''}</PCI_DEVICES>"
+        f"<MEM_USAGE>{memory_kb}</MEM_USAGE><CPU_USAGE>{cpu}</CPU_USAGE><TOTAL_MEM>{item.max_memory_kb}</TOTAL_MEM>"
+        f"<TOTAL_CPU>{item.max_cpu}</TOTAL_CPU><MAX_MEM>{item.max_memory_kb}</MAX_MEM><MAX_CPU>{item.max_cpu}</MAX_CPU>"
+        f"<RUNNING_VMS>{len(item.vms)}</RUNNING_VMS><VMS_THREAD>1</VMS_THREAD>{_host_disks(item, in_pool)}"
+        f"<PCI_DEVICES>{hardware.pci_xml if item.probed else ''}</PCI_DEVICES>"
         f"<NUMA_NODES>{hardware.numa_xml if item.probed else ''}</NUMA_NODES></HOST_SHARE><VMS>{ids(item.vms)}</VMS>"
         f"<TEMPLATE>{item.template.inner_xml()}</TEMPLATE>{monitoring}</HOST>"
     )
