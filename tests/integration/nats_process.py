@@ -63,6 +63,19 @@ async def until(condition: Callable[[], Awaitable[bool]], timeout_s: float = 10.
             await asyncio.sleep(step_s)
 
 
+async def settled(nc: Client) -> None:
+    """All that was sent has been handled, or refused.  Twice: nats-py writes the ping of `flush` before what is pending."""
+    await nc.flush(timeout=10)
+    await nc.flush(timeout=10)
+
+
+async def may_publish(nc: Client, denials: Denials, subject: str) -> bool:
+    denials.last_error = None
+    await nc.publish(subject, b"x")
+    await settled(nc)
+    return denials.last_error is None
+
+
 class NatsProcess:
     """Started by `start`, ended by `stop`; `config.nats.url` is where it listens."""
 

@@ -21,9 +21,9 @@ from nats.js.api import RetentionPolicy, StreamConfig
 
 from schemas import subjects
 from services.runtime import credentials
-from services.runtime.config import Config, loads, processes
+from services.runtime.config import processes
 from services.runtime.denials import Denials, Denied
-from tests.integration.nats_process import CLOUD, NatsProcess, until
+from tests.integration.nats_process import NatsProcess, may_publish, settled
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -52,19 +52,6 @@ async def make_streams(server: NatsProcess) -> None:
     await js.create_key_value(bucket=subjects.LEASES, ttl=2, history=1)
     await js.create_object_store(subjects.SNAPSHOTS)
     await js.create_object_store(subjects.OBJECTS)
-
-
-async def settled(nc: Client) -> None:
-    """All that was sent has been handled, or refused.  Twice: nats-py writes the ping of `flush` before what is pending."""
-    await nc.flush(timeout=10)
-    await nc.flush(timeout=10)
-
-
-async def may_publish(nc: Client, denials: Denials, subject: str) -> bool:
-    denials.last_error = None
-    await nc.publish(subject, b"x")
-    await settled(nc)
-    return denials.last_error is None
 
 
 async def may_subscribe(nc: Client, denials: Denials, subject: str) -> bool:
@@ -435,63 +422,3 @@ async def test_events_reach_their_department_only(server: NatsProcess) -> None:
     await monitor.publish("phoenix.event.web.host.granted", b"web")
     assert (await mine.next_msg(timeout=10)).data == b"hpc"
     assert (await theirs.next_msg(timeout=10)).data == b"web"
-
-
-MORE = (
-    CLOUD
-    + """
-[[department]]
-name = "gpu"
-kind = "batch"
-[[user]]
-name = "eve"
-department = "gpu"
-"""
-)
-
-
-def without_bob(text: str) -> str:
-    return text.replace('[[user]]\nname = "bob"\ndepartment = "hpc"\n', "")
-
-
-async def test_a_reload_adds_and_removes_users_and_departments(tmp_path: Path) -> None:
-    """SIGHUP: a new user connects, a removed one is cut off, another's connection works on."""
-    server = NatsProcess(tmp_path)
-    try:
-        await server.start()
-        ann, ann_denials = await server.connect("ann")
-        gone = asyncio.Event()
-
-        async def disconnected() -> None:
-            gone.set()
-
-        bob, _ = await server.connect("bob", disconnected_cb=disconnected, allow_reconnect=False)
-        bobs_key = server.config.nats.credentials_dir / "bob.nk"
-        kept = bobs_key.read_bytes()
-        await server.reload(changed(server, without_bob(MORE)))
-        await asyncio.wait_for(gone.wait(), 15)
-        assert not bobs_key.exists()
-        copy = tmp_path / "copy.nk"
-        copy.write_bytes(kept)
-        with pytest.raises(nats.errors.Error):
-            await nats.connect(server.config.nats.url, nkeys_seed=str(copy), allow_reconnect=False, connect_timeout=5)
-        eve, denials = await server.connect("eve")
-        assert await may_publish(eve, denials, "phoenix.request.gpu.eve.job.submit")
-        assert not await may_publish(eve, denials, "phoenix.request.hpc.eve.job.submit")
-        admission, answers = await server.connect("service-admission")
-        assert await may_publish(admission, answers, "_INBOX_gpu.eve.x")
-        await until(lambda: still_works(ann, ann_denials), 15)
-        assert bob.is_closed or not bob.is_connected
-    finally:
-        await server.stop()
-
-
-async def still_works(nc: Client, denials: Denials) -> bool:
-    try:
-        return await may_publish(nc, denials, "phoenix.request.hpc.ann.job.submit")
-    except nats.errors.Error:
-        return False  # reconnecting
-
-
-def changed(server: NatsProcess, text: str) -> Config:
-    return loads(text, base=server.directory)

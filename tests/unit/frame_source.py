@@ -1,0 +1,48 @@
+"""The source as data for the tests of the frame: modules, what they import, their syntax trees."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+PRODUCT = ("schemas", "services", "phoenix")
+
+
+@cache
+def sources(*tops: str) -> tuple[Path, ...]:
+    """Every Python file below the top-level directories, relative to the root."""
+    found = [path.relative_to(ROOT) for top in tops for path in (ROOT / top).rglob("*.py")]
+    return tuple(sorted(path for path in found if "__pycache__" not in path.parts))
+
+
+@cache
+def tree(path: Path) -> ast.Module:
+    return ast.parse((ROOT / path).read_text(encoding="utf-8"), filename=str(path))
+
+
+def module(path: Path) -> str:
+    """``services.monitor.core`` for services/monitor/core.py."""
+    parts = path.with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+def path_of(name: str) -> Path | None:
+    """The file of a module of ours, or None."""
+    base = Path(*name.split("."))
+    return next((p for p in (base.with_suffix(".py"), base / "__init__.py") if (ROOT / p).exists()), None)
+
+
+def imports(source: ast.AST, own: str = "") -> Iterator[str]:
+    """Every module that is imported anywhere in the source, also inside functions; ``from a import b`` gives a and a.b."""
+    for node in ast.walk(source):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            base = node.module or ""
+            if node.level:
+                base = ".".join([*own.split(".")[: -node.level], *([base] if base else [])])
+            yield base
+            yield from (f"{base}.{alias.name}" for alias in node.names)

@@ -1,0 +1,95 @@
+"""Recorded journals stay readable for ever: each folds to what it folded to when it was recorded.
+
+`journal_v*.jsonl` holds the messages byte for byte; `journal_v*.expected.json` what the custody fold made of them: the verdict
+on every fact, and where hosts and units ended.  A change that makes this test red changes history: give it a new rules number
+(PROTOCOL S8) or a new kind, never new expectations.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from schemas import facts
+from schemas.custody import Custody
+from schemas.custody_check import check
+from schemas.envelope import Garbage, UnknownFact, decode
+from tests.fixtures import make_journal
+
+FIXTURES = Path(__file__).resolve().parents[1] / "fixtures"
+RECORDED = sorted(FIXTURES.glob("journal_v*.jsonl"))
+DIGESTS = {"journal_v1.jsonl": "a03047dd0eb08d543192118e21e67caaeef08644b4b8509c25405eae1f80ddaa"}
+
+
+def fold(path: Path) -> dict[str, Any]:
+    """What the fold makes of a recorded journal, in words that do not depend on how the state is stored."""
+    custody, verdicts = Custody(), []
+    for line in path.read_text(encoding="utf-8").splitlines():
+        message = json.loads(line)
+        position, writer = message["position"], message["writer"]
+        try:
+            envelope = decode(base64.b64decode(message["data"]), writer)
+        except Garbage:
+            verdicts.append([position, "garbage"])
+            continue
+        for index, fact in enumerate(envelope.facts):
+            void = custody.apply(fact, position, index, writer, envelope.at)
+            kind = fact.kind if isinstance(fact, UnknownFact) else facts.kind_of(fact)
+            verdicts.append([position, kind, void.value if void else "", *custody.newly_broken])
+            assert check(custody) == []
+    return {"verdicts": verdicts, **picture(custody)}
+
+
+def picture(custody: Custody) -> dict[str, Any]:
+    state = custody.state
+    return {
+        "at": state.at,
+        "hosts": {h.name: [h.state, h.dept, h.cordoned, sorted(h.units)] for h in state.hosts.values()},
+        "units": {u.id: [u.state, u.final, u.attempt, u.exit, u.held] for u in state.units.values()},
+        "vms": sorted(state.vms),
+        "quotas": {d: q.hosts for d, q in state.quotas.items()},
+        "demands": state.demands,
+        "leaders": {w: [leader.epoch, leader.stopped] for w, leader in state.leaders.items()},
+    }
+
+
+def test_there_is_a_recorded_journal() -> None:
+    assert [path.name for path in RECORDED] == sorted(DIGESTS)
+
+
+@pytest.mark.parametrize("path", RECORDED, ids=lambda p: p.name)
+def test_a_recorded_journal_has_not_been_touched(path: Path) -> None:
+    assert hashlib.sha256(path.read_bytes()).hexdigest() == DIGESTS[path.name]
+
+
+@pytest.mark.parametrize("path", RECORDED, ids=lambda p: p.name)
+def test_a_recorded_journal_folds_to_what_it_folded_to(path: Path) -> None:
+    expected = json.loads(path.with_suffix(".expected.json").read_text(encoding="utf-8"))
+    assert json.loads(json.dumps(fold(path))) == expected
+
+
+def test_every_kind_is_in_some_recorded_journal() -> None:
+    """A new kind needs a journal that shows it: record one under a new name."""
+    recorded = {verdict[1] for path in RECORDED for verdict in fold(path)["verdicts"]}
+    assert set(facts.BY_KIND) - recorded == set()
+
+
+def test_the_first_journal_holds_every_trouble() -> None:
+    verdicts = fold(FIXTURES / "journal_v1.jsonl")["verdicts"]
+    assert {"garbage", "weather.changed"} <= {v[1] for v in verdicts}
+    assert {v[2] for v in verdicts if len(v) > 2} >= {"", "host_not_free", "no_room", "attempt_not_open", "job_known"}
+    assert any(len(v) > 3 for v in verdicts)  # something was broken
+
+
+def test_a_recorded_journal_is_never_overwritten(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "journal.jsonl"
+    assert make_journal.main(path) == 0
+    before = path.read_bytes()
+    assert make_journal.main(path) == 1
+    assert "never made anew" in capsys.readouterr().err
+    assert path.read_bytes() == before

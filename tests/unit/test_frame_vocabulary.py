@@ -1,0 +1,103 @@
+"""The vocabulary hangs together: names, writers, the custody flag, and a wire format that any MessagePack library reads."""
+
+from __future__ import annotations
+
+import re
+
+import msgpack
+import msgspec
+import pytest
+
+from schemas import examples, facts, subjects
+from schemas.custody import Custody
+from schemas.envelope import Envelope, Garbage, decode, encode
+from schemas.facts import BY_KIND, FACTS, KIND, WRITERS, Fact, kind_of, may_write
+
+SERVICES = ("admission", "provisioner", "executor", "scheduler")
+
+
+def writer_of(fact: Fact) -> str:
+    """A writer that owns the fact's kind."""
+    owner = WRITERS[type(fact)]
+    return {"*": "provisioner", "scheduler": "scheduler.hpc"}.get(owner, owner)
+
+
+def test_kinds_are_nouns_and_verbs_and_unique() -> None:
+    assert len(set(KIND.values())) == len(FACTS) == len(BY_KIND)
+    assert [k for k in BY_KIND if not re.fullmatch(r"[a-z]+\.[a-z]+", k)] == []
+
+
+def test_every_kind_has_exactly_one_kind_of_writer() -> None:
+    assert set(WRITERS) == set(FACTS)
+    assert set(WRITERS.values()) == {*SERVICES, "*"}
+    everybody = {kind_of(f) for f in examples.FACTS if WRITERS[type(f)] == "*"}
+    assert everybody == {"leader.started", "leader.stopped"}
+
+
+@pytest.mark.parametrize("fact", examples.FACTS, ids=kind_of)
+def test_only_its_writer_may_write_a_kind(fact: Fact) -> None:
+    owner = WRITERS[type(fact)]
+    allowed = [w for w in ("admission", "provisioner", "executor", "scheduler.hpc", "monitor") if may_write(w, fact)]
+    assert writer_of(fact) in allowed
+    assert len(allowed) == 1 or owner == "*"
+    for stranger in SERVICES:
+        if owner not in ("*", stranger):
+            data = encode(Envelope(id="1", writer=stranger, epoch=1, at=0.0, facts=(fact,)))
+            with pytest.raises(Garbage, match="may not write"):
+                decode(data, stranger)
+
+
+def test_the_custody_flag_is_set_on_what_the_fold_reads_and_nothing_else() -> None:
+    """S8: a reader that does not know a kind stops if the flag is set, so a wrong flag is a hole or a needless stop."""
+    custody = Custody()
+    read = {*custody._void, *custody._do, facts.LeaderStarted, facts.LeaderStopped}
+    flagged = {type(fact) for fact in examples.FACTS if fact.custody}
+    assert {KIND[cls] for cls in flagged} == {KIND[cls] for cls in read}
+
+
+def test_an_envelope_is_what_the_reference_library_reads_and_writes() -> None:
+    for fact in examples.FACTS:
+        writer = writer_of(fact)
+        envelope = Envelope(id="e-1", writer=writer, epoch=3, at=12.5, cause="7", facts=(fact,))
+        plain = msgpack.unpackb(encode(envelope))
+        assert plain == {
+            "v": 1,
+            "id": "e-1",
+            "writer": writer,
+            "epoch": 3,
+            "at": 12.5,
+            "cause": "7",
+            "facts": [msgspec.json.decode(msgspec.json.encode(fact))],
+        }
+        assert plain["facts"][0]["kind"] == kind_of(fact)
+        assert decode(msgpack.packb(plain), writer).facts == (fact,)
+
+
+def test_equal_facts_are_equal_bytes() -> None:
+    for fact in examples.FACTS:
+        data = msgspec.msgpack.encode(fact)
+        assert msgspec.msgpack.encode(msgspec.msgpack.decode(data, type=Fact)) == data
+
+
+def test_facts_are_frozen() -> None:
+    for fact in examples.FACTS:
+        with pytest.raises(AttributeError):
+            fact.custody = False  # type: ignore[misc]
+
+
+def test_subjects_have_the_tokens_that_permissions_count_on() -> None:
+    assert subjects.parse_request(subjects.request("hpc", "ann", "job", "submit")) == ("hpc", "ann", "job", "submit")
+    assert subjects.parse_request("phoenix.request.hpc.ann.job") is None
+    assert subjects.journal_writer(subjects.journal("scheduler.hpc")) == "scheduler.hpc"
+    inbox = f"{subjects.inbox('hpc', 'ann')}.x.y"
+    assert subjects.is_reply_allowed(inbox, "hpc")
+    for reply, department in [
+        (inbox, "hp"),
+        ("phoenix.journal.admission", "hpc"),
+        ("_INBOX_hpc.>", "hpc"),
+        ("_INBOX_hpc.*", "hpc"),
+        ("_INBOX_hpcx.ann.y", "hpc"),
+        ("$JS.API.STREAM.PURGE.PHOENIX", "hpc"),
+        ("", "hpc"),
+    ]:
+        assert not subjects.is_reply_allowed(reply, department), reply
