@@ -194,17 +194,19 @@ class Engine:
         self.phase = phase
         self._dirty = True
         if phase is Phase.STOPPED:
-            self._refuse_waiting()
+            self.refuse_all()
         self.phase_changed.set()
         self._kicked.set()
 
-    def _refuse_waiting(self) -> None:
+    def refuse_all(self) -> None:
+        """Whoever still waits will get no better answer from this process."""
+        error = Refused("unavailable", f"this replica of {self.writer} has stopped leading")
+        if self._draft is not None:
+            self._draft.refuse(error)
         while self._proposals:
             proposal = self._proposals.popleft()
             if not proposal.answer.done():
-                proposal.answer.set_exception(
-                    Refused("unavailable", f"this replica of {self.writer} has stopped leading")
-                )
+                proposal.answer.set_exception(error)
 
     async def _until(self, phase: Phase) -> None:
         while self.phase is not phase:

@@ -231,26 +231,33 @@ class Service:
         self._main = asyncio.current_task()
         self._handle_signals(True)
         try:
-            await self._live()
-            code = Exit.OK
-            self.log.info("stopped")
-        except* asyncio.CancelledError:
+            code = await self._live_and_tell()
+        except asyncio.CancelledError:
             if not self._stopping.is_set():
                 raise
-            code = Exit.OK
-        except* Stop as stops:
-            stop = _first(stops)
-            code = stop.code
-            self.log.error("exit", code=int(code), reason=code.name.lower(), why=stop.why)
-        except* Exception as errors:
-            text = "".join(traceback.format_exception(errors))
-            self.log.error("exit", code=int(code), reason="defect", position=self.position, trace=text)
+            code = Exit.OK  # `stop` before there was anything to end in order
         finally:
             if self.on_end is not None:
                 self.on_end(int(code))
             self._handle_signals(False)
             await self._close()
         return int(code)
+
+    async def _live_and_tell(self) -> Exit:
+        try:
+            await self._live()
+        except* Stop as stops:
+            stop = _first(stops)
+            self.log.error("exit", code=int(stop.code), reason=stop.code.name.lower(), why=stop.why)
+            return_code = stop.code
+        except* Exception as errors:
+            text = "".join(traceback.format_exception(errors))
+            self.log.error("exit", code=int(Exit.FAILED), reason="defect", position=self.position, trace=text)
+            return_code = Exit.FAILED
+        else:
+            self.log.info("stopped")
+            return_code = Exit.OK
+        return return_code
 
     def _handle_signals(self, on: bool) -> None:
         loop = asyncio.get_running_loop()
@@ -449,6 +456,7 @@ class Service:
     async def _close(self) -> None:
         """Close what is still open, after a failure or an orderly end; nothing here may hang."""
         self._retiring = True
+        self._engine.refuse_all()
         with contextlib.suppress(TimeoutError, nats.errors.Error, OSError):
             async with asyncio.timeout(CLOSE_S):
                 await self._listener.stop()

@@ -1,0 +1,130 @@
+"""The reader against a real broker: it never goes blind for long, misses nothing, and repeats nothing."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Callable, Iterator
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from schemas.subjects import JOURNAL_STREAM
+from services.runtime.exits import Exit
+from services.runtime.rebuild import replay
+from tests.support.nats import NatsServer, running_server
+from tests.support.shells import LOG, World, until, world
+from tests.support.toy import ToyCore, job, next_job
+
+BLIND_MAX_S = 4.0  # the default consumer of the client library stays blind for 18 s (NATS.md 3.6)
+
+
+@pytest.fixture
+def server() -> Iterator[NatsServer]:
+    with running_server() as started:
+        yield started
+
+
+@pytest.fixture
+async def here(server: NatsServer) -> AsyncIterator[World]:
+    async with world(server) as made:
+        yield made
+
+
+async def publish_until_stored(here: World, number: int) -> int:
+    """A journal message of another writer, as soon as the broker takes one."""
+    async with asyncio.timeout(10):
+        while True:
+            try:
+                return await here.write(job(number), writer="admission", id=f"w-{number}")
+            except Exception:
+                await asyncio.sleep(0.02)
+
+
+@pytest.mark.parametrize("fault", [NatsServer.restart, lambda s: (s.kill(), s.start())], ids=["restart", "kill -9"])
+async def test_a_follower_sees_again_soon_after_the_broker_came_back(
+    here: World, fault: Callable[[NatsServer], object]
+) -> None:
+    service = await here.start("m1", writer=None, name="monitor").caught_up()
+    await here.write(job(1), writer="admission", id="w-1")
+    await asyncio.to_thread(fault, here.server)
+    await until(lambda: here.admin.is_connected, "the admin is connected again")
+    position = await publish_until_stored(here, 2)
+    began = time.monotonic()
+    await service.wait_for(position, BLIND_MAX_S)
+    assert time.monotonic() - began < BLIND_MAX_S
+    assert (service.custody.dump(), service.core.dump()) == await here.replayed()
+
+
+async def test_a_leader_survives_a_restart_of_the_broker(here: World) -> None:
+    running = here.start()
+    service = await running.leads()
+    await service.propose(next_job(service.custody))
+    await asyncio.to_thread(here.server.restart)
+    outcome = await service.propose(next_job(service.custody))
+    assert outcome.facts[0][1].void is None
+    assert service.is_leader
+    assert service.custody.state.job_last == 2
+
+
+async def test_a_broker_that_falls_silent_and_wakes_loses_nothing(here: World) -> None:
+    service = await here.start().leads()
+    here.server.pause()
+    waiting = asyncio.create_task(service.propose(next_job(service.custody)))
+    await asyncio.wait({waiting}, timeout=2.5)  # longer than the lease
+    assert service.lease_left_s() == 0.0  # whoever calls the outside stops
+    here.server.resume()
+    assert (await waiting).facts[0][1].void is None
+    await until(lambda: service.lease_left_s() > 0, "the lease is held again")
+    assert (service.custody.dump(), service.core.dump()) == await here.replayed()
+
+
+async def test_a_consumer_that_vanishes_is_made_anew(here: World) -> None:
+    service = await here.start("m1", writer=None, name="monitor").caught_up()
+    for consumer in await here.js.consumers_info(JOURNAL_STREAM):
+        await here.js.delete_consumer(JOURNAL_STREAM, consumer.name)
+    position = await here.write(job(1), writer="admission")
+    await service.wait_for(position, BLIND_MAX_S)
+    assert service.reader_renewed >= 1
+
+
+async def test_consumers_do_not_pile_up(here: World) -> None:
+    service = await here.start("m1", writer=None, name="monitor").caught_up()
+    for n in range(5):
+        service._reader.doubt()
+        await until(lambda n=n: service.reader_renewed > n, "renewed")
+    await until_consumers(here, 1)
+
+
+async def until_consumers(here: World, count: int) -> None:
+    async with asyncio.timeout(15):  # the server removes one that nobody listens to after 5 s
+        while len(await here.js.consumers_info(JOURNAL_STREAM)) > count:
+            await asyncio.sleep(0.1)
+
+
+async def test_a_long_journal_is_replayed_in_order_without_loss(here: World) -> None:
+    """More bytes than flow control lets through at once."""
+    payload = "x" * 20_000
+    async with asyncio.TaskGroup() as group:
+        for number in range(1, 1501):
+            group.create_task(here.write(job(number, payload=payload), writer="admission", id=f"w-{number}"))
+    fold = await replay(here.admin, here.js, None, ToyCore, LOG)
+    assert fold.position == 1500
+    assert sum(fold.applied.values()) + sum(fold.voided.values()) == 1500
+
+
+async def test_a_closed_connection_ends_the_process(here: World) -> None:
+    running = here.start()
+    service = await running.leads()
+    await service.nc._close(service.nc.CLOSED)  # what the client does by itself once it gives up
+    assert await running.code() == Exit.FAILED
+
+
+async def test_a_consumer_that_beats_but_delivers_nothing_is_found_out(here: World) -> None:
+    """Heartbeats alone do not prove sight: the watchdog compares with the stream's end."""
+    service = await here.start("m1", writer=None, name="monitor").caught_up()
+    later = datetime.now(UTC) + timedelta(hours=1)
+    for consumer in await here.js.consumers_info(JOURNAL_STREAM):
+        await here.js.pause_consumer(JOURNAL_STREAM, consumer.name, later.isoformat())
+    position = await here.write(job(1), writer="admission")
+    await service.wait_for(position, BLIND_MAX_S + 2)

@@ -1,0 +1,117 @@
+"""Services under test: started in this process on a real broker, observed with deadlines."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections.abc import AsyncIterator, Callable
+from typing import Any
+
+import nats
+from nats.aio.client import Client
+
+from schemas.envelope import Envelope, encode
+from schemas.facts import Fact
+from schemas.subjects import journal
+from services.runtime.config import Config
+from services.runtime.log import get_log
+from services.runtime.rebuild import replay
+from services.runtime.service import Service
+from services.runtime.streams import ensure_streams
+from tests.support.nats import NatsServer
+from tests.support.toy import ToyCore, toy_config
+
+DEADLINE_S = 20.0
+LOG = get_log(service="test")
+
+
+async def until(true: Callable[[], Any], what: str, deadline_s: float = DEADLINE_S) -> None:
+    """Wait until `true()`; AssertionError that names `what`."""
+    end = time.monotonic() + deadline_s
+    while not true():
+        assert time.monotonic() < end, f"not within {deadline_s} s: {what}"
+        await asyncio.sleep(0.005)
+
+
+class Running:
+    """A service and the task that runs it."""
+
+    def __init__(self, service: Service) -> None:
+        self.service = service
+        self.task = asyncio.create_task(service.run())
+
+    async def leads(self) -> Service:
+        await until(lambda: self.service.is_leader or self.task.done(), "leads")
+        assert not self.task.done(), f"ended with {self.task.result()}"
+        return self.service
+
+    async def caught_up(self) -> Service:
+        await until(lambda: self.service.caught_up or self.task.done(), "caught up")
+        assert not self.task.done(), f"ended with {self.task.result()}"
+        return self.service
+
+    async def code(self) -> int:
+        """The exit code, once it has ended by itself."""
+        async with asyncio.timeout(DEADLINE_S):
+            return await self.task
+
+    async def stop(self) -> int:
+        self.service.stop()
+        return await self.code()
+
+
+class World:
+    """A broker with Phoenix's streams, an admin's connection, and the services started on it."""
+
+    def __init__(self, server: NatsServer, admin: Client, config: Config) -> None:
+        self.server, self.admin, self.config = server, admin, config
+        self.js = admin.jetstream(timeout=5)
+        self._running: list[Running] = []
+
+    def start(
+        self, instance: str = "a1", *, config: Config | None = None, core: Any = ToyCore, **options: Any
+    ) -> Running:
+        """Start an admission on the toy core; `options` as of `Service`."""
+        writer = options.pop("writer", "admission")
+        running = Running(Service(writer, core, config or self.config, instance=instance, **options))
+        self._running.append(running)
+        return running
+
+    async def publish(self, data: bytes, writer: str = "admission", **headers: str) -> int:
+        """Put bytes on a journal subject, as somebody with too many rights would."""
+        return (await self.js.publish(journal(writer), data, headers=headers or None)).seq
+
+    async def write(self, *facts: Fact, writer: str = "provisioner", at: float | None = None, id: str = "x") -> int:
+        """One envelope of another writer."""
+        when = time.time() if at is None else at
+        envelope = Envelope(id=id, writer=writer, epoch=1, at=when, facts=facts)
+        return await self.publish(encode(envelope), writer)
+
+    async def replayed(self, core: Any = ToyCore) -> tuple[bytes, bytes]:
+        """Custody and core bytes of a full replay."""
+        fold = await replay(self.admin, self.js, None, core, LOG)
+        return fold.custody.dump(), fold.core.dump()
+
+    async def end(self) -> None:
+        for running in self._running:
+            if not running.task.done():
+                running.service.stop()
+        for running in self._running:
+            running.task.cancel() if self.server.process is None else None
+            with contextlib.suppress(asyncio.CancelledError, TimeoutError):
+                await running.code()
+
+
+@contextlib.asynccontextmanager
+async def world(server: NatsServer, **settings: Any) -> AsyncIterator[World]:
+    """`settings`: as of `toy_config`."""
+    config = toy_config(server.url, server.directory, **settings)
+    admin = await nats.connect(server.url, reconnect_time_wait=0.05, max_reconnect_attempts=-1)  # type: ignore[arg-type]
+    await ensure_streams(admin.jetstream(timeout=5), config)
+    here = World(server, admin, config)
+    try:
+        yield here
+    finally:
+        await here.end()
+        await admin.close()
