@@ -8,6 +8,7 @@ from typing import Any, Final, TypeVar
 
 import msgspec
 from aiohttp import web
+from aiohttp.typedefs import Middleware
 
 from schemas import requests as r
 from services.admission.output import TooLarge
@@ -108,7 +109,7 @@ def decoded(data: bytes, decoder: msgspec.json.Decoder[T]) -> T:
         raise HttpError(400, Refused("invalid", str(error))) from None
 
 
-def errors_as_answers(log: Log) -> Callable[[web.Request, Handler], Awaitable[web.StreamResponse]]:
+def errors_as_answers(log: Log) -> Middleware:
     """Middleware: what handlers raise becomes the contract's error object."""
 
     @web.middleware

@@ -1,0 +1,162 @@
+"""Admission's own state: requests answered once, jobs while they matter, departments closed; replay and snapshots."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from schemas import facts as f
+from schemas.custody import Custody
+from schemas.meta import Meta
+from services.admission import core as core_module
+from services.admission.core import AdmissionCore
+from services.runtime.core import NEVER
+from tests.support.admission import ANN, LEO, WIM, Fold, cloud, fold
+
+
+def test_a_request_is_remembered_by_user_with_its_digest_and_answer() -> None:
+    world = fold()
+    job = world.submit(ANN, request="nightly@1", array="1-3")
+    found = world.core.answered("ann", "nightly@1")
+    assert found is not None
+    assert (found.job, found.units, found.digest) == (job, 3, "digest")
+    assert world.core.answered("bob", "nightly@1") is None
+    assert world.core.answered("ann", "") is None
+    world.put(f.ScaleRequested(dept="web", user="wim", exact=2, request="s@abc"))
+    assert world.core.answered("wim", "s") is not None
+
+
+def test_the_newest_requests_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(core_module, "REQUESTS_MAX", 3)
+    world = fold()
+    for n in range(5):
+        world.submit(request=f"r{n}")
+    kept = [n for n in range(5) if world.core.answered("ann", f"r{n}") is not None]
+    assert kept == [2, 3, 4]
+
+
+def test_finished_jobs_are_forgotten_oldest_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(core_module, "FINISHED_MAX", 2)
+    world = fold()
+    running = world.submit()
+    ended = [world.submit() for _ in range(4)]
+    for job in ended:
+        world.put(f.JobCancelled(job=job, user="ann"))
+    assert [world.core.job(job) is not None for job in (running, *ended)] == [True, False, False, True, True]
+
+
+def test_unfinished_units_are_counted_through_every_ending() -> None:
+    world = fold()
+    count = lambda: world.core.unfinished("hpc")  # noqa: E731
+    array, job, retried = world.submit(array="1-3"), world.submit(), world.submit(retries=1)
+    assert count() == 5
+    world.put(f.JobCancelled(job=f"{array}_1", user="ann"))
+    assert count() == 4
+    world.place(f"{array}_2", "h1")
+    world.put(f.JobCancelled(job=f"{array}_2", user="ann"))
+    assert count() == 4  # asked for; the scheduler closes it
+    world.close(f"{array}_2", f.Disposal.CANCELLED)
+    assert count() == 3
+    world.place(job, "h1")
+    world.close(job, f.Disposal.REQUEUE)
+    assert count() == 3
+    world.put(f.AttemptReported(unit=job, attempt=1, exit=0))  # the late success of a killed attempt
+    assert count() == 2
+    world.place(retried, "h1")
+    world.put(f.AttemptReported(unit=retried, attempt=1, exit=1))
+    assert count() == 2
+    world.place(retried, "h1", attempt=2)
+    world.put(f.AttemptReported(unit=retried, attempt=2, exit=1))
+    assert count() == 1
+    assert world.put(f.AttemptReported(unit=retried, attempt=2, exit=1)) is not None  # void: counted once
+    assert count() == 1
+    assert world.core.job(array) is not None
+
+
+def test_a_removed_department_is_closed_once_and_can_come_back() -> None:
+    world = fold()
+    job = world.submit(LEO)
+    mine = world.submit(ANN)
+    assert world.core.decide(1.0) == []
+    world.adopt(cloud("bio"))
+    closed = world.core.decide(1.0)
+    assert closed == [f.DepartmentClosed(dept="bio")]
+    assert world.core.decide(2.0) == closed  # level-triggered: until it has come back
+    world.put(*closed)
+    assert world.core.decide(3.0) == []
+    assert world.custody.state.units[job].final == "cancelled"
+    assert world.custody.state.units[mine].state == "pending"
+    assert world.core.unfinished("bio") == 0
+    world.adopt(cloud())
+    assert world.core.decide(4.0) == []
+    again = world.submit(LEO)
+    assert world.core.unfinished("bio") == 1
+    world.adopt(cloud("bio", "hpc"))
+    world.put(*world.core.decide(5.0))
+    assert world.custody.state.units[again].final == "cancelled"
+
+
+def test_it_never_wakes_by_itself() -> None:
+    assert fold().core.wake_at() == NEVER
+
+
+def _replayed(history: list[tuple[str, f.Fact]], restart_at: int) -> bytes:
+    custody = Custody()
+    core = AdmissionCore(custody)
+    for position, (writer, fact) in enumerate(history, start=1):
+        if position == restart_at:
+            saved, data = custody.dump(), core.dump()
+            custody = Custody()
+            custody.load(saved)
+            core = AdmissionCore(custody)
+            core.load(data)
+        void = custody.apply(fact, position, 0, writer, float(position))
+        core.apply(fact, Meta(position=position, index=0, writer=writer, at=float(position), void=void))
+    return core.dump()
+
+
+def _story(seed: int) -> Fold:
+    """A random story of jobs that are submitted, placed, closed, reported and cancelled, with void facts in between."""
+    chance = random.Random(seed)
+    world = fold()
+    for _ in range(150):
+        units = list(world.custody.state.units)
+        unit = chance.choice(units) if units else ""
+        known = world.custody.state.units.get(unit)
+        what = chance.randrange(8)
+        if what <= 2 or known is None:
+            world.submit(
+                chance.choice((ANN, LEO) if world.core.department("bio") else (ANN,)),
+                request=chance.choice(("", f"r{chance.randrange(9)}")),
+                array=chance.choice((None, "1-3")),
+                retries=chance.randrange(2),
+            )
+        elif what == 3:
+            world.put(f.JobCancelled(job=unit, user="ann"))
+        elif what == 4:
+            world.place(unit, chance.choice(("h1", "h2")), attempt=known.attempt + 1, dept=known.dept)
+        elif what == 5:
+            disposal = chance.choice((f.Disposal.REQUEUE, f.Disposal.KILL))
+            world.close(unit, disposal, attempt=max(1, known.attempt), dept=known.dept)
+        elif what == 6:
+            world.put(f.AttemptReported(unit=unit, attempt=max(1, known.attempt), exit=chance.randrange(2)))
+        elif chance.random() < 0.2:
+            world.adopt(cloud(*chance.choice(((), ("bio",)))))
+            world.put(*world.core.decide(0.0))
+    return world
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_equal_histories_give_equal_bytes_also_across_a_snapshot(seed: int) -> None:
+    world = _story(seed)
+    expected = world.core.dump()
+    for restart_at in (0, 10, len(world.history) // 2, len(world.history)):
+        assert _replayed(world.history, restart_at) == expected
+
+
+def test_a_web_departments_scale_request_is_no_job() -> None:
+    world = fold()
+    before = len(world.custody.state.units)
+    world.put(f.ScaleRequested(dept="web", user=WIM.user, exact=1, request="a@b"))
+    assert len(world.custody.state.units) == before

@@ -1,0 +1,138 @@
+"""Requests on the wire: what fits, what is refused, and which field the refusal names."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from schemas import requests as r
+from schemas.facts import Dependency
+from services.admission.shape import _CONDITIONS
+
+MISFITS = [
+    # payload, field, a part of the message
+    ({"tasks": "four", "script": "x"}, "tasks", "expected `int`"),
+    ({"tasks": 0, "script": "x"}, "tasks", ">= 1"),
+    ({"tasks": r.TASKS_MAX + 1, "script": "x"}, "tasks", "<="),
+    ({"nodes": 0, "script": "x"}, "nodes", ">= 1"),
+    ({"nodes": r.NODES_MAX + 1, "script": "x"}, "nodes", "<="),
+    ({"cpus_per_task": 0, "script": "x"}, "cpus_per_task", ">= 1"),
+    ({"memory_mb": 0, "script": "x"}, "memory_mb", ">= 1"),
+    ({"memory_mb": 1.5, "script": "x"}, "memory_mb", "expected `int"),
+    ({"walltime_s": 0, "script": "x"}, "walltime_s", "> 0"),
+    ({"walltime_s": -1, "script": "x"}, "walltime_s", "> 0"),
+    ({"retries": -1, "script": "x"}, "retries", ">= 0"),
+    ({"priority": 10**9, "script": "x"}, "priority", "<="),
+    ({"name": "", "script": "x"}, "name", "length >= 1"),
+    ({"name": "n" * 129, "script": "x"}, "name", "length <= 128"),
+    ({"name": "a\nb", "script": "x"}, "name", "control characters"),
+    ({"request": "i" * 129, "script": "x"}, "request", "length <= 128"),
+    ({"on_reclaim": "explode", "script": "x"}, "on_reclaim", "explode"),
+    ({"held": 1, "script": "x"}, "held", "expected `bool`"),
+    ({"argv": ["a", 1]}, "argv[1]", "expected `str`"),
+    ({"argv": ["a\0b"]}, "argv", "NUL"),
+    ({"argv": ["a"] * (r.ARGUMENTS_MAX + 1)}, "argv", "length <="),
+    ({"environment": {"A=B": "x"}, "script": "x"}, "environment", "'='"),
+    ({"environment": {"A": "x\0"}, "script": "x"}, "environment", "NUL"),
+    ({"environment": {"": "x"}, "script": "x"}, "environment", "length >= 1"),
+    ({"environment": {f"A{n}": "x" * 100_000 for n in range(11)}, "script": "x"}, "environment", "at most"),
+    ({}, "script", "script or argv"),
+    ({"script": None, "argv": []}, "script", "script or argv"),
+    ({"script": ""}, "script", "script or argv"),
+    ({"script": 7}, "script", "expected `str"),
+    ({"directory": "a\0", "script": "x"}, "directory", "control characters"),
+    ({"stdout": "", "script": "x"}, "stdout", "length >= 1"),
+    ({"inputs": [{"name": "../x", "data": ""}], "script": "x"}, "inputs[0].name", "relative"),
+    ({"inputs": [{"name": "/x", "data": ""}], "script": "x"}, "inputs[0].name", "relative"),
+    ({"inputs": [{"name": "x"}], "script": "x"}, "inputs[0].data", "missing"),
+    ({"inputs": [{"name": "x", "data": "###"}], "script": "x"}, "inputs[0].data", "base64"),
+    ({"inputs": [{"name": "x", "data": ""}] * 2, "script": "x"}, "inputs", "same name"),
+    ({"keep": ["../*"], "script": "x"}, "keep[0]", "relative"),
+    ([], None, "expected `object`"),
+]
+
+
+@pytest.mark.parametrize(("payload", "field", "text"), MISFITS, ids=[f"{m[1]}-{n}" for n, m in enumerate(MISFITS)])
+@pytest.mark.parametrize("as_json", [True, False])
+def test_what_does_not_fit_is_refused_with_the_field_named(
+    payload: object, field: str, text: str, as_json: bool
+) -> None:
+    if not as_json and isinstance(payload, dict):  # MessagePack has bytes of its own, JSON has base64
+        payload = {
+            **payload,
+            "inputs": [
+                {**x, "data": b"" if x["data"] == "" else 7} if "data" in x else x for x in payload.get("inputs", [])
+            ],
+        }
+        text = "expected `bytes`" if text == "base64" else text
+    encode = msgspec.json.encode if as_json else msgspec.msgpack.encode
+    with pytest.raises(r.Malformed) as error:
+        r.decode("job.submit", encode(payload), as_json)
+    assert error.value.field == field
+    assert text in error.value.message
+
+
+@pytest.mark.parametrize(
+    ("kind", "payload", "field"),
+    [
+        ("job.cancel", {}, "jobs"),
+        ("job.cancel", {"jobs": []}, "jobs"),
+        ("job.hold", {"jobs": [1]}, "jobs[0]"),
+        ("job.release", {"jobs": ["1"] * (r.JOBS_MAX + 1)}, "jobs"),
+        ("scale.set", {}, "exact"),
+        ("scale.set", {"minimum": 1, "exact": 1}, "exact"),
+        ("scale.set", {"minimum": -1}, "minimum"),
+        ("scale.set", {"auto": True, "exact": 3}, "exact"),
+        ("scale.set", {"exact": 3, "for_s": 0}, "for_s"),
+        ("host.cordon", {}, "host"),
+        ("host.cordon", {"host": "h", "reason": "a\nb"}, "reason"),
+        ("config.apply", {}, "config"),
+    ],
+)
+def test_the_other_requests_name_their_fields_too(kind: str, payload: object, field: str) -> None:
+    with pytest.raises(r.Malformed) as error:
+        r.decode(kind, msgspec.json.encode(payload))
+    assert error.value.field == field
+
+
+def test_numbers_that_are_none_are_refused() -> None:
+    for value in (float("nan"), float("inf"), float("-inf")):
+        with pytest.raises(r.Malformed) as error:
+            r.decode("job.submit", msgspec.msgpack.encode({"script": "x", "walltime_s": value}), False)
+        assert error.value.field == "walltime_s"
+
+
+@pytest.mark.parametrize("data", [b"{", b"\xff\xfe", b'{"script":"\xff"}', b"[" * 100_000, b"{}{}"])
+def test_bytes_that_are_no_message_are_malformed(data: bytes) -> None:
+    with pytest.raises(r.Malformed):
+        r.decode("job.submit", data, True)
+    with pytest.raises(r.Malformed):
+        r.decode("job.submit", b"\xc1" + data, False)
+
+
+def test_unknown_fields_are_ignored_and_defaults_are_as_documented() -> None:
+    request = r.decode("job.submit", b'{"script":"x","from_the_future":1}')
+    assert request == r.JobSubmit(script="x")
+    assert (request.tasks, request.nodes, request.cpus_per_task, request.memory_mb) == (1, None, 1, None)
+    assert (request.exclusive, request.walltime_s, request.priority, request.retries) == (False, None, 0, 0)
+
+
+def test_both_formats_give_the_same_request() -> None:
+    request = r.JobSubmit(script="x", argv=("a",), inputs=(r.InputFile(name="f", data=b"\x00\xff"),), nodes=2)
+    for as_json in (True, False):
+        assert r.decode("job.submit", r.encode(request, as_json), as_json) == request
+
+
+def test_the_format_is_told_by_header_or_first_byte() -> None:
+    assert r.is_json(b' \n{"a":1}')
+    assert r.is_json(b"")
+    assert not r.is_json(msgspec.msgpack.encode({"a": 1}))
+    assert not r.is_json(b"{}", "application/msgpack")
+    assert r.is_json(b"\x80", "application/json; charset=utf-8")
+
+
+def test_the_conditions_of_dependencies_are_those_of_the_fact() -> None:
+    for condition in _CONDITIONS:
+        msgspec.convert({"condition": condition, "job": "1"}, Dependency)
+    with pytest.raises(msgspec.ValidationError):
+        msgspec.convert({"condition": "singleton", "job": "1"}, Dependency)

@@ -1,0 +1,174 @@
+"""Arrays, dependencies and what fits: tables, and the refusals that name field and largest host."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from schemas.custody_state import Host
+from schemas.facts import Dependency
+from schemas.requests import JobSubmit
+from services.admission.shape import DEPENDENCIES_MAX, Capacity, cores_on_node, parse_after, parse_array, shape_of
+from services.runtime.edge import Refused
+
+HOSTS = [
+    Host(name="big", cores=16, memory_mb=8000),
+    Host(name="fat", cores=4, memory_mb=64_000, state="lost"),
+    Host(name="s1", cores=8, memory_mb=8000, cordoned="broken fan"),
+    Host(name="s2", cores=8, memory_mb=8000),
+    Host(name="absent", cores=0, memory_mb=0),
+]
+CAPACITY = Capacity(HOSTS)
+
+
+def shape(nodes_max: int | None = None, **asked: Any) -> tuple[int, int, int]:
+    return shape_of(JobSubmit(script="x", **asked), CAPACITY, nodes_max)
+
+
+@pytest.mark.parametrize(
+    ("asked", "expected"),
+    [
+        ({}, (1, 1, 256)),
+        ({"tasks": 16}, (1, 16, 256)),
+        ({"tasks": 17}, (3, 6, 256)),  # the second largest has 8: 2 nodes would need 9
+        ({"tasks": 16, "nodes": 2}, (2, 8, 256)),
+        ({"tasks": 5, "nodes": 2}, (2, 3, 256)),
+        ({"tasks": 1, "nodes": 3}, (3, 1, 256)),
+        ({"tasks": 4, "cpus_per_task": 4}, (1, 16, 256)),
+        ({"tasks": 5, "cpus_per_task": 4}, (3, 8, 256)),
+        ({"cpus_per_task": 16}, (1, 16, 256)),
+        ({"memory_mb": 64_000, "tasks": 4}, (1, 4, 64_000)),
+        ({"memory_mb": 8000, "tasks": 32}, None),
+        ({"tasks": 24, "memory_mb": 1000}, (3, 8, 1000)),
+    ],
+)
+def test_nodes_and_cores(asked: dict[str, Any], expected: tuple[int, int, int] | None) -> None:
+    if expected is None:
+        with pytest.raises(Refused):
+            shape(**asked)
+    else:
+        assert shape(**asked) == expected
+
+
+@pytest.mark.parametrize(
+    ("asked", "field", "largest"),
+    [
+        ({"memory_mb": 64_001}, "memory_mb", "big with 16 cores and 8000 MB"),
+        ({"cpus_per_task": 17}, "cpus_per_task", "big"),
+        ({"tasks": 1000}, "tasks", "big"),
+        ({"tasks": 40, "nodes": 2}, "nodes", "big"),
+        ({"nodes": 5}, "nodes", "big"),
+        ({"nodes": 2, "tasks": 32}, "nodes", "big"),
+        ({"nodes": 1, "tasks": 8, "memory_mb": 64_000}, "memory_mb", "big"),
+    ],
+)
+def test_what_no_host_could_ever_hold_is_refused(asked: dict[str, Any], field: str, largest: str) -> None:
+    with pytest.raises(Refused) as error:
+        shape(**asked)
+    assert (error.value.code, error.value.field) == ("invalid", field)
+    assert largest in error.value.message
+
+
+def test_more_hosts_than_the_department_may_hold() -> None:
+    assert shape(nodes_max=2, nodes=2) == (2, 1, 256)
+    with pytest.raises(Refused) as error:
+        shape(nodes_max=2, nodes=3)
+    assert error.value.field == "nodes"
+
+
+def test_without_a_known_host_nobody_can_say() -> None:
+    with pytest.raises(Refused) as error:
+        shape_of(JobSubmit(script="x"), Capacity([]), None)
+    assert error.value.code == "unavailable"
+
+
+@given(
+    tasks=st.integers(1, 60),
+    cpus=st.integers(1, 16),
+    memory_mb=st.sampled_from([100, 8000, 64_000]),
+    nodes=st.none() | st.integers(1, 5),
+)
+def test_what_is_accepted_fits_and_takes_the_fewest_nodes(
+    tasks: int, cpus: int, memory_mb: int, nodes: int | None
+) -> None:
+    def fits(count: int) -> bool:
+        cores = cores_on_node(tasks, count, cpus)
+        return sum(1 for h in HOSTS if h.cores >= cores and h.memory_mb >= memory_mb) >= count
+
+    possible = [n for n in range(1, 5) if fits(n)]
+    try:
+        got, cores, _ = shape(tasks=tasks, cpus_per_task=cpus, memory_mb=memory_mb, nodes=nodes)
+    except Refused:
+        assert not possible if nodes is None else nodes not in possible
+        return
+    assert got in possible
+    assert got == (min(possible) if nodes is None else nodes)
+    assert cores * got >= tasks * cpus
+
+
+ARRAYS = [
+    ("5", (5,), 0),
+    ("0-3", (0, 1, 2, 3), 0),
+    ("1-10:3", (1, 4, 7, 10), 0),
+    ("3,1,2,2", (1, 2, 3), 0),
+    ("1-4%2", (1, 2, 3, 4), 2),
+    ("1-9:2%10,200", (1, 3, 5, 7, 9, 200), 10),
+    (" 1 - 3 ", (1, 2, 3), 0),
+    ("999999999", (999_999_999,), 0),
+]
+
+
+@pytest.mark.parametrize(("spec", "indices", "throttle"), ARRAYS)
+def test_arrays(spec: str, indices: tuple[int, ...], throttle: int) -> None:
+    assert parse_array(spec, 100) == (indices, throttle)
+
+
+BAD_ARRAYS = ["", ",", "a", "1-", "-1", "3-1", "1-5:0", "1%", "1%0", "1%x", "1%2,3%4", "1--2", "1:2", "1.5", "1-2-3"]
+BAD_ARRAYS += ["1000000000", "٣", "1%٣", "1\n2"]
+
+
+@pytest.mark.parametrize("spec", BAD_ARRAYS)
+def test_bad_arrays(spec: str) -> None:
+    with pytest.raises(Refused) as error:
+        parse_array(spec, 100)
+    assert (error.value.code, error.value.field) == ("invalid", "array")
+
+
+@pytest.mark.parametrize("spec", ["0-100", "1-999999999", "1-60,1-60", ",".join(["1-999999999"] * 1000)])
+def test_arrays_beyond_the_limit_are_refused_before_they_are_expanded(spec: str) -> None:
+    with pytest.raises(Refused) as error:
+        parse_array(spec, 100)
+    assert (error.value.code, error.value.field) == ("limit", "array")
+
+
+def after(condition: str, job: str) -> Dependency:
+    return Dependency(condition=condition, job=job)  # type: ignore[arg-type]
+
+
+def test_dependencies() -> None:
+    assert parse_after("afterok:12") == (after("afterok", "12"),)
+    assert parse_after("afterok:12,afterany:13:14_2") == (
+        after("afterok", "12"),
+        after("afterany", "13"),
+        after("afterany", "14_2"),
+    )
+    assert parse_after("after:1,after:1") == (after("after", "1"),)
+
+
+@pytest.mark.parametrize(
+    "spec",
+    ["", "afterok", "afterok:", "12", "singleton", "afterok:1?afterok:2", "afterok:x", "afterok:012", "afterok:1,"],
+)
+def test_bad_dependencies(spec: str) -> None:
+    with pytest.raises(Refused) as error:
+        parse_after(spec)
+    assert (error.value.code, error.value.field) == ("invalid", "after")
+
+
+def test_too_many_dependencies() -> None:
+    with pytest.raises(Refused) as error:
+        parse_after("afterok:" + ":".join(str(n) for n in range(1, DEPENDENCIES_MAX + 2)))
+    assert error.value.code == "limit"
