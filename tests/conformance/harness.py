@@ -27,14 +27,11 @@ RECORDINGS = Path(__file__).parent / "recordings"
 CALL_S = 10.0
 
 # Times: only whether they are set is compared.
-ZERO_OR_SET = frozenset(
-    "STIME ETIME PSTIME PETIME RSTIME RETIME ESTIME EETIME REGTIME MODTIME TIMESTAMP TIME".split()
-)
+ZERO_OR_SET = frozenset(["STIME", "ETIME", "PSTIME", "PETIME", "RSTIME", "RETIME", "ESTIME", "EETIME", "REGTIME", "MODTIME", "TIMESTAMP", "TIME"])
 
 # Incidental values, by element: random, or what a probe found at that moment, or paths and addresses of that installation.
 MASKED = frozenset(
-    """UUID PASSWORD TOKEN_PASSWORD BASE_PATH ENDPOINT ENDPOINT_GRPC TOTAL_MB FREE_MB USED_MB FREE_CPU FREE_MEMORY USED_CPU USED_MEMORY
-    NETRX NETTX ARGUMENTS COMMAND STDOUT STDERR EXECUTION_ID DATASTORE_LOCATION SCRIPTS_REMOTE_DIR LAST_POLL""".split()
+    ["UUID", "PASSWORD", "TOKEN_PASSWORD", "BASE_PATH", "ENDPOINT", "ENDPOINT_GRPC", "TOTAL_MB", "FREE_MB", "USED_MB", "FREE_CPU", "FREE_MEMORY", "USED_CPU", "USED_MEMORY", "NETRX", "NETTX", "ARGUMENTS", "COMMAND", "STDOUT", "STDERR", "EXECUTION_ID", "DATASTORE_LOCATION", "SCRIPTS_REMOTE_DIR", "LAST_POLL"]
 )
 
 _DATE = re.compile(r"^\w{3} \w{3} +\d+ \d\d:\d\d:\d\d \d{4}")
@@ -53,7 +50,11 @@ def _is_xml(text: Any) -> bool:
 
 def _sampled(element: Any) -> bool:
     """A value within a VM's sample: what it used then."""
-    return element.getparent() is not None and element.getparent().tag == "MONITORING" and element.tag in ("CPU", "MEMORY", *_DISK_VALUES)
+    return (
+        element.getparent() is not None
+        and element.getparent().tag == "MONITORING"
+        and element.tag in ("CPU", "MEMORY", *_DISK_VALUES)
+    )
 
 
 _DISK_VALUES = ("DISKRDBYTES", "DISKRDIOPS", "DISKWRBYTES", "DISKWRIOPS")
@@ -126,7 +127,9 @@ class RawClient:
 
     async def call(self, method: str, *arguments: Any, session: str | None = None) -> tuple[Any, ...]:
         """The elements of the answer; a fault is `(False, text, code)`."""
-        body = xmlrpc.client.dumps((self.server.session if session is None else session, *arguments), method, encoding="utf-8").encode()
+        body = xmlrpc.client.dumps(
+            (self.server.session if session is None else session, *arguments), method, encoding="utf-8"
+        ).encode()
         async with self._http.post(self.server.url, data=body, headers={"Content-Type": "text/xml"}) as response:
             assert response.status == 200, await response.text()
             content = await response.read()
@@ -164,4 +167,6 @@ class PyoneClient:
     async def call(self, method: str, *arguments: Any, session: str | None = None) -> str:
         """What pyone made of the answer, in the words of the recording."""
         async with asyncio.timeout(CALL_S):
-            return await asyncio.to_thread(self._call, method, arguments, self.server.session if session is None else session)
+            return await asyncio.to_thread(
+                self._call, method, arguments, self.server.session if session is None else session
+            )

@@ -121,7 +121,10 @@ SITTINGS = (
             made("HOLD", _NINE),
             made(_RUN, host=1),
         ),
-        before={"304_suspend": (("call", {"method": "one.vm.action", "args": ("resume", 0)}),), "325_terminate": (steer(op="usage"),)},
+        before={
+            "304_suspend": (("call", {"method": "one.vm.action", "args": ("resume", 0)}),),
+            "325_terminate": (steer(op="usage"),),
+        },
     ),
     Sitting(
         "failures",
@@ -144,7 +147,10 @@ SITTINGS = (
             "426_host_info_recovered": (steer(op="host", host=3),),
             "428_statevm_poweroff": (made(_RUN, host=3), made(_RUN, host=3), made(_RUN, host=4)),
             "431_host_info_zombies": (),
-            "432_vm_terminate_on_offline_host": (made(_RUN, host=5), ("call", {"method": "one.host.status", "args": (5, 2)})),
+            "432_vm_terminate_on_offline_host": (
+                made(_RUN, host=5),
+                ("call", {"method": "one.host.status", "args": (5, 2)}),
+            ),
             "435_host_disable_with_vm": (made(_RUN, host=2),),
         },
     ),

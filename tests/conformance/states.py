@@ -10,9 +10,7 @@ from typing import Any
 
 from tests.conformance.harness import RawClient
 
-TEMPLATE = (
-    'NAME="t"\nCPU="0.1"\nVCPU="1"\nMEMORY="64"\nPHOENIX_JOB_ID="x"\nCONTEXT=[ NETWORK="YES", START_SCRIPT_BASE64="ZWNobw==" ]\n'
-)
+TEMPLATE = 'NAME="t"\nCPU="0.1"\nVCPU="1"\nMEMORY="64"\nPHOENIX_JOB_ID="x"\nCONTEXT=[ NETWORK="YES", START_SCRIPT_BASE64="ZWNobw==" ]\n'
 
 
 @dataclass(frozen=True)
@@ -49,7 +47,9 @@ RECIPES: dict[str, Recipe] = {
     "ACTIVE/UNKNOWN": Recipe((_DEPLOY, ("down",)), host=5),
     "ACTIVE/BOOT_FAILURE": Recipe((("rule", "boot", {"fail": "host000:t:dummy", "times": 1}), _DEPLOY)),
     "ACTIVE/PROLOG_FAILURE": Recipe((("rule", "transfer", {"fail": "lite: injected failure", "times": 1}), _DEPLOY)),
-    "ACTIVE/EPILOG_FAILURE": _acted("terminate-hard", ("rule", "clean", {"fail": "lite: injected failure", "times": 1})),
+    "ACTIVE/EPILOG_FAILURE": _acted(
+        "terminate-hard", ("rule", "clean", {"fail": "lite: injected failure", "times": 1})
+    ),
     "POWEROFF": _acted("poweroff-hard"),
     "SUSPENDED": _acted("suspend"),
     "STOPPED": _acted("stop"),

@@ -65,7 +65,14 @@ def hardware(sitting: Sitting) -> HostHardware:
     nodes = "".join(etree.tostring(node, encoding="unicode") for node in xml.find("MONITORING").iterfind("NUMA_NODE"))
     disk = xml.findtext("HOST_SHARE/DATASTORES/MAX_DISK")
     used = xml.findtext("HOST_SHARE/DATASTORES/USED_DISK")
-    return HostHardware(attributes, _inner(xml, "HOST_SHARE/PCI_DEVICES"), _inner(xml, "HOST_SHARE/NUMA_NODES"), nodes, int(disk), int(used))
+    return HostHardware(
+        attributes,
+        _inner(xml, "HOST_SHARE/PCI_DEVICES"),
+        _inner(xml, "HOST_SHARE/NUMA_NODES"),
+        nodes,
+        int(disk),
+        int(used),
+    )
 
 
 def _zip(expected: list[Any], actual: list[Any]) -> list[tuple[Any, Any]]:
@@ -180,13 +187,19 @@ class Player:
         xml = await self._xml(vm)
         error = xml.findtext("USER_TEMPLATE/ERROR") or ""
         pairs = (
-            ("states", [name for _, name in case.get("event_sequence_ms", [])], [name for number, name in self.seen if number == vm]),
+            (
+                "states",
+                [name for _, name in case.get("event_sequence_ms", [])],
+                [name for number, name in self.seen if number == vm],
+            ),
             ("final state", case["final_state"], full_name(int(xml.findtext("STATE")), int(xml.findtext("LCM_STATE")))),
             ("resched", case["resched"], xml.findtext("RESCHED")),
             *(("history", *pair) for pair in _zip(stays(case.get("history", [])), stays(history_of(xml)))),
             ("error", (case["user_template_error"] or "")[26:], error[26:]),
         )
-        return [f"{what}: expected {expected!r}, got {actual!r}" for what, expected, actual in pairs if expected != actual]
+        return [
+            f"{what}: expected {expected!r}, got {actual!r}" for what, expected, actual in pairs if expected != actual
+        ]
 
     # -- what happened to the server --------------------------------------------------------------------------------------------
 
@@ -201,7 +214,13 @@ class Player:
         recorded = case.get("events", case.get("running_vm_events", []))
         polls = case.get("polls", case.get("running_vm_polls", []))
         pairs = [("states", [state for _, state in recorded], [state for number, state in self.seen if number == vm])]
-        pairs.append(("polled", [polls[-1][1]] if polls else [], [full_name(int(xml.findtext("STATE")), int(xml.findtext("LCM_STATE")))][: len(polls)]))
+        pairs.append(
+            (
+                "polled",
+                [polls[-1][1]] if polls else [],
+                [full_name(int(xml.findtext("STATE")), int(xml.findtext("LCM_STATE")))][: len(polls)],
+            )
+        )
         if "deploy_id" in case:
             pairs.append(("deploy id", case["deploy_id"], xml.findtext("DEPLOY_ID")))
         if "history" in case:
@@ -210,7 +229,9 @@ class Player:
             if key in case:
                 idle = await self._xml(other)
                 pairs.append((key, case[key], full_name(int(idle.findtext("STATE")), int(idle.findtext("LCM_STATE")))))
-        return [f"{what}: expected {expected!r}, got {actual!r}" for what, expected, actual in pairs if expected != actual]
+        return [
+            f"{what}: expected {expected!r}, got {actual!r}" for what, expected, actual in pairs if expected != actual
+        ]
 
 
 @pytest.mark.parametrize("client", ["raw", "pyone"])
@@ -237,4 +258,6 @@ def test_all_cases_are_covered() -> None:
     covered = [case["case"] for sitting in SITTINGS for case in cases_of(sitting)]
     assert covered == [case["case"] for case in CASES]
     assert len(covered) == 377
-    print(f"\nrecorded calls: {len(covered) - len(EXCEPTIONS)} compared, {len(EXCEPTIONS)} not reproducible: {EXCEPTIONS}")
+    print(
+        f"\nrecorded calls: {len(covered) - len(EXCEPTIONS)} compared, {len(EXCEPTIONS)} not reproducible: {EXCEPTIONS}"
+    )

@@ -107,7 +107,10 @@ def _differences(case: dict[str, Any], events: list[tuple[str, str]]) -> list[st
     topics = [topic for topic, _ in expected], [topic for topic, _ in actual]
     if topics[0] != topics[1]:
         return [f"topics: expected {topics[0]}, got {topics[1]}"]
-    found = [difference(_without_hardware(one), _without_hardware(other)) for (_, one), (_, other) in zip(expected, actual, strict=True)]
+    found = [
+        difference(_without_hardware(one), _without_hardware(other))
+        for (_, one), (_, other) in zip(expected, actual, strict=True)
+    ]
     return [text for text in found if text]
 
 

@@ -86,7 +86,9 @@ async def check(client: RawClient, watch: Watch, case: dict[str, Any]) -> list[s
     """What differs, in words."""
     maker = Maker(client)
     vm = await maker.make(case["initial_state"])
-    recorded_vm = str(case["args"][1] if isinstance(case["args"][1], int) and case["method"] != "one.vm.action" else case["args"][2])
+    recorded_vm = str(
+        case["args"][1] if isinstance(case["args"][1], int) and case["method"] != "one.vm.action" else case["args"][2]
+    )
     position = 2 if case["method"] == "one.vm.action" else 1
     arguments = [vm if index == position else value for index, value in enumerate(case["args"])][1:]
     watch.seen[vm] = []
@@ -155,4 +157,6 @@ async def test_actions_in(state: str, world: tuple[RawClient, Watch]) -> None:
 def test_all_cases_are_covered() -> None:
     assert len(CASES) == 451
     assert len({case["case"] for case in CASES}) == 451
-    print(f"\nstate-action matrix: {len(CASES) - len(EXCEPTIONS)} compared, {len(EXCEPTIONS)} not reproducible: {EXCEPTIONS}")
+    print(
+        f"\nstate-action matrix: {len(CASES) - len(EXCEPTIONS)} compared, {len(EXCEPTIONS)} not reproducible: {EXCEPTIONS}"
+    )

@@ -115,7 +115,9 @@ async def _serve(options: argparse.Namespace) -> None:
         if options.port_file is not None:
             write_atomically(options.port_file, f"{server.port}\n".encode(), mode=0o644)
         if options.status_file is not None:
-            isolation = getattr(server.driver, "isolation", dict)()  # only the process hypervisor keeps VMs apart
+            isolation: object = getattr(
+                server.driver, "isolation", dict
+            )()  # only the process hypervisor keeps VMs apart
             write_atomically(options.status_file, json.dumps(isolation).encode(), mode=0o600)
         logging.getLogger("phoenix.opennebula").info("listening on %s", server.url)
         await stop.wait()

@@ -15,10 +15,7 @@ from phoenix.local.opennebula.states import ImageState
 from phoenix.local.opennebula.store import Store
 from phoenix.local.opennebula.templates import Template, Value, Vector
 
-_CONTEXT_ETH = (
-    "DNS EXTERNAL GATEWAY IP IP6 IP6_GATEWAY IP6_METHOD IP6_METRIC IP6_PREFIX_LENGTH IP6_ULA MAC MASK METHOD METRIC MTU NETWORK "
-    "ROUTES SEARCH_DOMAIN VLAN_ID VROUTER_IP VROUTER_IP6 VROUTER_MANAGEMENT"
-).split()
+_CONTEXT_ETH = ["DNS", "EXTERNAL", "GATEWAY", "IP", "IP6", "IP6_GATEWAY", "IP6_METHOD", "IP6_METRIC", "IP6_PREFIX_LENGTH", "IP6_ULA", "MAC", "MASK", "METHOD", "METRIC", "MTU", "NETWORK", "ROUTES", "SEARCH_DOMAIN", "VLAN_ID", "VROUTER_IP", "VROUTER_IP6", "VROUTER_MANAGEMENT"]
 
 
 def requirements(clusters: set[int] | None, pinning: str) -> dict[str, list[Value]]:
@@ -85,11 +82,11 @@ def _image_disk(image: Image, datastore: Datastore, number: int) -> Vector:
     }
 
 
-def volatile_disk(disk: Vector, number: int) -> Vector:
-    """A disk that lives and dies with its VM. Raises `OneError` without a SIZE."""
+def volatile_disk(disk: Vector, number: int, position: int) -> Vector:
+    """A disk that lives and dies with its VM, the `position`th of its bus. Raises `OneError` without a SIZE."""
     if not disk.get("SIZE", "").isdigit():
         raise OneError(INTERNAL, f"DISK {number}: Not valid or missing SIZE.")
-    letter = f"sd{chr(ord('a') + number)}"
+    letter = f"sd{chr(ord('a') + position)}"
     format_ = disk.get("FORMAT", "raw")
     base = {
         "DEV_PREFIX": "sd",
@@ -116,6 +113,17 @@ def place_volatile(disk: Vector, datastore: Datastore) -> Vector:
     }
 
 
+def attached(template: Template) -> Template:
+    """A template whose new devices are in place."""
+    for name in ("DISK", "NIC"):
+        vectors = template.vectors(name)
+        if any("ATTACH" in vector for vector in vectors):
+            template = template.with_value(
+                name, *({k: v for k, v in vector.items() if k != "ATTACH"} for vector in vectors)
+            )
+    return template
+
+
 def build_disks(store: Store, source: Template) -> tuple[list[Vector], set[int] | None]:
     """The VM's disks, and the clusters they allow (None: all). Raises `OneError`."""
     disks: list[Vector] = []
@@ -123,7 +131,7 @@ def build_disks(store: Store, source: Template) -> tuple[list[Vector], set[int] 
     for number, disk in enumerate(source.vectors("DISK")):
         image = _find_image(store, disk, number)
         if image is None:
-            disks.append(volatile_disk(disk, number))
+            disks.append(volatile_disk(disk, number, number))
             continue
         datastore = store.datastore(image.datastore_id)
         disks.append(_image_disk(image, datastore, number))

@@ -31,7 +31,12 @@ QUEUE_MAX = 1_000
 # Executions kept in a hook's log (oned's LOG_RETENTION).
 LOG_MAX = 10
 
-_ALLOCATED = {"one.vm.allocate": "VM", "one.host.allocate": "HOST", "one.image.allocate": "IMAGE", "one.template.instantiate": "VM"}
+_ALLOCATED = {
+    "one.vm.allocate": "VM",
+    "one.host.allocate": "HOST",
+    "one.image.allocate": "IMAGE",
+    "one.template.instantiate": "VM",
+}
 
 
 class Hooks:
@@ -64,7 +69,9 @@ class Hooks:
             return
         state, lcm = VmState(vm.state).name, Lcm(vm.lcm).name
         xml = render.vm_full(vm)
-        where = f"<REMOTE_HOST>{render.text(vm.history[-1].host_name)}</REMOTE_HOST>" if vm.history else "<REMOTE_HOST/>"
+        where = (
+            f"<REMOTE_HOST>{render.text(vm.history[-1].host_name)}</REMOTE_HOST>" if vm.history else "<REMOTE_HOST/>"
+        )
         body = f"<STATE>{state}</STATE><LCM_STATE>{lcm}</LCM_STATE><RESOURCE_ID>{vm.id}</RESOURCE_ID>{where}{xml}"
         self._state("VM", vm.id, state, lcm, body)
         for hook in self._one.store.hooks.values():
@@ -77,16 +84,24 @@ class Hooks:
             return
         state, xml = HostState(host.state).name, self._host_xml(host)
         where = f"<REMOTE_HOST>{render.text(host.name)}</REMOTE_HOST>"
-        self._state("HOST", host.id, state, "", f"<STATE>{state}</STATE>{where}<RESOURCE_ID>{host.id}</RESOURCE_ID>{xml}")
+        self._state(
+            "HOST", host.id, state, "", f"<STATE>{state}</STATE>{where}<RESOURCE_ID>{host.id}</RESOURCE_ID>{xml}"
+        )
         for hook in self._one.store.hooks.values():
-            if hook.type == "state" and hook.template.get("RESOURCE").upper() == "HOST" and hook.template.get("STATE").upper() == state:
+            if (
+                hook.type == "state"
+                and hook.template.get("RESOURCE").upper() == "HOST"
+                and hook.template.get("STATE").upper() == state
+            ):
                 self._enqueue(hook, xml)
 
     def image_changed(self, image: Image, xml: str) -> None:
         """An image entered a state."""
         if self.active:
             state = ImageState(image.state).name
-            self._state("IMAGE", image.id, state, "", f"<STATE>{state}</STATE><RESOURCE_ID>{image.id}</RESOURCE_ID>{xml}")
+            self._state(
+                "IMAGE", image.id, state, "", f"<STATE>{state}</STATE><RESOURCE_ID>{image.id}</RESOURCE_ID>{xml}"
+            )
 
     def _state(self, kind: str, number: int, state: str, lcm: str, body: str) -> None:
         message = f"<HOOK_MESSAGE><HOOK_TYPE>STATE</HOOK_TYPE><HOOK_OBJECT>{kind}</HOOK_OBJECT>{body}</HOOK_MESSAGE>"
@@ -106,7 +121,11 @@ class Hooks:
         ok = not isinstance(outcome, OneError)
         values = ["****", *(int(value) if isinstance(value, bool) else value for value in params[1:])]
         answer: list[Any] = [str(ok).lower()]
-        answer += [outcome, 0] if not isinstance(outcome, OneError) else [f"[{name}] {outcome.text}", outcome.code, outcome.object_id]
+        answer += (
+            [outcome, 0]
+            if not isinstance(outcome, OneError)
+            else [f"[{name}] {outcome.text}", outcome.code, outcome.object_id]
+        )
         extra = self._extra(name, outcome)
         info = (
             f"<RESULT>{int(ok)}</RESULT><PARAMETERS>{_parameters('IN', values)}{_parameters('OUT', answer)}</PARAMETERS>"
@@ -157,7 +176,9 @@ class Hooks:
         assert self._one.settings.data_dir is not None
         path = self._one.settings.data_dir / "hooks" / Path(hook.template.get("COMMAND")).name
         encoded = base64.b64encode(etree.tostring(etree.fromstring(xml), pretty_print=True).strip()).decode()
-        arguments = [encoded if word in ("$TEMPLATE", "$API") else word for word in hook.template.get("ARGUMENTS").split()]
+        arguments = [
+            encoded if word in ("$TEMPLATE", "$API") else word for word in hook.template.get("ARGUMENTS").split()
+        ]
         code, out, err = await _command(path, arguments)
         result = (
             f"<COMMAND>{render.text(' '.join([str(path), *arguments]))}</COMMAND><STDOUT>{base64.b64encode(out).decode()}</STDOUT>"

@@ -15,6 +15,7 @@ import time
 from collections.abc import Callable, Coroutine
 from typing import Any
 
+from phoenix.local.opennebula import devices
 from phoenix.local.opennebula.driver import Driver, DriverError, HostSpec, VmSpec
 from phoenix.local.opennebula.lifecycle import (
     BOOTED,
@@ -151,6 +152,8 @@ class Machine:
     def finish_step(self, vm: Vm, ok: bool, message: str | None = None) -> None:
         """Leave a transient state, as if the hypervisor had answered so."""
         step = STEPS[Lcm(vm.lcm)]
+        if step.call == "hotplug":
+            vm.template = devices.attached(vm.template)
         if ok:
             self._stamp(vm, step.on_ok)
             self.move(vm, self._next(vm, step))

@@ -68,7 +68,9 @@ def cluster_delete(call: Call, cluster_id: int) -> int:
     cluster = _cluster_for(call, cluster_id, ADMIN)
     for what, members in (("hosts", cluster.hosts), ("datastores", cluster.datastores), ("vnets", cluster.vnets)):
         if members:
-            raise OneError(ACTION, f"Cannot delete cluster. Cluster {cluster_id} is not empty, it contains {len(members)} {what}.")
+            raise OneError(
+                ACTION, f"Cannot delete cluster. Cluster {cluster_id} is not empty, it contains {len(members)} {what}."
+            )
     if cluster_id == 0:
         raise OneError(ACTION, "Cannot delete cluster. Cluster 0 is the default one.")
     del call.store.clusters[cluster_id]
@@ -140,7 +142,9 @@ def datastore_info(call: Call, datastore_id: int, decrypt: bool = False) -> str:
 def datastore_pool(call: Call) -> str:
     """All datastores, newest first."""
     things = filtered(call, -2, [item for _, item in sorted(call.store.datastores.items(), reverse=True)], "DATASTORE")
-    return escape(f"<DATASTORE_POOL>{''.join(_datastore_xml(item) for item in things if isinstance(item, Datastore))}</DATASTORE_POOL>")
+    return escape(
+        f"<DATASTORE_POOL>{''.join(_datastore_xml(item) for item in things if isinstance(item, Datastore))}</DATASTORE_POOL>"
+    )
 
 
 # -- networks -----------------------------------------------------------------------------------------------------------------------
@@ -225,5 +229,7 @@ def vn_delete(call: Call, vnet_id: int) -> int:
 @method("one.vnpool.info", "iii")
 def vn_pool(call: Call, flag: int, start: int, end: int) -> str:
     """Networks, newest first."""
-    things = paged(filtered(call, flag, [v for _, v in sorted(call.store.vnets.items(), reverse=True)], "NET"), start, end)
+    things = paged(
+        filtered(call, flag, [v for _, v in sorted(call.store.vnets.items(), reverse=True)], "NET"), start, end
+    )
     return escape(f"<VNET_POOL>{''.join(_vnet_xml(vnet) for vnet in things if isinstance(vnet, Vnet))}</VNET_POOL>")

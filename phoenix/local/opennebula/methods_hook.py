@@ -14,9 +14,7 @@ from phoenix.local.opennebula.xmlrpc import escape
 
 def _xml(hook: Hook, log: str = "") -> str:
     shown = hook.template.without(("ON",)) if hook.template.get("ON").upper() == "CUSTOM" else hook.template
-    return (
-        f"<HOOK><ID>{hook.id}</ID><NAME>{text(hook.name)}</NAME><TYPE>{hook.type}</TYPE><TEMPLATE>{shown.inner_xml()}</TEMPLATE>{log}</HOOK>"
-    )
+    return f"<HOOK><ID>{hook.id}</ID><NAME>{text(hook.name)}</NAME><TYPE>{hook.type}</TYPE><TEMPLATE>{shown.inner_xml()}</TEMPLATE>{log}</HOOK>"
 
 
 def _check(template: Template) -> str:
@@ -56,7 +54,9 @@ def info(call: Call, hook_id: int, decrypt: bool = False) -> str:  # noqa: ARG00
 def pool(call: Call, *_page: int) -> str:
     """All hooks, newest first."""
     call.one.auth.require(call.user, Need(USE, "HOOK"))
-    return escape(f"<HOOK_POOL>{''.join(_xml(hook) for _, hook in sorted(call.store.hooks.items(), reverse=True))}</HOOK_POOL>")
+    return escape(
+        f"<HOOK_POOL>{''.join(_xml(hook) for _, hook in sorted(call.store.hooks.items(), reverse=True))}</HOOK_POOL>"
+    )
 
 
 @method("one.hook.delete", "i")

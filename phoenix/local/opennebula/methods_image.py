@@ -110,14 +110,18 @@ def info(call: Call, image_id: int, decrypt: bool = False) -> str:  # noqa: ARG0
 
 
 def _pool(call: Call, flag: int, start: int, end: int) -> list[Owned]:
-    return paged(filtered(call, flag, [item for _, item in sorted(call.store.images.items(), reverse=True)], "IMAGE"), start, end)
+    return paged(
+        filtered(call, flag, [item for _, item in sorted(call.store.images.items(), reverse=True)], "IMAGE"), start, end
+    )
 
 
 @method("one.imagepool.info", "iii")
 def pool(call: Call, flag: int, start: int, end: int) -> str:
     """Images, newest first."""
     images = _pool(call, flag, start, end)
-    return escape(f"<IMAGE_POOL>{''.join(_xml(call, image) for image in images if isinstance(image, Image))}</IMAGE_POOL>")
+    return escape(
+        f"<IMAGE_POOL>{''.join(_xml(call, image) for image in images if isinstance(image, Image))}</IMAGE_POOL>"
+    )
 
 
 @method("one.image.delete", "i?b")
@@ -153,7 +157,13 @@ def enable(call: Call, image_id: int, wanted: bool) -> int:
 
 # id, name, state, driver, description
 _MARKETS = (
-    (1, "Linux Containers", 1, "linuxcontainers", "MarketPlace for the public image server fo LXC & LXD hosted at linuxcontainers.org"),
+    (
+        1,
+        "Linux Containers",
+        1,
+        "linuxcontainers",
+        "MarketPlace for the public image server fo LXC & LXD hosted at linuxcontainers.org",
+    ),
     (0, "OpenNebula Public", 0, "one", "OpenNebula Systems MarketPlace"),
 )
 

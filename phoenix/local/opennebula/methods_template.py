@@ -57,8 +57,14 @@ def info(call: Call, template_id: int, extended: bool = False, decrypt: bool = F
 @method("one.templatepool.info", "iii")
 def pool(call: Call, flag: int, start: int, end: int) -> str:
     """Templates, newest first."""
-    things = paged(filtered(call, flag, [item for _, item in sorted(call.store.templates.items(), reverse=True)], "TEMPLATE"), start, end)
-    return escape(f"<VMTEMPLATE_POOL>{''.join(_xml(item) for item in things if isinstance(item, VmTemplate))}</VMTEMPLATE_POOL>")
+    things = paged(
+        filtered(call, flag, [item for _, item in sorted(call.store.templates.items(), reverse=True)], "TEMPLATE"),
+        start,
+        end,
+    )
+    return escape(
+        f"<VMTEMPLATE_POOL>{''.join(_xml(item) for item in things if isinstance(item, VmTemplate))}</VMTEMPLATE_POOL>"
+    )
 
 
 @method("one.template.update", "isi")

@@ -46,7 +46,9 @@ def user_pool(call: Call) -> str:
     parts: list[str] = []
     for user_id, user in sorted(call.store.users.items(), reverse=True):
         if user_id == call.user.id or call.one.auth.allowed(call.user, Need(USE, "USER", None, user_id)):
-            parts.append(f"<USER>{_user_xml(call, user)}</USER><QUOTAS><ID>{user_id}</ID>{quotas.xml(call, user)}</QUOTAS>")
+            parts.append(
+                f"<USER>{_user_xml(call, user)}</USER><QUOTAS><ID>{user_id}</ID>{quotas.xml(call, user)}</QUOTAS>"
+            )
     return escape(f"<USER_POOL>{''.join(parts)}{_USER_DEFAULTS}</USER_POOL>")
 
 

@@ -71,7 +71,7 @@ def create(call: Call, source: Template, hold: bool) -> int:
     quotas.check(call, source)
     gname = call.store.groups[call.user.groups[0]].name
     vm = build(call.store, source, call.user, gname, hold, call.one.clock.second())
-    call.one.machine.move(vm, (vm.state, Lcm.LCM_INIT))
+    call.one.machine.move(vm, (VmState(vm.state), Lcm.LCM_INIT))
     return vm.id
 
 

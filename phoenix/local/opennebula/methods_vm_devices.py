@@ -14,12 +14,16 @@ from phoenix.local.opennebula.errors import ACTION, INTERNAL, NO_EXISTS, OneErro
 from phoenix.local.opennebula.methods_vm import parse_template, vm_for
 from phoenix.local.opennebula.model import Vm
 from phoenix.local.opennebula.states import Action, Lcm, VmState
-from phoenix.local.opennebula.templates import Template
+from phoenix.local.opennebula.templates import Template, Vector
 
 _RUNNING = (VmState.ACTIVE, Lcm.RUNNING)
 
 # What one.vm.updateconf may change.
 _CONFIGURABLE = ("CONTEXT", "CPU_MODEL", "FEATURES", "GRAPHICS", "INPUT", "OS", "RAW", "TPM", "VIDEO", "BACKUP_CONFIG")
+
+
+# What OpenNebula put into those vectors itself.
+_OURS = ("DISK_ID", "TARGET", "UUID")
 
 
 def _running(vm: Vm) -> bool:
@@ -66,7 +70,7 @@ def update_configuration(call: Call, vm_id: int, text: str, mode: int = 0) -> in
         new = wanted.vector(name)
         if new is not None:
             old = template.vector(name) or {}
-            kept = old if mode == 1 else {key: old[key] for key in ("DISK_ID", "TARGET", "UUID") if key in old}
+            kept: Vector = old if mode == 1 else {key: value for key, value in old.items() if key in _OURS}
             template = template.with_value(name, {**kept, **new})
     vm.template = template
     _plug(call, vm, Lcm.HOTPLUG)
@@ -84,9 +88,12 @@ def attach(call: Call, vm_id: int, text: str) -> int:
         raise OneError(INTERNAL, "Could not add disk to template: no DISK vector")
     disks = vm.template.vectors("DISK")
     number = 1 + max([-1, *(int(disk.get("DISK_ID", "-1")) for disk in disks), *_context_disk(vm)])
-    disk = devices.volatile_disk(wanted, number)
+    disk = devices.volatile_disk(wanted, number, len(disks))
     if vm.history:
         disk = devices.place_volatile(disk, call.store.datastore(vm.history[-1].datastore_id))
+        disk["TM_MAD_SYSTEM"] = disk["TM_MAD"]
+    if _running(vm):
+        disk["ATTACH"] = "YES"
     _attach(call, vm, Lcm.HOTPLUG, Action.DISK_ATTACH, vm.template.with_value("DISK", *disks, disk))
     return vm.id
 
@@ -107,6 +114,8 @@ def attach_nic(call: Call, vm_id: int, text: str) -> int:
         devices.find_vnet(call.store, nic, ACTION)
     before = vm.template.vectors("NIC")
     added = devices.take_nics(call.store, Template({"NIC": [*wanted.vectors("NIC")]}), vm.id, first=len(before))
+    if _running(vm):
+        added = [{**nic, "ATTACH": "YES"} for nic in added]
     _attach(call, vm, Lcm.HOTPLUG_NIC, Action.NIC_ATTACH, vm.template.with_value("NIC", *before, *added))
     return vm.id
 

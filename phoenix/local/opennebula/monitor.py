@@ -71,7 +71,11 @@ class Monitor:
             for vm_id in list(host.vms):
                 usage = await self._one.driver.usage(vm_id)
                 vm = self._one.store.vms.get(vm_id)
-                if usage is None or vm is None or not (idle_too or usage.cpu_percent or usage.memory_kb or vm.usage_xml):
+                if (
+                    usage is None
+                    or vm is None
+                    or not (idle_too or usage.cpu_percent or usage.memory_kb or vm.usage_xml)
+                ):
                     continue
                 cpu, memory_kb = cpu + usage.cpu_percent, memory_kb + usage.memory_kb
                 self._sample_vm(vm, usage.cpu_percent, usage.memory_kb)
@@ -80,7 +84,9 @@ class Monitor:
     def _sample_vm(self, vm: Vm, cpu_percent: float, memory_kb: int) -> None:
         now = self._one.clock.second()
         vm.last_poll = now
-        vm.usage_xml = "".join(f"<{name}>{cdata(value)}</{name}>" for name, value in _vm_values(vm, cpu_percent, memory_kb, now))
+        vm.usage_xml = "".join(
+            f"<{name}>{cdata(value)}</{name}>" for name, value in _vm_values(vm, cpu_percent, memory_kb, now)
+        )
         vm.monitoring.append((now, f"<MONITORING>{vm.usage_xml}</MONITORING>"))
         del vm.monitoring[:-SAMPLES_MAX]
         vm.touch()

@@ -8,9 +8,7 @@ from phoenix.local.opennebula.model import Group, User, Vm
 from phoenix.local.opennebula.states import VmState
 from phoenix.local.opennebula.templates import Template, cdata
 
-LIMITS = (
-    "CPU MEMORY PCI_DEV PCI_NIC RUNNING_CPU RUNNING_MEMORY RUNNING_PCI_DEV RUNNING_PCI_NIC RUNNING_VMS SYSTEM_DISK_SIZE VMS"
-).split()
+LIMITS = ["CPU", "MEMORY", "PCI_DEV", "PCI_NIC", "RUNNING_CPU", "RUNNING_MEMORY", "RUNNING_PCI_DEV", "RUNNING_PCI_NIC", "RUNNING_VMS", "SYSTEM_DISK_SIZE", "VMS"]
 
 DEFAULTS_XML = (
     "<DATASTORE_QUOTA></DATASTORE_QUOTA><NETWORK_QUOTA></NETWORK_QUOTA><VM_QUOTA></VM_QUOTA><IMAGE_QUOTA></IMAGE_QUOTA>"

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Mapping
 from lxml import etree
 
 from phoenix.local.opennebula.errors import TemplateError
-from phoenix.local.opennebula.xmlrpc import PARSER_OPTIONS
+from phoenix.local.opennebula.xmlrpc import PARSER_OPTIONS, has_doctype
 
 Vector = dict[str, str]
 Value = str | Vector
@@ -111,7 +111,7 @@ def _parse_xml(text: str) -> Template:
         root = etree.fromstring(text.encode("utf-8", "replace"), etree.XMLParser(**PARSER_OPTIONS))
     except etree.XMLSyntaxError:
         raise TemplateError("Parse error: XML Template malformed.") from None
-    if etree.ElementTree(root).docinfo.doctype:
+    if has_doctype(root):
         raise TemplateError("Parse error: XML Template malformed.")
     values: dict[str, list[Value]] = {}
     for child in root.iterchildren("*"):

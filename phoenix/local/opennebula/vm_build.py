@@ -20,9 +20,33 @@ from phoenix.local.opennebula.templates import Template, Value, Vector
 NAME_CHARS_MAX = 128
 
 KNOWN = frozenset(
-    """BACKUP_CONFIG CLONING_TEMPLATE_ID CONTEXT CPU CPU_COST CPU_MODEL DISK DISK_COST EMULATOR FEATURES GRAPHICS HYPERV_OPTIONS IMPORTED
-    INPUT MEMORY MEMORY_COST MEMORY_MAX MEMORY_RESIZE_MODE MEMORY_SLOTS NIC NIC_ALIAS NIC_DEFAULT NUMA_NODE OS PCI RAW SNAPSHOT
-    SPICE_OPTIONS SUBMIT_ON_HOLD TEMPLATE_ID TOPOLOGY TPM VCPU VCPU_MAX VIDEO VMGROUP""".split()
+    {
+        *(
+            "BACKUP_CONFIG",
+            "CLONING_TEMPLATE_ID",
+            "CONTEXT",
+            "CPU",
+            "CPU_COST",
+            "CPU_MODEL",
+            "DISK",
+            "DISK_COST",
+            "EMULATOR",
+        ),
+        *("FEATURES", "GRAPHICS", "HYPERV_OPTIONS", "IMPORTED", "INPUT", "MEMORY", "MEMORY_COST", "MEMORY_MAX"),
+        *(
+            "MEMORY_RESIZE_MODE",
+            "MEMORY_SLOTS",
+            "NIC",
+            "NIC_ALIAS",
+            "NIC_DEFAULT",
+            "NUMA_NODE",
+            "OS",
+            "PCI",
+            "RAW",
+            "SNAPSHOT",
+        ),
+        *("SPICE_OPTIONS", "SUBMIT_ON_HOLD", "TEMPLATE_ID", "TOPOLOGY", "TPM", "VCPU", "VCPU_MAX", "VIDEO", "VMGROUP"),
+    }
 )
 
 # What only an administrator may set (a part of oned.conf's VM_RESTRICTED_ATTR).
@@ -93,7 +117,6 @@ def build(store: Store, source: Template, user: User, gname: str, hold: bool, no
     vm_id = store.new_id("vms")
     name = name or f"one-{vm_id}"
     nics = devices.take_nics(store, source, vm_id)
-    on_hold = hold or source.get("SUBMIT_ON_HOLD").upper() == "YES" and hold
     known = {
         key: values for key, values in source.values.items() if key in KNOWN and key not in ("DISK", "NIC", "CONTEXT")
     }
@@ -115,7 +138,7 @@ def build(store: Store, source: Template, user: User, gname: str, hold: bool, no
     others = {
         key: values for key, values in source.values.items() if key not in KNOWN and key not in ("NAME", "DEPLOY_ID")
     }
-    state = VmState.HOLD if on_hold else VmState.PENDING
+    state = VmState.HOLD if hold else VmState.PENDING
     vm = Vm(
         id=vm_id,
         name=name,

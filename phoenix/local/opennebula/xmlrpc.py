@@ -31,6 +31,12 @@ def escape(text: str) -> Escaped:
     return Escaped(text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;"))
 
 
+def has_doctype(root: Any) -> bool:
+    """Whether the document declares a type, and with it perhaps entities."""
+    info: Any = root.getroottree().docinfo
+    return bool(info.doctype)
+
+
 def _value(element: Any) -> Any:
     if len(element) == 0:
         return element.text or ""
@@ -55,7 +61,7 @@ def decode(body: bytes) -> tuple[str, list[Any]]:
     """A call's method and parameters. Raises `Fault` if the body is no XML-RPC call."""
     try:
         root = etree.fromstring(body, etree.XMLParser(**PARSER_OPTIONS))
-        if etree.ElementTree(root).docinfo.doctype:
+        if has_doctype(root):
             raise Fault(FAULT_TYPE, "A document type is not accepted")
         name = root.findtext("methodName")
         params = [_value(value) for value in root.iterfind("params/param/value")]
