@@ -1,8 +1,10 @@
 """Comparing an embedded OpenNebula with the recorded one: load, ask, mask, compare.
 
-1. A case passes if code, message, extra elements, types and, for XML, every element, its order and its text are the same.
+1. A case passes if code, message, extra elements, types and, for XML, every element, its order and its text are the
+   same.
 2. What is incidental is masked by name (`MASKED`, `ZERO_OR_SET`) and nothing else is.
-3. Two clients: `RawClient` posts XML-RPC and sees the answer's elements; `PyoneClient` is pyone, and sees values and exceptions.
+3. Two clients: `RawClient` posts XML-RPC and sees the answer's elements; `PyoneClient` is pyone, and sees values and
+   exceptions.
 """
 
 from __future__ import annotations
@@ -27,11 +29,41 @@ RECORDINGS = Path(__file__).parent / "recordings"
 CALL_S = 10.0
 
 # Times: only whether they are set is compared.
-ZERO_OR_SET = frozenset(["STIME", "ETIME", "PSTIME", "PETIME", "RSTIME", "RETIME", "ESTIME", "EETIME", "REGTIME", "MODTIME", "TIMESTAMP", "TIME"])
+ZERO_OR_SET = frozenset(
+    {
+        *("STIME", "ETIME", "PSTIME", "PETIME", "RSTIME", "RETIME", "ESTIME", "EETIME"),
+        *("REGTIME", "MODTIME", "TIMESTAMP", "TIME"),
+    }
+)
 
 # Incidental values, by element: random, or what a probe found at that moment, or paths and addresses of that installation.
 MASKED = frozenset(
-    ["UUID", "PASSWORD", "TOKEN_PASSWORD", "BASE_PATH", "ENDPOINT", "ENDPOINT_GRPC", "TOTAL_MB", "FREE_MB", "USED_MB", "FREE_CPU", "FREE_MEMORY", "USED_CPU", "USED_MEMORY", "NETRX", "NETTX", "ARGUMENTS", "COMMAND", "STDOUT", "STDERR", "EXECUTION_ID", "DATASTORE_LOCATION", "SCRIPTS_REMOTE_DIR", "LAST_POLL"]
+    {
+        *(
+            "UUID",
+            "PASSWORD",
+            "TOKEN_PASSWORD",
+            "BASE_PATH",
+            "ENDPOINT",
+            "ENDPOINT_GRPC",
+            "TOTAL_MB",
+            "FREE_MB",
+            "USED_MB",
+        ),
+        *(
+            "FREE_CPU",
+            "FREE_MEMORY",
+            "USED_CPU",
+            "USED_MEMORY",
+            "NETRX",
+            "NETTX",
+            "ARGUMENTS",
+            "COMMAND",
+            "STDOUT",
+            "STDERR",
+        ),
+        *("EXECUTION_ID", "DATASTORE_LOCATION", "SCRIPTS_REMOTE_DIR", "LAST_POLL"),
+    }
 )
 
 _DATE = re.compile(r"^\w{3} \w{3} +\d+ \d\d:\d\d:\d\d \d{4}")

@@ -1,7 +1,7 @@
 """The five sittings in which the session of calls was recorded: what each began with, and what happened beside the calls.
 
-`before` and `after` name what happens around a case: VMs that were made without being recorded, hosts that were probed, drivers that were slow (a
-recorded answer shows a transient state) or failed.
+`before` and `after` name what happens around a case: VMs that were made without being recorded, hosts that were
+probed, drivers that were slow (a recorded answer shows a transient state) or failed.
 """
 
 from __future__ import annotations
@@ -46,7 +46,10 @@ def brought(vm: int, state: str, host: int | None = None) -> Action:
 
 @dataclass(frozen=True)
 class Sitting:
-    """Cases from `first` to `last` (numbers), on a fresh server with `hosts`; `hardware_of` names the case that shows what its hosts are."""
+    """Cases from `first` to `last` (numbers), on a fresh server with `hosts`.
+
+    `hardware_of` names the case that shows what its hosts are.
+    """
 
     name: str
     first: int

@@ -10,12 +10,21 @@ from typing import Any
 
 from tests.conformance.harness import RawClient
 
-TEMPLATE = 'NAME="t"\nCPU="0.1"\nVCPU="1"\nMEMORY="64"\nPHOENIX_JOB_ID="x"\nCONTEXT=[ NETWORK="YES", START_SCRIPT_BASE64="ZWNobw==" ]\n'
+TEMPLATE = """NAME="t"
+CPU="0.1"
+VCPU="1"
+MEMORY="64"
+PHOENIX_JOB_ID="x"
+CONTEXT=[ NETWORK="YES", START_SCRIPT_BASE64="ZWNobw==" ]
+"""
 
 
 @dataclass(frozen=True)
 class Recipe:
-    """`steps`: (`deploy`,), (`act`, action), (`migrate`, host), (`rule`, step, fields), (`down`,); `host`: where it is deployed."""
+    """`steps`.
+
+    (`deploy`,), (`act`, action), (`migrate`, host), (`rule`, step, fields), (`down`,); `host`: where it is deployed.
+    """
 
     steps: tuple[tuple[Any, ...], ...] = ()
     hold: bool = True

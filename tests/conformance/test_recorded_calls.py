@@ -54,7 +54,10 @@ def _inner(xml: Any, path: str) -> str:
 
 
 def hardware(sitting: Sitting) -> HostHardware:
-    """What a sitting's hosts are, from the case that shows one of them: the start state is what the first answers show."""
+    """What a sitting's hosts are, from the case that shows one of them.
+
+    The start state is what the first answers show.
+    """
     if not sitting.hardware_of:
         return HostHardware()
     xml = etree.fromstring(next(case["response_body"] for case in CASES if case["case"] == sitting.hardware_of))
@@ -125,7 +128,7 @@ class Player:
             else:
                 await self.raw.steer(**fields)
 
-    # -- one case ---------------------------------------------------------------------------------------------------------------
+    # -- one case ----------------------------------------------------------------------------------
 
     def _session(self, case: dict[str, Any]) -> str:
         recorded = str(case["args"][0])
@@ -201,7 +204,7 @@ class Player:
             f"{what}: expected {expected!r}, got {actual!r}" for what, expected, actual in pairs if expected != actual
         ]
 
-    # -- what happened to the server --------------------------------------------------------------------------------------------
+    # -- what happened to the server ---------------------------------------------------------------
 
     async def _event(self, case: dict[str, Any]) -> list[str]:
         name = case["case"]

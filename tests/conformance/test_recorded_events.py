@@ -1,6 +1,7 @@
 """What the hook manager publishes on ZeroMQ: the topics, and the XML in base64, of every recorded case.
 
-State events come in the recorded order; a call's own event is published when it is answered, which a real server's threads interleave with them.
+State events come in the recorded order; a call's own event is published when it is answered, which a real server's
+threads interleave with them.
 """
 
 from __future__ import annotations

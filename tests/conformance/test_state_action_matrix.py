@@ -1,7 +1,7 @@
 """Every (state, action) that was recorded: is it allowed, what is answered, which states follow, what the history says.
 
-A driver that was made to wait is let go only where the recording says that it came to an end while being watched (the call was refused, or asked the
-driver again): a call that is accepted must lead to its states by itself.
+A driver that was made to wait is let go only where the recording says that it came to an end while being watched (the
+call was refused, or asked the driver again): a call that is accepted must lead to its states by itself.
 """
 
 from __future__ import annotations

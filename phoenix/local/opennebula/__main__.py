@@ -1,10 +1,11 @@
 """Run an embedded OpenNebula.
 
-    python -m phoenix.local.opennebula --port 2633 --data DIR --auth-file FILE --hosts 8 --cores 4 --memory-mb 8192 --hypervisor process
+    python -m phoenix.local.opennebula --port 2633 --data DIR --auth-file FILE --hosts 8 --hypervisor process
 
-The auth file holds `user:password` and must be readable by its owner only; without it the session is `oneadmin:opennebula`, on the loopback.
-`--port 0` takes a free port; `--port-file` is written, atomically, when the server listens. SIGTERM and SIGINT stop it cleanly.
-Exit codes: 0 stopped, 2 wrong arguments or files, 1 anything else.
+The auth file holds `user:password` and must be readable by its owner only; without it the session is
+`oneadmin:opennebula`, on the loopback. `--port 0` takes a free port; `--port-file` is written, atomically, when the
+server listens. SIGTERM and SIGINT stop it cleanly. Exit codes: 0 stopped, 2 wrong arguments or files, 1 anything
+else.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """The table of methods, and what every method gets.
 
-A method declares its parameters as one string: `s`, `i`, `b`, `a` (string, int, bool, array); those behind `?` may be left out and are then
-missing from the call. Types are checked as `oned`'s library does it: in order, after the session.
+A method declares its parameters as one string: `s`, `i`, `b`, `a` (string, int, bool, array); those behind `?` may be
+left out and are then missing from the call. Types are checked as `oned`'s library does it: in order, after the
+session.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """Disks and network interfaces of a VM: from what the template names to what the VM has.
 
 1. A disk names an image (IMAGE_ID, or IMAGE by name) or a volatile TYPE with a SIZE; an image in use counts its VMs.
-2. A NIC names a network (NETWORK_ID, or NETWORK by name) and takes its lowest free address; the VM gives it back when DONE.
+2. A NIC names a network (NETWORK_ID, or NETWORK by name) and takes its lowest free address; the VM gives it back when
+   DONE.
 3. Images and networks restrict the clusters a VM may run in; the requirements say so as OpenNebula words them.
 """
 
@@ -15,7 +16,34 @@ from phoenix.local.opennebula.states import ImageState
 from phoenix.local.opennebula.store import Store
 from phoenix.local.opennebula.templates import Template, Value, Vector
 
-_CONTEXT_ETH = ["DNS", "EXTERNAL", "GATEWAY", "IP", "IP6", "IP6_GATEWAY", "IP6_METHOD", "IP6_METRIC", "IP6_PREFIX_LENGTH", "IP6_ULA", "MAC", "MASK", "METHOD", "METRIC", "MTU", "NETWORK", "ROUTES", "SEARCH_DOMAIN", "VLAN_ID", "VROUTER_IP", "VROUTER_IP6", "VROUTER_MANAGEMENT"]
+_CONTEXT_ETH = (
+    *(
+        "DNS",
+        "EXTERNAL",
+        "GATEWAY",
+        "IP",
+        "IP6",
+        "IP6_GATEWAY",
+        "IP6_METHOD",
+        "IP6_METRIC",
+        "IP6_PREFIX_LENGTH",
+        "IP6_ULA",
+    ),
+    *(
+        "MAC",
+        "MASK",
+        "METHOD",
+        "METRIC",
+        "MTU",
+        "NETWORK",
+        "ROUTES",
+        "SEARCH_DOMAIN",
+        "VLAN_ID",
+        "VROUTER_IP",
+        "VROUTER_IP6",
+    ),
+    "VROUTER_MANAGEMENT",
+)
 
 
 def requirements(clusters: set[int] | None, pinning: str) -> dict[str, list[Value]]:

@@ -1,13 +1,16 @@
 """What the embedded OpenNebula asks of a hypervisor.
 
-The server keeps the OpenNebula state machine, capacity, history and permissions; a driver only acts. It never decides a state.
+The server keeps the OpenNebula state machine, capacity, history and permissions; a driver only acts. It never decides
+a state.
 
-1. Each call may take arbitrarily long and may be cancelled; a driver leaves nothing half done that a later `cancel` or `clean` cannot remove.
-2. A call that fails raises `DriverError`; its text becomes the VM's `USER_TEMPLATE/ERROR` where OpenNebula sets one (boot and transfers).
+1. Each call may take arbitrarily long and may be cancelled; a driver leaves nothing half done that a later `cancel`
+   or `clean` cannot remove.
+2. A call that fails raises `DriverError`; its text becomes the VM's `USER_TEMPLATE/ERROR` where OpenNebula sets one
+   (boot and transfers).
 3. `ended` (given to `start`) is the driver's only way to speak first: a VM that ended by itself becomes POWEROFF.
-4. `stow` and `fetch` are optional: what OpenNebula's transfer manager does when a VM leaves its host but is to come back (EPILOG_STOP,
-   EPILOG_UNDEPLOY) and when it comes back or moves (PROLOG_RESUME, PROLOG_UNDEPLOY, PROLOG_MIGRATE…). A driver whose hosts share a
-   file system needs neither.
+4. `stow` and `fetch` are optional: what OpenNebula's transfer manager does when a VM leaves its host but is to come
+   back (EPILOG_STOP, EPILOG_UNDEPLOY) and when it comes back or moves (PROLOG_RESUME, PROLOG_UNDEPLOY,
+   PROLOG_MIGRATE…). A driver whose hosts share a file system needs neither.
 """
 
 from __future__ import annotations
@@ -31,8 +34,8 @@ class HostSpec:
 class VmSpec:
     """A VM as a driver sees it.
 
-    `cpu` is in cores (0.5 is half a core), `memory_mb` in MiB. `context` holds TEMPLATE/CONTEXT, `attributes` the flat strings of
-    USER_TEMPLATE (for instance PHOENIX_ID).
+    `cpu` is in cores (0.5 is half a core), `memory_mb` in MiB. `context` holds TEMPLATE/CONTEXT, `attributes` the
+    flat strings of USER_TEMPLATE (for instance PHOENIX_ID).
     """
 
     vm_id: int

@@ -1,8 +1,9 @@
 """The dummy hypervisor: every step succeeds at once, unless a delay or a steering rule says otherwise. Nothing runs.
 
 1. One action at a time per VM and host, as a real driver queues them: a `cancel` behind a stuck `boot` waits for it.
-2. `guest`, if given, is called after each boot or restore; what it returns runs until the VM stops, and is then cancelled. A guest that returns
-   by itself is a guest that powered off: the server is told so. This is where a simulated guest is attached.
+2. `guest`, if given, is called after each boot or restore; what it returns runs until the VM stops, and is then
+   cancelled. A guest that returns by itself is a guest that powered off: the server is told so. This is where a
+   simulated guest is attached.
 """
 
 from __future__ import annotations

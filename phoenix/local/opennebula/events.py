@@ -1,6 +1,7 @@
 """What the hook manager publishes on ZeroMQ: two frames, a topic and the XML in base64. Off unless a port is configured.
 
-1. A state event: `EVENT VM <id>/<STATE>/<LCM_STATE> ` and `EVENT HOST <id>/<STATE>/ `, with a trailing blank, as oned has it.
+1. A state event: `EVENT VM <id>/<STATE>/<LCM_STATE> ` and `EVENT HOST <id>/<STATE>/ `, with a trailing blank, as oned
+   has it.
 2. A call event: `EVENT API <method> <1 or 0>`, with the parameters in and out; the session is never shown.
 3. Nobody listening loses events: it is a publisher, not a queue.
 """

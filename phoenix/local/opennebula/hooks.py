@@ -1,9 +1,10 @@
 """The hook manager: tells of state changes and calls, on ZeroMQ (`events`) and to the hooks that ask for them.
 
-1. A state change is two events with one body: `EVENT VM <id>/<STATE>/<LCM> ` and `EVENT STATE VM/<STATE>/<LCM>/<id> `. A call that changes something
-   is one, `EVENT API <method> <1|0>`; calls that only read and callers that could not be authenticated are none. The session is shown as `****`.
-2. A hook runs its COMMAND only if that was allowed (`Settings.hook_commands`), only as a plain file name in `<data>/hooks`, without a shell, with a
-   deadline and a bounded queue; what came of it is its log.
+1. A state change is two events with one body: `EVENT VM <id>/<STATE>/<LCM> ` and `EVENT STATE VM/<STATE>/<LCM>/<id>
+   `. A call that changes something is one, `EVENT API <method> <1|0>`; calls that only read and callers that could
+   not be authenticated are none. The session is shown as `****`.
+2. A hook runs its COMMAND only if that was allowed (`Settings.hook_commands`), only as a plain file name in
+   `<data>/hooks`, without a shell, with a deadline and a bounded queue; what came of it is its log.
 3. Without a port and without hooks an event costs two comparisons.
 """
 
@@ -61,7 +62,7 @@ class Hooks:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
 
-    # -- state changes ----------------------------------------------------------------------------------------------------------
+    # -- state changes -----------------------------------------------------------------------------
 
     def vm_changed(self, vm: Vm) -> None:
         """A VM entered a state."""
@@ -112,7 +113,7 @@ class Hooks:
         store = self._one.store
         return render.host(host, store.clusters[host.cluster_id], store.usage(host.id))
 
-    # -- calls ------------------------------------------------------------------------------------------------------------------
+    # -- calls -------------------------------------------------------------------------------------
 
     def called(self, name: str, params: list[Any], outcome: str | int | bool | OneError) -> None:
         """A call that changes something was answered."""
@@ -153,7 +154,7 @@ class Hooks:
             return render.image(image, self._one.store.datastores[image.datastore_id])
         return ""
 
-    # -- commands ---------------------------------------------------------------------------------------------------------------
+    # -- commands ----------------------------------------------------------------------------------
 
     def _enqueue(self, hook: Hook, xml: str) -> None:
         if not self._one.settings.hook_commands or self._one.settings.data_dir is None:
@@ -180,8 +181,9 @@ class Hooks:
             encoded if word in ("$TEMPLATE", "$API") else word for word in hook.template.get("ARGUMENTS").split()
         ]
         code, out, err = await _command(path, arguments)
+        command = render.text(" ".join([str(path), *arguments]))
         result = (
-            f"<COMMAND>{render.text(' '.join([str(path), *arguments]))}</COMMAND><STDOUT>{base64.b64encode(out).decode()}</STDOUT>"
+            f"<COMMAND>{command}</COMMAND><STDOUT>{base64.b64encode(out).decode()}</STDOUT>"
             f"<STDERR>{base64.b64encode(err).decode()}</STDERR><CODE>{code}</CODE>"
         )
         hook.log.append(

@@ -1,9 +1,11 @@
 """The virtual machine's life as data: what each transient state does, where it leads, and which history times it sets.
 
 1. A transient state asks the hypervisor for one thing (`call`) and leaves by `ok` or by `fail`.
-2. `enter`, `on_ok`, `on_fail` name history times to set to now (`last.rstime`); a leading `-` clears one. `prev` is the record before the last.
+2. `enter`, `on_ok`, `on_fail` name history times to set to now (`last.rstime`); a leading `-` clears one. `prev` is
+   the record before the last.
 3. Whatever becomes RUNNING has no pending action: the last record's action is cleared.
-4. `recover` 1 leaves by `ok`, 0 by `fail`, 2 asks again; from a failure state 1 and 2 go through the state that failed (`RETRY`).
+4. `recover` 1 leaves by `ok`, 0 by `fail`, 2 asks again; from a failure state 1 and 2 go through the state that
+   failed (`RETRY`).
 Source: the recorded state-action matrix (oned 7.4.0), tests/conformance/recordings.
 """
 
@@ -34,7 +36,11 @@ BOOT_ERROR = "DEPLOY: "
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One transient state. `error`: prefix of the ERROR attribute set on failure (None: none is set). `undo`: failure returns to the source host."""
+    """One transient state.
+
+    `error`: prefix of the ERROR attribute set on failure (None: none is set). `undo`: failure returns to the source
+    host.
+    """
 
     call: str
     ok: Target

@@ -1,8 +1,10 @@
 """Moves virtual machines through `lifecycle`'s tables: the only writer of VM states, histories and host allocations.
 
 1. A transition is synchronous and atomic; only the hypervisor's answer is awaited, in one task per VM.
-2. `Vm.epoch` counts decisions about a VM. A task whose epoch is old changes nothing: a recover or a hard stop has overtaken it.
-3. A VM that is deleted is DONE at once and cleaned up behind it, as `oned` does; those tasks are kept and awaited at the end.
+2. `Vm.epoch` counts decisions about a VM. A task whose epoch is old changes nothing: a recover or a hard stop has
+   overtaken it.
+3. A VM that is deleted is DONE at once and cleaned up behind it, as `oned` does; those tasks are kept and awaited at
+   the end.
 4. Each change is told to `listeners` before `PREV_STATE` follows, so that an event shows where the VM came from.
 """
 
@@ -70,7 +72,7 @@ class Machine:
             task.cancel()
         await asyncio.gather(*self._tasks.values(), *self._behind, return_exceptions=True)
 
-    # -- transitions ------------------------------------------------------------------------------------------------------------
+    # -- transitions -------------------------------------------------------------------------------
 
     def move(self, vm: Vm, target: Target) -> None:
         """Enter a state, with what entering it means; tell the listeners."""
@@ -182,7 +184,7 @@ class Machine:
         record.stime = record.rstime = self.clock.second()
         self.store.count(vm, host.id)
 
-    # -- driving ----------------------------------------------------------------------------------------------------------------
+    # -- driving -----------------------------------------------------------------------------------
 
     def drive(self, vm: Vm) -> None:
         """Decide anew about the VM: whatever drove it is overtaken; if its state is transient, ask the hypervisor."""
@@ -269,7 +271,7 @@ class Machine:
         with contextlib.suppress(DriverError):
             await self.driver.reboot(spec, host, hard)
 
-    # -- deleting and recovering ------------------------------------------------------------------------------------------------
+    # -- deleting and recovering -------------------------------------------------------------------
 
     def close_history(self, vm: Vm) -> None:
         """Set the times that end what a deleted VM was doing."""
@@ -353,7 +355,7 @@ class Machine:
         if vm.lcm in STEPS:
             self.drive(vm)
 
-    # -- what the driver sees ---------------------------------------------------------------------------------------------------
+    # -- what the driver sees ----------------------------------------------------------------------
 
     def spec(self, vm: Vm) -> VmSpec:
         """The VM as a driver sees it."""

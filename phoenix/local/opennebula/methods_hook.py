@@ -13,8 +13,12 @@ from phoenix.local.opennebula.xmlrpc import escape
 
 
 def _xml(hook: Hook, log: str = "") -> str:
-    shown = hook.template.without(("ON",)) if hook.template.get("ON").upper() == "CUSTOM" else hook.template
-    return f"<HOOK><ID>{hook.id}</ID><NAME>{text(hook.name)}</NAME><TYPE>{hook.type}</TYPE><TEMPLATE>{shown.inner_xml()}</TEMPLATE>{log}</HOOK>"
+    custom = hook.template.get("ON").upper() == "CUSTOM"
+    shown = hook.template.without(("ON",)) if custom else hook.template
+    return (
+        f"<HOOK><ID>{hook.id}</ID><NAME>{text(hook.name)}</NAME><TYPE>{hook.type}</TYPE>"
+        f"<TEMPLATE>{shown.inner_xml()}</TEMPLATE>{log}</HOOK>"
+    )
 
 
 def _check(template: Template) -> str:
@@ -76,7 +80,10 @@ def _wanted(record: str, start: int, end: int, outcome: int) -> bool:
 
 @method("one.hooklog.info", "iiii")
 def log(call: Call, start: int, end: int, hook_id: int, outcome: int) -> str:
-    """Executions within a time; `outcome` -1 those that failed, 1 those that did not, 0 all. `hook_id` -1: of all hooks."""
+    """Executions within a time.
+
+    `outcome` -1 those that failed, 1 those that did not, 0 all. `hook_id` -1: of all hooks.
+    """
     call.one.auth.require(call.user, Need(USE, "HOOK"))
     hooks = [hook for number, hook in call.store.hooks.items() if hook_id in (-1, number)]
     records = [record for hook in hooks for record in hook.log if _wanted(record, start, end, outcome)]

@@ -1,4 +1,4 @@
-"""phoenix.dummy.steer: steering over the wire, outside OpenNebula's namespace, for administrators, and only where it was asked for.
+"""phoenix.dummy.steer: steering over the wire, for administrators, and only where it was asked for.
 
 One parameter: a JSON object with `op` and its fields; the answer is JSON.
 

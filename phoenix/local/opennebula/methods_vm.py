@@ -83,7 +83,7 @@ def info(call: Call, vm_id: int, decrypt: bool = False) -> str:  # noqa: ARG001 
     return Escaped(vm_escaped(vm, extended=True))
 
 
-# -- placement ----------------------------------------------------------------------------------------------------------------------
+# -- placement -------------------------------------------------------------------------------------
 
 
 def _system_datastore(call: Call, host: Host, datastore_id: int) -> Datastore:
@@ -188,7 +188,7 @@ def _begin_migration(call: Call, vm: Vm, host: Host, datastore: Datastore, lcm: 
     machine.drive(vm)
 
 
-# -- actions ------------------------------------------------------------------------------------------------------------------------
+# -- actions ---------------------------------------------------------------------------------------
 
 
 @method("one.vm.action", "si")
@@ -268,7 +268,7 @@ def recover(call: Call, vm_id: int, operation: int) -> int:
     return vm.id
 
 
-# -- what a VM says about itself ----------------------------------------------------------------------------------------------------
+# -- what a VM says about itself -------------------------------------------------------------------
 
 
 @method("one.vm.update", "isi")

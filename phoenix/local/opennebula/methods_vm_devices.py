@@ -1,6 +1,7 @@
 """one.vm.*: changes of a VM's devices and configuration, snapshots and scheduled actions.
 
-While a running VM is changed it is in a HOTPLUG state; the hypervisors here have nothing to plug, so that it leaves it at once (step `hotplug`).
+While a running VM is changed it is in a HOTPLUG state; the hypervisors here have nothing to plug, so that it leaves
+it at once (step `hotplug`).
 """
 
 from __future__ import annotations
@@ -142,7 +143,10 @@ def snapshot_create(call: Call, vm_id: int, name: str) -> int:
 
 @method("one.vm.schedadd", "is")
 def sched_add(call: Call, vm_id: int, text: str) -> int:
-    """Note a scheduled action; returns its id. Nothing runs it: this OpenNebula has no scheduler (rule X7 of the protocol)."""
+    """Note a scheduled action.
+
+    Returns its id. Nothing runs it: this OpenNebula has no scheduler (rule X7 of the protocol).
+    """
     vm = vm_for(call, vm_id, MANAGE)
     wanted = parse_template(text, INTERNAL).vector("SCHED_ACTION")
     if wanted is None or not wanted.get("ACTION") or not wanted.get("TIME"):

@@ -1,7 +1,9 @@
 """The objects of the pools: plain data, no rules.
 
-1. Times are whole seconds since the epoch, 0 while unset, as OpenNebula prints them. Memory is KiB in hosts, MiB in VMs.
-2. `xml_short` and `xml_full` of a VM are its cached fragments (escaped for an answer); `touch` drops them. Whoever changes a VM touches it.
+1. Times are whole seconds since the epoch, 0 while unset, as OpenNebula prints them. Memory is KiB in hosts, MiB in
+   VMs.
+2. `xml_short` and `xml_full` of a VM are its cached fragments (escaped for an answer); `touch` drops them. Whoever
+   changes a VM touches it.
 """
 
 from __future__ import annotations
@@ -63,7 +65,10 @@ class History:
 
 @dataclass(slots=True, kw_only=True)
 class Vm(Owned):
-    """A virtual machine. `counted_on` is the host whose capacity it uses (-1: none); `epoch` counts operations, so that an old one ends."""
+    """A virtual machine.
+
+    `counted_on` is the host whose capacity it uses (-1: none); `epoch` counts operations, so that an old one ends.
+    """
 
     template: Template
     user_template: Template
@@ -108,7 +113,10 @@ class Vm(Owned):
 
 @dataclass(slots=True)
 class HostHardware:
-    """What a probe finds besides cores and memory: attributes of the host's TEMPLATE, and devices as XML (empty: none reported)."""
+    """What a probe finds besides cores and memory.
+
+    Attributes of the host's TEMPLATE, and devices as XML (empty: none reported).
+    """
 
     attributes: dict[str, str] = field(default_factory=dict)
     pci_xml: str = ""
@@ -120,7 +128,10 @@ class HostHardware:
 
 @dataclass(slots=True, kw_only=True)
 class Host:
-    """A host. `cores` and `memory_mb` are what a probe will find; `max_cpu` (percent) and `max_memory_kb` what was found."""
+    """A host.
+
+    `cores` and `memory_mb` are what a probe will find; `max_cpu` (percent) and `max_memory_kb` what was found.
+    """
 
     id: int
     name: str

@@ -1,9 +1,11 @@
 """Hosts and VMs as their agents report them.
 
-1. A host that answers its probe goes INIT → MONITORED (its hardware is read then), ERROR → INIT; one that does not goes to ERROR, and its RUNNING
-   VMs to UNKNOWN. Disabled and offline hosts keep their state.
-2. A report about one VM is ignored within `GUARD_S` of its running start or end; a full report of a host has no such guard.
-3. A VM that the driver says ended becomes POWEROFF, whatever the guard: the driver is the hypervisor, not an agent polling it.
+1. A host that answers its probe goes INIT → MONITORED (its hardware is read then), ERROR → INIT; one that does not
+   goes to ERROR, and its RUNNING VMs to UNKNOWN. Disabled and offline hosts keep their state.
+2. A report about one VM is ignored within `GUARD_S` of its running start or end; a full report of a host has no such
+   guard.
+3. A VM that the driver says ended becomes POWEROFF, whatever the guard: the driver is the hypervisor, not an agent
+   polling it.
 """
 
 from __future__ import annotations
@@ -65,7 +67,10 @@ class Monitor:
             await self.read_usage()
 
     async def read_usage(self, idle_too: bool = False) -> None:
-        """Ask the driver what each VM uses; those that use nothing are left out unless `idle_too`, so that they stay cached."""
+        """Ask the driver what each VM uses.
+
+        Those that use nothing are left out unless `idle_too`, so that they stay cached.
+        """
         for host in list(self._one.store.hosts.values()):
             cpu, memory_kb = 0.0, 0
             for vm_id in list(host.vms):
@@ -91,7 +96,7 @@ class Monitor:
         del vm.monitoring[:-SAMPLES_MAX]
         vm.touch()
 
-    # -- hosts ------------------------------------------------------------------------------------------------------------------
+    # -- hosts -------------------------------------------------------------------------------------
 
     def set_host(self, host: Host, state: HostState) -> None:
         """A host's state changes; told to the hooks."""
@@ -161,7 +166,7 @@ class Monitor:
         host.monitoring.append((now, xml))
         del host.monitoring[:-SAMPLES_MAX]
 
-    # -- VMs --------------------------------------------------------------------------------------------------------------------
+    # -- VMs ---------------------------------------------------------------------------------------
 
     def vm_ended(self, vm_id: int, why: str) -> None:  # noqa: ARG002 (OpenNebula keeps no reason)
         """The driver: a VM has ended by itself."""
@@ -205,7 +210,10 @@ class Monitor:
         return True
 
     def sync(self, host: Host, present: dict[int, str], zombies: list[str], missing_state: str = "POWEROFF") -> None:
-        """A full report of a host: `present` VM id to state; those absent are in `missing_state`; `zombies` are unknown to us."""
+        """A full report of a host.
+
+        `present` VM id to state; those absent are in `missing_state`; `zombies` are unknown to us.
+        """
         for vm_id in sorted(host.vms):
             vm = self._one.store.vms.get(vm_id)
             if vm is not None:

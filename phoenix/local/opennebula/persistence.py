@@ -1,11 +1,12 @@
 """What survives a restart, in the data directory.
 
-1. `ids`: the highest VM id that may have been given, raised in blocks of `ID_BLOCK` before any of them is used, and synced. After a kill -9 ids
-   jump by at most a block; none is ever reused.
-2. `vms.jsonl`: each changed VM, written behind every `FLUSH_S`, the last line of an id wins. A kill -9 loses at most that much of VM states.
+1. `ids`: the highest VM id that may have been given, raised in blocks of `ID_BLOCK` before any of them is used, and
+   synced. After a kill -9 ids jump by at most a block; none is ever reused.
+2. `vms.jsonl`: each changed VM, written behind every `FLUSH_S`, the last line of an id wins. A kill -9 loses at most
+   that much of VM states.
 3. `pools.json`: everything else, replaced atomically when it changed, with the same delay.
-4. What ran does not run after a restart: such VMs are POWEROFF (ended by themselves); what was being terminated is DONE; what had not
-   begun to boot is PROLOG_FAILURE. Hosts are probed anew.
+4. What ran does not run after a restart: such VMs are POWEROFF (ended by themselves); what was being terminated is
+   DONE; what had not begun to boot is PROLOG_FAILURE. Hosts are probed anew.
 5. Without a data directory nothing is kept.
 """
 
@@ -122,7 +123,7 @@ class Persistence:
         self._task: asyncio.Task[None] | None = None
         self._reserved = 0
 
-    # -- reading ----------------------------------------------------------------------------------------------------------------
+    # -- reading -----------------------------------------------------------------------------------
 
     def load(self, now: int) -> None:
         """Fill the store from the data directory. Raises ValueError, naming the file, if it cannot be read."""
@@ -196,7 +197,7 @@ class Persistence:
         elif counted in store.hosts and vm.state not in (VmState.PENDING, VmState.HOLD):
             store.count(vm, counted)
 
-    # -- writing ----------------------------------------------------------------------------------------------------------------
+    # -- writing -----------------------------------------------------------------------------------
 
     def open(self) -> None:
         """Begin to write behind."""

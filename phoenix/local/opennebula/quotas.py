@@ -8,8 +8,10 @@ from phoenix.local.opennebula.model import Group, User, Vm
 from phoenix.local.opennebula.states import VmState
 from phoenix.local.opennebula.templates import Template, cdata
 
-LIMITS = ["CPU", "MEMORY", "PCI_DEV", "PCI_NIC", "RUNNING_CPU", "RUNNING_MEMORY", "RUNNING_PCI_DEV", "RUNNING_PCI_NIC", "RUNNING_VMS", "SYSTEM_DISK_SIZE", "VMS"]
-
+LIMITS = (
+    *("CPU", "MEMORY", "PCI_DEV", "PCI_NIC", "RUNNING_CPU", "RUNNING_MEMORY", "RUNNING_PCI_DEV", "RUNNING_PCI_NIC"),
+    *("RUNNING_VMS", "SYSTEM_DISK_SIZE", "VMS"),
+)
 DEFAULTS_XML = (
     "<DATASTORE_QUOTA></DATASTORE_QUOTA><NETWORK_QUOTA></NETWORK_QUOTA><VM_QUOTA></VM_QUOTA><IMAGE_QUOTA></IMAGE_QUOTA>"
 )
@@ -93,8 +95,8 @@ def xml(call: Call, owner: User | Group) -> str:
     if owner.quota is None:
         return DEFAULTS_XML
     used = _used(_vms_of(call, owner))
-    inner = "".join(
-        f"<{name}>{cdata(_number(owner.quota.get(name, -1.0)))}</{name}><{name}_USED>{cdata(_number(used.get(name, 0.0)))}</{name}_USED>"
-        for name in LIMITS
-    )
-    return f"<DATASTORE_QUOTA></DATASTORE_QUOTA><NETWORK_QUOTA></NETWORK_QUOTA><VM_QUOTA><VM>{inner}</VM></VM_QUOTA><IMAGE_QUOTA></IMAGE_QUOTA>"
+    values: list[str] = []
+    for name in LIMITS:
+        limit, taken = owner.quota.get(name, -1.0), used.get(name, 0.0)
+        values.append(f"<{name}>{cdata(_number(limit))}</{name}><{name}_USED>{cdata(_number(taken))}</{name}_USED>")
+    return DEFAULTS_XML.replace("<VM_QUOTA></VM_QUOTA>", f"<VM_QUOTA><VM>{''.join(values)}</VM></VM_QUOTA>")

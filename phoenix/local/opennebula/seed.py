@@ -1,4 +1,7 @@
-"""What a fresh OpenNebula holds: oneadmin and serveradmin, two groups, a cluster, three datastores, the access rules, and the hosts."""
+"""What a fresh OpenNebula holds.
+
+Oneadmin and serveradmin, two groups, a cluster, three datastores, the access rules, and the hosts.
+"""
 
 from __future__ import annotations
 

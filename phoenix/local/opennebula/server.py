@@ -1,7 +1,8 @@
 """The embedded OpenNebula: `POST /RPC2`, answered as `oned` 7.4 does.
 
 1. One process, one event loop, no lock: a call is decided in one step unless its handler awaits.
-2. The caller is checked first, then the parameters, then the method decides. What goes wrong unforeseen is error 8192, never a lost answer.
+2. The caller is checked first, then the parameters, then the method decides. What goes wrong unforeseen is error
+   8192, never a lost answer.
 3. Methods live in `methods_*`; states in `machine`; this module only carries.
 4. `phoenix.dummy.steer` exists only if steering was asked for.
 """
@@ -214,5 +215,6 @@ class OpenNebula:
     async def settle(self, timeout_s: float = 10.0) -> None:
         """Wait until nothing is under way but what steering holds. Raises TimeoutError."""
         async with asyncio.timeout(timeout_s):
-            while self.machine.busy + self.hooks.running > (self.steering.waiting if self.steering else 0):
+            # Only tests wait so; an event for each end would cost every operation.
+            while self.machine.busy + self.hooks.running > (self.steering.waiting if self.steering else 0):  # noqa: ASYNC110
                 await asyncio.sleep(0)

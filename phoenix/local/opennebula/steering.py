@@ -1,9 +1,11 @@
 """Steering: how a test makes a hypervisor slow, failing or stuck, at one step of one VM on one host.
 
 1. A rule matches by step, VM and host (each may be left out); the newest match wins, once per step.
-2. A rule delays, then holds until released, then fails, in that order; each part is optional. `times` bounds how often it applies.
-3. Steps: `dispatch` (accepted, not yet begun), `transfer`, `fetch`, `boot`, `save`, `restore`, `shutdown`, `cancel`, `migrate`, `reboot`,
-   `reset`, `stow`, `clean`, `hotplug`, `image`. Groups: `vmm` (what the hypervisor does) and `tm` (what moves files).
+2. A rule delays, then holds until released, then fails, in that order; each part is optional. `times` bounds how
+   often it applies.
+3. Steps: `dispatch` (accepted, not yet begun), `transfer`, `fetch`, `boot`, `save`, `restore`, `shutdown`, `cancel`,
+   `migrate`, `reboot`, `reset`, `stow`, `clean`, `hotplug`, `image`. Groups: `vmm` (what the hypervisor does) and
+   `tm` (what moves files).
 4. Without rules a gate costs one comparison.
 """
 

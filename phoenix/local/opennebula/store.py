@@ -1,7 +1,8 @@
 """The pools: every object by id, the counters that never go back, and what hosts have allocated.
 
 1. An id is given once; `next_id` only grows, across restarts too (see `persistence`).
-2. Live VMs and final ones are kept apart: pools of live VMs stay fast, and of the final ones only the newest `FINAL_VMS_MAX` are kept.
+2. Live VMs and final ones are kept apart: pools of live VMs stay fast, and of the final ones only the newest
+   `FINAL_VMS_MAX` are kept.
 3. A VM counts on one host at most (`Vm.counted_on`), by what its template asked when it was counted.
 """
 

@@ -1,6 +1,7 @@
 """OpenNebula templates: text or XML in, an ordered multi-map, XML out.
 
-1. Text: `NAME = value`, `NAME = "value"`, `NAME = [ A = "1", B = 2 ]`, comments from `#`; names are upper-cased. Only `\\"` is an escape.
+1. Text: `NAME = value`, `NAME = "value"`, `NAME = [ A = "1", B = 2 ]`, comments from `#`; names are upper-cased. Only
+   `\\"` is an escape.
 2. An opening quote that never closes is part of the value (recorded: `RACK="unterminated` is stored with its quote).
 3. XML (`<ANY><NAME>…</NAME></ANY>`): a child with children is a vector.
 4. Names print sorted; several values of one name keep their order.

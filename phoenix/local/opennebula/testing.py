@@ -30,7 +30,10 @@ async def running_server(
     settings: Settings | None = None,
     clock: Clock | None = None,
 ) -> AsyncIterator[OpenNebula]:
-    """A server on a free port of the loopback; `driver` None: a dummy without delays. `settings`, if given, is the base of the others."""
+    """A server on a free port of the loopback.
+
+    `driver` None: a dummy without delays. `settings`, if given, is the base of the others.
+    """
     shared = Steering()
     if isinstance(driver, DummyDriver):
         shared = driver.steering

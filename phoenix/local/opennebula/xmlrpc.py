@@ -1,6 +1,7 @@
 """XML-RPC as `oned` speaks it, with as little Python per call as possible: lxml decodes, strings are joined to encode.
 
-1. An answer is one array: success, value (string, int or boolean), error code; a refusal adds the object's id and -1 (i8).
+1. An answer is one array: success, value (string, int or boolean), error code; a refusal adds the object's id and -1
+   (i8).
 2. Bodies are kept escaped (`escape` once per object, when it changes), so that a pool answer is one join.
 3. A document type is refused: no entity is ever expanded.
 """
