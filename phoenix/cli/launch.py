@@ -24,7 +24,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 USAGE = """usage: phoenix launch [-n TASKS] [-l] COMMAND [ARGUMENT…]
-  -n TASKS   how many tasks to start, in blocks over the nodes (default: one for each node)
+  -n TASKS   how many tasks to start, in blocks over the nodes (default: the job's tasks, at least one for each node)
   -l         put the task's number before each line
 Runs inside a job's script, on its first node."""
 WAIT_S = 20  # one long poll; the contract allows 25
@@ -142,7 +142,7 @@ def main(argv: list[str]) -> int:
 
 def parse(argv: list[str]) -> tuple[int, bool, list[str] | None]:
     """Tasks, labels, command (None: help was asked). By hand: importing argparse costs as long as all the rest."""
-    wished, labelled = os.environ.get("PHOENIX_NNODES", "1"), False
+    wished, labelled = _default_tasks(), False
     rest = list(argv)
     while rest and rest[0].startswith("-"):
         option = rest.pop(0)
@@ -165,6 +165,11 @@ def parse(argv: list[str]) -> tuple[int, bool, list[str] | None]:
     if not rest:
         raise LaunchError(f"no command is given\n{USAGE}", 2)
     return int(wished), labelled, rest
+
+
+def _default_tasks() -> str:
+    sizes = [os.environ.get(name, "1") for name in ("PHOENIX_NTASKS", "PHOENIX_NNODES")]
+    return str(max(int(size) if size.isdigit() else 1 for size in sizes))
 
 
 def _channel() -> Channel:

@@ -130,6 +130,26 @@ async def test_a_directory_that_cannot_be_entered_gives_way_to_the_room_with_a_n
     assert inside.report["note"] is None
 
 
+async def test_stdin_is_a_file_that_the_job_may_read(hypervisor: Hypervisor) -> None:
+    life = hypervisor.door.add("1", script="#!/bin/sh\ncat", stdin="in", inputs=[{"name": "in", "size": 3}])
+    life.inputs = {"in": b"abc"}
+    await hypervisor.until_ended(await hypervisor.boot("1"))
+    assert life.text() == "abc"
+    other = await hypervisor.run("2", "#!/bin/sh\ncat", stdin="missing")
+    assert other.report is not None
+    assert other.report["exit"] == 126
+    assert "missing" in other.text("stderr")
+
+
+async def test_endless_output_is_cut_and_noted(hypervisor: Hypervisor, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("phoenix.local.guest.output.STREAM_BYTES_MAX", 100_000)
+    life = await hypervisor.run("1", "#!/bin/sh\nseq 1 100000; exit 5\n")
+    assert len(life.output["stdout"]) == 100_000
+    assert life.report is not None
+    assert life.report["exit"] == 5
+    assert "stdout" in life.report["note"]
+
+
 async def test_output_is_streamed_while_the_job_runs(hypervisor: Hypervisor) -> None:
     life = hypervisor.door.add("1", script="#!/bin/sh\necho early; sleep 60\n")
     vm = await hypervisor.boot("1")

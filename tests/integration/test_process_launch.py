@@ -99,7 +99,7 @@ async def test_much_output_arrives_complete(gang: Gang) -> None:
 
 async def test_wrong_usage_says_what_would_be_right(gang: Gang) -> None:
     life = await gang.run(
-        "#!/bin/sh\nphoenix launch -n x true; echo $?; phoenix launch; echo $?; phoenix up; echo $?", 1
+        "#!/bin/sh\nphoenix launch -n x true; echo $?; phoenix launch; echo $?; phoenix no-such-command; echo $?", 1
     )
     assert life.text() == "2\n2\n2\n"
     assert "must be from 1 to" in life.text("stderr")

@@ -161,6 +161,7 @@ async def test_dummy_instances_and_ranks_stay(kind: str) -> None:
 
 def test_launch_understands_slurms_ways_to_write_its_options(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PHOENIX_NNODES", "3")
+    monkeypatch.setenv("PHOENIX_NTASKS", "2")
     assert launch.parse(["hostname", "-f"]) == (3, False, ["hostname", "-f"])
     assert launch.parse(["-n", "4", "-l", "a"]) == (4, True, ["a"])
     assert launch.parse(["-n4", "--label", "--", "-x"]) == (4, True, ["-x"])

@@ -116,6 +116,7 @@ class Guest:
             room=room.work,
             directory=boot.directory,
             note=room.file("note"),
+            stdin=boot.stdin,
         )
         try:
             self.process = await self._start(launch)

@@ -71,6 +71,7 @@ class Boot(msgspec.Struct, frozen=True):
     directory: str | None = None
     stdout: str | None = None
     stderr: str | None = None
+    stdin: str | None = None
     inputs: list[Input] = []
     keep: list[str] = []
     grace_s: float | None = None
@@ -78,6 +79,8 @@ class Boot(msgspec.Struct, frozen=True):
     health_path: str | None = None
     array_job: str | None = None
     array_index: int | None = None
+    tasks: int | None = None
+    cpus_per_task: int | None = None
 
 
 class Command(msgspec.Struct, frozen=True):

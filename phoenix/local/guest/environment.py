@@ -20,7 +20,8 @@ SLURM_NAMES = {
     "PHOENIX_NNODES": ("SLURM_NNODES", "SLURM_JOB_NUM_NODES"),
     "PHOENIX_NODEID": ("SLURM_NODEID",),
     "PHOENIX_NTASKS": ("SLURM_NTASKS", "SLURM_NPROCS"),
-    "PHOENIX_CPUS_PER_TASK": ("SLURM_CPUS_PER_TASK", "SLURM_CPUS_ON_NODE"),
+    "PHOENIX_CPUS_PER_TASK": ("SLURM_CPUS_PER_TASK",),
+    "PHOENIX_CPUS": ("SLURM_CPUS_ON_NODE",),
     "PHOENIX_MEMORY_MB": ("SLURM_MEM_PER_NODE",),
     "PHOENIX_DEPARTMENT": ("SLURM_JOB_ACCOUNT",),
     "PHOENIX_USER": ("SLURM_JOB_USER",),
@@ -61,8 +62,8 @@ def for_job(boot: Boot, machine: Machine, url: str, phoenix_id: str) -> dict[str
         "PHOENIX_NODELIST": ",".join(boot.nodes),
         "PHOENIX_NNODES": str(boot.ranks),
         "PHOENIX_NODEID": str(boot.rank),
-        "PHOENIX_NTASKS": str(boot.ranks),
-        "PHOENIX_CPUS_PER_TASK": str(boot.cores),
+        "PHOENIX_NTASKS": str(boot.tasks or boot.ranks),
+        "PHOENIX_CPUS_PER_TASK": str(boot.cpus_per_task or boot.cores),
         "PHOENIX_CPUS": str(boot.cores),
     }
     if boot.array_job is not None:

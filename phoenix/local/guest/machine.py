@@ -32,6 +32,8 @@ class Ended:
 class Launch:
     """One process to start. `directory` is a wish, `room` the fall-back; `note` a path for "why not there".
 
+    `stdin`: a file to read from, opened as the process's user where it runs; None leaves the descriptor it is given.
+
     `sole`: when this process ends, everything else of the VM is killed with it.
     """
 
@@ -40,6 +42,7 @@ class Launch:
     room: str
     directory: str | None = None
     note: str | None = None
+    stdin: str | None = None
     sole: bool = True
 
 

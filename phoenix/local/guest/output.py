@@ -79,7 +79,7 @@ class Output:
     def note(self) -> str | None:
         """What to tell the user about dropped output."""
         names = [stream.name for stream in self.streams if stream.dropped]
-        return f"{' and '.join(names)} over {STREAM_BYTES_MAX >> 20} MiB dropped" if names else None
+        return f"{' and '.join(names)}: what exceeds the limit was dropped" if names else None
 
     def close(self) -> None:
         for stream in self.streams:

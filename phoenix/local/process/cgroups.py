@@ -97,7 +97,8 @@ class Cgroups:
 
     def __init__(self, name: str) -> None:
         self._leaf = f"phoenix-{name}"
-        self.version, self._roots = _find()
+        mounts = Path("/proc/self/mounts").read_text()
+        self.version, self._roots = find_roots(mounts, Path("/proc/self/cgroup").read_text())
         self.missing = tuple(kind for kind in ("cpu", "memory", "pids") if kind not in self._roots)
         if self.version == 2:
             _enable_v2(self._roots)
@@ -166,10 +167,13 @@ class Cgroups:
         return list(dict.fromkeys(base for _, base in self._named_bases()))
 
 
-def _find() -> tuple[int, dict[str, Path]]:
-    """Which version, and below which directory per controller this process may make groups."""
-    mounts = _mounts()
-    own = dict(_own_groups())
+def find_roots(mounts_text: str, own_text: str) -> tuple[int, dict[str, Path]]:
+    """Which version, and below which directory per controller a process may make groups.
+
+    From the texts of /proc/self/mounts and /proc/self/cgroup. Raises `CgroupsUnavailableError`.
+    """
+    mounts = _mounts(mounts_text)
+    own = dict(_own_groups(own_text))
     if "" in own and "" in mounts and not any(kind in mounts for kind in ("cpu", "memory", "pids")):
         root = mounts[""] / own[""].lstrip("/")
         return 2, dict.fromkeys(("cpuacct", "cpu", "memory", "pids"), root)
@@ -183,10 +187,10 @@ def _find() -> tuple[int, dict[str, Path]]:
     return 1, roots
 
 
-def _mounts() -> dict[str, Path]:
+def _mounts(text: str) -> dict[str, Path]:
     """Mount point by controller; the version 2 hierarchy has the empty name."""
     found: dict[str, Path] = {}
-    for line in Path("/proc/self/mounts").read_text().splitlines():
+    for line in text.splitlines():
         _, point, kind, options, *_ = line.split()
         if kind == "cgroup2":
             found.setdefault("", Path(point))
@@ -196,8 +200,8 @@ def _mounts() -> dict[str, Path]:
     return found
 
 
-def _own_groups() -> Iterator[tuple[str, str]]:
-    for line in Path("/proc/self/cgroup").read_text().splitlines():
+def _own_groups(text: str) -> Iterator[tuple[str, str]]:
+    for line in text.splitlines():
         _, controllers, path = line.split(":", 2)
         for controller in controllers.split(","):
             yield controller, path

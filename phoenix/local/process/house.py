@@ -21,6 +21,7 @@ import shutil
 import stat
 import subprocess
 import sys
+import sysconfig
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -36,8 +37,8 @@ COPIES = {
     "webapp.py": PACKAGE / "local" / "webapp" / "program.py",
 }
 LAUNCHER = """#!/bin/sh
-# Phoenix inside a VM: only what a job may do, with no installation behind it.
-exec '{python}' -I -S '{launch}' "$@"
+# Phoenix inside a VM: `launch` needs no installation; everything else is the installation's, where a job may use it.
+{otherwise}exec '{python}' -I -S '{launch}' "$@"
 """
 LAUNCHER_WITHOUT_PYTHON = """#!/bin/sh
 echo 'phoenix: no python3 on this machine is readable by this job: install one outside of closed directories' >&2
@@ -56,6 +57,7 @@ class House:
             directory.mkdir(mode=0o700, parents=True, exist_ok=True)
             directory.chmod(mode)
         self.python = _open_python(strangers)
+        self._installed = _installation(strangers, self.python)
         self.programs = self._install(_path(strangers))
 
     def demolish(self) -> None:
@@ -74,7 +76,8 @@ class House:
         if self.python is None:
             _publish(self.bin / "phoenix", LAUNCHER_WITHOUT_PYTHON, 0o755)
             return Programs(path=f"{self.bin}:{path}", web_instance=None)
-        launcher = LAUNCHER.format(python=self.python, launch=self.bin / "launch.py")
+        otherwise = f'[ "$1" = launch ] || exec \'{self._installed}\' "$@"\n' if self._installed else ""
+        launcher = LAUNCHER.format(python=self.python, launch=self.bin / "launch.py", otherwise=otherwise)
         _publish(self.bin / "phoenix", launcher, 0o755)
         web_instance = (self.python, "-I", "-S", str(self.bin / "webapp.py"))
         return Programs(path=f"{self.bin}:{path}", web_instance=web_instance)
@@ -119,6 +122,13 @@ def _open_python(strangers: bool) -> str | None:
     if not strangers:
         return sys.executable
     return next((candidate for candidate in _candidates() if _runs_for_strangers(candidate)), None)
+
+
+def _installation(strangers: bool, python: str | None) -> Path | None:
+    """The installed `phoenix` if jobs can use it: its interpreter and its directory must be open to them."""
+    program = Path(sysconfig.get_path("scripts"), "phoenix")
+    usable = not strangers or (python == str(Path(sys.executable).resolve()) and _enterable(program.parent))
+    return program if usable and program.is_file() else None
 
 
 def _candidates() -> Iterator[str]:

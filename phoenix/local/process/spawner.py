@@ -133,6 +133,7 @@ class Spawner:
             "room": launch.room,
             "directory": launch.directory,
             "note": launch.note,
+            "stdin": launch.stdin,
             "sole": launch.sole,
             **held.fields(),
         }

@@ -7,8 +7,9 @@ descriptor 0, to start processes. The nursery forks itself (it is small), makes 
 Frames are `u32 length, JSON`; a `run` frame carries the descriptors of the child's stdin, stdout and stderr.
 
 1. A child leads its own session. It enters its cgroups and drops its rights *before* it executes anything of the job.
-2. The nursery is the parent, so a pid it signals is either alive or not yet reaped: no signal ever hits a reused pid.
-   A leader is reaped only after its process group, and whatever else is its VM's, has been killed.
+2. The nursery is the parent, so a leader's pid is its own until it is reaped here, which is after its process group, and
+   whatever else is its VM's, has been killed: no signal hits a stranger through a reused pid. Pids of other processes
+   are read from the kernel a moment before they are signalled.
 3. It is a child subreaper: what a job orphans becomes its child. Nothing can hide behind a double fork.
 4. End of file on the socket means the hypervisor is gone, also by kill -9: everything is killed, then it exits.
 5. A child has PR_SET_PDEATHSIG, so it dies when the nursery does. The kernel clears that flag when credentials change,
@@ -204,6 +205,7 @@ def _become(request: dict[str, Any], fds: list[int], parent: int) -> NoReturn:
             os._exit(EXIT_CANNOT_EXECUTE)
         os.umask(0o022)
         _enter(request)
+        _open_stdin(request)
         code = _execute(request["argv"], request["environment"])
     except OSError as error:
         os.write(2, f"phoenix: the process could not be started: {error}\n".encode())
@@ -240,6 +242,15 @@ def _enter(request: dict[str, Any]) -> None:
             os.write(2, f"phoenix: {note}\n".encode())
             _leave_note(request, note)
     os.chdir(request["room"])
+
+
+def _open_stdin(request: dict[str, Any]) -> None:
+    """The file that the job wants on its stdin, with its own rights and from where it runs. Raises OSError."""
+    path = request.get("stdin")
+    if path:
+        fd = os.open(path, os.O_RDONLY)
+        os.dup2(fd, 0, inheritable=True)
+        os.close(fd)
 
 
 def _execute(argv: list[str], environment: dict[str, str]) -> int:
