@@ -15,14 +15,17 @@ from typing import Any
 
 import pytest
 
-from schemas import facts
+from schemas import facts, subjects
 from schemas.custody import Custody
 from schemas.custody_check import check
 from schemas.envelope import Garbage, UnknownFact, decode
+from services.runtime.fold import Fold, Stored
 from tests.fixtures import make_journal
+from tests.unit.frame_cores import cores
 
 FIXTURES = Path(__file__).resolve().parents[1] / "fixtures"
 RECORDED = sorted(FIXTURES.glob("journal_v*.jsonl"))
+CORES = cores()
 DIGESTS = {"journal_v1.jsonl": "a03047dd0eb08d543192118e21e67caaeef08644b4b8509c25405eae1f80ddaa"}
 
 
@@ -84,6 +87,50 @@ def test_the_first_journal_holds_every_trouble() -> None:
     assert {"garbage", "weather.changed"} <= {v[1] for v in verdicts}
     assert {v[2] for v in verdicts if len(v) > 2} >= {"", "host_not_free", "no_room", "attempt_not_open", "job_known"}
     assert any(len(v) > 3 for v in verdicts)  # something was broken
+
+
+def stored(path: Path) -> list[Stored]:
+    lines = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+    return [
+        Stored(m["position"], subjects.journal(m["writer"]), base64.b64decode(m["data"]), stored_at=0.0) for m in lines
+    ]
+
+
+def state(folded: Fold) -> tuple[bytes, bytes]:
+    return folded.custody.dump(), folded.core.dump()
+
+
+@pytest.mark.parametrize("name", CORES)
+@pytest.mark.parametrize("path", RECORDED, ids=lambda p: p.name)
+def test_every_core_folds_a_recorded_journal(path: Path, name: str) -> None:
+    """Every invariant holds after every message, and looking (`decide`, `wake_at`) changes nothing."""
+    folded = Fold(None, CORES[name])
+    for message in stored(path):
+        folded.feed(message)
+        assert folded.core.check() == [], message.position
+        before = folded.core.dump()
+        folded.core.decide(folded.custody.state.at)
+        folded.core.wake_at()
+        assert folded.core.dump() == before
+
+
+@pytest.mark.parametrize("name", CORES)
+@pytest.mark.parametrize("path", RECORDED, ids=lambda p: p.name)
+def test_a_snapshot_anywhere_leads_to_the_same_bytes(path: Path, name: str) -> None:
+    """Recovery is a snapshot plus the facts after it (DESIGN §1)."""
+    messages = stored(path)
+    through = Fold(None, CORES[name])
+    snapshots = []
+    for message in messages:
+        snapshots.append(state(through))
+        through.feed(message)
+    for cut, (custody, core) in enumerate(snapshots):
+        resumed = Fold(None, CORES[name])
+        resumed.custody.load(custody)
+        resumed.core.load(core)
+        for message in messages[cut:]:
+            resumed.feed(message)
+        assert state(resumed) == state(through), f"snapshot before position {cut + 1}"
 
 
 def test_a_recorded_journal_is_never_overwritten(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 
 import msgpack
@@ -12,8 +13,27 @@ from schemas import examples, facts, subjects
 from schemas.custody import Custody
 from schemas.envelope import Envelope, Garbage, decode, encode
 from schemas.facts import BY_KIND, FACTS, KIND, WRITERS, Fact, kind_of, may_write
+from tests.unit.frame_source import sources, tree
 
 SERVICES = ("admission", "provisioner", "executor", "scheduler")
+
+
+def made_or_passed_on(node: ast.AST) -> set[str]:
+    """Names of classes that code calls or hands on; not those that it only recognises (isinstance, comparisons,
+    match, keys of tables) or
+    mentions (imports, annotations)."""
+    if isinstance(node, ast.Compare) or (isinstance(node, ast.Call) and getattr(node.func, "id", "") == "isinstance"):
+        return set()
+    if isinstance(node, ast.Name | ast.Attribute):
+        return {node.id if isinstance(node, ast.Name) else node.attr}
+    hidden = {"annotation", "returns", "pattern", "keys"}
+    names: set[str] = set()
+    for field, value in ast.iter_fields(node):
+        children = value if isinstance(value, list) else [value]
+        for child in children:
+            if field not in hidden and isinstance(child, ast.AST):
+                names |= made_or_passed_on(child)
+    return names
 
 
 def writer_of(fact: Fact) -> str:
@@ -32,6 +52,19 @@ def test_every_kind_has_exactly_one_kind_of_writer() -> None:
     assert set(WRITERS.values()) == {*SERVICES, "*"}
     everybody = {kind_of(f) for f in examples.FACTS if WRITERS[type(f)] == "*"}
     assert everybody == {"leader.started", "leader.stopped"}
+
+
+def test_every_kind_is_written_by_the_code_of_its_writer() -> None:
+    """A kind that nobody writes is a promise that nobody keeps."""
+    unwritten = []
+    for kind, cls in BY_KIND.items():
+        service = {"*": "runtime"}.get(WRITERS[cls], WRITERS[cls])
+        code = [tree(path) for path in sources(f"services/{service}")]
+        if not any(source.body for source in code):
+            continue  # an empty package claims nothing yet
+        if not any(cls.__name__ in made_or_passed_on(source) for source in code):
+            unwritten.append(f"{kind} by {service}")
+    assert unwritten == []
 
 
 @pytest.mark.parametrize("fact", examples.FACTS, ids=kind_of)
