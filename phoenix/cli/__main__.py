@@ -51,7 +51,7 @@ def _dispatch(name: str, rest: list[str]) -> int:
     module = import_module(f"phoenix.cli.{name}")
     parser = parsers.make(name, module.HELP)
     module.add_arguments(parser)
-    return int(module.run(parser.parse_args(rest)))
+    return int(module.run(parser.parse_args(getattr(module, "prepared", list)(rest))))
 
 
 def _leading(argv: list[str]) -> int:

@@ -1,6 +1,7 @@
 """Every command of `phoenix`: its name, what it is for, and the module that holds it.
 
-A command module has `HELP` (a few lines, with examples), `add_arguments(parser)` and `run(args) -> int`.
+A command module has `HELP` (a few lines, with examples), `add_arguments(parser)` and `run(args) -> int`; it may have
+`prepared(argv)`, which sees the words before the parser does.
 """
 
 from __future__ import annotations

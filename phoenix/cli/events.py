@@ -22,7 +22,22 @@ HELP: Final = """examples:
   phoenix events --follow               what happens, until Ctrl-C
   phoenix events --after 1200 --json    one JSON object a line, from position 1200 on"""
 _OMIT: Final = frozenset(
-    {"kind", "position", "at", "index", "custody", "writer", "void", "cause", "reason", "why", "department"}
+    (
+        "v",
+        "id",
+        "kind",
+        "position",
+        "at",
+        "index",
+        "custody",
+        "writer",
+        "void",
+        "cause",
+        "reason",
+        "why",
+        "department",
+        "dept",
+    )
 )
 
 

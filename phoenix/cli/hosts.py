@@ -30,16 +30,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    where = cloud.find(args)
     if args.verb is None:
-        return _list(where, args)
+        return _list(cloud.find(args), args)
     if args.verb not in VERBS:
         raise usage(f"hosts has no {args.verb!r}", suggest.hint(args.verb, VERBS))
     if not args.host:
         raise usage(f"which host is to be {args.verb}ed?", f"phoenix hosts {args.verb} HOST --reason WHY")
     if args.verb != "uncordon" and not args.reason:
         raise usage("say why, for the people who will wonder", f"phoenix hosts {args.verb} {args.host[0]} --reason WHY")
-    client = where.operator()
+    client = cloud.find(args).operator()
     done = [_act(client, args.verb, host, args.reason) for host in args.host]
     if args.json:
         emit.json({"hosts": done})

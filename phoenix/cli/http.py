@@ -25,7 +25,7 @@ TIMEOUT_S: Final = 30.0  # no read of ours takes longer; a stream that is silent
 HEAD_MAX: Final = 64 << 10  # bytes of status line and headers: more is no answer of ours
 _CODES: Final = {401: DENIED, 403: DENIED, 404: USAGE, 502: UNREACHABLE, 503: UNREACHABLE, 504: UNREACHABLE}
 _REFUSALS: Final = {"unknown": USAGE, "denied": DENIED, "unavailable": UNREACHABLE}
-_UNSAFE: Final = b' %?#&+/"<>\\^`{|}'
+_UNSAFE: Final = b' %?#&=+/"<>\\^`{|}'
 
 
 class Response(NamedTuple):

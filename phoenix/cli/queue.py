@@ -39,10 +39,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
+    states = _states(args.state)
     where = cloud.find(args)
     if args.department:
         where.check_department(args.department)
-    states = _states(args.state)
     answer = where.operator().get(
         "/v1/queue", department=args.department, state=args.state, user=args.user, limit=args.limit
     )

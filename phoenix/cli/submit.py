@@ -25,6 +25,7 @@ from phoenix.cli.http import Client, query
 from phoenix.cli.parser import Parser
 
 ASK_AGAIN_S: Final = (0.2, 0.5, 1.0, 2.0)  # after a lost answer; a restart of admission takes about a second
+_DASHES: Final = "\0--"  # no argument of a process can hold it
 _TRAILING: Final = {"--json": 0, "--wait": 0, "-W": 0, "--data": 1, "--as": 1, "--department": 1}
 HELP: Final = """examples:
   phoenix submit job.sh                                 a script with its #SBATCH lines
@@ -48,6 +49,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("arguments", nargs=argparse.REMAINDER, help="arguments of the script")
 
 
+def prepared(argv: list[str]) -> list[str]:
+    """With each `--` in a disguise: argparse drops the first one wherever it stands, and here it may belong to the script."""
+    return [_DASHES if word == "--" else word for word in argv]
+
+
 def run(args: argparse.Namespace) -> int:
     _trailing(args)
     script = _script(args)
@@ -69,6 +75,8 @@ def run(args: argparse.Namespace) -> int:
 
 def _trailing(args: argparse.Namespace) -> None:
     """Rule 3."""
+    if args.script == _DASHES:  # `submit -- job.sh`
+        args.script = args.arguments.pop(0) if args.arguments else None
     words = args.arguments
     while words and words[0] in _TRAILING:
         takes = _TRAILING[words[0]]
@@ -77,8 +85,9 @@ def _trailing(args: argparse.Namespace) -> None:
         name = {"--as": "as_user", "-W": "wait"}.get(words[0], words[0].lstrip("-"))
         setattr(args, name, words[1] if takes else True)
         del words[: 1 + takes]
-    if words[:1] == ["--"]:
+    if words[:1] == [_DASHES]:
         del words[0]
+    args.arguments = ["--" if word == _DASHES else word for word in words]
 
 
 def _script(args: argparse.Namespace) -> str:

@@ -1,0 +1,125 @@
+"""Whatever is mistyped gets a sentence, a close match and exit code 2; a cloud that is not there exit code 3; never a trace."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from phoenix.cli.__main__ import main
+from phoenix.cli.commands import BY_NAME, COMMANDS
+
+MISTYPED = [
+    (["quue"], "did you mean 'queue'?"),
+    (["sbatch", "job.sh"], "there is no command 'sbatch'"),
+    (["queue", "--jsn"], "did you mean --json?"),
+    (["queue", "--state", "runing"], "did you mean 'running'?"),
+    (["show", "seventeen"], "'seventeen' is no job"),
+    (["show"], "JOB"),
+    (["cancel", "17", "0"], "'0' is no job"),
+    (["hosts", "cordn", "h1"], "did you mean 'cordon'?"),
+    (["hosts", "cordon"], "which host"),
+    (["hosts", "cordon", "h1"], "say why"),
+    (["scale", "web"], "say one of"),
+    (["scale", "web", "x"], "'x' is not a number"),
+    (["scale", "web", "3", "--auto"], "--auto goes alone"),
+    (["scale", "web", "3", "--for", "soon"], "is no time"),
+    (["signal", "web", "90"], "is no utilisation"),
+    (["submit"], "submit what?"),
+    (["submit", "/nowhere/job.sh"], "No such file"),
+    (["submit", "--wrap", "x", "job.sh"], "not both"),
+    (["submit", "-n", "0", "--wrap", "x"], "not a number above 0"),
+    (["config", "aply", "x.toml"], "did you mean 'apply'?"),
+    (["config", "check", "/nowhere.toml"], "there is no such file"),
+    (["completion", "tcsh"], "not a shell known here"),
+    (["up", "--hypervisor", "kvm"], "'kvm' is not one of process, dummy"),
+    (["up", "--hosts", "none"], "not a number above 0"),
+]
+
+
+@pytest.fixture(autouse=True)
+def _nowhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A directory without a cloud, and no environment that names one."""
+    monkeypatch.chdir(tmp_path)
+    for name in [name for name in os.environ if name.startswith("PHOENIX_")]:
+        monkeypatch.delenv(name)
+
+
+@pytest.mark.parametrize(("argv", "told"), MISTYPED)
+def test_mistyped(argv: list[str], told: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(argv) == 2
+    captured = capsys.readouterr()
+    assert told in captured.err
+    assert captured.out == ""
+    assert "Traceback" not in captured.err
+
+
+@pytest.mark.parametrize(
+    "argv", [["queue"], ["show", "1"], ["events"], ["submit", "--wrap", "true"], ["status"], ["down"], ["cancel", "1"]]
+)
+def test_no_cloud_there(argv: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(argv) == 3
+    assert "phoenix: " in capsys.readouterr().err
+
+
+def test_status_as_json_says_that_nothing_runs(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["status", "--json"]) == 3
+    assert '"running": false' in capsys.readouterr().out
+
+
+def test_a_remote_cloud_needs_a_token(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setenv("PHOENIX_URL", "http://127.0.0.1:1")
+    assert main(["queue"]) == 4
+    assert "PHOENIX_TOKEN_FILE" in capsys.readouterr().err
+
+
+def test_a_remote_cloud_that_does_not_answer(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "token").write_text("very-secret\n")
+    monkeypatch.setenv("PHOENIX_URL", "http://127.0.0.1:1")
+    monkeypatch.setenv("PHOENIX_TOKEN_FILE", str(tmp_path / "token"))
+    assert main(["queue"]) == 3
+    assert main(["queue", "--as", "alice"]) == 2
+    assert "very-secret" not in capsys.readouterr().err
+
+
+def test_help_names_every_command_and_every_command_has_examples(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--help"]) == 0
+    overview = capsys.readouterr().out
+    for command in COMMANDS:
+        assert command.name in overview
+        if command.name == "launch":
+            continue
+        with pytest.raises(SystemExit) as ended:
+            main([command.name, "--help"])
+        assert ended.value.code == 0
+        assert f"phoenix {command.name}" in capsys.readouterr().out.split("examples:")[1]
+
+
+def test_options_of_every_command_may_stand_before_it(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    assert main(["--data", str(tmp_path / "elsewhere"), "queue"]) == 3
+    assert "elsewhere" in capsys.readouterr().err
+
+
+def test_reads_import_nothing_heavy() -> None:
+    """`phoenix queue` has to start fast: what it imports is what costs."""
+    code = (
+        "import sys\nfrom phoenix.cli.__main__ import main\nmain(['queue'])\n"
+        "print([m for m in ('aiohttp', 'nats', 'rich', 'asyncio', 'http.client', 'msgspec', 'ssl') if m in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=30)
+    assert done.stdout.strip() == "[]"
+
+
+def test_every_read_takes_json() -> None:
+    assert {name for name, command in BY_NAME.items() if not command.reads} == {
+        "up",
+        "down",
+        "top",
+        "launch",
+        "completion",
+    }

@@ -1,0 +1,136 @@
+"""The command line's own HTTP client: whole answers, streams, answers that break off, refusals as sentences."""
+
+from __future__ import annotations
+
+import socket
+import threading
+from collections.abc import Iterator
+
+import pytest
+
+from phoenix.cli.errors import CliError
+from phoenix.cli.http import Client, parse_url, query
+
+
+class Server:
+    """Answers every connection with the same bytes; remembers what it was asked."""
+
+    def __init__(self) -> None:
+        self.answer = b""
+        self.asked: list[bytes] = []
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.url = f"http://127.0.0.1:{self._listener.getsockname()[1]}"
+        self._thread = threading.Thread(target=self._serve, daemon=True)
+        self._thread.start()
+
+    def _serve(self) -> None:
+        while True:
+            try:
+                connection, _ = self._listener.accept()
+            except OSError:
+                return
+            with connection:
+                asked = b""
+                while b"\r\n\r\n" not in asked:
+                    asked += connection.recv(65536)
+                self.asked.append(asked)
+                connection.sendall(self.answer)
+
+    def close(self) -> None:
+        self._listener.shutdown(socket.SHUT_RDWR)
+        self._listener.close()
+        self._thread.join(5)
+
+
+@pytest.fixture
+def server() -> Iterator[Server]:
+    found = Server()
+    yield found
+    found.close()
+
+
+def body(data: bytes, status: bytes = b"200 OK") -> bytes:
+    return b"HTTP/1.1 " + status + b"\r\nContent-Length: %d\r\n\r\n" % len(data) + data
+
+
+def test_whole_answer_and_token(server: Server) -> None:
+    server.answer = body(b'{"jobs":[]}')
+    assert Client(server.url, "secret").get("/v1/queue", department="a b", state=None) == {"jobs": []}
+    assert server.asked[0].startswith(b"GET /v1/queue?department=a%20b HTTP/1.1\r\n")
+    assert b"Authorization: Bearer secret\r\n" in server.asked[0]
+
+
+def test_chunked_answer(server: Server) -> None:
+    server.answer = b'HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\n{"a":\r\n3;x=y\r\n17}\r\n0\r\n\r\n'
+    assert Client(server.url).get("/") == {"a": 17}
+
+
+def test_lines_are_put_together_across_chunks(server: Server) -> None:
+    server.answer = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\na\nb\r\n4\r\nc\n\nd\r\n0\r\n\r\n"
+    assert list(Client(server.url).lines("/v1/events")) == [b"a", b"bc", b"", b"d"]
+
+
+def test_an_answer_that_breaks_off_is_an_error(server: Server) -> None:
+    server.answer = b'HTTP/1.1 200 OK\r\nContent-Length: 99\r\n\r\n{"jobs":['
+    with pytest.raises(CliError, match="broke off after 9 of 99 bytes") as caught:
+        Client(server.url).get("/")
+    assert caught.value.code == 3
+
+
+@pytest.mark.parametrize("answer", [b"", b"SSH-2.0-OpenSSH\r\n\r\n"])
+def test_what_is_no_http(server: Server, answer: bytes) -> None:
+    server.answer = answer
+    with pytest.raises(CliError) as caught:
+        Client(server.url, "secret").get("/")
+    assert caught.value.code == 3
+    assert "secret" not in caught.value.message
+
+
+REFUSALS = [
+    (
+        b"404 Not Found",
+        b'{"ok":false,"error":{"code":"unknown","field":"job","message":"there is no job 9"}}',
+        2,
+        "job: ?there|no job 9",
+    ),
+    (
+        b"403 Forbidden",
+        b'{"ok":false,"error":{"code":"denied","field":null,"message":"not yours"}}',
+        4,
+        "alice may not.*not yours",
+    ),
+    (
+        b"422 Unprocessable",
+        b'{"ok":false,"error":{"code":"invalid","field":"tasks","message":"at least 1"}}',
+        1,
+        "tasks: at least 1",
+    ),
+    (
+        b"503 Service Unavailable",
+        b'{"ok":false,"error":{"code":"unavailable","field":null,"message":"no leader"}}',
+        3,
+        "no leader",
+    ),
+    (b"413 Too Large", b"<html>too large</html>", 1, "too large"),
+    (b"500 Oops", b"", 1, "HTTP status 500"),
+]
+
+
+@pytest.mark.parametrize(("status", "told", "code", "message"), REFUSALS)
+def test_refusals(server: Server, status: bytes, told: bytes, code: int, message: str) -> None:
+    server.answer = body(told, status)
+    with pytest.raises(CliError, match=message) as caught:
+        Client(server.url, user="alice").post("/v1/jobs", {})
+    assert caught.value.code == code
+
+
+def test_addresses() -> None:
+    assert parse_url("http://[::1]:80/base/") == (False, "::1", 80, "base")
+    assert parse_url("https://site.example") == (True, "site.example", 443, "")
+    for wrong in ("site.example:80", "ftp://x", "http://:80", "http://x:port"):
+        with pytest.raises(CliError, match="no address"):
+            parse_url(wrong)
+
+
+def test_query_leaves_out_what_was_not_said() -> None:
+    assert query("/p", a=None, b="", c=0, d="x&y=1") == "/p?c=0&d=x%26y%3D1"

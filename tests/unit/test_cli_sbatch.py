@@ -1,0 +1,126 @@
+"""A script's #SBATCH and #PHOENIX lines, and how they meet the options of the command line."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+import pytest
+
+from phoenix.cli import sbatch, submit
+from phoenix.cli.errors import CliError
+from phoenix.cli.parser import make
+
+SCRIPT = """#!/bin/bash
+#SBATCH --ntasks=4 -c 2
+#SBATCH -t 0:10:00   # ten minutes
+# an ordinary comment
+
+#PHOENIX --on-what
+#SBATCH --mail-user me@example.org
+#SBATCH --qos=low
+#SBATCHED is none
+#SBATCH -J "two words"
+echo hello
+#SBATCH -N 7
+"""
+
+
+def options(script: str, *argv: str) -> argparse.Namespace:
+    """The options as `phoenix submit ARGV` merges them."""
+    parser = make("submit")
+    submit.add_arguments(parser)
+    return submit._merged(parser.parse_args([*argv, "job.sh"]), sbatch.read(script).options)
+
+
+def request(script: str, *argv: str) -> dict[str, object]:
+    parser = make("submit")
+    submit.add_arguments(parser)
+    args = parser.parse_args([*argv, "job.sh"])
+    return submit._request(args, submit._merged(args, sbatch.read(script).options), script)
+
+
+def test_directives_stand_before_the_first_command() -> None:
+    found = options(SCRIPT)
+    assert (found.ntasks, found.cpus_per_task, found.time, found.job_name) == (4, 2, 600.0, "two words")
+    assert found.nodes is None  # the line below the command is a comment
+
+
+def test_unsupported_directives_are_named_with_their_line() -> None:
+    assert sbatch.read(SCRIPT).unsupported == [
+        "--on-what (line 6)",
+        "--mail-user me@example.org (line 7)",
+        "--qos=low (line 8)",
+    ]
+
+
+def test_the_command_line_wins() -> None:
+    found = options(SCRIPT, "-n", "9", "--job-name", "other")
+    assert (found.ntasks, found.cpus_per_task, found.job_name) == (9, 2, "other")
+
+
+def test_a_later_line_wins_over_an_earlier_one() -> None:
+    assert options("#!/bin/sh\n#SBATCH -n 2\n#PHOENIX -n 3\n").ntasks == 3
+
+
+@pytest.mark.parametrize("line", ["-n many", "-t soon", "--mem=lots", "-N 0", '-J "open'])
+def test_a_wrong_directive_names_its_line(line: str) -> None:
+    with pytest.raises(CliError, match="line 3 of the script") as caught:
+        sbatch.read(f"#!/bin/sh\n\n#SBATCH {line}\n")
+    assert caught.value.code == 2
+
+
+def test_sizes_become_the_request() -> None:
+    body = request("#!/bin/sh\n#SBATCH -N 2 --ntasks-per-node=3 -c 2 --mem-per-cpu=100\n")
+    assert (body["tasks"], body["nodes"], body["cpus_per_task"], body["memory_mb"]) == (6, 2, 2, 600)
+
+
+def test_a_number_of_nodes_alone_is_a_task_a_node() -> None:
+    body = request("#!/bin/sh\n", "-N", "3")
+    assert (body["tasks"], body["nodes"]) == (3, 3)
+
+
+def test_nothing_said_leaves_the_choice_to_the_cloud() -> None:
+    body = request("#!/bin/sh\n")
+    assert {
+        key: body[key] for key in ("nodes", "memory_mb", "walltime_s", "on_reclaim", "array", "after")
+    } == dict.fromkeys(("nodes", "memory_mb", "walltime_s", "on_reclaim", "array", "after"))
+    assert (body["tasks"], body["priority"], body["held"]) == (1, 0, False)
+
+
+def test_each_submission_has_a_request_id_of_its_own() -> None:
+    assert request("#!/bin/sh\n")["request"] != request("#!/bin/sh\n")["request"]
+    assert request("#!/bin/sh\n", "--request", "mine")["request"] == "mine"
+
+
+def test_inputs_are_sent_under_their_name(tmp_path: Path) -> None:
+    file = tmp_path / "data.txt"
+    file.write_bytes(b"\x00\x01")
+    body = request("#!/bin/sh\n", "--input", str(file), "--input", f"other={file}")
+    assert body["inputs"] == [{"name": "data.txt", "data": "AAE="}, {"name": "other", "data": "AAE="}]
+
+
+def test_a_missing_input_is_an_error_of_usage(tmp_path: Path) -> None:
+    with pytest.raises(CliError, match="No such file") as caught:
+        request("#!/bin/sh\n", "--input", str(tmp_path / "none"))
+    assert caught.value.code == 2
+
+
+@pytest.mark.parametrize(
+    ("words", "rest", "json", "department"),
+    [
+        (["--json", "-n", "4"], ["-n", "4"], True, None),
+        (["--department", "hpc", "x"], ["x"], False, "hpc"),
+        (["x", "--json"], ["x", "--json"], False, None),  # behind an argument of the script it is the script's
+        (["--", "--json"], ["--json"], False, None),
+        (["--json", "--", "--json"], ["--json"], True, None),
+    ],
+)
+def test_what_follows_the_script_is_the_scripts(
+    words: list[str], rest: list[str], json: bool, department: str | None
+) -> None:
+    parser = make("submit")
+    submit.add_arguments(parser)
+    args = parser.parse_args(submit.prepared(["-n", "1", "job.sh", *words]))
+    submit._trailing(args)
+    assert (args.arguments, args.json, args.department) == (rest, json, department)

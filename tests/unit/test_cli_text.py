@@ -1,0 +1,108 @@
+"""What people read: reasons as sentences, tables, names of output files."""
+
+from __future__ import annotations
+
+import argparse
+import time
+
+import pytest
+
+from phoenix.cli import completion, events, queue, sentences, show, tables, waiting, why
+from schemas.reasons import Code, Reason, because
+
+
+@pytest.mark.parametrize("code", list(Code))
+def test_every_reason_has_its_words(code: Code) -> None:
+    assert code.value in sentences._TEXTS
+    assert sentences.short(Reason(code=code))
+    assert "?" not in sentences.sentence(because(code))
+
+
+def test_a_reason_is_told_with_its_numbers() -> None:
+    told = sentences.sentence(because(Code.WAITS_FOR_HOSTS, nodes=4, memory_mb=512))
+    assert told == "too little is free on the department's hosts for what it needs (nodes 4, MiB on each 512)"
+    assert sentences.short({"code": "waits_behind", "params": {"job": "12"}}) == "waits behind 12"
+    assert "afterok of job 3" in sentences.sentence(because(Code.DEPENDENCY, job="3", condition="afterok"))
+
+
+def test_a_reason_of_a_newer_version_is_told_all_the_same() -> None:
+    assert sentences.sentence({"code": "moon_phase", "params": {"phase": 0.25}}) == "moon phase (phase 0.25)"
+    assert sentences.remedy({"code": "moon_phase"}) == ""
+
+
+def test_why_ranks_and_says_what_would_unblock() -> None:
+    answer = {
+        "job": "17",
+        "state": "held",
+        "reasons": [{"code": "held", "params": {}}, {"code": "no_hosts_held", "params": {}}],
+    }
+    told = why.render(answer)
+    assert told.splitlines()[:3] == ["job 17 is held:", "  1. It is held.", "     To unblock it: phoenix release 17"]
+    assert "  2. The department holds no host at all." in told
+
+
+def test_queue_of_ten_thousand_is_rendered_at_once() -> None:
+    job = {"name": "n", "department": "hpc", "user": "alice", "state": "pending", "nodes": 1, "cores": 1}
+    jobs = [
+        {**job, "job": str(i), "unit": str(i), "reason": {"code": "waits_for_hosts", "params": {}}}
+        for i in range(10_000)
+    ]
+    began = time.perf_counter()
+    lines = queue.render(jobs, 10_000).splitlines()
+    assert time.perf_counter() - began < 1.0  # about 40 ms; the bound only catches what is quadratic
+    assert len(lines) == 10_001
+    assert lines[1].endswith("(waits for hosts)")
+
+
+def test_queue_says_when_it_is_cut() -> None:
+    job = {"job": "1", "department": "d", "user": "u", "state": "running", "hosts": [f"h{i}" for i in range(9)]}
+    assert "h0,h1,h2,… (9)" in queue.render([job], 7)
+    assert queue.render([job], 7).endswith("… 1 of 7 shown")
+
+
+def test_show_has_the_same_shape_whatever_the_monitor_leaves_out() -> None:
+    bare = show.normal({"state": "pending"}, "17")
+    assert (bare["job"], bare["state"], bare["attempts"], bare["exit_code"]) == ("17", "pending", [], None)
+    done = show.normal({"job": "17", "state": "failed", "attempts": [{"attempt": 1, "exit": 3, "placed_at": 0}]}, "17")
+    assert done["exit_code"] == 3
+    assert done["attempts"][0]["placed_at"] == "1970-01-01T00:00:00Z"
+    members = [{"unit": "8_1", "exit": 0}, {"unit": "8_2", "exit": 2}]
+    assert show.normal({"job": "8", "state": "failed", "units": members}, "8")["exit_code"] == 2
+
+
+def test_patterns_of_output_files() -> None:
+    assert waiting.expand("%x-%j.out", "17", "sweep") == "sweep-17.out"
+    assert waiting.expand("%A_%a.%j", "18_3", "x") == "18_3.18_3"
+    assert waiting.expand("%4a/%%/%z%", "18_3", "x") == "0003/%/%z%"
+
+
+def test_tables_keep_every_character_when_they_are_no_terminal() -> None:
+    text = tables.render(("A", "N"), [("x" * 300, "1"), ("y", "10")], right="N")
+    assert text.splitlines()[2] == "y" + " " * 299 + "  10"
+
+
+def test_an_event_is_a_line() -> None:
+    event = {"v": 1, "id": "9.0", "position": 9, "index": 0, "at": 0.0, "kind": "host.granted", "department": "web"}
+    event["fact"] = {
+        "kind": "host.granted",
+        "host": "h3",
+        "dept": "web",
+        "reason": {"code": "web_demand", "params": {}},
+    }
+    line = events.render(event)
+    assert line.startswith("1970-01-01T00:00:00Z  host.granted       web")
+    assert line.endswith("host=h3  (a web department wants more hosts than it holds)")
+
+
+def test_completion_offers_commands_verbs_and_options(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PHOENIX_DATA", "/nowhere")
+    assert {"submit", "queue", "why"} <= set(completion.candidates([]))
+    assert {"cordon", "drain", "--reason"} <= set(completion.candidates(["hosts"]))
+    assert {"--array", "--wrap", "--json"} <= set(completion.candidates(["submit"]))
+    assert completion.candidates(["nonsense"]) == []
+
+
+def test_completion_scripts(capsys: pytest.CaptureFixture[str]) -> None:
+    for shell in completion.SHELLS:
+        assert completion.run(argparse.Namespace(words=False, shell=[shell])) == 0
+        assert "phoenix completion --words" in capsys.readouterr().out
