@@ -136,10 +136,17 @@ def service(config: Config, layout: Layout, process: str) -> Spec:
             str(layout.config),
             *(["--department", department] if department else []),
         ),
-        probe=probe.http(host, port, "/healthz", "/metrics"),
+        probe=_monitor_probe(config) if process == "monitor" else probe.leads(host, port),
         service=True,
         url=f"http://{host}:{port}/metrics",
     )
+
+
+def _monitor_probe(config: Config) -> probe.Probe:
+    """It leads nothing: up when it has folded the journal and its own door is open."""
+    host, _, port = config.monitor.listen.rpartition(":")
+    metrics = probe.http(config.metrics.listen, config.metrics.ports["monitor"], "/healthz")
+    return probe.every(metrics, probe.http(host, int(port), "/healthz"))
 
 
 def balancer_user(cloud: CloudConfig, department: str) -> User | None:

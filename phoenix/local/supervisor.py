@@ -23,6 +23,7 @@ import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Final
+from urllib.parse import urlsplit
 
 import orjson
 
@@ -33,6 +34,8 @@ from phoenix.local.stack_ports import NoPortError, Ports
 from phoenix.local.stack_settings import Settings
 from phoenix.local.stack_vms import end_vms
 from phoenix.local.supervisor_child import Child, Spec, kill_leftover, started_at, tail, truncate
+from phoenix.local.supervisor_probe import http_get
+from services.runtime import credentials
 from services.runtime.config import Config, ConfigError
 from services.runtime.credentials import CredentialsError
 from services.runtime.exits import Stop
@@ -149,11 +152,27 @@ class Supervisor:
         await asyncio.gather(self._up([self._opennebula()]), make_streams(self.config))
         self.tell("starting the services")
         await self._up([stack.service(self.config, self.layout, process) for process in self.config.processes()])
+        self.tell("waiting for the hosts")
+        await self._until_hosts_are_known()
         balancers = self._balancers()
         if balancers:
             self.tell("starting the load balancers")
             await self._up(balancers)
         self.ports.save()
+
+    async def _until_hosts_are_known(self) -> None:
+        """Before that every job would be refused: no host could hold it."""
+        url = urlsplit(self.config.http.url)
+        operator = next((user.name for user in self.config.cloud.users if user.role == "operator"), None)
+        if operator is None:
+            return  # nobody could ask
+        token = credentials.token_file(self.config, operator).read_text().strip()
+        while True:
+            with contextlib.suppress(OSError, TimeoutError, ValueError, EOFError, KeyError):
+                _, body = await http_get(url.hostname or "", url.port or 80, "/v1/hosts", token=token)
+                if any(host["state"] not in ("absent", "lost") for host in orjson.loads(body)["hosts"]):
+                    return
+            await asyncio.sleep(ASK_STARTING_S)
 
     def _opennebula(self) -> Spec:
         self.tell(f"{self.settings.hosts} hosts of {self.settings.cores} cores, hypervisor {self.settings.hypervisor}")

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from pathlib import Path
 from typing import Final
+
+import orjson
 
 PROBE_S: Final = 2.0
 ANSWER_MAX_BYTES: Final = 8 << 20
@@ -29,18 +30,38 @@ async def http_get(host: str, port: int, path: str, timeout_s: float = PROBE_S, 
             writer.close()
 
 
-def http(host: str, port: int, *paths: str) -> Probe:
-    """Up when the first of `paths` that exists answers with success."""
+def http(host: str, port: int, path: str) -> Probe:
+    """Up when `path` answers with success."""
 
     async def probe() -> bool:
         try:
-            for path in paths:
-                status, _ = await http_get(host, port, path)
-                if status != 404:
-                    return 200 <= status < 300
+            status, _ = await http_get(host, port, path)
         except (OSError, TimeoutError, ValueError, IndexError, EOFError):
             return False
-        return False
+        return 200 <= status < 300
+
+    return probe
+
+
+def leads(host: str, port: int) -> Probe:
+    """For a service: up when it has folded the journal to its end and leads, as the only replica of an embedded cloud does."""
+
+    async def probe() -> bool:
+        try:
+            status, body = await http_get(host, port, "/healthz")
+            told = orjson.loads(body)
+        except (OSError, TimeoutError, ValueError, IndexError, EOFError):
+            return False
+        return status == 200 and bool(told.get("leader"))
+
+    return probe
+
+
+def every(*probes: Probe) -> Probe:
+    """Up when all of them say so."""
+
+    async def probe() -> bool:
+        return all([await one() for one in probes])
 
     return probe
 
@@ -58,18 +79,5 @@ def listens(host: str, port: int, greeting: bytes = b"") -> Probe:
                     writer.close()
         except (OSError, TimeoutError, EOFError):
             return False
-
-    return probe
-
-
-def port_file(path: Path, then: Callable[[int], Probe]) -> Probe:
-    """For a child that chooses its port: up when it has written it down and answers there."""
-
-    async def probe() -> bool:
-        try:
-            port = int(path.read_text())  # noqa: ASYNC240  # a few bytes of a local file
-        except (OSError, ValueError):
-            return False
-        return await then(port)()
 
     return probe
