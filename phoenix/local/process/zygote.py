@@ -21,6 +21,7 @@ from __future__ import annotations
 
 import ctypes
 import errno
+import gc
 import json
 import os
 import resource
@@ -396,6 +397,9 @@ def main() -> int:
         # A terminal's Ctrl-C reaches the whole group; the nursery ends when the hypervisor does, not before.
         signal.signal(number, signal.SIG_IGN)
     _prctl(PR_SET_CHILD_SUBREAPER, 1)
+    # A collection would touch every page and so copy them all for a child that is about to execute something else.
+    gc.disable()
+    gc.freeze()
     nursery = Nursery(control)
     try:
         nursery.serve()
