@@ -13,7 +13,7 @@ from schemas import examples, facts, subjects
 from schemas.custody import Custody
 from schemas.envelope import Envelope, Garbage, decode, encode
 from schemas.facts import BY_KIND, FACTS, KIND, WRITERS, Fact, kind_of, may_write
-from tests.unit.frame_source import sources, tree
+from tests.unit.frame_source import path_of, sources, tree
 
 SERVICES = ("admission", "provisioner", "executor", "scheduler")
 
@@ -60,8 +60,8 @@ def test_every_kind_is_written_by_the_code_of_its_writer() -> None:
     for kind, cls in BY_KIND.items():
         service = {"*": "runtime"}.get(WRITERS[cls], WRITERS[cls])
         code = [tree(path) for path in sources(f"services/{service}")]
-        if not any(source.body for source in code):
-            continue  # an empty package claims nothing yet
+        if service != "runtime" and path_of(f"services.{service}.__main__") is None:
+            continue  # what cannot be started writes nothing, and claims nothing
         if not any(cls.__name__ in made_or_passed_on(source) for source in code):
             unwritten.append(f"{kind} by {service}")
     assert unwritten == []
