@@ -41,6 +41,9 @@ Listener = Callable[[Vm], None]
 # Clean-up behind a deleted VM: longer means a hypervisor that hangs, and the server must still be able to stop.
 CLOSE_S = 20.0
 
+# A driver call that was cancelled gets this long to undo itself before the next call about that VM.
+CANCEL_S = 10.0
+
 
 class Machine:
     """The virtual machines' life. See the module."""
@@ -188,20 +191,30 @@ class Machine:
 
     def drive(self, vm: Vm) -> None:
         """Decide anew about the VM: whatever drove it is overtaken; if its state is transient, ask the hypervisor."""
-        vm.epoch += 1
-        old = self._tasks.pop(vm.id, None)
-        if old is not None:
-            old.cancel()
+        old = self._overtake(vm)
         if vm.state == VmState.ACTIVE and vm.lcm in STEPS:
-            task = asyncio.create_task(self._drive(vm, vm.epoch), name=f"vm-{vm.id}")
+            task = asyncio.create_task(self._drive(vm, vm.epoch, old), name=f"vm-{vm.id}")
             self._tasks[vm.id] = task
             task.add_done_callback(lambda done: self._forget(vm.id, done))
+
+    def _overtake(self, vm: Vm) -> asyncio.Task[None] | None:
+        """Nothing that was asked before decides about the VM any more; what is under way is cancelled and returned."""
+        vm.epoch += 1
+        old = self._tasks.pop(vm.id, None)
+        if old is not None and not old.done():
+            old.cancel()
+            self._behind.add(old)
+            old.add_done_callback(self._behind.discard)
+            return old
+        return None
 
     def _forget(self, vm_id: int, task: asyncio.Task[None]) -> None:
         if self._tasks.get(vm_id) is task:
             del self._tasks[vm_id]
 
-    async def _drive(self, vm: Vm, epoch: int) -> None:
+    async def _drive(self, vm: Vm, epoch: int, old: asyncio.Task[None] | None) -> None:
+        if old is not None:
+            await asyncio.wait([old], timeout=CANCEL_S)
         while vm.epoch == epoch and vm.state == VmState.ACTIVE and vm.lcm in STEPS:
             step = STEPS[Lcm(vm.lcm)]
             message: str | None = None
@@ -250,7 +263,9 @@ class Machine:
         else:
             await self.driver.shutdown(spec, source)
 
-    async def _clean_up(self, spec: VmSpec, host: HostSpec, files: bool) -> None:
+    async def _clean_up(self, spec: VmSpec, host: HostSpec, files: bool, old: asyncio.Task[None] | None = None) -> None:
+        if old is not None:
+            await asyncio.wait([old], timeout=CANCEL_S)
         with contextlib.suppress(DriverError):
             await self.driver.cancel(spec, host)
         if files:
@@ -294,18 +309,18 @@ class Machine:
     def delete(self, vm: Vm, user: User, request_id: int) -> None:
         """Delete a VM: DONE at once; what runs is cancelled and cleaned up behind."""
         on_host = vm.state == VmState.ACTIVE and bool(vm.history)
+        old = self._overtake(vm)
         if on_host:
             self.close_history(vm)
             self.note(vm, Action.DELETE, user, request_id)
             files = vm.lcm not in CLEANING
             self.move(vm, (VmState.ACTIVE, Lcm.CLEANUP_DELETE))
-            self.behind(self._clean_up(self.spec(vm), self.host_spec(vm.history[-1]), files=files))
+            self.behind(self._clean_up(self.spec(vm), self.host_spec(vm.history[-1]), files, old))
         elif vm.history:
             vm.history[-1].etime = vm.history[-1].etime or self.clock.second()
             if vm.state in (VmState.POWEROFF, VmState.SUSPENDED, VmState.STOPPED, VmState.UNDEPLOYED):
                 self.behind(self._clean_up(self.spec(vm), self.host_spec(vm.history[-1]), files=True))
         self.move(vm, (VmState.DONE, Lcm.LCM_INIT))
-        self.drive(vm)
 
     def delete_from_database(self, vm: Vm) -> None:
         """DONE without a word to the hypervisor."""
@@ -335,7 +350,6 @@ class Machine:
         if lcm == Lcm.UNKNOWN:
             self.move(vm, (VmState.ACTIVE, Lcm.RUNNING))
         elif lcm in STEPS:
-            vm.epoch += 1
             self.finish_step(vm, ok)
             self.drive(vm)
         elif lcm in BOOTED and ok:

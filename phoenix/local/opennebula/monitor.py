@@ -44,6 +44,7 @@ class Monitor:
         self._one = one
         self._task: asyncio.Task[None] | None = None
         self.down: dict[int, str] = {}
+        self._ended: set[int] = set()
 
     def start(self) -> None:
         """Probe every host once, now; then at the interval."""
@@ -169,16 +170,28 @@ class Monitor:
     # -- VMs ---------------------------------------------------------------------------------------
 
     def vm_ended(self, vm_id: int, why: str) -> None:  # noqa: ARG002 (OpenNebula keeps no reason)
-        """The driver: a VM has ended by itself."""
+        """The driver.
+
+        A VM has ended by itself. One that is not known to run yet, or whose host is down, powers off when it is
+        RUNNING.
+        """
         vm = self._one.store.vms.get(vm_id)
-        if vm is not None and vm.state == VmState.ACTIVE and vm.lcm in (Lcm.RUNNING, Lcm.UNKNOWN):
+        if vm is None or vm.state != VmState.ACTIVE or not vm.history:
+            return
+        if vm.lcm in (Lcm.RUNNING, Lcm.UNKNOWN) and vm.history[-1].host_id not in self.down:
             self._power_off(vm)
-        elif (
-            vm is not None
-            and vm.state == VmState.ACTIVE
-            and vm.lcm in (Lcm.SHUTDOWN, Lcm.SHUTDOWN_POWEROFF, Lcm.SHUTDOWN_UNDEPLOY)
-        ):
-            return  # the stop under way will find it gone
+        elif vm.lcm not in (Lcm.SHUTDOWN, Lcm.SHUTDOWN_POWEROFF, Lcm.SHUTDOWN_UNDEPLOY):
+            self._ended.add(vm_id)
+
+    def vm_changed(self, vm: Vm) -> None:
+        """A VM entered a state: what ended before it was RUNNING powers off now."""
+        if vm.id not in self._ended:
+            return
+        if vm.state != VmState.ACTIVE:
+            self._ended.discard(vm.id)
+        elif vm.lcm == Lcm.RUNNING:
+            self._ended.discard(vm.id)
+            asyncio.get_running_loop().call_soon(self.vm_ended, vm.id, "ended before")
 
     def _power_off(self, vm: Vm) -> None:
         machine = self._one.machine

@@ -137,6 +137,7 @@ class OpenNebula:
         self.persistence.load(self.clock.second())
         self.machine.on_final = self._vm_is_final
         self.machine.listeners.append(self.hooks.vm_changed)
+        self.machine.listeners.append(self.monitor.vm_changed)
         self.machine.listeners.append(self.persistence.changed)
         self.persistence.open()
         await self.driver.start(self.monitor.vm_ended)
@@ -168,9 +169,10 @@ class OpenNebula:
             return web.Response(status=404, text="XML-RPC is at /RPC2\n")
         if request.method != "POST":
             return web.Response(status=405, text="XML-RPC is POST only\n", headers={"Allow": "POST"})
-        if (request.content_length or 0) > BODY_BYTES_MAX:
+        content = await _read(request)
+        if content is None:
             return web.Response(status=413, text=f"A call has at most {BODY_BYTES_MAX} bytes\n")
-        body = await self.answer(await request.read())
+        body = await self.answer(content)
         return web.Response(body=body, headers={"Content-Type": "text/xml; charset=utf-8"})
 
     async def answer(self, body: bytes) -> bytes:
@@ -218,3 +220,17 @@ class OpenNebula:
             # Only tests wait so; an event for each end would cost every operation.
             while self.machine.busy + self.hooks.running > (self.steering.waiting if self.steering else 0):  # noqa: ASYNC110
                 await asyncio.sleep(0)
+
+
+async def _read(request: web.BaseRequest) -> bytes | None:
+    """The body, or None if it is longer than any call."""
+    if (request.content_length or 0) > BODY_BYTES_MAX:
+        return None
+    parts: list[bytes] = []
+    size = 0
+    async for part in request.content.iter_any():
+        size += len(part)
+        if size > BODY_BYTES_MAX:
+            return None
+        parts.append(part)
+    return b"".join(parts)
