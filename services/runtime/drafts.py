@@ -5,7 +5,7 @@ Rules
      level-triggered and returns it again.  A proposal that does not fit waits for the next envelope; one that can never fit
      is refused.
   2. Proposals and decided facts share envelopes.  Proposals come first; decided facts that were crowded out come first the next
-     time, so neither starves.
+     time, and only then, so neither starves.
   3. A proposal without facts is answered with the envelope, if one is drafted: an earlier proposal in it may be the reason
      for having none (the same request twice), and that one is not stored yet.
   4. The same fact void VOIDS_MAX times within MEMORY own envelopes is a defect that repetition does not cure (S4).

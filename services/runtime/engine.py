@@ -309,7 +309,7 @@ class Engine:
         if not draft.facts:
             self._arm(now)
             return
-        self._decided_first = draft.crowded
+        self._decided_first = draft.crowded and not self._decided_first
         draft.seal(
             id=f"{self.process}-{next(self._ids)}",
             writer=self.writer or "",

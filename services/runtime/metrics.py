@@ -90,9 +90,9 @@ class MetricsListener:
         app = web.Application()
         app.router.add_get("/metrics", self._metrics)
         app.router.add_get("/healthz", self._healthz)
-        self._runner = web.AppRunner(app, access_log=None)
+        self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=STOP_TIMEOUT_S)
         await self._runner.setup()
-        site = web.TCPSite(self._runner, host, port, shutdown_timeout=STOP_TIMEOUT_S)
+        site = web.TCPSite(self._runner, host, port)
         await site.start()
         return int(self._runner.addresses[0][1])
 

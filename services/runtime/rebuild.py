@@ -6,6 +6,7 @@ It reads the journal from its first message.  It changes nothing in the journal.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from typing import Final
 
 from nats.aio.client import Client
@@ -23,8 +24,16 @@ SLICE: Final = 1000
 HEARTBEAT_S: Final = 0.5
 
 
-async def replay(nc: Client, js: JetStreamContext, writer: str | None, core_factory: CoreFactory, log: Log) -> Fold:
-    """The fold of the whole journal, up to its end at the time of the call.  Raises `Stop` if its beginning was trimmed."""
+async def replay(
+    nc: Client,
+    js: JetStreamContext,
+    writer: str | None,
+    core_factory: CoreFactory,
+    log: Log,
+    visit: Callable[[Fold], None] = lambda _fold: None,
+) -> Fold:
+    """The fold of the whole journal, up to its end at the time of the call; `visit` is called after each message.  Raises
+    `Stop` if the journal's beginning was trimmed."""
     state = (await js.stream_info(JOURNAL_STREAM)).state
     if state.messages and state.first_seq > 1:
         raise Stop(Exit.FAILED, f"the journal begins at {state.first_seq}: rebuild from its archive first")
@@ -39,6 +48,7 @@ async def replay(nc: Client, js: JetStreamContext, writer: str | None, core_fact
             arrived.clear()
             for message in reader.take(SLICE):
                 fold.feed(message)
+                visit(fold)
             await reader.acknowledge()
             if reader.waiting:
                 arrived.set()

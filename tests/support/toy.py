@@ -5,6 +5,7 @@ python -m tests.support.toy --config FILE --instance ID      an admission that s
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import sys
 from collections.abc import Callable
@@ -19,7 +20,8 @@ from schemas.meta import Meta
 from services.runtime import main
 from services.runtime.config import Config, Metrics, Nats, Runtime
 from services.runtime.core import NEVER
-from services.runtime.edge import Edge
+from services.runtime.edge import Edge, Refused
+from services.runtime.fold import Fold
 from services.runtime.service import Service
 
 
@@ -89,11 +91,26 @@ def toy_config(
     )
 
 
-class Submitter(Edge):
-    """Submits one job after another, each when the last one is confirmed."""
+def state_digest(fold: Fold) -> str:
+    return hashlib.sha256(fold.custody.dump() + fold.core.dump()).hexdigest()
 
-    def __init__(self) -> None:
+
+class Submitter(Edge):
+    """Submits one job after another, each when the last one is confirmed, and writes down what the live state was:
+    ``<position> <digest>`` a line in `states`."""
+
+    EVERY = 10  # a digest costs more than a hop
+
+    def __init__(self, states: Path) -> None:
         self.service: Service | None = None
+        self._states = states
+        self._settled = 0
+
+    def settled(self) -> None:
+        self._settled += 1
+        if self.service is not None and self._settled % self.EVERY == 0:
+            with self._states.open("a", encoding="utf-8") as file:
+                file.write(f"{self.service.position} {state_digest(self.service.fold)}\n")
 
     async def start(self, service: Service) -> None:
         self.service = service
@@ -103,13 +120,21 @@ class Submitter(Edge):
         self.service.spawn("submit", self._submit(self.service))
 
     async def _submit(self, service: Service) -> None:
-        while True:
-            await service.propose(next_job(service.custody))
+        with contextlib.suppress(Refused):  # the orderly end has begun
+            while True:
+                await service.propose(next_job(service.custody))
 
 
 def _build(config: Config, options: main.Options) -> Service:
     reaped = options.reaped
-    return Service("admission", ToyCore, config, edges=[Submitter()], instance=options.instance, reaped=reaped)
+    return Service(
+        "admission",
+        ToyCore,
+        config,
+        edges=[Submitter(config.data_dir / "states")],
+        instance=options.instance,
+        reaped=reaped,
+    )
 
 
 if __name__ == "__main__":
