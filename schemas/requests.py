@@ -224,14 +224,14 @@ _json: Final = {kind: msgspec.json.Decoder(pair[0]) for kind, pair in REQUESTS.i
 _msgpack: Final = {kind: msgspec.msgpack.Decoder(pair[0]) for kind, pair in REQUESTS.items()}
 _place: Final = re.compile(r"(?P<what>.*) - at `(?P<path>.+)`\Z", re.DOTALL)
 _missing: Final = re.compile(r"Object missing required field `(?P<name>[^`]+)`")
-_blank: Final = b" \t\r\n"
 
 
 def is_json(payload: bytes, content_type: str = "") -> bool:
-    """True if a payload is to be read, and answered, as JSON; else it is MessagePack.  An empty one is JSON."""
+    """True if a payload is to be read, and answered, as JSON.  MessagePack says so by its content type or by beginning with a
+    map; whatever else there is was written by a person, who gets an answer that can be read."""
     if content_type:
-        return "json" in content_type
-    return payload.lstrip(_blank)[:1] in (b"{", b"")
+        return "msgpack" not in content_type
+    return not payload or not (0x80 <= payload[0] <= 0x8F or payload[0] in (0xDE, 0xDF))
 
 
 def decode(kind: str, payload: bytes, as_json: bool = True) -> Any:

@@ -161,7 +161,9 @@ def test_an_array_is_all_its_elements() -> None:
     assert [world.custody.state.units[f"{array}_{n}"].held for n in (1, 2, 3)] == [True, False, True]
     assert change(world, ANN, "cancel", array) == [(array, True, None)]
     assert {world.custody.state.units[f"{array}_{n}"].final for n in (1, 2, 3)} == {"cancelled"}
-    assert change(world, ANN, "cancel", array) == [(array, True, None)]
+    assert change(world, ANN, "cancel", array) == [
+        (array, False, "conflict")
+    ]  # of a finished array no element is known
 
 
 def test_cancelling_again_is_granted_and_a_completed_job_is_a_conflict() -> None:

@@ -126,6 +126,7 @@ def test_both_formats_give_the_same_request() -> None:
 def test_the_format_is_told_by_header_or_first_byte() -> None:
     assert r.is_json(b' \n{"a":1}')
     assert r.is_json(b"")
+    assert r.is_json(b"nonsense")
     assert not r.is_json(msgspec.msgpack.encode({"a": 1}))
     assert not r.is_json(b"{}", "application/msgpack")
     assert r.is_json(b"\x80", "application/json; charset=utf-8")

@@ -1,0 +1,178 @@
+"""The NATS door on a real broker with the generated permissions: answers, idempotency, refusals, and the attack of S10."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any
+
+import msgspec
+import pytest
+import pytest_asyncio
+
+from schemas import facts as f
+from schemas.subjects import AUDIT_STREAM, JOURNAL_STREAM, request
+from services.admission import gate
+from services.admission.core import AdmissionCore
+from services.runtime.log import get_log
+from services.runtime.rebuild import replay
+from tests.support.admission_house import House, house
+from tests.support.shells import until
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def here(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[House]:
+    async with house(tmp_path_factory.mktemp("admission")) as found:
+        yield found
+
+
+async def test_a_submission_is_answered_after_it_was_folded(here: House) -> None:
+    answer = await here.ask("ann", "job.submit", {"script": "echo hi", "name": "first", "array": "1-3"})
+    assert answer == {"ok": True, "job": answer["job"], "units": 3}
+    job = here.core.job(answer["job"])  # read your writes
+    assert job is not None
+    assert (job.user, job.dept, job.name, job.left) == ("ann", "hpc", "first", 3)
+
+
+async def test_messagepack_is_answered_in_messagepack(here: House) -> None:
+    nc = await here.client("ann")
+    data = msgspec.msgpack.encode({"script": "x"})
+    reply = await nc.request(request("hpc", "ann", "job", "submit"), data, timeout=5)
+    assert msgspec.msgpack.decode(reply.data)["ok"] is True
+
+
+@pytest.mark.parametrize(
+    ("user", "kind", "payload", "code", "field"),
+    [
+        ("ann", "job.submit", {"tasks": "x", "script": "x"}, "invalid", "tasks"),
+        ("ann", "job.submit", b"nonsense", "invalid", None),
+        ("ann", "job.submit", {"script": "x", "cpus_per_task": 9}, "invalid", "cpus_per_task"),
+        ("ann", "job.dance", {}, "unknown", None),
+        ("ann", "host.cordon", {"host": "h1"}, "denied", None),
+        ("wim", "job.submit", {"script": "x"}, "invalid", "department"),
+        ("root", "job.submit", {"script": "x"}, "unknown", "department"),
+    ],
+)
+async def test_refusals_over_the_wire(
+    here: House, user: str, kind: str, payload: Any, code: str, field: str | None
+) -> None:
+    answer = await here.ask(user, kind, payload)
+    assert answer["ok"] is False
+    assert (answer["error"]["code"], answer["error"]["field"]) == (code, field)
+
+
+async def test_the_same_request_id_is_the_same_job_also_at_the_same_time(here: House) -> None:
+    asked = {"script": "echo once", "request": "r-1"}
+    before = len(await here.journaled(f.JobSubmitted))
+    answers = await asyncio.gather(*(here.ask("ann", "job.submit", asked) for _ in range(10)))
+    assert all(answer == answers[0] for answer in answers)
+    assert await here.ask("ann", "job.submit", asked) == answers[0]
+    assert len(await here.journaled(f.JobSubmitted)) == before + 1
+    other = await here.ask("ann", "job.submit", {"script": "echo twice", "request": "r-1"})
+    assert (other["error"]["code"], other["error"]["field"]) == ("conflict", "request")
+    bobs = await here.ask("bob", "job.submit", asked)  # ids are a user's own
+    assert bobs["job"] != answers[0]["job"]
+
+
+async def test_cancel_and_hold_answer_for_each_job(here: House) -> None:
+    jobs = [(await here.ask("ann", "job.submit", {"script": "x"}))["job"] for _ in range(2)]
+    held = await here.ask("ann", "job.hold", {"jobs": [*jobs, "99999"]})
+    assert [(x["job"], x["ok"]) for x in held["results"]] == [(jobs[0], True), (jobs[1], True), ("99999", False)]
+    assert here.service.custody.state.units[jobs[0]].held
+    answer = await here.ask("bob", "job.cancel", {"jobs": [jobs[0]]})
+    assert answer["results"][0]["error"]["code"] == "denied"
+    answers = await asyncio.gather(*(here.ask("ann", "job.cancel", {"jobs": jobs}) for _ in range(20)))
+    assert all(result["ok"] for answer in answers for result in answer["results"])
+    cancelled = [fact.job for fact in await here.journaled(f.JobCancelled)]
+    assert cancelled.count(jobs[0]) == 1  # twenty impatient callers are one fact (S4)
+
+
+async def test_an_array_larger_than_an_envelope_is_cancelled(here: House) -> None:
+    array = (await here.ask("ann", "job.submit", {"script": "x", "array": "1-5000"}))["job"]
+    assert here.core.unfinished("hpc") >= 5000
+    answer = await here.ask("ann", "job.cancel", {"jobs": [array]}, timeout_s=30.0)
+    assert answer["results"] == [{"job": array, "ok": True}]
+    assert here.core.job(array).left == 0  # type: ignore[union-attr]
+
+
+async def test_an_operator_cordons_and_scales_in_any_department(here: House) -> None:
+    assert await here.ask("root", "host.drain", {"host": "h2", "reason": "fan"}) == {"ok": True}
+    assert here.service.custody.state.hosts["h2"].cordoned == "fan"
+    assert await here.ask("root", "host.uncordon", {"host": "h2"}) == {"ok": True}
+    asked = {"exact": 2, "for_s": 60, "request": "s"}
+    assert await here.ask("root", "scale.set", asked, department="web") == {"ok": True}
+    assert await here.ask("root", "scale.set", asked, department="web") == {"ok": True}
+    assert len(await here.journaled(f.ScaleRequested)) == 1
+    answer = await here.ask("root", "scale.set", {**asked, "exact": 3}, department="web")
+    assert answer["error"]["code"] == "conflict"
+
+
+async def test_a_request_without_reply_subject_is_served(here: House) -> None:
+    nc = await here.client("ann")
+    await nc.publish(request("hpc", "ann", "job", "submit"), b'{"script":"x","name":"silent"}')
+    await until(lambda: any(j.name == "silent" for j in here.core._state.jobs.values()), "the silent job")
+
+
+@pytest.mark.parametrize(
+    "reply",
+    [
+        "phoenix.journal.admission",
+        "phoenix.journal.provisioner",
+        "_INBOX_bio.leo.stolen",
+        "_INBOX_service.executor.x",
+        "$JS.API.STREAM.PURGE.PHOENIX",
+        "phoenix.request.hpc.bob.job.submit",
+    ],
+)
+async def test_an_answer_cannot_be_steered_anywhere_and_nothing_is_written(here: House, reply: str) -> None:
+    """PROTOCOL S10.  The asker may publish requests, and chooses the reply subject."""
+    nc, leo = await here.client("ann"), await here.client("leo")
+    stolen = await leo.subscribe("_INBOX_bio.leo.stolen")
+    await leo.flush()
+    js = (await here.client("service-monitor")).jetstream()
+    before = await js.stream_info(JOURNAL_STREAM)
+    units = len(here.service.custody.state.units)
+    for payload in (b'{"script":"evil","name":"evil"}', b'{"tasks":"evil"}'):
+        await nc.publish(request("hpc", "ann", "job", "submit"), payload, reply=reply)
+    await nc.flush()
+    marker = await here.ask("bob", "host.cordon", {"host": "h1"})  # refused: served after the two, and writes nothing
+    assert marker["error"]["code"] == "denied"
+    after = await js.stream_info(JOURNAL_STREAM)
+    assert after.state.last_seq == before.state.last_seq
+    assert len(here.service.custody.state.units) == units
+    assert not any(job.name == "evil" for job in here.core._state.jobs.values())
+    assert stolen.pending_msgs == 0
+    await stolen.unsubscribe()
+
+
+async def test_refusals_are_on_the_audit_stream_without_payload_and_bounded(here: House) -> None:
+    await here.ask("leo", "job.submit", {"script": "very secret", "walltime_s": 10**8})
+    js = (await here.client("service-monitor")).jetstream()
+
+    async def last() -> dict[str, Any]:
+        message = await js.get_last_msg(AUDIT_STREAM, "phoenix.audit.bio")
+        found: dict[str, Any] = msgspec.json.decode(message.data or b"")
+        return found
+
+    line = await last()
+    assert (line["who"], line["what"], line["code"], line["field"]) == ("leo", "job.submit", "invalid", "walltime_s")
+    assert "secret" not in str(line)
+    for _ in range(int(gate.AUDIT_BURST) + 30):
+        await here.ask("leo", "job.submit", b"{}")
+    count = (await js.stream_info(AUDIT_STREAM, subjects_filter="phoenix.audit.bio")).state.subjects or {}
+    assert count["phoenix.audit.bio"] <= gate.AUDIT_BURST + 15
+
+
+async def test_config_apply_is_somebody_elses(here: House) -> None:
+    nc = await here.client("root")
+    with pytest.raises((TimeoutError, asyncio.TimeoutError)):
+        await nc.request(request("operators", "root", "config", "apply"), b"{}", timeout=0.3)
+
+
+async def test_a_full_replay_gives_the_same_bytes(here: House) -> None:
+    nc = await here.client("service-monitor")
+    replayed = await replay(nc, nc.jetstream(), None, AdmissionCore, get_log(service="test"))
+    assert replayed.core.dump() == here.core.dump()
+    assert here.core.check() == []
