@@ -59,8 +59,6 @@ class Sitting:
     start: tuple[Action, ...] = ()
     before: dict[str, tuple[Action, ...]] = field(default_factory=dict)
     after: dict[str, tuple[Action, ...]] = field(default_factory=dict)
-    # Cases after which the server is not awaited: the answer of the next one shows what is under way.
-    hurried: frozenset[str] = frozenset()
 
 
 _SMALL = 'NAME="{}"\nCPU=1\nMEMORY=128'
