@@ -130,6 +130,13 @@ async def test_a_directory_that_cannot_be_entered_gives_way_to_the_room_with_a_n
     assert inside.report["note"] is None
 
 
+async def test_a_job_starts_with_default_signals_and_no_core(hypervisor: Hypervisor) -> None:
+    life = await hypervisor.run("1", "#!/bin/sh\ngrep -E '^Sig(Ign|Blk)' /proc/self/status; ulimit -c; umask\n")
+    fields = life.text().split()
+    assert [int(value, 16) for value in fields[1:4:2]] == [0, 0]
+    assert fields[4:] == ["0", "0022"]
+
+
 async def test_stdin_is_a_file_that_the_job_may_read(hypervisor: Hypervisor) -> None:
     life = hypervisor.door.add("1", script="#!/bin/sh\ncat", stdin="in", inputs=[{"name": "in", "size": 3}])
     life.inputs = {"in": b"abc"}

@@ -19,7 +19,6 @@ from phoenix.local.process.users import UID_BASE, Users, UsersExhaustedError
 
 KINDS = ("auto", "uid+cgroup", "uid", "none")
 MEGABYTE = 1 << 20
-OPEN_FILES_MAX = 65536  # what an MPI rank or a web server may want; the default soft limit is often 1024
 
 
 class IsolationUnavailableError(Exception):
@@ -92,7 +91,7 @@ class Isolation:
         except OSError:
             self._return_uid(department, uid)
             raise
-        rlimits = {"RLIMIT_CORE": 0, "RLIMIT_NOFILE": OPEN_FILES_MAX}
+        rlimits = {}
         if group is None or group.memory is None:
             rlimits["RLIMIT_AS"] = max(64, memory_mb) * MEGABYTE  # an address space holds more than what is used
         held = Containment(cgroups=group.paths if group else (), uid=uid, rlimits=rlimits, marker=marker)

@@ -35,10 +35,9 @@ from typing import Any, NoReturn
 
 HEADER = struct.Struct("!I")
 FRAME_BYTES_MAX = 16 * 1024 * 1024  # one script's environment and arguments; the kernel's own limit is 6 MiB
+OPEN_FILES_MAX = 65536  # what an MPI rank or a web server may want; the default soft limit is often 1024
 KILL_ROUNDS_MAX = 200  # a fork bomb loses this race long before: its cgroup forbids new processes first
 PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER, PR_SET_NO_NEW_PRIVS = 1, 36, 38
-# What Python or this program had changed: an ignored signal would stay ignored in the job.
-SIGNALS_RESET = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGPIPE, signal.SIGCHLD, signal.SIGXFSZ)
 EXIT_CANNOT_EXECUTE, EXIT_NOT_FOUND = 126, 127  # what a POSIX shell answers
 
 _libc = ctypes.CDLL(None, use_errno=True)
@@ -71,7 +70,7 @@ class Nursery:
         """Answer until the hypervisor closes its end."""
         reader, writer = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         signal.set_wakeup_fd(writer)
-        signal.signal(signal.SIGCHLD, lambda *_: None)
+        signal.signal(signal.SIGCHLD, _hear_nothing)
         poll = select.poll()
         poll.register(self.control, select.POLLIN)
         poll.register(reader, select.POLLIN)
@@ -177,6 +176,10 @@ class Nursery:
             time.sleep(0.002)
 
 
+def _hear_nothing(_number: int, _frame: object) -> None:
+    """A handler for signals that only have to be caught."""
+
+
 def _obituary(ident: int, status: int, usage: resource.struct_rusage) -> dict[str, Any]:
     return {
         "event": "ended",
@@ -193,14 +196,13 @@ def _become(request: dict[str, Any], fds: list[int], parent: int) -> NoReturn:
     code = EXIT_CANNOT_EXECUTE
     try:
         signal.set_wakeup_fd(-1)
-        for name in SIGNALS_RESET:
-            signal.signal(name, signal.SIG_DFL)
         os.setsid()
         for number, fd in enumerate(fds):
             os.dup2(fd, number, inheritable=True)
         for path in request.get("cgroups", []):
-            with open(path + "/cgroup.procs", "wb", buffering=0) as procs:
-                procs.write(b"0")
+            group = os.open(path + "/cgroup.procs", os.O_WRONLY)
+            os.write(group, b"0")
+            os.close(group)
         _drop_rights(request)
         if os.getppid() != parent:
             os._exit(EXIT_CANNOT_EXECUTE)
@@ -218,17 +220,19 @@ def _become(request: dict[str, Any], fds: list[int], parent: int) -> NoReturn:
 
 def _drop_rights(request: dict[str, Any]) -> None:
     for name, limit in request.get("rlimits", {}).items():
-        kind = getattr(resource, name)
-        hard = resource.getrlimit(kind)[1]
-        limit = limit if hard == resource.RLIM_INFINITY else min(limit, hard)
-        resource.setrlimit(kind, (limit, limit))
+        _limit(getattr(resource, name), limit)
     uid = request.get("uid")
     if uid is not None:
         os.setgroups([])
         os.setresgid(uid, uid, uid)
         os.setresuid(uid, uid, uid)
-    _prctl(PR_SET_NO_NEW_PRIVS, 1)
     _prctl(PR_SET_PDEATHSIG, int(signal.SIGKILL))
+
+
+def _limit(kind: int, limit: int) -> None:
+    hard = resource.getrlimit(kind)[1]
+    limit = limit if hard == resource.RLIM_INFINITY else min(limit, hard)
+    resource.setrlimit(kind, (limit, limit))
 
 
 def _enter(request: dict[str, Any]) -> None:
@@ -393,10 +397,16 @@ def main() -> int:
     null = os.open(os.devnull, os.O_RDWR)
     os.dup2(null, 0)
     os.dup2(null, 1)
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        # A terminal's Ctrl-C reaches the whole group; the nursery ends when the hypervisor does, not before.
-        signal.signal(number, signal.SIG_IGN)
+    # A terminal's Ctrl-C reaches the whole group; the nursery ends when the hypervisor does, not before. Caught, not
+    # ignored: exec puts a caught signal back to its default, while an ignored one would stay ignored in the job.
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGPIPE):
+        signal.signal(number, _hear_nothing)
+    signal.signal(signal.SIGXFSZ, signal.SIG_DFL)
     _prctl(PR_SET_CHILD_SUBREAPER, 1)
+    # What is the same for all children is set once and inherited.
+    _prctl(PR_SET_NO_NEW_PRIVS, 1)
+    _limit(resource.RLIMIT_CORE, 0)
+    _limit(resource.RLIMIT_NOFILE, OPEN_FILES_MAX)
     # A collection would touch every page and so copy them all for a child that is about to execute something else.
     gc.disable()
     gc.freeze()
