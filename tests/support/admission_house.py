@@ -135,9 +135,11 @@ class House:
         granted = [f.HostGranted(host=n, dept="web" if n == "w1" else "hpc") for n in names]
         await self.write("provisioner", *granted)
 
-    async def place(self, unit: str, *hosts: str, attempt: int = 1, dept: str = "hpc", cores: int = 1) -> None:
-        fact = f.UnitPlaced(unit=unit, attempt=attempt, hosts=hosts or ("h1",), cores=cores, memory_mb=1)
+    async def place(self, unit: str, *hosts: str, attempt: int = 1, dept: str = "hpc", cores: int = 0) -> None:
+        """Void placements are a mistake of the test."""
+        fact = f.UnitPlaced(unit=unit, attempt=attempt, hosts=hosts or ("h1",), cores=cores, memory_mb=cores)
         await self.write(f"scheduler.{dept}", fact)
+        assert self.service.custody.live(unit, attempt)
 
     async def ask(self, user: str, kind: str, payload: Any, *, department: str = "", timeout_s: float = 10.0) -> Any:
         """A request over NATS, in JSON."""

@@ -1,0 +1,274 @@
+"""The guests' contract on a real broker: tokens, boot, began of gangs, reports that count, launches, a restart of the door."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+import pytest_asyncio
+
+from schemas import facts as f
+from schemas.reasons import Code, because
+from services.admission import output
+from services.admission.boot import COMMAND_SCRIPT
+from tests.support.admission_house import House, house
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def here(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[House]:
+    async with house(tmp_path_factory.mktemp("admission")) as found:
+        yield found
+
+
+async def submitted(here: House, **asked: Any) -> str:
+    answer = await here.ask("ann", "job.submit", {"script": "echo hi", **asked})
+    assert answer["ok"], answer
+    job: str = answer["job"]
+    return job
+
+
+async def running(here: House, *hosts: str, **asked: Any) -> str:
+    """A job that is placed on `hosts` (default: h1)."""
+    job = await submitted(here, **asked)
+    await here.place(job, *hosts)
+    return job
+
+
+async def test_the_life_of_a_job(here: House) -> None:
+    inputs = [{"name": "in/data", "data": base64.b64encode(b"\x00\x01" * 200_000).decode()}]
+    job = await submitted(
+        here, name="demo", argv=["a"], environment={"K": "v"}, inputs=inputs, keep=["*.out"], walltime_s=9
+    )
+    await here.place(job, "h1", cores=2)
+    guest = here.guest(job)
+    boot = await guest.json("GET", "boot")
+    expected = {
+        "kind": "job",
+        "unit": job,
+        "attempt": 1,
+        "rank": 0,
+        "ranks": 1,
+        "department": "hpc",
+        "user": "ann",
+        "name": "demo",
+        "cores": 2,
+        "memory_mb": 2,
+        "nodes": ["h1"],
+        "script": "echo hi",
+        "argv": ["a"],
+        "environment": {"K": "v"},
+        "inputs": [{"name": "in/data", "size": 400_000}],
+        "keep": ["*.out"],
+        "grace_s": 0.3,
+        "walltime_s": 9.0,
+        "array_job": None,
+        "array_index": None,
+        "health_path": None,
+    }
+    assert {name: boot[name] for name in expected} == expected
+    assert await guest.call("GET", "inputs/in/data") == (200, b"\x00\x01" * 200_000)
+    assert (await guest.call("GET", "inputs/other"))[0] == 404
+    assert await guest.began() == 204
+    assert here.service.custody.state.units[job].began_at is not None
+    assert await guest.began() == 204  # repeating is harmless
+    assert len([x for x in await here.journaled(f.AttemptBegan) if x.unit == job]) == 1
+    status, content = await guest.call("POST", "report", {"exit": 0, "seconds": 1.5, "cpu_seconds": 1.0, "note": "n"})
+    assert (status, content) == (200, b'{"status":"acknowledged"}')
+    assert here.service.custody.state.units[job].final == "completed"
+    (report,) = [x for x in await here.journaled(f.AttemptReported) if x.unit == job]
+    assert (report.exit, report.seconds, report.cpu_seconds, report.note) == (0, 1.5, 1.0, "n")
+    assert await guest.report() == 410  # acknowledged before: the guest may stop all the same
+    assert await guest.began() == 410
+
+
+async def test_elements_and_commands(here: House) -> None:
+    answer = await here.ask("ann", "job.submit", {"argv": ["sleep", "1"], "array": "3,5"})
+    unit = f"{answer['job']}_5"
+    await here.place(unit)
+    boot = await here.guest(unit).json("GET", "boot")
+    assert (boot["array_job"], boot["array_index"], boot["argv"]) == (answer["job"], 5, ["sleep", "1"])
+    assert boot["script"] == COMMAND_SCRIPT
+
+
+async def test_an_instance_boots_from_the_configuration(here: House) -> None:
+    await here.place("web.1", "w1", dept="web")
+    guest = here.guest("web.1")
+    boot = await guest.json("GET", "boot")
+    assert (boot["kind"], boot["department"], boot["health_path"], boot["script"]) == (
+        "instance",
+        "web",
+        "/healthz",
+        None,
+    )
+    assert await guest.report() == 400
+
+
+async def test_tokens_are_for_one_vm(here: House) -> None:
+    job = await running(here)
+    guest, other = here.guest(job), here.guest(job, attempt=2)
+    guest.headers = other.headers
+    for method, path in (("GET", "boot"), ("POST", "began"), ("POST", "report"), ("PUT", "output/stdout?offset=0")):
+        assert (await guest.call(method, path, {}))[0] == 401
+    guest.headers = {}
+    assert (await guest.call("GET", "boot"))[0] == 401
+
+
+async def test_a_guest_ahead_of_the_journal_comes_back_and_a_late_one_is_gone(here: House) -> None:
+    job = await submitted(here)
+    assert (await here.guest(job).call("GET", "boot"))[0] == 503
+    await here.place(job)
+    why = because(Code.RECLAIMED)
+    await here.write("scheduler.hpc", f.AttemptClosed(unit=job, attempt=1, disposal=f.Disposal.REQUEUE, why=why))
+    status, content = await here.guest(job).call("GET", "boot")
+    assert (status, content) == (410, b'{"status":"gone"}')
+    assert (await here.guest(job, attempt=2).call("GET", "boot"))[0] == 503
+    assert (await here.guest("no-unit").call("GET", "boot"))[0] == 410
+
+
+async def test_a_late_success_counts_and_a_preempted_scripts_143_does_not(here: House) -> None:
+    for exit_code, status, final in ((143, 410, None), (0, 200, "completed")):
+        job = await running(here)
+        await here.guest(job).began()
+        why = because(Code.RECLAIMED)
+        await here.write("scheduler.hpc", f.AttemptClosed(unit=job, attempt=1, disposal=f.Disposal.REQUEUE, why=why))
+        written = len(await here.journaled())
+        assert await here.guest(job).report(exit_code) == status
+        assert here.service.custody.state.units[job].final == final
+        assert len(await here.journaled()) == written + (final is not None)
+
+
+async def test_a_gang_begins_when_all_ranks_have_called(here: House) -> None:
+    job = await running(here, "h1", "h2", nodes=2, tasks=2)
+    first = asyncio.create_task(here.guest(job, rank=0).began())
+    repeated = asyncio.create_task(here.guest(job, rank=0).began())
+    await asyncio.wait({first, repeated}, timeout=0.2)
+    assert not first.done()
+    assert here.service.custody.state.units[job].began_at is None
+    assert await here.guest(job, rank=1).began() == 204
+    assert await first == await repeated == 204
+    assert (await here.guest(job, rank=1).call("POST", "report", {"exit": 0}))[0] == 400
+    assert (await here.guest(job, rank=2).call("GET", "boot"))[0] == 410
+    assert (await here.guest(job, rank=1).json("GET", "boot"))["nodes"] == ["h1", "h2"]
+
+
+async def test_a_rank_that_waits_for_a_gang_that_was_closed_is_gone(here: House) -> None:
+    job = await running(here, "h1", "h2", nodes=2, tasks=2)
+    waiting = asyncio.create_task(here.guest(job).began())
+    await asyncio.wait({waiting}, timeout=0.1)
+    await here.write("executor", f.VmAllocated(unit=job, attempt=1, rank=1, vm=900, host="h2"))
+    await here.write("executor", f.VmEnded(unit=job, attempt=1, rank=1, why="crashed"))
+    assert await waiting == 410
+
+
+async def test_output_grows_and_repeating_is_harmless(here: House) -> None:
+    job = await running(here)
+    guest = here.guest(job)
+    parts = [(0, b"abc"), (0, b"abc"), (0, b"abcde"), (3, b"de"), (5, b"f"), (0, b""), (2, b"cdefg")]
+    for offset, data in parts:
+        assert (await guest.call("PUT", f"output/stdout?offset={offset}", data))[0] == 204
+    assert (await guest.call("PUT", "output/stdout?offset=100", b"gap"))[0] == 422
+    assert (await guest.call("PUT", "output/stdout?offset=x", b"x"))[0] == 422
+    assert (await guest.call("PUT", "output/other?offset=0", b"x"))[0] == 404
+    assert (await guest.call("PUT", "output/stdout?offset=7", b"x" * (output.PART_MAX_BYTES + 1)))[0] == 413
+    limit = here.service.config.cloud.limits.output_max_bytes
+    assert (await guest.call("PUT", f"output/stdout?offset={limit}", b"x"))[0] == 413
+    stream = output.StreamId(job, 1, 0, "stdout")
+    assert await here.doors._outputs.read(stream, 0) == b"abcdefg"
+    # Another process finds the same from the objects alone.
+    fresh = output.Outputs(here.doors._outputs._objects)
+    assert await fresh.read(stream, 2) == b"cdefg"
+    await fresh.append(stream, 7, b"hi", limit)
+    again = output.Outputs(here.doors._outputs._objects)
+    await again.append(stream, 9, b"!", limit)
+    assert await output.Outputs(here.doors._outputs._objects).read(stream, 0) == b"abcdefghi!"
+
+
+@pytest.mark.parametrize(
+    "told",
+    [
+        b"{",
+        {"exit": "0"},
+        {"seconds": 1},
+        {"exit": 0, "seconds": -1},
+        {"exit": 0, "seconds": 1e300},
+        {"exit": 1 << 40},
+        {"exit": 0, "note": "n" * 5000},
+        {"exit": 0, "signal": 1000},
+    ],
+)
+async def test_a_report_that_does_not_fit_is_refused_and_not_journaled(here: House, told: Any) -> None:
+    job = await running(here)
+    assert (await here.guest(job).call("POST", "report", told))[0] == 400
+    assert here.service.custody.state.units[job].state == "open"
+
+
+async def test_launches(here: House) -> None:
+    job = await running(here, "h1", "h2", nodes=2, tasks=2)
+    first, second = here.guest(job, rank=0), here.guest(job, rank=1)
+    poll = asyncio.create_task(second.json("GET", "commands?after=0&wait_s=20"))
+    body = {"id": "L1", "argv": ["hostname"], "environment": {}, "tasks": 3, "directory": None}
+    assert (await second.call("POST", "launch", body))[0] == 403
+    assert (await first.call("POST", "launch", body))[0] == 202
+    assert (await first.call("POST", "launch", body))[0] == 202  # once
+    (command,) = (await poll)["commands"]
+    assert (command["kind"], command["id"], command["tasks"], command["argv"]) == ("launch", "L1", [2], ["hostname"])
+    (mine,) = (await first.json("GET", "commands?after=0&wait_s=0"))["commands"]
+    assert mine["tasks"] == [0, 1]
+    events = [{"task": 2, "stream": "stdout", "data": "aGk="}, {"task": 2, "exit": 0}]
+    for _ in range(2):  # idempotent by sequence
+        assert (await second.call("POST", "launch/L1/events", {"events": events, "first": 0}))[0] == 204
+    more = {"events": [{"task": 2, "exit": 0}, {"task": 2, "exit": 7}], "first": 1}
+    assert (await second.call("POST", "launch/L1/events", more))[0] == 204
+    got = (await first.json("GET", "launch/L1/events?after=0&wait_s=5"))["events"]
+    assert [(e["rank"], e["task"], e.get("data"), e.get("exit")) for e in got] == [
+        (1, 2, "aGk=", None),
+        (1, 2, None, 0),
+        (1, 2, None, 7),
+    ]
+    assert (await first.json("GET", f"launch/L1/events?after={got[-1]['n']}&wait_s=0"))["events"] == []
+    assert (await first.call("POST", "launch/L1/signal", {"signal": 15}))[0] == 204
+    (signal,) = (await second.json("GET", f"commands?after={command['n']}&wait_s=5"))["commands"]
+    assert (signal["kind"], signal["signal"], signal["id"]) == ("signal", 15, "L1")
+    assert (await first.call("GET", "launch/L9/events?after=0"))[0] == 404
+    poll_gone = asyncio.create_task(second.call("GET", f"commands?after={signal['n']}&wait_s=20"))
+    await asyncio.wait({poll_gone}, timeout=0.1)
+    assert await first.report() == 200
+    assert (await poll_gone)[0] == 410  # the end of the attempt wakes whoever polls
+
+
+async def test_writers_wait_while_nobody_reads(here: House, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("services.admission.launch.UNREAD_MAX_BYTES", 1000)
+    job = await running(here)
+    guest = here.guest(job)
+    await guest.call("POST", "launch", {"id": "L", "argv": ["x"], "tasks": 1})
+    event = {"task": 0, "stream": "stdout", "data": "A" * 2000}
+    assert (await guest.call("POST", "launch/L/events", {"events": [event], "first": 0}))[0] == 204
+    assert (await guest.call("POST", "launch/L/events", {"events": [event], "first": 1}))[0] == 503
+    got = (await guest.json("GET", "launch/L/events?after=0"))["events"]
+    await guest.json("GET", f"launch/L/events?after={got[-1]['n']}")
+    assert (await guest.call("POST", "launch/L/events", {"events": [event], "first": 1}))[0] == 204
+
+
+async def test_a_restart_of_the_door_loses_nothing(here: House) -> None:
+    """Output, requests and half a gang: what counts is in the journal and the objects, the rest is called again."""
+    job = await running(here, request="before")
+    guest = here.guest(job)
+    assert (await guest.call("PUT", "output/stdout?offset=0", b"before"))[0] == 204
+    gang = await running(here, "h1", "h2", nodes=2, tasks=2)
+    half = asyncio.create_task(here.guest(gang).began())
+    await asyncio.wait({half}, timeout=0.1)
+    assert await here.running.stop() == 0
+    await asyncio.wait({half}, timeout=10)
+    await here.start("a2")
+    assert (await here.ask("ann", "job.submit", {"script": "echo hi", "request": "before"}))["job"] == job
+    assert (await guest.call("PUT", "output/stdout?offset=6", b" after"))[0] == 204
+    assert await here.doors._outputs.read(output.StreamId(job, 1, 0, "stdout"), 0) == b"before after"
+    both = await asyncio.gather(here.guest(gang, rank=0).began(), here.guest(gang, rank=1).began())
+    assert both == [204, 204]
+    assert await guest.report() == 200
+    assert here.core.check() == []

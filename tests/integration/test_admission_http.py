@@ -1,0 +1,262 @@
+"""The HTTP door: tokens, statuses, output that is followed, kept files, the monitor behind it, and the OpenAPI document."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+import pytest_asyncio
+from aiohttp import web
+
+from schemas import facts as f
+from schemas.reasons import Code, because
+from services.admission import openapi
+from services.admission.routes import ROUTES
+from tests.support.admission_house import House, house
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def here(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[House]:
+    async with house(tmp_path_factory.mktemp("admission")) as found:
+        yield found
+
+
+async def call(here: House, user: str, method: str, path: str, data: Any = None, **options: Any) -> tuple[int, Any]:
+    body = data if data is None or isinstance(data, bytes) else msgspec.json.encode(data)
+    headers = {**(here.headers(user) if user else {}), **options.pop("headers", {})}
+    async with here.session.request(method, here.url + path, data=body, headers=headers, **options) as answer:
+        content = await answer.read()
+        return answer.status, msgspec.json.decode(content) if answer.content_type == "application/json" else content
+
+
+async def submitted(here: House, user: str = "ann", **asked: Any) -> str:
+    status, answer = await call(here, user, "POST", "/v1/jobs", {"script": "x", **asked})
+    assert status == 200, answer
+    job: str = answer["job"]
+    return job
+
+
+@pytest.mark.parametrize(
+    ("user", "method", "path", "data", "status", "code"),
+    [
+        ("", "POST", "/v1/jobs", {"script": "x"}, 401, "denied"),
+        ("ann", "POST", "/v1/jobs", b"{", 400, "invalid"),
+        ("ann", "POST", "/v1/jobs", {"script": "x", "tasks": -1}, 422, "invalid"),
+        ("ann", "POST", "/v1/jobs", {"script": "x" * ((1 << 20) + 1)}, 413, "limit"),
+        ("ann", "POST", "/v1/jobs", {"script": "x", "array": "1-10001"}, 429, "limit"),
+        ("ann", "POST", "/v1/jobs?department=bio", {"script": "x"}, 403, "denied"),
+        ("root", "POST", "/v1/jobs?department=chem", {"script": "x"}, 404, "unknown"),
+        ("ann", "POST", "/v1/hosts/h1/cordon", {}, 403, "denied"),
+        ("root", "POST", "/v1/hosts/h77/cordon", {}, 404, "unknown"),
+        ("ann", "POST", "/v1/departments/web/scale", {"exact": 1}, 403, "denied"),
+        ("wim", "POST", "/v1/departments/web/scale", {}, 422, "invalid"),
+        ("ann", "GET", "/v1/jobs/99/output", None, 503, "unavailable"),  # the monitor knows old jobs; none runs here
+        ("ann", "GET", "/v1/jobs/x/output", None, 422, "invalid"),
+        ("ann", "POST", "/v1/signals/web/cpu", {"x": 1}, 403, "denied"),
+        ("wim", "POST", "/v1/signals/web/a.b", {"x": 1}, 422, "invalid"),
+        ("wim", "POST", "/v1/signals/web/cpu", b"[1]", 400, "invalid"),
+        ("ann", "PUT", "/v1/jobs", {}, 405, "invalid"),
+        ("ann", "GET", "/nowhere", None, 404, "unknown"),
+    ],
+)
+async def test_refusals(here: House, user: str, method: str, path: str, data: Any, status: int, code: str) -> None:
+    got, answer = await call(here, user, method, path, data)
+    assert (got, answer["ok"], answer["error"]["code"]) == (status, False, code), answer
+
+
+async def test_a_wrong_token_is_401_and_never_more(here: House) -> None:
+    for header in ("Bearer wrong", "Basic x", "Bearer", "Bearer é"):
+        status, _ = await call(here, "", "GET", "/v1/jobs/1/output", headers={"Authorization": header})
+        assert status == 401
+
+
+async def test_submit_hold_release_cancel(here: House) -> None:
+    job = await submitted(here, environment={"A": "b"}, request="http-1")
+    assert await submitted(here, environment={"A": "b"}, request="http-1") == job
+    for verb in ("hold", "release", "cancel", "cancel"):
+        status, answer = await call(here, "ann", "POST", f"/v1/jobs/{job}/{verb}")
+        assert (status, answer["results"]) == (200, [{"job": job, "ok": True}])
+    assert here.service.custody.state.units[job].final == "cancelled"
+
+
+async def test_an_operator_submits_for_a_department(here: House) -> None:
+    status, answer = await call(here, "root", "POST", "/v1/jobs?department=hpc", {"script": "x"})
+    assert status == 200
+    assert here.core.job(answer["job"]).user == "root"  # type: ignore[union-attr]
+
+
+async def test_hosts_scale_and_signals(here: House) -> None:
+    for verb in ("cordon", "drain", "uncordon"):
+        assert (await call(here, "root", "POST", f"/v1/hosts/h2/{verb}", {"reason": "r"}))[0] == 200
+    assert (await call(here, "wim", "POST", "/v1/departments/web/scale", {"minimum": 2}))[1] == {"ok": True}
+    nc = await here.client("service-monitor")
+    heard = await nc.subscribe("phoenix.signal.web.cpu")
+    await nc.flush()
+    assert (await call(here, "wim", "POST", "/v1/signals/web/cpu", {"utilisation": 0.5}))[0] == 200
+    assert (await heard.next_msg(5)).data == b'{"utilisation":0.5}'
+
+
+async def test_instances(here: House) -> None:
+    await here.place("web.1", "w1", dept="web", cores=2)
+    path = "/v1/departments/web/instances"
+    (found,) = (await call(here, "wim", "GET", path))[1]["instances"]
+    expected = {"unit": "web.1", "attempt": 1, "address": None, "state": "starting", "host": "w1", "cores": 2}
+    assert found == expected
+    assert await here.guest("web.1").began("127.0.0.1:8000") == 204
+    (found,) = (await call(here, "wim", "GET", path))[1]["instances"]
+    assert (found["state"], found["address"]) == ("running", "127.0.0.1:8000")
+    await here.write("executor", f.VmAllocated(unit="web.1", attempt=1, rank=0, vm=5, host="w1"))
+    stop = f.AttemptClosed(unit="web.1", attempt=1, disposal=f.Disposal.STOPPED, why=because(Code.SCALE_DOWN))
+    await here.write("scheduler.web", stop)
+    (found,) = (await call(here, "wim", "GET", path))[1]["instances"]
+    assert (found["state"], found["address"]) == ("draining", None)
+    await here.write("executor", f.VmEnded(unit="web.1", attempt=1, rank=0, why="done"))
+    assert (await call(here, "wim", "GET", path))[1]["instances"] == []
+
+
+async def read(here: House, job: str, user: str = "ann", **query: Any) -> tuple[bytes, int, bool]:
+    params = {name: str(value) for name, value in query.items()}
+    url = f"{here.url}/v1/jobs/{job}/output"
+    async with here.session.get(url, params=params, headers=here.headers(user)) as answer:
+        assert answer.status == 200, await answer.text()
+        assert answer.headers["Phoenix-End"] in ("true", "false")
+        data = await answer.read()
+        return data, int(answer.headers["Phoenix-Offset"]), answer.headers["Phoenix-End"] == "true"
+
+
+async def test_output_is_followed_to_its_end(here: House) -> None:
+    job = await submitted(here)
+    await here.place(job)
+    guest = here.guest(job)
+    await guest.began()
+    follower = asyncio.create_task(read(here, job, follow_s=20))
+    assert (await guest.call("PUT", "output/stdout?offset=0", b"hello "))[0] == 204
+    assert await follower == (b"hello ", 6, False)
+    follower = asyncio.create_task(read(here, job, offset=6, follow_s=20))
+    assert (await guest.call("PUT", "output/stdout?offset=6", b"world"))[0] == 204
+    assert await follower == (b"world", 11, False)
+    follower = asyncio.create_task(read(here, job, offset=11, follow_s=20))
+    await asyncio.sleep(0)
+    assert await guest.report(0) == 200
+    assert await follower == (b"", 11, True)
+    assert await read(here, job) == (b"hello world", 11, True)
+    assert await read(here, job, offset=3, stream="stdout") == (b"lo world", 11, True)
+    assert await read(here, job, stream="stderr") == (b"", 0, True)
+
+
+async def test_whose_output_it_is(here: House) -> None:
+    job = await submitted(here)
+    expected = {"ann": 200, "bob": 403, "leo": 404, "wim": 404, "root": 200}
+    for user, status in expected.items():
+        assert (await call(here, user, "GET", f"/v1/jobs/{job}/output"))[0] == status, user
+        assert (await call(here, user, "GET", f"/v1/jobs/{job}/files"))[0] == status, user
+
+
+async def test_output_of_a_killed_attempt_ends_with_its_vm(here: House) -> None:
+    job = await submitted(here)
+    await here.place(job)
+    await here.write("executor", f.VmAllocated(unit=job, attempt=1, rank=0, vm=77, host="h1"))
+    guest = here.guest(job)
+    await guest.began()
+    why = because(Code.RECLAIMED)
+    await here.write("scheduler.hpc", f.AttemptClosed(unit=job, attempt=1, disposal=f.Disposal.REQUEUE, why=why))
+    assert (await read(here, job))[2] is False  # its script has its grace time
+    assert (await guest.call("PUT", "output/stderr?offset=0", b"terminated"))[0] == 204
+    await here.write("executor", f.VmEnded(unit=job, attempt=1, rank=0, why="done"))
+    assert await read(here, job, stream="stderr") == (b"terminated", 10, True)
+    await here.place(job, "h2", attempt=2)
+    assert await read(here, job, stream="stderr", attempt="1") == (b"terminated", 10, True)
+    assert await read(here, job, stream="stderr") == (b"", 0, False)
+    assert (await guest.call("PUT", "output/stderr?offset=10", b"late"))[0] == 410
+
+
+async def test_arrays_are_read_by_element(here: House) -> None:
+    array = await submitted(here, array="1-2")
+    status, answer = await call(here, "ann", "GET", f"/v1/jobs/{array}/output")
+    assert (status, answer["error"]["field"]) == (422, "id")
+    assert await read(here, f"{array}_2") == (b"", 0, False)
+
+
+async def test_kept_files(here: House) -> None:
+    job = await submitted(here, keep=["out/*"])
+    await here.place(job)
+    guest = here.guest(job)
+    for name, data in (("out/b.bin", b"\x00" * 300_000), ("out/a.txt", b"a"), ("out/a.txt", b"aa")):
+        assert (await guest.call("PUT", f"files/{name}", data))[0] == 204
+    assert (await guest.call("PUT", "files/..%2Fx", b""))[0] in (404, 422)
+    _, listed = await call(here, "ann", "GET", f"/v1/jobs/{job}/files")
+    assert listed["files"] == [{"name": "out/a.txt", "size": 2}, {"name": "out/b.bin", "size": 300_000}]
+    assert await call(here, "ann", "GET", f"/v1/jobs/{job}/files/out/a.txt") == (200, b"aa")
+    assert (await call(here, "ann", "GET", f"/v1/jobs/{job}/files/out/b.bin"))[1] == b"\x00" * 300_000
+    assert (await call(here, "ann", "GET", f"/v1/jobs/{job}/files/nothing"))[0] == 404
+
+
+async def test_other_reads_are_the_monitors(here: House) -> None:
+    """A stand-in speaks the monitor's side of the wire: the monitor itself is another process with tests of its own."""
+    seen: list[tuple[str, str]] = []
+
+    async def serve(request: web.Request) -> web.StreamResponse:
+        seen.append((request.path_qs, request.headers["Authorization"]))
+        if request.path == "/v1/jobs/99":
+            return web.json_response({"job": "99", "department": "hpc", "user": "ann"})
+        answer = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
+        await answer.prepare(request)
+        await answer.write(b"data: 1\n\n")
+        await asked_for_more.wait()
+        await answer.write(b"data: 2\n\n")
+        return answer
+
+    asked_for_more = asyncio.Event()
+    app = web.Application()
+    app.router.add_get("/{tail:.*}", serve)
+    runner = web.AppRunner(app)
+    await runner.setup()
+    host, port = here.broker.config.monitor.listen.split(":")
+    await web.TCPSite(runner, host, int(port)).start()
+    try:
+        headers = here.headers("ann")
+        async with here.session.get(f"{here.url}/v1/events?after=3&x=a%26b", headers=headers) as answer:
+            assert answer.content_type == "text/event-stream"
+            assert await answer.content.readany() == b"data: 1\n\n"  # streamed, not gathered
+            asked_for_more.set()
+            assert await answer.content.read() == b"data: 2\n\n"
+        assert seen == [("/v1/events?after=3&x=a%26b", headers["Authorization"])]
+        assert await read(here, "99") == (b"", 0, True)  # a job that admission has forgotten
+        assert (await call(here, "bob", "GET", "/v1/jobs/99/output"))[0] == 403
+        assert (await call(here, "", "GET", "/v1/events"))[0] == 401
+        assert len(seen) == 3
+    finally:
+        await runner.cleanup()
+    status, answer = await call(here, "ann", "GET", "/v1/queue")
+    assert (status, answer["error"]["code"]) == (503, "unavailable")
+
+
+async def test_health(here: House) -> None:
+    assert (await call(here, "", "GET", "/healthz"))[0] == 204
+
+
+async def test_the_openapi_document_is_what_is_served(here: House) -> None:
+    status, served = await call(here, "", "GET", "/openapi.json")
+    assert status == 200
+    kept = (Path(openapi.__file__).parent / "openapi.json").read_bytes()
+    assert kept == openapi.document(), "run: python -m services.admission.openapi > services/admission/openapi.json"
+    assert served == msgspec.json.decode(kept)
+    assert served["openapi"].startswith("3.1")
+    routes = here.doors._runner.app.router.routes()  # type: ignore[union-attr]
+    really = {(route.method, _plain(route.resource.canonical)) for route in routes if route.resource is not None}
+    public = {x for x in really if not x[1].startswith("/v1/guest/") and x[0] != "HEAD" and x[1] != "/v1/{tail}"}
+    told = {(method.upper(), path) for path, methods in served["paths"].items() for method in methods}
+    assert public == told == {(route.method, route.path) for route in ROUTES}
+    for reference in re.findall(r'"#/components/schemas/(\w+)"', kept.decode()):
+        assert reference in served["components"]["schemas"]
+
+
+def _plain(path: str) -> str:
+    return re.sub(r":[^}]+}", "}", path)
