@@ -98,7 +98,9 @@ def render(event: dict[str, Any]) -> str:
         **{k: v for k, v in event.items() if k not in ("fact", "data")},
     }
     words = " ".join(
-        f"{key}={_value(value)}" for key, value in details.items() if key not in _OMIT and value not in (None, "", [])
+        f"{key}={_value(value)}"
+        for key, value in details.items()
+        if key not in _OMIT and value not in (None, "", []) and not isinstance(value, dict)
     )
     reason = details.get("reason") or details.get("why")
     why = f"  ({sentences.sentence(reason)})" if reason else ""

@@ -44,7 +44,6 @@ FALLS_MAX: Final = 3  # a part that ends more often while the cloud starts will 
 START_S: Final = 60.0  # for all parts; a loaded machine of two cores takes about ten
 ASK_STARTING_S: Final = 0.05
 ASK_RUNNING_S: Final = 2.0
-LEFTOVER_S: Final = 5.0
 
 
 class StartError(Exception):

@@ -31,6 +31,7 @@ SETTLED_S: Final = 10.0  # a child that ran for so long had started well
 HOPELESS: Final = frozenset((2, 4, 5))  # services.runtime.exits: USAGE, INCOMPATIBLE, STUCK
 LOG_MAX_BYTES: Final = 32 << 20  # per process; one older file is kept
 REAPED_MAX: Final = 8  # instances named to a successor: the last leader is among them
+LEFTOVER_S: Final = 5.0  # a killed process frees its ports within milliseconds, unless the disk hangs
 _PR_SET_PDEATHSIG: Final = 1
 _libc = ctypes.CDLL(None, use_errno=True)
 
@@ -182,19 +183,24 @@ def tail(log: Path, lines: int = 5) -> list[str]:
 
 
 def started_at(pid: int) -> int | None:
-    """When a process was started, in clock ticks since boot; None if there is none.  Together with the pid it names one."""
+    """When a process was started, in clock ticks since boot; None if it is gone or only waits to be reaped.  With the pid it
+    names one process."""
     try:
-        return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19])
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        return None if fields[0] == "Z" else int(fields[19])
     except (OSError, IndexError, ValueError):
         return None
 
 
 def kill_leftover(pid: int, start: int) -> bool:
-    """Kill a process of a supervisor that has died, if it is still that one; True if it was there."""
+    """Kill a process of a supervisor that has died, if it is still that one, and wait for its end; True if it was there."""
     if started_at(pid) != start:
         return False
     with contextlib.suppress(ProcessLookupError):
         os.kill(pid, signal.SIGKILL)
+    deadline = time.monotonic() + LEFTOVER_S
+    while started_at(pid) == start and time.monotonic() < deadline:
+        time.sleep(0.01)
     return True
 
 

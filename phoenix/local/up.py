@@ -152,6 +152,9 @@ def detached(where: Layout, chosen: Path | None, given: dict[str, Any], tell: Te
         process.terminate()
         process.wait(DOWN_S)
         raise
+    except StartError:
+        process.wait(DOWN_S)  # it has stopped everything before it told us
+        raise
 
 
 def _await_ready(lines: IO[bytes], tell: Tell) -> None:

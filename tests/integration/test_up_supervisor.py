@@ -1,0 +1,171 @@
+"""The supervisor with its two smallest parts, NATS and the embedded OpenNebula (`--services none`): what it starts, it keeps,
+and it stops."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import stat
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.integration.up_cloud import Cloud, until
+
+UP = ("up", "--detach", "--services", "none", "--hosts", "3")
+
+
+@pytest.fixture
+def cloud(tmp_path: Path) -> Iterator[Cloud]:
+    found = Cloud(tmp_path / "data")
+    yield found
+    found.close()
+
+
+def test_up_status_down_and_up_again(cloud: Cloud) -> None:
+    assert "nats://127.0.0.1:" in cloud.ok(*UP)
+    first = cloud.json("status")
+    assert first["healthy"]
+    assert first["hosts"] == 3
+    assert {p["name"]: p["health"] for p in first["processes"]} == {"nats": "ok", "opennebula": "ok"}
+    assert first["isolation"] in ("none", "uid", "uid+cgroup")
+    assert first["isolation_reason"] or first["isolation"] == "uid+cgroup"
+    assert (Path(first["opennebula_auth_file"]).read_text()).startswith("oneadmin:")
+    cloud.ok("down")
+    assert cloud.pids() == set()
+    assert cloud.status()["running"] is False
+    cloud.ok("up", "--detach", "--services", "none")
+    again = cloud.json("status")
+    for kept in ("nats_url", "opennebula_url", "hosts", "credentials"):
+        assert again[kept] == first[kept]
+
+
+def test_secrets_are_files_that_only_their_owner_reads_and_no_argument_holds_one(cloud: Cloud) -> None:
+    cloud.ok(*UP)
+    secrets = []
+    for path in (cloud.data / "credentials").iterdir():
+        assert stat.S_IMODE(path.stat().st_mode) == 0o600, path
+        secrets.append(path.read_bytes().strip())
+    assert stat.S_IMODE(cloud.data.stat().st_mode) == 0o700
+    assert stat.S_IMODE((cloud.data / "run" / "control.sock").stat().st_mode) == 0o600
+    shown = b"".join(Path(f"/proc/{pid}/cmdline").read_bytes() for pid in cloud.pids())
+    said = b"".join(
+        path.read_bytes() for path in [*(cloud.data / "log").iterdir(), *(cloud.data / "run").glob("*.json")]
+    )
+    for secret in secrets:
+        assert secret not in shown + said
+
+
+def test_a_second_up_on_the_same_directory_is_refused(cloud: Cloud) -> None:
+    cloud.ok(*UP)
+    before = cloud.pids()
+    second = cloud.run("up", "--detach")
+    assert second.returncode == 1
+    assert "already running" in second.stderr
+    assert cloud.pids() == before
+
+
+def test_two_clouds_side_by_side(cloud: Cloud, tmp_path: Path) -> None:
+    other = Cloud(tmp_path / "other")
+    try:
+        cloud.ok(*UP)
+        other.ok(*UP)
+        ours, theirs = cloud.json("status"), other.json("status")
+        assert ours["nats_url"] != theirs["nats_url"]
+        assert ours["opennebula_url"] != theirs["opennebula_url"]
+        other.ok("down")
+        assert cloud.json("status")["healthy"]
+    finally:
+        other.close()
+
+
+def test_a_part_that_dies_is_started_again(cloud: Cloud) -> None:
+    cloud.ok(*UP)
+    victim = next(p for p in cloud.json("status")["processes"] if p["name"] == "opennebula")
+    os.kill(victim["pid"], signal.SIGKILL)
+
+    def back() -> bool:
+        found = cloud.status()
+        now = next(p for p in found["processes"] if p["name"] == "opennebula")
+        return bool(found["healthy"] and now["restarts"] == 1 and now["pid"] != victim["pid"])
+
+    until(back, "opennebula was not started again")
+
+
+def test_no_process_outlives_a_supervisor_that_is_killed(cloud: Cloud) -> None:
+    cloud.ok(*UP)
+    os.kill(cloud.json("status")["pid"], signal.SIGKILL)
+    until(lambda: not cloud.pids(), "a child outlives its supervisor", 15)
+    assert cloud.run("status").returncode == 3
+    cloud.ok(*UP)
+    assert cloud.json("status")["healthy"]
+
+
+def test_ctrl_c_in_the_foreground_stops_everything(cloud: Cloud) -> None:
+    process = subprocess.Popen(
+        [sys.executable, "-m", "phoenix.cli", "up", "--services", "none", "--hosts", "2"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+        env=cloud.environment(),
+        start_new_session=True,
+    )
+    assert process.stdout is not None
+    for line in process.stdout:
+        if line.startswith("ready"):
+            break
+    assert cloud.status()["healthy"]
+    os.killpg(process.pid, signal.SIGINT)
+    assert process.wait(30) == 0
+    assert cloud.pids() == set()
+
+
+def test_what_cannot_start_says_which_part_and_why_and_leaves_nothing(cloud: Cloud, tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        config = tmp_path / "site.toml"
+        config.write_text(
+            '[cloud]\nname = "x"\n[[department]]\nname = "hpc"\nkind = "batch"\n'
+            '[[user]]\nname = "o"\ndepartment = "operators"\nrole = "operator"\n'
+            f'[nats]\nurl = "nats://127.0.0.1:{port}"\n'
+        )
+        failed = cloud.run("up", "--detach", "--services", "none", "--config", str(config))
+    assert failed.returncode == 1
+    assert "nats ends again and again" in failed.stderr
+    assert "address already in use" in failed.stderr
+    assert cloud.pids() == set()
+
+
+def test_a_wrong_configuration_is_told_as_a_whole(cloud: Cloud, tmp_path: Path) -> None:
+    config = tmp_path / "site.toml"
+    config.write_text('[cloud]\nname = "x"\n[[department]]\nname = "hpc"\nkind = "bach"\nwieght = 2\n')
+    failed = cloud.run("up", "--detach", "--config", str(config))
+    assert failed.returncode == 1
+    assert "site.toml" in failed.stderr
+    assert "kind" in failed.stderr
+    assert "weight" in failed.stderr
+    assert cloud.pids() == set()
+
+
+def test_a_long_data_directory_has_a_control_socket_all_the_same(tmp_path: Path) -> None:
+    found = Cloud(tmp_path / ("d" * 100) / "data")
+    try:
+        found.ok(*UP)
+        assert found.json("status")["healthy"]
+    finally:
+        found.close()
+
+
+def test_purge_deletes_only_what_is_a_cloud(cloud: Cloud, tmp_path: Path) -> None:
+    cloud.ok(*UP)
+    cloud.ok("down", "--purge")
+    assert not cloud.data.exists()
+    innocent = tmp_path / "innocent"
+    innocent.mkdir()
+    (innocent / "thesis.tex").write_text("years of work")
+    assert cloud.run("down", "--purge", "--data", str(innocent)).returncode == 1
+    assert (innocent / "thesis.tex").exists()

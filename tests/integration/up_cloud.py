@@ -1,0 +1,77 @@
+"""A cloud for tests: started by the command line in a directory of its own, and surely gone afterwards."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+DEADLINE_S = 60.0
+ASK_S = 0.05
+
+
+class Cloud:
+    """`phoenix` on one data directory."""
+
+    def __init__(self, data: Path) -> None:
+        self.data = data
+
+    def run(
+        self, *words: str, stdin: str | None = None, env: dict[str, str] | None = None
+    ) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [sys.executable, "-m", "phoenix.cli", *words],
+            input=stdin,
+            capture_output=True,
+            text=True,
+            timeout=DEADLINE_S + 20,
+            env=self.environment() | (env or {}),
+            check=False,
+        )
+
+    def environment(self) -> dict[str, str]:
+        kept = {name: value for name, value in os.environ.items() if not name.startswith("PHOENIX_")}
+        return kept | {"PHOENIX_DATA": str(self.data)}
+
+    def ok(self, *words: str, env: dict[str, str] | None = None) -> str:
+        done = self.run(*words, env=env)
+        assert done.returncode == 0, f"phoenix {' '.join(words)}: {done.returncode}\n{done.stdout}{done.stderr}"
+        return done.stdout
+
+    def json(self, *words: str) -> Any:
+        return json.loads(self.ok(*words, "--json"))
+
+    def status(self) -> dict[str, Any]:
+        """What `phoenix status --json` says, healthy or not."""
+        return dict(json.loads(self.run("status", "--json").stdout))
+
+    def pids(self) -> set[int]:
+        """Every process whose arguments name this directory."""
+        found = set()
+        for entry in Path("/proc").iterdir():
+            if entry.name.isdigit() and int(entry.name) != os.getpid():
+                try:
+                    if str(self.data).encode() in (entry / "cmdline").read_bytes():
+                        found.add(int(entry.name))
+                except OSError:
+                    continue
+        return found
+
+    def close(self) -> None:
+        """Stop it however it is, and leave no process."""
+        self.run("down", "--hard")
+        until(lambda: not self.pids(), "a process is left")
+
+
+def until(true: Callable[[], Any], otherwise: str, within_s: float = DEADLINE_S) -> Any:
+    """Ask until it is true; AssertionError after the deadline."""
+    deadline = time.monotonic() + within_s
+    while not (found := true()):
+        assert time.monotonic() < deadline, otherwise
+        time.sleep(ASK_S)
+    return found
