@@ -149,3 +149,9 @@ def test_auth_file_that_others_can_read_is_refused(tmp_path: Path, capsys: pytes
     os.chmod(auth, 0o644)
     assert main(["--auth-file", str(auth), "--port", "0"]) == 2
     assert "chmod 600" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("wrong", ["--rule=no", '--rule={"step": "fly"}', "--delay=fly=1", "--delay=boot=x"])
+def test_wrong_steering_is_named(wrong: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--port", "0", wrong]) == 2
+    assert capsys.readouterr().err.startswith("phoenix opennebula: ")

@@ -44,6 +44,13 @@ def _parser() -> argparse.ArgumentParser:
     add("--memory-mb", type=int, default=8192, help="memory of each host")
     add("--hypervisor", choices=("dummy", "process"), default="dummy")
     add("--delay", action="append", default=[], metavar="STEP=S", help="dummy: seconds that a step takes")
+    add(
+        "--rule",
+        action="append",
+        default=[],
+        metavar="JSON",
+        help='dummy: a steering rule, as {"step": "boot", "fail": "no"}',
+    )
     add("--core-share", type=float, default=1.0, help="process: share of a real core that one core of a VM gets")
     add("--grace-s", type=float, default=5.0, help="process: seconds from SIGTERM to SIGKILL")
     add("--isolate", default="auto", help="process: how VMs are kept apart")
@@ -76,8 +83,17 @@ def _delays(texts: list[str]) -> dict[str, float]:
     return delays
 
 
+def _add_rule(steering: Steering, text: str) -> None:
+    try:
+        steering.add_fields(json.loads(text))
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise ValueError(f"--rule {text}: {type(error).__name__}: {error}") from error
+
+
 def _driver(options: argparse.Namespace, steering: Steering) -> Driver:
     if options.hypervisor == "dummy":
+        for rule in options.rule:
+            _add_rule(steering, rule)
         return DummyDriver(delays_s=_delays(options.delay), steering=steering)
     if options.data is None:
         raise ValueError("--hypervisor process needs --data DIR")

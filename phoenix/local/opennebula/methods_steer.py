@@ -35,16 +35,7 @@ def _steering(call: Call) -> Steering:
 
 
 async def _rule(call: Call, fields: Fields) -> Fields:
-    rule = _steering(call).add(
-        str(fields["step"]),
-        vm_id=fields.get("vm"),
-        host_id=fields.get("host"),
-        delay_s=float(fields.get("delay_s", 0.0)),
-        hold=bool(fields.get("hold", False)),
-        fail=fields.get("fail"),
-        times=fields.get("times"),
-    )
-    return {"rule": rule}
+    return {"rule": _steering(call).add_fields(fields)}
 
 
 async def _release(call: Call, fields: Fields) -> Fields:

@@ -12,7 +12,9 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from phoenix.local.opennebula.driver import DriverError
 
@@ -70,6 +72,21 @@ class Steering:
         self.rules[rule.id] = rule
         self._next += 1
         return rule.id
+
+    def add_fields(self, fields: Mapping[str, Any]) -> int:
+        """Add a rule from its JSON form.
+
+        Step, vm, host, delay_s, hold, fail, times. Raises ValueError, KeyError, TypeError.
+        """
+        return self.add(
+            str(fields["step"]),
+            vm_id=fields.get("vm"),
+            host_id=fields.get("host"),
+            delay_s=float(fields.get("delay_s", 0.0)),
+            hold=bool(fields.get("hold", False)),
+            fail=fields.get("fail"),
+            times=fields.get("times"),
+        )
 
     def release(self, rule_id: int) -> None:
         """Let go whoever waits at the rule, and remove it. Raises ValueError if there is none."""
