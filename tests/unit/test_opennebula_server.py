@@ -250,6 +250,20 @@ async def test_host_fails_and_returns() -> None:
         assert state(server, vm)[0] == VmState.POWEROFF
 
 
+async def test_closing_does_not_wait_for_what_steering_holds() -> None:
+    loop = asyncio.get_running_loop()
+    async with running_server(steering=True) as server:
+        assert server.steering is not None
+        server.steering.add("vmm", hold=True)
+        deleted = (await call(server, "one.vm.allocate", TEMPLATE, True))[1]
+        await call(server, "one.vm.deploy", deleted, 0)
+        await server.settle()
+        assert (await call(server, "one.vm.recover", deleted, 3))[0]
+        await server.settle()
+        began = loop.time()
+    assert loop.time() - began < 5
+
+
 async def test_http_edges() -> None:
     async with running_server() as server, aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=10)) as http:
         async with http.get(server.url) as response:

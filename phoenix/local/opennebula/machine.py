@@ -69,6 +69,9 @@ class Machine:
         """Stop driving VMs; what is under way is cancelled, clean-ups get `CLOSE_S`."""
         for task in list(self._tasks.values()):
             task.cancel()
+        held: Steering | None = self.steering or getattr(self.driver, "steering", None)
+        if held is not None:
+            held.clear()  # what only steering holds must not hold the end
         if self._behind:
             await asyncio.wait(self._behind, timeout=CLOSE_S)
         for task in list(self._behind):
