@@ -1,7 +1,8 @@
 """One connection to NATS, with the settings under which it fails loudly (NATS.md 3.7).
 
 Rules
-  1. Reconnect for ever; but a connection that the library has *closed* is a zombie: the process must end (`on_closed`).
+  1. Reconnect for ever; but a connection that the library has *closed*, or that the broker refuses again and again, is a
+     zombie: the process must end (`on_closed`).
   2. The outbound buffer is bounded; when it is full, `publish` raises and callers treat that as back-pressure.
   3. Errors that arrive asynchronously (permissions, slow consumers) are logged and counted, never lost.
   4. Each process authenticates with its own key file and uses its own inbox, so that replies cannot leak between users.
@@ -28,6 +29,7 @@ from services.runtime.log import Log
 CONNECT_TIMEOUT_S: Final = 30.0  # a service may be started before its broker
 RECONNECT_WAIT_S: Final = 0.2
 PENDING_MAX_BYTES: Final = 4 << 20  # four envelopes: more would only be refused by the fence after a reconnect
+REFUSALS_MAX: Final = 5  # in a row: a broker that is just being reconfigured may refuse once or twice
 PING_INTERVAL_S: Final = 2  # with two outstanding: a broker that is silent for about 6 s is left
 PINGS_MAX: Final = 2
 API_TIMEOUT_S: Final = 5.0
@@ -59,6 +61,9 @@ async def connect(
     Raises `Stop` if the broker cannot be reached or refuses the key."""
     told = watch or Watch()
 
+    client = Client()
+    refusals = 0
+
     async def closed() -> None:
         told.on_closed()
 
@@ -66,14 +71,23 @@ async def connect(
         log.warning("nats disconnected")
 
     async def reconnected() -> None:
+        nonlocal refusals
+        refusals = 0
         log.info("nats reconnected")
         told.on_reconnected()
 
     async def failed(error: Exception) -> None:
-        log.warning("nats error", error=error or type(error).__name__)
+        nonlocal refusals
+        log.warning("nats error", error=str(error) or type(error).__name__)
         told.on_error(error)
+        if "authorization violation" in str(error).lower():
+            refusals += 1
+            if refusals >= REFUSALS_MAX and connecting:
+                raise Stop(Exit.USAGE, f"nats at {url} does not know the key of {name}; `phoenix up` tells it the keys")
+            if refusals == REFUSALS_MAX:
+                told.on_closed()  # the library would try for ever
 
-    client = Client()
+    connecting = True
     try:
         async with asyncio.timeout(CONNECT_TIMEOUT_S):
             await client.connect(
@@ -97,6 +111,7 @@ async def connect(
         raise Stop(Exit.USAGE, f"{seed_file}: no key for {name}; `phoenix up` writes one for each service") from error
     except (nats.errors.Error, OSError) as error:
         raise Stop(Exit.FAILED, f"nats at {url}: {error or type(error).__name__}") from error
+    connecting = False
     return client
 
 

@@ -55,7 +55,7 @@ __all__ = ["Compose", "Edge", "Outcome", "Refused", "Service"]
 RETIRE_S: Final = 10.0  # for the orderly end; a supervisor waits a little longer
 CLOSE_S: Final = 3.0  # for closing what is left after a failure
 INFO_TIMEOUT_S: Final = 5.0
-_VITAL: Final = ("phoenix.journal.", "$js.api.", "$kv.")  # subjects without which a service is of no use
+_VITAL: Final = ("phoenix.journal.", "$js.api.", "$kv.", "_inbox_service.")  # subjects without which a service is of no use
 PROGRESS_S: Final = 5.0  # between two log lines of a long replay
 
 
@@ -205,6 +205,8 @@ class Service:
         if self._failure is None and not self._retiring:
             self._failure = Stop(code, why)
             self._failed.set()
+            if self._group is None and self._main is not None:
+                self._main.cancel()
 
     def stop(self) -> None:
         """Begin the orderly end, as SIGTERM does."""
@@ -232,10 +234,13 @@ class Service:
         self._handle_signals(True)
         try:
             code = await self._live_and_tell()
-        except asyncio.CancelledError:
-            if not self._stopping.is_set():
+        except asyncio.CancelledError:  # `fail` or `stop` before there was anything to end in order
+            if self._failure is not None:
+                code = self._tell(self._failure)
+            elif self._stopping.is_set():
+                code = Exit.OK
+            else:
                 raise
-            code = Exit.OK  # `stop` before there was anything to end in order
         finally:
             if self.on_end is not None:
                 self.on_end(int(code))
@@ -247,9 +252,7 @@ class Service:
         try:
             await self._live()
         except* Stop as stops:
-            stop = _first(stops)
-            self.log.error("exit", code=int(stop.code), reason=stop.code.name.lower(), why=stop.why)
-            return_code = stop.code
+            return_code = self._tell(_first(stops))
         except* Exception as errors:
             text = "".join(traceback.format_exception(errors))
             self.log.error("exit", code=int(Exit.FAILED), reason="defect", position=self.position, trace=text)
@@ -258,6 +261,10 @@ class Service:
             self.log.info("stopped")
             return_code = Exit.OK
         return return_code
+
+    def _tell(self, stop: Stop) -> Exit:
+        self.log.error("exit", code=int(stop.code), reason=stop.code.name.lower(), why=stop.why)
+        return stop.code
 
     def _handle_signals(self, on: bool) -> None:
         loop = asyncio.get_running_loop()

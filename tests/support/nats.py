@@ -37,11 +37,13 @@ def free_port() -> int:
 
 
 class NatsServer:
-    """One broker.  `extra` is appended to its configuration file (accounts, limits)."""
+    """One broker.  `extra` is appended to its configuration file (accounts, limits); `text`, if set before the start, replaces
+    the file: it must listen on `port`."""
 
     def __init__(self, directory: Path, *, extra: str = "") -> None:
         self.directory = directory
         self.port = free_port()
+        self.text = ""
         self.process: subprocess.Popen[bytes] | None = None
         self._extra = extra
 
@@ -56,9 +58,8 @@ class NatsServer:
     def start(self) -> None:
         config = self.directory / "nats.conf"
         store = self.directory / "store"
-        config.write_text(
-            f'listen: "127.0.0.1:{self.port}"\njetstream {{ store_dir: "{store}" }}\n{self._extra}\n', encoding="utf-8"
-        )
+        plain = f'listen: "127.0.0.1:{self.port}"\njetstream {{ store_dir: "{store}" }}\n{self._extra}\n'
+        config.write_text(self.text or plain, encoding="utf-8")
         with self.log.open("ab") as output:
             self.process = subprocess.Popen(
                 [server_binary(), "-c", str(config)], stdout=output, stderr=subprocess.STDOUT

@@ -107,7 +107,7 @@ class World:
 async def world(server: NatsServer, **settings: Any) -> AsyncIterator[World]:
     """`settings`: as of `toy_config`."""
     config = toy_config(server.url, server.directory, **settings)
-    admin = await nats.connect(server.url, reconnect_time_wait=0.05, max_reconnect_attempts=-1)  # type: ignore[arg-type]
+    admin = await nats.connect(server.url, reconnect_time_wait=0.05, max_reconnect_attempts=-1)
     await ensure_streams(admin.jetstream(timeout=5), config)
     here = World(server, admin, config)
     try:
