@@ -58,6 +58,7 @@ class Guest:
         """Live; returns why the VM powers off."""
         try:
             self.boot = await self.door.boot()
+            self.machine.settle(self.boot.department)
             why = await (self._serve if self.boot.kind == "instance" else self._work)(self.boot)
         except* GoneError:
             why = "gone"

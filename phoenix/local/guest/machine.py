@@ -63,11 +63,17 @@ class Process(Protocol):
 class Machine(Protocol):
     """The VM as its guest sees it."""
 
-    room: Room
     cores: float
     core_share: float
     programs: Programs
     limited: bool  # CPU and memory are limited from outside; a program need not limit itself
+
+    @property
+    def room(self) -> Room:
+        """The VM's directory; there is none before `settle`."""
+
+    def settle(self, department: str) -> None:
+        """Make the room, under a user of this department. Nothing can run before. Raises `StartError`."""
 
     async def run(self, launch: Launch, stdio: tuple[int, int, int]) -> Process:
         """Start a process with these descriptors as stdin, stdout and stderr. Raises `StartError`."""

@@ -4,7 +4,8 @@ Theory of operation. A VM is a room (a directory), a cell (uid, control group, l
 this process that speaks the guest contract and starts the job's script through the nursery. So a VM costs one fork and
 one exec, the job's own.
 
-    boot       make cell and room, start the guest's task; RUNNING when that is done
+    boot       start the guest's task; RUNNING when that is done. When admission has told the guest whose VM it is, room and
+               cell are made
     shutdown   SIGTERM to the script; when it ends the guest finishes (output, a success is reported); after the grace,
                everything is killed
     cancel     everything is killed at once
@@ -34,10 +35,11 @@ import aiohttp
 
 from phoenix.local.guest.agent import Guest
 from phoenix.local.guest.door import Door, new_session
-from phoenix.local.guest.machine import Launch, Programs
+from phoenix.local.guest.machine import Launch, Programs, StartError
 from phoenix.local.guest.room import Room
 from phoenix.local.opennebula.driver import DriverError, HostSpec, Usage, VmSpec
 from phoenix.local.process import zygote
+from phoenix.local.process.cgroups import Group
 from phoenix.local.process.house import House
 from phoenix.local.process.isolation import Cell, Isolation, IsolationUnavailableError, raise_open_files_limit
 from phoenix.local.process.spawner import ChildProcess, Spawner
@@ -56,27 +58,57 @@ _log = logging.getLogger(__name__)
 class _Machine:
     """One VM: a `Machine` to its guest, a handle to the driver."""
 
-    def __init__(self, spawner: Spawner, cell: Cell, room: Room, programs: Programs, vm: VmSpec, share: float) -> None:
-        self.cell = cell
-        self.room = room
-        self.programs = programs
+    def __init__(self, spawner: Spawner, isolation: Isolation, house: House, vm: VmSpec, share: float) -> None:
+        self.programs: Programs = house.programs
         self.cores = vm.cpu
         self.core_share = share
-        self.limited = cell.group is not None and cell.group.cpu is not None
+        self.limited = isolation.limits_cpu
+        self.path = str(house.rooms / str(vm.vm_id))
+        self.cell: Cell | None = None
+        self._vm = vm
+        self._isolation = isolation
+        self._room: Room | None = None
         self._spawner = spawner
         self._measured = (time.monotonic(), 0.0)
 
+    @property
+    def room(self) -> Room:
+        assert self._room is not None, "settle comes first"
+        return self._room
+
+    def settle(self, department: str) -> None:
+        vm = self._vm
+        # A second boot of the same VM starts in a new room: what the first one left is hostile to a root guest.
+        shutil.rmtree(self.path, ignore_errors=True)
+        marker = f"{MARKER}{self.path}"
+        cores = vm.cpu * self.core_share
+        try:
+            self.cell = self._isolation.enclose(str(vm.vm_id), department, cores, vm.memory_mb, marker)
+            room = Room(self.path, self.cell.held.uid)
+            room.build()
+        except (OSError, UsersExhaustedError) as error:
+            raise StartError(f"no room for VM {vm.vm_id}: {error}") from error
+        self._room = room
+
+    @property
+    def _group(self) -> Group | None:
+        return self.cell.group if self.cell is not None else None
+
     async def run(self, launch: Launch, stdio: tuple[int, int, int]) -> ChildProcess:
+        assert self.cell is not None
         return await self._spawner.run(launch, self.cell.held, stdio)
 
     def killed_for_memory(self) -> bool:
-        return self.cell.group is not None and self.cell.group.oom_kills() > 0
+        return self._group is not None and self._group.oom_kills() > 0
 
     def cpu_seconds(self) -> float | None:
-        return self.cell.group.cpu_seconds() if self.cell.group is not None else None
+        return self._group.cpu_seconds() if self._group is not None else None
 
     def pids(self) -> list[int]:
-        return zygote.owned_pids(list(self.cell.held.cgroups), self.cell.held.uid, self.cell.held.marker)
+        if self.cell is None:
+            return []
+        held = self.cell.held
+        return zygote.owned_pids(list(held.cgroups), held.uid, held.marker)
 
     def signal_all(self, number: int) -> None:
         for pid in self.pids():
@@ -88,15 +120,27 @@ class _Machine:
 
     def kill_all(self) -> None:
         """Blocks until nothing is left."""
-        held = self.cell.held
-        zygote.purge(list(held.cgroups), held.uid, held.marker)
+        cell = self.cell  # read once: this runs in a thread
+        if cell is not None:
+            held = cell.held
+            zygote.purge(list(held.cgroups), held.uid, held.marker)
+
+    async def vacate(self) -> None:
+        """Close the room and give back the cell, in which nothing runs any more. Raises OSError."""
+        if self._room is not None:
+            self._room.seal()
+        if self.cell is not None:
+            cell, self.cell = self.cell, None
+            if cell.group is not None and not cell.group.try_remove():
+                await asyncio.to_thread(cell.group.remove)
+            self._isolation.release(cell)
 
     def usage(self) -> Usage:
         now, pids = time.monotonic(), self.pids()
         cpu = self.cpu_seconds()
         if cpu is None:
             cpu = sum(_cpu_seconds(pid) for pid in pids)
-        memory_kb = self.cell.group.memory_kb() if self.cell.group is not None else None
+        memory_kb = self._group.memory_kb() if self._group is not None else None
         if memory_kb is None:
             memory_kb = sum(_resident_kb(pid) for pid in pids)
         before, before_cpu = self._measured
@@ -192,10 +236,12 @@ class ProcessDriver:
         self._record.unlink(missing_ok=True)
 
     async def boot(self, vm: VmSpec, host: HostSpec) -> str:
-        """Make cell and room and start the guest. Raises `DriverError`."""
+        """Start the guest. Raises `DriverError`."""
         if vm.vm_id in self._vms:
             raise DriverError(f"VM {vm.vm_id} is already running")
         assert self._session is not None
+        assert self._isolation is not None
+        assert self._house is not None
         phoenix_id, token = _identity(vm)
         url = vm.context.get("PHOENIX_URL", "")
         if not url:
@@ -204,32 +250,11 @@ class ProcessDriver:
             door = Door(self._session, url, phoenix_id, token)
         except ValueError as error:
             raise DriverError(str(error)) from error
-        machine = self._build(vm)
+        machine = _Machine(self._spawner, self._isolation, self._house, vm, self.core_share)
         guest = Guest(door, machine, self._session)
         entry = self._vms[vm.vm_id] = _Vm(machine, guest)
         entry.task = asyncio.create_task(self._live(vm.vm_id, entry), name=f"vm {vm.vm_id}")
         return f"process-{vm.vm_id}"
-
-    def _build(self, vm: VmSpec) -> _Machine:
-        assert self._isolation is not None
-        assert self._house is not None
-        path = self._house.rooms / str(vm.vm_id)
-        # A second boot of the same VM starts in a new room: what the first one left is hostile to a root guest.
-        shutil.rmtree(path, ignore_errors=True)
-        department = vm.attributes.get("PHOENIX_DEPARTMENT") or vm.context.get("PHOENIX_DEPARTMENT") or ""
-        cores = vm.cpu * self.core_share
-        marker = f"{MARKER}{path}"
-        try:
-            cell = self._isolation.enclose(str(vm.vm_id), department, cores, vm.memory_mb, marker)
-        except (OSError, UsersExhaustedError) as error:
-            raise DriverError(f"no cell for VM {vm.vm_id}: {error}") from error
-        room = Room(str(path), cell.held.uid)
-        try:
-            room.build()
-        except OSError as error:
-            self._isolation.release(cell)
-            raise DriverError(f"no room for VM {vm.vm_id}: {error}") from error
-        return _Machine(self._spawner, cell, room, self._house.programs, vm, self.core_share)
 
     async def _live(self, vm_id: int, vm: _Vm) -> str:
         """The task of a VM: the guest's life, then the certain end of everything in the cell."""
@@ -253,13 +278,8 @@ class ProcessDriver:
         if machine.pids():
             await asyncio.to_thread(machine.kill_all)
         vm.guest.close()
-        machine.room.seal()
-        assert self._isolation is not None
         try:
-            group = machine.cell.group
-            if group is not None and not group.try_remove():
-                await asyncio.to_thread(group.remove)
-            self._isolation.release(machine.cell)
+            await machine.vacate()
         except OSError:
             _log.exception("the control group of VM %d cannot be removed; its uid stays taken", vm_id)
         self._vms.pop(vm_id, None)
