@@ -1,0 +1,206 @@
+"""The whole cloud, by the command line: jobs really run, people are told what they may not do, configuration changes while it
+runs, and what `down` interrupts is done after `up`."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from phoenix.local import stack_config
+from tests.integration.up_cloud import Cloud, until
+
+pytestmark = pytest.mark.timeout(180)
+
+
+@pytest.fixture(scope="module")
+def cloud(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cloud]:
+    found = Cloud(tmp_path_factory.mktemp("cloud") / "data")
+    found.ok("up", "--detach", "--hosts", "4", "--cores", "2")
+    yield found
+    found.close()
+
+
+def show(cloud: Cloud, job: str) -> dict[str, Any]:
+    return dict(cloud.json("show", job))
+
+
+def state(cloud: Cloud, job: str) -> str:
+    return str(show(cloud, job)["state"])
+
+
+def reach(cloud: Cloud, job: str, *states: str) -> dict[str, Any]:
+    until(lambda: state(cloud, job) in states, f"job {job} is not {states}")
+    return show(cloud, job)
+
+
+def test_a_job_runs_and_its_output_comes_back(cloud: Cloud) -> None:
+    job = cloud.ok("submit", "--wrap", "echo out $PHOENIX_JOB_ID; echo err >&2; exit 3").strip()
+    assert job.isdecimal()
+    found = reach(cloud, job, "failed")
+    assert found["exit_code"] == 3
+    assert len(found["attempts"]) == 1
+    assert found["submitted_at"].endswith("Z")
+    assert cloud.ok("output", job) == f"out {job}\n"
+    assert cloud.ok("output", job, "--stderr") == "err\n"
+
+
+def test_wait_gives_the_jobs_exit_code_and_writes_its_files(cloud: Cloud, tmp_path: Path) -> None:
+    script = tmp_path / "job.sh"
+    script.write_text('#!/bin/sh\n#SBATCH -J named\n#SBATCH --qos=high\n#SBATCH -t 5\necho "got $1"; exit 7\n')
+    done = cloud.run("submit", "--wait", "-o", str(tmp_path / "%x-%j.out"), str(script), "the argument")
+    assert done.returncode == 7
+    job = done.stdout.strip()
+    assert (tmp_path / f"named-{job}.out").read_text() == "got the argument\n"
+    assert "--qos=high (line 3)" in done.stderr
+
+
+def test_submit_as_json_after_the_script_too(cloud: Cloud, tmp_path: Path) -> None:
+    script = tmp_path / "job.sh"
+    script.write_text("#!/bin/sh\ntrue\n")
+    job = cloud.json("submit", str(script))["job"]
+    reach(cloud, job, "completed")
+
+
+def test_an_array_and_what_depends_on_it(cloud: Cloud) -> None:
+    array = cloud.ok("submit", "-a", "1-3%2", "--wrap", "echo index $SLURM_ARRAY_TASK_ID").strip()
+    after = cloud.ok("submit", "-d", f"afterok:{array}", "--wrap", "echo after").strip()
+    reach(cloud, after, "completed")
+    assert state(cloud, array) == "completed"
+    assert cloud.ok("output", f"{array}_2") == "index 2\n"
+
+
+def test_inputs_and_kept_files(cloud: Cloud, tmp_path: Path) -> None:
+    (tmp_path / "in.txt").write_text("seven")
+    done = cloud.run(
+        "submit", "--wait", "--input", str(tmp_path / "in.txt"), "--keep", "*.res", "--wrap", "cat in.txt > a.res"
+    )
+    assert done.returncode == 0, done.stderr
+    job = done.stdout.strip()
+    assert "a.res" in cloud.ok("output", job, "--files")
+    assert cloud.ok("output", job, "--file", "a.res") == "seven"
+
+
+def test_hold_why_release(cloud: Cloud) -> None:
+    job = cloud.ok("submit", "--hold", "--wrap", "true").strip()
+    assert state(cloud, job) == "held"
+    told = cloud.ok("why", job)
+    assert "It is held." in told
+    assert f"phoenix release {job}" in told
+    cloud.ok("release", job)
+    reach(cloud, job, "completed")
+
+
+def test_cancel_a_running_job(cloud: Cloud) -> None:
+    job = cloud.ok("submit", "--wrap", "sleep 60").strip()
+    reach(cloud, job, "running")
+    assert job in cloud.ok("queue")
+    cloud.ok("cancel", job)
+    reach(cloud, job, "cancelled")
+
+
+def test_follow_shows_output_while_the_job_runs(cloud: Cloud) -> None:
+    job = cloud.ok("submit", "--wrap", "echo first; sleep 1; echo last").strip()
+    reach(cloud, job, "starting", "running", "completed")
+    assert cloud.ok("output", job, "--follow") == "first\nlast\n"
+
+
+def test_anothers_job_needs_a_manager(cloud: Cloud) -> None:
+    job = cloud.ok("submit", "--hold", "--wrap", "true").strip()
+    denied = cloud.run("cancel", job, "--as", "wendy")
+    assert denied.returncode in (2, 4)  # another department's job may be told to be unknown
+    assert state(cloud, job) == "held"
+    cloud.ok("cancel", job, "--as", "mona")
+    reach(cloud, job, "cancelled")
+
+
+def test_what_no_host_could_hold_is_refused_with_its_field(cloud: Cloud) -> None:
+    refused = cloud.run("submit", "-c", "64", "--wrap", "true")
+    assert refused.returncode == 1
+    assert "cpus_per_task" in refused.stderr or "cores" in refused.stderr
+
+
+def test_unknown_things_are_exit_code_2(cloud: Cloud) -> None:
+    for words in (["show", "999999"], ["why", "999999"], ["output", "999999"], ["cancel", "999999"]):
+        assert cloud.run(*words).returncode == 2, words
+    mistyped = cloud.run("queue", "--department", "hcp")
+    assert mistyped.returncode == 2
+    assert "did you mean 'hpc'?" in mistyped.stderr
+    assert "did you mean 'alice'?" in cloud.run("queue", "--as", "alcie").stderr
+
+
+def test_hosts_departments_events(cloud: Cloud) -> None:
+    hosts = cloud.json("hosts")["hosts"]
+    assert len(hosts) == 4
+    assert {d["department"] for d in cloud.json("departments")["departments"]} == {"hpc", "web"}
+    assert "host.granted" in cloud.ok("events", "--last", "200")
+    name = hosts[-1]["host"]
+    cloud.ok("hosts", "cordon", name, "--reason", "a test")
+    until(
+        lambda: next(h for h in cloud.json("hosts")["hosts"] if h["host"] == name)["cordoned"] == "a test",
+        "not cordoned",
+    )
+    cloud.ok("hosts", "uncordon", name)
+    until(lambda: not next(h for h in cloud.json("hosts")["hosts"] if h["host"] == name)["cordoned"], "still cordoned")
+    unknown = cloud.run("hosts", "cordon", name + "x", "--reason", "a test")
+    assert unknown.returncode == 2
+    assert f"did you mean '{name}'?" in unknown.stderr
+
+
+def test_scale_starts_instances_and_auto_takes_them_back(cloud: Cloud) -> None:
+    def running() -> int:
+        return int(
+            next(d for d in cloud.json("departments")["departments"] if d["department"] == "web")["instances_running"]
+        )
+
+    cloud.ok("scale", "web", "2")
+    until(lambda: running() >= 2, "no second instance")
+    cloud.ok("scale", "web", "--auto")
+
+
+def test_a_service_that_is_killed_comes_back_and_no_job_is_lost(cloud: Cloud) -> None:
+    job = cloud.ok("submit", "--wrap", "sleep 2; echo done").strip()
+    reach(cloud, job, "running")
+    for name in ("executor", "scheduler.hpc", "admission", "provisioner", "monitor"):
+        os.kill(next(p["pid"] for p in cloud.status()["processes"] if p["name"] == name), signal.SIGKILL)
+    until(lambda: cloud.status()["healthy"], "not everything came back")
+    found = reach(cloud, job, "completed")
+    assert len(found["attempts"]) == 1
+    assert cloud.ok("output", job) == "done\n"
+
+
+def test_config_apply_adds_and_removes_a_department_while_running(cloud: Cloud, tmp_path: Path) -> None:
+    default = stack_config.DEFAULT.read_text()
+    more = default + '\n[[department]]\nname = "bio"\nkind = "batch"\n[[user]]\nname = "bob"\ndepartment = "bio"\n'
+    file = tmp_path / "site.toml"
+    file.write_text(more)
+    assert cloud.json("config", "diff", str(file))["changes"]
+    cloud.ok("config", "apply", str(file))
+    assert cloud.json("config", "diff", str(file))["changes"] == []
+    done = cloud.run("submit", "--department", "bio", "--wait", "--wrap", "echo for bio")
+    assert done.returncode == 0, done.stderr
+    assert cloud.json("status")["healthy"]
+    file.write_text(default)
+    cloud.ok("config", "apply", str(file))
+    status = cloud.json("status")
+    assert "scheduler.bio" not in {p["name"] for p in status["processes"]}
+    assert not Path(cloud.data / "credentials" / "bob.token").exists()
+    assert status["healthy"]
+
+
+def test_what_down_interrupts_is_done_after_up(cloud: Cloud) -> None:
+    job = cloud.ok("submit", "--wrap", "sleep 3; echo done").strip()
+    reach(cloud, job, "running")
+    waiting = cloud.ok("submit", "--hold", "--wrap", "true").strip()
+    cloud.ok("down")
+    assert cloud.pids() == set()
+    cloud.ok("up", "--detach")
+    found = reach(cloud, job, "completed", "failed")
+    assert found["state"] == "completed"
+    assert len(found["attempts"]) == 2
+    assert state(cloud, waiting) == "held"
+    assert cloud.ok("output", job) == "done\n"

@@ -1,0 +1,130 @@
+"""The configuration in force: what the person wrote is kept, what nobody said becomes this cloud's own and stays so."""
+
+from __future__ import annotations
+
+import socket
+from pathlib import Path
+
+import pytest
+
+from phoenix.local import stack, stack_config, stack_settings
+from phoenix.local.stack_layout import Layout, layout
+from phoenix.local.stack_ports import FIRST, LAST, Ports
+from services.runtime.config import Config, ConfigError, load
+
+SITE = """
+[cloud]
+name = "site"
+[policy]
+notice_s = 1.5
+[[department]]
+name = "hpc"
+kind = "batch"
+[[department]]
+name = "shop"
+kind = "web"
+[[user]]
+name = "till"
+department = "shop"
+role = "manager"
+[[user]]
+name = "cpu-balancer"
+department = "shop"
+role = "manager"
+[http]
+listen = "127.0.0.1:12345"
+url = "http://cloud.example:80"
+"""
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Layout:
+    found = layout(tmp_path / "data")
+    found.make()
+    return found
+
+
+def effective(place: Layout, chosen: Path | None = None) -> tuple[Config, Ports]:
+    ports = Ports(place.ports)
+    config = stack_config.effective(place, ports, chosen)
+    ports.save()
+    stack_config.write(config, place)
+    return config, ports
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Path:
+    file = tmp_path / "site.toml"
+    file.write_text(SITE)
+    return file
+
+
+def test_the_default_has_both_kinds_of_departments_and_an_operator(place: Layout) -> None:
+    config, _ = effective(place)
+    assert {d.kind for d in config.cloud.departments} == {"batch", "web"}
+    assert any(user.role == "operator" for user in config.cloud.users)
+    assert load(place.config) == config
+
+
+def test_addresses_that_were_written_are_kept_and_the_others_are_our_own(place: Layout, site: Path) -> None:
+    config, _ = effective(place, site)
+    assert (config.http.listen, config.http.url) == ("127.0.0.1:12345", "http://cloud.example:80")
+    assert FIRST <= config.nats.port <= LAST
+    ports = [config.nats.port, *config.metrics.ports.values(), int(config.monitor.listen.rpartition(":")[2])]
+    assert len(set(ports)) == len(ports)
+    assert config.monitor.url == f"http://{config.monitor.listen}"
+    assert set(config.metrics.ports) == set(config.processes())
+
+
+def test_a_later_start_has_the_same_addresses_and_settings(place: Layout, site: Path) -> None:
+    first, _ = effective(place, site)
+    assert effective(place)[0] == first
+    assert first.cloud.policy.notice_s == 1.5
+
+
+def test_a_port_that_somebody_took_is_chosen_anew(place: Layout) -> None:
+    first, _ = effective(place)
+    with socket.create_server(("127.0.0.1", first.nats.port)):
+        second, ports = effective(place)
+    assert second.nats.port != first.nats.port
+    assert second.monitor.listen == first.monitor.listen
+    assert ports.is_ours(second.nats.port)
+
+
+def test_an_applied_configuration_keeps_the_addresses_in_use(place: Layout, site: Path) -> None:
+    running, ports = effective(place)
+    wanted = stack_config.with_metrics(stack_config.applied(SITE, "site.toml", site.parent, running), ports)
+    assert [d.name for d in wanted.cloud.departments] == ["hpc", "shop"]
+    assert (wanted.http, wanted.nats) == (running.http, running.nats)
+    assert wanted.metrics.ports["admission"] == running.metrics.ports["admission"]
+
+
+def test_a_wrong_file_names_every_problem(place: Layout, site: Path) -> None:
+    site.write_text(SITE.replace('kind = "web"', 'kind = "wed"').replace("notice_s", "notise_s"))
+    with pytest.raises(ConfigError) as caught:
+        effective(place, site)
+    assert "site.toml" in str(caught.value)
+    assert "kind" in str(caught.value)
+    assert "notice_s" in str(caught.value)
+
+
+def test_the_balancer_is_the_departments_own_program(place: Layout, site: Path) -> None:
+    config, ports = effective(place, site)
+    user = stack.balancer_user(config.cloud, "shop")
+    assert user is not None
+    assert user.name == "cpu-balancer"
+    shop = config.cloud.department("shop")
+    assert shop is not None
+    spec = stack.balancer(config, place, stack_settings.Settings(), ports, shop)
+    assert spec is not None
+    assert (place.run / "balancer.shop.json").stat().st_mode & 0o077 == 0
+    assert stack.balancer_user(config.cloud, "hpc") is None
+
+
+def test_settings_are_kept_and_a_damaged_file_is_none(place: Layout) -> None:
+    settings = stack_settings.changed(stack_settings.load(place.settings), hosts=7, cores=None)
+    assert (settings.hosts, settings.cores) == (7, stack_settings.Settings().cores)
+    stack_settings.save(place.settings, settings)
+    assert stack_settings.load(place.settings) == settings
+    place.settings.write_text("{")
+    assert stack_settings.load(place.settings) == stack_settings.Settings()

@@ -1,0 +1,93 @@
+"""The demo's own judgement: it must call a day lost when anything of it was, and its picture must show who held what."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from phoenix.local import demo_report
+from phoenix.local.demo_load import Researchers, Web, people_at
+
+TIMELINE = [[100.0, {"hpc": 15, "web": 1}], [110.0, {"hpc": 8, "web": 8}], [120.0, {"hpc": 15, "web": 1}]]
+
+
+def day(**changed: Any) -> demo_report.Day:
+    """A day on which nothing was lost, but for what is changed."""
+    job = {"state": "completed", "attempts": [{"attempt": 1, "disposal": "requeue"}, {"attempt": 2, "disposal": None}]}
+    values: dict[str, Any] = {
+        "submitted": ["1", "2"],
+        "jobs": {"1": job, "2": {"state": "completed", "attempts": [{"attempt": 1}]}},
+        "outputs": {"1": "finished 1", "2": "finished 2"},
+        "summary": {
+            "timeline": TIMELINE,
+            "claims": [{}],
+            "claim_median_s": 0.05,
+            "claim_max_s": 0.1,
+            "mean_turnaround_s": 7.5,
+        },
+        "web": Web(served=100),
+        "began_at": 95.0,
+    }
+    return demo_report.Day(**(values | changed))
+
+
+def test_nothing_lost() -> None:
+    assert demo_report.lost(day()) == []
+
+
+@pytest.mark.parametrize(
+    ("changed", "told"),
+    [
+        ({"jobs": {"1": {"state": "completed"}, "2": {"state": "killed"}}}, "job 2 is killed"),
+        ({"jobs": {"1": {"state": "completed"}}}, "job 2 is unknown"),
+        ({"outputs": {"1": "finished 1", "2": ""}}, "the output of job 2"),
+        (
+            {"web": Web(served=5, failed=1, first_failure="HTTP status 502")},
+            "1 web requests failed; the first: HTTP status 502",
+        ),
+        ({"web": Web()}, "no web request was served"),
+    ],
+)
+def test_lost(changed: dict[str, Any], told: str) -> None:
+    assert any(told in problem for problem in demo_report.lost(day(**changed)))
+
+
+def test_summary() -> None:
+    told = demo_report.text(day())
+    for words in (
+        "2 of 2",
+        "1 (1 attempts",
+        "7.5 s",
+        "50 ms (median), 100 ms (longest)",
+        "8 at the most, 1 at the end",
+        "100 served",
+    ):
+        assert words in told
+
+
+@pytest.mark.parametrize("name", ["day.svg", "day.png"])
+def test_picture(tmp_path: Path, name: str) -> None:
+    demo_report.picture(day(), tmp_path / "out" / name)
+    assert (tmp_path / "out" / name).stat().st_size > 5000
+    if name.endswith("svg"):
+        assert (
+            "Who held the hosts" in (tmp_path / "out" / name).read_text()
+            or "<svg" in (tmp_path / "out" / name).read_text()
+        )
+
+
+def test_the_day_rises_and_falls() -> None:
+    curve = [people_at(part / 100, 60) for part in range(101)]
+    assert max(curve) == 60
+    assert curve[0] == curve[-1] == 2
+    assert curve.index(60) < 50 < len(curve) - curve[::-1].index(60)
+
+
+def test_the_same_jobs_every_day() -> None:
+    def study(number: int) -> dict[str, Any]:
+        return Researchers(lambda _request: None, 60.0)._job(number)
+
+    assert study(9) == study(9)
+    assert (study(9)["nodes"], study(8)["nodes"]) == (2, 1)
