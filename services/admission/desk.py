@@ -14,8 +14,10 @@ Rules
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Final, Protocol
+
+from prometheus_client import CollectorRegistry, Counter
 
 from schemas import facts as f
 from schemas import requests as r
@@ -39,7 +41,9 @@ class Shell(Protocol):
 
 
 class Desk:
-    def __init__(self, shell: Shell, core: AdmissionCore, payloads: Payloads) -> None:
+    def __init__(self, shell: Shell, core: AdmissionCore, payloads: Payloads, registry: CollectorRegistry) -> None:
+        text = "Requests that were granted, by kind"
+        self._granted = Counter("phoenix_requests_granted", text, ["kind"], registry=registry)
         self._shell = shell
         self._core = core
         self._payloads = payloads
@@ -58,22 +62,26 @@ class Desk:
 
     async def handle(self, caller: Caller, department: str, kind: str, request: r.Message) -> r.Message:
         """The reply to a decoded request in `department`.  Raises `Refused`."""
-        return await self._handlers[kind](caller, department, request)
+        reply = await self._handlers[kind](caller, department, request)
+        self._granted.labels(kind).inc()
+        return reply
 
     # ------------------------------------------------------------------------------------------------------ submission
 
     async def _submit(self, caller: Caller, dept: str, request: r.JobSubmit) -> r.Submitted:
         packed = pack(request, dept)
 
+        def facts(_now: float, drafted: Sequence[Fact]) -> list[Fact]:
+            if self._core.answered(caller.user, request.request) is not None:  # an earlier try came through after all
+                return []
+            return [compose.submit(self._core, caller, dept, request, packed.key, packed.digest, drafted)]
+
         async def do() -> r.Submitted:
-            compose.submit(self._core, caller, dept, request, packed.key, packed.digest, ())
+            facts(self._shell.now(), ())  # what would be refused is refused before anything is stored
             await self._payloads.store(packed)
-            outcome = await self._shell.propose(
-                lambda _now, drafted: [
-                    compose.submit(self._core, caller, dept, request, packed.key, packed.digest, drafted)
-                ],
-                cause=request.request,
-            )
+            outcome = await self._shell.propose(facts, cause=request.request)
+            if not outcome.facts:
+                return again(self._same(caller.user, request.request, packed.digest))
             fact = _valid(outcome)
             assert isinstance(fact, f.JobSubmitted)
             return r.Submitted(job=fact.job, units=len(fact.array) or 1)
@@ -97,11 +105,8 @@ class Desk:
         """`do` at most once for a request id; repeated, the same answer."""
         if not request:
             return await do()
-        answered = self._core.answered(user, request)
-        if answered is not None:
-            if answered.digest != digest:
-                raise _other_request(request)
-            return again(answered)
+        if self._core.answered(user, request) is not None:
+            return again(self._same(user, request, digest))
         key = f"{user}/{request}"
         running = self._running.get(key)
         if running is not None:
@@ -124,6 +129,13 @@ class Desk:
         future.set_result(result)
         return result
 
+    def _same(self, user: str, request: str, digest: str) -> Answered:
+        """What was answered to this request before.  Raises `Refused` (conflict) if it asked something else."""
+        answered = self._core.answered(user, request)
+        if answered is None or answered.digest != digest:
+            raise _other_request(request)
+        return answered
+
     # --------------------------------------------------------------------------------------------------------- the rest
 
     async def _change_jobs(self, caller: Caller, verb: compose.Verb, request: r.JobsNamed) -> r.JobResults:
@@ -144,13 +156,17 @@ class Desk:
             digest_of((dept, request.minimum, request.exact, request.for_s, request.auto)) if request.request else ""
         )
 
+        def facts(now: float, _drafted: Sequence[Fact]) -> list[Fact]:
+            if self._core.answered(caller.user, request.request) is not None:
+                return []
+            return [compose.scale(self._core, caller, dept, request, digest, now)]
+
         async def do() -> r.Done:
-            compose.scale(self._core, caller, dept, request, digest, self._shell.now())
-            outcome = await self._shell.propose(
-                lambda now, _drafted: [compose.scale(self._core, caller, dept, request, digest, now)],
-                cause=request.request,
-            )
-            _valid(outcome)
+            outcome = await self._shell.propose(facts, cause=request.request)
+            if outcome.facts:
+                _valid(outcome)
+            else:
+                self._same(caller.user, request.request, digest)
             return r.Done()
 
         done: r.Done = await self._once(caller.user, request.request, digest, do, lambda _answered: r.Done())

@@ -42,6 +42,8 @@ from services.runtime.identity import Identities
 FOLLOW_MAX_S: Final = 25.0
 SIGNAL_MAX_BYTES: Final = 64 << 10
 EXTRA_MAX_BYTES: Final = 4 << 20  # of a submission, beside script and inputs: arguments, environment, JSON's escapes
+LARGE_BYTES: Final = 1 << 20
+LARGE_MAX: Final = 4  # submissions with large bodies in memory at once; others wait
 OFFSET_MAX: Final = 1 << 39
 TOKENS_EVERY_S: Final = 1.0  # a new or revoked token holds after so long
 CONNECT_S: Final = 5.0  # to the monitor
@@ -69,6 +71,7 @@ class HttpDoor:
         self._identities, self._nc = identities, nc
         self._monitor_url = monitor_url.rstrip("/")
         self._tokens_at = 0.0
+        self._large = asyncio.Semaphore(LARGE_MAX)
         self.session: aiohttp.ClientSession | None = None
 
     def routes(self) -> list[web.RouteDef]:
@@ -129,8 +132,11 @@ class HttpDoor:
         config = self._core.custody.state.config
         limits = config.limits if config else Limits()
         most = limits.script_max_bytes * 2 + limits.input_max_bytes * 4 // 3 + EXTRA_MAX_BYTES
-        data = await body(request, most)
-        return await self._ask(request, caller, request.query.get("department", caller.department), kind, data)
+        department = request.query.get("department", caller.department)
+        if (request.content_length or LARGE_BYTES) < LARGE_BYTES:
+            return await self._ask(request, caller, department, kind, await body(request, most))
+        async with self._large:
+            return await self._ask(request, caller, department, kind, await body(request, most))
 
     async def change_job(self, request: web.Request, caller: Caller, kind: str) -> web.Response:
         """The path names the job; a body, if there is one, is read and not needed."""

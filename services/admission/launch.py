@@ -97,7 +97,7 @@ class _Attempt:
         self.commands: list[list[Command]] = [[] for _ in range(ranks)]
         self.launches: dict[str, _Launch] = {}
         self.changed = asyncio.Event()
-        self.n = int(time.time() * 1000)
+        self.n = int(time.time() * 1e6)  # counted more slowly than microseconds pass
 
     def next(self) -> int:
         self.n += 1

@@ -108,14 +108,18 @@ async def test_an_instance_boots_from_the_configuration(here: House) -> None:
     assert await guest.report() == 400
 
 
-async def test_tokens_are_for_one_vm(here: House) -> None:
+async def test_tokens_are_for_one_vm_and_never_logged(here: House, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("DEBUG")
     job = await running(here)
     guest, other = here.guest(job), here.guest(job, attempt=2)
+    secrets = [x.headers["Authorization"].split()[1] for x in (guest, other)]
+    assert (await guest.call("POST", "launch", b"{"))[0] == 400
     guest.headers = other.headers
     for method, path in (("GET", "boot"), ("POST", "began"), ("POST", "report"), ("PUT", "output/stdout?offset=0")):
         assert (await guest.call(method, path, {}))[0] == 401
     guest.headers = {}
     assert (await guest.call("GET", "boot"))[0] == 401
+    assert not any(secret in caplog.text for secret in secrets)
 
 
 async def test_a_guest_ahead_of_the_journal_comes_back_and_a_late_one_is_gone(here: House) -> None:

@@ -1,0 +1,74 @@
+"""The launch channel: blocks, numbering, limits."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from services.admission import launch
+from services.admission.launch import EventBody, EventsBody, LaunchBody, Launches, blocks
+from services.runtime.edge import Refused
+
+KEY = ("7", 1)
+
+
+@given(tasks=st.integers(1, 500), ranks=st.integers(1, 40))
+def test_blocks_cover_every_task_once_in_order_and_evenly(tasks: int, ranks: int) -> None:
+    found = blocks(tasks, ranks)
+    assert [task for block in found for task in block] == list(range(tasks))
+    sizes = [len(block) for block in found]
+    assert len(sizes) == ranks
+    assert sizes == sorted(sizes, reverse=True)
+    assert max(sizes) - min(sizes) <= 1
+
+
+def said(task: int, data: str = "") -> EventBody:
+    return EventBody(task=task, stream="stdout", data=data)
+
+
+async def test_numbers_only_grow_also_over_a_restart() -> None:
+    first = Launches()
+    first.launch(KEY, 2, LaunchBody(id="a", argv=("x",), tasks=2))
+    (command,) = await first.commands(KEY, 2, 0, 0, 0.0)
+    restarted = Launches()  # takes more than the one microsecond that its clock counts by
+    restarted.launch(KEY, 2, LaunchBody(id="b", argv=("x",), tasks=2))
+    assert [c.id for c in await restarted.commands(KEY, 2, 0, command.n, 0.0)] == ["b"]
+
+
+async def test_ranks_count_their_events_apart_and_what_was_read_is_forgotten() -> None:
+    launches = Launches()
+    launches.launch(KEY, 2, LaunchBody(id="a", argv=("x",), tasks=2))
+    launches.add_events(KEY, 0, "a", EventsBody(events=(said(0), said(0)), first=0))
+    launches.add_events(KEY, 1, "a", EventsBody(events=(said(1),), first=0))
+    launches.add_events(KEY, 0, "a", EventsBody(events=(said(0), said(0), said(0)), first=0))  # one is new
+    found = await launches.events(KEY, "a", 0, 0.0)
+    assert [event.rank for event in found] == [0, 0, 1, 0]
+    assert [event.n for event in found] == sorted({event.n for event in found})
+    assert await launches.events(KEY, "a", found[2].n, 0.0) == found[3:]
+    assert await launches.events(KEY, "a", 0, 0.0) == found[3:]
+
+
+async def test_limits(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(launch, "LAUNCHES_MAX", 1)
+    launches = Launches()
+    launches.launch(KEY, 1, LaunchBody(id="a", argv=("x",)))
+    with pytest.raises(Refused):
+        launches.launch(KEY, 1, LaunchBody(id="b", argv=("x",)))
+    monkeypatch.setattr(launch, "EVENTS_MAX_BYTES", 3000)
+    launches.add_events(KEY, 0, "a", EventsBody(events=tuple(said(0, "A" * 1000) for _ in range(5)), first=0))
+    first = await launches.events(KEY, "a", 0, 0.0)
+    assert len(first) == 2
+    assert len(await launches.events(KEY, "a", first[-1].n, 0.0)) == 2
+
+
+async def test_an_attempt_that_ended_is_forgotten() -> None:
+    launches = Launches()
+    launches.launch(KEY, 1, LaunchBody(id="a", argv=("x",)))
+    launches.forget("7")
+    with pytest.raises(Refused):
+        await launches.events(KEY, "a", 0, 0.0)
+    with pytest.raises(Refused):
+        launches.add_events(KEY, 0, "a", EventsBody(events=(said(0),), first=0))
+    with pytest.raises(Refused):
+        launches.signal(KEY, "a", 9)
