@@ -1,0 +1,375 @@
+"""The batch core (the paper's ST Server): queue, placement, time limits, and what ends when hosts must be given back.
+
+Theory of operation
+  The core folds its department's jobs; everything else (who holds what, which attempt is live) it reads from custody.  What a
+  decision needs to be quick (lanes of the queue, room, limits) are views, kept up to date by `apply` and rebuilt by `load`;
+  they never hold anything that custody and `State` do not say.  `decide` compares levels and returns, in this order: attempts
+  that must end; the answer to a notice, or else new placements; the demand.
+
+Rules
+  1. Broken attempts are closed at once: preempted ones by `on_reclaim`, lost ones and ended VMs go back into the queue
+     (`reclaim`).  A cancelled one is closed as cancelled, one over its walltime as timeout.
+  2. Notice (held above quota): hosts go back at once, in one envelope with the closing of their attempts; nothing is placed
+     meanwhile (paper, II-B: "release resources immediately with the size demanded").
+  3. The order of the queue is priority, then entry (`book`).  Which of the units that fit start is the policy's
+     (`policies/order_*`); on which hosts is `Room`'s: best fit, different hosts.
+  4. Never placed: what is held, cancelled, over its throttle, or waits for others; nothing on cordoned or quarantined hosts.
+  5. `demand.changed` is a level over running and eligible units (`demand`).
+  6. A department that the configuration does not name, or that is closed, places nothing and demands nothing; it still
+     answers notices and closes what is broken.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final, TypeAlias
+
+import msgspec
+
+from schemas import facts as f
+from schemas.config import BatchPolicy
+from schemas.custody import Custody
+from schemas.envelope import FACTS_MAX
+from schemas.facts import Disposal
+from schemas.ids import sort_key
+from schemas.meta import Meta
+from schemas.reasons import Code, Reason, because
+from services.runtime.core import NEVER
+from services.scheduler import reclaim
+from services.scheduler.batch_state import State
+from services.scheduler.book import Book
+from services.scheduler.demand import Capacities, hosts_wanted
+from services.scheduler.limits import Limit, Limits
+from services.scheduler.policies import order_fcfs, order_first_fit, victims_smallest_shortest
+from services.scheduler.policies.order import Plan, Start
+from services.scheduler.room import Room
+from services.scheduler.shape import Shape
+
+ORDERS: Final[dict[str, Plan]] = {"fcfs": order_fcfs.plan, "first-fit": order_first_fit.plan}
+VICTIMS: Final = {"smallest-shortest": victims_smallest_shortest.choose}
+STARTS_MAX: Final = 1000  # placements of one decision; the rest follow with the next one, a millisecond later
+HostFact: TypeAlias = (
+    f.HostDescribed
+    | f.HostRemoved
+    | f.HostCleared
+    | f.HostLost
+    | f.HostQuarantined
+    | f.HostCordoned
+    | f.HostUncordoned
+    | f.HostGranted
+    | f.HostReleased
+    | f.HostSeized
+)
+
+
+class BatchCore:
+    """The core of batch department `dept`."""
+
+    def __init__(self, custody: Custody, dept: str) -> None:
+        self.custody, self.dept = custody, dept
+        self.state = State()
+        self._on = {
+            f.JobSubmitted: self._on_submitted,
+            f.JobHeld: self._on_held,
+            f.JobResumed: self._on_held,
+            f.JobCancelled: self._on_cancelled,
+            f.UnitPlaced: self._on_placed,
+            f.AttemptBegan: self._on_began,
+            f.AttemptClosed: self._on_closed,
+            f.AttemptReported: self._on_reported,
+            f.VmStarted: self._on_vm_started,
+            f.ConfigAdopted: self._on_config,
+            f.DepartmentClosed: self._on_department_closed,
+            **dict.fromkeys(HostFact.__args__, self._on_host),
+        }
+        self._rested_at = NEVER
+        self._rebuild()
+
+    # --------------------------------------------------------------------------------------------------------- folding
+
+    def apply(self, fact: f.Fact, meta: Meta) -> None:
+        if meta.at >= self._rested_at:
+            self.room.wake(self.custody, self.dept)
+            self._rested_at = self.room.next_rested()
+        if meta.void is not None:
+            return
+        handler = self._on.get(type(fact))
+        if handler is not None:
+            handler(fact)  # type: ignore[operator]
+        for name in meta.broken:
+            if name in self.open:  # its room is free again, on all its hosts
+                self._touch(self.open[name])
+
+    def dump(self) -> bytes:
+        return msgspec.msgpack.encode(self.state)
+
+    def load(self, data: bytes) -> None:
+        self.state = msgspec.msgpack.decode(data, type=State)
+        self._rebuild()
+
+    def _rebuild(self) -> None:
+        """All views anew, from custody and state."""
+        custody, dept = self.custody, self.dept
+        self.book, self.room, self.capacities = (
+            Book(custody, dept, self.state),
+            Room.of(custody, dept),
+            Capacities.of(custody),
+        )
+        self.limits = Limits(custody, lambda unit: self.book.job(unit).walltime_s, lambda: self.policy.boot_timeout_s)
+        self.limits.rebuild(dept)
+        self.open: dict[str, tuple[str, ...]] = {}  # units with an open attempt -> its hosts
+        self.cancelling: dict[str, None] = {}  # those of them that are cancelled
+        for name in sorted(custody.index.open.get(dept, ()), key=sort_key):
+            self._note_open(name)
+        self._rested_at = self.room.next_rested()
+        self._demand: int | None = None  # None: to be worked out again
+
+    def _note_open(self, name: str) -> None:
+        unit = self.custody.state.units[name]
+        self.open[name] = unit.hosts
+        if unit.cancelled:
+            self.cancelling[name] = None
+        self.book.opened(name, 1)
+
+    def _no_longer_open(self, name: str) -> None:
+        hosts = self.open.pop(name, ())
+        if hosts:
+            self.cancelling.pop(name, None)
+            self.limits.closed(name)
+            self.book.opened(name, -1)
+            self._touch(hosts)
+
+    def _touch(self, hosts: Sequence[str]) -> None:
+        for name in hosts:
+            self.room.update(self.custody, self.dept, name)
+        self._rested_at = self.room.next_rested()
+        self._demand = None
+
+    def _on_submitted(self, fact: f.JobSubmitted) -> None:
+        if fact.dept == self.dept:
+            self.book.submitted(fact)
+            self._demand = None
+
+    def _on_held(self, fact: f.JobHeld | f.JobResumed) -> None:
+        if self.book.has(fact.job):
+            self.book.refresh(fact.job)
+            self._demand = None
+
+    def _on_cancelled(self, fact: f.JobCancelled) -> None:
+        if fact.job in self.open:
+            self.cancelling[fact.job] = None
+        elif self.book.has(fact.job):
+            self.book.over(fact.job, None)
+            self._demand = None
+
+    def _on_placed(self, fact: f.UnitPlaced) -> None:
+        if self.book.has(fact.unit):
+            self.book.refresh(fact.unit)
+            self._note_open(fact.unit)
+            self.limits.placed(fact.unit)
+            self._touch(fact.hosts)
+
+    def _on_began(self, fact: f.AttemptBegan) -> None:
+        if self.book.has(fact.unit):
+            self.limits.began(fact.unit)
+            self.book.began(fact.unit)
+            self._demand = None
+
+    def _on_closed(self, fact: f.AttemptClosed) -> None:
+        if self.book.has(fact.unit):
+            self._no_longer_open(fact.unit)
+            self.book.over(fact.unit, fact.why)
+            self._demand = None
+
+    def _on_reported(self, fact: f.AttemptReported) -> None:
+        if self.book.has(fact.unit):
+            self._no_longer_open(fact.unit)
+            self.book.over(fact.unit, None)
+            self._demand = None
+
+    def _on_vm_started(self, fact: f.VmStarted) -> None:
+        if fact.unit in self.open:
+            self.limits.vm_started(fact.unit, fact.attempt)
+
+    def _on_host(self, fact: HostFact) -> None:
+        self.capacities.update(self.custody, fact.host)
+        self._touch((fact.host,))
+
+    def _on_config(self, _fact: f.ConfigAdopted) -> None:
+        self.limits.rebuild(self.dept)
+        self.room.grew, self._demand = True, None
+
+    def _on_department_closed(self, fact: f.DepartmentClosed) -> None:
+        if fact.dept == self.dept:
+            for name in list(self.open):
+                self._no_longer_open(name)
+            self.book.closed()
+            self._demand = None
+
+    # -------------------------------------------------------------------------------------------------------- deciding
+
+    @property
+    def active(self) -> bool:
+        """True if the department is configured as a batch department and not closed."""
+        config = self.custody.state.config
+        department = config.department(self.dept) if config else None
+        return department is not None and department.kind == "batch" and self.dept not in self.custody.state.closed
+
+    @property
+    def policy(self) -> BatchPolicy:
+        config = self.custody.state.config
+        department = config.department(self.dept) if config else None
+        return (department.batch if department else None) or BatchPolicy()
+
+    def decide(self, now: float) -> list[f.Fact]:
+        if self.custody.state.config is None:
+            return []
+        closings, notice = self._closings(now), self.notice()
+        found: list[f.Fact] = [*closings]
+        if notice:
+            found += self._give_back(notice, dict.fromkeys(c.unit for c in closings), now)
+        else:
+            starts = self._starts(now)
+            found += [self._placement(start) for start in starts]
+            found += self._demand_facts(starts)
+        return found[:FACTS_MAX]
+
+    def wake_at(self) -> float:
+        rested = self._rested_at if len(self.book.queue) else NEVER
+        return min(self.limits.next_due(), rested)
+
+    def notice(self) -> int:
+        """Hosts that the department must give back now."""
+        quotas = self.custody.state.quotas
+        return max(0, self.custody.held(self.dept) - quotas[self.dept].hosts) if self.dept in quotas else 0
+
+    def _closings(self, now: float) -> list[f.AttemptClosed]:
+        broken = sorted(self.custody.index.broken.get(self.dept, ()), key=sort_key)
+        found = {name: self._close_broken(name) for name in broken}
+        for name in sorted(self.cancelling, key=sort_key):
+            if name not in found:
+                found[name] = self._close(name, Disposal.CANCELLED, because(Code.CANCELLED))
+        for limit in self.limits.overdue(now):
+            if limit.unit not in found:
+                found[limit.unit] = self._close_overdue(limit)
+        return list(found.values())
+
+    def _close(self, name: str, disposal: Disposal, why: Reason) -> f.AttemptClosed:
+        return f.AttemptClosed(unit=name, attempt=self.custody.state.units[name].attempt, disposal=disposal, why=why)
+
+    def _close_broken(self, name: str) -> f.AttemptClosed:
+        unit = self.custody.state.units[name]
+        assert unit.broken is not None
+        if unit.cancelled:
+            return self._close(name, Disposal.CANCELLED, because(Code.CANCELLED))
+        why = reclaim.why_broken(unit.broken)
+        if why.code in (Code.RECLAIMED, Code.HOST_TAKEN):
+            return self._close_preempted(name, why)
+        return reclaim.requeue(name, unit.attempt, self.state.again.get(name), self.policy, why)
+
+    def _close_preempted(self, name: str, why: Reason) -> f.AttemptClosed:
+        attempt, job, again = self.custody.state.units[name].attempt, self.book.job(name), self.state.again.get(name)
+        return reclaim.close_preempted(name, attempt, job, again, self.policy, why)
+
+    def _close_overdue(self, limit: Limit) -> f.AttemptClosed:
+        if limit.kind == "walltime":
+            why = because(Code.WALLTIME, walltime_s=self.book.job(limit.unit).walltime_s)
+            return self._close(limit.unit, Disposal.TIMEOUT, why)
+        why = because(Code.BOOT_TIMEOUT, limit=limit.kind, boot_timeout_s=self.policy.boot_timeout_s)
+        return reclaim.requeue(limit.unit, limit.attempt, self.state.again.get(limit.unit), self.policy, why)
+
+    def _give_back(self, count: int, closing: dict[str, None], now: float) -> list[f.Fact]:
+        """Rule 2: `count` hosts go back; attempts in `closing` end anyway."""
+        hosts = reclaim.loads(self.custody, self.dept, closing)
+        candidates = reclaim.candidates(self.custody, hosts, now)
+        choice = VICTIMS[self.policy.victims](hosts, candidates, count)
+        closings = {
+            unit: self._close_preempted(
+                unit, because(Code.RECLAIMED, hosts=count, running_s=round(candidates[unit].running_s, 3))
+            )
+            for unit in choice.victims
+        }
+        held, quota = self.custody.held(self.dept), self.custody.quota(self.dept).hosts
+        return reclaim.interleave(
+            self.custody, choice, closings, because(Code.NOTICE, department=self.dept, held=held, quota=quota)
+        )
+
+    def _starts(self, now: float) -> list[Start]:
+        """What starts now.  A fruitless pass is not repeated until queue or room have grown: what follows from the same state
+        is the same."""
+        queue, room = self.book.queue, self.room.rested(self.custody, now)
+        if not self.active or not queue.where or not (queue.grew or self.room.grew or room is not self.room):
+            return []
+        starts = ORDERS[self.policy.order](queue, room, STARTS_MAX)
+        if not starts and room is self.room:
+            queue.grew = self.room.grew = False
+        return starts
+
+    def _placement(self, start: Start) -> f.UnitPlaced:
+        unit, shape = self.custody.state.units[start.unit], start.shape
+        return f.UnitPlaced(
+            unit=start.unit,
+            attempt=unit.attempt + 1,
+            hosts=start.hosts,
+            cores=shape.cores,
+            memory_mb=shape.memory_mb,
+            exclusive=shape.exclusive,
+            reason=start.reason,
+        )
+
+    def _demand_facts(self, starts: list[Start]) -> list[f.DemandChanged]:
+        wanted = self._wanted(starts) if self.active else 0
+        if wanted == self.custody.state.demands.get(self.dept, 0):
+            return []
+        reason = because(Code.QUEUE, pending=len(self.book.queue) - len(starts), running=len(self.open) + len(starts))
+        return [f.DemandChanged(dept=self.dept, hosts=wanted, reason=reason)]
+
+    def _wanted(self, starts: list[Start]) -> int:
+        """Hosts that the department could use once `starts` are placed."""
+        if not starts and self._demand is not None:
+            return self._demand
+        busy = dict.fromkeys(self.room.busy)
+        starting: dict[Shape, int] = {}
+        for start in starts:
+            busy.update(dict.fromkeys(start.hosts))
+            starting[start.shape] = starting.get(start.shape, 0) + 1
+        wanted = hosts_wanted(self.book.queue, self.capacities, len(busy), starting)
+        if not starts:
+            self._demand = wanted
+        return wanted
+
+    # -------------------------------------------------------------------------------------------------------- checking
+
+    def check(self) -> list[str]:
+        """The views say what custody and state say; nobody waits who is over."""
+        found = [
+            f"{name} has {job.left} units left of {len(job.array) or 1}"
+            for name, job in self.state.jobs.items()
+            if not 0 < job.left <= (len(job.array) or 1)
+        ]
+        found += [
+            f"{name} is remembered as requeued and is no job's" for name in self.state.again if not self.book.has(name)
+        ]
+        fresh = BatchCore(self.custody, self.dept)
+        fresh.load(self.dump())
+        mine, theirs = self._views(), fresh._views()
+        return found + [
+            f"view {name} differs from custody: {mine[name]} is not {theirs[name]}"
+            for name in mine
+            if mine[name] != theirs[name]
+        ]
+
+    def _views(self) -> dict[str, object]:
+        queue, room = self.book.queue, self.room
+        return {
+            "queue": {key: lane.places for key, lane in queue.lanes.items()},
+            "places": {name: place for name, (_, place) in queue.where.items()},
+            "throttled": queue.running,
+            "room": (room.free, room.classes, room.order, room.resting, room.busy),
+            "capacities": (self.capacities.of_host, self.capacities.counts),
+            "open": self.open,
+            "cancelling": self.cancelling,
+            "dependents": self.book.dependents,
+            "started": self.limits.started,
+            "next limit": self.limits.next_due(),
+        }

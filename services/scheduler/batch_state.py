@@ -1,0 +1,77 @@
+"""What the batch core remembers of its department's jobs, beside custody.  All of it is in `dump`.
+
+Rules
+  1. A job is remembered while one of its units is not final; of ended ones the newest `ENDED_MAX`, for dependencies.
+  2. The order of every dict is the order of the journal, so equal histories give equal bytes.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import msgspec
+
+from schemas import facts as f
+from schemas.config import OnReclaim
+from schemas.ids import element_id
+from services.scheduler.shape import Shape
+
+ENDED_MAX: Final = 20_000  # as many as admission accepts dependencies on (its FINISHED_MAX)
+WHOLE: Final = -1  # in `State.ended`, instead of an index: the job without array
+
+
+class Job(msgspec.Struct, kw_only=True):
+    nodes: int
+    cores: int
+    memory_mb: int
+    exclusive: bool
+    walltime_s: float
+    priority: int
+    on_reclaim: OnReclaim | None
+    array: tuple[int, ...]
+    throttle: int
+    after: tuple[f.Dependency, ...]  # emptied once met
+    entered: int  # order of entry; element i of an array: entered + i
+    left: int  # units that are not final
+    begun: dict[str, None] = {}  # units not final of which an attempt ever began
+    bad: dict[str, None] = {}  # units that ended other than completed
+
+    @property
+    def shape(self) -> Shape:
+        return Shape(self.nodes, self.cores, self.memory_mb, self.exclusive)
+
+    def units(self, job: str) -> list[str]:
+        return [element_id(job, i) for i in self.array] or [job]
+
+
+class Again(msgspec.Struct, kw_only=True):
+    """A unit that is not in its first attempt any more.  `requeues`: attempts lost to reclaims and lost hosts; `faults`: to VMs
+    that ended without a word or did not come up."""
+
+    entered: int
+    requeues: int = 0
+    faults: int = 0
+
+
+class State(msgspec.Struct, kw_only=True):
+    jobs: dict[str, Job] = {}
+    again: dict[str, Again] = {}
+    ended: dict[str, list[int]] = {}  # ended job -> indices of units that did not complete; oldest first
+    entries: int = 0  # the next order of entry
+
+
+def job_from(fact: f.JobSubmitted, entered: int) -> Job:
+    return Job(
+        nodes=fact.nodes,
+        cores=fact.cores,
+        memory_mb=fact.memory_mb,
+        exclusive=fact.exclusive,
+        walltime_s=fact.walltime_s,
+        priority=fact.priority,
+        on_reclaim=fact.on_reclaim,
+        array=fact.array,
+        throttle=fact.throttle if fact.array else 0,
+        after=fact.after,
+        entered=entered,
+        left=len(fact.array) or 1,
+    )

@@ -1,0 +1,161 @@
+"""The book of a batch department: its jobs, their places in the queue, who waits for whom, and how ended ones ended.
+
+Theory of operation
+  Told of each fact about a job after custody has folded it, the book asks custody for the unit's state and keeps `State` and
+  the queue in step.  The queue and `dependents` are views: `rebuild` makes them from custody and `State`.
+
+Rules
+  1. Eligible (in the queue): pending, not held, no dependency left.
+  2. A job enters when it is submitted, an array's elements in the order of their indices; a unit that is requeued or retried
+     enters again at the end.
+  3. A job with a dependency keeps all its units back; once met, a dependency is forgotten (`dependencies`, rule 4).
+"""
+
+from __future__ import annotations
+
+from schemas import facts as f
+from schemas.custody import Custody
+from schemas.ids import ELEMENT, job_of
+from schemas.reasons import Reason
+from services.scheduler import reclaim
+from services.scheduler.batch_state import ENDED_MAX, WHOLE, Again, Job, State, job_from
+from services.scheduler.dependencies import verdict
+from services.scheduler.queue import Queue
+from services.scheduler.shape import Place
+
+
+class Book:
+    def __init__(self, custody: Custody, dept: str, state: State) -> None:
+        self.custody, self.dept, self.state = custody, dept, state
+        self.queue = Queue()
+        self.dependents: dict[str, dict[str, None]] = {}  # job or element -> jobs that wait for it
+        for name, job in state.jobs.items():
+            self._note_dependencies(name, job)
+            for unit in job.units(name):
+                self.refresh(unit)
+
+    def has(self, unit: str) -> bool:
+        """True if `unit` is of a job of this department that has not ended."""
+        return job_of(unit) in self.state.jobs
+
+    def job(self, unit: str) -> Job:
+        return self.state.jobs[job_of(unit)]
+
+    def place(self, unit: str) -> Place:
+        """The unit's place in the queue, also while it is not eligible."""
+        job, again, element = self.job(unit), self.state.again.get(unit), ELEMENT.match(unit)
+        first = job.entered + (int(element[2]) if element else 0)
+        return Place(-job.priority, first if again is None else again.entered, unit)
+
+    # ------------------------------------------------------------------------------------------------------- following
+
+    def submitted(self, fact: f.JobSubmitted) -> None:
+        job = self.state.jobs[fact.job] = job_from(fact, self.state.entries)
+        self.state.entries += max(fact.array, default=0) + 1
+        if job.after:
+            self._note_dependencies(fact.job, job)
+            self._look_again(fact.job)
+        else:
+            for unit in job.units(fact.job):
+                self.refresh(unit)
+
+    def refresh(self, unit: str) -> None:
+        """Put the unit into the queue if it is eligible, take it out if it is not."""
+        known, job = self.custody.state.units.get(unit), self.job(unit)
+        eligible = known is not None and known.state == "pending" and not known.held and not job.after
+        if eligible and unit not in self.queue.where:
+            self.queue.add(self.place(unit), job.shape, job.throttle)
+        elif not eligible:
+            self.queue.remove(unit)
+
+    def opened(self, unit: str, by: int) -> None:
+        """`by` (1 or -1) more open attempts of the unit."""
+        if self.job(unit).throttle:
+            self.queue.opened(job_of(unit), by)
+
+    def began(self, unit: str) -> None:
+        job = self.job(unit)
+        if unit not in job.begun:
+            job.begun[unit] = None
+            self._tell(unit)
+
+    def over(self, unit: str, why: Reason | None) -> None:
+        """The unit's attempt is over, or the unit was cancelled while pending.  `why`: of a closing by this department."""
+        known = self.custody.state.units[unit]
+        if known.state == "final":
+            self.queue.remove(unit)
+            self._end(unit, known.final == "completed")
+            return
+        again = self.state.again.setdefault(unit, Again(entered=0))
+        again.entered = self.state.entries
+        self.state.entries += 1
+        if why is not None and reclaim.is_fault(why):
+            again.faults += 1
+        elif why is not None:
+            again.requeues += 1
+        self.refresh(unit)
+
+    def closed(self) -> None:
+        """The department is closed: custody has ended every unit."""
+        units = self.custody.state.units
+        for name in list(self.state.jobs):
+            job = self.state.jobs[name]
+            unfinished = {unit: None for unit in job.units(name) if unit in units and units[unit].final != "completed"}
+            job.bad.update(unfinished)
+            self._end_job(name)
+        self.state.again.clear()
+        self.queue, self.dependents = Queue(), {}
+
+    def _end(self, unit: str, completed: bool) -> None:
+        job = self.job(unit)
+        self.state.again.pop(unit, None)
+        job.begun.pop(unit, None)
+        job.left -= 1
+        if not completed:
+            job.bad[unit] = None
+        if job.left == 0:
+            self._end_job(job_of(unit))
+        self._tell(unit)
+
+    def _end_job(self, name: str) -> None:
+        """With its last unit a job is remembered by how it ended alone."""
+        job = self.state.jobs.pop(name)
+        self._forget_dependencies(name, job)
+        elements = [ELEMENT.match(unit) for unit in job.bad]
+        self.state.ended[name] = sorted(int(e[2]) if e else WHOLE for e in elements)
+        if len(self.state.ended) > ENDED_MAX:
+            del self.state.ended[next(iter(self.state.ended))]
+
+    # ---------------------------------------------------------------------------------------------------- dependencies
+
+    def _note_dependencies(self, name: str, job: Job) -> None:
+        for dependency in job.after:
+            self.dependents.setdefault(dependency.job, {})[name] = None
+
+    def _forget_dependencies(self, name: str, job: Job) -> None:
+        for dependency in job.after:
+            waiting = self.dependents.get(dependency.job, {})
+            waiting.pop(name, None)
+            if not waiting:
+                self.dependents.pop(dependency.job, None)
+
+    def _tell(self, unit: str) -> None:
+        """Something about `unit` changed: those who wait for it, or for its whole job, look again."""
+        name = job_of(unit)
+        job = self.state.jobs.get(name)
+        if job is None or len(job.begun) == job.left:  # no verdict on a whole job changes to "met" before that
+            self._wake(name)
+        if unit != name:
+            self._wake(unit)
+
+    def _wake(self, name: str) -> None:
+        for waiting in sorted(self.dependents.get(name, ()), key=int):
+            self._look_again(waiting)
+
+    def _look_again(self, name: str) -> None:
+        job = self.state.jobs[name]
+        if all(verdict(d, self.state, self.custody) == "met" for d in job.after):
+            self._forget_dependencies(name, job)
+            job.after = ()
+            for unit in job.units(name):
+                self.refresh(unit)

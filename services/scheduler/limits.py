@@ -1,0 +1,107 @@
+"""Time limits of open attempts: who is over its walltime, and who has not come up.  A view derived from custody.
+
+Rules
+  1. `walltime`: counts from `attempt.began`, when the guests of all ranks have called.
+  2. `boot`: counts from the start of the attempt's last VM.  Whoever waits for OpenNebula is not yet booting.
+  3. `start`: an attempt whose VMs have not all started after `START_PATIENCE` boot budgets goes back into the queue: its host
+     may be stuck.  It is long, and no fault of the job's, because an executor may be away for minutes.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable
+from typing import Final, Literal, NamedTuple
+
+from schemas.custody import Custody
+from schemas.custody_state import Unit, vm_key
+from schemas.ids import sort_key
+from services.runtime.core import NEVER
+
+START_PATIENCE: Final = 5.0  # with the default boot budget: five minutes, longer than any failover
+Kind = Literal["walltime", "boot", "start"]
+
+
+class Limit(NamedTuple):
+    due: float
+    unit: str
+    attempt: int
+    kind: Kind
+
+
+class Limits:
+    """`walltime_s` of a unit (instances have none: NEVER); `boot_s`: the boot budget."""
+
+    def __init__(self, custody: Custody, walltime_s: Callable[[str], float], boot_s: Callable[[], float]) -> None:
+        self.custody, self.walltime_s, self.boot_s = custody, walltime_s, boot_s
+        self.heap: list[Limit] = []  # may hold limits that do not count any more
+        self.started: dict[str, int] = {}  # open unit -> ranks of its attempt whose VM has started
+
+    def rebuild(self, dept: str) -> None:
+        self.heap, self.started = [], {}
+        for name in self.custody.index.open.get(dept, ()):
+            unit = self.custody.state.units[name]
+            vms = self.custody.state.vms
+            keys = [vm_key(name, unit.attempt, rank) for rank in range(unit.nodes)]
+            times = [vms[key].started_at for key in keys if key in vms]
+            running = [at for at in times if at is not None]
+            if running:
+                self.started[name] = len(running)
+            self._watch(unit, max(running, default=0.0))
+
+    # ------------------------------------------------------------------------------------------------------- following
+
+    def placed(self, name: str) -> None:
+        self._watch(self.custody.state.units[name], 0.0)
+
+    def vm_started(self, name: str, attempt: int) -> None:
+        unit = self.custody.state.units[name]
+        if unit.state == "open" and unit.attempt == attempt:
+            self.started[name] = self.started.get(name, 0) + 1
+            if self.started[name] == unit.nodes:
+                self._watch(unit, self.custody.state.at)
+
+    def began(self, name: str) -> None:
+        self._watch(self.custody.state.units[name], 0.0)
+
+    def closed(self, name: str) -> None:
+        self.started.pop(name, None)
+
+    def _watch(self, unit: Unit, started_at: float) -> None:
+        kind = self._kind(unit)
+        begun, placed = unit.began_at, unit.placed_at
+        if kind == "walltime" and begun is not None:
+            due = begun + self.walltime_s(unit.id)
+        elif kind == "boot":
+            due = started_at + self.boot_s()
+        else:
+            due = (placed or 0.0) + START_PATIENCE * self.boot_s()
+        if due < NEVER:
+            heapq.heappush(self.heap, Limit(due, unit.id, unit.attempt, kind))
+
+    def _kind(self, unit: Unit) -> Kind:
+        if unit.began_at is not None:
+            return "walltime"
+        return "boot" if self.started.get(unit.id, 0) >= unit.nodes else "start"
+
+    # --------------------------------------------------------------------------------------------------------- reading
+
+    def overdue(self, now: float) -> list[Limit]:
+        """The limits that have passed, in the order of submission."""
+        found: list[Limit] = []
+        while self.heap and self.heap[0].due <= now:
+            limit = heapq.heappop(self.heap)
+            if self._counts(limit):
+                found.append(limit)
+        for limit in found:  # they count until the closing has come back
+            heapq.heappush(self.heap, limit)
+        return sorted(found, key=lambda x: (sort_key(x.unit), x.due))
+
+    def next_due(self) -> float:
+        while self.heap and not self._counts(self.heap[0]):
+            heapq.heappop(self.heap)
+        return self.heap[0].due if self.heap else NEVER
+
+    def _counts(self, limit: Limit) -> bool:
+        unit = self.custody.state.units.get(limit.unit)
+        return unit is not None and unit.live and unit.attempt == limit.attempt and self._kind(unit) == limit.kind

@@ -1,0 +1,38 @@
+"""First come, first served: nobody overtakes.
+
+Rules
+  1. Units start in the order of the queue (`shape.Place`) as long as each fits.
+  2. The first one that does not fit stops the pass, however small the ones behind it are.
+  3. A unit that only its array's throttle keeps waiting is passed: it waits for its own siblings, not for hosts.
+
+Strict order wastes hosts in front of a wide job and guarantees that it starts: nothing can delay it for ever.
+"""
+
+from __future__ import annotations
+
+import heapq
+
+from schemas.reasons import Code, because
+from services.scheduler.policies.order import Start, push_next
+from services.scheduler.queue import Lane, Queue
+from services.scheduler.room import Room
+from services.scheduler.shape import Place
+
+
+def plan(queue: Queue, room: Room, most: int) -> list[Start]:
+    """Units to start now, in order, at most `most`.  Changes nothing."""
+    heap: list[tuple[Place, int, Lane]] = []
+    for lane in queue.lanes.values():
+        push_next(heap, queue, lane, 0)
+    heapq.heapify(heap)
+    found: list[Start] = []
+    room = room.copy() if heap and room.fits(min(heap)[2].key.shape) else room
+    while heap and len(found) < most:
+        place, taken, lane = heap[0]
+        hosts = room.take(lane.key.shape)
+        if hosts is None:
+            break
+        heapq.heappop(heap)
+        found.append(Start(place.unit, lane.key.shape, hosts, because(Code.HEAD_OF_QUEUE)))
+        push_next(heap, queue, lane, taken + 1)
+    return found

@@ -1,0 +1,65 @@
+"""First fit: in the order of the queue, whatever fits starts (Phoenix Cloud paper, III-D).
+
+Rules
+  1. Units are looked at in the order of the queue (`shape.Place`); one that does not fit is passed over.
+  2. In one pass room only shrinks, so a shape that does not fit is dropped for the whole pass.
+  3. The reason names who was passed over, if anybody was.
+
+First fit keeps hosts busy; a wide job may wait as long as narrow ones keep coming.  Who cannot accept that takes `fcfs`.
+"""
+
+from __future__ import annotations
+
+import heapq
+
+from schemas.reasons import Code, Reason, because
+from services.scheduler.policies.order import Start, push_next
+from services.scheduler.queue import Lane, Queue
+from services.scheduler.room import Room
+from services.scheduler.shape import Place, Shape
+
+
+def plan(queue: Queue, room: Room, most: int) -> list[Start]:
+    """Units to start now, in order, at most `most`.  Changes nothing."""
+    heap: list[tuple[Place, int, Lane]] = []
+    passed: Place | None = None
+    fits: dict[Shape, bool] = {}
+    for lane in queue.lanes.values():
+        shape = lane.key.shape
+        if shape not in fits:
+            fits[shape] = room.fits(shape)
+        if fits[shape]:
+            push_next(heap, queue, lane, 0)
+        elif queue.allowance(lane):
+            passed = _earlier(passed, lane.places[0])
+    if not heap:
+        return []
+    return _fill(heap, queue, room.copy(), most, passed)
+
+
+def _fill(
+    heap: list[tuple[Place, int, Lane]], queue: Queue, room: Room, most: int, passed: Place | None
+) -> list[Start]:
+    found: list[Start] = []
+    full: dict[Shape, None] = {}
+    while heap and len(found) < most:
+        place, taken, lane = heapq.heappop(heap)
+        shape = lane.key.shape
+        hosts = None if shape in full else room.take(shape)
+        if hosts is None:
+            full[shape] = None
+            passed = _earlier(passed, place)
+            continue
+        found.append(Start(place.unit, shape, hosts, _reason(place, passed)))
+        push_next(heap, queue, lane, taken + 1)
+    return found
+
+
+def _earlier(a: Place | None, b: Place) -> Place:
+    return b if a is None or b < a else a
+
+
+def _reason(place: Place, passed: Place | None) -> Reason:
+    if passed is None or place < passed:
+        return because(Code.HEAD_OF_QUEUE)
+    return because(Code.FIRST_FIT, passed_over=passed.unit)

@@ -1,0 +1,103 @@
+"""The queue: which pending units could start if there were room, in order.  A view derived from the core's state.
+
+Theory of operation
+  Units of the same shape are interchangeable for the question "is there room", so each shape has a *lane*, in queue order.
+  Ten thousand jobs of ten shapes are ten questions, not ten thousand.  An array with a throttle has a lane of its own, so
+  that a throttled array is skipped in one step.
+
+Rules
+  1. Only eligible units are here: pending, not held, dependencies met.
+  2. The order is `shape.Place`: priority, then entry; total.
+  3. A throttled lane may start as many units as its array has open attempts less than the throttle.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, insort
+from typing import NamedTuple
+
+from schemas.ids import job_of
+from services.scheduler.shape import Place, Shape
+
+
+class LaneKey(NamedTuple):
+    shape: Shape
+    array: str  # the throttled array, or ""
+
+
+class Lane:
+    """`places` in order; `throttle` of its array, 0 if none."""
+
+    __slots__ = ("key", "places", "throttle")
+
+    def __init__(self, key: LaneKey, throttle: int) -> None:
+        self.key = key
+        self.throttle = throttle
+        self.places: list[Place] = []
+
+
+class Queue:
+    def __init__(self) -> None:
+        self.lanes: dict[LaneKey, Lane] = {}
+        self.where: dict[str, tuple[Lane, Place]] = {}  # unit -> its place
+        self.running: dict[str, int] = {}  # throttled array -> open attempts
+        self.grew = True  # since the flag was last taken down: something may start that could not
+
+    def __len__(self) -> int:
+        return len(self.where)
+
+    def add(self, place: Place, shape: Shape, throttle: int) -> None:
+        """A unit is eligible now; it must not be here yet."""
+        lane = self._lane(place.unit, shape, throttle)
+        if not lane.places or lane.places[-1] < place:
+            lane.places.append(place)
+        else:
+            insort(lane.places, place)
+        self.where[place.unit] = (lane, place)
+        self.grew = True
+
+    def _lane(self, unit: str, shape: Shape, throttle: int) -> Lane:
+        key = LaneKey(shape, job_of(unit) if throttle else "")
+        lane = self.lanes.get(key)
+        if lane is None:
+            lane = self.lanes[key] = Lane(key, throttle)
+        return lane
+
+    def remove(self, unit: str) -> None:
+        """A unit is not eligible any more; it need not be here."""
+        found = self.where.pop(unit, None)
+        if found is None:
+            return
+        lane, place = found
+        del lane.places[bisect_left(lane.places, place)]
+        if not lane.places:
+            del self.lanes[lane.key]
+        self.grew = True  # in strict order the next one may start now
+
+    def opened(self, array: str, by: int) -> None:
+        """A throttled array has `by` more open attempts."""
+        count = self.running.get(array, 0) + by
+        if count:
+            self.running[array] = count
+        else:
+            self.running.pop(array, None)
+        self.grew = True
+
+    # -------------------------------------------------------------------------------------------------------- reading
+
+    def allowance(self, lane: Lane) -> int:
+        """Units that this lane may start now."""
+        if not lane.throttle:
+            return len(lane.places)
+        return min(len(lane.places), max(0, lane.throttle - self.running.get(lane.key.array, 0)))
+
+    def head(self) -> Place | None:
+        """The first of all that may start."""
+        return min((lane.places[0] for lane in self.lanes.values() if self.allowance(lane)), default=None)
+
+    def ahead(self, place: Place) -> int:
+        """Eligible units before `place`."""
+        return sum(bisect_left(lane.places, place) for lane in self.lanes.values())
+
+    def in_order(self) -> list[Place]:
+        return sorted(place for _, place in self.where.values())

@@ -1,0 +1,103 @@
+"""Giving hosts back: what becomes of an attempt that must end, and the facts that answer a notice.
+
+Rules
+  1. Preempted and lost attempts never count against the job's retry budget (PROTOCOL, Jobs).
+  2. Disposal of a preempted attempt is the job's `on_reclaim`, else the department's.  Suspend and migrate are not available in
+     this version: the job is requeued instead, and the reason says so.
+  3. What is requeued too often is killed: it would never finish.  Preemptions and lost hosts are counted together, up to
+     `requeues_max`; VMs that end without a report or do not come up up to `FAULTS_MAX`, or a broken image would be started
+     for ever.
+  4. All closings of a host stand before its release, so that an envelope that is cut short is still a valid answer.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from schemas import facts as f
+from schemas.config import BatchPolicy
+from schemas.custody import Custody
+from schemas.custody_state import Broken
+from schemas.facts import Disposal
+from schemas.ids import sort_key
+from schemas.reasons import Code, Reason, because
+from services.scheduler.batch_state import Again, Job
+from services.scheduler.policies.victims_smallest_shortest import Candidate, Choice, HostLoad
+
+FAULTS_MAX: Final = 10  # each costs a VM's start; what has failed ten times in a row will fail the eleventh
+PREEMPTING: Final = (Code.RECLAIMED, Code.HOST_TAKEN, Code.HOST_LOST)
+START: Final = "start"  # `limit` of a BOOT_TIMEOUT whose VMs had not all started: OpenNebula's fault, not the job's
+_BROKEN: Final = {
+    Broken.HOST_RELEASED: Code.RECLAIMED,
+    Broken.HOST_SEIZED: Code.HOST_TAKEN,
+    Broken.HOST_LOST: Code.HOST_LOST,
+    Broken.VM_ENDED: Code.VM_ENDED,
+}
+
+
+def is_fault(why: Reason) -> bool:
+    """True if a requeue for `why` counts as a fault, not as a preemption."""
+    return why.code not in PREEMPTING and why.params.get("limit") != START
+
+
+def close_preempted(
+    unit: str, attempt: int, job: Job, again: Again | None, policy: BatchPolicy, why: Reason
+) -> f.AttemptClosed:
+    """The attempt's host is needed or gone: dispose of it as the job wishes."""
+    wish = job.on_reclaim or policy.on_reclaim
+    params = dict(why.params)
+    if wish in ("suspend", "migrate"):
+        params |= {"asked": wish, "instead": "requeue"}
+    if wish == "kill":
+        return f.AttemptClosed(unit=unit, attempt=attempt, disposal=Disposal.KILL, why=because(why.code, **params))
+    return requeue(unit, attempt, again, policy, because(why.code, **params))
+
+
+def requeue(unit: str, attempt: int, again: Again | None, policy: BatchPolicy, why: Reason) -> f.AttemptClosed:
+    """Back into the queue, or killed if that has happened too often."""
+    count, most = (0 if again is None else again.requeues), policy.requeues_max
+    if is_fault(why):
+        count, most = (0 if again is None else again.faults), min(FAULTS_MAX, policy.requeues_max)
+    if count < most:
+        return f.AttemptClosed(unit=unit, attempt=attempt, disposal=Disposal.REQUEUE, why=why)
+    spent = because(why.code, **(why.params | {"requeues": count, "requeues_max": most}))
+    return f.AttemptClosed(unit=unit, attempt=attempt, disposal=Disposal.KILL, why=spent)
+
+
+def why_broken(broken: Broken) -> Reason:
+    return because(_BROKEN[broken])
+
+
+# ------------------------------------------------------------------------------------------------------------------ notice
+
+
+def loads(custody: Custody, dept: str, closing: dict[str, None]) -> list[HostLoad]:
+    """The department's hosts with their live attempts, except those that are being closed anyway."""
+    hosts = [custody.state.hosts[name] for name in sorted(custody.index.held.get(dept, ()))]
+    return [
+        HostLoad(h.name, h.cordoned is not None, tuple(sorted((u for u in h.units if u not in closing), key=sort_key)))
+        for h in hosts
+    ]
+
+
+def candidates(custody: Custody, hosts: list[HostLoad], now: float) -> dict[str, Candidate]:
+    found: dict[str, Candidate] = {}
+    for host in hosts:
+        for name in host.units:
+            if name not in found:
+                unit = custody.state.units[name]
+                running_s = 0.0 if unit.began_at is None else max(0.0, now - unit.began_at)
+                found[name] = Candidate(name, unit.nodes, running_s)
+    return found
+
+
+def interleave(custody: Custody, choice: Choice, closings: dict[str, f.AttemptClosed], reason: Reason) -> list[f.Fact]:
+    """Closings and releases in an order that is valid wherever it is cut (rule 4)."""
+    found: list[f.Fact] = []
+    left = dict.fromkeys(choice.victims)
+    for name in choice.hosts:
+        for unit in [unit for unit in left if name in custody.state.units[unit].hosts]:
+            found.append(closings[unit])
+            del left[unit]
+        found.append(f.HostReleased(host=name, reason=reason))
+    return found
