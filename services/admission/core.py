@@ -47,6 +47,7 @@ class Job(msgspec.Struct, kw_only=True):
     tasks: int
     cpus_per_task: int
     array: tuple[int, ...]
+    is_array: bool
     units: int
     left: int
 
@@ -111,6 +112,7 @@ class AdmissionCore:
             tasks=fact.tasks,
             cpus_per_task=fact.cpus_per_task,
             array=fact.array,
+            is_array=bool(fact.array),
             units=units,
             left=units,
         )

@@ -49,6 +49,7 @@ TOKENS_EVERY_S: Final = 1.0  # a new or revoked token holds after so long
 CONNECT_S: Final = 5.0  # to the monitor
 SILENCE_MAX_S: Final = 300.0  # of the monitor within one answer: event streams send heartbeats
 CHUNK_BYTES: Final = 64 << 10
+_BYTES: Final = "application/octet-stream"
 _SIGNAL: Final = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}\Z")
 _PASSED_ON: Final = ("Authorization", "Accept", "Last-Event-ID")
 _PASSED_BACK: Final = ("Content-Type", "Cache-Control", "ETag")
@@ -139,9 +140,11 @@ class HttpDoor:
             return await self._ask(request, caller, department, kind, await body(request, most))
 
     async def change_job(self, request: web.Request, caller: Caller, kind: str) -> web.Response:
-        """The path names the job; a body, if there is one, is read and not needed."""
-        await body(request, EXTRA_MAX_BYTES)
-        asked = _decoded(kind, msgspec.json.encode({"jobs": [request.match_info["id"]]}), True)
+        """The job of the path, and those that the body names beside it."""
+        given = _object(await body(request, EXTRA_MAX_BYTES))
+        named = given.get("jobs", [])
+        jobs = [request.match_info["id"], *named] if isinstance(named, list) else named
+        asked = _decoded(kind, msgspec.json.encode({**given, "jobs": jobs}), True)
         return await self._answer(caller, caller.department, kind, asked)
 
     async def scale(self, request: web.Request, caller: Caller, kind: str) -> web.Response:
@@ -188,23 +191,35 @@ class HttpDoor:
             request.query.get("attempt"),
         )
 
-    async def output(self, request: web.Request, caller: Caller, _kind: str) -> web.Response:
+    async def output(self, request: web.Request, caller: Caller, _kind: str) -> web.StreamResponse:
         name = request.query.get("stream", "stdout")
         if name not in STREAMS:
             raise Refused("invalid", "stream: stdout or stderr", "stream")
         rank, offset = int(number(request, "rank", 0, 65_535)), int(number(request, "offset", 0, OFFSET_MAX))
         follow_s = min(number(request, "follow_s", 0.0, 3600.0), FOLLOW_MAX_S)
         found = await self._readable(request, caller)
-        data, end = b"", found.is_over(self._core, rank)
-        if found.attempt:
-            stream = StreamId(found.unit, found.attempt, rank, name)
-            data, end = await self._follow(found, stream, offset, time.monotonic() + follow_s)
-        headers = {
-            "Phoenix-Offset": str(offset + len(data)),
-            "Phoenix-End": "true" if end else "false",
-            "Phoenix-Attempt": str(found.attempt),
-        }
-        return web.Response(body=data, content_type="application/octet-stream", headers=headers)
+        over = found.is_over(self._core, rank)  # before the look: what came until then is in
+        stream = StreamId(found.unit, found.attempt, rank, name)
+        if not found.attempt:
+            return web.Response(headers=_place(found, offset, over), content_type=_BYTES)
+        if not follow_s:
+            return await self._send(request, found, stream, offset, over)
+        data, end = await self._follow(found, stream, offset, time.monotonic() + follow_s)
+        return web.Response(body=data, headers=_place(found, offset + len(data), end), content_type=_BYTES)
+
+    async def _send(
+        self, request: web.Request, found: Readable, stream: StreamId, offset: int, over: bool
+    ) -> web.StreamResponse:
+        """All that there is from `offset` on.  A part that fails breaks the connection off: the length was told."""
+        end = max(offset, await self._outputs.end(stream))
+        answer = web.StreamResponse(headers={**_place(found, end, over), "Content-Type": _BYTES})
+        answer.content_length = end - offset
+        await answer.prepare(request)
+        async for part in self._outputs.parts(stream, offset, end):
+            async with asyncio.timeout(SILENCE_MAX_S):
+                await answer.write(part)
+        await answer.write_eof()
+        return answer
 
     async def _follow(self, found: Readable, stream: StreamId, offset: int, deadline: float) -> tuple[bytes, bool]:
         """What there is from `offset`, waiting for it until `deadline`; and whether nothing more will come after it."""
@@ -253,6 +268,11 @@ class HttpDoor:
                 return await _relay(request, answer)
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             raise Refused("unavailable", "the monitor does not answer: ask again") from error
+
+
+def _place(found: Readable, offset: int, over: bool) -> dict[str, str]:
+    end = "true" if over else "false"
+    return {"Phoenix-Offset": str(offset), "Phoenix-End": end, "Phoenix-Attempt": str(found.attempt)}
 
 
 async def _relay(request: web.Request, answer: aiohttp.ClientResponse) -> web.StreamResponse:

@@ -44,6 +44,7 @@ GATHER_S: Final = 20.0  # a rank's call waits so long for the others; below the 
 POLL_MAX_S: Final = 25.0
 UPLOADS_MAX: Final = 4  # large bodies in memory at once
 OFFSET_MAX: Final = 1 << 39
+AFTER_MAX: Final = 1 << 53  # microseconds since 1970, in what a float counts exactly
 
 Worth = Literal["live", "latest"]
 Number = Annotated[float, Meta(ge=0, le=1e12)]
@@ -294,7 +295,7 @@ class Guests:
     async def _commands(self, request: web.Request, guest: Guest) -> web.Response:
         if guest.rank >= guest.ranks:
             return _gone()
-        after = int(number(request, "after", 0, 1e15))
+        after = int(number(request, "after", 0, AFTER_MAX))
         wait_s = number(request, "wait_s", 0.0, POLL_MAX_S)
         found = await self._launches.commands(guest.key, guest.ranks, guest.rank, after, wait_s)
         if compose.standing(self._core, guest.unit, guest.attempt) != "live":
@@ -311,7 +312,7 @@ class Guests:
 
     async def _read_events(self, request: web.Request, guest: Guest) -> web.Response:
         _only_rank_0(guest)
-        after = int(number(request, "after", 0, 1e15))
+        after = int(number(request, "after", 0, AFTER_MAX))
         wait_s = number(request, "wait_s", 0.0, POLL_MAX_S)
         found = await self._launches.events(guest.key, request.match_info["id"], after, wait_s)
         return reply({"events": found})

@@ -18,6 +18,7 @@ from __future__ import annotations
 import asyncio
 import bisect
 from collections import OrderedDict
+from collections.abc import AsyncIterator
 from typing import Final
 
 import msgspec
@@ -92,25 +93,31 @@ class Outputs:
             known.known = True
         self.notify(stream.unit)
 
-    async def read(self, stream: StreamId, offset: int) -> bytes:
-        """At most READ_MAX_BYTES from `offset`; empty if there is nothing (yet)."""
+    async def end(self, stream: StreamId) -> int:
+        """How many bytes there are."""
         known = self._of(stream)
         if not known.known:
             async with known.lock:
                 if not known.known:
                     await self._walk(stream, known)
-        if offset >= known.end:
-            return b""
-        first = bisect.bisect_right(known.starts, offset) - 1
-        found = bytearray()
-        for start in known.starts[first:]:
+        return known.end
+
+    async def parts(self, stream: StreamId, offset: int, end: int) -> AsyncIterator[bytes]:
+        """The bytes from `offset` to `end`, which is not beyond `self.end`, part by part."""
+        starts = self._of(stream).starts
+        for index in range(max(0, bisect.bisect_right(starts, offset) - 1), len(starts)):
+            start = starts[index]
+            if start >= end:
+                return
             part = await self._get(stream.part(start))
             if part is None:
                 raise Refused("unavailable", f"part {start} of {stream.name} is not in the object store")
-            found += part[max(0, offset - start) :]
-            if len(found) >= READ_MAX_BYTES:
-                break
-        return bytes(found[:READ_MAX_BYTES])
+            yield part[max(0, offset - start) : end - start]
+
+    async def read(self, stream: StreamId, offset: int) -> bytes:
+        """At most READ_MAX_BYTES from `offset`; empty if there is nothing (yet)."""
+        end = min(await self.end(stream), offset + READ_MAX_BYTES)
+        return b"".join([part async for part in self.parts(stream, offset, end)]) if offset < end else b""
 
     async def exists(self, stream: StreamId) -> bool:
         """True if anything of it was ever stored."""

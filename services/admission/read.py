@@ -64,8 +64,11 @@ async def locate(
     job = core.job(unit)
     if job is not None:
         _check(caller, unit, job.dept, job.user)
-        if unit == job_of(unit) and job.units > 1:
-            raise Refused("invalid", f"id: {unit} is an array: name an element, for example {unit}_1", "id")
+        if unit == job_of(unit) and job.is_array:
+            first = job.array[0] if job.array else 1
+            raise Refused("invalid", f"id: {unit} is an array: name an element, for example {unit}_{first}", "id")
+        if core.unit(unit) is None and job.left:
+            raise Refused("unknown", f"job {job_of(unit)} has no element {unit}", "id")
     else:
         await _ask_monitor(session, monitor, headers, caller, unit)
     known = core.unit(unit)

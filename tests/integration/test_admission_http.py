@@ -86,6 +86,13 @@ async def test_submit_hold_release_cancel(here: House) -> None:
     assert here.service.custody.state.units[job].final == "cancelled"
 
 
+async def test_several_jobs_in_one_call(here: House) -> None:
+    jobs = [await submitted(here) for _ in range(3)]
+    status, answer = await call(here, "ann", "POST", f"/v1/jobs/{jobs[0]}/cancel", {"jobs": jobs})
+    assert (status, answer["results"]) == (200, [{"job": job, "ok": True} for job in jobs])
+    assert (await call(here, "ann", "POST", f"/v1/jobs/{jobs[0]}/cancel", {"jobs": "x"}))[0] == 422
+
+
 async def test_an_operator_submits_for_a_department(here: House) -> None:
     status, answer = await call(here, "root", "POST", "/v1/jobs?department=hpc", {"script": "x"})
     assert status == 200
@@ -151,6 +158,18 @@ async def test_output_is_followed_to_its_end(here: House) -> None:
     assert await read(here, job, stream="stderr") == (b"", 0, True)
 
 
+async def test_a_large_output_comes_whole(here: House) -> None:
+    job = await submitted(here)
+    await here.place(job)
+    part = bytes(range(256)) * 4096  # 1 MiB, as large as a part may be
+    for n in range(6):
+        assert (await here.guest(job).call("PUT", f"output/stdout?offset={n * len(part)}", part))[0] == 204
+    assert await read(here, job) == (part * 6, 6 * len(part), False)
+    assert await read(here, job, offset=len(part) + 7) == (part[7:] + part * 4, 6 * len(part), False)
+    assert await read(here, job, offset=5, follow_s=1) == ((part * 5)[5 : 5 + (4 << 20)], 5 + (4 << 20), False)
+    assert await read(here, job, offset=1 << 30) == (b"", 1 << 30, False)
+
+
 async def test_whose_output_it_is(here: House) -> None:
     job = await submitted(here)
     expected = {"ann": 200, "bob": 403, "leo": 404, "wim": 404, "root": 200}
@@ -182,6 +201,9 @@ async def test_arrays_are_read_by_element(here: House) -> None:
     status, answer = await call(here, "ann", "GET", f"/v1/jobs/{array}/output")
     assert (status, answer["error"]["field"]) == (422, "id")
     assert await read(here, f"{array}_2") == (b"", 0, False)
+    assert (await call(here, "ann", "GET", f"/v1/jobs/{array}_3/output"))[0] == 404
+    alone = await submitted(here, array="7")
+    assert (await call(here, "ann", "GET", f"/v1/jobs/{alone}/output"))[0] == 422
 
 
 async def test_kept_files(here: House) -> None:
