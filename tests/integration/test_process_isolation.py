@@ -178,6 +178,36 @@ async def test_the_cpu_limit_holds(yard: Yard) -> None:
     assert share < 0.15
 
 
+def quota_of(yard: Yard, vm: VmSpec) -> str:
+    """The CPU limit as the kernel has it: "-1" or "max …" is none."""
+    cell = yard.driver._vms[vm.vm_id].machine.cell
+    assert cell is not None
+    assert cell.group is not None
+    name = "cpu.cfs_quota_us" if cell.group.version == 1 else "cpu.max"
+    return Path(f"{cell.group.cpu}/{name}").read_text().split()[0]
+
+
+@needs_root
+async def test_an_instance_is_limited_from_the_moment_that_it_serves(yard: Yard) -> None:
+    life = yard.door.add("web.1", kind="instance", script=None, health_path="/healthz")
+    vm = yard.door.vm("web.1", cpu=2.0)
+    await yard.driver.boot(vm, HOST)
+    await yard.door.until(lambda: life.began)
+    assert quota_of(yard, vm) == "10000"
+
+
+@needs_root
+async def test_an_instance_that_never_serves_is_not_free_for_long(yard: Yard, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("phoenix.local.guest.agent.FREE_START_S", 0.3)
+    script = "#!/bin/sh\necho up; exec sleep 60\n"
+    yard.door.add("web.1", kind="instance", script=script, health_path="/healthz")
+    vm = yard.door.vm("web.1", cpu=2.0)
+    await yard.driver.boot(vm, HOST)
+    machine = yard.driver._vms[vm.vm_id].machine
+    await until(lambda: machine.cell is not None and quota_of(yard, vm) in ("-1", "max"))
+    await until(lambda: quota_of(yard, vm) == "10000")
+
+
 @needs_root
 async def test_groups_and_rooms_are_removed(yard: Yard) -> None:
     assert yard.driver.isolation() == {"isolation": "uid+cgroup"}

@@ -73,6 +73,12 @@ class StillMachine:
     async def run(self, launch: object, stdio: object) -> None:
         raise AssertionError("nothing is to run")
 
+    def limit_cpu(self, on: bool) -> None:
+        return
+
+    def settle(self, department: str) -> None:
+        return
+
     def killed_for_memory(self) -> bool:
         return False
 

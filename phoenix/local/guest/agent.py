@@ -32,7 +32,10 @@ from phoenix.local.guest.room import UnsafeNameError
 
 SHORT_JOB_S = 0.25  # most trivial jobs end within: their guest never starts pump and long poll
 MEMORY_CHECK_S = 0.5
-HEALTH_INTERVAL_S = 0.05
+# Loading a program takes tens of milliseconds of CPU, on a twentieth of a core half a second, for which users wait: until it
+# is healthy, and no longer than this, an instance is not limited. (A real VM boots on its host's time as well.)
+FREE_START_S = 1.0
+HEALTH_INTERVAL_S = 0.02
 HEALTH_TRY_S = 2.0
 OUT_OF_MEMORY = "out of memory"
 KEPT_FILES_MAX = 1000
@@ -219,10 +222,13 @@ class Guest:
             shebang = boot.script.startswith("#!")
             argv = [room.file("script"), *boot.argv] if shebang else ["/bin/sh", room.file("script"), *boot.argv]
         launch = Launch(argv, environment, room.work, boot.directory, room.file("note"))
+        self.machine.limit_cpu(False)
         self.process = await self._start(launch)
         waiting = asyncio.ensure_future(self.process.wait())
         healthy = asyncio.ensure_future(self._become_healthy(port, boot.health_path))
         try:
+            await asyncio.wait({waiting, healthy}, timeout=FREE_START_S, return_when=asyncio.FIRST_COMPLETED)
+            self.machine.limit_cpu(True)
             await asyncio.wait({waiting, healthy}, return_when=asyncio.FIRST_COMPLETED)
             if waiting.done():
                 return f"the instance ended with {waiting.result().code} before it was healthy: {self._last_words()}"

@@ -78,6 +78,9 @@ class Machine(Protocol):
     async def run(self, launch: Launch, stdio: tuple[int, int, int]) -> Process:
         """Start a process with these descriptors as stdin, stdout and stderr. Raises `StartError`."""
 
+    def limit_cpu(self, on: bool) -> None:
+        """Lift the CPU limit, or set it again. Where the machine has none nothing happens."""
+
     def killed_for_memory(self) -> bool:
         """Whether the machine has run out of memory and killed for it."""
 

@@ -83,6 +83,14 @@ class Group:
                 return False
         return True
 
+    def limit_cpu(self, cores: float | None) -> None:
+        """Set the limit in real cores; None lifts it."""
+        quota_us = None if cores is None else max(CPU_QUOTA_MIN_US, round(cores * CPU_PERIOD_US))
+        if self.version == 1:
+            _write(self.cpu, "cpu.cfs_quota_us", "-1" if quota_us is None else str(quota_us))
+        else:
+            _write(self.cpu, "cpu.max", f"{'max' if quota_us is None else quota_us} {CPU_PERIOD_US}", optional=True)
+
     def remove(self) -> None:
         """Remove the group. Blocks shortly while the last killed process leaves; raises OSError if one does not."""
         for path in self.paths:
@@ -142,16 +150,15 @@ class Cgroups:
                 base.rmdir()
 
     def _limit(self, group: Group, cores: float, memory_mb: int) -> None:
-        quota_us = max(CPU_QUOTA_MIN_US, round(cores * CPU_PERIOD_US))
         memory = str(max(MEMORY_MIN_MB, memory_mb) * MEGABYTE)
         tasks = str(PIDS_BASE + PIDS_PER_CORE * max(1, round(cores)))
         if self.version == 1:
             _write(group.cpu, "cpu.cfs_period_us", str(CPU_PERIOD_US))
-            _write(group.cpu, "cpu.cfs_quota_us", str(quota_us))
+        group.limit_cpu(cores)
+        if self.version == 1:
             _write(group.memory, "memory.limit_in_bytes", memory)
             _write(group.memory, "memory.memsw.limit_in_bytes", memory, optional=True)
         else:
-            _write(group.cpu, "cpu.max", f"{quota_us} {CPU_PERIOD_US}", optional=True)
             _write(group.memory, "memory.max", memory, optional=True)
             _write(group.memory, "memory.swap.max", "0", optional=True)
             _write(group.memory, "memory.oom.group", "1", optional=True)

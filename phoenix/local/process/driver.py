@@ -98,6 +98,10 @@ class _Machine:
         assert self.cell is not None
         return await self._spawner.run(launch, self.cell.held, stdio)
 
+    def limit_cpu(self, on: bool) -> None:
+        if self._group is not None:
+            self._group.limit_cpu(self.cores * self.core_share if on else None)
+
     def killed_for_memory(self) -> bool:
         return self._group is not None and self._group.oom_kills() > 0
 

@@ -77,10 +77,21 @@ class House:
             _publish(self.bin / "phoenix", LAUNCHER_WITHOUT_PYTHON, 0o755)
             return Programs(path=f"{self.bin}:{path}", web_instance=None)
         otherwise = f'[ "$1" = launch ] || exec \'{self._installed}\' "$@"\n' if self._installed else ""
-        launcher = LAUNCHER.format(python=self.python, launch=self.bin / "launch.py", otherwise=otherwise)
+        launcher = LAUNCHER.format(python=self.python, launch=self._compiled("launch.py"), otherwise=otherwise)
         _publish(self.bin / "phoenix", launcher, 0o755)
-        web_instance = (self.python, "-I", "-S", str(self.bin / "webapp.py"))
+        web_instance = (self.python, "-I", "-S", str(self._compiled("webapp.py")))
         return Programs(path=f"{self.bin}:{path}", web_instance=web_instance)
+
+    def _compiled(self, name: str) -> Path:
+        """The program compiled by the interpreter that will run it: on a twentieth of a core that saves 0.1 s a start."""
+        source, target = self.bin / name, self.bin / f"{name}c"
+        assert self.python is not None
+        code = f"import py_compile; py_compile.compile({str(source)!r}, {str(target)!r}, {name!r}, doraise=True)"
+        done = subprocess.run([self.python, "-I", "-S", "-c", code], check=False, timeout=PROBE_DEADLINE_S)
+        if done.returncode != 0:
+            return source
+        target.chmod(0o644)
+        return target
 
 
 def _site(data_dir: Path, strangers: bool) -> Path:
@@ -141,7 +152,7 @@ def _candidates() -> Iterator[str]:
 
 def _runs_for_strangers(python: str) -> bool:
     """Ask the interpreter itself, as nobody: reading permissions would miss libraries, links and wrappers."""
-    code = "import sys, http.client, socketserver; sys.exit(sys.version_info < (3, 8))"
+    code = "import sys, json, selectors; sys.exit(sys.version_info < (3, 8))"
     try:
         done = subprocess.run(
             [python, "-I", "-S", "-c", code],
