@@ -13,12 +13,13 @@ _ELLIPSIS: Final = "…"
 def render(head: Sequence[str], rows: Sequence[Sequence[str]], *, right: str = "") -> str:
     """Lines of a table.  `right` names the columns (by head) whose cells stand to the right, separated by spaces."""
     flush = set(right.split())
-    widths = [max([len(title), *(len(row[i]) for row in rows)]) for i, title in enumerate(head)]
+    widths = [max(map(len, column)) for column in zip(head, *rows, strict=True)]
     form = "  ".join(
         f"%{width}s" if title in flush else f"%-{width}s" for title, width in zip(head, widths, strict=True)
     )
+    lines = [(form % row).rstrip() for row in (tuple(head), *map(tuple, rows))]
     limit = shutil.get_terminal_size().columns if sys.stdout.isatty() else 0
-    return "\n".join(_cut((form % tuple(row)).rstrip(), limit) for row in [head, *rows])
+    return "\n".join([_cut(line, limit) for line in lines] if limit else lines)
 
 
 def _cut(line: str, limit: int) -> str:
