@@ -104,6 +104,8 @@ class Gate:
     async def record(self, who: str, department: str, what: str, refused: Refused) -> None:
         """Write a refusal to the audit stream.  A broker that is away loses it: audit must not stop the door."""
         self._refused.labels(refused.code).inc()
+        if refused.code == "unavailable":  # says something about the cloud, not about the caller
+            return
         bucket = self._audits.of(who, self._monotonic())
         if not bucket.take(self._monotonic()):
             bucket.left_out += 1

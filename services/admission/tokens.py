@@ -31,7 +31,7 @@ class GuestTokens:
 
     def of(self, tag: str) -> str:
         """The token of a PHOENIX_ID."""
-        return hmac.new(self._key, tag.encode(), hashlib.sha256).hexdigest()
+        return hmac.new(self._key, tag.encode(errors="surrogateescape"), hashlib.sha256).hexdigest()
 
     def is_valid(self, tag: str, token: str) -> bool:
         return hmac.compare_digest(self.of(tag).encode(), token.encode(errors="surrogateescape"))

@@ -80,6 +80,13 @@ async def test_a_department_that_is_no_name_is_recorded_for_the_site() -> None:
     assert desk.lines[0][0] == "phoenix.audit.site"
 
 
+async def test_what_is_unavailable_is_counted_and_not_held_against_the_caller() -> None:
+    desk = Desk()
+    await desk.gate.record("ann", "hpc", "job.submit", Refused("unavailable", "m"))
+    assert desk.lines == []
+    assert desk.registry.get_sample_value("phoenix_requests_refused_total", {"code": "unavailable"}) == 1.0
+
+
 async def test_a_broker_that_is_away_does_not_stop_the_door() -> None:
     desk = Desk(nats.errors.ConnectionClosedError())
     await desk.gate.record("ann", "hpc", "job.submit", Refused("denied", "m"))

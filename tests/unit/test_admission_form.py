@@ -1,0 +1,99 @@
+"""Whatever the door lets in, its facts have the form that the journal demands: one malformed fact would make its whole envelope
+garbage for every reader (PROTOCOL S10)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from schemas import facts as f
+from schemas import requests as r
+from schemas.envelope import Envelope, decode, encode
+from schemas.facts import Fact
+from services.admission import compose
+from services.admission.guests import _began, _report
+from services.runtime.edge import Refused
+from tests.support.admission import ANN, ROOT, WIM, fold
+
+WORLD = fold()
+
+
+def journaled(*facts: Fact) -> tuple[Any, ...]:
+    envelope = Envelope(id="x", writer="admission", epoch=1, at=1.0, facts=facts)
+    return decode(encode(envelope), "admission").facts
+
+
+texts = st.text(max_size=20)
+numbers = st.integers(-2, 2**70) | st.floats()
+submissions = st.fixed_dictionaries(
+    {"script": st.just("x") | texts},
+    optional={
+        "request": texts,
+        "name": texts,
+        "argv": st.lists(texts, max_size=3),
+        "environment": st.dictionaries(texts, texts, max_size=3),
+        "tasks": st.integers(0, 20) | numbers,
+        "nodes": st.integers(0, 4) | st.none() | numbers,
+        "cpus_per_task": st.integers(0, 9) | numbers,
+        "memory_mb": st.integers(0, 40_000) | numbers,
+        "walltime_s": numbers | st.floats(0, 8000),
+        "priority": numbers,
+        "retries": numbers,
+        "array": st.sampled_from(["1-5", "0", "999999999", "1,2%3"]) | texts,
+        "after": st.sampled_from(["afterok:1", "after:1:1"]) | texts,
+        "held": st.booleans(),
+        "on_reclaim": st.sampled_from(["kill", "requeue", "suspend", "migrate", "burn"]),
+    },
+)
+
+
+@settings(max_examples=400, deadline=None)
+@given(asked=submissions)
+def test_submissions(asked: dict[str, Any]) -> None:
+    try:
+        data = msgspec.msgpack.encode(asked)
+    except OverflowError:  # beyond what the format can say
+        return
+    try:
+        request = r.decode("job.submit", data, as_json=False)
+        fact = compose.submit(WORLD.core, ANN, "hpc", request, "job/x", "d", ())
+    except (r.Malformed, Refused):
+        return
+    assert journaled(fact) == (fact,)
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    told=st.dictionaries(
+        st.sampled_from(["exit", "signal", "seconds", "cpu_seconds", "max_rss_mb", "note"]), numbers | texts
+    )
+)
+def test_reports(told: dict[str, Any]) -> None:
+    try:
+        body = _report.decode(msgspec.json.encode({"exit": 0, **told}))
+    except (msgspec.DecodeError, OverflowError):
+        return
+    fact = f.AttemptReported(unit="1", attempt=1, **msgspec.structs.asdict(body))
+    assert journaled(fact) == (fact,)
+
+
+def test_a_number_that_is_none_is_no_report() -> None:
+    for value in (b"1e999", b"NaN", b"-1e999"):
+        with pytest.raises(msgspec.DecodeError):
+            _report.decode(b'{"exit":0,"seconds":' + value + b"}")
+
+
+def test_the_other_facts() -> None:
+    job = WORLD.submit(array="1-2")
+    plan = compose.change_jobs(WORLD.core, ANN, "cancel", [job, f"{job}_1"])
+    facts: list[Fact] = [fact for _, facts in plan for fact in facts]
+    facts += compose.change_host(WORLD.core, ROOT, "cordon", r.HostNamed(host="h1"))
+    facts.append(compose.scale(WORLD.core, WIM, "web", r.ScaleSet(exact=1, for_s=r.WALLTIME_MAX_S), "d", 2e9))
+    address = _began.decode(b'{"address":"127.0.0.1:1"}').address
+    facts.append(f.AttemptBegan(unit="web.1", attempt=1, addresses=(address,)))
+    facts.append(f.DepartmentClosed(dept="bio"))
+    assert journaled(*facts) == tuple(facts)
