@@ -33,6 +33,7 @@ REFUSALS_MAX: Final = 5  # in a row: a broker that is just being reconfigured ma
 PING_INTERVAL_S: Final = 2  # with two outstanding: a broker that is silent for about 6 s is left
 PINGS_MAX: Final = 2
 API_TIMEOUT_S: Final = 5.0
+_VITAL: Final = ("phoenix.journal.", "$js.api.", "$kv.", "_inbox_service.")  # an asker's inbox may well be denied
 
 
 def _ignore() -> None:
@@ -121,6 +122,13 @@ def service_key(config: Config, process: str) -> tuple[str, Path | None]:
     directory = config.nats.credentials_dir
     seed = credentials.seed_file(config, permissions.service_credential(process)) if directory.is_dir() else None
     return permissions.service_inbox(process), seed
+
+
+def is_vital_denial(error: Exception) -> bool:
+    """True if the broker denies something without which a service is of no use.  A denial arrives as an asynchronous error and
+    nowhere else: to the call it looks like a timeout."""
+    text = str(error).lower()
+    return "permissions violation" in text and any(part in text for part in _VITAL)
 
 
 def jetstream(client: Client) -> JetStreamContext:

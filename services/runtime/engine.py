@@ -38,7 +38,7 @@ from schemas.envelope import Received
 from schemas.facts import Fact, LeaderStarted, LeaderStopped
 from schemas.meta import Meta
 from schemas.subjects import journal
-from services.runtime.clock import Clock, decision_time, skew_s
+from services.runtime.clock import Clock, StepDetector, decision_time, skew_s
 from services.runtime.core import NEVER
 from services.runtime.drafts import Draft, VoidStreaks
 from services.runtime.edge import Compose, Edge, Outcome, Proposal, Refused
@@ -54,6 +54,7 @@ PROPOSE_TIMEOUT_S: Final = 5.0
 FULL_RETRY_S: Final = 0.5  # between two tries of decided facts while the journal is full
 WAKE_MIN_S: Final = 0.002  # a timer may fire a little early by the wall clock
 WAKE_MAX_S: Final = 1.0  # look again at least this often: the wall clock may be set
+SLOW_DECIDE_S: Final = 0.002  # a decide that takes longer rests as long: at most half a processor, whatever arrives
 SKEW_MAX_DEFAULT_S: Final = 0.5  # until a configuration is adopted
 
 
@@ -112,6 +113,8 @@ class Engine:
         self._timer: asyncio.TimerHandle | None = None
         self._waiters: list[tuple[int, int, asyncio.Future[None]]] = []
         self._streaks = VoidStreaks()
+        self._steps = StepDetector(clock)
+        self._rest_until = 0.0  # loop time before which decide is not run again
 
     # ------------------------------------------------------------------------------------------------------- for callers
 
@@ -178,6 +181,7 @@ class Engine:
     async def take_over(self, end: int) -> None:
         """S3: fold to `end`, write `leader.started`, return when it has come back."""
         await self.wait_for(end, math.inf)
+        self._steps.trust()
         known = self.fold.custody.state.leaders.get(self.writer or "")
         self.predecessor = copy(known)
         self._enter(Phase.STARTING)
@@ -283,7 +287,7 @@ class Engine:
         self._draft = None
         self.full = False
         draft.came_back(seen, message.position)
-        self._refuse_skew(skew_s(parcel.sent_at, known_at, message.stored_at))
+        self.refuse_skew(skew_s(parcel.sent_at, known_at, message.stored_at))
         self._streaks.note(seen)
         for fact, _ in seen:
             if isinstance(fact, LeaderStarted) and self.phase is Phase.STARTING:
@@ -291,9 +295,14 @@ class Engine:
             elif isinstance(fact, LeaderStopped):
                 self._enter(Phase.STOPPED)
 
-    def _refuse_skew(self, skew: float) -> None:
+    @property
+    def skew_max_s(self) -> float:
         config = self.fold.custody.state.config
-        limit = config.policy.skew_max_s if config is not None else SKEW_MAX_DEFAULT_S
+        return config.policy.skew_max_s if config is not None else SKEW_MAX_DEFAULT_S
+
+    def refuse_skew(self, skew: float) -> None:
+        """S6.  `skew` as of `clock.skew_s`; raises `Stop` if it is too large to lead with."""
+        limit = self.skew_max_s
         if abs(skew) > limit:
             side = "behind" if skew > 0 else "ahead of"
             text = f"this machine's clock is {abs(skew):.3f} s {side} the broker's; at most {limit} s is allowed (PROTOCOL S6)"
@@ -304,6 +313,7 @@ class Engine:
     def _advance(self) -> None:
         if self._draft is not None or self.phase in (Phase.FOLLOWING, Phase.STOPPED):
             return
+        self._refuse_step()
         now = self.now()
         draft = self._compose(now)
         if not draft.facts:
@@ -319,6 +329,12 @@ class Engine:
         )
         self._draft = draft
         self._parcelled.set()
+
+    def _refuse_step(self) -> None:
+        step_s = self._steps.step_s()
+        if abs(step_s) > self.skew_max_s:
+            text = f"this machine's clock was set by {step_s:+.3f} s while leading; a restart compares it with the broker's"
+            raise Stop(Exit.SKEWED, f"{text} (PROTOCOL S6)")
 
     def _compose(self, now: float) -> Draft:
         draft = Draft()
@@ -343,10 +359,16 @@ class Engine:
         """What follows from the state, if it may be something else than last time."""
         if self.phase is not Phase.LEADING or not self._may_try() or not (self._dirty or now >= self._wake_at):
             return []
+        loop = asyncio.get_running_loop()
+        if loop.time() < self._rest_until:
+            self._wake_at = 0.0
+            return []
         self._dirty = False
         began = time.perf_counter()
         facts = self.fold.core.decide(now)
-        self._timings.decided(time.perf_counter() - began)
+        took_s = time.perf_counter() - began
+        self._timings.decided(took_s)
+        self._rest_until = loop.time() + took_s if took_s > SLOW_DECIDE_S else 0.0
         self._wake_at = NEVER if facts else self.fold.core.wake_at()  # facts come back, and then it is decided again
         return facts
 
@@ -354,8 +376,7 @@ class Engine:
         """Nothing to write: come back when a limit is reached or a full journal may be tried again."""
         loop = asyncio.get_running_loop()
         delay_s = WAKE_MAX_S if self._wake_at == NEVER else min(WAKE_MAX_S, max(WAKE_MIN_S, self._wake_at - now))
-        if self._not_before > loop.time():
-            delay_s = max(WAKE_MIN_S, self._not_before - loop.time())
+        delay_s = max(delay_s, self._not_before - loop.time(), self._rest_until - loop.time())
         if self._timer is not None:
             self._timer.cancel()
         self._timer = loop.call_later(delay_s, self.kick)

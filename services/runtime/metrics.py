@@ -64,6 +64,7 @@ class ShellMetrics(Collector):
             ("phoenix_garbage", "Journal messages that are no envelope of their writer", fold.garbage),
             ("phoenix_facts_unknown", "Facts of kinds that this version does not know", fold.unknown),
             ("phoenix_leader_changes", "Leaders of this writer, as counted in the journal", shell.epoch),
+            ("phoenix_nats_errors", "Errors that the connection reported: denials, losses", shell.nats_errors),
             ("phoenix_reader_renewed", "Journal consumers made anew", shell.reader_renewed),
         ):
             yield CounterMetricFamily(name, text, value=count)

@@ -27,6 +27,7 @@ from nats.js import JetStreamContext
 from nats.js.errors import Error as JetStreamError
 
 from schemas.subjects import JOURNAL_STREAM
+from services.runtime.clock import broker_time
 from services.runtime.fold import Stored
 from services.runtime.log import Log
 
@@ -37,6 +38,12 @@ CALL_TIMEOUT_S: Final = 2.0
 PAUSE_S: Final = 0.2  # between two questions to a broker that does not answer
 PENDING_MAX: Final = 1 << 20  # messages; flow control stops the server long before
 _NS: Final = 1_000_000_000
+
+
+class _Time(msgspec.Struct):
+    """What is of interest in an answer of the JetStream API here."""
+
+    ts: str
 
 
 class Reader:
@@ -93,6 +100,11 @@ class Reader:
     async def _look(self) -> int:
         async with asyncio.timeout(CALL_TIMEOUT_S):
             return (await self._js.stream_info(JOURNAL_STREAM)).state.last_seq
+
+    async def ask_time(self) -> float:
+        """The broker's clock, UTC seconds.  Raises what the broker raises."""
+        reply = await self._nc.request(f"$JS.API.STREAM.INFO.{JOURNAL_STREAM}", timeout=CALL_TIMEOUT_S)
+        return broker_time(msgspec.json.decode(reply.data, type=_Time).ts)
 
     async def open(self) -> None:
         """Start the pipe.  Raises what the broker raises."""

@@ -28,15 +28,12 @@ from nats.js import JetStreamContext
 from nats.js.errors import Error as JetStreamError
 from prometheus_client import CollectorRegistry
 
-from schemas.custody import Custody
-from schemas.custody_state import Leader
 from schemas.facts import Fact
 from schemas.meta import Meta
 from schemas.subjects import JOURNAL_STREAM, SNAPSHOTS
-from services.runtime.clock import Clock, system_clock
+from services.runtime.clock import Clock, skew_s, system_clock
 from services.runtime.config import Config
-from services.runtime.connect import Watch, connect, jetstream, service_key
-from services.runtime.core import Core
+from services.runtime.connect import Watch, connect, is_vital_denial, jetstream, service_key
 from services.runtime.edge import Compose, Edge, Outcome, Refused
 from services.runtime.engine import Engine, Phase
 from services.runtime.exits import Exit, Stop
@@ -48,6 +45,7 @@ from services.runtime.metrics import MetricsListener, ShellMetrics
 from services.runtime.objects import Objects
 from services.runtime.reader import Reader
 from services.runtime.snapshots import Keeper
+from services.runtime.status import Status
 from services.runtime.streams import verify_streams
 
 __all__ = ["Compose", "Edge", "Outcome", "Refused", "Service"]
@@ -55,11 +53,10 @@ __all__ = ["Compose", "Edge", "Outcome", "Refused", "Service"]
 RETIRE_S: Final = 10.0  # for the orderly end; a supervisor waits a little longer
 CLOSE_S: Final = 3.0  # for closing what is left after a failure
 INFO_TIMEOUT_S: Final = 5.0
-_VITAL: Final = ("phoenix.journal.", "$js.api.", "$kv.", "_inbox_service.")  # subjects without which a service is of no use
 PROGRESS_S: Final = 5.0  # between two log lines of a long replay
 
 
-class Service:
+class Service(Status):
     """`writer`: whose facts it writes (``admission``, ``scheduler.hpc``), or None: a pure follower.  `core_factory` makes the
     core on the custody fold that it is given.  `instance` names this process for leases and supervisors; `reaped`: instances
     that are surely dead.  `name`: process name for keys, metrics and snapshots (default: the writer).  `clock`: for tests."""
@@ -85,6 +82,7 @@ class Service:
         self.registry: CollectorRegistry = self.metrics.registry
         self.use_snapshots = True  # False: what hangs on the fold (a history file) must see every fact
         self.caught_up = False
+        self.nats_errors = 0  # reported by the connection: denials, slow consumers, failed reconnects
         self.metrics_port = 0
         self.nc: Client
         self.js: JetStreamContext
@@ -118,63 +116,6 @@ class Service:
         )
 
     # ------------------------------------------------------------------------------------------------------- for edges
-
-    @property
-    def custody(self) -> Custody:
-        return self.fold.custody
-
-    @property
-    def core(self) -> Core:
-        return self.fold.core
-
-    @property
-    def is_leader(self) -> bool:
-        """True from the return of `leader.started` on, until the orderly end begins."""
-        return self._engine.phase is Phase.LEADING
-
-    @property
-    def position(self) -> int:
-        """The last journal position folded."""
-        return self.fold.position
-
-    @property
-    def epoch(self) -> int:
-        """How many leaders this writer has had, as folded; the own number while leading."""
-        return self._engine.epoch
-
-    @property
-    def journal_full(self) -> bool:
-        return self._engine.full
-
-    @property
-    def snapshot_position(self) -> int:
-        return self._keeper.position if hasattr(self, "_keeper") else 0
-
-    @property
-    def proposals_waiting(self) -> int:
-        return self._engine.proposals_waiting
-
-    @property
-    def reader_renewed(self) -> int:
-        return self._reader.recreated if self._reader else 0
-
-    @property
-    def predecessor(self) -> Leader | None:
-        """The last leader before this one took over, as the journal told it then; None if there was none (X8)."""
-        return self._engine.predecessor
-
-    @property
-    def reaped(self) -> frozenset[str]:
-        """Instances that the supervisor has seen dead (X8)."""
-        return self._reaped
-
-    def now(self) -> float:
-        """UTC seconds for decisions: max(own clock, fold time) (S6)."""
-        return self._engine.now()
-
-    def lease_left_s(self) -> float:
-        """Seconds for which surely nobody else leads; a caller of the outside stops below its call timeout (X8)."""
-        return self._lease.left_s() if self._lease else 0.0
 
     def wake(self) -> None:
         """Run `decide` soon."""
@@ -213,17 +154,6 @@ class Service:
         self._stopping.set()
         if self._group is None and self._main is not None:
             self._main.cancel()  # nothing to end in order yet; it may be waiting for its broker
-
-    def health(self) -> dict[str, object]:
-        return {
-            "service": self.name,
-            "instance": self.instance,
-            "caught_up": self.caught_up,
-            "leader": self.is_leader,
-            "epoch": self.epoch,
-            "position": self.position,
-            "journal_full": self.journal_full,
-        }
 
     # ------------------------------------------------------------------------------------------------------------- life
 
@@ -329,9 +259,8 @@ class Service:
         self.fail("the connection to NATS was closed for good (authorisation withdrawn, or the client library gave up)")
 
     def _nats_error(self, error: Exception) -> None:
-        """A denial arrives here and nowhere else: to the call it looks like a timeout."""
-        text = str(error).lower()
-        if "permissions violation" in text and any(part in text for part in _VITAL):
+        self.nats_errors += 1
+        if is_vital_denial(error):
             self.fail(
                 f"the broker denies {self.name} what it needs: {error}; generate its permissions anew (`phoenix up`)"
             )
@@ -415,10 +344,19 @@ class Service:
         )
         await lease.acquire()
         self.spawn("lease", self._hold(lease))
+        await self._compare_clocks()
         await self._engine.take_over(await self._reader.end())
         self.log.info("leading", epoch=self.epoch, position=self.position)
         for edge in self.edges:
             await edge.lead()
+
+    async def _compare_clocks(self) -> None:
+        """S6, before anything is written.  A broker that does not answer will be asked by the next leader's first append."""
+        assert self._reader is not None
+        sent = self._clock()
+        with contextlib.suppress(nats.errors.Error, JetStreamError, TimeoutError):
+            stored = await self._reader.ask_time()
+            self._engine.refuse_skew(skew_s(sent, self._clock(), stored))
 
     async def _hold(self, lease: Lease) -> None:
         try:

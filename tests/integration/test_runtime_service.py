@@ -25,6 +25,7 @@ from schemas.facts import (
     LoadObserved,
 )
 from schemas.meta import Meta, Void
+from services.runtime.clock import StepDetector
 from services.runtime.core import NEVER
 from services.runtime.exits import Exit
 from services.runtime.rebuild import replay
@@ -183,6 +184,29 @@ async def test_the_same_fact_void_five_times_stops_the_service(here: World) -> N
     assert len(grants) == 5
 
 
+async def test_a_slow_decide_leaves_time_for_others(here: World) -> None:
+    runs: list[float] = []
+
+    class Slow(ToyCore):
+        def decide(self, now: float) -> list[Fact]:
+            runs.append(now)
+            time.sleep(0.02)
+            return []
+
+    service = await here.start(core=Slow).leads()
+    runs.clear()
+    began = time.monotonic()
+    for number in range(1, 150):
+        position = await here.write(
+            LoadObserved(dept="web", start=0, end=number, utilisation=0, samples=1), writer="scheduler.web"
+        )
+    await service.wait_for(position, 5)
+    busy = len(runs) * 0.02
+    assert busy < 0.6 * (time.monotonic() - began) + 0.04
+    seen = len(runs)
+    await until(lambda: len(runs) > seen, "it is decided once more after the rest")
+
+
 async def test_more_facts_than_fit_are_written_in_several_envelopes(here: World) -> None:
     class Many(ToyCore):
         def decide(self, now: float) -> list[Fact]:
@@ -229,6 +253,30 @@ async def test_now_never_lies_before_the_fold(here: World) -> None:
 @pytest.mark.parametrize("error_s", [3600.0, -3600.0, 0.8])
 async def test_a_wrong_clock_does_not_lead(here: World, error_s: float) -> None:
     running = here.start(clock=lambda: time.time() + error_s)
+    assert await running.code() == Exit.SKEWED
+    assert await facts_in_journal(here) == []  # an envelope an hour ahead would have moved everybody's time
+
+
+@pytest.mark.parametrize("step_s", [3600.0, -3600.0])
+async def test_a_clock_that_is_set_while_leading_writes_nothing_more(here: World, step_s: float) -> None:
+    offset = [0.0]
+    running = here.start(clock=lambda: time.time() + offset[0])
+    service = await running.leads()
+    await service.propose(next_job(service.custody))
+    offset[0] = step_s
+    with pytest.raises(Refused):
+        await service.propose(next_job(service.custody))
+    assert await running.code() == Exit.SKEWED
+    assert len(await facts_in_journal(here)) == 2
+
+
+async def test_the_brokers_verdict_counts_even_if_the_clock_drifts_slowly(here: World) -> None:
+    offset = [0.0]
+    running = here.start(clock=lambda: time.time() + offset[0])
+    service = await running.leads()
+    service._engine._steps = StepDetector(lambda: 0.0)  # blind to the step: only the timestamp of the append can tell
+    offset[0] = 0.7
+    await service.propose(next_job(service.custody))
     assert await running.code() == Exit.SKEWED
 
 

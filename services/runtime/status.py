@@ -1,0 +1,98 @@
+"""What a service tells about itself: for its edges, its metrics and its supervisor.  Reading only."""
+
+from __future__ import annotations
+
+from nats.aio.client import Client
+
+from schemas.custody import Custody
+from schemas.custody_state import Leader
+from services.runtime.core import Core
+from services.runtime.engine import Engine, Phase
+from services.runtime.fold import Fold
+from services.runtime.leader import Lease
+from services.runtime.reader import Reader
+from services.runtime.snapshots import Keeper
+
+
+class Status:
+    """The readable side of `Service`."""
+
+    name: str
+    instance: str
+    fold: Fold
+    nc: Client
+    caught_up: bool
+    _engine: Engine
+    _keeper: Keeper
+    _reader: Reader | None
+    _lease: Lease | None
+    _reaped: frozenset[str]
+
+    @property
+    def custody(self) -> Custody:
+        return self.fold.custody
+
+    @property
+    def core(self) -> Core:
+        return self.fold.core
+
+    @property
+    def is_leader(self) -> bool:
+        """True from the return of `leader.started` on, until the orderly end begins."""
+        return self._engine.phase is Phase.LEADING
+
+    @property
+    def position(self) -> int:
+        """The last journal position folded."""
+        return self.fold.position
+
+    @property
+    def epoch(self) -> int:
+        """How many leaders this writer has had, as folded; the own number while leading."""
+        return self._engine.epoch
+
+    @property
+    def journal_full(self) -> bool:
+        return self._engine.full
+
+    @property
+    def snapshot_position(self) -> int:
+        return self._keeper.position if hasattr(self, "_keeper") else 0
+
+    @property
+    def proposals_waiting(self) -> int:
+        return self._engine.proposals_waiting
+
+    @property
+    def reader_renewed(self) -> int:
+        return self._reader.recreated if self._reader else 0
+
+    @property
+    def predecessor(self) -> Leader | None:
+        """The last leader before this one took over, as the journal told it then; None if there was none (X8)."""
+        return self._engine.predecessor
+
+    @property
+    def reaped(self) -> frozenset[str]:
+        """Instances that the supervisor has seen dead (X8)."""
+        return self._reaped
+
+    def now(self) -> float:
+        """UTC seconds for decisions: max(own clock, fold time) (S6)."""
+        return self._engine.now()
+
+    def lease_left_s(self) -> float:
+        """Seconds for which surely nobody else leads; a caller of the outside stops below its call timeout (X8)."""
+        return self._lease.left_s() if self._lease else 0.0
+
+    def health(self) -> dict[str, object]:
+        return {
+            "service": self.name,
+            "instance": self.instance,
+            "caught_up": self.caught_up,
+            "leader": self.is_leader,
+            "epoch": self.epoch,
+            "position": self.position,
+            "journal_full": self.journal_full,
+            "connected": hasattr(self, "nc") and self.nc.is_connected,
+        }
