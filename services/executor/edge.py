@@ -1,0 +1,181 @@
+"""The executor's edge: makes the calls that the core asks for, while it may, and tells it what became of them.
+
+What it decides: when calls may be made.  It must never make one before this replica leads, before an earlier leader has
+surely stopped (X8), or while the lease has less left than a call may take.
+
+Rules
+  1. Calls are made for the state as folded: after each batch of facts, each answer, each poll, and when the core's time comes.
+  2. A new leader looks at the whole of OpenNebula before it asks for anything (the core allocates nothing before).
+  3. Every call has a deadline and one outcome.  After an answer that says nothing (no connection, wrong login) all calls pause,
+     doubling up to PAUSE_MAX_S, until one is answered.
+  4. `close` returns when no call that changes something is in flight, so `leader.stopped` is true (X8).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from functools import partial
+from typing import Final
+
+from schemas.custody_state import Leader
+from services.executor.calls import Call, Look, Observation, Outcome, Result
+from services.executor.core import ExecutorCore
+from services.executor.metrics import ExecutorMetrics
+from services.executor.poll import Poller
+from services.executor.site import Site, method_of
+from services.executor.timers import backoff_s
+from services.runtime.service import Edge, Service
+
+PAUSE_S: Final = 0.05
+PAUSE_MAX_S: Final = 1.0
+LEASE_LOOK_S: Final = 0.02  # while the lease is too short: it is renewed four times in its life
+WAKE_MIN_S: Final = 0.002
+WAKE_MAX_S: Final = 1.0  # look again at least this often: the wall clock may be set
+CLOSE_MARGIN_S: Final = 0.5
+
+
+def wait_out_s(predecessor: Leader | None, reaped: frozenset[str], lease_ttl_s: float, timeout_s: float) -> float:
+    """How long a new leader waits before its first call (X8): until the last call of the one before has surely returned."""
+    if predecessor is None or predecessor.stopped or predecessor.instance in reaped:
+        return 0.0
+    return lease_ttl_s + timeout_s
+
+
+class ExecutorEdge(Edge):
+    def __init__(self) -> None:
+        self._acting = False
+        self._in_flight: dict[asyncio.Future[Result], Call] = {}
+        self._pump_soon = False
+        self._timer: asyncio.TimerHandle | None = None
+        self._failures = 0  # answers that said nothing, in a row
+        self._paused_until = 0.0  # loop time
+        self._poller: Poller | None = None
+        self._tasks: list[asyncio.Task[None]] = []
+
+    async def connected(self, service: Service) -> None:
+        self._service = service
+        self._site = Site(service.config, lambda: service.custody.state.cloud)
+
+    async def start(self, service: Service) -> None:
+        assert isinstance(service.core, ExecutorCore)
+        self._core = service.core
+        self._metrics = ExecutorMetrics(service.registry, self._core)
+
+    async def lead(self) -> None:
+        self._tasks.append(self._service.spawn("act", self._begin()))
+
+    async def _begin(self) -> None:
+        service, config = self._service, self._service.config
+        wait_s = wait_out_s(service.predecessor, service.reaped, config.runtime.lease_ttl_s, self._site.timeout_s)
+        if wait_s:
+            service.log.info("waiting for the calls of the executor before this one", seconds=wait_s)
+            await asyncio.sleep(wait_s)
+        self._core.take_over(service.now())
+        self._acting = True
+        self._poller = Poller(service, self._site, self._metrics, config.opennebula.poll_s, self._observe)
+        self._tasks.append(service.spawn("watch", self._poller.watch_forever()))
+        self._tasks.append(service.spawn("audit", self._poller.audit_forever()))
+        self.settled()
+
+    async def close(self) -> None:
+        self._acting = False
+        if self._timer is not None:
+            self._timer.cancel()
+        for task in self._tasks:
+            task.cancel()
+        acts = [future for future, call in self._in_flight.items() if not isinstance(call, Look)]
+        if acts:
+            await asyncio.wait(acts, timeout=2 * self._site.timeout_s + CLOSE_MARGIN_S)
+        self._site.close()
+
+    def settled(self) -> None:
+        if self._acting:
+            self._pump_later()
+
+    # ---------------------------------------------------------------------------------------------------------- calling
+
+    def _pump_later(self) -> None:
+        """Once for whatever happens in one turn of the loop."""
+        if not self._pump_soon:
+            self._pump_soon = True
+            asyncio.get_running_loop().call_soon(self._pump)
+
+    def _pump(self) -> None:
+        self._pump_soon = False
+        if not self._acting:
+            return
+        now = self._service.now()
+        delay_s = self._forbidden_s()
+        if delay_s == 0.0:
+            for call in self._core.calls(now, self._site.acts_max - len(self._in_flight)):
+                self._make(call)
+            delay_s = min(WAKE_MAX_S, max(WAKE_MIN_S, self._core.wake_at() - now))
+        self._arm(delay_s)
+        if self._poller is not None:
+            self._poller.kick()
+
+    def _forbidden_s(self) -> float:
+        """0 if a call may be made now; else seconds after which to look again."""
+        paused_s = self._paused_until - asyncio.get_running_loop().time()
+        if paused_s > 0:
+            return max(paused_s, WAKE_MIN_S)
+        if not self._service.is_leader or self._service.lease_left_s() < self._site.timeout_s:
+            return LEASE_LOOK_S
+        return 0.0
+
+    def _arm(self, delay_s: float) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = asyncio.get_running_loop().call_later(delay_s, self._pump_later)
+
+    def _make(self, call: Call) -> None:
+        future = self._site.act(call)
+        self._in_flight[future] = call
+        self._metrics.in_flight = len(self._in_flight)
+        future.add_done_callback(partial(self._done, call, time.monotonic()))
+
+    def _done(self, call: Call, began: float, future: asyncio.Future[Result]) -> None:
+        del self._in_flight[future]
+        self._metrics.in_flight = len(self._in_flight)
+        if future.cancelled():
+            return
+        error = future.exception()
+        if error is not None:
+            self._service.fail(
+                f"{method_of(call)} failed in a way that was not foreseen: {type(error).__name__}: {error}"
+            )
+            return
+        result = future.result()
+        self._metrics.called(method_of(call), result.outcome.value, time.monotonic() - began)
+        self._note(result)
+        self._observe(result)
+        if self._poller is not None:
+            self._poller.hurry()
+
+    def _note(self, result: Result) -> None:
+        """Pause, go on, and tell."""
+        call, log = result.call, self._service.log
+        if result.outcome in (Outcome.UNSURE, Outcome.DENIED):
+            self._failures += 1
+            pause_s = backoff_s(self._failures, PAUSE_S, PAUSE_MAX_S)
+            self._paused_until = asyncio.get_running_loop().time() + pause_s
+            if self._failures == 1 or result.outcome is Outcome.DENIED:
+                log.warning(
+                    "OpenNebula does not answer", method=method_of(call), outcome=result.outcome, why=result.why
+                )
+            return
+        if self._failures > 1:
+            log.info("OpenNebula answers again", failures=self._failures)
+        self._failures = 0
+        if result.outcome is Outcome.REFUSED:
+            log.info("OpenNebula refused", method=method_of(call), about=_about(call), why=result.why)
+
+    def _observe(self, observation: Observation) -> None:
+        self._core.observe(observation, self._service.now())
+        self._service.wake()
+        self.settled()
+
+
+def _about(call: Call) -> str:
+    return call.host if isinstance(call, Look) else call.key

@@ -1,0 +1,51 @@
+"""What the executor tells Prometheus: its calls, how long they took, and the VMs by state."""
+
+from __future__ import annotations
+
+from collections import Counter as Tally
+from collections.abc import Iterable, Iterator
+from typing import Final
+
+from prometheus_client import CollectorRegistry, Counter, Histogram
+from prometheus_client.metrics_core import GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from services.executor.core import ExecutorCore
+
+_SECONDS: Final = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0)
+
+
+class ExecutorMetrics(Collector):
+    def __init__(self, registry: CollectorRegistry, core: ExecutorCore) -> None:
+        self._core = core
+        self._calls = Counter(
+            "phoenix_opennebula_calls", "Calls to OpenNebula", ["method", "outcome"], registry=registry
+        )
+        self._seconds = Histogram(
+            "phoenix_opennebula_call_seconds", "Duration of one call", ["method"], registry=registry, buckets=_SECONDS
+        )
+        self.in_flight = 0
+        registry.register(self)
+
+    def called(self, method: str, outcome: str, seconds: float) -> None:
+        self._calls.labels(method, outcome).inc()
+        self._seconds.labels(method).observe(seconds)
+
+    def describe(self) -> Iterable[Metric]:
+        return ()
+
+    def collect(self) -> Iterator[Metric]:
+        fleet, ledger = self._core.fleet, self._core.ledger
+        phases = Tally(track.phase.value if track.phase else "unseen" for track in fleet.tracks.values())
+        states = GaugeMetricFamily("phoenix_vms", "Open VMs by what OpenNebula said of them last", labels=["state"])
+        for phase in sorted(phases):
+            states.add_metric([phase], phases[phase])
+        yield states
+        for name, text, value in (
+            ("phoenix_vms_wanted", "Ranks of live attempts that have no VM yet", len(ledger.wants)),
+            ("phoenix_vms_doomed", "Open VMs that must end", len(ledger.state.doomed)),
+            ("phoenix_vms_strays", "VMs of ours that the journal does not know", len(fleet.strays)),
+            ("phoenix_opennebula_calls_in_flight", "Calls in flight", self.in_flight),
+            ("phoenix_hosts_ignored", "Hosts whose names cannot be used", len(self._core.desk.ignored)),
+        ):
+            yield GaugeMetricFamily(name, text, value=float(value))

@@ -1,0 +1,133 @@
+"""The site's OpenNebula as the executor's edge sees it: a bounded set of clients, and every error as a defined outcome.
+
+Rules
+  1. At most `concurrency` calls are in flight (oned takes 15 connections and serialises most calls; BEHAVIOUR.md).
+  2. A call that changes something has at most half a lease to be answered, so that a leader whose lease is renewed in time is
+     never without a call, and one whose lease is not, stops before anybody else may lead (X8).
+  3. What OpenNebula says is passed on without anything that could be a guest's token.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Final, TypeVar
+
+import pyone
+
+from services.executor.calls import Allocate, Call, Deploy, Outcome, Result, Terminate
+from services.executor.opennebula import OpenNebula, Unreachable
+from services.executor.template import TemplateError, Templates
+from services.runtime.config import Config
+from services.runtime.exits import Exit, Stop
+
+LEASE_SHARE: Final = 2  # a changing call's deadline is lease TTL / LEASE_SHARE
+POLLS_MAX: Final = 2  # polls in flight: the targeted one, and one of a whole pool
+READ_S: Final = 30.0  # a pool of 100,000 VMs on a busy front end; reads are harmless at any time
+WHY_CHARS_MAX: Final = 300
+_SECRET: Final = re.compile(r"[0-9a-fA-F]{32,}")
+T = TypeVar("T")
+
+METHODS: Final[dict[type, str]] = {Allocate: "vm.allocate", Deploy: "vm.deploy", Terminate: "vm.action"}
+
+
+def method_of(call: Call) -> str:
+    return METHODS.get(type(call), "host.info")
+
+
+def call_timeout_s(config: Config) -> float:
+    """How long a call that changes something may take."""
+    return min(config.opennebula.timeout_s, config.runtime.lease_ttl_s / LEASE_SHARE)
+
+
+def load_templates(config: Config) -> Templates:
+    """Raises `Stop` that says what is wrong."""
+    key = _secret(config.guest_key_file, "the guests' key")
+    url = config.http.url or f"http://{config.http.listen}"
+    try:
+        return Templates(key, url, config.opennebula.template)
+    except TemplateError as error:
+        raise Stop(Exit.USAGE, str(error)) from error
+
+
+def load_session(config: Config) -> str:
+    """``user:password``.  Raises `Stop` that says what is wrong."""
+    file = config.opennebula.auth_file
+    text = _secret(file, "OpenNebula's login").decode(errors="replace")
+    if ":" not in text or len(text.splitlines()) != 1:
+        raise Stop(Exit.USAGE, f"{file}: should hold one line, user:password")
+    return text
+
+
+def _secret(file: Path, what: str) -> bytes:
+    try:
+        text = file.read_bytes().strip()
+    except OSError as error:
+        raise Stop(Exit.USAGE, f"{file}: {error.strerror}; it should hold {what}") from error
+    if not text:
+        raise Stop(Exit.USAGE, f"{file}: is empty; it should hold {what}")
+    return text
+
+
+class Site:
+    """Calls to one OpenNebula from an event loop.  `cloud`: the tag's first part, asked for at each allocation."""
+
+    def __init__(self, config: Config, cloud: Callable[[], str]) -> None:
+        self.timeout_s = call_timeout_s(config)
+        self.acts_max = max(1, config.opennebula.concurrency - POLLS_MAX)
+        self._cloud = cloud
+        self._templates = load_templates(config)
+        session, endpoint = load_session(config), config.opennebula.endpoint
+        workers = config.opennebula.concurrency
+        read_s = max(READ_S, config.opennebula.timeout_s)
+        self._idle = [OpenNebula(endpoint, session, self.timeout_s, read_s) for _ in range(workers)]
+        self._threads = ThreadPoolExecutor(workers, thread_name_prefix="opennebula")
+
+    def act(self, call: Call) -> asyncio.Future[Result]:
+        """Make the call; the future never holds an expected error."""
+        return asyncio.get_running_loop().run_in_executor(self._threads, self._act, call)
+
+    async def read(self, work: Callable[[OpenNebula], T]) -> T:
+        """One poll.  Raises pyone.OneException and `Unreachable`."""
+        return await asyncio.get_running_loop().run_in_executor(self._threads, self._with_client, work)
+
+    def close(self) -> None:
+        self._threads.shutdown(wait=False, cancel_futures=True)
+
+    def _with_client(self, work: Callable[[OpenNebula], T]) -> T:
+        client = self._idle.pop()  # as many as threads; the one used last has its connection open
+        try:
+            return work(client)
+        finally:
+            self._idle.append(client)
+
+    def _act(self, call: Call) -> Result:
+        try:
+            return self._with_client(lambda client: self._perform(client, call))
+        except Unreachable as error:
+            return Result(call, Outcome.UNSURE, why=_told(error))
+        except pyone.OneAuthenticationException as error:
+            return Result(call, Outcome.DENIED, why=_told(error))
+        except pyone.OneNoExistsException as error:
+            return Result(call, Outcome.GONE, why=_told(error))
+        except (pyone.OneException, TemplateError) as error:
+            return Result(call, Outcome.REFUSED, why=_told(error))
+
+    def _perform(self, client: OpenNebula, call: Call) -> Result:
+        if isinstance(call, Allocate):
+            return Result(call, Outcome.OK, vm=client.allocate(self._templates.of(self._cloud(), call)))
+        if isinstance(call, Deploy):
+            client.deploy(call.vm, call.one_id)
+        elif isinstance(call, Terminate):
+            client.terminate(call.vm, call.hard)
+        else:
+            return Result(call, Outcome.OK, found=client.host(call.one_id))
+        return Result(call, Outcome.OK)
+
+
+def _told(error: Exception) -> str:
+    """OpenNebula's words, in one line, without what could be a secret."""
+    return _SECRET.sub("…", " ".join(str(error).split()))[:WHY_CHARS_MAX]
