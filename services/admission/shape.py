@@ -63,6 +63,8 @@ class Capacity:
 
     def fewest_nodes(self, tasks: int, cpus_per_task: int, memory_mb: int) -> int | None:
         """The fewest hosts that hold `tasks` spread evenly; None if even all of them do not."""
+        if self.fitting(tasks * cpus_per_task, memory_mb):  # nearly every job; remembered
+            return 1
         able = [host.cores for host in self._hosts if host.memory_mb >= memory_mb]  # most cores first
         for nodes, cores in enumerate(able, start=1):
             if cores >= cores_on_node(tasks, nodes, cpus_per_task):

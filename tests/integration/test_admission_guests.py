@@ -7,9 +7,11 @@ import base64
 from collections.abc import AsyncIterator
 from typing import Any
 
+import msgspec
 import pytest
 import pytest_asyncio
 
+from phoenix.local.guest.door import Boot, Command
 from schemas import facts as f
 from schemas.reasons import Code, because
 from services.admission import output
@@ -71,6 +73,8 @@ async def test_the_life_of_a_job(here: House) -> None:
         "health_path": None,
     }
     assert {name: boot[name] for name in expected} == expected
+    read = msgspec.convert(boot, Boot)  # as the guest of the process hypervisor reads it
+    assert (read.script, read.inputs[0].size, read.nodes) == ("echo hi", 400_000, ["h1"])
     assert await guest.call("GET", "inputs/in/data") == (200, b"\x00\x01" * 200_000)
     assert (await guest.call("GET", "inputs/other"))[0] == 404
     assert await guest.began() == 204
@@ -221,6 +225,7 @@ async def test_launches(here: House) -> None:
     assert (await first.call("POST", "launch", body))[0] == 202  # once
     (command,) = (await poll)["commands"]
     assert (command["kind"], command["id"], command["tasks"], command["argv"]) == ("launch", "L1", [2], ["hostname"])
+    assert msgspec.convert(command, Command).tasks == [2]  # as the guest reads it
     (mine,) = (await first.json("GET", "commands?after=0&wait_s=0"))["commands"]
     assert mine["tasks"] == [0, 1]
     events = [{"task": 2, "stream": "stdout", "data": "aGk="}, {"task": 2, "exit": 0}]
