@@ -52,6 +52,10 @@ def size(path: str) -> int:
     return os.path.getsize(path)
 
 
+def exists(path: str) -> bool:
+    return os.path.lexists(path)
+
+
 class Yard:
     """A driver, its door, and the ends of its VMs."""
 
@@ -298,6 +302,10 @@ async def test_nothing_outlives_a_hypervisor_that_is_killed(tmp_path: Path, isol
     await asyncio.to_thread(process.wait)
     await until(lambda: machine_is_free_of(house))
     await until(lambda: not os.path.exists(f"/proc/{nursery}"))
+    driver = ProcessDriver(tmp_path / "data", isolate=isolate)
+    await driver.start(lambda vm, why: None)
+    await driver.close()
+    assert not exists(house)
 
 
 @pytest.mark.parametrize("isolate", ["auto", "none"])

@@ -123,7 +123,7 @@ class Cgroups:
         parts: dict[str, str] = {}
         for kind, base in self._named_bases():
             path = base / name
-            path.mkdir(exist_ok=True)
+            path.mkdir(parents=True, exist_ok=True)
             parts[kind] = str(path)
         group = Group(
             paths=tuple(dict.fromkeys(parts.values())),

@@ -49,7 +49,7 @@ from phoenix.local.process.users import UID_BASE, UsersExhaustedError
 GRACE_MAX_S = 3600.0  # a job's wish; the executor kills hard long before
 FAREWELL_S = 0.3  # after the kill: the last output goes out if admission answers at once
 KERNEL_CHECK_S = 0.01
-STOP_DEADLINE_S = 2.0  # twenty CPU periods
+STOP_DEADLINE_S = 0.5  # five CPU periods; longer waits only who is stuck behind a stopped vforked child
 USAGE_INTERVAL_MIN_S = 0.05  # shorter intervals measure noise
 
 _log = logging.getLogger(__name__)

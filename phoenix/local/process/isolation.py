@@ -44,15 +44,13 @@ class Isolation:
         self.cgroups: Cgroups | None = None
         self.why = ""
         if wished != "none":
-            self._look(data_dir, uid_base)
+            self._look(data_dir, uid_base, with_cgroups=wished != "uid")
         if wished not in ("auto", self.kind):
-            if wished != "uid":
-                raise IsolationUnavailableError(f"isolation {wished!r} is not possible: {self.why}")
-            self.cgroups = None
+            raise IsolationUnavailableError(f"isolation {wished!r} is not possible: {self.why}")
         if wished == "none":
             self.why = "switched off in the configuration: VMs share one user and can read each other"
 
-    def _look(self, data_dir: Path, uid_base: int) -> None:
+    def _look(self, data_dir: Path, uid_base: int, with_cgroups: bool) -> None:
         if os.geteuid() != 0:
             self.why = "not started as root: VMs share one user and can read each other; memory is limited per process"
             return
@@ -60,6 +58,9 @@ class Isolation:
             self.users = Users(data_dir / "uids.json", uid_base)
         except (UsersExhaustedError, OSError) as error:
             self.why = str(error)
+            return
+        if not with_cgroups:
+            self.why = "control groups are switched off in the configuration: limits hold for each process only"
             return
         try:
             digest = hashlib.sha256(str(data_dir.resolve()).encode()).hexdigest()[:12]
