@@ -35,7 +35,9 @@ from services.runtime.service import Service
 
 BIND_S: Final = 10.0  # a predecessor on this machine lets go of the address within its own end
 BIND_EVERY_S: Final = 0.1
-SHUTDOWN_S: Final = 2.0  # for answers under way; long polls are cut
+SHUTDOWN_S: Final = (
+    0.5  # for answers under way: some ms each.  Long polls are cut and asked again; a successor waits for this
+)
 BACKLOG: Final = 1024  # a hundred guests boot at once
 _OF_UNIT: Final = (f.UnitPlaced, f.AttemptClosed, f.AttemptReported, f.AttemptBegan, f.VmEnded)
 

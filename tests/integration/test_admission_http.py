@@ -63,6 +63,8 @@ async def submitted(here: House, user: str = "ann", **asked: Any) -> str:
         ("wim", "POST", "/v1/signals/web/a.b", {"x": 1}, 422, "invalid"),
         ("wim", "POST", "/v1/signals/web/cpu", b"[1]", 400, "invalid"),
         ("ann", "PUT", "/v1/jobs", {}, 405, "invalid"),
+        ("ann", "GET", "/v1/jobs", None, 503, "unavailable"),  # the monitor's, too
+        ("ann", "GET", "/v1/departments/web", None, 503, "unavailable"),
         ("ann", "GET", "/nowhere", None, 404, "unknown"),
     ],
 )
