@@ -65,7 +65,7 @@ _FOOT: Final = (
     "  --json       JSON on stdout, on everything that reads",
     "A remote cloud: set $PHOENIX_URL and $PHOENIX_TOKEN_FILE.",
     "",
-    "Exit codes: 0 done, 1 failed or refused, 2 mistyped or unknown, 3 not reachable, 4 denied, 5 timed out, 130 Ctrl-C;",
+    "Exit codes: 0 done, 1 failed or refused, 2 mistyped or unknown, 3 not reachable, 4 denied, 130 Ctrl-C;",
     "            submit --wait and launch: the job's own.",
     "",
     "Examples:",

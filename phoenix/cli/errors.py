@@ -9,7 +9,6 @@ FAILED: Final = 1  # the operation failed, or was refused for what it asks
 USAGE: Final = 2  # a mistyped command or option, or a thing that does not exist
 UNREACHABLE: Final = 3  # no cloud is running there, or it does not answer
 DENIED: Final = 4  # the credential may not do this
-TIMEOUT: Final = 5  # it did not come true within the time asked for
 INTERRUPTED: Final = 130  # Ctrl-C, as a shell counts it
 
 MEANINGS: Final = {
@@ -18,7 +17,6 @@ MEANINGS: Final = {
     USAGE: "mistyped command, option or value, or an unknown job, host, department or user",
     UNREACHABLE: "no cloud is running there, or it does not answer",
     DENIED: "this credential may not do that",
-    TIMEOUT: "not within the time asked for",
     INTERRUPTED: "interrupted with Ctrl-C",
 }
 

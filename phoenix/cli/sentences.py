@@ -54,7 +54,7 @@ _TEXTS: Final[dict[str, tuple[str, str, str]]] = {
     "scaled_by_person": ("scaled by hand", "a person set the number of instances", "phoenix scale DEPARTMENT --auto"),
     "at_minimum": ("at minimum", "the department is at its minimum", ""),
     "at_maximum": ("at maximum", "the department is at its maximum", "raise the maximum in the configuration"),
-    "queue": ("queue", "the jobs in its queue want them", ""),
+    "queue": ("in the queue", "the jobs in its queue want them", ""),
     "waits_for_hosts": ("waits for hosts", "too little is free on the department's hosts for what it needs", ""),
     "waits_behind": (
         "waits behind",
@@ -147,6 +147,11 @@ def _dependency(params: _Text) -> str | None:
     return f"it waits for {params.get('condition') or 'the end'} of job {_plain(jobs)}" if jobs else None
 
 
+def _queue(params: _Text) -> str | None:
+    """Why demand is what it is, with numbers; without any, what a job does that nobody has looked at yet."""
+    return None if params else "it is in the queue"
+
+
 def _utilisation(params: _Text) -> str | None:
     if "utilisation" not in params:
         return None
@@ -157,6 +162,7 @@ def _utilisation(params: _Text) -> str | None:
 _SPECIAL: Final[dict[str, Callable[[_Text], str | None]]] = {
     "waits_behind": _waits_behind,
     "dependency": _dependency,
+    "queue": _queue,
     "utilisation_high": _utilisation,
     "utilisation_low": _utilisation,
 }

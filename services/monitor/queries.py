@@ -67,7 +67,7 @@ class Queries:
         try:
             subject = subjects.query("scheduler", department, "why")
             await self.nc.publish(subject, orjson.dumps({"job": job}), reply=inbox)
-            return (await subscription.next_msg(timeout=WHY_S)).data
+            return (await subscription.next_msg(timeout=WHY_S)).data or None  # empty: nobody listens there
         except (NatsError, TimeoutError):
             return None
         finally:
