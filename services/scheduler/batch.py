@@ -116,11 +116,12 @@ class BatchCore:
             Capacities.of(custody),
         )
         self.limits = Limits(custody, lambda unit: self.book.job(unit).walltime_s, lambda: self.policy.boot_timeout_s)
-        self.limits.rebuild(dept)
         self.open: dict[str, tuple[str, ...]] = {}  # units with an open attempt -> its hosts
         self.cancelling: dict[str, None] = {}  # those of them that are cancelled
         for name in sorted(custody.index.open.get(dept, ()), key=sort_key):
-            self._note_open(name)
+            if self.book.has(name):  # not so while a snapshot is being loaded: custody comes first
+                self._note_open(name)
+        self.limits.rebuild(self.open)
         self._rested_at = self.room.next_rested()
         self._demand: int | None = None  # None: to be worked out again
 
@@ -196,7 +197,7 @@ class BatchCore:
         self._touch((fact.host,))
 
     def _on_config(self, _fact: f.ConfigAdopted) -> None:
-        self.limits.rebuild(self.dept)
+        self.limits.rebuild(self.open)
         self.room.grew, self._demand = True, None
 
     def _on_department_closed(self, fact: f.DepartmentClosed) -> None:

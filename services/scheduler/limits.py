@@ -10,7 +10,7 @@ Rules
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Final, Literal, NamedTuple
 
 from schemas.custody import Custody
@@ -37,9 +37,10 @@ class Limits:
         self.heap: list[Limit] = []  # may hold limits that do not count any more
         self.started: dict[str, int] = {}  # open unit -> ranks of its attempt whose VM has started
 
-    def rebuild(self, dept: str) -> None:
+    def rebuild(self, units: Iterable[str]) -> None:
+        """Anew, for these open units."""
         self.heap, self.started = [], {}
-        for name in self.custody.index.open.get(dept, ()):
+        for name in units:
             unit = self.custody.state.units[name]
             vms = self.custody.state.vms
             keys = [vm_key(name, unit.attempt, rank) for rank in range(unit.nodes)]
