@@ -15,6 +15,7 @@ they run with the first python3 that is open.
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import os
 import shutil
@@ -56,12 +57,18 @@ class House:
         for directory, mode in ((self.path, 0o711), (self.rooms, 0o711), (self.bin, 0o755)):
             directory.mkdir(mode=0o700, parents=True, exist_ok=True)
             directory.chmod(mode)
+        # A lock on a directory is how systemd-tmpfiles is told that it is in use, however old its files are.
+        self._lock = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        fcntl.flock(self._lock, fcntl.LOCK_SH)
         self.python = _open_python(strangers)
         self._installed = _installation(strangers, self.python)
         self.programs = self._install(_path(strangers))
 
     def demolish(self) -> None:
         """Remove everything; VMs and their rooms do not outlive their hypervisor."""
+        if self._lock >= 0:
+            os.close(self._lock)
+            self._lock = -1
         shutil.rmtree(self.path, ignore_errors=True)
 
     def empty(self) -> None:
