@@ -21,24 +21,23 @@ HELP: Final = """examples:
   phoenix events                        the last 30
   phoenix events --follow               what happens, until Ctrl-C
   phoenix events --after 1200 --json    one JSON object a line, from position 1200 on"""
-_OMIT: Final = frozenset(
-    (
-        "v",
-        "id",
-        "kind",
-        "position",
-        "at",
-        "index",
-        "custody",
-        "writer",
-        "void",
-        "cause",
-        "reason",
-        "why",
-        "department",
-        "dept",
-    )
+_PLACE: Final = (
+    "v",
+    "id",
+    "kind",
+    "position",
+    "at",
+    "index",
+    "custody",
+    "writer",
+    "void",
+    "cause",
+    "department",
+    "dept",
 )
+_OMIT: Final = frozenset(
+    (*_PLACE, "reason", "why", "payload", "request")
+)  # said elsewhere on the line, or not for people
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -97,15 +96,15 @@ def render(event: dict[str, Any]) -> str:
         **(body if isinstance(body, dict) else {}),
         **{k: v for k, v in event.items() if k not in ("fact", "data")},
     }
-    words = " ".join(
-        f"{key}={_value(value)}"
-        for key, value in details.items()
-        if key not in _OMIT and value not in (None, "", []) and not isinstance(value, dict)
-    )
+    words = " ".join(f"{key}={_value(value)}" for key, value in details.items() if _is_telling(key, value))
     reason = details.get("reason") or details.get("why")
     why = f"  ({sentences.sentence(reason)})" if reason else ""
     kind = details.get("kind", "?")
     return f"{clock}  {kind:<18} {details.get('department') or details.get('dept') or '-':<10} {words}{why}"
+
+
+def _is_telling(key: str, value: object) -> bool:
+    return key not in _OMIT and value is not False and value not in (None, "", []) and not isinstance(value, dict)
 
 
 def _value(value: object) -> str:

@@ -35,6 +35,7 @@ class MonitorEdge(Edge):
     def __init__(self, config: Config) -> None:
         self.config = config
         self._runner: web.AppRunner | None = None
+        self._closed = False
 
     def make_core(self, custody: Custody) -> MonitorCore:
         self.publisher = Publisher(custody)
@@ -81,9 +82,12 @@ class MonitorEdge(Edge):
     async def _commit(self) -> None:
         while True:
             await asyncio.sleep(COMMIT_S)
+            if self._closed:  # the task outlives the edge for a moment: it must not write to a closed history
+                return
             await self.history.flush()
 
     async def close(self) -> None:
+        self._closed = True
         if self._runner is not None:
             await self._runner.cleanup()
         await self.history.close()
