@@ -83,6 +83,7 @@ class BatchCore:
             **dict.fromkeys(HostFact.__args__, self._on_host),
         }
         self._rested_at = NEVER
+        self._decided_at = 0.0  # `now` of the last decide: what is due by then has been looked at
         self._rebuild()
 
     # --------------------------------------------------------------------------------------------------------- folding
@@ -223,6 +224,7 @@ class BatchCore:
         return (department.batch if department else None) or BatchPolicy()
 
     def decide(self, now: float) -> list[f.Fact]:
+        self._decided_at = now
         if self.custody.state.config is None:
             return []
         closings, notice = self._closings(now), self.notice()
@@ -236,8 +238,8 @@ class BatchCore:
         return found[:FACTS_MAX]
 
     def wake_at(self) -> float:
-        rested = self._rested_at if len(self.book.queue) else NEVER
-        return min(self.limits.next_due(), rested)
+        resting = self.room.resting.values() if self.book.queue.where else ()
+        return min([self.limits.next_due(), *(until for until in resting if until > self._decided_at)])
 
     def notice(self) -> int:
         """Hosts that the department must give back now."""
