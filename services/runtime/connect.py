@@ -5,7 +5,8 @@ Rules
      zombie: the process must end (`on_closed`).
   2. The outbound buffer is bounded; when it is full, `publish` raises and callers treat that as back-pressure.
   3. Errors that arrive asynchronously (permissions, slow consumers) are logged and counted, never lost.
-  4. Each process authenticates with its own key file and uses its own inbox, so that replies cannot leak between users.
+  4. A client that stays silent although the broker answers others is stuck: `answers` tells the two apart.
+  5. Each process authenticates with its own key file and uses its own inbox, so that replies cannot leak between users.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
+from urllib.parse import urlsplit
 
 import nats
 import nats.errors
@@ -30,8 +32,9 @@ CONNECT_TIMEOUT_S: Final = 30.0  # a service may be started before its broker
 RECONNECT_WAIT_S: Final = 0.2
 PENDING_MAX_BYTES: Final = 4 << 20  # four envelopes: more would only be refused by the fence after a reconnect
 REFUSALS_MAX: Final = 5  # in a row: a broker that is just being reconfigured may refuse once or twice
-PING_INTERVAL_S: Final = 2  # with two outstanding: a broker that is silent for about 6 s is left
+PING_INTERVAL_S: Final = 1  # with two outstanding: a broker that is silent for about 3 s is left
 PINGS_MAX: Final = 2
+PROBE_TIMEOUT_S: Final = 1.0
 API_TIMEOUT_S: Final = 5.0
 _VITAL: Final = ("phoenix.journal.", "$js.api.", "$kv.", "_inbox_service.")  # an asker's inbox may well be denied
 
@@ -129,6 +132,20 @@ def is_vital_denial(error: Exception) -> bool:
     nowhere else: to the call it looks like a timeout."""
     text = str(error).lower()
     return "permissions violation" in text and any(part in text for part in _VITAL)
+
+
+async def answers(url: str) -> bool:
+    """True if a broker greets a new connection to `url`."""
+    parts = urlsplit(url)
+    try:
+        async with asyncio.timeout(PROBE_TIMEOUT_S):
+            reader, writer = await asyncio.open_connection(parts.hostname, parts.port or 4222)
+            try:
+                return await reader.readexactly(4) == b"INFO"
+            finally:
+                writer.close()
+    except (OSError, TimeoutError, asyncio.IncompleteReadError):
+        return False
 
 
 def jetstream(client: Client) -> JetStreamContext:

@@ -8,14 +8,16 @@ Rules
      missed heartbeat, a reconnect, or a stream that is ahead of us without progress means: new consumer from position + 1.
   2. Each incarnation has its own inbox, so nothing of an old pipe can be taken for the new one.
   3. Messages are collected by the subscription's one callback and taken in batches: no task per message.
-  4. Flow control: the server sends no more than we have taken (`acknowledge`), so the client never has to drop.
+  4. A client library that has lost itself while reconnecting is told from a broker that is away by asking the broker on a new
+     connection; if that one is greeted, the process ends (seen with nats-py when connections break while they are made).
+  5. Flow control: the server sends no more than we have taken (`acknowledge`), so the client never has to drop.
 """
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
 import msgspec
@@ -28,11 +30,13 @@ from nats.js.errors import Error as JetStreamError
 
 from schemas.subjects import JOURNAL_STREAM
 from services.runtime.clock import broker_time
+from services.runtime.exits import Exit, Stop
 from services.runtime.fold import Stored
 from services.runtime.log import Log
 
 SILENCE_MAX: Final = 3  # heartbeats missed before the pipe counts as broken
 LOOK_EVERY: Final = 4  # watchdog ticks between two looks at the stream's end: 2 s at a heartbeat of 0.5 s
+STUCK_S: Final = 6.0  # silence after which the client is suspected; a dead connection is noticed after 3 s (`connect`)
 INACTIVE_S: Final = 5.0  # the server removes a consumer that nobody listens to
 CALL_TIMEOUT_S: Final = 2.0
 PAUSE_S: Final = 0.2  # between two questions to a broker that does not answer
@@ -50,16 +54,26 @@ class Reader:
     """Follows the journal from `start + 1`.  `kick` is called when there is something to take."""
 
     def __init__(
-        self, nc: Client, js: JetStreamContext, *, start: int, heartbeat_s: float, kick: Callable[[], None], log: Log
+        self,
+        nc: Client,
+        js: JetStreamContext,
+        *,
+        start: int,
+        heartbeat_s: float,
+        kick: Callable[[], None],
+        log: Log,
+        answers: Callable[[], Awaitable[bool]] | None = None,
     ) -> None:
+        """`answers`: whether the broker greets a new connection; without it rule 4 is not looked after."""
         self.position = start  # of the last message received
         self.recreated = 0
         self._nc, self._js, self._log, self._kick = nc, js, log, kick
         self._heartbeat_s = heartbeat_s
+        self._answers = answers
         self._batch: list[Stored] = []
         self._subscription: Subscription | None = None
         self._delivered = 0  # consumer sequence of the last message of this incarnation
-        self._heard_at = 0.0
+        self._heard_at = self._opened_at = time.monotonic()
         self._flow_reply = ""
         self._suspect = asyncio.Event()
 
@@ -124,6 +138,7 @@ class Reader:
             except TimeoutError:
                 pass
             tick += 1
+            await self._refuse_stuck()
             if self._nc.is_connected and (
                 self._is_broken() or (tick % LOOK_EVERY == 0 and await self._is_blind(position))
             ):
@@ -131,8 +146,19 @@ class Reader:
             if tick % LOOK_EVERY == 0:
                 position = self.position
 
-    def _is_broken(self) -> bool:
+    async def _refuse_stuck(self) -> None:
+        """Rule 4: asked twice, with a heartbeat in between, so that a broker that is just back is not mistaken."""
+        for _ in range(2):
+            if self._answers is None or time.monotonic() - self._heard_at < STUCK_S or not await self._answers():
+                return
+            await asyncio.sleep(self._heartbeat_s * SILENCE_MAX)
         silent_s = time.monotonic() - self._heard_at
+        raise Stop(
+            Exit.FAILED, f"nothing was heard for {silent_s:.0f} s though the broker answers: the client is stuck"
+        )
+
+    def _is_broken(self) -> bool:
+        silent_s = time.monotonic() - max(self._heard_at, self._opened_at)
         return self._suspect.is_set() or silent_s > SILENCE_MAX * self._heartbeat_s
 
     async def _is_blind(self, before: int) -> bool:
@@ -159,7 +185,7 @@ class Reader:
         async with asyncio.timeout(CALL_TIMEOUT_S):
             inbox = self._nc.new_inbox()
             self._delivered, self._flow_reply = 0, ""
-            self._heard_at = time.monotonic()
+            self._opened_at = time.monotonic()
             self._subscription = await self._nc.subscribe(
                 inbox, cb=self._receiver(inbox), pending_msgs_limit=PENDING_MAX, pending_bytes_limit=0
             )

@@ -33,7 +33,7 @@ from schemas.meta import Meta
 from schemas.subjects import JOURNAL_STREAM, SNAPSHOTS
 from services.runtime.clock import Clock, skew_s, system_clock
 from services.runtime.config import Config
-from services.runtime.connect import Watch, connect, is_vital_denial, jetstream, service_key
+from services.runtime.connect import Watch, answers, connect, is_vital_denial, jetstream, service_key
 from services.runtime.edge import Compose, Edge, Outcome, Refused
 from services.runtime.engine import Engine, Phase
 from services.runtime.exits import Exit, Stop
@@ -291,6 +291,7 @@ class Service(Status):
             heartbeat_s=self.config.runtime.heartbeat_s,
             kick=self._engine.kick,
             log=self.log,
+            answers=lambda: answers(self.config.nats.url),
         )
         self._engine.attach(self._reader, self._new_journal() if self.writer else None)
         await self._reader.open()

@@ -10,6 +10,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from schemas.subjects import JOURNAL_STREAM
+from services.runtime import reader
 from services.runtime.exits import Exit
 from services.runtime.rebuild import replay
 from tests.support.nats import NatsServer, running_server
@@ -130,3 +131,24 @@ async def test_a_consumer_that_beats_but_delivers_nothing_is_found_out(here: Wor
         await here.js.pause_consumer(JOURNAL_STREAM, consumer.name, later.isoformat())
     position = await here.write(job(1), writer="admission")
     await service.wait_for(position, BLIND_MAX_S + 2)
+
+
+async def test_a_client_that_lost_itself_ends_the_process(here: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Seen in chaos: the library neither reads nor reconnects any more, and does not say so."""
+    monkeypatch.setattr(reader, "STUCK_S", 1.0)
+    running = here.start()
+    service = await running.leads()
+    service.nc._ping_interval_task.cancel()
+    service.nc._reading_task.cancel()
+    assert await running.code() == Exit.FAILED
+
+
+async def test_a_silent_broker_is_not_taken_for_a_lost_client(here: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reader, "STUCK_S", 0.5)
+    running = here.start()
+    service = await running.leads()
+    here.server.pause()
+    await asyncio.wait({running.task}, timeout=3.0)
+    assert not running.task.done()
+    here.server.resume()
+    assert (await service.propose(next_job(service.custody))).facts[0][1].void is None

@@ -106,9 +106,7 @@ class Stage:
         await self.write("scheduler.hpc", fact)
 
     async def close_attempt(self, unit: str, attempt: int = 1, disposal: f.Disposal = f.Disposal.REQUEUE) -> None:
-        await self.write(
-            "scheduler.hpc", f.AttemptClosed(unit=unit, attempt=attempt, disposal=disposal, why=WHY)
-        )
+        await self.write("scheduler.hpc", f.AttemptClosed(unit=unit, attempt=attempt, disposal=disposal, why=WHY))
 
     async def report(self, unit: str, attempt: int = 1) -> None:
         await self.write("admission", f.AttemptReported(unit=unit, attempt=attempt, exit=0))
@@ -164,7 +162,13 @@ FAST = Policy(grace_s=0.3, kill_s=1.0, stuck_s=1.5)
 
 @contextlib.asynccontextmanager
 async def stage(
-    server: NatsServer, directory: Path, *, hosts: int = 3, cores: int = 4, poll_s: float = 0.2, lease_ttl_s: float = 1.0
+    server: NatsServer,
+    directory: Path,
+    *,
+    hosts: int = 3,
+    cores: int = 4,
+    poll_s: float = 0.2,
+    lease_ttl_s: float = 1.0,
 ) -> AsyncIterator[Stage]:
     driver = DummyDriver()
     async with (
