@@ -44,6 +44,7 @@ FALLS_MAX: Final = 3  # a part that ends more often while the cloud starts will 
 START_S: Final = 60.0  # for all parts; a loaded machine of two cores takes about ten
 ASK_STARTING_S: Final = 0.05
 ASK_RUNNING_S: Final = 2.0
+ASK_ILL_S: Final = 0.1  # while somebody is not well, `status` is to know soon when they are again
 
 
 class StartError(Exception):
@@ -215,7 +216,8 @@ class Supervisor:
     async def _keep_watch(self) -> None:
         """Ask everybody how they are, for `status`; keep logs within their bounds."""
         while True:
-            await asyncio.sleep(ASK_RUNNING_S)
+            ill = any(child.health != "ok" for child in self.children.values())
+            await asyncio.sleep(ASK_ILL_S if ill else ASK_RUNNING_S)
             children = list(self.children.values())
             await asyncio.gather(*(child.probe() for child in children))
             for child in children:
