@@ -26,7 +26,7 @@ EVENTS_SHOWN: Final = 10
 COLOURS: Final = ("cyan", "magenta", "green", "yellow", "blue", "red")
 BAR_WIDTH: Final = 64
 HELP: Final = """examples:
-  phoenix top               until Ctrl-C or q
+  phoenix top               until Ctrl-C
   phoenix top --once        draw it once, for a log"""
 
 

@@ -72,4 +72,5 @@ def _given(args: argparse.Namespace) -> dict[str, Any]:
 
 
 def _tell(text: str) -> None:
-    print(f"phoenix: {text}", file=sys.stderr, flush=True)
+    clear = "\r\x1b[2K" if sys.stderr.isatty() else ""  # the live line may stand there
+    print(f"{clear}phoenix: {text}", file=sys.stderr, flush=True)
