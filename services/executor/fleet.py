@@ -320,6 +320,8 @@ class Fleet:
             return
         track.deployed = True  # also if refused or unsure: the next sight tells
         track.refused = result.why if result.outcome in (Outcome.REFUSED, Outcome.GONE) else ""
+        if not track.refused:
+            track.phase = Phase.MOVING
 
     def _terminated(self, track: Track, call: Terminate, result: Result, now: float) -> None:
         if result.outcome is Outcome.GONE:

@@ -1,4 +1,4 @@
-"""A stage for the executor: a real broker, an embedded OpenNebula, the executor's service, and a director who writes for all others."""
+"""A stage for the executor: a real broker, an embedded OpenNebula, the executor's service, and a pen for all other writers."""
 
 from __future__ import annotations
 

@@ -1,0 +1,83 @@
+"""VM templates: whatever a value holds, OpenNebula reads it back as one value; the guest's token is in CONTEXT only."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from phoenix.local.opennebula.templates import parse
+from services.executor.calls import Allocate
+from services.executor.template import TemplateError, Templates, attribute, quoted
+
+CALL = Allocate("17_3", 2, 1, "h0", 4, 512, "17_3/2/1")
+TAG = "c10d/17_3/2/1"
+URL = "http://127.0.0.1:7480"
+
+
+def test_a_template_is_read_back_as_it_was_meant() -> None:
+    site = {"DISK": [{"IMAGE": "phoenix"}, {"SIZE": "10"}], "os": {"BOOT": "disk0"}, "LOGO": 'a "b" c'}
+    read = parse(Templates(b"key", URL, site).of("c10d", CALL))
+    assert read.get("NAME") == "c10d-17_3-2-1"
+    assert (read.get("CPU"), read.get("VCPU"), read.get("MEMORY"), read.get("PHOENIX_ID")) == ("4", "4", "512", TAG)
+    assert read.vectors("DISK") == [{"IMAGE": "phoenix"}, {"SIZE": "10"}]
+    assert read.vector("OS") == {"BOOT": "disk0"}
+    assert read.get("LOGO") == 'a "b" c'
+    token = hmac.new(b"key", TAG.encode(), hashlib.sha256).hexdigest()
+    assert read.vector("CONTEXT") == {"PHOENIX_ID": TAG, "PHOENIX_URL": URL, "PHOENIX_TOKEN": token}
+
+
+def test_the_sites_context_is_kept_beside_ours() -> None:
+    read = parse(Templates(b"k", URL, {"CONTEXT": {"NETWORK": "YES"}}).of("c", CALL))
+    context = read.vector("CONTEXT") or {}
+    assert context["NETWORK"] == "YES"
+    assert set(context) == {"NETWORK", "PHOENIX_ID", "PHOENIX_URL", "PHOENIX_TOKEN"}
+
+
+@pytest.mark.parametrize(
+    "site",
+    [
+        {"NAME": "x"},
+        {"phoenix_id": "x"},
+        {"cpu": 1},
+        {"CONTEXT": {"PHOENIX_TOKEN": "x"}},
+        {"CONTEXT": {"phoenix_url": "x"}},
+        {"CONTEXT": "x"},
+        {"A B": "x"},
+        {"A=1\nB": "x"},
+        {"DISK": {"A] B": "x"}},
+        {"X": "ends with \\"},
+        {"X": 'has \\" inside'},
+        {"X": "nul\x00"},
+    ],
+)
+def test_a_site_cannot_replace_what_is_ours_nor_write_what_cannot_be_read(site: dict[str, object]) -> None:
+    with pytest.raises(TemplateError):
+        Templates(b"k", URL, site)
+
+
+@given(st.text(max_size=60))
+def test_no_value_breaks_out_of_its_place(value: str) -> None:
+    try:
+        text = attribute("A", value) + attribute("V", {"X": value, "Y": "2"}) + attribute("Z", "last")
+    except TemplateError:
+        return
+    read = parse(text)
+    assert set(read.values) == {"A", "V", "Z"}
+    assert read.values["A"] == [value]
+    assert read.vectors("V") == [{"X": value, "Y": "2"}]
+    assert read.get("Z") == "last"
+
+
+@given(st.text(alphabet='"\\\n]=,[ #$aX', max_size=20))
+def test_no_value_of_the_characters_of_the_syntax_breaks_out(value: str) -> None:
+    test_no_value_breaks_out_of_its_place.hypothesis.inner_test(value)  # type: ignore[attr-defined]
+
+
+def test_a_value_is_refused_only_for_what_cannot_be_written() -> None:
+    assert quoted("X", 'say "hi" \\n # [x], = ]') == '"say \\"hi\\" \\n # [x], = ]"'
+    with pytest.raises(TemplateError, match="X: 65537 characters"):
+        quoted("X", "a" * 65537)
