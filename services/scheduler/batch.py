@@ -98,8 +98,9 @@ class BatchCore:
         if handler is not None:
             handler(fact)  # type: ignore[operator]
         for name in meta.broken:
-            if name in self.open:  # its room is free again, on all its hosts
-                self._touch(self.open[name])
+            if name in self.open:
+                self.limits.closed(name)
+                self._touch(self.open[name])  # its room is free again, on all its hosts
 
     def dump(self) -> bytes:
         return msgspec.msgpack.encode(self.state)

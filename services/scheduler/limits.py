@@ -42,6 +42,8 @@ class Limits:
         self.heap, self.started = [], {}
         for name in units:
             unit = self.custody.state.units[name]
+            if not unit.live:
+                continue
             vms = self.custody.state.vms
             keys = [vm_key(name, unit.attempt, rank) for rank in range(unit.nodes)]
             times = [vms[key].started_at for key in keys if key in vms]
@@ -57,7 +59,7 @@ class Limits:
 
     def vm_started(self, name: str, attempt: int) -> None:
         unit = self.custody.state.units[name]
-        if unit.state == "open" and unit.attempt == attempt:
+        if unit.live and unit.attempt == attempt:
             self.started[name] = self.started.get(name, 0) + 1
             if self.started[name] == unit.nodes:
                 self._watch(unit, self.custody.state.at)
@@ -66,6 +68,7 @@ class Limits:
         self._watch(self.custody.state.units[name], 0.0)
 
     def closed(self, name: str) -> None:
+        """The unit's attempt is closed or broken."""
         self.started.pop(name, None)
 
     def _watch(self, unit: Unit, started_at: float) -> None:

@@ -24,7 +24,6 @@ Rules
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from itertools import pairwise
 from typing import Final
 
@@ -119,6 +118,8 @@ class WebCore:
             self._count()
         else:
             self._on_host(fact)
+        for name in meta.broken:
+            self.limits.closed(name)
         if meta.broken:
             self._count()
 
@@ -160,14 +161,15 @@ class WebCore:
 
     def _count(self) -> None:
         """The number in service may have changed; if so, the window begins anew."""
-        serving = sum(1 for unit in self._live() if unit.began_at is not None)
+        serving = sum(1 for unit in self.instances() if unit.began_at is not None)
         if serving != self.state.serving:
             self.state.serving, self.state.since = serving, self.custody.state.at
             self.state.samples = []
 
-    def _live(self) -> Iterator[Unit]:
+    def instances(self) -> list[Unit]:
+        """Live ones, by number."""
         units = self.custody.state.units
-        return (units[name] for name in self._open() if units[name].live)
+        return [units[name] for name in self._open() if units[name].live]
 
     def dump(self) -> bytes:
         return msgspec.msgpack.encode(self.state)
@@ -183,7 +185,7 @@ class WebCore:
 
     def check(self) -> list[str]:
         found = []
-        serving = sum(1 for unit in self._live() if unit.began_at is not None)
+        serving = sum(1 for unit in self.instances() if unit.began_at is not None)
         if serving != self.state.serving:
             found.append(f"{serving} instances are in service, {self.state.serving} are counted")
         fresh = Capacities.of(self.custody)
@@ -239,7 +241,7 @@ class WebCore:
         wanted, reason = self._follow_load(current, samples, missing)
         if asked is not None and asked > max(wanted, least):
             return min(asked, most), because(Code.SCALED_BY_PERSON, minimum=asked, maximum=most)
-        if wanted < least:
+        if wanted < least or self.state.target is None:
             return min(least, most), because(Code.AT_MINIMUM, minimum=least)
         return (most, because(Code.AT_MAXIMUM, maximum=most)) if wanted > most else (wanted, reason)
 
@@ -283,7 +285,9 @@ class WebCore:
         surplus = web_hosts.surplus(seen, target)
         seen = seen.without(surplus)
         claim = self.claim(seen, target)
-        placed = self._placements(seen, target, now)
+        placed = (
+            [] if closings else self._placements(seen, target, now)
+        )  # how long to wait is known once they are closed
         hosts = web_hosts.not_needed(seen, self.shape, claim, [fact.hosts[0] for fact in placed], now)
         why = because(Code.SCALE_DOWN, instances=target)
         found = [*self._claim(target, claim, reason, now), *closings]

@@ -21,12 +21,14 @@ from services.scheduler.shape import Place
 
 def plan(queue: Queue, room: Room, most: int) -> list[Start]:
     """Units to start now, in order, at most `most`.  Changes nothing."""
+    head = queue.head()
+    if head is None or not room.fits(queue.where[head.unit][0].key.shape):
+        return []
     heap: list[tuple[Place, int, Lane]] = []
     for lane in queue.lanes.values():
         push_next(heap, queue, lane, 0)
-    heapq.heapify(heap)
+    room = room.copy()
     found: list[Start] = []
-    room = room.copy() if heap and room.fits(min(heap)[2].key.shape) else room
     while heap and len(found) < most:
         place, taken, lane = heap[0]
         hosts = room.take(lane.key.shape)

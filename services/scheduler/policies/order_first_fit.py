@@ -21,19 +21,21 @@ from services.scheduler.shape import Place, Shape
 
 def plan(queue: Queue, room: Room, most: int) -> list[Start]:
     """Units to start now, in order, at most `most`.  Changes nothing."""
-    heap: list[tuple[Place, int, Lane]] = []
-    passed: Place | None = None
     fits: dict[Shape, bool] = {}
-    for lane in queue.lanes.values():
-        shape = lane.key.shape
-        if shape not in fits:
-            fits[shape] = room.fits(shape)
-        if fits[shape]:
-            push_next(heap, queue, lane, 0)
-        elif queue.allowance(lane):
-            passed = _earlier(passed, lane.places[0])
-    if not heap:
+    fitting: list[Lane] = []
+    for key, lane in queue.lanes.items():
+        fit = fits.get(key.shape)
+        if fit is None:
+            fit = fits[key.shape] = room.fits(key.shape)
+        if fit:
+            fitting.append(lane)
+    heap: list[tuple[Place, int, Lane]] = []
+    for lane in fitting:
+        push_next(heap, queue, lane, 0)
+    if not heap:  # the usual end of a pass over a long queue: be quick
         return []
+    others = (lane for key, lane in queue.lanes.items() if not fits[key.shape])
+    passed = min((lane.places[0] for lane in others if queue.allowance(lane)), default=None)
     return _fill(heap, queue, room.copy(), most, passed)
 
 

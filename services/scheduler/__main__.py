@@ -1,0 +1,41 @@
+"""`python -m services.scheduler --config FILE --department D`: what department D does with the hosts it holds.
+
+The department's kind, in the configuration file, picks core and edge.
+"""
+
+from __future__ import annotations
+
+import sys
+
+from schemas.custody import Custody
+from schemas.subjects import scheduler
+from services.runtime.config import Config, ConfigError
+from services.runtime.config_form import Problem
+from services.runtime.core import Core
+from services.runtime.edge import Edge
+from services.runtime.main import Options, run
+from services.runtime.service import Service
+from services.scheduler.batch import BatchCore
+from services.scheduler.edge_batch import BatchEdge
+from services.scheduler.edge_web import WebEdge
+from services.scheduler.web import WebCore
+
+
+def build(config: Config, options: Options) -> Service:
+    name = options.department
+    department = config.cloud.department(name)
+    if department is None:
+        known = ", ".join(d.name for d in config.cloud.departments) or "none"
+        problem = Problem(path=("--department",), found=name, right=f"a department of the file ({known})")
+        raise ConfigError([problem], str(options.config_path))
+    is_web = department.kind == "web"
+
+    def core(custody: Custody) -> Core:
+        return WebCore(custody, name) if is_web else BatchCore(custody, name)
+
+    edge: Edge = WebEdge(name) if is_web else BatchEdge(name)
+    return Service(scheduler(name), core, config, edges=[edge], instance=options.instance, reaped=options.reaped)
+
+
+if __name__ == "__main__":
+    sys.exit(run("scheduler", build, department=True))

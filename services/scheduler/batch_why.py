@@ -1,0 +1,129 @@
+"""Why a job waits, and what would unblock it: read from the core's state, changing nothing.
+
+Rules
+  1. The reasons are ranked: the first is the one to look at, and what would unblock it is in its parameters.
+  2. They are what the core itself decides by (book, queue, room, capacities), so an explanation cannot contradict a decision.
+  3. An array is explained by its first element that is not final, named in `unit`.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from schemas.custody_state import Unit
+from schemas.ids import job_of, sort_key
+from schemas.reasons import Code, Reason, because
+from services.scheduler.batch import BatchCore
+from services.scheduler.dependencies import verdict
+from services.scheduler.shape import Place, Shape
+
+QUEUE_MAX: Final = 1000  # entries of one answer: about 100 kB
+
+
+def why(core: BatchCore, job: str, now: float) -> list[Reason]:
+    """Ranked reasons; empty if this department does not know the job."""
+    unit = _unit(core, job)
+    if unit is None:
+        ended = core.state.ended.get(job_of(job)) if job_of(job) == job else None
+        return [because(Code.FINISHED, end="completed" if not ended else "failed")] if ended is not None else []
+    if unit.state == "final":
+        return [because(Code.FINISHED, unit=unit.id, end=unit.final or "")]
+    if unit.state == "open":
+        return [_why_open(core, unit, now)]
+    return _why_pending(core, unit.id, now)
+
+
+def queue_view(core: BatchCore, limit: int = QUEUE_MAX) -> list[dict[str, Any]]:
+    """The eligible units in order, at most `limit`: unit, place, shape, priority."""
+    found = []
+    for number, place in enumerate(core.book.queue.in_order()[: max(0, min(limit, QUEUE_MAX))], start=1):
+        shape = core.book.job(place.unit).shape
+        found.append({"place": number, "unit": place.unit, "priority": -place.rank, **shape._asdict()})
+    return found
+
+
+def _unit(core: BatchCore, job: str) -> Unit | None:
+    units = core.custody.state.units
+    names = [job]
+    if job in core.state.jobs:
+        names = [name for name in core.state.jobs[job].units(job) if name in units]
+        names = sorted(names, key=lambda n: (units[n].state == "final", units[n].state == "open", *sort_key(n)))
+    found = units.get(names[0]) if names else None
+    return found if found is not None and found.dept == core.dept else None
+
+
+def _why_open(core: BatchCore, unit: Unit, now: float) -> Reason:
+    hosts = list(unit.hosts)
+    if unit.began_at is None:
+        return because(
+            Code.STARTING,
+            unit=unit.id,
+            attempt=unit.attempt,
+            hosts=hosts,
+            vms_started=core.limits.started.get(unit.id, 0),
+            vms=unit.nodes,
+        )
+    ran_s = round(max(0.0, now - unit.began_at), 3)
+    walltime_s = core.book.job(unit.id).walltime_s
+    return because(Code.RUNNING, unit=unit.id, attempt=unit.attempt, hosts=hosts, seconds=ran_s, walltime_s=walltime_s)
+
+
+def _why_pending(core: BatchCore, unit: str, now: float) -> list[Reason]:
+    job = core.book.job(unit)
+    found = []
+    if core.custody.state.units[unit].held:
+        found.append(because(Code.HELD, unit=unit))
+    for dependency in job.after:
+        verdict_ = verdict(dependency, core.state, core.custody)
+        if verdict_ != "met":
+            code = Code.DEPENDENCY if verdict_ == "waits" else Code.DEPENDENCY_FAILED
+            found.append(because(code, condition=dependency.condition, job=dependency.job))
+    found.sort(key=lambda r: (r.code is not Code.DEPENDENCY_FAILED, r.code is not Code.HELD))
+    running = core.book.queue.running.get(job_of(unit), 0)
+    if job.throttle and running >= job.throttle:
+        found.append(because(Code.ARRAY_THROTTLE, limit=job.throttle, running=running))
+    return found + _why_no_room(core, unit, job.shape, now)
+
+
+def _why_no_room(core: BatchCore, unit: str, shape: Shape, now: float) -> list[Reason]:
+    """What the unit needs, what there is, and who goes first."""
+    room = core.room.rested(core.custody, now)
+    needs: dict[str, str | int | float | list[str]] = {
+        "nodes": shape.nodes,
+        "cores": shape.cores,
+        "memory_mb": shape.memory_mb,
+        **({"exclusive": 1} if shape.exclusive else {}),
+    }
+    able, free, held = core.capacities.able(shape), room.count(shape), core.custody.held(core.dept)
+    ahead, head = _ahead(core, core.book.place(unit))
+    if able < shape.nodes:
+        return [because(Code.TOO_LARGE_NOW, able=able, **needs)]
+    counts = _host_counts(core)
+    if held == 0:
+        return [because(Code.NO_HOSTS_HELD, ahead=ahead, **needs, **counts)]
+    if free < shape.nodes:
+        return [because(Code.WAITS_FOR_HOSTS, free=free, short=shape.nodes - free, ahead=ahead, **needs, **counts)]
+    if head is not None and ahead:
+        return [because(Code.WAITS_BEHIND, ahead=ahead, job=head.unit)]
+    return [
+        because(Code.WAITS_FOR_HOSTS, free=free, short=0, ahead=0, **needs, **counts)
+    ]  # it starts with the next decision
+
+
+def _ahead(core: BatchCore, place: Place) -> tuple[int, Place | None]:
+    return core.book.queue.ahead(place), core.book.queue.head()
+
+
+def _host_counts(core: BatchCore) -> dict[str, int]:
+    """Hosts of the cluster by state, as this department sees them."""
+    state, index = core.custody.state, core.custody.index
+    held = core.custody.held(core.dept)
+    return {
+        "held": held,
+        "held_by_others": len(index.by_state["held"]) - held,
+        "free_hosts": len(index.by_state["free"]),
+        "draining": len(index.by_state["draining"]),
+        "lost": len(index.by_state["lost"]),
+        "cordoned": sum(1 for host in state.hosts.values() if host.cordoned is not None),
+        "on_notice": core.notice(),
+    }

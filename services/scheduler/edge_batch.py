@@ -1,0 +1,76 @@
+"""The batch scheduler's edge: it answers why a job waits, and shows the queue.
+
+    phoenix.query.scheduler.<department>.why      {"job": "17"}       -> {"ok": true, "job": …, "reasons": [{code, params}, …]}
+    phoenix.query.scheduler.<department>.queue    {"limit": 100}      -> {"ok": true, "pending": n, "queue": [{unit, …}, …]}
+
+Rules
+  1. Only the leader answers: a standby may be behind.
+  2. Answers go only to the department's inboxes and to operators (`runtime.answer`).
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import msgspec
+from nats.aio.msg import Msg
+
+from schemas import subjects
+from services.runtime.answer import answer
+from services.runtime.edge import Edge
+from services.runtime.service import Service
+from services.scheduler.batch import BatchCore
+from services.scheduler.batch_why import QUEUE_MAX, queue_view, why
+
+QUERY_MAX_BYTES: Final = 4096
+_JSON: Final = {"Content-Type": "application/json"}
+
+
+class _Why(msgspec.Struct, frozen=True):
+    job: str
+
+
+class _Queue(msgspec.Struct, frozen=True):
+    limit: int = QUEUE_MAX
+
+
+def refusal(code: str, message: str, field: str | None = None) -> bytes:
+    return msgspec.json.encode({"ok": False, "error": {"code": code, "field": field, "message": message}})
+
+
+class BatchEdge(Edge):
+    def __init__(self, department: str) -> None:
+        self.department = department
+
+    async def start(self, service: Service) -> None:
+        self.service = service
+        await service.nc.subscribe(subjects.query("scheduler", self.department, "*"), cb=self._on_query)
+
+    async def _on_query(self, msg: Msg) -> None:
+        if self.service.is_leader:
+            await answer(msg, self.department, self.render(msg.subject.rsplit(".", 1)[1], msg.data), _JSON)
+
+    def render(self, what: str, data: bytes) -> bytes:
+        """The answer to query `what`, as JSON."""
+        if len(data) > QUERY_MAX_BYTES:
+            return refusal("limit", f"a query has at most {QUERY_MAX_BYTES} bytes")
+        core = self.service.core
+        assert isinstance(core, BatchCore)
+        try:
+            if what == "why":
+                return self._why(core, msgspec.json.decode(data or b"{}", type=_Why).job)
+            if what == "queue":
+                return self._queue(core, msgspec.json.decode(data or b"{}", type=_Queue).limit)
+        except msgspec.DecodeError as error:
+            return refusal("invalid", f"the query could not be read: {error}")
+        return refusal("unknown", f"there is no query {what!r}; known: queue, why")
+
+    def _why(self, core: BatchCore, job: str) -> bytes:
+        reasons = why(core, job, self.service.now())
+        if not reasons:
+            return refusal("unknown", f"there is no job {job[:64]!r} in department {self.department}", "job")
+        return msgspec.json.encode({"ok": True, "job": job, "reasons": reasons})
+
+    def _queue(self, core: BatchCore, limit: int) -> bytes:
+        shown: dict[str, Any] = {"ok": True, "pending": len(core.book.queue), "queue": queue_view(core, limit)}
+        return msgspec.json.encode(shown)

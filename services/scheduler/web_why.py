@@ -1,0 +1,25 @@
+"""Why a web department has the instances and hosts that it has: read from the core's state, changing nothing.
+
+Rules
+  1. First why the number of instances is what it is; then what is short: hosts, and instances that are on their way.
+"""
+
+from __future__ import annotations
+
+from schemas.reasons import Code, Reason, because
+from services.scheduler.web import WebCore
+
+
+def why(core: WebCore, now: float) -> list[Reason]:
+    target, reason = core.desired(now)
+    held, wanted = core.custody.held(core.dept), core.custody.state.demands.get(core.dept, 0)
+    live, found = len(core.instances()), [reason]
+    if wanted > held:
+        found.append(because(Code.WAITS_FOR_HOSTS, demand=wanted, held=held, short=wanted - held))
+    if live > core.state.serving:
+        found.append(because(Code.STARTING, instances=live - core.state.serving))
+    if live < target and now < core.state.retry_at:
+        wait_s = round(core.state.retry_at - now, 3)
+        found.append(because(Code.REPLACEMENT, failures=core.state.failures, wait_s=wait_s))
+    found.append(because(Code.RUNNING, instances=core.state.serving, target=target))
+    return found

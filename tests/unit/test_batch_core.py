@@ -1,0 +1,549 @@
+"""The batch core, rule by rule: what it decides, with the facts that led there."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from schemas import facts as f
+from schemas.custody import RULES
+from schemas.facts import Dependency, Disposal
+from schemas.reasons import Code
+from services.scheduler.batch import BatchCore
+from services.scheduler.limits import START_PATIENCE
+from services.scheduler.reclaim import FAULTS_MAX
+from tests.support.world import World, batch, cloud
+
+
+def cluster(hosts: int = 3, *, held: int | None = None, cores: int = 4, **policy: Any) -> World:
+    """`held` (default all) of `hosts` hosts held by hpc, whose scheduler sits at the table."""
+    world = World(cloud(batch("hpc", **policy)))
+    names = world.hosts(hosts, cores=cores)
+    world.seat("scheduler.hpc", lambda custody: BatchCore(custody, "hpc"))
+    world.grant("hpc", *names[: hosts if held is None else held])
+    return world
+
+
+def core(world: World) -> BatchCore:
+    found: BatchCore = world.seats["scheduler.hpc"].core
+    return found
+
+
+def decide(world: World) -> list[f.Fact]:
+    return core(world).decide(world.now)
+
+
+def placed(world: World) -> dict[str, tuple[str, ...]]:
+    """What the next decision places: unit -> hosts."""
+    return {fact.unit: fact.hosts for fact in decide(world) if isinstance(fact, f.UnitPlaced)}
+
+
+def closed(world: World) -> dict[str, tuple[Disposal, Code]]:
+    return {x.unit: (x.disposal, x.why.code) for x in decide(world) if isinstance(x, f.AttemptClosed)}
+
+
+def demand(world: World) -> int:
+    world.settle()
+    return world.custody.state.demands.get("hpc", 0)
+
+
+def wait_for(job: str, condition: Any = "afterok") -> tuple[Dependency, ...]:
+    return (Dependency(condition=condition, job=job),)
+
+
+# --------------------------------------------------------------------------------------------------------------- placement
+
+
+def test_one_node_jobs_fill_the_fullest_host_first() -> None:
+    world = cluster()
+    jobs = [world.submit(cores=2) for _ in range(3)]
+    assert placed(world) == {jobs[0]: ("h1",), jobs[1]: ("h1",), jobs[2]: ("h2",)}
+
+
+def test_a_wide_job_gets_different_hosts() -> None:
+    world = cluster()
+    job = world.submit(nodes=3, cores=1)
+    assert placed(world) == {job: ("h1", "h2", "h3")}
+
+
+def test_an_exclusive_job_gets_an_empty_host_and_keeps_it_alone() -> None:
+    world = cluster(2)
+    first, alone, third = world.submit(cores=1), world.submit(cores=1, exclusive=True), world.submit(cores=1)
+    assert placed(world) == {first: ("h1",), alone: ("h2",), third: ("h1",)}
+    world.settle()
+    assert placed(world) == {}
+
+
+def test_memory_counts_as_cores_do() -> None:
+    world = cluster(1)
+    big, other = world.submit(memory_mb=8000), world.submit(memory_mb=200)
+    assert placed(world) == {big: ("h1",)}
+    assert other in core(world).book.queue.where
+
+
+def test_nothing_is_placed_on_hosts_that_are_not_held_or_cordoned_or_in_quarantine() -> None:
+    world = cluster(3, held=2)
+    world.cordon("h1")
+    world.write("executor", f.HostQuarantined(host="h2", reason="start failures", until=world.now + 30))
+    job = world.submit()
+    assert placed(world) == {}
+    assert core(world).wake_at() == world.now + 30
+    world.advance(29.9)
+    assert world.states() == {job: "pending"}
+    world.advance(0.2)
+    assert world.unit(job).hosts == ("h2",)
+
+
+def test_a_quarantine_that_has_passed_does_not_wake_for_ever() -> None:
+    world = cluster(1)
+    world.write("executor", f.HostQuarantined(host="h1", reason="x", until=world.now + 5))
+    world.submit(cores=99)
+    world.settle()
+    world.now += 6
+    assert decide(world) == []
+    assert core(world).wake_at() == float("inf")
+
+
+def test_higher_priority_goes_first_then_order_of_entry() -> None:
+    world = cluster(1, cores=1)
+    low, high, high_too = world.submit(), world.submit(priority=5), world.submit(priority=5)
+    order = []
+    for _ in range(3):
+        world.settle()
+        order.append(next(unit for unit, state in world.states().items() if state == "open"))
+        world.report(order[-1])
+    assert order == [high, high_too, low]
+
+
+@pytest.mark.parametrize(("order", "starts"), [("fcfs", []), ("first-fit", ["3"])])
+def test_first_fit_passes_over_what_does_not_fit_and_fcfs_does_not(order: str, starts: list[str]) -> None:
+    world = cluster(1, order=order)
+    world.submit(cores=3)
+    world.settle()
+    wide, narrow = world.submit(cores=2), world.submit(cores=1)
+    assert (wide, narrow) == ("2", "3")
+    assert list(placed(world)) == starts
+
+
+def test_the_reason_of_a_placement_names_who_was_passed_over() -> None:
+    world = cluster(1)
+    head, wide, narrow = world.submit(cores=2), world.submit(cores=4), world.submit(cores=2)
+    reasons = {fact.unit: fact.reason for fact in decide(world) if isinstance(fact, f.UnitPlaced)}
+    assert reasons[head].code is Code.HEAD_OF_QUEUE  # type: ignore[union-attr]
+    assert reasons[narrow].code is Code.FIRST_FIT  # type: ignore[union-attr]
+    assert reasons[narrow].params == {"passed_over": wide}  # type: ignore[union-attr]
+
+
+def test_in_strict_order_the_next_one_starts_when_the_head_is_cancelled() -> None:
+    world = cluster(1, order="fcfs")
+    wide, narrow = world.submit(nodes=2), world.submit()
+    world.settle()
+    assert world.states() == {wide: "pending", narrow: "pending"}
+    world.cancel(wide)
+    world.settle()
+    assert world.states() == {wide: "cancelled", narrow: "open"}
+
+
+def test_held_jobs_wait_and_keep_their_place() -> None:
+    world = cluster(1, cores=1)
+    held, other = world.submit(held=True), world.submit()
+    assert list(placed(world)) == [other]
+    world.write("admission", f.JobResumed(job=held, user="ann"))
+    assert list(placed(world)) == [held]
+    world.write("admission", f.JobHeld(job=held, user="ann"))
+    assert list(placed(world)) == [other]
+
+
+def test_an_array_is_as_many_units_and_its_throttle_holds() -> None:
+    world = cluster(2)
+    job = world.submit(array=(0, 2, 5, 9), throttle=2)
+    after = world.submit()
+    assert list(placed(world)) == [f"{job}_0", f"{job}_2", after]
+    world.settle()
+    world.report(f"{job}_2")
+    assert list(placed(world)) == [f"{job}_5"]
+
+
+def test_a_throttled_array_does_not_stop_strict_order() -> None:
+    world = cluster(2, order="fcfs")
+    job, other = world.submit(array=(1, 2), throttle=1), world.submit()
+    assert list(placed(world)) == [f"{job}_1", other]
+
+
+# ------------------------------------------------------------------------------------------------------------ dependencies
+
+
+@pytest.mark.parametrize(
+    ("condition", "exit", "starts"),
+    [
+        ("afterok", 0, True),
+        ("afterok", 1, False),
+        ("afternotok", 0, False),
+        ("afternotok", 1, True),
+        ("afterany", 0, True),
+        ("afterany", 1, True),
+    ],
+)
+def test_a_dependency_on_a_job_that_ends(condition: str, exit: int, starts: bool) -> None:
+    world = cluster()
+    first = world.submit()
+    second = world.submit(after=wait_for(first, condition))
+    world.settle()
+    assert world.states() == {first: "open", second: "pending"}
+    world.report(first, exit)
+    late = world.submit(after=wait_for(first, condition))  # the job has ended already
+    world.settle()
+    assert world.states()[second] == world.states()[late] == ("open" if starts else "pending")
+
+
+def test_after_is_met_when_the_job_has_begun_or_ended() -> None:
+    world = cluster()
+    first, gone = world.submit(), world.submit()
+    world.settle()
+    second = world.submit(after=(*wait_for(first, "after"), *wait_for(gone, "after")))
+    world.begin(first)
+    assert placed(world) == {}
+    world.cancel(gone)
+    world.settle()
+    assert world.states()[second] == "open"
+
+
+def test_a_dependency_on_an_array_waits_for_all_elements_and_one_on_an_element_for_that() -> None:
+    world = cluster()
+    array = world.submit(array=(1, 2))
+    whole = world.submit(after=wait_for(array))
+    element = world.submit(after=wait_for(f"{array}_2"))
+    world.settle()
+    world.report(f"{array}_2")
+    world.settle()
+    assert (world.states()[whole], world.states()[element]) == ("pending", "open")
+    world.report(f"{array}_1")
+    world.settle()
+    assert world.states()[whole] == "open"
+
+
+def test_a_met_dependency_is_not_asked_again_after_a_requeue() -> None:
+    world = cluster(1)
+    first = world.submit()
+    world.settle()
+    second = world.submit(after=wait_for(first, "after"))
+    world.begin(first)
+    world.settle()
+    world.quota("hpc", 0)
+    world.settle()
+    assert set(core(world).book.queue.where) == {first, second}
+
+
+# ------------------------------------------------------------------------------------------------------------- time limits
+
+
+def test_walltime_counts_from_the_beginning_not_from_the_placement() -> None:
+    world = cluster()
+    job = world.submit(walltime_s=10)
+    world.settle()
+    world.now += 20
+    world.start_vms(job)
+    world.begin(job)
+    world.now += 9.9
+    assert closed(world) == {}
+    assert core(world).wake_at() == pytest.approx(world.now + 0.1)
+    world.now += 0.1
+    assert closed(world) == {job: (Disposal.TIMEOUT, Code.WALLTIME)}
+    world.settle()
+    assert world.states() == {job: "timeout"}
+
+
+def test_the_boot_budget_counts_from_the_start_of_the_last_vm() -> None:
+    world = cluster(boot_timeout_s=60)
+    job = world.submit()
+    world.settle()
+    world.now += 100
+    world.start_vms(job)
+    world.now += 59
+    assert closed(world) == {}
+    world.now += 1
+    assert closed(world) == {job: (Disposal.REQUEUE, Code.BOOT_TIMEOUT)}
+    world.settle()
+    assert core(world).state.again[job].faults == 1
+
+
+def test_an_attempt_whose_vms_never_start_goes_back_and_it_is_not_the_jobs_fault() -> None:
+    world = cluster(boot_timeout_s=60)
+    job = world.submit()
+    world.settle()
+    world.now += 60 * START_PATIENCE
+    assert closed(world) == {job: (Disposal.REQUEUE, Code.BOOT_TIMEOUT)}
+    world.settle()
+    assert (core(world).state.again[job].requeues, core(world).state.again[job].faults) == (1, 0)
+
+
+def test_a_vm_that_always_ends_without_a_word_is_started_a_bounded_number_of_times() -> None:
+    world = cluster()
+    job = world.submit()
+    for _ in range(FAULTS_MAX + 1):
+        world.settle()
+        world.start_vms(job)
+        world.end_vm(job)
+    world.settle()
+    assert world.states() == {job: "killed"}
+    why = world.facts(f.AttemptClosed)[-1].why
+    assert (why.code, why.params["requeues"]) == (Code.VM_ENDED, FAULTS_MAX)
+
+
+# ------------------------------------------------------------------------------------------------ cancelled, broken, failed
+
+
+def test_a_running_job_that_is_cancelled_is_closed_so() -> None:
+    world = cluster()
+    job = world.submit()
+    world.settle()
+    world.cancel(job)
+    assert closed(world) == {job: (Disposal.CANCELLED, Code.CANCELLED)}
+    world.settle()
+    assert world.states() == {job: "cancelled"}
+
+
+def test_a_retried_job_enters_again_at_the_end() -> None:
+    world = cluster(1, cores=1)
+    first, second = world.submit(retries=1), world.submit()
+    world.settle()
+    world.report(first, exit=1)
+    world.settle()
+    assert world.states() == {first: "pending", second: "open"}
+
+
+def test_a_lost_host_requeues_its_jobs_whatever_they_wish() -> None:
+    world = cluster(1)
+    job = world.submit(on_reclaim="kill")
+    world.settle()
+    world.lose("h1")
+    assert closed(world) == {job: (Disposal.REQUEUE, Code.HOST_LOST)}
+
+
+@pytest.mark.parametrize(
+    ("wish", "disposal"),
+    [
+        ("kill", Disposal.KILL),
+        ("requeue", Disposal.REQUEUE),
+        ("suspend", Disposal.REQUEUE),
+        ("migrate", Disposal.REQUEUE),
+    ],
+)
+def test_a_seized_host_ends_its_jobs_as_they_wish(wish: str, disposal: Disposal) -> None:
+    world = cluster(2)
+    job = world.submit(nodes=2, on_reclaim=wish)
+    world.settle()
+    world.seats["scheduler.hpc"].paused = True
+    world.quota("hpc", 1)
+    world.write("provisioner", f.HostSeized(host="h1", dept="hpc"))
+    world.seats["scheduler.hpc"].paused = False
+    world.seats["scheduler.hpc"].fold(world.journal)
+    (fact,) = [fact for fact in decide(world) if isinstance(fact, f.AttemptClosed)]
+    assert (fact.unit, fact.disposal, fact.why.code) == (job, disposal, Code.HOST_TAKEN)
+    assert fact.why.params == ({"asked": wish, "instead": "requeue"} if wish in ("suspend", "migrate") else {})
+
+
+def test_preemption_never_spends_a_retry_and_is_bounded_by_requeues_max() -> None:
+    world = cluster(1, requeues_max=2)
+    world.executor()
+    job = world.submit(retries=1)
+    for _ in range(3):
+        world.settle()
+        world.quota("hpc", 0)
+        world.settle()
+        world.grant("hpc", "h1")
+    assert world.states() == {job: "killed"}
+    assert world.unit(job).failures == 0
+
+
+def test_a_late_success_of_a_requeued_attempt_counts() -> None:
+    world = cluster(1)
+    job = world.submit()
+    world.settle()
+    world.quota("hpc", 0)
+    world.settle()
+    assert world.states() == {job: "pending"}
+    world.report(job)
+    world.settle()
+    assert world.states() == {job: "completed"}
+    assert len(core(world).book.queue) == 0
+
+
+# ------------------------------------------------------------------------------------------------------------------ notice
+
+
+def released(world: World) -> list[str]:
+    return [fact.host for fact in decide(world) if isinstance(fact, f.HostReleased)]
+
+
+def running(world: World, *, nodes: int = 1, after_s: float = 0.0, **fields: Any) -> str:
+    """A job that has run for as long as the clock is moved from here on."""
+    job = world.submit(nodes=nodes, cores=fields.pop("cores", 4), **fields)
+    world.settle()
+    world.start_vms(job)
+    world.begin(job)
+    world.now += after_s
+    return job
+
+
+def test_idle_hosts_go_first_and_nobody_is_closed() -> None:
+    world = cluster(3)
+    running(world)
+    world.quota("hpc", 1)
+    assert released(world) == ["h2", "h3"]
+    assert closed(world) == {}
+
+
+def test_a_cordoned_host_goes_before_an_idle_one() -> None:
+    world = cluster(2)
+    job = running(world)
+    world.cordon("h1")
+    world.quota("hpc", 1)
+    assert released(world) == ["h1"]
+    assert closed(world) == {job: (Disposal.REQUEUE, Code.RECLAIMED)}
+
+
+def test_the_smallest_then_shortest_job_is_the_victim_and_all_is_one_envelope() -> None:
+    world = cluster(4)
+    wide = running(world, nodes=2, after_s=1)
+    long = running(world, after_s=50)
+    short = running(world, after_s=1)
+    world.quota("hpc", 3)
+    facts = decide(world)
+    assert [type(fact) for fact in facts] == [f.AttemptClosed, f.HostReleased]
+    assert closed(world) == {short: (Disposal.REQUEUE, Code.RECLAIMED)}
+    world.quota("hpc", 2)
+    assert set(closed(world)) == {short, long}
+    world.quota("hpc", 1)
+    assert set(closed(world)) == {short, wide}  # three hosts: with the wide one, the long one need not go
+    assert len(released(world)) == 3
+
+
+def test_who_is_alone_on_a_host_goes_rather_than_two_that_share_one() -> None:
+    world = cluster(2)
+    running(world, cores=2, after_s=1)
+    running(world, cores=2, after_s=1)
+    alone = running(world, cores=4, after_s=100)
+    world.quota("hpc", 1)
+    assert list(closed(world)) == [alone]
+
+
+def test_nothing_is_placed_while_hosts_are_asked_back() -> None:
+    world = cluster(3)
+    world.quota("hpc", 2)
+    job = world.submit()
+    assert placed(world) == {}
+    world.settle()
+    assert world.states() == {job: "open"}
+    assert world.custody.held("hpc") == 2
+
+
+def test_a_victim_whose_disposal_is_kill_is_final() -> None:
+    world = cluster(1, on_reclaim="kill")
+    job = running(world)
+    world.quota("hpc", 0)
+    world.settle()
+    assert world.states() == {job: "killed"}
+
+
+# ------------------------------------------------------------------------------------------------------------------ demand
+
+
+def test_demand_is_what_the_queue_could_use_up_to_all_usable_hosts() -> None:
+    world = cluster(4, held=1)
+    assert demand(world) == 0
+    world.submit(cores=4)
+    assert demand(world) == 1
+    world.submit(cores=4)
+    assert demand(world) == 2
+    for _ in range(9):
+        world.submit(cores=4)
+    assert demand(world) == 4
+    world.lose("h4")
+    assert demand(world) == 3
+
+
+def test_demand_counts_ranks_on_a_host_and_the_width_of_a_job() -> None:
+    world = cluster(5, held=0)
+    for _ in range(6):
+        world.submit(cores=2)
+    assert demand(world) == 3
+    world.submit(nodes=2, cores=1)
+    assert demand(world) == 5
+
+
+def test_what_may_not_start_is_no_demand() -> None:
+    world = cluster(4, held=0)
+    first = world.submit(held=True)
+    world.submit(after=wait_for(first))
+    world.submit(cores=99)
+    assert demand(world) == 0
+    world.submit(array=(1, 2, 3), cores=4, throttle=2)
+    assert demand(world) == 2
+
+
+def test_a_job_that_starts_beside_another_changes_no_demand() -> None:
+    world = cluster(2)
+    for _ in range(4):
+        world.submit(cores=1)
+        world.settle()
+    assert [fact.hosts for fact in world.facts(f.DemandChanged)] == [1]
+
+
+# ----------------------------------------------------------------------------------------------------- configuration, end
+
+
+def test_without_configuration_nothing_is_decided() -> None:
+    world = World()
+    world.hosts(1)
+    world.seat("scheduler.hpc", lambda custody: BatchCore(custody, "hpc"))
+    world.grant("hpc", "h1")
+    world.submit()
+    assert decide(world) == []
+
+
+def test_a_department_that_is_not_configured_any_more_gives_back_and_places_nothing() -> None:
+    world = cluster(2)
+    world.submit()
+    world.settle()
+    world.write("provisioner", f.ConfigAdopted(cloud="c1", custody_rules=RULES, config=cloud()))
+    world.quota("hpc", 0)
+    world.settle()
+    assert world.custody.held("hpc") == 0
+    assert world.custody.state.demands["hpc"] == 0
+    world.write("admission", f.DepartmentClosed(dept="hpc"))
+    world.settle()
+    assert world.states() == {"1": "cancelled"}
+    assert core(world).state.jobs == {}
+
+
+def test_a_changed_boot_budget_holds_for_attempts_under_way() -> None:
+    world = cluster(boot_timeout_s=60)
+    job = world.submit()
+    world.settle()
+    world.start_vms(job)
+    config = cloud(batch("hpc", boot_timeout_s=5))
+    world.write("provisioner", f.ConfigAdopted(cloud="c1", custody_rules=RULES, config=config))
+    world.now += 5
+    assert closed(world) == {job: (Disposal.REQUEUE, Code.BOOT_TIMEOUT)}
+
+
+def test_other_departments_jobs_are_none_of_its_business() -> None:
+    world = cluster()
+    world.submit("other")
+    assert decide(world) == []
+
+
+def test_a_whole_day_with_stand_ins_outside() -> None:
+    world = cluster(3)
+    world.executor()
+    world.guests(boot_s=1, run_s=60)
+    jobs = [world.submit(nodes=n) for n in (1, 2, 3, 1, 2, 1)]
+    world.advance(30)
+    world.quota("hpc", 1)
+    world.advance(60)
+    world.grant("hpc", *sorted(world.custody.index.by_state["free"]))
+    world.advance(600)
+    assert world.states() == dict.fromkeys(jobs, "completed")
+    assert world.voids == []

@@ -1,0 +1,387 @@
+"""The web core, rule by rule: how many instances, on which hosts, and what is claimed."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from schemas import facts as f
+from schemas.custody import RULES
+from schemas.facts import Disposal
+from schemas.reasons import Code
+from services.scheduler.web import BACKOFF_MAX_S, WebCore, backoff_s
+from services.scheduler.web_load import Sample, follow, mean
+from tests.support.world import World, cloud, web
+
+WINDOW_S = 20.0
+
+
+def site(hosts: int = 4, *, held: int = 1, cores: int = 4, maximum: int | None = None, **policy: Any) -> World:
+    """`held` of `hosts` hosts held by web, whose scheduler sits at the table; VMs start and guests call at once."""
+    world = World(cloud(web("web", maximum=maximum, **policy)))
+    names = world.hosts(hosts, cores=cores)
+    world.seat("scheduler.web", lambda custody: WebCore(custody, "web"))
+    world.settle()  # claims its minimum
+    world.executor()
+    world.guests()
+    world.grant("web", *names[:held])
+    world.settle()
+    return world
+
+
+def core(world: World) -> WebCore:
+    found: WebCore = world.seats["scheduler.web"].core
+    return found
+
+
+def decide(world: World, kind: type | None = None) -> list[Any]:
+    return [fact for fact in core(world).decide(world.now) if kind is None or isinstance(fact, kind)]
+
+
+def load(world: World, utilisation: float, seconds: int = 20) -> None:
+    """An observation each second; the clock moves."""
+    for _ in range(seconds):
+        world.now += 1.0
+        fact = f.LoadObserved(dept="web", start=world.now - 1, end=world.now, utilisation=utilisation, samples=4)
+        world.write("scheduler.web", fact)
+
+
+def claim(world: World) -> tuple[int, int | None, Code]:
+    fact = world.facts(f.DemandChanged)[-1]
+    return fact.hosts, fact.instances, fact.reason.code
+
+
+def running(world: World) -> list[str]:
+    return [unit for unit, state in world.states("web").items() if state == "open"]
+
+
+def scale(world: World, **fields: Any) -> None:
+    world.write("admission", f.ScaleRequested(dept="web", user="wes", **fields))
+
+
+# ---------------------------------------------------------------------------------------------------------------- the window
+
+
+def samples(*spans: tuple[float, float, float], since: float = 0.0, gap_s: float = 10.0) -> list[Sample]:
+    found: list[Sample] = []
+    for span in spans:
+        found = follow(found, Sample(*span), since=since, window_s=10, gap_s=gap_s)
+    return found
+
+
+@pytest.mark.parametrize(
+    ("spans", "expected"),
+    [
+        ([], None),
+        ([(0, 5, 1.0)], None),  # not covered
+        ([(0, 5, 1.0), (5, 10, 0.5)], 0.75),
+        ([(0, 9, 0.0), (9, 19, 1.0)], 1.0),  # the older one is outside
+        ([(0, 5, 0.0), (5, 15, 1.0)], 1.0),
+        ([(0, 8, 0.0), (8, 13, 1.0)], 0.5),  # five of the first eight seconds still count
+        ([(0, 3, 1.0), (6, 10, 1.0)], 1.0),  # a gap is bridged
+        ([(0, 1, 1.0), (9, 10, 1.0)], None),  # but two seconds are no mean of ten
+        ([(0, 5, 1.0), (16, 26, 0.2)], 0.2),  # after a long silence the window begins anew
+        ([(0, 5, 1.0), (16, 21, 0.2)], None),
+        ([(0, 10, 0.5), (4, 9, 9.0)], 0.5),  # late and repeated ones are dropped
+    ],
+)
+def test_the_mean_of_a_window(spans: list[tuple[float, float, float]], expected: float | None) -> None:
+    assert mean(samples(*spans), 10) == expected
+
+
+def test_what_began_before_the_number_changed_does_not_count() -> None:
+    assert samples((4, 6, 1.0), (6, 8, 0.5), since=5) == [Sample(6, 8, 0.5)]
+
+
+# ---------------------------------------------------------------------------------------------------------------- how many
+
+
+def test_it_claims_its_minimum_at_once_and_places_it_when_the_host_comes() -> None:
+    world = site(instances_min=2, instances_per_host=2)
+    assert claim(world) == (1, 2, Code.AT_MINIMUM)
+    assert running(world) == ["web.1", "web.2"]
+    assert world.custody.held("web") == 1
+
+
+def test_80_percent_over_the_window_is_one_more() -> None:
+    world = site()
+    load(world, 0.8, 19)
+    assert decide(world) == []
+    load(world, 0.8, 1)
+    (fact,) = decide(world)
+    assert (fact.hosts, fact.instances, fact.reason.code) == (2, 2, Code.UTILISATION_HIGH)
+    assert fact.reason.params["utilisation"] == 0.8
+
+
+def test_just_below_is_not() -> None:
+    world = site()
+    load(world, 0.7999, 40)
+    assert decide(world) == []
+
+
+def test_while_an_instance_is_on_its_way_no_more_are_asked_for() -> None:
+    world = site(held=1)
+    load(world, 1.0, 20)
+    world.settle()
+    load(world, 1.0, 60)
+    world.settle()
+    assert claim(world)[1] == 2
+
+
+def test_a_new_instance_in_service_begins_the_window_anew() -> None:
+    world = site(held=1)
+    load(world, 1.0, 20)
+    world.settle()
+    world.grant("web", "h2")
+    world.settle()
+    assert running(world) == ["web.1", "web.2"]
+    load(world, 1.0, 19)
+    assert decide(world) == []
+    load(world, 1.0, 1)
+    assert [fact.instances for fact in decide(world)] == [3]
+
+
+def test_below_the_lower_threshold_the_newest_goes_with_its_host_in_one_envelope() -> None:
+    world = site(held=3, instances_min=3)
+    world.write(
+        "provisioner", f.ConfigAdopted(cloud="c1", custody_rules=RULES, config=cloud(web("web", instances_min=1)))
+    )
+    load(world, 0.8 * 2 / 3 - 0.001, 20)
+    demand, closed, released = decide(world)
+    assert (demand.instances, demand.hosts, demand.reason.code) == (2, 2, Code.UTILISATION_LOW)
+    assert (closed.unit, closed.disposal, closed.why.code) == ("web.3", Disposal.STOPPED, Code.SCALE_DOWN)
+    assert (released.host, released.reason.code) == ("h3", Code.NOT_NEEDED)
+    world.settle()
+    assert world.states("web") == {"web.1": "open", "web.2": "open", "web.3": "stopped"}
+
+
+def test_at_the_lower_threshold_exactly_nothing_goes() -> None:
+    world = site(held=2, instances_min=2)
+    world.write(
+        "provisioner", f.ConfigAdopted(cloud="c1", custody_rules=RULES, config=cloud(web("web", instances_min=1)))
+    )
+    load(world, 0.4, 20)
+    assert decide(world) == []
+
+
+def test_one_is_the_least_by_load() -> None:
+    world = site()
+    load(world, 0.0, 60)
+    assert decide(world) == []
+
+
+def test_never_above_the_maximum_of_instances_or_of_hosts() -> None:
+    for policy in ({"instances_max": 1}, {"maximum": 1}):
+        world = site(held=1, **policy)  # type: ignore[arg-type]
+        load(world, 2.0, 30)
+        assert decide(world) == []
+        assert core(world).desired(world.now)[1].code is Code.AT_MAXIMUM
+
+
+def test_a_person_sets_an_exact_number_until_then() -> None:
+    world = site()
+    scale(world, exact=3, until=world.now + 60)
+    world.settle()
+    assert claim(world) == (3, 3, Code.SCALED_BY_PERSON)
+    load(world, 0.1, 59)
+    world.settle()
+    assert claim(world)[1] == 3
+    scale(world, exact=0)
+    world.settle()
+    assert (claim(world), running(world), world.custody.held("web")) == ((0, 0, Code.SCALED_BY_PERSON), [], 0)
+
+
+def test_a_persons_word_ends_by_time() -> None:
+    world = site()
+    scale(world, exact=0, until=world.now + 60)
+    world.settle()
+    assert core(world).wake_at() == world.now + 60
+    world.advance(60)
+    assert claim(world) == (1, 1, Code.AT_MINIMUM)
+
+
+def test_a_persons_minimum_is_a_floor_and_not_a_number() -> None:
+    world = site(held=4)
+    scale(world, minimum=2)
+    world.grant("web", *sorted(world.custody.index.by_state["free"])[:1])
+    world.settle()
+    assert claim(world)[1:] == (2, Code.SCALED_BY_PERSON)
+    load(world, 0.0, 25)
+    world.settle()
+    assert claim(world)[1] == 2
+    load(world, 1.0, 25)
+    world.settle()
+    assert claim(world)[1] == 3
+
+
+def test_a_missing_signal_holds_the_number_and_says_so_once() -> None:
+    world = site(signal_timeout_s=10)
+    load(world, 0.5, 1)
+    world.settle()
+    assert core(world).wake_at() == world.now + 10
+    world.advance(9.9)
+    assert claim(world)[2] is Code.AT_MINIMUM
+    world.advance(0.2)
+    assert claim(world) == (1, 1, Code.SIGNAL_MISSING)
+    written = len(world.journal)
+    world.advance(100)
+    assert len(world.journal) == written
+    load(world, 0.5, 1)
+    world.settle()
+    assert claim(world) == (1, 1, Code.UTILISATION_STEADY)
+
+
+def test_would_change_says_what_an_observation_would_decide() -> None:
+    world = site()
+    load(world, 1.0, 19)
+    later = world.now + 1
+    fact = f.LoadObserved(dept="web", start=world.now, end=later, utilisation=1.0, samples=1)
+    assert core(world).would_change(fact, later)
+    half = f.LoadObserved(dept="web", start=world.now, end=world.now + 0.5, utilisation=1.0, samples=1)
+    assert not core(world).would_change(half, world.now + 0.5)
+    assert decide(world) == []
+
+
+# ---------------------------------------------------------------------------------------------------------------- on hosts
+
+
+def test_instances_fill_a_host_before_the_next() -> None:
+    world = site(held=2, instances_min=3, instances_per_host=2)
+    assert [world.unit(f"web.{n}").hosts[0] for n in (1, 2, 3)] == ["h1", "h1", "h2"]
+
+
+def test_the_claim_counts_what_a_host_can_carry() -> None:
+    world = site(held=0, instances_min=4, instances_per_host=8, instance_cores=2)
+    assert claim(world)[0] == 2
+
+
+def test_it_claims_no_more_hosts_than_could_carry_an_instance() -> None:
+    world = site(held=0, instances_min=4, instance_cores=99)
+    assert world.facts(f.DemandChanged)[-1].hosts == 0
+
+
+def test_a_host_too_small_is_no_use_and_another_is_claimed_until_it_comes() -> None:
+    world = World(cloud(web("web", instance_cores=2)))
+    world.hosts(1, cores=1)
+    world.hosts(1, cores=4, first=2)
+    world.seat("scheduler.web", lambda custody: WebCore(custody, "web"))
+    world.grant("web", "h1")
+    world.settle()
+    assert (claim(world)[0], running(world)) == (2, [])
+    world.grant("web", "h2")
+    world.settle()
+    assert (claim(world)[0], running(world)) == (1, ["web.1"])
+    assert sorted(world.custody.index.held["web"]) == ["h2"]
+
+
+def test_an_idle_host_beyond_the_claim_goes_back_at_once() -> None:
+    world = site(held=2)
+    assert world.custody.held("web") == 1
+    assert world.facts(f.HostReleased)[-1].reason.code is Code.NOT_NEEDED
+
+
+def test_numbers_of_instances_are_never_used_again() -> None:
+    world = site()
+    scale(world, exact=0)
+    world.settle()
+    scale(world)
+    world.grant("web", "h2")
+    world.settle()
+    assert running(world) == ["web.2"]
+
+
+def test_a_broken_instance_is_replaced_at_once_and_then_more_and_more_slowly() -> None:
+    world = site()
+    world.end_vm("web.1")
+    world.settle()
+    assert running(world) == ["web.2"]
+    assert world.states("web")["web.1"] == "failed"
+    world.end_vm("web.2")
+    world.settle()
+    assert running(world) == []
+    assert core(world).wake_at() == world.now + backoff_s(2)
+    world.advance(backoff_s(2))
+    assert running(world) == ["web.3"]
+    world.advance(40)  # long enough to count as stable
+    world.end_vm("web.3")
+    world.settle()
+    assert running(world) == ["web.4"]
+
+
+def test_backoff_is_bounded() -> None:
+    assert [backoff_s(n) for n in (0, 1, 2, 3)] == [0.0, 0.0, 0.5, 1.0]
+    assert backoff_s(10_000) == BACKOFF_MAX_S
+
+
+def test_an_instance_on_a_lost_host_is_replaced_on_another() -> None:
+    world = site()
+    world.lose("h1")
+    world.settle()
+    world.grant("web", "h2")
+    world.settle()
+    assert running(world) == ["web.2"]
+    assert core(world).state.failures == 0
+
+
+def test_an_instance_that_does_not_come_up_is_replaced() -> None:
+    world = site(held=0, boot_timeout_s=5)
+    world.seats["guests"].paused = True
+    world.grant("web", "h1")
+    world.settle()
+    world.advance(5)
+    assert world.states("web") == {"web.1": "failed", "web.2": "open"}
+    assert world.facts(f.AttemptClosed)[-1].why.code is Code.BOOT_TIMEOUT
+
+
+def test_a_cordoned_host_is_left_once_another_serves() -> None:
+    world = site()
+    world.cordon("h1")
+    world.settle()
+    assert claim(world)[:2] == (2, 1)
+    assert running(world) == ["web.1"]
+    world.seats["guests"].paused = True
+    world.grant("web", "h2")
+    world.settle()
+    assert running(world) == ["web.1", "web.2"]  # the new one does not serve yet
+    world.seats["guests"].paused = False
+    world.settle()
+    assert running(world) == ["web.2"]
+    assert claim(world)[:2] == (1, 1)
+    assert sorted(world.custody.index.held["web"]) == ["h2"]
+
+
+def test_on_notice_idle_hosts_go_first_then_those_with_the_fewest_instances() -> None:
+    world = site(held=2, instances_min=3, instances_per_host=2)
+    world.quota("web", 1)
+    closed, released = decide(world)
+    assert (closed.unit, closed.why.code, released.host) == ("web.3", Code.RECLAIMED, "h2")
+    world.settle()
+    assert world.custody.held("web") == 1
+    assert claim(world)[1] == 3  # it still wants them
+
+
+def test_a_department_that_is_not_configured_any_more_leaves() -> None:
+    world = site()
+    world.write("provisioner", f.ConfigAdopted(cloud="c1", custody_rules=RULES, config=cloud()))
+    world.settle()
+    assert (running(world), world.custody.held("web")) == ([], 0)
+    assert claim(world) == (0, 0, Code.DEPARTMENT_REMOVED)
+    world.write("admission", f.DepartmentClosed(dept="web"))
+    assert decide(world) == []
+
+
+def test_a_changed_minimum_holds_at_once() -> None:
+    world = site()
+    world.write(
+        "provisioner", f.ConfigAdopted(cloud="c1", custody_rules=RULES, config=cloud(web("web", instances_min=3)))
+    )
+    world.settle()
+    assert claim(world) == (3, 3, Code.AT_MINIMUM)
+
+
+def test_another_departments_load_is_none_of_its_business() -> None:
+    world = site()
+    fact = f.LoadObserved(dept="web", start=world.now, end=world.now + 1, utilisation=1.0, samples=1)
+    world.write("scheduler.other", fact)
+    assert core(world).state.samples == []
