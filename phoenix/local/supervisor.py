@@ -66,6 +66,7 @@ class Supervisor:
         self._lock: int | None = None
         self.line: asyncio.Task[None] | None = None  # the live line of a foreground run
         self._watch: asyncio.Task[None] | None = None
+        self._step = "making the files"
         self._reaped: dict[str, list[str]] = {}
 
     # ---------------------------------------------------------------------------------------------------------- starting
@@ -142,21 +143,25 @@ class Supervisor:
                 self.tell(f"killed {name}, left over from a supervisor that died")
             self._reaped[name] = [*entry.get("reaped", []), *([entry["instance"]] if entry.get("instance") else [])]
 
+    def _say(self, step: str) -> None:
+        self._step = step
+        self.tell(step)
+
     async def _start_parts(self) -> None:
-        self.tell("starting nats-server")
+        self._say("starting nats-server")
         await self._up([stack.broker(self.config, self.layout)])
         if self.settings.services == "none":
             await asyncio.gather(self._up([self._opennebula()]), make_streams(self.config))
             return
-        self.tell("starting the embedded OpenNebula")
+        self._say("starting the embedded OpenNebula")
         await asyncio.gather(self._up([self._opennebula()]), make_streams(self.config))
-        self.tell("starting the services")
+        self._say("starting the services")
         await self._up([stack.service(self.config, self.layout, process) for process in self.config.processes()])
-        self.tell("waiting for the hosts")
+        self._say("waiting for the hosts")
         await self._until_hosts_are_known()
         balancers = self._balancers()
         if balancers:
-            self.tell("starting the load balancers")
+            self._say("starting the load balancers")
             await self._up(balancers)
         self.ports.save()
 
@@ -209,7 +214,7 @@ class Supervisor:
         """Rule 4: which parts are not up, with the ends of their logs."""
         slow = [child for child in self.children.values() if child.health != "ok"]
         parts = [_epitaph(child, f"did not come up within {START_S:.0f} s") for child in slow]
-        return "\n".join(parts) or f"the streams were not made within {START_S:.0f} s"
+        return "\n".join(parts) or f"not ready within {START_S:.0f} s; the last step was: {self._step}"
 
     # ----------------------------------------------------------------------------------------------------------- running
 
@@ -249,7 +254,8 @@ class Supervisor:
             for name, child in self.children.items()
             if (pid := child.pid) is not None
         }
-        write_private(self.layout.processes, orjson.dumps(entries))
+        gone = {name: {"pid": 0, "start": 0, "reaped": dead} for name, dead in self._reaped.items() if dead}
+        write_private(self.layout.processes, orjson.dumps(gone | entries))
 
     # ---------------------------------------------------------------------------------------------------------- stopping
 
@@ -288,6 +294,7 @@ class Supervisor:
         await asyncio.gather(*(child.stop(hard) for child in running))
         for child in running:
             self.children.pop(child.spec.name, None)
+            self._reaped[child.spec.name] = child.dead()
 
 
 def _epitaph(child: Child, what: str) -> str:

@@ -89,6 +89,10 @@ class Child:
             self.health = "failing"
         return well
 
+    def dead(self) -> list[str]:
+        """Instances that are known to be dead, once the present one is."""
+        return [*self.reaped, *([self.instance] if self.instance else [])][-REAPED_MAX:]
+
     def signal(self, number: int) -> None:
         if self._process is not None and self._process.poll() is None:
             self._process.send_signal(number)
@@ -133,8 +137,7 @@ class Child:
         self.restarts += 1
         self.exit_code = code
         self.health = "restarting"
-        if self.instance:
-            self.reaped = [*self.reaped, self.instance][-REAPED_MAX:]
+        self.reaped = self.dead()
 
     def _spawn(self) -> subprocess.Popen[bytes]:
         argv = list(self.spec.argv)
