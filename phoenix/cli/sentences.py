@@ -6,17 +6,13 @@ version is told by its code and parameters: never hidden, never an error.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any, Final
 
+from phoenix.cli.told import TELL
+from phoenix.cli.told import Params as Told
+
 Params = Mapping[str, Any]
-
-
-class _Text(dict[str, Any]):
-    """Parameters for a format string; one that is missing reads as `?`."""
-
-    def __missing__(self, key: str) -> str:
-        return "?"
 
 
 # code -> (in a column, in full, what would unblock it); {…} are parameters
@@ -110,8 +106,8 @@ def short(reason: object) -> str:
 def sentence(reason: object) -> str:
     """In full, with its numbers."""
     code, params = code_of(reason)
-    special = _SPECIAL.get(code)
-    told = special(_Text(params)) if special else None
+    special = TELL.get(code)
+    told = special(Told(params)) if special else None
     if told is not None:
         return told
     words = _TEXTS[code][1] if code in _TEXTS else code.replace("_", " ")
@@ -135,34 +131,3 @@ def _plain(value: object) -> str:
     if isinstance(value, list | tuple):
         return ", ".join(map(str, value))
     return str(value)
-
-
-def _waits_behind(params: _Text) -> str | None:
-    job = params.get("job") or params.get("behind")
-    return f"job {_plain(job)} goes first: the queue is worked strictly in order" if job else None
-
-
-def _dependency(params: _Text) -> str | None:
-    jobs = params.get("jobs") or params.get("job")
-    return f"it waits for {params.get('condition') or 'the end'} of job {_plain(jobs)}" if jobs else None
-
-
-def _queue(params: _Text) -> str | None:
-    """Why demand is what it is, with numbers; without any, what a job does that nobody has looked at yet."""
-    return None if params else "it is in the queue"
-
-
-def _utilisation(params: _Text) -> str | None:
-    if "utilisation" not in params:
-        return None
-    level = f"{float(params['utilisation']) * 100:.0f} %"
-    return f"utilisation was {level} over the window"
-
-
-_SPECIAL: Final[dict[str, Callable[[_Text], str | None]]] = {
-    "waits_behind": _waits_behind,
-    "dependency": _dependency,
-    "queue": _queue,
-    "utilisation_high": _utilisation,
-    "utilisation_low": _utilisation,
-}

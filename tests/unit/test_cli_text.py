@@ -19,8 +19,21 @@ def test_every_reason_has_its_words(code: Code) -> None:
 
 
 def test_a_reason_is_told_with_its_numbers() -> None:
-    told = sentences.sentence(because(Code.WAITS_FOR_HOSTS, nodes=4, memory_mb=512))
-    assert told == "too little is free on the department's hosts for what it needs (nodes 4, MiB on each 512)"
+    needs = {
+        "nodes": 2,
+        "cores": 4,
+        "memory_mb": 512,
+        "held": 3,
+        "held_by_others": 1,
+        "free": 1,
+        "short": 1,
+        "ahead": 0,
+    }
+    assert sentences.sentence(because(Code.WAITS_FOR_HOSTS, **needs)) == (
+        "it needs 2 hosts with 4 cores and 512 MiB each; room for it is on 1 of the 3 hosts that the department holds "
+        "(elsewhere: 1 held by other departments)"
+    )
+    assert sentences.sentence(because(Code.HOST_LOST, host="h3")) == "its host was lost (host h3)"
     assert sentences.short({"code": "waits_behind", "params": {"job": "12"}}) == "waits behind 12"
     assert "afterok of job 3" in sentences.sentence(because(Code.DEPENDENCY, job="3", condition="afterok"))
 

@@ -1,0 +1,171 @@
+"""Reasons whose numbers make a better sentence than a list of them would: one function a code.
+
+Each takes the parameters (one that is missing reads as `?`) and returns the sentence, or None if the usual one serves better.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final
+
+from phoenix.cli.units import count, span
+
+
+class Params(dict[str, Any]):
+    """Parameters of a reason; those that are missing read as `?`."""
+
+    def __missing__(self, key: str) -> str:
+        return "?"
+
+    def number(self, key: str) -> int:
+        value = self.get(key, 0)
+        return int(value) if isinstance(value, int | float) else 0
+
+    def names(self, key: str) -> str:
+        value = self.get(key)
+        return ", ".join(map(str, value)) if isinstance(value, list | tuple) else "" if value is None else str(value)
+
+
+def _need(p: Params) -> str:
+    """`2 hosts with 4 cores and 512 MiB each`."""
+    nodes = p.number("nodes") or 1
+    whole = "whole and empty, " if p.get("exclusive") else ""
+    each = " each" if nodes > 1 else ""
+    return f"{count(nodes, 'host')} with {whole}{count(p.number('cores'), 'core')} and {p['memory_mb']} MiB{each}"
+
+
+def _others(p: Params) -> str:
+    """Where the hosts are that it cannot have now."""
+    places = (
+        ("held_by_others", "held by other departments"),
+        ("draining", "draining"),
+        ("lost", "lost"),
+        ("cordoned", "cordoned"),
+        ("on_notice", "on notice"),
+        ("free_hosts", "free"),
+    )
+    words = [f"{p.number(key)} {what}" for key, what in places if p.number(key)]
+    return f" (elsewhere: {', '.join(words)})" if words else ""
+
+
+def waits_for_hosts(p: Params) -> str | None:
+    if "demand" in p:  # of a web department
+        return f"the department wants {count(p.number('demand'), 'host')} and holds {p['held']}"
+    if "nodes" not in p:
+        return None
+    if "short" in p and not p.number("short"):
+        return f"there is room for it ({_need(p)}): it starts with the next decision"
+    room = f"room for it is on {p.number('free')} of the {count(p.number('held'), 'host')} that the department holds"
+    ahead = f"; {count(p.number('ahead'), 'job')} of the queue goes first" if p.number("ahead") else ""
+    return f"it needs {_need(p)}; {room}{ahead}{_others(p)}"
+
+
+def too_large_now(p: Params) -> str | None:
+    if "able" not in p:
+        return None
+    return f"it needs {_need(p)}, and of all hosts known now {p.number('able')} could hold its part"
+
+
+def no_hosts_held(p: Params) -> str | None:
+    return f"the department holds no host at all{_others(p)}" if "nodes" in p else None
+
+
+def waits_behind(p: Params) -> str | None:
+    job = p.get("job") or p.get("behind")
+    return f"job {job} goes first: the queue is worked strictly in order" if job else None
+
+
+def dependency(p: Params) -> str | None:
+    jobs = p.names("jobs") or p.names("job")
+    return f"it waits for {p.get('condition') or 'the end'} of job {jobs}" if jobs else None
+
+
+def dependency_failed(p: Params) -> str | None:
+    return f"job {p['job']} did not end as {p['condition']} asks: it can never start" if "job" in p else None
+
+
+def array_throttle(p: Params) -> str | None:
+    return (
+        f"its array runs {count(p.number('running'), 'element')} at once, as many as it may" if "running" in p else None
+    )
+
+
+def held(_p: Params) -> str:
+    return "it is held"
+
+
+def starting(p: Params) -> str | None:
+    if "hosts" not in p:
+        return None
+    return (
+        f"its machines are being started on {p.names('hosts')} ({p.number('vms_started')} of {p.number('vms')} are up)"
+    )
+
+
+def running(p: Params) -> str | None:
+    if "hosts" in p and "walltime_s" in p:
+        left = f"{span(p.number('seconds'))} of at most {span(p.number('walltime_s'))}"
+        return f"it runs on {p.names('hosts')} for {left}"
+    return f"{count(p.number('instances'), 'instance')} of {p.number('target')} serve" if "target" in p else None
+
+
+def finished(p: Params) -> str | None:
+    return f"it is finished: {p['end']}" if p.get("end") else None
+
+
+def utilisation(p: Params) -> str | None:
+    if "utilisation" not in p:
+        return None
+    mark = f"; the threshold is {float(p['threshold']) * 100:.0f} %" if "threshold" in p else ""
+    over = f" over {p['window_s']:g} s" if isinstance(p.get("window_s"), int | float) else ""
+    return f"utilisation was {float(p['utilisation']) * 100:.0f} %{over} with {count(p.number('instances'), 'instance')}{mark}"
+
+
+def web_demand(p: Params) -> str | None:
+    return (
+        f"{p['department']} wants {count(p.number('demand'), 'host')} and held {p['held']}" if "demand" in p else None
+    )
+
+
+def idle_to_batch(p: Params) -> str | None:
+    return f"nobody with precedence wants it, so {p['department']} gets it" if "department" in p else None
+
+
+def notice(p: Params) -> str | None:
+    if "quota" not in p:
+        return None
+    return f"{p['department']} held {p['held']} and may keep {p['quota']}, so it gives one back"
+
+
+def notice_expired(p: Params) -> str | None:
+    return f"{p['department']} had notice, held {p['held']} and may keep {p['quota']}" if "quota" in p else None
+
+
+def queue(p: Params) -> str | None:
+    """Why demand is what it is, with numbers; without any, what a job does that nobody has looked at yet."""
+    if not p:
+        return "it is in the queue"
+    return f"{count(p.number('pending'), 'job')} pending and {p.number('running')} running" if "pending" in p else None
+
+
+TELL: Final[dict[str, Callable[[Params], str | None]]] = {
+    "waits_for_hosts": waits_for_hosts,
+    "too_large_now": too_large_now,
+    "no_hosts_held": no_hosts_held,
+    "waits_behind": waits_behind,
+    "dependency": dependency,
+    "dependency_failed": dependency_failed,
+    "array_throttle": array_throttle,
+    "held": held,
+    "starting": starting,
+    "running": running,
+    "finished": finished,
+    "utilisation_high": utilisation,
+    "utilisation_low": utilisation,
+    "utilisation_steady": utilisation,
+    "web_demand": web_demand,
+    "idle_to_batch": idle_to_batch,
+    "notice": notice,
+    "notice_expired": notice_expired,
+    "queue": queue,
+}
