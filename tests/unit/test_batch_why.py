@@ -1,0 +1,198 @@
+"""Why a job waits: the explanation agrees with the decision, and says what would unblock it."""
+
+from __future__ import annotations
+
+import json
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from schemas import facts as f
+from schemas.facts import Dependency
+from schemas.reasons import Code
+from services.scheduler.batch import BatchCore
+from services.scheduler.batch_why import queue_view, why
+from services.scheduler.demand import Capacities, hosts_wanted
+from services.scheduler.edge_batch import BatchEdge
+from services.scheduler.queue import Queue
+from services.scheduler.shape import Place, Shape
+from tests.support.world import World, batch, cloud
+
+
+def cluster(hosts: int = 2, **policy: Any) -> World:
+    world = World(cloud(batch("hpc", **policy)))
+    names = world.hosts(hosts)
+    world.seat("scheduler.hpc", lambda custody: BatchCore(custody, "hpc"))
+    world.grant("hpc", *names)
+    return world
+
+
+def explain(world: World, job: str) -> list[tuple[Code, dict[str, Any]]]:
+    world.settle()
+    core: BatchCore = world.seats["scheduler.hpc"].core
+    before = core.dump()
+    found = [(reason.code, dict(reason.params)) for reason in why(core, job, world.now)]
+    assert core.dump() == before
+    return found
+
+
+def codes(world: World, job: str) -> list[Code]:
+    return [code for code, _ in explain(world, job)]
+
+
+def test_a_job_that_waits_for_hosts_is_told_how_many_of_what() -> None:
+    world = cluster()
+    first, wide = world.submit(), world.submit(nodes=2, cores=4, memory_mb=100)
+    world.settle()
+    ((code, params),) = explain(world, wide)
+    assert code is Code.WAITS_FOR_HOSTS
+    assert {key: params[key] for key in ("nodes", "cores", "memory_mb", "free", "short", "ahead", "held")} == {
+        "nodes": 2,
+        "cores": 4,
+        "memory_mb": 100,
+        "free": 1,
+        "short": 1,
+        "ahead": 0,
+        "held": 2,
+    }
+    behind = world.submit(cores=4, nodes=2)
+    assert explain(world, behind)[0][1]["ahead"] == 1
+    assert codes(world, first) == [Code.STARTING]
+
+
+def test_strict_order_names_the_job_that_goes_first() -> None:
+    world = cluster(order="fcfs")
+    world.submit()
+    world.settle()
+    wide, narrow = world.submit(nodes=2, cores=4), world.submit()
+    assert explain(world, narrow) == [(Code.WAITS_BEHIND, {"ahead": 1, "job": wide})]
+
+
+def test_held_and_dependency_stand_before_what_hosts_there_are() -> None:
+    world = cluster()
+    first = world.submit(held=True)
+    failed = world.submit()
+    after = world.submit(
+        held=True,
+        after=(Dependency(condition="afterok", job=first), Dependency(condition="afterok", job=failed)),
+    )
+    world.settle()
+    assert codes(world, after)[:3] == [Code.HELD, Code.DEPENDENCY, Code.DEPENDENCY]
+    world.report(failed, exit=1)
+    found = explain(world, after)
+    assert found[0] == (Code.DEPENDENCY_FAILED, {"condition": "afterok", "job": failed})
+    assert found[1:3] == [(Code.HELD, {"unit": after}), (Code.DEPENDENCY, {"condition": "afterok", "job": first})]
+
+
+def test_an_array_is_explained_by_its_first_waiting_element() -> None:
+    world = cluster()
+    array = world.submit(array=(1, 2, 3), throttle=1)
+    assert explain(world, array)[0] == (Code.ARRAY_THROTTLE, {"limit": 1, "running": 1})
+    assert explain(world, f"{array}_1")[0][0] is Code.STARTING
+
+
+def test_no_host_held_and_too_large_are_told_apart() -> None:
+    world = cluster()
+    world.quota("hpc", 0)
+    assert codes(world, world.submit()) == [Code.NO_HOSTS_HELD]
+    ((code, params),) = explain(world, world.submit(nodes=3))
+    assert (code, params["able"], params["nodes"]) == (Code.TOO_LARGE_NOW, 2, 3)
+
+
+def test_running_and_finished_jobs_are_told_as_such() -> None:
+    world = cluster()
+    job = world.submit()
+    world.settle()
+    world.begin(job)
+    world.now += 7
+    ((code, params),) = explain(world, job)
+    assert (code, params["seconds"], params["hosts"]) == (Code.RUNNING, 7.0, ["h1"])
+    world.report(job)
+    assert explain(world, job) == [(Code.FINISHED, {"unit": job, "end": "completed"})]
+    assert explain(world, "99") == []
+    assert explain(world, "nonsense") == []
+
+
+def test_the_queue_is_shown_in_its_order() -> None:
+    world = cluster(hosts=0)
+    low, high = world.submit(), world.submit(priority=3)
+    core = world.seats["scheduler.hpc"].core
+    assert [entry["unit"] for entry in queue_view(core)] == [high, low]
+    assert queue_view(core, 1)[0] == {
+        "place": 1,
+        "unit": high,
+        "priority": 3,
+        "nodes": 1,
+        "cores": 1,
+        "memory_mb": 256,
+        "exclusive": False,
+    }
+
+
+@pytest.mark.parametrize(
+    ("what", "data", "ok", "code"),
+    [
+        ("why", b'{"job": "1"}', True, ""),
+        ("queue", b"", True, ""),
+        ("why", b'{"job": "77"}', False, "unknown"),
+        ("why", b"{}", False, "invalid"),
+        ("why", b"\xff", False, "invalid"),
+        ("other", b"{}", False, "unknown"),
+        ("why", b" " * 5000, False, "limit"),
+    ],
+)
+def test_queries_are_answered_as_json(what: str, data: bytes, ok: bool, code: str) -> None:
+    world = cluster(hosts=0)
+    world.submit()
+    edge = BatchEdge("hpc")
+    core = world.seats["scheduler.hpc"].core
+    edge.service = SimpleNamespace(core=core, now=lambda: world.now)  # type: ignore[assignment]
+    answer = json.loads(edge.render(what, data))
+    assert answer["ok"] is ok
+    assert answer.get("error", {}).get("code", "") == code
+
+
+# ------------------------------------------------------------------------------------------------------------------ demand
+
+
+def wanted(kinds: dict[tuple[int, int], int], *units: Shape, busy: int = 0) -> int:
+    capacities, queue = Capacities(), Queue()
+    for (cores, memory_mb), count in kinds.items():
+        capacities.counts[cores, memory_mb] = count
+        capacities.of_host |= {f"{cores}-{n}": (cores, memory_mb) for n in range(count)}
+    for number, shape in enumerate(units):
+        queue.add(Place(0, number, str(number + 1)), shape, 0)
+    return hosts_wanted(queue, capacities, busy, {})
+
+
+ONE = Shape(1, 1, 100, False)
+
+
+@pytest.mark.parametrize(
+    ("kinds", "units", "expected"),
+    [
+        ({(4, 1000): 9}, [ONE] * 4, 1),
+        ({(4, 1000): 9}, [ONE] * 5, 2),
+        ({(4, 200): 9}, [ONE] * 5, 3),  # memory is what is short
+        ({(4, 1000): 9}, [Shape(1, 1, 100, True)] * 5, 5),
+        ({(4, 1000): 9}, [Shape(3, 1, 100, False)], 3),
+        ({(4, 1000): 9}, [Shape(3, 1, 100, False)] * 4, 3),
+        ({(4, 1000): 2}, [ONE] * 99, 2),
+        ({(2, 1000): 5, (8, 1000): 1}, [Shape(1, 8, 100, False)] * 4, 1),  # only one host could hold it
+        ({(2, 1000): 5, (8, 1000): 5}, [Shape(1, 2, 100, False)] * 3, 3),  # counted on the smallest kind
+        ({(2, 1000): 5}, [Shape(1, 3, 100, False)], 0),
+        ({}, [ONE], 0),
+    ],
+)
+def test_hosts_wanted(kinds: dict[tuple[int, int], int], units: list[Shape], expected: int) -> None:
+    assert wanted(kinds, *units) == expected
+    assert wanted(kinds, *units, busy=1) == min(expected + 1, sum(kinds.values()))
+
+
+def test_capacities_leave_out_lost_and_cordoned_hosts() -> None:
+    world = World(cloud(batch("hpc")))
+    world.hosts(3)
+    world.lose("h1")
+    world.write("admission", f.HostCordoned(host="h2", reason="x", user="root"))
+    assert Capacities.of(world.custody).of_host == {"h3": (4, 8192)}
