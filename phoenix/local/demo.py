@@ -96,9 +96,11 @@ async def play(up: Supervisor, day_s: float, show: Show) -> demo_report.Day:
             await asyncio.gather(viewer, return_exceptions=True)
         jobs = await _each(submitted, lambda job: operator.get(f"/v1/jobs/{job}"))
         outputs = await _each(submitted, lambda job: operator.text(f"/v1/jobs/{job}/output?stream=stdout"))
-        summary = await operator.get(f"/v1/summary?since={began_at}")
+        ended_at = time.time()
+        timeline = (await operator.get("/v1/summary?since=0"))["timeline"]
+        summary = {**await operator.get(f"/v1/summary?since={began_at}"), "timeline": timeline}
         last = {job: (text.rstrip().splitlines() or [""])[-1] for job, text in outputs.items()}
-        return demo_report.Day(submitted, jobs, last, summary, people.seen, began_at)
+        return demo_report.Day(submitted, jobs, last, summary, people.seen, began_at, ended_at)
 
 
 def _api(session: aiohttp.ClientSession, up: Supervisor, user: str) -> Api:

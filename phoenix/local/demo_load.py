@@ -25,7 +25,7 @@ THINK_S: Final = 0.25
 CPU_MS: Final = 5.0  # of each request: a tenth of a real core, what an instance has here, serves twenty a second
 PATIENCE_S: Final = 20.0  # a request that takes longer has failed
 RAMP_S: Final = 0.1  # how often the number of people is adjusted
-JOB_PAUSE_S: Final = 0.45  # between two submissions
+JOB_PAUSE_S: Final = 0.4  # between two submissions
 JOB_SECONDS: Final = (2.0, 9.0)
 SEED: Final = 20250706  # the same day every time
 
@@ -118,8 +118,8 @@ class Researchers:
         self._dice = random.Random(SEED)  # noqa: S311  # a repeatable day, not a secret
 
     async def live(self) -> None:
-        """Submit until two thirds of the day are over: what was preempted is to finish within it."""
-        end = time.monotonic() + self._day_s * 0.66
+        """Submit until a fifth of the day is left: what was preempted is to finish within it."""
+        end = time.monotonic() + self._day_s * 0.8
         number = 0
         while time.monotonic() < end:
             number += 1

@@ -9,13 +9,14 @@ from typing import Any, Final
 
 from phoenix.local.demo_load import Web
 
-COLOURS: Final = {"hpc": "#3b6fb6", "web": "#d9822b", "free": "#d8d8d8", "draining": "#8c8c8c", "lost": "#b03030"}
+COLOURS: Final = {"hpc": "#3b6fb6", "web": "#d9822b", "(free)": "#d8d8d8", "(draining)": "#8c8c8c", "(lost)": "#b03030"}
 LAST_LINE: Final = "finished"
 
 
 @dataclass(frozen=True, slots=True)
 class Day:
-    """What is known when it is over.  `jobs`: as the monitor shows them; `outputs`: the last line of each."""
+    """What is known when it is over.  `jobs`: as the monitor shows them; `outputs`: the last line of each; `summary`: the
+    monitor's, its timeline from before the day began; times in UTC seconds."""
 
     submitted: Sequence[str]
     jobs: dict[str, dict[str, Any]]
@@ -23,6 +24,7 @@ class Day:
     summary: dict[str, Any]
     web: Web
     began_at: float
+    ended_at: float
 
 
 def lost(day: Day) -> list[str]:
@@ -83,12 +85,21 @@ def _ms(seconds: float | None) -> str:
 
 
 def _most(day: Day, owner: str) -> int:
-    return max((owners.get(owner, 0) for _, owners in day.summary.get("timeline") or []), default=0)
+    return max((owners.get(owner, 0) for _, owners in owners_over_time(day)), default=0)
 
 
 def _last(day: Day, owner: str) -> int:
-    timeline = day.summary.get("timeline") or []
-    return int(timeline[-1][1].get(owner, 0)) if timeline else 0
+    timeline = owners_over_time(day)
+    return timeline[-1][1].get(owner, 0) if timeline else 0
+
+
+def owners_over_time(day: Day) -> list[tuple[float, dict[str, int]]]:
+    """(seconds since the day began, hosts by owner): from 0 to the day's end, whoever held them before it began included."""
+    timeline = [(float(at), dict(owners)) for at, owners in day.summary.get("timeline") or []]
+    before = [owners for at, owners in timeline if at <= day.began_at]
+    found = [(0.0, before[-1])] if before else []
+    found += [(at - day.began_at, owners) for at, owners in timeline if day.began_at < at < day.ended_at]
+    return [*found, (day.ended_at - day.began_at, found[-1][1])] if found else []
 
 
 def picture(day: Day, path: Path) -> None:
@@ -98,7 +109,7 @@ def picture(day: Day, path: Path) -> None:
     mpl.use("Agg")
     from matplotlib import pyplot as plt
 
-    timeline = [(at - day.began_at, owners) for at, owners in day.summary["timeline"]]
+    timeline = owners_over_time(day)
     owners = [o for o in COLOURS if any(found.get(o) for _, found in timeline)]
     owners += sorted({o for _, found in timeline for o in found} - set(owners))
     times = [at for at, _ in timeline]
@@ -110,7 +121,7 @@ def picture(day: Day, path: Path) -> None:
     axes.set_xlabel("seconds")
     axes.set_ylabel("hosts")
     axes.set_title("Who held the hosts", loc="left")
-    axes.legend(loc="upper right", ncols=len(owners), frameon=True)
+    axes.legend(loc="upper right", bbox_to_anchor=(1.0, 1.12), ncols=len(owners), frameon=False)
     figure.tight_layout()
     path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path)

@@ -28,7 +28,8 @@ def day(**changed: Any) -> demo_report.Day:
             "mean_turnaround_s": 7.5,
         },
         "web": Web(served=100),
-        "began_at": 95.0,
+        "began_at": 105.0,
+        "ended_at": 125.0,
     }
     return demo_report.Day(**(values | changed))
 
@@ -52,6 +53,15 @@ def test_nothing_lost() -> None:
 )
 def test_lost(changed: dict[str, Any], told: str) -> None:
     assert any(told in problem for problem in demo_report.lost(day(**changed)))
+
+
+def test_owners_are_known_from_the_first_second_to_the_last() -> None:
+    assert demo_report.owners_over_time(day()) == [
+        (0.0, {"hpc": 15, "web": 1}),
+        (5.0, {"hpc": 8, "web": 8}),
+        (15.0, {"hpc": 15, "web": 1}),
+        (20.0, {"hpc": 15, "web": 1}),
+    ]
 
 
 def test_summary() -> None:
