@@ -25,6 +25,7 @@ import msgspec
 import orjson
 
 from phoenix.local.control import Control
+from phoenix.local.stack import OPENNEBULA
 from phoenix.local.stack_layout import Layout, layout
 from phoenix.local.stack_settings import Settings
 from phoenix.local.supervisor import StartError, Supervisor
@@ -74,8 +75,8 @@ class Session:
         """Asked once: in order.  Asked again: at once."""
         if self._stop.is_set() and not self._hard:
             self._hard = True
-            for child in self.supervisor.children.values():
-                child.signal(signal.SIGKILL)
+            for name, child in self.supervisor.children.items():
+                child.signal(signal.SIGTERM if name == OPENNEBULA else signal.SIGKILL)
         self._stop.set()
 
     async def _down(self) -> None:
