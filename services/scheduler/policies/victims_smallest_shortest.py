@@ -61,9 +61,7 @@ def choose(hosts: Sequence[HostLoad], candidates: Mapping[str, Candidate], count
     chosen = _cheapest(hosts, candidates, count)
     named = {unit: None for host in chosen for unit in host.units}
     victims = sorted(named, key=lambda unit: _value(candidates[unit]))
-    needed = {host.name for host in chosen if host.cordoned}  # a set for look-up only: its order is never used
-    must = [host for host in hosts if host.name in needed]
-    closed = _spare(victims, hosts, must, len(chosen))
+    closed = _spare(victims, hosts, len(chosen))
     empty = sorted((h for h in hosts if all(unit in closed for unit in h.units)), key=_giving_back)
     return Choice([unit for unit in victims if unit in closed], [host.name for host in empty[: len(chosen)]])
 
@@ -122,20 +120,21 @@ def _cost(host: HostLoad, candidates: Mapping[str, Candidate], closed: Mapping[s
     )
 
 
-def _spare(victims: list[str], hosts: Sequence[HostLoad], must: Sequence[HostLoad], count: int) -> dict[str, None]:
-    """Rule 3: the victims that have to be closed."""
+def _spare(victims: list[str], hosts: Sequence[HostLoad], count: int) -> dict[str, None]:
+    """Rule 3: the victims that have to be closed, so that `count` hosts are empty, cordoned ones as far as there are."""
     closed = dict.fromkeys(victims)
-    tied = {unit: None for host in must for unit in host.units}
     on: dict[str, list[HostLoad]] = {}
     for host in hosts:
         for unit in host.units:
             on.setdefault(unit, []).append(host)
-    empty = sum(1 for host in hosts if all(unit in closed for unit in host.units))
+    empty = [host for host in hosts if all(unit in closed for unit in host.units)]
+    left, cordoned_left = len(empty) - count, sum(1 for host in empty if host.cordoned)
+    cordoned_left -= min(count, sum(1 for host in hosts if host.cordoned))
     for unit in reversed(victims):
-        if unit in tied:
-            continue
-        kept = sum(1 for host in on[unit] if all(other in closed for other in host.units))
-        if empty - kept >= count:
+        kept = [host for host in on[unit] if all(other in closed for other in host.units)]
+        cordoned = sum(1 for host in kept if host.cordoned)
+        if len(kept) <= left and cordoned <= cordoned_left:
             del closed[unit]
-            empty -= kept
+            left -= len(kept)
+            cordoned_left -= cordoned
     return closed
