@@ -198,12 +198,16 @@ class Engine:
         self.phase = phase
         self._dirty = True
         if phase is Phase.STOPPED:
-            self.refuse_all()
+            self._refuse_all()
         self.phase_changed.set()
         self._kicked.set()
 
-    def refuse_all(self) -> None:
-        """Whoever still waits will get no better answer from this process."""
+    def abandon(self) -> None:
+        """The process ends: nobody leads here any more, and whoever still waits will get no better answer."""
+        self.phase = Phase.STOPPED
+        self._refuse_all()
+
+    def _refuse_all(self) -> None:
         error = Refused("unavailable", f"this replica of {self.writer} has stopped leading")
         if self._draft is not None:
             self._draft.refuse(error)

@@ -9,13 +9,14 @@ Rules
   2. Each incarnation has its own inbox, so nothing of an old pipe can be taken for the new one.
   3. Messages are collected by the subscription's one callback and taken in batches: no task per message.
   4. A client library that has lost itself while reconnecting is told from a broker that is away by asking the broker on a new
-     connection; if that one is greeted, the process ends (seen with nats-py when connections break while they are made).
+     connection; if that one is greeted, the process ends (hangs after reconnects are known of the library: NATS.md 3.13).
   5. Flow control: the server sends no more than we have taken (`acknowledge`), so the client never has to drop.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
 from collections.abc import Awaitable, Callable
 from typing import Any, Final
@@ -37,6 +38,8 @@ from services.runtime.log import Log
 SILENCE_MAX: Final = 3  # heartbeats missed before the pipe counts as broken
 LOOK_EVERY: Final = 4  # watchdog ticks between two looks at the stream's end: 2 s at a heartbeat of 0.5 s
 STUCK_S: Final = 6.0  # silence after which the client is suspected; a dead connection is noticed after 3 s (`connect`)
+PROBES: Final = 4
+PROBE_PAUSE_S: Final = 1.5  # a reconnect takes up to 2 s when the broker wakes in the middle of it
 INACTIVE_S: Final = 5.0  # the server removes a consumer that nobody listens to
 CALL_TIMEOUT_S: Final = 2.0
 PAUSE_S: Final = 0.2  # between two questions to a broker that does not answer
@@ -62,14 +65,11 @@ class Reader:
         heartbeat_s: float,
         kick: Callable[[], None],
         log: Log,
-        answers: Callable[[], Awaitable[bool]] | None = None,
     ) -> None:
-        """`answers`: whether the broker greets a new connection; without it rule 4 is not looked after."""
         self.position = start  # of the last message received
         self.recreated = 0
         self._nc, self._js, self._log, self._kick = nc, js, log, kick
         self._heartbeat_s = heartbeat_s
-        self._answers = answers
         self._batch: list[Stored] = []
         self._subscription: Subscription | None = None
         self._delivered = 0  # consumer sequence of the last message of this incarnation
@@ -132,26 +132,31 @@ class Reader:
         tick = 0
         position = self.position
         while True:
-            try:
-                async with asyncio.timeout(self._heartbeat_s):
-                    await self._suspect.wait()
-            except TimeoutError:
-                pass
+            await self._tick()
             tick += 1
-            await self._refuse_stuck()
-            if self._nc.is_connected and (
-                self._is_broken() or (tick % LOOK_EVERY == 0 and await self._is_blind(position))
-            ):
+            looks = tick % LOOK_EVERY == 0
+            if self._nc.is_connected and (self._is_broken() or (looks and await self._is_blind(position))):
                 await self._renew()
-            if tick % LOOK_EVERY == 0:
+            if looks:
                 position = self.position
 
-    async def _refuse_stuck(self) -> None:
-        """Rule 4: asked twice, with a heartbeat in between, so that a broker that is just back is not mistaken."""
-        for _ in range(2):
-            if self._answers is None or time.monotonic() - self._heard_at < STUCK_S or not await self._answers():
-                return
-            await asyncio.sleep(self._heartbeat_s * SILENCE_MAX)
+    async def _tick(self) -> None:
+        """One heartbeat, or less if the pipe is doubted and can be renewed at once."""
+        if not self._nc.is_connected:  # the doubt, if any, stays set: waiting for it would not wait at all
+            await asyncio.sleep(PAUSE_S)
+            return
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(self._heartbeat_s):
+                await self._suspect.wait()
+
+    async def guard(self, answers: Callable[[], Awaitable[bool]]) -> None:
+        """Rule 4, beside the watchdog, which goes on trying.  `answers`: whether the broker greets a new connection.  Several
+        greetings in a row: a broker that is just back, and has not been found yet, is no proof."""
+        greeted = 0
+        while greeted < PROBES:
+            await asyncio.sleep(PROBE_PAUSE_S)
+            is_silent = time.monotonic() - self._heard_at > STUCK_S
+            greeted = greeted + 1 if is_silent and await answers() else 0
         silent_s = time.monotonic() - self._heard_at
         raise Stop(
             Exit.FAILED, f"nothing was heard for {silent_s:.0f} s though the broker answers: the client is stuck"

@@ -219,6 +219,7 @@ class Service(Status):
         async with asyncio.TaskGroup() as self._group:
             self.spawn("failure", self._watch_failure())
             self.spawn("reader", self._reader.watch())
+            self.spawn("connection", self._reader.guard(lambda: answers(self.config.nats.url)))
             self.spawn("fold", self._engine.fold_forever())
             self.spawn("snapshots", self._keeper.save_forever())
             if self.writer is not None:
@@ -291,7 +292,6 @@ class Service(Status):
             heartbeat_s=self.config.runtime.heartbeat_s,
             kick=self._engine.kick,
             log=self.log,
-            answers=lambda: answers(self.config.nats.url),
         )
         self._engine.attach(self._reader, self._new_journal() if self.writer else None)
         await self._reader.open()
@@ -402,7 +402,7 @@ class Service(Status):
     async def _close(self) -> None:
         """Close what is still open, after a failure or an orderly end; nothing here may hang."""
         self._retiring = True
-        self._engine.refuse_all()
+        self._engine.abandon()
         with contextlib.suppress(TimeoutError, nats.errors.Error, OSError):
             async with asyncio.timeout(CLOSE_S):
                 await self._listener.stop()

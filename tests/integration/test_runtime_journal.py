@@ -141,6 +141,7 @@ async def test_a_journal_trimmed_too_far_is_said_so(here: World) -> None:
     await here.js.purge_stream(JOURNAL_STREAM)
     with pytest.raises(Refused, match="has stopped leading"):
         await service.propose(next_job(service.custody))
+    assert not service.is_leader
     assert await running.code() == Exit.FAILED
 
 

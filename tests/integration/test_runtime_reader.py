@@ -133,8 +133,22 @@ async def test_a_consumer_that_beats_but_delivers_nothing_is_found_out(here: Wor
     await service.wait_for(position, BLIND_MAX_S + 2)
 
 
+@pytest.mark.timeout(30)
+async def test_a_doubt_while_disconnected_does_not_spin(server: NatsServer, here: World) -> None:
+    """It did: an event that stays set is no wait, and the loop never got to the reconnect."""
+    running = here.start("m1", writer=None, name="monitor")
+    service = await running.caught_up()
+    await asyncio.to_thread(server.stop)
+    await until(lambda: not service.nc.is_connected, "disconnected")
+    service._reader.doubt()
+    await asyncio.sleep(0.3)
+    await asyncio.to_thread(server.start)
+    position = await publish_until_stored(here, 1)
+    await service.wait_for(position, BLIND_MAX_S)
+
+
 async def test_a_client_that_lost_itself_ends_the_process(here: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Seen in chaos: the library neither reads nor reconnects any more, and does not say so."""
+    """The library neither reads nor reconnects any more, and does not say so."""
     monkeypatch.setattr(reader, "STUCK_S", 1.0)
     running = here.start()
     service = await running.leads()

@@ -1,0 +1,303 @@
+"""A cloud under fire: real jobs and web load on a cloud of `phoenix up`, while somebody kills its processes.
+
+    with siege(directory) as cloud:                  # 8 hosts, hypervisor `process`, all services
+        load = Load(cloud, jobs=60); killer = Killer(cloud, seed=1)
+        await together(load.run(), killer.run(20.0))
+        await cloud.rest()                           # every job over, every process well
+        journal = await cloud.journal()              # every message, for `faults_verdict`
+
+What a job does
+  It takes a lock that no other attempt of its unit may hold, writes `start <unit> <attempt>` to its own output and to a file
+  outside of the cloud (the witness), works, and writes `end …`.  The witness is told by the scripts alone, so it shows what
+  ran, whatever the journal believes; the lock is let go of by the kernel when the last process of the attempt is gone, so an
+  overlap is seen without comparing clocks.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import random
+import shutil
+import signal
+import tempfile
+import time
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from pathlib import Path
+from typing import Any, Final
+
+import nats
+import orjson
+from nats.aio.client import Client as Nats
+from nats.js import JetStreamContext
+
+from phoenix.cli.errors import UNREACHABLE, CliError
+from phoenix.cli.http import Client
+from schemas import subjects
+from services.runtime import credentials
+from services.runtime.config import Config, load
+from services.runtime.fold import Stored
+from services.runtime.log import get_log
+from services.runtime.objects import Objects
+from services.runtime.reader import Reader
+from services.runtime.snapshots import Snapshot, unpack
+from tests.integration.up_cloud import Cloud, until
+
+LOG: Final = get_log(service="faults")
+HOSTS: Final = 8
+SERVICES: Final = ("admission", "provisioner", "executor", "scheduler.hpc", "scheduler.web", "monitor")
+REST_S: Final = 60.0
+ASK_S: Final = 0.1
+CALL_S: Final = 5.0
+SITE: Final = """
+[cloud]
+name = "siege"
+[[department]]
+name = "hpc"
+kind = "batch"
+[[department]]
+name = "web"
+kind = "web"
+[department.web]
+window_s = 1.0
+drain_s = 0.5
+instances_min = 1
+instances_max = 5
+[[user]]
+name = "alice"
+department = "hpc"
+[[user]]
+name = "wendy"
+department = "web"
+role = "manager"
+[[user]]
+name = "web-balancer"
+department = "web"
+[[user]]
+name = "oscar"
+department = "operators"
+role = "operator"
+[runtime]
+snapshot_every = 60
+"""
+# $1: the witness's directory, $2: seconds of work.  One short write of a line is atomic with O_APPEND.
+SCRIPT: Final = """#!/bin/sh
+me="$PHOENIX_JOB_ID $PHOENIX_ATTEMPT"
+exec 9>>"$1/$PHOENIX_JOB_ID.lock"
+flock -n 9 || echo "overlap $me" >> "$1/witness"
+echo "start $me" >> "$1/witness"
+echo "start $me"
+sleep "$2"
+echo "end $me"
+echo "end $me" >> "$1/witness"
+"""
+
+
+class Siege(Cloud):
+    """A cloud with a witness."""
+
+    def __init__(self, data: Path, witness: Path) -> None:
+        super().__init__(data)
+        self.witness = witness
+        witness.chmod(0o777)  # jobs run under uids of their own
+        (witness / "witness").touch()
+        (witness / "witness").chmod(0o666)
+
+    def up(self, hosts: int = HOSTS) -> None:
+        file = self.data.parent / "site.toml"
+        file.write_text(SITE)
+        self.ok("up", "--detach", "--config", str(file), "--hosts", str(hosts), "--cores", "2")
+
+    @property
+    def config(self) -> Config:
+        return load(self.data / "phoenix.toml")
+
+    def pid(self, name: str) -> int | None:
+        """The process that is now the service `name`; None while it is being started again."""
+        entry = orjson.loads((self.data / "run" / "processes.json").read_bytes()).get(name)
+        return int(entry["pid"]) or None if entry else None
+
+    def signal(self, name: str, number: signal.Signals) -> bool:
+        """Send it; False if the process is not there at the moment."""
+        pid = self.pid(name)
+        if pid is None:
+            return False
+        try:
+            os.kill(pid, number)
+        except ProcessLookupError:
+            return False
+        return True
+
+    def told(self) -> list[str]:
+        """What the scripts have said, line by line."""
+        return (self.witness / "witness").read_text().splitlines()
+
+    # ------------------------------------------------------------------------------------------------------------ HTTP
+
+    def client(self, user: str) -> Client:
+        config = self.config
+        return Client(config.http.url, credentials.token_file(config, user).read_text().strip(), timeout_s=CALL_S)
+
+    async def ask(self, user: str, call: Callable[[Client], Any]) -> Any:
+        """The answer of the door, asked again while it is away."""
+        deadline = time.monotonic() + REST_S
+        client = self.client(user)
+        while True:
+            try:
+                return await asyncio.to_thread(call, client)
+            except (CliError, OSError, ValueError) as error:
+                if isinstance(error, CliError) and error.code != UNREACHABLE:
+                    raise
+                assert time.monotonic() < deadline, f"the door does not answer: {error}"
+            await asyncio.sleep(ASK_S)
+
+    async def rest(self) -> None:
+        """Returns when every process is well and no job is pending or running."""
+        await asyncio.to_thread(until, lambda: self.status()["healthy"], "a process is not well")
+        deadline = time.monotonic() + REST_S
+        while (left := await self.ask("oscar", lambda c: c.get("/v1/queue")))["total"]:
+            assert time.monotonic() < deadline, f"jobs are not over: {left['jobs'][:3]}"
+            await asyncio.sleep(ASK_S)
+
+    async def alive(self) -> dict[int, str]:
+        """VMs that OpenNebula has not done away with: id -> PHOENIX_ID."""
+        import pyone
+
+        config = self.config
+        session = config.opennebula.auth_file.read_text().strip()
+
+        def look() -> dict[int, str]:
+            pool = pyone.OneServer(config.opennebula.endpoint, session=session).vmpool.infoextended(-2, -1, -1, -1)
+            return {vm.ID: str(vm.USER_TEMPLATE.get("PHOENIX_ID")) for vm in pool.VM}
+
+        return await asyncio.to_thread(look)
+
+    # ------------------------------------------------------------------------------------------------------------ NATS
+
+    @contextlib.asynccontextmanager
+    async def admin(self) -> AsyncIterator[tuple[Nats, JetStreamContext]]:
+        client = await nats.connect(**credentials.service_options(self.config, "admin"))
+        try:
+            yield client, client.jetstream(timeout=CALL_S)
+        finally:
+            await client.close()
+
+    async def journal(self) -> list[Stored]:
+        """Every message of the journal so far."""
+        found: list[Stored] = []
+        arrived = asyncio.Event()
+        async with self.admin() as (client, js), asyncio.timeout(REST_S):
+            end = (await js.stream_info(subjects.JOURNAL_STREAM)).state.last_seq
+            reader = Reader(client, js, start=0, heartbeat_s=0.5, kick=arrived.set, log=LOG)
+            await reader.open()
+            while reader.position < end or reader.waiting:
+                found += reader.take(1000)
+                await reader.acknowledge()
+                arrived.clear()
+                if reader.position < end and not reader.waiting:
+                    await arrived.wait()
+            await reader.close()
+        return found
+
+    async def snapshots(self) -> dict[str, Snapshot]:
+        """The snapshots that the services have left, by service."""
+        async with self.admin() as (_, js):
+            objects = Objects(js, subjects.SNAPSHOTS)
+            read = {name: await objects.get(name) for name in SERVICES}
+        return {name: unpack(data) for name, data in read.items() if data is not None}
+
+
+@contextlib.contextmanager
+def siege(directory: Path, hosts: int = HOSTS) -> Iterator[Siege]:
+    """A running cloud in `directory`; nothing of it is left afterwards."""
+    witness = Path(tempfile.mkdtemp(prefix="phoenix-witness-"))  # jobs cannot enter pytest's directories
+    cloud = Siege(directory / "data", witness)
+    try:
+        cloud.up(hosts)
+        yield cloud
+    finally:
+        cloud.close()
+        shutil.rmtree(witness, ignore_errors=True)
+
+
+async def together(*works: Coroutine[Any, Any, None]) -> None:
+    """All at once; the first failure ends the others."""
+    async with asyncio.TaskGroup() as group:
+        for work in works:
+            group.create_task(work)
+
+
+class Load:
+    """A stream of jobs, and web load that rises and falls.  `submitted`: request id -> job."""
+
+    def __init__(self, cloud: Siege, *, jobs: int, seed: int, over_s: float = 18.0) -> None:
+        self.cloud, self.jobs, self.over_s = cloud, jobs, over_s
+        self.chance = random.Random(f"load {seed}")
+        self.submitted: dict[str, str] = {}
+
+    async def run(self) -> None:
+        work = asyncio.create_task(self._submit())
+        spikes = asyncio.create_task(self._spikes())
+        try:
+            await work
+        finally:
+            spikes.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await spikes
+
+    async def _submit(self) -> None:
+        for number in range(self.jobs):
+            nodes = 2 if self.chance.random() < 0.15 else 1
+            request = {
+                "request": f"r{number}",
+                "name": f"j{number}",
+                "script": SCRIPT,
+                "argv": [str(self.cloud.witness), f"{self.chance.uniform(0.1, 1.6):.2f}"],
+                "nodes": nodes,
+                "tasks": nodes,
+                "walltime_s": 60.0,
+            }
+            answer = await self.cloud.ask("alice", lambda c, r=request: c.post("/v1/jobs", r))
+            self.submitted[f"r{number}"] = answer["job"]
+            if self.chance.random() < 0.2:  # a client that has lost the answer
+                again = await self.cloud.ask("alice", lambda c, r=request: c.post("/v1/jobs", r))
+                assert again["job"] == answer["job"], "one request made two jobs"
+            await asyncio.sleep(self.chance.uniform(0, 2 * self.over_s / self.jobs))
+
+    async def _spikes(self) -> None:
+        """Signals of a load balancer of the department's own, over NATS, as a plain client publishes them."""
+        options = credentials.user_options(self.cloud.config, "wendy")
+        client = await nats.connect(**options, max_reconnect_attempts=-1, reconnect_time_wait=0.1, error_cb=_quiet)
+        try:
+            while True:
+                level, end = self.chance.choice((0.0, 9.0)), time.monotonic() + self.chance.uniform(1.0, 4.0)
+                while time.monotonic() < end:
+                    signal_ = {"utilisation": level, "interval_s": 0.25, "source": "test"}
+                    with contextlib.suppress(nats.errors.Error):
+                        await client.publish(subjects.signal("web", "cpu"), orjson.dumps(signal_))
+                    await asyncio.sleep(0.25)
+        finally:
+            await client.close()
+
+
+async def _quiet(_error: Exception) -> None:
+    """The broker is killed on purpose."""
+
+
+class Killer:
+    """SIGKILL for one of `names` at random moments; the supervisor starts it again."""
+
+    def __init__(self, cloud: Siege, *, seed: int, names: tuple[str, ...] = (*SERVICES, "nats")) -> None:
+        self.cloud, self.names = cloud, names
+        self.chance = random.Random(f"killer {seed}")
+        self.kills: dict[str, int] = dict.fromkeys(names, 0)
+
+    async def run(self, seconds: float, rounds: int = 3) -> None:
+        """Each of them `rounds` times, in random order, within about `seconds`."""
+        victims = [name for name in self.names for _ in range(rounds)]
+        self.chance.shuffle(victims)
+        for name in victims:
+            await asyncio.sleep(self.chance.uniform(0, 2 * seconds / len(victims)))
+            if self.cloud.signal(name, signal.SIGKILL):
+                self.kills[name] += 1
