@@ -13,9 +13,9 @@ Rules
      until its time has passed.  Nothing overrides the maximum.
   4. No signal for `signal_timeout_s` though instances are in service: the number is held, and `demand.changed` says
      `signal_missing`, once; and says something else once signals have come back.
-  5. Claim: hosts for all instances, as far as the cluster has hosts that can carry one; at least those in use; plus held ones
-     that can carry none (cordoned; too small, while others are short).  What is not needed goes back at once, in the envelope
-     of the decision (paper, II-B).
+  5. Claim: hosts for all instances (where some hosts of the cluster are too small, no more than are not); at least those in
+     use; plus held ones that can carry none (cordoned; too small, while others are short).  What is not needed goes back at
+     once, in the envelope of the decision (paper, II-B).
   6. A broken instance is closed and replaced under a new number; one that has not come up in time too (`limits`).  The first
      replacement is at once, further ones wait longer and longer (`backoff_s`), until one has served for STABLE_S.
   7. Notice (held above quota): hosts go back at once with their instances closed; nothing is placed meanwhile.
@@ -312,7 +312,9 @@ class WebCore:
     def claim(self, seen: Picture, target: int) -> int:
         """Rule 5: hosts wanted in all."""
         occupied = {unit.hosts[0]: None for unit in seen.instances}
-        needed = min(-(-target // self.per_host()), self.capacities.able(self.shape))
+        needed, able = -(-target // self.per_host()), self.capacities.able(self.shape)
+        if able < len(self.capacities.of_host):  # more would only bring hosts that carry nothing
+            needed = min(needed, able)
         leaving = sum(1 for host in seen.hosts if host.cordoned is not None and host.name in occupied)
         small = sum(1 for host in seen.hosts if web_hosts.too_small(host, self.shape))
         short = web_hosts.useful(seen, self.shape) < needed

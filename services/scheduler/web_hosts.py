@@ -54,13 +54,20 @@ def surplus(seen: Picture, target: int) -> list[Unit]:
     serving = sum(1 for unit in stay if unit.began_at is not None)
     closed = sorted(leave, key=_newest)[: max(0, serving + len(leave) - target)]
     counts = {host.name: len(seen.on(host.name)) for host in seen.hosts}
-    stay = list(stay)
-    for _ in range(len(stay) - target):
-        unit = min(stay, key=lambda u: (u.began_at is not None, counts[u.hosts[0]], *_newest(u)))
-        stay.remove(unit)
+    starting = _emptying(counts, [unit for unit in stay if unit.began_at is None])
+    for unit in starting:
         counts[unit.hosts[0]] -= 1
-        closed.append(unit)
-    return closed
+    order = starting + _emptying(counts, [unit for unit in stay if unit.began_at is not None])
+    return closed + order[: max(0, len(stay) - target)]
+
+
+def _emptying(counts: dict[str, int], units: list[Unit]) -> list[Unit]:
+    """In an order that empties one host after another: fewest instances first, then the newest (unique)."""
+    on: dict[str, list[Unit]] = {}
+    for unit in sorted(units, key=_newest):
+        on.setdefault(unit.hosts[0], []).append(unit)
+    hosts = sorted(on, key=lambda host: (counts[host], _newest(on[host][0])))
+    return [unit for host in hosts for unit in on[host]]
 
 
 def _newest(unit: Unit) -> tuple[bool, int]:
@@ -79,15 +86,8 @@ def places(custody: Custody, seen: Picture, shape: Shape, per_host: int, count: 
     held = {host.name: len(host.units) for host in usable}  # attempts being closed still have their room
     free = {host.name: _room(custody, host, shape, per_host) for host in usable}
     found: list[str] = []
-    while len(found) < count:
-        able = [host.name for host in usable if free[host.name] > 0]
-        if not able:
-            break
-        name = min(able, key=lambda n: (-held[n], n))
-        taken = min(free[name], count - len(found))
-        found += [name] * taken
-        held[name] += taken
-        free[name] -= taken
+    for name in sorted((name for name in free if free[name] > 0), key=lambda n: (-held[n], n)):  # unique: name
+        found += [name] * min(free[name], count - len(found))
     return found
 
 

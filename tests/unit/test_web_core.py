@@ -261,6 +261,11 @@ def test_it_claims_no_more_hosts_than_could_carry_an_instance() -> None:
     assert world.facts(f.DemandChanged)[-1].hosts == 0
 
 
+def test_a_claim_beyond_the_cluster_stays_visible() -> None:
+    world = site(hosts=2, held=0, instances_min=4)
+    assert claim(world)[0] == 4
+
+
 def test_a_host_too_small_is_no_use_and_another_is_claimed_until_it_comes() -> None:
     world = World(cloud(web("web", instance_cores=2)))
     world.hosts(1, cores=1)

@@ -1,0 +1,147 @@
+"""The schedulers on a real broker: signals become observations and claims, questions are answered."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from schemas import facts as f
+from schemas.config import CloudConfig
+from schemas.custody import RULES
+from services.runtime.service import Service
+from services.scheduler.batch import BatchCore
+from services.scheduler.edge_batch import BatchEdge
+from services.scheduler.edge_web import WebEdge
+from services.scheduler.web import WebCore
+from tests.support.nats import NatsServer, running_server
+from tests.support.shells import World, until, world
+from tests.support.world import batch, web
+
+WINDOW_S = 1.0
+INTERVAL_S = 0.1
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[NatsServer]:
+    with running_server() as started:
+        yield started
+
+
+@pytest.fixture
+async def here(server: NatsServer) -> AsyncIterator[World]:
+    async with world(server) as made:
+        try:
+            yield made
+        finally:
+            await made.end()
+            for stream in await made.js.streams_info():
+                await made.js.delete_stream(stream.config.name or "")
+
+
+async def scheduler(here: World, kind: str) -> Service:
+    """The scheduler of department hpc or web, leading, with one host h1 held by it and its VM serving."""
+    departments = (batch("hpc"), web("web", window_s=WINDOW_S, signal_timeout_s=5.0))
+    config = CloudConfig(name="c", departments=departments)
+    await here.write(f.ConfigAdopted(cloud="c", custody_rules=RULES, config=config))
+    await here.write(f.HostDescribed(host="h1", one_id=1, cores=4, memory_mb=4096), writer="executor")
+    await here.write(f.HostCleared(host="h1"), writer="executor")
+    await here.write(f.QuotaChanged(dept=kind, hosts=1, by=time.time()), f.HostGranted(host="h1", dept=kind))
+    core: Any = (lambda c: WebCore(c, "web")) if kind == "web" else (lambda c: BatchCore(c, "hpc"))
+    edge = WebEdge("web") if kind == "web" else BatchEdge("hpc")
+    service = await here.start("s1", writer=f"scheduler.{kind}", core=core, edges=[edge]).leads()
+    await asyncio.wait_for(service.wait_for(5, 5.0), 10)
+    return service
+
+
+async def signal(here: World, utilisation: float, **fields: Any) -> None:
+    payload = {"utilisation": utilisation, "at": time.time(), "interval_s": INTERVAL_S, "source": "b1", **fields}
+    await here.admin.publish("phoenix.signal.web.cpu", json.dumps(payload).encode())
+
+
+async def ask(here: World, department: str, what: str, query: dict[str, Any]) -> dict[str, Any]:
+    """Ask as a person of the department does: answers go to its inbox."""
+    inbox = f"_INBOX_{department}.ann.{time.monotonic_ns()}"
+    subscription = await here.admin.subscribe(inbox)
+    subject = f"phoenix.query.scheduler.{department}.{what}"
+    await here.admin.publish(subject, json.dumps(query).encode(), reply=inbox)
+    found: dict[str, Any] = msgspec.json.decode((await subscription.next_msg(timeout=5)).data)
+    await subscription.unsubscribe()
+    return found
+
+
+async def test_a_high_load_becomes_a_claim_within_one_signal_of_the_full_window(here: World) -> None:
+    service = await scheduler(here, "web")
+    core = service.core
+    assert isinstance(core, WebCore)
+    await until(lambda: service.custody.index.open.get("web"), "an instance is placed")
+    await here.write(f.AttemptBegan(unit="web.1", attempt=1), writer="admission")
+    await until(lambda: core.state.serving == 1, "it serves")
+    began = time.time()
+    while core.state.target != 2:
+        assert time.time() - began < 10, "no claim"
+        await signal(here, 0.95)
+        await asyncio.sleep(INTERVAL_S)
+    assert time.time() - began < WINDOW_S + 4 * INTERVAL_S + 1.0
+    observed = core.state.samples
+    assert service.custody.state.demands["web"] == 2
+    assert len(observed) <= 4  # a fact a second, and the one that decided
+    answer = await ask(here, "web", "why", {})
+    assert (answer["ok"], answer["instances"], answer["serving"]) == (True, 2, 1)
+    assert "waits_for_hosts" in [reason["code"] for reason in answer["reasons"]]
+
+
+async def test_signals_that_mean_nothing_are_counted_and_dropped(here: World) -> None:
+    service = await scheduler(here, "web")
+    edge = service.edges[0]
+    assert isinstance(edge, WebEdge)
+    for payload in (b"", b"{", b'{"utilisation": -1}', b'{"utilisation": "high"}', b"\xc1", b'{"utilisation": 1e9}'):
+        await here.admin.publish("phoenix.signal.web.cpu", payload)
+    await signal(here, 0.5, at=time.time() - 3600)
+    await signal(here, 0.5)
+    await until(lambda: edge.meter.taken == 1, "the good one is taken")
+    assert edge.meter.dropped == {"malformed": 6, "late": 1}
+    await until(lambda: isinstance(service.core, WebCore) and service.core.state.samples, "it is in the journal")
+
+
+async def test_why_and_queue_are_answered_and_jobs_are_placed(here: World) -> None:
+    service = await scheduler(here, "hpc")
+    fields: dict[str, Any] = {"dept": "hpc", "user": "ann", "name": "j", "payload": "p", "walltime_s": 60.0}
+    await here.write(f.JobSubmitted(job="1", cores=4, **fields), writer="admission")
+    await here.write(f.JobSubmitted(job="2", cores=4, **fields), writer="admission")
+    await until(lambda: service.custody.index.open.get("hpc"), "job 1 is placed")
+    answer = await ask(here, "hpc", "why", {"job": "2"})
+    assert answer["reasons"][0]["code"] == "waits_for_hosts"
+    assert answer["reasons"][0]["params"]["short"] == 1
+    shown = await ask(here, "hpc", "queue", {})
+    assert (shown["pending"], [entry["unit"] for entry in shown["queue"]]) == (1, ["2"])
+    unknown = await ask(here, "hpc", "why", {"job": "9"})
+    assert unknown["error"]["code"] == "unknown"
+
+
+async def test_a_restarted_scheduler_is_the_same_bytes(here: World) -> None:
+    service = await scheduler(here, "hpc")
+    fields: dict[str, Any] = {"dept": "hpc", "user": "ann", "name": "j", "payload": "p", "walltime_s": 60.0}
+    for number in range(1, 6):
+        await here.write(f.JobSubmitted(job=str(number), array=(1, 2), **fields), writer="admission")
+    await until(lambda: len(service.custody.index.open.get("hpc", ())) == 4, "the host is full")
+    await here.write(f.HostLost(host="h1", reason="x"), writer="executor")
+    await until(lambda: not service.custody.index.open.get("hpc"), "all are requeued")
+    live = service.custody.dump(), service.core.dump()
+    assert await here.replayed(lambda c: BatchCore(c, "hpc")) == live
+
+
+def test_an_unknown_department_is_told_in_one_line(tmp_path: Path) -> None:
+    from services.runtime.config import ConfigError, load
+    from services.runtime.main import Options
+    from services.scheduler.__main__ import build
+
+    file = Path(__file__).parents[2] / "deploy" / "phoenix.toml"
+    with pytest.raises(ConfigError, match=r"--department: nope: a department of the file \(hpc, web\)"):
+        build(load(file), Options(file, "nope", "s1", ()))

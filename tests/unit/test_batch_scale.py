@@ -1,0 +1,67 @@
+"""The batch core at the size it is made for: a thousand hosts, ten thousand pending jobs."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+from schemas import facts as f
+from schemas.envelope import FACTS_MAX
+from services.scheduler.batch import STARTS_MAX, BatchCore
+from tests.support.world import World, batch, cloud
+
+DECIDE_MAX_S = 0.010  # measured: 0.3 ms for a full pass, 10 µs if nothing has changed
+
+
+def cluster(hosts: int) -> World:
+    world = World(cloud(batch("hpc")))
+    world.strict = False  # the checks look at everything, each time
+    names = world.hosts(hosts, cores=8)
+    world.seat("scheduler.hpc", lambda custody: BatchCore(custody, "hpc"))
+    world.grant("hpc", *names)
+    return world
+
+
+def best_of(times: int, call: Callable[[], object]) -> float:
+    found = []
+    for _ in range(times):
+        began = time.perf_counter()
+        call()
+        found.append(time.perf_counter() - began)
+    return min(found)
+
+
+def test_ten_thousand_jobs_that_cannot_start_cost_no_time() -> None:
+    world = cluster(1000)
+    core: BatchCore = world.seats["scheduler.hpc"].core
+    world.submit(array=tuple(range(1000)), cores=8)
+    world.settle()
+    assert len(core.open) == 1000
+    for number in range(1000):
+        world.submit(array=tuple(range(10)), nodes=1 + number % 4, cores=1 + number % 8, memory_mb=100 * (number % 5))
+    world.settle()
+    assert len(core.book.queue) == 10_000
+
+    def full_pass() -> None:
+        core.room.grew, core._demand = True, None
+        assert core.decide(world.now) == []
+
+    assert best_of(5, full_pass) < DECIDE_MAX_S
+    assert best_of(5, lambda: core.decide(world.now)) < DECIDE_MAX_S / 10
+    world.seats["scheduler.hpc"].verify(world.now)
+
+
+def test_a_notice_larger_than_an_envelope_is_answered_in_pieces_that_are_valid() -> None:
+    world = cluster(1200)
+    core: BatchCore = world.seats["scheduler.hpc"].core
+    world.submit(array=tuple(range(1200)), cores=8)
+    assert len([fact for fact in core.decide(world.now) if isinstance(fact, f.UnitPlaced)]) == STARTS_MAX
+    world.settle()
+    world.quota("hpc", 0)
+    facts = core.decide(world.now)
+    assert len(facts) == FACTS_MAX
+    assert sum(isinstance(fact, f.HostReleased) for fact in facts) == FACTS_MAX // 2
+    world.settle()
+    assert world.custody.held("hpc") == 0
+    assert set(world.states().values()) == {"pending"}
+    assert world.voids == []
