@@ -7,7 +7,7 @@ Theory of operation
   message came last; a lost poll or answer delays and never decides.
 
       apply(fact) ──▶ ledger ─┐                      ┌─▶ decide(now)  vm.allocated · vm.started · vm.ended
-                              ├─▶ fleet, host desk ──┤               host.described · cleared · lost · removed
+                              ├─▶ fleet, host desk ──┤               host.described · cleared · lost · removed · quarantined
       observe(poll, answer) ──┘                      └─▶ calls(now, limit)   allocate · deploy · terminate · look
 
 Rules (PROTOCOL.md, Executor)
@@ -162,12 +162,11 @@ class ExecutorCore:
         for name in due:
             if name.startswith(TIMER):
                 self.desk.news[name[len(TIMER) :]] = None
+        for what in self.ledger.freed:
+            self.fleet.unblock(what)
+            if what.startswith("h:"):
+                self.desk.news[what[2:]] = None
+        self.ledger.freed.clear()
         self.fleet.settle(now, [name for name in due if not name.startswith(TIMER)])
-        if self.ledger.freed:
-            for what in self.ledger.freed:
-                self.fleet.unblock(what)
-                if what.startswith("h:"):
-                    self.desk.news[what[2:]] = None
-            self.ledger.freed.clear()
         if self.desk.news:
             self.desk.facts(now)  # finds out which looks are needed; what follows is returned by decide

@@ -101,7 +101,7 @@ class Fleet:
 
     def unblock(self, what: str) -> None:
         for key in self.blocked.pop(what, ()):
-            self.deploys[key] = None
+            self.ledger.dirty[key] = None  # it may be gone by now
 
     def _refuse(self, fact: f.VmAllocated) -> None:
         """Our own fact came back void: the rank had a VM already, and nobody knows this one."""

@@ -11,7 +11,8 @@ Rules
   3. Gone, and nobody's, and without open VMs: removed.
   4. Draining, lost or absent: cleared only if it is usable, no VM journaled for it is open, and a look begun after the last
      fact about it, or about a VM on it, has shown none of ours (X5).  A look is one `host.info`; where many hosts wait, a pool.
-  5. After failed starts a host rests, longer with each in a row, so that a broken host does not eat attempts by the hundred.
+  5. After a failed start a host rests, longer with each in a row, so that a broken host does not eat attempts by the hundred;
+     from the third on it is quarantined: not granted while free, and marked for whoever holds it.
 """
 
 from __future__ import annotations
@@ -31,6 +32,8 @@ LOOKS_MAX: Final = (
 LOOK_AGAIN_S: Final = 0.25  # something of ours is still there, or the call failed
 REST_S: Final = 0.5  # after a failed start; doubles
 REST_MAX_S: Final = 10.0
+QUARANTINE_AFTER: Final = 3  # failed starts in a row: one may be the VM's fault, three are the host's
+QUARANTINE_S: Final = 60.0
 TIMER: Final = "@"  # names of hosts among the timers begin so
 _IN_USE: Final = ("free", "held", "draining")
 _TO_CLEAR: Final = ("draining", "lost", "absent")
@@ -49,6 +52,7 @@ class HostDesk:
         self.looking: dict[str, int] = {}  # in flight -> ticket
         self.not_before: dict[str, float] = {}
         self.rests: dict[str, tuple[int, float]] = {}  # host -> failed starts in a row, until when it rests
+        self.quarantines: dict[str, float] = {}  # host -> until when; to be written
         self.ignored: dict[str, None] = {}  # names that no subject or label could carry
         self.suspicious = False  # a look showed VMs that nobody knows: an audit is wanted
 
@@ -63,6 +67,9 @@ class HostDesk:
     def start_failed(self, name: str, now: float) -> None:
         failures = self.rests.get(name, (0, 0.0))[0] + 1
         self.rests[name] = failures, now + backoff_s(failures, REST_S, REST_MAX_S)
+        if failures >= QUARANTINE_AFTER:
+            self.quarantines[name] = now + QUARANTINE_S
+            self.news[name] = None
 
     def start_succeeded(self, name: str) -> None:
         self.rests.pop(name, None)
@@ -154,6 +161,9 @@ class HostDesk:
         host, seen = self.custody.state.hosts.get(name), self.seen.get(name)
         if seen is None:
             return [] if host is None else self._gone(host)
+        if host is not None and name in self.quarantines and self.quarantines[name] > host.quarantine_until:
+            return [f.HostQuarantined(host=name, reason="starts failed", until=self.quarantines[name])]
+        self.quarantines.pop(name, None)
         in_use = host is not None and host.state in _IN_USE
         if host is not None and in_use and host.one_id != seen.one_id:
             return [f.HostLost(host=name, reason="replaced")]

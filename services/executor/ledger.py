@@ -74,6 +74,7 @@ class Ledger:
             f.HostGranted: self._host_moved,
             f.HostDescribed: self._host_moved,
             f.HostRemoved: self._host_moved,
+            f.HostQuarantined: self._host_moved,
         }
 
     @property

@@ -13,6 +13,7 @@ from phoenix.local.opennebula.states import HostState
 from schemas import facts as f
 from tests.support.executor_stage import CLOUD, FAST, Stage, config_adopted, seconds_until, stage
 from tests.support.nats import NatsServer, running_server
+from tests.support.shells import until
 
 TEMPLATE = 'NAME = "left"\nCPU = "1"\nMEMORY = "64"\nPHOENIX_ID = "{}"\n'
 
@@ -193,6 +194,28 @@ async def test_x8_after_a_crash_the_next_leader_waits_and_then_does_its_work(sce
     took_s = await seconds_until(lambda: not scene.custody.state.vms, "ended by the second")
     assert took_s > 1.0  # lease TTL 1 s + call timeout 0.5 s, counted from leading
     assert scene.one.store.requests > requests
+
+
+async def test_x8_no_call_is_made_while_the_lease_has_less_left_than_a_call_may_take(scene: Stage) -> None:
+    def ends() -> float:
+        labels = {"method": "vm.action", "outcome": "ok"}
+        return scene.service.registry.get_sample_value("phoenix_opennebula_calls_total", labels) or 0.0
+
+    assert scene.one.steering is not None
+    await scene.running("1", "host000")
+    scene.one.steering.add("shutdown", hold=True)
+    await scene.close_attempt("1")
+    await scene.until(lambda: ends() == 1, "the graceful end was asked for")
+    kill_by = scene.core.ledger.state.doomed["1/1/0"]
+    scene.here.server.pause()
+    try:
+        await until(lambda: scene.service.now() > kill_by + 0.3, "it is time for the hard end")
+        assert scene.service.lease_left_s() < 0.5
+        assert ends() == 1
+    finally:
+        scene.here.server.resume()
+    await scene.until(lambda: ends() == 2, "the hard end was asked for")
+    scene.one.steering.clear()
 
 
 async def test_no_secret_is_in_the_journal_or_the_log(scene: Stage, caplog: pytest.LogCaptureFixture) -> None:

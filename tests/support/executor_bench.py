@@ -173,5 +173,12 @@ class Bench:
         return [vms[f"{unit}/{attempt}/{rank}"].vm for rank in range(len(hosts))]
 
 
+def held(*hosts: str) -> Bench:
+    """A bench whose department holds these hosts, or two."""
+    bench = Bench()
+    bench.grant(*(hosts or ("h0", "h1")))
+    return bench
+
+
 def kinds(facts: list[Fact]) -> list[str]:
     return [f.kind_of(fact) for fact in facts]

@@ -1,7 +1,7 @@
 """A small world for the executor's core: calls arrive late or never, polls are stale, leaders die and go on as zombies.
 
-OpenNebula is a table of VMs; the journal is a list; the other writers do what their roles allow, at random.  Nothing of X8 holds
-here: a deposed leader goes on calling on the prefix that it knew, and what it called may arrive at any later time.
+OpenNebula is a table of VMs; the journal is a list; the other writers do what their roles allow, at random.  Nothing of X8
+holds here: a deposed leader goes on calling on the prefix that it knew, and what it called may arrive at any later time.
 """
 
 from __future__ import annotations
@@ -192,7 +192,9 @@ class World:
         if not leader.polls:
             return
         poll = leader.polls.pop(0)
-        if isinstance(poll, tuple):  # an audit: tags are read and the journal is folded to its end, which it always is here
+        if isinstance(
+            poll, tuple
+        ):  # an audit: tags are read and the journal is folded to its end, which it always is here
             ticket, seen = poll
             strange = [Sight(vm, self.machines[vm].phase, self.machines[vm].tag) for vm in leader.core.strangers(seen)]
             poll = PoolSeen(ticket, seen, strange)
@@ -236,7 +238,9 @@ class World:
         free = sorted(self.truth.index.by_state["free"])
         known = self.truth.state.units.get(unit)
         attempt = known.attempt if known else 0
-        act = pick(("grant", "grant", "grant", "place", "place", "place", "close", "again", "again", "release", "report"))
+        act = pick(
+            ("grant", "grant", "grant", "place", "place", "place", "close", "again", "again", "release", "report")
+        )
         if act == "grant":
             self.write("provisioner", f.HostGranted(host=pick(free) if free else host, dept="hpc"))
         elif act == "place":
@@ -251,7 +255,7 @@ class World:
         elif act == "release":
             fact = pick((f.HostReleased(host=host), f.HostSeized(host=host, dept="hpc")))
             self.write("scheduler.hpc" if isinstance(fact, f.HostReleased) else "provisioner", fact)
-        elif attempt and self.random.random() < 0.2:
+        elif attempt and self.random.random() < 0.02:
             self.write("admission", f.AttemptReported(unit=unit, attempt=attempt, exit=0))
 
     def place(self, unit: str, attempt: int) -> None:

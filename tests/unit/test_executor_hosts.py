@@ -9,7 +9,7 @@ from schemas import facts as f
 from schemas.custody_state import Leader
 from services.executor.calls import HostSight, Look, Outcome, Phase, Terminate
 from services.executor.edge import wait_out_s
-from services.executor.hosts import LOOKS_MAX
+from services.executor.hosts import LOOKS_MAX, QUARANTINE_S
 from tests.support.executor_bench import Bench, host_sight, kinds
 from tests.support.executor_stage import CLOUD
 
@@ -243,6 +243,24 @@ def test_the_same_name_with_another_id_is_another_host() -> None:
     described = [x for x in bench.written if isinstance(x, f.HostDescribed)]
     assert [x.one_id for x in described] == [55]
     assert bench.written[-1] == f.HostCleared(host="h0")
+
+
+def test_a_host_on_which_starts_fail_again_and_again_is_quarantined() -> None:
+    bench = Bench()
+    bench.grant("h0")
+    for attempt in range(1, 4):
+        bench.place("1", "h0", attempt=attempt)
+        bench.answer(bench.calls()[0])
+        bench.decide()
+        bench.now += 10.0
+        [deploy] = bench.calls()
+        bench.answer(deploy)
+        bench.vms[attempt - 1] = Phase.FAILED
+        bench.settle()
+        bench.close("1", attempt)
+    found = [x for x in bench.written if isinstance(x, f.HostQuarantined)]
+    assert [(x.host, x.until - bench.now) for x in found] == [("h0", QUARANTINE_S)]
+    assert bench.custody.state.hosts["h0"].quarantine == "starts failed"
 
 
 def test_nothing_is_said_of_hosts_before_they_were_seen() -> None:

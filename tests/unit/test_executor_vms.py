@@ -1,4 +1,4 @@
-"""The executor's decisions about VMs on folded states: allocate, deploy, terminate, adopt, sweep (PROTOCOL X1 to X4, X6)."""
+"""The executor's decisions about VMs on folded states: allocate, deploy, terminate (PROTOCOL X1 to X4)."""
 
 from __future__ import annotations
 
@@ -8,15 +8,8 @@ from schemas import facts as f
 from schemas.custody import Custody
 from services.executor.calls import Allocate, Deploy, Outcome, Phase, Result, Terminate, phase_of
 from services.executor.core import ExecutorCore
-from tests.support.executor_bench import Bench, kinds
+from tests.support.executor_bench import Bench, held, kinds
 from tests.support.executor_stage import CLOUD, FAST, WHY
-
-
-def held(*hosts: str) -> Bench:
-    bench = Bench()
-    bench.grant(*(hosts or ("h0", "h1")))
-    return bench
-
 
 # ------------------------------------------------------------------------------------------------------------------ X1
 
@@ -189,6 +182,26 @@ def test_x3_an_attempt_that_died_meanwhile_is_not_deployed() -> None:
     bench.decide()
     bench.close("1")
     assert bench.calls() == [Terminate("1/1/0", 0, True)]  # on HOLD: nothing to be graceful about
+
+
+def test_x3_what_waits_for_room_may_be_gone_before_there_is_room() -> None:
+    bench = held()
+    bench.run("1", "h0", cores=3)
+    bench.close("1", disposal=f.Disposal.KILL)
+    bench.place("2", "h0", cores=2)
+    slow, allocate = bench.calls()
+    bench.answer(allocate)
+    bench.decide()
+    assert bench.calls() == []  # it waits
+    bench.close("2")
+    [quick] = bench.calls()
+    bench.answer(quick)
+    bench.poll()
+    assert bench.decide() == [f.VmEnded(unit="2", attempt=1, rank=0, why="terminated")]
+    bench.answer(slow)
+    bench.poll()
+    bench.decide()
+    assert bench.calls() == []
 
 
 # ------------------------------------------------------------------------------------------------------------------ X4
@@ -410,88 +423,6 @@ def test_a_wrong_login_is_no_reason_to_give_a_vm_up() -> None:
     bench.answer(deploy, Outcome.DENIED)
     bench.now += 1.0
     assert bench.calls() == [deploy]
-
-
-# ------------------------------------------------------------------------------------------------------------------ X6
-
-
-def left_behind(phase: Phase, tag: str) -> Bench:
-    """A new leader finds VM 9, which the journal does not know, while 1/1/0 waits for a VM."""
-    bench = Bench(audited=False)
-    for name, sight in bench.hosts.items():
-        described = f.HostDescribed(host=name, one_id=sight.one_id, cores=4, memory_mb=4096, cluster="default")
-        bench.write("executor", described, f.HostCleared(host=name))
-    bench.grant("h0")
-    bench.place("1", "h0")
-    bench.vms[9], bench.tags[9] = phase, tag
-    bench.core.take_over(bench.now)
-    bench.see_hosts()
-    return bench
-
-
-def test_x6_nothing_is_allocated_before_the_first_audit() -> None:
-    bench = left_behind(Phase.HELD, "")
-    assert [c for c in bench.calls() if isinstance(c, Allocate)] == []
-    bench.audit()
-    assert [type(c) for c in bench.calls()] == [Allocate]
-
-
-def test_x6_a_vm_on_hold_for_a_rank_that_has_none_is_adopted() -> None:
-    bench = left_behind(Phase.HELD, f"{CLOUD}/1/1/0")
-    bench.audit()
-    assert bench.decide() == [f.VmAllocated(unit="1", attempt=1, rank=0, vm=9, host="h0")]
-    assert bench.calls() == [Deploy("1/1/0", 9, "h0", 0)]
-
-
-def test_x6_of_two_with_one_tag_the_older_is_adopted_and_the_other_deleted() -> None:
-    bench = left_behind(Phase.HELD, f"{CLOUD}/1/1/0")
-    bench.vms[8], bench.tags[8] = Phase.HELD, f"{CLOUD}/1/1/0"
-    bench.audit()
-    assert [x.vm for x in bench.decide() if isinstance(x, f.VmAllocated)] == [8]
-    assert Terminate("#9", 9, True) in bench.calls()
-
-
-@pytest.mark.parametrize(
-    ("phase", "tag"),
-    [
-        (Phase.RUNNING, f"{CLOUD}/1/1/0"),  # it runs, and nobody journaled it: a stray resume (X7)
-        (Phase.HELD, f"{CLOUD}/1/2/0"),  # no such attempt
-        (Phase.HELD, f"{CLOUD}/1/1/1"),  # no such rank
-        (Phase.HELD, f"{CLOUD}/77/1/0"),  # no such unit
-        (Phase.OFF, f"{CLOUD}/77/1/0"),
-    ],
-)
-def test_x6_what_is_ours_and_unknown_is_ended(phase: Phase, tag: str) -> None:
-    bench = left_behind(phase, tag)
-    bench.audit()
-    calls = bench.calls()
-    assert [c for c in calls if isinstance(c, Terminate)] == [Terminate("#9", 9, True)]
-    bench.answer(Terminate("#9", 9, True))
-    bench.audit()
-    bench.settle()
-    assert bench.core.fleet.strays == {}
-    assert bench.vms.keys().isdisjoint([9])
-
-
-@pytest.mark.parametrize("tag", ["", "other/1/1/0", "nonsense", f"{CLOUD}2/1/1/0", f"{CLOUD}/1/1/x"])
-def test_x6_what_is_not_ours_is_never_touched(tag: str) -> None:
-    bench = left_behind(Phase.RUNNING, tag)
-    bench.audit()
-    assert not any(isinstance(c, Terminate) for c in bench.calls())
-    assert not any(isinstance(x, f.VmAllocated) for x in bench.decide())
-    assert bench.core.strangers([]) == []
-
-
-def test_x6_a_vm_whose_allocation_is_in_flight_is_left_alone() -> None:
-    bench = held()
-    bench.place("1", "h0")
-    [allocate] = bench.calls()
-    bench.vms[0], bench.tags[0] = Phase.HELD, f"{CLOUD}/1/1/0"
-    bench.audit()
-    assert bench.decide() == []
-    bench.answer(allocate)
-    assert [x.vm for x in bench.decide() if isinstance(x, f.VmAllocated)] == [0]
-    assert not any(isinstance(c, Terminate) for c in bench.calls())
 
 
 # -------------------------------------------------------------------------------------------------------------- the rest

@@ -1,0 +1,51 @@
+"""The executor's core in small random worlds: late calls, lost answers, stale polls, zombies; safe always, live when healed."""
+
+from __future__ import annotations
+
+import pytest
+
+from services.executor.calls import Phase
+from tests.support.executor_world import World
+
+SEEDS = 30
+STEPS = 5000
+
+
+@pytest.mark.parametrize("block", range(6))
+def test_whatever_happens_nothing_runs_where_or_twice_that_should_not_and_all_comes_to_rest(block: int) -> None:
+    for seed in range(block * SEEDS // 6, (block + 1) * SEEDS // 6):
+        world = World(seed)
+        try:
+            world.live(STEPS)
+            world.heal()
+            at_rest(world)
+        except AssertionError as error:
+            raise AssertionError(f"seed {seed}: {error}") from error
+
+
+def at_rest(world: World) -> None:
+    """Every live rank runs, nothing else does, and no host is on its way."""
+    state = world.truth.state
+    live = {
+        f"{unit.id}/{unit.attempt}/{rank}"
+        for unit in state.units.values()
+        if unit.live
+        for rank in range(len(unit.hosts))
+    }
+    assert set(state.vms) == live, "open VMs are the live ranks"
+    assert all(vm.started_at is not None for vm in state.vms.values()), "and all of them have started"
+    there = {vm for vm, machine in world.machines.items() if machine.phase is not Phase.OVER}
+    assert there == {vm.vm for vm in state.vms.values()}, "and nothing else is left in OpenNebula"
+    states = {host.state for host in state.hosts.values()}
+    assert len(state.hosts) == 3
+    assert states <= {"free", "held"}, states
+
+
+def test_the_worlds_are_lively_enough_to_show_something() -> None:
+    worlds = [World(seed) for seed in range(5)]
+    for world in worlds:
+        world.live(STEPS)
+    assert sum(len(world.ran) for world in worlds) > 20
+    assert (
+        sum(1 for world in worlds for _, facts, _ in world.journal for x in facts if "Ended" in type(x).__name__) > 20
+    )
