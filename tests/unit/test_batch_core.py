@@ -1,56 +1,18 @@
-"""The batch core, rule by rule: what it decides, with the facts that led there."""
+"""The batch core: what starts and where, what waits for what, time limits, configuration."""
 
 from __future__ import annotations
-
-from typing import Any
 
 import pytest
 
 from schemas import facts as f
 from schemas.custody import RULES
-from schemas.facts import Dependency, Disposal
+from schemas.facts import Disposal
 from schemas.reasons import Code
 from services.scheduler.batch import BatchCore
 from services.scheduler.limits import START_PATIENCE
 from services.scheduler.reclaim import FAULTS_MAX
+from tests.support.scheduling import closed, cluster, core, decide, placed, wait_for
 from tests.support.world import World, batch, cloud
-
-
-def cluster(hosts: int = 3, *, held: int | None = None, cores: int = 4, **policy: Any) -> World:
-    """`held` (default all) of `hosts` hosts held by hpc, whose scheduler sits at the table."""
-    world = World(cloud(batch("hpc", **policy)))
-    names = world.hosts(hosts, cores=cores)
-    world.seat("scheduler.hpc", lambda custody: BatchCore(custody, "hpc"))
-    world.grant("hpc", *names[: hosts if held is None else held])
-    return world
-
-
-def core(world: World) -> BatchCore:
-    found: BatchCore = world.seats["scheduler.hpc"].core
-    return found
-
-
-def decide(world: World) -> list[f.Fact]:
-    return core(world).decide(world.now)
-
-
-def placed(world: World) -> dict[str, tuple[str, ...]]:
-    """What the next decision places: unit -> hosts."""
-    return {fact.unit: fact.hosts for fact in decide(world) if isinstance(fact, f.UnitPlaced)}
-
-
-def closed(world: World) -> dict[str, tuple[Disposal, Code]]:
-    return {x.unit: (x.disposal, x.why.code) for x in decide(world) if isinstance(x, f.AttemptClosed)}
-
-
-def demand(world: World) -> int:
-    world.settle()
-    return world.custody.state.demands.get("hpc", 0)
-
-
-def wait_for(job: str, condition: Any = "afterok") -> tuple[Dependency, ...]:
-    return (Dependency(condition=condition, job=job),)
-
 
 # --------------------------------------------------------------------------------------------------------------- placement
 
@@ -223,6 +185,21 @@ def test_a_dependency_on_an_array_waits_for_all_elements_and_one_on_an_element_f
     assert world.states()[whole] == "open"
 
 
+def test_how_a_job_ended_is_forgotten_after_many_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("services.scheduler.book.ENDED_MAX", 1)
+    world = cluster()
+    old, new = world.submit(), world.submit()
+    world.settle()
+    for job in (old, new):
+        world.report(job)
+    jobs = {
+        (job, condition): world.submit(after=wait_for(job, condition))
+        for job in (old, new)
+        for condition in ("afterok", "afterany")
+    }
+    assert set(placed(world)) == {jobs[new, "afterok"], jobs[new, "afterany"], jobs[old, "afterany"]}
+
+
 def test_a_met_dependency_is_not_asked_again_after_a_requeue() -> None:
     world = cluster(1)
     first = world.submit()
@@ -289,206 +266,6 @@ def test_a_vm_that_always_ends_without_a_word_is_started_a_bounded_number_of_tim
     assert world.states() == {job: "killed"}
     why = world.facts(f.AttemptClosed)[-1].why
     assert (why.code, why.params["requeues"]) == (Code.VM_ENDED, FAULTS_MAX)
-
-
-# ------------------------------------------------------------------------------------------------ cancelled, broken, failed
-
-
-def test_a_running_job_that_is_cancelled_is_closed_so() -> None:
-    world = cluster()
-    job = world.submit()
-    world.settle()
-    world.cancel(job)
-    assert closed(world) == {job: (Disposal.CANCELLED, Code.CANCELLED)}
-    world.settle()
-    assert world.states() == {job: "cancelled"}
-
-
-def test_a_retried_job_enters_again_at_the_end() -> None:
-    world = cluster(1, cores=1)
-    first, second = world.submit(retries=1), world.submit()
-    world.settle()
-    world.report(first, exit=1)
-    world.settle()
-    assert world.states() == {first: "pending", second: "open"}
-
-
-def test_a_lost_host_requeues_its_jobs_whatever_they_wish() -> None:
-    world = cluster(1)
-    job = world.submit(on_reclaim="kill")
-    world.settle()
-    world.lose("h1")
-    assert closed(world) == {job: (Disposal.REQUEUE, Code.HOST_LOST)}
-
-
-@pytest.mark.parametrize(
-    ("wish", "disposal"),
-    [
-        ("kill", Disposal.KILL),
-        ("requeue", Disposal.REQUEUE),
-        ("suspend", Disposal.REQUEUE),
-        ("migrate", Disposal.REQUEUE),
-    ],
-)
-def test_a_seized_host_ends_its_jobs_as_they_wish(wish: str, disposal: Disposal) -> None:
-    world = cluster(2)
-    job = world.submit(nodes=2, on_reclaim=wish)
-    world.settle()
-    world.seats["scheduler.hpc"].paused = True
-    world.quota("hpc", 1)
-    world.write("provisioner", f.HostSeized(host="h1", dept="hpc"))
-    world.seats["scheduler.hpc"].paused = False
-    world.seats["scheduler.hpc"].fold(world.journal)
-    (fact,) = [fact for fact in decide(world) if isinstance(fact, f.AttemptClosed)]
-    assert (fact.unit, fact.disposal, fact.why.code) == (job, disposal, Code.HOST_TAKEN)
-    assert fact.why.params == ({"asked": wish, "instead": "requeue"} if wish in ("suspend", "migrate") else {})
-
-
-def test_preemption_never_spends_a_retry_and_is_bounded_by_requeues_max() -> None:
-    world = cluster(1, requeues_max=2)
-    world.executor()
-    job = world.submit(retries=1)
-    for _ in range(3):
-        world.settle()
-        world.quota("hpc", 0)
-        world.settle()
-        world.grant("hpc", "h1")
-    assert world.states() == {job: "killed"}
-    assert world.unit(job).failures == 0
-
-
-def test_a_late_success_of_a_requeued_attempt_counts() -> None:
-    world = cluster(1)
-    job = world.submit()
-    world.settle()
-    world.quota("hpc", 0)
-    world.settle()
-    assert world.states() == {job: "pending"}
-    world.report(job)
-    world.settle()
-    assert world.states() == {job: "completed"}
-    assert len(core(world).book.queue) == 0
-
-
-# ------------------------------------------------------------------------------------------------------------------ notice
-
-
-def released(world: World) -> list[str]:
-    return [fact.host for fact in decide(world) if isinstance(fact, f.HostReleased)]
-
-
-def running(world: World, *, nodes: int = 1, after_s: float = 0.0, **fields: Any) -> str:
-    """A job that has run for as long as the clock is moved from here on."""
-    job = world.submit(nodes=nodes, cores=fields.pop("cores", 4), **fields)
-    world.settle()
-    world.start_vms(job)
-    world.begin(job)
-    world.now += after_s
-    return job
-
-
-def test_idle_hosts_go_first_and_nobody_is_closed() -> None:
-    world = cluster(3)
-    running(world)
-    world.quota("hpc", 1)
-    assert released(world) == ["h2", "h3"]
-    assert closed(world) == {}
-
-
-def test_a_cordoned_host_goes_before_an_idle_one() -> None:
-    world = cluster(2)
-    job = running(world)
-    world.cordon("h1")
-    world.quota("hpc", 1)
-    assert released(world) == ["h1"]
-    assert closed(world) == {job: (Disposal.REQUEUE, Code.RECLAIMED)}
-
-
-def test_the_smallest_then_shortest_job_is_the_victim_and_all_is_one_envelope() -> None:
-    world = cluster(4)
-    wide = running(world, nodes=2, after_s=1)
-    long = running(world, after_s=50)
-    short = running(world, after_s=1)
-    world.quota("hpc", 3)
-    facts = decide(world)
-    assert [type(fact) for fact in facts] == [f.AttemptClosed, f.HostReleased]
-    assert closed(world) == {short: (Disposal.REQUEUE, Code.RECLAIMED)}
-    world.quota("hpc", 2)
-    assert set(closed(world)) == {short, long}
-    world.quota("hpc", 1)
-    assert set(closed(world)) == {short, wide}  # three hosts: with the wide one, the long one need not go
-    assert len(released(world)) == 3
-
-
-def test_who_is_alone_on_a_host_goes_rather_than_two_that_share_one() -> None:
-    world = cluster(2)
-    running(world, cores=2, after_s=1)
-    running(world, cores=2, after_s=1)
-    alone = running(world, cores=4, after_s=100)
-    world.quota("hpc", 1)
-    assert list(closed(world)) == [alone]
-
-
-def test_nothing_is_placed_while_hosts_are_asked_back() -> None:
-    world = cluster(3)
-    world.quota("hpc", 2)
-    job = world.submit()
-    assert placed(world) == {}
-    world.settle()
-    assert world.states() == {job: "open"}
-    assert world.custody.held("hpc") == 2
-
-
-def test_a_victim_whose_disposal_is_kill_is_final() -> None:
-    world = cluster(1, on_reclaim="kill")
-    job = running(world)
-    world.quota("hpc", 0)
-    world.settle()
-    assert world.states() == {job: "killed"}
-
-
-# ------------------------------------------------------------------------------------------------------------------ demand
-
-
-def test_demand_is_what_the_queue_could_use_up_to_all_usable_hosts() -> None:
-    world = cluster(4, held=1)
-    assert demand(world) == 0
-    world.submit(cores=4)
-    assert demand(world) == 1
-    world.submit(cores=4)
-    assert demand(world) == 2
-    for _ in range(9):
-        world.submit(cores=4)
-    assert demand(world) == 4
-    world.lose("h4")
-    assert demand(world) == 3
-
-
-def test_demand_counts_ranks_on_a_host_and_the_width_of_a_job() -> None:
-    world = cluster(5, held=0)
-    for _ in range(6):
-        world.submit(cores=2)
-    assert demand(world) == 3
-    world.submit(nodes=2, cores=1)
-    assert demand(world) == 5
-
-
-def test_what_may_not_start_is_no_demand() -> None:
-    world = cluster(4, held=0)
-    first = world.submit(held=True)
-    world.submit(after=wait_for(first))
-    world.submit(cores=99)
-    assert demand(world) == 0
-    world.submit(array=(1, 2, 3), cores=4, throttle=2)
-    assert demand(world) == 2
-
-
-def test_a_job_that_starts_beside_another_changes_no_demand() -> None:
-    world = cluster(2)
-    for _ in range(4):
-        world.submit(cores=1)
-        world.settle()
-    assert [fact.hosts for fact in world.facts(f.DemandChanged)] == [1]
 
 
 # ----------------------------------------------------------------------------------------------------- configuration, end

@@ -85,6 +85,16 @@ def test_held_and_dependency_stand_before_what_hosts_there_are() -> None:
     assert found[1:3] == [(Code.HELD, {"unit": after}), (Code.DEPENDENCY, {"condition": "afterok", "job": first})]
 
 
+def test_a_dependency_is_known_to_be_lost_before_the_array_has_ended() -> None:
+    world = cluster()
+    array = world.submit(array=(1, 2))
+    after = world.submit(after=(Dependency(condition="afterok", job=array),))
+    world.settle()
+    assert codes(world, after)[0] is Code.DEPENDENCY
+    world.report(f"{array}_1", exit=1)
+    assert codes(world, after)[0] is Code.DEPENDENCY_FAILED
+
+
 def test_an_array_is_explained_by_its_first_waiting_element() -> None:
     world = cluster()
     array = world.submit(array=(1, 2, 3), throttle=1)

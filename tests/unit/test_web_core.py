@@ -90,6 +90,12 @@ def test_the_mean_of_a_window(spans: list[tuple[float, float, float]], expected:
     assert mean(samples(*spans), 10) == expected
 
 
+def test_a_gap_as_long_as_a_missing_signal_begins_the_window_anew() -> None:
+    spans = (0.0, 4.0, 1.0), (8.0, 10.0, 1.0)
+    assert mean(samples(*spans, gap_s=4.1), 10) == 1.0
+    assert mean(samples(*spans, gap_s=4.0), 10) is None
+
+
 def test_what_began_before_the_number_changed_does_not_count() -> None:
     assert samples((4, 6, 1.0), (6, 8, 0.5), since=5) == [Sample(6, 8, 0.5)]
 
@@ -158,11 +164,12 @@ def test_below_the_lower_threshold_the_newest_goes_with_its_host_in_one_envelope
 
 def test_at_the_lower_threshold_exactly_nothing_goes() -> None:
     world = site(held=2, instances_min=2)
-    world.write(
-        "provisioner", f.ConfigAdopted(cloud="c1", custody_rules=RULES, config=cloud(web("web", instances_min=1)))
-    )
-    load(world, 0.4, 20)
+    policy = cloud(web("web", instances_min=1, threshold=0.5))
+    world.write("provisioner", f.ConfigAdopted(cloud="c1", custody_rules=RULES, config=policy))
+    load(world, 0.25, 20)
     assert decide(world) == []
+    load(world, 0.2499, 20)
+    assert [fact.instances for fact in decide(world, f.DemandChanged)] == [1]
 
 
 def test_one_is_the_least_by_load() -> None:
@@ -173,7 +180,7 @@ def test_one_is_the_least_by_load() -> None:
 
 def test_never_above_the_maximum_of_instances_or_of_hosts() -> None:
     for policy in ({"instances_max": 1}, {"maximum": 1}):
-        world = site(held=1, **policy)  # type: ignore[arg-type]
+        world = site(held=1, **policy)
         load(world, 2.0, 30)
         assert decide(world) == []
         assert core(world).desired(world.now)[1].code is Code.AT_MAXIMUM
@@ -364,6 +371,16 @@ def test_on_notice_idle_hosts_go_first_then_those_with_the_fewest_instances() ->
     world.settle()
     assert world.custody.held("web") == 1
     assert claim(world)[1] == 3  # it still wants them
+
+
+def test_on_notice_a_cordoned_host_goes_before_one_with_fewer_instances() -> None:
+    world = site(held=2, instances_min=3, instances_per_host=2)
+    world.seats["guests"].paused = True  # so that no replacement can serve
+    world.cordon("h1")
+    world.settle()
+    world.quota("web", 1)
+    assert [fact.host for fact in decide(world, f.HostReleased)] == ["h1"]
+    assert [fact.unit for fact in decide(world, f.AttemptClosed)] == ["web.1", "web.2"]
 
 
 def test_a_department_that_is_not_configured_any_more_leaves() -> None:

@@ -56,7 +56,10 @@ def test_sources_are_averaged_by_their_instances_if_all_name_them() -> None:
     meter = Meter("web")
     meter.take(signal(1.0, source="a", instances=3), NOW)
     meter.take(signal(0.2, source="b", instances=1), NOW)
-    assert observe(meter) == (NOW - 1, NOW, pytest.approx(0.8), 2)
+    both = meter.observation(NOW)
+    assert both is not None
+    assert both.utilisation == pytest.approx(0.8)
+    assert both.samples == 2
     meter.take(signal(0.5, source="c"), NOW)
     fact = meter.observation(NOW)
     assert fact is not None
