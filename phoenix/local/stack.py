@@ -157,9 +157,10 @@ def balancer_user(cloud: CloudConfig, department: str) -> User | None:
 
 
 def balancer(config: Config, layout: Layout, settings: Settings, ports: Ports, department: Department) -> Spec | None:
-    """The embedded load balancer of a web department; None if nobody in it could publish its signal."""
+    """The embedded load balancer of a web department; None if nobody in it could publish its signal, or if no instance listens:
+    dummy ones do not."""
     user = balancer_user(config.cloud, department.name)
-    if user is None or department.web is None:
+    if user is None or department.web is None or settings.hypervisor == "dummy":
         return None
     name = f"balancer.{department.name}"
     port = ports.of(name)

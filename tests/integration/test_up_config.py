@@ -119,6 +119,7 @@ def test_the_balancer_is_the_departments_own_program(place: Layout, site: Path) 
     assert spec is not None
     assert (place.run / "balancer.shop.json").stat().st_mode & 0o077 == 0
     assert stack.balancer_user(config.cloud, "hpc") is None
+    assert stack.balancer(config, place, stack_settings.Settings(hypervisor="dummy"), ports, shop) is None
 
 
 def test_settings_are_kept_and_a_damaged_file_is_none(place: Layout) -> None:
