@@ -166,7 +166,7 @@ class Fleet:
     def _run(self, track: Track, vm: Vm, now: float) -> None:
         phase, started = track.phase, vm.started_at is not None
         if phase in (Phase.OFF, Phase.FAILED):
-            if not started:
+            if not started and phase is Phase.FAILED:  # one that is off may have been too quick to be seen running
                 self.desk.start_failed(track.host, now)
             self._condemn(track, "powered off" if phase is Phase.OFF else "failed", now)
         elif phase is Phase.UNKNOWN:
