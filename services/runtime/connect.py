@@ -34,6 +34,7 @@ PENDING_MAX_BYTES: Final = 4 << 20  # four envelopes: more would only be refused
 REFUSALS_MAX: Final = 5  # in a row: a broker that is just being reconfigured may refuse once or twice
 PING_INTERVAL_S: Final = 1  # with two outstanding: a broker that is silent for about 3 s is left
 PINGS_MAX: Final = 2
+DRAIN_TIMEOUT_S: Final = 3
 PROBE_TIMEOUT_S: Final = 1.0
 API_TIMEOUT_S: Final = 5.0
 _VITAL: Final = ("phoenix.journal.", "$js.api.", "$kv.", "_inbox_service.")  # an asker's inbox may well be denied
@@ -104,6 +105,7 @@ async def connect(
                 ping_interval=PING_INTERVAL_S,
                 max_outstanding_pings=PINGS_MAX,
                 pending_size=PENDING_MAX_BYTES,
+                drain_timeout=DRAIN_TIMEOUT_S,
                 closed_cb=closed,
                 disconnected_cb=disconnected,
                 reconnected_cb=reconnected,

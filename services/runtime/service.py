@@ -51,6 +51,7 @@ from services.runtime.streams import verify_streams
 __all__ = ["Compose", "Edge", "Outcome", "Refused", "Service"]
 
 RETIRE_S: Final = 10.0  # for the orderly end; a supervisor waits a little longer
+RECANCEL_S: Final = 0.5  # long enough for a task's own clean-up
 CLOSE_S: Final = 3.0  # for closing what is left after a failure
 INFO_TIMEOUT_S: Final = 5.0
 PROGRESS_S: Final = 5.0  # between two log lines of a long replay
@@ -99,6 +100,8 @@ class Service(Status):
         self._failure: Stop | None = None
         self._failed = asyncio.Event()
         self._retiring = False
+        self._ending = asyncio.Event()
+        self._announced = False
         self._keeper: Keeper
         self._listener = MetricsListener(self.registry, self.health)
 
@@ -138,8 +141,21 @@ class Service(Status):
             raise RuntimeError("spawn is for edges of a running service")
         task = self._group.create_task(work, name=f"{self.name}:{name}")
         self._tasks.append(task)
-        task.add_done_callback(self._tasks.remove)
+        task.add_done_callback(self._task_ended)
         return task
+
+    def _task_ended(self, task: asyncio.Task[None]) -> None:
+        self._tasks.remove(task)
+        error = None if task.cancelled() else task.exception()
+        if error is not None:
+            self._ending.set()
+            self._announce(error.code if isinstance(error, Stop) else Exit.FAILED)
+
+    def _announce(self, code: Exit) -> None:
+        """The exit code is known: whoever bounds the rest of this process's life may begin to count."""
+        if self.on_end is not None and not self._announced:
+            self._announced = True
+            self.on_end(int(code))
 
     def fail(self, why: str, code: Exit = Exit.FAILED) -> None:
         """End the process non-zero."""
@@ -172,8 +188,7 @@ class Service(Status):
             else:
                 raise
         finally:
-            if self.on_end is not None:
-                self.on_end(int(code))
+            self._announce(code)
             self._handle_signals(False)
             await self._close()
         return int(code)
@@ -215,6 +230,21 @@ class Service(Status):
 
     async def _live(self) -> None:
         await self._begin()
+        enforcer = asyncio.create_task(self._cancel_until_gone(), name=f"{self.name}:enforcer")
+        try:
+            await self._live_together()
+        finally:
+            enforcer.cancel()
+
+    async def _cancel_until_gone(self) -> None:
+        """The client library swallows cancellations here and there, and a group waits for every task for ever."""
+        await self._ending.wait()
+        while True:
+            await asyncio.sleep(RECANCEL_S)
+            for task in list(self._tasks):
+                task.cancel()
+
+    async def _live_together(self) -> None:
         assert self._reader is not None
         async with asyncio.TaskGroup() as self._group:
             self.spawn("failure", self._watch_failure())
@@ -225,8 +255,11 @@ class Service(Status):
             if self.writer is not None:
                 self.spawn("append", self._engine.append_forever())
             self.spawn("life", self._serve())
-            await self._stopping.wait()
-            await self._retire()
+            try:
+                await self._stopping.wait()
+                await self._retire()
+            finally:
+                self._ending.set()
             for task in list(self._tasks):
                 task.cancel()
 
@@ -406,8 +439,12 @@ class Service(Status):
         with contextlib.suppress(TimeoutError, nats.errors.Error, OSError):
             async with asyncio.timeout(CLOSE_S):
                 await self._listener.stop()
-                if hasattr(self, "nc") and not self.nc.is_closed:
-                    await self.nc.close()
+        if hasattr(self, "nc") and not self.nc.is_closed:
+            closing = asyncio.create_task(self.nc.close(), name=f"{self.name}:close")
+            await asyncio.wait(
+                {closing}, timeout=CLOSE_S
+            )  # a deadline by cancellation is one that the library swallows
+            closing.cancel()
 
 
 def _first(stops: BaseExceptionGroup[Stop]) -> Stop:

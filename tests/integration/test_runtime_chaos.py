@@ -102,17 +102,20 @@ async def test_what_was_confirmed_is_in_the_journal_once_for_everybody(here: Wor
         replicas = [Replica(here, one, "a"), Replica(here, two, "b")]
         tasks = [asyncio.create_task(r.supervise()) for r in replicas]
         tasks.append(asyncio.create_task(ask(replicas, confirmed)))
-        for _ in range(FAULTS):
-            await strike(here, [one, two], chance)
-        one.heal()
-        two.heal()
-        before = len(confirmed)
-        await until(lambda: len(confirmed) > before + 20, "healed: requests are confirmed again")
-        for task in tasks:
-            assert not task.done(), task.exception()
-            task.cancel()
-        await asyncio.wait(tasks)
-        await here.end()  # while the network still carries it
+        try:
+            for _ in range(FAULTS):
+                await strike(here, [one, two], chance)
+            one.heal()
+            two.heal()
+            before = len(confirmed)
+            await until(lambda: len(confirmed) > before + 20, "healed: requests are confirmed again")
+            for task in tasks:
+                assert not task.done(), task.exception()
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.wait(tasks)
+            await here.end()  # while the network still carries it
     await check_journal(here, confirmed)
     assert before > 0
     assert state_digest(follower.fold) == state_digest(await replay(here.admin, here.js, None, ToyCore, LOG))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import signal
 import time
@@ -377,6 +378,22 @@ async def test_work_of_an_edge_that_fails_ends_the_service(here: World) -> None:
     service = await running.leads()
     service.spawn("doomed", fails())
     assert await running.code() == Exit.FAILED
+
+
+async def test_a_task_that_swallows_cancellations_does_not_keep_the_service(here: World) -> None:
+    async def deaf() -> None:
+        for _ in range(3):
+            with contextlib.suppress(asyncio.CancelledError):
+                await asyncio.Event().wait()
+
+    running = here.start()
+    service = await running.leads()
+    codes: list[int] = []
+    service.on_end = codes.append
+    service.spawn("deaf", deaf())
+    service.fail("because")
+    assert await running.code() == Exit.FAILED
+    assert codes == [Exit.FAILED]
 
 
 async def test_fail_ends_the_service_with_its_code(here: World) -> None:
