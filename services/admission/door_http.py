@@ -46,6 +46,7 @@ LARGE_BYTES: Final = 1 << 20
 LARGE_MAX: Final = 4  # submissions with large bodies in memory at once; others wait
 OFFSET_MAX: Final = 1 << 39
 TOKENS_EVERY_S: Final = 1.0  # a new or revoked token holds after so long
+POSITION: Final = "Phoenix-Position"  # of the journal: the monitor waits until it is there
 CONNECT_S: Final = 5.0  # to the monitor
 SILENCE_MAX_S: Final = 300.0  # of the monitor within one answer: event streams send heartbeats
 CHUNK_BYTES: Final = 64 << 10
@@ -255,11 +256,13 @@ class HttpDoor:
     # ------------------------------------------------------------------------------------------------------- pass-through
 
     async def pass_on(self, request: web.Request) -> web.StreamResponse:
-        """A read of the monitor's, streamed.  The monitor checks the token as this door would."""
+        """A read of the monitor's, streamed.  The monitor checks the token as this door would.  It is told how far this door
+        has folded and answers from there on: whoever was told "submitted" sees the job in the next read."""
         self.caller(request)
         session = self.session
         assert session is not None
         headers = {name: request.headers[name] for name in _PASSED_ON if name in request.headers}
+        headers[POSITION] = str(self._core.custody.state.position)
         url = f"{self._monitor_url}{request.rel_url.raw_path}"
         if request.rel_url.raw_query_string:
             url += f"?{request.rel_url.raw_query_string}"

@@ -69,6 +69,7 @@ class MonitorEdge(Edge):
             self.queries.why,
             service.registry,
             dict(self.config.metrics.ports),
+            service.wait_for,
         )
         self._runner = web.AppRunner(reads.app(), access_log=None, shutdown_timeout=CLOSE_S)
         await self._runner.setup()

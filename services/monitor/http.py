@@ -5,11 +5,14 @@ Rules
      everything.
   2. Errors are `{"ok": false, "error": {code, field, message}}` with the status that says the same.
   3. A read never changes anything.
+  4. The door says in `Phoenix-Position` how far it has folded; a read waits (`CATCH_UP_S` at most) until the monitor is as far,
+     so that people read their own writes.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
@@ -25,6 +28,8 @@ from services.runtime.identity import Identities, Identity
 
 FOLLOW_S: Final = 25.0  # a follower gets an empty line this often, so that a dead peer is noticed
 SCRAPE_S: Final = 2.0
+POSITION: Final = "Phoenix-Position"
+CATCH_UP_S: Final = 2.0  # a monitor that is further behind answers with what it has
 EVENTS_LIMIT: Final = 10_000
 Why = Callable[[str, str], Awaitable[bytes | None]]  # (department, job) -> the scheduler's answer
 
@@ -50,12 +55,14 @@ class Reads:
         why: Why,
         registry: CollectorRegistry,
         ports: dict[str, int],
+        wait_for: Callable[[int, float], Awaitable[None]],
     ) -> None:
         self.core, self.views, self.history, self.publisher = core, views, history, publisher
         self.identities, self.why, self.registry, self.ports = identities, why, registry, ports
+        self.wait_for = wait_for
 
     def app(self) -> web.Application:
-        app = web.Application(middlewares=[_faults])
+        app = web.Application(middlewares=[_faults, self._catch_up])
         app.add_routes(
             [
                 web.get("/healthz", self.healthz),
@@ -74,6 +81,15 @@ class Reads:
             ]
         )
         return app
+
+    @web.middleware
+    async def _catch_up(self, request: web.Request, handler: Callable[[web.Request], Awaitable[Any]]) -> Any:
+        """Rule 4."""
+        asked = request.headers.get(POSITION, "")
+        if asked.isdecimal() and len(asked) < 19:
+            with contextlib.suppress(TimeoutError):
+                await self.wait_for(int(asked), CATCH_UP_S)
+        return await handler(request)
 
     # -------------------------------------------------------------------------------------------------------- identity
 

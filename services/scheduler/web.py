@@ -65,6 +65,7 @@ class State(msgspec.Struct, kw_only=True):
     exact: int | None = None
     until: float | None = None
     failures: int = 0  # in a row
+    to_replace: int = 0  # failed instances whose successor is not placed yet
     retry_at: float = 0.0
 
 
@@ -97,6 +98,7 @@ class WebCore:
         elif isinstance(fact, f.UnitPlaced):
             if self._mine(fact.unit):
                 self.limits.placed(fact.unit)
+                self.state.to_replace = max(0, self.state.to_replace - 1)
         elif isinstance(fact, f.AttemptBegan):
             if self._mine(fact.unit):
                 self.limits.began(fact.unit)
@@ -156,6 +158,7 @@ class WebCore:
             began_at, now = self.custody.state.units[fact.unit].began_at, self.custody.state.at
             stable = began_at is not None and now - began_at >= STABLE_S
             self.state.failures = 1 if stable else self.state.failures + 1
+            self.state.to_replace += 1
             self.state.retry_at = now + backoff_s(self.state.failures)
         self._count()
 
@@ -363,7 +366,7 @@ class WebCore:
             return []
         shape, last = self.shape, self.custody.state.instance_last.get(self.dept, 0)
         hosts = web_hosts.places(self.custody, seen, shape, self.policy.instances_per_host, count, now)
-        code = Code.REPLACEMENT if self.state.target == target and self.state.failures else Code.SCALE_UP
+        replacing = self.state.to_replace
         return [
             f.UnitPlaced(
                 unit=instance_id(self.dept, last + 1 + i),
@@ -371,7 +374,7 @@ class WebCore:
                 hosts=(host,),
                 cores=shape.cores,
                 memory_mb=shape.memory_mb,
-                reason=because(code, instances=target),
+                reason=because(Code.REPLACEMENT if i < replacing else Code.SCALE_UP, instances=target),
             )
             for i, host in enumerate(hosts)
         ]

@@ -321,6 +321,21 @@ def test_a_broken_instance_is_replaced_at_once_and_then_more_and_more_slowly() -
     assert running(world) == ["web.4"]
 
 
+def test_only_the_successor_of_a_failed_instance_is_called_a_replacement() -> None:
+    world = site(instances_per_host=4)
+    world.end_vm("web.1")
+    world.settle()
+    scale(world, minimum=3)
+    world.settle()
+    reasons = {fact.unit: fact.reason.code for fact in world.facts(f.UnitPlaced)}
+    assert reasons == {
+        "web.1": Code.SCALE_UP,
+        "web.2": Code.REPLACEMENT,
+        "web.3": Code.SCALE_UP,
+        "web.4": Code.SCALE_UP,
+    }
+
+
 def test_backoff_is_bounded() -> None:
     assert [backoff_s(n) for n in (0, 1, 2, 3)] == [0.0, 0.0, 0.5, 1.0]
     assert backoff_s(10_000) == BACKOFF_MAX_S

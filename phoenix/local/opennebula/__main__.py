@@ -94,7 +94,9 @@ def _driver(options: argparse.Namespace, steering: Steering) -> Driver:
     if options.hypervisor == "dummy":
         for rule in options.rule:
             _add_rule(steering, rule)
-        return DummyDriver(delays_s=_delays(options.delay), steering=steering)
+        from phoenix.local.guest.dummy import guest_of_ours  # an HTTP client that a bare `oned` stand-in does not need
+
+        return DummyDriver(delays_s=_delays(options.delay), steering=steering, guest=guest_of_ours)
     if options.data is None:
         raise ValueError("--hypervisor process needs --data DIR")
     from phoenix.local.process.driver import ProcessDriver  # only this hypervisor needs it

@@ -1,0 +1,157 @@
+"""The monitor's HTTP: who may read what, errors that say so, and reads that wait for the reader's own writes."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import orjson
+import pytest
+from aiohttp.test_utils import TestClient, TestServer
+from prometheus_client import CollectorRegistry
+
+from schemas.config import BatchPolicy, CloudConfig, Department, User, WebPolicy
+from schemas.custody import RULES
+from schemas.facts import ConfigAdopted
+from services.monitor.http import POSITION, Reads
+from services.monitor.metrics import ReadModel
+from services.runtime.credentials import digest
+from services.runtime.identity import Identities
+from tests.unit.test_custody_rules import granted, job, placed
+from tests.unit.test_monitor_core import Desk
+
+CLOUD = CloudConfig(
+    name="c",
+    departments=(
+        Department(name="hpc", kind="batch", batch=BatchPolicy()),
+        Department(name="web", kind="web", web=WebPolicy()),
+    ),
+    users=(
+        User(name="alice", department="hpc"),
+        User(name="wendy", department="web"),
+        User(name="oscar", department="operators", role="operator"),
+    ),
+)
+
+
+class House:
+    def __init__(self, tmp_path: Path) -> None:
+        self.desk = Desk(tmp_path / "h.sqlite")
+        self.desk.play(("provisioner", ConfigAdopted(cloud="x", custody_rules=RULES, config=CLOUD)))
+        self.desk.play(*granted(), job(), placed())
+        tokens = tmp_path / "tokens.json"
+        tokens.write_bytes(orjson.dumps({digest(f"t-{u.name}"): u.name for u in CLOUD.users}))
+        self.waited: list[int] = []
+        self.asked = asyncio.Event()
+        self.arrives = asyncio.Event()
+        registry = CollectorRegistry()
+        registry.register(ReadModel(self.desk.core, self.desk.views))
+        assert self.desk.history is not None
+        reads = Reads(
+            self.desk.core,
+            self.desk.views,
+            self.desk.history,
+            self.desk.publisher,
+            Identities(tokens, CLOUD),
+            self._why,
+            registry,
+            {"executor": 1},
+            self._wait_for,
+        )
+        self.client = TestClient(TestServer(reads.app()))
+
+    async def _why(self, department: str, name: str) -> bytes | None:
+        return orjson.dumps({"department": department, "job": name}) if name == "1" else None
+
+    async def _wait_for(self, position: int, timeout_s: float) -> None:
+        self.waited.append(position)
+        self.asked.set()
+        async with asyncio.timeout(timeout_s):
+            await self.arrives.wait()
+
+    async def get(self, path: str, user: str = "alice", **headers: str) -> tuple[int, bytes]:
+        given = {"Authorization": f"Bearer t-{user}", **{k.replace("_", "-"): v for k, v in headers.items()}}
+        answer = await self.client.get(path, headers=given)
+        return answer.status, await answer.read()
+
+
+@pytest.fixture
+async def house(tmp_path: Path) -> AsyncIterator[House]:
+    house = House(tmp_path)
+    await house.client.start_server()
+    yield house
+    await house.client.close()
+    assert house.desk.history is not None
+    await house.desk.history.close()
+
+
+@pytest.mark.parametrize(
+    ("path", "user", "status"),
+    [
+        ("/v1/queue", "alice", 200),
+        ("/v1/queue", "nobody", 401),
+        ("/v1/queue?department=web", "alice", 403),
+        ("/v1/queue?department=web", "oscar", 200),
+        ("/v1/queue?department=wbe", "oscar", 404),
+        ("/v1/queue?limit=many", "alice", 400),
+        ("/v1/queue?limit=nan", "alice", 400),
+        ("/v1/jobs/1", "alice", 200),
+        ("/v1/jobs/1", "wendy", 403),
+        ("/v1/jobs/99", "alice", 404),
+        ("/v1/jobs", "alice", 200),
+        ("/v1/why/1", "alice", 200),
+        ("/v1/why/1", "wendy", 403),
+        ("/v1/why/99", "alice", 404),
+        ("/v1/hosts", "wendy", 200),
+        ("/v1/departments", "wendy", 200),
+        ("/v1/departments/none", "wendy", 404),
+        ("/v1/overview", "wendy", 200),
+        ("/v1/summary?since=0", "wendy", 200),
+        ("/v1/events?after=0", "alice", 200),
+        ("/metrics/nobody", "alice", 404),
+        ("/metrics/executor", "alice", 503),
+    ],
+)
+async def test_who_may_read_what(house: House, path: str, user: str, status: int) -> None:
+    found, body = await house.get(path, user)
+    assert found == status
+    if status >= 400:
+        error = orjson.loads(body)["error"]
+        assert error["message"]
+        assert error["code"] in ("invalid", "unknown", "denied", "unavailable")
+
+
+async def test_health_and_metrics_need_no_token(house: House) -> None:
+    answer = await house.client.get("/healthz")
+    assert orjson.loads(await answer.read())["position"] == house.desk.position
+    text = await (await house.client.get("/metrics")).text()
+    assert 'phoenix_hosts{department="hpc",state="held"} 1.0' in text
+    assert 'phoenix_jobs{department="hpc",state="starting"} 1.0' in text
+
+
+async def test_events_of_a_department_are_its_own(house: House) -> None:
+    _, body = await house.get("/v1/events?after=0")
+    kinds = {orjson.loads(line)["department"] for line in body.splitlines()}
+    assert kinds == {"hpc"}
+
+
+async def test_a_read_waits_for_the_position_that_the_door_has(house: House) -> None:
+    reading = asyncio.create_task(house.get("/v1/queue", **{POSITION: "7"}))
+    async with asyncio.timeout(5):
+        await house.asked.wait()
+    assert house.waited == [7]
+    assert not reading.done()
+    house.arrives.set()
+    assert (await reading)[0] == 200
+
+
+async def test_a_follower_sees_what_happens(house: House) -> None:
+    headers = {"Authorization": "Bearer t-alice"}
+    async with house.client.get("/v1/events?after=0&follow=1", headers=headers) as answer:
+        first = await answer.content.readline()
+        assert orjson.loads(first)["kind"] == "host.granted"
+        house.desk.play(job("2"))
+        async with asyncio.timeout(5):
+            while orjson.loads(line := await answer.content.readline())["fact"].get("job") != "2":
+                assert line
