@@ -179,17 +179,19 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--data", type=Path, help="keep the cloud's data here (default: a directory that is deleted)")
     args = parser.parse_args(argv)
     data = args.data or Path(tempfile.mkdtemp(prefix="phoenix-demo-"))
+    code = 1
     try:
-        return asyncio.run(_demo(args, data))
+        code = asyncio.run(_demo(args, data))
     except (StartError, DemoError, aiohttp.ClientError) as error:
         print(f"phoenix: the demo failed: {error}", file=sys.stderr)
-        return 1
     except (KeyboardInterrupt, asyncio.CancelledError):
         print("\nphoenix: interrupted; everything is stopped", file=sys.stderr)
-        return 130
-    finally:
-        if args.data is None:
-            shutil.rmtree(data, ignore_errors=True)
+        code = 130
+    if code == 1:
+        print(f"phoenix: logs and journal are kept in {data}", file=sys.stderr)
+    elif args.data is None:
+        shutil.rmtree(data, ignore_errors=True)
+    return code
 
 
 if __name__ == "__main__":

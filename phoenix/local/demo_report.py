@@ -34,7 +34,7 @@ def lost(day: Day) -> list[str]:
         found = day.jobs.get(job)
         state = found["state"] if found else "unknown"
         if state != "completed":
-            problems.append(f"job {job} is {state}, not completed")
+            problems.append(f"job {job} is {state}, not completed{_how(found)}")
         elif day.outputs.get(job) != f"{LAST_LINE} {job}":
             problems.append(f"the output of job {job} ends with {day.outputs.get(job)!r}")
     if day.web.failed:
@@ -42,6 +42,16 @@ def lost(day: Day) -> list[str]:
     if not day.web.served:
         problems.append("no web request was served")
     return problems
+
+
+def _how(job: dict[str, Any] | None) -> str:
+    """How its last attempt ended, for whoever looks for the cause."""
+    attempts = (job or {}).get("attempts") or []
+    if not attempts:
+        return ""
+    last = attempts[-1]
+    words = [f"{key} {last[key]}" for key in ("exit", "signal", "note", "ended_at") if last.get(key) is not None]
+    return f" (attempt {len(attempts)}: {', '.join(words)})"
 
 
 def preemptions(day: Day) -> int:

@@ -41,7 +41,10 @@ def test_nothing_lost() -> None:
 @pytest.mark.parametrize(
     ("changed", "told"),
     [
-        ({"jobs": {"1": {"state": "completed"}, "2": {"state": "killed"}}}, "job 2 is killed"),
+        (
+            {"jobs": {"1": {"state": "completed"}, "2": {"state": "killed", "attempts": [{"exit": 137}]}}},
+            "(attempt 1: exit 137)",
+        ),
         ({"jobs": {"1": {"state": "completed"}}}, "job 2 is unknown"),
         ({"outputs": {"1": "finished 1", "2": ""}}, "the output of job 2"),
         (
