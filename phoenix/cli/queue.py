@@ -23,6 +23,7 @@ STATES: Final = (
     "killed",
 )
 HEAD: Final = ("JOB", "NAME", "DEPARTMENT", "USER", "STATE", "NODES", "CORES", "TIME", "HOSTS OR REASON")
+_SHORT: dict[str, str] = {}
 NAME_SHOWN: Final = 24  # characters of a job's name
 
 HELP: Final = """examples:
@@ -43,24 +44,26 @@ def run(args: argparse.Namespace) -> int:
     where = cloud.find(args)
     if args.department:
         where.check_department(args.department)
+    form = None if args.json else "lines"
     answer = where.operator().get(
-        "/v1/queue", department=args.department, state=args.state, user=args.user, limit=args.limit
+        "/v1/queue", department=args.department, state=args.state, user=args.user, limit=args.limit, form=form
     )
-    jobs = [job for job in answer["jobs"] if _wanted(job, states, args.user)]
     if args.json:
+        jobs = [job for job in answer["jobs"] if _wanted(job, states, args.user)]
         emit.json({**answer, "jobs": [in_utc(job) for job in jobs]})
         return 0
-    print(render(jobs, int(answer.get("total", len(jobs)))))
+    lines = answer["lines"]
+    print(render(lines, int(answer.get("total", len(lines)))))
     return 0
 
 
-def render(jobs: list[dict[str, Any]], total: int) -> str:
-    """The table, and a last line if there is more than it shows."""
-    if not jobs:
+def render(lines: list[list[Any]], total: int) -> str:
+    """The table of the monitor's short lines, and a last line if there is more than it shows."""
+    if not lines:
         return "no jobs wait or run"
     now = time.time()
-    text = tables.render(HEAD, [_row(job, now) for job in jobs], right="JOB NODES CORES TIME")
-    return f"{text}\n… {len(jobs)} of {total} shown" if total > len(jobs) else text
+    text = tables.render(HEAD, [_row(line, now) for line in lines], right="JOB NODES CORES TIME")
+    return f"{text}\n… {len(lines)} of {total} shown" if total > len(lines) else text
 
 
 def in_utc(job: dict[str, Any]) -> dict[str, Any]:
@@ -68,21 +71,28 @@ def in_utc(job: dict[str, Any]) -> dict[str, Any]:
     return {key: units.iso(value) if key.endswith("_at") else value for key, value in job.items()}
 
 
-def _row(job: dict[str, Any], now: float) -> tuple[str, ...]:
-    started = units.seconds(job.get("started_at"))
-    hosts, reason = job.get("hosts"), job.get("reason")
-    where = _hosts(hosts) if hosts else f"({sentences.short(reason)})" if reason else ""
+def _row(line: list[Any], now: float) -> tuple[str, ...]:
+    unit, name, department, user, state, nodes, cores, started, where = line
     return (
-        job.get("unit") or job["job"],
-        (job.get("name") or "")[:NAME_SHOWN],
-        job["department"],
-        job["user"],
-        job["state"],
-        str(job.get("nodes", "")),
-        str(job.get("cores", "")),
+        unit,
+        name[:NAME_SHOWN],
+        department,
+        user,
+        state,
+        str(nodes),
+        str(cores),
         "" if started is None else units.span(now - started),
-        where,
+        _hosts(where) if isinstance(where, list) else f"({_short(where['code'], where.get('params'))})",
     )
+
+
+def _short(code: str, params: dict[str, Any] | None) -> str:
+    """The reason in a few words; thousands of jobs share one without parameters."""
+    if params:
+        return sentences.short({"code": code, "params": params})
+    if code not in _SHORT:
+        _SHORT[code] = sentences.short({"code": code})
+    return _SHORT[code]
 
 
 def _hosts(hosts: list[str]) -> str:

@@ -142,7 +142,9 @@ class Reads:
     async def queue(self, request: web.Request) -> web.Response:
         states = request.query.get("state")
         scope = self._scope(request)
-        body = self.views.queue(scope, frozenset(states.split(",")) if states else None, _limit(request, QUEUE_LIMIT))
+        wanted = frozenset(states.split(",")) if states else None
+        limit, user = _limit(request, QUEUE_LIMIT), request.query.get("user")
+        body = self.views.queue(scope, wanted, limit, user, short=request.query.get("form") == "lines")
         return web.Response(body=body, content_type="application/json")
 
     async def jobs(self, request: web.Request) -> web.Response:

@@ -40,24 +40,36 @@ class Views:
 
     def __init__(self, core: MonitorCore) -> None:
         self.core = core
-        self._rows: dict[str, tuple[str, str, bytes]] = {}  # unit -> department, state, row
+        self._rows: dict[str, tuple[str, str, str, bytes, bytes]] = {}  # unit -> department, user, state, row, line
         self._order: list[str] | None = None
 
     # ---------------------------------------------------------------------------------------------------------- queue
 
-    def queue(self, department: str | None, states: frozenset[str] | None, limit: int = QUEUE_LIMIT) -> bytes:
-        """Units of jobs that are not over (or those in `states`), in order of submission."""
+    def queue(
+        self,
+        department: str | None,
+        states: frozenset[str] | None,
+        limit: int = QUEUE_LIMIT,
+        user: str | None = None,
+        short: bool = False,
+    ) -> bytes:
+        """Units of jobs that are not over (or those in `states`), in order of submission: ``{"jobs": [row…], "total"}``, or
+        with `short` ``{"lines": [line…], "total"}``; a line is [unit, name, department, user, state, nodes, cores, started_at (UTC
+        seconds), hosts or reason]."""
         self._refresh()
         if self._order is None:
             self._order = sorted(self._rows, key=sort_key)
-        rows, total = [], 0
+        found, total = [], 0
         for unit in self._order:
-            dept, state, row = self._rows[unit]
-            if (department is None or dept == department) and (state in states if states else state not in ENDED):
+            dept, owner, state, row, line = self._rows[unit]
+            if department not in (None, dept) or user not in (None, owner):
+                continue
+            if state in states if states else state not in ENDED:
                 total += 1
                 if total <= limit:
-                    rows.append(row)
-        return b'{"jobs":[' + b",".join(rows) + b'],"total":%d}' % total
+                    found.append(line if short else row)
+        name = b'{"lines":[' if short else b'{"jobs":['
+        return name + b",".join(found) + b'],"total":%d}' % total
 
     def _refresh(self) -> None:
         units = self.core.custody.state.units
@@ -69,7 +81,10 @@ class Views:
                 continue
             if name not in self._rows:
                 self._order = None
-            self._rows[name] = (unit.dept, unit_state(unit), orjson.dumps(self.row(unit)))
+            row = self.row(unit)
+            line = [name, row["name"], unit.dept, row["user"], row["state"], unit.nodes, row["cores"], unit.began_at]
+            line.append(row["hosts"] or row["reason"])
+            self._rows[name] = (unit.dept, row["user"], row["state"], orjson.dumps(row), orjson.dumps(line))
         self.core.touched = {}
 
     def row(self, unit: Unit) -> dict[str, Any]:
@@ -178,7 +193,7 @@ class Views:
         """Jobs that are not over, by state."""
         self._refresh()
         found: dict[str, int] = {}
-        for dept, state, _ in self._rows.values():
+        for dept, _, state, *_ in self._rows.values():
             if dept == department and state not in ENDED:
                 found[state] = found.get(state, 0) + 1
         return found

@@ -110,6 +110,9 @@ def test_the_queue_is_in_order_of_submission_and_bounded() -> None:
     limited = orjson.loads(desk.views.queue(None, None, 1))
     assert (len(limited["jobs"]), limited["total"]) == (1, 4)
     assert desk.queue("web", None) == []
+    short = orjson.loads(desk.views.queue(None, None, user="alice", short=True))
+    assert short["lines"][0] == ["2", "j", "hpc", "alice", "pending", 1, 1, None, {"code": "queue"}]
+    assert orjson.loads(desk.views.queue(None, None, user="bob"))["total"] == 0
 
 
 def test_a_job_tells_the_life_of_each_attempt() -> None:
