@@ -10,10 +10,14 @@ Rules
   2. Free hosts, neither cordoned nor quarantined, go to web departments below their quota by priority, then to batch.
   3. A lowering whose time has passed and that is not met: the difference is seized, cordoned hosts first, then idle ones.
   4. A department that the configuration does not name has target 0: its hosts come back by rules 1 and 3.
-  5. It must never grant a host that is not free in its own view, nor seize below a quota.
+  5. Two batch departments whose wide jobs each need more than their share would hold idle pieces for ever.  Who lacks hosts and
+     has placed nothing for `STUCK_S` waits; where two wait, they take turns of `TURN_S`: the idle hosts go to whose turn it is.
+  6. It must never grant a host that is not free in its own view, nor seize below a quota.
 """
 
 from __future__ import annotations
+
+from typing import Final
 
 import msgspec
 
@@ -45,10 +49,17 @@ _MOVING = (
 _OCCUPYING = (f.UnitPlaced, f.AttemptClosed, f.AttemptReported, f.VmEnded, f.DepartmentClosed)
 
 
+STUCK_S: Final = 1.0  # a scheduler that can use a host places within milliseconds, a restarted one within a second
+TURN_S: Final = (
+    30.0  # to gather what draining hosts and ending jobs set free; then the next one, lest a dead scheduler hoards
+)
+
+
 class _State(msgspec.Struct, kw_only=True):
-    """The provisioner folds nothing of its own beside custody; the counter makes a dump tell how far it is."""
+    """`facts` makes a dump tell how far it is; `waiting`: batch department -> since when it lacks hosts and places nothing."""
 
     facts: int = 0
+    waiting: dict[str, float] = {}
 
 
 class ProvisionerCore:
@@ -56,7 +67,8 @@ class ProvisionerCore:
         self.custody = custody
         self._state = _State()
         self._targets: dict[str, int] | None = None  # derived; None: to be worked out again
-        self._quarantine_ends = NEVER  # derived with the targets
+        self._quarantine_ends = NEVER  # derived with the targets, and so is the next
+        self._turn_ends = NEVER
 
     # -------------------------------------------------------------------------------------------------------- folding
 
@@ -64,6 +76,25 @@ class ProvisionerCore:
         self._state.facts += 1
         if meta.void is None and isinstance(fact, _MOVING if self._one_batch() else _MOVING + _OCCUPYING):
             self._targets = None
+            self._note_waiting(fact, meta)
+
+    def _note_waiting(self, fact: f.Fact, meta: Meta) -> None:
+        """Rule 5: who lacks hosts waits from then on, until it places something or wants no more than it has."""
+        waiting, state = self._state.waiting, self.custody.state
+        dept = meta.writer.partition(".")[2]
+        if isinstance(fact, f.UnitPlaced) or (
+            isinstance(fact, f.DemandChanged) and fact.hosts <= self.custody.held(dept)
+        ):
+            waiting.pop(dept, None)
+        elif isinstance(fact, f.ConfigAdopted | f.DepartmentClosed):
+            waiting.clear()
+        if self._one_batch() or state.config is None:
+            return
+        for department in state.config.departments:
+            if department.kind == "batch" and state.demands.get(department.name, 0) > self.custody.held(
+                department.name
+            ):
+                waiting.setdefault(department.name, meta.at)
 
     def _one_batch(self) -> bool:
         config = self.custody.state.config
@@ -100,19 +131,33 @@ class ProvisionerCore:
     def wake_at(self) -> float:
         held = self.custody.held
         due = [q.next_due() for name, q in self.custody.state.quotas.items() if q.lowerings and held(name) > q.hosts]
-        return min(due, default=NEVER) if self._quarantine_ends == NEVER else min([*due, self._quarantine_ends])
+        return min([*due, self._quarantine_ends, self._turn_ends])
 
     def targets(self, now: float) -> dict[str, int]:
         """Department -> hosts it may keep at `now`; removed departments have 0."""
-        if self._targets is None or now >= self._quarantine_ends:
+        if self._targets is None or now >= self._quarantine_ends or now >= self._turn_ends:
             config = self.custody.state.config
             departments = config.departments if config else ()
             wanted = dict.fromkeys(sorted([*self.custody.state.quotas, *self.custody.index.held]), 0)
-            wanted.update(targets([self._claim(d) for d in departments], len(self._usable(now))))
+            claims = [self._claim(d) for d in departments]
+            wanted.update(targets(claims, len(self._usable(now)), self._first(claims, now)))
             self._targets = wanted
             ends = [h.quarantine_until for h in self.custody.state.hosts.values() if h.quarantine_until > now]
             self._quarantine_ends = min(ends, default=NEVER)
         return self._targets
+
+    def _first(self, claims: list[Claim], now: float) -> str:
+        """Rule 5: whose turn it is, if it has idle hosts that it cannot use; else nobody's."""
+        line = sorted((since, name) for name, since in self._state.waiting.items())  # unique last key: name
+        self._turn_ends = NEVER
+        if len(line) < 2:
+            return ""
+        begin = line[1][0] + STUCK_S
+        turn = int((now - begin) // TURN_S) if now >= begin else -1
+        self._turn_ends = begin + (turn + 1) * TURN_S
+        line = [(since, name) for since, name in line if now >= since + STUCK_S]
+        name = line[turn % len(line)][1] if turn >= 0 else ""
+        return next((c.name for c in claims if c.name == name and c.held > c.occupied), "")
 
     def _claim(self, department: Department) -> Claim:
         state, name = self.custody.state, department.name

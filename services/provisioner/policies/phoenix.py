@@ -5,12 +5,14 @@ Theory of operation (PROTOCOL.md "levels, not counts"; Phoenix Cloud paper, II-B
   claims at once are one evaluation.  All numbers are hosts.
 
 Rules
-  1. Guarantees first.  A web department's counts as far as it demands it.  A batch department's is kept from web always, so that
-     batch never loses it to a spike; among batch departments it counts as far as it is demanded: an idle guaranteed host works
-     for another's job until its owner wants it back.  If guarantees exceed the cluster: web by priority, then batch by name.
+  1. Guarantees first.  A web department's counts as far as it demands it.  A batch department's is kept from web always, so
+     that batch never loses it to a spike; among batch departments it counts as far as it is demanded: an idle guaranteed host
+     works for another's job until its owner wants it back.  If guarantees exceed the cluster: web by priority, then batch
+     by name.
   2. Then web demand by priority (higher first, ties by name), up to each department's maximum.
   3. The rest to batch: what each needs, by weight.  An occupied host is never taken from one batch department for another's
-     weight, an idle one is as soon as the other's demand is unmet (otherwise its wide job would wait for ever).
+     weight, an idle one is as soon as the other's demand is unmet (otherwise its wide job would wait for ever).  Where idle
+     hosts lie in pieces, none of which any department can use, one department is served `first` (whose turn it is: `core`).
   4. What nobody demands stays where it is; what nobody holds goes to batch by weight, within maxima.
   5. Ties by department name.  The quotas never add up to more than the usable hosts.
 """
@@ -38,8 +40,9 @@ class Claim(msgspec.Struct, frozen=True, kw_only=True):
     maximum: int = UNLIMITED
 
 
-def targets(claims: list[Claim], usable: int) -> dict[str, int]:
-    """Hosts that each department may keep, of `usable` ones in all."""
+def targets(claims: list[Claim], usable: int, first: str = "") -> dict[str, int]:
+    """Hosts that each department may keep, of `usable` ones in all.  `first`: the batch department whose need is met before the
+    others' (rule 3)."""
     quota = {c.name: 0 for c in claims}
     web = sorted((c for c in claims if c.web), key=lambda c: (-c.priority, c.name))  # unique last key: name
     batch = sorted((c for c in claims if not c.web), key=lambda c: c.name)
@@ -53,17 +56,18 @@ def targets(claims: list[Claim], usable: int) -> dict[str, int]:
         more = min(max(0, min(claim.demand, claim.maximum) - quota[claim.name]), rest)
         quota[claim.name] += more
         rest -= more
-    _share(batch, quota, rest + kept)
+    _share(batch, quota, rest + kept, first)
     return quota
 
 
-def _share(batch: list[Claim], quota: dict[str, int], rest: int) -> None:
+def _share(batch: list[Claim], quota: dict[str, int], rest: int, first: str) -> None:
     """Divide `rest` among the batch departments, level after level; each level is filled by weight."""
     for claim in batch:
         quota[claim.name] = min(claim.guarantee, claim.maximum, claim.demand, rest)
         rest -= quota[claim.name]
     levels: tuple[Callable[[Claim], int], ...] = (
         lambda c: min(c.occupied, c.maximum),  # nobody loses an occupied host to a weight
+        lambda c: min(max(c.demand if c.name == first else 0, c.occupied), c.maximum),
         lambda c: min(max(c.demand, c.occupied), c.maximum),
         lambda c: min(max(c.demand, c.held), c.maximum),  # what nobody demands stays where it is
         lambda c: c.maximum,
