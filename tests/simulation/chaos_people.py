@@ -1,0 +1,265 @@
+"""Everybody outside of the services in a simulated cloud: people, scripts in their VMs, load balancers, bad luck.
+
+Guests speak to admission by its own rules (`services.admission.compose`): they ask again until they are answered, power off
+only when told that their report is journaled or that they are gone, and may reach a door that is deposed and does not know it.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final
+
+from schemas import facts as f
+from schemas.custody import Custody
+from schemas.facts import Fact
+from schemas.ids import is_instance
+from services.admission import compose
+from services.executor.calls import Phase
+from services.runtime.edge import Refused
+from tests.simulation.chaos_node import Node
+from tests.simulation.chaos_site import Machine
+
+if TYPE_CHECKING:
+    from tests.simulation.chaos import Chaos
+
+JOBS_MAX: Final = 10
+WALLTIME_S: Final = 6.0
+NEVER: Final = float("inf")
+Compose = Callable[[Custody, list[Fact]], list[Fact]]
+
+
+class Script:
+    """What a unit's script does, whichever attempt it is: `seconds` of work, then `exit`."""
+
+    def __init__(self, seed: int, unit: str) -> None:
+        chance = random.Random(f"script {seed} {unit}")
+        kind = chance.random()
+        self.seconds = NEVER if kind < 0.1 else chance.uniform(0.05, 4.0)
+        self.exit = 1 if kind > 0.9 else 0
+
+
+class People:
+    def __init__(self, world: Chaos) -> None:
+        self.world = world
+        self.scripts: dict[str, Script] = {}
+        self.submitted = 0
+        self.heard_until = world.clock
+        self.released: Compose = lambda _custody, _drafted: []
+
+    def actions(self) -> list[tuple[Callable[[], None], int]]:
+        return [
+            (self.guest, 40),
+            (self.submit, 12),
+            (self.job, 4),
+            (self.host, 3),
+            (self.load, 10),
+            (self.scale, 1),
+            (self.host_fails, 3),
+            (self.host_returns, 4),
+            (self.vm_dies, 2),
+        ]
+
+    def _ask(self, writer: str, wanted: Compose) -> None:
+        node = self.world.anybody(writer)
+        if node is not None and node.leads:
+            node.proposals.append(wanted)
+
+    # ---------------------------------------------------------------------------------------------------------- people
+
+    def submit(self) -> None:
+        chance = self.world.chance
+        if self.submitted >= JOBS_MAX:
+            return
+        self.submitted += 1
+        dept, nodes, cores = chance.choice(("hpc", "hpc", "bio")), chance.choice((1, 1, 2)), chance.choice((1, 2))
+        array = (0, 1, 2) if chance.random() < 0.1 else ()
+
+        def submitted(custody: Custody, drafted: list[Fact]) -> list[Fact]:
+            number = custody.state.job_last + 1 + sum(isinstance(fact, f.JobSubmitted) for fact in drafted)
+            job = f.JobSubmitted(
+                job=str(number),
+                dept=dept,
+                user="ann",
+                name="j",
+                payload="p",
+                nodes=nodes,
+                cores=cores,
+                walltime_s=WALLTIME_S,
+                array=array,
+                held=False,
+            )
+            return [job]
+
+        self._ask("admission", submitted)
+
+    def job(self) -> None:
+        """Cancel, hold or release one."""
+        kind = self.world.chance.choice((f.JobCancelled, f.JobHeld, f.JobResumed, f.JobResumed))
+        pick = self.world.chance.random()
+
+        def changed(custody: Custody, _drafted: list[Fact]) -> list[Fact]:
+            units = [u.id for u in custody.state.units.values() if u.state != "final" and not is_instance(u.id)]
+            return [kind(job=units[int(pick * len(units))], user="ann")] if units else []
+
+        self._ask("admission", changed)
+
+    def host(self) -> None:
+        """Cordon or uncordon one."""
+        host, cordon = self.world.chance.choice(list(self.world.site.hosts)), self.world.chance.random() < 0.4
+        kind = f.HostCordoned if cordon else f.HostUncordoned
+        fact = kind(host=host, reason="r", user="root")
+        self._ask("admission", lambda custody, _: [fact] if host in custody.state.hosts else [])
+
+    def scale(self) -> None:
+        minimum = self.world.chance.choice((None, 1, 2))
+        self._ask("admission", lambda _custody, _: [f.ScaleRequested(dept="web", user="wendy", minimum=minimum)])
+
+    def load(self) -> None:
+        end, level = self.world.clock, self.world.chance.choice((0.0, 0.1, 0.9, 1.5))
+        start = max(self.heard_until, end - 1.0)
+        if end > start:
+            self.heard_until = end
+            fact = f.LoadObserved(dept="web", start=start, end=end, utilisation=level, samples=1)
+            self._ask("scheduler.web", lambda _custody, _: [fact])
+
+    # -------------------------------------------------------------------------------------------------------- bad luck
+
+    def host_fails(self) -> None:
+        host = self.world.chance.choice(list(self.world.site.hosts))
+        self.world.site.down.add(host)
+        if self.world.chance.random() < 0.5:
+            for machine in self.world.site.on(host):
+                self.world.site.power_off(machine)
+
+    def host_returns(self) -> None:
+        for host in sorted(self.world.site.down):
+            if self.world.chance.random() < 0.5:
+                self.world.site.down.discard(host)
+
+    def vm_dies(self) -> None:
+        running = [machine for machine in self.world.site.vms.values() if machine.phase is Phase.RUNNING]
+        if running:
+            machine = self.world.chance.choice(running)
+            if self.world.chance.random() < 0.5:
+                machine.phase = Phase.OFF
+            else:
+                self.world.site.power_off(machine)
+
+    # ---------------------------------------------------------------------------------------------------------- guests
+
+    def guest(self) -> None:
+        running = [machine for machine in self.world.site.vms.values() if machine.phase is Phase.RUNNING]
+        door = self.world.anybody("admission")
+        if running and door is not None and door.leads:
+            self._call(self.world.chance.choice(running), door)
+
+    def _call(self, machine: Machine, door: Node) -> bool:
+        """One call of a guest; True if anything came of it."""
+        unit, attempt = machine.unit, machine.attempt
+        standing = compose.standing(door.core, unit, attempt)
+        if standing == "early":
+            return False
+        if standing == "gone" or (standing == "over" and not self._is_done(machine)):
+            self.world.site.power_off(machine)
+            return True
+        if machine.started is None:
+            return self._begin(machine, door)
+        if self._is_done(machine):
+            return self._report(machine, door)
+        return False
+
+    def _begin(self, machine: Machine, door: Node) -> bool:
+        known = door.custody.state.units[machine.unit]
+        if known.began_at is not None:
+            machine.started = self.world.clock
+            return True
+        addresses = ("127.0.0.1:80",) if is_instance(machine.unit) else ()
+        if len(self.world.site.ranks(machine.unit, machine.attempt)) < known.nodes:
+            return False
+        return self._propose(door, lambda: compose.began(door.core, machine.unit, machine.attempt, addresses))
+
+    def _is_done(self, machine: Machine) -> bool:
+        return self._end_of(machine) <= self.world.clock
+
+    def _end_of(self, machine: Machine) -> float:
+        """When the script of this machine ends; never where none has begun."""
+        if machine.started is None or machine.rank != 0 or is_instance(machine.unit):
+            return NEVER
+        return machine.started + self.script(machine.unit).seconds
+
+    def script(self, unit: str) -> Script:
+        return self.scripts.setdefault(unit, Script(self.world.seed, unit))
+
+    def _report(self, machine: Machine, door: Node) -> bool:
+        fact = f.AttemptReported(unit=machine.unit, attempt=machine.attempt, exit=self.script(machine.unit).exit)
+        try:
+            compose.report(door.core, fact, [])
+        except Refused:
+            self.world.site.power_off(machine)  # gone; or it is journaled
+            return True
+
+        def reported(_custody: Custody, drafted: list[Fact]) -> list[Fact]:
+            return compose.report(door.core, fact, drafted)
+
+        door.proposals.append(lambda custody, drafted: _or_nothing(lambda: reported(custody, drafted)))
+        return True
+
+    @staticmethod
+    def _propose(door: Node, wanted: Callable[[], list[Fact]]) -> bool:
+        door.proposals.append(lambda _custody, _drafted: _or_nothing(wanted))
+        return True
+
+    # ---------------------------------------------------------------------------------------------------------- healed
+
+    def heal(self) -> None:
+        """Nobody asks for anything more; what was held is released, what was cordoned is back."""
+
+        def released(custody: Custody, _drafted: list[Fact]) -> list[Fact]:
+            held = [u.id for u in custody.state.units.values() if u.held and u.state != "final"]
+            cordoned = [host.name for host in custody.state.hosts.values() if host.cordoned]
+            facts: list[Fact] = [f.JobResumed(job=unit, user="ann") for unit in held]
+            return facts + [f.HostUncordoned(host=name, reason="", user="root") for name in cordoned]
+
+        self.released = released
+
+    def everything(self) -> bool:
+        """Every guest calls; True if anything came of it."""
+        door = self.world.nodes.get("admission")
+        if door is None or not door.leads:
+            return False
+        if self.released(door.custody, []):
+            door.proposals.append(self.released)
+        running = [machine for machine in self.world.site.vms.values() if machine.phase is Phase.RUNNING]
+        return sum(self._call(machine, door) for machine in running) > 0
+
+    def next_due(self) -> float:
+        running = [machine for machine in self.world.site.vms.values() if machine.phase is Phase.RUNNING]
+        return min((self._end_of(machine) for machine in running), default=NEVER)
+
+    def unrest(self) -> list[str]:
+        """C7: what is not as it must be in a healed cloud at rest."""
+        custody, site = self.world.truth.custody, self.world.site
+        found = []
+        for unit in custody.state.units.values():
+            if is_instance(unit.id):
+                continue
+            if unit.state != "final":
+                found.append(f"{unit.id} is {unit.state} (attempt {unit.attempt})")
+            elif unit.final == "killed" or (unit.final == "completed" and self.script(unit.id).exit != 0):
+                found.append(f"{unit.id} ended {unit.final}, its script exits {self.script(unit.id).exit}")
+            elif unit.final == "timeout" and self.script(unit.id).seconds < WALLTIME_S - 1:
+                pass  # its ranks may have begun long before it was heard of
+        live = {u.id for u in custody.state.units.values() if is_instance(u.id) and u.live}
+        found += [f"VM of {m.unit}/{m.attempt} is left" for m in site.vms.values() if m.unit not in live]
+        found += [f"{vm.unit}/{vm.attempt} has an open VM" for vm in custody.state.vms.values() if vm.unit not in live]
+        found += [f"{host.name} is {host.state}" for host in custody.state.hosts.values() if host.state != "held"]
+        wanted, held = custody.state.demands.get("web", 0), custody.held("web")
+        return found + ([f"web demands {wanted} hosts and holds {held}"] if held < wanted else [])
+
+
+def _or_nothing(wanted: Callable[[], list[Fact]]) -> list[Fact]:
+    try:
+        return wanted()
+    except Refused:
+        return []
