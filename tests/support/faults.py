@@ -81,9 +81,11 @@ role = "operator"
 [runtime]
 snapshot_every = 60
 """
-# $1: the witness's directory, $2: seconds of work.  One short write of a line is atomic with O_APPEND.
+# $1: the witness's directory, $2: seconds of work.  A short line is written at once (O_APPEND).  Each VM has a uid of its
+# own: without the umask a second attempt could not open the lock of the first.
 SCRIPT: Final = """#!/bin/sh
 me="$PHOENIX_JOB_ID $PHOENIX_ATTEMPT"
+umask 0
 exec 9>>"$1/$PHOENIX_JOB_ID.lock"
 flock -n 9 || echo "overlap $me" >> "$1/witness"
 echo "start $me" >> "$1/witness"
@@ -149,8 +151,18 @@ class Siege(Cloud):
             except (CliError, OSError, ValueError) as error:
                 if isinstance(error, CliError) and error.code != UNREACHABLE:
                     raise
-                assert time.monotonic() < deadline, f"the door does not answer: {error}"
+                if time.monotonic() > deadline:
+                    raise AssertionError(f"the door does not answer: {error}") from error
             await asyncio.sleep(ASK_S)
+
+    async def submit(self, request: dict[str, Any]) -> str:
+        """The job's id."""
+        return str((await self.ask("alice", lambda client: client.post("/v1/jobs", request)))["job"])
+
+    async def output(self, job: str) -> bytes:
+        """What the job said to its standard output."""
+        answer = await self.ask("alice", lambda client: client.fetch("GET", f"/v1/jobs/{job}/output"))
+        return bytes(answer.body)
 
     async def rest(self) -> None:
         """Returns when every process is well and no job is pending or running."""
@@ -258,20 +270,19 @@ class Load:
                 "tasks": nodes,
                 "walltime_s": 60.0,
             }
-            answer = await self.cloud.ask("alice", lambda c, r=request: c.post("/v1/jobs", r))
-            self.submitted[f"r{number}"] = answer["job"]
+            job = await self.cloud.submit(request)
+            self.submitted[f"r{number}"] = job
             if self.chance.random() < 0.2:  # a client that has lost the answer
-                again = await self.cloud.ask("alice", lambda c, r=request: c.post("/v1/jobs", r))
-                assert again["job"] == answer["job"], "one request made two jobs"
+                assert await self.cloud.submit(request) == job, "one request made two jobs"
             await asyncio.sleep(self.chance.uniform(0, 2 * self.over_s / self.jobs))
 
     async def _spikes(self) -> None:
         """Signals of a load balancer of the department's own, over NATS, as a plain client publishes them."""
-        options = credentials.user_options(self.cloud.config, "wendy")
+        options, level = credentials.user_options(self.cloud.config, "wendy"), 0.0
         client = await nats.connect(**options, max_reconnect_attempts=-1, reconnect_time_wait=0.1, error_cb=_quiet)
         try:
             while True:
-                level, end = self.chance.choice((0.0, 9.0)), time.monotonic() + self.chance.uniform(1.0, 4.0)
+                level, end = 9.0 - level, time.monotonic() + self.chance.uniform(2.0, 4.0)
                 while time.monotonic() < end:
                     signal_ = {"utilisation": level, "interval_s": 0.25, "source": "test"}
                     with contextlib.suppress(nats.errors.Error):
