@@ -1,9 +1,11 @@
 """The meter of the web scheduler's edge: signals in, one observation out.  No I/O; the clock is given.
 
 Theory of operation
-  Each source's signals are averaged over the time since the last observation, weighted by how long each measured; then the
-  sources are averaged, weighted by the instances they speak of (by one each, unless all say how many).  An observation begins
-  where the last one ended, so that observations cover time without seams; after a silence it begins with the first signal.
+  Each source's signals are averaged over the time since the last observation, weighted by how long each measured.  Sources that
+  say of how many instances they speak share the department between them: they are averaged, weighted by that number.  A source
+  that does not say speaks of the whole department.  The highest of these words counts: an idle balancer must not outvote a
+  person or a second balancer that sees the rush.  An observation begins where the last one ended, so that observations cover
+  time without seams; after a silence it begins with the first signal.
 
 Rules
   1. A signal is dropped, and counted by reason: malformed (by the codec); not finite; late (older than LATE_S); from the
@@ -97,14 +99,11 @@ class Meter:
         start = self._ended if self._first - self._ended < SEAM_S else self._first
         if not heard or end <= start:
             return None
-        counts = [source.instances for source in heard]
-        weights = [float(n or 0) for n in counts] if all(counts) else [1.0] * len(heard)
-        means = [source.sum / source.seconds for source in heard]
         return LoadObserved(
             dept=self.department,
             start=start,
             end=end,
-            utilisation=min(sum(w * m for w, m in zip(weights, means, strict=True)) / sum(weights), 1e6),
+            utilisation=min(_highest(heard), 1e6),
             samples=sum(source.samples for source in heard),
         )
 
@@ -114,3 +113,12 @@ class Meter:
         for source in self.sources.values():
             source.sum = source.seconds = 0.0
             source.samples = 0
+
+
+def _highest(heard: list[_Source]) -> float:
+    """The shared word of those that name their instances, or the word of one that speaks of all: the highest."""
+    shares = [(s.instances, s.sum / s.seconds) for s in heard if s.instances]
+    words = [s.sum / s.seconds for s in heard if not s.instances]
+    if shares:
+        words.append(sum(n * mean for n, mean in shares) / sum(n for n, _ in shares))
+    return max(words)

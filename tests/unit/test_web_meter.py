@@ -52,7 +52,7 @@ def test_after_a_silence_it_begins_with_the_first_signal() -> None:
     assert observe(meter, NOW + 60) == (NOW + 59, NOW + 60, 0.5, 1)
 
 
-def test_sources_are_averaged_by_their_instances_if_all_name_them() -> None:
+def test_sources_that_name_their_instances_share_the_department() -> None:
     meter = Meter("web")
     meter.take(signal(1.0, source="a", instances=3), NOW)
     meter.take(signal(0.2, source="b", instances=1), NOW)
@@ -60,17 +60,24 @@ def test_sources_are_averaged_by_their_instances_if_all_name_them() -> None:
     assert both is not None
     assert both.utilisation == pytest.approx(0.8)
     assert both.samples == 2
-    meter.take(signal(0.5, source="c"), NOW)
+
+
+@pytest.mark.parametrize(("word", "highest"), [(0.95, 0.95), (0.5, 0.8)])
+def test_a_source_that_speaks_of_all_counts_if_it_is_the_highest(word: float, highest: float) -> None:
+    meter = Meter("web")
+    meter.take(signal(1.0, source="a", instances=3), NOW)
+    meter.take(signal(0.2, source="b", instances=1), NOW)
+    meter.take(signal(word, source="a person"), NOW)
     fact = meter.observation(NOW)
     assert fact is not None
-    assert fact.utilisation == pytest.approx((1.0 + 0.2 + 0.5) / 3)
+    assert fact.utilisation == pytest.approx(highest)
 
 
 def test_a_source_that_speaks_more_often_does_not_count_more() -> None:
     meter = Meter("web")
     for n in range(10):
-        meter.take(signal(1.0, NOW - 1 + n / 10, source="fast", interval_s=0.1), NOW)
-    meter.take(signal(0.0, NOW, source="slow"), NOW)
+        meter.take(signal(1.0, NOW - 1 + n / 10, source="fast", interval_s=0.1, instances=1), NOW)
+    meter.take(signal(0.0, NOW, source="slow", instances=1), NOW)
     fact = meter.observation(NOW)
     assert fact is not None
     assert fact.utilisation == pytest.approx(0.5)
