@@ -102,7 +102,7 @@ async def test_a_key_that_the_broker_does_not_know_is_named(here: World, caplog:
     assert "does not know the key of admission" in caplog.text
 
 
-async def test_a_key_withdrawn_at_run_time_ends_the_service(here: World) -> None:
+async def test_a_key_withdrawn_at_run_time_ends_the_service(here: World, caplog: pytest.LogCaptureFixture) -> None:
     """The broker forgets the user, the client is closed for good: no zombie."""
     running = here.start("i1")
     await running.leads()
@@ -113,3 +113,4 @@ async def test_a_key_withdrawn_at_run_time_ends_the_service(here: World) -> None
     here.server.stop()
     here.server.start()
     assert await running.code() == Exit.FAILED
+    assert "was closed for good" in caplog.text

@@ -135,6 +135,19 @@ async def test_garbage_that_arrives_before_it_is_folded_costs_one_more_try(here:
     assert (parcel.attempts, folded) == (2, 1)
 
 
+async def test_an_own_message_that_is_stored_already_is_recognised_by_its_id(here: World) -> None:
+    """The answer to the first try was lost and the reader has not seen it: refused by the fence, and yet it is ours."""
+    await here.publish(b"anything", **{"Nats-Msg-Id": "me-1"})
+
+    async def fold(_position: int, _timeout_s: float) -> None:
+        raise AssertionError("it is stored: there is nothing to wait for")
+
+    parcel = Parcel("me-1", b"anything")
+    await plain_journal(here, lambda: 0, fold).append(parcel)
+    assert parcel.attempts == 1
+    assert (await here.js.stream_info(JOURNAL_STREAM)).state.messages == 1
+
+
 async def test_a_journal_trimmed_too_far_is_said_so(here: World) -> None:
     running = here.start()
     service = await running.leads()

@@ -116,11 +116,12 @@ async def test_a_long_journal_is_replayed_in_order_without_loss(here: World) -> 
     assert sum(fold.applied.values()) + sum(fold.voided.values()) == 1500
 
 
-async def test_a_closed_connection_ends_the_process(here: World) -> None:
+async def test_a_closed_connection_ends_the_process(here: World, caplog: pytest.LogCaptureFixture) -> None:
     running = here.start()
     service = await running.leads()
     await service.nc._close(service.nc.CLOSED)  # what the client does by itself once it gives up
     assert await running.code() == Exit.FAILED
+    assert "was closed for good" in caplog.text
 
 
 async def test_a_consumer_that_beats_but_delivers_nothing_is_found_out(here: World) -> None:

@@ -137,7 +137,11 @@ async def test_a_damaged_object_is_never_returned(here: World) -> None:
         f"$O.{subjects.OBJECTS}.M.bmFtZQ==", msgspec.json.encode(info), headers={"Nats-Rollup": "sub"}
     )
     assert await objects.get("name") == b"content"
-    await here.js.purge_stream(f"OBJ_{subjects.OBJECTS}", subject=f"$O.{subjects.OBJECTS}.C.{info.nuid}")
+    chunk = f"$O.{subjects.OBJECTS}.C.{info.nuid}"
+    await here.js.purge_stream(f"OBJ_{subjects.OBJECTS}", subject=chunk)
+    with pytest.raises(Damaged, match="'name'"):
+        await objects.get("name")
+    await here.js.publish(chunk, b"CONTENT")  # as long as the right one
     with pytest.raises(Damaged, match="'name'"):
         await objects.get("name")
 
