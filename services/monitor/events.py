@@ -50,6 +50,12 @@ class Entry(msgspec.Struct, frozen=True):
         return f"{self.position}.{self.index}"
 
 
+def kept_json(value: object) -> bytes:
+    """JSON that is kept: a copy of its own size, because what orjson returns goes on holding the buffer of several KiB that it
+    was written into."""
+    return bytes(memoryview(orjson.dumps(value)))
+
+
 def department_of(fact: f.Fact, custody: Custody) -> str:
     """Whom a fact concerns (rule 2)."""
     dept = getattr(fact, "dept", None)
@@ -99,7 +105,7 @@ class Publisher:
             "writer": meta.writer,
             "fact": msgspec.to_builtins(fact),
         }
-        entry = Entry(meta.position, meta.index, dept, kind, orjson.dumps(event))
+        entry = Entry(meta.position, meta.index, dept, kind, kept_json(event))
         self.ring.append(entry)
         if (meta.position, meta.index) > self.published:
             self._queue.append(entry)

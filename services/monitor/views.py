@@ -13,11 +13,11 @@ from datetime import UTC, datetime
 from typing import Any
 
 import msgspec
-import orjson
 
 from schemas.custody_state import Host, Unit
 from schemas.ids import is_instance, job_of, sort_key
 from services.monitor.core import Attempt, Job, MonitorCore, plain_reason, unit_state
+from services.monitor.events import kept_json
 
 ENDED = frozenset(("completed", "failed", "cancelled", "timeout", "killed", "stopped"))
 QUEUE_LIMIT = 100_000  # rows of one answer
@@ -54,8 +54,8 @@ class Views:
         short: bool = False,
     ) -> bytes:
         """Units of jobs that are not over (or those in `states`), in order of submission: ``{"jobs": [row…], "total"}``, or
-        with `short` ``{"lines": [line…], "total"}``; a line is [unit, name, department, user, state, nodes, cores, started_at (UTC
-        seconds), hosts or reason]."""
+        with `short` ``{"lines": [line…], "total"}``; a line is [unit, name, department, user, state, nodes, cores, started_at
+        (UTC seconds), hosts or reason]."""
         self._refresh()
         if self._order is None:
             self._order = sorted(self._rows, key=sort_key)
@@ -84,7 +84,7 @@ class Views:
             row = self.row(unit)
             line = [name, row["name"], unit.dept, row["user"], row["state"], unit.nodes, row["cores"], unit.began_at]
             line.append(row["hosts"] or row["reason"])
-            self._rows[name] = (unit.dept, row["user"], row["state"], orjson.dumps(row), orjson.dumps(line))
+            self._rows[name] = (unit.dept, row["user"], row["state"], kept_json(row), kept_json(line))
         self.core.touched = {}
 
     def row(self, unit: Unit) -> dict[str, Any]:
