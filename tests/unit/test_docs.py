@@ -1,0 +1,40 @@
+"""The documents say what is there: their links lead somewhere, and no property is missing from the list."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+DOCUMENTS = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").rglob("*.md"))]
+LINK = re.compile(r"\]\(([^)#\s]*)(#[^)\s]*)?\)")
+
+
+def anchors(document: Path) -> set[str]:
+    """As the usual renderers make them: lower case, hyphens for spaces, nothing else but letters, digits and hyphens."""
+    titles = re.findall(r"^#+ (.*)$", document.read_text(), flags=re.MULTILINE)
+    return {"#" + re.sub(r"[^\w -]", "", title.lower()).replace(" ", "-") for title in titles}
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
+def test_links_lead_somewhere(document: Path) -> None:
+    for target, anchor in LINK.findall(document.read_text()):
+        if target.startswith("http"):
+            continue
+        found = (document.parent / target).resolve() if target else document
+        assert found.exists(), f"{document.name}: there is no {target}"
+        if anchor:
+            assert anchor in anchors(found), f"{document.name}: {target} has no {anchor}"
+
+
+def test_every_property_is_listed() -> None:
+    listed = re.findall(r"^\| \*\*P(\d+)\*\* \|", (ROOT / "docs" / "properties.md").read_text(), flags=re.MULTILINE)
+    assert listed == [str(number) for number in range(1, len(listed) + 1)]
+    found = [
+        test
+        for file in (ROOT / "tests").rglob("test_*.py")
+        for test in re.findall(r"^@given\(", file.read_text(), re.M)
+    ]
+    assert len(listed) == len(found), "docs/properties.md lists each @given of the tests, and nothing else"
