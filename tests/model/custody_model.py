@@ -17,6 +17,7 @@ Theory of operation
 
 Run: python custody_model.py check CONFIG | mutants [NAME ...] | list       (see CONFIGS, MUTANTS at the end)
 """
+
 import os
 import sys
 import time
@@ -26,8 +27,8 @@ from services.provisioner.policies.phoenix import Claim, targets
 
 FREE, HELD_B, HELD_W, DRAIN, LOST, HELD_C = range(6)
 HELD = (HELD_B, HELD_W, HELD_C)
-QUOTA = {HELD_B: 1, HELD_W: 2, HELD_C: 3}        # place of a department's quota in the registers
-HOLD, RUN, GONE = range(3)                       # a VM in OpenNebula; HOLD = allocated, on no host yet
+QUOTA = {HELD_B: 1, HELD_W: 2, HELD_C: 3}  # place of a department's quota in the registers
+HOLD, RUN, GONE = range(3)  # a VM in OpenNebula; HOLD = allocated, on no host yet
 A, P, E, B, W, C = range(6)
 WRITER, NAME = "APEBWC", ("free", "heldB", "heldW", "drain", "LOST", "heldC")
 
@@ -37,13 +38,40 @@ class Violation(Exception):
 
 
 class Model:
-    def __init__(self, hosts=3, jobs=(1, 2), web=2, guarantee=0, loads=2, down=1, die=1, fail=1, cancel=1, zombie=0,
-                 stale=6, heal_without=(), off=(), load0=0, jobs_c=(), share=True):
-        self.n, self.jobs, self.web, self.guarantee, self.off = hosts, len(jobs) + len(jobs_c), web, guarantee, frozenset(off)
+    def __init__(
+        self,
+        hosts=3,
+        jobs=(1, 2),
+        web=2,
+        guarantee=0,
+        loads=2,
+        down=1,
+        die=1,
+        fail=1,
+        cancel=1,
+        zombie=0,
+        stale=6,
+        heal_without=(),
+        off=(),
+        load0=0,
+        jobs_c=(),
+        share=True,
+    ):
+        self.n, self.jobs, self.web, self.guarantee, self.off = (
+            hosts,
+            len(jobs) + len(jobs_c),
+            web,
+            guarantee,
+            frozenset(off),
+        )
         self.two, self.share = bool(jobs_c), share
         self.size = tuple(jobs) + tuple(jobs_c) + (1,) * web
         self.dept = (HELD_B,) * len(jobs) + (HELD_C,) * len(jobs_c) + (HELD_W,) * web
-        self.budget, self.dead, self.heal_without = (loads, down, die, fail, cancel, zombie), frozenset(), frozenset(heal_without)
+        self.budget, self.dead, self.heal_without = (
+            (loads, down, die, fail, cancel, zombie),
+            frozenset(),
+            frozenset(heal_without),
+        )
         self.load0, self.stale, self.pool = load0, stale, {}
 
     def rule(self, name):
@@ -52,7 +80,15 @@ class Model:
     # state: hosts ((custody, up)..), units ((attempt, hosts, broken, done, cancelled)..), vms sorted ((unit, attempt, host,
     #        world, sent, journaled)..), regs (want_w, quota_b, quota_w, quota_c, want_b, want_c), parked (envelope per writer), zombie (writer, envelope), env
     def initial(self):
-        return (((FREE, 1),) * self.n, ((0, (), 0, 0, 0),) * len(self.size), (), (0,) * 6, ((),) * 6, (), (self.load0,) + self.budget)
+        return (
+            ((FREE, 1),) * self.n,
+            ((0, (), 0, 0, 0),) * len(self.size),
+            (),
+            (0,) * 6,
+            ((),) * 6,
+            (),
+            (self.load0,) + self.budget,
+        )
 
     # ------------------------------------------------------------------ the shared fold
     @staticmethod
@@ -66,7 +102,7 @@ class Model:
         return tuple((a, hs, 1 if h in hs else br, dn, ca) for a, hs, br, dn, ca in units)
 
     def put(self, hosts, h, c):
-        return hosts[:h] + ((c, hosts[h][1]),) + hosts[h + 1:]
+        return hosts[:h] + ((c, hosts[h][1]),) + hosts[h + 1 :]
 
     def apply(self, hosts, units, vms, regs, fact):
         k = fact[0]
@@ -82,7 +118,7 @@ class Model:
             regs = fact[1:] + regs[1:]
         elif k == "batch_want":
             place = 4 if fact[1] == HELD_B else 5
-            regs = regs[:place] + fact[2:] + regs[place + 1:]
+            regs = regs[:place] + fact[2:] + regs[place + 1 :]
         elif k == "release":
             _, h, d = fact
             if hosts[h][0] == d or not self.rule("void_release"):
@@ -93,7 +129,9 @@ class Model:
         elif k == "revoke":
             _, h, d = fact
             q = regs[QUOTA[d]]
-            if (hosts[h][0] == d or not self.rule("void_revoke_holder")) and (self.held(hosts, d) > q or not self.rule("void_revoke_count")):
+            if (hosts[h][0] == d or not self.rule("void_revoke_holder")) and (
+                self.held(hosts, d) > q or not self.rule("void_revoke_count")
+            ):
                 if hosts[h][0] == d and self.held(hosts, d) <= q:
                     raise Violation("seized below the quota")
                 hosts, units = self.put(hosts, h, DRAIN), self.breaks(units, h)
@@ -112,22 +150,22 @@ class Model:
                     raise Violation("a job cancelled while pending was placed")
                 if dn:
                     raise Violation("a completed job runs again")
-                units = units[:u] + ((a, hs, 0, 0, ca),) + units[u + 1:]
+                units = units[:u] + ((a, hs, 0, 0, ca),) + units[u + 1 :]
         elif k == "end":
             _, u, a = fact
             att, open_, br, dn, ca = units[u]
             if att == a and (open_ or (dn and not self.rule("void_end_after_report"))):
-                units = units[:u] + ((att, (), 0, 2 if dn else 0, ca),) + units[u + 1:]    # 2: completed, then undone
+                units = units[:u] + ((att, (), 0, 2 if dn else 0, ca),) + units[u + 1 :]  # 2: completed, then undone
         elif k == "report":
             _, u, a = fact
             att, open_, br, dn, ca = units[u]
             if (att == a or not self.rule("void_report_attempt")) and (open_ or not self.rule("void_report_closed")):
                 if open_ and att != a:
                     raise Violation("report of an older attempt ended a newer one")
-                units = units[:u] + ((att, (), 0, 1, ca),) + units[u + 1:]
+                units = units[:u] + ((att, (), 0, 1, ca),) + units[u + 1 :]
         elif k == "cancel":
             att, open_, br, dn, ca = units[fact[1]]
-            units = units[:fact[1]] + ((att, open_, br, dn, 1),) + units[fact[1] + 1:]
+            units = units[: fact[1]] + ((att, open_, br, dn, 1),) + units[fact[1] + 1 :]
         elif k == "alloc":
             _, u, a, h = fact
             if not any(v[:3] == (u, a, h) for v in vms):
@@ -139,7 +177,7 @@ class Model:
             vms = tuple(v for v in vms if v[:3] != (u, a, h))
             att, open_, br, dn, ca = units[u]
             if att == a and open_ and self.rule("end_breaks_attempt"):
-                units = units[:u] + ((att, open_, 1, dn, ca),) + units[u + 1:]
+                units = units[:u] + ((att, open_, 1, dn, ca),) + units[u + 1 :]
         return hosts, units, vms, regs
 
     # ------------------------------------------------------------------ decide, per writer: all envelopes a policy may choose
@@ -151,12 +189,14 @@ class Model:
         hosts, units, vms, regs, parked, _, env = s
         if w == C:
             return self.batch(hosts, units, vms, regs, env, HELD_C) if self.two else ()
-        return (self.admission, self.provisioner, self.executor, self.batch, self.webdept)[w](hosts, units, vms, regs, env)
+        return (self.admission, self.provisioner, self.executor, self.batch, self.webdept)[w](
+            hosts, units, vms, regs, env
+        )
 
     def admission(self, hosts, units, vms, regs, env):
-        for u in range(self.jobs):                                    # a guest whose ranks all run may report success
+        for u in range(self.jobs):  # a guest whose ranks all run may report success
             if units[u][3] != 1:
-                a = units[u][0]                                       # answered "gone" at the door unless that attempt is open there
+                a = units[u][0]  # answered "gone" at the door unless that attempt is open there
                 if units[u][1] or not self.rule("void_report_closed"):
                     if sum(1 for v in vms if v[0] == u and v[1] == a and v[3] == RUN) == self.size[u]:
                         yield (("report", u, a),), None
@@ -167,11 +207,20 @@ class Model:
         """Quotas of B, W and C."""
         alive = sum(1 for c, _ in hosts if c != LOST)
         if self.two:
-            busy = self.busy(units) if self.share else set(range(self.n))      # mutant: no host is ever idle
+            busy = self.busy(units) if self.share else set(range(self.n))  # mutant: no host is ever idle
             claims = [Claim(name="w", web=True, demand=regs[0])]
             for name, d, want, floor in (("b", HELD_B, regs[4], self.guarantee), ("c", HELD_C, regs[5], 0)):
                 mine = [h for h, (c, _) in enumerate(hosts) if c == d]
-                claims.append(Claim(name=name, web=False, demand=want, held=len(mine), guarantee=floor, occupied=sum(h in busy for h in mine)))
+                claims.append(
+                    Claim(
+                        name=name,
+                        web=False,
+                        demand=want,
+                        held=len(mine),
+                        guarantee=floor,
+                        occupied=sum(h in busy for h in mine),
+                    )
+                )
             quota = targets(claims, alive)
             return quota["b"], quota["w"], quota["c"]
         web = min(regs[0], max(0, alive - self.guarantee))
@@ -191,8 +240,10 @@ class Model:
                 yield (("grant", h, HELD_B),), None
             elif c in grantable and hc < qc:
                 yield (("grant", h, HELD_C),), None
-            elif self.rule("seize") and ((c == HELD_B and hb > qb) or (c == HELD_W and hw > qw) or (c == HELD_C and hc > qc)):
-                yield (("revoke", h, c),), None                       # the deadline may fire at any moment
+            elif self.rule("seize") and (
+                (c == HELD_B and hb > qb) or (c == HELD_W and hw > qw) or (c == HELD_C and hc > qc)
+            ):
+                yield (("revoke", h, c),), None  # the deadline may fire at any moment
 
     def executor(self, hosts, units, vms, regs, env):
         for h, (c, up) in enumerate(hosts):
@@ -231,7 +282,9 @@ class Model:
     def batch(self, hosts, units, vms, regs, env, d=HELD_B):
         mine = [u for u in range(self.jobs) if self.dept[u] == d]
         if self.two:
-            want = min(self.n, sum(self.size[u] for u in mine if units[u][3] != 1 and not (units[u][4] and not units[u][1])))
+            want = min(
+                self.n, sum(self.size[u] for u in mine if units[u][3] != 1 and not (units[u][4] and not units[u][1]))
+            )
             if want != regs[4 if d == HELD_B else 5]:
                 yield (("batch_want", d, want),), None
         for u in mine:
@@ -261,23 +314,30 @@ class Model:
     # ------------------------------------------------------------------ steps
     def successors(self, s, faults=True, seize=True):
         hosts, units, vms, regs, parked, zomb, env = s
-        for w in range(6):                                            # append what is parked
+        for w in range(6):  # append what is parked
             if parked[w]:
                 yield f"append {WRITER[w]} {parked[w]}", self.append(s, w, parked[w], False)
         if zomb:
             yield f"append stale leader {WRITER[zomb[0]]} {zomb[1]}", self.append(s, zomb[0], zomb[1], True)
         yield from self.calls(s, faults)
-        full = sum(map(bool, parked)) >= self.stale                   # bound on decisions in flight (6 = none)
-        for w in () if full else range(6):                            # decide: one envelope outstanding per writer
+        full = sum(map(bool, parked)) >= self.stale  # bound on decisions in flight (6 = none)
+        for w in () if full else range(6):  # decide: one envelope outstanding per writer
             if not parked[w] and w not in self.dead:
                 for envelope, cost in self.decide(w, s):
                     if cost is not None and not faults or not seize and envelope[0][0] == "revoke":
                         continue
-                    e2 = env if cost is None else env[:cost] + (env[cost] - 1,) + env[cost + 1:]
+                    e2 = env if cost is None else env[:cost] + (env[cost] - 1,) + env[cost + 1 :]
                     sent = vms
-                    if envelope[0][0] == "alloc" and not self.rule("journal_before_deploy") and not any(v[:3] == envelope[0][1:] for v in vms):
+                    if (
+                        envelope[0][0] == "alloc"
+                        and not self.rule("journal_before_deploy")
+                        and not any(v[:3] == envelope[0][1:] for v in vms)
+                    ):
                         sent = tuple(sorted(vms + (envelope[0][1:] + (HOLD, 1, 0),)))
-                    yield f"decide {WRITER[w]} {envelope}", (hosts, units, sent, regs, parked[:w] + (envelope,) + parked[w + 1:], zomb, e2)
+                    yield (
+                        f"decide {WRITER[w]} {envelope}",
+                        (hosts, units, sent, regs, parked[:w] + (envelope,) + parked[w + 1 :], zomb, e2),
+                    )
         if faults:
             yield from self.world(s)
 
@@ -285,9 +345,9 @@ class Model:
         hosts, units, vms, regs, parked, zomb, env = s
         for fact in envelope:
             hosts, units, vms, regs = self.apply(hosts, units, vms, regs, fact)
-        fence = self.rule("fence")                                    # whoever of two leaders comes second is refused
+        fence = self.rule("fence")  # whoever of two leaders comes second is refused
         if not stale or fence:
-            parked = parked[:w] + ((),) + parked[w + 1:]
+            parked = parked[:w] + ((),) + parked[w + 1 :]
         if stale or (zomb and zomb[0] == w and fence):
             zomb = ()
         return hosts, units, vms, regs, parked, zomb, env
@@ -295,10 +355,20 @@ class Model:
     def calls(self, s, faults):
         hosts, units, vms, regs, parked, zomb, env = s
         for i, (u, a, h, world, sent, reg) in enumerate(vms):
+
             def became(world2, sent2, env2=env):
-                return hosts, units, tuple(sorted(vms[:i] + ((u, a, h, world2, sent2, reg),) + vms[i + 1:])), regs, parked, zomb, env2
+                return (
+                    hosts,
+                    units,
+                    tuple(sorted(vms[:i] + ((u, a, h, world2, sent2, reg),) + vms[i + 1 :])),
+                    regs,
+                    parked,
+                    zomb,
+                    env2,
+                )
+
             live = self.live(units, u, a)
-            if world == HOLD and sent:                                # a deploy call arrives, however late
+            if world == HOLD and sent:  # a deploy call arrives, however late
                 if hosts[h][1]:
                     if units[u][3] and hosts[h][0] != LOST:
                         raise Violation("a completed job's VM starts again")
@@ -327,7 +397,7 @@ class Model:
                 if load != env[0]:
                     yield f"load {load}", s[:6] + ((load, env[1] - 1) + env[2:],)
         for h, (c, up) in enumerate(hosts):
-            h2 = hosts[:h] + ((c, 1 - up),) + hosts[h + 1:]
+            h2 = hosts[:h] + ((c, 1 - up),) + hosts[h + 1 :]
             if up and env[2]:
                 yield f"host {h} down", (h2, units, vms, regs, parked, zomb, env[:2] + (env[2] - 1,) + env[3:])
             if not up:
@@ -338,16 +408,33 @@ class Model:
         if env[6] and not zomb:
             for w in range(6):
                 if parked[w]:
-                    yield f"{WRITER[w]} deposed with an envelope in hand", (hosts, units, vms, regs, parked[:w] + ((),) + parked[w + 1:], (w, parked[w]), env[:6] + (env[6] - 1,))
+                    yield (
+                        f"{WRITER[w]} deposed with an envelope in hand",
+                        (
+                            hosts,
+                            units,
+                            vms,
+                            regs,
+                            parked[:w] + ((),) + parked[w + 1 :],
+                            (w, parked[w]),
+                            env[:6] + (env[6] - 1,),
+                        ),
+                    )
 
     # ------------------------------------------------------------------ canonical form: hosts are alike, attempts are ordinals
     def canonical(self, s):
         hosts, units, vms, regs, parked, zomb, env = s
         envs, keys, rank = parked + (zomb[1] if zomb else (),), [], []
         for h in range(self.n):
-            keys.append((hosts[h], tuple(u for u, v in enumerate(units) if h in v[1]),
-                         tuple(v[:2] + v[3:] for v in vms if v[2] == h),
-                         tuple((i, f[0]) for i, e in enumerate(envs) for f in e if self.mentions(f, h)), h))
+            keys.append(
+                (
+                    hosts[h],
+                    tuple(u for u, v in enumerate(units) if h in v[1]),
+                    tuple(v[:2] + v[3:] for v in vms if v[2] == h),
+                    tuple((i, f[0]) for i, e in enumerate(envs) for f in e if self.mentions(f, h)),
+                    h,
+                )
+            )
         perm = [0] * self.n
         for new, key in enumerate(sorted(keys)):
             perm[key[-1]] = new
@@ -371,16 +458,33 @@ class Model:
             if k in ("alloc", "vend", "end", "report"):
                 return (k, f[1], rank[f[1]][f[2]]) + tuple(perm[h] for h in f[3:])
             return f
+
         share = self.pool.setdefault
-        new = (tuple(hosts[key[-1]] for key in sorted(keys)),
-               tuple((rank[u][a], tuple(sorted(perm[h] for h in hs)), br, dn, ca) for u, (a, hs, br, dn, ca) in enumerate(units)),
-               tuple(sorted((v[0], rank[v[0]][v[1]], perm[v[2]]) + v[3:] for v in vms)), regs,
-               tuple(tuple(map(fact, e)) for e in parked), (zomb[0], tuple(map(fact, zomb[1]))) if zomb else (), env)
+        new = (
+            tuple(hosts[key[-1]] for key in sorted(keys)),
+            tuple(
+                (rank[u][a], tuple(sorted(perm[h] for h in hs)), br, dn, ca)
+                for u, (a, hs, br, dn, ca) in enumerate(units)
+            ),
+            tuple(sorted((v[0], rank[v[0]][v[1]], perm[v[2]]) + v[3:] for v in vms)),
+            regs,
+            tuple(tuple(map(fact, e)) for e in parked),
+            (zomb[0], tuple(map(fact, zomb[1]))) if zomb else (),
+            env,
+        )
         return tuple(share(x, x) for x in new)
 
     @staticmethod
     def mentions(f, h):
-        return f[1] == h if f[0] in ("grant", "release", "revoke", "lost", "clear") else h in f[3] if f[0] == "place" else f[3] == h if f[0] in ("alloc", "vend") else False
+        return (
+            f[1] == h
+            if f[0] in ("grant", "release", "revoke", "lost", "clear")
+            else h in f[3]
+            if f[0] == "place"
+            else f[3] == h
+            if f[0] in ("alloc", "vend")
+            else False
+        )
 
     # ------------------------------------------------------------------ safety
     def check(self, s):
@@ -415,7 +519,7 @@ class Model:
             return "a host neither usable nor lost"
         if self.held(hosts, HELD_W) != web or sum(1 for u in range(self.jobs, len(units)) if self.runs(s, u)) != web:
             return "web demand not met"
-        if B in self.heal_without:                                    # batch scheduler dead for ever: only the web promise must hold
+        if B in self.heal_without:  # batch scheduler dead for ever: only the web promise must hold
             return None
         if self.held(hosts, HELD_B) + self.held(hosts, HELD_C) != alive - web:
             return "an idle host did not go to batch"
@@ -438,7 +542,7 @@ class Model:
             mark[s] = len(path)
             path.append(s)
             steps = list(self.successors(s, faults=False, seize=B in self.heal_without))
-            steps = [x for x in steps if not x[0].startswith("decide A")] or steps   # guests finish last
+            steps = [x for x in steps if not x[0].startswith("decide A")] or steps  # guests finish last
             if not steps:
                 why = self.goal(s)
                 if why:
@@ -451,9 +555,31 @@ class Model:
 
 def show(m, s):
     hosts, units, vms, regs, parked, zomb, env = s
-    print("   hosts", " ".join(f"{NAME[c]}{'' if up else '(down)'}" for c, up in hosts), "| wantW,qB,qW,qC,wantB,wantC", regs, "| load", env[0])
-    print("   units", [f"{u}:{a}@{hs}{' broken' * br}{' done' * dn}{' cancelled' * ca}" for u, (a, hs, br, dn, ca) in enumerate(units)])
-    print("   vms  ", [f"{v[0]}/{v[1]}@{v[2]} {('HOLD', 'RUN', 'GONE')[v[3]]}{' sent' * v[4]}{' unjournaled' * (1 - v[5])}" for v in vms], "parked", [p for p in parked if p], zomb)
+    print(
+        "   hosts",
+        " ".join(f"{NAME[c]}{'' if up else '(down)'}" for c, up in hosts),
+        "| wantW,qB,qW,qC,wantB,wantC",
+        regs,
+        "| load",
+        env[0],
+    )
+    print(
+        "   units",
+        [
+            f"{u}:{a}@{hs}{' broken' * br}{' done' * dn}{' cancelled' * ca}"
+            for u, (a, hs, br, dn, ca) in enumerate(units)
+        ],
+    )
+    print(
+        "   vms  ",
+        [
+            f"{v[0]}/{v[1]}@{v[2]} {('HOLD', 'RUN', 'GONE')[v[3]]}{' sent' * v[4]}{' unjournaled' * (1 - v[5])}"
+            for v in vms
+        ],
+        "parked",
+        [p for p in parked if p],
+        zomb,
+    )
 
 
 def explore(m, trace=True, seconds=1e9):
@@ -493,12 +619,19 @@ def explore(m, trace=True, seconds=1e9):
         for label, s in reversed(story):
             print(" *", label)
             show(m, s)
-    return dict(states=len(seen), edges=edges, depth=depth, result=problem or "ok", safety_s=round(safe_s, 1), all_s=round(time.time() - t0, 1))
+    return dict(
+        states=len(seen),
+        edges=edges,
+        depth=depth,
+        result=problem or "ok",
+        safety_s=round(safe_s, 1),
+        all_s=round(time.time() - t0, 1),
+    )
 
 
 NONE = dict(loads=0, down=0, die=0, fail=0, cancel=0)
 ONE, TWO = (dict(NONE, hosts=n, jobs=(1,), web=1, loads=1) for n in (1, 2))
-CONFIGS = {                                          # every name: all interleavings within these bounds
+CONFIGS = {  # every name: all interleavings within these bounds
     "1-all": dict(hosts=1, jobs=(1,), web=1, loads=2, down=1, die=1, fail=1, cancel=1),
     "1-stale-leader": dict(hosts=1, jobs=(1,), web=1, loads=2, down=0, die=1, fail=0, cancel=0, zombie=1),
     "2-spike": dict(NONE, hosts=2, jobs=(1, 2), web=2, loads=2),
@@ -517,20 +650,37 @@ CONFIGS = {                                          # every name: all interleav
     "3-two-batch": dict(NONE, hosts=3, jobs=(1, 1), jobs_c=(3,), web=0, stale=2),
     "3-lost": dict(NONE, hosts=3, jobs=(1, 2), web=1, loads=1, down=1, stale=2),
 }
-MUTANTS = {                                          # rule removed -> smallest world expected to show it
-    "void_place_host": ONE, "void_place_cancelled": dict(ONE, loads=0, cancel=1), "void_grant": dict(ONE, down=1),
-    "void_release": ONE, "void_revoke_holder": TWO, "void_revoke_count": dict(TWO, jobs=()),
-    "latch": ONE, "void_end_after_report": dict(ONE, die=1), "void_report_attempt": dict(ONE, loads=0, die=1),
-    "void_report_closed": dict(ONE, loads=2, die=1, cancel=1), "grant_after_clear": ONE, "clear_when_empty": ONE,
-    "sweep_before_join": dict(ONE, down=1, web=1), "one_vm_per_attempt": dict(ONE, loads=0, die=1), "room": dict(ONE, jobs=(1, 1), loads=0, die=0, cancel=1),
-    "older_gone": dict(TWO, loads=2), "journal_before_deploy": dict(ONE, zombie=1), "end_breaks_attempt": dict(ONE, loads=0, die=1),
-    "fence": dict(ONE, loads=2, zombie=1), "seize": dict(ONE, heal_without=(B,)),
-    "broken_frees": dict(TWO, heal_without=(B,)), "void_grant+grant_after_clear": ONE, "void_revoke_holder+void_revoke_count": dict(TWO, down=1),
+MUTANTS = {  # rule removed -> smallest world expected to show it
+    "void_place_host": ONE,
+    "void_place_cancelled": dict(ONE, loads=0, cancel=1),
+    "void_grant": dict(ONE, down=1),
+    "void_release": ONE,
+    "void_revoke_holder": TWO,
+    "void_revoke_count": dict(TWO, jobs=()),
+    "latch": ONE,
+    "void_end_after_report": dict(ONE, die=1),
+    "void_report_attempt": dict(ONE, loads=0, die=1),
+    "void_report_closed": dict(ONE, loads=2, die=1, cancel=1),
+    "grant_after_clear": ONE,
+    "clear_when_empty": ONE,
+    "sweep_before_join": dict(ONE, down=1, web=1),
+    "one_vm_per_attempt": dict(ONE, loads=0, die=1),
+    "room": dict(ONE, jobs=(1, 1), loads=0, die=0, cancel=1),
+    "older_gone": dict(TWO, loads=2),
+    "journal_before_deploy": dict(ONE, zombie=1),
+    "end_breaks_attempt": dict(ONE, loads=0, die=1),
+    "fence": dict(ONE, loads=2, zombie=1),
+    "seize": dict(ONE, heal_without=(B,)),
+    "broken_frees": dict(TWO, heal_without=(B,)),
+    "void_grant+grant_after_clear": ONE,
+    "void_revoke_holder+void_revoke_count": dict(TWO, down=1),
 }
 if __name__ == "__main__":
     what, names = sys.argv[1], sys.argv[2:]
     table = CONFIGS if what == "check" else MUTANTS
     for name in names or table:
         for off in ((),) if what == "check" else ((), tuple(name.split("+"))):
-            r = explore(Model(**table[name], off=off), trace=what == "check", seconds=float(os.environ.get("SECONDS_MAX", 1e9)))
+            r = explore(
+                Model(**table[name], off=off), trace=what == "check", seconds=float(os.environ.get("SECONDS_MAX", 1e9))
+            )
             print(f"{what:8} {name:38} {'RULE OUT' if off else 'rules in'} {r}", flush=True)
