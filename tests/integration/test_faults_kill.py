@@ -8,46 +8,44 @@ from pathlib import Path
 
 import pytest
 
+from phoenix.local.stack import NATS, OPENNEBULA
 from schemas import facts as f
 from tests.support import faults_verdict as verdict
-from tests.support.faults import HOSTS, Killer, Load, Siege, siege, together
+from tests.support.faults import HOSTS, SERVICES, Killer, Load, siege, together
 from tests.support.faults_verdict import Story
 
-JOBS = 60
-KILL_S = 18.0
 SEED = int(os.environ.get("PHOENIX_FAULTS_SEED", "1"))  # another one: PHOENIX_FAULTS_SEED=7 pytest …
 
 pytestmark = pytest.mark.timeout(240)
 
 
-async def judge(cloud: Siege, submitted: dict[str, str]) -> Story:
-    """Everything that `faults_verdict` asks of a cloud at rest."""
-    journal = await cloud.journal()
-    story = Story(journal)
-    assert verdict.jobs(story, submitted) == []
-    assert verdict.runs(cloud.told(), story) == []
-    assert verdict.apart(story) == []
-    assert verdict.hosts(story, HOSTS) == []
-    assert verdict.vms(await cloud.alive(), Story(await cloud.journal())) == []
-    read = {job: await cloud.output(job) for job in submitted.values()}
-    assert verdict.outputs(read, story) == []
-    snapshots = {name: s for name, s in (await cloud.snapshots()).items() if s.position <= len(journal)}
-    assert verdict.state(journal, snapshots) == []
-    return story
-
-
-async def test_killed_services_lose_no_job_and_run_none_twice(tmp_path: Path) -> None:
-    with siege(tmp_path) as cloud:
-        load, killer = Load(cloud, jobs=JOBS, seed=SEED), Killer(cloud, seed=SEED)
-        await together(load.run(), killer.run(KILL_S))
+async def besieged(directory: Path, load_s: float, jobs: int, rounds: int, names: tuple[str, ...]) -> Story:
+    """The story of a cloud whose processes are killed under work, after it was judged."""
+    with siege(directory) as cloud:
+        load = Load(cloud, jobs=jobs, seed=SEED, over_s=load_s)
+        killer = Killer(cloud, seed=SEED, names=names)
+        await together(load.run(), killer.run(load_s, rounds))
         began = time.monotonic()
         await cloud.rest()
         print(f"seed {SEED}: kills {killer.kills}, at rest after {time.monotonic() - began:.1f} s")
         assert all(killer.kills.values()), killer.kills
-        story = await judge(cloud, load.submitted)
-        moved, attempts = story.of(f.HostSeized, f.HostReleased), story.of(f.UnitPlaced)
-        assert len(moved) > 2, "no host changed hands: nothing was at stake"
-        print(f"  {len(attempts)} attempts, {len(moved)} hosts taken, voids {story.custody.state.voids}")
+        story = await verdict.judge(cloud, load.submitted, HOSTS)
         cloud.ok("down")
         assert cloud.pids() == set()
         assert verdict.history(cloud.data / "history.sqlite", story) == []
+    return story
+
+
+async def test_killed_services_lose_no_job_and_run_none_twice(tmp_path: Path) -> None:
+    story = await besieged(tmp_path, 18.0, 60, 3, (*SERVICES, NATS))
+    moved = story.of(f.HostSeized, f.HostReleased)
+    again = [fact for fact in story.of(f.AttemptClosed) if fact.disposal is f.Disposal.REQUEUE]
+    print(f"  {len(moved)} hosts taken, {len(again)} requeued, voids {story.custody.state.voids}")
+    assert len(moved) > 2, "hardly a host changed hands: nothing was at stake"
+
+
+async def test_a_killed_hypervisor_takes_its_vms_along_and_their_jobs_run_again(tmp_path: Path) -> None:
+    """With OpenNebula every VM dies; the services are killed as well."""
+    story = await besieged(tmp_path, 10.0, 30, 1, (*SERVICES, NATS, OPENNEBULA, OPENNEBULA, "balancer.web"))
+    again = [fact for fact in story.of(f.UnitPlaced) if fact.attempt > 1]
+    assert again, "no attempt was interrupted"

@@ -32,6 +32,7 @@ from services.runtime.fold import CoreFactory, Fold, Stored
 from services.runtime.snapshots import Snapshot, restore
 from services.scheduler.batch import BatchCore
 from services.scheduler.web import WebCore
+from tests.support.faults import Siege
 
 CORES: Final[dict[str, CoreFactory]] = {
     "admission": AdmissionCore,
@@ -56,6 +57,22 @@ class Story:
 
     def of(self, *kinds: type) -> list[Any]:
         return [fact for fact, _ in self.facts if isinstance(fact, kinds)]
+
+
+async def judge(cloud: Siege, submitted: dict[str, str], count: int) -> Story:
+    """Everything that this module asks of a cloud at rest, except V1 by the history, which is whole only when it is closed.
+    `submitted`: request id -> job; `count`: hosts that there are."""
+    journal = await cloud.journal()
+    story = Story(journal)
+    assert jobs(story, submitted) == []
+    assert runs(cloud.told(), story) == []
+    assert apart(story) == []
+    assert hosts(story, count) == []
+    assert vms(await cloud.alive(), Story(await cloud.journal())) == []
+    read = {job: await cloud.output(job) for job in submitted.values()}
+    assert outputs(read, story) == []
+    assert state(journal, await cloud.snapshots()) == []
+    return story
 
 
 # --------------------------------------------------------------------------------------------------------------- the jobs
