@@ -18,8 +18,10 @@ import time
 from functools import partial
 from typing import Final
 
-from schemas.custody_state import Leader
-from services.executor.calls import Call, Look, Observation, Outcome, Result
+from schemas.custody_state import Leader, vm_key
+from schemas.facts import Fact, VmEnded
+from schemas.meta import Meta
+from services.executor.calls import Call, Look, Observation, Outcome, Result, Terminate
 from services.executor.core import ExecutorCore
 from services.executor.metrics import ExecutorMetrics
 from services.executor.poll import Poller
@@ -48,6 +50,7 @@ class ExecutorEdge(Edge):
         self._in_flight: dict[asyncio.Future[Result], Call] = {}
         self._pump_soon = False
         self._timer: asyncio.TimerHandle | None = None
+        self._answered_at = 0.0  # monotonic; the last answer of OpenNebula
         self._failures = 0  # answers that said nothing, in a row
         self._paused_until = 0.0  # loop time
         self._poller: Poller | None = None
@@ -88,6 +91,10 @@ class ExecutorEdge(Edge):
         if acts:
             await asyncio.wait(acts, timeout=2 * self._site.timeout_s + CLOSE_MARGIN_S)
         self._site.close()
+
+    def applied(self, fact: Fact, meta: Meta) -> None:
+        if isinstance(fact, VmEnded) and meta.void is None:  # the answer that lacked it is the last one before
+            self._metrics.gone(vm_key(fact.unit, fact.attempt, fact.rank), self._answered_at)
 
     def settled(self) -> None:
         if self._acting:
@@ -130,6 +137,8 @@ class ExecutorEdge(Edge):
         self._timer = asyncio.get_running_loop().call_later(delay_s, self._pump_later)
 
     def _make(self, call: Call) -> None:
+        if isinstance(call, Terminate):
+            self._metrics.terminating(call.key, time.monotonic())
         future = self._site.act(call)
         self._in_flight[future] = call
         self._metrics.in_flight = len(self._in_flight)
@@ -173,6 +182,7 @@ class ExecutorEdge(Edge):
 
     def _observe(self, observation: Observation) -> None:
         self._core.observe(observation, self._service.now())
+        self._answered_at = time.monotonic()
         self._service.wake()
         self.settled()
 

@@ -24,12 +24,29 @@ class ExecutorMetrics(Collector):
         self._seconds = Histogram(
             "phoenix_opennebula_call_seconds", "Duration of one call", ["method"], registry=registry, buckets=_SECONDS
         )
+        self._endings = Histogram(
+            "phoenix_vm_termination_seconds",
+            "From the first terminate of a VM until an answer of OpenNebula that lacks it: the hypervisor's part of a reclaim",
+            registry=registry,
+            buckets=_SECONDS,
+        )
+        self._terminating: dict[str, float] = {}  # VM -> when its first terminate was sent
         self.in_flight = 0
         registry.register(self)
 
     def called(self, method: str, outcome: str, seconds: float) -> None:
         self._calls.labels(method, outcome).inc()
         self._seconds.labels(method).observe(seconds)
+
+    def terminating(self, key: str, at: float) -> None:
+        """A terminate of VM `key` is sent; `at`: monotonic seconds."""
+        self._terminating.setdefault(key, at)
+
+    def gone(self, key: str, at: float) -> None:
+        """OpenNebula has this VM no more."""
+        sent = self._terminating.pop(key, None)
+        if sent is not None:
+            self._endings.observe(max(0.0, at - sent))
 
     def describe(self) -> Iterable[Metric]:
         return ()
