@@ -7,7 +7,8 @@
 Rules:
 1. The script is data: it is written to a file and executed by its own #! line (/bin/sh when it has none).
 2. A job powers off by itself only after its report was acknowledged or the attempt is gone (PROTOCOL, Guests).
-3. A script that the hypervisor stopped reports a success only: its 143 is no failure of the job (`attempt.reported`).
+3. A script that was stopped reports a success only: its 143 is no failure of the job (`attempt.reported`).  Whoever learns
+   first that it must stop, the hypervisor or the guest ("gone"), sends SIGTERM, once; the script has its grace either way.
 4. Time limits are the scheduler's, not the guest's.
 5. Whatever raises here, the VM ends and the hypervisor kills what is left in it.
 """
@@ -17,6 +18,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import signal
 import socket
 import time
 from collections.abc import AsyncIterator
@@ -40,6 +42,8 @@ HEALTH_TRY_S = 2.0
 OUT_OF_MEMORY = "out of memory"
 KEPT_FILES_MAX = 1000
 EXIT_CANNOT_START = 126
+GRACE_S = 0.3  # where admission names none
+GRACE_MAX_S = 3600.0
 
 
 class Guest:
@@ -51,7 +55,8 @@ class Guest:
         self._session = session
         self.boot: Boot | None = None
         self.process: Process | None = None
-        self.stopping = False
+        self.stopping = False  # the hypervisor has sent SIGTERM, and kills when the grace is over
+        self.dismissed = False  # this guest has, because the attempt is over
         self.output: Output | None = None
         self._notes: list[str] = []
         self._address: str | None = None
@@ -145,18 +150,36 @@ class Guest:
             async with asyncio.timeout(SHORT_JOB_S):
                 return await process.wait()
         assert self.output is not None
-        async with asyncio.TaskGroup() as group:
-            helpers = [
-                group.create_task(self.output.pump()),
-                group.create_task(self._watch_memory(process)),
-                group.create_task(self._announce()),
-            ]
-            if launches is not None:
-                helpers.append(group.create_task(launches.serve()))
-            ended = await process.wait()
-            for helper in helpers:
-                helper.cancel()
+        try:
+            async with asyncio.TaskGroup() as group:
+                helpers = [
+                    group.create_task(self.output.pump()),
+                    group.create_task(self._watch_memory(process)),
+                    group.create_task(self._announce()),
+                ]
+                if launches is not None:
+                    helpers.append(group.create_task(launches.serve()))
+                ended = await process.wait()
+                for helper in helpers:
+                    helper.cancel()
+        except* GoneError:
+            ended = await self._dismiss(process)
         return ended
+
+    async def _dismiss(self, process: Process) -> Ended:
+        """The attempt is over (rule 3): a reclaimed job learns it here, often before the hypervisor is told to end its VM."""
+        if self.stopping:
+            return await process.wait()
+        self.dismissed = True
+        process.signal(signal.SIGTERM, everyone=True)
+        process.signal(signal.SIGCONT, everyone=True)  # a stopped process hears SIGTERM only when it continues
+        grace_s = self.boot.grace_s if self.boot is not None else None
+        try:
+            async with asyncio.timeout(GRACE_S if grace_s is None else min(grace_s, GRACE_MAX_S)):
+                return await process.wait()
+        except TimeoutError:
+            process.signal(signal.SIGKILL, everyone=True)
+            return await process.wait()
 
     async def _announce(self) -> None:
         """Begin anew for each attempt that resumes this machine."""
@@ -175,8 +198,8 @@ class Guest:
     async def _finish(self, boot: Boot, ended: Ended, seconds: float) -> str:
         assert self.output is not None
         await self.output.flush()
-        if self.stopping and ended.code != 0:
-            return "stopped"
+        if ended.code != 0 and (self.stopping or self.dismissed):
+            return "gone" if self.dismissed else "stopped"
         await self._keep(boot)
         if self.machine.killed_for_memory():
             self._notes.insert(0, OUT_OF_MEMORY)

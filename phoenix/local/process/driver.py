@@ -308,9 +308,10 @@ class ProcessDriver:
         grace_s = self.grace_s
         if boot is not None and boot.grace_s is not None:
             grace_s = min(boot.grace_s, GRACE_MAX_S)
-        entry.machine.signal_all(signal.SIGTERM)
-        # A stopped process hears SIGTERM only when it continues.
-        entry.machine.signal_all(signal.SIGCONT)
+        if not entry.guest.dismissed:  # a second SIGTERM would cut short what the script does after the first
+            entry.machine.signal_all(signal.SIGTERM)
+            # A stopped process hears SIGTERM only when it continues.
+            entry.machine.signal_all(signal.SIGCONT)
         entry.guest.door.awake.set()
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(grace_s):
