@@ -23,6 +23,7 @@ STATES: Final = (
     "killed",
 )
 HEAD: Final = ("JOB", "NAME", "DEPARTMENT", "USER", "STATE", "NODES", "CORES", "TIME", "HOSTS OR REASON")
+STATE: Final = 4  # place of the state in a short line
 _SHORT: dict[str, str] = {}
 NAME_SHOWN: Final = 24  # characters of a job's name
 

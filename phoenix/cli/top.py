@@ -67,7 +67,7 @@ class View:
         try:
             hosts = self._client.get("/v1/hosts")["hosts"]
             departments = self._client.get("/v1/departments")["departments"]
-            jobs = self._client.get("/v1/queue", limit=JOBS_SHOWN * 4)
+            jobs = self._client.get("/v1/queue", limit=JOBS_SHOWN * 4, form="lines")
             self._read_events()
         except CliError as error:
             if error.code != UNREACHABLE:
@@ -95,7 +95,7 @@ def screen(
 
     names = sorted({str(d.get("department")) for d in departments})
     colours = {name: COLOURS[i % len(COLOURS)] for i, name in enumerate(names)}
-    rows = sorted(jobs["jobs"], key=lambda job: job["state"] not in ("running", "starting"))[:JOBS_SHOWN]
+    rows = sorted(jobs["lines"], key=lambda line: line[queue.STATE] not in ("running", "starting"))[:JOBS_SHOWN]
     return Group(
         Panel(_rack(hosts, colours), title=f"{len(hosts)} hosts", title_align="left"),
         _departments(departments, colours),

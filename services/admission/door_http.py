@@ -96,6 +96,8 @@ class HttpDoor:
             self._identities.reload_if_changed()
         config = self._core.custody.state.config
         identity = self._identities.by_token(bearer(request), config) if config else None
+        if identity is None and config and self._identities.reload_if_changed():  # made a moment ago
+            identity = self._identities.by_token(bearer(request), config)
         if identity is None:
             self._gate.admit(f"@{request.remote}")
             raise unauthorised()

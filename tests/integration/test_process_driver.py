@@ -133,7 +133,10 @@ async def test_a_directory_that_cannot_be_entered_gives_way_to_the_room_with_a_n
 async def test_a_job_starts_with_default_signals_and_no_core(hypervisor: Hypervisor) -> None:
     life = await hypervisor.run("1", "#!/bin/sh\ngrep -E '^Sig(Ign|Blk)' /proc/self/status; ulimit -c; umask\n")
     fields = life.text().split()
-    assert [int(value, 16) for value in fields[1:4:2]] == [0, 0]
+    of_libc = (
+        1 << 31 | 1 << 32
+    )  # signals 32 and 33: glibc lets no program set them, so what a test runner ignores stays
+    assert [int(value, 16) & ~of_libc for value in fields[1:4:2]] == [0, 0]
     assert fields[4:] == ["0", "0022"]
 
 

@@ -1,0 +1,36 @@
+"""`phoenix top`: what is on the screen."""
+
+from __future__ import annotations
+
+from io import StringIO
+
+from rich.console import Console
+
+from phoenix.cli import top
+
+
+def test_the_screen_shows_hosts_departments_the_queue_and_events() -> None:
+    hosts = [
+        {"host": "h0", "state": "held", "department": "hpc", "units": ["1"]},
+        {"host": "h1", "state": "free", "department": None, "units": []},
+    ]
+    department = {
+        "department": "hpc",
+        "kind": "batch",
+        "hosts_held": 1,
+        "hosts_quota": 2,
+        "hosts_demanded": 2,
+        "jobs": {"running": 1, "pending": 1},
+        "utilisation": None,
+    }
+    lines = [
+        ["2", "late", "hpc", "alice", "pending", 1, 1, None, {"code": "queue"}],
+        ["1", "early", "hpc", "alice", "running", 1, 1, 0.0, ["h0"]],
+    ]
+    console = Console(file=StringIO(), width=120)
+    console.print(top.screen(hosts, [department], {"lines": lines, "total": 2}, ["host.granted  hpc"]))
+    assert isinstance(console.file, StringIO)
+    shown = console.file.getvalue()
+    for part in ("2 hosts", "hpc 1", "free 1", "queue: 2", "early", "late", "host.granted"):
+        assert part in shown
+    assert shown.index("early") < shown.index("late")  # what runs comes first
