@@ -80,6 +80,8 @@ def _print(client: Client, args: argparse.Namespace) -> int:
         ended = part.headers.get("phoenix-end", "true") == "true"
         moved, offset = following > offset, following
         if ended or (not args.follow and not moved):
+            if not ended:
+                print(f"phoenix: job {args.job} is not over: more may come (--follow waits for it)", file=sys.stderr)
             return 0
         if not moved:
             time.sleep(PAUSE_S)

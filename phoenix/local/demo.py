@@ -161,6 +161,7 @@ async def _demo(args: argparse.Namespace, data: Path) -> int:
 def _report(day: demo_report.Day, picture: Path) -> int:
     demo_report.picture(day, picture)
     print(f"\nThe day is over:\n{demo_report.text(day)}\n  picture          {picture}")
+    print("\nNext, a cloud of your own: .venv/bin/phoenix up --detach (and .venv/bin/phoenix --help)")
     problems = demo_report.lost(day)
     for problem in problems[:20]:
         print(f"  LOST             {problem}")

@@ -166,6 +166,9 @@ class HttpDoor:
         department, name = request.match_info["department"], request.match_info["name"]
         if self._core.department(department) is None or not compose.may_see(caller, department):
             raise Refused("denied", f"department: {caller.user} may not signal {department[:64]}", "department")
+        known = self._core.department(department)
+        if known is not None and known.kind != "web":
+            raise Refused("invalid", f"department: {department} is a batch department; signals are for web ones", "department")
         if _SIGNAL.match(name) is None:
             raise Refused("invalid", "name: small letters, digits, '_' and '-', at most 64", "name")
         data = await body(request, SIGNAL_MAX_BYTES)

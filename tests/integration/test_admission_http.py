@@ -61,6 +61,7 @@ async def submitted(here: House, user: str = "ann", **asked: Any) -> str:
         ("ann", "GET", "/v1/jobs/x/output", None, 422, "invalid"),
         ("ann", "POST", "/v1/signals/web/cpu", {"x": 1}, 403, "denied"),
         ("wim", "POST", "/v1/signals/web/a.b", {"x": 1}, 422, "invalid"),
+        ("ann", "POST", "/v1/signals/hpc/cpu", {"x": 1}, 422, "invalid"),
         ("wim", "POST", "/v1/signals/web/cpu", b"[1]", 400, "invalid"),
         ("ann", "PUT", "/v1/jobs", {}, 405, "invalid"),
         ("ann", "GET", "/v1/jobs", None, 503, "unavailable"),  # the monitor's, too
