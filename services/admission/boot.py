@@ -4,6 +4,7 @@ Rules
   1. Size is that of the attempt (`unit.placed`), not of the request.
   2. A job without a script runs its arguments as a command, by a script of one line that hands over to it; a web department's
      command likewise.  A web department without a command has the guest's default web program (script null).
+  3. `grace_s` (SIGTERM to SIGKILL) of a job is the policy's, of an instance its department's `drain_s`: requests end.
 """
 
 from __future__ import annotations
@@ -62,7 +63,7 @@ def boot_of(config: CloudConfig, unit: Unit, rank: int, job: Job | None, payload
     """None if there is nothing to run: the department or the job is not known any more."""
     if is_instance(unit.id):
         department = config.department(instance_parts(unit.id)[0])
-        return None if department is None else _of_instance(config, unit, rank, department.web or WebPolicy())
+        return None if department is None else _of_instance(unit, rank, department.web or WebPolicy())
     return None if job is None or payload is None else _of_job(config, unit, rank, job, payload)
 
 
@@ -98,7 +99,7 @@ def _of_job(config: CloudConfig, unit: Unit, rank: int, job: Job, payload: Paylo
     )
 
 
-def _of_instance(config: CloudConfig, unit: Unit, rank: int, web: WebPolicy) -> Boot:
+def _of_instance(unit: Unit, rank: int, web: WebPolicy) -> Boot:
     return Boot(
         kind="instance",
         unit=unit.id,
@@ -114,6 +115,6 @@ def _of_instance(config: CloudConfig, unit: Unit, rank: int, web: WebPolicy) -> 
         script=COMMAND_SCRIPT if web.command else None,
         argv=web.command,
         environment=web.environment,
-        grace_s=config.policy.grace_s,
+        grace_s=web.drain_s,
         health_path=web.health_path,
     )

@@ -6,8 +6,8 @@ Theory of operation
 
 Rules
   1. An open VM is doomed if its attempt is not live, or if its host is not held (X4); for ever, until it has ended.
-  2. `kill_by`: doomed + kill_s; on a host that is draining or lost: + grace_s, since a department waits for the host.  It is
-     never moved later.
+  2. `kill_by`: doomed + kill_s, for an instance at least DRAIN_SLACK_S more than its department's drain_s; on a host that is
+     draining or lost: + grace_s, since a department waits for the host.  It is never moved later.
   3. A rank of a live attempt that never had a VM is wanted (X2: once it had one, never again).
   4. An open VM takes room until it has ended, live or not (X3).
 """
@@ -23,10 +23,11 @@ from schemas import facts as f
 from schemas.config import Policy
 from schemas.custody import Custody
 from schemas.custody_state import Unit, vm_key
-from schemas.ids import sort_key
+from schemas.ids import instance_parts, is_instance, sort_key
 from schemas.meta import Meta
 from services.executor.calls import Allocate
 
+DRAIN_SLACK_S: Final = 1.0  # the guest ends the drain by itself; this is for the way of the call and of the news
 _DEFAULT: Final = Policy()  # until a configuration is adopted
 
 
@@ -197,12 +198,19 @@ class Ledger:
     def _doom(self, key: str) -> None:
         host = self.custody.state.hosts.get(self.custody.state.vms[key].host)
         waited_for = host is None or host.state in ("draining", "lost")
-        kill_by = self.custody.state.at + (self.policy.grace_s if waited_for else self.policy.kill_s)
+        kill_by = self.custody.state.at + (self.policy.grace_s if waited_for else self._patience_s(key))
         known = self.state.doomed.get(key)
         if known is None:
             self._weigh(key, 1)
         self.state.doomed[key] = kill_by if known is None else min(known, kill_by)
         self.dirty[key] = None
+
+    def _patience_s(self, key: str) -> float:
+        """From a graceful end to a hard one where nobody waits for the host (rule 2)."""
+        unit, config = self.custody.state.vms[key].unit, self.custody.state.config
+        department = config.department(instance_parts(unit)[0]) if config is not None and is_instance(unit) else None
+        web = department.web if department is not None else None
+        return self.policy.kill_s if web is None else max(self.policy.kill_s, web.drain_s + DRAIN_SLACK_S)
 
     def _weigh(self, key: str, sign: int) -> None:
         room = self.state.rooms[key]

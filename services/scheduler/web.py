@@ -15,7 +15,8 @@ Rules
      `signal_missing`, once; and says something else once signals have come back.
   5. Claim: hosts for all instances (where some hosts of the cluster are too small, no more than are not); at least those in
      use; plus held ones that can carry none (cordoned; too small, while others are short).  What is not needed goes back at
-     once, in the envelope of the decision (paper, II-B).
+     once (paper, II-B), but a host whose instance was closed by rule 1 only when its VM has ended, and it is claimed until
+     then: it has `drain_s` for the requests under way.  A lower claim would bring notice, and notice kills.
   6. A broken instance is closed and replaced under a new number; one that has not come up in time too (`limits`).  The first
      replacement is at once, further ones wait longer and longer (`backoff_s`), until one has served for STABLE_S.
   7. Notice (held above quota): hosts go back at once with their instances closed; nothing is placed meanwhile.
@@ -314,7 +315,7 @@ class WebCore:
 
     def claim(self, seen: Picture, target: int) -> int:
         """Rule 5: hosts wanted in all."""
-        occupied = {unit.hosts[0]: None for unit in seen.instances}
+        occupied = {host.name: None for host in seen.hosts if seen.busy(host)}
         needed, able = -(-target // self.per_host()), self.capacities.able(self.shape)
         if able < len(self.capacities.of_host):  # more would only bring hosts that carry nothing
             needed = min(needed, able)

@@ -4,8 +4,10 @@ Rules
   1. An instance on a cordoned host is replaced before it is closed: the host goes back when enough others are in service.
   2. Too many: those not yet in service go first, then those on the host with the fewest (it may become empty), then the newest.
   3. Too few: the host with the most instances that still has room, so that as few hosts as possible are in use; then by name.
-  4. An idle host that cannot be used now (cordoned, in quarantine) goes back at once, an idle one beyond the claim too.
-  5. On notice go cordoned hosts first, then idle ones, then the ones with the fewest instances, the newest first, then by name.
+  4. An idle host that cannot be used now (cordoned, in quarantine) goes back at once, an idle one beyond the claim too.  Idle
+     is a host without instances and without open VMs: what drains there would be killed within `grace_s` if the host went.
+  5. On notice go cordoned hosts first, then idle ones, then those where something drains, then the ones with the fewest
+     instances, the newest first, then by name.
 """
 
 from __future__ import annotations
@@ -27,6 +29,10 @@ class Picture:
 
     def on(self, host: str) -> list[Unit]:
         return self._on[host]
+
+    def busy(self, host: Host) -> bool:
+        """An instance is on it, or a VM of one that drains (rule 4)."""
+        return bool(self._on[host.name] or host.vms)
 
     def without(self, closed: list[Unit]) -> Picture:
         gone = {unit.id for unit in closed}  # a set for look-up only
@@ -111,7 +117,7 @@ def too_small(host: Host, shape: Shape) -> bool:
 def not_needed(seen: Picture, shape: Shape, claim: int, placed: list[str], now: float) -> list[str]:
     """Idle hosts to give back (rule 4).  `claim`: hosts wanted in all; `placed`: hosts that are getting an instance."""
     getting = dict.fromkeys(placed)
-    idle = [host for host in seen.hosts if not seen.on(host.name) and host.name not in getting]
+    idle = [host for host in seen.hosts if not seen.busy(host) and host.name not in getting]
     useless = {host.name: None for host in idle if host.cordoned is not None or host.quarantine_until > now}
     extra = max(0, len(seen.hosts) - len(useless) - claim)
     spare = sorted(
@@ -131,8 +137,9 @@ def on_notice(seen: Picture, count: int) -> list[str]:
         key=lambda h: (
             h.cordoned is None,  # 1. hosts that must go anyway
             len(seen.on(h.name)),  # 2. idle ones, then the fewest instances
-            min((_newest(unit) for unit in seen.on(h.name)), default=(False, 0)),  # 3. the newest instance
-            h.name,  # 4. unique
+            bool(h.vms),  # 3. nothing drains there
+            min((_newest(unit) for unit in seen.on(h.name)), default=(False, 0)),  # 4. the newest instance
+            h.name,  # 5. unique
         ),
     )
     return [host.name for host in order[:count]]

@@ -148,17 +148,31 @@ def test_a_new_instance_in_service_begins_the_window_anew() -> None:
     assert [fact.instances for fact in decide(world)] == [3]
 
 
-def test_below_the_lower_threshold_the_newest_goes_with_its_host_in_one_envelope() -> None:
+def test_below_the_lower_threshold_the_newest_goes_and_its_host_once_its_vm_has_ended() -> None:
     world = site(held=3, instances_min=3)
     world.write(
         "provisioner", f.ConfigAdopted(cloud="c1", custody_rules=RULES, config=cloud(web("web", instances_min=1)))
     )
     load(world, 0.8 * 2 / 3 - 0.001, 20)
-    demand, closed, released = decide(world)
-    assert (demand.instances, demand.hosts, demand.reason.code) == (2, 2, Code.UTILISATION_LOW)
+    demand, closed = decide(world)
+    assert (demand.instances, demand.hosts, demand.reason.code) == (
+        2,
+        3,
+        Code.UTILISATION_LOW,
+    )  # a lower claim is notice
     assert (closed.unit, closed.disposal, closed.why.code) == ("web.3", Disposal.STOPPED, Code.SCALE_DOWN)
-    assert (released.host, released.reason.code) == ("h3", Code.NOT_NEEDED)
+    executor = world.seats["executor"]
+    executor.paused = True  # the VM drains
     world.settle()
+    assert (claim(world)[:2], world.custody.held("web")) == ((3, 2), 3)
+    assert world.states("web") == {"web.1": "open", "web.2": "open", "web.3": "stopped"}
+    world.end_vm("web.3")
+    demand, released = decide(world)
+    assert (demand.instances, demand.hosts) == (2, 2)
+    assert (released.host, released.reason.code) == ("h3", Code.NOT_NEEDED)
+    executor.paused = False
+    world.settle()
+    assert (claim(world)[:2], world.custody.held("web")) == ((2, 2), 2)
     assert world.states("web") == {"web.1": "open", "web.2": "open", "web.3": "stopped"}
 
 
@@ -386,6 +400,17 @@ def test_on_notice_idle_hosts_go_first_then_those_with_the_fewest_instances() ->
     world.settle()
     assert world.custody.held("web") == 1
     assert claim(world)[1] == 3  # it still wants them
+
+
+def test_on_notice_a_host_where_something_drains_goes_at_once_but_after_an_idle_one() -> None:
+    world = site(held=3, instances_min=3)
+    scale(world, exact=1)
+    world.seats["executor"].paused = True
+    world.settle()
+    assert (running(world), world.custody.held("web")) == (["web.1"], 3)
+    assert decide(world) == []
+    world.quota("web", 1)
+    assert [fact.host for fact in decide(world)] == ["h2", "h3"]
 
 
 def test_on_notice_a_cordoned_host_goes_before_one_with_fewer_instances() -> None:
