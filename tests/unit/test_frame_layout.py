@@ -1,4 +1,4 @@
-"""The house stays as it was drawn: directories, sizes, docstrings, and nothing left lying about (CONTRIBUTING.md, rules 1 to 3 and 13)."""
+"""The house stays as it was drawn: directories, sizes, docstrings, nothing left lying about (CONTRIBUTING.md: 1 to 3, 13)."""
 
 from __future__ import annotations
 
