@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-from phoenix.cli.told import TELL
+from phoenix.cli.told import TELL, UNBLOCK
 from phoenix.cli.told import Params as Told
 
 Params = Mapping[str, Any]
@@ -117,7 +117,11 @@ def sentence(reason: object) -> str:
 
 def remedy(reason: object) -> str:
     """What would unblock it, or an empty string."""
-    code, _ = code_of(reason)
+    code, params = code_of(reason)
+    special = UNBLOCK.get(code)
+    told = special(Told(params)) if special else None
+    if told is not None:
+        return told
     return _TEXTS[code][2] if code in _TEXTS else ""
 
 

@@ -56,8 +56,46 @@ def waits_for_hosts(p: Params) -> str | None:
     if "short" in p and not p.number("short"):
         return f"there is room for it ({_need(p)}): it starts with the next decision"
     room = f"room for it is on {p.number('free')} of the {count(p.number('held'), 'host')} that the department holds"
-    ahead = f"; {count(p.number('ahead'), 'job')} of the queue goes first" if p.number("ahead") else ""
-    return f"it needs {_need(p)}; {room}{ahead}{_others(p)}"
+    return f"it needs {_need(p)}; {room}{_ahead(p)}{_others(p)}"
+
+
+def _ahead(p: Params) -> str:
+    jobs = p.number("ahead")
+    return f"; {count(jobs, 'job')} {'goes' if jobs == 1 else 'go'} first" if jobs else ""
+
+
+def unblock_hosts(p: Params) -> str | None:
+    """What would give it room; None if the usual words serve better."""
+    if "nodes" not in p or ("short" in p and not p.number("short")):
+        return None
+    short = p.number("short") or p.number("nodes")
+    more = "" if short == p.number("nodes") else " more"
+    whole = "whole and empty, " if p.get("exclusive") else ""
+    has = f" ({p.number('free')} {'has' if p.number('free') == 1 else 'have'} room now)" if p.number("free") else ""
+    ways = ["a running job of the department ends"] if p.number("held") else []
+    if p.number("held_by_web"):
+        ways.append(
+            f"the load of {p.names('web')} falls: it gives its {count(p.number('held_by_web'), 'host')} back then"
+        )
+    room = f"room on {short}{more} {'host' if short == 1 else 'hosts'} with {whole}{count(p.number('cores'), 'core')}"
+    when = f"; it comes when {', or when '.join(ways)}" if ways else ""
+    return f"{room} and {p['memory_mb']} MiB{' each' if short > 1 else ''}{has}{when}"
+
+
+def _before(words: str) -> Callable[[Params], str | None]:
+    """Of a unit that waits again: how often its attempts ended without its doing, and why the last one did."""
+
+    def told(p: Params) -> str | None:
+        if "preempted" not in p:
+            return None
+        times = [
+            f"{what} {'once' if number == 1 else f'{number} times'}"
+            for what, number in (("preempted", p.number("preempted")), ("failed to run", p.number("failed")))
+            if number
+        ]
+        return f"it was {' and '.join(times)}, last because {words}".replace("was failed", "failed")
+
+    return told
 
 
 def too_large_now(p: Params) -> str | None:
@@ -148,7 +186,16 @@ def queue(p: Params) -> str | None:
     return f"{count(p.number('pending'), 'job')} pending and {p.number('running')} running" if "pending" in p else None
 
 
+UNBLOCK: Final[dict[str, Callable[[Params], str | None]]] = {
+    "waits_for_hosts": unblock_hosts,
+    "no_hosts_held": unblock_hosts,
+}
 TELL: Final[dict[str, Callable[[Params], str | None]]] = {
+    "reclaimed": _before("its host had to be returned"),
+    "host_taken": _before("its host was seized"),
+    "host_lost": _before("its host was lost"),
+    "vm_ended": _before("its VM ended without a report"),
+    "boot_timeout": _before("its machines did not start in time"),
     "waits_for_hosts": waits_for_hosts,
     "too_large_now": too_large_now,
     "no_hosts_held": no_hosts_held,

@@ -14,6 +14,7 @@ import msgspec
 from schemas import facts as f
 from schemas.config import OnReclaim
 from schemas.ids import element_id
+from schemas.reasons import Reason
 from services.scheduler.shape import Shape
 
 ENDED_MAX: Final = 20_000  # as many as admission accepts dependencies on (its FINISHED_MAX)
@@ -51,6 +52,7 @@ class Again(msgspec.Struct, kw_only=True):
     entered: int
     requeues: int = 0
     faults: int = 0
+    why: Reason | None = None  # of the last attempt that this department closed
 
 
 class State(msgspec.Struct, kw_only=True):

@@ -3,13 +3,17 @@
 Rules
   1. The reasons are ranked: the first is the one to look at, and what would unblock it is in its parameters.
   2. They are what the core itself decides by (book, queue, room, capacities), so an explanation cannot contradict a decision.
-  3. An array is explained by its first element that is not final, named in `unit`.
+  3. What is missing is told also of a unit that waits for something else; that there is room is not: it would not start.
+     Of a unit whose dependency has failed neither is told: no host would help it.
+  4. What became of earlier attempts comes last: how often they ended without its doing, and why the last one did.
+  5. An array is explained by its first element that is not final, named in `unit`.
 """
 
 from __future__ import annotations
 
 from typing import Any, Final
 
+from schemas.config import WebPolicy
 from schemas.custody_state import Unit
 from schemas.ids import job_of, sort_key
 from schemas.reasons import Code, Reason, because
@@ -82,7 +86,20 @@ def _why_pending(core: BatchCore, unit: str, now: float) -> list[Reason]:
     running = core.book.queue.running.get(job_of(unit), 0)
     if job.throttle and running >= job.throttle:
         found.append(because(Code.ARRAY_THROTTLE, limit=job.throttle, running=running))
-    return found + _why_no_room(core, unit, job.shape, now)
+    rest = _why_no_room(core, unit, job.shape, now)
+    if any(reason.code is Code.DEPENDENCY_FAILED for reason in found):
+        rest = []
+    elif found:
+        rest = [reason for reason in rest if reason.code is not Code.WAITS_BEHIND and reason.params.get("short") != 0]
+    return [*found, *rest, *_history(core, unit)]
+
+
+def _history(core: BatchCore, unit: str) -> list[Reason]:
+    """Rule 4."""
+    again = core.state.again.get(unit)
+    if again is None or again.why is None:
+        return []
+    return [because(again.why.code, unit=unit, preempted=again.requeues, failed=again.faults)]
 
 
 def _why_no_room(core: BatchCore, unit: str, shape: Shape, now: float) -> list[Reason]:
@@ -114,11 +131,11 @@ def _ahead(core: BatchCore, place: Place) -> tuple[int, Place | None]:
     return core.book.queue.ahead(place), core.book.queue.head()
 
 
-def _host_counts(core: BatchCore) -> dict[str, int]:
+def _host_counts(core: BatchCore) -> dict[str, int | list[str]]:
     """Hosts of the cluster by state, as this department sees them."""
     state, index = core.custody.state, core.custody.index
     held = core.custody.held(core.dept)
-    return {
+    found: dict[str, int | list[str]] = {
         "held": held,
         "held_by_others": len(index.by_state["held"]) - held,
         "free_hosts": len(index.by_state["free"]),
@@ -127,3 +144,19 @@ def _host_counts(core: BatchCore) -> dict[str, int]:
         "cordoned": sum(1 for host in state.hosts.values() if host.cordoned is not None),
         "on_notice": core.notice(),
     }
+    by_load = _held_by_load(core)
+    if by_load:
+        found |= {"web": list(by_load), "held_by_web": sum(by_load.values())}
+    return found
+
+
+def _held_by_load(core: BatchCore) -> dict[str, int]:
+    """Web department -> hosts that it holds beyond its minimum: they come back when its load falls."""
+    config, found = core.custody.state.config, {}
+    for department in config.departments if config is not None else ():
+        if department.kind == "web":
+            policy = department.web or WebPolicy()
+            beyond = core.custody.held(department.name) - -(-policy.instances_min // policy.instances_per_host)
+            if beyond > 0:
+                found[department.name] = beyond
+    return found

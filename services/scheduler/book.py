@@ -93,6 +93,7 @@ class Book:
             again.faults += 1
         elif why is not None:
             again.requeues += 1
+        again.why = why or again.why
         self.refresh(unit)
 
     def closed(self) -> None:

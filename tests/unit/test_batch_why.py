@@ -17,7 +17,7 @@ from services.scheduler.demand import Capacities, hosts_wanted
 from services.scheduler.edge_batch import BatchEdge
 from services.scheduler.queue import Queue
 from services.scheduler.shape import Place, Shape
-from tests.support.world import World, batch, cloud
+from tests.support.world import World, batch, cloud, web
 
 
 def cluster(hosts: int = 2, **policy: Any) -> World:
@@ -83,6 +83,35 @@ def test_held_and_dependency_stand_before_what_hosts_there_are() -> None:
     found = explain(world, after)
     assert found[0] == (Code.DEPENDENCY_FAILED, {"condition": "afterok", "job": failed})
     assert found[1:3] == [(Code.HELD, {"unit": after}), (Code.DEPENDENCY, {"condition": "afterok", "job": first})]
+
+
+def test_that_there_is_room_is_not_told_to_who_would_not_start() -> None:
+    world = cluster()
+    first = world.submit(held=True)
+    assert codes(world, first) == [Code.HELD]
+    assert codes(world, world.submit(after=(Dependency(condition="afterok", job=first),))) == [Code.DEPENDENCY]
+    array = world.submit(array=(1, 2), throttle=1)
+    assert codes(world, f"{array}_2") == [Code.ARRAY_THROTTLE]
+    wide = world.submit(nodes=2, cores=4, held=True)
+    assert codes(world, wide) == [Code.HELD, Code.WAITS_FOR_HOSTS]  # releasing it alone would not do
+    failed = world.submit(after=(Dependency(condition="afterok", job=wide),), nodes=2, cores=4)
+    world.cancel(wide)
+    assert codes(world, failed) == [Code.DEPENDENCY_FAILED]
+
+
+def test_a_unit_that_was_preempted_is_told_how_often_and_why_and_that_web_has_the_hosts() -> None:
+    world = World(cloud(batch("hpc"), web("web")))
+    world.hosts(3)
+    world.seat("scheduler.hpc", lambda custody: BatchCore(custody, "hpc"))
+    world.grant("hpc", "h1")
+    world.grant("web", "h2", "h3")
+    job = world.submit(cores=4)
+    world.settle()
+    world.quota("hpc", 0)
+    first, last = explain(world, job)
+    assert first[0] is Code.NO_HOSTS_HELD
+    assert (first[1]["web"], first[1]["held_by_web"]) == (["web"], 1)  # one of two is its minimum
+    assert last == (Code.RECLAIMED, {"unit": job, "preempted": 1, "failed": 0})
 
 
 def test_a_dependency_is_known_to_be_lost_before_the_array_has_ended() -> None:

@@ -37,6 +37,37 @@ def test_a_reason_is_told_with_its_numbers() -> None:
     assert "afterok of job 3" in sentences.sentence(because(Code.DEPENDENCY, job="3", condition="afterok"))
 
 
+def test_what_would_unblock_it_is_told_with_numbers_and_in_grammar() -> None:
+    needs = {
+        "nodes": 2,
+        "cores": 4,
+        "memory_mb": 512,
+        "held": 3,
+        "free": 1,
+        "short": 1,
+        "web": ["web"],
+        "held_by_web": 2,
+    }
+    reason = because(Code.WAITS_FOR_HOSTS, ahead=4, **needs)
+    assert "; 4 jobs go first" in sentences.sentence(reason)
+    assert "; 1 job goes first" in sentences.sentence(because(Code.WAITS_FOR_HOSTS, ahead=1, **needs))
+    assert sentences.remedy(reason) == (
+        "room on 1 more host with 4 cores and 512 MiB (1 has room now); it comes when a running job of the department ends, "
+        "or when the load of web falls: it gives its 2 hosts back then"
+    )
+    none = because(Code.NO_HOSTS_HELD, nodes=2, cores=1, memory_mb=512, web=["web"], held_by_web=1, held=0)
+    assert sentences.remedy(none) == (
+        "room on 2 hosts with 1 core and 512 MiB each; it comes when the load of web falls: it gives its 1 host back then"
+    )
+
+
+def test_what_became_of_earlier_attempts_is_told() -> None:
+    again = because(Code.RECLAIMED, unit="3", preempted=2, failed=0)
+    assert sentences.sentence(again) == "it was preempted 2 times, last because its host had to be returned"
+    failed = because(Code.VM_ENDED, unit="3", preempted=0, failed=1)
+    assert sentences.sentence(failed) == "it failed to run once, last because its VM ended without a report"
+
+
 def test_a_reason_of_a_newer_version_is_told_all_the_same() -> None:
     assert sentences.sentence({"code": "moon_phase", "params": {"phase": 0.25}}) == "moon phase (phase 0.25)"
     assert sentences.remedy({"code": "moon_phase"}) == ""
