@@ -168,7 +168,9 @@ class HttpDoor:
             raise Refused("denied", f"department: {caller.user} may not signal {department[:64]}", "department")
         known = self._core.department(department)
         if known is not None and known.kind != "web":
-            raise Refused("invalid", f"department: {department} is a batch department; signals are for web ones", "department")
+            raise Refused(
+                "invalid", f"department: {department} is a batch department; signals are for web ones", "department"
+            )
         if _SIGNAL.match(name) is None:
             raise Refused("invalid", "name: small letters, digits, '_' and '-', at most 64", "name")
         data = await body(request, SIGNAL_MAX_BYTES)
