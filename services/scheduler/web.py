@@ -58,6 +58,7 @@ _FAILURES: Final = (Code.VM_ENDED, Code.BOOT_TIMEOUT)
 class State(msgspec.Struct, kw_only=True):
     target: int | None = None  # instances, as the last own demand.changed said
     missing: bool = False  # … and whether it said signal_missing
+    by_person: bool = False  # that number is a person's: placements and closings until the next one say so
     serving: int = 0  # instances in service
     since: float = 0.0  # when their number last changed
     heard_at: float = 0.0  # end of the last load.observed
@@ -109,8 +110,7 @@ class WebCore:
                 self._on_closed(fact)
         elif isinstance(fact, f.DemandChanged):
             if fact.dept == self.dept:
-                self.state.target = fact.instances
-                self.state.missing = fact.reason is not None and fact.reason.code is Code.SIGNAL_MISSING
+                self._on_demand(fact)
         elif isinstance(fact, f.ScaleRequested):
             if fact.dept == self.dept:
                 self.state.minimum, self.state.exact, self.state.until = fact.minimum, fact.exact, fact.until
@@ -141,6 +141,14 @@ class WebCore:
         if fact.dept == self.dept and meta.writer == f"scheduler.{self.dept}":
             self.state.samples = self._with(fact)
             self.state.heard_at = max(self.state.heard_at, min(fact.end, meta.at))
+
+    def _on_demand(self, fact: f.DemandChanged) -> None:
+        code, state = fact.reason.code if fact.reason is not None else None, self.state
+        state.by_person = code is Code.SCALED_BY_PERSON or (state.by_person and fact.instances == state.target)
+        state.target, state.missing = fact.instances, code is Code.SIGNAL_MISSING
+
+    def _by_person(self, target: int, reason: Reason) -> bool:
+        return reason.code is Code.SCALED_BY_PERSON or (self.state.by_person and target == self.state.target)
 
     def _with(self, fact: f.LoadObserved) -> list[Sample]:
         """The window with this observation in it."""
@@ -290,10 +298,10 @@ class WebCore:
         seen = seen.without(surplus)
         claim = self.claim(seen, target)
         placed = (
-            [] if closings else self._placements(seen, target, now)
+            [] if closings else self._placements(seen, target, reason, now)
         )  # how long to wait is known once they are closed
         hosts = web_hosts.not_needed(seen, self.shape, claim, [fact.hosts[0] for fact in placed], now)
-        why = because(Code.SCALE_DOWN, instances=target)
+        why = because(Code.SCALED_BY_PERSON if self._by_person(target, reason) else Code.SCALE_DOWN, instances=target)
         found = [*self._claim(target, claim, reason, now), *closings]
         found += [self._close(unit, Disposal.STOPPED, why) for unit in surplus]
         found += [f.HostReleased(host=name, reason=because(Code.NOT_NEEDED, demand=claim)) for name in hosts]
@@ -361,13 +369,14 @@ class WebCore:
             found.append(f.HostReleased(host=name, reason=reason))
         return found
 
-    def _placements(self, seen: Picture, target: int, now: float) -> list[f.UnitPlaced]:
+    def _placements(self, seen: Picture, target: int, cause: Reason, now: float) -> list[f.UnitPlaced]:
         count = min(web_hosts.shortage(seen, target), PLACED_MAX)
         if not count or now < self.state.retry_at:
             return []
         shape, last = self.shape, self.custody.state.instance_last.get(self.dept, 0)
         hosts = web_hosts.places(self.custody, seen, shape, self.policy.instances_per_host, count, now)
         replacing = self.state.to_replace
+        more = Code.SCALED_BY_PERSON if self._by_person(target, cause) else Code.SCALE_UP
         return [
             f.UnitPlaced(
                 unit=instance_id(self.dept, last + 1 + i),
@@ -375,7 +384,7 @@ class WebCore:
                 hosts=(host,),
                 cores=shape.cores,
                 memory_mb=shape.memory_mb,
-                reason=because(Code.REPLACEMENT if i < replacing else Code.SCALE_UP, instances=target),
+                reason=because(Code.REPLACEMENT if i < replacing else more, instances=target),
             )
             for i, host in enumerate(hosts)
         ]

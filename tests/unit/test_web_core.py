@@ -213,6 +213,34 @@ def test_a_person_sets_an_exact_number_until_then() -> None:
     assert (claim(world), running(world), world.custody.held("web")) == ((0, 0, Code.SCALED_BY_PERSON), [], 0)
 
 
+def test_what_a_person_set_is_placed_and_closed_as_such_and_after_auto_the_load_is_the_cause() -> None:
+    world = site(held=1, instances_per_host=4)
+    scale(world, exact=3)
+    world.settle()
+    scale(world, exact=2)
+    world.settle()
+    assert [fact.reason.code for fact in world.facts(f.UnitPlaced)[1:]] == [Code.SCALED_BY_PERSON] * 2
+    assert world.facts(f.AttemptClosed)[-1].why.code is Code.SCALED_BY_PERSON
+    scale(world)  # --auto
+    load(world, 0.1, 25)
+    world.settle()
+    assert claim(world)[1:] == (1, Code.UTILISATION_LOW)
+    assert world.facts(f.AttemptClosed)[-1].why.code is Code.SCALE_DOWN
+    load(world, 0.9, 25)
+    world.settle()
+    assert claim(world)[1:] == (2, Code.UTILISATION_HIGH)
+    assert world.facts(f.UnitPlaced)[-1].reason.code is Code.SCALE_UP
+
+
+def test_what_a_person_set_is_said_also_when_the_hosts_come_later() -> None:
+    world = site(held=1)
+    scale(world, minimum=2)
+    world.settle()
+    world.grant("web", "h2")
+    world.settle()
+    assert world.facts(f.UnitPlaced)[-1].reason.code is Code.SCALED_BY_PERSON
+
+
 def test_a_persons_word_ends_by_time() -> None:
     world = site()
     scale(world, exact=0, until=world.now + 60)
@@ -345,8 +373,8 @@ def test_only_the_successor_of_a_failed_instance_is_called_a_replacement() -> No
     assert reasons == {
         "web.1": Code.SCALE_UP,
         "web.2": Code.REPLACEMENT,
-        "web.3": Code.SCALE_UP,
-        "web.4": Code.SCALE_UP,
+        "web.3": Code.SCALED_BY_PERSON,
+        "web.4": Code.SCALED_BY_PERSON,
     }
 
 
