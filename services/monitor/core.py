@@ -10,7 +10,7 @@ Rules
   2. A claim opens when a web department's demand exceeds what it holds and closes when it holds what it demands: its length
      is the time from claim to granted hosts.
   3. `touched` names the units whose picture changed since it was last emptied: views re-render only those.  It is derived, not
-     part of the dump.
+     part of the dump.  What units wait for beside hosts is `causes`, derived too.
 """
 
 from __future__ import annotations
@@ -26,31 +26,13 @@ from schemas.custody_state import Unit
 from schemas.ids import element_id, job_of
 from schemas.meta import Meta
 from schemas.reasons import Code, Reason, because
+from services.monitor.causes import Causes
+from services.monitor.job import Job
 from services.runtime.core import NEVER
 
 TIMELINE_MAX: Final = 20_000  # changes of ownership kept in memory; a day of one change in four seconds
 CLAIMS_MAX: Final = 2_000
 ATTEMPTS_MAX: Final = 50  # of one unit, the newest
-
-
-class Job(msgspec.Struct, kw_only=True):
-    """What `job.submitted` said, without what only the scheduler needs."""
-
-    job: str
-    dept: str
-    user: str
-    name: str
-    nodes: int
-    cores: int
-    memory_mb: int
-    tasks: int
-    walltime_s: float
-    priority: int
-    on_reclaim: str | None
-    submitted_at: float
-    units: int = 1
-    array: bool = False
-    gone: int = 0  # units that custody has forgotten
 
 
 class Attempt(msgspec.Struct, kw_only=True):
@@ -103,6 +85,7 @@ class MonitorCore:
         self.custody = custody
         self.watch = watch
         self.state = _State()
+        self.causes = Causes(custody, self.state.jobs)
         self.touched: dict[str, None] = {}
 
     def apply(self, fact: f.Fact, meta: Meta) -> None:
@@ -140,6 +123,7 @@ class MonitorCore:
 
     def load(self, data: bytes) -> None:
         self.state = msgspec.msgpack.decode(data, type=_State)
+        self.causes = Causes(self.custody, self.state.jobs)
         self.touched = dict.fromkeys(self.custody.state.units)
 
     # ----------------------------------------------------------------------------------------------------------- jobs
@@ -160,7 +144,11 @@ class MonitorCore:
             submitted_at=meta.at,
             units=len(fact.array) or 1,
             array=bool(fact.array),
+            after=fact.after,
+            throttle=fact.throttle if fact.array else 0,
+            elements=fact.array if fact.after or fact.throttle else (),
         )
+        self.causes.submitted(self.state.jobs[fact.job])
         for unit in [element_id(fact.job, i) for i in fact.array] or [fact.job]:
             self.touched[unit] = None
 
@@ -174,13 +162,14 @@ class MonitorCore:
         attempts = self.state.attempts.setdefault(fact.unit, [])
         attempts.append(Attempt(attempt=fact.attempt, hosts=fact.hosts, placed_at=meta.at, reason=fact.reason))
         del attempts[:-ATTEMPTS_MAX]
-        self.touched[fact.unit] = None
+        self._touch(fact.unit)
 
     def _began(self, fact: f.AttemptBegan, meta: Meta) -> None:
         attempt = self._attempt(fact.unit, fact.attempt)
         if attempt is not None and attempt.began_at is None:
+            self._first_begun(fact.unit)
             attempt.began_at = meta.at
-        self.touched[fact.unit] = None
+        self._touch(fact.unit)
 
     def _closed(self, fact: f.AttemptClosed, meta: Meta) -> None:
         attempt = self._attempt(fact.unit, fact.attempt)
@@ -192,7 +181,7 @@ class MonitorCore:
             self._finished(unit, meta)
         elif fact.disposal in _AGAIN:
             self._count(_AGAIN[fact.disposal])
-        self.touched[fact.unit] = None
+        self._touch(fact.unit)
 
     def _reported(self, fact: f.AttemptReported, meta: Meta) -> None:
         attempt = self._attempt(fact.unit, fact.attempt)
@@ -205,7 +194,7 @@ class MonitorCore:
             self._finished(unit, meta)
         else:
             self._count("retried")
-        self.touched[fact.unit] = None
+        self._touch(fact.unit)
 
     def _broken(self, unit: str, meta: Meta) -> None:
         attempts = self.state.attempts.get(unit)
@@ -225,9 +214,29 @@ class MonitorCore:
     def _finished(self, unit: Unit, meta: Meta) -> None:
         job = self.state.jobs.get(job_of(unit.id))
         if job is not None and unit.final is not None:
+            self._first_begun(unit.id)
+            job.final += 1
+            job.bad += unit.final != "completed"
+            self.causes.moved(unit.id)
             self._count(unit.final)
             if unit.final == "completed":
                 self.state.turnaround_s += meta.at - job.submitted_at
+
+    def _touch(self, unit: str) -> None:
+        self.touched[unit] = None
+        self.causes.moved(unit)
+
+    def _first_begun(self, unit: str) -> None:
+        """The unit begins, or ends: counted once."""
+        job = self.state.jobs.get(job_of(unit))
+        if job is not None and all(attempt.began_at is None for attempt in self.state.attempts.get(unit, ())):
+            job.begun += 1
+
+    def reason(self, unit: Unit) -> Reason:
+        """Why the unit is where it is, as far as the journal tells; the scheduler tells more (`why`)."""
+        job = self.state.jobs.get(job_of(unit.id))
+        cause = self.causes.of(job) if job is not None and unit_state(unit) == "pending" else None
+        return cause or plain_reason(unit)
 
     def _attempt(self, unit: str, number: int) -> Attempt | None:
         return next((a for a in reversed(self.state.attempts.get(unit, ())) if a.attempt == number), None)
@@ -243,6 +252,7 @@ class MonitorCore:
             job.gone += 1
             if job.gone >= job.units:
                 del self.state.jobs[job.job]
+                self.causes.forgotten(job)
 
     # ---------------------------------------------------------------------------------------------------------- hosts
 

@@ -16,8 +16,9 @@ import msgspec
 
 from schemas.custody_state import Host, Unit
 from schemas.ids import is_instance, job_of, sort_key
-from services.monitor.core import Attempt, Job, MonitorCore, plain_reason, unit_state
+from services.monitor.core import Attempt, MonitorCore, unit_state
 from services.monitor.events import kept_json
+from services.monitor.job import Job
 
 ENDED = frozenset(("completed", "failed", "cancelled", "timeout", "killed", "stopped"))
 QUEUE_LIMIT = 100_000  # rows of one answer
@@ -73,7 +74,7 @@ class Views:
 
     def _refresh(self) -> None:
         units = self.core.custody.state.units
-        for name in self.core.touched:
+        for name in self.core.touched | dict.fromkeys(self.core.causes.restated()):
             unit = units.get(name)
             if unit is None or is_instance(name):
                 if self._rows.pop(name, None) is not None:
@@ -109,7 +110,7 @@ class Views:
             "attempts": len(attempts),
             "hosts": list(unit.hosts),
             "exit_code": unit.exit if unit.state == "final" else None,
-            "reason": plain(plain_reason(unit)),
+            "reason": plain(self.core.reason(unit)),
         }
 
     # ----------------------------------------------------------------------------------------------------------- jobs

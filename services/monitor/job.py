@@ -1,0 +1,33 @@
+"""What the read model keeps of a job beside its attempts."""
+
+from __future__ import annotations
+
+import msgspec
+
+from schemas.facts import Dependency
+
+
+class Job(msgspec.Struct, kw_only=True):
+    """What `job.submitted` said, without what only the scheduler needs."""
+
+    job: str
+    dept: str
+    user: str
+    name: str
+    nodes: int
+    cores: int
+    memory_mb: int
+    tasks: int
+    walltime_s: float
+    priority: int
+    on_reclaim: str | None
+    submitted_at: float
+    units: int = 1
+    array: bool = False
+    gone: int = 0  # units that custody has forgotten
+    final: int = 0  # units that have ended
+    bad: int = 0  # … other than completed
+    begun: int = 0  # units that began once, or have ended
+    after: tuple[Dependency, ...] = ()
+    throttle: int = 0
+    elements: tuple[int, ...] = ()  # of an array that depends on something or has a throttle
