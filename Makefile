@@ -1,12 +1,14 @@
 # make demo   a day in the life of two departments, in about a minute
 # make test   set everything up, then style, types and tests; the last line counts
+# make chaos  [SEEDS=5000] more seeds of the simulated faults, then the real ones
+# make model  every world of the exhaustive model (about an hour)
 
 PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 
-.PHONY: demo test lint types setup clean
+.PHONY: demo test lint types chaos model setup clean
 
 demo: setup
 	@$(BIN)/python -m phoenix.local.demo
@@ -31,6 +33,14 @@ $(READY): pyproject.toml
 	@echo "setting up $(VENV) (once)"
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dev]'
 	@touch $(READY)
+
+SEEDS ?= 5000
+chaos: setup
+	@PHOENIX_CHAOS_SEEDS=$(SEEDS) $(BIN)/python -m pytest -q --timeout 0 tests/simulation/test_chaos_seeds.py
+	@$(BIN)/python -m pytest -q tests/integration/test_faults_kill.py tests/integration/test_faults_broker.py tests/integration/test_faults_down.py
+
+model: setup
+	@PYTHONPATH=. $(BIN)/python tests/model/custody_model.py check
 
 clean:
 	rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
