@@ -1,0 +1,133 @@
+"""A model of what the executor, OpenNebula and the guests do, as far as the other cores can see it: facts after a while.
+
+Theory of operation
+  The model hears every fact and answers with what a healthy cluster would say: a host that is draining is cleared, an attempt
+  that is placed begins, one that has begun reports when its run time is over.  Latencies of 0 answer at the same instant.
+
+Rules
+  1. A host is cleared `end_s` after its release or seizure, and no sooner than what was ended there is gone.
+  2. An attempt begins `boot_s` after its placement, and no sooner than what was ended on its hosts is gone (PROTOCOL, X3).
+  3. A job that was suspended goes on where it stopped; every other attempt runs from the start.
+  4. An attempt that is not live any more says nothing.
+  5. VMs themselves are not modelled: no `vm.*` fact is written.  The fault simulation in `tests/simulation` has them.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+from phoenix.simulate.workload import Latencies
+from schemas import facts as f
+from schemas.custody import Custody
+from schemas.facts import Disposal, Fact
+from schemas.ids import is_instance
+from schemas.meta import Meta
+from services.runtime.core import NEVER
+
+
+class End(NamedTuple):
+    """When an attempt reports; natural order: time, then job (unique)."""
+
+    at: float
+    job: int
+    unit: str
+    attempt: int
+
+
+class Cluster:
+    """`run_s`: how long each job runs undisturbed, by unit."""
+
+    def __init__(self, custody: Custody, latencies: Latencies, run_s: Mapping[str, float]) -> None:
+        self.custody, self.latencies, self.run_s = custody, latencies, run_s
+        self.ends: list[End] = []
+        self._waiting: list[tuple[float, int, str, int]] = []  # (due, order, host or unit, attempt; 0: a host)
+        self._order = 0
+        self._gone_at: dict[str, float] = {}  # host -> when what was ended there is gone, if that takes a while
+        self._left_s: dict[str, float] = {}  # suspended job -> what it has still to run
+        self._hosts: dict[str, tuple[str, ...]] = {}  # of the open attempt
+        self._runs: dict[str, tuple[float, float]] = {}  # open attempt of a job -> when it began, what it has to run
+        self._hears: dict[type, Callable[[Any, Meta], None]] = {
+            f.HostReleased: self._drain,
+            f.HostSeized: self._drain,
+            f.UnitPlaced: self._placed,
+            f.AttemptBegan: self._began,
+            f.AttemptClosed: self._closed,
+        }
+
+    def hear(self, fact: Fact, meta: Meta) -> None:
+        handler = self._hears.get(type(fact))
+        if handler is not None and meta.void is None:
+            handler(fact, meta)
+
+    def _wait(self, due: float, name: str, attempt: int) -> None:
+        self._order += 1
+        heapq.heappush(self._waiting, (due, self._order, name, attempt))
+
+    def _drain(self, fact: f.HostReleased | f.HostSeized, meta: Meta) -> None:
+        due = max(meta.at + self.latencies.end_s, self._gone_at.get(fact.host, 0.0))
+        self._wait(due, fact.host, 0)
+
+    def _placed(self, fact: f.UnitPlaced, meta: Meta) -> None:
+        gone_at = self._gone_at
+        start = max([meta.at, *(gone_at[host] for host in fact.hosts if host in gone_at)]) if gone_at else meta.at
+        boot_s = self.latencies.resume_s if fact.unit in self._left_s else self.latencies.boot_s
+        self._wait(start + boot_s, fact.unit, fact.attempt)
+        self._hosts[fact.unit] = fact.hosts
+
+    def _began(self, fact: f.AttemptBegan, meta: Meta) -> None:
+        if is_instance(fact.unit):
+            return
+        seconds = self._left_s.get(fact.unit)
+        if seconds is None:
+            seconds = self.run_s[fact.unit]
+        self._runs[fact.unit] = (meta.at, seconds)
+        heapq.heappush(self.ends, End(meta.at + seconds, int(fact.unit), fact.unit, fact.attempt))
+
+    def _closed(self, fact: f.AttemptClosed, meta: Meta) -> None:
+        hosts, run = self._hosts.pop(fact.unit, ()), self._runs.pop(fact.unit, None)
+        ends_s = self.latencies.end_s
+        if fact.disposal is Disposal.SUSPEND:
+            ends_s = max(ends_s, self.latencies.suspend_s)
+            if run is not None:
+                began_at, seconds = run
+                self._left_s[fact.unit] = max(0.0, seconds - (meta.at - began_at))
+        else:
+            self._left_s.pop(fact.unit, None)
+        if ends_s:
+            for host in hosts:
+                self._gone_at[host] = max(self._gone_at.get(host, 0.0), meta.at + ends_s)
+
+    # -------------------------------------------------------------------------------------------------------- speaking
+
+    def next_due(self) -> float:
+        waiting = self._waiting[0][0] if self._waiting else NEVER
+        return min(waiting, self.ends[0].at if self.ends else NEVER)
+
+    def reports(self, now: float) -> list[Fact]:
+        """Attempts that are over by `now`, by end and job."""
+        found: list[Fact] = []
+        while self.ends and self.ends[0].at <= now:
+            end = heapq.heappop(self.ends)
+            if self.custody.live(end.unit, end.attempt):
+                self._forget(end.unit)
+                found.append(f.AttemptReported(unit=end.unit, attempt=end.attempt, exit=0))
+        return found
+
+    def _forget(self, unit: str) -> None:
+        for view in (self._left_s, self._hosts, self._runs):
+            view.pop(unit, None)
+
+    def answers(self, now: float) -> tuple[list[Fact], list[Fact]]:
+        """What the executor and what the guests (through admission) say by `now`."""
+        cleared: list[Fact] = []
+        began: list[Fact] = []
+        while self._waiting and self._waiting[0][0] <= now:
+            _, _, name, attempt = heapq.heappop(self._waiting)
+            if not attempt:
+                cleared.append(f.HostCleared(host=name))
+                self._gone_at.pop(name, None)
+            elif self.custody.live(name, attempt):
+                began.append(f.AttemptBegan(unit=name, attempt=attempt))
+        return cleared, began

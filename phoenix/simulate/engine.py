@@ -1,0 +1,244 @@
+"""A cloud on a virtual clock: the provisioner, batch and web cores of production, and a model of everything around them.
+
+Theory of operation
+  `run` steps from instant to instant.  What happens outside (attempts end, demand changes, jobs are submitted) is written to
+  the journal as the facts that admission and the executor would write; then every core that has something to say says it,
+  again and again, until nobody has.  Time passes only between instants, so what takes no time in the model takes none.
+
+Rules
+  1. At one instant: ends, then demand and load, then submissions in log order; after each of them everybody is heard.
+  2. A batch core makes its scheduling pass when all that belongs to the instant is known; a notice it answers at once.  In
+     production a pass comes earlier or later by chance; here it is always the last word: results do not depend on chance.
+  3. A core decides again only when the journal has moved or its `wake_at` has come, as in production (`services.runtime`).
+  4. Same scenario, same outcome: no clock, no chance, no order of a set is read.  `wall_s` and `cpu_s` are told beside it.
+  5. No policy is here.  A job that the cluster could never hold is refused at the door, as admission does.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any, Final, TypeAlias
+
+from phoenix.simulate.cluster import Cluster
+from phoenix.simulate.journal import Journal
+from phoenix.simulate.load import Load
+from phoenix.simulate.recorder import Recorder
+from phoenix.simulate.workload import Outcome, Scenario, Work
+from schemas import facts as f
+from schemas.custody import RULES
+from schemas.facts import Fact
+from schemas.meta import Meta
+from services.provisioner.core import ProvisionerCore
+from services.runtime.core import NEVER
+from services.scheduler.batch import BatchCore
+from services.scheduler.web import WebCore
+
+CLOUD_ID: Final = "simulation"
+USER: Final = "load"  # who asks for the instances of a demand that is given
+ROUNDS_MAX: Final = 100_000  # of one instant: cores that never come to rest are a bug, not a long experiment
+Watch: TypeAlias = Callable[[Fact, Meta], None]
+
+
+class Restless(RuntimeError):
+    """The cores write for ever at one instant: a bug in a policy.  The message names the instant and the last writers."""
+
+
+class Seat:
+    """A core and how far it has looked."""
+
+    __slots__ = ("core", "seen", "wake_at", "writer")
+
+    def __init__(self, writer: str, core: Any) -> None:
+        self.writer, self.core = writer, core
+        self.seen = -1
+        self.wake_at = NEVER
+
+
+class Simulation:
+    def __init__(self, scenario: Scenario, *, watch: Watch | None = None, keep: bool = False) -> None:
+        self.scenario = scenario
+        self.journal = Journal(keep=keep)
+        custody = self.journal.custody
+        self.works = _in_order(scenario)
+        self.submitted = 0
+        self.recorder = Recorder(custody, scenario)
+        self.cluster = Cluster(custody, scenario.latencies, {str(work.number): work.run_s for _, work in self.works})
+        departments = sorted(scenario.config.departments, key=lambda d: d.name)
+        self.web = [Seat(f"scheduler.{d.name}", WebCore(custody, d.name)) for d in departments if d.kind == "web"]
+        self.batch = [Seat(f"scheduler.{d.name}", BatchCore(custody, d.name)) for d in departments if d.kind == "batch"]
+        self.provisioner = Seat("provisioner", ProvisionerCore(custody))
+        self.seats = [*self.web, self.provisioner, *self.batch]
+        self.demand = sorted((at, name, n) for name, given in scenario.web.items() for at, n in given.demand)
+        self.demanded = 0
+        self.loads = [Load(name, w.load, scenario.signal_s) for name, w in sorted(scenario.web.items()) if w.load]
+        readers = [seat.core.apply for seat in self.seats]
+        self.journal.readers = [*readers, self.cluster.hear, self.recorder.hear, *([watch] if watch else [])]
+
+    # ---------------------------------------------------------------------------------------------------------- the run
+
+    def run(self) -> float:
+        """Until the window is over, or until nothing can happen any more; returns when that was."""
+        self._begin()
+        window = NEVER if self.scenario.window_s is None else self.scenario.window_s
+        now = 0.0
+        while True:
+            self._instant(now)
+            due = self._next_due()
+            if due > window or due == NEVER:
+                break
+            now = due
+        return now if window == NEVER else window
+
+    def _begin(self) -> None:
+        scenario = self.scenario
+        adopted = f.ConfigAdopted(cloud=CLOUD_ID, custody_rules=RULES, config=scenario.config)
+        self.journal.append("provisioner", [adopted], 0.0)
+        names = [f"h{number:05}" for number in range(1, scenario.hosts + 1)]
+        described = [
+            f.HostDescribed(host=name, one_id=i, cores=scenario.host_cores, memory_mb=scenario.host_memory_mb)
+            for i, name in enumerate(names)
+        ]
+        self.journal.append("executor", described, 0.0)
+        self.journal.append("executor", [f.HostCleared(host=name) for name in names], 0.0)
+
+    def _next_due(self) -> float:
+        due = self.cluster.next_due()
+        if self.submitted < len(self.works):
+            due = min(due, self.works[self.submitted][1].submit_s)
+        if self.demanded < len(self.demand):
+            due = min(due, self.demand[self.demanded][0])
+        for load in self.loads:
+            if self._going_on():
+                due = min(due, load.due)
+        for seat in self.seats:
+            due = min(due, seat.wake_at)
+        return due
+
+    def _going_on(self) -> bool:
+        """Load is observed for as long as it is given, or the window is open."""
+        last = max((w.load[-1][0] for w in self.scenario.web.values() if w.load), default=0.0)
+        return self.scenario.window_s is not None or self.loads[0].due <= last + self.scenario.signal_s
+
+    def _instant(self, now: float) -> None:
+        """Rules 1 and 2."""
+        reports = self.cluster.reports(now)
+        if reports:
+            self.journal.append("admission", reports, now)
+            self._settle(now, passes=False)
+        if self._demand(now):
+            self._settle(now, passes=False)
+        self._submit(now)
+        self._settle(now, passes=True)
+        for load in self.loads:
+            load.serve(self.recorder.serving[load.dept], now)
+        self.recorder.note(now)
+
+    def _demand(self, now: float) -> bool:
+        first = self.demanded
+        while self.demanded < len(self.demand) and self.demand[self.demanded][0] <= now:
+            self.demanded += 1
+        asked = [
+            f.ScaleRequested(dept=name, user=USER, exact=instances)
+            for _, name, instances in self.demand[first : self.demanded]
+        ]
+        if asked:
+            self.journal.append("admission", asked, now)
+        observed = [load.observe(now) for load in self.loads if load.due <= now]
+        for fact in observed:
+            if fact is not None:
+                self.journal.append(f"scheduler.{fact.dept}", [fact], now)
+        return bool(asked or observed)
+
+    def _submit(self, now: float) -> None:
+        found: list[Fact] = []
+        while self.submitted < len(self.works) and self.works[self.submitted][1].submit_s <= now:
+            dept, work = self.works[self.submitted]
+            self.submitted += 1
+            refused = not self._feasible(dept, work)
+            self.recorder.submitted(dept, work, refused=refused)
+            if not refused:
+                found.append(_submission(dept, work))
+        if found:
+            self.journal.append("admission", found, now)
+
+    def _feasible(self, dept: str, work: Work) -> bool:
+        """Rule 5."""
+        department = self.scenario.config.department(dept)
+        most = self.scenario.hosts
+        if department is not None and department.maximum is not None:
+            most = min(most, department.maximum)
+        fits = work.cores <= self.scenario.host_cores and work.memory_mb <= self.scenario.host_memory_mb
+        return fits and work.nodes <= most
+
+    # -------------------------------------------------------------------------------------------------------- settling
+
+    def _settle(self, now: float, *, passes: bool) -> None:
+        """Everybody is heard in turn until nobody has anything to say."""
+        for _ in range(ROUNDS_MAX):
+            position = self.journal.position
+            self._answers(now)
+            for seat in self.web:
+                self._hear(seat, now)
+            self._hear(self.provisioner, now)
+            for seat in self.batch:
+                if passes or seat.core.notice():
+                    self._hear(seat, now)
+            if self.journal.position == position:
+                return
+        raise Restless(f"at {now} s the cloud does not come to rest: {self.journal.facts} facts so far")
+
+    def _hear(self, seat: Seat, now: float) -> None:
+        """Rule 3."""
+        if seat.seen == self.journal.position and now < seat.wake_at:
+            return
+        seat.seen = self.journal.position
+        facts = seat.core.decide(now)
+        if facts:
+            self.journal.append(seat.writer, facts, now)
+        else:
+            seat.wake_at = seat.core.wake_at()
+
+    def _answers(self, now: float) -> None:
+        cleared, began = self.cluster.answers(now)
+        if cleared:
+            self.journal.append("executor", cleared, now)
+        if began:
+            self.journal.append("admission", began, now)
+
+
+def _in_order(scenario: Scenario) -> list[tuple[str, Work]]:
+    """All jobs by submission; at one instant in log order, which is the order of their numbers."""
+    works = [(name, work) for name, given in sorted(scenario.jobs.items()) for work in given]
+    return sorted(works, key=lambda item: (item[1].submit_s, item[1].number))
+
+
+def _submission(dept: str, work: Work) -> f.JobSubmitted:
+    return f.JobSubmitted(
+        job=str(work.number),
+        dept=dept,
+        user=work.user,
+        name=str(work.number),
+        payload="",
+        nodes=work.nodes,
+        cores=work.cores,
+        memory_mb=work.memory_mb,
+        exclusive=work.exclusive,
+        walltime_s=work.walltime_s,
+        priority=work.priority,
+        on_reclaim=work.on_reclaim,
+    )
+
+
+def run(scenario: Scenario, *, watch: Watch | None = None) -> Outcome:
+    """Simulate.  `watch` is told every fact after everybody has folded it."""
+    wall, cpu = time.perf_counter(), time.process_time()
+    simulation = Simulation(scenario, watch=watch)
+    outcome = simulation.recorder.outcome(simulation.run())
+    outcome.facts, outcome.envelopes, outcome.void = (
+        simulation.journal.facts,
+        simulation.journal.position,
+        simulation.journal.void,
+    )
+    outcome.wall_s, outcome.cpu_s = time.perf_counter() - wall, time.process_time() - cpu
+    return outcome

@@ -1,0 +1,151 @@
+"""What is written down of a run: a fold of the facts into the records of `workload.Outcome`.
+
+Rules
+  1. A job's life is told by facts alone: submitted, began, closed, reported.  Nothing is read from a core.
+  2. What ran in an attempt that has to be run again, or that never counts, is lost: node-seconds since it began.
+     A suspended attempt loses nothing.
+  3. Levels (hosts held, instances wanted and in service) are noted once an instant, when everybody has said what there is to
+     say: what changes back within an instant has not changed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final
+
+from phoenix.simulate.workload import End, JobRecord, Outcome, Scenario, WebRecord, Work
+from schemas import facts as f
+from schemas.custody import Custody
+from schemas.facts import Disposal, Fact
+from schemas.ids import instance_parts, is_instance
+from schemas.meta import Meta
+from schemas.reasons import Code
+
+_ENDS: Final[dict[Disposal, End]] = {
+    Disposal.KILL: "killed",
+    Disposal.TIMEOUT: "timeout",
+    Disposal.CANCELLED: "cancelled",
+    Disposal.FAILED: "failed",
+}
+_PREEMPTING: Final = (Code.RECLAIMED, Code.HOST_TAKEN)
+
+
+class Recorder:
+    def __init__(self, custody: Custody, scenario: Scenario) -> None:
+        self.custody, self.scenario = custody, scenario
+        self.jobs: dict[str, JobRecord] = {}
+        self.refused = 0
+        self.wanted = dict.fromkeys(scenario.web, 0)
+        self.serving = dict.fromkeys(scenario.web, 0)
+        self.web = {name: WebRecord(department=name, load=list(given.load)) for name, given in scenario.web.items()}
+        self.held: list[tuple[float, str, int]] = []
+        self._held = {department.name: 0 for department in scenario.config.departments}
+        self._began: dict[str, float] = {}  # open attempts that have begun
+        self._hears: dict[type, Callable[[Any, Meta], None]] = {
+            f.AttemptBegan: self._on_began,
+            f.AttemptClosed: self._on_closed,
+            f.AttemptReported: self._on_reported,
+            f.DemandChanged: self._on_demand,
+            f.ScaleRequested: self._on_scale,
+        }
+
+    def hear(self, fact: Fact, meta: Meta) -> None:
+        handler = self._hears.get(type(fact))
+        if handler is not None and meta.void is None:
+            handler(fact, meta)
+
+    def submitted(self, department: str, work: Work, *, refused: bool) -> None:
+        record = JobRecord(
+            number=work.number,
+            department=department,
+            user=work.user,
+            submit_s=work.submit_s,
+            run_s=work.run_s,
+            nodes=work.nodes,
+            cores=work.cores,
+        )
+        if refused:
+            record.end = "refused"
+            self.refused += 1
+        self.jobs[str(work.number)] = record
+
+    def _on_began(self, fact: f.AttemptBegan, meta: Meta) -> None:
+        if is_instance(fact.unit):
+            self._serve(fact.unit, 1)
+            self._began[fact.unit] = meta.at
+            return
+        record = self.jobs[fact.unit]
+        self._began[fact.unit] = record.last_start_s = meta.at
+        if record.start_s is None:
+            record.start_s = meta.at
+
+    def _serve(self, instance: str, by: int) -> None:
+        dept, _ = instance_parts(instance)
+        if dept in self.serving:
+            self.serving[dept] += by
+
+    def _ran(self, record: JobRecord, began: float | None, until: float) -> float:
+        """Node-seconds of the attempt that ends; added to what ran in all."""
+        ran = 0.0 if began is None else (until - began) * record.nodes
+        record.ran_node_s += ran
+        return ran
+
+    def _on_closed(self, fact: f.AttemptClosed, meta: Meta) -> None:
+        began = self._began.pop(fact.unit, None)
+        if is_instance(fact.unit):
+            if began is not None:
+                self._serve(fact.unit, -1)
+            return
+        record = self.jobs[fact.unit]
+        ran = self._ran(record, began, meta.at)
+        if fact.disposal is not Disposal.SUSPEND:
+            record.lost_node_s += ran
+        if fact.why.code in _PREEMPTING:
+            record.preempted += 1
+        end = _ENDS.get(fact.disposal)
+        if end is not None:
+            record.end, record.end_s = end, meta.at
+            record.lost_node_s = record.ran_node_s  # what a suspended attempt had saved, too
+
+    def _on_reported(self, fact: f.AttemptReported, meta: Meta) -> None:
+        record = self.jobs[fact.unit]
+        self._ran(record, self._began.pop(fact.unit, None), meta.at)
+        record.end, record.end_s = ("completed" if fact.exit == 0 else "failed"), meta.at
+
+    def _on_demand(self, fact: f.DemandChanged, _meta: Meta) -> None:
+        given = self.scenario.web.get(fact.dept)
+        if given is not None and not given.demand:
+            self.wanted[fact.dept] = fact.instances or 0
+
+    def _on_scale(self, fact: f.ScaleRequested, _meta: Meta) -> None:
+        if fact.dept in self.wanted:
+            self.wanted[fact.dept] = fact.exact or 0
+
+    def note(self, now: float) -> None:
+        """Rule 3: the instant is over."""
+        held = self.custody.index.held
+        for name, before in self._held.items():
+            count = len(held[name]) if name in held else 0
+            if count != before:
+                self._held[name] = count
+                self.held.append((now, name, count))
+        for name, record in self.web.items():
+            level = (self.wanted[name], self.serving[name])
+            if not record.levels or record.levels[-1][1:] != level:
+                record.levels.append((now, *level))
+
+    def outcome(self, window_s: float) -> Outcome:
+        """What is known at the end of the window; attempts that still run have run until then."""
+        for unit, began in self._began.items():
+            if not is_instance(unit):
+                self._ran(self.jobs[unit], began, window_s)
+        return Outcome(
+            label=self.scenario.label,
+            hosts=self.scenario.hosts,
+            host_cores=self.scenario.host_cores,
+            window_s=window_s,
+            jobs=list(self.jobs.values()),
+            web=list(self.web.values()),
+            held=self.held,
+            refused=self.refused,
+        )
