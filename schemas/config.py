@@ -96,7 +96,10 @@ class CloudConfig(_Config, frozen=True, kw_only=True):
     limits: Limits = Limits()
 
     def department(self, name: str) -> Department | None:
-        return next((d for d in self.departments if d.name == name), None)
+        for department in self.departments:  # asked in every decision: a loop takes half the time of a generator
+            if department.name == name:
+                return department
+        return None
 
     def user(self, name: str) -> User | None:
         return next((u for u in self.users if u.name == name), None)

@@ -69,22 +69,21 @@ class Custody:
             self.newly_broken = []
         if self.forgotten:
             self.forgotten = []
-        if isinstance(fact, UnknownFact):
-            if fact.custody:
-                raise Incompatible(f"position {position}: custody fact {fact.kind!r} is unknown to this version")
-            return None
-        if isinstance(fact, f.LeaderStarted | f.LeaderStopped):
-            self._lead(fact, writer)
-            return None
-        check = self._void.get(type(fact))
+        kind = type(fact)
+        check = self._void.get(kind)
         if check is not None:
             void = check(fact, writer)
             if void is not None:
                 state.voids[void.value] = state.voids.get(void.value, 0) + 1
                 return void
-        effect = self._do.get(type(fact))
+        effect = self._do.get(kind)
         if effect is not None:
             effect(fact)
+        elif isinstance(fact, UnknownFact):
+            if fact.custody:
+                raise Incompatible(f"position {position}: custody fact {fact.kind!r} is unknown to this version")
+        elif isinstance(fact, f.LeaderStarted | f.LeaderStopped):
+            self._lead(fact, writer)
         return None
 
     def dump(self) -> bytes:
@@ -289,12 +288,15 @@ class Custody:
     def _do_host_quarantined(self, fact: f.HostQuarantined) -> None:
         host = self.state.hosts[fact.host]
         host.quarantine, host.quarantine_until = fact.reason, fact.until
+        self.index.set_apart(host)
 
     def _do_host_cordoned(self, fact: f.HostCordoned) -> None:
         self.state.hosts[fact.host].cordoned = fact.reason
+        self.index.set_apart(self.state.hosts[fact.host])
 
     def _do_host_uncordoned(self, fact: f.HostUncordoned) -> None:
         self.state.hosts[fact.host].cordoned = None
+        self.index.set_apart(self.state.hosts[fact.host])
 
     # ------------------------------------------------------------------------------------------------ effects: registers
 
@@ -367,6 +369,7 @@ class Custody:
             host.cores_used += unit.cores
             host.memory_used_mb += unit.memory_mb
             host.exclusive = unit.exclusive
+            self.index.occupy(host)
 
     def _vacate(self, unit: Unit) -> None:
         """A live attempt stops being live: its room is free again."""
@@ -377,6 +380,7 @@ class Custody:
                 host.cores_used -= unit.cores
                 host.memory_used_mb -= unit.memory_mb
                 host.exclusive = False
+                self.index.occupy(host)
 
     def _break(self, unit: Unit, why: Broken) -> None:
         if unit.broken is None:

@@ -64,8 +64,8 @@ def _unit(custody: Custody, unit: Unit) -> list[str]:
 
 def _same_index(a: Index, b: Index) -> bool:
     def plain(index: Index) -> list[object]:
-        nested = (index.by_state, index.held, index.open, index.broken)
+        nested = (index.by_state, index.held, index.occupied, index.open, index.broken)
         shown: list[object] = [{k: sorted(v) for k, v in view.items() if v} for view in nested]
-        return [*shown, index.vm_ids]
+        return [*shown, sorted(index.apart), index.vm_ids]
 
     return plain(a) == plain(b)

@@ -161,11 +161,13 @@ class State(msgspec.Struct, kw_only=True):
 class Index:
     """Derived views of a `State`: which hosts are in which hands, which attempts are open or broken."""
 
-    __slots__ = ("broken", "by_state", "held", "open", "vm_ids")
+    __slots__ = ("apart", "broken", "by_state", "held", "occupied", "open", "vm_ids")
 
     def __init__(self) -> None:
         self.by_state: dict[str, dict[str, None]] = {s: {} for s in ("absent", "free", "held", "draining", "lost")}
         self.held: dict[str, dict[str, None]] = {}
+        self.occupied: dict[str, dict[str, None]] = {}  # department -> its held hosts with a live attempt
+        self.apart: dict[str, None] = {}  # hosts that are cordoned, or were ever in quarantine
         self.open: dict[str, dict[str, None]] = {}  # department -> units with an open attempt
         self.broken: dict[str, dict[str, None]] = {}  # department -> those of them that are broken
         self.vm_ids: dict[int, str] = {}  # OpenNebula's id -> key of the open VM
@@ -188,11 +190,34 @@ class Index:
         self.by_state[host.state][host.name] = None
         if host.state == "held" and host.dept is not None:
             self.held.setdefault(host.dept, {})[host.name] = None
+        self.occupy(host)
+        self.set_apart(host)
 
     def drop_host(self, host: Host) -> None:
+        """Before its state or holder changes, or it is removed."""
         self.by_state[host.state].pop(host.name, None)
         if host.state == "held" and host.dept is not None:
             self.held[host.dept].pop(host.name, None)
+            occupied = self.occupied.get(host.dept)
+            if occupied:
+                occupied.pop(host.name, None)
+        self.apart.pop(host.name, None)
+
+    def occupy(self, host: Host) -> None:
+        """The live attempts on `host` may have changed."""
+        if host.state != "held" or host.dept is None:
+            return
+        if host.units:
+            self.occupied.setdefault(host.dept, {})[host.name] = None
+        elif host.dept in self.occupied:
+            self.occupied[host.dept].pop(host.name, None)
+
+    def set_apart(self, host: Host) -> None:
+        """`host` may have been cordoned, uncordoned or put into quarantine."""
+        if host.cordoned is not None or host.quarantine_until > 0.0:
+            self.apart[host.name] = None
+        else:
+            self.apart.pop(host.name, None)
 
 
 def vm_key(unit: str, attempt: int, rank: int) -> str:

@@ -32,23 +32,25 @@ from services.provisioner.policies.phoenix import UNLIMITED, Claim, targets
 from services.runtime.core import NEVER
 
 # Kinds after which the targets may be others.  Placements and ends count where two batch departments share idle hosts.
-_MOVING = (
-    f.DemandChanged,
-    f.ConfigAdopted,
-    f.HostCordoned,
-    f.HostUncordoned,
-    f.HostQuarantined,
-    f.HostCleared,
-    f.HostLost,
-    f.HostRemoved,
-    f.HostGranted,
-    f.HostReleased,
-    f.HostSeized,
-    f.HostDescribed,
+_MOVING: Final = dict.fromkeys(
+    (
+        f.DemandChanged,
+        f.ConfigAdopted,
+        f.HostCordoned,
+        f.HostUncordoned,
+        f.HostQuarantined,
+        f.HostCleared,
+        f.HostLost,
+        f.HostRemoved,
+        f.HostGranted,
+        f.HostReleased,
+        f.HostSeized,
+        f.HostDescribed,
+    )
 )
-_OCCUPYING = (f.UnitPlaced, f.AttemptClosed, f.AttemptReported, f.VmEnded, f.DepartmentClosed)
+_OCCUPYING: Final = dict.fromkeys((f.UnitPlaced, f.AttemptClosed, f.AttemptReported, f.VmEnded, f.DepartmentClosed))
 
-
+_PRESENT: Final = ("free", "held", "draining")
 STUCK_S: Final = 1.0  # a scheduler that can use a host places within milliseconds, a restarted one within a second
 TURN_S: Final = (
     30.0  # to gather what draining hosts and ending jobs set free; then the next one, lest a dead scheduler hoards
@@ -69,14 +71,25 @@ class ProvisionerCore:
         self._targets: dict[str, int] | None = None  # derived; None: to be worked out again
         self._quarantine_ends = NEVER  # derived with the targets, and so is the next
         self._turn_ends = NEVER
+        self._quiet_until = 0.0  # derived: nothing to say before that time, unless something moves
+        self._batch_of: tuple[CloudConfig | None, int] = (None, 0)  # batch departments of that configuration
 
     # -------------------------------------------------------------------------------------------------------- folding
 
     def apply(self, fact: f.Fact, meta: Meta) -> None:
         self._state.facts += 1
-        if meta.void is None and isinstance(fact, _MOVING if self._one_batch() else _MOVING + _OCCUPYING):
-            self._targets = None
-            self._note_waiting(fact, meta)
+        if meta.void is not None:
+            self._quiet_until = 0.0  # its own may be among them
+            return
+        kind = type(fact)
+        if kind in _MOVING or (kind in _OCCUPYING and not self._one_batch()):
+            self._targets, self._quiet_until = None, 0.0
+            if not self._one_batch():
+                self._note_waiting(fact, meta)
+            elif kind is f.ConfigAdopted:
+                self._state.waiting.clear()
+        elif kind is f.QuotaChanged:
+            self._quiet_until = 0.0
 
     def _note_waiting(self, fact: f.Fact, meta: Meta) -> None:
         """Rule 5: who lacks hosts waits from then on, until it places something or wants no more than it has."""
@@ -88,27 +101,28 @@ class ProvisionerCore:
             waiting.pop(dept, None)
         elif isinstance(fact, f.ConfigAdopted | f.DepartmentClosed):
             waiting.clear()
-        if self._one_batch() or state.config is None:
-            return
-        for department in state.config.departments:
+        for department in state.config.departments if state.config is not None else ():
             if department.kind == "batch" and state.demands.get(department.name, 0) > self.custody.held(
                 department.name
             ):
                 waiting.setdefault(department.name, meta.at)
 
     def _one_batch(self) -> bool:
+        """True if no two batch departments share the idle hosts."""
         config = self.custody.state.config
-        return config is not None and sum(1 for d in config.departments if d.kind == "batch") < 2
+        if config is not self._batch_of[0] and config is not None:
+            self._batch_of = config, sum(1 for d in config.departments if d.kind == "batch")
+        return config is not None and self._batch_of[1] < 2
 
     def dump(self) -> bytes:
         return msgspec.msgpack.encode(self._state)
 
     def load(self, data: bytes) -> None:
         self._state = msgspec.msgpack.decode(data, type=_State)
-        self._targets = None
+        self._targets, self._quiet_until = None, 0.0
 
     def check(self) -> list[str]:
-        quotas, usable = self.custody.state.quotas, len(self._usable(self.custody.state.at))
+        quotas, usable = self.custody.state.quotas, self._usable(self.custody.state.at)
         total = sum(self.targets(self.custody.state.at).values())
         found = [f"targets add up to {total} of {usable} usable hosts"] if total > usable else []
         return found + [f"{name} has a negative quota" for name, quota in quotas.items() if quota.hosts < 0]
@@ -117,7 +131,7 @@ class ProvisionerCore:
 
     def decide(self, now: float) -> list[f.Fact]:
         config = self.custody.state.config
-        if config is None:
+        if config is None or now < self._quiet_until:
             return []
         wanted = self.targets(now)
         changed = self._change_quotas(config, wanted, now)
@@ -126,6 +140,8 @@ class ProvisionerCore:
         for name in sorted(self.custody.state.quotas):
             if name not in moved:
                 found += self._seize(name, now)
+        if not found:
+            self._quiet_until = self.wake_at()
         return found[:FACTS_MAX]
 
     def wake_at(self) -> float:
@@ -140,9 +156,10 @@ class ProvisionerCore:
             departments = config.departments if config else ()
             wanted = dict.fromkeys(sorted([*self.custody.state.quotas, *self.custody.index.held]), 0)
             claims = [self._claim(d) for d in departments]
-            wanted.update(targets(claims, len(self._usable(now)), self._first(claims, now)))
+            wanted.update(targets(claims, self._usable(now), self._first(claims, now)))
             self._targets = wanted
-            ends = [h.quarantine_until for h in self.custody.state.hosts.values() if h.quarantine_until > now]
+            apart = map(self.custody.state.hosts.__getitem__, self.custody.index.apart)
+            ends = [host.quarantine_until for host in apart if host.quarantine_until > now]
             self._quarantine_ends = min(ends, default=NEVER)
         return self._targets
 
@@ -160,28 +177,32 @@ class ProvisionerCore:
         return next((c.name for c in claims if c.name == name and c.held > c.occupied), "")
 
     def _claim(self, department: Department) -> Claim:
-        state, name = self.custody.state, department.name
-        held = [state.hosts[h] for h in self.custody.index.held.get(name, ())]
-        able = [h for h in held if h.cordoned is None]
+        index, name = self.custody.index, department.name
+        held, occupied = index.held.get(name, {}), index.occupied.get(name, {})
+        cordoned = [h for h in index.apart if h in held and self.custody.state.hosts[h].cordoned is not None]
         return Claim(
             name=name,
             web=department.kind == "web",
-            demand=state.demands.get(name, 0),
-            held=len(able),
-            occupied=sum(1 for h in able if h.units),
+            demand=self.custody.state.demands.get(name, 0),
+            held=len(held) - len(cordoned),
+            occupied=len(occupied) - sum(1 for h in cordoned if h in occupied),
             weight=department.weight,
             priority=department.priority,
             guarantee=department.guarantee,
             maximum=UNLIMITED if department.maximum is None else department.maximum,
         )
 
-    def _usable(self, now: float) -> list[Host]:
+    def _usable(self, now: float) -> int:
         """Hosts that count in targets: free, held or draining; not cordoned; a free one not in quarantine."""
-        index, hosts = self.custody.index.by_state, self.custody.state.hosts
-        names = [*index["free"], *index["held"], *index["draining"]]
-        return [
-            h for h in map(hosts.__getitem__, names) if h.cordoned is None and (h.state == "held" or _healthy(h, now))
-        ]
+        index, hosts = self.custody.index, self.custody.state.hosts
+        count = sum(len(index.by_state[state]) for state in _PRESENT)
+        for name in index.apart:
+            host = hosts[name]
+            if host.state in _PRESENT and (
+                host.cordoned is not None or not (host.state == "held" or _healthy(host, now))
+            ):
+                count -= 1
+        return count
 
     def _change_quotas(self, config: CloudConfig, wanted: dict[str, int], now: float) -> list[f.QuotaChanged]:
         by = now + config.policy.notice_s
