@@ -29,6 +29,7 @@ SLOWDOWN_THRESHOLD_S: Final = (
     10.0  # Feitelson and Rudolph: below it, a job's run time says little about what its user expects
 )
 TOTAL: Final = "total"  # the department name of the sum over all batch departments
+_LOST_OTHERWISE: Final = ("timeout", "cancelled", "failed")  # what these jobs lost says nothing about preemption
 
 _T = TypeVar("_T")
 
@@ -66,7 +67,8 @@ class BatchMetrics(msgspec.Struct, frozen=True, kw_only=True):
     bounded_slowdown: Distribution
     makespan_s: float | None
     ran_node_s: float
-    lost_node_s: float
+    lost_node_s: float  # whatever the reason
+    preemption_lost_node_s: float
     allocated_utilisation: float
     useful_utilisation: float
 
@@ -261,6 +263,9 @@ def _batch(department: str, jobs: Sequence[JobRecord], outcome: Outcome) -> Batc
         makespan_s=_makespan_s(jobs, completed),
         ran_node_s=math.fsum(job.ran_node_s for job in jobs),
         lost_node_s=math.fsum(job.lost_node_s for job in jobs),
+        preemption_lost_node_s=math.fsum(
+            job.lost_node_s for job, end in zip(jobs, ends, strict=True) if end not in _LOST_OTHERWISE
+        ),
         allocated_utilisation=_share(math.fsum(job.ran_node_s * _weight(job, outcome) for job in jobs), outcome),
         useful_utilisation=_share(
             math.fsum((job.ran_node_s - job.lost_node_s) * _weight(job, outcome) for job in jobs), outcome
