@@ -12,7 +12,8 @@ import msgspec
 
 OnReclaim = Literal["kill", "requeue", "suspend", "migrate"]
 Order = Literal["fcfs", "first-fit"]
-Victims = Literal["smallest-shortest"]
+Victims = Literal["smallest-shortest", "smallest-shortest-spared", "youngest-first", "least-work-lost"]
+Scaling = Literal["threshold", "target-tracking"]
 Role = Literal["user", "manager", "operator"]
 
 
@@ -24,7 +25,7 @@ class BatchPolicy(_Config, frozen=True, kw_only=True):
     """How a batch department works its queue."""
 
     order: Order = "first-fit"
-    victims: Victims = "smallest-shortest"
+    victims: Victims = "smallest-shortest-spared"
     on_reclaim: OnReclaim = "requeue"
     walltime_default_s: float = 3600.0
     walltime_max_s: float = 7 * 86400.0
@@ -35,8 +36,13 @@ class BatchPolicy(_Config, frozen=True, kw_only=True):
 class WebPolicy(_Config, frozen=True, kw_only=True):
     """How a web department follows its load (Phoenix Cloud paper, III-C: 80 % over 20 s)."""
 
-    threshold: float = 0.8
+    rule: Scaling = "threshold"
+    threshold: float = 0.8  # rule threshold, and its window
     window_s: float = 20.0
+    target: float = 0.8  # rule target-tracking: the utilisation to keep, and how far from it nothing is done
+    tolerance: float = 0.1
+    up_window_s: float = 0.0  # more must be wanted for so long before there is more; 0: by one observation
+    down_window_s: float = 300.0
     instances_min: int = 1
     instances_max: int = 1000
     instances_per_host: int = 1

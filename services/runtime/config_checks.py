@@ -87,6 +87,10 @@ _RANGES: Final[dict[type, dict[str, Range]]] = {
     WebPolicy: {
         "threshold": Range(0, 1, open_low=True, open_high=True),
         "window_s": _positive(3600),
+        "target": Range(0, 1, open_low=True, open_high=True),
+        "tolerance": Range(0, 1, open_high=True),
+        "up_window_s": Range(0, 3600),
+        "down_window_s": Range(0, 3600),  # an hour of what was wanted is what a core remembers
         "instances_min": Range(0, 1_000_000),
         "instances_max": Range(1, 1_000_000),
         "instances_per_host": Range(1, 10_000),
