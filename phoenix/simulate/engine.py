@@ -18,7 +18,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Any, Final, TypeAlias
+
+import msgspec
 
 from phoenix.simulate.cluster import Cluster
 from phoenix.simulate.journal import Journal
@@ -26,11 +29,13 @@ from phoenix.simulate.load import Load
 from phoenix.simulate.recorder import Recorder
 from phoenix.simulate.workload import Outcome, Scenario, Work
 from schemas import facts as f
-from schemas.custody import RULES
+from schemas.config import CloudConfig
+from schemas.custody import RULES, Custody
 from schemas.facts import Fact
 from schemas.meta import Meta
 from services.provisioner.core import ProvisionerCore
 from services.runtime.core import NEVER
+from services.runtime.fold import CoreFactory
 from services.scheduler.batch import BatchCore
 from services.scheduler.web import WebCore
 
@@ -47,10 +52,11 @@ class Restless(RuntimeError):
 class Seat:
     """A core and how far it has looked."""
 
-    __slots__ = ("core", "seen", "wake_at", "writer")
+    __slots__ = ("core", "factory", "seen", "wake_at", "writer")
 
-    def __init__(self, writer: str, core: Any) -> None:
-        self.writer, self.core = writer, core
+    def __init__(self, writer: str, factory: CoreFactory, custody: Custody) -> None:
+        self.writer, self.factory = writer, factory
+        self.core: Any = factory(custody)
         self.seen = -1
         self.wake_at = NEVER
 
@@ -65,9 +71,10 @@ class Simulation:
         self.recorder = Recorder(custody, scenario)
         self.cluster = Cluster(custody, scenario.latencies, {str(work.number): work.run_s for _, work in self.works})
         departments = sorted(scenario.config.departments, key=lambda d: d.name)
-        self.web = [Seat(f"scheduler.{d.name}", WebCore(custody, d.name)) for d in departments if d.kind == "web"]
-        self.batch = [Seat(f"scheduler.{d.name}", BatchCore(custody, d.name)) for d in departments if d.kind == "batch"]
-        self.provisioner = Seat("provisioner", ProvisionerCore(custody))
+        web, batch = ([d.name for d in departments if d.kind == kind] for kind in ("web", "batch"))
+        self.web = [Seat(f"scheduler.{name}", partial(WebCore, dept=name), custody) for name in web]
+        self.batch = [Seat(f"scheduler.{name}", partial(BatchCore, dept=name), custody) for name in batch]
+        self.provisioner = Seat("provisioner", ProvisionerCore, custody)
         self.seats = [*self.web, self.provisioner, *self.batch]
         self.demand = sorted((at, name, n) for name, given in scenario.web.items() for at, n in given.demand)
         self.demanded = 0
@@ -92,7 +99,8 @@ class Simulation:
 
     def _begin(self) -> None:
         scenario = self.scenario
-        adopted = f.ConfigAdopted(cloud=CLOUD_ID, custody_rules=RULES, config=scenario.config)
+        config = msgspec.msgpack.decode(msgspec.msgpack.encode(scenario.config), type=CloudConfig)  # 5 becomes 5.0
+        adopted = f.ConfigAdopted(cloud=CLOUD_ID, custody_rules=RULES, config=config)
         self.journal.append("provisioner", [adopted], 0.0)
         names = [f"h{number:05}" for number in range(1, scenario.hosts + 1)]
         described = [
@@ -224,7 +232,7 @@ def _submission(dept: str, work: Work) -> f.JobSubmitted:
         cores=work.cores,
         memory_mb=work.memory_mb,
         exclusive=work.exclusive,
-        walltime_s=work.walltime_s,
+        walltime_s=float(work.walltime_s),
         priority=work.priority,
         on_reclaim=work.on_reclaim,
     )
