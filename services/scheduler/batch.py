@@ -40,13 +40,11 @@ from services.scheduler.batch_state import State
 from services.scheduler.book import Book
 from services.scheduler.demand import Capacities, hosts_wanted
 from services.scheduler.limits import Limit, Limits
-from services.scheduler.policies import order_fcfs, order_first_fit, victims_smallest_shortest
-from services.scheduler.policies.order import Plan, Start
+from services.scheduler.policies.known import ORDERS, VICTIMS
+from services.scheduler.policies.order import Start
 from services.scheduler.room import Room
 from services.scheduler.shape import Shape
 
-ORDERS: Final[dict[str, Plan]] = {"fcfs": order_fcfs.plan, "first-fit": order_first_fit.plan}
-VICTIMS: Final = {"smallest-shortest": victims_smallest_shortest.choose}
 STARTS_MAX: Final = 1000  # placements of one decision; the rest follow with the next one, a millisecond later
 HostFact: TypeAlias = (
     f.HostDescribed

@@ -22,7 +22,7 @@ from schemas.facts import Disposal
 from schemas.ids import sort_key
 from schemas.reasons import Code, Reason, because
 from services.scheduler.batch_state import Again, Job
-from services.scheduler.policies.victims_smallest_shortest import Candidate, Choice, HostLoad
+from services.scheduler.policies.victims import Candidate, Choice, HostLoad
 
 FAULTS_MAX: Final = 10  # each costs a VM's start; what has failed ten times in a row will fail the eleventh
 PREEMPTING: Final = (Code.RECLAIMED, Code.HOST_TAKEN, Code.HOST_LOST)
@@ -87,7 +87,7 @@ def candidates(custody: Custody, hosts: list[HostLoad], now: float) -> dict[str,
             if name not in found:
                 unit = custody.state.units[name]
                 running_s = 0.0 if unit.began_at is None else max(0.0, now - unit.began_at)
-                found[name] = Candidate(name, unit.nodes, running_s)
+                found[name] = Candidate(name, unit.nodes, running_s, running_s)
     return found
 
 

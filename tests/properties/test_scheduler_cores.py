@@ -3,7 +3,7 @@
 S1  No placement is void, no closing or release is, when nothing is concurrent.
 S2  No host is over its capacity, and nothing is placed on a host that is not held, cordoned or in quarantine.
 S3  A notice is answered within one decision: at least held - quota hosts go back, or all.
-S4  No victim can be spared, and idle hosts go before any victim.
+S4  Victims are enough, and idle hosts go before any (`test_victims`).
 S5  A restart from the snapshot changes neither bytes nor decisions (asserted by `World` after each envelope).
 S6  Left alone, with its hosts back, every job that can run ends; every wanted instance serves.
 S7  Concurrent writers may make facts void, never the state inconsistent, and the cloud comes to rest.
@@ -19,7 +19,6 @@ from hypothesis import strategies as st
 from schemas import facts as f
 from services.provisioner.core import ProvisionerCore
 from services.scheduler.batch import BatchCore
-from services.scheduler.policies.victims_smallest_shortest import Candidate, Choice, HostLoad, choose
 from services.scheduler.web import WebCore
 from tests.support.world import World, batch, cloud, web
 
@@ -170,55 +169,6 @@ def test_healed_every_job_that_can_run_ends(order: str, steps: list[Step]) -> No
     stuck = [unit for unit in waiting if not core.book.job(unit).after]
     assert stuck == [], "these could run, and wait"
     assert world.custody.index.by_state["draining"] == {}
-
-
-# ----------------------------------------------------------------------------------------------------------------- victims
-
-
-@st.composite
-def crowds(draw: st.DrawFn) -> tuple[list[HostLoad], dict[str, Candidate], int]:
-    names = [f"h{n}" for n in range(draw(st.integers(1, 6)))]
-    jobs = draw(st.lists(st.tuples(st.sets(st.sampled_from(names), min_size=1), st.integers(0, 3)), max_size=8))
-    on: dict[str, list[str]] = {name: [] for name in names}
-    known: dict[str, Candidate] = {}
-    for number, (hosts, ran) in enumerate(jobs, start=1):
-        known[str(number)] = Candidate(str(number), len(hosts), float(ran))
-        for host in sorted(hosts):
-            on[host].append(str(number))
-    loads = [HostLoad(name, draw(st.integers(0, 5)) == 0, tuple(on[name])) for name in names]
-    return loads, known, draw(st.integers(1, 7))
-
-
-def emptied(hosts: list[HostLoad], closed: list[str]) -> list[HostLoad]:
-    return [host for host in hosts if all(unit in closed for unit in host.units)]
-
-
-@settings(max_examples=300, deadline=None)
-@given(crowds(), st.randoms(use_true_random=False))
-def test_victims_are_enough_minimal_and_the_same_in_any_order(
-    crowd: tuple[list[HostLoad], dict[str, Candidate], int], random: Any
-) -> None:
-    hosts, known, count = crowd
-    choice = choose(hosts, known, count)
-    wanted = min(count, len(hosts))
-    free = {host.name for host in emptied(hosts, choice.victims)}
-    assert len(choice.hosts) == len(set(choice.hosts)) == wanted
-    assert set(choice.hosts) <= free
-    cordoned = sum(1 for host in hosts if host.cordoned)
-    given_back = [host for host in hosts if host.name in choice.hosts]
-    assert sum(1 for host in given_back if host.cordoned) == min(cordoned, wanted)
-    for victim in choice.victims:  # S4
-        left = emptied(hosts, [unit for unit in choice.victims if unit != victim])
-        must = sum(1 for host in left if host.cordoned)
-        assert len(left) < wanted or must < min(cordoned, wanted)
-    shuffled, rekeyed = list(hosts), dict(reversed(known.items()))
-    random.shuffle(shuffled)
-    assert choose(shuffled, rekeyed, count) == choice
-
-
-def test_idle_hosts_cost_nobody_anything() -> None:
-    hosts = [HostLoad("h1", False, ("1",)), HostLoad("h2", False, ())]
-    assert choose(hosts, {"1": Candidate("1", 1, 0.0)}, 1) == Choice([], ["h2"])
 
 
 # ----------------------------------------------------------------------------------------------- a cloud, and concurrency

@@ -1,0 +1,24 @@
+"""Every policy of the batch scheduler by its name in the configuration (`schemas.config.Order`, `schemas.config.Victims`)."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from services.scheduler.policies import (
+    order_fcfs,
+    order_first_fit,
+    victims_least_work_lost,
+    victims_smallest_shortest,
+    victims_smallest_shortest_spared,
+    victims_youngest_first,
+)
+from services.scheduler.policies.order import Plan
+from services.scheduler.policies.victims import Victims
+
+ORDERS: Final[dict[str, Plan]] = {"fcfs": order_fcfs.plan, "first-fit": order_first_fit.plan}
+VICTIMS: Final[dict[str, Victims]] = {
+    "smallest-shortest": victims_smallest_shortest.choose,
+    "smallest-shortest-spared": victims_smallest_shortest_spared.choose,
+    "youngest-first": victims_youngest_first.choose,
+    "least-work-lost": victims_least_work_lost.choose,
+}

@@ -1,0 +1,209 @@
+"""What all orders of victims share: a policy is a price, and hosts are emptied from the cheapest on.
+
+    choose(hosts, candidates, count) -> victims and hosts      a pure function; the order of the input changes nothing
+
+Theory of operation
+  So many hosts must go.  Idle ones go first and cost nothing.  Then whole jobs are closed until enough hosts are empty.  The
+  paper's nodes hold one job each; here several jobs may share a host, and one job may span several.  So it is hosts that are
+  chosen, by what their emptying costs: the policy's `Price` of the jobs that would end.  Hosts with the same jobs on them are
+  one *group*; where each host holds one job, a group is a job, and the order of the prices is the order of the victims.
+
+Rules
+  1. Hosts that must go anyway (cordoned) first, whatever they cost: giving back another one instead would not help.
+  2. Then the group that costs least, by the jobs on it that are no victims yet.  Total: equals go by the group's first host.
+  3. It ends as soon as enough hosts are empty.  A job ends whole, on all its hosts; hosts that it empties beyond what is
+     asked stay with the department.
+  4. Sparing (of policies that want it): from the dearest victim down, each one that enough hosts can be emptied without is
+     spared.  What remains is minimal: no victim can be spared.
+
+A new order is one module with a `Price` and a `choose`, a line in `known.VICTIMS`, and a word in `schemas.config.Victims`.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple, TypeAlias
+
+from schemas.ids import sort_key
+
+
+class Candidate(NamedTuple):
+    """A live attempt.  `running_s`: for how long its job has run, counting what was saved by suspending; 0 before its guests
+    began.  `lost_s`: how much of that would be lost if it were the victim; 0 of one that would be suspended."""
+
+    unit: str
+    nodes: int
+    running_s: float
+    lost_s: float
+
+
+class HostLoad(NamedTuple):
+    """A held host and the live attempts on it."""
+
+    name: str
+    cordoned: bool
+    units: tuple[str, ...]
+
+
+class Choice(NamedTuple):
+    """`victims` in the order of the policy; `hosts` to give back, empty once the victims are closed."""
+
+    victims: list[str]
+    hosts: list[str]
+
+
+# What it costs to end these jobs together, less is sooner.  The first argument is in the order of submission; the second one
+# says, if asked, how many of the hosts that are still needed it would empty (at least 1).  Unique for each single job.
+Price: TypeAlias = Callable[[Sequence[Candidate], Callable[[], int]], tuple[float, ...]]
+Victims: TypeAlias = Callable[[Sequence[HostLoad], Mapping[str, Candidate], int], Choice]
+
+
+def choose_by(
+    price: Price, hosts: Sequence[HostLoad], candidates: Mapping[str, Candidate], count: int, *, spare: bool
+) -> Choice:
+    """`count` hosts (all, if there are no more) and the victims that it takes.  `spare`: rule 4."""
+    count = min(count, len(hosts))
+    emptying = _Emptying(hosts, candidates, count)
+    _empty_cheapest(price, emptying)
+    victims = sorted(emptying.closed, key=lambda unit: price([candidates[unit]], _one))
+    if spare and victims:
+        _spare(victims, emptying.closed, hosts, count)
+    closed = emptying.closed
+    empty = sorted((host for host in hosts if all(unit in closed for unit in host.units)), key=_giving_back)
+    return Choice([unit for unit in victims if unit in closed], [host.name for host in empty[:count]])
+
+
+def oldest_first(unit: str) -> tuple[int, int]:
+    """Of two jobs the one submitted earlier is less; unique."""
+    number, index, _ = sort_key(unit)
+    return number, index
+
+
+def newest_first(unit: str) -> tuple[int, int]:
+    """Of two jobs the one submitted later is less; unique."""
+    number, index, _ = sort_key(unit)
+    return -number, -index
+
+
+def _one() -> int:
+    return 1
+
+
+def _giving_back(host: HostLoad) -> tuple[bool, bool, str]:
+    return (
+        not host.cordoned,  # 1. hosts that must go
+        bool(host.units),  # 2. hosts that were idle
+        host.name,  # 3. unique
+    )
+
+
+class _Group:
+    """Hosts with the same jobs on them, and the same claim to go first."""
+
+    __slots__ = ("cordoned", "first", "hosts", "left", "number")
+
+    def __init__(self, number: int, host: HostLoad) -> None:
+        self.number, self.cordoned, self.first, self.hosts = number, host.cordoned, host.name, 0
+        self.left = list(host.units)  # no victims yet
+
+    def add(self, name: str) -> None:
+        self.hosts += 1
+        self.first = min(self.first, name)
+
+
+class _Emptying:
+    """What has been chosen so far."""
+
+    def __init__(self, hosts: Sequence[HostLoad], candidates: Mapping[str, Candidate], count: int) -> None:
+        self.candidates, self.count = candidates, count
+        self.must = min(count, sum(1 for host in hosts if host.cordoned))
+        self.closed: dict[str, None] = {}
+        self.empty = self.empty_cordoned = 0  # hosts
+        self.spans: dict[str, list[_Group]] = {}
+        groups: dict[tuple[bool, tuple[str, ...]], _Group] = {}
+        for host in hosts:
+            if not host.units:
+                self._emptied(1, host.cordoned)
+                continue
+            group = groups.get(host[1:])
+            if group is None:
+                group = groups[host[1:]] = _Group(len(groups), host)
+                for unit in host.units:
+                    self.spans.setdefault(unit, []).append(group)
+            group.add(host.name)
+        self.groups = list(groups.values())
+
+    def done(self) -> bool:
+        """Rule 3."""
+        return self.empty >= self.count and self.empty_cordoned >= self.must
+
+    def lost(self, group: _Group) -> list[Candidate]:
+        return [self.candidates[unit] for unit in group.left]
+
+    def useful(self, group: _Group) -> int:
+        """Hosts that emptying `group` would empty, of those that are still needed."""
+        near = {other.number: other for unit in group.left for other in self.spans[unit]}
+        freed = sum(other.hosts for other in near.values() if all(unit in group.left for unit in other.left))
+        return max(1, min(freed, self.count - self.empty))
+
+    def close(self, group: _Group) -> list[_Group]:
+        """The jobs of `group` become victims.  Returns the groups whose price may have fallen."""
+        shared: dict[int, _Group] = {}
+        for unit in list(group.left):
+            self.closed[unit] = None
+            for other in self.spans[unit]:
+                other.left.remove(unit)
+                if other.left:
+                    shared[other.number] = other
+                else:
+                    self._emptied(other.hosts, other.cordoned)
+        cheaper = {near.number: near for other in shared.values() for unit in other.left for near in self.spans[unit]}
+        return [near for near in cheaper.values() if near.left]
+
+    def _emptied(self, hosts: int, cordoned: bool) -> None:
+        self.empty += hosts
+        self.empty_cordoned += hosts if cordoned else 0
+
+
+def _empty_cheapest(price: Price, emptying: _Emptying) -> None:
+    """Rules 1 to 3.  What has become cheaper enters the heap again; what has become dearer is found out on top of it."""
+
+    def cost(group: _Group) -> tuple[bool, tuple[float, ...], str, int]:
+        worth = price(emptying.lost(group), lambda: emptying.useful(group))
+        return not group.cordoned, worth, group.first, group.number
+
+    if emptying.done():
+        return
+    groups = emptying.groups
+    heap = [cost(group) for group in groups]
+    heapq.heapify(heap)
+    while heap and not emptying.done():
+        known = heapq.heappop(heap)
+        group = groups[known[-1]]
+        if not group.left:
+            continue
+        now = cost(group)
+        if now > known:
+            heapq.heappush(heap, now)
+            continue
+        for cheaper in emptying.close(group):
+            heapq.heappush(heap, cost(cheaper))
+
+
+def _spare(victims: list[str], closed: dict[str, None], hosts: Sequence[HostLoad], count: int) -> None:
+    """Rule 4: only those stay in `closed` that have to, so that `count` hosts are empty, cordoned ones as far as there are."""
+    on: dict[str, list[HostLoad]] = {}
+    for host in hosts:
+        for unit in host.units:
+            on.setdefault(unit, []).append(host)
+    empty = [host for host in hosts if all(unit in closed for unit in host.units)]
+    left, cordoned_left = len(empty) - count, sum(1 for host in empty if host.cordoned)
+    cordoned_left -= min(count, sum(1 for host in hosts if host.cordoned))
+    for unit in reversed(victims):
+        kept = [host for host in on[unit] if all(other in closed for other in host.units)]
+        cordoned = sum(1 for host in kept if host.cordoned)
+        if len(kept) <= left and cordoned <= cordoned_left:
+            del closed[unit]
+            left -= len(kept)
+            cordoned_left -= cordoned

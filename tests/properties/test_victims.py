@@ -1,0 +1,189 @@
+"""Properties of the orders of victims: each alone, on made-up hosts and jobs.
+
+V1  Whatever the order: as many hosts as asked become empty, or all; cordoned ones among them as far as there are.
+V2  The order of the input changes nothing, and nothing is changed in it.
+V3  Where a policy spares, no victim could be spared.
+V4  With a job's hosts its own, `smallest-shortest` is the paper's greedy choice, job for job, and `youngest-first` the greedy
+    choice by start; `least-work-lost` loses at most H(n) times the least possible.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from schemas.config import Victims
+from services.scheduler.policies.known import VICTIMS
+from services.scheduler.policies.victims import Candidate, Choice, HostLoad
+
+Crowd = tuple[list[HostLoad], dict[str, Candidate], int]
+NAMES = sorted(VICTIMS)
+SPARING = [name for name in NAMES if name != "smallest-shortest"]
+
+
+@st.composite
+def crowds(draw: st.DrawFn) -> Crowd:
+    """Jobs that share hosts in any way."""
+    names = [f"h{n}" for n in range(draw(st.integers(1, 6)))]
+    jobs = draw(st.lists(st.tuples(st.sets(st.sampled_from(names), min_size=1), st.integers(0, 3)), max_size=8))
+    on: dict[str, list[str]] = {name: [] for name in names}
+    known: dict[str, Candidate] = {}
+    for number, (hosts, ran) in enumerate(jobs, start=1):
+        known[str(number)] = Candidate(str(number), len(hosts), float(ran), float(ran * draw(st.integers(0, 1))))
+        for host in sorted(hosts):
+            on[host].append(str(number))
+    loads = [HostLoad(name, draw(st.integers(0, 5)) == 0, tuple(on[name])) for name in names]
+    return loads, known, draw(st.integers(1, 7))
+
+
+@st.composite
+def own_hosts(draw: st.DrawFn) -> Crowd:
+    """Jobs with hosts of their own, as the paper's, numbered at random; and idle hosts."""
+    shapes = draw(st.lists(st.tuples(st.integers(1, 4), st.integers(0, 4)), min_size=1, max_size=8))
+    numbers = draw(st.permutations(range(1, len(shapes) + 1)))
+    known: dict[str, Candidate] = {}
+    loads = [HostLoad(f"i{n}", False, ()) for n in range(draw(st.integers(0, 2)))]
+    for number, (nodes, ran) in zip(numbers, shapes, strict=True):
+        known[str(number)] = Candidate(str(number), nodes, float(ran), float(ran))
+        loads += [HostLoad(f"h{len(loads) + n}", False, (str(number),)) for n in range(nodes)]
+    return draw(st.permutations(loads)), known, draw(st.integers(1, len(loads)))
+
+
+def emptied(hosts: list[HostLoad], closed: list[str]) -> list[HostLoad]:
+    return [host for host in hosts if all(unit in closed for unit in host.units)]
+
+
+@settings(max_examples=400, deadline=None)
+@given(st.sampled_from(NAMES), crowds(), st.randoms(use_true_random=False))
+def test_victims_are_enough_and_the_same_in_any_order(name: str, crowd: Crowd, random: Any) -> None:
+    hosts, known, count = crowd
+    before = repr(crowd)
+    choice = VICTIMS[name](hosts, known, count)
+    assert repr(crowd) == before
+    wanted = min(count, len(hosts))
+    free = {host.name for host in emptied(hosts, choice.victims)}
+    assert len(choice.hosts) == len(set(choice.hosts)) == wanted
+    assert set(choice.hosts) <= free
+    cordoned = sum(1 for host in hosts if host.cordoned)
+    given_back = [host for host in hosts if host.name in choice.hosts]
+    assert sum(1 for host in given_back if host.cordoned) == min(cordoned, wanted)
+    shuffled, rekeyed = list(hosts), dict(reversed(known.items()))
+    random.shuffle(shuffled)
+    assert VICTIMS[name](shuffled, rekeyed, count) == choice
+
+
+@settings(max_examples=400, deadline=None)
+@given(st.sampled_from(SPARING), crowds())
+def test_no_victim_could_be_spared(name: str, crowd: Crowd) -> None:
+    hosts, known, count = crowd
+    choice, wanted = VICTIMS[name](hosts, known, count), min(count, len(hosts))
+    cordoned = sum(1 for host in hosts if host.cordoned)
+    for victim in choice.victims:
+        left = emptied(hosts, [unit for unit in choice.victims if unit != victim])
+        must = sum(1 for host in left if host.cordoned)
+        assert len(left) < wanted or must < min(cordoned, wanted)
+
+
+@settings(max_examples=300, deadline=None)
+@given(own_hosts())
+def test_with_hosts_of_their_own_it_is_the_papers_greedy_choice(crowd: Crowd) -> None:
+    hosts, known, count = crowd
+    free = sum(1 for host in hosts if not host.units)
+    expected = []
+    for job in sorted(known.values(), key=lambda c: (c.nodes, c.running_s, int(c.unit))):
+        if free >= count:
+            break
+        expected.append(job.unit)
+        free += job.nodes
+    assert VICTIMS["smallest-shortest"](hosts, known, count).victims == expected
+
+
+@settings(max_examples=300, deadline=None)
+@given(own_hosts())
+def test_youngest_first_is_the_greedy_choice_by_start_and_then_spares(crowd: Crowd) -> None:
+    hosts, known, count = crowd
+    free, taken = sum(1 for host in hosts if not host.units), []
+    for job in sorted(known.values(), key=lambda c: (c.running_s, -int(c.unit))):
+        if free < count:
+            taken.append(job)
+            free += job.nodes
+    for job in reversed(list(taken)):
+        if free - job.nodes >= count:
+            taken.remove(job)
+            free -= job.nodes
+    assert VICTIMS["youngest-first"](hosts, known, count).victims == [job.unit for job in taken]
+
+
+@settings(max_examples=200, deadline=None)
+@given(own_hosts())
+def test_least_work_lost_is_near_the_least_possible(crowd: Crowd) -> None:
+    hosts, known, count = crowd
+    idle = sum(1 for host in hosts if not host.units)
+    needed = max(0, count - idle)
+    subsets = itertools.chain.from_iterable(itertools.combinations(known.values(), n) for n in range(len(known) + 1))
+    least = min(loss(list(jobs)) for jobs in subsets if sum(job.nodes for job in jobs) >= needed)
+    found = loss([known[unit] for unit in VICTIMS["least-work-lost"](hosts, known, count).victims])
+    assert found <= least * sum(1 / n for n in range(1, needed + 1)) + 1e-9
+
+
+def loss(jobs: list[Candidate]) -> float:
+    return math.fsum(job.nodes * job.lost_s for job in jobs)
+
+
+# ---------------------------------------------------------------------------------------------------------------- examples
+
+
+def alone(*jobs: tuple[int, float]) -> tuple[list[HostLoad], dict[str, Candidate]]:
+    """Jobs of (nodes, running time), numbered from 1, each with hosts of its own."""
+    known = {str(n): Candidate(str(n), nodes, ran, ran) for n, (nodes, ran) in enumerate(jobs, start=1)}
+    return [HostLoad(f"h{u}-{n}", False, (u,)) for u, c in known.items() for n in range(c.nodes)], known
+
+
+def test_the_four_orders_differ_where_they_should() -> None:
+    hosts, known = alone((1, 50.0), (1, 40.0), (2, 30.0), (4, 1.0))
+    found = {name: VICTIMS[name](hosts, known, 3).victims for name in NAMES}
+    assert found == {
+        "smallest-shortest": ["2", "1", "3"],  # 4 hosts, though 3 were asked
+        "smallest-shortest-spared": ["2", "3"],
+        "youngest-first": ["4"],
+        "least-work-lost": ["4"],  # 4 node-seconds
+    }
+
+
+def test_of_equal_jobs_the_papers_order_takes_the_first_and_the_default_the_last() -> None:
+    hosts, known = alone((1, 5.0), (1, 5.0), (1, 5.0))
+    assert VICTIMS["smallest-shortest"](hosts, known, 2).victims == ["1", "2"]
+    assert VICTIMS["smallest-shortest-spared"](hosts, known, 2).victims == ["3", "2"]
+
+
+def test_what_would_be_suspended_costs_no_work() -> None:
+    hosts, known = alone((1, 50.0), (1, 5.0))
+    known["1"] = known["1"]._replace(lost_s=0.0)
+    assert VICTIMS["least-work-lost"](hosts, known, 1).victims == ["1"]
+
+
+def test_least_work_lost_prices_a_wide_job_by_the_hosts_that_are_needed() -> None:
+    hosts, known = alone((1, 10.0), (4, 5.0))
+    assert VICTIMS["least-work-lost"](hosts, known, 1).victims == ["1"]  # 10 against 20
+    assert VICTIMS["least-work-lost"](hosts, known, 4).victims == ["2"]  # 10 for one host against 5 for each of four
+
+
+def test_an_old_job_on_a_shared_host_protects_its_young_neighbour() -> None:
+    known = {u: Candidate(u, 1, ran, ran) for u, ran in (("1", 50.0), ("2", 1.0), ("3", 10.0))}
+    hosts = [HostLoad("h1", False, ("1", "2")), HostLoad("h2", False, ("3",))]
+    assert VICTIMS["youngest-first"](hosts, known, 1).victims == ["3"]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_idle_hosts_cost_nobody_anything(name: str) -> None:
+    hosts = [HostLoad("h1", False, ("1",)), HostLoad("h2", False, ())]
+    assert VICTIMS[name](hosts, {"1": Candidate("1", 1, 0.0, 0.0)}, 1) == Choice([], ["h2"])
+
+
+def test_every_name_of_the_configuration_is_known() -> None:
+    assert sorted(Victims.__args__) == NAMES  # type: ignore[attr-defined]
