@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import os
-from collections.abc import AsyncIterator, Callable
+import signal
+from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 
 import aiohttp
@@ -130,14 +131,38 @@ async def test_a_directory_that_cannot_be_entered_gives_way_to_the_room_with_a_n
     assert inside.report["note"] is None
 
 
+LOOK_AT_SIGNALS = "#!/bin/sh\ngrep -E '^Sig(Ign|Blk)' /proc/self/status; ulimit -c; umask\n"
+# glibc lets no program set signals 32 and 33: what a test runner ignores of them stays ignored
+OF_LIBC = 1 << 31 | 1 << 32
+
+
+def signals_of(life: Life) -> list[int]:
+    """The masks of blocked and ignored signals that a job saw at its start."""
+    return [int(value, 16) & ~OF_LIBC for value in life.text().split()[1:4:2]]
+
+
 async def test_a_job_starts_with_default_signals_and_no_core(hypervisor: Hypervisor) -> None:
-    life = await hypervisor.run("1", "#!/bin/sh\ngrep -E '^Sig(Ign|Blk)' /proc/self/status; ulimit -c; umask\n")
-    fields = life.text().split()
-    of_libc = (
-        1 << 31 | 1 << 32
-    )  # signals 32 and 33: glibc lets no program set them, so what a test runner ignores stays
-    assert [int(value, 16) & ~of_libc for value in fields[1:4:2]] == [0, 0]
-    assert fields[4:] == ["0", "0022"]
+    life = await hypervisor.run("1", LOOK_AT_SIGNALS)
+    assert signals_of(life) == [0, 0]
+    assert life.text().split()[4:] == ["0", "0022"]
+
+
+@pytest.fixture
+def oddly_started() -> Iterator[None]:
+    """What is started meanwhile ignores and blocks what `nohup`, a script's background or any caller may have set."""
+    ignored = (signal.SIGHUP, signal.SIGQUIT, signal.SIGTSTP, signal.SIGUSR1, signal.SIGXFSZ, signal.SIGRTMAX)
+    was = {number: signal.signal(number, signal.SIG_IGN) for number in ignored}
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGUSR2, signal.SIGWINCH, signal.SIGCHLD})
+    yield
+    signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+    for number, handler in was.items():
+        signal.signal(number, handler)
+
+
+async def test_a_job_starts_with_default_signals_whatever_the_cloud_was_started_with(
+    oddly_started: None, hypervisor: Hypervisor
+) -> None:
+    assert signals_of(await hypervisor.run("1", LOOK_AT_SIGNALS)) == [0, 0]
 
 
 async def test_stdin_is_a_file_that_the_job_may_read(hypervisor: Hypervisor) -> None:

@@ -15,6 +15,9 @@ Frames are `u32 length, JSON`; a `run` frame carries the descriptors of the chil
 5. A child has PR_SET_PDEATHSIG, so it dies when the nursery does. The kernel clears that flag when credentials change,
    hence it is set after the rights were dropped; the parent is checked afterwards, for the race.
 6. It knows no tokens and reads no file of the cloud; it never interprets what it starts.
+7. A job starts with every signal at its default and none blocked, whatever the cloud was started with: under `nohup`, or in the
+   background of a script, SIGHUP, SIGINT and SIGQUIT are ignored, and exec would hand that on. (Signals 32 and 33 belong to the
+   C library, which lets no program set them.)
 """
 
 from __future__ import annotations
@@ -41,6 +44,7 @@ PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER, PR_SET_NO_NEW_PRIVS = 1, 36, 38
 EXIT_CANNOT_EXECUTE, EXIT_NOT_FOUND = 126, 127  # what a POSIX shell answers
 
 _libc = ctypes.CDLL(None, use_errno=True)
+_ignored: list[signal.Signals | int] = []  # what this process ignores, and a job must not (rule 7)
 
 
 class Child:
@@ -196,6 +200,8 @@ def _become(request: dict[str, Any], fds: list[int], parent: int) -> NoReturn:
     code = EXIT_CANNOT_EXECUTE
     try:
         signal.set_wakeup_fd(-1)
+        for ignored in _ignored:
+            signal.signal(ignored, signal.SIG_DFL)
         os.setsid()
         for number, fd in enumerate(fds):
             os.dup2(fd, number, inheritable=True)
@@ -398,10 +404,12 @@ def main() -> int:
     os.dup2(null, 0)
     os.dup2(null, 1)
     # A terminal's Ctrl-C reaches the whole group; the nursery ends when the hypervisor does, not before. Caught, not
-    # ignored: exec puts a caught signal back to its default, while an ignored one would stay ignored in the job.
+    # ignored: exec puts a caught signal back to its default. What it was started with as ignored it goes on ignoring, so that
+    # the cloud behaves as one; its children put that back themselves.
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGPIPE):
         signal.signal(number, _hear_nothing)
-    signal.signal(signal.SIGXFSZ, signal.SIG_DFL)
+    _ignored.extend(n for n in signal.valid_signals() if signal.getsignal(n) == signal.SIG_IGN)
+    signal.pthread_sigmask(signal.SIG_SETMASK, ())  # also for itself: it must hear SIGCHLD
     _prctl(PR_SET_CHILD_SUBREAPER, 1)
     # What is the same for all children is set once and inherited.
     _prctl(PR_SET_NO_NEW_PRIVS, 1)
