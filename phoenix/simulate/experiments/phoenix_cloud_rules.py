@@ -1,0 +1,99 @@
+"""The rules of the Phoenix Cloud paper's evaluation (§III-D) as scenarios for the engine.
+
+Rules
+  1. A job needs ceil(processors / 8) whole nodes; it runs for its recorded time, at least 1 s, and no time limit ends it.
+  2. The web department wants max(1, ceil(64 · r / max r)) nodes in each minute, r the requests of that minute.
+  3. Static: 144 nodes for batch alone and 64 for web alone.  Dynamic: all nodes are shared.
+  4. First fit in order of entry; victims by minimum size, shortest running time, job number: greedy, whole jobs, nothing added
+     back.  A victim is gone (`kill`), or enters the queue again at its end and runs from the start (`requeue`).
+  5. Reclaim, boot and drain take no time.  The window is 14 days; what ends later is unfinished.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from phoenix.simulate.workload import UNLIMITED_S, LogJob, Scenario, WebInput, Work
+from schemas.config import BatchPolicy, CloudConfig, Department, OnReclaim, Order, Victims, WebPolicy
+
+CORES: Final = 8  # of a node
+BATCH_NODES: Final = 144
+WEB_NODES: Final = 64
+STATIC_NODES: Final = BATCH_NODES + WEB_NODES
+SIZES: Final = (200, 190, 180, 170, 160, 150)
+WINDOW_S: Final = 14 * 86400.0
+READINGS: Final[tuple[OnReclaim, ...]] = ("kill", "requeue")
+NEVER_S: Final = 1e12  # a silence that nobody waits for: there are no signals in this experiment
+REQUEUES_MAX: Final = 1_000_000  # a job comes back however often it was preempted
+SUSPEND: Final = "suspend"
+
+
+def lay_out(jobs: Sequence[LogJob], *, estimates: bool = False) -> tuple[Work, ...]:
+    """Rule 1.  `estimates`: keep what users asked for as the time limit, as far as it does not end the job; backfill needs it.
+    Where it is unknown, three times the run time stands in."""
+    return tuple(
+        Work(
+            number=job.number,
+            submit_s=job.submit_s,
+            run_s=max(1.0, job.run_s),
+            nodes=-(-job.processors // CORES),
+            exclusive=True,
+            walltime_s=_estimate(job) if estimates else UNLIMITED_S,
+            user=job.user or "user",
+        )
+        for job in jobs
+    )
+
+
+def _estimate(job: LogJob) -> float:
+    return max(job.run_s, 1.0, 3.0 * job.run_s if job.requested_s is None else job.requested_s)
+
+
+def static(works: tuple[Work, ...], demand: WebInput) -> Scenario:
+    """Rule 3: two clusters, as guarantees and maxima of one."""
+    return _scenario("static", STATIC_NODES, works, demand, BatchPolicy(), dedicated=True)
+
+
+def dynamic(nodes: int, on_reclaim: OnReclaim, works: tuple[Work, ...], demand: WebInput) -> Scenario:
+    """Rules 3 and 4, the paper's own policies."""
+    return with_policy(f"{nodes} {on_reclaim}", nodes, on_reclaim, works, demand)
+
+
+def with_policy(
+    label: str,
+    nodes: int,
+    on_reclaim: OnReclaim,
+    works: tuple[Work, ...],
+    demand: WebInput,
+    *,
+    order: Order = "first-fit",
+    victims: Victims = "smallest-shortest",
+) -> Scenario:
+    """A shared cluster with another policy of the batch department."""
+    policy = BatchPolicy(order=order, victims=victims, on_reclaim=on_reclaim, requeues_max=REQUEUES_MAX)
+    return _scenario(label, nodes, works, demand, policy, dedicated=False)
+
+
+def _scenario(
+    label: str, nodes: int, works: tuple[Work, ...], demand: WebInput, policy: BatchPolicy, *, dedicated: bool
+) -> Scenario:
+    own = {"hpc": BATCH_NODES, "web": WEB_NODES} if dedicated else {}
+    departments = (
+        Department(name="hpc", kind="batch", batch=policy, guarantee=own.get("hpc", 0), maximum=own.get("hpc")),
+        Department(
+            name="web",
+            kind="web",
+            guarantee=own.get("web", 0),
+            maximum=own.get("web"),
+            web=WebPolicy(instances_max=nodes, drain_s=0.0, signal_timeout_s=NEVER_S),
+        ),
+    )
+    return Scenario(
+        label=label,
+        config=CloudConfig(name="phoenix-cloud", departments=departments),
+        hosts=nodes,
+        jobs={"hpc": works},
+        web={"web": demand},
+        window_s=WINDOW_S,
+    )
