@@ -24,6 +24,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+import time
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -62,6 +63,7 @@ def environment() -> Path:
 
 def child(command: list[str]) -> dict[str, Any]:
     """What the child says, and the CPU seconds that the system counted for it."""
+    began = time.perf_counter()
     with subprocess.Popen(command, stdout=subprocess.PIPE, cwd=ROOT, text=True) as process:
         assert process.stdout is not None
         deadline = threading.Timer(CHILD_S, process.kill)
@@ -73,6 +75,7 @@ def child(command: list[str]) -> dict[str, Any]:
     if process.returncode:
         raise SystemExit(f"{' '.join(command)}: exit code {process.returncode}")
     answer: dict[str, Any] = json.loads(said)
+    answer["wall_s"] = time.perf_counter() - began
     answer["cpu_s"] = usage.ru_utime + usage.ru_stime
     return answer
 

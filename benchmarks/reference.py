@@ -1,6 +1,6 @@
 """A plain simulator of the rules of the experiment `phoenix-cloud`: the yardstick for speed, and an oracle for tests.
 
-    python -m benchmarks.reference --jobs LOG.swf --web REQUESTS.csv
+    python -m benchmarks.reference --jobs LOG.swf --web REQUESTS.csv [--json]
 
 It shares no line with the product: no facts, no cores, no hosts, only counts of nodes.  What it says was written from the
 paper (III-D) and from the rules below, so a wrong reading of them would have to be made twice to go unseen.
@@ -19,6 +19,7 @@ from __future__ import annotations
 import argparse
 import csv
 import heapq
+import json
 import math
 import time
 from collections.abc import Sequence
@@ -171,11 +172,20 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--jobs", type=Path, required=True)
     parser.add_argument("--web", type=Path, required=True)
+    parser.add_argument("--json", action="store_true")
     given = parser.parse_args()
     began = time.perf_counter()
-    for (configuration, nodes, mode), result in sweep(read_jobs(given.jobs), read_demand(given.web)).items():
-        print(f"{configuration:8} {nodes} {mode or '-':8}", *(f"{k} {v:g} " for k, v in result._asdict().items()))
-    print(f"{time.perf_counter() - began:.3f} s")
+    runs = [
+        {"configuration": configuration, "nodes": nodes, "on_reclaim": mode, **result._asdict()}
+        for (configuration, nodes, mode), result in sweep(read_jobs(given.jobs), read_demand(given.web)).items()
+    ]
+    run_s = time.perf_counter() - began
+    if given.json:
+        print(json.dumps({"runs": runs, "run_s": run_s}))
+        return
+    for told in runs:
+        print("  ".join(f"{key} {value}" for key, value in told.items()))
+    print(f"{run_s:.3f} s")
 
 
 if __name__ == "__main__":
