@@ -5,9 +5,11 @@ Theory of operation
   a level that this core writes as `demand.changed {instances, hosts}` and reads back: so it survives restarts and replays.
   `decide` compares levels and returns, in this order: the claim; instances that must end; hosts given back; new instances.
 
+  What a decision needs to be quick (holdings, capacities, limits) are views, kept up to date by `apply`, rebuilt by `load`.
+  A core that had nothing to say rests: it says so again without looking, until a fact concerns it or its wake-up time comes.
+
 Rules
-  1. n in service, mean utilisation u over a covered window (`web_load`): u ≥ threshold: n + 1; u < threshold·(n - 1)/n: n - 1
-     (paper, III-C).  While an instance is on its way (target > n) a high load asks for no more than n + 1.
+  1. How many instances the load wants is the rule's (`policies/scale_*`): by default the paper's threshold (III-C).
   2. Between `instances_min` and `instances_max`, and what the department's `maximum` of hosts can carry.
   3. `scale.requested`: a person's `exact` number overrides rule 1 and the minimum, a person's `minimum` raises the minimum,
      until its time has passed.  Nothing overrides the maximum.
@@ -43,39 +45,18 @@ from services.runtime.core import NEVER
 from services.scheduler import web_hosts
 from services.scheduler.demand import Capacities
 from services.scheduler.limits import Limits
+from services.scheduler.policies import scale_target, scale_threshold
+from services.scheduler.policies.scale import Heard, Memory, Rule
 from services.scheduler.reclaim import why_broken
 from services.scheduler.shape import Shape
+from services.scheduler.web_holdings import Holdings
 from services.scheduler.web_hosts import Picture
-from services.scheduler.web_load import Sample, follow, mean
+from services.scheduler.web_load import Sample
+from services.scheduler.web_state import STABLE_S, HostFact, State, backoff_s
 
-STABLE_S: Final = 30.0  # who has served this long has not failed at the start
-BACKOFF_FIRST_S: Final = 0.5
-BACKOFF_MAX_S: Final = 30.0  # a program that is repaired is back within half a minute
+RULES: Final[dict[str, Rule]] = {"threshold": scale_threshold.RULE, "target-tracking": scale_target.RULE}
 PLACED_MAX: Final = 500  # instances of one decision; the rest follow with the next one
 _FAILURES: Final = (Code.VM_ENDED, Code.BOOT_TIMEOUT)
-
-
-class State(msgspec.Struct, kw_only=True):
-    target: int | None = None  # instances, as the last own demand.changed said
-    missing: bool = False  # … and whether it said signal_missing
-    by_person: bool = False  # that number is a person's: placements and closings until the next one say so
-    serving: int = 0  # instances in service
-    since: float = 0.0  # when their number last changed
-    heard_at: float = 0.0  # end of the last load.observed
-    samples: list[Sample] = []
-    minimum: int | None = None  # a person's word, rule 3
-    exact: int | None = None
-    until: float | None = None
-    failures: int = 0  # in a row
-    to_replace: int = 0  # failed instances whose successor is not placed yet
-    retry_at: float = 0.0
-
-
-def backoff_s(failures: int) -> float:
-    """How long a replacement waits after so many failures in a row."""
-    if failures <= 1:
-        return 0.0
-    return min(BACKOFF_MAX_S, BACKOFF_FIRST_S * 2.0 ** min(failures - 2, 16))
 
 
 class WebCore:
@@ -83,8 +64,25 @@ class WebCore:
 
     def __init__(self, custody: Custody, dept: str) -> None:
         self.custody, self.dept = custody, dept
+        self._writer, self._prefix = f"scheduler.{dept}", f"{dept}."
         self.state = State()
+        self._per_host: int | None  # None: to be worked out again
         self._decided_at = 0.0  # `now` of the last decide: what is due by then has been looked at
+        self._on = {
+            f.LoadObserved: self._on_load,
+            f.UnitPlaced: self._on_placed,
+            f.AttemptBegan: self._on_began,
+            f.AttemptClosed: self._on_closed,
+            f.VmAllocated: self._on_vm_allocated,
+            f.VmStarted: self._on_vm_started,
+            f.VmEnded: self._on_vm_ended,
+            f.DemandChanged: self._on_demand,
+            f.QuotaChanged: self._on_quota,
+            f.ScaleRequested: self._on_scale,
+            f.ConfigAdopted: self._on_config,
+            f.DepartmentClosed: self._on_department_closed,
+            **dict.fromkeys(HostFact.__args__, self._on_host),
+        }
         self._rebuild()
 
     # --------------------------------------------------------------------------------------------------------- folding
@@ -92,76 +90,89 @@ class WebCore:
     def apply(self, fact: f.Fact, meta: Meta) -> None:
         if meta.void is not None:
             return
-        if isinstance(fact, f.LoadObserved):
-            self._on_load(fact, meta)
-        elif isinstance(fact, f.VmStarted):
-            if fact.unit in self.custody.index.open.get(self.dept, ()):
-                self.limits.vm_started(fact.unit, fact.attempt)
-        elif isinstance(fact, f.UnitPlaced):
-            if self._mine(fact.unit):
-                self.limits.placed(fact.unit)
-                self.state.to_replace = max(0, self.state.to_replace - 1)
-        elif isinstance(fact, f.AttemptBegan):
-            if self._mine(fact.unit):
-                self.limits.began(fact.unit)
-                self._count()
-        elif isinstance(fact, f.AttemptClosed):
-            if self._mine(fact.unit):
-                self._on_closed(fact)
-        elif isinstance(fact, f.DemandChanged):
-            if fact.dept == self.dept:
-                self._on_demand(fact)
-        elif isinstance(fact, f.ScaleRequested):
-            if fact.dept == self.dept:
-                self.state.minimum, self.state.exact, self.state.until = fact.minimum, fact.exact, fact.until
-        elif isinstance(fact, f.ConfigAdopted):
-            self.limits.rebuild(self._open())
-        elif isinstance(fact, f.DepartmentClosed):
-            self.limits.rebuild(self._open())
-            self._count()
-        else:
-            self._on_host(fact)
-        for name in meta.broken:
-            self.limits.closed(name)
+        handler = self._on.get(type(fact))
+        if handler is not None and handler(fact, meta):  # type: ignore[operator]
+            self._rests = False
         if meta.broken:
-            self._count()
+            self._on_broken(meta.broken)
 
-    def _on_host(self, fact: f.Fact) -> None:
-        host = getattr(fact, "host", None)
-        if host is not None:
-            self.capacities.update(self.custody, host)
+    # Each handler returns True if a decision may be another one after the fact.
+
+    def _on_host(self, fact: HostFact, _meta: Meta) -> bool:
+        held = self.holdings.host_changed(fact.host)
+        if self.capacities.update(self.custody, fact.host):
+            self._per_host = None
+            return True
+        return held
 
     def _mine(self, unit: str) -> bool:
-        return unit.startswith(f"{self.dept}.")
+        return unit.startswith(self._prefix)
 
-    def _open(self) -> list[str]:
-        return sorted(self.custody.index.open.get(self.dept, ()), key=sort_key)
+    def _on_load(self, fact: f.LoadObserved, meta: Meta) -> bool:
+        if fact.dept != self.dept or meta.writer != self._writer:
+            return False
+        self.state.samples, self.state.track = self._with(fact)
+        self.state.heard_at = max(self.state.heard_at, min(fact.end, meta.at))
+        return True
 
-    def _on_load(self, fact: f.LoadObserved, meta: Meta) -> None:
-        if fact.dept == self.dept and meta.writer == f"scheduler.{self.dept}":
-            self.state.samples = self._with(fact)
-            self.state.heard_at = max(self.state.heard_at, min(fact.end, meta.at))
+    def _with(self, fact: f.LoadObserved) -> Memory:
+        """What the rule remembers, with this observation in it."""
+        state = self.state
+        heard = Heard(Sample(fact.start, fact.end, fact.utilisation), state.serving, state.since)
+        return self._rule.follow(Memory(state.samples, state.track), heard, self.policy)
 
-    def _on_demand(self, fact: f.DemandChanged) -> None:
+    def _on_demand(self, fact: f.DemandChanged, _meta: Meta) -> bool:
+        if fact.dept != self.dept:
+            return False
         code, state = fact.reason.code if fact.reason is not None else None, self.state
         state.by_person = code is Code.SCALED_BY_PERSON or (state.by_person and fact.instances == state.target)
         state.target, state.missing = fact.instances, code is Code.SIGNAL_MISSING
+        return True
 
     def _by_person(self, target: int, reason: Reason) -> bool:
         return reason.code is Code.SCALED_BY_PERSON or (self.state.by_person and target == self.state.target)
 
-    def _with(self, fact: f.LoadObserved) -> list[Sample]:
-        """The window with this observation in it."""
-        policy, sample = self.policy, Sample(fact.start, fact.end, fact.utilisation)
-        return follow(
-            self.state.samples,
-            sample,
-            since=self.state.since,
-            window_s=policy.window_s,
-            gap_s=policy.signal_timeout_s,
-        )
+    def _on_quota(self, fact: f.QuotaChanged, _meta: Meta) -> bool:
+        return fact.dept == self.dept
 
-    def _on_closed(self, fact: f.AttemptClosed) -> None:
+    def _on_scale(self, fact: f.ScaleRequested, _meta: Meta) -> bool:
+        if fact.dept != self.dept:
+            return False
+        self.state.minimum, self.state.exact, self.state.until = fact.minimum, fact.exact, fact.until
+        return True
+
+    def _on_vm_allocated(self, fact: f.VmAllocated, _meta: Meta) -> bool:
+        return fact.host in self.holdings.hosts and self.holdings.host_changed(fact.host)
+
+    def _on_vm_started(self, fact: f.VmStarted, _meta: Meta) -> bool:
+        if fact.unit not in self.custody.index.open.get(self.dept, ()):
+            return False
+        self.limits.vm_started(fact.unit, fact.attempt)
+        return True
+
+    def _on_vm_ended(self, _fact: f.VmEnded, _meta: Meta) -> bool:
+        return self.holdings.vm_ended()
+
+    def _on_placed(self, fact: f.UnitPlaced, _meta: Meta) -> bool:
+        if not self._mine(fact.unit):
+            return False
+        self.holdings.placed(fact.unit)
+        self.limits.placed(fact.unit)
+        self.state.to_replace = max(0, self.state.to_replace - 1)
+        return True
+
+    def _on_began(self, fact: f.AttemptBegan, _meta: Meta) -> bool:
+        if not self._mine(fact.unit):
+            return False
+        self.holdings.began(fact.unit)
+        self.limits.began(fact.unit)
+        self._count()
+        return True
+
+    def _on_closed(self, fact: f.AttemptClosed, _meta: Meta) -> bool:
+        if not self._mine(fact.unit):
+            return False
+        self.holdings.ended(fact.unit)
         self.limits.closed(fact.unit)
         if fact.why.code in _FAILURES:
             began_at, now = self.custody.state.units[fact.unit].began_at, self.custody.state.at
@@ -170,18 +181,33 @@ class WebCore:
             self.state.to_replace += 1
             self.state.retry_at = now + backoff_s(self.state.failures)
         self._count()
+        return True
+
+    def _on_broken(self, names: tuple[str, ...]) -> None:
+        for name in names:
+            if self._mine(name):
+                self.holdings.ended(name)
+                self.limits.closed(name)
+                self._rests = False
+        self._count()
+
+    def _on_config(self, _fact: f.ConfigAdopted, _meta: Meta) -> bool:
+        self._rebuild()
+        return True
+
+    def _on_department_closed(self, fact: f.DepartmentClosed, _meta: Meta) -> bool:
+        if fact.dept != self.dept:
+            return False
+        self._rebuild()
+        self._count()
+        return True
 
     def _count(self) -> None:
         """The number in service may have changed; if so, the window begins anew."""
-        serving = sum(1 for unit in self.instances() if unit.began_at is not None)
+        serving = self.holdings.serving
         if serving != self.state.serving:
             self.state.serving, self.state.since = serving, self.custody.state.at
             self.state.samples = []
-
-    def instances(self) -> list[Unit]:
-        """Live ones, by number."""
-        units = self.custody.state.units
-        return [units[name] for name in self._open() if units[name].live]
 
     def dump(self) -> bytes:
         return msgspec.msgpack.encode(self.state)
@@ -191,54 +217,67 @@ class WebCore:
         self._rebuild()
 
     def _rebuild(self) -> None:
+        """All views anew, from custody and configuration."""
+        self.department = self._configured()
+        self.policy = (self.department.web if self.department else None) or WebPolicy()
+        self._rule = RULES[self.policy.rule]
+        self.shape = Shape(1, self.policy.instance_cores, self.policy.instance_memory_mb, False)
+        self.holdings = self._fresh()
         self.capacities = Capacities.of(self.custody)
+        self._per_host = None
         self.limits = Limits(self.custody, lambda _unit: NEVER, lambda: self.policy.boot_timeout_s)
-        self.limits.rebuild(self._open())
+        self.limits.rebuild(sorted(self.custody.index.open.get(self.dept, ()), key=sort_key))
+        self._rests = False  # True: the last decide had nothing to say, and nothing that concerns it has happened since
+        self._wake_at = 0.0  # while it rests
 
-    def check(self) -> list[str]:
-        found = []
-        serving = sum(1 for unit in self.instances() if unit.began_at is not None)
-        if serving != self.state.serving:
-            found.append(f"{serving} instances are in service, {self.state.serving} are counted")
-        fresh = Capacities.of(self.custody)
-        if (fresh.of_host, fresh.counts) != (self.capacities.of_host, self.capacities.counts):
-            found.append("the capacities differ from custody")
-        if any(a.end > b.start + 1e-5 for a, b in pairwise(self.state.samples)):
-            found.append(f"samples overlap: {self.state.samples}")
-        return found
-
-    # ---------------------------------------------------------------------------------------------------- how many
-
-    @property
-    def department(self) -> Department | None:
+    def _configured(self) -> Department | None:
         """As configured; None if it is not a web department, or closed."""
         config = self.custody.state.config
         found = config.department(self.dept) if config else None
         closed = self.dept in self.custody.state.closed
         return found if found is not None and found.kind == "web" and not closed else None
 
-    @property
-    def policy(self) -> WebPolicy:
-        department = self.department
-        return (department.web if department else None) or WebPolicy()
+    def _fresh(self) -> Holdings:
+        return Holdings.of(self.custody, self.dept, self.shape, self.policy.instances_per_host)
 
-    @property
-    def shape(self) -> Shape:
-        return Shape(1, self.policy.instance_cores, self.policy.instance_memory_mb, False)
+    def check(self) -> list[str]:
+        found = []
+        if self.holdings.serving != self.state.serving:
+            found.append(f"{self.holdings.serving} instances are in service, {self.state.serving} are counted")
+        if self._fresh().as_data() != self.holdings.as_data():
+            found.append("what the department holds differs from custody")
+        if self._configured() != self.department:
+            found.append("the department is configured otherwise")
+        fresh = Capacities.of(self.custody)
+        if (fresh.of_host, fresh.counts) != (self.capacities.of_host, self.capacities.counts):
+            found.append("the capacities differ from custody")
+        if any(a.end > b.start + 1e-5 for a, b in pairwise(self.state.samples)):
+            found.append(f"samples overlap: {self.state.samples}")
+        if self._rests and self._decide(self._decided_at):
+            found.append("it rests though it has something to say")
+        if self._rests and self._wake() != self._wake_at:
+            found.append(f"it rests until {self._wake_at} and should until {self._wake()}")
+        return found
+
+    # ---------------------------------------------------------------------------------------------------- how many
 
     def per_host(self) -> int:
         """Instances on a host: as configured, if the smallest usable host can carry them."""
-        return min(self.policy.instances_per_host, self.capacities.ranks(self.shape) or self.policy.instances_per_host)
+        if self._per_host is None:
+            most = self.policy.instances_per_host
+            self._per_host = min(most, self.capacities.ranks(self.shape) or most)
+        return self._per_host
 
     def desired(self, now: float) -> tuple[int, Reason]:
         """The number of instances that should be, and why."""
-        return self._desired(now, self.state.samples, self.missing(now))
+        return self._desired(now, Memory(self.state.samples, self.state.track), self.missing(now))
 
     def would_change(self, fact: f.LoadObserved, now: float) -> bool:
-        """True if the number would be another one with this observation.  Changes nothing: the edge asks before it waits."""
-        return self._desired(now, self._with(fact), False)[0] != self.desired(now)[0]
+        """True if the number would be another one with this observation, and the rule is one that hurries.  Changes nothing:
+        the edge asks before it waits."""
+        return self._rule.hurried and self._desired(now, self._with(fact), False)[0] != self.desired(now)[0]
 
-    def _desired(self, now: float, samples: list[Sample], missing: bool) -> tuple[int, Reason]:
+    def _desired(self, now: float, memory: Memory, missing: bool) -> tuple[int, Reason]:
         department, policy = self.department, self.policy
         if department is None:
             return 0, because(Code.DEPARTMENT_REMOVED, department=self.dept)
@@ -250,28 +289,19 @@ class WebCore:
             return min(self.state.exact, most), because(Code.SCALED_BY_PERSON, exact=self.state.exact, maximum=most)
         least, asked = policy.instances_min, self.state.minimum if word else None
         current = least if self.state.target is None else self.state.target
-        wanted, reason = self._follow_load(current, samples, missing)
+        wanted, reason = self._follow_load(current, memory, missing)
         if asked is not None and asked > max(wanted, least):
             return min(asked, most), because(Code.SCALED_BY_PERSON, minimum=asked, maximum=most)
         if wanted < least or self.state.target is None:
             return min(least, most), because(Code.AT_MINIMUM, minimum=least)
         return (most, because(Code.AT_MAXIMUM, maximum=most)) if wanted > most else (wanted, reason)
 
-    def _follow_load(self, current: int, samples: list[Sample], missing: bool) -> tuple[int, Reason]:
+    def _follow_load(self, current: int, memory: Memory, missing: bool) -> tuple[int, Reason]:
         """Rules 1 and 4."""
-        n, threshold = self.state.serving, self.policy.threshold
+        n = self.state.serving
         if missing:
             return current, because(Code.SIGNAL_MISSING, timeout_s=self.policy.signal_timeout_s, instances=n)
-        utilisation = mean(samples, self.policy.window_s)
-        if n == 0 or utilisation is None:
-            return current, because(Code.UTILISATION_STEADY, instances=n)
-        seen = {"utilisation": round(utilisation, 4), "instances": n, "window_s": self.policy.window_s}
-        if utilisation >= threshold:
-            return max(current, n + 1), because(Code.UTILISATION_HIGH, threshold=threshold, **seen)
-        low = threshold * (n - 1) / n
-        if utilisation < low:
-            return min(current, n - 1), because(Code.UTILISATION_LOW, threshold=round(low, 4), **seen)
-        return current, because(Code.UTILISATION_STEADY, **seen)
+        return self._rule.wanted(memory, n, current, self.policy)
 
     def missing(self, now: float) -> bool:
         """Rule 4: instances are in service, and nobody says how busy they are."""
@@ -283,12 +313,21 @@ class WebCore:
     # -------------------------------------------------------------------------------------------------------- deciding
 
     def decide(self, now: float) -> list[f.Fact]:
+        if self._rests and self._decided_at <= now < self._wake_at:
+            self._decided_at = now
+            return []
         self._decided_at = now
+        found = self._decide(now)
+        self._rests = not found
+        self._wake_at = self._wake() if self._rests else 0.0
+        return found
+
+    def _decide(self, now: float) -> list[f.Fact]:
         if self.custody.state.config is None:
             return []
         target, reason = self.desired(now)
         closings = self._closings(now)
-        seen = web_hosts.picture(self.custody, self.dept, dict.fromkeys(c.unit for c in closings))
+        seen = Picture(self.holdings, {c.unit: None for c in closings if c.unit in self.holdings.live})
         notice = self.notice()
         if notice:
             rest = self._give_back(seen, notice)
@@ -300,20 +339,26 @@ class WebCore:
         placed = (
             [] if closings else self._placements(seen, target, reason, now)
         )  # how long to wait is known once they are closed
-        hosts = web_hosts.not_needed(seen, self.shape, claim, [fact.hosts[0] for fact in placed], now)
-        why = because(Code.SCALED_BY_PERSON if self._by_person(target, reason) else Code.SCALE_DOWN, instances=target)
+        hosts = web_hosts.not_needed(seen, claim, [fact.hosts[0] for fact in placed], now)
         found = [*self._claim(target, claim, reason, now), *closings]
-        found += [self._close(unit, Disposal.STOPPED, why) for unit in surplus]
+        if surplus:
+            why = because(
+                Code.SCALED_BY_PERSON if self._by_person(target, reason) else Code.SCALE_DOWN, instances=target
+            )
+            found += [self._close(unit, Disposal.STOPPED, why) for unit in surplus]
         found += [f.HostReleased(host=name, reason=because(Code.NOT_NEEDED, demand=claim)) for name in hosts]
         return [*found, *placed][:FACTS_MAX]
 
     def wake_at(self) -> float:
+        return self._wake_at if self._rests else self._wake()
+
+    def _wake(self) -> float:
         state = self.state
         times = [] if state.until is None else [state.until]
         if state.serving and not state.missing:
             times.append(self._missing_at())
-        held = [self.custody.state.hosts[name] for name in self.custody.index.held.get(self.dept, ())]
-        times += [state.retry_at, *(host.quarantine_until for host in held)]
+        hosts = self.custody.state.hosts
+        times += [state.retry_at, *(hosts[name].quarantine_until for name in self.holdings.quarantined)]
         return min([self.limits.next_due(), *(time for time in times if time > self._decided_at)])
 
     def notice(self) -> int:
@@ -323,14 +368,16 @@ class WebCore:
 
     def claim(self, seen: Picture, target: int) -> int:
         """Rule 5: hosts wanted in all."""
-        occupied = {host.name: None for host in seen.hosts if seen.busy(host)}
+        held, idle = self.holdings, seen.idle()
+        occupied = len(held.hosts) - len(idle)
         needed, able = -(-target // self.per_host()), self.capacities.able(self.shape)
         if able < len(self.capacities.of_host):  # more would only bring hosts that carry nothing
             needed = min(needed, able)
-        leaving = sum(1 for host in seen.hosts if host.cordoned is not None and host.name in occupied)
-        small = sum(1 for host in seen.hosts if web_hosts.too_small(host, self.shape))
-        short = web_hosts.useful(seen, self.shape) < needed
-        return max(needed + leaving + (small if short else 0) if needed else 0, len(occupied))
+        if not needed:
+            return occupied
+        leaving = sum(1 for name in held.cordoned if name not in idle)
+        small = len(held.small) if held.small and held.useful < needed else 0
+        return max(needed + leaving + small, occupied)
 
     def _claim(self, target: int, hosts: int, reason: Reason, now: float) -> list[f.DemandChanged]:
         missing = self.missing(now) and self.department is not None
@@ -374,7 +421,7 @@ class WebCore:
         if not count or now < self.state.retry_at:
             return []
         shape, last = self.shape, self.custody.state.instance_last.get(self.dept, 0)
-        hosts = web_hosts.places(self.custody, seen, shape, self.policy.instances_per_host, count, now)
+        hosts = web_hosts.places(self.holdings, count, now)
         replacing = self.state.to_replace
         more = Code.SCALED_BY_PERSON if self._by_person(target, cause) else Code.SCALE_UP
         return [

@@ -12,59 +12,77 @@ Rules
 
 from __future__ import annotations
 
-from schemas.custody import Custody
+from itertools import chain, islice
+
 from schemas.custody_state import Host, Unit
 from schemas.ids import sort_key
-from services.scheduler.shape import Shape
+from services.scheduler.web_holdings import Holdings, too_small
 
 
 class Picture:
-    """The department's hosts by name, and its live instances without those that are being closed, by number."""
+    """What the department holds without the instances that are being closed (`gone`)."""
 
-    def __init__(self, hosts: list[Host], instances: list[Unit]) -> None:
-        self.hosts, self.instances = hosts, instances
-        self._on: dict[str, list[Unit]] = {host.name: [] for host in hosts}
-        for unit in instances:
-            self._on[unit.hosts[0]].append(unit)
+    def __init__(self, held: Holdings, gone: dict[str, None]) -> None:
+        self.held, self.gone = held, gone
+        self._left: dict[str, int] = {}  # hosts of those that are gone -> instances left there
+        for name in gone:
+            host = held.live[name]
+            left = self._left.get(host)
+            self._left[host] = (len(held.host(host).units) if left is None else left) - 1
+
+    @property
+    def count(self) -> int:
+        """Instances."""
+        return len(self.held.live) - len(self.gone)
 
     def on(self, host: str) -> list[Unit]:
-        return self._on[host]
+        """Instances there, by number."""
+        return [unit for unit in self.held.on(host) if unit.id not in self.gone]
 
-    def busy(self, host: Host) -> bool:
-        """An instance is on it, or a VM of one that drains (rule 4)."""
-        return bool(self._on[host.name] or host.vms)
+    def idle(self) -> list[str]:
+        """Hosts without instances and without open VMs (rule 4), by name."""
+        emptied = (name for name, left in self._left.items() if not left and not self.held.host(name).vms)
+        return sorted(chain(self.held.idle, emptied))
 
     def without(self, closed: list[Unit]) -> Picture:
-        gone = {unit.id for unit in closed}  # a set for look-up only
-        return Picture(self.hosts, [unit for unit in self.instances if unit.id not in gone])
+        return Picture(self.held, self.gone | {unit.id: None for unit in closed}) if closed else self
 
-    def split(self) -> tuple[list[Unit], list[Unit]]:
-        """Instances on hosts that stay, and on cordoned ones."""
-        leaving = [unit for host in self.hosts if host.cordoned is not None for unit in self._on[host.name]]
-        if not leaving:
-            return self.instances, []
-        gone = {unit.id for unit in leaving}  # a set for look-up only
-        return [unit for unit in self.instances if unit.id not in gone], leaving
+    def leaving(self) -> list[Unit]:
+        """Instances on cordoned hosts."""
+        return [unit for name in sorted(self.held.cordoned) for unit in self.on(name)]
 
-
-def picture(custody: Custody, dept: str, closing: dict[str, None]) -> Picture:
-    hosts = [custody.state.hosts[name] for name in sorted(custody.index.held.get(dept, ()))]
-    names = sorted(custody.index.open.get(dept, ()), key=sort_key)
-    units = [custody.state.units[name] for name in names if name not in closing]
-    return Picture(hosts, [unit for unit in units if unit.live])
+    def instances(self) -> list[Unit]:
+        """By number."""
+        units = self.held.custody.state.units
+        return [units[name] for name in self.held.live if name not in self.gone]
 
 
 def surplus(seen: Picture, target: int) -> list[Unit]:
     """Instances to close (rules 1 and 2)."""
-    stay, leave = seen.split()
+    held, leave = seen.held, seen.leaving()
+    if not leave and seen.count <= target:
+        return []
+    if not leave and not seen.gone and len(held.live) == len(held.hosts) - len(held.idle) - len(held.draining):
+        return _last(held, len(held.live) - target)
+    goes = dict.fromkeys(unit.id for unit in leave)
+    stay = [unit for unit in seen.instances() if unit.id not in goes]
     serving = sum(1 for unit in stay if unit.began_at is not None)
     closed = sorted(leave, key=_newest)[: max(0, serving + len(leave) - target)]
-    counts = {host.name: len(seen.on(host.name)) for host in seen.hosts}
+    counts: dict[str, int] = {}
+    for unit in seen.instances():
+        counts[unit.hosts[0]] = counts.get(unit.hosts[0], 0) + 1
     starting = _emptying(counts, [unit for unit in stay if unit.began_at is None])
     for unit in starting:
         counts[unit.hosts[0]] -= 1
     order = starting + _emptying(counts, [unit for unit in stay if unit.began_at is not None])
     return closed + order[: max(0, len(stay) - target)]
+
+
+def _last(held: Holdings, count: int) -> list[Unit]:
+    """Rule 2 where each host carries one instance: those not in service, then the newest."""
+    serving = (name for name in reversed(held.live) if name not in held.starting)
+    units = held.custody.state.units
+    return [units[name] for name in islice(chain(reversed(held.starting), serving), count)]
 
 
 def _emptying(counts: dict[str, int], units: list[Unit]) -> list[Unit]:
@@ -83,47 +101,33 @@ def _newest(unit: Unit) -> tuple[bool, int]:
 
 def shortage(seen: Picture, target: int) -> int:
     """Instances to place.  Those on cordoned hosts do not count."""
-    return max(0, target - len(seen.split()[0]))
+    return max(0, target - (seen.count - len(seen.leaving())))
 
 
-def places(custody: Custody, seen: Picture, shape: Shape, per_host: int, count: int, now: float) -> list[str]:
-    """Hosts for up to `count` new instances, one name for each (rule 3)."""
-    usable = [host for host in seen.hosts if host.cordoned is None and host.quarantine_until <= now]
-    held = {host.name: len(host.units) for host in usable}  # attempts being closed still have their room
-    free = {host.name: _room(custody, host, shape, per_host) for host in usable}
+def places(held: Holdings, count: int, now: float) -> list[str]:
+    """Hosts for up to `count` new instances, one name for each (rule 3).  Attempts being closed still have their room."""
+    hosts = [held.host(name) for name in held.roomy]
+    usable = [host for host in hosts if host.cordoned is None and host.quarantine_until <= now]
     found: list[str] = []
-    for name in sorted((name for name in free if free[name] > 0), key=lambda n: (-held[n], n)):  # unique: name
-        found += [name] * min(free[name], count - len(found))
+    for host in sorted(usable, key=lambda h: (-len(h.units), h.name)):  # unique: name
+        if len(found) == count:
+            break
+        found += [host.name] * min(held.room(host), count - len(found))
     return found
 
 
-def _room(custody: Custody, host: Host, shape: Shape, per_host: int) -> int:
-    if not custody.fits(host, shape.cores, shape.memory_mb, shape.exclusive):
-        return 0
-    by_cores = (host.cores - host.cores_used) // shape.cores if shape.cores else per_host
-    by_memory = (host.memory_mb - host.memory_used_mb) // shape.memory_mb if shape.memory_mb else per_host
-    return max(0, min(by_cores, by_memory, per_host - len(host.units)))
-
-
-def useful(seen: Picture, shape: Shape) -> int:
-    """Held hosts that can carry instances."""
-    return sum(1 for host in seen.hosts if host.cordoned is None and not too_small(host, shape))
-
-
-def too_small(host: Host, shape: Shape) -> bool:
-    return host.cores < shape.cores or host.memory_mb < shape.memory_mb
-
-
-def not_needed(seen: Picture, shape: Shape, claim: int, placed: list[str], now: float) -> list[str]:
+def not_needed(seen: Picture, claim: int, placed: list[str], now: float) -> list[str]:
     """Idle hosts to give back (rule 4).  `claim`: hosts wanted in all; `placed`: hosts that are getting an instance."""
     getting = dict.fromkeys(placed)
-    idle = [host for host in seen.hosts if not seen.busy(host) and host.name not in getting]
+    idle = [seen.held.host(name) for name in seen.idle() if name not in getting]
     useless = {host.name: None for host in idle if host.cordoned is not None or host.quarantine_until > now}
-    extra = max(0, len(seen.hosts) - len(useless) - claim)
+    extra = max(0, len(seen.held.hosts) - len(useless) - claim)
+    if not extra:
+        return list(useless)
     spare = sorted(
         (host for host in idle if host.name not in useless),
         key=lambda h: (
-            not too_small(h, shape),  # 1. what holds no instance anyway
+            not too_small(h, seen.held.shape),  # 1. what holds no instance anyway
             h.name,  # 2. unique
         ),
     )
@@ -132,14 +136,16 @@ def not_needed(seen: Picture, shape: Shape, claim: int, placed: list[str], now: 
 
 def on_notice(seen: Picture, count: int) -> list[str]:
     """`count` hosts to give back now (rule 5)."""
-    order = sorted(
-        seen.hosts,
-        key=lambda h: (
-            h.cordoned is None,  # 1. hosts that must go anyway
-            len(seen.on(h.name)),  # 2. idle ones, then the fewest instances
-            bool(h.vms),  # 3. nothing drains there
-            min((_newest(unit) for unit in seen.on(h.name)), default=(False, 0)),  # 4. the newest instance
-            h.name,  # 5. unique
-        ),
-    )
+
+    def key(host: Host) -> tuple[bool, int, bool, tuple[bool, int], str]:
+        units = seen.on(host.name)
+        return (
+            host.cordoned is None,  # 1. hosts that must go anyway
+            len(units),  # 2. idle ones, then the fewest instances
+            bool(host.vms),  # 3. nothing drains there
+            min(map(_newest, units), default=(False, 0)),  # 4. the newest instance
+            host.name,  # 5. unique
+        )
+
+    order = sorted((seen.held.host(name) for name in seen.held.hosts), key=key)
     return [host.name for host in order[:count]]

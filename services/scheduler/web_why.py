@@ -13,7 +13,7 @@ from services.scheduler.web import WebCore
 def why(core: WebCore, now: float) -> list[Reason]:
     target, reason = core.desired(now)
     held, wanted = core.custody.held(core.dept), core.custody.state.demands.get(core.dept, 0)
-    live, found = len(core.instances()), [reason]
+    live, found = len(core.holdings.live), [reason]
     if wanted > held:
         found.append(because(Code.WAITS_FOR_HOSTS, demand=wanted, held=held, short=wanted - held))
     if live > core.state.serving:

@@ -10,8 +10,9 @@ from schemas import facts as f
 from schemas.custody import RULES
 from schemas.facts import Disposal
 from schemas.reasons import Code
-from services.scheduler.web import BACKOFF_MAX_S, WebCore, backoff_s
+from services.scheduler.web import WebCore
 from services.scheduler.web_load import Sample, follow, mean
+from services.scheduler.web_state import BACKOFF_MAX_S, backoff_s
 from tests.support.world import World, cloud, web
 
 WINDOW_S = 20.0

@@ -1,0 +1,51 @@
+"""What the web core remembers beside custody, and how long it waits after failures."""
+
+from __future__ import annotations
+
+from typing import Final, TypeAlias
+
+import msgspec
+
+from schemas import facts as f
+from services.scheduler.policies.scale import Track
+from services.scheduler.web_load import Sample
+
+STABLE_S: Final = 30.0  # who has served this long has not failed at the start
+BACKOFF_FIRST_S: Final = 0.5
+BACKOFF_MAX_S: Final = 30.0  # a program that is repaired is back within half a minute
+HostFact: TypeAlias = (
+    f.HostDescribed
+    | f.HostRemoved
+    | f.HostCleared
+    | f.HostLost
+    | f.HostQuarantined
+    | f.HostCordoned
+    | f.HostUncordoned
+    | f.HostGranted
+    | f.HostReleased
+    | f.HostSeized
+)
+
+
+class State(msgspec.Struct, kw_only=True):
+    target: int | None = None  # instances, as the last own demand.changed said
+    missing: bool = False  # … and whether it said signal_missing
+    by_person: bool = False  # that number is a person's: placements and closings until the next one say so
+    serving: int = 0  # instances in service
+    since: float = 0.0  # when their number last changed
+    heard_at: float = 0.0  # end of the last load.observed
+    samples: list[Sample] = []  # what the scaling rule remembers, and …
+    track: Track = Track()
+    minimum: int | None = None  # a person's word, rule 3
+    exact: int | None = None
+    until: float | None = None
+    failures: int = 0  # in a row
+    to_replace: int = 0  # failed instances whose successor is not placed yet
+    retry_at: float = 0.0
+
+
+def backoff_s(failures: int) -> float:
+    """How long a replacement waits after so many failures in a row."""
+    if failures <= 1:
+        return 0.0
+    return min(BACKOFF_MAX_S, BACKOFF_FIRST_S * 2.0 ** min(failures - 2, 16))
