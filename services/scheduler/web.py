@@ -341,6 +341,8 @@ class WebCore:
         )  # how long to wait is known once they are closed
         hosts = web_hosts.not_needed(seen, claim, [fact.hosts[0] for fact in placed], now)
         found = [*self._claim(target, claim, reason, now), *closings]
+        if not (surplus or hosts or placed):
+            return found[:FACTS_MAX]
         if surplus:
             why = because(
                 Code.SCALED_BY_PERSON if self._by_person(target, reason) else Code.SCALE_DOWN, instances=target
@@ -390,8 +392,11 @@ class WebCore:
 
     def _closings(self, now: float) -> list[f.AttemptClosed]:
         """Instances that are broken, cancelled, or did not come up."""
+        broken = self.custody.index.broken.get(self.dept)
+        if not broken and self.limits.next_due() > now:
+            return []
         found: dict[str, f.AttemptClosed] = {}
-        for name in sorted(self.custody.index.broken.get(self.dept, ()), key=sort_key):
+        for name in sorted(broken or (), key=sort_key):
             unit = self.custody.state.units[name]
             assert unit.broken is not None
             failed = unit.broken in (Broken.VM_ENDED, Broken.HOST_LOST)
@@ -418,7 +423,7 @@ class WebCore:
 
     def _placements(self, seen: Picture, target: int, cause: Reason, now: float) -> list[f.UnitPlaced]:
         count = min(web_hosts.shortage(seen, target), PLACED_MAX)
-        if not count or now < self.state.retry_at:
+        if not count or now < self.state.retry_at or not self.holdings.roomy:
             return []
         shape, last = self.shape, self.custody.state.instance_last.get(self.dept, 0)
         hosts = web_hosts.places(self.holdings, count, now)

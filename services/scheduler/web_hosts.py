@@ -25,6 +25,7 @@ class Picture:
     def __init__(self, held: Holdings, gone: dict[str, None]) -> None:
         self.held, self.gone = held, gone
         self._left: dict[str, int] = {}  # hosts of those that are gone -> instances left there
+        self._idle: list[str] | None = None
         for name in gone:
             host = held.live[name]
             left = self._left.get(host)
@@ -41,14 +42,18 @@ class Picture:
 
     def idle(self) -> list[str]:
         """Hosts without instances and without open VMs (rule 4), by name."""
-        emptied = (name for name, left in self._left.items() if not left and not self.held.host(name).vms)
-        return sorted(chain(self.held.idle, emptied))
+        if self._idle is None:
+            emptied = [name for name, left in self._left.items() if not left and not self.held.host(name).vms]
+            self._idle = sorted([*self.held.idle, *emptied])
+        return self._idle
 
     def without(self, closed: list[Unit]) -> Picture:
         return Picture(self.held, self.gone | {unit.id: None for unit in closed}) if closed else self
 
     def leaving(self) -> list[Unit]:
         """Instances on cordoned hosts."""
+        if not self.held.cordoned:
+            return []
         return [unit for name in sorted(self.held.cordoned) for unit in self.on(name)]
 
     def instances(self) -> list[Unit]:
@@ -118,6 +123,8 @@ def places(held: Holdings, count: int, now: float) -> list[str]:
 
 def not_needed(seen: Picture, claim: int, placed: list[str], now: float) -> list[str]:
     """Idle hosts to give back (rule 4).  `claim`: hosts wanted in all; `placed`: hosts that are getting an instance."""
+    if not seen.idle():
+        return []
     getting = dict.fromkeys(placed)
     idle = [seen.held.host(name) for name in seen.idle() if name not in getting]
     useless = {host.name: None for host in idle if host.cordoned is not None or host.quarantine_until > now}
