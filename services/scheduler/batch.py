@@ -21,7 +21,9 @@ Rules
 
 from __future__ import annotations
 
+import heapq
 from collections.abc import Sequence
+from itertools import islice
 from typing import Final, TypeAlias
 
 import msgspec
@@ -282,6 +284,11 @@ class BatchCore:
 
     def _give_back(self, count: int, closing: dict[str, None], now: float) -> list[f.Fact]:
         """Rule 2: `count` hosts go back; attempts in `closing` end anyway."""
+        held, quota = self.custody.held(self.dept), self.custody.quota(self.dept).hosts
+        notice = because(Code.NOTICE, department=self.dept, held=held, quota=quota)
+        idle = None if closing else self._idle(count)
+        if idle is not None:
+            return [f.HostReleased(host=name, reason=notice) for name in idle]
         hosts = reclaim.loads(self.custody, self.dept, closing)
         candidates = reclaim.candidates(self.custody, hosts, now)
         choice = VICTIMS[self.policy.victims](hosts, candidates, count)
@@ -291,10 +298,15 @@ class BatchCore:
             )
             for unit in choice.victims
         }
-        held, quota = self.custody.held(self.dept), self.custody.quota(self.dept).hosts
-        return reclaim.interleave(
-            self.custody, choice, closings, because(Code.NOTICE, department=self.dept, held=held, quota=quota)
-        )
+        return reclaim.interleave(self.custody, choice, closings, notice)
+
+    def _idle(self, count: int) -> list[str] | None:
+        """`count` idle hosts to give back, those that every order of victims would choose: the first ones by name.  None if
+        somebody has to end, or if not all hosts are alike in that (cordoned, in quarantine): then the order itself is asked."""
+        if self.custody.index.apart or self.custody.held(self.dept) - len(self.room.busy) < count:
+            return None
+        names = [names for free, names in self.room.classes.items() if free.empty]
+        return names[0][:count] if len(names) == 1 else list(islice(heapq.merge(*names), count))
 
     def _starts(self, now: float) -> list[Start]:
         """What starts now.  A fruitless pass is not repeated until queue or room have grown: what follows from the same state
