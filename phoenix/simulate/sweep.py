@@ -1,0 +1,169 @@
+"""Many runs on all cores of the machine; results in the order of the runs, whatever finishes first.
+
+Theory of operation
+  Workers are forked after the inputs have been read, so that a worker has them without anybody copying or pickling them; only
+  what a run returns travels back.  One run, or one core, needs no worker: it runs here.
+
+Rules
+  1. The order of results is that of the runs.  What a run returns must not depend on which worker made it, or when.
+  2. Progress is for a person: a bar on stderr if that is a terminal, else nothing.
+  3. Ctrl-C ends all workers at once; `Interrupted` says what was finished.  No worker outlives the one who asked, even if that
+     one is killed.
+  4. A run that raises is named: the exception has a note with the run's label, and the other runs are ended.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import gc
+import multiprocessing
+import os
+import signal
+import sys
+from collections.abc import Callable, Generator, Iterator, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from typing import Any, Final, Generic, NamedTuple, TypeVar
+
+T = TypeVar("T")
+NAMED_MAX: Final = 8  # finished runs that a message lists by name
+_PR_SET_PDEATHSIG: Final = 1
+_running: list[Any] = []  # the runs under way; a forked worker finds them here
+
+
+class Task(NamedTuple, Generic[T]):
+    """One run: its label, and what makes it.  `make` may hold anything; what it returns is pickled."""
+
+    label: str
+    make: Callable[[], T]
+
+
+class Interrupted(KeyboardInterrupt):
+    """Ctrl-C during a sweep; `str()` says what was finished."""
+
+
+def cores() -> int:
+    """Of this machine, as far as this process may use them."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def run_all(tasks: Sequence[Task[T]], *, title: str = "simulating", workers: int | None = None) -> list[T]:
+    """What each task makes, in their order.  `workers`: processes, default one a core."""
+    wanted = min(workers or cores(), len(tasks))
+    results: list[Any] = [None] * len(tasks)
+    done: dict[int, None] = {}
+    try:
+        with _bar(title, len(tasks)) as bar:
+            finished = _forked(tasks, wanted, bar.start) if wanted > 1 else _here(tasks, bar.start)
+            with contextlib.closing(finished):
+                for index, result in finished:
+                    results[index] = result
+                    done[index] = None
+                    bar.advance()
+    except KeyboardInterrupt:
+        raise Interrupted(_told([tasks[index].label for index in sorted(done)], len(tasks))) from None
+    return results
+
+
+def _told(done: Sequence[str], total: int) -> str:
+    if not done:
+        return f"interrupted: none of {total} runs was finished"
+    names = ", ".join(done[:NAMED_MAX]) + (f" and {len(done) - NAMED_MAX} more" if len(done) > NAMED_MAX else "")
+    return f"interrupted: {len(done)} of {total} runs were finished ({names})"
+
+
+def _made(task: Task[T]) -> T:
+    """Rule 4."""
+    try:
+        return task.make()
+    except Exception as error:
+        error.add_note(f"in run {task.label}")
+        raise
+
+
+def _here(tasks: Sequence[Task[T]], start: Callable[[], None]) -> Generator[tuple[int, T], None, None]:
+    start()
+    for index, task in enumerate(tasks):
+        yield index, _made(task)
+
+
+# ---------------------------------------------------------------------------------------------------------------- workers
+
+
+def _forked(tasks: Sequence[Task[T]], workers: int, start: Callable[[], None]) -> Generator[tuple[int, T], None, None]:
+    """`start` is called when the workers are there: a process with threads (the bar's) is not one to fork."""
+    before = dict.fromkeys(multiprocessing.active_children())
+    _running[:] = tasks
+    gc.collect()
+    gc.freeze()  # a worker's collector would write to, and so copy, every page of the inputs
+    pool = ProcessPoolExecutor(workers, multiprocessing.get_context("fork"), _begin_worker, (os.getpid(),))
+    finished = False
+    try:
+        pending: dict[Future[T], int] = {pool.submit(_work, index): index for index in range(len(tasks))}
+        start()
+        while pending:
+            for future in sorted(wait(pending, return_when=FIRST_COMPLETED).done, key=pending.__getitem__):
+                yield pending.pop(future), future.result()
+        finished = True
+    finally:
+        if not finished:
+            for process in multiprocessing.active_children():
+                if process not in before:
+                    process.terminate()
+        pool.shutdown(wait=True, cancel_futures=True)
+        gc.unfreeze()
+        _running.clear()
+
+
+def _work(index: int) -> Any:
+    return _made(_running[index])
+
+
+def _begin_worker(parent: int) -> None:
+    """Rule 3: Ctrl-C reaches the whole group, and only the one who asked answers it."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    with contextlib.suppress(OSError, AttributeError):  # not Linux: then only a kill -9 leaves workers behind
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0)
+    if os.getppid() != parent:
+        os._exit(1)
+
+
+# --------------------------------------------------------------------------------------------------------------- progress
+
+
+class _NoBar:
+    def start(self) -> None:
+        """Nobody looks."""
+
+    def advance(self) -> None:
+        """Nobody looks."""
+
+
+class _Bar(_NoBar):
+    def __init__(self, title: str, total: int) -> None:
+        from rich.console import Console
+        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+        columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+        self.progress = Progress(*columns, console=Console(stderr=True), transient=True)
+        self.task = self.progress.add_task(title, total=total)
+
+    def start(self) -> None:
+        self.progress.start()
+
+    def advance(self) -> None:
+        self.progress.advance(self.task)
+
+
+@contextlib.contextmanager
+def _bar(title: str, total: int) -> Iterator[_NoBar]:
+    """Rule 2."""
+    if total < 2 or not sys.stderr.isatty():
+        yield _NoBar()
+        return
+    bar = _Bar(title, total)
+    try:
+        yield bar
+    finally:
+        bar.progress.stop()
