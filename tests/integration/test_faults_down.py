@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
@@ -19,6 +18,7 @@ from tests.support.faults import Load, Siege, siege, together
 HOSTS = 6
 JOBS = 36
 WORK_S = 3.0  # between two interruptions
+LONG_S = 6.0  # of a job that is to be interrupted: longer than `down` takes to reach it
 
 pytestmark = pytest.mark.timeout(240)
 
@@ -36,21 +36,23 @@ def supervisor_dies(cloud: Siege) -> None:
     os.kill(cloud.status()["pid"], signal.SIGKILL)
 
 
-def busy(cloud: Siege, since: int) -> Callable[[], bool]:
-    """At least two scripts are at work that have begun after so many lines, so that an interruption finds some."""
+def at_work(cloud: Siege, job: str) -> Callable[[], bool]:
+    """The script of this job has begun and has not ended, so that an interruption finds it."""
 
-    def at_work() -> bool:
-        said = Counter(line.split(" ")[0] for line in cloud.told()[since:])
-        return said["start"] - said["end"] >= 2
+    def begun() -> bool:
+        said = {line.split(" ")[0] for line in cloud.told() if line.split(" ")[1] == job}
+        assert "end" not in said, "the job was over before it could be interrupted"
+        return "start" in said
 
-    return at_work
+    return begun
 
 
-async def interrupt(cloud: Siege) -> None:
+async def interrupt(cloud: Siege, load: Load) -> None:
+    """Each interruption has a job of its own to interrupt: how far the stream of the others is depends on the machine."""
     for end in (down, supervisor_dies, down_hard):
-        since = len(cloud.told())
         await asyncio.sleep(WORK_S)
-        await asyncio.to_thread(until, busy(cloud, since), "no script runs")
+        job = await load.add(f"{end.__name__}.x", LONG_S)
+        await asyncio.to_thread(until, at_work(cloud, job), "the job to be interrupted does not run")
         await asyncio.to_thread(end, cloud)
         await asyncio.to_thread(until, lambda: not cloud.pids(), f"a process is left after {end.__name__}")
         await asyncio.to_thread(cloud.ok, "up", "--detach")
@@ -59,11 +61,12 @@ async def interrupt(cloud: Siege) -> None:
 async def test_what_is_interrupted_goes_on_where_it_was(tmp_path: Path) -> None:
     with siege(tmp_path, HOSTS) as cloud:
         load = Load(cloud, jobs=JOBS, seed=4, over_s=24.0, longest_s=4.0)
-        await together(load.run(), interrupt(cloud))
+        await together(load.run(), interrupt(cloud, load))
         await cloud.rest()
         story = await verdict.judge(cloud, load.submitted, HOSTS)
-        again = [fact for fact in story.of(f.UnitPlaced) if fact.attempt > 1 and "." not in fact.unit]
-        assert again, "no interrupted job was tried again"
+        again = {fact.unit for fact in story.of(f.UnitPlaced) if fact.attempt > 1}
+        interrupted = {job for name, job in load.submitted.items() if "." in name}
+        assert interrupted <= again, "an interrupted job was not tried again"
         cloud.ok("down")
         assert cloud.pids() == set()
         assert verdict.history(cloud.data / "history.sqlite", story) == []

@@ -265,21 +265,30 @@ class Load:
     async def _submit(self) -> None:
         for number in range(self.jobs):
             nodes = 2 if self.chance.random() < 0.15 else 1
-            request = {
-                "request": f"r{number}",
-                "name": f"j{number}",
-                "script": SCRIPT,
-                "argv": [str(self.cloud.witness), f"{self.chance.uniform(0.1, self.longest_s):.2f}"],
-                "nodes": nodes,
-                "tasks": nodes,
-                "cpus_per_task": self.chance.choice((1, 2)),  # a host has two cores
-                "walltime_s": 60.0,
-            }
+            seconds = self.chance.uniform(0.1, self.longest_s)
+            request = self._request(f"r{number}", seconds, nodes, self.chance.choice((1, 2)))  # a host has two cores
             job = await self.cloud.submit(request)
             self.submitted[f"r{number}"] = job
             if self.chance.random() < 0.2:  # a client that has lost the answer
                 assert await self.cloud.submit(request) == job, "one request made two jobs"
             await asyncio.sleep(self.chance.uniform(0, 2 * self.over_s / self.jobs))
+
+    async def add(self, name: str, seconds: float) -> str:
+        """One more job, now, whatever the stream is at; its id."""
+        job = self.submitted[name] = await self.cloud.submit(self._request(name, seconds, nodes=1, cores=1))
+        return job
+
+    def _request(self, name: str, seconds: float, nodes: int, cores: int) -> dict[str, Any]:
+        return {
+            "request": name,
+            "name": name,
+            "script": SCRIPT,
+            "argv": [str(self.cloud.witness), f"{seconds:.2f}"],
+            "nodes": nodes,
+            "tasks": nodes,
+            "cpus_per_task": cores,
+            "walltime_s": 60.0,
+        }
 
     async def _spikes(self) -> None:
         """Signals of a load balancer of the department's own, over NATS, as a plain client publishes them."""
