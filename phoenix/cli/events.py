@@ -6,7 +6,7 @@ import argparse
 import sys
 import time
 from collections.abc import Iterator
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import orjson
 
@@ -15,11 +15,14 @@ from phoenix.cli.errors import UNREACHABLE, CliError
 from phoenix.cli.http import Client
 
 LAST: Final = 30  # events shown when nothing else is asked for
+QUIET: Final = "load.observed"  # one a second of each web department: it would be all that one sees
+PAGE: Final = 5000  # events asked for at once
 RETRY_S: Final = 0.5  # pause before a stream that ended is asked again
 RETRIES_MAX: Final = 20  # in a row: the cloud is gone, not restarting
 HELP: Final = """examples:
   phoenix events                        the last 30
   phoenix events --follow               what happens, until Ctrl-C
+  phoenix events --all                  with the load that each web department has every second
   phoenix events --after 1200 --json    one JSON object a line, from position 1200 on"""
 _PLACE: Final = (
     "v",
@@ -40,10 +43,14 @@ _OMIT: Final = frozenset(
 )  # said elsewhere on the line, or not for people
 
 
+_TIMES: Final = ("by", "start", "end", "until", "at")  # UTC seconds in a fact; shown as every other time
+
+
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--follow", "-f", action="store_true", help="go on with what happens, until Ctrl-C")
     parser.add_argument("--after", type=int, metavar="N", help="only what came after journal position N")
     parser.add_argument("--department", "-d", metavar="D", help="only what concerns this department")
+    parser.add_argument("--all", action="store_true", help=f"also {QUIET}, one a second for each web department")
     parser.add_argument("--last", "-n", type=int, default=LAST, metavar="N", help=f"how many (default {LAST})")
 
 
@@ -52,29 +59,45 @@ def run(args: argparse.Namespace) -> int:
     if args.department:
         where.check_department(args.department)
     client = where.operator()
-    past = [event for event in read(client, args.after) if _concerns(event, args.department)]
-    for event in past if args.after is not None else past[-args.last :]:
+    chosen = Chosen(args.department, None if args.all else QUIET)
+    after = args.after
+    for event in since(client, after, chosen) if after is not None else read(client, chosen, args.last):
         _print(event, args.json)
+        after = max(after or 0, int(event.get("position", 0)))
     if args.follow:
-        after = max([args.after or 0, *(int(event.get("position", 0)) for event in past)])
-        for event in follow(client, after):
-            if _concerns(event, args.department):
-                _print(event, args.json)
+        for event in follow(client, after or 0, chosen):
+            _print(event, args.json)
     return 0
 
 
-def read(client: Client, after: int | None, last: int | None = None) -> list[dict[str, Any]]:
-    """The events that the monitor still keeps after a position; `last`: only so many, the newest."""
-    lines = client.lines("/v1/events", after=after or 0, limit=last)
-    return [event for line in lines if (event := _parse(line)) is not None]
+class Chosen(NamedTuple):
+    """Which events: the server looks for a department's, and denies those that the caller may not see."""
+
+    department: str | None = None
+    omit: str | None = QUIET
 
 
-def follow(client: Client, after: int) -> Iterator[dict[str, Any]]:
+def read(client: Client, chosen: Chosen, last: int) -> list[dict[str, Any]]:
+    """The newest `last` events that the monitor still keeps."""
+    return _parsed(client.lines("/v1/events", limit=last, **chosen._asdict()))
+
+
+def since(client: Client, after: int, chosen: Chosen) -> Iterator[dict[str, Any]]:
+    """All that the monitor still keeps behind a position, page by page."""
+    while page := _parsed(client.lines("/v1/events", after=after, limit=PAGE, **chosen._asdict())):
+        yield from page
+        reached = max(int(event.get("position", after)) for event in page)
+        if len(page) < PAGE or reached <= after:
+            return
+        after = reached
+
+
+def follow(client: Client, after: int, chosen: Chosen) -> Iterator[dict[str, Any]]:
     """Events as they come; a stream that ends is asked again from the last position."""
     failures = 0
     while True:
         try:
-            for line in client.lines("/v1/events", after=after, follow=1):
+            for line in client.lines("/v1/events", after=after, follow=1, **chosen._asdict()):
                 failures = 0
                 event = _parse(line)
                 if event is not None:
@@ -96,7 +119,7 @@ def render(event: dict[str, Any]) -> str:
         **(body if isinstance(body, dict) else {}),
         **{k: v for k, v in event.items() if k not in ("fact", "data")},
     }
-    words = " ".join(f"{key}={_value(value)}" for key, value in details.items() if _is_telling(key, value))
+    words = " ".join(f"{key}={_value(key, value)}" for key, value in details.items() if _is_telling(key, value))
     reason = details.get("reason") or details.get("why")
     why = f"  ({sentences.sentence(reason)})" if reason else ""
     kind = details.get("kind", "?")
@@ -107,7 +130,9 @@ def _is_telling(key: str, value: object) -> bool:
     return key not in _OMIT and value is not False and value not in (None, "", []) and not isinstance(value, dict)
 
 
-def _value(value: object) -> str:
+def _value(key: str, value: object) -> str:
+    if isinstance(value, int | float) and (key in _TIMES or key.endswith("_at")) and value is not True:
+        return units.iso(value) or ""
     if isinstance(value, float):
         return f"{value:.3f}".rstrip("0").rstrip(".")
     if isinstance(value, list):
@@ -115,8 +140,8 @@ def _value(value: object) -> str:
     return str(value)
 
 
-def _concerns(event: dict[str, Any], department: str | None) -> bool:
-    return department is None or department in (event.get("department"), event.get("dept"))
+def _parsed(lines: Iterator[bytes]) -> list[dict[str, Any]]:
+    return [event for line in lines if (event := _parse(line)) is not None]
 
 
 def _parse(line: bytes) -> dict[str, Any] | None:

@@ -91,7 +91,7 @@ _LABELS: Final = (
 
 
 def _pairs(job: dict[str, Any]) -> list[tuple[str, str]]:
-    found = [("job", str(job["job"]))]
+    found = [("job", str(job.get("unit") or job["job"]))]  # of an array's element its own name, not the array's
     found += [(label, str(job[key])) for key, label in _LABELS if job.get(key) is not None]
     if isinstance(job.get("walltime_s"), int | float):
         found.append(("time limit", units.span(job["walltime_s"])))

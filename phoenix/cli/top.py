@@ -59,7 +59,6 @@ class View:
     def __init__(self, client: Client) -> None:
         self._client = client
         self._events: deque[str] = deque(maxlen=EVENTS_SHOWN)
-        self._position: int | None = None
 
     def draw(self) -> RenderableType:
         from rich.text import Text
@@ -76,11 +75,9 @@ class View:
         return screen(hosts, departments, jobs, list(self._events))
 
     def _read_events(self) -> None:
-        """Those that are new; at the first time only the position is of interest beside the last few."""
-        fresh = events.read(self._client, self._position, last=EVENTS_SHOWN)
-        for event in fresh:
-            self._events.append(events.render(event))
-            self._position = max(self._position or 0, int(event.get("position", 0)))
+        """The newest are all that there is room for."""
+        fresh = events.read(self._client, events.Chosen(), EVENTS_SHOWN)
+        self._events = deque((events.render(event) for event in fresh), maxlen=EVENTS_SHOWN)
 
 
 def screen(

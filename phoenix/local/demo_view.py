@@ -24,7 +24,6 @@ class Show:
     def __init__(self) -> None:
         self._start = time.monotonic()
         self._lines: list[str] = []
-        self._position = 0
 
     async def run(self, get: Get, web: Web, jobs: Jobs, day_s: float) -> None:
         self._start = time.monotonic()
@@ -53,9 +52,8 @@ class Show:
         return top.screen(overview["hosts"], overview["departments"], queue, self._lines)
 
     async def _read_events(self, get: Get) -> None:
-        for event in await get(f"/v1/events?after={self._position}&limit={top.EVENTS_SHOWN}"):
-            self._lines = [*self._lines, events.render(event)][-top.EVENTS_SHOWN :]
-            self._position = max(self._position, int(event["position"]))
+        newest = await get(f"/v1/events?limit={top.EVENTS_SHOWN}&omit={events.QUIET}")
+        self._lines = [events.render(event) for event in newest]
 
     async def _write(self, get: Get, web: Web, jobs: Jobs, day_s: float) -> None:
         while True:

@@ -21,7 +21,7 @@ from aiohttp import ClientError, ClientSession, ClientTimeout, web
 from prometheus_client import CollectorRegistry, generate_latest
 
 from services.monitor.core import MonitorCore
-from services.monitor.events import Publisher
+from services.monitor.events import Entry, Publisher
 from services.monitor.history import History
 from services.monitor.views import QUEUE_LIMIT, Views
 from services.runtime.identity import Identities, Identity
@@ -201,26 +201,41 @@ class Reads:
         return _json(self.views.summary(_number(request, "since")))
 
     async def events(self, request: web.Request) -> web.StreamResponse:
-        """Events behind `after` as JSON lines; with `follow=1` the answer goes on for as long as the caller listens."""
+        """Events as JSON lines: with `after` the oldest `limit` behind that position, so that one can page forward; without it
+        the newest `limit`.  A page ends with a whole envelope, so it may have a few more.  `omit`: without these kinds, comma
+        separated; with `follow=1` the answer goes on for as long as the caller listens."""
         scope, after = self._scope(request), int(_number(request, "after"))
+        omitted = frozenset(request.query.get("omit", "").split(","))
         if request.query.get("follow") not in ("1", "true"):
-            lines = [e.data for e in self.publisher.after(after, scope)][-_limit(request, EVENTS_LIMIT) :]
-            return web.Response(body=b"\n".join([*lines, b""]), content_type="application/x-ndjson")
+            found = [e for e in self.publisher.after(after, scope) if e.kind not in omitted]
+            page = _page(found, _limit(request, EVENTS_LIMIT), oldest="after" in request.query)
+            return web.Response(body=b"".join(e.data + b"\n" for e in page), content_type="application/x-ndjson")
         answer = web.StreamResponse(headers={"Content-Type": "application/x-ndjson"})
         await answer.prepare(request)
         watcher = self.publisher.watch()
         try:
-            await self._follow(answer, watcher, after, scope)
+            await self._follow(answer, watcher, after, scope, omitted)
+        except ConnectionResetError:
+            pass  # whoever listened has gone: the usual end of a stream
         finally:
             self.publisher.unwatch(watcher)
         return answer
 
-    async def _follow(self, answer: web.StreamResponse, watcher: asyncio.Event, after: int, scope: str | None) -> None:
+    async def _follow(
+        self,
+        answer: web.StreamResponse,
+        watcher: asyncio.Event,
+        after: int,
+        scope: str | None,
+        omitted: frozenset[str],
+    ) -> None:
         while True:
             entries = list(self.publisher.after(after, scope))
             if entries:
                 after = entries[-1].position
-                await answer.write(b"".join(e.data + b"\n" for e in entries))
+                wanted = b"".join(e.data + b"\n" for e in entries if e.kind not in omitted)
+                if wanted:
+                    await answer.write(wanted)
             try:
                 await asyncio.wait_for(watcher.wait(), FOLLOW_S)
             except TimeoutError:
@@ -235,6 +250,20 @@ async def _faults(request: web.Request, handler: Callable[[web.Request], Awaitab
     except Fault as fault:
         error = {"code": fault.code, "field": fault.field, "message": str(fault)}
         return _json({"ok": False, "error": error}, fault.status)
+    except web.HTTPClientError as wrong:  # no such path, no such method: told in the form of every other refusal
+        code = "unknown" if wrong.status == 404 else "invalid"
+        error = {"code": code, "field": None, "message": f"{request.method} {request.path[:200]}: {wrong.reason}"}
+        return _json({"ok": False, "error": error}, wrong.status)
+
+
+def _page(found: list[Entry], limit: int, *, oldest: bool) -> list[Entry]:
+    """`limit` entries from one end; of the oldest also those that share the last one's position: one asks on by position."""
+    if limit == 0 or not oldest:
+        return found[-limit:] if limit else []
+    end = min(limit, len(found))
+    while end < len(found) and found[end].position == found[end - 1].position:
+        end += 1
+    return found[:end]
 
 
 def _json(value: object, status: int = 200) -> web.Response:

@@ -83,7 +83,8 @@ class Views:
             if name not in self._rows:
                 self._order = None
             row = self.row(unit)
-            line = [name, row["name"], unit.dept, row["user"], row["state"], unit.nodes, row["cores"], unit.began_at]
+            line = [name, row["name"], unit.dept, row["user"], row["state"], unit.nodes, row["cores"]]
+            line.append(unit.began_at if unit.state == "open" else None)  # of an earlier attempt it says nothing
             line.append(row["hosts"] or row["reason"])
             self._rows[name] = (unit.dept, row["user"], row["state"], kept_json(row), kept_json(line))
         self.core.touched = {}
@@ -103,7 +104,7 @@ class Views:
             "memory_mb": job.memory_mb if job else unit.memory_mb,
             "priority": job.priority if job else 0,
             "submitted_at": iso(job.submitted_at if job else None),
-            "started_at": iso(unit.began_at),
+            "started_at": iso(unit.began_at if unit.state != "pending" else None),
             "ended_at": iso(unit.ended_at) if unit.state == "final" else None,
             "walltime_s": job.walltime_s if job else None,
             "attempt": unit.attempt,
@@ -141,7 +142,7 @@ class Views:
             "state": _array_state(states),
             "submitted_at": iso(job.submitted_at),
             "ended_at": iso(max((u.ended_at or 0.0 for u in mine), default=0.0)) if set(states) <= ENDED else None,
-            "exit_code": max((u.exit or 0 for u in mine), default=None) if set(states) <= ENDED else None,
+            "exit_code": _array_exit(mine) if set(states) <= ENDED else None,
             "attempts": [],
             "counts": {s: states.count(s) for s in sorted(set(states))},
             "units": [self.row(u) for u in mine],
@@ -279,6 +280,13 @@ def _ask(job: Job | None) -> dict[str, Any]:
     if job is None:
         return {}
     return {"tasks": job.tasks, "on_reclaim": job.on_reclaim, "array": job.array}
+
+
+def _array_exit(units: Iterable[Unit]) -> int | None:
+    """The worst exit code; None if that would be a 0 although an element ended without one (cancelled, killed, timeout)."""
+    codes = [unit.exit for unit in units]
+    worst = max((code for code in codes if code is not None), default=None)
+    return None if worst == 0 and None in codes else worst
 
 
 def _array_state(states: Iterable[str]) -> str:

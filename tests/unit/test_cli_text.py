@@ -131,6 +131,18 @@ def test_an_event_is_a_line() -> None:
     assert line.endswith("host=h3  (a web department wants more hosts than it holds)")
 
 
+def test_times_in_an_event_are_times() -> None:
+    fact = {"dept": "hpc", "hosts": 3, "by": 1795263007.291, "until": 1795263008.0, "utilisation": 0.5}
+    line = events.render({"at": 1795263006.0, "kind": "quota.changed", "department": "hpc", "fact": fact})
+    assert "by=2026-11-21T12:10:07Z until=2026-11-21T12:10:08Z utilisation=0.5" in line
+
+
+def test_show_names_the_element_that_was_asked_for() -> None:
+    element = show.normal({"job": "3", "unit": "3_9", "state": "pending"}, "3_9")
+    assert show.render(element).splitlines()[0].split() == ["job:", "3_9"]
+    assert show.render(show.normal({"job": "3", "unit": "3", "state": "pending"}, "3")).split()[:2] == ["job:", "3"]
+
+
 def test_completion_offers_commands_verbs_and_options(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PHOENIX_DATA", "/nowhere")
     assert {"submit", "queue", "why"} <= set(completion.candidates([]))

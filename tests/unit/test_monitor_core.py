@@ -115,6 +115,21 @@ def test_the_queue_is_in_order_of_submission_and_bounded() -> None:
     assert orjson.loads(desk.views.queue(None, None, user="bob"))["total"] == 0
 
 
+def test_a_job_that_waits_again_has_no_time_of_its_earlier_attempt() -> None:
+    desk = Desk().play(ADOPTED, *granted(), job(), placed(), BEGAN)
+
+    def shown() -> tuple[str, object, object]:
+        line = orjson.loads(desk.views.queue(None, None, short=True))["lines"][0]
+        return line[4], line[7], desk.queue()[0]["started_at"]
+
+    began = desk.position
+    assert shown() == ("running", float(began), f"1970-01-01T00:00:{began:02d}.000Z")
+    desk.play(closed())
+    assert shown() == ("pending", None, None)
+    desk.play(placed(attempt=2), ("admission", f.AttemptBegan(unit="1", attempt=2)))
+    assert shown()[1] == float(desk.position)
+
+
 def test_a_job_tells_the_life_of_each_attempt() -> None:
     steps = [placed(), BEGAN, closed(), placed(attempt=2), ("admission", f.AttemptBegan(unit="1", attempt=2))]
     desk = Desk().play(ADOPTED, *granted(), job(), *steps, reported(2))
@@ -124,6 +139,14 @@ def test_a_job_tells_the_life_of_each_attempt() -> None:
     assert (first["disposal"], first["why"]["code"], first["ended_at"] is not None) == ("requeue", "reclaimed", True)
     assert (second["exit"], view["exit_code"], view["preempted"]) == (0, 0, 1)
     assert view["submitted_at"] == "1970-01-01T00:00:05.000Z"
+
+
+def test_an_array_with_an_element_that_has_no_exit_code_has_no_good_one() -> None:
+    cancelled: Step = ("admission", f.JobCancelled(job="1_2", user="alice"))
+    desk = Desk().play(ADOPTED, *granted(), job("1", array=(1, 2)), placed("1_1"), cancelled, reported(unit="1_1"))
+    shown = desk.views.job("1")
+    assert shown is not None
+    assert (shown["state"], shown["exit_code"]) == ("cancelled", None)
 
 
 def test_an_array_is_one_job_with_many_units() -> None:

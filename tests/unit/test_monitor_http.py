@@ -14,7 +14,8 @@ from prometheus_client import CollectorRegistry
 from schemas.config import BatchPolicy, CloudConfig, Department, User, WebPolicy
 from schemas.custody import RULES
 from schemas.facts import ConfigAdopted
-from services.monitor.http import POSITION, Reads
+from services.monitor.events import Entry
+from services.monitor.http import POSITION, Reads, _page
 from services.monitor.metrics import ReadModel
 from services.runtime.credentials import digest
 from services.runtime.identity import Identities
@@ -109,6 +110,7 @@ async def house(tmp_path: Path) -> AsyncIterator[House]:
         ("/v1/overview", "wendy", 200),
         ("/v1/summary?since=0", "wendy", 200),
         ("/v1/events?after=0", "alice", 200),
+        ("/v1/nothing", "alice", 404),
         ("/metrics/nobody", "alice", 404),
         ("/metrics/executor", "alice", 503),
     ],
@@ -155,3 +157,57 @@ async def test_a_follower_sees_what_happens(house: House) -> None:
         async with asyncio.timeout(5):
             while orjson.loads(line := await answer.content.readline())["fact"].get("job") != "2":
                 assert line
+
+
+async def test_events_are_paged_forward_from_a_position_and_the_newest_come_without_one(house: House) -> None:
+    async def ids(query: str) -> list[str]:
+        status, body = await house.get(f"/v1/events?{query}")
+        assert status == 200
+        return [orjson.loads(line)["id"] for line in body.splitlines()]
+
+    house.desk.play(job("2"), job("3"))
+    every = await ids("after=0")
+    assert len(every) == 5
+    paged: list[str] = []
+    while page := await ids(f"limit=2&after={paged[-1].split('.')[0] if paged else 0}"):
+        assert len(page) <= 2
+        paged += page
+    assert paged == every
+    assert await ids("limit=2") == every[-2:]
+    assert await ids("limit=0") == await ids("after=0&limit=0") == []
+
+
+def test_a_page_ends_with_a_whole_envelope() -> None:
+    found = [Entry(position, index, "hpc", "k", b"") for position, index in ((3, 0), (4, 0), (4, 1), (4, 2), (7, 0))]
+    assert _page(found, 2, oldest=True) == found[:4]
+    assert _page(found, 9, oldest=True) == found
+    assert _page(found, 2, oldest=False) == found[-2:]
+
+
+async def test_another_departments_events_are_denied_not_empty(house: House) -> None:
+    assert (await house.get("/v1/events?department=hpc", "wendy"))[0] == 403
+    assert (await house.get("/v1/events?department=hpc&follow=1", "wendy"))[0] == 403
+
+
+async def test_kinds_can_be_left_out(house: House) -> None:
+    _, every = await house.get("/v1/events?after=0")
+    _, some = await house.get("/v1/events?after=0&omit=host.granted,vm.ended")
+    kinds = [orjson.loads(line)["kind"] for line in every.splitlines()]
+    assert "host.granted" in kinds
+    assert [orjson.loads(line)["kind"] for line in some.splitlines()] == [k for k in kinds if k != "host.granted"]
+    headers = {"Authorization": "Bearer t-alice"}
+    async with house.client.get("/v1/events?after=0&follow=1&omit=host.granted", headers=headers) as answer:
+        async with asyncio.timeout(5):
+            assert orjson.loads(await answer.content.readline())["kind"] == "job.submitted"
+
+
+async def test_a_follower_that_goes_away_is_no_error(house: House, caplog: pytest.LogCaptureFixture) -> None:
+    headers = {"Authorization": "Bearer t-alice"}
+    async with house.client.get("/v1/events?after=0&follow=1", headers=headers) as answer:
+        await answer.content.readline()
+        answer.close()
+    async with asyncio.timeout(5):
+        while house.desk.publisher._watchers:
+            house.desk.play(job(str(house.desk.position + 10)))
+            await asyncio.sleep(0.01)
+    assert not [record for record in caplog.records if record.exc_info]
