@@ -145,7 +145,8 @@ def refusal(answer: Response, user: str = "") -> CliError:
             DENIED, f"{who}: {message or f'HTTP status {answer.status}'}", "choose another credential with --as USER"
         )
     text = message or f"the cloud answered with HTTP status {answer.status}"
-    return CliError(code, f"{field}: {text}" if field and field not in text else text)
+    named = field and field not in text and code != USAGE  # what is unknown is named by its sentence
+    return CliError(code, f"{field}: {text}" if named else text)
 
 
 def _json(body: bytes) -> Any:

@@ -9,7 +9,7 @@ def closest(word: str, known: Iterable[str]) -> str | None:
     """The known word nearest to `word`, or None if nothing is near."""
     import difflib  # only on the way to an error message
 
-    matches = difflib.get_close_matches(word, sorted(set(known)), n=1, cutoff=0.5)
+    matches = difflib.get_close_matches(word, sorted(set(known)), n=1, cutoff=0.6)
     return matches[0] if matches else None
 
 

@@ -154,7 +154,7 @@ def _known_dependencies(core: AdmissionCore, dept: str, spec: str) -> tuple[f.De
         known = unit is not None if is_element or job is None else True
         owner = unit.dept if unit is not None else job.dept if job is not None else None
         if not known or owner != dept:
-            raise Refused("invalid", f"after: there is no job {dependency.job} in department {dept}", "after")
+            raise Refused("unknown", f"after: there is no job {dependency.job} in department {dept}", "after")
     return found
 
 

@@ -143,12 +143,16 @@ class HttpDoor:
             return await self._ask(request, caller, department, kind, await body(request, most))
 
     async def change_job(self, request: web.Request, caller: Caller, kind: str) -> web.Response:
-        """The job of the path, and those that the body names beside it."""
+        """The job of the path, and those that the body names beside it.  Of one job alone a refusal is the whole answer."""
         given = _object(await body(request, EXTRA_MAX_BYTES))
         named = given.get("jobs", [])
         jobs = [request.match_info["id"], *named] if isinstance(named, list) else named
         asked = _decoded(kind, msgspec.json.encode({**given, "jobs": jobs}), True)
-        return await self._answer(caller, caller.department, kind, asked)
+        answer = await self._desk.handle(caller, caller.department, kind, asked)
+        if "jobs" not in given and isinstance(answer, r.JobResults) and (error := answer.results[0].error) is not None:
+            raise Refused(error.code, error.message, error.field)
+        await self._gate.record_parts(caller.user, caller.department, kind, answer)
+        return reply(answer)
 
     async def scale(self, request: web.Request, caller: Caller, kind: str) -> web.Response:
         data = await body(request, EXTRA_MAX_BYTES)

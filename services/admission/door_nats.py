@@ -86,6 +86,7 @@ class NatsDoor:
         try:
             reply = await self._reply(asked.user, asked.department, f"{asked.noun}.{asked.verb}", msg.data, as_json)
             data = r.encode(reply, as_json)
+            await self._gate.record_parts(asked.user, home, f"{asked.noun}.{asked.verb}", reply)
         except Refused as refused:
             data = r.encode(failed(refused), as_json)
             await self._gate.record(asked.user, home, f"{asked.noun}.{asked.verb}", refused)

@@ -18,6 +18,7 @@ import nats.errors
 from prometheus_client import CollectorRegistry, Counter
 
 from schemas.ids import is_department
+from schemas.requests import JobResults, Message
 from schemas.subjects import SITE, audit
 from services.runtime.edge import Refused
 from services.runtime.log import Log
@@ -125,3 +126,10 @@ class Gate:
             await self._publish(subject, msgspec.json.encode(line))
         except (nats.errors.Error, OSError, TimeoutError) as error:
             self._log.warning("refusal not recorded", error=error or type(error).__name__)
+
+    async def record_parts(self, who: str, department: str, what: str, reply: Message) -> None:
+        """Write what was refused inside of a reply that grants the rest: another's job among one's own."""
+        for result in reply.results if isinstance(reply, JobResults) else ():
+            if result.error is not None:
+                refused = Refused(result.error.code, result.error.message, result.error.field)
+                await self.record(who, department, what, refused)

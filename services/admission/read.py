@@ -67,8 +67,10 @@ async def locate(
         if unit == job_of(unit) and job.is_array:
             first = job.array[0] if job.array else 1
             raise Refused("invalid", f"id: {unit} is an array: name an element, for example {unit}_{first}", "id")
-        if core.unit(unit) is None and job.left:
-            raise Refused("unknown", f"job {job_of(unit)} has no element {unit}", "id")
+        if core.unit(unit) is None:
+            if job.left:
+                raise Refused("unknown", f"job {job_of(unit)} has no element {unit}", "id")
+            await _ask_monitor(session, monitor, headers, caller, unit)  # its units are forgotten, not its output
     else:
         await _ask_monitor(session, monitor, headers, caller, unit)
     known = core.unit(unit)

@@ -96,6 +96,15 @@ async def test_several_jobs_in_one_call(here: House) -> None:
     assert (await call(here, "ann", "POST", f"/v1/jobs/{jobs[0]}/cancel", {"jobs": "x"}))[0] == 422
 
 
+async def test_a_refusal_of_the_only_job_is_the_answer_and_one_among_others_is_a_result(here: House) -> None:
+    own, others = await submitted(here), await submitted(here, "bob")
+    status, answer = await call(here, "ann", "POST", f"/v1/jobs/{others}/cancel")
+    assert (status, answer["ok"], answer["error"]["code"]) == (403, False, "denied")
+    assert (await call(here, "ann", "POST", "/v1/jobs/999/hold"))[0] == 404
+    status, answer = await call(here, "ann", "POST", f"/v1/jobs/{own}/cancel", {"jobs": [others]})
+    assert (status, [result["ok"] for result in answer["results"]]) == (200, [True, False])
+
+
 async def test_an_operator_submits_for_a_department(here: House) -> None:
     status, answer = await call(here, "root", "POST", "/v1/jobs?department=hpc", {"script": "x"})
     assert status == 200
@@ -205,6 +214,10 @@ async def test_arrays_are_read_by_element(here: House) -> None:
     assert (status, answer["error"]["field"]) == (422, "id")
     assert await read(here, f"{array}_2") == (b"", 0, False)
     assert (await call(here, "ann", "GET", f"/v1/jobs/{array}_3/output"))[0] == 404
+    done = await submitted(here)
+    await call(here, "ann", "POST", f"/v1/jobs/{done}/cancel")
+    for index in (0, 5):  # the door has forgotten a finished job's elements; whether it had one, the monitor knows
+        assert (await call(here, "ann", "GET", f"/v1/jobs/{done}_{index}/output"))[0] == 503
     alone = await submitted(here, array="7")
     assert (await call(here, "ann", "GET", f"/v1/jobs/{alone}/output"))[0] == 422
 

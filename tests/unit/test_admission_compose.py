@@ -44,7 +44,7 @@ def refused(call: Callable[[], Any]) -> tuple[str, str | None]:
         (ANN, "hpc", {"walltime_s": 7201.0}, ("invalid", "walltime_s")),
         (ANN, "hpc", {"array": "1-6"}, ("limit", "array")),
         (ANN, "hpc", {"array": "x"}, ("invalid", "array")),
-        (ANN, "hpc", {"after": "afterok:99"}, ("invalid", "after")),
+        (ANN, "hpc", {"after": "afterok:99"}, ("unknown", "after")),
         (ANN, "hpc", {"after": "maybe:1"}, ("invalid", "after")),
         (ANN, "hpc", {"memory_mb": 40_000}, ("invalid", "memory_mb")),
         (ANN, "hpc", {"nodes": 4}, ("invalid", "nodes")),
@@ -109,7 +109,7 @@ def test_dependencies_are_known_jobs_of_the_same_department() -> None:
     assert [d.job for d in ask(world, after=f"afterok:{job}:{array}:{array}_2").after] == [job, array, f"{array}_2"]
     for unknown in (foreign, f"{array}_3", "77"):
         spec = f"afterok:{unknown}"
-        assert refused(lambda spec=spec: ask(world, after=spec)) == ("invalid", "after")  # type: ignore[misc]
+        assert refused(lambda spec=spec: ask(world, after=spec)) == ("unknown", "after")  # type: ignore[misc]
     world.put(f.JobCancelled(job=job, user="ann"))
     assert ask(world, after=f"afterany:{job}").after  # one that has ended is still known
 

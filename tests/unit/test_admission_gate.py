@@ -7,6 +7,7 @@ import nats.errors
 import pytest
 from prometheus_client import CollectorRegistry
 
+from schemas.requests import Done, Error, JobResult, JobResults
 from services.admission import gate
 from services.admission.gate import Bucket, Buckets, Gate
 from services.runtime.edge import Refused
@@ -90,3 +91,13 @@ async def test_what_is_unavailable_is_counted_and_not_held_against_the_caller() 
 async def test_a_broker_that_is_away_does_not_stop_the_door() -> None:
     desk = Desk(nats.errors.ConnectionClosedError())
     await desk.gate.record("ann", "hpc", "job.submit", Refused("denied", "m"))
+
+
+async def test_what_is_refused_inside_of_a_reply_is_recorded_too() -> None:
+    desk = Desk()
+    refused = JobResult(job="2", ok=False, error=Error(code="denied", field="jobs", message="job 2 is bob's"))
+    await desk.gate.record_parts("ann", "hpc", "job.cancel", JobResults(results=(JobResult(job="1", ok=True), refused)))
+    await desk.gate.record_parts("ann", "hpc", "scale.set", Done())
+    assert [(line.who, line.what, line.code, line.message) for _, line in desk.lines] == [
+        ("ann", "job.cancel", "denied", "job 2 is bob's")
+    ]
