@@ -31,23 +31,22 @@ from schemas.reasons import Code, Reason, because
 from services.provisioner.policies.phoenix import UNLIMITED, Claim, targets
 from services.runtime.core import NEVER
 
-# Kinds after which the targets may be others.  Placements and ends count where two batch departments share idle hosts.
-_MOVING: Final = dict.fromkeys(
+# Kinds after which the targets may be others.
+_LEVELS: Final = dict.fromkeys(
     (
         f.DemandChanged,
         f.ConfigAdopted,
         f.HostCordoned,
         f.HostUncordoned,
         f.HostQuarantined,
-        f.HostCleared,
         f.HostLost,
         f.HostRemoved,
-        f.HostGranted,
-        f.HostReleased,
-        f.HostSeized,
         f.HostDescribed,
     )
 )
+# Kinds after which there may be something to grant, and the targets are others only if the number of usable hosts is …
+_MOVES: Final = dict.fromkeys((f.HostCleared, f.HostGranted, f.HostReleased, f.HostSeized))
+# … or if two batch departments share the idle hosts: then placements and ends count, too.
 _OCCUPYING: Final = dict.fromkeys((f.UnitPlaced, f.AttemptClosed, f.AttemptReported, f.VmEnded, f.DepartmentClosed))
 
 _PRESENT: Final = ("free", "held", "draining")
@@ -69,10 +68,14 @@ class ProvisionerCore:
         self.custody = custody
         self._state = _State()
         self._targets: dict[str, int] | None = None  # derived; None: to be worked out again
+        self._usable_then = 0  # the usable hosts that they divide
         self._quarantine_ends = NEVER  # derived with the targets, and so is the next
         self._turn_ends = NEVER
         self._quiet_until = 0.0  # derived: nothing to say before that time, unless something moves
-        self._batch_of: tuple[CloudConfig | None, int] = (None, 0)  # batch departments of that configuration
+        self._batch_of: tuple[CloudConfig | None, tuple[str, ...]] = (
+            None,
+            (),
+        )  # that configuration's batch departments
 
     # -------------------------------------------------------------------------------------------------------- folding
 
@@ -82,13 +85,23 @@ class ProvisionerCore:
             self._quiet_until = 0.0  # its own may be among them
             return
         kind = type(fact)
-        if kind in _MOVING or (kind in _OCCUPYING and not self._one_batch()):
+        if self._one_batch():
+            self._apply_simply(kind, fact)
+        elif kind in _LEVELS or kind in _MOVES or kind in _OCCUPYING:
             self._targets, self._quiet_until = None, 0.0
-            if not self._one_batch():
-                self._note_waiting(fact, meta)
-            elif kind is f.ConfigAdopted:
-                self._state.waiting.clear()
+            self._note_waiting(fact, meta)
         elif kind is f.QuotaChanged:
+            self._quiet_until = 0.0
+
+    def _apply_simply(self, kind: type, fact: f.Fact) -> None:
+        """One batch department gets whatever is left: what it asks for and what it holds changes no target."""
+        if kind in _LEVELS:
+            if isinstance(fact, f.DemandChanged) and fact.dept in self._batch_of[1]:
+                return
+            self._targets, self._quiet_until = None, 0.0
+            if kind is f.ConfigAdopted:
+                self._state.waiting.clear()
+        elif kind in _MOVES or kind is f.QuotaChanged:
             self._quiet_until = 0.0
 
     def _note_waiting(self, fact: f.Fact, meta: Meta) -> None:
@@ -111,8 +124,8 @@ class ProvisionerCore:
         """True if no two batch departments share the idle hosts."""
         config = self.custody.state.config
         if config is not self._batch_of[0] and config is not None:
-            self._batch_of = config, sum(1 for d in config.departments if d.kind == "batch")
-        return config is not None and self._batch_of[1] < 2
+            self._batch_of = config, tuple(d.name for d in config.departments if d.kind == "batch")
+        return config is not None and len(self._batch_of[1]) < 2
 
     def dump(self) -> bytes:
         return msgspec.msgpack.encode(self._state)
@@ -151,13 +164,19 @@ class ProvisionerCore:
 
     def targets(self, now: float) -> dict[str, int]:
         """Department -> hosts it may keep at `now`; removed departments have 0."""
-        if self._targets is None or now >= self._quarantine_ends or now >= self._turn_ends:
+        usable = self._usable(now)
+        if (
+            self._targets is None
+            or usable != self._usable_then
+            or now >= self._quarantine_ends
+            or now >= self._turn_ends
+        ):
             config = self.custody.state.config
             departments = config.departments if config else ()
             wanted = dict.fromkeys(sorted([*self.custody.state.quotas, *self.custody.index.held]), 0)
             claims = [self._claim(d) for d in departments]
-            wanted.update(targets(claims, self._usable(now), self._first(claims, now)))
-            self._targets = wanted
+            wanted.update(targets(claims, usable, self._first(claims, now)))
+            self._targets, self._usable_then = wanted, usable
             apart = map(self.custody.state.hosts.__getitem__, self.custody.index.apart)
             ends = [host.quarantine_until for host in apart if host.quarantine_until > now]
             self._quarantine_ends = min(ends, default=NEVER)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -123,3 +124,17 @@ def test_idle_hosts_do_not_stay_while_another_batch_department_starves(claims: l
         for c in claims:
             if not c.web and c not in short:
                 assert quota[c.name] <= max(c.demand, c.occupied)
+
+
+@given(CLAIMS, st.integers(0, 40), st.integers(0, 30), st.integers(0, 10))
+def test_one_batch_department_gets_what_is_left_whatever_it_asks_for(
+    claims: list[Claim], usable: int, demand: int, held: int
+) -> None:
+    """The core relies on it: with one batch department it does not look at the targets again when that one's demand moves."""
+    first = next((c.name for c in claims if not c.web), "")
+    claims = [c for c in claims if c.web or c.name == first]
+    other = [
+        c if c.web else msgspec.structs.replace(c, demand=demand, held=held, occupied=min(held, c.occupied))
+        for c in claims
+    ]
+    assert targets(other, usable) == targets(claims, usable)
