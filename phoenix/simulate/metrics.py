@@ -86,6 +86,9 @@ class WebMetrics(msgspec.Struct, frozen=True, kw_only=True):
     short_s: float  # how long anything was short
     longest_shortfall_s: float
     peak_shortfall: int
+    load_instance_s: float | None = None  # None, as the next two: the demand was given, not decided from a load
+    overload_instance_s: float | None = None  # load beyond what was in service, whatever the rule wanted
+    longest_overload_s: float | None = None
 
 
 class HeldMetrics(msgspec.Struct, frozen=True, kw_only=True):
@@ -285,32 +288,53 @@ def _makespan_s(jobs: Sequence[JobRecord], completed: Sequence[JobRecord]) -> fl
 
 
 def _web(record: WebRecord, window_s: float) -> WebMetrics:
-    rows = [(at, (wanted, serving)) for at, wanted, serving in record.levels]
+    rows = [(at, (float(wanted), serving)) for at, wanted, serving in record.levels]
     lasting = [(until - since, *level) for since, until, level in stretches(rows, window_s)]
     wanted_instance_s = math.fsum(length * wanted for length, wanted, _ in lasting)
-    short = [(length, wanted - serving) for length, wanted, serving in lasting if wanted > serving]
-    shortfall = math.fsum(length * missing for length, missing in short)
+    shortfall, short_s, longest_s = _missing(rows, window_s)
+    overload: dict[str, float] = {}
+    if record.load:
+        against = load_and_service(record)
+        overload["load_instance_s"] = math.fsum((b - a) * load for a, b, (load, _) in stretches(against, window_s))
+        overload["overload_instance_s"], _, overload["longest_overload_s"] = _missing(against, window_s)
     return WebMetrics(
         department=record.department,
         wanted_instance_s=wanted_instance_s,
         in_service_instance_s=math.fsum(length * serving for length, _, serving in lasting),
-        peak_wanted=max((wanted for _, wanted, _ in lasting), default=0),
+        peak_wanted=int(max((wanted for _, wanted, _ in lasting), default=0)),
         peak_in_service=max((serving for _, _, serving in lasting), default=0),
         shortfall_instance_s=shortfall,
         shortfall_share=shortfall / wanted_instance_s if wanted_instance_s > 0 else 0.0,
-        short_s=math.fsum(length for length, _ in short),
-        longest_shortfall_s=_longest_short_s(rows, window_s),
-        peak_shortfall=max((missing for _, missing in short), default=0),
+        short_s=short_s,
+        longest_shortfall_s=longest_s,
+        peak_shortfall=int(max((wanted - serving for _, wanted, serving in lasting if wanted > serving), default=0)),
+        **overload,
     )
 
 
-def _longest_short_s(rows: Sequence[tuple[float, tuple[int, int]]], window_s: float) -> float:
-    """The longest unbroken time in which fewer instances served than were wanted."""
-    longest, began = 0.0, None
-    for since, until, (wanted, serving) in stretches(rows, window_s):
-        if wanted <= serving:
+def load_and_service(record: WebRecord) -> list[tuple[float, tuple[float, int]]]:
+    """(from, (load, in service)): the two levels on one time line; before its first row a level is 0."""
+    changes = [(at, 0, load) for at, load in record.load] + [
+        (at, 1, float(serving)) for at, _, serving in record.levels
+    ]
+    level, rows = [0.0, 0.0], []
+    for at, which, value in sorted(
+        changes, key=lambda change: change[0]
+    ):  # stable: the last of an instant stays the last
+        level[which] = value
+        rows.append((at, (level[0], int(level[1]))))
+    return rows
+
+
+def _missing(rows: Sequence[tuple[float, tuple[float, int]]], window_s: float) -> tuple[float, float, float]:
+    """Of (from, (needed, there)): needed minus there where positive, as an integral; the time it was; its longest stretch."""
+    parts, lengths, longest, began = [], [], 0.0, None
+    for since, until, (needed, there) in stretches(rows, window_s):
+        if needed <= there:
             began = None
             continue
         began = since if began is None else began
         longest = max(longest, until - began)
-    return longest
+        lengths.append(until - since)
+        parts.append((until - since) * (needed - there))
+    return math.fsum(parts), math.fsum(lengths), longest

@@ -1,7 +1,7 @@
 """The plots that a person would put in a report.
 
 Each function takes outcomes (`workload.Outcome`) or rows of a sweep (`report.Run`) and gives a matplotlib figure; `save` writes
-it as SVG or PNG.  Titles have a sensible default; the caption is where the caller says what the reader must know about the data.
+it as SVG or PNG.  Titles have a sensible default; in the caption the caller says what the reader must know about the data.
 
 | function | shows |
 |---|---|
@@ -16,7 +16,8 @@ it as SVG or PNG.  Titles have a sensible default; the caption is where the call
 How they look, and why equal figures are equal bytes, is in `plots_style`.
 """
 
-from phoenix.simulate.plots_runs import distributions, frontier, preemption_plot, sweep_plot
+from phoenix.simulate.plots_frontier import frontier
+from phoenix.simulate.plots_runs import distributions, preemption_plot, sweep_plot
 from phoenix.simulate.plots_style import save
 from phoenix.simulate.plots_time import hosts_over_time, scaling_comparison, web_consumption
 

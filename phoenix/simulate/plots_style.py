@@ -81,36 +81,40 @@ def styled() -> Iterator[None]:
         yield
 
 
-def canvas(
-    rows: int, columns: int, *, height_in: float, title: str, caption: str, **options: Any
-) -> tuple[Figure, list[Axes]]:
+def canvas(rows: int, columns: int, *, height_in: float, caption: str, **options: Any) -> tuple[Figure, list[Axes]]:
     """An empty figure with its axes in reading order."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(WIDTH_IN, height_in), layout="constrained")
-    if title:
-        figure.suptitle(title, x=0.01, ha="left", fontsize=12.5, fontweight="bold")
     if caption:
         lines = "\n".join(textwrap.wrap(caption, _CAPTION_COLUMNS))
         figure.supxlabel(lines, x=0.01, ha="left", fontsize=8, color=GREY)
     return figure, list(figure.subplots(rows, columns, squeeze=False, **options).flat)
 
 
-def legend_above(figure: Figure, axes: Axes | Sequence[Axes], *, columns: int = 5) -> None:
-    """One legend between title and axes; an entry a label, in the order of drawing."""
+def finish(figure: Figure, axes: Sequence[Axes], *, title: str, columns: int = 5) -> None:
+    """Title and one legend above the axes, an entry a label, in the order of drawing; then everything gets its place for
+    good: the layout would otherwise move a little with each drawing, and no two files would be equal."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+
     entries: dict[str, Any] = {}
-    for each in axes if isinstance(axes, Sequence) else [axes]:
+    for each in axes:
         for handle, label in zip(*each.get_legend_handles_labels(), strict=True):
             entries.setdefault(label, handle)
-    if entries:
-        figure.legend(
-            list(entries.values()),
-            list(entries),
-            loc="outside upper left",
-            ncols=min(columns, len(entries)),
-            handlelength=2.4,
-            columnspacing=1.6,
-        )
+    figure.legend(
+        list(entries.values()),
+        list(entries),
+        loc="outside upper left",
+        ncols=max(1, min(columns, len(entries))),
+        handlelength=2.4,
+        columnspacing=1.6,
+        title=title,  # here, not as the figure's: the layout keeps room for the legend, and would put it over a title
+        title_fontproperties={"size": 12.5, "weight": "bold"},
+        alignment="left",
+    )
+    FigureCanvasAgg(figure)
+    figure.draw_without_rendering()
+    figure.set_layout_engine("none")
 
 
 def save(figure: Figure, path: Path) -> None:
@@ -124,6 +128,11 @@ def save(figure: Figure, path: Path) -> None:
     with styled():
         figure.savefig(buffer, format=form, dpi=_DPI, metadata=metadata)
     write_bytes(path, buffer.getvalue())
+
+
+def thousands(value: float, _place: object = None) -> str:
+    """A tick as `2,650` or `0.65`."""
+    return f"{value:,.0f}" if value == int(value) else f"{value:,g}"
 
 
 # -------------------------------------------------------------------------------------------------------------------- time

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from itertools import accumulate
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from phoenix.simulate import plots_style as look
 from phoenix.simulate.metrics import held_by_department, load_and_service, stretches
@@ -16,15 +16,15 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 _Rows = list[tuple[float, float]]
+_WEB_COLOURS: Final = (look.ORANGE, look.YELLOW, look.VERMILION)
+_BATCH_COLOURS: Final = ((look.BLUE, "#BFDCEC"), (look.GREEN, "#C4E8DC"), (look.PURPLE, "#F2DCE8"))  # busy, idle
 
 
 def hosts_over_time(outcome: Outcome, *, title: str | None = None, caption: str = "") -> Figure:
     """Hosts by who holds them, stacked: web departments at the bottom, so that the line of what they want can be compared
     with what they have; then batch; what nobody holds on top."""
     with look.styled():
-        figure, (axes,) = look.canvas(
-            1, 1, height_in=4.8, title=f"Hosts over time: {outcome.label}" if title is None else title, caption=caption
-        )
+        figure, (axes,) = look.canvas(1, 1, height_in=4.8, caption=caption)
         _draw_holders(axes, outcome)
         wanted = _added([[(at, float(want)) for at, want, _ in record.levels] for record in outcome.web])
         unit_s = look.time_axis(axes, 0.0, outcome.window_s)
@@ -40,28 +40,53 @@ def hosts_over_time(outcome: Outcome, *, title: str | None = None, caption: str 
             )
         axes.set_ylim(0, outcome.hosts)
         axes.set_ylabel("hosts")
-        look.legend_above(figure, axes)
+        look.finish(figure, [axes], title=f"Hosts over time: {outcome.label}" if title is None else title)
     return figure
 
 
 def _draw_holders(axes: Axes, outcome: Outcome) -> None:
-    web = {record.department for record in outcome.web}
-    held = held_by_department(outcome)
-    names = sorted(held, key=lambda name: (name not in web, name))  # web first; by name
-    series = [[(at, float(hosts)) for at, hosts in held[name]] for name in names]
-    edges = look.edges_of(series, outcome.window_s)
+    layers = _layers(outcome)
+    edges = look.edges_of([rows for _, _, rows in layers], outcome.window_s)
     unit_s, _ = look.time_unit(outcome.window_s)
     shown = [at / unit_s for at in edges]
     floor = [0.0] * (len(edges) - 1)
-    colours = {
-        True: iter((look.ORANGE, look.YELLOW, look.VERMILION) * 9),
-        False: iter((look.BLUE, look.SKY, look.GREEN) * 9),
-    }
-    for name, rows in zip(names, series, strict=True):
+    for label, colour, rows in layers:
         top = [low + high for low, high in zip(floor, look.means(rows, edges), strict=True)]
-        _area(axes, shown, floor, top, colour=next(colours[name in web]), label=f"held by {name}")
+        _area(axes, shown, floor, top, colour=colour, label=label)
         floor = top
     _area(axes, shown, floor, [float(outcome.hosts)] * len(floor), colour=look.PALE, label="held by nobody")
+
+
+def _layers(outcome: Outcome) -> list[tuple[str, str, _Rows]]:
+    """(label, colour, hosts) from below: web departments by name, then batch departments, busy and idle hosts apart if the
+    run tells them apart."""
+    web = {record.department for record in outcome.web}
+    held = {name: [(at, float(hosts)) for at, hosts in rows] for name, rows in held_by_department(outcome).items()}
+    busy: dict[str, _Rows] = {}
+    for at, name, nodes in outcome.running:
+        busy.setdefault(name, []).append((at, float(nodes)))
+    layers = [
+        (name, _WEB_COLOURS[place % len(_WEB_COLOURS)], held[name])
+        for place, name in enumerate(filter(web.__contains__, held))
+    ]
+    for place, name in enumerate(name for name in held if name not in web):
+        dark, light = _BATCH_COLOURS[place % len(_BATCH_COLOURS)]
+        if name in busy:
+            layers.append((f"{name}: running jobs", dark, busy[name]))
+            layers.append((f"{name}: idle", light, _between(busy[name], held[name])))
+        else:
+            layers.append((name, dark, held[name]))
+    return layers
+
+
+def _between(low: _Rows, high: _Rows) -> _Rows:
+    """How much the second level is above the first; nothing where it is below (jobs that share hosts count more nodes)."""
+    changes = sorted([(at, 0, level) for at, level in low] + [(at, 1, level) for at, level in high])
+    now, rows = [0.0, 0.0], []
+    for at, which, level in changes:
+        now[which] = level
+        rows.append((at, max(0.0, now[1] - now[0])))
+    return rows
 
 
 def _area(axes: Axes, edges: list[float], low: list[float], high: list[float], *, colour: str, label: str) -> None:
@@ -81,7 +106,9 @@ def _added(series: Sequence[_Rows]) -> _Rows:
 # --------------------------------------------------------------------------------------------------------------------- web
 
 
-def web_consumption(outcome: Outcome, *, title: str | None = None, caption: str = "") -> Figure:
+def web_consumption(
+    outcome: Outcome, *, title: str = "Resource consumption of web departments", caption: str = ""
+) -> Figure:
     """Instances that each web department wants over the window (the paper's Fig. 5), with what was missing in red."""
     records = outcome.web
     with look.styled():
@@ -89,7 +116,6 @@ def web_consumption(outcome: Outcome, *, title: str | None = None, caption: str 
             max(1, len(records)),
             1,
             height_in=2.0 + 2.4 * max(1, len(records)),
-            title="Resource consumption of web departments" if title is None else title,
             caption=caption,
             sharex=True,
         )
@@ -99,7 +125,7 @@ def web_consumption(outcome: Outcome, *, title: str | None = None, caption: str 
             axes.set_ylabel(f"instances ({record.department})")
         for axes in panels[:-1]:
             axes.set_xlabel("")
-        look.legend_above(figure, panels)
+        look.finish(figure, panels, title=title)
     return figure
 
 
@@ -165,7 +191,6 @@ def scaling_comparison(
             len(ratios),
             1,
             height_in=1.3 + 1.1 * sum(ratios),
-            title=title,
             caption=caption,
             sharex=True,
             gridspec_kw={"height_ratios": ratios},
@@ -180,7 +205,7 @@ def scaling_comparison(
         panels[-1].set_ylabel("missing in all\n(instance-hours)")
         panels[-1].set_ylim(bottom=0)
         panels[-1].set_title("Load beyond what was in service, added up", loc="left", fontsize=10)
-        look.legend_above(figure, panels, columns=6)
+        look.finish(figure, panels, title=title, columns=6)
     return figure
 
 

@@ -89,15 +89,17 @@ def run_of(
     on_reclaim: str | None = None,
     policy: str = "",
     label: str | None = None,
+    nodes: int | None = None,
     metrics: Metrics | None = None,
 ) -> Run:
-    """An outcome as a row; `metrics` if they have been measured already."""
+    """An outcome as a row; `metrics` if they have been measured already; `nodes` if the configuration has more than what was
+    simulated in this run (a static one: the web department's own)."""
     measured = measure(outcome) if metrics is None else metrics
     total = measured.total
     return Run(
         label=outcome.label if label is None else label,
         configuration=configuration,
-        nodes=outcome.hosts,
+        nodes=outcome.hosts if nodes is None else nodes,
         on_reclaim=on_reclaim,
         policy=policy,
         completed=total.completed,

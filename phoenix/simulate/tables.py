@@ -6,7 +6,7 @@ Columns in which no run has anything to say (no web department, nobody killed) a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 from phoenix.cli.tables import pairs, render
@@ -15,6 +15,7 @@ from phoenix.simulate.report import Run, beats
 
 WIDTH: Final = 120  # a terminal on half a screen; longer labels are cut
 LABEL_MAX: Final = 28
+LABEL_MIN: Final = 18  # before a label is cut shorter, columns go
 NOTHING: Final = "-"
 _HOUR_S: Final = 3600.0
 _LONG_S: Final = 10_000.0  # from here on, hours say more than seconds
@@ -63,12 +64,23 @@ _ALWAYS: Final[tuple[tuple[str, _Cell], ...]] = (
     ("SHORT", lambda run: host_hours(_shortfall(run.metrics))),
 )
 _NUMBERS: Final = "NODES DONE KILLED REQUEUED OPEN TURNAROUND WAIT SLOWDOWN USEFUL LOST SHORT"
-_LEFT_OUT: Final = {"RECLAIM": {NOTHING}, "KILLED": {"0"}, "REQUEUED": {"0"}, "OPEN": {"0"}}
-LEGEND: Final = (
-    "DONE completed, OPEN unfinished at the end of the window; TURNAROUND, WAIT, SLOWDOWN: means over completed jobs;\n"
-    "USEFUL: share of all node time that ran and was not lost; LOST: node-hours to be run again, or that never count;\n"
-    "SHORT: instance-hours that web departments wanted and did not have."
-)
+_LEFT_OUT: Final = {
+    "RECLAIM": {NOTHING},
+    "KILLED": {"0"},
+    "REQUEUED": {"0"},
+    "OPEN": {"0"},
+    "LOST": {"0 h"},
+    "SHORT": {"0 h"},
+}
+_SPARED: Final = ("WAIT", "LOST", "SHORT", "OPEN")  # these go first when the table would be too wide
+_MEANINGS: Final = {
+    "DONE": "jobs that completed within the window; OPEN: neither completed nor otherwise ended by then",
+    "TURNAROUND": "mean over completed jobs, as WAIT and SLOWDOWN (bounded slowdown, threshold 10 s)",
+    "USEFUL": "share of all node time in which jobs ran that did not lose it again",
+    "LOST": "node-hours that have to be run again, or never count",
+    "SHORT": "instance-hours that web departments wanted and did not have",
+    "BETTER": "more jobs completed than in the static configuration, and a shorter mean turnaround",
+}
 
 
 def runs_table(runs: Sequence[Run], *, reference: Run | None = None, legend: bool = True) -> str:
@@ -76,16 +88,26 @@ def runs_table(runs: Sequence[Run], *, reference: Run | None = None, legend: boo
     and a shorter mean turnaround."""
     if not runs:
         return "No runs."
-    chosen = [(head, cells) for head, cell in _ALWAYS if not _says_nothing(head, cells := [cell(run) for run in runs])]
-    if not any(run.metrics.web for run in runs):
-        chosen = [(head, cells) for head, cells in chosen if head != "SHORT"]
-    heads = ["RUN", *(head for head, _ in chosen)]
-    columns = [[_cut(run.label) for run in runs], *(cells for _, cells in chosen)]
+    columns = {head: [cell(run) for run in runs] for head, cell in _ALWAYS}
+    columns = {head: cells for head, cells in columns.items() if not _says_nothing(head, cells)}
     if reference is not None:
-        heads.append("BETTER")
-        columns.append([_verdict(run, reference) for run in runs])
-    table = render(heads, list(zip(*columns, strict=True)), right=_NUMBERS)
-    return f"{table}\n\n{LEGEND}" if legend else table
+        columns["BETTER"] = [_verdict(run, reference) for run in runs]
+    for head in _SPARED:
+        if _width(columns) + LABEL_MIN > WIDTH:
+            columns.pop(head, None)
+    label_max = min(LABEL_MAX, max(LABEL_MIN, WIDTH - _width(columns)))
+    columns = {"RUN": [_cut(run.label, label_max) for run in runs], **columns}
+    table = render(list(columns), list(zip(*columns.values(), strict=True)), right=_NUMBERS)
+    return f"{table}\n\n{_legend(columns)}" if legend else table
+
+
+def _width(columns: Mapping[str, Sequence[str]]) -> int:
+    """Of the columns and the space before each."""
+    return sum(max(len(head), *map(len, cells)) + 2 for head, cells in columns.items())
+
+
+def _legend(columns: Mapping[str, object]) -> str:
+    return "\n".join(f"{head:<10}  {meaning}" for head, meaning in _MEANINGS.items() if head in columns)
 
 
 def _says_nothing(head: str, cells: Sequence[str]) -> bool:
@@ -98,8 +120,8 @@ def _verdict(run: Run, reference: Run) -> str:
     return "yes" if beats(run, reference) else "no"
 
 
-def _cut(label: str) -> str:
-    return label if len(label) <= LABEL_MAX else label[: LABEL_MAX - 1] + "…"
+def _cut(label: str, limit: int) -> str:
+    return label if len(label) <= limit else label[: limit - 1] + "…"
 
 
 def _shortfall(metrics: Metrics) -> float:
