@@ -154,9 +154,23 @@ def finished(p: Params) -> str | None:
 def utilisation(p: Params) -> str | None:
     if "utilisation" not in p:
         return None
+    measured = f"utilisation was {float(p['utilisation']) * 100:.0f} %"
+    with_n = f"with {count(p.number('instances'), 'instance')}"
+    if "target" in p:
+        return f"{measured} {with_n}{_tracked(p)}"
     mark = f"; the threshold is {float(p['threshold']) * 100:.0f} %" if "threshold" in p else ""
     over = f" over {p['window_s']:g} s" if isinstance(p.get("window_s"), int | float) else ""
-    return f"utilisation was {float(p['utilisation']) * 100:.0f} %{over} with {count(p.number('instances'), 'instance')}{mark}"
+    return f"{measured}{over} {with_n}{mark}"
+
+
+def _tracked(p: Params) -> str:
+    """Of rule target-tracking: how many keep the target."""
+    target = f"target {'is' if 'wanted' not in p else 'of'} {float(p['target']) * 100:.0f} %"
+    if "wanted" not in p:
+        return f"; the {target}"
+    if p.number("wanted") > p.number("instances") or not p.get("window_s"):
+        return f": {p['wanted']} keep it at the {target}"
+    return f": for {span(p.number('window_s'))} at most {p['wanted']} were needed for the {target}"
 
 
 def web_demand(p: Params) -> str | None:

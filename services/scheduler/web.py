@@ -251,6 +251,8 @@ class WebCore:
         fresh = Capacities.of(self.custody)
         if (fresh.of_host, fresh.counts) != (self.capacities.of_host, self.capacities.counts):
             found.append("the capacities differ from custody")
+        if self.per_host() != self._carried():
+            found.append(f"a host carries {self._carried()} instances, not {self.per_host()}")
         if any(a.end > b.start + 1e-5 for a, b in pairwise(self.state.samples)):
             found.append(f"samples overlap: {self.state.samples}")
         if self._rests and self._decide(self._decided_at):
@@ -264,9 +266,12 @@ class WebCore:
     def per_host(self) -> int:
         """Instances on a host: as configured, if the smallest usable host can carry them."""
         if self._per_host is None:
-            most = self.policy.instances_per_host
-            self._per_host = min(most, self.capacities.ranks(self.shape) or most)
+            self._per_host = self._carried()
         return self._per_host
+
+    def _carried(self) -> int:
+        most = self.policy.instances_per_host
+        return min(most, self.capacities.ranks(self.shape) or most)
 
     def desired(self, now: float) -> tuple[int, Reason]:
         """The number of instances that should be, and why."""

@@ -311,6 +311,20 @@ def test_it_claims_no_more_hosts_than_could_carry_an_instance() -> None:
     assert world.facts(f.DemandChanged)[-1].hosts == 0
 
 
+def test_the_claim_follows_what_hosts_elsewhere_can_carry() -> None:
+    world = site(hosts=3, held=0, instances_min=4, instances_per_host=4, instance_cores=2)
+    assert claim(world)[0] == 2  # hosts of 4 cores carry two
+    for name, cores in (("h1", 8), ("h2", 8), ("h3", 8)):
+        described = f.HostDescribed(host=name, one_id=int(name[1:]), cores=cores, memory_mb=8192)
+        world.write("executor", described)
+        world.settle()
+    assert claim(world)[0] == 1
+    for name in ("h1", "h2", "h3"):
+        world.write("executor", f.HostDescribed(host=name, one_id=int(name[1:]), cores=1, memory_mb=8192))
+        world.settle()
+    assert claim(world)[0] == 0
+
+
 def test_a_claim_beyond_the_cluster_stays_visible() -> None:
     world = site(hosts=2, held=0, instances_min=4)
     assert claim(world)[0] == 4
