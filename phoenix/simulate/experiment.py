@@ -160,6 +160,7 @@ class _Reader:
         base, found = read_variant(document, self.base, "")
         self.problems += found
         variants = tuple(self._varied(document, table, index, found) for index, table in enumerate(vary)) or (base,)
+        self._check_seeds_used(about, variants)
         runs = sum(len(variant.sizes) for variant in variants) * len(about.seeds)
         if runs > RUNS_MAX:
             right = f"should be fewer variants, sizes or seeds: together at most {RUNS_MAX:,} runs, these are {runs:,}"
@@ -173,6 +174,13 @@ class _Reader:
             variants=variants,
             goal=limits,
         )
+
+    def _check_seeds_used(self, about: About, variants: tuple[Variant, ...]) -> None:
+        sources = [s for v in variants for d in v.departments for s in (d.jobs, d.demand, d.load) if s is not None]
+        if len(about.seeds) > 1 and not any(source.generator for source in sources):
+            right = "should be left out: no input is generated, so every seed gives the same runs"
+            found = str(list(about.seeds))
+            self.problems.append(Problem(path=("experiment", "seeds"), right=right, found=found))
 
     def _varied(self, document: Mapping[str, Any], table: VaryTable, index: int, known: list[Problem]) -> Variant:
         """The document with the variant's values, read as if they stood there; problems are those of the variant alone."""
@@ -258,6 +266,9 @@ def read_variant(document: Mapping[str, Any], base: Path, name: str) -> tuple[Va
     check_ranges(form, latencies, ("latencies",), _RANGES[Latencies])
     for index, department in enumerate(departments):
         check_inputs(form, department, ("department", index))
+        if sizes and department.guarantee > min(sizes):
+            right = f"should be at most the smallest number of hosts that is simulated ({min(sizes)})"
+            form.report(("department", index, "guarantee"), right, department.guarantee, department.name)
     broken = {problem.path for problem in form.problems}
     meant = [p for p in check_cloud(config, min(sizes, default=None)) if not _settled(p, broken)]
     variant = Variant(

@@ -13,6 +13,9 @@ from typing import Any, Final, Literal
 
 import msgspec
 
+from phoenix.cli.units import parse_time_s
+from phoenix.simulate import lublin
+from phoenix.simulate.layout import Mode, Walltime
 from services.runtime.config_checks import Range
 from services.runtime.config_form import Form, Path_
 
@@ -28,54 +31,85 @@ class JobsTable(_Table, frozen=True, kw_only=True):
     generator: Literal["lublin"] | None = None
     jobs: int | None = None  # for the generator, as the next two
     load: float | None = None  # offered, 0.8: 80 % of `processors`; None: the model's own
-    processors: int | None = None  # of the machine that the jobs are made for
-    processors_per_node: int | None = None  # of the log's machine; None: the cores of our hosts
-    scale: float = 1.0  # run times are multiplied by it
-    walltimes: Literal["requested", "none"] = "requested"
+    processors: int | None = None  # of the machine that the jobs are made for, whatever the size of ours
+    estimate_factor: float = lublin.ESTIMATE_FACTOR  # of requested times
+    part: tuple[str, ...] = ()  # ["7d", "21d"]: what is submitted from the one to the other; empty: everything
+    mode: Mode = "whole-hosts"
+    walltime: Walltime = "requested"
+    kill_overruns: bool = False
+    use_memory: bool = True
+    load_factor: float = 1.0
+    time_factor: float = 1.0
+    run_factor: float = 1.0
 
 
-class DemandTable(_Table, frozen=True, kw_only=True):
-    """Instances that are asked for, whatever the load: from a table (`csv`) or `generator`."""
+class WebTable(_Table, frozen=True, kw_only=True):
+    """A table (`csv`), or `generator`, whose shape has the names of `web_model.generate`."""
 
     csv: Path | None = None
     generator: Literal["daily"] | None = None
+    measured_on: float | None = None  # instances that utilisation was measured on
+    days: float | None = None  # for the generator, as all below
+    night_share: float | None = None
+    weekend_share: float | None = None
+    noise: float | None = None
+    crowds_per_week: float | None = None
+    crowd_height: float | None = None
+    crowd_rise_s: float | None = None
+    crowd_decay_s: float | None = None
+
+
+class DemandTable(WebTable, frozen=True, kw_only=True):
+    """Instances that are asked for, whatever the load."""
+
     column: Literal["instances", "requests", "utilisation"] | None = None
     peak: int | None = None  # instances for the most requests
-    measured_on: float | None = None  # instances that utilisation was measured on
-    days: float | None = None  # for the generator
 
 
-class LoadTable(_Table, frozen=True, kw_only=True):
+class LoadTable(WebTable, frozen=True, kw_only=True):
     """Work that keeps instances busy; the department's own rule decides how many there are."""
 
-    csv: Path | None = None
-    generator: Literal["daily"] | None = None
     column: Literal["requests", "utilisation"] | None = None
     capacity: float | None = None  # requests a second that one instance serves
-    peak: float | None = None  # for the generator: instances that are busy at the peak
-    measured_on: float | None = None
-    days: float | None = None
+    peak: float | None = None  # of a generator: instances that are busy at the peak
 
 
+SHAPE: Final = tuple(
+    name for name in WebTable.__struct_fields__ if name not in ("csv", "generator", "measured_on", "days")
+)
+_WEB: Final = {
+    "measured_on": Range(0, 1e6, open_low=True),
+    "days": Range(0, 3660, open_low=True),
+    "night_share": Range(0, 1, open_low=True),
+    "weekend_share": Range(0, 1, open_low=True),
+    "noise": Range(0, 10),
+    "crowds_per_week": Range(0, 10_000),
+    "crowd_height": Range(0, 1000),
+    "crowd_rise_s": Range(0, 1e6, open_low=True),
+    "crowd_decay_s": Range(0, 1e6, open_low=True),
+}
 _RANGES: Final[dict[type, dict[str, Range]]] = {
     JobsTable: {
         "jobs": Range(1, 10_000_000),
         "load": Range(0, 10, open_low=True),
         "processors": Range(1, 1 << 24),
-        "processors_per_node": Range(1, 1 << 24),
-        "scale": Range(0, 1000, open_low=True),
+        "estimate_factor": Range(0, 1000),
+        "load_factor": Range(0, 1000, open_low=True),
+        "time_factor": Range(0, 1000, open_low=True),
+        "run_factor": Range(0, 1000, open_low=True),
     },
-    DemandTable: {
-        "peak": Range(1, 1e6),
-        "measured_on": Range(0, 1e6, open_low=True),
-        "days": Range(0, 3660, open_low=True),
-    },
-    LoadTable: {
-        "capacity": Range(0, 1e9, open_low=True),
-        "peak": Range(0, 1e6, open_low=True),
-        "measured_on": Range(0, 1e6, open_low=True),
-        "days": Range(0, 3660, open_low=True),
-    },
+    DemandTable: _WEB | {"peak": Range(1, 1e6)},
+    LoadTable: _WEB | {"capacity": Range(0, 1e9, open_low=True), "peak": Range(0, 1e6, open_low=True)},
+}
+_MADE: Final[dict[type, tuple[str, ...]]] = {  # keys for a generator only
+    JobsTable: ("jobs", "load", "processors"),
+    DemandTable: ("days", *SHAPE),
+    LoadTable: ("days", "peak", *SHAPE),
+}
+_NEEDED: Final[dict[type, dict[str, str]]] = {  # keys that a generator needs
+    JobsTable: {"jobs": "a number of jobs", "processors": "the processors of the machine that the jobs are made for"},
+    DemandTable: {"peak": "instances at the peak", "days": "how many days"},
+    LoadTable: {"peak": "instances that are busy at the peak", "days": "how many days"},
 }
 
 
@@ -117,17 +151,22 @@ def _check_source(form: Form, table: JobsTable | DemandTable | LoadTable, path: 
         form.report((*path, key), right, label=label) if file is None else form.report((*path, key), right, file, label)
     elif file is not None and not file.is_file():
         form.report((*path, key), "should be a file that exists", file, label)
-    made = {JobsTable: ("jobs", "load", "processors"), DemandTable: ("days",), LoadTable: ("days",)}[type(table)]
-    for name in made if file is not None else ():
+    for name in _MADE[type(table)] if file is not None else ():
         if getattr(table, name) is not None:
             right = "should not be here: it is for a generator, and the input is a file"
             form.report((*path, name), right, getattr(table, name), label)
-    if table.generator is not None:
-        _check_generated(form, table, path, label)
-
-
-def _check_generated(form: Form, table: JobsTable | DemandTable | LoadTable, path: Path_, label: str) -> None:
-    needed = {"jobs": "a number of jobs"} if isinstance(table, JobsTable) else {"peak": "instances at the peak"}
-    for name, what in needed.items():
+    for name, what in _NEEDED[type(table)].items() if table.generator is not None else ():
         if getattr(table, name) is None:
-            form.report((*path, name), f"should be {what}: a generator needs it", label=label)
+            form.report((*path, name), f"should be {what}: the generator needs it", label=label)
+    if isinstance(table, JobsTable) and table.part and part_s(table.part) is None:
+        right = 'should be two durations, the earlier one first: ["7d", "21d"]'
+        form.report((*path, "part"), right, list(table.part), label)
+
+
+def part_s(part: tuple[str, ...]) -> tuple[float, float] | None:
+    """`["7d", "21d"]` in seconds; None if it is no such thing."""
+    try:
+        times = [parse_time_s(text) for text in part]
+    except ValueError:
+        return None
+    return (times[0], times[1]) if len(times) == 2 and times[0] < times[1] else None

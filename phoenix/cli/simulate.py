@@ -1,0 +1,213 @@
+"""`phoenix simulate EXPERIMENT.toml` and `phoenix simulate NAME`: what a cloud would have done, on a virtual clock.
+
+The first word that is no option says which: a built-in experiment (`phoenix.simulate.experiments`), which has options of its
+own, or a file.  Everything is imported when it is needed: `--help` must not wait for the simulator.
+
+Exit codes: 0 done; 1 a run failed, `--verify` found a difference, or no cluster keeps the goal; 2 the file or an option is
+wrong.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from phoenix.cli import suggest
+from phoenix.cli.errors import FAILED, INTERRUPTED, OK, CliError, usage
+from phoenix.cli.parser import Parser, count, make
+from phoenix.simulate.experiments import BUILTIN, BY_NAME
+
+if TYPE_CHECKING:  # the simulator is imported when something is simulated
+    from phoenix.simulate.experiment import Experiment
+    from phoenix.simulate.scenarios import Case, Inputs
+
+HELP: Final = """built-in experiments (phoenix simulate NAME --help tells more):
+{builtin}
+
+examples:
+  phoenix simulate site.toml                          every run of the file, as a table
+  phoenix simulate site.toml --json > site.json       with every metric
+  phoenix simulate site.toml --plots figures          SVG and PNG
+  phoenix simulate site.toml --explain 17             why job 17 waited, and what became of it
+  phoenix simulate site.toml --smallest               the smallest cluster that keeps the file's [goal]
+
+docs/simulator.md describes the file; deploy/experiments/site.toml is one to start from.""".format(
+    builtin="\n".join(f"  {builtin.name:<20} {builtin.about}" for builtin in BUILTIN)
+)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("experiment", metavar="EXPERIMENT.toml|NAME", help="a file, or a built-in experiment")
+    parser.add_argument("--jobs-csv", type=Path, metavar="FILE", help="every job of every run")
+    parser.add_argument("--plots", type=Path, metavar="DIR", help="plots, as SVG and PNG")
+    parser.add_argument("--explain", type=count, metavar="JOB", help="one job's story")
+    parser.add_argument("--run", metavar="LABEL", help="only this run (as in the table's first column)")
+    parser.add_argument("--detail", action="store_true", help="everything about each run")
+    parser.add_argument("--smallest", action="store_true", help="the smallest cluster that keeps the [goal]")
+    parser.add_argument("--verify", action="store_true", help="replay each run's facts apart: the same bytes?")
+    parser.add_argument("--workers", type=count, metavar="N", help="processes (default: one for each core)")
+
+
+def main(argv: list[str]) -> int:
+    """Parse and run; the front door calls it with everything behind the command's name."""
+    builtin = BY_NAME.get(chosen(argv) or "")
+    if builtin is None:
+        parser = make("simulate", HELP)
+        add_arguments(parser)
+        return _caught(run, parser.parse_args(argv))
+    module = builtin.module()
+    parser = of_builtin(builtin.name)
+    rest = list(argv)
+    rest.remove(builtin.name)
+    return _caught(module.run, parser.parse_args(rest))
+
+
+def of_builtin(name: str) -> Parser:
+    """The parser of a built-in experiment."""
+    module = BY_NAME[name].module()
+    parser = make("simulate", module.HELP)
+    parser.prog = f"phoenix simulate {name}"
+    parser.description = BY_NAME[name].about[0].upper() + BY_NAME[name].about[1:] + "."
+    module.add_arguments(parser)
+    return parser
+
+
+def chosen(words: Sequence[str]) -> str | None:
+    """The first word that is neither an option nor an option's value."""
+    takes = {"--data", "--as", "--jobs-csv", "--plots", "--explain", "--run", "--workers"}
+    before = ""
+    for word in words:
+        if not word.startswith("-") and before not in takes:
+            return word
+        before = word
+    return None
+
+
+def _caught(act: Any, args: argparse.Namespace) -> int:
+    """What may go wrong in any experiment, as a sentence."""
+    from concurrent.futures.process import BrokenProcessPool
+
+    from phoenix.simulate.engine import Restless
+    from phoenix.simulate.sweep import Interrupted
+    from phoenix.simulate.text_input import InputError
+    from services.runtime.config import ConfigError
+
+    try:
+        return int(act(args))
+    except ConfigError as error:
+        raise CliError(2, f"the experiment has problems:\n{error}") from error
+    except InputError as error:
+        raise usage(str(error)) from error
+    except Restless as error:
+        raise CliError(
+            FAILED, "; ".join([str(error), *getattr(error, "__notes__", [])]), "that is a bug in a policy"
+        ) from error
+    except BrokenProcessPool as error:
+        hint = "most likely there was too little memory: try --workers 1"
+        raise CliError(FAILED, "a process that simulated was killed", hint) from error
+    except Interrupted as error:
+        raise CliError(INTERRUPTED, str(error)) from error
+
+
+# ----------------------------------------------------------------------------------------------------------------- files
+
+
+def run(args: argparse.Namespace) -> int:
+    experiment = _load(args.experiment)
+    if args.smallest:
+        return _smallest(args, experiment)
+    from phoenix.simulate import scenarios
+
+    cases = scenarios.cases(experiment)
+    if not cases:
+        raise usage(
+            f"{args.experiment}: [cluster] names no number of hosts", "add hosts or sizes, or ask for --smallest"
+        )
+    cases = _wanted(cases, args.run, one=args.explain is not None)
+    inputs = scenarios.Inputs(experiment)
+    if args.explain is not None:
+        return _explain(args, inputs, cases[0])
+    return _sweep(args, experiment, inputs, cases)
+
+
+def _load(word: str) -> Experiment:
+    path = Path(word)
+    if not path.is_file():
+        if path.suffix or "/" in word:
+            raise usage(f"{word}: there is no such file")
+        raise usage(f"there is no experiment {word!r}", suggest.hint(word, BY_NAME) + "; or name a file: site.toml")
+    from phoenix.simulate.experiment import load
+
+    return load(path)
+
+
+def _wanted(cases: list[Case], label: str | None, *, one: bool) -> list[Case]:
+    labels = [case.label for case in cases]
+    if label is not None:
+        if label not in labels:
+            raise usage(f"there is no run {label!r}", suggest.hint(label, labels))
+        return [cases[labels.index(label)]]
+    if one and len(cases) > 1:
+        shown = ", ".join(repr(each) for each in labels[:12]) + (", …" if len(labels) > 12 else "")
+        raise usage(f"the experiment has {len(cases)} runs: of which one?", f"--run LABEL, one of {shown}")
+    return cases
+
+
+def _note(inputs: Inputs) -> None:
+    for note in inputs.notes:
+        print(f"phoenix: {note}", file=sys.stderr)
+
+
+def _explain(args: argparse.Namespace, inputs: Inputs, case: Case) -> int:
+    from phoenix.simulate import explain, report
+
+    scenario = inputs.scenario(case)
+    _note(inputs)
+    try:
+        told = explain.story(scenario, args.explain, inputs.started_at)
+    except explain.NoSuchJob as error:
+        raise usage(str(error)) from error
+    print(report.as_json(explain.as_data(told)).rstrip() if args.json else explain.render(told))
+    return OK
+
+
+def _sweep(args: argparse.Namespace, experiment: Experiment, inputs: Inputs, cases: list[Case]) -> int:
+    from phoenix.simulate import outputs, report
+
+    keep = args.jobs_csv is not None or args.plots is not None
+    results = outputs.simulate(inputs, cases, keep=keep, verify=args.verify, workers=args.workers)
+    _note(inputs)
+    runs = [result.run for result in results]
+    if args.jobs_csv is not None:
+        report.write_jobs_csv(args.jobs_csv, [result.outcome for result in results if result.outcome is not None])
+    if args.plots is not None:
+        outputs.plot(args.plots, experiment.name, results)
+    if args.json:
+        print(report.as_json(outputs.document(experiment, inputs, cases, results, verified=args.verify)), end="")
+    else:
+        print(outputs.table(runs, experiment.goal, detail=args.detail))
+    problems = [problem for result in results for problem in result.problems]
+    if problems:
+        raise CliError(FAILED, "the replay differs:\n" + "\n".join(problems), "that is a bug: please report it")
+    if args.verify and not args.json:
+        print(f"verified: {len(runs)} runs, replayed through separate folds to the same bytes")
+    return OK
+
+
+def _smallest(args: argparse.Namespace, experiment: Experiment) -> int:
+    from phoenix.simulate import report, smallest
+    from phoenix.simulate.scenarios import Inputs
+
+    if not experiment.goal:
+        raise usage(f"{args.experiment} has no [goal]", 'for example: [goal] "hpc.mean_wait_s" = "<= 1h"')
+    inputs = Inputs(experiment)
+    answers = smallest.answers(experiment, inputs, args.workers)
+    _note(inputs)
+    if args.json:
+        print(report.as_json(smallest.document(experiment, inputs, answers)), end="")
+    else:
+        print("\n\n".join(smallest.render(answer, experiment.goal) for answer in answers))
+    return OK if all(answer.found.smallest is not None for answer in answers) else FAILED
