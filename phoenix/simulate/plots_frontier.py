@@ -40,11 +40,12 @@ def frontier(
         axes.margins(0.08)
         if reference is not None and reference.mean_turnaround_s is not None:
             _draw_better(axes, reference, unit_s)
+        axes.set_title("Filled and joined: the best of their size", loc="left", fontsize=8.5, color=look.GREY)
         axes.set_xlabel("completed jobs (more is better)")
         axes.set_ylabel(f"mean turnaround ({unit}; less is better)")
         axes.xaxis.set_major_formatter(look.thousands)
         axes.yaxis.set_major_formatter(look.thousands)
-        look.finish(figure, [axes], title=title, columns=4)
+        look.finish(figure, [axes], title=title)
         if len(best) <= _LABELS_MAX:
             _label_points(axes, best, rated, reference, unit_s)
     return figure

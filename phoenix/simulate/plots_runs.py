@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final
 
@@ -192,32 +193,38 @@ def distributions(
     """What share of a run's completed jobs waited at most so long, and were slowed down at most so much; a line a run."""
     with look.styled():
         figure, (left, right) = look.canvas(1, 2, height_in=4.6, caption=caption, sharey=True)
+        start = 1.0
         for place, outcome in enumerate(outcomes):
             done = [job for job in outcome.jobs if end_of(job, outcome.window_s) == "completed"]
             label = f"{outcome.label} ({len(done):,} jobs)"
-            _draw_cdf(left, [wait for job in done if (wait := wait_s(job)) is not None], label, place)
-            _draw_cdf(right, [slow for job in done if (slow := bounded_slowdown(job)) is not None], label, place)
+            waits = [wait for job in done if (wait := wait_s(job)) is not None]
+            slowdowns = [slow for job in done if (slow := bounded_slowdown(job)) is not None]
+            start = min(start, _draw_cdf(left, waits, label, place), _draw_cdf(right, slowdowns, label, place))
         _axis_of_waits(left)
         right.set_xlabel("bounded slowdown (threshold 10 s)")
+        right.set_xlim(left=1.0)
         left.set_ylabel("share of completed jobs")
-        left.set_ylim(0, 1.02)
+        left.set_ylim(math.floor(10 * max(0.0, start - 0.05)) / 10, 1.005)
         left.yaxis.set_major_formatter(lambda value, _place: f"{value:.0%}".replace("%", " %"))
         right.xaxis.set_major_formatter(lambda value, _place: f"{value:,.0f}")
-        look.finish(figure, (left, right), title=title, columns=3)
+        look.finish(figure, (left, right), title=title)
     return figure
 
 
-def _draw_cdf(axes: Axes, values: Sequence[float], label: str, place: int) -> None:
-    ordered = [max(1.0, value) for value in sorted(values)]
+def _draw_cdf(axes: Axes, values: Sequence[float], label: str, place: int) -> float:
+    """The line, from 1 on (below it a logarithm has no room); returns the share of values that are 1 or less."""
+    later = [(value, (rank + 1) / len(values)) for rank, value in enumerate(sorted(values)) if value > 1.0]
+    start = 1.0 - len(later) / len(values) if values else 1.0
     axes.set_xscale("log")
     axes.plot(
-        [1.0, *ordered],
-        [0.0, *((rank + 1) / len(ordered) for rank in range(len(ordered)))],
+        [1.0, *(value for value, _ in later)],
+        [start, *(share for _, share in later)],
         drawstyle="steps-post",
         color=look.SERIES[place % len(look.SERIES)],
         linestyle=look.DASHES[place % len(look.DASHES)],
         label=label,
     )
+    return start
 
 
 def _axis_of_waits(axes: Axes) -> None:
@@ -233,9 +240,9 @@ def _axis_of_waits(axes: Axes) -> None:
         86400: "1 d",
         7 * 86400: "7 d",
     }
-    low, high = axes.get_xlim()
+    _, high = axes.get_xlim()
     shown = {at: name for at, name in names.items() if at <= high}
     axes.set_xticks(list(shown), list(shown.values()))
     axes.xaxis.set_minor_locator(NullLocator())
-    axes.set_xlim(min(low, 0.9), high)
+    axes.set_xlim(1.0, high)
     axes.set_xlabel("wait")

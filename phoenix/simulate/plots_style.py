@@ -43,6 +43,8 @@ DASHES: Final = ("-", "--", "-.", ":")
 WIDTH_IN: Final = 10.0  # the text width of a landscape page
 _DPI: Final = 150
 _CAPTION_COLUMNS: Final = 150  # characters of caption in a line of WIDTH_IN inches
+_KEY_PT: Final = 48.0  # of a legend's entry: line, and the space around it
+_LETTER_PT: Final = 5.6  # mean width at the legend's size
 STEPS_MAX: Final = 4000  # changes that an area shows one by one; more would only make the file large
 BINS: Final = 1000  # otherwise, means over so many intervals: finer than a printed line
 _STYLE: Final[dict[str, Any]] = {
@@ -92,7 +94,7 @@ def canvas(rows: int, columns: int, *, height_in: float, caption: str, **options
     return figure, list(figure.subplots(rows, columns, squeeze=False, **options).flat)
 
 
-def finish(figure: Figure, axes: Sequence[Axes], *, title: str, columns: int = 5) -> None:
+def finish(figure: Figure, axes: Sequence[Axes], *, title: str) -> None:
     """Title and one legend above the axes, an entry a label, in the order of drawing; then everything gets its place for
     good: the layout would otherwise move a little with each drawing, and no two files would be equal."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
@@ -105,7 +107,7 @@ def finish(figure: Figure, axes: Sequence[Axes], *, title: str, columns: int = 5
         list(entries.values()),
         list(entries),
         loc="outside upper left",
-        ncols=max(1, min(columns, len(entries))),
+        ncols=_columns(list(entries)),
         handlelength=2.4,
         columnspacing=1.6,
         title=title,  # here, not as the figure's: the layout keeps room for the legend, and would put it over a title
@@ -115,6 +117,16 @@ def finish(figure: Figure, axes: Sequence[Axes], *, title: str, columns: int = 5
     FigureCanvasAgg(figure)
     figure.draw_without_rendering()
     figure.set_layout_engine("none")
+
+
+def _columns(labels: Sequence[str]) -> int:
+    """The most legend columns (filled from above) that fit the figure's width."""
+    for count in range(len(labels), 1, -1):
+        height = -(-len(labels) // count)
+        columns = [labels[at : at + height] for at in range(0, len(labels), height)]
+        if sum(_KEY_PT + _LETTER_PT * max(map(len, column)) for column in columns) <= WIDTH_IN * 72:
+            return count
+    return 1
 
 
 def save(figure: Figure, path: Path) -> None:

@@ -205,7 +205,7 @@ def scaling_comparison(
         panels[-1].set_ylabel("missing in all\n(instance-hours)")
         panels[-1].set_ylim(bottom=0)
         panels[-1].set_title("Load beyond what was in service, added up", loc="left", fontsize=10)
-        look.finish(figure, panels, title=title, columns=6)
+        look.finish(figure, panels, title=title)
     return figure
 
 

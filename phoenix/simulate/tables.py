@@ -224,8 +224,9 @@ def _web_part(metrics: Metrics) -> list[str]:
             duration(each.short_s),
             duration(each.longest_shortfall_s),
             f"{each.peak_shortfall:,}",
+            NOTHING if each.overload_instance_s is None else host_hours(each.overload_instance_s),
         ]
         for each in metrics.web
     ]
-    heads = ["DEPARTMENT", "WANTED", "SERVED", "SHORTFALL", "OF-WANTED", "SHORT-FOR", "LONGEST", "WORST"]
+    heads = ["DEPARTMENT", "WANTED", "SERVED", "SHORTFALL", "OF-WANTED", "SHORT-FOR", "LONGEST", "WORST", "OVERLOAD"]
     return [render(heads, rows, right=" ".join(heads[1:]))]
