@@ -11,7 +11,7 @@ from typing import Literal
 import msgspec
 
 OnReclaim = Literal["kill", "requeue", "suspend", "migrate"]
-Order = Literal["fcfs", "first-fit"]
+Order = Literal["fcfs", "first-fit", "easy", "shortest-first"]
 Victims = Literal["smallest-shortest", "smallest-shortest-spared", "youngest-first", "least-work-lost"]
 Scaling = Literal["threshold", "target-tracking"]
 Role = Literal["user", "manager", "operator"]

@@ -199,11 +199,14 @@ class Custody:
     def _no_place(self, fact: f.UnitPlaced, dept: str) -> Void | None:
         if not fact.hosts or (len(fact.hosts) > 1 and len(dict.fromkeys(fact.hosts)) != len(fact.hosts)):
             return Void.WRONG_SHAPE
+        hosts, cores, memory_mb, exclusive = self.state.hosts, fact.cores, fact.memory_mb, fact.exclusive
         for name in fact.hosts:
-            void = self._not_held(name, dept)
-            if void is not None:
-                return void
-            if not self.fits(self.state.hosts[name], fact.cores, fact.memory_mb, fact.exclusive):
+            host = hosts.get(name)
+            if host is None:
+                return Void.HOST_UNKNOWN
+            if host.state != "held" or host.dept != dept:
+                return Void.HOST_NOT_HELD
+            if not self.fits(host, cores, memory_mb, exclusive):
                 return Void.NO_ROOM
         return None
 
@@ -363,24 +366,27 @@ class Custody:
         unit.broken = unit.began_at = unit.exit = unit.ended_at = None
         unit.placed_at, unit.addresses, unit.suspended = self.state.at, (), False
         self.index.open.setdefault(unit.dept, {})[unit.id] = None
+        hosts, occupied = self.state.hosts, self.index.occupied.setdefault(unit.dept, {})
         for name in fact.hosts:
-            host = self.state.hosts[name]
-            host.units[unit.id] = None
+            host = hosts[name]
+            host.units[unit.id] = occupied[name] = None
             host.cores_used += unit.cores
             host.memory_used_mb += unit.memory_mb
             host.exclusive = unit.exclusive
-            self.index.occupy(host)
 
     def _vacate(self, unit: Unit) -> None:
         """A live attempt stops being live: its room is free again."""
+        hosts, occupied = self.state.hosts, self.index.occupied.get(unit.dept, {})
         for name in unit.hosts:
-            host = self.state.hosts.get(name)
-            if host is not None and unit.id in host.units:
-                del host.units[unit.id]
-                host.cores_used -= unit.cores
-                host.memory_used_mb -= unit.memory_mb
-                host.exclusive = False
-                self.index.occupy(host)
+            host = hosts.get(name)
+            if host is None or unit.id not in host.units:
+                continue
+            del host.units[unit.id]
+            host.cores_used -= unit.cores
+            host.memory_used_mb -= unit.memory_mb
+            host.exclusive = False
+            if not host.units:
+                occupied.pop(name, None)
 
     def _break(self, unit: Unit, why: Broken) -> None:
         if unit.broken is None:

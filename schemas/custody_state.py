@@ -190,7 +190,8 @@ class Index:
         self.by_state[host.state][host.name] = None
         if host.state == "held" and host.dept is not None:
             self.held.setdefault(host.dept, {})[host.name] = None
-        self.occupy(host)
+            if host.units:
+                self.occupied.setdefault(host.dept, {})[host.name] = None
         self.set_apart(host)
 
     def drop_host(self, host: Host) -> None:
@@ -202,15 +203,6 @@ class Index:
             if occupied:
                 occupied.pop(host.name, None)
         self.apart.pop(host.name, None)
-
-    def occupy(self, host: Host) -> None:
-        """The live attempts on `host` may have changed."""
-        if host.state != "held" or host.dept is None:
-            return
-        if host.units:
-            self.occupied.setdefault(host.dept, {})[host.name] = None
-        elif host.dept in self.occupied:
-            self.occupied[host.dept].pop(host.name, None)
 
     def set_apart(self, host: Host) -> None:
         """`host` may have been cordoned, uncordoned or put into quarantine."""

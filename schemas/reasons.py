@@ -24,7 +24,8 @@ class Code(StrEnum):
     # why a unit was placed
     FIRST_FIT = "first_fit"
     HEAD_OF_QUEUE = "head_of_queue"
-    BACKFILL = "backfill"
+    BACKFILL = "backfill"  # it delays nobody for whom room is kept
+    SHORTEST_FIRST = "shortest_first"
     SCALE_UP = "scale_up"
     REPLACEMENT = "replacement"
     # why an attempt was closed
