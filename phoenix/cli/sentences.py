@@ -29,6 +29,7 @@ _TEXTS: Final[dict[str, tuple[str, str, str]]] = {
     "first_fit": ("first fit", "it was the first job of the queue that fitted", ""),
     "head_of_queue": ("head of queue", "it was at the head of the queue", ""),
     "backfill": ("backfill", "it fitted into a gap without delaying an earlier job", ""),
+    "shortest_first": ("shortest first", "of the jobs that fitted it had the shortest time limit", ""),
     "scale_up": ("scale up", "the load asks for one more instance", ""),
     "replacement": ("replacement", "it replaces an instance that was lost", ""),
     "reclaimed": ("reclaimed", "its host had to be returned and it was the victim of least loss", ""),

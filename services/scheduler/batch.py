@@ -41,9 +41,10 @@ from services.scheduler import reclaim
 from services.scheduler.batch_state import State
 from services.scheduler.book import Book
 from services.scheduler.demand import Capacities, hosts_wanted
+from services.scheduler.forecast import Forecast
 from services.scheduler.limits import Limit, Limits
 from services.scheduler.policies.known import ORDERS, VICTIMS
-from services.scheduler.policies.order import Start
+from services.scheduler.policies.order import Order, Situation, Start
 from services.scheduler.room import Room
 from services.scheduler.shape import Shape
 
@@ -101,6 +102,7 @@ class BatchCore:
             if name in self.open:
                 self.limits.closed(name)
                 self._touch(self.open[name])  # its room is free again, on all its hosts
+                self._expect(name)
 
     def dump(self) -> bytes:
         return msgspec.msgpack.encode(self.state)
@@ -117,7 +119,7 @@ class BatchCore:
             Room.of(custody, dept),
             Capacities.of(custody),
         )
-        self.limits = Limits(custody, lambda unit: self.book.job(unit).walltime_s, lambda: self.policy.boot_timeout_s)
+        self.limits = Limits(custody, self.book.length_s, lambda: self.policy.boot_timeout_s)
         self.open: dict[str, tuple[str, ...]] = {}  # units with an open attempt -> its hosts
         self.cancelling: dict[str, None] = {}  # those of them that are cancelled
         for name in sorted(custody.index.open.get(dept, ()), key=sort_key):
@@ -126,6 +128,8 @@ class BatchCore:
         self.limits.rebuild(self.open)
         self._rested_at = self.room.next_rested()
         self._demand: int | None = None  # None: to be worked out again
+        self._forecast: Forecast | None = None  # made when an order asks for it
+        self._shifted = True  # since the flag was last taken down: a host or an expected end has changed
 
     def _note_open(self, name: str) -> None:
         unit = self.custody.state.units[name]
@@ -141,12 +145,21 @@ class BatchCore:
             self.limits.closed(name)
             self.book.opened(name, -1)
             self._touch(hosts)
+            self._expect(name)
 
     def _touch(self, hosts: Sequence[str]) -> None:
         for name in hosts:
             self.room.update(self.custody, self.dept, name)
+            if self._forecast is not None:
+                self._forecast.host_changed(name)
         self._rested_at = self.room.next_rested()
-        self._demand = None
+        self._demand, self._shifted = None, True
+
+    def _expect(self, unit: str) -> None:
+        """The expected end of the unit's attempt may have changed."""
+        self._shifted = True
+        if self._forecast is not None:
+            self._forecast.unit_changed(unit)
 
     def _on_submitted(self, fact: f.JobSubmitted) -> None:
         if fact.dept == self.dept:
@@ -171,11 +184,13 @@ class BatchCore:
             self._note_open(fact.unit)
             self.limits.placed(fact.unit)
             self._touch(fact.hosts)
+            self._expect(fact.unit)
 
     def _on_began(self, fact: f.AttemptBegan) -> None:
         if self.book.has(fact.unit):
             self.limits.began(fact.unit)
             self.book.began(fact.unit)
+            self._expect(fact.unit)
             self._demand = None
 
     def _on_closed(self, fact: f.AttemptClosed) -> None:
@@ -201,6 +216,7 @@ class BatchCore:
     def _on_config(self, _fact: f.ConfigAdopted) -> None:
         self.limits.rebuild(self.open)
         self.room.grew, self._demand = True, None
+        self._forecast = None  # the order may be another one that needs none
 
     def _on_department_closed(self, fact: f.DepartmentClosed) -> None:
         if fact.dept == self.dept:
@@ -309,15 +325,31 @@ class BatchCore:
         return names[0][:count] if len(names) == 1 else list(islice(heapq.merge(*names), count))
 
     def _starts(self, now: float) -> list[Start]:
-        """What starts now.  A fruitless pass is not repeated until queue or room have grown: what follows from the same state
-        is the same."""
+        """What starts now.  A fruitless pass is not repeated until something has changed that could bear fruit
+        (`policies.order`, rule 1): what follows from the same state is the same."""
         queue, room = self.book.queue, self.room.rested(self.custody, now)
-        if not self.active or not queue.where or not (queue.grew or self.room.grew or room is not self.room):
+        if not self.active or not queue.where:
             return []
-        starts = ORDERS[self.policy.order](queue, room, STARTS_MAX)
+        order = self.order
+        news = queue.grew or self.room.grew or (order.foresees and self._shifted)
+        if not news and room is self.room:
+            return []
+        starts = order.plan(self.situation(now, room))
         if not starts and room is self.room:
-            queue.grew = self.room.grew = False
+            queue.grew = self.room.grew = self._shifted = False
         return starts
+
+    @property
+    def order(self) -> Order:
+        return ORDERS[self.policy.order]
+
+    def situation(self, now: float, room: Room) -> Situation:
+        return Situation(self.book.queue, room, now, STARTS_MAX, self._foresee)
+
+    def _foresee(self) -> Forecast:
+        if self._forecast is None:
+            self._forecast = Forecast(self.custody, self.dept, self.book.length_s, self.open)
+        return self._forecast
 
     def _placement(self, start: Start) -> f.UnitPlaced:
         unit, shape = self.custody.state.units[start.unit], start.shape

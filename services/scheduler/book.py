@@ -27,7 +27,7 @@ from services.scheduler.shape import Place
 class Book:
     def __init__(self, custody: Custody, dept: str, state: State) -> None:
         self.custody, self.dept, self.state = custody, dept, state
-        self.queue = Queue()
+        self.queue = Queue(self.length_s)
         self.dependents: dict[str, dict[str, None]] = {}  # job or element -> jobs that wait for it
         for name, job in state.jobs.items():
             self._note_dependencies(name, job)
@@ -40,6 +40,10 @@ class Book:
 
     def job(self, unit: str) -> Job:
         return self.state.jobs[job_of(unit)]
+
+    def length_s(self, unit: str) -> float:
+        """How long the unit's next or present attempt may run: its walltime, in seconds."""
+        return self.job(unit).walltime_s
 
     def place(self, unit: str) -> Place:
         """The unit's place in the queue, also while it is not eligible."""
@@ -105,7 +109,7 @@ class Book:
             job.bad.update(unfinished)
             self._end_job(name)
         self.state.again.clear()
-        self.queue, self.dependents = Queue(), {}
+        self.queue, self.dependents = Queue(self.length_s), {}
 
     def _end(self, unit: str, completed: bool) -> None:
         job = self.job(unit)

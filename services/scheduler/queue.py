@@ -3,7 +3,8 @@
 Theory of operation
   Units of the same shape are interchangeable for the question "is there room", so each shape has a *lane*, in queue order.
   Ten thousand jobs of ten shapes are ten questions, not ten thousand.  An array with a throttle has a lane of its own, so
-  that a throttled array is skipped in one step.
+  that a throttled array is skipped in one step.  An order that asks for time limits gets each lane by them as well
+  (`Lane.by_length`), from the first question on.
 
 Rules
   1. Only eligible units are here: pending, not held, dependencies met.
@@ -14,6 +15,7 @@ Rules
 from __future__ import annotations
 
 from bisect import bisect_left, insort
+from collections.abc import Callable
 from typing import NamedTuple
 
 from schemas.ids import job_of
@@ -25,19 +27,46 @@ class LaneKey(NamedTuple):
     array: str  # the throttled array, or ""
 
 
-class Lane:
-    """`places` in order; `throttle` of its array, 0 if none."""
+class Lengths:
+    """The units of a lane by how long they may run (seconds left of the walltime): each length's places in order."""
 
-    __slots__ = ("key", "places", "throttle")
+    __slots__ = ("lengths", "places")
+
+    def __init__(self) -> None:
+        self.lengths: list[float] = []  # in order
+        self.places: dict[float, list[Place]] = {}
+
+    def add(self, length_s: float, place: Place) -> None:
+        if length_s not in self.places:
+            insort(self.lengths, length_s)
+            self.places[length_s] = []
+        insort(self.places[length_s], place)
+
+    def remove(self, length_s: float, place: Place) -> None:
+        places = self.places[length_s]
+        del places[bisect_left(places, place)]
+        if not places:
+            del self.places[length_s]
+            del self.lengths[bisect_left(self.lengths, length_s)]
+
+
+class Lane:
+    """`places` in order; `throttle` of its array, 0 if none; `lengths`: once somebody has asked (`Queue.by_length`)."""
+
+    __slots__ = ("key", "lengths", "places", "throttle")
 
     def __init__(self, key: LaneKey, throttle: int) -> None:
         self.key = key
         self.throttle = throttle
         self.places: list[Place] = []
+        self.lengths: Lengths | None = None
 
 
 class Queue:
-    def __init__(self) -> None:
+    """`length_s` of a unit: how long it may run, in seconds; it must not change while the unit is here."""
+
+    def __init__(self, length_s: Callable[[str], float]) -> None:
+        self.length_s = length_s
         self.lanes: dict[LaneKey, Lane] = {}
         self.where: dict[str, tuple[Lane, Place]] = {}  # unit -> its place
         self.running: dict[str, int] = {}  # throttled array -> open attempts
@@ -53,6 +82,8 @@ class Queue:
             lane.places.append(place)
         else:
             insort(lane.places, place)
+        if lane.lengths is not None:
+            lane.lengths.add(self.length_s(place.unit), place)
         self.where[place.unit] = (lane, place)
         self.grew = True
 
@@ -70,6 +101,8 @@ class Queue:
             return
         lane, place = found
         del lane.places[bisect_left(lane.places, place)]
+        if lane.lengths is not None:
+            lane.lengths.remove(self.length_s(unit), place)
         if not lane.places:
             del self.lanes[lane.key]
         self.grew = True  # in strict order the next one may start now
@@ -90,6 +123,14 @@ class Queue:
         if not lane.throttle:
             return len(lane.places)
         return min(len(lane.places), max(0, lane.throttle - self.running.get(lane.key.array, 0)))
+
+    def by_length(self, lane: Lane) -> Lengths:
+        """The lane's units by how long they may run."""
+        if lane.lengths is None:
+            lane.lengths = Lengths()
+            for place in lane.places:
+                lane.lengths.add(self.length_s(place.unit), place)
+        return lane.lengths
 
     def head(self) -> Place | None:
         """The first of all that may start."""

@@ -15,6 +15,7 @@ Rules
 from __future__ import annotations
 
 from bisect import bisect_left, insort
+from collections.abc import Iterable
 from typing import NamedTuple
 
 from schemas.custody import Custody
@@ -91,7 +92,9 @@ class Room:
             return self
         twin = self.copy()
         for name, until in self.resting.items():
-            if until <= now:
+            if until > now:
+                twin.resting[name] = until
+            else:
                 twin._set(name, _free(custody.state.hosts[name]))
         return twin
 
@@ -151,9 +154,13 @@ class Room:
                     break
         if len(chosen) < shape.nodes:
             return None
-        for name in chosen:
-            self._use(name, shape)
+        self.use(chosen, shape)
         return tuple(chosen)
+
+    def use(self, hosts: Iterable[str], shape: Shape) -> None:
+        """A unit of `shape` takes its room on these hosts."""
+        for name in hosts:
+            self._use(name, shape)
 
     def _use(self, name: str, shape: Shape) -> None:
         free = self.free[name]

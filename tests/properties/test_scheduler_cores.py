@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 from schemas import facts as f
 from services.provisioner.core import ProvisionerCore
 from services.scheduler.batch import BatchCore
+from services.scheduler.policies.known import ORDERS
 from services.scheduler.web import WebCore
 from tests.support.world import World, batch, cloud, web
 
@@ -127,7 +128,7 @@ def decide_and_judge(world: World) -> None:
 
 
 @RELAXED
-@given(st.sampled_from(["fcfs", "first-fit"]), STEPS)
+@given(st.sampled_from(sorted(ORDERS)), STEPS)
 def test_whatever_happens_the_batch_core_decides_well(order: str, steps: list[Step]) -> None:
     world = hpc(order)
     for step in steps:
@@ -146,7 +147,7 @@ def test_whatever_happens_the_batch_core_decides_well(order: str, steps: list[St
 
 
 @RELAXED
-@given(st.sampled_from(["fcfs", "first-fit"]), STEPS)
+@given(st.sampled_from(sorted(ORDERS)), STEPS)
 def test_healed_every_job_that_can_run_ends(order: str, steps: list[Step]) -> None:
     world = hpc(order)
     for step in steps:

@@ -196,7 +196,7 @@ def test_queries_are_answered_as_json(what: str, data: bytes, ok: bool, code: st
 
 
 def wanted(kinds: dict[tuple[int, int], int], *units: Shape, busy: int = 0) -> int:
-    capacities, queue = Capacities(), Queue()
+    capacities, queue = Capacities(), Queue(lambda _unit: 60.0)
     for (cores, memory_mb), count in kinds.items():
         capacities.counts[cores, memory_mb] = count
         capacities.of_host |= {f"{cores}-{n}": (cores, memory_mb) for n in range(count)}

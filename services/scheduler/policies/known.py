@@ -5,17 +5,24 @@ from __future__ import annotations
 from typing import Final
 
 from services.scheduler.policies import (
+    order_easy,
     order_fcfs,
     order_first_fit,
+    order_shortest_first,
     victims_least_work_lost,
     victims_smallest_shortest,
     victims_smallest_shortest_spared,
     victims_youngest_first,
 )
-from services.scheduler.policies.order import Plan
+from services.scheduler.policies.order import Order
 from services.scheduler.policies.victims import Victims
 
-ORDERS: Final[dict[str, Plan]] = {"fcfs": order_fcfs.plan, "first-fit": order_first_fit.plan}
+ORDERS: Final[dict[str, Order]] = {
+    "fcfs": Order(order_fcfs.plan),
+    "first-fit": Order(order_first_fit.plan),
+    "easy": Order(order_easy.plan, foresees=True, reserved=order_easy.reserved),
+    "shortest-first": Order(order_shortest_first.plan),
+}
 VICTIMS: Final[dict[str, Victims]] = {
     "smallest-shortest": victims_smallest_shortest.choose,
     "smallest-shortest-spared": victims_smallest_shortest_spared.choose,

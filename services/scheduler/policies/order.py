@@ -1,8 +1,13 @@
-"""What an order is: a pure function from queue and room to the units that start now.
+"""What an order is: a pure function from a situation to the units that start now.
 
-    plan(queue, room, most) -> starts      changes neither queue nor room; the same state gives the same starts
+    plan(situation) -> starts      changes nothing; the same situation gives the same starts
 
-A new order is one module with such a function and one line in `ORDERS` of `batch.py`.
+Rules
+  1. A pass that starts nothing is not repeated until something has changed that could make it start more: queue or room have
+     grown; for an order that looks ahead (`foresees`) also when any host or any expected end has changed.
+  2. So time alone must never make an order start more.
+
+A new order is one module with such a function, a line in `known.ORDERS`, and a word in `schemas.config.Order`.
 """
 
 from __future__ import annotations
@@ -12,9 +17,21 @@ from collections.abc import Callable
 from typing import NamedTuple, TypeAlias
 
 from schemas.reasons import Reason
+from services.scheduler.forecast import Forecast
 from services.scheduler.queue import Lane, Queue
 from services.scheduler.room import Room
 from services.scheduler.shape import Place, Shape
+
+
+class Situation(NamedTuple):
+    """What an order may look at.  `forecast`: live attempts with their hosts and expected ends, and what hosts offer when they
+    are empty; worked out when first asked for.  `most`: starts that one decision may hold."""
+
+    queue: Queue
+    room: Room
+    now: float
+    most: int
+    forecast: Callable[[], Forecast]
 
 
 class Start(NamedTuple):
@@ -24,10 +41,38 @@ class Start(NamedTuple):
     reason: Reason
 
 
-Plan: TypeAlias = Callable[[Queue, Room, int], list[Start]]
+class Reserved(NamedTuple):
+    """The waiting unit that nobody may delay, and when it starts at the latest."""
+
+    unit: str
+    at: float
+
+
+Plan: TypeAlias = Callable[[Situation], list[Start]]
+
+
+class Order(NamedTuple):
+    """`foresees`: it asks for the forecast; `reserved`: for whom it keeps room, if it does so."""
+
+    plan: Plan
+    foresees: bool = False
+    reserved: Callable[[Situation], Reserved | None] | None = None
 
 
 def push_next(heap: list[tuple[Place, int, Lane]], queue: Queue, lane: Lane, taken: int) -> None:
     """The lane's next unit after `taken` ones joins the heap, if it may start.  Places are unique: lanes are never compared."""
     if taken < queue.allowance(lane):
         heapq.heappush(heap, (lane.places[taken], taken, lane))
+
+
+def fitting_lanes(queue: Queue, room: Room) -> list[Lane]:
+    """Lanes whose shape has room now.  The usual end of a pass over a long queue is that there are none."""
+    fits: dict[Shape, bool] = {}
+    found: list[Lane] = []
+    for key, lane in queue.lanes.items():
+        fit = fits.get(key.shape)
+        if fit is None:
+            fit = fits[key.shape] = room.fits(key.shape)
+        if fit:
+            found.append(lane)
+    return found

@@ -13,23 +13,22 @@ from __future__ import annotations
 import heapq
 
 from schemas.reasons import Code, because
-from services.scheduler.policies.order import Start, push_next
-from services.scheduler.queue import Lane, Queue
-from services.scheduler.room import Room
+from services.scheduler.policies.order import Situation, Start, push_next
+from services.scheduler.queue import Lane
 from services.scheduler.shape import Place
 
 
-def plan(queue: Queue, room: Room, most: int) -> list[Start]:
-    """Units to start now, in order, at most `most`.  Changes nothing."""
-    head = queue.head()
-    if head is None or not room.fits(queue.where[head.unit][0].key.shape):
+def plan(situation: Situation) -> list[Start]:
+    """Units to start now, in order.  Changes nothing."""
+    queue, head = situation.queue, situation.queue.head()
+    if head is None or not situation.room.fits(queue.where[head.unit][0].key.shape):
         return []
     heap: list[tuple[Place, int, Lane]] = []
     for lane in queue.lanes.values():
         push_next(heap, queue, lane, 0)
-    room = room.copy()
+    room = situation.room.copy()
     found: list[Start] = []
-    while heap and len(found) < most:
+    while heap and len(found) < situation.most:
         place, taken, lane = heap[0]
         hosts = room.take(lane.key.shape)
         if hosts is None:

@@ -13,30 +13,24 @@ from __future__ import annotations
 import heapq
 
 from schemas.reasons import Code, Reason, because
-from services.scheduler.policies.order import Start, push_next
+from services.scheduler.policies.order import Situation, Start, fitting_lanes, push_next
 from services.scheduler.queue import Lane, Queue
 from services.scheduler.room import Room
 from services.scheduler.shape import Place, Shape
 
 
-def plan(queue: Queue, room: Room, most: int) -> list[Start]:
-    """Units to start now, in order, at most `most`.  Changes nothing."""
-    fits: dict[Shape, bool] = {}
-    fitting: list[Lane] = []
-    for key, lane in queue.lanes.items():
-        fit = fits.get(key.shape)
-        if fit is None:
-            fit = fits[key.shape] = room.fits(key.shape)
-        if fit:
-            fitting.append(lane)
+def plan(situation: Situation) -> list[Start]:
+    """Units to start now, in order.  Changes nothing."""
+    queue, room, fitting = situation.queue, situation.room, fitting_lanes(situation.queue, situation.room)
     heap: list[tuple[Place, int, Lane]] = []
     for lane in fitting:
         push_next(heap, queue, lane, 0)
     if not heap:  # the usual end of a pass over a long queue: be quick
         return []
-    others = (lane for key, lane in queue.lanes.items() if not fits[key.shape])
+    shapes = dict.fromkeys(lane.key.shape for lane in fitting)
+    others = (lane for key, lane in queue.lanes.items() if key.shape not in shapes)
     passed = min((lane.places[0] for lane in others if queue.allowance(lane)), default=None)
-    return _fill(heap, queue, room.copy(), most, passed)
+    return _fill(heap, queue, room.copy(), situation.most, passed)
 
 
 def _fill(

@@ -1,0 +1,81 @@
+"""What will be free when: the expected ends of live attempts, and what each host offers once it is empty.  A view derived from
+custody, for orders that look ahead (`policies/order_easy`); it exists only while such an order is in force.
+
+Rules
+  1. An attempt is expected to end when its walltime is over: counted from `attempt.began`, before that from its placement.
+     It may end sooner; it cannot end later, but for the time that its machines take to boot and to end.
+  2. An end that has passed stays where it was.  So what is expected changes with facts alone, never with time.
+  3. Expected are the hosts that the department holds now and may place on; cordoned ones are not.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, insort
+from collections.abc import Callable, Iterable
+from typing import NamedTuple
+
+from schemas.custody import Custody
+from services.scheduler.room import Free
+from services.scheduler.shape import Shape
+
+
+class Ending(NamedTuple):
+    """A live attempt.  Natural order: expected end, then unit (unique)."""
+
+    at: float
+    unit: str
+    hosts: tuple[str, ...]
+    shape: Shape
+
+
+class Held(NamedTuple):
+    """A host on which the department may place: what it offers when it is empty, and how many attempts are on it now."""
+
+    whole: Free
+    units: int
+
+
+class Forecast:
+    """`length_s` of a unit: how long its attempt may run from its beginning, in seconds."""
+
+    def __init__(self, custody: Custody, dept: str, length_s: Callable[[str], float], units: Iterable[str]) -> None:
+        self.custody, self.dept, self.length_s = custody, dept, length_s
+        self.endings: list[Ending] = []  # in order
+        self.held: dict[str, Held] = {}
+        self.wholes: dict[Free, int] = {}  # how many hosts offer this when they are empty
+        self._of: dict[str, Ending] = {}
+        for name in custody.index.held.get(dept, ()):
+            self.host_changed(name)
+        for unit in units:
+            self.unit_changed(unit)
+
+    # ------------------------------------------------------------------------------------------------------- following
+
+    def unit_changed(self, name: str) -> None:
+        """The unit was placed, its attempt began, or is not live any more."""
+        old = self._of.pop(name, None)
+        if old is not None:
+            del self.endings[bisect_left(self.endings, old)]
+        unit = self.custody.state.units.get(name)
+        if unit is not None and unit.live:
+            since = unit.began_at if unit.began_at is not None else unit.placed_at or 0.0
+            shape = Shape(unit.nodes, unit.cores, unit.memory_mb, unit.exclusive)
+            new = self._of[name] = Ending(since + self.length_s(name), name, unit.hosts, shape)
+            insort(self.endings, new)
+
+    def host_changed(self, name: str) -> None:
+        """Anything about the host may have changed."""
+        old, host = self.held.pop(name, None), self.custody.state.hosts.get(name)
+        if host is not None and host.state == "held" and host.dept == self.dept and host.cordoned is None:
+            new = self.held[name] = Held(Free(True, host.cores, host.memory_mb), len(host.units))
+            self.wholes[new.whole] = self.wholes.get(new.whole, 0) + 1
+        if old is not None:
+            self.wholes[old.whole] -= 1
+            if not self.wholes[old.whole]:
+                del self.wholes[old.whole]
+
+    # --------------------------------------------------------------------------------------------------------- reading
+
+    def could_hold(self, shape: Shape) -> bool:
+        """True if the hosts held now would do for `shape`, were they empty."""
+        return sum(count for whole, count in self.wholes.items() if whole.fits(shape)) >= shape.nodes
