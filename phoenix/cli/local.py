@@ -20,17 +20,29 @@ LINE_MAX: Final = 118
 
 def endpoints(about: dict[str, Any]) -> str:
     """Where everything is, and what to type next."""
+    whose = "external, " if is_external(about) else ""
     items = [
-        ("cloud", f"{about['cloud']}, {about['hosts']} hosts of {about['cores']} cores"),
+        ("cloud", about["cloud"] + ("" if is_external(about) else f", {machine_room(about)}")),
         ("data", about["data"]),
         ("nats", about["nats_url"]),
         ("http", about["http_url"] or "(no services)"),
         ("monitor", about["monitor_url"] or "(no services)"),
-        ("opennebula", f"{about['opennebula_url']}  ({about['opennebula_auth_file']})"),
+        ("opennebula", f"{about['opennebula_url']}  ({whose}{about['opennebula_auth_file']})"),
         *((f"{department}", f"{url}  (load balancer)") for department, url in sorted(about["balancers"].items())),
         ("credentials", about["credentials_dir"]),
     ]
     return tables.pairs(items)
+
+
+def is_external(about: dict[str, Any]) -> bool:
+    """True for a cloud on a site's own OpenNebula."""
+    return about.get("opennebula") == "external"
+
+
+def machine_room(about: dict[str, Any]) -> str:
+    if is_external(about):
+        return "those of the site's OpenNebula (phoenix hosts)"
+    return f"{about['hosts']} hosts of {about['cores']} cores"
 
 
 def live(out: TextIO) -> Callable[[Supervisor], None]:
@@ -65,7 +77,7 @@ async def _line(supervisor: Supervisor) -> str:
     overview = await _overview(status)
     owners = overview.get("owners") or {}
     words = [f"{name} {count}" for name, count in sorted(owners.items()) if isinstance(count, int)]
-    held = f"hosts: {', '.join(words)}" if words else f"{status['hosts']} hosts"
+    held = f"hosts: {', '.join(words)}" if words else machine_room(status)
     return f"{held}  |  {', '.join(ill) if ill else 'all processes are well'}"
 
 

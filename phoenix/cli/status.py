@@ -61,7 +61,7 @@ def render(told: dict[str, Any]) -> str:
     head = ("PROCESS", "PID", "HEALTH", "RESTARTS", "SINCE", "WHERE")
     reason = f" ({told['isolation_reason']})" if told["isolation_reason"] else ""
     machine = [
-        ("hosts", f"{told['hosts']} of {told['cores']} cores, hypervisor {told['hypervisor']}"),
+        ("hosts", local.machine_room(told) + (f", hypervisor {told['hypervisor']}" if told["hypervisor"] else "")),
         ("isolation", f"{told['isolation']}{reason}"),
     ]
     return "\n\n".join([local.endpoints(told), tables.pairs(machine), tables.render(head, rows, right="PID RESTARTS")])

@@ -1,7 +1,7 @@
 """The parts of an embedded cloud: which processes there are, how each is started, and when it counts as up.
 
     nats          the broker                          everything waits for it
-    opennebula    the embedded OpenNebula             the executor waits for it
+    opennebula    the embedded OpenNebula             the executor waits for it; not there if the site has its own
     admission, provisioner, executor, monitor, scheduler.<department>
     balancer.<department>                             one for each web department
 
@@ -57,12 +57,13 @@ def nats_server() -> str:
     return found
 
 
-def write_files(config: Config, layout: Layout) -> None:
-    """Credentials and the generated files that processes are started with."""
-    credentials.ensure(config)
-    if not layout.auth_file.exists():
+def write_files(config: Config, layout: Layout) -> list[str]:
+    """Credentials and the generated files that processes are started with; returns the names of new credential files."""
+    made = credentials.ensure(config).created
+    if config.opennebula.auth_file == layout.auth_file and not layout.auth_file.exists():
         write_private(layout.auth_file, f"oneadmin:{secrets.token_hex(16)}\n".encode())
     write_nats_config(config, layout)
+    return list(made)
 
 
 def write_nats_config(config: Config, layout: Layout) -> None:
@@ -113,6 +114,8 @@ def status_file(layout: Layout) -> Path:
 
 def isolation(layout: Layout, settings: Settings) -> tuple[str, str]:
     """How VMs are kept apart, and why so."""
+    if settings.external:
+        return "external", "the site's own OpenNebula keeps them apart"
     if settings.hypervisor == "dummy":
         return "none", "the dummy hypervisor runs nothing"
     try:

@@ -18,7 +18,8 @@ from services.runtime.config import Config
 
 
 def about(config: Config, layout: Layout, settings: Settings, children: Iterable[Child]) -> dict[str, Any]:
-    """Endpoints and credentials' files; without services the door and the monitor have no address."""
+    """Endpoints and credentials' files; without services the door and the monitor have no address.  Of a
+    site's own OpenNebula nothing is known here but its address: `phoenix hosts` shows its hosts."""
     running = {child.spec.name: child for child in children}
     isolation, why = stack.isolation(layout, settings)
     return {
@@ -28,6 +29,7 @@ def about(config: Config, layout: Layout, settings: Settings, children: Iterable
         "nats_url": config.nats.url,
         "http_url": config.http.url if "admission" in running else "",
         "monitor_url": config.monitor.url if "monitor" in running else "",
+        "opennebula": settings.opennebula,
         "opennebula_url": config.opennebula.endpoint,
         "opennebula_auth_file": str(config.opennebula.auth_file),
         "balancers": {n.partition(".")[2]: c.spec.url for n, c in running.items() if n.startswith("balancer.")},
@@ -36,10 +38,10 @@ def about(config: Config, layout: Layout, settings: Settings, children: Iterable
         "credentials": _credentials(config),
         "users": _users(config),
         "departments": {department.name: department.kind for department in config.cloud.departments},
-        "hypervisor": settings.hypervisor,
-        "hosts": settings.hosts,
-        "cores": settings.cores,
-        "core_share": settings.core_share,
+        "hypervisor": None if settings.external else settings.hypervisor,
+        "hosts": None if settings.external else settings.hosts,
+        "cores": None if settings.external else settings.cores,
+        "core_share": None if settings.external else settings.core_share,
         "isolation": isolation,
         "isolation_reason": why,
     }

@@ -3,11 +3,13 @@
 Rules
   1. `--config FILE` first; else what is in force already (DATA/phoenix.toml); else the default next to this module.
   2. An address that the person wrote is kept; only defaults are replaced by ports of our own.
-  3. The result is validated as every configuration is, and written whole: a service reads only DATA/phoenix.toml.
+  3. An OpenNebula is the site's own exactly if the person's file names its endpoint: then its whole table is kept.
+  4. The result is validated as every configuration is, and written whole: a service reads only DATA/phoenix.toml.
 """
 
 from __future__ import annotations
 
+import tomllib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
@@ -24,13 +26,23 @@ DEFAULT: Final = Path(__file__).with_name("stack_default.toml")
 LOOPBACK: Final = "127.0.0.1"
 
 
-def effective(layout: Layout, ports: Ports, chosen: Path | None) -> Config:
-    """Rule 1 and 2.  Raises ConfigError with every problem of the file."""
+def effective(layout: Layout, ports: Ports, chosen: Path | None, *, external: bool = False) -> Config:
+    """Rules 1 and 2; `external`: rule 3 holds.  Raises ConfigError with every problem of the file."""
     if chosen is not None:
-        return fill(runtime_config.load(chosen), layout, ports)
+        return fill(runtime_config.load(chosen), layout, ports, external=external)
     if layout.config.exists():
-        return fill(_without_ports(runtime_config.load(layout.config), ports), layout, ports)
+        kept = _without_ports(runtime_config.load(layout.config), ports, external=external)
+        return fill(kept, layout, ports, external=external)
     return fill(runtime_config.load(DEFAULT), layout, ports)
+
+
+def names_opennebula(file: Path) -> bool:
+    """Rule 3.  False for a file that cannot be read: whoever loads it says what is wrong."""
+    try:
+        table = tomllib.loads(file.read_text("utf-8")).get("opennebula")
+    except (OSError, ValueError):
+        return False
+    return isinstance(table, dict) and "endpoint" in table
 
 
 def applied(text: str, name: str, base: Path, running: Config) -> Config:
@@ -40,8 +52,8 @@ def applied(text: str, name: str, base: Path, running: Config) -> Config:
     return replace(running, cloud=wanted.cloud, **kept)
 
 
-def fill(config: Config, layout: Layout, ports: Ports) -> Config:
-    """Ports, addresses and paths of this cloud where the file has defaults."""
+def fill(config: Config, layout: Layout, ports: Ports, *, external: bool = False) -> Config:
+    """Ports, addresses and paths of this cloud where the file has defaults; an `external` OpenNebula stays as it is."""
 
     def address(table: str, field: str, make: Callable[[], str]) -> str:
         default = getattr(type(getattr(config, table))(), field)
@@ -51,7 +63,10 @@ def fill(config: Config, layout: Layout, ports: Ports) -> Config:
     listen = address("http", "listen", lambda: f"{LOOPBACK}:{ports.of('http')}")
     watch = address("monitor", "listen", lambda: f"{LOOPBACK}:{ports.of('monitor')}")
     nats_url = address("nats", "url", lambda: f"nats://{LOOPBACK}:{ports.of('nats')}")
-    one = address("opennebula", "endpoint", lambda: f"http://{LOOPBACK}:{ports.of('opennebula')}/RPC2")
+    one = config.opennebula
+    if not external:
+        endpoint = address("opennebula", "endpoint", lambda: f"http://{LOOPBACK}:{ports.of('opennebula')}/RPC2")
+        one = replace(one, endpoint=endpoint, auth_file=layout.auth_file)
     return replace(
         config,
         nats=replace(config.nats, url=nats_url, credentials_dir=layout.credentials, store_dir=layout.nats),
@@ -62,7 +77,7 @@ def fill(config: Config, layout: Layout, ports: Ports) -> Config:
             url=_url(config.monitor.url, config.monitor.listen, watch),
             history_path=layout.data / "history.sqlite",
         ),
-        opennebula=replace(config.opennebula, endpoint=one, auth_file=layout.auth_file),
+        opennebula=one,
         metrics=with_metrics(config, ports).metrics,
         data=replace(config.data, directory=layout.data, guest_key_file=layout.credentials / "guest.key"),
     )
@@ -83,7 +98,7 @@ def _url(url: str, was: str, listen: str) -> str:
     return f"http://{listen}" if url in ("", f"http://{was}") else url
 
 
-def _without_ports(config: Config, ports: Ports) -> Config:
+def _without_ports(config: Config, ports: Ports, *, external: bool) -> Config:
     """What `fill` had filled in counts as not said, so that a port that is taken meanwhile is replaced."""
     plain: Any = type(config)(cloud=config.cloud)
 
@@ -97,7 +112,7 @@ def _without_ports(config: Config, ports: Ports) -> Config:
         nats=said("nats", "url"),
         http=said("http", "listen", "url"),
         monitor=said("monitor", "listen", "url"),
-        opennebula=said("opennebula", "endpoint"),
+        opennebula=config.opennebula if external else said("opennebula", "endpoint"),
         metrics=plain.metrics,
     )
 

@@ -4,7 +4,9 @@ Rules
   1. Ports lie below the range from which the kernel gives ports to outgoing connections: none of those can take ours while
      the cloud is down.
   2. A kept port that somebody else has meanwhile is chosen anew; the new one is kept.
-  3. Two clouds that start at the same moment take different ports: each claims by binding, in an order of its own.
+  3. Two clouds that start at the same moment take different ports: between the look and the listener of a service lie seconds,
+     so each port is claimed by a name that the kernel gives only once (an abstract socket, in the same network namespace as
+     the port).  The claim is held until `release` or the end of the process, so it needs no clearing up.
 """
 
 from __future__ import annotations
@@ -35,13 +37,14 @@ class Ports:
         self._host = host
         self._kept: dict[str, int] = orjson.loads(path.read_bytes()) if path.exists() else {}
         self._given: dict[str, int] = {}
+        self._claims: list[socket.socket] = []
 
     def of(self, name: str) -> int:
         """The port of `name`: the kept one if it is free, else another.  Raises `NoPortError`."""
         if name not in self._given:
             kept = self._kept.get(name)
-            free = kept is not None and kept not in self._given.values() and is_free(kept, self._host)
-            self._given[name] = kept if free and kept is not None else self._choose()
+            ours = kept is not None and kept not in self._given.values() and self._claim(kept)
+            self._given[name] = kept if ours and kept is not None else self._choose()
         return self._given[name]
 
     def is_ours(self, port: int | None) -> bool:
@@ -56,9 +59,28 @@ class Ports:
         taken = {*self._kept.values(), *self._given.values()}
         for _ in range(TRIES_MAX):
             port = random.SystemRandom().randint(FIRST, LAST)
-            if port not in taken and is_free(port, self._host):
+            if port not in taken and self._claim(port):
                 return port
         raise NoPortError(f"no free port between {FIRST} and {LAST} on {self._host}")
+
+    def _claim(self, port: int) -> bool:
+        """Rule 3: True if the port is ours now."""
+        claim = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+        try:
+            claim.bind(f"\0phoenix-cloud.port.{port}")
+        except OSError:
+            claim.close()
+            return False
+        if not is_free(port, self._host):
+            claim.close()
+            return False
+        self._claims.append(claim)
+        return True
+
+    def release(self) -> None:
+        """Give up every claim: the listeners have gone."""
+        while self._claims:
+            self._claims.pop().close()
 
 
 def is_free(port: int, host: str = "127.0.0.1") -> bool:

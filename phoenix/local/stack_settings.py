@@ -7,7 +7,7 @@ again wins and is kept, but for `services`: that one holds for one start.
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Final, Literal
+from typing import Literal
 
 import msgspec
 
@@ -15,7 +15,7 @@ from phoenix.local.stack_layout import write_private
 
 Hypervisor = Literal["process", "dummy"]
 Services = Literal["all", "none"]
-HOSTS_MAX: Final = 5000
+OpenNebula = Literal["embedded", "external"]
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
@@ -29,6 +29,11 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     core_share: float = 0.05
     isolate: str = "auto"
     steering: bool = False  # the dummy hypervisor can be steered over XML-RPC
+    opennebula: OpenNebula = "embedded"  # external: the configuration names a site's own; hosts and hypervisor are its
+
+    @property
+    def external(self) -> bool:
+        return self.opennebula == "external"
 
 
 def load(path: Path) -> Settings:

@@ -11,6 +11,7 @@ Rules
   3. Down, in this order: balancers; schedulers and admission, so that nothing is placed and no report is taken; VMs, which the
      executor sees ending; the other services; OpenNebula; NATS.  A script that is killed by `down` so never counts as failed:
      its attempt is broken and the next `up` requeues it.
+     In a site's own OpenNebula it is this cloud's VMs that end (`stack_vms`); it is neither started nor stopped here.
   4. Whatever goes wrong while starting stops everything again and says which part, with the end of its log.
 """
 
@@ -23,7 +24,6 @@ import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Final
-from urllib.parse import urlsplit
 
 import orjson
 
@@ -32,7 +32,7 @@ from phoenix.local.stack_broker import BrokerError, make_streams
 from phoenix.local.stack_layout import Layout, write_private
 from phoenix.local.stack_ports import NoPortError, Ports
 from phoenix.local.stack_settings import Settings
-from phoenix.local.stack_vms import end_vms
+from phoenix.local.stack_vms import OpenNebulaError, check, end_vms
 from phoenix.local.supervisor_child import Child, Spec, kill_leftover, started_at, tail, truncate
 from phoenix.local.supervisor_probe import http_get
 from services.runtime import credentials
@@ -41,6 +41,8 @@ from services.runtime.credentials import CredentialsError
 from services.runtime.exits import Stop
 
 FALLS_MAX: Final = 3  # a part that ends more often while the cloud starts will not come up
+LOOPBACK: Final = "127.0.0.1"
+ANY_ADDRESS: Final = ("0.0.0.0", "[::]", "")  # noqa: S104  # compared with, not bound to
 START_S: Final = 60.0  # for all parts; a loaded machine of two cores takes about ten
 ASK_STARTING_S: Final = 0.05
 ASK_RUNNING_S: Final = 2.0
@@ -62,7 +64,7 @@ class Supervisor:
         self.stopping = False
         self.config: Config
         self.settings: Settings
-        self.ports: Ports
+        self.ports = Ports(layout.ports)
         self._lock: int | None = None
         self.line: asyncio.Task[None] | None = None  # the live line of a foreground run
         self._watch: asyncio.Task[None] | None = None
@@ -89,6 +91,7 @@ class Supervisor:
             CredentialsError,
             NoPortError,
             BrokerError,
+            OpenNebulaError,
             Stop,
             stack.PartMissingError,
             OSError,
@@ -125,9 +128,13 @@ class Supervisor:
     def _prepare(self, chosen: Path | None, given: dict[str, object]) -> None:
         self._reap_leftovers()
         self.settings = stack_settings.changed(stack_settings.load(self.layout.settings), **given)
-        self.ports = Ports(self.layout.ports)
-        self.config = stack_config.effective(self.layout, self.ports, chosen)
+        if chosen is not None:
+            named = stack_config.names_opennebula(chosen)
+            self.settings = stack_settings.changed(self.settings, opennebula="external" if named else "embedded")
+        self.ports = Ports(self.layout.ports)  # read again: only now is the directory ours
+        self.config = stack_config.effective(self.layout, self.ports, chosen, external=self.settings.external)
         stack_settings.save(self.layout.settings, stack_settings.changed(self.settings, services="all"))
+        self.ports.save()  # before the configuration: ports in it that are not known as ours would count as the person's
         stack_config.write(self.config, self.layout)
         stack.write_files(self.config, self.layout)
         stack.status_file(self.layout).unlink(missing_ok=True)
@@ -150,11 +157,14 @@ class Supervisor:
     async def _start_parts(self) -> None:
         self._say("starting nats-server")
         await self._up([stack.broker(self.config, self.layout)])
-        if self.settings.services == "none":
+        if self.settings.external:
+            self._say(f"asking the OpenNebula at {self.config.opennebula.endpoint}")
+            await asyncio.gather(check(self.config), make_streams(self.config))
+        else:
+            self._say("starting the embedded OpenNebula")
             await asyncio.gather(self._up([self._opennebula()]), make_streams(self.config))
+        if self.settings.services == "none":
             return
-        self._say("starting the embedded OpenNebula")
-        await asyncio.gather(self._up([self._opennebula()]), make_streams(self.config))
         self._say("starting the services")
         await self._up([stack.service(self.config, self.layout, process) for process in self.config.processes()])
         self._say("waiting for the hosts")
@@ -167,14 +177,16 @@ class Supervisor:
 
     async def _until_hosts_are_known(self) -> None:
         """Before that every job would be refused: no host could hold it."""
-        url = urlsplit(self.config.http.url)
+        host, _, port = self.config.http.listen.rpartition(":")
+        # not the public url, which may lead through a proxy of the site
+        host = LOOPBACK if host in ANY_ADDRESS else host.strip("[]")
         operator = next((user.name for user in self.config.cloud.users if user.role == "operator"), None)
         if operator is None:
             return  # nobody could ask
         token = credentials.token_file(self.config, operator).read_text().strip()
         while True:
             with contextlib.suppress(OSError, TimeoutError, ValueError, EOFError, KeyError):
-                _, body = await http_get(url.hostname or "", url.port or 80, "/v1/hosts", token=token)
+                _, body = await http_get(host, int(port), "/v1/hosts", token=token)
                 if any(host["state"] not in ("absent", "lost") for host in orjson.loads(body)["hosts"]):
                     return
             await asyncio.sleep(ASK_STARTING_S)
@@ -184,6 +196,9 @@ class Supervisor:
         return stack.opennebula(self.config, self.layout, self.settings)
 
     def _balancers(self) -> list[Spec]:
+        """A site has load balancers of its own: the embedded one measures instances that are processes of this machine."""
+        if self.settings.external:
+            return []
         made = [
             stack.balancer(self.config, self.layout, self.settings, self.ports, d)
             for d in self.config.cloud.departments
@@ -272,6 +287,7 @@ class Supervisor:
         else:
             await self._stop_in_order()
         self._write_processes()
+        self.ports.release()
         if self._lock is not None:
             os.close(self._lock)
             self._lock = None
@@ -282,9 +298,24 @@ class Supervisor:
         if stack.OPENNEBULA in self.children:
             self.tell("ending the VMs")
             await end_vms(self.config)
+        elif self._uses_external():
+            await self._end_our_vms()
         await self.stop_children([n for n in self.children if n not in (stack.OPENNEBULA, stack.NATS)])
         await self.stop_children([stack.OPENNEBULA])
         await self.stop_children([stack.NATS])
+
+    def _uses_external(self) -> bool:
+        """A start that failed early has made no VM, and may not even have a configuration."""
+        return "executor" in self.children and self.settings.external
+
+    async def _end_our_vms(self) -> None:
+        self.tell(f"ending this cloud's VMs in the OpenNebula at {self.config.opennebula.endpoint}")
+        ended = await end_vms(self.config, external=True)
+        if ended.left:
+            left = f"{ended.left} of {ended.told} VMs have not ended yet"
+            self.tell(f"{left}; the executor looks after them at the next `phoenix up`")
+        elif ended.why:
+            self.tell(f"it cannot be asked ({ended.why}): VMs may still run there until the next `phoenix up`")
 
     async def stop_children(self, names: Sequence[str], hard: bool = False) -> None:
         """Stop these at the same time; those that are not running do not matter.  Even `hard`, OpenNebula gets SIGTERM first:

@@ -4,7 +4,7 @@ The order is what matters: whoever is new can be authenticated before anything a
 those who are gone lose their processes and their keys.
 
     1  validate; nothing has changed if a problem is found
-    2  credentials of new users and services; the broker knows old and new ones (SIGHUP)
+    2  credentials of new users and services, and anew those that somebody deleted; the broker knows old and new ones (SIGHUP)
     3  the provisioner adopts the configuration: a fact.  If it refuses, 2 is taken back
     4  schedulers and balancers of new departments start; those of removed ones stop
     5  the broker forgets who is gone (SIGHUP); their credential files are removed
@@ -36,14 +36,15 @@ async def apply(up: Supervisor, text: str, name: str, base: str) -> AsyncIterato
         return
     changes = diff(was.cloud, wanted.cloud)
     if not changes:
-        yield {"ok": True, "changes": [], "position": None}
+        renewed = _publish(up, was)  # somebody may have deleted a secret to have another
+        yield {"ok": True, "changes": [], "position": None, "renewed": renewed}
         return
     yield {"progress": "telling nats-server who is new"}
-    _publish(up, replace(wanted, cloud=_both(was.cloud, wanted.cloud)), was)
+    renewed = _publish(up, replace(wanted, cloud=_both(was.cloud, wanted.cloud)))
     try:
         position = await adopt(was, wanted.cloud)
     except BrokerError as error:
-        _publish(up, was, was)
+        _publish(up, was)
         yield {"ok": False, "error": str(error)}
         return
     yield {"progress": f"adopted at journal position {position}"}
@@ -51,10 +52,10 @@ async def apply(up: Supervisor, text: str, name: str, base: str) -> AsyncIterato
     stack_config.write(wanted, up.layout)
     async for told in _processes(up, was, wanted):
         yield told
-    _publish(up, wanted, was)
+    _publish(up, wanted)
     up.ports.save()
     up.publish()
-    yield {"ok": True, "changes": changes, "position": position}
+    yield {"ok": True, "changes": changes, "position": position, "renewed": renewed}
 
 
 def _both(old: CloudConfig, new: CloudConfig) -> CloudConfig:
@@ -64,12 +65,13 @@ def _both(old: CloudConfig, new: CloudConfig) -> CloudConfig:
     return replace(new, departments=tuple(departments.values()), users=tuple(users.values()))
 
 
-def _publish(up: Supervisor, config: Config, _was: Config) -> None:
-    """Credentials on file and the broker's permissions as `config` says."""
-    stack.write_files(config, up.layout)
+def _publish(up: Supervisor, config: Config) -> list[str]:
+    """Credentials on file and the broker's permissions as `config` says; the files that were made, of new users or anew."""
+    made = stack.write_files(config, up.layout)
     broker = up.children.get(stack.NATS)
     if broker is not None:
         broker.signal(signal.SIGHUP)
+    return made
 
 
 async def _processes(up: Supervisor, was: Config, wanted: Config) -> AsyncIterator[dict[str, Any]]:
@@ -83,7 +85,10 @@ async def _processes(up: Supervisor, was: Config, wanted: Config) -> AsyncIterat
     if come:
         yield {"progress": f"starting the processes of {', '.join(come)}"}
         specs = [stack.service(wanted, up.layout, f"scheduler.{name}") for name in come]
-        made = [stack.balancer(wanted, up.layout, up.settings, up.ports, new[name]) for name in come]
+        made = [
+            None if up.settings.external else stack.balancer(wanted, up.layout, up.settings, up.ports, new[name])
+            for name in come
+        ]
         try:
             await up.add([*specs, *(spec for spec in made if spec is not None)])
         except TimeoutError:

@@ -10,6 +10,7 @@ import pytest
 from phoenix.local import stack, stack_config, stack_settings
 from phoenix.local.stack_layout import Layout, layout
 from phoenix.local.stack_ports import FIRST, LAST, Ports
+from phoenix.local.supervisor import StartError, Supervisor
 from services.runtime.config import Config, ConfigError, load
 
 SITE = """
@@ -49,6 +50,7 @@ def effective(place: Layout, chosen: Path | None = None) -> tuple[Config, Ports]
     config = stack_config.effective(place, ports, chosen)
     ports.save()
     stack_config.write(config, place)
+    ports.release()
     return config, ports
 
 
@@ -89,6 +91,35 @@ def test_a_port_that_somebody_took_is_chosen_anew(place: Layout) -> None:
     assert second.nats.port != first.nats.port
     assert second.monitor.listen == first.monitor.listen
     assert ports.is_ours(second.nats.port)
+
+
+def test_a_port_that_another_cloud_has_chosen_is_not_chosen_though_nothing_listens_yet(tmp_path: Path) -> None:
+    first, second = Ports(tmp_path / "first.json"), Ports(tmp_path / "second.json")
+    port = first.of("nats")
+    first.save()
+    (tmp_path / "second.json").write_bytes((tmp_path / "first.json").read_bytes())
+    same = Ports(tmp_path / "second.json")
+    assert same.of("nats") != port
+    first.release()
+    again = Ports(tmp_path / "first.json")
+    assert again.of("nats") == port
+    for ports in (second, same, again):
+        ports.release()
+
+
+async def test_ports_of_a_start_that_failed_do_not_count_as_the_persons(
+    place: Layout, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> None:
+        raise OSError("no space left")
+
+    monkeypatch.setattr(stack, "write_files", fail)
+    with pytest.raises(StartError, match="no space left"):
+        await Supervisor(place, lambda _text: None).start(None)
+    port = load(place.config).nats.port
+    assert Ports(place.ports).is_ours(port)
+    with socket.create_server(("127.0.0.1", port)):
+        assert effective(place)[0].nats.port != port
 
 
 def test_an_applied_configuration_keeps_the_addresses_in_use(place: Layout, site: Path) -> None:
