@@ -92,4 +92,5 @@ def _show(args: argparse.Namespace, answer: dict[str, Any], nothing: str) -> Non
     if args.json:
         emit.json(answer)
     else:
-        print("\n".join(answer["changes"]) or nothing)
+        renewed = [f"made: {name}" for name in answer.get("renewed", ())]
+        print("\n".join([*answer["changes"], *renewed]) or nothing)

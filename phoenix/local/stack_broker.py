@@ -18,6 +18,8 @@ from services.runtime.streams import ensure_streams
 
 CONNECT_S: Final = 10.0
 APPLY_S: Final = 15.0
+REFUSED_S: Final = 3.0  # a reload takes some milliseconds, on a busy machine a second
+REFUSED_PAUSE_S: Final = 0.1
 
 
 class BrokerError(Exception):
@@ -31,7 +33,7 @@ async def make_streams(config: Config) -> list[str]:
         async with asyncio.timeout(CONNECT_S * 3):
             return await ensure_streams(client.jetstream(timeout=CONNECT_S), config)
     except (nats.errors.Error, TimeoutError) as error:
-        raise BrokerError(f"the streams could not be made: {error or type(error).__name__}") from error
+        raise BrokerError(f"the streams could not be made: {str(error) or type(error).__name__}") from error
     finally:
         await client.close()
 
@@ -47,7 +49,7 @@ async def adopt(config: Config, cloud: CloudConfig) -> int:
     try:
         answer = await client.request(subject, payload, timeout=APPLY_S, headers={"Content-Type": "application/json"})
     except (nats.errors.Error, TimeoutError) as error:
-        raise BrokerError(f"the provisioner does not answer: {error or type(error).__name__}") from error
+        raise BrokerError(f"the provisioner does not answer: {str(error) or type(error).__name__}") from error
     finally:
         await client.close()
     told: dict[str, Any] = msgspec.json.decode(answer.data)
@@ -57,9 +59,19 @@ async def adopt(config: Config, cloud: CloudConfig) -> int:
 
 
 async def _connected(options: dict[str, Any]) -> Client:
-    """A connection that does not try again for ever: the caller waits for it."""
-    try:
-        async with asyncio.timeout(CONNECT_S):
-            return await nats.connect(**options, allow_reconnect=False, connect_timeout=5)
-    except (nats.errors.Error, OSError, TimeoutError) as error:
-        raise BrokerError(f"nats does not take the connection: {error or type(error).__name__}") from error
+    """A connection that does not try again for ever: the caller waits for it.  A refusal is not the last word: nats-server
+    drops whom it finds between greeting and key while it reloads its permissions, and a reload comes before most calls."""
+    loop = asyncio.get_running_loop()
+    patient_until = loop.time() + REFUSED_S
+    while True:
+        try:
+            async with asyncio.timeout(CONNECT_S):
+                return await nats.connect(**options, allow_reconnect=False, connect_timeout=5, error_cb=_quiet)
+        except (nats.errors.Error, OSError, TimeoutError) as error:
+            if loop.time() > patient_until:
+                raise BrokerError(f"nats does not take the connection: {str(error) or type(error).__name__}") from error
+        await asyncio.sleep(REFUSED_PAUSE_S)
+
+
+async def _quiet(_error: Exception) -> None:
+    """It is raised, too."""

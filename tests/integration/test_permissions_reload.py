@@ -8,8 +8,12 @@ from pathlib import Path
 import nats
 import nats.errors
 import pytest
+from msgspec.structs import replace
 from nats.aio.client import Client
 
+from phoenix.local import stack_broker
+from phoenix.local.stack_broker import BrokerError
+from services.runtime import credentials
 from services.runtime.config import Config, loads
 from services.runtime.denials import Denials
 from tests.integration.nats_process import CLOUD, NatsProcess, may_publish, until
@@ -72,3 +76,29 @@ async def still_works(nc: Client, denials: Denials) -> bool:
 
 def changed(server: NatsProcess, text: str) -> Config:
     return loads(text, base=server.directory)
+
+
+async def test_a_denial_while_the_server_reloads_is_not_the_last_word(tmp_path: Path) -> None:
+    """As the supervisor connects: nats-server denies whoever has not yet shown a key when it reloads its permissions."""
+    server = NatsProcess(tmp_path)
+    try:
+        await server.start()
+        more = changed(server, MORE)
+        more = replace(more, nats=replace(more.nats, url=server.config.nats.url))
+        credentials.ensure(more)
+        asking = asyncio.create_task(stack_broker._connected(credentials.user_options(more, "eve")))
+        log = tmp_path / "nats.log"
+        await until(lambda: contains(log, b"authentication error"), 15)
+        await server.reload(more)
+        client = await asyncio.wait_for(asking, 15)
+        await client.close()
+        credentials.seed_file(more, "eve").unlink()
+        credentials.ensure(more)  # another key, of which the server is not told
+        with pytest.raises(BrokerError, match="Authorization Violation"):
+            await stack_broker._connected(credentials.user_options(more, "eve"))
+    finally:
+        await server.stop()
+
+
+async def contains(log: Path, words: bytes) -> bool:
+    return words in await asyncio.to_thread(log.read_bytes)

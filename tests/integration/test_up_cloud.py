@@ -5,6 +5,8 @@ from __future__ import annotations
 
 import os
 import signal
+import urllib.error
+import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -47,6 +49,15 @@ def test_a_job_runs_and_its_output_comes_back(cloud: Cloud) -> None:
     assert found["submitted_at"].endswith("Z")
     assert cloud.ok("output", job) == f"out {job}\n"
     assert cloud.ok("output", job, "--stderr") == "err\n"
+
+
+def test_another_departments_events_are_denied_and_ones_own_are_shown(cloud: Cloud) -> None:
+    denied = cloud.run("events", "-d", "hpc", "--as", "wendy")
+    assert (denied.returncode, denied.stdout) == (4, "")
+    assert "wendy may not do this" in denied.stderr
+    own = cloud.ok("events", "-d", "web", "--as", "wendy", "--after", "0", "--json")
+    assert '"department":"web"' in own.replace(" ", "")
+    assert len(cloud.ok("events", "--last", "5").splitlines()) == 5
 
 
 def test_wait_gives_the_jobs_exit_code_and_writes_its_files(cloud: Cloud, tmp_path: Path) -> None:
@@ -190,6 +201,22 @@ def test_config_apply_adds_and_removes_a_department_while_running(cloud: Cloud, 
     assert "scheduler.bio" not in {p["name"] for p in status["processes"]}
     assert not Path(cloud.data / "credentials" / "bob.token").exists()
     assert status["healthy"]
+
+
+def test_a_deleted_token_and_key_are_made_anew_by_an_apply_that_changes_nothing(cloud: Cloud) -> None:
+    told = cloud.status()
+    token, key = (Path(told["credentials"]["alice"][kind]) for kind in ("token", "nkey"))
+    old = token.read_text()
+    token.unlink()
+    key.unlink()
+    said = cloud.ok("config", "apply", str(cloud.data / "phoenix.toml"))
+    assert sorted(said.splitlines()) == [f"made: {key.name}", f"made: {token.name}"]
+    assert token.read_text() != old
+    assert cloud.ok("submit", "--as", "alice", "--wait", "--wrap", "true")  # the door takes the new token
+    asked = urllib.request.Request(f"{told['http_url']}/v1/queue", headers={"Authorization": f"Bearer {old}"})
+    with pytest.raises(urllib.error.HTTPError, match="401"):
+        urllib.request.urlopen(asked, timeout=10)
+    assert cloud.ok("config", "apply", str(cloud.data / "phoenix.toml")).startswith("nothing has changed")
 
 
 def test_what_down_interrupts_is_done_after_up(cloud: Cloud) -> None:
