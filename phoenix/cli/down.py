@@ -23,7 +23,7 @@ HELP: Final = """examples:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--purge", action="store_true", help="delete the data directory")
+    parser.add_argument("--purge", action="store_true", help="delete the data")
     parser.add_argument("--hard", action="store_true", help="kill everything at once instead of stopping it in order")
 
 
@@ -89,10 +89,22 @@ def _locked(lock: Path) -> bool:
 
 
 def _purge(data: Path) -> None:
-    """Delete the directory, if it is one of ours."""
+    """Delete what `up` has made there, and the directory if nothing else is in it: `--data .` is a thing people type."""
+    from phoenix.local.stack_layout import CONTENT
+
     if not (data / "run" / "lock").exists():
         raise CliError(FAILED, f"{data} does not look like a cloud's data directory: nothing was deleted")
     try:
-        shutil.rmtree(data)
+        for name in CONTENT:
+            path = data / name
+            if path.is_dir() and not path.is_symlink():
+                shutil.rmtree(path)
+            else:
+                path.unlink(missing_ok=True)
+        others = sorted(path.name for path in data.iterdir())
+        if not others:
+            data.rmdir()
     except OSError as error:
         raise CliError(FAILED, f"{error.filename}: {error.strerror}") from error
+    if others:
+        print(f"phoenix: {data} stays, other files are in it: {', '.join(others[:5])}", file=sys.stderr)

@@ -12,6 +12,7 @@ from phoenix.cli.errors import FAILED, OK, CliError, usage
 from phoenix.cli.parser import count
 
 HYPERVISORS: Final = ("process", "dummy")
+HOSTS_MAX: Final = 5000  # hosts of one machine's embedded cloud: more is a typing error, and would never be up
 HELP: Final = """examples:
   phoenix up                               in the foreground, with a live status; Ctrl-C stops everything
   phoenix up --detach                      return when it is ready; `phoenix down` stops it
@@ -65,6 +66,8 @@ def _given(args: argparse.Namespace) -> dict[str, Any]:
     for value, known in ((args.hypervisor, HYPERVISORS), (args.services, ("none", "all"))):
         if value is not None and value not in known:
             raise usage(f"{value!r} is not one of {', '.join(known)}", suggest.hint(value, known))
+    if args.hosts is not None and args.hosts > HOSTS_MAX:
+        raise usage(f"--hosts {args.hosts}: at most {HOSTS_MAX}")
     if args.core_share is not None and not 0 < args.core_share <= 1:
         raise usage(f"--core-share {args.core_share:g}: above 0, at most 1")
     names = ("hosts", "cores", "memory_mb", "hypervisor", "services", "core_share", "isolate", "steering")

@@ -14,6 +14,22 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
+
+CONTENT: Final = (  # all that an embedded cloud makes in its directory; `run` last: by its lock a purge knows what is a cloud
+    "phoenix.toml",
+    "settings.json",
+    "ports.json",
+    "credentials",
+    "nats",
+    "opennebula",
+    "log",
+    "history.sqlite",
+    "history.sqlite-journal",
+    "history.sqlite-shm",
+    "history.sqlite-wal",
+    "run",
+)
 
 
 @dataclass(frozen=True, slots=True)

@@ -160,6 +160,23 @@ def test_a_long_data_directory_has_a_control_socket_all_the_same(tmp_path: Path)
         found.close()
 
 
+def test_purge_leaves_what_the_cloud_has_not_made(cloud: Cloud) -> None:
+    cloud.data.mkdir()
+    (cloud.data / "thesis.tex").write_text("years of work")
+    cloud.ok(*UP)
+    done = cloud.run("down", "--purge")
+    assert done.returncode == 0
+    assert "thesis.tex" in done.stderr
+    assert [path.name for path in cloud.data.iterdir()] == ["thesis.tex"]
+
+
+def test_more_hosts_than_could_ever_start_are_refused(cloud: Cloud) -> None:
+    refused = cloud.run("up", "--detach", "--hosts", "99999999")
+    assert refused.returncode == 2
+    assert "at most" in refused.stderr
+    assert not cloud.data.exists()
+
+
 def test_purge_deletes_only_what_is_a_cloud(cloud: Cloud, tmp_path: Path) -> None:
     cloud.ok(*UP)
     cloud.ok("down", "--purge")
