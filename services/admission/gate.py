@@ -125,7 +125,7 @@ class Gate:
         try:
             await self._publish(subject, msgspec.json.encode(line))
         except (nats.errors.Error, OSError, TimeoutError) as error:
-            self._log.warning("refusal not recorded", error=error or type(error).__name__)
+            self._log.warning("refusal not recorded", error=str(error) or type(error).__name__)
 
     async def record_parts(self, who: str, department: str, what: str, reply: Message) -> None:
         """Write what was refused inside of a reply that grants the rest: another's job among one's own."""

@@ -137,7 +137,9 @@ class Reads:
             async with ClientSession(timeout=ClientTimeout(total=SCRAPE_S)) as session, session.get(url) as answer:
                 return web.Response(body=await answer.read(), content_type="text/plain", charset="utf-8")
         except (ClientError, TimeoutError) as error:
-            raise Fault(503, "unavailable", f"{process} does not answer: {error or type(error).__name__}") from error
+            raise Fault(
+                503, "unavailable", f"{process} does not answer: {str(error) or type(error).__name__}"
+            ) from error
 
     async def queue(self, request: web.Request) -> web.Response:
         states = request.query.get("state")

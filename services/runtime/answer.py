@@ -42,6 +42,8 @@ async def answer(msg: Msg, department: str, payload: bytes, headers: Mapping[str
             await msg._client.publish(msg.reply, payload, headers=dict(headers) if headers else None)
     except (nats.errors.Error, OSError, TimeoutError) as error:
         REPLIES_DROPPED.labels("unsent").inc()
-        _log.warning("answer not sent", department=department, subject=msg.subject, error=error or type(error).__name__)
+        _log.warning(
+            "answer not sent", department=department, subject=msg.subject, error=str(error) or type(error).__name__
+        )
         return False
     return True

@@ -116,7 +116,7 @@ async def connect(
     except FileNotFoundError as error:
         raise Stop(Exit.USAGE, f"{seed_file}: no key for {name}; `phoenix up` writes one for each service") from error
     except (nats.errors.Error, OSError) as error:
-        raise Stop(Exit.FAILED, f"nats at {url}: {error or type(error).__name__}") from error
+        raise Stop(Exit.FAILED, f"nats at {url}: {str(error) or type(error).__name__}") from error
     connecting = False
     return client
 

@@ -182,7 +182,7 @@ class Reader:
             self._log.info("journal reader renewed", position=self.position)
         except (nats.errors.Error, JetStreamError, TimeoutError) as error:
             self._suspect.set()
-            self._log.warning("journal reader not renewed", error=error or type(error).__name__)
+            self._log.warning("journal reader not renewed", error=str(error) or type(error).__name__)
             await asyncio.sleep(self._heartbeat_s)
 
     async def _open(self) -> None:

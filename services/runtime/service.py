@@ -225,7 +225,7 @@ class Service(Status):
             await self._restore()
         except (nats.errors.Error, JetStreamError, TimeoutError) as error:
             raise Stop(
-                Exit.FAILED, f"the broker did not answer at the start: {error or type(error).__name__}"
+                Exit.FAILED, f"the broker did not answer at the start: {str(error) or type(error).__name__}"
             ) from error
 
     async def _live(self) -> None:
@@ -430,7 +430,7 @@ class Service(Status):
         except TimeoutError as error:
             raise Stop(Exit.FAILED, f"the orderly end took more than {RETIRE_S:.0f} s") from error
         except nats.errors.Error as error:
-            raise Stop(Exit.FAILED, f"the orderly end failed: {error or type(error).__name__}") from error
+            raise Stop(Exit.FAILED, f"the orderly end failed: {str(error) or type(error).__name__}") from error
 
     async def _close(self) -> None:
         """Close what is still open, after a failure or an orderly end; nothing here may hang."""

@@ -105,7 +105,7 @@ class Snapshots:
                 return None
             snapshot = unpack(data)
         except (Damaged, ValueError, nats.errors.Error, TimeoutError) as error:
-            self._log.warning("snapshot not usable", why=error or type(error).__name__)
+            self._log.warning("snapshot not usable", why=str(error) or type(error).__name__)
             return None
         why = _mismatch(snapshot, self._name, journal, end, version)
         if why:
@@ -159,7 +159,9 @@ class Keeper:
         try:
             await self._store.save(snapshot)
         except (nats.errors.Error, TimeoutError, ValueError, ExceptionGroup) as error:
-            self._log.warning("snapshot not saved", position=snapshot.position, error=error or type(error).__name__)
+            self._log.warning(
+                "snapshot not saved", position=snapshot.position, error=str(error) or type(error).__name__
+            )
             return
         self.position = snapshot.position
         self._log.debug("snapshot saved", position=snapshot.position)

@@ -168,7 +168,7 @@ class Balancer:
                 await client.publish(subject, orjson.dumps(signal_))
                 self._stats.signals.inc()
             except (nats.errors.Error, OSError) as error:
-                _log.warning("signal not sent", error=error or type(error).__name__)
+                _log.warning("signal not sent", error=str(error) or type(error).__name__)
 
 
 def _probe_session() -> aiohttp.ClientSession:

@@ -89,7 +89,7 @@ class Feed:
             try:
                 await self._audit_once(client)
             except (nats.errors.Error, TimeoutError, msgspec.DecodeError, ValueError, OSError) as error:
-                _log.warning("no list of instances", error=error or type(error).__name__)
+                _log.warning("no list of instances", error=str(error) or type(error).__name__)
             await asyncio.sleep(FIRST_AUDIT_RETRY_S if self.audited_at is None else AUDIT_INTERVAL_S)
 
     async def _audit_once(self, client: Client) -> None:
