@@ -43,9 +43,11 @@ def ratio(value: float | None) -> str:
 
 
 def host_hours(node_seconds: float) -> str:
-    """Node-seconds (or instance-seconds) in hours: `1,204 h`, `0.4 h`."""
+    """Node-seconds (or instance-seconds) in hours: `1,204 h`, `53.1 h`, `0.033 h`."""
     hours = node_seconds / _HOUR_S
-    return f"{hours:,.0f} h" if hours >= 100 or hours == 0 else f"{hours:.1f} h"
+    if hours >= 100 or hours == 0:
+        return f"{hours:,.0f} h"
+    return f"{hours:.1f} h" if hours >= 1 else f"{hours:.2g} h"
 
 
 _Cell = Callable[[Run], str]
