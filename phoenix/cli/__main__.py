@@ -40,8 +40,8 @@ def _run(argv: list[str]) -> int:
     if name not in commands.BY_NAME:
         raise errors.usage(f"there is no command {name!r}", suggest.hint(name, commands.BY_NAME) + "  (phoenix --help)")
     rest = argv[:first] + argv[first + 1 :]
-    if name == "launch":  # its arguments are the command to run: it parses them itself
-        return int(import_module("phoenix.cli.launch").main(rest))
+    if commands.BY_NAME[name].parses:
+        return int(import_module(f"phoenix.cli.{name}").main(rest))
     return _dispatch(name, rest)
 
 

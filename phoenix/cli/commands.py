@@ -1,12 +1,15 @@
 """Every command of `phoenix`: its name, what it is for, and the module that holds it.
 
 A command module has `HELP` (a few lines, with examples), `add_arguments(parser)` and `run(args) -> int`; it may have
-`prepared(argv)`, which sees the words before the parser does.
+`prepared(argv)`, which sees the words before the parser does.  A command that parses for itself (`parses`) has `main(argv)`
+instead of the last two.
 """
 
 from __future__ import annotations
 
 from typing import Final, NamedTuple
+
+from phoenix.simulate.experiments import BY_NAME as BUILTIN
 
 
 class Command(NamedTuple):
@@ -15,11 +18,13 @@ class Command(NamedTuple):
     group: str
     verbs: tuple[str, ...] = ()  # for completion
     reads: bool = False  # takes --json
+    parses: bool = False  # its own words
 
 
 _CLOUD: Final = "The cloud"
 _WORK: Final = "Jobs"
 _SITE: Final = "Hosts and departments"
+_WHAT_IF: Final = "What if"
 _TOOL: Final = "This tool"
 
 COMMANDS: Final = (
@@ -29,6 +34,7 @@ COMMANDS: Final = (
     Command(
         "config", "check, compare or apply a configuration while running", _CLOUD, ("check", "diff", "apply"), True
     ),
+    Command("snapshots", "make the services' snapshots anew from the journal", _CLOUD, ("rebuild",)),
     Command("top", "live screen: hosts by owner, queue, events", _CLOUD),
     Command("submit", "submit a job script, as with sbatch", _WORK, reads=True),
     Command("queue", "jobs that wait and run", _WORK, reads=True),
@@ -38,12 +44,20 @@ COMMANDS: Final = (
     Command("cancel", "cancel jobs", _WORK, reads=True),
     Command("hold", "keep pending jobs from starting", _WORK, reads=True),
     Command("release", "lift a hold", _WORK, reads=True),
-    Command("launch", "inside a job's script: start ranks on all its nodes", _WORK),
+    Command("launch", "inside a job's script: start ranks on all its nodes", _WORK, parses=True),
     Command("hosts", "hosts and who holds them; cordon, drain, uncordon", _SITE, ("cordon", "drain", "uncordon"), True),
     Command("departments", "departments: demand, quota, hosts held", _SITE, reads=True),
     Command("events", "what happened; --follow for what happens", _SITE, reads=True),
     Command("scale", "a web department's minimum or exact number of instances", _SITE, reads=True),
     Command("signal", "publish a web department's CPU utilisation", _SITE, reads=True),
+    Command(
+        "simulate",
+        "what a cluster would do with given traces, policies and sizes",
+        _WHAT_IF,
+        tuple(BUILTIN),
+        reads=True,
+        parses=True,
+    ),
     Command("completion", "completion for bash, zsh or fish", _TOOL, ("bash", "zsh", "fish")),
     Command("version", "versions of phoenix and of what it runs on", _TOOL, reads=True),
 )
@@ -53,7 +67,7 @@ BY_NAME: Final = {command.name: command for command in COMMANDS}
 def overview() -> str:
     """The text of `phoenix --help`."""
     lines = ["usage: phoenix COMMAND [options]     (phoenix COMMAND --help tells more, with examples)", ""]
-    for group in (_CLOUD, _WORK, _SITE, _TOOL):
+    for group in (_CLOUD, _WORK, _SITE, _WHAT_IF, _TOOL):
         lines += [f"{group}:", *(f"  {c.name:<12} {c.about}" for c in COMMANDS if c.group == group), ""]
     return "\n".join([*lines, *_FOOT])
 

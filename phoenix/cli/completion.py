@@ -74,16 +74,21 @@ def candidates(words: list[str]) -> list[str]:
     if command is None:
         return []
     found = list(command.verbs) if len(words) == 1 else []
-    return [*found, *_things(words), *_options(words[0])]
+    return [*found, *_things(words), *_options(words)]
 
 
-def _options(name: str) -> list[str]:
+def _options(words: list[str]) -> list[str]:
+    name = words[0]
     if name == "launch":
         return []
     from phoenix.cli import parser as parsers
 
-    parser = parsers.make(name)
-    import_module(f"phoenix.cli.{name}").add_arguments(parser)
+    module = import_module(f"phoenix.cli.{name}")
+    if name == "simulate" and (builtin := module.chosen(words[1:])) in module.BY_NAME:
+        parser = module.of_builtin(builtin)  # it has options of its own
+    else:
+        parser = parsers.make(name)
+        module.add_arguments(parser)
     return sorted(option for option in parser.option_strings() if option.startswith("--"))
 
 
