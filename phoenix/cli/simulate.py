@@ -116,6 +116,7 @@ def _caught(act: Any, args: argparse.Namespace) -> int:
 
 
 def run(args: argparse.Namespace) -> int:
+    _check(args)
     experiment = _load(args.experiment)
     if args.smallest:
         return _smallest(args, experiment)
@@ -131,6 +132,15 @@ def run(args: argparse.Namespace) -> int:
     if args.explain is not None:
         return _explain(args, inputs, cases[0])
     return _sweep(args, experiment, inputs, cases)
+
+
+def _check(args: argparse.Namespace) -> None:
+    """An option that would do nothing is an error."""
+    alone = "--smallest" if args.smallest else "--explain" if args.explain is not None else ""
+    others = ["--jobs-csv", "--plots", "--detail", "--verify", *(["--run", "--explain"] if args.smallest else [])]
+    given = [name for name in others if getattr(args, name[2:].replace("-", "_"))]
+    if alone and given:
+        raise usage(f"{given[0]} does nothing beside {alone}", f"leave it out, or run it without {alone} as well")
 
 
 def _load(word: str) -> Experiment:
@@ -184,7 +194,7 @@ def _sweep(args: argparse.Namespace, experiment: Experiment, inputs: Inputs, cas
     if args.jobs_csv is not None:
         report.write_jobs_csv(args.jobs_csv, [result.outcome for result in results if result.outcome is not None])
     if args.plots is not None:
-        outputs.plot(args.plots, experiment.name, results)
+        outputs.plot(args.plots, experiment.name, results, args.workers)
     if args.json:
         print(report.as_json(outputs.document(experiment, inputs, cases, results, verified=args.verify)), end="")
     else:

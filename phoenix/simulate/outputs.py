@@ -119,9 +119,9 @@ def about(experiment: Experiment, inputs: Inputs) -> dict[str, Any]:
 # ------------------------------------------------------------------------------------------------------------------ plots
 
 
-def plot(directory: Path, name: str, results: Sequence[Result]) -> list[Path]:
-    """Every plot that says something about these runs; returns the files."""
-    from phoenix.simulate import plots
+def plot(directory: Path, name: str, results: Sequence[Result], workers: int | None = None) -> None:
+    """Every plot that says something about these runs, drawn on all cores."""
+    from phoenix.simulate import plots  # before the workers are forked: each would import it again
 
     runs = [result.run for result in results]
     outcomes = [result.outcome for result in results if result.outcome is not None]
@@ -138,16 +138,22 @@ def plot(directory: Path, name: str, results: Sequence[Result]) -> list[Path]:
         figures[f"hosts-{_file(outcome.label)}"] = lambda outcome=outcome: plots.hosts_over_time(outcome)  # type: ignore[misc]
     if any(outcome.web for outcome in outcomes):
         figures["web"] = lambda: plots.web_consumption(outcomes[0])
-    return [file for key, figure in figures.items() for file in _saved(figure(), directory / f"{_file(name)}-{key}")]
+    tasks = [
+        sweep.Task(f"plot {key}", _drawer(figure, directory / f"{_file(name)}-{key}"))
+        for key, figure in figures.items()
+    ]
+    sweep.run_all(tasks, title="drawing", workers=workers)
 
 
-def _saved(figure: Figure, stem: Path) -> list[Path]:
+def _drawer(figure: Callable[[], Figure], stem: Path) -> Callable[[], None]:
     from phoenix.simulate import plots
 
-    files = [stem.with_name(f"{stem.name}.{form}") for form in FORMS]
-    for file in files:
-        plots.save(figure, file)
-    return files
+    def drawn() -> None:
+        made = figure()
+        for form in FORMS:
+            plots.save(made, stem.with_name(f"{stem.name}.{form}"))
+
+    return drawn
 
 
 def _file(label: str) -> str:
