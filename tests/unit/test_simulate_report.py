@@ -5,6 +5,8 @@ from __future__ import annotations
 import csv
 import json
 import os
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -296,3 +298,8 @@ def test_a_plot_of_another_kind_is_refused_with_what_would_do(tmp_path: Path) ->
 def test_an_area_shows_the_mean_of_each_interval() -> None:
     assert means([(0.0, 2.0), (5.0, 4.0), (10.0, 0.0)], [0.0, 10.0, 20.0]) == [3.0, 0.0]
     assert means([(5.0, 4.0)], [0.0, 10.0, 20.0]) == [2.0, 4.0]
+
+
+def test_matplotlib_is_loaded_only_to_draw() -> None:
+    code = "import sys, phoenix.simulate.plots, phoenix.simulate.tables; sys.exit('matplotlib' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], timeout=60, check=False).returncode == 0
