@@ -1,0 +1,280 @@
+"""`phoenix simulate phoenix-cloud`: the paper's comparison (§III-D), on the cores of this product.
+
+One department runs batch jobs, one runs a web service.  Static: each has a cluster of its own, 144 and 64 nodes.  Dynamic: they
+share 200 down to 150 nodes.  "Kill" in the paper can be read in two ways, so every size is simulated with both.  The paper
+claims that at 160 nodes more jobs complete than in the static configuration, and sooner; the last lines say of each reading
+whether that holds here, and where it stops holding.
+
+What decides is in `phoenix_cloud_rules`; which of the product's own policies go below the paper in `phoenix_cloud_frontier`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+import msgspec
+
+from phoenix.cli.errors import FAILED, OK, CliError, usage
+from phoenix.cli.parser import count
+from phoenix.simulate import lublin, report, sweep, swf, traces, web_csv, web_model
+from phoenix.simulate.engine import run as simulate
+from phoenix.simulate.experiments import phoenix_cloud_rules as rules
+from phoenix.simulate.report import Run, beats
+from phoenix.simulate.workload import LogJob, Outcome, Scenario, Series, WebInput, Work
+
+PAPER_NODES: Final = 160  # of which the claim is made: 76.9 % of 208
+GENERATED_SEED: Final = 1
+GENERATED_LOAD: Final = 0.6  # of 144 nodes; SDSC Blue's two weeks offer 0.47
+GENERATED_JOBS: Final = 4000  # more than two weeks hold at that load
+HELP: Final = """examples:
+  phoenix simulate phoenix-cloud                      the public traces if they are there, else generated ones
+  phoenix simulate phoenix-cloud --jobs my.swf.gz --web my.csv
+  phoenix simulate phoenix-cloud --json > runs.json
+  phoenix simulate phoenix-cloud --plots figures      the paper's Fig. 5, 7 and 8, as SVG and PNG
+  phoenix simulate phoenix-cloud --frontier           which policies keep both benefits below the paper's sizes
+
+The job log is in the Standard Workload Format; the web load is a CSV of requests per minute (docs/simulator-inputs.md, which
+also says where to get the public logs)."""
+RECONSTRUCTED: Final = (
+    "The SDSC Blue log is a public reconstruction: 2,673 jobs where the paper has 2,672; jobs cancelled before they started are"
+    " missing. Figures may differ from the paper's for that reason alone."
+)
+GENERATED: Final = "No public traces here: jobs after Lublin and Feitelson and a modelled web load stand in (seed 1)."
+
+
+class Inputs(NamedTuple):
+    jobs: Sequence[LogJob]
+    demand: WebInput
+    jobs_from: str
+    web_from: str
+    notes: tuple[str, ...]
+
+
+class Result(NamedTuple):
+    """What a worker sends back."""
+
+    run: Run
+    outcome: Outcome | None
+    problems: tuple[str, ...]
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--jobs", type=Path, metavar="F.swf", help="a job log instead of SDSC Blue's (.swf, .swf.gz)")
+    parser.add_argument("--web", type=Path, metavar="F.csv", help="requests per minute instead of the World Cup's")
+    parser.add_argument("--plots", type=Path, metavar="DIR", help="Fig. 5, 7 and 8 as SVG and PNG")
+    parser.add_argument("--jobs-csv", type=Path, metavar="FILE", help="every job of every run")
+    parser.add_argument("--explain", type=count, metavar="JOB", help="one job's story; --run says in which run")
+    parser.add_argument("--run", metavar="LABEL", help="with --explain: as in the table's first column")
+    parser.add_argument("--frontier", action="store_true", help="the product's own policies at 150 nodes and below")
+    parser.add_argument("--verify", action="store_true", help="replay each run's facts apart: the same bytes?")
+    parser.add_argument("--workers", type=count, metavar="N", help="processes (default: one for each core)")
+
+
+def run(args: argparse.Namespace) -> int:
+    inputs = read(args.jobs, args.web)
+    for note in inputs.notes:
+        print(f"phoenix: {note}", file=sys.stderr)
+    works = rules.lay_out(inputs.jobs)
+    if args.explain is not None:
+        return _explain(args, works, inputs)
+    if args.frontier:
+        from phoenix.simulate.experiments import phoenix_cloud_frontier
+
+        return phoenix_cloud_frontier.run(args, inputs)
+    results = simulated(works, inputs.demand, args)
+    runs = [result.run for result in results]
+    claims = judged(runs)
+    if args.jobs_csv is not None:
+        report.write_jobs_csv(args.jobs_csv, [result.outcome for result in results if result.outcome is not None])
+    if args.plots is not None:
+        _plot(args.plots, results, inputs)
+    if args.json:
+        print(
+            report.as_json(report.document("phoenix-cloud", runs, inputs=about(inputs, works), claims=claims)), end=""
+        )
+    else:
+        print(_told(runs, claims))
+    problems = [problem for result in results for problem in result.problems]
+    if problems:
+        raise CliError(FAILED, "the replay differs:\n" + "\n".join(problems), "that is a bug: please report it")
+    if args.verify and not args.json:
+        print(f"\nverified: {len(runs)} runs, replayed through separate folds to the same bytes")
+    return OK
+
+
+# ----------------------------------------------------------------------------------------------------------------- inputs
+
+
+def read(jobs: Path | None, web: Path | None) -> Inputs:
+    """The person's files, else the public traces, else generated ones.  Raises InputError."""
+    notes: list[str] = []
+    job_file, web_file = jobs or traces.find(traces.SDSC_BLUE), web or traces.find(traces.WORLD_CUP)
+    if job_file is None or web_file is None:
+        notes.append(GENERATED)
+    if job_file is None:
+        log: Sequence[LogJob] = generated_jobs()
+    else:
+        found = swf.read(job_file)
+        log = found.jobs
+        notes += [f"{job_file}: {note}" for note in found.notes]
+        notes += [f"{job_file}:{skipped.line}: {skipped.why}" for skipped in found.skipped[:5]]
+        if len(found.skipped) > 5:
+            notes.append(f"{job_file}: {len(found.skipped)} lines in all are no usable jobs")
+        if job_file.name == traces.SDSC_BLUE:
+            notes.append(RECONSTRUCTED)
+    series = generated_web() if web_file is None else web_csv.read(web_file)
+    demand = WebInput(demand=web_csv.demand(series, rules.WEB_NODES))
+    return Inputs(log, demand, _name(job_file), _name(web_file), tuple(notes))
+
+
+def _name(path: Path | None) -> str:
+    return "generated" if path is None else path.name
+
+
+def generated_jobs() -> list[LogJob]:
+    """Two weeks of jobs for 144 nodes; the model's processors are nodes here."""
+    jobs = lublin.generate(GENERATED_JOBS, rules.BATCH_NODES, GENERATED_SEED, GENERATED_LOAD)
+    inside = [job for job in jobs if job.submit_s < rules.WINDOW_S]
+    return [msgspec.structs.replace(job, processors=job.processors * rules.CORES) for job in inside]
+
+
+def generated_web() -> Series:
+    return web_model.generate(days=14.0, peak=10_000.0, seed=GENERATED_SEED)
+
+
+def about(inputs: Inputs, works: Sequence[Work]) -> dict[str, Any]:
+    """What the JSON document says of the inputs."""
+    return {
+        "jobs": inputs.jobs_from,
+        "web": inputs.web_from,
+        "submitted": len(works),
+        "widest_job_nodes": max(work.nodes for work in works),
+        "notes": list(inputs.notes),
+    }
+
+
+# ------------------------------------------------------------------------------------------------------------------- runs
+
+
+def scenarios(works: tuple[Work, ...], demand: WebInput) -> list[tuple[Scenario, str, str | None]]:
+    """The 13 runs: scenario, configuration, on_reclaim."""
+    found: list[tuple[Scenario, str, str | None]] = [(rules.static(works, demand), "static", None)]
+    for nodes in rules.SIZES:
+        found += [(rules.dynamic(nodes, reading, works, demand), "dynamic", reading) for reading in rules.READINGS]
+    return found
+
+
+def simulated(works: tuple[Work, ...], demand: WebInput, args: argparse.Namespace) -> list[Result]:
+    keep = args.plots is not None or args.jobs_csv is not None
+    tasks = [
+        sweep.Task(
+            scenario.label,
+            lambda s=scenario, c=configuration, o=on_reclaim: _made(s, c, o, keep=keep, verified=args.verify),  # type: ignore[misc]
+        )
+        for scenario, configuration, on_reclaim in scenarios(works, demand)
+    ]
+    return sweep.run_all(tasks, title="phoenix-cloud", workers=args.workers)
+
+
+def _made(scenario: Scenario, configuration: str, on_reclaim: str | None, *, keep: bool, verified: bool) -> Result:
+    outcome = simulate(scenario)
+    problems: tuple[str, ...] = ()
+    if verified:
+        from phoenix.simulate.verify import verify
+
+        problems = tuple(verify(scenario, outcome))
+    row = report.run_of(outcome, configuration=configuration, on_reclaim=on_reclaim)
+    return Result(row, outcome if keep else None, problems)
+
+
+# ------------------------------------------------------------------------------------------------------------- the claim
+
+
+def judged(runs: Iterable[Run]) -> list[dict[str, Any]]:
+    """Of each reading: does the paper's claim hold at 160 nodes, at which sizes does it hold, and where does it stop?"""
+    runs = list(runs)
+    static = next(run for run in runs if run.configuration == "static")
+    found = []
+    for reading in rules.READINGS:
+        mine = [run for run in runs if run.on_reclaim == reading]
+        paper = next((run for run in mine if run.nodes == PAPER_NODES), None)
+        sooner = [run.nodes for run in mine if _sooner(run, static)]
+        more = [run.nodes for run in mine if run.completed > static.completed]
+        both = [run.nodes for run in mine if beats(run, static)]
+        found.append(
+            {
+                "reading": reading,
+                "nodes": PAPER_NODES,
+                "holds": paper is not None and beats(paper, static),
+                "more_jobs_complete_at": more,
+                "turnaround_is_shorter_at": sooner,
+                "both_at": both,
+                "smallest_with_both": min(both, default=None),
+            }
+        )
+    return found
+
+
+def _sooner(run: Run, static: Run) -> bool:
+    mine, theirs = run.mean_turnaround_s, static.mean_turnaround_s
+    return mine is not None and theirs is not None and mine < theirs
+
+
+def _told(runs: list[Run], claims: list[dict[str, Any]]) -> str:
+    from phoenix.simulate.tables import runs_table
+
+    static = runs[0]
+    lines = [runs_table(runs, reference=static), ""]
+    share = PAPER_NODES / rules.STATIC_NODES
+    lines.append(
+        f"The paper's claim: at {PAPER_NODES} nodes ({share:.1%} of {rules.STATIC_NODES}) more jobs complete, and sooner."
+    )
+    for claim in claims:
+        verdict = "holds" if claim["holds"] else "does not hold"
+        lines.append(
+            f"  {claim['reading']:8} {verdict}: more jobs complete at {_sizes(claim['more_jobs_complete_at'])}; turnaround is "
+            f"shorter at {_sizes(claim['turnaround_is_shorter_at'])}; both at {_sizes(claim['both_at'])}"
+        )
+    return "\n".join(lines)
+
+
+def _sizes(sizes: list[int]) -> str:
+    return ", ".join(map(str, sizes)) if sizes else "no size"
+
+
+# ---------------------------------------------------------------------------------------------------------------- output
+
+
+def _plot(directory: Path, results: list[Result], inputs: Inputs) -> None:
+    from phoenix.simulate import plots
+
+    runs = [result.run for result in results]
+    caption = f"{inputs.jobs_from}; {inputs.web_from}"
+    shared = [result.outcome for result in results if result.outcome is not None]
+    figures = {
+        "fig5-web-consumption": plots.web_consumption(shared[0], caption=caption),
+        "fig7-completed-and-turnaround": plots.sweep_plot(runs[1:], reference=runs[0], caption=caption),
+        "fig8-killed-and-requeued": plots.preemption_plot(runs[1:], caption=caption),
+    }
+    for name, figure in figures.items():
+        for ending in ("svg", "png"):
+            plots.save(figure, directory / f"{name}.{ending}")
+
+
+def _explain(args: argparse.Namespace, works: tuple[Work, ...], inputs: Inputs) -> int:
+    from phoenix.simulate import explain
+
+    known = {scenario.label: scenario for scenario, _, _ in scenarios(works, inputs.demand)}
+    label = args.run or f"{PAPER_NODES} requeue"
+    if label not in known:
+        raise usage(f"there is no run {label!r}", f"one of {', '.join(known)}")
+    try:
+        story = explain.story(known[label], args.explain)
+    except explain.NoSuchJob as error:
+        raise usage(str(error)) from error
+    print(report.as_json(explain.as_data(story)).rstrip() if args.json else explain.render(story))
+    return OK
