@@ -1,6 +1,7 @@
 """How a service process starts and ends: arguments, configuration, one event loop, one exit code.
 
     python -m services.<name> --config FILE [--department D] [--instance ID] [--reaped ID,ID]
+    python -m services.<name> --config FILE [--department D] --rebuild-snapshot
 
 Rules
   1. What is wrong with the arguments or the file is told in one go, and ends with code 2.
@@ -22,8 +23,9 @@ from pathlib import Path
 from typing import Final
 
 from services.runtime.config import Config, ConfigError, load
-from services.runtime.exits import Exit
+from services.runtime.exits import Exit, Stop
 from services.runtime.log import configure
+from services.runtime.rebuild import rebuild_as
 from services.runtime.service import Service
 
 EXIT_S: Final = 5.0  # threads in a hung call outlive asyncio's own shutdown
@@ -41,6 +43,7 @@ class Options:
     department: str
     instance: str
     reaped: tuple[str, ...]
+    rebuild_snapshot: bool = False
 
 
 def parse(process: str, argv: Sequence[str], *, department: bool = False) -> Options:
@@ -55,12 +58,15 @@ def parse(process: str, argv: Sequence[str], *, department: bool = False) -> Opt
         "--instance", default=f"{process}-{os.getpid()}", metavar="ID", help="names this process; unique"
     )
     parser.add_argument("--reaped", default="", metavar="ID,ID", help="instances that the supervisor has seen dead")
+    parser.add_argument(
+        "--rebuild-snapshot", action="store_true", help="do not serve: fold the journal, save the snapshot, and end"
+    )
     given = parser.parse_args(argv)
     reaped = tuple(part for part in given.reaped.split(",") if part)
     for name in (given.instance, *reaped):
         if not _INSTANCE.match(name):
             parser.error(f"{name!r} is no instance id: letters, digits, '.', '_', '-', at most 64")
-    return Options(given.config, getattr(given, "department", ""), given.instance, reaped)
+    return Options(given.config, getattr(given, "department", ""), given.instance, reaped, given.rebuild_snapshot)
 
 
 def run(
@@ -81,10 +87,29 @@ def run(
     except ConfigError as error:
         print(error, file=sys.stderr)
         return int(Exit.USAGE)
+    if options.rebuild_snapshot:
+        return _rebuild(config, service)
     service.on_end = _end_for_certain
     code = asyncio.run(service.run())
     _end_for_certain(code)  # covers what asyncio.run does not wait for: the interpreter's own shutdown joins threads
     return code
+
+
+def _rebuild(config: Config, service: Service) -> int:
+    """A new snapshot instead of a service; returns the exit code."""
+    if not service.use_snapshots:
+        print(f"{service.name} keeps no snapshot: it folds the whole journal at each start", file=sys.stderr)
+        return int(Exit.USAGE)
+    made = rebuild_as(
+        config, name=service.name, writer=service.writer, core_factory=service.core_factory, log=service.log
+    )
+    try:
+        position = asyncio.run(made)
+    except Stop as stop:
+        print(stop.why, file=sys.stderr)
+        return int(stop.code)
+    print(f"{service.name}: snapshot at journal position {position}")
+    return int(Exit.OK)
 
 
 def _end_for_certain(code: int) -> None:

@@ -9,11 +9,15 @@ import asyncio
 from collections.abc import Callable
 from typing import Final
 
+import nats.errors
 from nats.aio.client import Client
 from nats.js import JetStreamContext
+from nats.js.errors import Error as JetStreamError
 
 from schemas.subjects import JOURNAL_STREAM, SNAPSHOTS
 from services.runtime import snapshots
+from services.runtime.config import Config
+from services.runtime.connect import connect, jetstream, service_key
 from services.runtime.exits import Exit, Stop
 from services.runtime.fold import CoreFactory, Fold
 from services.runtime.log import Log
@@ -22,6 +26,7 @@ from services.runtime.reader import Reader
 
 SLICE: Final = 1000
 HEARTBEAT_S: Final = 0.5
+REBUILD_S: Final = 3600.0  # a journal as large as the default disk allows is folded in some minutes
 
 
 async def replay(
@@ -67,3 +72,18 @@ async def rebuild(
     journal = str((await js.stream_info(JOURNAL_STREAM)).created)
     await snapshots.Snapshots(Objects(js, SNAPSHOTS), name, log).save(snapshots.take(name, journal, fold))
     return fold.position
+
+
+async def rebuild_as(config: Config, *, name: str, writer: str | None, core_factory: CoreFactory, log: Log) -> int:
+    """`rebuild` with a connection of its own, under the key of the service `name`, which may run meanwhile.  Raises `Stop`."""
+    inbox, seed_file = service_key(config, name)
+    client = await connect(config.nats.url, name=f"{name}/rebuild", inbox=inbox, log=log, seed_file=seed_file)
+    try:
+        async with asyncio.timeout(REBUILD_S):
+            return await rebuild(
+                client, jetstream(client), name=name, writer=writer, core_factory=core_factory, log=log
+            )
+    except (nats.errors.Error, JetStreamError, TimeoutError) as error:
+        raise Stop(Exit.FAILED, f"{name}: no new snapshot: {str(error) or type(error).__name__}") from error
+    finally:
+        await client.close()

@@ -105,6 +105,11 @@ class Service(Status):
         self._keeper: Keeper
         self._listener = MetricsListener(self.registry, self.health)
 
+    @property
+    def core_factory(self) -> CoreFactory:
+        """What its core is made with, for a fold of the same journal elsewhere (`rebuild`)."""
+        return self._core_factory
+
     def _new_engine(self) -> Engine:
         return Engine(
             self.fold,

@@ -219,6 +219,30 @@ def test_a_deleted_token_and_key_are_made_anew_by_an_apply_that_changes_nothing(
     assert cloud.ok("config", "apply", str(cloud.data / "phoenix.toml")).startswith("nothing has changed")
 
 
+def test_snapshots_are_made_anew_while_the_cloud_runs(cloud: Cloud) -> None:
+    said = cloud.ok("snapshots", "rebuild").splitlines()
+    names = [line.partition(": snapshot at journal position ")[0] for line in said]
+    assert names == ["admission", "provisioner", "executor", "scheduler.hpc", "scheduler.web"]
+    assert all(int(line.rpartition(" ")[2]) > 0 for line in said)
+    before = int(said[3].rpartition(" ")[2])
+    cloud.ok("submit", "--wait", "--wrap", "true")
+    assert int(cloud.ok("snapshots", "rebuild", "scheduler.hpc").rpartition(" ")[2]) > before
+    refused = cloud.run("snapshots", "rebuild", "monitor")
+    assert (refused.returncode, "no snapshot of 'monitor'" in refused.stderr) == (2, True)
+    assert cloud.json("status")["healthy"]
+    pids = {p["name"]: p["pid"] for p in cloud.status()["processes"]}
+    for process in ("scheduler.hpc", "admission"):  # what was saved can be started from
+        os.kill(pids[process], signal.SIGKILL)
+
+    def back() -> bool:
+        told = cloud.status()
+        others = [p["pid"] for p in told["processes"] if p["name"] in ("scheduler.hpc", "admission")]
+        return bool(told["healthy"]) and not set(others) & {*pids.values(), None}
+
+    until(back, "a service does not come back from its new snapshot")
+    assert cloud.run("submit", "--wait", "--wrap", "true").returncode == 0
+
+
 def test_what_down_interrupts_is_done_after_up(cloud: Cloud) -> None:
     job = cloud.ok("submit", "--wrap", "sleep 3; echo done").strip()
     reach(cloud, job, "running")

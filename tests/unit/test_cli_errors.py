@@ -119,6 +119,7 @@ def test_every_read_takes_json() -> None:
     assert {name for name, command in BY_NAME.items() if not command.reads} == {
         "up",
         "down",
+        "snapshots",
         "top",
         "launch",
         "completion",
