@@ -14,6 +14,7 @@ OnReclaim = Literal["kill", "requeue", "suspend", "migrate"]
 Order = Literal["fcfs", "first-fit", "easy", "shortest-first"]
 Victims = Literal["smallest-shortest", "smallest-shortest-spared", "youngest-first", "least-work-lost"]
 Scaling = Literal["threshold", "target-tracking"]
+Capability = Literal["suspend"]
 Role = Literal["user", "manager", "operator"]
 
 
@@ -93,13 +94,18 @@ class Limits(_Config, frozen=True, kw_only=True):
 
 
 class CloudConfig(_Config, frozen=True, kw_only=True):
-    """The whole content of `config.adopted`."""
+    """The whole content of `config.adopted`.
+
+    `capabilities`: what the hypervisors of this cloud can do beside starting and ending VMs.  `suspend`: save a VM's state
+    away from its host within the notice, and resume it on any host.  A file cannot set it: the executor of this version
+    cannot use it; simulations do."""
 
     name: str
     departments: tuple[Department, ...]
     users: tuple[User, ...] = ()
     policy: Policy = Policy()
     limits: Limits = Limits()
+    capabilities: tuple[Capability, ...] = ()
 
     def department(self, name: str) -> Department | None:
         for department in self.departments:  # asked in every decision: a loop takes half the time of a generator

@@ -198,7 +198,7 @@ def _departments(cloud: CloudConfig, hosts: int | None) -> Iterator[Problem]:
             yield _problem(
                 (*path, "name"), department.name, "should be unique; an earlier department has it", department.name
             )
-        yield from _department(department, path)
+        yield from _department(department, path, cloud.capabilities)
     total = sum(d.guarantee for d in cloud.departments)
     ceiling = HOSTS_MAX if hosts is None else hosts
     if total > ceiling and all(d.guarantee <= ceiling for d in cloud.departments):
@@ -209,7 +209,7 @@ def _departments(cloud: CloudConfig, hosts: int | None) -> Iterator[Problem]:
         yield _problem(("department", worst, "guarantee"), department.guarantee, right, department.name)
 
 
-def _department(department: Department, path: Path_) -> Iterator[Problem]:
+def _department(department: Department, path: Path_, able: Sequence[str]) -> Iterator[Problem]:
     label = department.name
     yield from _name(department.name, (*path, "name"), label)
     if department.name in RESERVED:
@@ -224,17 +224,17 @@ def _department(department: Department, path: Path_) -> Iterator[Problem]:
         right = f'should not be here: the department is of kind "{department.kind}"; remove it or change kind'
         yield _problem((*path, other), "a table", right, label)
     if department.kind == "batch" and department.batch is not None:
-        yield from _batch(department.batch, (*path, "batch"), label)
+        yield from _batch(department.batch, (*path, "batch"), label, able)
     if department.kind == "web" and department.web is not None:
         yield from _web(department, department.web, (*path, "web"))
 
 
-def _batch(batch: BatchPolicy, path: Path_, label: str) -> Iterator[Problem]:
+def _batch(batch: BatchPolicy, path: Path_, label: str, able: Sequence[str]) -> Iterator[Problem]:
     yield from _ranges(batch, path, label=label)
     if batch.walltime_default_s > batch.walltime_max_s:
         right = f"should be at most walltime_max_s ({batch.walltime_max_s:g})"
         yield _problem((*path, "walltime_default_s"), batch.walltime_default_s, right, label)
-    if batch.on_reclaim in ("suspend", "migrate"):
+    if batch.on_reclaim in ("suspend", "migrate") and batch.on_reclaim not in able:
         right = (
             'should be "kill" or "requeue": no hypervisor of this version can save a VM within the notice, '
             f'so "{batch.on_reclaim}" would always become a requeue'

@@ -29,7 +29,7 @@ from typing import Final, TypeAlias
 import msgspec
 
 from schemas import facts as f
-from schemas.config import BatchPolicy
+from schemas.config import BatchPolicy, OnReclaim
 from schemas.custody import Custody
 from schemas.envelope import FACTS_MAX
 from schemas.facts import Disposal
@@ -287,9 +287,18 @@ class BatchCore:
             return self._close_preempted(name, why)
         return reclaim.requeue(name, unit.attempt, self.state.again.get(name), self.policy, why)
 
-    def _close_preempted(self, name: str, why: Reason) -> f.AttemptClosed:
-        attempt, job, again = self.custody.state.units[name].attempt, self.book.job(name), self.state.again.get(name)
-        return reclaim.close_preempted(name, attempt, job, again, self.policy, why)
+    def _wish(self, name: str) -> OnReclaim:
+        return self.book.job(name).on_reclaim or self.policy.on_reclaim
+
+    def _saved(self, name: str) -> bool:
+        """True if the unit's attempt would be suspended were it a victim now."""
+        config, unit = self.custody.state.config, self.custody.state.units[name]
+        able = config is not None and "suspend" in config.capabilities
+        return able and reclaim.saves(unit, self._wish(name), self.book.used_s(name))
+
+    def _close_preempted(self, name: str, why: Reason, *, saved: bool = False) -> f.AttemptClosed:
+        attempt, wish, again = self.custody.state.units[name].attempt, self._wish(name), self.state.again.get(name)
+        return reclaim.close_preempted(name, attempt, wish, again, self.policy, why, saved=saved)
 
     def _close_overdue(self, limit: Limit) -> f.AttemptClosed:
         if limit.kind == "walltime":
@@ -306,11 +315,13 @@ class BatchCore:
         if idle is not None:
             return [f.HostReleased(host=name, reason=notice) for name in idle]
         hosts = reclaim.loads(self.custody, self.dept, closing)
-        candidates = reclaim.candidates(self.custody, hosts, now)
+        candidates = reclaim.candidates(self.custody, hosts, now, self.book.used_s, self._saved)
         choice = VICTIMS[self.policy.victims](hosts, candidates, count)
         closings = {
             unit: self._close_preempted(
-                unit, because(Code.RECLAIMED, hosts=count, running_s=round(candidates[unit].running_s, 3))
+                unit,
+                because(Code.RECLAIMED, hosts=count, running_s=round(candidates[unit].running_s, 3)),
+                saved=self._saved(unit),
             )
             for unit in choice.victims
         }
@@ -398,6 +409,12 @@ class BatchCore:
         ]
         fresh = BatchCore(self.custody, self.dept)
         fresh.load(self.dump())
+        if self._forecast is not None:
+            fresh._foresee()
+        for key in [
+            key for key, lane in self.book.queue.lanes.items() if lane.lengths and key in fresh.book.queue.lanes
+        ]:
+            fresh.book.queue.by_length(fresh.book.queue.lanes[key])
         mine, theirs = self._views(), fresh._views()
         return found + [
             f"view {name} differs from custody: {mine[name]} is not {theirs[name]}"
@@ -409,6 +426,7 @@ class BatchCore:
         queue, room = self.book.queue, self.room
         return {
             "queue": {key: lane.places for key, lane in queue.lanes.items()},
+            "lengths": {key: lane.lengths.places for key, lane in queue.lanes.items() if lane.lengths},
             "places": {name: place for name, (_, place) in queue.where.items()},
             "throttled": queue.running,
             "room": (room.free, room.classes, room.order, room.resting, room.busy),
@@ -418,4 +436,5 @@ class BatchCore:
             "dependents": self.book.dependents,
             "started": self.limits.started,
             "next limit": self.limits.next_due(),
+            "forecast": self._forecast and (self._forecast.endings, self._forecast.held, self._forecast.wholes),
         }

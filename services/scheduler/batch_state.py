@@ -47,11 +47,14 @@ class Job(msgspec.Struct, kw_only=True):
 
 class Again(msgspec.Struct, kw_only=True):
     """A unit that is not in its first attempt any more.  `requeues`: attempts lost to reclaims and lost hosts; `faults`: to VMs
-    that ended without a word or did not come up."""
+    that ended without a word or did not come up.  `suspends`: attempts that were suspended; `used_s`: for how long those ran
+    that go on."""
 
     entered: int
     requeues: int = 0
     faults: int = 0
+    suspends: int = 0
+    used_s: float = 0.0
     why: Reason | None = None  # of the last attempt that this department closed
 
 

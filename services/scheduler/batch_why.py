@@ -67,7 +67,7 @@ def _why_open(core: BatchCore, unit: Unit, now: float) -> Reason:
             vms_started=core.limits.started.get(unit.id, 0),
             vms=unit.nodes,
         )
-    ran_s = round(max(0.0, now - unit.began_at), 3)
+    ran_s = round(core.book.used_s(unit.id) + max(0.0, now - unit.began_at), 3)
     walltime_s = core.book.job(unit.id).walltime_s
     return because(Code.RUNNING, unit=unit.id, attempt=unit.attempt, hosts=hosts, seconds=ran_s, walltime_s=walltime_s)
 
@@ -99,7 +99,9 @@ def _history(core: BatchCore, unit: str) -> list[Reason]:
     again = core.state.again.get(unit)
     if again is None or again.why is None:
         return []
-    return [because(again.why.code, unit=unit, preempted=again.requeues, failed=again.faults)]
+    saved = {"saved_s": round(again.used_s, 3)} if again.used_s else {}
+    preempted = again.requeues + again.suspends
+    return [because(again.why.code, unit=unit, preempted=preempted, failed=again.faults, **saved)]
 
 
 def _why_no_room(core: BatchCore, unit: str, shape: Shape, now: float) -> list[Reason]:

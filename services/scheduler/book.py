@@ -7,8 +7,11 @@ Theory of operation
 Rules
   1. Eligible (in the queue): pending, not held, no dependency left.
   2. A job enters when it is submitted, an array's elements in the order of their indices; a unit that is requeued or retried
-     enters again at the end.
-  3. A job with a dependency keeps all its units back; once met, a dependency is forgotten (`dependencies`, rule 4).
+     enters again at the end.  One that is suspended keeps its place, so it is resumed before what entered later: its saved
+     work serves nobody while it waits.
+  3. A suspended unit's walltime goes on where it stopped: what it has used is taken off its next attempt.  Whoever begins anew
+     has all of it again.
+  4. A job with a dependency keeps all its units back; once met, a dependency is forgotten (`dependencies`, rule 4).
 """
 
 from __future__ import annotations
@@ -42,8 +45,13 @@ class Book:
         return self.state.jobs[job_of(unit)]
 
     def length_s(self, unit: str) -> float:
-        """How long the unit's next or present attempt may run: its walltime, in seconds."""
-        return self.job(unit).walltime_s
+        """How long the unit's next or present attempt may run: what is left of its walltime, in seconds."""
+        return max(0.0, self.job(unit).walltime_s - self.used_s(unit))
+
+    def used_s(self, unit: str) -> float:
+        """For how long the unit ran in attempts that were suspended and go on, in seconds."""
+        again = self.state.again.get(unit)
+        return 0.0 if again is None else again.used_s
 
     def place(self, unit: str) -> Place:
         """The unit's place in the queue, also while it is not eligible."""
@@ -90,15 +98,24 @@ class Book:
             self.queue.remove(unit)
             self._end(unit, known.final == "completed")
             return
-        again = self.state.again.setdefault(unit, Again(entered=0))
-        again.entered = self.state.entries
+        again = self.state.again.setdefault(unit, Again(entered=self.place(unit).entered))
+        again.why = why or again.why
+        if known.suspended:
+            again.suspends += 1
+            if known.began_at is not None and known.ended_at is not None:
+                again.used_s += known.ended_at - known.began_at
+        else:
+            self._enter_again(again, why)
+        self.refresh(unit)
+
+    def _enter_again(self, again: Again, why: Reason | None) -> None:
+        """At the end of the queue, and from the beginning of its work."""
+        again.entered, again.used_s = self.state.entries, 0.0
         self.state.entries += 1
         if why is not None and reclaim.is_fault(why):
             again.faults += 1
         elif why is not None:
             again.requeues += 1
-        again.why = why or again.why
-        self.refresh(unit)
 
     def closed(self) -> None:
         """The department is closed: custody has ended every unit."""

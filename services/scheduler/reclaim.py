@@ -2,26 +2,29 @@
 
 Rules
   1. Preempted and lost attempts never count against the job's retry budget (PROTOCOL, Jobs).
-  2. Disposal of a preempted attempt is the job's `on_reclaim`, else the department's.  Suspend and migrate are not available in
-     this version: the job is requeued instead, and the reason says so.
+  2. Disposal of a preempted attempt is the job's `on_reclaim`, else the department's.  Whoever wishes to be suspended is if the
+     cloud can do it (`CloudConfig.capabilities`) and there is work to save: its guests began, in this attempt or one that was
+     suspended, and its host is still held (a VM whose host was taken is ended at once).  Else it is requeued, and the reason
+     says so.  To migrate is not available in this version: the job is suspended instead, or requeued.
   3. What is requeued too often is killed: it would never finish.  Preemptions and lost hosts are counted together, up to
-     `requeues_max`; VMs that end without a report or do not come up up to `FAULTS_MAX`, or a broken image would be started
-     for ever.
+     `requeues_max` (not suspensions: they lose nothing); VMs that end without a report or do not come up are counted up to
+     `FAULTS_MAX`, or a broken image would be started for ever.
   4. All closings of a host stand before its release, so that an envelope that is cut short is still a valid answer.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Final
 
 from schemas import facts as f
-from schemas.config import BatchPolicy
+from schemas.config import BatchPolicy, OnReclaim
 from schemas.custody import Custody
-from schemas.custody_state import Broken
+from schemas.custody_state import Broken, Unit
 from schemas.facts import Disposal
 from schemas.ids import sort_key
 from schemas.reasons import Code, Reason, because
-from services.scheduler.batch_state import Again, Job
+from services.scheduler.batch_state import Again
 from services.scheduler.policies.victims import Candidate, Choice, HostLoad
 
 FAULTS_MAX: Final = 10  # each costs a VM's start; what has failed ten times in a row will fail the eleventh
@@ -41,16 +44,22 @@ def is_fault(why: Reason) -> bool:
 
 
 def close_preempted(
-    unit: str, attempt: int, job: Job, again: Again | None, policy: BatchPolicy, why: Reason
+    unit: str, attempt: int, wish: OnReclaim, again: Again | None, policy: BatchPolicy, why: Reason, *, saved: bool
 ) -> f.AttemptClosed:
-    """The attempt's host is needed or gone: dispose of it as the job wishes."""
-    wish = job.on_reclaim or policy.on_reclaim
-    params = dict(why.params)
-    if wish in ("suspend", "migrate"):
-        params |= {"asked": wish, "instead": "requeue"}
+    """The attempt's host is needed or gone: dispose of it as the job wishes.  `saved`: it can be suspended (`saves`)."""
+    params, instead = dict(why.params), "suspend" if saved else "requeue"
+    if wish in ("suspend", "migrate") and wish != instead:
+        params |= {"asked": wish, "instead": instead}
+    if saved:
+        return f.AttemptClosed(unit=unit, attempt=attempt, disposal=Disposal.SUSPEND, why=because(why.code, **params))
     if wish == "kill":
         return f.AttemptClosed(unit=unit, attempt=attempt, disposal=Disposal.KILL, why=because(why.code, **params))
     return requeue(unit, attempt, again, policy, because(why.code, **params))
+
+
+def saves(unit: Unit, wish: OnReclaim, used_s: float) -> bool:
+    """True if the job wishes that its work be saved, and there is some.  `used_s`: saved by earlier suspensions."""
+    return wish in ("suspend", "migrate") and (unit.began_at is not None or used_s > 0)
 
 
 def requeue(unit: str, attempt: int, again: Again | None, policy: BatchPolicy, why: Reason) -> f.AttemptClosed:
@@ -80,14 +89,17 @@ def loads(custody: Custody, dept: str, closing: dict[str, None]) -> list[HostLoa
     ]
 
 
-def candidates(custody: Custody, hosts: list[HostLoad], now: float) -> dict[str, Candidate]:
+def candidates(
+    custody: Custody, hosts: list[HostLoad], now: float, used_s: Callable[[str], float], saved: Callable[[str], bool]
+) -> dict[str, Candidate]:
+    """The attempts on `hosts`.  `used_s`: how long a unit ran in suspended attempts; `saved`: whether it would be suspended."""
     found: dict[str, Candidate] = {}
     for host in hosts:
         for name in host.units:
             if name not in found:
                 unit = custody.state.units[name]
-                running_s = 0.0 if unit.began_at is None else max(0.0, now - unit.began_at)
-                found[name] = Candidate(name, unit.nodes, running_s, running_s)
+                running_s = used_s(name) + (0.0 if unit.began_at is None else max(0.0, now - unit.began_at))
+                found[name] = Candidate(name, unit.nodes, running_s, 0.0 if saved(name) else running_s)
     return found
 
 
@@ -100,4 +112,4 @@ def interleave(custody: Custody, choice: Choice, closings: dict[str, f.AttemptCl
             found.append(closings[unit])
             del left[unit]
         found.append(f.HostReleased(host=name, reason=reason))
-    return found
+    return [*found, *(closings[unit] for unit in left)]  # victims of an order that spares nobody, whose hosts stay

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -34,7 +35,8 @@ RELAXED = settings(max_examples=80, deadline=None)
 
 
 def hpc(order: str) -> World:
-    world = World(cloud(batch("hpc", order=order, boot_timeout_s=20, requeues_max=3)))
+    config = cloud(batch("hpc", order=order, boot_timeout_s=20, requeues_max=3))
+    world = World(msgspec.structs.replace(config, capabilities=("suspend",)))
     world.hosts(4)
     world.seat("scheduler.hpc", lambda custody: BatchCore(custody, "hpc"))
     world.grant("hpc", "h1", "h2", "h3")

@@ -135,6 +135,17 @@ def test_the_smallest_then_shortest_job_is_the_victim_and_all_is_one_envelope() 
     assert len(released(world)) == 3
 
 
+def test_the_papers_order_ends_whom_it_has_named_even_if_their_hosts_stay() -> None:
+    world = cluster(3, victims="smallest-shortest")
+    wide = running(world, nodes=2, after_s=1)
+    narrow = running(world, after_s=9)
+    world.quota("hpc", 1)
+    assert released(world) == ["h1", "h2"]
+    assert set(closed(world)) == {narrow, wide}
+    world.settle()
+    assert world.voids == []
+
+
 def test_a_narrow_job_goes_before_a_wide_one_however_long_it_has_run() -> None:
     world = cluster(3)
     narrow = running(world, after_s=500)

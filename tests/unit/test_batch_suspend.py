@@ -1,0 +1,186 @@
+"""Suspending victims: the batch core's part of it, where the cloud says that it can."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from schemas import facts as f
+from schemas.config import BatchPolicy
+from schemas.facts import Disposal
+from schemas.reasons import Code, Reason
+from services.runtime.config_checks import check_cloud
+from services.scheduler.batch import BatchCore
+from services.scheduler.batch_why import why
+from tests.support.scheduling import closed, core, placed, running
+from tests.support.world import World, batch, cloud
+
+
+def able(hosts: int = 2, *capabilities: Any, **policy: Any) -> World:
+    """A cloud that can suspend, unless other `capabilities` are named."""
+    config = msgspec.structs.replace(cloud(batch("hpc", **policy)), capabilities=capabilities or ("suspend",))
+    world = World(config)
+    names = world.hosts(hosts)
+    world.seat("scheduler.hpc", lambda custody: BatchCore(custody, "hpc"))
+    world.grant("hpc", *names)
+    return world
+
+
+def closing(world: World) -> f.AttemptClosed:
+    found = [fact for fact in core(world).decide(world.now) if isinstance(fact, f.AttemptClosed)]
+    assert len(found) == 1
+    return found[0]
+
+
+def back(world: World, *, grant: bool = True) -> list[str]:
+    """The hosts that were given back are clear, and granted again."""
+    drained = list(world.custody.index.by_state["draining"])
+    for vm in [vm for vm in world.custody.state.vms.values() if vm.host in drained]:
+        world.write("executor", f.VmEnded(unit=vm.unit, attempt=vm.attempt, rank=vm.rank, why="stopped"))
+    for host in drained:
+        world.write("executor", f.HostCleared(host=host))
+    if grant:
+        world.grant("hpc", *drained)
+    return drained
+
+
+@pytest.mark.parametrize(("wish", "more"), [("suspend", {}), ("migrate", {"asked": "migrate", "instead": "suspend"})])
+def test_who_wishes_it_is_suspended_where_that_can_be_done(wish: Any, more: dict[str, Any]) -> None:
+    world = able(1)
+    job = running(world, on_reclaim=wish, after_s=7)
+    world.quota("hpc", 0)
+    fact = closing(world)
+    assert fact.disposal is Disposal.SUSPEND
+    assert fact.why == Reason(code=Code.RECLAIMED, params={"hosts": 1, "running_s": 7.0} | more)
+    world.settle()
+    assert (world.unit(job).state, world.unit(job).suspended) == ("pending", True)
+
+
+def test_where_it_cannot_be_done_the_job_is_requeued_and_told_so() -> None:
+    world = World(cloud(batch("hpc", on_reclaim="suspend")))
+    names = world.hosts(1)
+    world.seat("scheduler.hpc", lambda custody: BatchCore(custody, "hpc"))
+    world.grant("hpc", *names)
+    running(world, after_s=7)
+    world.quota("hpc", 0)
+    fact = closing(world)
+    assert fact.disposal is Disposal.REQUEUE
+    assert fact.why.params == {"hosts": 1, "running_s": 7.0, "asked": "suspend", "instead": "requeue"}
+
+
+def test_who_has_not_begun_has_nothing_to_save() -> None:
+    world = able(1, on_reclaim="suspend")
+    job = world.submit(cores=4)
+    world.settle()
+    world.quota("hpc", 0)
+    assert closed(world) == {job: (Disposal.REQUEUE, Code.RECLAIMED)}
+
+
+@pytest.mark.parametrize("how", ["seized", "lost"])
+def test_whose_host_was_taken_cannot_be_saved_any_more(how: str) -> None:
+    world = able(1, on_reclaim="suspend")
+    job = running(world, after_s=7)
+    if how == "lost":
+        world.lose("h1")
+    else:
+        world.seats["scheduler.hpc"].paused = True
+        world.quota("hpc", 0)
+        world.write("provisioner", f.HostSeized(host="h1", dept="hpc"))
+        world.seats["scheduler.hpc"].paused = False
+    world.settle()
+    assert (world.unit(job).state, world.unit(job).suspended) == ("pending", False)
+
+
+def test_a_suspended_job_keeps_its_place_and_a_requeued_one_does_not() -> None:
+    world = able(2)
+    saved = running(world, on_reclaim="suspend", after_s=1)
+    requeued = running(world, on_reclaim="requeue", after_s=1)
+    waiting = world.submit(cores=4)
+    world.quota("hpc", 0)
+    world.settle()
+    assert [place.unit for place in core(world).book.queue.in_order()] == [saved, waiting, requeued]
+
+
+def test_the_walltime_goes_on_where_it_stopped() -> None:
+    world = able(1, on_reclaim="suspend")
+    job = running(world, walltime_s=100.0, after_s=60)
+    world.quota("hpc", 0)
+    world.settle()
+    world.now += 500  # waiting is free
+    back(world)
+    assert core(world).book.length_s(job) == 40
+    world.settle()
+    world.start_vms(job)
+    world.begin(job)
+    world.now += 39
+    assert why(core(world), job, world.now)[0].params["seconds"] == 99
+    assert closed(world) == {}
+    world.now += 1
+    assert closed(world) == {job: (Disposal.TIMEOUT, Code.WALLTIME)}
+
+
+def test_who_is_suspended_twice_has_used_both_times_and_begins_anew_with_none() -> None:
+    world = able(1, on_reclaim="suspend")
+    job = running(world, walltime_s=100.0, after_s=10)
+    for ran_s in (20, 0):  # the second time its guests have not begun, and yet nothing is lost
+        world.quota("hpc", 0)
+        world.settle()
+        back(world)
+        world.settle()
+        world.start_vms(job)
+        if ran_s:
+            world.begin(job)
+            world.now += ran_s
+    world.quota("hpc", 0)
+    world.settle()
+    assert world.unit(job).suspended
+    assert core(world).book.used_s(job) == 30
+    reason = why(core(world), job, world.now)[-1]
+    assert reason.params == {"unit": job, "preempted": 3, "failed": 0, "saved_s": 30}
+    back(world)
+    world.settle()
+    world.lose("h1")
+    world.settle()
+    assert core(world).book.length_s(job) == 100
+
+
+def test_suspensions_are_no_requeues() -> None:
+    world = able(1, on_reclaim="suspend", requeues_max=0)
+    job = running(world, after_s=1)
+    world.quota("hpc", 0)
+    world.settle()
+    assert world.unit(job).state == "pending"
+
+
+def test_least_work_lost_takes_who_can_be_saved() -> None:
+    world = able(2, victims="least-work-lost")
+    saved = running(world, on_reclaim="suspend", after_s=100)
+    running(world, on_reclaim="requeue", after_s=1)
+    world.quota("hpc", 1)
+    assert closed(world) == {saved: (Disposal.SUSPEND, Code.RECLAIMED)}
+
+
+def test_backfill_counts_on_what_is_left_of_a_suspended_jobs_time() -> None:
+    world = able(2, order="easy")
+    job = running(world, walltime_s=100.0, on_reclaim="suspend", after_s=60)
+    world.quota("hpc", 0)
+    world.settle()
+    first, second = back(world, grant=False)
+    world.submit(nodes=2, cores=4, priority=5, held=True)
+    world.submit(cores=4, walltime_s=50.0, priority=9)
+    other, wide = "3", "2"
+    world.grant("hpc", first)
+    world.settle()
+    world.write("admission", f.JobResumed(job=wide, user="ann"))
+    world.grant("hpc", second)
+    assert list(placed(world)) == [job]  # its 40 s end before the 50 s are over; 100 s would not
+    assert (world.unit(other).state, world.unit(wide).state) == ("open", "pending")
+
+
+def test_a_configuration_may_ask_for_what_the_cloud_can_do() -> None:
+    config = cloud(batch("hpc", on_reclaim="suspend"))
+    assert [problem.key for problem in check_cloud(config)] == ["department.batch.on_reclaim"]
+    assert check_cloud(msgspec.structs.replace(config, capabilities=("suspend",))) == []
+    assert BatchPolicy().on_reclaim == "requeue"
