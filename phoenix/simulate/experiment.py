@@ -235,12 +235,12 @@ def _limits(form: Form, document: Mapping[str, Any]) -> tuple[goals.Limit, ...]:
         department, _, metric = name.partition(".")
         if department not in known:
             right = f"should be DEPARTMENT.METRIC{suggestion(department, known) or '; known here: ' + ', '.join(known)}"
-            form.report(("goal", name), right, text)
+            form.report(("goal", *name.split(".")), right, text)
         elif metric not in known[department]:
             hint = suggestion(metric, known[department]) or f"; known: {', '.join(known[department])}"
-            form.report(("goal", name), f"there is no such metric{hint}", text)
+            form.report(("goal", *name.split(".")), f"there is no such metric{hint}", text)
         elif (limit := goals.parse(name, text)) is None:
-            form.report(("goal", name), goals.RIGHT, text)
+            form.report(("goal", *name.split(".")), goals.RIGHT, text)
         else:
             found.append(limit)
     return tuple(found)

@@ -99,7 +99,8 @@ def _forked(tasks: Sequence[Task[T]], workers: int, start: Callable[[], None]) -
     pool = ProcessPoolExecutor(workers, multiprocessing.get_context("fork"), _begin_worker, (os.getpid(),))
     finished = False
     try:
-        pending: dict[Future[T], int] = {pool.submit(_work, index): index for index in range(len(tasks))}
+        with _no_ctrl_c():  # a worker is born deaf to it: none must die with a stack trace before it can say so
+            pending: dict[Future[T], int] = {pool.submit(_work, index): index for index in range(len(tasks))}
         start()
         while pending:
             for future in sorted(wait(pending, return_when=FIRST_COMPLETED).done, key=pending.__getitem__):
@@ -115,6 +116,16 @@ def _forked(tasks: Sequence[Task[T]], workers: int, start: Callable[[], None]) -
         _running.clear()
 
 
+@contextlib.contextmanager
+def _no_ctrl_c() -> Iterator[None]:
+    """Ctrl-C waits until the end of this block."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
 def _work(index: int) -> Any:
     return _made(_running[index])
 
@@ -122,6 +133,7 @@ def _work(index: int) -> Any:
 def _begin_worker(parent: int) -> None:
     """Rule 3: Ctrl-C reaches the whole group, and only the one who asked answers it."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     with contextlib.suppress(OSError, AttributeError):  # not Linux: then only a kill -9 leaves workers behind
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0)
