@@ -40,6 +40,9 @@ class Recorder:
         self.web = {name: WebRecord(department=name, load=list(given.load)) for name, given in scenario.web.items()}
         self.held: list[tuple[float, str, int]] = []
         self._held = {department.name: 0 for department in scenario.config.departments}
+        self.running: list[tuple[float, str, int]] = []
+        self._running = dict.fromkeys(scenario.jobs, 0)
+        self._noted = dict(self._running)
         self._began: dict[str, float] = {}  # open attempts that have begun
         self._hears: dict[type, Callable[[Any, Meta], None]] = {
             f.AttemptBegan: self._on_began,
@@ -62,7 +65,7 @@ class Recorder:
             submit_s=work.submit_s,
             run_s=work.run_s,
             nodes=work.nodes,
-            cores=work.cores,
+            cores=self.scenario.host_cores if work.exclusive else work.cores,
         )
         if refused:
             record.end = "refused"
@@ -76,6 +79,7 @@ class Recorder:
             return
         record = self.jobs[fact.unit]
         self._began[fact.unit] = record.last_start_s = meta.at
+        self._running[record.department] += record.nodes
         if record.start_s is None:
             record.start_s = meta.at
 
@@ -86,7 +90,10 @@ class Recorder:
 
     def _ran(self, record: JobRecord, began: float | None, until: float) -> float:
         """Node-seconds of the attempt that ends; added to what ran in all."""
-        ran = 0.0 if began is None else (until - began) * record.nodes
+        if began is None:
+            return 0.0
+        self._running[record.department] -= record.nodes
+        ran = (until - began) * record.nodes
         record.ran_node_s += ran
         return ran
 
@@ -109,7 +116,9 @@ class Recorder:
 
     def _on_reported(self, fact: f.AttemptReported, meta: Meta) -> None:
         record = self.jobs[fact.unit]
-        self._ran(record, self._began.pop(fact.unit, None), meta.at)
+        ran = self._ran(record, self._began.pop(fact.unit, None), meta.at)
+        if fact.exit:
+            record.lost_node_s += ran
         record.end, record.end_s = ("completed" if fact.exit == 0 else "failed"), meta.at
 
     def _on_demand(self, fact: f.DemandChanged, _meta: Meta) -> None:
@@ -129,6 +138,10 @@ class Recorder:
             if count != before:
                 self._held[name] = count
                 self.held.append((now, name, count))
+        for name, nodes in self._running.items():
+            if nodes != self._noted[name]:
+                self._noted[name] = nodes
+                self.running.append((now, name, nodes))
         for name, record in self.web.items():
             level = (self.wanted[name], self.serving[name])
             if not record.levels or record.levels[-1][1:] != level:
@@ -147,5 +160,6 @@ class Recorder:
             jobs=list(self.jobs.values()),
             web=list(self.web.values()),
             held=self.held,
+            running=self.running,
             refused=self.refused,
         )
