@@ -56,7 +56,12 @@ def waits_for_hosts(p: Params) -> str | None:
     if "short" in p and not p.number("short"):
         return f"there is room for it ({_need(p)}): it starts with the next decision"
     room = f"room for it is on {p.number('free')} of the {count(p.number('held'), 'host')} that the department holds"
-    return f"it needs {_need(p)}; {room}{_ahead(p)}{_others(p)}"
+    kept = (
+        f"; room is kept for it, so it starts in {span(p['reserved_in_s'])} at the latest"
+        if "reserved_in_s" in p
+        else ""
+    )
+    return f"it needs {_need(p)}; {room}{kept}{_ahead(p)}{_others(p)}"
 
 
 def _ahead(p: Params) -> str:
@@ -110,7 +115,15 @@ def no_hosts_held(p: Params) -> str | None:
 
 def waits_behind(p: Params) -> str | None:
     job = p.get("job") or p.get("behind")
+    if job and "gap_s" in p:
+        return (
+            f"there is room for it, but it would still be there in {span(p['gap_s'])}, when room is kept for job {job}"
+        )
     return f"job {job} goes first: the queue is worked strictly in order" if job else None
+
+
+def unblock_behind(p: Params) -> str | None:
+    return f"a time limit of at most {span(p['gap_s'])} would let it start now" if p.number("gap_s") else None
 
 
 def dependency(p: Params) -> str | None:
@@ -203,6 +216,7 @@ def queue(p: Params) -> str | None:
 UNBLOCK: Final[dict[str, Callable[[Params], str | None]]] = {
     "waits_for_hosts": unblock_hosts,
     "no_hosts_held": unblock_hosts,
+    "waits_behind": unblock_behind,
 }
 TELL: Final[dict[str, Callable[[Params], str | None]]] = {
     "reclaimed": _before("its host had to be returned"),

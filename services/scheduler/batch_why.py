@@ -6,7 +6,9 @@ Rules
   3. What is missing is told also of a unit that waits for something else; that there is room is not: it would not start.
      Of a unit whose dependency has failed neither is told: no host would help it.
   4. What became of earlier attempts comes last: how often they ended without its doing, and why the last one did.
-  5. An array is explained by its first element that is not final, named in `unit`.
+  5. Where the order keeps room for somebody (`order_easy`), the one is told when at the latest it starts, and who would be in
+     its way how long the gap before that is.
+  6. An array is explained by its first element that is not final, named in `unit`.
 """
 
 from __future__ import annotations
@@ -115,13 +117,18 @@ def _why_no_room(core: BatchCore, unit: str, shape: Shape, now: float) -> list[R
     }
     able, free, held = core.capacities.able(shape), room.count(shape), core.custody.held(core.dept)
     ahead, head = _ahead(core, core.book.place(unit))
+    kept = core.order.reserved(core.situation(now, room)) if core.order.reserved is not None else None
     if able < shape.nodes:
         return [because(Code.TOO_LARGE_NOW, able=able, **needs)]
     counts = _host_counts(core)
     if held == 0:
         return [because(Code.NO_HOSTS_HELD, ahead=ahead, **needs, **counts)]
     if free < shape.nodes:
+        if kept is not None and kept.unit == unit:
+            counts["reserved_in_s"] = max(0, round(kept.at - now))
         return [because(Code.WAITS_FOR_HOSTS, free=free, short=shape.nodes - free, ahead=ahead, **needs, **counts)]
+    if kept is not None:
+        return [because(Code.WAITS_BEHIND, ahead=ahead, job=kept.unit, gap_s=max(0, round(kept.at - now)))]
     if head is not None and ahead:
         return [because(Code.WAITS_BEHIND, ahead=ahead, job=head.unit)]
     return [

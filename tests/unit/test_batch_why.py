@@ -37,6 +37,18 @@ def explain(world: World, job: str) -> list[tuple[Code, dict[str, Any]]]:
     return found
 
 
+def test_with_backfill_the_head_is_told_when_it_starts_and_the_next_one_what_gap_there_is() -> None:
+    world = cluster(order="easy")
+    world.submit(cores=4, walltime_s=100)
+    world.settle()
+    head, long = world.submit(nodes=2, cores=4), world.submit(cores=4, walltime_s=999)
+    behind = world.submit(nodes=2, cores=4)
+    world.now += 30
+    assert explain(world, head)[0][1]["reserved_in_s"] == 70
+    assert explain(world, long) == [(Code.WAITS_BEHIND, {"ahead": 1, "job": head, "gap_s": 70})]
+    assert "reserved_in_s" not in explain(world, behind)[0][1]
+
+
 def codes(world: World, job: str) -> list[Code]:
     return [code for code, _ in explain(world, job)]
 

@@ -37,6 +37,17 @@ def test_a_reason_is_told_with_its_numbers() -> None:
     assert "afterok of job 3" in sentences.sentence(because(Code.DEPENDENCY, job="3", condition="afterok"))
 
 
+def test_what_room_is_kept_for_is_told_by_time() -> None:
+    kept = because(Code.WAITS_FOR_HOSTS, nodes=2, cores=4, memory_mb=512, held=3, free=1, short=1, reserved_in_s=70)
+    assert "; room is kept for it, so it starts in 1m10s at the latest" in sentences.sentence(kept)
+    behind = because(Code.WAITS_BEHIND, ahead=1, job="7", gap_s=70)
+    assert sentences.sentence(behind) == (
+        "there is room for it, but it would still be there in 1m10s, when room is kept for job 7"
+    )
+    assert sentences.remedy(behind) == "a time limit of at most 1m10s would let it start now"
+    assert "strictly in order" in sentences.sentence(because(Code.WAITS_BEHIND, ahead=1, job="7"))
+
+
 def test_what_would_unblock_it_is_told_with_numbers_and_in_grammar() -> None:
     needs = {
         "nodes": 2,
