@@ -104,12 +104,20 @@ def candidates(
 
 
 def interleave(custody: Custody, choice: Choice, closings: dict[str, f.AttemptClosed], reason: Reason) -> list[f.Fact]:
-    """Closings and releases in an order that is valid wherever it is cut (rule 4)."""
-    found: list[f.Fact] = []
-    left = dict.fromkeys(choice.victims)
-    for name in choice.hosts:
-        for unit in [unit for unit in left if name in custody.state.units[unit].hosts]:
-            found.append(closings[unit])
-            del left[unit]
-        found.append(f.HostReleased(host=name, reason=reason))
-    return [*found, *(closings[unit] for unit in left)]  # victims of an order that spares nobody, whose hosts stay
+    """Closings in the order of the victims, which is that in which they enter the queue again; each host is released as soon as
+    the last one on it is closed, idle ones before (rule 4)."""
+    hosts_of = {unit: custody.state.units[unit].hosts for unit in choice.victims}
+    left = dict.fromkeys(choice.hosts, 0)  # host that goes back -> victims on it
+    for hosts in hosts_of.values():
+        for name in hosts:
+            if name in left:
+                left[name] += 1
+    found: list[f.Fact] = [f.HostReleased(host=name, reason=reason) for name, units in left.items() if not units]
+    for unit, hosts in hosts_of.items():
+        found.append(closings[unit])
+        for name in hosts:
+            if name in left:
+                left[name] -= 1
+                if not left[name]:
+                    found.append(f.HostReleased(host=name, reason=reason))
+    return found
