@@ -7,7 +7,8 @@
 Rules
   1. At most one observation in FACT_EVERY_S, so that a journal grows by a fact a second, whatever the signals' rate.
   2. But nothing waits that decides something: if the number of instances would change with what has been measured, the
-     observation is written at once.  After it the window begins anew, so this happens at most once a window.
+     observation is written at once.  After it the window begins anew, so this happens at most once a window.  Rules that
+     look at single observations do not hurry (`Rule.hurried`): a fraction of a second would decide.
   3. Only the leader writes.  An observation that is refused is given up: a seam of a second, which the window bridges.
 """
 
