@@ -1,7 +1,7 @@
 """`phoenix simulate EXPERIMENT.toml` and `phoenix simulate NAME`: what a cloud would have done, on a virtual clock.
 
-The first word that is no option says which: a built-in experiment (`phoenix.simulate.experiments`), which has options of its
-own, or a file.  Everything is imported when it is needed: `--help` must not wait for the simulator.
+A word that is no option says which: a built-in experiment (`phoenix.simulate.experiments`), which has options of its own, or
+a file.  Everything is imported when it is needed: `--help` must not wait for the simulator.
 
 Exit codes: 0 done; 1 a run failed, `--verify` found a difference, or no cluster keeps the goal; 2 the file or an option is
 wrong.
@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -76,14 +77,10 @@ def of_builtin(name: str) -> Parser:
 
 
 def chosen(words: Sequence[str]) -> str | None:
-    """The first word that is neither an option nor an option's value."""
+    """Which experiment: the name of a built-in one, else the first word that is neither an option nor an option's value."""
     takes = {"--data", "--as", "--jobs-csv", "--plots", "--explain", "--run", "--workers"}
-    before = ""
-    for word in words:
-        if not word.startswith("-") and before not in takes:
-            return word
-        before = word
-    return None
+    free = [word for before, word in pairwise(["", *words]) if not word.startswith("-") and before not in takes]
+    return next((word for word in free if word in BY_NAME), free[0] if free else None)
 
 
 def _caught(act: Any, args: argparse.Namespace) -> int:

@@ -205,6 +205,15 @@ def test_mistakes_are_told_in_sentences_with_exit_code_2(
 def test_completion_offers_built_in_experiments_and_options() -> None:
     assert {"phoenix-cloud", "phoenix-autoscale", "--explain", "--smallest"} <= set(candidates(["simulate"]))
     assert "--plots" in candidates(["simulate", "site.toml"])
+    assert "--frontier" in candidates(["simulate", "phoenix-cloud"])
+    assert "--frontier" not in candidates(["simulate", "--plots", "phoenix-cloud"])
+
+
+def test_a_built_in_experiment_has_options_of_its_own_wherever_its_name_stands(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    for words in (["phoenix-autoscale", "--capacity", "x"], ["--capacity", "x", "phoenix-autoscale"]):
+        assert "argument --capacity" in phoenix(capsys, *words, code=2)
 
 
 # ------------------------------------------------------------------------------------------------------------------ Ctrl-C
