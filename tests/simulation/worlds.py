@@ -28,7 +28,7 @@ Why that is all orders, though only the executor reads message by message
       caller has crashed).  Late answers, lost answers and polls that tell old news are for chaos.
   D5  In a world that is `prompt` the executor reads at once, calls as soon as it may (as its edge does when nothing holds it
       up), and hears a poll when it is begun.  D1 holds for its decisions, and calls still arrive at any time; but it never sees
-      the effect of a fact that it has not read (a guest that stops because its report is journaled), and never leaves out a call
+      the effect of a fact that it has not read (a guest that stops as its report is journaled), and never leaves out a call
       because two messages came together.  That is what the worlds that are not `prompt` are for; they are smaller.
 
 What must be true in each state: `worlds_lands`' checks, C2 and C3 (as in `chaos`), X1, X2; and from each state, healed (hosts
