@@ -202,7 +202,7 @@ class _Teller:
         spent = f"it had run for {span(ran_s)} on {count(self._nodes, 'host')}"
         taken = fact.why.code in (Code.RECLAIMED, Code.HOST_TAKEN)
         words = f"preempted{self._for_whom()}" if taken else sentences.sentence(fact.why)
-        lost = f", {ran_s * self._nodes / 3600:.1f} node-hours" if fact.disposal is not Disposal.SUSPEND else ""
+        lost = "" if fact.disposal is Disposal.SUSPEND else _node_hours(ran_s * self._nodes)
         done = _DISPOSED.get(fact.disposal, str(fact.disposal.value))
         what = "preempted" if taken else str(fact.disposal.value)
         self._tell(at, what, f"{words}; {spent}{lost}; {done}", fact.why)
@@ -248,6 +248,11 @@ def render(told: Story) -> str:
             f"turnaround {span(turnaround)} for {span(record.run_s)} of work; preempted {record.preempted} times"
         )
     return "\n".join(lines)
+
+
+def _node_hours(node_s: float) -> str:
+    """What is lost, if it is worth a word."""
+    return f" (lost: {node_s / 3600:,.1f} node-hours)" if node_s >= 360 else ""
 
 
 def _when(at_s: float, started_at: float | None) -> str:
