@@ -9,7 +9,7 @@ import pytest
 
 from phoenix.cli.errors import CliError
 from phoenix.cli.simulate import main
-from phoenix.simulate import engine
+from phoenix.simulate import engine, verify
 from phoenix.simulate.experiments import phoenix_autoscale_rules as rules
 from phoenix.simulate.experiments.phoenix_autoscale_rules import PAPER, Followed, Load, followed, ideal, tracking
 from phoenix.simulate.text_input import InputError
@@ -54,6 +54,11 @@ def test_an_up_window_and_a_slow_boot_come_late() -> None:
     at_once, late = simulated(tracking())[1], simulated(tracking(up_s=60))[1]
     assert late.short_instance_s > at_once.short_instance_s
     assert simulated(tracking(), boot_s=30)[1].short_instance_s > at_once.short_instance_s
+
+
+@pytest.mark.parametrize("variant", [PAPER, tracking(up_s=60, down_s=300)], ids=lambda variant: variant.label)
+def test_a_replay_through_separate_folds_gives_the_same_states(variant: rules.Variant) -> None:
+    assert verify.verify(rules.scenario(variant, STEP, 3600.0, 30.0)) == []
 
 
 def test_the_measures_of_a_life_written_by_hand() -> None:
