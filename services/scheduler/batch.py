@@ -148,9 +148,9 @@ class BatchCore:
             self._expect(name)
 
     def _touch(self, hosts: Sequence[str]) -> None:
-        for name in hosts:
-            self.room.update(self.custody, self.dept, name)
-            if self._forecast is not None:
+        self.room.update(self.custody, self.dept, hosts)
+        if self._forecast is not None:
+            for name in hosts:
                 self._forecast.host_changed(name)
         self._rested_at = self.room.next_rested()
         self._demand, self._shifted = None, True
@@ -385,12 +385,12 @@ class BatchCore:
         """Hosts that the department could use once `starts` are placed."""
         if not starts and self._demand is not None:
             return self._demand
-        busy = dict.fromkeys(self.room.busy)
         starting: dict[Shape, int] = {}
         for start in starts:
-            busy.update(dict.fromkeys(start.hosts))
             starting[start.shape] = starting.get(start.shape, 0) + 1
-        wanted = hosts_wanted(self.book.queue, self.capacities, len(busy), starting)
+        busy = self.room.busy
+        more = {name: None for start in starts for name in start.hosts if name not in busy}
+        wanted = hosts_wanted(self.book.queue, self.capacities, len(busy) + len(more), starting)
         if not starts:
             self._demand = wanted
         return wanted

@@ -16,12 +16,14 @@ from __future__ import annotations
 
 from bisect import bisect_left, insort
 from collections.abc import Iterable
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from schemas.custody import Custody
 from schemas.custody_state import Host
 from services.runtime.core import NEVER
 from services.scheduler.shape import Shape
+
+FEW: Final = 4  # hosts; more are sorted in together
 
 
 class Free(NamedTuple):
@@ -49,8 +51,7 @@ class Room:
     @classmethod
     def of(cls, custody: Custody, dept: str) -> Room:
         room = cls()
-        for name in custody.index.held.get(dept, ()):
-            room.update(custody, dept, name)
+        room.update(custody, dept, custody.index.held.get(dept, ()))
         return room
 
     def copy(self) -> Room:
@@ -59,28 +60,64 @@ class Room:
         twin.free = dict(self.free)
         twin.classes = {free: list(names) for free, names in self.classes.items()}
         twin.order = list(self.order)
-        twin.busy = dict(self.busy)
         return twin
 
     # ------------------------------------------------------------------------------------------------------ following
 
-    def update(self, custody: Custody, dept: str, name: str) -> None:
-        """Host `name` may have changed."""
-        host = custody.state.hosts.get(name)
-        self.resting.pop(name, None)
-        self.busy.pop(name, None)
+    def update(self, custody: Custody, dept: str, names: Iterable[str]) -> None:
+        """These hosts may have changed.  A wide job changes many in the same way: they go from class to class together."""
+        free, hosts = self.free, custody.state.hosts
+        moves: dict[tuple[Free | None, Free | None], list[str]] = {}
+        new: Free | None = None
+        was: Free | None = None
+        together: list[str] | None = None  # the hosts that went from `was` to `new`
+        for name in names:
+            old, before = free.get(name), new
+            new = self._offer(custody, dept, name, hosts.get(name), before)
+            if old == new:
+                together = None
+            elif together is not None and new is before and old is was:
+                together.append(name)
+            else:
+                together = moves.setdefault((old, new), [])
+                together.append(name)
+            was = old
+        for (left, entered), moved in moves.items():
+            self._move(left, entered, moved)
+
+    def _offer(self, custody: Custody, dept: str, name: str, host: Host | None, before: Free | None) -> Free | None:
+        """What the host offers now (`before`, if it is the same); None if nothing may be placed there.  Notes if it is busy or
+        resting."""
+        if self.resting:
+            self.resting.pop(name, None)
         if host is None or host.state != "held" or host.dept != dept:
-            self._set(name, None)
-            return
-        if host.units:
-            self.busy[name] = None
-        if host.cordoned is not None or host.exclusive:
-            self._set(name, None)
-        elif host.quarantine_until > custody.state.at:
-            self.resting[name] = host.quarantine_until
-            self._set(name, None)
+            self.busy.pop(name, None)
+            return None
+        empty = not host.units
+        if empty:
+            self.busy.pop(name, None)
         else:
-            self._set(name, _free(host))
+            self.busy[name] = None
+        if host.exclusive or host.cordoned is not None:
+            return None
+        if host.quarantine_until > custody.state.at:
+            self.resting[name] = host.quarantine_until
+            return None
+        offered = (empty, host.cores - host.cores_used, host.memory_mb - host.memory_used_mb)
+        return before if offered == before else Free(*offered)
+
+    def _move(self, left: Free | None, entered: Free | None, names: list[str]) -> None:
+        """Hosts go from one class to another; None: out of the room."""
+        if left is not None:
+            self._leave(left, names)
+        if entered is None:
+            for name in names:
+                del self.free[name]
+            return
+        self.free.update(dict.fromkeys(names, entered))
+        self._enter(entered, names)
+        if left is None or any(now > then for now, then in zip(entered, left, strict=True)):
+            self.grew = True
 
     def next_rested(self) -> float:
         """When the next quarantine ends."""
@@ -95,35 +132,39 @@ class Room:
             if until > now:
                 twin.resting[name] = until
             else:
-                twin._set(name, _free(custody.state.hosts[name]))
+                twin.free[name] = _free(custody.state.hosts[name])
+                twin._enter(twin.free[name], [name])
         return twin
 
     def wake(self, custody: Custody, dept: str) -> None:
         """The fold's time has moved: take in what has rested."""
-        for name in [name for name, until in self.resting.items() if until <= custody.state.at]:
-            self.update(custody, dept, name)
+        self.update(custody, dept, [name for name, until in self.resting.items() if until <= custody.state.at])
 
-    def _set(self, name: str, free: Free | None) -> None:
-        old = self.free.get(name)
-        if old == free:
-            return
-        if old is not None:
-            self._drop(name, old)
-        if free is None:
-            self.free.pop(name, None)
-            return
-        self.free[name] = free
-        if free not in self.classes:
-            self.classes[free] = []
+    def _enter(self, free: Free, names: list[str]) -> None:
+        """Hosts with this room join their class; what they offered before is left."""
+        there = self.classes.get(free)
+        if there is None:
+            there = self.classes[free] = []
             insort(self.order, free)
-        insort(self.classes[free], name)
-        if old is None or free.cores > old.cores or free.memory_mb > old.memory_mb or free.empty > old.empty:
-            self.grew = True
+        if len(names) <= FEW:
+            for name in names:
+                insort(there, name)
+        else:
+            there += names
+            there.sort()
 
-    def _drop(self, name: str, free: Free) -> None:
-        names = self.classes[free]
-        del names[bisect_left(names, name)]
-        if not names:
+    def _leave(self, free: Free, names: list[str]) -> None:
+        there = self.classes[free]
+        if len(names) <= FEW:
+            for name in names:
+                del there[bisect_left(there, name)]
+        else:
+            gone = dict.fromkeys(names)
+            there[:] = [name for name in there if name not in gone]
+        self._forget_if_none(free)
+
+    def _forget_if_none(self, free: Free) -> None:
+        if not self.classes[free]:
             del self.classes[free]
             del self.order[bisect_left(self.order, free)]
 
@@ -146,26 +187,38 @@ class Room:
 
     def take(self, shape: Shape) -> tuple[str, ...] | None:
         """The hosts for `shape` by best fit, and their room used up; None if it does not fit."""
-        chosen: list[str] = []
+        parts: list[tuple[Free, list[str]]] = []
+        short = shape.nodes
         for free in self.order:
-            if free.fits(shape):
-                chosen += self.classes[free][: shape.nodes - len(chosen)]
-                if len(chosen) == shape.nodes:
-                    break
-        if len(chosen) < shape.nodes:
+            if short and free.fits(shape):
+                parts.append((free, self.classes[free][:short]))
+                short -= len(parts[-1][1])
+        if short:
             return None
-        self.use(chosen, shape)
-        return tuple(chosen)
+        for free, names in parts:
+            del self.classes[free][: len(names)]
+            self._forget_if_none(free)
+            self._give(free, names, shape)
+        return tuple(name for _, names in parts for name in names)
 
     def use(self, hosts: Iterable[str], shape: Shape) -> None:
         """A unit of `shape` takes its room on these hosts."""
+        parts: dict[Free, list[str]] = {}
         for name in hosts:
-            self._use(name, shape)
+            parts.setdefault(self.free[name], []).append(name)
+        for free, names in parts.items():
+            self._leave(free, names)
+            self._give(free, names, shape)
 
-    def _use(self, name: str, shape: Shape) -> None:
-        free = self.free[name]
+    def _give(self, free: Free, names: list[str], shape: Shape) -> None:
+        """Of hosts that offered `free` and have left their class: what remains beside a rank of `shape`."""
+        if shape.exclusive:
+            for name in names:
+                del self.free[name]
+            return
         left = Free(False, free.cores - shape.cores, free.memory_mb - shape.memory_mb)
-        self._set(name, None if shape.exclusive else left)
+        self.free.update(dict.fromkeys(names, left))
+        self._enter(left, names)
 
 
 def _free(host: Host) -> Free:
