@@ -28,20 +28,13 @@ class Ending(NamedTuple):
     shape: Shape
 
 
-class Held(NamedTuple):
-    """A host on which the department may place: what it offers when it is empty, and how many attempts are on it now."""
-
-    whole: Free
-    units: int
-
-
 class Forecast:
     """`length_s` of a unit: how long its attempt may run from its beginning, in seconds."""
 
     def __init__(self, custody: Custody, dept: str, length_s: Callable[[str], float], units: Iterable[str]) -> None:
         self.custody, self.dept, self.length_s = custody, dept, length_s
         self.endings: list[Ending] = []  # in order
-        self.held: dict[str, Held] = {}
+        self.held: dict[str, Free] = {}  # hosts on which the department may place -> what each offers when it is empty
         self.wholes: dict[Free, int] = {}  # how many hosts offer this when they are empty
         self._of: dict[str, Ending] = {}
         for name in custody.index.held.get(dept, ()):
@@ -65,16 +58,25 @@ class Forecast:
 
     def host_changed(self, name: str) -> None:
         """Anything about the host may have changed."""
-        old, host = self.held.pop(name, None), self.custody.state.hosts.get(name)
+        old, host, new = self.held.get(name), self.custody.state.hosts.get(name), None
         if host is not None and host.state == "held" and host.dept == self.dept and host.cordoned is None:
-            new = self.held[name] = Held(Free(True, host.cores, host.memory_mb), len(host.units))
-            self.wholes[new.whole] = self.wholes.get(new.whole, 0) + 1
+            if old is not None and old.cores == host.cores and old.memory_mb == host.memory_mb:
+                return
+            new = Free(True, host.cores, host.memory_mb)
         if old is not None:
-            self.wholes[old.whole] -= 1
-            if not self.wholes[old.whole]:
-                del self.wholes[old.whole]
+            del self.held[name]
+            self.wholes[old] -= 1
+            if not self.wholes[old]:
+                del self.wholes[old]
+        if new is not None:
+            self.held[name] = new
+            self.wholes[new] = self.wholes.get(new, 0) + 1
 
     # --------------------------------------------------------------------------------------------------------- reading
+
+    def units(self, name: str) -> int:
+        """Live attempts on a host."""
+        return len(self.custody.state.hosts[name].units)
 
     def could_hold(self, shape: Shape) -> bool:
         """True if the hosts held now would do for `shape`, were they empty."""

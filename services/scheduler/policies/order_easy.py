@@ -32,7 +32,7 @@ from __future__ import annotations
 import heapq
 from bisect import bisect_right
 from collections.abc import Iterable
-from typing import NamedTuple, TypeAlias
+from typing import Final, NamedTuple, TypeAlias
 
 from schemas.reasons import Code, Reason, because
 from services.scheduler.forecast import Ending, Forecast
@@ -52,6 +52,7 @@ class Stream(NamedTuple):
     short: bool  # all of them end by the shadow time
 
 
+NOTHING: Final = Free(False, 0, 0)
 Heap: TypeAlias = list[Stream]
 
 
@@ -89,10 +90,15 @@ class _Gap:
         """Rule 5: hosts with room now for a unit that stays beyond the shadow time; best fit among those that spoil nothing."""
         harmless: list[str] = []
         spoilt: list[str] = []
+        verdicts: dict[Free, list[str]] = {}  # what is free then -> where such hosts go: a cluster has few kinds
         for free in room.order:
             if free.fits(shape):
                 for name in room.classes[free]:
-                    (spoilt if self.spoils(name, shape) else harmless).append(name)
+                    then = self.later[name]
+                    kind = verdicts.get(then)
+                    if kind is None:
+                        kind = verdicts[then] = spoilt if self.spoils(name, shape) else harmless
+                    kind.append(name)
                 if len(harmless) >= shape.nodes:
                     break
         chosen = (harmless + spoilt[: self.spare])[: shape.nodes]
@@ -116,20 +122,23 @@ def _gap(
     left: dict[str, int] = {}  # host -> attempts that are still there
     for ending in started:
         for name in ending.hosts:
-            left[name] = left.get(name, forecast.held[name].units) + 1
-    away = dict.fromkeys(resting)
+            left[name] = left.get(name, forecast.units(name)) + 1
+    held, away = forecast.held, dict.fromkeys(resting)
     for ending in heapq.merge(sorted(started), forecast.endings):
         if fitting >= shape.nodes and ending.at > at:
             break
         at = ending.at
         for name in ending.hosts:
-            held = forecast.held.get(name)
-            if held is None or name in away:
+            new = held.get(name)
+            if new is None or name in away:
                 continue
-            left[name] = left.get(name, held.units) - 1
+            units = left[name] = (left[name] if name in left else forecast.units(name)) - 1
             old = later.get(name)
-            new = later[name] = _more(old or Free(False, 0, 0), ending.shape) if left[name] else held.whole
-            fitting += new.fits(shape) - (old is not None and old.fits(shape))
+            if units:
+                new = _more(old or NOTHING, ending.shape)
+            later[name] = new
+            if new.fits(shape) and (old is None or not old.fits(shape)):
+                fitting += 1
     return _Gap(head, shape, at, later, fitting - shape.nodes) if fitting >= shape.nodes else None
 
 
