@@ -3,7 +3,7 @@
 Rules
   1. A job's life is told by facts alone: submitted, began, closed, reported.  Nothing is read from a core.
   2. What ran in an attempt that has to be run again, or that never counts, is lost: node-seconds since it began.
-     A suspended attempt loses nothing.
+     A suspended attempt loses nothing until its job is ended, or begins anew after all.
   3. Levels (hosts held, instances wanted and in service) are noted once an instant, when everybody has said what there is to
      say: what changes back within an instant has not changed.
 """
@@ -43,6 +43,7 @@ class Recorder:
         self.running: list[tuple[float, str, int]] = []
         self._running = dict.fromkeys(scenario.jobs, 0)
         self._noted = dict(self._running)
+        self._saved: dict[str, float] = {}  # job -> node-seconds of its suspended attempts
         self._began: dict[str, float] = {}  # open attempts that have begun
         self._hears: dict[type, Callable[[Any, Meta], None]] = {
             f.AttemptBegan: self._on_began,
@@ -105,14 +106,15 @@ class Recorder:
             return
         record = self.jobs[fact.unit]
         ran = self._ran(record, began, meta.at)
-        if fact.disposal is not Disposal.SUSPEND:
-            record.lost_node_s += ran
+        if fact.disposal is Disposal.SUSPEND:
+            self._saved[fact.unit] = self._saved.get(fact.unit, 0.0) + ran
+        else:
+            record.lost_node_s += ran + self._saved.pop(fact.unit, 0.0)
         if fact.why.code in _PREEMPTING:
             record.preempted += 1
         end = _ENDS.get(fact.disposal)
         if end is not None:
             record.end, record.end_s = end, meta.at
-            record.lost_node_s = record.ran_node_s  # what a suspended attempt had saved, too
 
     def _on_reported(self, fact: f.AttemptReported, meta: Meta) -> None:
         record = self.jobs[fact.unit]

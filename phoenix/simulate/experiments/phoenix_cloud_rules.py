@@ -26,7 +26,6 @@ WINDOW_S: Final = 14 * 86400.0
 READINGS: Final[tuple[OnReclaim, ...]] = ("kill", "requeue")
 NEVER_S: Final = 1e12  # a silence that nobody waits for: there are no signals in this experiment
 REQUEUES_MAX: Final = 1_000_000  # a job comes back however often it was preempted
-SUSPEND: Final = "suspend"
 
 
 def lay_out(jobs: Sequence[LogJob], *, estimates: bool = False) -> tuple[Work, ...]:
@@ -91,7 +90,7 @@ def _scenario(
     )
     return Scenario(
         label=label,
-        config=CloudConfig(name="phoenix-cloud", departments=departments),
+        config=CloudConfig(name="phoenix-cloud", departments=departments, capabilities=("suspend",)),
         hosts=nodes,
         jobs={"hpc": works},
         web={"web": demand},
