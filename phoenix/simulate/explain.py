@@ -244,9 +244,8 @@ def render(told: Story) -> str:
         lines.append(f"  {when:>{width}}  {'+' + span(event.at_s - start):>8}  {event.told}")
     if record.end_s is not None and record.end == "completed":
         turnaround = record.end_s - record.submit_s
-        lines.append(
-            f"turnaround {span(turnaround)} for {span(record.run_s)} of work; preempted {record.preempted} times"
-        )
+        times = f"; preempted {count(record.preempted, 'time')}" if record.preempted else ""
+        lines.append(f"turnaround {span(turnaround)} for {span(record.run_s)} of work{times}")
     return "\n".join(lines)
 
 

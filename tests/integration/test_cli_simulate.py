@@ -16,7 +16,10 @@ import pytest
 
 from phoenix.cli.__main__ import main
 from phoenix.cli.completion import candidates
+from phoenix.simulate import outputs
+from phoenix.simulate.engine import run
 from phoenix.simulate.report import JOB_COLUMNS
+from phoenix.simulate.workload import Outcome, Scenario
 
 DEADLINE_S = 30.0
 EXPERIMENT = """
@@ -86,8 +89,8 @@ def test_json_has_every_metric_of_every_run_in_a_stable_order(
 ) -> None:
     first, second = as_json(capsys, experiment), as_json(capsys, experiment, "--workers", "1")
     for found in (first, second):
-        for run in found["runs"]:
-            run["wall_s"] = run["cpu_s"] = 0
+        for each in found["runs"]:
+            each["wall_s"] = each["cpu_s"] = 0
     assert first == second
     assert list(first) == ["format", "experiment", "file", "window_s", "notes", "runs"]
     runs = {run["label"]: run for run in first["runs"]}
@@ -101,6 +104,19 @@ def test_json_has_every_metric_of_every_run_in_a_stable_order(
 def test_a_run_is_verified_by_replaying_its_facts(experiment: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert "verified: 4 runs" in phoenix(capsys, experiment, "--verify")
     assert {run["verified"] for run in as_json(capsys, experiment, "--verify")["runs"]} == {True}
+
+
+def test_a_replay_that_differs_is_told_and_fails(
+    experiment: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def forged(scenario: Scenario) -> Outcome:
+        outcome = run(scenario)
+        outcome.jobs[0].end_s = 1.0
+        return outcome
+
+    monkeypatch.setattr(outputs.engine, "run", forged)
+    text = phoenix(capsys, experiment, "--verify", "--run", "kill 5", code=1)
+    assert "kill 5: the same scenario has another outcome now" in text
 
 
 def test_every_job_of_every_run_is_in_the_csv(
@@ -153,7 +169,8 @@ def test_a_job_that_waits_says_for_what(experiment: str, capsys: pytest.CaptureF
     assert "Waits: it needs 4 hosts" in text
     assert "Still waits: it needs 4 hosts" in text
     told = as_json(capsys, experiment, "--explain", "3", "--run", "requeue 5")
-    assert len(told["events"]) < 8, "a story, not a log"
+    whats = [(event["what"], event["at_s"]) for event in told["events"]]
+    assert whats == [("submitted", 120), ("waits", 120), ("waits", 1200), ("placed", 1500), ("completed", 1560)]
 
 
 def test_a_story_needs_one_run_and_a_job_that_exists(experiment: str, capsys: pytest.CaptureFixture[str]) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import multiprocessing
+import signal
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -405,6 +407,16 @@ def test_a_run_that_raises_is_named(workers: int) -> None:
     with pytest.raises(ValueError, match="no") as caught:
         sweep.run_all(tasks, workers=workers)
     assert caught.value.__notes__ == ["in run easy 150"]
+
+
+def test_a_run_that_raises_ends_the_others_at_once() -> None:
+    def broken() -> int:
+        raise ValueError("no")
+
+    tasks = [sweep.Task("for ever", lambda: signal.pause() or 0), sweep.Task("broken", broken)]
+    with pytest.raises(ValueError, match="no"):
+        sweep.run_all(tasks, workers=2)
+    assert not multiprocessing.active_children()
 
 
 def test_an_interruption_says_what_was_finished() -> None:
