@@ -1,12 +1,14 @@
 """How fast the simulator is: generated jobs on 1,000 nodes, and the sweep of `phoenix-cloud` beside a plain simulator.
 
-    python -m benchmarks.simulate [--large] [--jobs LOG.swf] [--web REQUESTS.csv] [--profile] [--json]
+    python -m benchmarks.simulate [--large] [--jobs LOG.swf] [--web REQUESTS.csv] [--json] [--profile [jobs|cloud]]
 
 First 10,000 and 100,000 generated jobs (with `--large` 1,000,000), first fit, each in a process of its own, start included:
 wall, CPU, memory, facts a second, and by how much the cost of a job grows.  Then the 13 runs of the experiment, against
-`benchmarks.reference` on the same rules, on one core of the machine each; both start from the files.
+`benchmarks.reference` on the same rules: ours on all cores, as the command does it, the plain one on one; both start from the
+files, and both must tell the same of every run.
 
-`--profile` runs 10,000 jobs under cProfile instead and says where the time goes, by module and by function.
+`--profile` says instead where the time goes, by module and by function, of 10,000 jobs or of one run of the experiment (160
+nodes, requeue).  cProfile makes calls dearer than loops: it tells where to look, not how much there is to gain.
 """
 
 from __future__ import annotations
@@ -25,6 +27,9 @@ from benchmarks.accasim_logs import SDSC, generated, write
 from benchmarks.accasim_ours import scenario
 from benchmarks.cloud import table
 from phoenix.simulate.engine import run
+from phoenix.simulate.experiments import phoenix_cloud
+from phoenix.simulate.experiments import phoenix_cloud_rules as rules
+from phoenix.simulate.workload import Scenario
 
 COUNTS = (10_000, 100_000)
 LARGE = 1_000_000
@@ -90,9 +95,15 @@ def differences(ours: list[dict[str, Any]], plain: list[dict[str, Any]]) -> list
     return found
 
 
-def profile(count: int) -> None:
-    """Where the time goes, by module and by function, of `count` generated jobs."""
-    given = scenario(tuple(generated(count, GENERATED_NODES)), GENERATED_NODES, "first-fit")
+def profiled(what: str, jobs: Path, web: Path) -> Scenario:
+    if what == "jobs":
+        return scenario(tuple(generated(PROFILED, GENERATED_NODES)), GENERATED_NODES, "first-fit")
+    inputs = phoenix_cloud.read(jobs, web)
+    return rules.dynamic(phoenix_cloud.PAPER_NODES, "requeue", rules.lay_out(inputs.jobs), inputs.demand)
+
+
+def profile(given: Scenario) -> None:
+    """Where the time goes, by module and by function."""
     profiler = cProfile.Profile()
     profiler.runcall(run, given)
     stats: Any = pstats.Stats(profiler)
@@ -117,11 +128,11 @@ def main() -> None:
     parser.add_argument("--large", action="store_true", help="a million jobs too")
     parser.add_argument("--jobs", type=Path, default=SDSC)
     parser.add_argument("--web", type=Path, default=WEB)
-    parser.add_argument("--profile", action="store_true", help="where the time goes, instead")
+    parser.add_argument("--profile", nargs="?", const="jobs", choices=["jobs", "cloud"], help="where the time goes")
     parser.add_argument("--json", action="store_true")
     given = parser.parse_args()
     if given.profile:
-        profile(PROFILED)
+        profile(profiled(given.profile, given.jobs, given.web))
         return
     found: dict[str, Any] = {"growth": growth((*COUNTS, LARGE) if given.large else COUNTS)}
     if given.jobs.exists() and given.web.exists():
