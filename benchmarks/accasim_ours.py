@@ -12,7 +12,7 @@ from __future__ import annotations
 import argparse
 import json
 import math
-import resource
+import pathlib
 import time
 
 from phoenix.simulate import swf
@@ -42,6 +42,12 @@ def told(outcome: Outcome) -> dict[str, float]:
     }
 
 
+def peak_mb() -> float:
+    """The most memory that this program had, MiB.  Not `ru_maxrss`, which begins with what the parent had at the fork."""
+    status = pathlib.Path("/proc/self/status").read_text()
+    return int(status.partition("VmHWM:")[2].split()[0]) / 1024
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("log")
@@ -56,7 +62,7 @@ def main() -> None:
         "start_cpu_s": started_cpu_s,
         "run_cpu_s": time.process_time() - started_cpu_s,
         "run_wall_s": time.perf_counter() - started,
-        "peak_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
+        "peak_mb": peak_mb(),
     }
     print(json.dumps(answer))
 
