@@ -1,15 +1,18 @@
-"""`phoenix simulate phoenix-cloud --frontier`: below the paper.  Which of the product's own policies keep both benefits at 150
-nodes and fewer, down to the floor that the widest job sets?
+"""`phoenix simulate phoenix-cloud --frontier`: below the paper.  Which of the product's own policies keep both benefits with the
+fewest nodes, down to the floor that the widest job sets?
 
 Theory of operation
   A policy is an order, an order of victims, and what becomes of a victim: every combination that the product has.  Each is
-  simulated at 150 nodes; those that beat the static configuration there (more jobs complete, and sooner) go on, node by node,
-  down to the floor: the widest job and the one node that the web department always has.
+  simulated at 160, 155 and 150 nodes, and then node by node where it stops beating the static configuration (more jobs
+  complete, and sooner): the smallest size down to which it does is its place on the frontier.  The best ones are simulated at
+  every size down to the floor, the widest job and the one node that the web department always has.
 
 Rules
   1. Estimates are what users asked for (where they are unknown, three times the run time); backfill decides by them.
-  2. Both benefits must hold at every size on the way: a size that keeps them by luck below one that does not is no frontier.
+  2. Both benefits must hold at every size simulated on the way: one that keeps them by luck below one that does not is no
+     frontier.
   3. Suspending takes no time here, as reclaim takes none: the most that suspending can bring.
+  4. Of policies whose runs are the same at 160, 155 and 150 nodes one is drawn.
 """
 
 from __future__ import annotations
@@ -31,9 +34,10 @@ from schemas.config import OnReclaim, Order, Victims
 if TYPE_CHECKING:
     from phoenix.simulate.experiments.phoenix_cloud import Inputs
 
-FIRST: Final = 150  # the paper's smallest size
+COARSE: Final = (160, 155, 150)  # from the size of the paper's claim to its smallest one
+DRAWN: Final = 6  # policies at every size: more cannot be told apart
 RECLAIMS: Final[tuple[OnReclaim, ...]] = ("kill", "requeue", "suspend")
-SHOWN: Final = 12  # policies of the table that keep nothing; the rest is counted
+SHOWN: Final = 24  # policies of the table; the rest is counted
 
 
 class Policy(NamedTuple):
@@ -76,14 +80,44 @@ def run(args: argparse.Namespace, inputs: Inputs) -> int:
 
 
 def explore(works: tuple[Work, ...], demand: WebInput, workers: int | None = None) -> tuple[Run, list[Run]]:
-    """The static run, and every policy at 150 nodes; those that beat it also at each smaller size."""
-    every = policies()
-    first = [(rules.static(works, demand), "static", "")] + [_at(FIRST, policy, works, demand) for policy in every]
-    static, *rows = _simulated(first, workers, f"{len(every)} policies")
-    able = [policy for policy, row in zip(every, rows, strict=True) if beats(row, static)]
-    smaller = range(FIRST - 1, floor_of(works) - 1, -1)
-    further = [_at(nodes, policy, works, demand) for policy in able for nodes in smaller]
-    return static, [*rows, *_simulated(further, workers, "below 150 nodes")]
+    """The static run, and every policy at as many sizes as it takes to know where it stops (theory of operation)."""
+    every, floor = {policy.name: policy for policy in policies()}, floor_of(works)
+    wanted = [_at(nodes, policy, works, demand) for policy in every.values() for nodes in COARSE]
+    static, *rows = _simulated(
+        [(rules.static(works, demand), "static", ""), *wanted], workers, f"{len(every)} policies"
+    )
+    finer = [
+        _at(nodes, every[name], works, demand)
+        for name, smallest in kept_down_to(static, rows).items()
+        for nodes in _between(smallest, floor)
+    ]
+    rows += _simulated(finer, workers, "node by node")
+    known = {(row.policy, row.nodes): row for row in rows}
+    rest = [
+        _at(nodes, every[name], works, demand)
+        for name in best(static, rows)
+        for nodes in range(COARSE[0], floor - 1, -1)
+        if (name, nodes) not in known
+    ]
+    return static, [*rows, *_simulated(rest, workers, "the best, at every size")]
+
+
+def _between(smallest: int | None, floor: int) -> range:
+    """Sizes below `smallest` that have not been simulated, down to the next one that has."""
+    if smallest is None:
+        return range(0)
+    lower = [size for size in COARSE if size < smallest]
+    return range(smallest - 1, max([floor - 1, *lower]), -1)
+
+
+def best(static: Run, rows: Sequence[Run]) -> list[str]:
+    """At most DRAWN policies, those that keep both benefits longest first (rule 4)."""
+    kept = kept_down_to(static, rows)
+    coarse = {(row.policy, row.nodes): (row.completed, row.mean_turnaround_s) for row in rows}
+    found: dict[tuple[object, ...], str] = {}
+    for name in sorted(kept, key=lambda n: _rank(n, kept, rows)):
+        found.setdefault(tuple(coarse[name, nodes] for nodes in COARSE), name)
+    return list(found.values())[:DRAWN]
 
 
 def _at(nodes: int, policy: Policy, works: tuple[Work, ...], demand: WebInput) -> tuple[Scenario, str, str]:
@@ -125,35 +159,50 @@ def kept_down_to(static: Run, rows: Sequence[Run]) -> dict[str, int | None]:
     return found
 
 
+def _rank(name: str, kept: dict[str, int | None], rows: Sequence[Run]) -> tuple[Any, ...]:
+    """Longest kept first; then by completed jobs and turnaround at the smallest coarse size; unique by name."""
+    smallest = kept[name]
+    row = next(row for row in rows if row.policy == name and row.nodes == COARSE[-1])
+    return smallest is None, smallest or 0, -row.completed, row.mean_turnaround_s or 0.0, name
+
+
 def _told(static: Run, rows: Sequence[Run], kept: dict[str, int | None], floor: int) -> str:
-    at_first = {row.policy: row for row in rows if row.nodes == FIRST}
-    at_last = {(row.policy, row.nodes): row for row in rows}
-    able = sorted((n for n, size in kept.items() if size is not None), key=lambda n: (kept[n], *_rank(at_first[n])))
-    unable = sorted((name for name, size in kept.items() if size is None), key=lambda n: _rank(at_first[n]))
-    head = ("POLICY", "DOWN-TO", "DONE", "TURNAROUND", f"DONE@{FIRST}", f"TURNAROUND@{FIRST}")
-    table = [[name, str(kept[name]), *_cells(at_last[name, kept[name] or 0]), *_cells(at_first[name])] for name in able]
-    table += [[name, "-", "-", "-", *_cells(at_first[name])] for name in unable[:SHOWN]]
-    rest = f"\n… and {len(unable) - SHOWN} more that do not keep both at {FIRST}" if len(unable) > SHOWN else ""
-    return (
-        f"static, {static.nodes} nodes: {static.completed:,} completed, {duration(static.mean_turnaround_s)} mean turnaround; "
-        f"the floor is {floor} nodes\n\n"
-        + render(head, table, right=" ".join(head[1:]))
-        + rest
-        + f"\n\n{len(able)} of {len(kept)} policies keep both benefits at {FIRST} nodes."
+    at = {(row.policy, row.nodes): row for row in rows}
+    names, last = sorted(kept, key=lambda n: _rank(n, kept, rows)), COARSE[-1]
+    head = ("POLICY", "DOWN-TO", "DONE", "TURNAROUND", f"DONE@{last}", f"TURNAROUND@{last}")
+    table = [
+        [name, str(kept[name] or "-"), *_cells(at.get((name, kept[name] or 0))), *_cells(at[name, last])]
+        for name in names[:SHOWN]
+    ]
+    able = [size for size in kept.values() if size is not None]
+    return "\n".join(
+        [
+            f"static, {static.nodes} nodes: {static.completed:,} completed, {duration(static.mean_turnaround_s)} mean turnaround",
+            f"floor: {floor} nodes, for the widest job and the web department's last node",
+            "",
+            render(head, table, right=" ".join(head[1:])),
+            *([f"… and {len(names) - SHOWN} more"] if len(names) > SHOWN else []),
+            "",
+            "DOWN-TO: the smallest size down to which more jobs complete than in the static configuration, and sooner.",
+            f"{len(able)} of {len(kept)} policies keep both benefits at {COARSE[0]} nodes, "
+            f"{sum(1 for size in able if size <= last)} at {last}; the smallest size is {min(able, default='none')}.",
+        ]
     )
 
 
-def _rank(row: Run) -> tuple[Any, ...]:
-    return -row.completed, row.mean_turnaround_s or 0.0, row.policy
-
-
-def _cells(row: Run) -> list[str]:
-    return [f"{row.completed:,}", duration(row.mean_turnaround_s)]
+def _cells(row: Run | None) -> list[str]:
+    return ["-", "-"] if row is None else [f"{row.completed:,}", duration(row.mean_turnaround_s)]
 
 
 def _plot(args: argparse.Namespace, static: Run, rows: Sequence[Run], inputs: Inputs) -> None:
     from phoenix.simulate import plots
 
-    figure = plots.frontier(rows, reference=static, caption=f"{inputs.jobs_from}; {inputs.web_from}")
+    drawn = dict.fromkeys(best(static, rows))
+    shown = sorted(
+        (row for row in rows if row.policy in drawn), key=lambda row: (list(drawn).index(row.policy), -row.nodes)
+    )
+    caption = f"{inputs.jobs_from}; {inputs.web_from}; order, victims, what becomes of them"
+    title = "Below the paper: both benefits by cluster size"
+    figure = plots.sweep_plot(shown, reference=static, series="policy", title=title, caption=caption)
     for ending in ("svg", "png"):
         plots.save(figure, args.plots / f"frontier.{ending}")
