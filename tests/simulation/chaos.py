@@ -1,24 +1,28 @@
 """A whole cloud in one process, under every fault that the protocol knows, on a virtual clock: a seed is a story.
 
-    .venv/bin/python -m tests.simulation.chaos SEED          # tells the story of one seed, and what is wrong in it
+    make chaos SEEDS=1 FIRST=seed          # tells the story of one seed, and what is wrong in it
 
 What is real: all cores (admission, provisioner, executor, two batch schedulers, one web scheduler), the shared fold, the
 envelope codec, snapshots, and admission's rules for guests.  What is not: the broker (a list, fenced by the expected
 sequence), the shells (`chaos_node`), OpenNebula and its guests (`chaos_site`).
 
 What happens, at random
-  Each node reads its own prefix of the journal and decides on it.  Envelopes arrive late, twice, or after their node has died.
+  Each node reads its own prefix of the journal and decides on it.  Envelopes arrive late, twice, never, or after their node has
+  died; the broker restarts with all that is on its way; clocks are set by an hour.
   Nodes are killed and start again from a snapshot or from the beginning; some killed ones go on as zombies until the fence
   stops them, and the zombie of an executor goes on calling OpenNebula.  Calls arrive arbitrarily late, also after their
-  caller's death; answers are lost.  Polls show a past.  Hosts fail and come back with their VMs still running; VMs die; boots
-  fail.  People submit, cancel, hold, release, cordon, scale; load rises and falls; scripts end, fail, hang.
+  caller's death; answers are lost.  Polls show a past, and are heard twice.  Hosts fail and come back with their VMs still
+  running; VMs die, boots fail or hang, guests are deaf, VMs do not die.  People submit, cancel, hold, release, cordon, scale,
+  change the configuration, remove a department; load rises and falls; scripts end, fail, hang.
 
 What must be true after each step (PROTOCOL, check())
   C1  `check()` of custody and of each core that has moved
   C2  nothing runs on a host that its department does not hold, draining and lost hosts excepted; never over a host's capacity
   C3  no two attempts of a unit run, lost hosts excepted; no rank of an attempt is started twice
   C4  a department loses a host only by its own release, by a seizure above its quota, or by loss
-  C5  leaders of a writer are counted without a gap: nobody wrote past the fence
+  C5  leaders of a writer are counted without a gap, and each envelope is of the one that leads: nobody wrote past the fence
+  C8  VMs of others are never touched; what is swept as unknown is not in the journal
+  C9  no clock takes the fold's time ahead by more than S6 allows; nobody is over a walltime that has not passed
 Afterwards
   C6  a node's live state, a replay from the beginning, and snapshot and tail are the same bytes
   C7  healed, the cloud comes to rest within bounded rounds: every job over, those that could end well completed, no VM left but
@@ -28,15 +32,18 @@ Afterwards
 from __future__ import annotations
 
 import random
+import subprocess
 import sys
+from collections import Counter
 from collections.abc import Callable
 from typing import Any, Final
 
+import msgspec
+
 from schemas import facts as f
+from schemas.config import CloudConfig, Department, Policy
 from schemas.custody import RULES, Custody
 from schemas.custody_check import check
-from schemas.facts import Fact
-from schemas.meta import Meta
 from schemas.subjects import journal
 from services.admission.core import AdmissionCore
 from services.executor.core import ExecutorCore
@@ -48,12 +55,13 @@ from services.scheduler.web import WebCore
 from tests.simulation.chaos_executor import Hands
 from tests.simulation.chaos_node import Deposed, Message, Node
 from tests.simulation.chaos_people import People
-from tests.simulation.chaos_site import CORES, Site
+from tests.simulation.chaos_site import Site
+from tests.simulation.chaos_truth import Judge, bytes_problems, site_problems, told
 from tests.support.world import START, NullCore, batch, cloud, web
 
 STEPS: Final = 400  # of chaos; about fifty envelopes, and as many while it heals
 ROUNDS_MAX: Final = 600  # of the healed cloud, until it rests
-WARM_ROUNDS: Final = (0, 6, 10, 14, 20)  # without faults, before chaos begins: some clouds are young, some are at work
+WARM_ROUNDS: Final = (0, 10, 16, 24, 32)  # without faults, before chaos begins: some clouds are young, some are at work
 QUIET_ROUNDS: Final = (
     4  # in which nothing happens, and the cloud is at rest: a poll is heard one round after it was made
 )
@@ -67,11 +75,32 @@ FACTORIES: Final[dict[str, Callable[[Custody], Any]]] = {
     "scheduler.hpc": lambda custody: BatchCore(custody, "hpc"),
     "scheduler.web": lambda custody: WebCore(custody, "web"),
 }
-CONFIG: Final = cloud(
-    batch("bio", boot_timeout_s=8.0),
-    batch("hpc", boot_timeout_s=8.0, weight=2.0),
-    web("web", window_s=1.0, instances_max=2, boot_timeout_s=8.0),
+_BIO: Final = batch("bio", boot_timeout_s=8.0)
+_HPC: Final = batch("hpc", boot_timeout_s=8.0, weight=2.0)
+_WEB: Final = web("web", window_s=1.0, instances_max=2, boot_timeout_s=8.0)
+_POLICY: Final = Policy(stuck_s=3.0)
+
+
+def configured(*departments: Department) -> CloudConfig:
+    return msgspec.structs.replace(cloud(*departments), policy=_POLICY)
+
+
+CONFIGS: Final = (  # the first one is adopted at the start
+    configured(_BIO, _HPC, _WEB),
+    configured(batch("bio", boot_timeout_s=8.0, guarantee=1), batch("hpc", boot_timeout_s=4.0), _WEB),
+    configured(_HPC, _WEB),
+    configured(_BIO, _HPC, web("web", window_s=1.0, instances_min=2, instances_max=3, boot_timeout_s=8.0)),
 )
+
+
+def reproduce(seed: int) -> str:
+    """The one command that tells this story again from a clone."""
+    try:
+        found = subprocess.run(["git", "rev-parse", "HEAD"], capture_output=True, text=True, timeout=5, check=True)
+        commit = found.stdout.strip()
+    except (OSError, subprocess.SubprocessError):
+        commit = "COMMIT"
+    return f"git checkout {commit} && make chaos SEEDS=1 FIRST={seed}"
 
 
 class Wrong(AssertionError):
@@ -98,6 +127,11 @@ class Chaos:
         self.judged = 0
         self.moved: dict[int, Node] = {}
         self.site = Site(CLOUD_ID, self.chance, {f"h{n}": n for n in range(1, HOSTS + 1)})
+        self.judge = Judge()
+        self.faults: Counter[str] = Counter()
+        self.site.faults = self.faults
+        self.offsets = dict.fromkeys(FACTORIES, 0.0)  # how wrong the clock of each service's machine is
+        self.configs = CONFIGS
         self.hands = Hands(self)
         self.people = People(self)
         for writer in FACTORIES:
@@ -123,14 +157,17 @@ class Chaos:
             (self.read, 60),
             (self.write, 50),
             (self.arrive, 40),
-            (self.kill, 3),
+            (self.kill, 2),
             (self.save, 3),
-            (self.revive, 5),
+            (self.revive, 12),
+            (self.lose, 2),
+            (self.restart_broker, 1),
+            (self.set_clock, 2),
             *self.hands.actions(),
             *self.people.actions(),
         ]
 
-    def act(self, action: Callable[[], None]) -> None:
+    def act(self, action: Callable[[], object]) -> None:
         """One step, and then what must be true."""
         try:
             action()
@@ -155,7 +192,7 @@ class Chaos:
     def follow(self, node: Node, count: int) -> None:
         if node.read < len(self.log):
             self.moved[id(node)] = node
-            node.follow(self.log, count)
+            node.follow(self.log, count, self.clock)
 
     def write(self) -> None:
         node = self.anybody()
@@ -164,15 +201,49 @@ class Chaos:
 
     def send(self, node: Node) -> bool:
         if node.writer == "provisioner" and node.leads and node.custody.state.config is None:
-            adopted = f.ConfigAdopted(cloud=CLOUD_ID, custody_rules=RULES, config=CONFIG)
+            adopted = f.ConfigAdopted(cloud=CLOUD_ID, custody_rules=RULES, config=CONFIGS[0])
             node.proposals.append(lambda custody, _drafted: [] if custody.state.config else [adopted])
-        message = node.draft(self.clock)
-        if message is None:
+        again = node.outstanding != ""
+        message = node.sending if again else node.draft(self.clock)
+        if message is None or (again and message in self.flying):
             return False
         self.flying.append(message)
         if self.chance.random() < 0.1:
+            self.faults["message sent twice"] += 1
             self.flying.append(message)  # sent again, since no answer came
-        return True
+        return not again
+
+    def lose(self) -> None:
+        """A message never reaches the broker; its node sends it again, some time."""
+        if self.flying:
+            self.faults["message lost"] += 1
+            self.flying.pop(self.chance.randrange(len(self.flying)))
+
+    def restart_broker(self) -> None:
+        """What is on its way is stored without an answer, or lost; requests are lost; some leases have ended meanwhile."""
+        self.faults["broker restarted"] += 1
+        self.tell(f"{self.clock - START:8.3f}      the broker restarts with {len(self.flying)} messages on their way")
+        flying, self.flying = self.flying, []
+        self.chance.shuffle(flying)
+        for message in flying:
+            if self.chance.random() < 0.5:
+                self.store(message)
+        for node in self.everybody():
+            node.proposals.clear()
+        for _ in range(self.chance.choice((0, 0, 1, 2))):
+            self.kill()
+
+    def set_clock(self) -> None:
+        """The clock of a service's machine is set, by an hour or by a little; or put right."""
+        writer = self.chance.choice(list(FACTORIES))
+        wrong = [name for name, offset in self.offsets.items() if offset]
+        if wrong:
+            writer = wrong[0]
+        self.offsets[writer] = 0.0 if wrong else self.chance.choice((3600.0, -3600.0, self.chance.uniform(-2.0, 2.0)))
+        self.faults["clock set"] += self.offsets[writer] != 0.0
+        for node in self.everybody():
+            if node.writer == writer:
+                node.offset = self.offsets[writer]
 
     def arrive(self) -> None:
         if self.flying:
@@ -187,32 +258,14 @@ class Chaos:
         stored = Stored(position, journal(message.writer), message.data, self.clock)
         self.log.append(stored)
         self.last[message.writer] = position
-        before = {
-            name: (self.truth.custody.held(name), self.truth.custody.quota(name).hosts)
-            for name in ("bio", "hpc", "web")
-        }
-        epoch = getattr(self.truth.custody.state.leaders.get(message.writer), "epoch", 0)
+        self.judge.before(self.truth.custody)
         envelope, seen = self.truth.feed(stored)
         if envelope is None:
             raise self.wrong(f"garbage at {position}")
         self.tell(f"{self.clock - START:8.3f} {position:4} {message.writer:14} {told(seen)}")
-        for fact, meta in seen:
-            self._judge(fact, meta, before, epoch)
-
-    def _judge(self, fact: Fact, meta: Meta, before: dict[str, tuple[int, int]], epoch: int) -> None:
-        """C4, C5."""
-        if meta.void is not None:
-            return
-        if isinstance(fact, f.HostSeized):
-            held, quota = before[fact.dept]
-            if held <= quota:
-                raise self.wrong(f"{fact.host} was seized though {fact.dept} held {held} of {quota}")
-            before[fact.dept] = held - 1, quota
-        elif isinstance(fact, f.HostReleased):
-            dept = meta.writer.partition(".")[2]
-            before[dept] = before[dept][0] - 1, before[dept][1]
-        elif isinstance(fact, f.LeaderStarted) and fact.epoch != epoch + 1:
-            raise self.wrong(f"{meta.writer} began epoch {fact.epoch} after {epoch}")
+        problems = self.judge.after(message, seen, self.truth.custody.state.at - self.clock)
+        if problems:
+            raise self.wrong("; ".join(problems))
 
     def _refused(self, message: Message) -> None:
         """S2: the node asks which envelope is the last one; if it is not its own, it ends."""
@@ -228,7 +281,7 @@ class Chaos:
 
     def start(self, writer: str) -> None:
         self.births += 1
-        node = Node(writer, FACTORIES[writer], f"{writer}-{self.births}")
+        node = Node(writer, FACTORIES[writer], f"{writer}-{self.births}", offset=self.offsets[writer])
         node.start_from(self.snapshots.get(writer) if self.chance.random() < 0.7 else None)
         self.nodes[writer] = node
         self.moved[id(node)] = node
@@ -238,7 +291,9 @@ class Chaos:
         if not self.nodes:
             return
         node = self.nodes.pop(self.chance.choice(list(self.nodes)))
+        self.faults["killed"] += 1
         if self.chance.random() < 0.4:
+            self.faults["stale leader"] += 1
             self.zombies.append(node)
         self.tell(f"{self.clock - START:8.3f}      {node.instance} is killed, having read {node.read}")
 
@@ -261,7 +316,7 @@ class Chaos:
     # ------------------------------------------------------------------------------------------------ what must be true
 
     def wrong(self, what: str) -> Wrong:
-        return Wrong(f"{what}\n    reproduce: .venv/bin/python -m tests.simulation.chaos {self.seed}")
+        return Wrong(f"seed {self.seed}: {what}\n    reproduce: {reproduce(self.seed)}")
 
     def verify(self) -> None:
         problems = [problem for node in self.moved.values() for problem in node.problems()]
@@ -269,46 +324,9 @@ class Chaos:
         if self.truth.position > self.judged:
             self.judged = self.truth.position
             problems += check(self.truth.custody)
-        problems += self._site_problems()
+        problems += site_problems(self)
         if problems:
             raise self.wrong("; ".join(problems))
-
-    def _site_problems(self) -> list[str]:
-        """C2, C3."""
-        custody, found = self.truth.custody, []
-        running: dict[str, int] = {}
-        for name in self.site.hosts:
-            host, machines = custody.state.hosts.get(name), self.site.on(name)
-            lost = host is not None and host.state == "lost"
-            for machine in machines:
-                unit = custody.state.units[machine.unit]
-                own = host is not None and host.state == "held" and host.dept == unit.dept
-                what = f"{machine.unit}/{machine.attempt}/{machine.rank}"
-                if host is None or not (own or host.state in ("draining", "lost")):
-                    found.append(f"{what} runs on {name}, which is {host and host.state} of {host and host.dept}")
-                if not lost and running.setdefault(machine.unit, machine.attempt) != machine.attempt:
-                    found.append(
-                        f"attempts {running[machine.unit]} and {machine.attempt} of {machine.unit} run at once"
-                    )
-            if not lost and sum(machine.cores for machine in machines) > CORES:
-                found.append(f"{name} runs {machines}")
-        return found + [f"{key} was started {count} times" for key, count in self.site.ran.items() if count > 1]
-
-    def same_bytes(self) -> None:
-        """C6."""
-        for node in self.nodes.values():
-            replayed = Fold(node.writer, node.factory)
-            resumed = Node(node.writer, node.factory, "resumed")
-            resumed.start_from(self.snapshots.get(node.writer))
-            for message in self.log[: node.read]:
-                replayed.feed(message)
-            for message in self.log[resumed.read : node.read]:
-                resumed.fold.feed(message)
-            for name, fold in (("a replay", replayed), ("snapshot and tail", resumed.fold)):
-                if resumed.read > node.read:
-                    continue
-                if (fold.custody.dump(), fold.core.dump()) != (node.custody.dump(), node.core.dump()):
-                    raise self.wrong(f"{node.writer}: {name} gives another state than the one that lived")
 
     # ------------------------------------------------------------------------------------------------------------ healed
 
@@ -319,10 +337,12 @@ class Chaos:
         while self.flying:
             self.act(self.arrive)
         self.site.down.clear()
-        self.site.boots_fail = 0.0
-        for writer in FACTORIES:
-            if writer not in self.nodes:
-                self.start(writer)
+        self.site.boots_fail = self.site.odd = 0.0
+        for machine in self.site.vms.values():
+            machine.due = min(machine.due, self.clock + 1.0)
+        self.offsets = dict.fromkeys(FACTORIES, 0.0)
+        for node in self.nodes.values():
+            node.offset = 0.0
         self.people.heal()
         quiet = 0
         for _ in range(ROUNDS_MAX):
@@ -332,22 +352,41 @@ class Chaos:
         left = self.people.unrest()
         if left:
             raise self.wrong(f"healed, and it does not come to rest: {'; '.join(left)}")
-        self.same_bytes()
+        differing = bytes_problems(self)
+        if differing:
+            raise self.wrong("; ".join(differing))
 
     def _round(self) -> bool:
         """Everybody reads everything, everything arrives; True if anything has happened."""
         before = len(self.log)
-        for writer in FACTORIES:
+        for writer in self._needed():
             if writer not in self.nodes:
                 self.start(writer)
         for node in list(self.nodes.values()):
             self.act(lambda node=node: self.follow(node, len(self.log)))  # type: ignore[misc]
-            self.send(node)
+            self.act(lambda node=node: self.send(node))  # type: ignore[misc]
             while self.flying:
                 self.act(self.arrive)
+        self._fence()
         called = self.hands.everything()
         spoken = self.people.everything()
         return len(self.log) > before or called or spoken
+
+    def _needed(self) -> list[str]:
+        """A removed department's hosts must come back without its scheduler."""
+        config = self.truth.custody.state.config
+        gone = (
+            [] if config is None else [d.name for d in self.configs[0].departments if config.department(d.name) is None]
+        )
+        for name in gone:
+            self.nodes.pop(f"scheduler.{name}", None)
+        return [writer for writer in FACTORIES if writer.partition(".")[2] not in gone]
+
+    def _fence(self) -> None:
+        """Somebody sees that a host is lost with a VM that would not die (X4)."""
+        for host in self.truth.custody.state.hosts.values():
+            if host.state == "lost":
+                self.site.fence(host.name)
 
     def _pass_time(self) -> bool:
         """To the next moment at which anybody has something to do; False if there is none."""
@@ -359,19 +398,6 @@ class Chaos:
         self.clock = min(later) if later and not any(at <= self.clock for at in due) else self.clock + 0.05
         self.site.live(self.clock)
         return True
-
-
-def told(seen: list[tuple[Fact, Meta]]) -> str:
-    """An envelope in one line."""
-    parts = []
-    for fact, meta in seen:
-        about = (
-            getattr(fact, name)
-            for name in ("host", "unit", "job", "dept", "attempt", "hosts", "exit", "disposal")
-            if hasattr(fact, name)
-        )
-        parts.append(f"{f.kind_of(fact)}({' '.join(map(str, about))}){f' VOID {meta.void}' if meta.void else ''}")
-    return ", ".join(parts)
 
 
 def main(argv: list[str]) -> int:

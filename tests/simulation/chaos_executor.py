@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
-from services.executor.calls import Call, HostsSeen, Outcome, PoolSeen, Result, Sight, VmsSeen
+from services.executor.calls import Call, HostsSeen, Outcome, PoolSeen, Result, Sight, Terminate, VmsSeen
 from tests.simulation.chaos_node import Node
 
 if TYPE_CHECKING:
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 CALLS_MAX: Final = 4
 LOST: Final = 0.1  # of all answers
+TWICE: Final = 0.1  # of all polls are heard a second time, later
 Poll = Callable[[], None]
 
 
@@ -51,8 +52,16 @@ class Hands:
 
     def _take_calls(self, node: Node) -> bool:
         made = node.executor.calls(self._now(node), CALLS_MAX)
+        self._refuse_wrong_sweeps(made)
         self.calls += [(node, call) for call in made]
         return bool(made)
+
+    def _refuse_wrong_sweeps(self, made: list[Call]) -> None:
+        """X6: what is ended as unknown is not in the journal, though a stale leader may do it."""
+        known = self.world.truth.custody.index.vm_ids
+        for call in made:
+            if isinstance(call, Terminate) and call.key.startswith("#") and call.vm in known:
+                raise self.world.wrong(f"VM {call.vm} is swept as unknown and is {known[call.vm]}")
 
     def arrive(self) -> None:
         """A call reaches OpenNebula, or its answer is given up before."""
@@ -62,6 +71,7 @@ class Hands:
         index = chance.randrange(len(self.calls))
         node, call = self.calls[index]
         if node is not None and chance.random() < LOST:
+            self.world.faults["call unanswered"] += 1
             self.answers.append((node, Result(call, Outcome.UNSURE, why="no answer in time")))
             if chance.random() < 0.5:
                 self.calls[index] = (None, call)  # and it may still arrive
@@ -72,6 +82,7 @@ class Hands:
         result = self.world.site.perform(call, self.world.clock)
         if node is not None:
             lost = chance.random() < LOST
+            self.world.faults[f"answer lost: {type(call).__name__.lower()}"] += lost
             self.answers.append((node, Result(call, Outcome.UNSURE, why="the answer was lost") if lost else result))
 
     def answer(self) -> None:
@@ -94,7 +105,11 @@ class Hands:
 
     def seen(self) -> None:
         if self.polls:
-            self.polls.pop(self.world.chance.randrange(len(self.polls)))()
+            poll = self.polls.pop(self.world.chance.randrange(len(self.polls)))
+            poll()
+            if self.world.chance.random() < TWICE:
+                self.world.faults["poll heard twice"] += 1
+                self.polls.append(poll)
 
     def _hosts(self, node: Node) -> Poll:
         poll = HostsSeen(node.executor.ticket(), self.world.site.host_pool())

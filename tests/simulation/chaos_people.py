@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
 from schemas import facts as f
-from schemas.custody import Custody
+from schemas.custody import RULES, Custody
 from schemas.facts import Fact
 from schemas.ids import is_instance
 from services.admission import compose
@@ -23,7 +23,7 @@ from tests.simulation.chaos_site import Machine
 if TYPE_CHECKING:
     from tests.simulation.chaos import Chaos
 
-JOBS_MAX: Final = 10
+JOBS_MAX: Final = 14
 WALLTIME_S: Final = 6.0
 NEVER: Final = float("inf")
 Compose = Callable[[Custody, list[Fact]], list[Fact]]
@@ -54,10 +54,11 @@ class People:
             (self.job, 4),
             (self.host, 3),
             (self.load, 10),
-            (self.scale, 1),
-            (self.host_fails, 3),
+            (self.scale, 4),
+            (self.configure, 1),
+            (self.host_fails, 2),
             (self.host_returns, 4),
-            (self.vm_dies, 2),
+            (self.vm_dies, 4),
         ]
 
     def _ask(self, writer: str, wanted: Compose) -> None:
@@ -76,6 +77,8 @@ class People:
         array = (0, 1, 2) if chance.random() < 0.1 else ()
 
         def submitted(custody: Custody, drafted: list[Fact]) -> list[Fact]:
+            if custody.state.config is None or custody.state.config.department(dept) is None:
+                return []  # as the door does
             number = custody.state.job_last + 1 + sum(isinstance(fact, f.JobSubmitted) for fact in drafted)
             job = f.JobSubmitted(
                 job=str(number),
@@ -112,8 +115,21 @@ class People:
         self._ask("admission", lambda custody, _: [fact] if host in custody.state.hosts else [])
 
     def scale(self) -> None:
-        minimum = self.world.chance.choice((None, 1, 2))
-        self._ask("admission", lambda _custody, _: [f.ScaleRequested(dept="web", user="wendy", minimum=minimum)])
+        minimum, exact = self.world.chance.choice(((None, None), (1, None), (2, None), (None, 0), (None, 1)))
+        fact = f.ScaleRequested(dept="web", user="wendy", minimum=minimum, exact=exact)
+        self._ask("admission", lambda _custody, _: [fact])
+
+    def configure(self) -> None:
+        """The operator changes weights and limits, removes a department, or brings it back."""
+        chosen = self.world.chance.choice(self.world.configs)
+
+        def adopted(custody: Custody, _drafted: list[Fact]) -> list[Fact]:
+            if custody.state.config is None or custody.state.config == chosen:
+                return []
+            return [f.ConfigAdopted(cloud=custody.state.cloud, custody_rules=RULES, config=chosen)]
+
+        self.world.faults["configuration changed"] += 1
+        self._ask("provisioner", adopted)
 
     def load(self) -> None:
         end, level = self.world.clock, self.world.chance.choice((0.0, 0.1, 0.9, 1.5))
@@ -128,9 +144,10 @@ class People:
     def host_fails(self) -> None:
         host = self.world.chance.choice(list(self.world.site.hosts))
         self.world.site.down.add(host)
+        self.world.faults["host lost"] += 1
         if self.world.chance.random() < 0.5:
             for machine in self.world.site.on(host):
-                self.world.site.power_off(machine)
+                del self.world.site.vms[machine.vm]
 
     def host_returns(self) -> None:
         for host in sorted(self.world.site.down):
@@ -141,10 +158,11 @@ class People:
         running = [machine for machine in self.world.site.vms.values() if machine.phase is Phase.RUNNING]
         if running:
             machine = self.world.chance.choice(running)
+            self.world.faults["VM dies"] += 1
             if self.world.chance.random() < 0.5:
                 machine.phase = Phase.OFF
             else:
-                self.world.site.power_off(machine)
+                del self.world.site.vms[machine.vm]
 
     # ---------------------------------------------------------------------------------------------------------- guests
 
@@ -161,8 +179,7 @@ class People:
         if standing == "early":
             return False
         if standing == "gone" or (standing == "over" and not self._is_done(machine)):
-            self.world.site.power_off(machine)
-            return True
+            return self.world.site.power_off(machine)
         if machine.started is None:
             return self._begin(machine, door)
         if self._is_done(machine):
@@ -196,8 +213,7 @@ class People:
         try:
             compose.report(door.core, fact, [])
         except Refused:
-            self.world.site.power_off(machine)  # gone; or it is journaled
-            return True
+            return self.world.site.power_off(machine)  # gone; or it is journaled
 
         def reported(_custody: Custody, drafted: list[Fact]) -> list[Fact]:
             return compose.report(door.core, fact, drafted)
@@ -254,6 +270,11 @@ class People:
         found += [f"VM of {m.unit}/{m.attempt} is left" for m in site.vms.values() if m.unit not in live]
         found += [f"{vm.unit}/{vm.attempt} has an open VM" for vm in custody.state.vms.values() if vm.unit not in live]
         found += [f"{host.name} is {host.state}" for host in custody.state.hosts.values() if host.state != "held"]
+        found += [
+            f"{name} holds {custody.held(name)} hosts and may keep {custody.quota(name).hosts}"
+            for name in ("bio", "hpc", "web")
+            if custody.held(name) > custody.quota(name).hosts
+        ]
         wanted, held = custody.state.demands.get("web", 0), custody.held("web")
         return found + ([f"web demands {wanted} hosts and holds {held}"] if held < wanted else [])
 

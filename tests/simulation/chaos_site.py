@@ -4,6 +4,9 @@ What a VM does
   HELD ── deploy ──▶ MOVING ── boot ──▶ RUNNING (or FAILED) ── soft terminate ──▶ MOVING ──▶ gone
   A hard terminate works at once, but not while it boots.  A deploy of what is not HELD is refused, and of what is gone, too.
   On a host that is down VMs show as UNKNOWN, go on running, and are seen again when it comes back (a partition), or die.
+  Some boots hang for long.  A *deaf* guest ignores the graceful end; a *stuck* VM also outlives the hard one, until somebody
+  fences its host, which he does only once the journal says that the host is lost.  Some calls are refused for no reason.
+  VMs of others are there, too: whoever touches one of them is in `harmed`.
 
 What is true, whatever anybody believes
   `on(host)`: VMs that have been deployed and are not gone.  The driver compares it with the journal after every step.
@@ -12,6 +15,7 @@ What is true, whatever anybody believes
 from __future__ import annotations
 
 import random
+from collections import Counter
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -21,6 +25,9 @@ CORES: Final = 2
 MEMORY_MB: Final = 4096
 BOOT_S: Final = (0.01, 1.5)
 SHUTDOWN_S: Final = (0.01, 1.0)
+HANG_S: Final = 20.0  # a boot that hangs: longer than its budget
+ODD: Final = 0.04  # of all calls are refused, of all boots hang
+FOREIGN: Final = {9_000_001: "", 9_000_002: "c2/1/1/0"}  # VMs of others, and their tags
 
 
 @dataclass
@@ -37,6 +44,8 @@ class Machine:
     ending: bool = False
     due: float = 0.0
     started: float | None = None  # its script runs since
+    deaf: bool = False
+    stuck: bool = False
 
 
 @dataclass
@@ -47,18 +56,32 @@ class Site:
     down: set[str] = field(default_factory=set)
     vms: dict[int, Machine] = field(default_factory=dict)
     boots_fail: float = 0.1
+    odd: float = ODD
     ran: dict[tuple[str, int, int], int] = field(default_factory=dict)  # how often each was deployed
+    harmed: list[int] = field(default_factory=list)
+    faults: Counter[str] = field(default_factory=Counter)
     _last: int = 0
+
+    def _is_odd(self, what: str) -> bool:
+        odd = self.chance.random() < self.odd
+        self.faults[what] += odd
+        return odd
 
     # ---------------------------------------------------------------------------------------------------------- calls
 
     def perform(self, call: Call, now: float) -> Result:
         """The call arrives."""
         if isinstance(call, Allocate):
+            if self._is_odd("allocate refused"):
+                return Result(call, Outcome.REFUSED, why="no quota left")
             self._last += 1
-            self.vms[self._last] = Machine(self._last, call.unit, call.attempt, call.rank, call.cores)
+            made = Machine(self._last, call.unit, call.attempt, call.rank, call.cores)
+            made.deaf, made.stuck = self._is_odd("deaf guest"), self._is_odd("stuck VM")
+            self.vms[self._last] = made
             return Result(call, Outcome.OK, vm=self._last)
         if isinstance(call, Deploy | Terminate):
+            if call.vm in FOREIGN:
+                self.harmed.append(call.vm)
             machine = self.vms.get(call.vm)
             if machine is None:
                 return Result(call, Outcome.GONE, why="no such VM")
@@ -67,9 +90,10 @@ class Site:
         return Result(call, Outcome.OK, found=self.sight(call.host))
 
     def _deploy(self, machine: Machine, call: Deploy, now: float) -> bool:
-        if machine.phase is not Phase.HELD or call.host in self.down:
+        if machine.phase is not Phase.HELD or call.host in self.down or self._is_odd("deploy refused"):
             return False
         machine.phase, machine.host, machine.due = Phase.MOVING, call.host, now + self.chance.uniform(*BOOT_S)
+        machine.due += HANG_S * self._is_odd("boot hangs")
         key = (machine.unit, machine.attempt, machine.rank)
         self.ran[key] = self.ran.get(key, 0) + 1
         return True
@@ -77,15 +101,25 @@ class Site:
     def _end(self, machine: Machine, hard: bool, now: float) -> bool:
         if machine.phase is Phase.MOVING:
             return False
+        if machine.host and (machine.stuck or (machine.deaf and not hard)):
+            return True  # it says yes, and nothing happens
         if hard:
             del self.vms[machine.vm]
         elif machine.phase is Phase.RUNNING:
             machine.phase, machine.ending, machine.due = Phase.MOVING, True, now + self.chance.uniform(*SHUTDOWN_S)
         return hard or machine.ending
 
-    def power_off(self, machine: Machine) -> None:
-        """The guest stops by itself."""
-        self.vms.pop(machine.vm, None)
+    def power_off(self, machine: Machine) -> bool:
+        """The guest stops by itself; False if it cannot."""
+        if not machine.stuck:
+            self.vms.pop(machine.vm, None)
+        return not machine.stuck
+
+    def fence(self, host: str) -> None:
+        """Somebody cuts the power of a host: what was stuck there is gone."""
+        for machine in self.on(host):
+            if machine.stuck:
+                del self.vms[machine.vm]
 
     def live(self, now: float) -> None:
         """Time has passed."""
@@ -95,6 +129,7 @@ class Site:
                     del self.vms[machine.vm]
                 else:
                     failed = self.chance.random() < self.boots_fail
+                    self.faults["boot fails"] += failed
                     machine.phase = Phase.FAILED if failed else Phase.RUNNING
 
     def next_due(self) -> float:
@@ -103,7 +138,8 @@ class Site:
     # --------------------------------------------------------------------------------------------------------- sights
 
     def sight(self, name: str) -> HostSight:
-        there = tuple(sorted(m.vm for m in self.vms.values() if m.host == name))
+        others = [vm for vm in FOREIGN if name == "h1"]
+        there = tuple(sorted([*others, *(m.vm for m in self.vms.values() if m.host == name)]))
         bad = "error" if name in self.down else ""
         return HostSight(name, self.hosts[name], not bad, bad, CORES, MEMORY_MB, "default", {}, there)
 
@@ -111,7 +147,8 @@ class Site:
         return [self.sight(name) for name in self.hosts]
 
     def vm_pool(self, tags: bool = False) -> list[Sight]:
-        return [self._show(machine, tags) for machine in self.vms.values()]
+        others = [Sight(vm, Phase.RUNNING, tag if tags else "") for vm, tag in FOREIGN.items()]
+        return others + [self._show(machine, tags) for machine in self.vms.values()]
 
     def _show(self, machine: Machine, tags: bool) -> Sight:
         hidden = machine.host in self.down and machine.phase is not Phase.HELD

@@ -1,0 +1,119 @@
+"""What must be true in a simulated cloud, whatever happened: C2 to C6, C8, C9 of `chaos`, each as a function of its world."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from schemas import facts as f
+from schemas.custody import Custody
+from schemas.facts import Fact
+from schemas.meta import Meta
+from services.runtime.fold import Fold
+from tests.simulation.chaos_node import Message, Node
+from tests.simulation.chaos_people import WALLTIME_S
+from tests.simulation.chaos_site import CORES
+
+if TYPE_CHECKING:
+    from tests.simulation.chaos import Chaos
+
+SKEW_MAX_S: Final = 0.5
+DEPARTMENTS: Final = ("bio", "hpc", "web")
+
+
+class Judge:
+    """Looks at each message when it is stored.  Remembers what it needs of the past."""
+
+    def __init__(self) -> None:
+        self.began: dict[tuple[str, int], float] = {}  # attempt -> true time at which admission wrote that it had begun
+        self.held: dict[str, tuple[int, int]] = {}
+        self.leaders: dict[str, int] = {}
+
+    def before(self, custody: Custody) -> None:
+        self.held = {name: (custody.held(name), custody.quota(name).hosts) for name in DEPARTMENTS}
+        self.leaders = {writer: leader.epoch for writer, leader in custody.state.leaders.items()}
+
+    def after(self, message: Message, seen: list[tuple[Fact, Meta]], ahead_s: float) -> list[str]:
+        """`ahead_s`: of the fold's time before the true one."""
+        found = [problem for fact, meta in seen if meta.void is None for problem in self._about(message, fact)]
+        if ahead_s > 2 * SKEW_MAX_S:
+            found.append(f"{message.id} takes the fold's time {ahead_s:.1f} s ahead (C9)")
+        epoch = self.leaders.get(message.writer, 0)
+        leads = any(isinstance(fact, f.LeaderStarted) for fact, _ in seen)
+        if message.epoch != epoch + leads:
+            found.append(f"{message.id} of epoch {message.epoch} was stored after epoch {epoch} (C5)")
+        return found
+
+    def _about(self, message: Message, fact: Fact) -> list[str]:
+        if isinstance(fact, f.HostSeized):
+            held, quota = self.held[fact.dept]
+            self.held[fact.dept] = held - 1, quota
+            return [f"{fact.host} was seized though {fact.dept} held {held} of {quota} (C4)"] if held <= quota else []
+        if isinstance(fact, f.HostReleased):
+            dept = message.writer.partition(".")[2]
+            self.held[dept] = self.held[dept][0] - 1, self.held[dept][1]
+        elif isinstance(fact, f.QuotaChanged):
+            self.held[fact.dept] = self.held.get(fact.dept, (0, 0))[0], fact.hosts
+        elif isinstance(fact, f.HostGranted):
+            self.held[fact.dept] = self.held[fact.dept][0] + 1, self.held[fact.dept][1]
+        elif isinstance(fact, f.AttemptBegan):
+            self.began.setdefault((fact.unit, fact.attempt), message.drafted_at)
+        elif isinstance(fact, f.AttemptClosed) and fact.disposal is f.Disposal.TIMEOUT:
+            ran_s = message.drafted_at - self.began[fact.unit, fact.attempt]
+            if ran_s < WALLTIME_S - 2 * SKEW_MAX_S:
+                return [f"{fact.unit}/{fact.attempt} was over its walltime of {WALLTIME_S} s after {ran_s:.1f} s (C9)"]
+        return []
+
+
+def site_problems(world: Chaos) -> list[str]:
+    """C2, C3, C8."""
+    custody, site, found = world.truth.custody, world.site, []
+    running: dict[str, int] = {}
+    for name in site.hosts:
+        host, machines = custody.state.hosts.get(name), site.on(name)
+        lost = host is not None and host.state == "lost"
+        for machine in machines:
+            unit = custody.state.units[machine.unit]
+            own = host is not None and host.state == "held" and host.dept == unit.dept
+            what = f"{machine.unit}/{machine.attempt}/{machine.rank}"
+            if host is None or not (own or host.state in ("draining", "lost")):
+                found.append(f"{what} runs on {name}, which is {host and host.state} of {host and host.dept} (C2)")
+            if not lost and running.setdefault(machine.unit, machine.attempt) != machine.attempt:
+                found.append(
+                    f"attempts {running[machine.unit]} and {machine.attempt} of {machine.unit} run at once (C3)"
+                )
+        if not lost and sum(machine.cores for machine in machines) > CORES:
+            found.append(f"{name} runs {machines} (C2)")
+    found += [f"{key} was started {count} times (C3)" for key, count in site.ran.items() if count > 1]
+    return found + [f"VM {vm} of somebody else was touched (C8)" for vm in site.harmed]
+
+
+def bytes_problems(world: Chaos) -> list[str]:
+    """C6."""
+    found = []
+    for node in world.nodes.values():
+        replayed = Fold(node.writer, node.factory)
+        resumed = Node(node.writer, node.factory, "resumed")
+        resumed.start_from(world.snapshots.get(node.writer))
+        for message in world.log[: node.read]:
+            replayed.feed(message)
+        for message in world.log[resumed.read : node.read]:
+            resumed.fold.feed(message)
+        for name, fold in (("a replay", replayed), ("snapshot and tail", resumed.fold)):
+            if resumed.read > node.read:
+                continue
+            if (fold.custody.dump(), fold.core.dump()) != (node.custody.dump(), node.core.dump()):
+                found.append(f"{node.writer}: {name} gives another state than the one that lived (C6)")
+    return found
+
+
+def told(seen: list[tuple[Fact, Meta]]) -> str:
+    """An envelope in one line."""
+    parts = []
+    for fact, meta in seen:
+        about = (
+            getattr(fact, name)
+            for name in ("host", "unit", "job", "dept", "attempt", "hosts", "exit", "disposal")
+            if hasattr(fact, name)
+        )
+        parts.append(f"{f.kind_of(fact)}({' '.join(map(str, about))}){f' VOID {meta.void}' if meta.void else ''}")
+    return ", ".join(parts)
