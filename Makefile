@@ -1,6 +1,8 @@
 # make demo   a day in the life of two departments, in about a minute
 # make test   set everything up, then style, types and tests; the last line counts
-# make chaos  [SEEDS=5000] more seeds of the simulated faults, then the real ones
+# make chaos  [SEEDS=5000] [FIRST=0] more seeds of the simulated faults, on all cores; up to the first that fails
+# make faults the real faults: processes killed, the broker restarted
+# make worlds [SECONDS=600] [WORLDS="3-all …"] small worlds, every order of events on the real cores, so long each
 # make model  every world of the exhaustive model (about an hour)
 
 PYTHON ?= python3
@@ -8,7 +10,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 
-.PHONY: demo test lint types chaos model setup clean
+.PHONY: demo test lint types chaos faults worlds model setup clean
 
 demo: setup
 	@$(BIN)/python -m phoenix.local.demo
@@ -35,9 +37,17 @@ $(READY): pyproject.toml
 	@touch $(READY)
 
 SEEDS ?= 5000
+FIRST ?= 0
 chaos: setup
-	@PHOENIX_CHAOS_SEEDS=$(SEEDS) $(BIN)/python -m pytest -q --timeout 0 tests/simulation/test_chaos_seeds.py
+	@$(BIN)/python -m tests.simulation.chaos_run --seeds $(SEEDS) --first $(FIRST)
+
+faults: setup
 	@$(BIN)/python -m pytest -q tests/integration/test_faults_kill.py tests/integration/test_faults_broker.py tests/integration/test_faults_down.py
+
+SECONDS ?= 600
+WORLDS ?= all
+worlds: setup
+	@$(BIN)/python -m tests.simulation.worlds_explore $(WORLDS) --seconds $(SECONDS)
 
 model: setup
 	@PYTHONPATH=. $(BIN)/python tests/model/custody_model.py check
