@@ -254,6 +254,8 @@ class ProvisionerCore:
         return self.custody.state.demands.get(name, 0) > self.custody.held(name)
 
     def _grant(self, config: CloudConfig, wanted: dict[str, int], now: float) -> list[f.Fact]:
+        if not self.custody.index.by_state["free"]:
+            return []
         hosts = self.custody.state.hosts
         free = [
             n for n in sorted(self.custody.index.by_state["free"]) if _healthy(hosts[n], now) and not hosts[n].cordoned

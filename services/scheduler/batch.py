@@ -81,9 +81,12 @@ class BatchCore:
             f.VmStarted: self._on_vm_started,
             f.ConfigAdopted: self._on_config,
             f.DepartmentClosed: self._on_department_closed,
+            f.QuotaChanged: self._on_level,
+            f.DemandChanged: self._on_level,
             **dict.fromkeys(HostFact.__args__, self._on_host),
         }
         self._rested_at = NEVER
+        self._rests = False  # True: the last decide had nothing to say, and nothing that concerns it has happened since
         self._decided_at = 0.0  # `now` of the last decide: what is due by then has been looked at
         self._rebuild()
 
@@ -92,8 +95,9 @@ class BatchCore:
     def apply(self, fact: f.Fact, meta: Meta) -> None:
         if meta.at >= self._rested_at:
             self.room.wake(self.custody, self.dept)
-            self._rested_at = self.room.next_rested()
+            self._rested_at, self._rests = self.room.next_rested(), False
         if meta.void is not None:
+            self._rests = False  # it may be its own: what it wanted to say is to be said again
             return
         handler = self._on.get(type(fact))
         if handler is not None:
@@ -128,6 +132,7 @@ class BatchCore:
         self.limits.rebuild(self.open)
         self._rested_at = self.room.next_rested()
         self._demand: int | None = None  # None: to be worked out again
+        self._rests = False
         self._forecast: Forecast | None = None  # made when an order asks for it
         self._shifted = True  # since the flag was last taken down: a host or an expected end has changed
 
@@ -153,7 +158,12 @@ class BatchCore:
             for name in hosts:
                 self._forecast.host_changed(name)
         self._rested_at = self.room.next_rested()
-        self._demand, self._shifted = None, True
+        self._shifted = True
+        self._stir()
+
+    def _stir(self) -> None:
+        """Queue or hosts have changed: there may be something to say."""
+        self._demand, self._rests = None, False
 
     def _expect(self, unit: str) -> None:
         """The expected end of the unit's attempt may have changed."""
@@ -164,19 +174,20 @@ class BatchCore:
     def _on_submitted(self, fact: f.JobSubmitted) -> None:
         if fact.dept == self.dept:
             self.book.submitted(fact)
-            self._demand = None
+            self._stir()
 
     def _on_held(self, fact: f.JobHeld | f.JobResumed) -> None:
         if self.book.has(fact.job):
             self.book.refresh(fact.job)
-            self._demand = None
+            self._stir()
 
     def _on_cancelled(self, fact: f.JobCancelled) -> None:
         if fact.job in self.open:
             self.cancelling[fact.job] = None
+            self._rests = False
         elif self.book.has(fact.job):
             self.book.over(fact.job, None)
-            self._demand = None
+            self._stir()
 
     def _on_placed(self, fact: f.UnitPlaced) -> None:
         if self.book.has(fact.unit):
@@ -191,31 +202,42 @@ class BatchCore:
             self.limits.began(fact.unit)
             self.book.began(fact.unit)
             self._expect(fact.unit)
-            self._demand = None
+            if self.book.queue.grew or self._forecast is not None:  # it may have let others into the queue, or ahead
+                self._stir()
 
     def _on_closed(self, fact: f.AttemptClosed) -> None:
         if self.book.has(fact.unit):
             self._no_longer_open(fact.unit)
             self.book.over(fact.unit, fact.why)
-            self._demand = None
+            self._stir()
 
     def _on_reported(self, fact: f.AttemptReported) -> None:
         if self.book.has(fact.unit):
             self._no_longer_open(fact.unit)
             self.book.over(fact.unit, None)
-            self._demand = None
+            self._stir()
 
     def _on_vm_started(self, fact: f.VmStarted) -> None:
         if fact.unit in self.open:
             self.limits.vm_started(fact.unit, fact.attempt)
 
     def _on_host(self, fact: HostFact) -> None:
-        self.capacities.update(self.custody, fact.host)
-        self._touch((fact.host,))
+        """Of a host that leaves this department custody still says whose it was."""
+        counts_otherwise, host = (
+            self.capacities.update(self.custody, fact.host),
+            self.custody.state.hosts.get(fact.host),
+        )
+        if counts_otherwise or host is None or host.dept == self.dept:
+            self._touch((fact.host,))
+
+    def _on_level(self, fact: f.QuotaChanged | f.DemandChanged) -> None:
+        if fact.dept == self.dept:
+            self._rests = False
 
     def _on_config(self, _fact: f.ConfigAdopted) -> None:
         self.limits.rebuild(self.open)
-        self.room.grew, self._demand = True, None
+        self.room.grew = True
+        self._stir()
         self._forecast = None  # the order may be another one that needs none
 
     def _on_department_closed(self, fact: f.DepartmentClosed) -> None:
@@ -223,7 +245,7 @@ class BatchCore:
             for name in list(self.open):
                 self._no_longer_open(name)
             self.book.closed()
-            self._demand = None
+            self._stir()
 
     # -------------------------------------------------------------------------------------------------------- deciding
 
@@ -241,7 +263,14 @@ class BatchCore:
         return (department.batch if department else None) or BatchPolicy()
 
     def decide(self, now: float) -> list[f.Fact]:
+        if self._rests and now < self.wake_at():
+            return []
         self._decided_at = now
+        found = self._decide(now)
+        self._rests = not found
+        return found
+
+    def _decide(self, now: float) -> list[f.Fact]:
         if self.custody.state.config is None:
             return []
         closings, notice = self._closings(now), self.notice()
@@ -255,8 +284,10 @@ class BatchCore:
         return found[:FACTS_MAX]
 
     def wake_at(self) -> float:
-        resting = self.room.resting.values() if self.book.queue.where else ()
-        return min([self.limits.next_due(), *(until for until in resting if until > self._decided_at)])
+        due = self.limits.next_due()
+        if self.room.resting and self.book.queue.where:
+            due = min([due, *(until for until in self.room.resting.values() if until > self._decided_at)])
+        return due
 
     def notice(self) -> int:
         """Hosts that the department must give back now."""
@@ -265,6 +296,8 @@ class BatchCore:
 
     def _closings(self, now: float) -> list[f.AttemptClosed]:
         broken = sorted(self.custody.index.broken.get(self.dept, ()), key=sort_key)
+        if not (broken or self.cancelling or self.limits.any_due(now)):
+            return []
         found = {name: self._close_broken(name) for name in broken}
         for name in sorted(self.cancelling, key=sort_key):
             if name not in found:

@@ -39,10 +39,10 @@ class Book:
 
     def has(self, unit: str) -> bool:
         """True if `unit` is of a job of this department that has not ended."""
-        return job_of(unit) in self.state.jobs
+        return unit in self.state.jobs or job_of(unit) in self.state.jobs
 
     def job(self, unit: str) -> Job:
-        return self.state.jobs[job_of(unit)]
+        return self.state.jobs.get(unit) or self.state.jobs[job_of(unit)]
 
     def length_s(self, unit: str) -> float:
         """How long the unit's next or present attempt may run: what is left of its walltime, in seconds."""

@@ -38,7 +38,10 @@ class Capacities:
         host = custody.state.hosts.get(name)
         usable = host is not None and host.state in USABLE and host.cordoned is None
         new = (host.cores, host.memory_mb) if usable and host is not None else None
-        old = self.of_host.pop(name, None)
+        old = self.of_host.get(name)
+        if old == new:
+            return False
+        self.of_host.pop(name, None)
         if new is not None:
             self.of_host[name] = new
             self.counts[new] = self.counts.get(new, 0) + 1
@@ -46,7 +49,7 @@ class Capacities:
             self.counts[old] -= 1
             if not self.counts[old]:
                 del self.counts[old]
-        return old != new
+        return True
 
     def able(self, shape: Shape) -> int:
         """Usable hosts that could hold a rank of `shape` if they were empty."""

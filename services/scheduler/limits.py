@@ -90,6 +90,10 @@ class Limits:
 
     # --------------------------------------------------------------------------------------------------------- reading
 
+    def any_due(self, now: float) -> bool:
+        """False if certainly nothing is overdue."""
+        return bool(self.heap) and self.heap[0].due <= now
+
     def overdue(self, now: float) -> list[Limit]:
         """The limits that have passed, in the order of submission."""
         found: list[Limit] = []
