@@ -66,44 +66,43 @@ class Room:
 
     def update(self, custody: Custody, dept: str, names: Iterable[str]) -> None:
         """These hosts may have changed.  A wide job changes many in the same way: they go from class to class together."""
-        free, hosts = self.free, custody.state.hosts
+        free, hosts, busy, now = self.free, custody.state.hosts, self.busy, custody.state.at
         moves: dict[tuple[Free | None, Free | None], list[str]] = {}
+        together: list[str] = []
         new: Free | None = None
-        was: Free | None = None
-        together: list[str] | None = None  # the hosts that went from `was` to `new`
+        was: tuple[Free | None, Free | None] = (None, None)
         for name in names:
-            old, before = free.get(name), new
-            new = self._offer(custody, dept, name, hosts.get(name), before)
+            host, old = hosts.get(name), free.get(name)
+            if self.resting:
+                self.resting.pop(name, None)
+            if host is None or host.state != "held" or host.dept != dept:
+                busy.pop(name, None)
+                new = None
+            else:
+                if host.units:
+                    busy[name] = None
+                else:
+                    busy.pop(name, None)
+                new = self._offer(host, now, new)
             if old == new:
-                together = None
-            elif together is not None and new is before and old is was:
+                continue
+            if new is was[1] and old is was[0]:
                 together.append(name)
             else:
-                together = moves.setdefault((old, new), [])
+                was = (old, new)
+                together = moves.setdefault(was, [])
                 together.append(name)
-            was = old
         for (left, entered), moved in moves.items():
             self._move(left, entered, moved)
 
-    def _offer(self, custody: Custody, dept: str, name: str, host: Host | None, before: Free | None) -> Free | None:
-        """What the host offers now (`before`, if it is the same); None if nothing may be placed there.  Notes if it is busy or
-        resting."""
-        if self.resting:
-            self.resting.pop(name, None)
-        if host is None or host.state != "held" or host.dept != dept:
-            self.busy.pop(name, None)
-            return None
-        empty = not host.units
-        if empty:
-            self.busy.pop(name, None)
-        else:
-            self.busy[name] = None
+    def _offer(self, host: Host, now: float, before: Free | None) -> Free | None:
+        """What a held host offers (`before`, if it is the same); None if nothing may be placed there."""
         if host.exclusive or host.cordoned is not None:
             return None
-        if host.quarantine_until > custody.state.at:
-            self.resting[name] = host.quarantine_until
+        if host.quarantine_until > now:
+            self.resting[host.name] = host.quarantine_until
             return None
-        offered = (empty, host.cores - host.cores_used, host.memory_mb - host.memory_used_mb)
+        offered = (not host.units, host.cores - host.cores_used, host.memory_mb - host.memory_used_mb)
         return before if offered == before else Free(*offered)
 
     def _move(self, left: Free | None, entered: Free | None, names: list[str]) -> None:
@@ -159,8 +158,12 @@ class Room:
             for name in names:
                 del there[bisect_left(there, name)]
         else:
-            gone = dict.fromkeys(names)
-            there[:] = [name for name in there if name not in gone]
+            first = bisect_left(there, names[0])
+            if there[first : first + len(names)] == names:  # best fit takes hosts that lie together
+                del there[first : first + len(names)]
+            else:
+                gone = dict.fromkeys(names)
+                there[:] = [name for name in there if name not in gone]
         self._forget_if_none(free)
 
     def _forget_if_none(self, free: Free) -> None:
