@@ -17,7 +17,7 @@ from phoenix.simulate.workload import End, JobRecord, Outcome, Scenario, WebReco
 from schemas import facts as f
 from schemas.custody import Custody
 from schemas.facts import Disposal, Fact
-from schemas.ids import instance_parts, is_instance
+from schemas.ids import is_instance
 from schemas.meta import Meta
 from schemas.reasons import Code
 
@@ -85,7 +85,7 @@ class Recorder:
             record.start_s = meta.at
 
     def _serve(self, instance: str, by: int) -> None:
-        dept, _ = instance_parts(instance)
+        dept = instance.rpartition(".")[0]
         if dept in self.serving:
             self.serving[dept] += by
 

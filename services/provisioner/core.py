@@ -150,9 +150,9 @@ class ProvisionerCore:
         changed = self._change_quotas(config, wanted, now)
         moved = {fact.dept for fact in changed}
         found: list[f.Fact] = [*changed, *self._grant(config, wanted, now)]
-        for name in sorted(self.custody.state.quotas):
-            if name not in moved:
-                found += self._seize(name, now)
+        lowered = [n for n, quota in self.custody.state.quotas.items() if quota.lowerings and n not in moved]
+        for name in sorted(lowered):
+            found += self._seize(name, now)
         if not found:
             self._quiet_until = self.wake_at()
         return found[:FACTS_MAX]
