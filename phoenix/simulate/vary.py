@@ -59,7 +59,9 @@ def changed(document: Mapping[str, Any], values: Mapping[str, Any], index: int) 
             names = _known(found.document)
             hint = suggestion(key, names) or f"; for example {', '.join(names[:3])}" if names else ""
             right = f"there is no such setting{hint}"
-            found.problems.append(Problem(path=("vary", index, "set", *key.split(".")), right=right, found=shown(value)))
+            found.problems.append(
+                Problem(path=("vary", index, "set", *key.split(".")), right=right, found=shown(value))
+            )
             continue
         _put(found.document, path, value)
         found.places[path] = ("vary", index, "set", *key.split("."))

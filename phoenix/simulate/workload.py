@@ -143,7 +143,9 @@ class Outcome(msgspec.Struct, kw_only=True):
     jobs: list[JobRecord] = []  # in the order of submission
     web: list[WebRecord] = []
     held: list[tuple[float, str, int]] = []  # (from, department, hosts); one row for each change
-    running: list[tuple[float, str, int]] = []  # (from, batch department, nodes of attempts that run); likewise, if recorded
+    running: list[
+        tuple[float, str, int]
+    ] = []  # (from, batch department, nodes of attempts that run); likewise, if recorded
     refused: int = 0  # jobs that no host could hold
     facts: int = 0
     envelopes: int = 0

@@ -1,5 +1,5 @@
-"""`phoenix simulate phoenix-cloud --frontier`: below the paper.  Which of the product's own policies keep both benefits with the
-fewest nodes, down to the floor that the widest job sets?
+"""`phoenix simulate phoenix-cloud --frontier`: below the paper.  Which of the product's own policies keep both benefits with
+the fewest nodes, down to the floor that the widest job sets?
 
 Theory of operation
   A policy is an order, an order of victims, and what becomes of a victim: every combination that the product has.  Each is
@@ -177,7 +177,8 @@ def _told(static: Run, rows: Sequence[Run], kept: dict[str, int | None], floor: 
     able = [size for size in kept.values() if size is not None]
     return "\n".join(
         [
-            f"static, {static.nodes} nodes: {static.completed:,} completed, {duration(static.mean_turnaround_s)} mean turnaround",
+            f"static, {static.nodes} nodes: {static.completed:,} completed, "
+            f"{duration(static.mean_turnaround_s)} mean turnaround",
             f"floor: {floor} nodes, for the widest job and the web department's last node",
             "",
             render(head, table, right=" ".join(head[1:])),
