@@ -1,0 +1,135 @@
+"""`phoenix simulate phoenix-cloud` as a person runs it, on files of their own; and its frontier, on a small log."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from phoenix.cli.__main__ import main
+from phoenix.simulate.experiments import phoenix_cloud_frontier as frontier
+from phoenix.simulate.report import Run, run_of
+from phoenix.simulate.workload import Outcome, WebInput, Work
+
+FIELDS = {
+    "configuration",
+    "nodes",
+    "on_reclaim",
+    "completed",
+    "killed",
+    "requeued",
+    "unfinished",
+    "mean_turnaround_s",
+    "wall_s",
+}
+MINUTES = [3, 3, 9, 30, 90, 100, 80, 30, 9, 3]  # requests; 100 of them want 64 nodes
+
+
+def _swf(count: int) -> str:
+    """Jobs of 8 to 800 processors, one a minute."""
+    lines = ["; MaxNodes: 144", "; MaxProcs: 1152"]
+    for number in range(1, count + 1):
+        processors, run_s = 8 * (1 + number * 37 % 100), 60 + number * 97 % 600
+        lines.append(f"{number} {60 * number} -1 {run_s} {processors} -1 -1 {processors} -1 -1 1 7 -1 -1 -1 -1 -1 -1")
+    return "\n".join([*lines, "this line is no job", ""])
+
+
+@pytest.fixture
+def own_files(tmp_path: Path) -> list[str]:
+    (tmp_path / "own.swf").write_text(_swf(40))
+    rows = [f"1998-06-07 00:{minute:02}:00,{requests}" for minute, requests in enumerate(MINUTES)]
+    (tmp_path / "own.csv").write_text("\n".join(["minute_gmt,requests", *rows, ""]))
+    return ["--jobs", str(tmp_path / "own.swf"), "--web", str(tmp_path / "own.csv")]
+
+
+def _phoenix(*words: str) -> int:
+    return main(["simulate", "phoenix-cloud", "--workers", "1", *words])
+
+
+def test_the_document_has_the_thirteen_runs(own_files: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert _phoenix(*own_files, "--json", "--verify") == 0
+    out, err = capsys.readouterr()
+    told: dict[str, Any] = json.loads(out)
+    found = [(run["configuration"], run["nodes"], run["on_reclaim"]) for run in told["runs"]]
+    shared = [
+        ("dynamic", nodes, reading) for nodes in (200, 190, 180, 170, 160, 150) for reading in ("kill", "requeue")
+    ]
+    assert found == [("static", 208, None), *shared]
+    assert all(set(run) >= FIELDS for run in told["runs"])
+    assert all(run["completed"] + run["killed"] + run["unfinished"] == 40 for run in told["runs"])
+    assert any(run["killed"] for run in told["runs"])
+    assert any(run["requeued"] for run in told["runs"])
+    assert [claim["reading"] for claim in told["claims"]] == ["kill", "requeue"]
+    assert told["inputs"]["jobs"] == "own.swf"
+    assert "own.swf:43" in err  # the line that is no job is named
+
+
+def test_table_plots_and_jobs(own_files: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    figures, jobs = tmp_path / "figures", tmp_path / "jobs.csv"
+    assert _phoenix(*own_files, "--plots", str(figures), "--jobs-csv", str(jobs)) == 0
+    out = capsys.readouterr().out
+    assert "160 requeue" in out
+    assert "The paper's claim: at 160 nodes (76.9" in out
+    assert {path.suffix for path in figures.iterdir()} == {".svg", ".png"}
+    assert len(list(figures.iterdir())) == 6
+    assert len(jobs.read_text().splitlines()) == 1 + 13 * 40
+
+
+def test_a_jobs_story(own_files: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert _phoenix(*own_files, "--explain", "3", "--run", "150 kill") == 0
+    assert "job 3 of hpc in run 150 kill" in capsys.readouterr().out
+    assert _phoenix(*own_files, "--explain", "3", "--run", "151 kill") == 2
+    assert _phoenix(*own_files, "--explain", "999") == 2
+
+
+def test_without_the_public_traces_generated_ones_stand_in(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("PHOENIX_TRACES", str(tmp_path))
+    assert _phoenix("--explain", "1", "--json") == 0
+    out, err = capsys.readouterr()
+    assert "No public traces here" in err
+    assert json.loads(out)["job"] == 1
+
+
+def test_a_file_that_is_no_log_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "empty.swf").write_text("; nothing\n")
+    assert _phoenix("--jobs", str(tmp_path / "empty.swf")) == 2
+    assert "empty.swf" in capsys.readouterr().err
+    assert _phoenix("--jobs", str(tmp_path / "none.swf")) == 2
+    assert "none.swf" in capsys.readouterr().err
+
+
+# ------------------------------------------------------------------------------------------------------------ the frontier
+
+
+def _row(policy: str, nodes: int, completed: int, mean_s: float) -> Run:
+    row = run_of(Outcome(label="x", hosts=nodes, window_s=1.0, host_cores=1), configuration="dynamic", policy=policy)
+    fields = {name: getattr(row, name) for name in Run.__struct_fields__}
+    return Run(**fields | {"completed": completed, "mean_turnaround_s": mean_s})
+
+
+def test_a_policy_keeps_both_benefits_down_to_the_first_gap() -> None:
+    static = _row("static", 208, 100, 50.0)
+    rows = [
+        *(_row("steady", nodes, 101, 49.0) for nodes in (160, 155, 150)),
+        *(_row("lucky", nodes, done, 49.0) for nodes, done in ((160, 101), (155, 100), (150, 101))),
+        *(_row("slow", nodes, 101, 50.0) for nodes in (160, 155, 150)),
+    ]
+    assert frontier.kept_down_to(static, rows) == {"steady": 150, "lucky": 160, "slow": None}
+    assert list(frontier._between(160, 145)) == [159, 158, 157, 156]
+    assert list(frontier._between(150, 145)) == [149, 148, 147, 146, 145]
+    assert frontier.best(static, rows)[0] == "steady"
+
+
+def test_the_frontier_asks_every_policy_of_the_product(capsys: pytest.CaptureFixture[str]) -> None:
+    works = tuple(Work(number=n, submit_s=60.0 * n, run_s=300.0, nodes=n % 9 + 1, exclusive=True) for n in range(1, 9))
+    static, rows = frontier.explore(works, WebInput(demand=((0.0, 1),)), workers=1)
+    assert {row.policy for row in rows} == {policy.name for policy in frontier.policies()}
+    assert {row.nodes for row in rows} >= {150, 155, 160}
+    assert static.completed == len(works)
+    assert frontier.floor_of(works) == max(work.nodes for work in works) + 1
+    told = frontier._told(static, rows, frontier.kept_down_to(static, rows), frontier.floor_of(works))
+    assert "0 of 48 policies keep both benefits at 160 nodes" in told  # none can complete more than all
