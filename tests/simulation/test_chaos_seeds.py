@@ -37,7 +37,12 @@ WORDS = (
     ),
     *("answer lost: allocate", "answer lost: deploy", "call unanswered", "poll heard twice", "deaf guest", "stuck VM"),
 )
-MUTANT_SEEDS = 100  # within which a mutant must be caught; most are within ten
+MUTANT_SEEDS = 100  # within which a mutant must be caught; most are within two
+LATE = {  # where the search begins for those that most seeds do not notice: it only saves time
+    "a unit is placed on hosts that are not held": 49,
+    "X3: an attempt starts beside its predecessor": 54,
+    "S9: a snapshot forgets which VMs must end": 23,
+}
 
 pytestmark = pytest.mark.timeout(300)
 
@@ -88,7 +93,8 @@ def test_the_same_seed_tells_the_same_story() -> None:
 def test_a_mutant_is_caught(mutant: str, monkeypatch: pytest.MonkeyPatch) -> None:
     for owner, name, wrong in MUTANTS[mutant]:
         monkeypatch.setattr(owner, name, wrong)
-    caught = next((wrong for wrong in map(_lives_and_fails, range(MUTANT_SEEDS)) if wrong is not None), None)
+    seeds = ((LATE.get(mutant, 0) + n) % MUTANT_SEEDS for n in range(MUTANT_SEEDS))
+    caught = next((wrong for wrong in map(_lives_and_fails, seeds) if wrong is not None), None)
     print(str(caught)[:300])
     assert caught is not None, f"{MUTANT_SEEDS} seeds do not notice that {mutant}"
     assert not isinstance(caught, NameError | TypeError | AttributeError), "the mutant itself is broken"
