@@ -72,6 +72,7 @@ class ProvisionerCore:
         self._quarantine_ends = NEVER  # derived with the targets, and so is the next
         self._turn_ends = NEVER
         self._quiet_until = 0.0  # derived: nothing to say before that time, unless something moves
+        self._decided_at = 0.0  # `now` of the last decision that was worked out
         self._batch_of: tuple[CloudConfig | None, tuple[str, ...]] = (
             None,
             (),
@@ -138,7 +139,14 @@ class ProvisionerCore:
         quotas, usable = self.custody.state.quotas, self._usable(self.custody.state.at)
         total = sum(self.targets(self.custody.state.at).values())
         found = [f"targets add up to {total} of {usable} usable hosts"] if total > usable else []
-        return found + [f"{name} has a negative quota" for name, quota in quotas.items() if quota.hosts < 0]
+        found += [f"{name} has a negative quota" for name, quota in quotas.items() if quota.hosts < 0]
+        fresh, now = ProvisionerCore(self.custody), max(self._decided_at, self.custody.state.at)
+        fresh.load(self.dump())
+        if fresh.targets(now) != self.targets(now):
+            found.append(f"targets are {self.targets(now)} and should be {fresh.targets(now)}")
+        if now < self._quiet_until:
+            found += [f"it is quiet though it has to say {fact}" for fact in fresh.decide(now)]
+        return found
 
     # ------------------------------------------------------------------------------------------------------- deciding
 
@@ -146,13 +154,14 @@ class ProvisionerCore:
         config = self.custody.state.config
         if config is None or now < self._quiet_until:
             return []
+        self._decided_at = now
         wanted = self.targets(now)
         changed = self._change_quotas(config, wanted, now)
         moved = {fact.dept for fact in changed}
         found: list[f.Fact] = [*changed, *self._grant(config, wanted, now)]
-        lowered = [n for n, quota in self.custody.state.quotas.items() if quota.lowerings and n not in moved]
-        for name in sorted(lowered):
-            found += self._seize(name, now)
+        for name in sorted(self.custody.state.quotas):
+            if name not in moved:
+                found += self._seize(name, now)
         if not found:
             self._quiet_until = self.wake_at()
         return found[:FACTS_MAX]
@@ -279,8 +288,10 @@ class ProvisionerCore:
         return because(Code.IDLE_TO_BATCH, department=department.name, held=held)
 
     def _seize(self, name: str, now: float) -> list[f.Fact]:
-        held = self.custody.held(name)
         quota = self.custody.quota(name)
+        if not quota.lowerings:
+            return []
+        held = self.custody.held(name)
         count = min(quota.overdue(held, now), held - quota.hosts)
         if count <= 0:
             return []

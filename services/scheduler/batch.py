@@ -449,11 +449,19 @@ class BatchCore:
         ]:
             fresh.book.queue.by_length(fresh.book.queue.lanes[key])
         mine, theirs = self._views(), fresh._views()
+        found += self._rests_wrongly(fresh)
         return found + [
             f"view {name} differs from custody: {mine[name]} is not {theirs[name]}"
             for name in mine
             if mine[name] != theirs[name]
         ]
+
+    def _rests_wrongly(self, fresh: BatchCore) -> list[str]:
+        """`fresh`: a core of the same state that has never rested, nor given up a pass as fruitless."""
+        now = max(self._decided_at, self.custody.state.at)
+        if not self._rests or now >= self.wake_at():
+            return []
+        return [f"it rests though it has to say {fact}" for fact in fresh._decide(now)]
 
     def _views(self) -> dict[str, object]:
         queue, room = self.book.queue, self.room

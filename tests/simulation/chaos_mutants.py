@@ -130,6 +130,8 @@ MUTANTS: Final[dict[str, list[tuple[Any, str, Any]]]] = {
     "a victim is forgotten": [(BatchCore, "_closings", _forgets_broken_attempts)],
     "walltime is ignored": [(Limits, "overdue", lambda *_: [])],
     "wide jobs of two departments share the idle hosts": [(ProvisionerCore, "_first", lambda *_: "")],
+    "a batch core rests though something has happened": [(BatchCore, "_stir", lambda *_: None)],
+    "the provisioner rests though something has happened": [(ProvisionerCore, "_apply_simply", lambda *_: None)],
     "a removed department is not closed": [(AdmissionCore, "decide", lambda *_: [])],
     "nobody is seized, though a removed department's scheduler is gone": [(ProvisionerCore, "_seize", lambda *_: [])],
     # executor

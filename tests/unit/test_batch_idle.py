@@ -1,4 +1,4 @@
-"""The short way of answering a notice with idle hosts chooses what every order of victims would."""
+"""The short ways: idle hosts answer a notice as every order of victims would; a core that rests has nothing to say."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from functools import partial
 
 import pytest
 
+from schemas import facts as f
 from services.scheduler import reclaim
 from services.scheduler.batch import BatchCore
 from services.scheduler.policies.known import VICTIMS
@@ -38,3 +39,13 @@ def test_idle_hosts_go_back_as_every_order_of_victims_says(kinds: int, victims: 
     assert core._idle(idle + 1) is None
     world.cordon(hosts[0].name)
     assert core._idle(1) is None
+
+
+def test_check_knows_a_core_that_rests_though_it_has_something_to_say() -> None:
+    world, core = _department(kinds=1)
+    assert core._rests
+    assert core.check() == []
+    core._on[f.JobSubmitted] = core.book.submitted  # forgets to wake up
+    with pytest.raises(AssertionError):  # the world asks `check` after each fact
+        world.submit("hpc", nodes=1, cores=1)
+    assert any("it rests though it has to say" in problem for problem in core.check())

@@ -178,3 +178,25 @@ def test_no_configuration_no_decision() -> None:
     core = ProvisionerCore(Custody())
     assert core.decide(0.0) == []
     assert core.wake_at() == NEVER
+
+
+@pytest.mark.parametrize("departments", [(HPC, WEB), (HPC, WEB, Department(name="bio", kind="batch"))])
+def test_check_knows_a_provisioner_that_is_quiet_though_it_has_something_to_say(
+    departments: tuple[Department, ...],
+) -> None:
+    bench = Bench(*departments)
+    bench.settle()
+    assert bench.decide() == []
+    quiet_until = bench.core._quiet_until
+    bench.demand("web", 2)
+    bench.core._quiet_until = quiet_until
+    assert any("it is quiet though it has to say" in problem for problem in bench.core.check())
+
+
+def test_check_knows_targets_that_are_out_of_date() -> None:
+    bench = Bench()
+    bench.settle()
+    before = bench.core._targets
+    bench.demand("web", 2)
+    bench.core._targets = before
+    assert any(problem.startswith("targets are") for problem in bench.core.check())
