@@ -12,7 +12,7 @@ import pytest
 from benchmarks import reference
 from phoenix.simulate import web_csv
 from phoenix.simulate.engine import run
-from phoenix.simulate.experiments import phoenix_cloud, phoenix_cloud_rules
+from phoenix.simulate.experiments import phoenix_cloud, phoenix_cloud_inputs, phoenix_cloud_rules
 from phoenix.simulate.report import Run, run_of
 from phoenix.simulate.verify import verify
 from phoenix.simulate.workload import Outcome, Series, WebInput, Work
@@ -61,8 +61,8 @@ def test_the_cores_do_what_the_rules_say(reading: reference.Mode) -> None:
     assert preempted > SEEDS  # else the seeds show nothing
 
 
-def _inputs() -> phoenix_cloud.Inputs:
-    return phoenix_cloud.read(None, None)
+def _inputs() -> phoenix_cloud_inputs.Inputs:
+    return phoenix_cloud_inputs.read(None, None)
 
 
 def _reference_jobs(works: tuple[Work, ...]) -> list[reference.Job]:

@@ -5,31 +5,28 @@ share 200 down to 150 nodes.  "Kill" in the paper can be read in two ways, so ev
 claims that at 160 nodes more jobs complete than in the static configuration, and sooner; the last lines say of each reading
 whether that holds here, and where it stops holding.
 
-What decides is in `phoenix_cloud_rules`; which of the product's own policies go below the paper in `phoenix_cloud_frontier`.
+Rules are in `phoenix_cloud_rules`, jobs and demand come from `phoenix_cloud_inputs`; which of the product's own policies go below
+the paper is asked in `phoenix_cloud_frontier`.
 """
 
 from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-import msgspec
-
 from phoenix.cli.errors import FAILED, OK, CliError, usage
 from phoenix.cli.parser import count
-from phoenix.simulate import lublin, report, sweep, swf, traces, web_csv, web_model
+from phoenix.simulate import report, sweep
 from phoenix.simulate.engine import run as simulate
 from phoenix.simulate.experiments import phoenix_cloud_rules as rules
+from phoenix.simulate.experiments.phoenix_cloud_inputs import Inputs, about, read
 from phoenix.simulate.report import Run, beats
-from phoenix.simulate.workload import LogJob, Outcome, Scenario, Series, WebInput, Work
+from phoenix.simulate.workload import Outcome, Scenario, WebInput, Work
 
 PAPER_NODES: Final = 160  # of which the claim is made: 76.9 % of 208
-GENERATED_SEED: Final = 1
-GENERATED_LOAD: Final = 0.6  # of 144 nodes; SDSC Blue's two weeks offer 0.47
-GENERATED_JOBS: Final = 4000  # more than two weeks hold at that load
 HELP: Final = """examples:
   phoenix simulate phoenix-cloud                      the public traces if they are there, else generated ones
   phoenix simulate phoenix-cloud --jobs my.swf.gz --web my.csv
@@ -39,19 +36,6 @@ HELP: Final = """examples:
 
 The job log is in the Standard Workload Format; the web load is a CSV of requests per minute (docs/simulator-inputs.md, which
 also says where to get the public logs)."""
-RECONSTRUCTED: Final = (
-    "The SDSC Blue log is a public reconstruction: 2,673 jobs where the paper has 2,672; jobs cancelled before they started are"
-    " missing. Figures may differ from the paper's for that reason alone."
-)
-GENERATED: Final = "No public traces here: jobs after Lublin and Feitelson and a modelled web load stand in (seed 1)."
-
-
-class Inputs(NamedTuple):
-    jobs: Sequence[LogJob]
-    demand: WebInput
-    jobs_from: str
-    web_from: str
-    notes: tuple[str, ...]
 
 
 class Result(NamedTuple):
@@ -104,57 +88,6 @@ def run(args: argparse.Namespace) -> int:
     if args.verify and not args.json:
         print(f"\nverified: {len(runs)} runs, replayed through separate folds to the same bytes")
     return OK
-
-
-# ----------------------------------------------------------------------------------------------------------------- inputs
-
-
-def read(jobs: Path | None, web: Path | None) -> Inputs:
-    """The person's files, else the public traces, else generated ones.  Raises InputError."""
-    notes: list[str] = []
-    job_file, web_file = jobs or traces.find(traces.SDSC_BLUE), web or traces.find(traces.WORLD_CUP)
-    if job_file is None or web_file is None:
-        notes.append(GENERATED)
-    if job_file is None:
-        log: Sequence[LogJob] = generated_jobs()
-    else:
-        found = swf.read(job_file)
-        log = found.jobs
-        notes += [f"{job_file}: {note}" for note in found.notes]
-        notes += [f"{job_file}:{skipped.line}: {skipped.why}" for skipped in found.skipped[:5]]
-        if len(found.skipped) > 5:
-            notes.append(f"{job_file}: {len(found.skipped)} lines in all are no usable jobs")
-        if job_file.name == traces.SDSC_BLUE:
-            notes.append(RECONSTRUCTED)
-    series = generated_web() if web_file is None else web_csv.read(web_file)
-    demand = WebInput(demand=web_csv.demand(series, rules.WEB_NODES))
-    return Inputs(log, demand, _name(job_file), _name(web_file), tuple(notes))
-
-
-def _name(path: Path | None) -> str:
-    return "generated" if path is None else path.name
-
-
-def generated_jobs() -> list[LogJob]:
-    """Two weeks of jobs for 144 nodes; the model's processors are nodes here."""
-    jobs = lublin.generate(GENERATED_JOBS, rules.BATCH_NODES, GENERATED_SEED, GENERATED_LOAD)
-    inside = [job for job in jobs if job.submit_s < rules.WINDOW_S]
-    return [msgspec.structs.replace(job, processors=job.processors * rules.CORES) for job in inside]
-
-
-def generated_web() -> Series:
-    return web_model.generate(days=14.0, peak=10_000.0, seed=GENERATED_SEED)
-
-
-def about(inputs: Inputs, works: Sequence[Work]) -> dict[str, Any]:
-    """What the JSON document says of the inputs."""
-    return {
-        "jobs": inputs.jobs_from,
-        "web": inputs.web_from,
-        "submitted": len(works),
-        "widest_job_nodes": max(work.nodes for work in works),
-        "notes": list(inputs.notes),
-    }
 
 
 # ------------------------------------------------------------------------------------------------------------------- runs

@@ -19,20 +19,18 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, get_args
+from typing import Any, Final, NamedTuple, get_args
 
 from phoenix.cli.errors import OK
 from phoenix.cli.tables import render
 from phoenix.simulate import report, sweep
 from phoenix.simulate.engine import run as simulate
 from phoenix.simulate.experiments import phoenix_cloud_rules as rules
+from phoenix.simulate.experiments.phoenix_cloud_inputs import Inputs, about
 from phoenix.simulate.report import Run, beats
 from phoenix.simulate.tables import duration
 from phoenix.simulate.workload import Scenario, WebInput, Work
 from schemas.config import OnReclaim, Order, Victims
-
-if TYPE_CHECKING:
-    from phoenix.simulate.experiments.phoenix_cloud import Inputs
 
 COARSE: Final = (160, 155, 150)  # from the size of the paper's claim to its smallest one
 DRAWN: Final = 6  # policies at every size: more cannot be told apart
@@ -61,8 +59,6 @@ def floor_of(works: Sequence[Work]) -> int:
 
 
 def run(args: argparse.Namespace, inputs: Inputs) -> int:
-    from phoenix.simulate.experiments.phoenix_cloud import about
-
     works = rules.lay_out(inputs.jobs, estimates=True)
     static, rows = explore(works, inputs.demand, args.workers)
     kept = kept_down_to(static, rows)

@@ -14,7 +14,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from phoenix.simulate.workload import UNLIMITED_S, LogJob, Scenario, WebInput, Work
+from phoenix.simulate import layout
+from phoenix.simulate.workload import LogJob, Scenario, WebInput, Work
 from schemas.config import BatchPolicy, CloudConfig, Department, OnReclaim, Order, Victims, WebPolicy
 
 CORES: Final = 8  # of a node
@@ -30,23 +31,9 @@ REQUEUES_MAX: Final = 1_000_000  # a job comes back however often it was preempt
 
 def lay_out(jobs: Sequence[LogJob], *, estimates: bool = False) -> tuple[Work, ...]:
     """Rule 1.  `estimates`: keep what users asked for as the time limit, as far as it does not end the job; backfill needs it.
-    Where it is unknown, three times the run time stands in."""
-    return tuple(
-        Work(
-            number=job.number,
-            submit_s=job.submit_s,
-            run_s=max(1.0, job.run_s),
-            nodes=-(-job.processors // CORES),
-            exclusive=True,
-            walltime_s=_estimate(job) if estimates else UNLIMITED_S,
-            user=job.user or "user",
-        )
-        for job in jobs
-    )
-
-
-def _estimate(job: LogJob) -> float:
-    return max(job.run_s, 1.0, 3.0 * job.run_s if job.requested_s is None else job.requested_s)
+    Where it is unknown, three times the run time stands in.  Raises InputError if there is no job."""
+    walltime: layout.Walltime = "requested" if estimates else "unlimited"
+    return tuple(layout.lay_out(jobs, cores_per_host=CORES, use_memory=False, walltime=walltime))
 
 
 def static(works: tuple[Work, ...], demand: WebInput) -> Scenario:
@@ -92,6 +79,7 @@ def _scenario(
         label=label,
         config=CloudConfig(name="phoenix-cloud", departments=departments, capabilities=("suspend",)),
         hosts=nodes,
+        host_cores=CORES,
         jobs={"hpc": works},
         web={"web": demand},
         window_s=WINDOW_S,
