@@ -5,8 +5,8 @@ share 200 down to 150 nodes.  "Kill" in the paper can be read in two ways, so ev
 claims that at 160 nodes more jobs complete than in the static configuration, and sooner; the last lines say of each reading
 whether that holds here, and where it stops holding.
 
-Rules are in `phoenix_cloud_rules`, jobs and demand come from `phoenix_cloud_inputs`; which of the product's own policies go below
-the paper is asked in `phoenix_cloud_frontier`.
+Rules are in `phoenix_cloud_rules`, jobs and demand come from `phoenix_cloud_inputs`; which of the product's own policies go
+below the paper is asked in `phoenix_cloud_frontier`.
 """
 
 from __future__ import annotations
