@@ -9,20 +9,17 @@ Theory of operation
   A core that had nothing to say rests: it says so again without looking, until a fact concerns it or its wake-up time comes.
 
 Rules
-  1. How many instances the load wants is the rule's (`policies/scale_*`): by default the paper's threshold (III-C).
-  2. Between `instances_min` and `instances_max`, and what the department's `maximum` of hosts can carry.
-  3. `scale.requested`: a person's `exact` number overrides rule 1 and the minimum, a person's `minimum` raises the minimum,
-     until its time has passed.  Nothing overrides the maximum.
-  4. No signal for `signal_timeout_s` though instances are in service: the number is held, and `demand.changed` says
+  1. How many instances there should be is decided in `web_number`, from what is folded here.
+  2. No signal for `signal_timeout_s` though instances are in service: the number is held, and `demand.changed` says
      `signal_missing`, once; and says something else once signals have come back.
-  5. Claim: hosts for all instances (where some hosts of the cluster are too small, no more than are not); at least those in
+  3. Claim: hosts for all instances (where some hosts of the cluster are too small, no more than are not); at least those in
      use; plus held ones that can carry none (cordoned; too small, while others are short).  What is not needed goes back at
      once (paper, II-B), but a host whose instance was closed by rule 1 only when its VM has ended, and it is claimed until
      then: it has `drain_s` for the requests under way.  A lower claim would bring notice, and notice kills.
-  6. A broken instance is closed and replaced under a new number; one that has not come up in time too (`limits`).  The first
+  4. A broken instance is closed and replaced under a new number; one that has not come up in time too (`limits`).  The first
      replacement is at once, further ones wait longer and longer (`backoff_s`), until one has served for STABLE_S.
-  7. Notice (held above quota): hosts go back at once with their instances closed; nothing is placed meanwhile.
-  8. A department that is not configured, or closed, wants no instance and no host.
+  5. Notice (held above quota): hosts go back at once with their instances closed; nothing is placed meanwhile.
+  6. A department that is not configured, or closed, wants no instance and no host.
 """
 
 from __future__ import annotations
@@ -42,19 +39,17 @@ from schemas.ids import instance_id, sort_key
 from schemas.meta import Meta
 from schemas.reasons import Code, Reason, because
 from services.runtime.core import NEVER
-from services.scheduler import web_hosts
+from services.scheduler import web_hosts, web_number
 from services.scheduler.demand import Capacities
 from services.scheduler.limits import Limits
-from services.scheduler.policies import scale_target, scale_threshold
-from services.scheduler.policies.scale import Heard, Memory, Rule
+from services.scheduler.policies.scale import Memory
 from services.scheduler.reclaim import why_broken
 from services.scheduler.shape import Shape
 from services.scheduler.web_holdings import Holdings
 from services.scheduler.web_hosts import Picture
-from services.scheduler.web_load import Sample
+from services.scheduler.web_number import RULES, Number
 from services.scheduler.web_state import STABLE_S, HostFact, State, backoff_s
 
-RULES: Final[dict[str, Rule]] = {"threshold": scale_threshold.RULE, "target-tracking": scale_target.RULE}
 PLACED_MAX: Final = 500  # instances of one decision; the rest follow with the next one
 _FAILURES: Final = (Code.VM_ENDED, Code.BOOT_TIMEOUT)
 
@@ -117,9 +112,7 @@ class WebCore:
 
     def _with(self, fact: f.LoadObserved) -> Memory:
         """What the rule remembers, with this observation in it."""
-        state = self.state
-        heard = Heard(Sample(fact.start, fact.end, fact.utilisation), state.serving, state.since)
-        return self._rule.follow(Memory(state.samples, state.track), heard, self.policy)
+        return web_number.heard(self.state, fact, self.policy)
 
     def _on_demand(self, fact: f.DemandChanged, _meta: Meta) -> bool:
         if fact.dept != self.dept:
@@ -220,7 +213,6 @@ class WebCore:
         """All views anew, from custody and configuration."""
         self.department = self._configured()
         self.policy = (self.department.web if self.department else None) or WebPolicy()
-        self._rule = RULES[self.policy.rule]
         self.shape = Shape(1, self.policy.instance_cores, self.policy.instance_memory_mb, False)
         self.holdings = self._fresh()
         self.capacities = Capacities.of(self.custody)
@@ -273,43 +265,25 @@ class WebCore:
         most = self.policy.instances_per_host
         return min(most, self.capacities.ranks(self.shape) or most)
 
-    def desired(self, now: float) -> tuple[int, Reason]:
+    def desired(self, now: float) -> Number:
         """The number of instances that should be, and why."""
-        return self._desired(now, Memory(self.state.samples, self.state.track), self.missing(now))
+        return self._desired(now, web_number.remembered(self.state), self.missing(now))
 
     def would_change(self, fact: f.LoadObserved, now: float) -> bool:
         """True if the number would be another one with this observation, and the rule is one that hurries.  Changes nothing:
         the edge asks before it waits."""
-        return self._rule.hurried and self._desired(now, self._with(fact), False)[0] != self.desired(now)[0]
+        if not RULES[self.policy.rule].hurried:
+            return False
+        return self._desired(now, self._with(fact), False)[0] != self.desired(now)[0]
 
-    def _desired(self, now: float, memory: Memory, missing: bool) -> tuple[int, Reason]:
-        department, policy = self.department, self.policy
-        if department is None:
+    def _desired(self, now: float, memory: Memory, missing: bool) -> Number:
+        if self.department is None:
             return 0, because(Code.DEPARTMENT_REMOVED, department=self.dept)
-        most = policy.instances_max
-        if department.maximum is not None:
-            most = min(most, department.maximum * self.per_host())
-        word = self.state.until is None or now < self.state.until
-        if word and self.state.exact is not None:
-            return min(self.state.exact, most), because(Code.SCALED_BY_PERSON, exact=self.state.exact, maximum=most)
-        least, asked = policy.instances_min, self.state.minimum if word else None
-        current = least if self.state.target is None else self.state.target
-        wanted, reason = self._follow_load(current, memory, missing)
-        if asked is not None and asked > max(wanted, least):
-            return min(asked, most), because(Code.SCALED_BY_PERSON, minimum=asked, maximum=most)
-        if wanted < least or self.state.target is None:
-            return min(least, most), because(Code.AT_MINIMUM, minimum=least)
-        return (most, because(Code.AT_MAXIMUM, maximum=most)) if wanted > most else (wanted, reason)
-
-    def _follow_load(self, current: int, memory: Memory, missing: bool) -> tuple[int, Reason]:
-        """Rules 1 and 4."""
-        n = self.state.serving
-        if missing:
-            return current, because(Code.SIGNAL_MISSING, timeout_s=self.policy.signal_timeout_s, instances=n)
-        return self._rule.wanted(memory, n, current, self.policy)
+        most = web_number.most(self.department, self.policy, self.per_host())
+        return web_number.desired(web_number.Situation(self.state, self.policy, memory, most, missing, now))
 
     def missing(self, now: float) -> bool:
-        """Rule 4: instances are in service, and nobody says how busy they are."""
+        """Rule 2: instances are in service, and nobody says how busy they are."""
         return self.state.serving > 0 and now >= self._missing_at()
 
     def _missing_at(self) -> float:
@@ -374,7 +348,7 @@ class WebCore:
         return max(0, self.custody.held(self.dept) - quotas[self.dept].hosts) if self.dept in quotas else 0
 
     def claim(self, seen: Picture, target: int) -> int:
-        """Rule 5: hosts wanted in all."""
+        """Rule 3: hosts wanted in all."""
         held, idle = self.holdings, seen.idle()
         occupied = len(held.hosts) - len(idle)
         needed, able = -(-target // self.per_host()), self.capacities.able(self.shape)
@@ -416,7 +390,7 @@ class WebCore:
         return f.AttemptClosed(unit=unit.id, attempt=unit.attempt, disposal=disposal, why=why)
 
     def _give_back(self, seen: Picture, count: int) -> list[f.Fact]:
-        """Rule 7."""
+        """Rule 5."""
         held, quota = self.custody.held(self.dept), self.custody.quota(self.dept).hosts
         found: list[f.Fact] = []
         for name in web_hosts.on_notice(seen, count):
