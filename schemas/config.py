@@ -32,6 +32,10 @@ class BatchPolicy(_Config, frozen=True, kw_only=True):
     walltime_max_s: float = 7 * 86400.0
     requeues_max: int = 100  # a job preempted more often than this is killed: it would never finish
     boot_timeout_s: float = 60.0  # placed, but its guests have not all called
+    services: dict[str, float] = {}  # order svmsched: service -> its weight; its share is weight / sum of the weights
+    short_s: float = 600.0  # … jobs that may run no longer than this may use what other services leave; 0: nobody may
+    w_cpu: float = 1.0  # … usage = w_cpu · share of the cores + w_mem · share of the memory; they sum to 1
+    w_mem: float = 0.0
 
 
 class WebPolicy(_Config, frozen=True, kw_only=True):

@@ -241,6 +241,9 @@ class JobSubmitted(CustodyFact, frozen=True, kw_only=True, tag="job.submitted"):
     after: tuple[Dependency, ...] = ()
     held: bool = False
     request: str = ""  # client request id, for idempotency
+    service: str = ""  # of the department's services, the one that the job belongs to
+    best_effort: bool = False  # runs only on what production leaves, and makes way for it
+    short: bool = False  # declared short, whatever its walltime
 
 
 class JobHeld(CustodyFact, frozen=True, kw_only=True, tag="job.held"):

@@ -26,10 +26,15 @@ class Code(StrEnum):
     HEAD_OF_QUEUE = "head_of_queue"
     BACKFILL = "backfill"  # it delays nobody for whom room is kept
     SHORTEST_FIRST = "shortest_first"
+    ELECTED = "elected"  # its service's turn, within its share
+    BORROWS = "borrows"  # short, above its service's share: nobody within one could start
+    BEST_EFFORT = "best_effort"  # on what production leaves
+    RESUMES = "resumes"  # best-effort that had made way goes on
     SCALE_UP = "scale_up"
     REPLACEMENT = "replacement"
     # why an attempt was closed
     RECLAIMED = "reclaimed"  # victim: its host had to be returned
+    MADE_WAY = "made_way"  # best-effort: production needed its room
     HOST_TAKEN = "host_taken"  # its host was seized
     HOST_LOST = "host_lost"
     VM_ENDED = "vm_ended"  # its VM ended without a report
@@ -49,6 +54,7 @@ class Code(StrEnum):
     # why a job waits
     WAITS_FOR_HOSTS = "waits_for_hosts"  # free capacity is short of what it needs
     WAITS_BEHIND = "waits_behind"  # strict order: an earlier job goes first
+    SHARE_FULL = "share_full"  # with it its service would have more than its share
     HELD = "held"
     DEPENDENCY = "dependency"
     DEPENDENCY_FAILED = "dependency_failed"

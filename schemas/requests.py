@@ -41,6 +41,7 @@ INPUTS_MAX: Final = 1000
 KEEP_MAX: Final = 100
 JOBS_MAX: Final = 1000  # named in one cancel, hold or release
 REASON_MAX: Final = 500
+SERVICE_MAX: Final = 64
 INSTANCES_MAX: Final = 100_000
 
 Text = Annotated[str, Meta(max_length=REASON_MAX)]
@@ -153,6 +154,9 @@ class JobSubmit(Message, frozen=True, kw_only=True):
     array: Annotated[str, Meta(max_length=SPEC_MAX)] | None = None
     after: Annotated[str, Meta(max_length=SPEC_MAX)] | None = None
     held: bool = False
+    service: Annotated[str, Meta(max_length=SERVICE_MAX)] = ""
+    best_effort: bool = False
+    short: bool = False
     directory: FilePath | None = None
     stdout: FilePath | None = None
     stderr: FilePath | None = None

@@ -82,6 +82,9 @@ _RANGES: Final[dict[type, dict[str, Range]]] = {
         "walltime_default_s": _positive(3660 * DAY_S),
         "walltime_max_s": _positive(3660 * DAY_S),
         "requeues_max": Range(0, 1_000_000),
+        "short_s": Range(0, 3660 * DAY_S),
+        "w_cpu": Range(0, 1),
+        "w_mem": Range(0, 1),
         "boot_timeout_s": _positive(DAY_S),
     },
     WebPolicy: {
