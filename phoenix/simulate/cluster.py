@@ -10,6 +10,7 @@ Rules
   3. A job that was suspended goes on where it stopped; every other attempt runs from the start.
   4. An attempt that is not live any more says nothing.
   5. VMs themselves are not modelled: no `vm.*` fact is written.  The fault simulation in `tests/simulation` has them.
+  6. Where run time and time limit are equal, the job completes: both are counted by the same sums, and ends come first.
 """
 
 from __future__ import annotations
@@ -45,9 +46,11 @@ class Cluster:
         self._waiting: list[tuple[float, int, str, int]] = []  # (due, order, host or unit, attempt; 0: a host)
         self._order = 0
         self._gone_at: dict[str, float] = {}  # host -> when what was ended there is gone, if that takes a while
-        self._left_s: dict[str, float] = {}  # suspended job -> what it has still to run
+        self._used_s: dict[
+            str, float
+        ] = {}  # suspended job -> for how long it has run, summed up as the batch core does
         self._hosts: dict[str, tuple[str, ...]] = {}  # of the open attempt
-        self._runs: dict[str, tuple[float, float]] = {}  # open attempt of a job -> when it began, what it has to run
+        self._began_at: dict[str, float] = {}  # open attempts of jobs
         self._hears: dict[type, Callable[[Any, Meta], None]] = {
             f.HostReleased: self._drain,
             f.HostSeized: self._drain,
@@ -72,29 +75,26 @@ class Cluster:
     def _placed(self, fact: f.UnitPlaced, meta: Meta) -> None:
         gone_at = self._gone_at
         start = max([meta.at, *(gone_at[host] for host in fact.hosts if host in gone_at)]) if gone_at else meta.at
-        boot_s = self.latencies.resume_s if fact.unit in self._left_s else self.latencies.boot_s
+        boot_s = self.latencies.resume_s if fact.unit in self._used_s else self.latencies.boot_s
         self._wait(start + boot_s, fact.unit, fact.attempt)
         self._hosts[fact.unit] = fact.hosts
 
     def _began(self, fact: f.AttemptBegan, meta: Meta) -> None:
         if is_instance(fact.unit):
             return
-        seconds = self._left_s.get(fact.unit)
-        if seconds is None:
-            seconds = self.run_s[fact.unit]
-        self._runs[fact.unit] = (meta.at, seconds)
+        seconds = max(0.0, self.run_s[fact.unit] - self._used_s.get(fact.unit, 0.0))  # rule 6
+        self._began_at[fact.unit] = meta.at
         heapq.heappush(self.ends, End(meta.at + seconds, int(fact.unit), fact.unit, fact.attempt))
 
     def _closed(self, fact: f.AttemptClosed, meta: Meta) -> None:
-        hosts, run = self._hosts.pop(fact.unit, ()), self._runs.pop(fact.unit, None)
+        hosts, began_at = self._hosts.pop(fact.unit, ()), self._began_at.pop(fact.unit, None)
         ends_s = self.latencies.end_s
         if fact.disposal is Disposal.SUSPEND:
             ends_s = max(ends_s, self.latencies.suspend_s)
-            if run is not None:
-                began_at, seconds = run
-                self._left_s[fact.unit] = max(0.0, seconds - (meta.at - began_at))
+            if began_at is not None:
+                self._used_s[fact.unit] = self._used_s.get(fact.unit, 0.0) + (meta.at - began_at)
         else:
-            self._left_s.pop(fact.unit, None)
+            self._used_s.pop(fact.unit, None)
         if ends_s:
             for host in hosts:
                 self._gone_at[host] = max(self._gone_at.get(host, 0.0), meta.at + ends_s)
@@ -102,8 +102,17 @@ class Cluster:
     # -------------------------------------------------------------------------------------------------------- speaking
 
     def next_due(self) -> float:
-        waiting = self._waiting[0][0] if self._waiting else NEVER
-        return min(waiting, self.ends[0].at if self.ends else NEVER)
+        """When something happens here; what has been overtaken (rule 4) is forgotten."""
+        live, ends, waiting = self.custody.live, self.ends, self._waiting
+        while ends and not live(ends[0].unit, ends[0].attempt):
+            heapq.heappop(ends)
+        while waiting and waiting[0][3] and not live(waiting[0][2], waiting[0][3]):
+            heapq.heappop(waiting)
+        return min(waiting[0][0] if waiting else NEVER, ends[0].at if ends else NEVER)
+
+    def at_work(self) -> bool:
+        """True if a job runs or is about to."""
+        return bool(self.ends) or any(attempt for _, _, _, attempt in self._waiting)
 
     def reports(self, now: float) -> list[Fact]:
         """Attempts that are over by `now`, by end and job."""
@@ -116,8 +125,9 @@ class Cluster:
         return found
 
     def _forget(self, unit: str) -> None:
-        for view in (self._left_s, self._hosts, self._runs):
-            view.pop(unit, None)
+        self._used_s.pop(unit, None)
+        self._hosts.pop(unit, None)
+        self._began_at.pop(unit, None)
 
     def answers(self, now: float) -> tuple[list[Fact], list[Fact]]:
         """What the executor and what the guests (through admission) say by `now`."""

@@ -12,6 +12,10 @@ Rules
   3. A core decides again only when the journal has moved or its `wake_at` has come, as in production (`services.runtime`).
   4. Same scenario, same outcome: no clock, no chance, no order of a set is read.  `wall_s` and `cpu_s` are told beside it.
   5. No policy is here.  A job that the cluster could never hold is refused at the door, as admission does.
+  6. Without a window the end comes when the inputs have ended and nothing has happened to a job or an instance for so long that
+     nothing will: departments that take turns with hosts that suffice for none of them would do so for ever.
+  7. A simulated machine always comes up, in the time that `latencies` say, and a simulated load balancer is never silent: so
+     nobody gives up waiting for them (`boot_timeout_s`, `signal_timeout_s`).
 """
 
 from __future__ import annotations
@@ -19,6 +23,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from functools import partial
+from itertools import pairwise
 from typing import Any, Final, TypeAlias
 
 import msgspec
@@ -29,7 +34,7 @@ from phoenix.simulate.load import Load
 from phoenix.simulate.recorder import Recorder
 from phoenix.simulate.workload import Outcome, Scenario, Work
 from schemas import facts as f
-from schemas.config import CloudConfig
+from schemas.config import CloudConfig, Department
 from schemas.custody import RULES, Custody
 from schemas.facts import Fact
 from schemas.meta import Meta
@@ -42,6 +47,7 @@ from services.scheduler.web import WebCore
 CLOUD_ID: Final = "simulation"
 USER: Final = "load"  # who asks for the instances of a demand that is given
 ROUNDS_MAX: Final = 100_000  # of one instant: cores that never come to rest are a bug, not a long experiment
+PATIENCE_S: Final = 3600.0  # of a cloud in which nothing happens: 120 turns of the provisioner
 Watch: TypeAlias = Callable[[Fact, Meta], None]
 
 
@@ -78,7 +84,12 @@ class Simulation:
         self.seats = [*self.web, self.provisioner, *self.batch]
         self.demand = sorted((at, name, n) for name, given in scenario.web.items() for at, n in given.demand)
         self.demanded = 0
-        self.loads = [Load(name, w.load, scenario.signal_s) for name, w in sorted(scenario.web.items()) if w.load]
+        self.given_until = max((given.until_s for given in scenario.web.values()), default=0.0)
+        until = self.given_until if scenario.window_s is None else scenario.window_s
+        self.loads = [
+            Load(name, w.load, scenario.signal_s, until) for name, w in sorted(scenario.web.items()) if w.load
+        ]
+        self.patience_s = PATIENCE_S + 10 * max(scenario.latencies.end_s, scenario.latencies.suspend_s)
         readers = [seat.core.apply for seat in self.seats]
         self.journal.readers = [*readers, self.cluster.hear, self.recorder.hear, *([watch] if watch else [])]
 
@@ -87,19 +98,28 @@ class Simulation:
     def run(self) -> float:
         """Until the window is over, or until nothing can happen any more; returns when that was."""
         self._begin()
-        window = NEVER if self.scenario.window_s is None else self.scenario.window_s
-        now = 0.0
+        window_s = self.scenario.window_s
+        now, again = 0.0, 0
         while True:
             self._instant(now)
             due = self._next_due()
-            if due > window or due == NEVER:
+            if due == NEVER or due > (self._hopeless_at() if window_s is None else window_s):
                 break
-            now = due
-        return now if window == NEVER else window
+            again = 0 if due > now else again + 1
+            if again > ROUNDS_MAX:
+                raise Restless(f"at {now} s somebody wants to be woken up at {due} s again and again")
+            now = max(now, due)
+        return max(self.given_until, self.recorder.last_s) if window_s is None else window_s
+
+    def _hopeless_at(self) -> float:
+        """Rule 6: nothing that happens later happens to a job or an instance."""
+        if self.submitted < len(self.works) or self.cluster.at_work():
+            return NEVER
+        return max(self.given_until, self.recorder.last_s) + self.patience_s
 
     def _begin(self) -> None:
         scenario = self.scenario
-        config = msgspec.msgpack.decode(msgspec.msgpack.encode(scenario.config), type=CloudConfig)  # 5 becomes 5.0
+        config = _healthy(msgspec.msgpack.decode(msgspec.msgpack.encode(scenario.config), type=CloudConfig))  # 5: 5.0
         adopted = f.ConfigAdopted(cloud=CLOUD_ID, custody_rules=RULES, config=config)
         self.journal.append("provisioner", [adopted], 0.0)
         names = [f"h{number:05}" for number in range(1, scenario.hosts + 1)]
@@ -117,16 +137,10 @@ class Simulation:
         if self.demanded < len(self.demand):
             due = min(due, self.demand[self.demanded][0])
         for load in self.loads:
-            if self._going_on():
-                due = min(due, load.due)
+            due = min(due, load.due)
         for seat in self.seats:
             due = min(due, seat.wake_at)
         return due
-
-    def _going_on(self) -> bool:
-        """Load is observed for as long as it is given, or the window is open."""
-        last = max((w.load[-1][0] for w in self.scenario.web.values() if w.load), default=0.0)
-        return self.scenario.window_s is not None or self.loads[0].due <= last + self.scenario.signal_s
 
     def _instant(self, now: float) -> None:
         """Rules 1 and 2."""
@@ -215,10 +229,30 @@ class Simulation:
             self.journal.append("admission", began, now)
 
 
+def _healthy(config: CloudConfig) -> CloudConfig:
+    """Rule 7."""
+    return msgspec.structs.replace(config, departments=tuple(map(_patient, config.departments)))
+
+
+def _patient(department: Department) -> Department:
+    replace, batch, web = msgspec.structs.replace, department.batch, department.web
+    return replace(
+        department,
+        batch=None if batch is None else replace(batch, boot_timeout_s=NEVER),
+        web=None if web is None else replace(web, boot_timeout_s=NEVER, signal_timeout_s=NEVER),
+    )
+
+
 def _in_order(scenario: Scenario) -> list[tuple[str, Work]]:
     """All jobs by submission; at one instant in log order, which is the order of their numbers."""
     works = [(name, work) for name, given in sorted(scenario.jobs.items()) for work in given]
-    return sorted(works, key=lambda item: (item[1].submit_s, item[1].number))
+    works.sort(key=lambda item: (item[1].submit_s, item[1].number))
+    for (_, before), (_, work) in pairwise(works):
+        if work.number <= before.number:  # custody would take it for one that it knows
+            raise ValueError(
+                f"job {work.number} is submitted after job {before.number}: numbers must rise in that order"
+            )
+    return works
 
 
 def _submission(dept: str, work: Work) -> f.JobSubmitted:

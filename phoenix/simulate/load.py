@@ -9,13 +9,14 @@ Theory of operation
 from __future__ import annotations
 
 from schemas.facts import LoadObserved
+from services.runtime.core import NEVER
 
 
 class Load:
-    """One department's.  `steps`: (from, busy instances)."""
+    """One department's.  `steps`: (from, busy instances); nothing is observed after `until_s`."""
 
-    def __init__(self, dept: str, steps: tuple[tuple[float, float], ...], signal_s: float) -> None:
-        self.dept, self.steps, self.signal_s = dept, steps, signal_s
+    def __init__(self, dept: str, steps: tuple[tuple[float, float], ...], signal_s: float, until_s: float) -> None:
+        self.dept, self.steps, self.signal_s, self.until_s = dept, steps, signal_s, until_s
         self._next = 0
         self._ticks = 1
         self._at = 0.0
@@ -26,15 +27,16 @@ class Load:
 
     @property
     def due(self) -> float:
-        """When the next observation is made."""
-        return self._ticks * self.signal_s
+        """When the next observation is made; NEVER if the input does not reach so far."""
+        due = self._ticks * self.signal_s
+        return due if due <= self.until_s else NEVER
 
     def serve(self, serving: int, now: float) -> None:
         """From `now` on so many instances are in service."""
         if serving != self._serving:
             self._advance(now)
             if not self._serving:
-                self._since = now
+                self._since, self._busy_s = now, 0.0  # what was before the gap is not in the interval that is told
             self._serving = serving
 
     def _advance(self, now: float) -> None:

@@ -35,6 +35,7 @@ class Recorder:
         self.custody, self.scenario = custody, scenario
         self.jobs: dict[str, JobRecord] = {}
         self.refused = 0
+        self.last_s = 0.0  # when the last thing happened to a job or an instance
         self.wanted = dict.fromkeys(scenario.web, 0)
         self.serving = dict.fromkeys(scenario.web, 0)
         self.web = {name: WebRecord(department=name, load=list(given.load)) for name, given in scenario.web.items()}
@@ -57,6 +58,7 @@ class Recorder:
         handler = self._hears.get(type(fact))
         if handler is not None and meta.void is None:
             handler(fact, meta)
+            self.last_s = meta.at
 
     def submitted(self, department: str, work: Work, *, refused: bool) -> None:
         record = JobRecord(
@@ -72,6 +74,7 @@ class Recorder:
             record.end = "refused"
             self.refused += 1
         self.jobs[str(work.number)] = record
+        self.last_s = work.submit_s
 
     def _on_began(self, fact: f.AttemptBegan, meta: Meta) -> None:
         if is_instance(fact.unit):

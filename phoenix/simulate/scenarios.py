@@ -6,9 +6,7 @@ Rules
      if there are several.
   3. Job numbers are the log's.  With several batch departments they are counted anew over all of them, in the order of
      submission: a number is a job's name in the whole cloud.
-  4. A simulated load balancer is never silent: a web department whose signal comes less often than its `signal_timeout_s` would
-     hold its instances for that reason alone, so the timeout is lifted.
-  5. What was skipped or changed while reading is kept in `notes`, for people.
+  4. What was skipped or changed while reading is kept in `notes`, for people.
 """
 
 from __future__ import annotations
@@ -25,13 +23,11 @@ from phoenix.simulate.input_tables import SHAPE, DemandTable, JobsTable, LoadTab
 from phoenix.simulate.layout import lay_out
 from phoenix.simulate.text_input import InputError
 from phoenix.simulate.workload import LogJob, Scenario, Series, WebInput, Work
-from schemas.config import CloudConfig, Department
 
 GENERATED_PEAK: Final = (
     1_000_000.0  # requests in the highest interval of a generated series: fine steps, whatever it is scaled to
 )
 GENERATED_INTERVAL_S: Final = 60.0
-NEVER_S: Final = 1e12
 SKIPPED_TOLD: Final = 3  # lines of a log that a note shows
 
 T = TypeVar("T")
@@ -75,7 +71,7 @@ class Inputs:
         variant, experiment = case.variant, self.experiment
         return Scenario(
             label=case.label,
-            config=_simulated(variant.config),
+            config=variant.config,
             hosts=case.hosts,
             host_cores=variant.cluster.cores,
             host_memory_mb=variant.cluster.memory_mb,
@@ -165,8 +161,9 @@ class Inputs:
                 raise InputError(f'a table of requests needs {key} (department "{department.name}")', table.csv)
             try:
                 if isinstance(table, DemandTable):
-                    return WebInput(demand=web_csv.demand(series, table.peak or 0, threshold=threshold))
-                return WebInput(load=web_csv.load(series, _capacity(table)))
+                    demand = web_csv.demand(series, table.peak or 0, threshold=threshold)
+                    return WebInput(demand=demand, end_s=series.end_s)
+                return WebInput(load=web_csv.load(series, _capacity(table)), end_s=series.end_s)
             except InputError as error:
                 raise InputError(f'{error.what} (department "{department.name}")', table.csv) from error
 
@@ -202,14 +199,3 @@ def _numbered(jobs: dict[str, tuple[Work, ...]]) -> dict[str, tuple[Work, ...]]:
         name: tuple(msgspec.structs.replace(work, number=numbers[name, work.number]) for work in works)
         for name, works in jobs.items()
     }
-
-
-def _simulated(config: CloudConfig) -> CloudConfig:
-    """Rule 4."""
-    return msgspec.structs.replace(config, departments=tuple(_never_silent(d) for d in config.departments))
-
-
-def _never_silent(department: Department) -> Department:
-    if department.web is None:
-        return department
-    return msgspec.structs.replace(department, web=msgspec.structs.replace(department.web, signal_timeout_s=NEVER_S))

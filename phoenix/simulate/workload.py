@@ -77,6 +77,12 @@ class WebInput(msgspec.Struct, frozen=True, kw_only=True):
 
     demand: tuple[tuple[float, int], ...] = ()
     load: tuple[tuple[float, float], ...] = ()  # (from, work that keeps so many instances busy)
+    end_s: float = 0.0  # what is given ends then; 0: with its last change
+
+    @property
+    def until_s(self) -> float:
+        """For how long anything is known."""
+        return max([self.end_s, *(at for at, _ in self.demand[-1:]), *(at for at, _ in self.load[-1:])])
 
 
 class Latencies(msgspec.Struct, frozen=True, kw_only=True):

@@ -243,10 +243,9 @@ def test_a_log_becomes_jobs_on_hosts_and_what_was_skipped_is_noted(directory: Pa
     assert first.web["web"].demand == ((0, 1), (60, 4), (120, 2), (180, 1))
 
 
-def test_a_web_department_of_a_simulation_never_misses_its_signal(directory: Path) -> None:
-    web = scenario(directory).config.departments[1].web
-    assert web is not None
-    assert web.signal_timeout_s > 1e9
+def test_an_input_says_how_long_it_lasts(directory: Path) -> None:
+    web = scenario(directory).web["web"]
+    assert (web.demand[-1], web.end_s) == ((180, 1), 240)
 
 
 def test_generated_inputs_depend_on_the_seed_and_on_nothing_else(directory: Path) -> None:

@@ -31,7 +31,6 @@ LEVEL: Final = 0.8  # the paper's 80 %
 PEAK: Final = 64  # instances of the busiest interval (paper)
 SCALE: Final = 2.22  # of the World Cup trace (paper)
 SIGNAL_S: Final = 20.0  # the paper's window: one observation each
-NEVER_S: Final = 1e12  # a silence that nobody waits for: a simulated balancer is never silent
 PEAK_MAX: Final = 100_000  # hosts of the largest cluster that a configuration may have
 _ROUNDING: Final = 1e-9  # instances: 51.2 / 0.8 is 64
 
@@ -94,7 +93,7 @@ def ideal(busy: float) -> int:
 def scenario(variant: Variant, load: Load, window_s: float, boot_s: float) -> Scenario:
     """Rule 2."""
     hosts = 2 * max(ideal(busy) for _, busy in load) + 1
-    policy = msgspec.structs.replace(variant.policy, instances_max=hosts, drain_s=0.0, signal_timeout_s=NEVER_S)
+    policy = msgspec.structs.replace(variant.policy, instances_max=hosts, drain_s=0.0)
     policy = msgspec.structs.replace(policy, boot_timeout_s=10 * boot_s + 60)
     return Scenario(
         label=variant.label,
@@ -125,6 +124,7 @@ class Followed(msgspec.Struct, frozen=True, kw_only=True):
     used_of_ideal: float  # used instance-seconds ÷ the ideal's
     peak_instances: int
     changes_per_hour: float
+    turns_in_an_hour_max: int  # changes of direction
     facts: int
     wall_s: float
 
@@ -151,6 +151,9 @@ def followed(variant: Variant, load: Load, outcome: Outcome) -> Followed:
         used_of_ideal=used / ideal_s,
         peak_instances=max(there for _, _, there in rows),
         changes_per_hour=_changes(there for _, _, there in rows) * 3600.0 / outcome.window_s,
+        turns_in_an_hour_max=turns_in_an_hour(
+            (since, there) for since, _, (_, there) in _lasting(record, outcome.window_s)
+        ),
         facts=outcome.facts,
         wall_s=outcome.wall_s,
     )
@@ -201,6 +204,19 @@ def correlation(rows: Sequence[tuple[float, float, int]]) -> float | None:
     of_x = math.fsum(seconds * (x - mean_x) ** 2 for seconds, x, _ in rows)
     of_y = math.fsum(seconds * (y - mean_y) ** 2 for seconds, _, y in rows)
     return both / math.sqrt(of_x * of_y) if of_x > 0 and of_y > 0 else None
+
+
+def turns_in_an_hour(levels: Iterable[tuple[float, int]]) -> int:
+    """Most changes of direction in any hour, of (time, number)."""
+    turns: list[float] = []
+    most, heading = 0, 0
+    for (_, before), (at, after) in pairwise(levels):
+        turned = (after - before) * heading < 0
+        heading = heading if after == before else 1 if after > before else -1
+        if turned:
+            turns = [*(earlier for earlier in turns if earlier > at - 3600.0), at]
+            most = max(most, len(turns))
+    return most
 
 
 def _changes(levels: Iterable[int]) -> int:
