@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
 from importlib import import_module
 
 from phoenix.cli import commands, errors, suggest
 
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)  # what a write to stdout ends with: `phoenix … > FILE`
 _TAKE_VALUE = ("--data", "--as")  # options of every command that may also stand before it
 
 
@@ -26,8 +28,19 @@ def main(argv: list[str] | None = None) -> int:
         print(file=sys.stderr)
         return errors.INTERRUPTED
     except BrokenPipeError:  # `phoenix queue | head`: the reader has seen enough
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _say_no_more()
         return errors.OK
+    except OSError as error:
+        if error.errno not in _FULL or error.filename is not None:
+            raise
+        _say_no_more()
+        print(f"phoenix: the output cannot be written: {error.strerror}", file=sys.stderr)
+        return errors.FAILED
+
+
+def _say_no_more() -> None:
+    """Stdout takes nothing any more, and Python would try once again at its end."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _run(argv: list[str]) -> int:

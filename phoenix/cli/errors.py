@@ -30,6 +30,10 @@ class CliError(Exception):
         self.message = message
         self.hint = hint
 
+    def __reduce__(self) -> tuple[type[CliError], tuple[int, str, str]]:
+        """So that it survives the way back from a worker process."""
+        return type(self), (self.code, self.message, self.hint)
+
 
 def usage(message: str, hint: str = "") -> CliError:
     return CliError(USAGE, message, hint)

@@ -219,6 +219,25 @@ def test_mistakes_are_told_in_sentences_with_exit_code_2(
     assert "department.kinds" in text
 
 
+def test_plots_that_cannot_be_written_are_told_as_such_by_workers_too(experiment: str, tmp_path: Path) -> None:
+    taken = tmp_path / "taken"
+    taken.write_text("a file", encoding="utf-8")
+    words = [sys.executable, "-m", "phoenix.cli", "simulate", experiment, "--plots", str(taken), "--workers", "2"]
+    told = subprocess.run(words, capture_output=True, text=True, timeout=120, check=False)
+    assert told.returncode == 1
+    assert "cannot be written: File exists" in told.stderr
+    assert "Traceback" not in told.stderr
+
+
+def test_a_full_disk_behind_stdout_is_told_without_a_trace(experiment: str) -> None:
+    words = [sys.executable, "-m", "phoenix.cli", "simulate", experiment, "--json"]
+    with Path("/dev/full").open("w", encoding="utf-8") as full:
+        told = subprocess.run(words, stdout=full, stderr=subprocess.PIPE, text=True, timeout=120, check=False)
+    assert told.returncode == 1
+    assert told.stderr.endswith("phoenix: the output cannot be written: No space left on device\n")
+    assert "Traceback" not in told.stderr
+
+
 def test_completion_offers_built_in_experiments_and_options() -> None:
     assert {"phoenix-cloud", "phoenix-autoscale", "--explain", "--smallest"} <= set(candidates(["simulate"]))
     assert "--plots" in candidates(["simulate", "site.toml"])
