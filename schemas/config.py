@@ -11,7 +11,7 @@ from typing import Literal
 import msgspec
 
 OnReclaim = Literal["kill", "requeue", "suspend", "migrate"]
-Order = Literal["fcfs", "first-fit", "easy", "shortest-first"]
+Order = Literal["fcfs", "first-fit", "easy", "conservative", "shortest-first"]
 Victims = Literal["smallest-shortest", "smallest-shortest-spared", "youngest-first", "least-work-lost"]
 Scaling = Literal["threshold", "target-tracking"]
 Capability = Literal["suspend"]

@@ -119,6 +119,11 @@ def waits_behind(p: Params) -> str | None:
         return (
             f"there is room for it, but it would still be there in {span(p['gap_s'])}, when room is kept for job {job}"
         )
+    if job and "reserved_in_s" in p:
+        return (
+            f"there is room for it, but it would delay others, job {job} first of all; room is kept for it, so it starts in "
+            f"{span(p['reserved_in_s'])} as things are"
+        )
     return f"job {job} goes first: the queue is worked strictly in order" if job else None
 
 

@@ -7,7 +7,7 @@ Rules
      Of a unit whose dependency has failed neither is told: no host would help it.
   4. What became of earlier attempts comes last: how often they ended without its doing, and why the last one did.
   5. Where the order keeps room for somebody (`order_easy`), the one is told when at the latest it starts, and who would be in
-     its way how long the gap before that is.
+     its way how long the gap before that is.  Where it keeps room for everybody (`order_conservative`), each is told when.
   6. An array is explained by its first element that is not final, named in `unit`.
 """
 
@@ -19,8 +19,10 @@ from schemas.config import WebPolicy
 from schemas.custody_state import Unit
 from schemas.ids import job_of, sort_key
 from schemas.reasons import Code, Reason, because
+from services.runtime.core import NEVER
 from services.scheduler.batch import BatchCore
 from services.scheduler.dependencies import verdict
+from services.scheduler.room import Room
 from services.scheduler.shape import Place, Shape
 
 QUEUE_MAX: Final = 1000  # entries of one answer: about 100 kB
@@ -118,6 +120,7 @@ def _why_no_room(core: BatchCore, unit: str, shape: Shape, now: float) -> list[R
     able, free, held = core.capacities.able(shape), room.count(shape), core.custody.held(core.dept)
     ahead, head = _ahead(core, core.book.place(unit))
     kept = core.order.reserved(core.situation(now, room)) if core.order.reserved is not None else None
+    turn = _turn(core, unit, room, now)
     if able < shape.nodes:
         return [because(Code.TOO_LARGE_NOW, able=able, **needs)]
     counts = _host_counts(core)
@@ -126,14 +129,23 @@ def _why_no_room(core: BatchCore, unit: str, shape: Shape, now: float) -> list[R
     if free < shape.nodes:
         if kept is not None and kept.unit == unit:
             counts["reserved_in_s"] = max(0, round(kept.at - now))
+        counts |= turn
         return [because(Code.WAITS_FOR_HOSTS, free=free, short=shape.nodes - free, ahead=ahead, **needs, **counts)]
     if kept is not None:
         return [because(Code.WAITS_BEHIND, ahead=ahead, job=kept.unit, gap_s=max(0, round(kept.at - now)))]
     if head is not None and ahead:
-        return [because(Code.WAITS_BEHIND, ahead=ahead, job=head.unit)]
+        return [because(Code.WAITS_BEHIND, ahead=ahead, job=head.unit, **turn)]
     return [
         because(Code.WAITS_FOR_HOSTS, free=free, short=0, ahead=0, **needs, **counts)
     ]  # it starts with the next decision
+
+
+def _turn(core: BatchCore, unit: str, room: Room, now: float) -> dict[str, int]:
+    """In how many seconds the unit's reservation is, if the order keeps room for many and it has one."""
+    if core.order.reservation is None:
+        return {}
+    at = core.order.reservation(core.situation(now, room), unit)
+    return {} if at is None or at == NEVER else {"reserved_in_s": max(0, round(at - now))}
 
 
 def _ahead(core: BatchCore, place: Place) -> tuple[int, Place | None]:

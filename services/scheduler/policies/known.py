@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from services.scheduler.policies import (
+    order_conservative,
     order_easy,
     order_fcfs,
     order_first_fit,
@@ -21,6 +22,7 @@ ORDERS: Final[dict[str, Order]] = {
     "fcfs": Order(order_fcfs.plan),
     "first-fit": Order(order_first_fit.plan),
     "easy": Order(order_easy.plan, foresees=True, reserved=order_easy.reserved),
+    "conservative": Order(order_conservative.plan, foresees=True, reservation=order_conservative.reservation),
     "shortest-first": Order(order_shortest_first.plan),
 }
 VICTIMS: Final[dict[str, Victims]] = {

@@ -52,11 +52,13 @@ Plan: TypeAlias = Callable[[Situation], list[Start]]
 
 
 class Order(NamedTuple):
-    """`foresees`: it asks for the forecast; `reserved`: for whom it keeps room, if it does so."""
+    """`foresees`: it asks for the forecast; `reserved`: for whom it keeps room, if it does so for one; `reservation`: when a
+    unit starts as things are, if it keeps room for many."""
 
     plan: Plan
     foresees: bool = False
     reserved: Callable[[Situation], Reserved | None] | None = None
+    reservation: Callable[[Situation, str], float | None] | None = None
 
 
 def push_next(heap: list[tuple[Place, int, Lane]], queue: Queue, lane: Lane, taken: int) -> None:

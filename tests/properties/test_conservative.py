@@ -1,0 +1,228 @@
+"""Properties of the conservative order, on a room, a queue and a forecast of its own.
+
+C1  With whole hosts it starts and reserves as a plain search through all moments and hosts does; the first one that waits, with
+    shared hosts too, is promised what EASY promises it.
+C2  With shared hosts, exclusive ones, hosts of two sizes: nobody before a started unit gets a later reservation by its start,
+    and nobody's host is over its capacity when all begin as reserved.
+C3  Time alone starts nothing.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from schemas import facts as f
+from schemas.reasons import Code
+from services.scheduler.batch import BatchCore
+from services.scheduler.batch_why import why
+from services.scheduler.policies import order_conservative as conservative
+from services.scheduler.policies import order_easy
+from tests.properties.test_easy import CORES, RUNS, STEPS, Run, given_runs, play, queue_up, starts
+from tests.support.scheduling import cluster, core
+from tests.support.world import World, batch, cloud
+
+
+def by_hand(world: World, waiting: list[str], hosts: int) -> dict[str, float]:
+    """When each starts, with whole hosts: of all moments the first one at which enough hosts stay free."""
+    units, jobs, now = world.custody.state.units, core(world).state.jobs, world.now
+    busy: dict[str, list[tuple[float, float]]] = {f"h{n}": [] for n in range(1, hosts + 1)}
+    for unit in units.values():
+        for host in unit.hosts:
+            busy[host].append((float("-inf"), (unit.placed_at or 0.0) + jobs[unit.id].walltime_s))
+    found: dict[str, float] = {}
+    for name in waiting:
+        length_s = jobs[name].walltime_s
+        ends = [end for slots in busy.values() for _, end in slots]
+        for at in sorted({now, *(end for end in ends if end > now)}):
+            free = [h for h, slots in busy.items() if not any(a < at + length_s and at < b for a, b in slots)]
+            if len(free) >= jobs[name].nodes:
+                found[name] = at
+                for host in free[: jobs[name].nodes]:
+                    busy[host].append((at, at + length_s))
+                break
+    return found
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.lists(RUNS, max_size=5), st.lists(RUNS, min_size=1, max_size=6), st.integers(1, 4))
+def test_the_first_one_is_promised_what_easy_promises_it(ran: list[Run], runs: list[Run], hosts: int) -> None:
+    world = cluster(hosts, order="easy")
+    world.strict = False
+    given_runs(world, ran, whole=False)
+    queue_up(world, runs, whole=False)
+    world.settle()
+    mine = core(world)
+    situation = mine.situation(world.now, mine.room)
+    kept = order_easy.reserved(situation)
+    if kept is not None:
+        assert conservative.reservation(situation, kept.unit) == kept.at
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.lists(RUNS, max_size=4), st.lists(RUNS, min_size=1, max_size=8), st.integers(1, 5), st.integers(0, 3))
+def test_with_whole_hosts_it_starts_and_reserves_as_by_hand(
+    ran: list[Run], runs: list[Run], hosts: int, late_s: int
+) -> None:
+    world = cluster(hosts, order="conservative")
+    world.strict = False
+    given_runs(world, ran, whole=True)
+    world.now += late_s
+    waiting = queue_up(world, runs, whole=True)
+    expected, mine = by_hand(world, waiting, hosts), core(world)
+    assert [start.unit for start in starts(world)] == [name for name in waiting if expected.get(name) == world.now]
+    situation = mine.situation(world.now, mine.room)
+    assert {name: conservative.reservation(situation, name) for name in waiting} == {
+        name: expected.get(name) for name in waiting
+    }
+
+
+ODD: st.SearchStrategy[dict[str, Any]] = st.builds(
+    dict,
+    nodes=st.integers(1, 3),
+    cores=st.integers(1, CORES),
+    memory_mb=st.sampled_from([0, 4096, 8192]),
+    walltime_s=st.integers(1, 40).map(float),
+    exclusive=st.booleans(),
+)
+
+
+def odd_world(ran: list[dict[str, Any]], runs: list[dict[str, Any]]) -> tuple[World, list[str]]:
+    """Three small hosts and two large ones."""
+    world = World(cloud(batch("hpc", order="conservative")))
+    world.strict = False
+    names = world.hosts(3, cores=CORES) + world.hosts(2, cores=2 * CORES, memory_mb=16384, first=4)
+    world.seat("scheduler.hpc", lambda custody: BatchCore(custody, "hpc"))
+    world.grant("hpc", *names)
+    for fields in ran:
+        world.submit(**fields | {"walltime_s": fields["walltime_s"] + 10})
+        world.step()
+        world.now += 1
+    for unit in [unit for unit, state in world.states().items() if state == "pending"]:
+        world.cancel(unit)
+    return world, [world.submit(**fields) for fields in runs]
+
+
+def reservations(world: World, names: list[str]) -> dict[str, float | None]:
+    mine = core(world)
+    return {name: conservative.reservation(mine.situation(world.now, mine.room), name) for name in names}
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.lists(ODD, max_size=6), st.lists(ODD, min_size=1, max_size=8))
+def test_no_start_delays_anybody_before_it(ran: list[dict[str, Any]], runs: list[dict[str, Any]]) -> None:
+    world, waiting = odd_world(ran, runs)
+    for start in starts(world):
+        before = reservations(world, waiting)
+        world.write("scheduler.hpc", start)
+        ahead = waiting[: waiting.index(start.unit)]
+        after = reservations(world, [name for name in ahead if world.states()[name] == "pending"])
+        assert after == {name: before[name] for name in after}
+        waiting.remove(start.unit)
+    assert world.voids == []
+    mine = core(world)
+    passing = conservative._Pass(mine.situation(world.now, mine.room))
+    passing.run()
+    for line in passing.lines:
+        for free in line.free:
+            assert free == conservative.NOTHING or (free.cores >= 0 and free.memory_mb >= 0)
+
+
+@settings(max_examples=100, deadline=None)
+@given(STEPS, st.lists(st.integers(1, 60), min_size=1, max_size=4))
+def test_time_alone_starts_nothing(steps: list[tuple[str, int, Run]], waits: list[int]) -> None:
+    world = cluster(4, order="conservative")
+    world.strict = False
+    for what, number, run in steps:
+        play(world, what, number, run)
+        world.settle()
+        for wait_s in waits:
+            fresh = BatchCore(world.custody, "hpc")
+            fresh.load(core(world).dump())
+            assert not [x for x in fresh.decide(world.now + wait_s) if isinstance(x, f.UnitPlaced)]
+    world.seats["scheduler.hpc"].verify(world.now)
+
+
+# ---------------------------------------------------------------------------------------------------------------- examples
+
+
+def busy() -> tuple[World, str, str]:
+    """Of four hosts two run for 100 s; a job of four waits for them, and behind it one of three."""
+    world = cluster(4, order="conservative")
+    world.submit(nodes=2, cores=CORES, walltime_s=100)
+    world.settle()
+    wide, next_ = world.submit(nodes=4, cores=CORES, walltime_s=50), world.submit(nodes=3, cores=CORES, walltime_s=50)
+    world.settle()
+    return world, wide, next_
+
+
+def test_everybody_has_a_reservation_and_why_tells_it() -> None:
+    world, wide, next_ = busy()
+    long, short = world.submit(cores=CORES, walltime_s=101), world.submit(cores=CORES, walltime_s=100)
+    assert [(x.unit, x.reason.code, x.reason.params) for x in starts(world) if x.reason] == [
+        (short, Code.BACKFILL, {"reserved": 3})
+    ]
+    world.settle()
+    told = {name: why(core(world), name, world.now)[0] for name in (wide, next_, long)}
+    assert {name: reason.params["reserved_in_s"] for name, reason in told.items()} == {wide: 100, next_: 150, long: 150}
+    assert told[long].code is Code.WAITS_BEHIND
+
+
+def test_it_keeps_room_for_the_second_one_too_where_easy_does_not() -> None:
+    for order, started in (("easy", ["4"]), ("conservative", [])):
+        world = cluster(4, order=order)
+        world.submit(nodes=3, cores=CORES, walltime_s=100)
+        world.submit(nodes=2, cores=CORES, walltime_s=50)
+        world.submit(nodes=4, cores=CORES, walltime_s=50)  # has its turn in 150 s
+        world.submit(cores=CORES, walltime_s=200)
+        assert [start.unit for start in starts(world)] == ["1", *started]
+        world.settle()
+
+
+def test_beyond_the_last_reservation_everybody_waits() -> None:
+    world = cluster(2, order="conservative")
+    world.strict = False
+    world.submit(cores=CORES, walltime_s=100)
+    world.settle()
+    for _ in range(conservative.RESERVATIONS_MAX):
+        world.submit(nodes=2, cores=CORES, walltime_s=10)
+    short = world.submit(cores=CORES, walltime_s=1)
+    world.settle()
+    assert world.states()[short] == "pending"
+    assert "reserved_in_s" not in why(core(world), short, world.now)[0].params
+    world.cancel("2")
+    world.settle()
+    assert world.states()[short] == "open"
+
+
+PASS_MAX_S = 1.0  # measured: 0.2 s
+
+
+def test_a_pass_over_ten_thousand_jobs_is_bounded() -> None:
+    world = World(cloud(batch("hpc", order="conservative")))
+    world.strict = False
+    names = world.hosts(1000, cores=8)
+    world.seat("scheduler.hpc", lambda custody: BatchCore(custody, "hpc"))
+    world.grant("hpc", *names)
+    for number in range(999):
+        world.submit(cores=8, walltime_s=1000.0 + 7 * number)
+    world.settle()
+    for number in range(1000):
+        world.submit(array=tuple(range(10)), nodes=2 + number % 4, cores=8, walltime_s=300.0 + number % 50)
+    world.submit(cores=8, walltime_s=1e6)
+    mine = core(world)
+    assert len(mine.book.queue) == 10_001
+
+    def full_pass() -> None:
+        mine.room.grew = True
+        assert [fact for fact in mine.decide(world.now) if isinstance(fact, f.UnitPlaced)] == []
+
+    found = []
+    for _ in range(3):
+        began = time.perf_counter()
+        full_pass()
+        found.append(time.perf_counter() - began)
+    assert min(found) < PASS_MAX_S, found
