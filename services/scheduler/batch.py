@@ -8,14 +8,15 @@ Theory of operation
 
 Rules
   1. Broken attempts are closed at once: preempted ones by `on_reclaim`, lost ones and ended VMs go back into the queue
-     (`reclaim`).  A cancelled one is closed as cancelled, one over its walltime as timeout.
+     (`endings`).  A cancelled one is closed as cancelled, one over its walltime as timeout.
   2. Notice (held above quota): hosts go back at once, in one envelope with the closing of their attempts; nothing is placed
      meanwhile (paper, II-B: "release resources immediately with the size demanded").
   3. The order of the queue is priority, then entry (`book`).  Which of the units that fit start is the policy's
      (`policies/order_*`); on which hosts is `Room`'s: best fit, different hosts.
   4. Never placed: what is held, cancelled, over its throttle, or waits for others; nothing on cordoned or quarantined hosts.
   5. `demand.changed` is a level over running and eligible units (`demand`).
-  6. A department that the configuration does not name, or that is closed, places nothing and demands nothing; it still
+  6. Best-effort jobs make way for production only where the order says so (`Start.victims`): suspended if that can be done.
+  7. A department that the configuration does not name, or that is closed, places nothing and demands nothing; it still
      answers notices and closes what is broken.
 """
 
@@ -29,20 +30,21 @@ from typing import Final, TypeAlias
 import msgspec
 
 from schemas import facts as f
-from schemas.config import BatchPolicy, OnReclaim
+from schemas.config import BatchPolicy
 from schemas.custody import Custody
 from schemas.envelope import FACTS_MAX
 from schemas.facts import Disposal
 from schemas.ids import sort_key
 from schemas.meta import Meta
-from schemas.reasons import Code, Reason, because
+from schemas.reasons import Code, because
 from services.runtime.core import NEVER
 from services.scheduler import reclaim
 from services.scheduler.batch_state import State
 from services.scheduler.book import Book
 from services.scheduler.demand import Capacities, hosts_wanted
+from services.scheduler.endings import Endings
 from services.scheduler.forecast import Forecast
-from services.scheduler.limits import Limit, Limits
+from services.scheduler.limits import Limits
 from services.scheduler.policies.known import ORDERS, VICTIMS
 from services.scheduler.policies.order import Order, Situation, Start
 from services.scheduler.room import Room
@@ -124,6 +126,7 @@ class BatchCore:
             Capacities.of(custody),
         )
         self.limits = Limits(custody, self.book.length_s, lambda: self.policy.boot_timeout_s)
+        self.endings = Endings(custody, self.book, lambda: self.policy)
         self.open: dict[str, tuple[str, ...]] = {}  # units with an open attempt -> its hosts
         self.cancelling: dict[str, None] = {}  # those of them that are cancelled
         for name in sorted(custody.index.open.get(dept, ()), key=sort_key):
@@ -192,6 +195,7 @@ class BatchCore:
     def _on_placed(self, fact: f.UnitPlaced) -> None:
         if self.book.has(fact.unit):
             self.book.refresh(fact.unit)
+            self.book.placed(fact.unit)
             self._note_open(fact.unit)
             self.limits.placed(fact.unit)
             self._touch(fact.hosts)
@@ -207,8 +211,9 @@ class BatchCore:
 
     def _on_closed(self, fact: f.AttemptClosed) -> None:
         if self.book.has(fact.unit):
+            hosts = self.open.get(fact.unit, ())
             self._no_longer_open(fact.unit)
-            self.book.over(fact.unit, fact.why)
+            self.book.over(fact.unit, fact.why, hosts)
             self._stir()
 
     def _on_reported(self, fact: f.AttemptReported) -> None:
@@ -275,11 +280,14 @@ class BatchCore:
             return []
         closings, notice = self._closings(now), self.notice()
         found: list[f.Fact] = [*closings]
+        closing = dict.fromkeys(c.unit for c in closings)
         if notice:
-            found += self._give_back(notice, dict.fromkeys(c.unit for c in closings), now)
+            found += self._give_back(notice, closing, now)
         else:
             starts = self._starts(now)
-            found += [self._placement(start) for start in starts]
+            for start in starts:
+                found += self.endings.made_way(start.victims, start.unit, closing)
+                found.append(self._placement(start))
             found += self._demand_facts(starts)
         return found[:FACTS_MAX]
 
@@ -298,47 +306,14 @@ class BatchCore:
         broken = sorted(self.custody.index.broken.get(self.dept, ()), key=sort_key)
         if not (broken or self.cancelling or self.limits.any_due(now)):
             return []
-        found = {name: self._close_broken(name) for name in broken}
+        found = {name: self.endings.broken(name) for name in broken}
         for name in sorted(self.cancelling, key=sort_key):
             if name not in found:
-                found[name] = self._close(name, Disposal.CANCELLED, because(Code.CANCELLED))
+                found[name] = self.endings.close(name, Disposal.CANCELLED, because(Code.CANCELLED))
         for limit in self.limits.overdue(now):
             if limit.unit not in found:
-                found[limit.unit] = self._close_overdue(limit)
+                found[limit.unit] = self.endings.overdue(limit)
         return list(found.values())
-
-    def _close(self, name: str, disposal: Disposal, why: Reason) -> f.AttemptClosed:
-        return f.AttemptClosed(unit=name, attempt=self.custody.state.units[name].attempt, disposal=disposal, why=why)
-
-    def _close_broken(self, name: str) -> f.AttemptClosed:
-        unit = self.custody.state.units[name]
-        assert unit.broken is not None
-        if unit.cancelled:
-            return self._close(name, Disposal.CANCELLED, because(Code.CANCELLED))
-        why = reclaim.why_broken(unit.broken)
-        if why.code in (Code.RECLAIMED, Code.HOST_TAKEN):
-            return self._close_preempted(name, why)
-        return reclaim.requeue(name, unit.attempt, self.state.again.get(name), self.policy, why)
-
-    def _wish(self, name: str) -> OnReclaim:
-        return self.book.job(name).on_reclaim or self.policy.on_reclaim
-
-    def _saved(self, name: str) -> bool:
-        """True if the unit's attempt would be suspended were it a victim now."""
-        config, unit = self.custody.state.config, self.custody.state.units[name]
-        able = config is not None and "suspend" in config.capabilities
-        return able and reclaim.saves(unit, self._wish(name), self.book.used_s(name))
-
-    def _close_preempted(self, name: str, why: Reason, *, saved: bool = False) -> f.AttemptClosed:
-        attempt, wish, again = self.custody.state.units[name].attempt, self._wish(name), self.state.again.get(name)
-        return reclaim.close_preempted(name, attempt, wish, again, self.policy, why, saved=saved)
-
-    def _close_overdue(self, limit: Limit) -> f.AttemptClosed:
-        if limit.kind == "walltime":
-            why = because(Code.WALLTIME, walltime_s=self.book.job(limit.unit).walltime_s)
-            return self._close(limit.unit, Disposal.TIMEOUT, why)
-        why = because(Code.BOOT_TIMEOUT, limit=limit.kind, boot_timeout_s=self.policy.boot_timeout_s)
-        return reclaim.requeue(limit.unit, limit.attempt, self.state.again.get(limit.unit), self.policy, why)
 
     def _give_back(self, count: int, closing: dict[str, None], now: float) -> list[f.Fact]:
         """Rule 2: `count` hosts go back; attempts in `closing` end anyway."""
@@ -348,13 +323,13 @@ class BatchCore:
         if idle is not None:
             return [f.HostReleased(host=name, reason=notice) for name in idle]
         hosts = reclaim.loads(self.custody, self.dept, closing)
-        candidates = reclaim.candidates(self.custody, hosts, now, self.book.used_s, self._saved)
+        candidates = reclaim.candidates(self.custody, hosts, now, self.book.used_s, self.endings.saved)
         choice = VICTIMS[self.policy.victims](hosts, candidates, count)
         closings = {
-            unit: self._close_preempted(
+            unit: self.endings.preempted(
                 unit,
                 because(Code.RECLAIMED, hosts=count, running_s=round(candidates[unit].running_s, 3)),
-                saved=self._saved(unit),
+                saved=self.endings.saved(unit),
             )
             for unit in choice.victims
         }
@@ -388,11 +363,12 @@ class BatchCore:
         return ORDERS[self.policy.order]
 
     def situation(self, now: float, room: Room) -> Situation:
-        return Situation(self.book.queue, room, now, STARTS_MAX, self._foresee)
+        turns = (self.state.turn, self.state.turn_best_effort)
+        return Situation(self.book.queue, room, now, STARTS_MAX, self._foresee, self.policy, turns)
 
     def _foresee(self) -> Forecast:
         if self._forecast is None:
-            self._forecast = Forecast(self.custody, self.dept, self.book.length_s, self.open)
+            self._forecast = Forecast(self.custody, self.dept, self.book.length_s, self.open, self.book.said)
         return self._forecast
 
     def _placement(self, start: Start) -> f.UnitPlaced:
@@ -477,5 +453,6 @@ class BatchCore:
             "dependents": self.book.dependents,
             "started": self.limits.started,
             "next limit": self.limits.next_due(),
-            "forecast": self._forecast and (self._forecast.endings, self._forecast.held, self._forecast.wholes),
+            "suspended": queue.suspended,
+            "forecast": self._forecast and self._forecast.views(),
         }

@@ -15,7 +15,7 @@ from schemas import facts as f
 from schemas.config import OnReclaim
 from schemas.ids import element_id
 from schemas.reasons import Reason
-from services.scheduler.shape import Shape
+from services.scheduler.shape import Kind, Shape
 
 ENDED_MAX: Final = 20_000  # as many as admission accepts dependencies on (its FINISHED_MAX)
 WHOLE: Final = -1  # in `State.ended`, instead of an index: the job without array
@@ -36,10 +36,18 @@ class Job(msgspec.Struct, kw_only=True):
     left: int  # units that are not final
     begun: dict[str, None] = {}  # units not final of which an attempt ever began
     bad: dict[str, None] = {}  # units that ended other than completed
+    service: str = ""
+    best_effort: bool = False
+    short: bool = False  # declared so
+    overran: bool = False  # … and one of its attempts has run longer than is short
 
     @property
     def shape(self) -> Shape:
         return Shape(self.nodes, self.cores, self.memory_mb, self.exclusive)
+
+    @property
+    def kind(self) -> Kind:
+        return Kind(self.service, self.best_effort, self.short and not self.overran)
 
     def units(self, job: str) -> list[str]:
         return [element_id(job, i) for i in self.array] or [job]
@@ -55,6 +63,7 @@ class Again(msgspec.Struct, kw_only=True):
     faults: int = 0
     suspends: int = 0
     used_s: float = 0.0
+    origin: tuple[str, ...] = ()  # where it was suspended last
     why: Reason | None = None  # of the last attempt that this department closed
 
 
@@ -63,6 +72,8 @@ class State(msgspec.Struct, kw_only=True):
     again: dict[str, Again] = {}
     ended: dict[str, list[int]] = {}  # ended job -> indices of units that did not complete; oldest first
     entries: int = 0  # the next order of entry
+    turn: str = ""  # the service of which production was placed last
+    turn_best_effort: str = ""  # … and of which best-effort was
 
 
 def job_from(fact: f.JobSubmitted, entered: int) -> Job:
@@ -79,4 +90,7 @@ def job_from(fact: f.JobSubmitted, entered: int) -> Job:
         after=fact.after,
         entered=entered,
         left=len(fact.array) or 1,
+        service=fact.service,
+        best_effort=fact.best_effort,
+        short=fact.short,
     )

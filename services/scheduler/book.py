@@ -12,19 +12,23 @@ Rules
   3. A suspended unit's walltime goes on where it stopped: what it has used is taken off its next attempt.  Whoever begins anew
      has all of it again.
   4. A job with a dependency keeps all its units back; once met, a dependency is forgotten (`dependencies`, rule 4).
+  5. Whose turn it was last, of production and of best-effort, is remembered for orders that go round the services.
+  6. A job declared short of which an attempt ran longer than the department's `short_s` is not short any more.
 """
 
 from __future__ import annotations
 
 from schemas import facts as f
+from schemas.config import BatchPolicy
 from schemas.custody import Custody
+from schemas.custody_state import Unit
 from schemas.ids import ELEMENT, job_of
 from schemas.reasons import Reason
 from services.scheduler import reclaim
 from services.scheduler.batch_state import ENDED_MAX, WHOLE, Again, Job, State, job_from
 from services.scheduler.dependencies import verdict
 from services.scheduler.queue import Queue
-from services.scheduler.shape import Place
+from services.scheduler.shape import Kind, Place
 
 
 class Book:
@@ -43,6 +47,11 @@ class Book:
 
     def job(self, unit: str) -> Job:
         return self.state.jobs.get(unit) or self.state.jobs[job_of(unit)]
+
+    def said(self, unit: str) -> Kind:
+        """Whose the unit is, and whether it was declared short, believed or not."""
+        job = self.job(unit)
+        return Kind(job.service, job.best_effort, job.short)
 
     def length_s(self, unit: str) -> float:
         """How long the unit's next or present attempt may run: what is left of its walltime, in seconds."""
@@ -76,7 +85,9 @@ class Book:
         known, job = self.custody.state.units.get(unit), self.job(unit)
         eligible = known is not None and known.state == "pending" and not known.held and not job.after
         if eligible and unit not in self.queue.where:
-            self.queue.add(self.place(unit), job.shape, job.throttle)
+            self.queue.add(self.place(unit), job.shape, job.throttle, job.kind)
+            if known is not None and known.suspended and job.best_effort:
+                self.queue.suspended[unit] = self.state.again[unit].origin
         elif not eligible:
             self.queue.remove(unit)
 
@@ -91,9 +102,19 @@ class Book:
             job.begun[unit] = None
             self._tell(unit)
 
-    def over(self, unit: str, why: Reason | None) -> None:
-        """The unit's attempt is over, or the unit was cancelled while pending.  `why`: of a closing by this department."""
+    def placed(self, unit: str) -> None:
+        """Rule 5."""
+        job = self.job(unit)
+        if job.best_effort:
+            self.state.turn_best_effort = job.service
+        else:
+            self.state.turn = job.service
+
+    def over(self, unit: str, why: Reason | None, hosts: tuple[str, ...] = ()) -> None:
+        """The unit's attempt is over, or the unit was cancelled while pending.  `why`: of a closing by this department;
+        `hosts`: where the attempt was."""
         known = self.custody.state.units[unit]
+        self._hold_to_its_word(unit, known)
         if known.state == "final":
             self.queue.remove(unit)
             self._end(unit, known.final == "completed")
@@ -101,12 +122,27 @@ class Book:
         again = self.state.again.setdefault(unit, Again(entered=self.place(unit).entered))
         again.why = why or again.why
         if known.suspended:
-            again.suspends += 1
+            again.suspends, again.origin = again.suspends + 1, hosts
             if known.began_at is not None and known.ended_at is not None:
                 again.used_s += known.ended_at - known.began_at
         else:
             self._enter_again(again, why)
         self.refresh(unit)
+
+    def _hold_to_its_word(self, unit: str, known: Unit) -> None:
+        """Rule 6."""
+        job, config = self.job(unit), self.custody.state.config
+        if not job.kind.declared or known.began_at is None or known.ended_at is None or config is None:
+            return
+        department = config.department(self.dept)
+        policy = (department.batch if department else None) or BatchPolicy()
+        if known.ended_at - known.began_at > policy.short_s:
+            waiting = [name for name in job.units(job_of(unit)) if name in self.queue.where]
+            for name in waiting:
+                self.queue.remove(name)
+            job.overran = True
+            for name in waiting:
+                self.refresh(name)
 
     def _enter_again(self, again: Again, why: Reason | None) -> None:
         """At the end of the queue, and from the beginning of its work."""

@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from schemas.custody import Custody
 from services.scheduler.room import Free
-from services.scheduler.shape import Shape
+from services.scheduler.shape import PLAIN, Kind, Shape
 
 
 class Ending(NamedTuple):
@@ -26,13 +26,29 @@ class Ending(NamedTuple):
     unit: str
     hosts: tuple[str, ...]
     shape: Shape
+    kind: Kind = PLAIN
+    since: float = 0.0  # when its guests called, before that when it was placed
 
 
 class Forecast:
-    """`length_s` of a unit: how long its attempt may run from its beginning, in seconds."""
+    """`length_s` of a unit: how long its attempt may run from its beginning, in seconds; `kind`: whose it is.
 
-    def __init__(self, custody: Custody, dept: str, length_s: Callable[[str], float], units: Iterable[str]) -> None:
-        self.custody, self.dept, self.length_s = custody, dept, length_s
+    `used`: cores and MiB that production has of each service.  Live attempts by unit: `best_effort`; `declared` short;
+    `exclusive`: production that has more than `used` says, whole hosts."""
+
+    def __init__(
+        self,
+        custody: Custody,
+        dept: str,
+        length_s: Callable[[str], float],
+        units: Iterable[str],
+        kind: Callable[[str], Kind] = lambda _: PLAIN,
+    ) -> None:
+        self.custody, self.dept, self.length_s, self.kind = custody, dept, length_s, kind
+        self.used: dict[str, tuple[int, int]] = {}
+        self.best_effort: dict[str, Ending] = {}
+        self.declared: dict[str, Ending] = {}
+        self.exclusive: dict[str, Ending] = {}
         self.endings: list[Ending] = []  # in order
         self.held: dict[str, Free] = {}  # hosts on which the department may place -> what each offers when it is empty
         self.wholes: dict[Free, int] = {}  # how many hosts offer this when they are empty
@@ -49,12 +65,34 @@ class Forecast:
         old = self._of.pop(name, None)
         if old is not None:
             del self.endings[bisect_left(self.endings, old)]
+            self._count(old, -1)
         unit = self.custody.state.units.get(name)
         if unit is not None and unit.live:
             since = unit.began_at if unit.began_at is not None else unit.placed_at or 0.0
             shape = Shape(unit.nodes, unit.cores, unit.memory_mb, unit.exclusive)
-            new = self._of[name] = Ending(since + self.length_s(name), name, unit.hosts, shape)
+            at, kind = since + self.length_s(name), self.kind(name)
+            new = self._of[name] = Ending(at, name, unit.hosts, shape, kind, since)
             insort(self.endings, new)
+            self._count(new, 1)
+
+    def _count(self, ending: Ending, by: int) -> None:
+        """`by` (1 or -1) more of this live attempt in `used`, `best_effort`, `declared`."""
+        shape, kind, unit = ending.shape, ending.kind, ending.unit
+        if kind.best_effort:
+            self.best_effort[unit] = ending
+        else:
+            cores, memory_mb = self.used.get(kind.service, (0, 0))
+            more = (cores + by * shape.nodes * shape.cores, memory_mb + by * shape.nodes * shape.memory_mb)
+            self.used[kind.service] = more
+            if not any(more):
+                del self.used[kind.service]
+        if kind.declared:
+            self.declared[unit] = ending
+        if shape.exclusive and not kind.best_effort:
+            self.exclusive[unit] = ending
+        if by < 0:
+            for found in (self.best_effort, self.declared, self.exclusive):
+                found.pop(unit, None)
 
     def host_changed(self, name: str) -> None:
         """Anything about the host may have changed."""
@@ -73,6 +111,10 @@ class Forecast:
             self.wholes[new] = self.wholes.get(new, 0) + 1
 
     # --------------------------------------------------------------------------------------------------------- reading
+
+    def views(self) -> tuple[object, ...]:
+        """All that is derived, for checks."""
+        return self.endings, self.held, self.wholes, self.used, self.best_effort, self.declared, self.exclusive
 
     def units(self, name: str) -> int:
         """Live attempts on a host."""

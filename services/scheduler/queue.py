@@ -3,8 +3,8 @@
 Theory of operation
   Units of the same shape are interchangeable for the question "is there room", so each shape has a *lane*, in queue order.
   Ten thousand jobs of ten shapes are ten questions, not ten thousand.  An array with a throttle has a lane of its own, so
-  that a throttled array is skipped in one step.  An order that asks for time limits gets each lane by them as well
-  (`Lane.by_length`), from the first question on.
+  that a throttled array is skipped in one step; so has each kind of jobs (`shape.Kind`).  An order that asks for time limits
+  gets each lane by them as well (`Lane.by_length`), from the first question on.
 
 Rules
   1. Only eligible units are here: pending, not held, dependencies met.
@@ -19,12 +19,13 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from schemas.ids import job_of
-from services.scheduler.shape import Place, Shape
+from services.scheduler.shape import PLAIN, Kind, Place, Shape
 
 
 class LaneKey(NamedTuple):
     shape: Shape
     array: str  # the throttled array, or ""
+    kind: Kind = PLAIN
 
 
 class Lengths:
@@ -69,15 +70,16 @@ class Queue:
         self.length_s = length_s
         self.lanes: dict[LaneKey, Lane] = {}
         self.where: dict[str, tuple[Lane, Place]] = {}  # unit -> its place
+        self.suspended: dict[str, tuple[str, ...]] = {}  # best-effort unit that is to be resumed -> where it was suspended
         self.running: dict[str, int] = {}  # throttled array -> open attempts
         self.grew = True  # since the flag was last taken down: something may start that could not
 
     def __len__(self) -> int:
         return len(self.where)
 
-    def add(self, place: Place, shape: Shape, throttle: int) -> None:
+    def add(self, place: Place, shape: Shape, throttle: int, kind: Kind = PLAIN) -> None:
         """A unit is eligible now; it must not be here yet."""
-        lane = self._lane(place.unit, shape, throttle)
+        lane = self._lane(place.unit, shape, throttle, kind)
         if not lane.places or lane.places[-1] < place:
             lane.places.append(place)
         else:
@@ -87,8 +89,8 @@ class Queue:
         self.where[place.unit] = (lane, place)
         self.grew = True
 
-    def _lane(self, unit: str, shape: Shape, throttle: int) -> Lane:
-        key = LaneKey(shape, job_of(unit) if throttle else "")
+    def _lane(self, unit: str, shape: Shape, throttle: int, kind: Kind) -> Lane:
+        key = LaneKey(shape, job_of(unit) if throttle else "", kind)
         lane = self.lanes.get(key)
         if lane is None:
             lane = self.lanes[key] = Lane(key, throttle)
@@ -99,6 +101,7 @@ class Queue:
         found = self.where.pop(unit, None)
         if found is None:
             return
+        self.suspended.pop(unit, None)
         lane, place = found
         del lane.places[bisect_left(lane.places, place)]
         if lane.lengths is not None:

@@ -204,6 +204,24 @@ class Room:
             self._give(free, names, shape)
         return tuple(name for _, names in parts for name in names)
 
+    def pick(self, shape: Shape) -> tuple[str, ...] | None:
+        """The hosts that `take` would give; changes nothing."""
+        found: list[str] = []
+        for free in self.order:
+            if free.fits(shape):
+                found += self.classes[free][: shape.nodes - len(found)]
+                if len(found) == shape.nodes:
+                    return tuple(found)
+        return None
+
+    def offer(self, name: str, free: Free) -> None:
+        """From here on the host offers this."""
+        old = self.free.get(name)
+        if old is not None:
+            self._leave(old, [name])
+        self.free[name] = free
+        self._enter(free, [name])
+
     def use(self, hosts: Iterable[str], shape: Shape) -> None:
         """A unit of `shape` takes its room on these hosts."""
         parts: dict[Free, list[str]] = {}

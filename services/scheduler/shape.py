@@ -1,8 +1,8 @@
-"""What a unit needs on hosts, and its place in the queue: the two small types that everything in the batch core shares."""
+"""What a unit needs on hosts, and its place in the queue: the small types that everything in the batch core shares."""
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 
 class Shape(NamedTuple):
@@ -12,6 +12,18 @@ class Shape(NamedTuple):
     cores: int
     memory_mb: int
     exclusive: bool
+
+
+class Kind(NamedTuple):
+    """Whose a unit is, for orders that share hosts among services (`policies/order_svmsched`).  `declared`: short by its
+    submitter's word."""
+
+    service: str = ""
+    best_effort: bool = False
+    declared: bool = False
+
+
+PLAIN: Final = Kind()
 
 
 class Place(NamedTuple):

@@ -16,6 +16,7 @@ import heapq
 from collections.abc import Callable
 from typing import NamedTuple, TypeAlias
 
+from schemas.config import BatchPolicy
 from schemas.reasons import Reason
 from services.scheduler.forecast import Forecast
 from services.scheduler.queue import Lane, Queue
@@ -25,13 +26,16 @@ from services.scheduler.shape import Place, Shape
 
 class Situation(NamedTuple):
     """What an order may look at.  `forecast`: live attempts with their hosts and expected ends, and what hosts offer when they
-    are empty; worked out when first asked for.  `most`: starts that one decision may hold."""
+    are empty; worked out when first asked for.  `most`: starts that one decision may hold.
+    `policy`: the department's settings; `turns`: the services of which production and best-effort were placed last."""
 
     queue: Queue
     room: Room
     now: float
     most: int
     forecast: Callable[[], Forecast]
+    policy: BatchPolicy = BatchPolicy()
+    turns: tuple[str, str] = ("", "")
 
 
 class Start(NamedTuple):
@@ -39,6 +43,7 @@ class Start(NamedTuple):
     shape: Shape
     hosts: tuple[str, ...]
     reason: Reason
+    victims: tuple[str, ...] = ()  # best-effort attempts that make way for it
 
 
 class Reserved(NamedTuple):

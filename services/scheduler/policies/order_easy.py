@@ -8,8 +8,7 @@ Theory of operation
   enough live attempts are expected to have ended (`forecast`), there is room for it.  Behind it, a unit starts if it fits now
   and cannot be in the way then.  Estimates are time limits, which end those that exceed them, so an attempt ends later than
   expected only by what its machines take to boot and to end.
-  The textbook counts whole nodes.  Here a host may carry several attempts, so the reservation is no list of hosts: it says on
-  how many hosts the head will fit at the shadow time, and how many of them it can spare.
+  The textbook counts whole nodes; what takes their place here is in `reservation`.
 
 Rules
   1. In the order of the queue (`shape.Place`), as long as each fits, units start.
@@ -31,14 +30,13 @@ from __future__ import annotations
 
 import heapq
 from bisect import bisect_right
-from collections.abc import Iterable
-from typing import Final, NamedTuple, TypeAlias
+from typing import NamedTuple, TypeAlias
 
 from schemas.reasons import Code, Reason, because
-from services.scheduler.forecast import Ending, Forecast
+from services.scheduler.forecast import Ending
 from services.scheduler.policies.order import Reserved, Situation, Start, fitting_lanes
+from services.scheduler.policies.reservation import Gap, gap_for
 from services.scheduler.queue import Lane, LaneKey
-from services.scheduler.room import Free, Room
 from services.scheduler.shape import Place, Shape
 
 
@@ -52,7 +50,6 @@ class Stream(NamedTuple):
     short: bool  # all of them end by the shadow time
 
 
-NOTHING: Final = Free(False, 0, 0)
 Heap: TypeAlias = list[Stream]
 
 
@@ -71,81 +68,6 @@ def reserved(situation: Situation) -> Reserved | None:
     return None if passing.gap is None else Reserved(passing.gap.head.unit, passing.gap.at)
 
 
-# ------------------------------------------------------------------------------------------------------------ reservation
-
-
-class _Gap:
-    """The head's reservation.  `at`: shadow time; `later`: what is free then on each host; `spare`: hosts where the head fits
-    then beyond those that it needs."""
-
-    def __init__(self, head: Place, shape: Shape, at: float, later: dict[str, Free], spare: int) -> None:
-        self.head, self.shape, self.at, self.later, self.spare = head, shape, at, later, spare
-
-    def spoils(self, name: str, shape: Shape) -> bool:
-        """True if the head would fit on the host, and no more with a rank of `shape` beside it."""
-        free = self.later[name]
-        return free.fits(self.shape) and (shape.exclusive or not _less(free, shape).fits(self.shape))
-
-    def hosts_for(self, room: Room, shape: Shape) -> tuple[str, ...] | None:
-        """Rule 5: hosts with room now for a unit that stays beyond the shadow time; best fit among those that spoil nothing."""
-        harmless: list[str] = []
-        spoilt: list[str] = []
-        verdicts: dict[Free, list[str]] = {}  # what is free then -> where such hosts go: a cluster has few kinds
-        for free in room.order:
-            if free.fits(shape):
-                for name in room.classes[free]:
-                    then = self.later[name]
-                    kind = verdicts.get(then)
-                    if kind is None:
-                        kind = verdicts[then] = spoilt if self.spoils(name, shape) else harmless
-                    kind.append(name)
-                if len(harmless) >= shape.nodes:
-                    break
-        chosen = (harmless + spoilt[: self.spare])[: shape.nodes]
-        return tuple(chosen) if len(chosen) == shape.nodes else None
-
-    def use(self, hosts: Iterable[str], shape: Shape) -> None:
-        for name in hosts:
-            self.spare -= self.spoils(name, shape)
-            self.later[name] = Free(False, -1, -1) if shape.exclusive else _less(self.later[name], shape)
-
-
-def _less(free: Free, shape: Shape) -> Free:
-    return Free(False, free.cores - shape.cores, free.memory_mb - shape.memory_mb)
-
-
-def _gap(
-    head: Place, shape: Shape, room: Room, forecast: Forecast, started: list[Ending], resting: Iterable[str]
-) -> _Gap | None:
-    """Rule 3.  `room`: what is free now; `started`: units that start in this very pass."""
-    later, fitting, at = dict(room.free), room.count(shape), 0.0
-    left: dict[str, int] = {}  # host -> attempts that are still there
-    for ending in started:
-        for name in ending.hosts:
-            left[name] = left.get(name, forecast.units(name)) + 1
-    held, away = forecast.held, dict.fromkeys(resting)
-    for ending in heapq.merge(sorted(started), forecast.endings):
-        if fitting >= shape.nodes and ending.at > at:
-            break
-        at = ending.at
-        for name in ending.hosts:
-            new = held.get(name)
-            if new is None or name in away:
-                continue
-            units = left[name] = (left[name] if name in left else forecast.units(name)) - 1
-            old = later.get(name)
-            if units:
-                new = _more(old or NOTHING, ending.shape)
-            later[name] = new
-            if new.fits(shape) and (old is None or not old.fits(shape)):
-                fitting += 1
-    return _Gap(head, shape, at, later, fitting - shape.nodes) if fitting >= shape.nodes else None
-
-
-def _more(free: Free, shape: Shape) -> Free:
-    return Free(False, free.cores + shape.cores, free.memory_mb + shape.memory_mb)
-
-
 # --------------------------------------------------------------------------------------------------------------- the pass
 
 
@@ -157,7 +79,7 @@ class _Pass:
         self.full: dict[Shape, None] = {}  # no room now
         self.no_extra: dict[Shape, None] = {}  # room now, but only for those that end by the shadow time
         self.passed: Place | None = None  # the first one for whom the hosts held now would never do
-        self.gap: _Gap | None = None
+        self.gap: Gap | None = None
         self.heap: Heap = []
         for lane in self.queue.lanes.values():
             self._push(lane, lane.places, 0, short=False)
@@ -197,15 +119,15 @@ class _Pass:
             return because(Code.HEAD_OF_QUEUE)
         return because(Code.FIRST_FIT, passed_over=self.passed.unit)
 
-    def _reserve(self, head: Place, shape: Shape) -> _Gap | None:
+    def _reserve(self, head: Place, shape: Shape) -> Gap | None:
         forecast, now = self.situation.forecast(), self.situation.now
         if not forecast.could_hold(shape):
             return None
         length_s = self.queue.length_s
         started = [Ending(now + length_s(start.unit), start.unit, start.hosts, start.shape) for start in self.found]
-        return _gap(head, shape, self.room, forecast, started, self.situation.room.resting)
+        return gap_for(head, shape, self.room, forecast, started, self.situation.room.resting)
 
-    def _backfill(self, gap: _Gap) -> None:
+    def _backfill(self, gap: Gap) -> None:
         """Rules 4 and 5."""
         now, length_s = self.situation.now, self.queue.length_s
         while self.heap and len(self.found) < self.situation.most:
@@ -222,7 +144,7 @@ class _Pass:
             elif not self._start_extra(stream, gap):
                 self._only_short(stream, gap)
 
-    def _start_extra(self, stream: Stream, gap: _Gap) -> bool:
+    def _start_extra(self, stream: Stream, gap: Gap) -> bool:
         shape = stream.lane.key.shape
         hosts = None if shape in self.no_extra else gap.hosts_for(self.room, shape)
         if hosts is None:
@@ -233,7 +155,7 @@ class _Pass:
         self._start(stream, hosts, because(Code.BACKFILL, head=gap.head.unit, spare=gap.spare))
         return True
 
-    def _only_short(self, stream: Stream, gap: _Gap) -> None:
+    def _only_short(self, stream: Stream, gap: Gap) -> None:
         """Of this lane only those go on that end by the shadow time: they are streams of their own, length by length."""
         lane, now = stream.lane, self.situation.now
         lengths = self.queue.by_length(lane)

@@ -1,0 +1,76 @@
+"""How an attempt of a batch department ends when it is not its own doing: the closing of each, with its reason.
+
+Theory of operation
+  The batch core says which attempts end (broken, cancelled, over a limit, victims of a notice, making way); this module says
+  what becomes of each.  It reads custody and the book, and changes nothing.
+
+Rules
+  1. Whoever was cancelled ends as cancelled, whatever else befell it.
+  2. A preempted one is disposed of as its job wishes, else as its department does (`reclaim`).  Best-effort is suspended
+     where the cloud can do that, unless its job says otherwise: to make way is what it is for.
+  3. Only best-effort makes way for another job.  Production ends for nobody of its own department.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from schemas import facts as f
+from schemas.config import BatchPolicy, OnReclaim
+from schemas.custody import Custody
+from schemas.facts import Disposal
+from schemas.reasons import Code, Reason, because
+from services.scheduler import reclaim
+from services.scheduler.book import Book
+from services.scheduler.limits import Limit
+
+
+class Endings:
+    """`policy`: the department's settings now."""
+
+    def __init__(self, custody: Custody, book: Book, policy: Callable[[], BatchPolicy]) -> None:
+        self.custody, self.book, self.policy = custody, book, policy
+
+    def close(self, name: str, disposal: Disposal, why: Reason) -> f.AttemptClosed:
+        return f.AttemptClosed(unit=name, attempt=self.custody.state.units[name].attempt, disposal=disposal, why=why)
+
+    def broken(self, name: str) -> f.AttemptClosed:
+        unit = self.custody.state.units[name]
+        assert unit.broken is not None
+        if unit.cancelled:
+            return self.close(name, Disposal.CANCELLED, because(Code.CANCELLED))
+        why = reclaim.why_broken(unit.broken)
+        if why.code in (Code.RECLAIMED, Code.HOST_TAKEN):
+            return self.preempted(name, why)
+        return reclaim.requeue(name, unit.attempt, self.book.state.again.get(name), self.policy(), why)
+
+    def overdue(self, limit: Limit) -> f.AttemptClosed:
+        name, policy = limit.unit, self.policy()
+        if limit.kind == "walltime":
+            return self.close(name, Disposal.TIMEOUT, because(Code.WALLTIME, walltime_s=self.book.job(name).walltime_s))
+        why = because(Code.BOOT_TIMEOUT, limit=limit.kind, boot_timeout_s=policy.boot_timeout_s)
+        return reclaim.requeue(name, limit.attempt, self.book.state.again.get(name), policy, why)
+
+    def preempted(self, name: str, why: Reason, *, saved: bool = False) -> f.AttemptClosed:
+        attempt, again = self.custody.state.units[name].attempt, self.book.state.again.get(name)
+        return reclaim.close_preempted(name, attempt, self._wish(name), again, self.policy(), why, saved=saved)
+
+    def made_way(self, names: Iterable[str], for_unit: str, closing: dict[str, None]) -> list[f.AttemptClosed]:
+        """Rule 3: those whose room `for_unit` needs; not those that are `closing` anyway."""
+        why = because(Code.MADE_WAY, job=for_unit)
+        return [self.preempted(name, why, saved=self.saved(name)) for name in names if name not in closing]
+
+    def saved(self, name: str) -> bool:
+        """True if the unit's attempt would be suspended were it a victim now."""
+        return self._able and reclaim.saves(self.custody.state.units[name], self._wish(name), self.book.used_s(name))
+
+    def _wish(self, name: str) -> OnReclaim:
+        """Rule 2."""
+        job = self.book.job(name)
+        return job.on_reclaim or ("suspend" if job.best_effort and self._able else self.policy().on_reclaim)
+
+    @property
+    def _able(self) -> bool:
+        """True if this cloud can suspend."""
+        config = self.custody.state.config
+        return config is not None and "suspend" in config.capabilities
