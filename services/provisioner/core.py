@@ -11,7 +11,8 @@ Rules
   3. A lowering whose time has passed and that is not met: the difference is seized, cordoned hosts first, then idle ones.
   4. A department that the configuration does not name has target 0: its hosts come back by rules 1 and 3.
   5. Two batch departments whose wide jobs each need more than their share would hold idle pieces for ever.  Who lacks hosts and
-     has placed nothing for `STUCK_S` waits; where two wait, they take turns of `TURN_S`: the idle hosts go to whose turn it is.
+     has placed nothing for `STUCK_S` waits; where two wait, they take turns: the idle hosts go to whose turn it is.  A turn
+     lasts `TURN_S`; when all have had one in vain, twice as long, and so on: hosts may take longer than a turn to be cleared.
   6. It must never grant a host that is not free in its own view, nor seize below a quota.
 """
 
@@ -52,8 +53,9 @@ _OCCUPYING: Final = dict.fromkeys((f.UnitPlaced, f.AttemptClosed, f.AttemptRepor
 _PRESENT: Final = ("free", "held", "draining")
 STUCK_S: Final = 1.0  # a scheduler that can use a host places within milliseconds, a restarted one within a second
 TURN_S: Final = (
-    30.0  # to gather what draining hosts and ending jobs set free; then the next one, lest a dead scheduler hoards
+    30.0  # to gather what ending jobs and draining hosts set free; then the next one, lest a dead scheduler hoards
 )
+TURN_MAX_S: Final = 64 * TURN_S  # half an hour: no host drains so long
 
 
 class _State(msgspec.Struct, kw_only=True):
@@ -197,9 +199,7 @@ class ProvisionerCore:
         self._turn_ends = NEVER
         if len(line) < 2:
             return ""
-        begin = line[1][0] + STUCK_S
-        turn = int((now - begin) // TURN_S) if now >= begin else -1
-        self._turn_ends = begin + (turn + 1) * TURN_S
+        turn, self._turn_ends = _turn(now, line[1][0] + STUCK_S, len(line))
         line = [(since, name) for since, name in line if now >= since + STUCK_S]
         name = line[turn % len(line)][1] if turn >= 0 else ""
         return next((c.name for c in claims if c.name == name and c.held > c.occupied), "")
@@ -306,6 +306,19 @@ class ProvisionerCore:
         )
         reason = because(Code.NOTICE_EXPIRED, department=name, held=held, quota=quota.hosts)
         return [f.HostSeized(host=n, dept=name, reason=reason) for n in order[:count]]
+
+
+def _turn(now: float, begin: float, waiting: int) -> tuple[int, float]:
+    """The number of the turn at `now`, from 0 on, and when it ends; turns begin at `begin`, and are -1 before."""
+    if now < begin:
+        return -1, begin
+    turn, length_s = 0, TURN_S
+    while now >= begin + waiting * length_s and length_s < TURN_MAX_S:
+        begin, turn, length_s = begin + waiting * length_s, turn + waiting, 2 * length_s
+    more = int((now - begin) // length_s)
+    if now >= begin + (more + 1) * length_s:  # the difference was rounded down: else this turn would end now, for ever
+        more += 1
+    return turn + more, begin + (more + 1) * length_s
 
 
 def _healthy(host: Host, now: float) -> bool:

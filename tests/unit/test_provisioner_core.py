@@ -200,3 +200,41 @@ def test_check_knows_targets_that_are_out_of_date() -> None:
     bench.demand("web", 2)
     bench.core._targets = before
     assert any(problem.startswith("targets are") for problem in bench.core.check())
+
+
+@pytest.mark.parametrize("since", [454.56800000000004, 44.5, 207.79999999999998, 119.64799999999998, 1e9 + 1 / 3])
+def test_a_turn_ends_later_than_it_is_looked_at(since: float) -> None:
+    """Also where adding and taking away a time do not cancel out: else the core would be woken up without end."""
+    bench = Bench(HPC, Department(name="bio", kind="batch"))
+    bench.settle()
+    bench.now = since
+    bench.demand("hpc", 4)
+    bench.demand("bio", 4)
+    bench.settle()
+    for _ in range(40):
+        due = bench.core.wake_at()
+        assert due > bench.now
+        bench.now = due
+        bench.settle()
+
+
+def test_turns_grow_until_slow_hosts_can_be_gathered() -> None:
+    """Hosts that take longer than a turn to be cleared would go from one to the other for ever."""
+    bench = Bench(HPC, Department(name="bio", kind="batch"), hosts=7)
+    bench.demand("hpc", 5)
+    bench.demand("bio", 5)
+    draining: list[tuple[float, str]] = []
+    for _ in range(400):
+        bench.settle()
+        for dept in ("hpc", "bio"):
+            spare = bench.custody.held(dept) - bench.custody.quota(dept).hosts
+            for host in sorted(bench.custody.index.held.get(dept, ()))[: max(0, spare)]:
+                bench.write(f"scheduler.{dept}", f.HostReleased(host=host))
+                draining.append((bench.now + 40.0, host))
+        if max(bench.held().values(), default=0) >= 5:
+            return
+        bench.now = min([bench.core.wake_at(), *(at for at, _ in draining)])
+        for at, host in [x for x in draining if x[0] <= bench.now]:
+            bench.write("executor", f.HostCleared(host=host))
+            draining.remove((at, host))
+    raise AssertionError(f"nobody ever has enough hosts: {bench.held()}")
