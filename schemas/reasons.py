@@ -50,6 +50,10 @@ class Code(StrEnum):
     SCALED_BY_PERSON = "scaled_by_person"
     AT_MINIMUM = "at_minimum"
     AT_MAXIMUM = "at_maximum"
+    SCHEDULE = "schedule"  # a floor by the clock
+    FORECAST = "forecast"  # a floor from the last days
+    STEP_LIMIT = "step_limit"  # the load asks for more, or fewer, than a step may be
+    FLAP_BUDGET = "flap_budget"  # the load asks for fewer, and the number has turned too often: the higher one is held
     QUEUE = "queue"
     # why a job waits
     WAITS_FOR_HOSTS = "waits_for_hosts"  # free capacity is short of what it needs

@@ -56,6 +56,18 @@ _TEXTS: Final[dict[str, tuple[str, str, str]]] = {
     "scaled_by_person": ("scaled by hand", "a person set the number of instances", "phoenix scale DEPARTMENT --auto"),
     "at_minimum": ("at minimum", "the department is at its minimum", ""),
     "at_maximum": ("at maximum", "the department is at its maximum", "raise the maximum in the configuration"),
+    "schedule": (
+        "scheduled",
+        "the schedule asks for so many at this hour",
+        "the department's schedule, in the configuration",
+    ),
+    "forecast": ("foreseen", "at this time of the last days so many were needed", ""),
+    "step_limit": (
+        "step limit",
+        "the load asks for more or fewer than a step may be",
+        "the limits in the configuration",
+    ),
+    "flap_budget": ("flap budget", "the number has changed its direction too often, so the higher one is held", ""),
     "queue": ("in the queue", "the jobs in its queue want them", ""),
     "waits_for_hosts": ("waits for hosts", "too little is free on the department's hosts for what it needs", ""),
     "waits_behind": (

@@ -191,6 +191,35 @@ def _tracked(p: Params) -> str:
     return f": for {span(p.number('window_s'))} at most {p['wanted']} were needed for the {target}"
 
 
+def scheduled(p: Params) -> str | None:
+    left = f" for another {span(p['left_s'])}" if p.number("left_s") else ""
+    return f"the schedule asks for at least {count(p.number('minimum'), 'instance')}{left}" if "minimum" in p else None
+
+
+def foreseen(p: Params) -> str | None:
+    if "minimum" not in p:
+        return None
+    days, margin = count(p.number("days"), "day"), f"{float(p.get('margin', 0)) * 100:.0f} %"
+    least = count(p.number("minimum"), "instance")
+    return f"at least {least}: the mean load at this time of {days} before, and {margin}"
+
+
+def step_limit(p: Params) -> str | None:
+    if "allowed" not in p:
+        return None
+    return f"the load asks for {p['wanted']} instead of {p['instances']}, a step goes to {p['allowed']}: {p.names('limits')}"
+
+
+def flap_budget(p: Params) -> str | None:
+    if "budget" not in p:
+        return None
+    turned = f"the number turned {count(p.number('turns'), 'time')} in the last hour"
+    left = f"{p['budget']} are allowed, with the way up again"
+    return (
+        f"the load asks for {p['wanted']}; {turned} ({left}): {p['instances']} are held for another {span(p['wait_s'])}"
+    )
+
+
 def web_demand(p: Params) -> str | None:
     return (
         f"{p['department']} wants {count(p.number('demand'), 'host')} and held {p['held']}" if "demand" in p else None
@@ -243,6 +272,10 @@ TELL: Final[dict[str, Callable[[Params], str | None]]] = {
     "utilisation_high": utilisation,
     "utilisation_low": utilisation,
     "utilisation_steady": utilisation,
+    "schedule": scheduled,
+    "forecast": foreseen,
+    "step_limit": step_limit,
+    "flap_budget": flap_budget,
     "web_demand": web_demand,
     "idle_to_batch": idle_to_batch,
     "notice": notice,

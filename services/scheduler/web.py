@@ -42,6 +42,7 @@ from services.runtime.core import NEVER
 from services.scheduler import web_hosts, web_number
 from services.scheduler.demand import Capacities
 from services.scheduler.limits import Limits
+from services.scheduler.policies import scale_flaps, scale_forecast, scale_steps
 from services.scheduler.policies.scale import Memory
 from services.scheduler.reclaim import why_broken
 from services.scheduler.shape import Shape
@@ -56,6 +57,8 @@ _FAILURES: Final = (Code.VM_ENDED, Code.BOOT_TIMEOUT)
 
 class WebCore:
     """The core of web department `dept`."""
+
+    VERSION = 2  # 2: remembers the load of the last days; a first start reads it from the journal
 
     def __init__(self, custody: Custody, dept: str) -> None:
         self.custody, self.dept = custody, dept
@@ -106,7 +109,9 @@ class WebCore:
     def _on_load(self, fact: f.LoadObserved, meta: Meta) -> bool:
         if fact.dept != self.dept or meta.writer != self._writer:
             return False
+        past = scale_forecast.follow(self.state.past, web_number.as_heard(self.state, fact))
         self.state.samples, self.state.track = self._with(fact)
+        self.state.past = past
         self.state.heard_at = max(self.state.heard_at, min(fact.end, meta.at))
         return True
 
@@ -114,13 +119,22 @@ class WebCore:
         """What the rule remembers, with this observation in it."""
         return web_number.heard(self.state, fact, self.policy)
 
-    def _on_demand(self, fact: f.DemandChanged, _meta: Meta) -> bool:
+    def _on_demand(self, fact: f.DemandChanged, meta: Meta) -> bool:
         if fact.dept != self.dept:
             return False
         code, state = fact.reason.code if fact.reason is not None else None, self.state
+        self._note_change(fact, meta.at)
         state.by_person = code is Code.SCALED_BY_PERSON or (state.by_person and fact.instances == state.target)
         state.target, state.missing = fact.instances, code is Code.SIGNAL_MISSING
         return True
+
+    def _note_change(self, fact: f.DemandChanged, at: float) -> None:
+        """What step limits and the flap budget are about."""
+        state = self.state
+        by = (fact.instances or 0) - state.target if state.target is not None else 0
+        if by:
+            state.changes = scale_steps.follow(state.changes, at, by)
+            state.course = scale_flaps.follow(state.course, at, by)
 
     def _by_person(self, target: int, reason: Reason) -> bool:
         return reason.code is Code.SCALED_BY_PERSON or (self.state.by_person and target == self.state.target)
@@ -213,6 +227,7 @@ class WebCore:
         """All views anew, from custody and configuration."""
         self.department = self._configured()
         self.policy = (self.department.web if self.department else None) or WebPolicy()
+        self._bounds = web_number.Bounds.of(self.policy)
         self.shape = Shape(1, self.policy.instance_cores, self.policy.instance_memory_mb, False)
         self.holdings = self._fresh()
         self.capacities = Capacities.of(self.custody)
@@ -280,7 +295,8 @@ class WebCore:
         if self.department is None:
             return 0, because(Code.DEPARTMENT_REMOVED, department=self.dept)
         most = web_number.most(self.department, self.policy, self.per_host())
-        return web_number.desired(web_number.Situation(self.state, self.policy, memory, most, missing, now))
+        situation = web_number.Situation(self.state, self.policy, self._bounds, memory, most, missing, now)
+        return web_number.desired(situation)
 
     def missing(self, now: float) -> bool:
         """Rule 2: instances are in service, and nobody says how busy they are."""
@@ -339,6 +355,8 @@ class WebCore:
         if state.serving and not state.missing:
             times.append(self._missing_at())
         hosts = self.custody.state.hosts
+        if self.department is not None:
+            times.append(self._bounds.wake_at(self._decided_at, self.policy))
         times += [state.retry_at, *(hosts[name].quarantine_until for name in self.holdings.quarantined)]
         return min([self.limits.next_due(), *(time for time in times if time > self._decided_at)])
 

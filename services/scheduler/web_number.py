@@ -1,11 +1,20 @@
 """How many instances a web department should have, and why: the rule's number within the bounds.  Pure functions of the state.
 
+    a person's exact number                                       or else
+    the rule's number → step limits → floors → flap budget        each may be left out
+    → the maximum                                                 always
+
 Rules
-  1. How many instances the load wants is the rule's (`policies/scale_*`): by default the paper's threshold (III-C).
-  2. Between `instances_min` and `instances_max`, and what the department's `maximum` of hosts can carry.
-  3. A person's `exact` number overrides rule 1 and the minimum, a person's `minimum` raises the minimum, until its time has
-     passed.  Nothing overrides the maximum.
-  4. No signal for `signal_timeout_s` though instances are in service: the number is held.
+  1. How many instances the load wants is the rule's (`policies/scale_*`): by default the paper's threshold (III-C).  No signal
+     for `signal_timeout_s` though instances are in service: it wants as many as there are.
+  2. Limits: the rule's step is the smallest that `up_limits` or `down_limits` allow (`scale_steps`).
+  3. Floors: the greatest of `instances_min`, the schedule's (`scale_schedule`), the forecast's (`scale_forecast`) and a
+     person's minimum, at once: a floor is a promise, so no step limit delays it.
+  4. Flap budget: the number falls only if it may turn (`scale_flaps`); else it is held.
+  5. Never more than `instances_max`, and what the department's `maximum` of hosts can carry: nothing overrides that.
+  6. `scale.requested`: a person's `exact` number overrides rules 1 to 4, a person's `minimum` is a floor, until its time has
+     passed.
+  7. The reason is that of the last rule that made the number another one; of equal floors the first of rule 3.
 """
 
 from __future__ import annotations
@@ -15,8 +24,11 @@ from typing import Final, NamedTuple
 from schemas import facts as f
 from schemas.config import Department, WebPolicy
 from schemas.reasons import Code, Reason, because
-from services.scheduler.policies import scale_target, scale_threshold
+from schemas.scaling import Limit
+from services.runtime.core import NEVER
+from services.scheduler.policies import scale_flaps, scale_forecast, scale_steps, scale_target, scale_threshold
 from services.scheduler.policies.scale import Heard, Memory, Rule
+from services.scheduler.policies.scale_schedule import Timetable
 from services.scheduler.web_load import Sample
 from services.scheduler.web_state import State
 
@@ -25,11 +37,29 @@ RULES: Final[dict[str, Rule]] = {"threshold": scale_threshold.RULE, "target-trac
 Number = tuple[int, Reason]
 
 
+class Bounds(NamedTuple):
+    """What the policy's texts mean."""
+
+    timetable: Timetable
+    up: list[Limit]
+    down: list[Limit]
+
+    @classmethod
+    def of(cls, policy: WebPolicy) -> Bounds:
+        timetable = Timetable(policy.schedule, policy.schedule_zone)
+        return cls(timetable, scale_steps.limits(policy.up_limits), scale_steps.limits(policy.down_limits))
+
+    def wake_at(self, now: float, policy: WebPolicy) -> float:
+        """When a floor may be another one."""
+        return min(self.timetable.wake_at(now), scale_forecast.wake_at(now, policy))
+
+
 class Situation(NamedTuple):
-    """What a number is decided on.  `most`: instances that there may be (rule 2); `missing`: rule 4."""
+    """What a number is decided on.  `most`: rule 5; `missing`: rule 1."""
 
     state: State
     policy: WebPolicy
+    bounds: Bounds
     memory: Memory
     most: int
     missing: bool
@@ -37,7 +67,7 @@ class Situation(NamedTuple):
 
 
 def most(department: Department, policy: WebPolicy, per_host: int) -> int:
-    """Rule 2: instances that there may be."""
+    """Rule 5: instances that there may be."""
     if department.maximum is None:
         return policy.instances_max
     return min(policy.instances_max, department.maximum * per_host)
@@ -47,31 +77,77 @@ def remembered(state: State) -> Memory:
     return Memory(state.samples, state.track)
 
 
+def as_heard(state: State, fact: f.LoadObserved) -> Heard:
+    return Heard(Sample(fact.start, fact.end, fact.utilisation), state.serving, state.since)
+
+
 def heard(state: State, fact: f.LoadObserved, policy: WebPolicy) -> Memory:
     """What the rule remembers, with this observation in it."""
-    observed = Heard(Sample(fact.start, fact.end, fact.utilisation), state.serving, state.since)
-    return RULES[policy.rule].follow(remembered(state), observed, policy)
+    return RULES[policy.rule].follow(remembered(state), as_heard(state, fact), policy)
 
 
 def desired(at: Situation) -> Number:
     """The number of instances that should be, and why."""
-    state, policy, most = at.state, at.policy, at.most
+    state, most = at.state, at.most
     word = state.until is None or at.now < state.until
     if word and state.exact is not None:
         return min(state.exact, most), because(Code.SCALED_BY_PERSON, exact=state.exact, maximum=most)
-    least, asked = policy.instances_min, state.minimum if word else None
-    current = least if state.target is None else state.target
-    wanted, reason = _by_load(at, current)
-    if asked is not None and asked > max(wanted, least):
-        return min(asked, most), because(Code.SCALED_BY_PERSON, minimum=asked, maximum=most)
-    if wanted < least or state.target is None:
-        return min(least, most), because(Code.AT_MINIMUM, minimum=least)
+    least, told = _floor(at, state.minimum if word else None)
+    if state.target is None:
+        return min(least, most), told
+    wanted, reason = _stepped(at, state.target, _by_load(at, state.target))
+    if wanted < least:
+        wanted, reason = min(least, most), told
+    wanted, reason = _held(at, state.target, wanted, reason)
     return (most, because(Code.AT_MAXIMUM, maximum=most)) if wanted > most else (wanted, reason)
 
 
 def _by_load(at: Situation, current: int) -> Number:
-    """Rules 1 and 4."""
+    """Rule 1."""
     serving = at.state.serving
     if at.missing:
         return current, because(Code.SIGNAL_MISSING, timeout_s=at.policy.signal_timeout_s, instances=serving)
     return RULES[at.policy.rule].wanted(at.memory, serving, current, at.policy)
+
+
+def _stepped(at: Situation, current: int, number: Number) -> Number:
+    """Rule 2."""
+    wanted, policy = number[0], at.policy
+    limits, texts = (at.bounds.up, policy.up_limits) if wanted > current else (at.bounds.down, policy.down_limits)
+    if wanted == current or not limits:
+        return number
+    allowed = scale_steps.allowed(at.state.changes, current, wanted, limits, at.now)
+    if allowed == wanted:
+        return number
+    return allowed, because(Code.STEP_LIMIT, wanted=wanted, instances=current, allowed=allowed, limits=list(texts))
+
+
+def _floor(at: Situation, asked: int | None) -> Number:
+    """Rule 3."""
+    policy = at.policy
+    least, told = policy.instances_min, because(Code.AT_MINIMUM, minimum=policy.instances_min)
+    scheduled, until = at.bounds.timetable.floor(at.now)
+    if scheduled > least:
+        left = {} if until == NEVER else {"left_s": round(until - at.now, 3)}
+        least, told = scheduled, because(Code.SCHEDULE, minimum=scheduled, **left)
+    foreseen, days = scale_forecast.floor(at.state.past, at.now, policy)
+    if foreseen > least:
+        margin = policy.forecast_margin
+        least, told = foreseen, because(Code.FORECAST, minimum=foreseen, days=days, margin=margin)
+    if asked is not None and asked > least:
+        least, told = asked, because(Code.SCALED_BY_PERSON, minimum=asked, maximum=at.most)
+    return least, told
+
+
+def _held(at: Situation, current: int, wanted: int, reason: Reason) -> Number:
+    """Rule 4."""
+    if wanted >= current:
+        return wanted, reason
+    budget, course = at.policy.turns_per_hour_max, at.state.course
+    free_at = scale_flaps.free_at(course, budget, at.now)
+    if free_at <= at.now:
+        return wanted, reason
+    turns, wait_s = len(scale_flaps.recent(course, at.now)), round(free_at - at.now, 3)
+    return current, because(
+        Code.FLAP_BUDGET, wanted=wanted, instances=current, turns=turns, budget=budget, wait_s=wait_s
+    )

@@ -8,6 +8,9 @@ import msgspec
 
 from schemas import facts as f
 from services.scheduler.policies.scale import Track
+from services.scheduler.policies.scale_flaps import Course
+from services.scheduler.policies.scale_forecast import Bucket
+from services.scheduler.policies.scale_steps import Change
 from services.scheduler.web_load import Sample
 
 STABLE_S: Final = 30.0  # who has served this long has not failed at the start
@@ -36,6 +39,9 @@ class State(msgspec.Struct, kw_only=True):
     heard_at: float = 0.0  # end of the last load.observed
     samples: list[Sample] = []  # what the scaling rule remembers, and …
     track: Track = Track()
+    past: list[Bucket] = []  # the load of the last days (`scale_forecast`)
+    changes: list[Change] = []  # of `target`, in the last half hour (`scale_steps`)
+    course: Course = Course()  # its turns in the last hour (`scale_flaps`)
     minimum: int | None = None  # a person's word (`web_number`, rule 3)
     exact: int | None = None
     until: float | None = None

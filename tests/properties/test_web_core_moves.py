@@ -28,6 +28,19 @@ CONFIGS: tuple[CloudConfig, ...] = (
     cloud(web("web", window_s=3, signal_timeout_s=4, instances_max=9, instances_per_host=3, instances_min=2)),
     cloud(web("web", rule="target-tracking", down_window_s=4, instances_max=9, instances_per_host=2)),
     cloud(web("web", rule="target-tracking", up_window_s=2, down_window_s=3, instances_max=6, instance_cores=3)),
+    cloud(
+        web(
+            rule="target-tracking",
+            down_window_s=0,
+            instances_max=9,
+            turns_per_hour_max=4,
+            up_limits=("2 in 5s",),
+            down_limits=("50% in 4s",),
+            forecast_days=1,
+            forecast_ahead_s=60,
+            schedule=("daily 00:00-24:00 at least 1", "Mon 13:46-13:47 at least 4"),  # it is Monday, 13:46:40
+        )
+    ),
 )
 
 

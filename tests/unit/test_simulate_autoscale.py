@@ -11,6 +11,7 @@ from phoenix.cli.errors import CliError
 from phoenix.cli.simulate import main
 from phoenix.simulate import engine, verify
 from phoenix.simulate.experiments import phoenix_autoscale_rules as rules
+from phoenix.simulate.experiments import phoenix_autoscale_try as trying
 from phoenix.simulate.experiments.phoenix_autoscale_rules import PAPER, Followed, Load, followed, ideal, tracking
 from phoenix.simulate.text_input import InputError
 from phoenix.simulate.workload import Outcome, Series, WebRecord
@@ -73,6 +74,24 @@ def test_the_measures_of_a_life_written_by_hand() -> None:
     assert found.used_of_ideal == pytest.approx((150 + 20 + 160) / (100 + 400))
     assert found.changes_per_hour == 2 * 18
     assert rules.ideal_of(load, 200.0).peak_all_the_time_instance_s == 800
+
+
+def test_turns_are_counted_in_any_hour() -> None:
+    levels = [(0.0, 1), (10.0, 2), (20.0, 1), (25.0, 1), (30.0, 2), (3620.0, 1), (3629.0, 2), (9000.0, 3)]
+    assert rules.turns_in_an_hour(levels) == 3  # those at 30, 3,620 and 3,629: the one at 20 is an hour ago
+    assert rules.turns_in_an_hour([(0.0, 1), (10.0, 5), (20.0, 6)]) == 0
+
+
+def test_a_flap_budget_and_a_floor_by_the_clock_do_what_they_say() -> None:
+    load: Load = tuple((300.0 * n, 6.3 if n % 2 else 0.5) for n in range(12))
+    free, budget = (simulated(trying.variant(f"down=0{more}"), load) for more in ("", ",turns=4"))
+    assert (free[1].turns_in_an_hour_max, budget[1].turns_in_an_hour_max) == (10, 4)
+    assert budget[1].short_instance_s < free[1].short_instance_s
+    assert budget[1].used_instance_s > free[1].used_instance_s
+    outcome, measured = simulated(trying.variant("down=0,schedule=Thu 00:05-00:50 at least 4"))
+    assert [there for at, there in serving(outcome, 0, 600)] == [1, 4]
+    assert serving(outcome, 1900, 3600) == [(3000.0, 1)]
+    assert measured.label == "target 80 %, down 0 s, Thu 00:05-00:50 at least 4"
 
 
 def test_correlation_is_weighted_by_time() -> None:
@@ -147,6 +166,10 @@ def test_without_a_table_a_load_is_generated_and_the_output_says_so(
         (["--capacity", "0.00001"], "too many to simulate"),
         (["--try", "goal=0.5"], "should be one of target="),
         (["--try", "target=80"], "0.8 is 80 %"),
+        (["--try", "turns=1"], "at least 2"),
+        (["--try", "turns=many"], "should have a whole number"),
+        (["--try", "up-limit=4"], 'should be such as "4 in 60s"'),
+        (["--try", "rule=guess"], "should be one of threshold, target-tracking"),
         (["--boot", "soon"], "should be a number"),
     ],
 )

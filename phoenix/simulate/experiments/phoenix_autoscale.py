@@ -21,6 +21,7 @@ from phoenix.cli.parser import count
 from phoenix.cli.tables import render
 from phoenix.simulate import engine, report, sweep, traces, web_csv, web_model
 from phoenix.simulate.experiments import phoenix_autoscale_rules as rules
+from phoenix.simulate.experiments import phoenix_autoscale_try as trying
 from phoenix.simulate.experiments.phoenix_autoscale_rules import Followed, Ideal, Load, Variant
 from phoenix.simulate.tables import duration, host_hours, share
 from phoenix.simulate.workload import Outcome, Series
@@ -33,15 +34,18 @@ examples:
   phoenix simulate phoenix-autoscale                                the World Cup trace, or a generated load
   phoenix simulate phoenix-autoscale --web load.csv --capacity 40   your requests; an instance serves 40 a second
   phoenix simulate phoenix-autoscale --try target=0.7,up=30,down=600
+  phoenix simulate phoenix-autoscale --try target=0.8,turns=6,forecast=3,margin=0.1
+  phoenix simulate phoenix-autoscale --try 'rule=threshold,down-limit=10% in 60s,schedule=daily 18:00-24:00 at least 6'
   phoenix simulate phoenix-autoscale --boot 30 --plots figures      instances need 30 s; plots as SVG and PNG
 
-docs/policies.md describes the two rules, docs/simulator-inputs.md the table and where the public trace is."""
+--try knows rule, threshold, window; target, up, down, tolerance; up-limit, down-limit, schedule (each again for
+one more); forecast (days), margin, ahead; turns (an hour).  The simulated clock begins on a Thursday, 00:00 UTC.
+docs/policies.md describes the rules and these bounds, docs/simulator-inputs.md the table and where the public trace is."""
 
 GENERATED_DAYS: Final = 14.0  # as long as the paper's trace
 GENERATED_PEAK: Final = 1_000_000.0  # requests of the busiest minute: fine steps, whatever they are scaled to
 PLOTTED: Final = (0, 1, 3)  # of the variants: more panels would be too low to read
 ZOOM_S: Final = 6 * 3600.0  # around the busiest moment
-_TRIED: Final = {"target": "target", "up": "up_s", "down": "down_s", "tolerance": "tolerance"}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -53,14 +57,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--boot", type=_seconds, default=0.0, metavar="S", help="until a new instance serves (0)")
     parser.add_argument(
-        "--try", type=_variant, action="append", default=[], dest="tried", metavar="K=V,…", help=_HELP_TRY
+        "--try", type=trying.variant, action="append", default=[], dest="tried", metavar="K=V,…", help=trying.HELP
     )
     parser.add_argument("--seed", type=int, default=1, metavar="N", help="of the generated load (1)")
     parser.add_argument("--plots", type=Path, metavar="DIR", help="plots, as SVG and PNG")
     parser.add_argument("--workers", type=count, metavar="N", help="processes (default: one for each core)")
-
-
-_HELP_TRY: Final = "one more setting of target-tracking: target=0.8,up=0,down=300,tolerance=0"
 
 
 def _positive(text: str) -> float:
@@ -78,20 +79,6 @@ def _seconds(text: str) -> float:
     if not 0 <= value < 1e9:
         raise argparse.ArgumentTypeError(f"{text!r} should be a number, 0 or more")
     return value
-
-
-def _variant(text: str) -> Variant:
-    """`target=0.7,up=30`: what is not named is as in the help."""
-    given: dict[str, float] = {}
-    for word in text.split(","):
-        key, _, value = word.partition("=")
-        if key.strip() not in _TRIED or not value:
-            known = ", ".join(f"{name}=…" for name in _TRIED)
-            raise argparse.ArgumentTypeError(f"{word!r} should be one of {known}")
-        given[_TRIED[key.strip()]] = _seconds(value)
-    if not 0 < given.get("target", rules.LEVEL) < 1 or not given.get("tolerance", 0.0) < 1:
-        raise argparse.ArgumentTypeError(f"{text!r}: target and tolerance should be shares below 1: 0.8 is 80 %")
-    return rules.tracking(**given)
 
 
 # -------------------------------------------------------------------------------------------------------------------- run
@@ -197,7 +184,19 @@ def document(given: Given, ideal: Ideal, runs: Sequence[Followed]) -> dict[str, 
     }
 
 
-_HEAD: Final = ("RULE", "CORR", "OFF-BY", "SHORT", "LONGEST", "OVERLOAD", "LONGEST", "USED", "OF-IDEAL", "CHANGES/H")
+_HEAD: Final = (
+    "RULE",
+    "CORR",
+    "OFF-BY",
+    "SHORT",
+    "LONGEST",
+    "OVERLOAD",
+    "LONGEST",
+    "USED",
+    "OF-IDEAL",
+    "CHANGES/H",
+    "TURNS",
+)
 
 
 def told(given: Given, ideal: Ideal, runs: Sequence[Followed]) -> str:
@@ -219,7 +218,8 @@ def told(given: Given, ideal: Ideal, runs: Sequence[Followed]) -> str:
 _MEANINGS: Final = """CORR, OFF-BY  correlation, and mean deviation in instances, of instances in service and the ideal
 SHORT         instance-hours below the ideal (instances are above 80 %), and the longest stretch of it
 OVERLOAD      instance-hours below the load itself (requests wait or are lost), and the longest stretch of it
-USED          instance-hours in service, and their share of the ideal's; CHANGES/H: steps of their number in an hour"""
+USED          instance-hours in service, and their share of the ideal's; CHANGES/H: steps of their number in an hour
+TURNS         most changes of direction within an hour"""
 
 
 def _row(run: Followed) -> list[str]:
@@ -234,6 +234,7 @@ def _row(run: Followed) -> list[str]:
         host_hours(run.used_instance_s),
         share(run.used_of_ideal),
         f"{run.changes_per_hour:.1f}",
+        str(run.turns_in_an_hour_max),
     ]
 
 
