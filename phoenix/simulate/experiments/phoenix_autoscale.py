@@ -93,6 +93,7 @@ class Given(msgspec.Struct, frozen=True, kw_only=True):
     capacity_requests_per_s: float | None  # None: the table tells utilisation
     boot_s: float
     window_s: float
+    measured_from_s: float  # what is before is warm-up
 
 
 class Result(msgspec.Struct, frozen=True):
@@ -152,6 +153,7 @@ def _given(args: argparse.Namespace) -> tuple[Given, Load]:
         capacity_requests_per_s=capacity,
         boot_s=args.boot,
         window_s=series.end_s,
+        measured_from_s=rules.measured_from(series.end_s),
     )
     return given, load
 
@@ -210,9 +212,10 @@ def told(given: Given, ideal: Ideal, runs: Sequence[Followed]) -> str:
         f"Ideal at {share(rules.LEVEL)}: {ideal.peak_instances} instances at the peak, {ideal.mean_instances:.1f} in the mean,"
         f" {host_hours(ideal.used_instance_s)}; the peak all the time: {host_hours(ideal.peak_all_the_time_instance_s)}."
     )
+    warm = f" The first {given.measured_from_s / 3600:g} h are not measured." if given.measured_from_s else ""
     rows = [_row(run) for run in runs]
     table = render(_HEAD, rows, right=" ".join(_HEAD[1:]))
-    return f"{first}\n{second}\n\n{table}\n\n{_MEANINGS}"
+    return f"{first}{warm}\n{second}\n\n{table}\n\n{_MEANINGS}"
 
 
 _MEANINGS: Final = """CORR, OFF-BY  correlation, and mean deviation in instances, of instances in service and the ideal

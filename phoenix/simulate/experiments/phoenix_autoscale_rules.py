@@ -10,6 +10,8 @@ Rules
   3. Short: instances below the ideal, so that those in service are above LEVEL.  Overloaded: below the load itself, so that
      requests wait or are lost.  Both in instance-seconds.
   4. Correlation and mean deviation compare instances in service and ideal at every moment, weighted by time.
+  5. Every rule begins with one instance.  How it gets from there to what the first load needs is no following of a load, so
+     the first WARM_UP_S are simulated and not measured; a load shorter than a day is measured as a whole.
 """
 
 from __future__ import annotations
@@ -17,7 +19,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from itertools import pairwise
-from typing import Final
+from typing import Final, TypeVar
 
 import msgspec
 
@@ -32,8 +34,11 @@ PEAK: Final = 64  # instances of the busiest interval (paper)
 SCALE: Final = 2.22  # of the World Cup trace (paper)
 SIGNAL_S: Final = 20.0  # the paper's window: one observation each
 PEAK_MAX: Final = 100_000  # hosts of the largest cluster that a configuration may have
+WARM_UP_S: Final = 7200.0  # rule 5: one at a time, each with two minutes' boot, gives 50 instances
+WARM_UP_FROM_S: Final = 86_400.0  # rule 5
 _ROUNDING: Final = 1e-9  # instances: 51.2 / 0.8 is 64
 
+T = TypeVar("T")
 Load = tuple[tuple[float, float], ...]
 
 
@@ -90,6 +95,11 @@ def ideal(busy: float) -> int:
     return max(1, math.ceil(busy / LEVEL - _ROUNDING))
 
 
+def measured_from(window_s: float) -> float:
+    """Since when a rule is measured (rule 5)."""
+    return WARM_UP_S if window_s >= WARM_UP_FROM_S else 0.0
+
+
 def scenario(variant: Variant, load: Load, window_s: float, boot_s: float) -> Scenario:
     """Rule 2."""
     hosts = 2 * max(ideal(busy) for _, busy in load) + 1
@@ -125,6 +135,7 @@ class Followed(msgspec.Struct, frozen=True, kw_only=True):
     peak_instances: int
     changes_per_hour: float
     turns_in_an_hour_max: int  # changes of direction
+    measured_from_s: float  # rule 5
     facts: int
     wall_s: float
 
@@ -132,7 +143,10 @@ class Followed(msgspec.Struct, frozen=True, kw_only=True):
 def followed(variant: Variant, load: Load, outcome: Outcome) -> Followed:
     record = outcome.web[0]
     record = WebRecord(department=record.department, levels=record.levels, load=list(load))
-    rows = [(until - since, busy, there) for since, until, (busy, there) in _lasting(record, outcome.window_s)]
+    from_s = measured_from(outcome.window_s)
+    measured_s = outcome.window_s - from_s
+    lasting = _lasting(load_and_service(record), from_s, outcome.window_s)
+    rows = [(until - since, busy, there) for since, until, (busy, there) in lasting]
     wanted = [(seconds, ideal(busy), there) for seconds, busy, there in rows]
     used = math.fsum(seconds * there for seconds, _, there in rows)
     ideal_s = math.fsum(seconds * needed for seconds, needed, _ in wanted)
@@ -142,7 +156,7 @@ def followed(variant: Variant, load: Load, outcome: Outcome) -> Followed:
         label=variant.label,
         policy=variant.policy,
         correlation=correlation(wanted),
-        mean_deviation=math.fsum(s * abs(there - needed) for s, needed, there in wanted) / outcome.window_s,
+        mean_deviation=math.fsum(s * abs(there - needed) for s, needed, there in wanted) / measured_s,
         short_instance_s=short_s,
         longest_short_s=longest_short_s,
         overload_instance_s=overload_s,
@@ -150,17 +164,17 @@ def followed(variant: Variant, load: Load, outcome: Outcome) -> Followed:
         used_instance_s=used,
         used_of_ideal=used / ideal_s,
         peak_instances=max(there for _, _, there in rows),
-        changes_per_hour=_changes(there for _, _, there in rows) * 3600.0 / outcome.window_s,
-        turns_in_an_hour_max=turns_in_an_hour(
-            (since, there) for since, _, (_, there) in _lasting(record, outcome.window_s)
-        ),
+        changes_per_hour=_changes(there for _, _, there in rows) * 3600.0 / measured_s,
+        turns_in_an_hour_max=turns_in_an_hour((since, there) for since, _, (_, there) in lasting),
+        measured_from_s=from_s,
         facts=outcome.facts,
         wall_s=outcome.wall_s,
     )
 
 
 class Ideal(msgspec.Struct, frozen=True, kw_only=True):
-    """What would have been enough at every moment, and what the peak costs if it stands ready all the time."""
+    """What would have been enough at every moment, and what the peak costs if it stands ready all the time; of the time that
+    is measured (rule 5)."""
 
     used_instance_s: float
     peak_instances: int
@@ -170,20 +184,22 @@ class Ideal(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def ideal_of(load: Load, window_s: float) -> Ideal:
-    levels = [(at, ideal(busy)) for at, busy in load]
-    used = math.fsum((until - since) * level for since, until, level in stretches(levels, window_s))
-    peak = max(level for _, level in levels)
+    from_s = measured_from(window_s)
+    levels = _lasting([(at, ideal(busy)) for at, busy in load], from_s, window_s)
+    used = math.fsum((until - since) * level for since, until, level in levels)
+    peak = max(level for _, _, level in levels)
     return Ideal(
         used_instance_s=used,
         peak_instances=peak,
-        peak_all_the_time_instance_s=peak * window_s,
-        mean_instances=used / window_s,
-        changes_per_hour=_changes(level for _, level in levels) * 3600.0 / window_s,
+        peak_all_the_time_instance_s=peak * (window_s - from_s),
+        mean_instances=used / (window_s - from_s),
+        changes_per_hour=_changes(level for _, _, level in levels) * 3600.0 / (window_s - from_s),
     )
 
 
-def _lasting(record: WebRecord, window_s: float) -> list[tuple[float, float, tuple[float, int]]]:
-    return [row for row in stretches(load_and_service(record), window_s) if row[1] > row[0]]
+def _lasting(rows: Sequence[tuple[float, T]], from_s: float, window_s: float) -> list[tuple[float, float, T]]:
+    """(from, until, level) for each level that lasts beyond `from_s`."""
+    return [(max(since, from_s), until, level) for since, until, level in stretches(rows, window_s) if until > from_s]
 
 
 def _missing(rows: Sequence[tuple[float, float, int]]) -> tuple[float, float]:
