@@ -55,6 +55,14 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     order.add_argument(
         "--no-requeue", dest="on_reclaim", action="store_const", const="kill", help="on reclaim: end for good"
     )
+    share = parser.add_argument_group("services that share a department")
+    share.add_argument("--service", metavar="S", help="whose job it is: one of the department's services")
+    share.add_argument(
+        "--best-effort", action="store_true", default=None, help="only on what is left; makes way for other jobs"
+    )
+    share.add_argument(
+        "--short", action="store_true", default=None, help="it is short, whatever --time says: it may borrow"
+    )
     files = parser.add_argument_group("name and files")
     files.add_argument("-J", "--job-name", metavar="NAME", help="default: the script's name, or wrap")
     files.add_argument(

@@ -26,6 +26,7 @@ from schemas.ids import ELEMENT, JOB, is_instance, job_of
 from schemas.requests import Error, HostNamed, JobResult, JobSubmit, ScaleSet
 from services.admission.core import DIGEST_MARK, AdmissionCore
 from services.admission.shape import parse_after, parse_array, shape_of
+from services.admission.share import service_of
 from services.runtime.edge import Refused
 
 Verb = Literal["cancel", "hold", "release"]
@@ -97,6 +98,7 @@ def submit(
     nodes, cores, memory_mb = shape_of(request, core.capacity(), department.maximum)
     array, throttle = ((), 0) if request.array is None else parse_array(request.array, limits.array_max)
     _refuse_too_many(core, dept, len(array) or 1, limits.jobs_pending_max, drafted)
+    walltime_s = _walltime(department.batch or BatchPolicy(), request.walltime_s)
     return f.JobSubmitted(
         job=str(next_job(core, drafted)),
         dept=dept,
@@ -109,7 +111,7 @@ def submit(
         exclusive=request.exclusive,
         tasks=request.tasks,
         cpus_per_task=request.cpus_per_task,
-        walltime_s=_walltime(department.batch or BatchPolicy(), request.walltime_s),
+        walltime_s=walltime_s,
         priority=request.priority,
         retries=request.retries,
         on_reclaim=request.on_reclaim,
@@ -117,6 +119,9 @@ def submit(
         throttle=throttle,
         after=() if request.after is None else _known_dependencies(core, dept, request.after),
         held=request.held,
+        service=service_of(request, department, core.capacity(), (nodes, cores, memory_mb), walltime_s),
+        best_effort=request.best_effort,
+        short=request.short,
         request=f"{request.request}{DIGEST_MARK}{digest}" if request.request else "",
     )
 

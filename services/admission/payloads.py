@@ -93,7 +93,8 @@ def _digest(request: JobSubmit, key: str, dept: str) -> str:
         (request.walltime_s, request.priority, request.retries, request.on_reclaim),
         (request.array, request.after, request.held),
     )
-    return digest_of(asked)
+    shared = (request.service, request.best_effort, request.short)
+    return digest_of((*asked, shared) if any(shared) else asked)
 
 
 def digest_of(asked: object) -> str:

@@ -61,6 +61,15 @@ class Capacity:
             self._fitting[key] = found
         return found
 
+    def total(self, hosts_max: int | None) -> tuple[int, int]:
+        """Cores and MB of all hosts together, or of the largest `hosts_max`."""
+        hosts = self._hosts[:hosts_max]
+        return sum(host.cores for host in hosts), sum(host.memory_mb for host in hosts)
+
+    def smallest(self, cores: int, memory_mb: int) -> tuple[int, int]:
+        """The smallest host that could hold this much; there is one."""
+        return min((h.cores, h.memory_mb) for h in self._hosts if h.cores >= cores and h.memory_mb >= memory_mb)
+
     def fewest_nodes(self, tasks: int, cpus_per_task: int, memory_mb: int) -> int | None:
         """The fewest hosts that hold `tasks` spread evenly; None if even all of them do not."""
         if self.fitting(tasks * cpus_per_task, memory_mb):  # nearly every job; remembered

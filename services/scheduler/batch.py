@@ -400,6 +400,9 @@ class BatchCore:
         busy = self.room.busy
         more = {name: None for start in starts for name in start.hosts if name not in busy}
         wanted = hosts_wanted(self.book.queue, self.capacities, len(busy) + len(more), starting)
+        if self.order.hosts is not None:
+            ask = self.order.hosts(self.situation(0.0, self.room), list(self.capacities.counts))
+            wanted = max(wanted, min(ask, len(self.capacities.of_host)))
         if not starts:
             self._demand = wanted
         return wanted

@@ -90,6 +90,9 @@ def _why_pending(core: BatchCore, unit: str, now: float) -> list[Reason]:
     running = core.book.queue.running.get(job_of(unit), 0)
     if job.throttle and running >= job.throttle:
         found.append(because(Code.ARRAY_THROTTLE, limit=job.throttle, running=running))
+    order = core.order
+    full = order.why(core.situation(now, core.room.rested(core.custody, now)), unit) if order.why is not None else None
+    found += [full] if full is not None else []
     rest = _why_no_room(core, unit, job.shape, now)
     if any(reason.code is Code.DEPENDENCY_FAILED for reason in found):
         rest = []

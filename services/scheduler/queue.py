@@ -70,7 +70,7 @@ class Queue:
         self.length_s = length_s
         self.lanes: dict[LaneKey, Lane] = {}
         self.where: dict[str, tuple[Lane, Place]] = {}  # unit -> its place
-        self.suspended: dict[str, tuple[str, ...]] = {}  # best-effort unit that is to be resumed -> where it was suspended
+        self.suspended: dict[str, tuple[str, ...]] = {}  # best-effort unit -> where it was suspended
         self.running: dict[str, int] = {}  # throttled array -> open attempts
         self.grew = True  # since the flag was last taken down: something may start that could not
 

@@ -10,6 +10,8 @@ from services.scheduler.policies import (
     order_fcfs,
     order_first_fit,
     order_shortest_first,
+    order_svmsched,
+    order_svmsched_shares,
     victims_least_work_lost,
     victims_smallest_shortest,
     victims_smallest_shortest_spared,
@@ -24,6 +26,13 @@ ORDERS: Final[dict[str, Order]] = {
     "easy": Order(order_easy.plan, foresees=True, reserved=order_easy.reserved),
     "conservative": Order(order_conservative.plan, foresees=True, reservation=order_conservative.reservation),
     "shortest-first": Order(order_shortest_first.plan),
+    "svmsched": Order(
+        order_svmsched.plan,
+        foresees=True,
+        reserved=order_svmsched.reserved,
+        why=order_svmsched.why,
+        hosts=order_svmsched_shares.hosts_wanted,
+    ),
 }
 VICTIMS: Final[dict[str, Victims]] = {
     "smallest-shortest": victims_smallest_shortest.choose,

@@ -13,7 +13,7 @@ A new order is one module with such a function, a line in `known.ORDERS`, and a 
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple, TypeAlias
 
 from schemas.config import BatchPolicy
@@ -58,12 +58,15 @@ Plan: TypeAlias = Callable[[Situation], list[Start]]
 
 class Order(NamedTuple):
     """`foresees`: it asks for the forecast; `reserved`: for whom it keeps room, if it does so for one; `reservation`: when a
-    unit starts as things are, if it keeps room for many."""
+    unit starts as things are, if it keeps room for many; `why`: what else keeps a waiting unit from starting; `hosts`: how many
+    it wants for all that runs and waits, given the kinds of hosts (cores and MiB), if that may be more than these fill."""
 
     plan: Plan
     foresees: bool = False
     reserved: Callable[[Situation], Reserved | None] | None = None
     reservation: Callable[[Situation, str], float | None] | None = None
+    why: Callable[[Situation, str], Reason | None] | None = None
+    hosts: Callable[[Situation, Sequence[tuple[int, int]]], int] | None = None
 
 
 def push_next(heap: list[tuple[Place, int, Lane]], queue: Queue, lane: Lane, taken: int) -> None:

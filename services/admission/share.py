@@ -1,0 +1,63 @@
+"""The service of a job, and whether its share could ever hold it (`order = "svmsched"`).
+
+Rules
+  1. Whoever shares hosts says whose a job is; with a single service nobody has to.
+  2. Production that is not short and larger than its service's share of all hosts that the department may have is refused:
+     it would wait for ever.  Every known host counts, as in `shape`.
+  3. What the department's order would ignore is refused, not accepted.
+"""
+
+from __future__ import annotations
+
+from schemas.config import BatchPolicy, Department
+from schemas.requests import JobSubmit
+from schemas.shares import Shares, percent
+from services.admission.shape import Capacity
+from services.runtime.edge import Refused
+
+
+def service_of(
+    request: JobSubmit, department: Department, capacity: Capacity, shape: tuple[int, int, int], walltime_s: float
+) -> str:
+    """`shape`: nodes, and cores and MiB on each.  Raises `Refused`."""
+    policy = department.batch or BatchPolicy()
+    if policy.order != "svmsched":
+        for field in ("service", "best_effort", "short"):
+            if getattr(request, field):
+                told = f'{field}: {department.name} does not share its hosts among services (order = "{policy.order}")'
+                raise Refused("invalid", told, field)
+        return ""
+    known = sorted(policy.services)
+    if not request.service and len(known) != 1:
+        raise Refused("invalid", f"service: whose job is it?  One of {', '.join(known)}", "service")
+    service = request.service or known[0]
+    if service not in policy.services:
+        told = f"service: {department.name} has no service {service!r}; it has: {', '.join(known)}"
+        raise Refused("unknown", told, "service")
+    is_short = policy.short_s > 0 and (request.short or walltime_s <= policy.short_s)
+    if not (request.best_effort or is_short):
+        _refuse_larger_than_share(service, department, policy, capacity, shape, exclusive=request.exclusive)
+    return service
+
+
+def _refuse_larger_than_share(
+    service: str,
+    department: Department,
+    policy: BatchPolicy,
+    capacity: Capacity,
+    shape: tuple[int, int, int],
+    *,
+    exclusive: bool,
+) -> None:
+    """Rule 2."""
+    nodes, cores, memory_mb = shape
+    if exclusive:
+        cores, memory_mb = capacity.smallest(cores, memory_mb)
+    all_cores, all_mb = capacity.total(department.maximum)
+    shares = Shares(policy, all_cores, all_mb)
+    if shares.complies(service, nodes * cores, nodes * memory_mb):
+        return
+    need, granted = percent(shares.usage(nodes * cores, nodes * memory_mb)), percent(shares.granted[service])
+    told = f"service: the job needs {need:g} % of {all_cores} cores and {all_mb} MB, and the share of {service} is"
+    rest = f"{granted:g} %: it could never start (one of at most {policy.short_s:g} s could)"
+    raise Refused("invalid", f"{told} {rest}", "service")
