@@ -48,6 +48,14 @@ class WebPolicy(_Config, frozen=True, kw_only=True):
     tolerance: float = 0.1
     up_window_s: float = 0.0  # more must be wanted for so long before there is more; 0: by one observation
     down_window_s: float = 300.0
+    up_limits: tuple[str, ...] = ()  # the rule's steps, each such as "4 in 60s" or "50% in 60s" (`schemas.scaling`)
+    down_limits: tuple[str, ...] = ()
+    schedule: tuple[str, ...] = ()  # floors by the clock, each such as "Mon-Fri 08:00-18:00 at least 6"
+    schedule_zone: str = "UTC"  # or an offset from it: "UTC+02:00"
+    forecast_days: int = 0  # a floor from this time of the last days; 0: none
+    forecast_margin: float = 0.1
+    forecast_ahead_s: float = 300.0  # and from so much later: what will be needed has booted by then
+    turns_per_hour_max: int = 0  # changes of direction in an hour; 0: as many as the load makes
     instances_min: int = 1
     instances_max: int = 1000
     instances_per_host: int = 1

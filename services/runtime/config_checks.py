@@ -21,7 +21,7 @@ import msgspec
 
 from schemas import ids, subjects
 from schemas.config import BatchPolicy, CloudConfig, Department, Limits, Policy, User, WebPolicy
-from services.runtime import config_services
+from services.runtime import config_scaling, config_services
 from services.runtime.config_form import Path_, Problem, shown, suggestion
 
 if TYPE_CHECKING:  # config imports this module
@@ -103,6 +103,10 @@ _RANGES: Final[dict[type, dict[str, Range]]] = {
         "signal_timeout_s": _positive(3600),
         "boot_timeout_s": _positive(DAY_S),
         "drain_s": Range(0, DAY_S),
+        "forecast_days": Range(0, 7),  # a week is what a core remembers
+        "forecast_margin": Range(0, 10),
+        "forecast_ahead_s": Range(0, 3600),
+        "turns_per_hour_max": Range(0, 100),
     },
     Department: {
         "weight": _positive(1e6),
@@ -231,6 +235,7 @@ def _department(department: Department, path: Path_, able: Sequence[str]) -> Ite
         yield from _batch(department.batch, (*path, "batch"), label, able)
     if department.kind == "web" and department.web is not None:
         yield from _web(department, department.web, (*path, "web"))
+        yield from config_scaling.check(department, department.web, (*path, "web"))
 
 
 def _batch(batch: BatchPolicy, path: Path_, label: str, able: Sequence[str]) -> Iterator[Problem]:
