@@ -68,7 +68,7 @@ class Story(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class NoSuchJob(LookupError):
-    """No job of the scenario has this number; `str()` names those that it has."""
+    """No job of the scenario has this number, or it comes too late; `str()` says what there is."""
 
 
 def story(scenario: Scenario, job: int, started_at: float | None = None) -> Story:
@@ -78,14 +78,18 @@ def story(scenario: Scenario, job: int, started_at: float | None = None) -> Stor
         numbers = sorted(work.number for given in scenario.jobs.values() for work in given)
         has = f"{len(numbers):,} jobs, {numbers[0]} to {numbers[-1]}" if numbers else "no jobs"
         raise NoSuchJob(f"there is no job {job}; the experiment has {has}")
-    simulation = _Watched(scenario, job, places[0][0])
+    ((department, work),) = places
+    if scenario.window_s is not None and work.submit_s > scenario.window_s:
+        when = f"it is submitted at {work.submit_s:,.0f} s, and the window ends at {scenario.window_s:,.0f} s"
+        raise NoSuchJob(f"job {job} is not simulated: {when}")
+    simulation = _Watched(scenario, job, department)
     outcome = simulation.recorder.outcome(simulation.run())
     record = next(record for record in outcome.jobs if record.number == job)
     simulation.teller.over(outcome.window_s, record)
     return Story(
         job=job,
         label=scenario.label,
-        department=places[0][0],
+        department=department,
         record=record,
         events=tuple(simulation.teller.events),
         started_at=started_at,

@@ -177,6 +177,9 @@ def test_a_story_needs_one_run_and_a_job_that_exists(experiment: str, capsys: py
     assert "'requeue 5', 'requeue 6', 'kill 5', 'kill 6'" in phoenix(capsys, experiment, "--explain", "2", code=2)
     assert "3 jobs, 1 to 3" in phoenix(capsys, experiment, "--explain", "9", "--run", "kill 5", code=2)
     assert "did you mean 'kill 5'?" in phoenix(capsys, experiment, "--explain", "2", "--run", "kil 5", code=2)
+    Path(experiment).write_text(EXPERIMENT.replace('"2h"', '"1m"'))
+    late = phoenix(capsys, experiment, "--explain", "3", "--run", "kill 5", code=2)
+    assert "job 3 is not simulated: it is submitted at 120 s, and the window ends at 60 s" in late
 
 
 # ---------------------------------------------------------------------------------------------------------------- smallest
