@@ -106,7 +106,12 @@ _TEXTS: Final[dict[str, tuple[str, str, str]]] = {
     "starting": ("starting", "its machines are being started", "it begins when they have booted"),
     "finished": ("finished", "it is finished", ""),
 }
-_GLUE: Final = {"nodes": "nodes", "cores": "cores on each", "memory_mb": "MiB on each"}
+_GLUE: Final = {
+    "passed_over": "passed over job",
+    "nodes": "nodes",
+    "cores": "cores on each",
+    "memory_mb": "MiB on each",
+}
 
 
 def code_of(reason: object) -> tuple[str, Params]:

@@ -27,11 +27,19 @@ class Params(dict[str, Any]):
 
 
 def _need(p: Params) -> str:
-    """`2 hosts with 4 cores and 512 MiB each`."""
+    """`2 hosts with 4 cores and 512 MiB each`, `1 whole, empty host with 1 core`."""
     nodes = p.number("nodes") or 1
-    whole = "whole and empty, " if p.get("exclusive") else ""
-    each = " each" if nodes > 1 else ""
-    return f"{count(nodes, 'host')} with {whole}{count(p.number('cores'), 'core')} and {p['memory_mb']} MiB{each}"
+    return f"{_hosts(p, nodes)} with {_part(p, nodes)}"
+
+
+def _hosts(p: Params, nodes: int) -> str:
+    return count(nodes, "whole, empty host" if p.get("exclusive") else "host")
+
+
+def _part(p: Params, nodes: int) -> str:
+    """What a host has to have; memory that nobody asked for is not told."""
+    memory = f" and {p['memory_mb']} MiB" if "memory_mb" in p else ""
+    return f"{count(p.number('cores'), 'core')}{memory}{' each' if nodes > 1 else ''}"
 
 
 def _others(p: Params) -> str:
@@ -75,16 +83,16 @@ def unblock_hosts(p: Params) -> str | None:
         return None
     short = p.number("short") or p.number("nodes")
     more = "" if short == p.number("nodes") else " more"
-    whole = "whole and empty, " if p.get("exclusive") else ""
+    whole = "whole, empty " if p.get("exclusive") else ""
     has = f" ({p.number('free')} {'has' if p.number('free') == 1 else 'have'} room now)" if p.number("free") else ""
     ways = ["a running job of the department ends"] if p.number("held") else []
     if p.number("held_by_web"):
         ways.append(
             f"the load of {p.names('web')} falls: it gives its {count(p.number('held_by_web'), 'host')} back then"
         )
-    room = f"room on {short}{more} {'host' if short == 1 else 'hosts'} with {whole}{count(p.number('cores'), 'core')}"
+    room = f"room on {short}{more} {whole}{'host' if short == 1 else 'hosts'} with {_part(p, short)}{has}"
     when = f"; it comes when {', or when '.join(ways)}" if ways else ""
-    return f"{room} and {p['memory_mb']} MiB{' each' if short > 1 else ''}{has}{when}"
+    return f"{room}{when}"
 
 
 def _before(words: str) -> Callable[[Params], str | None]:

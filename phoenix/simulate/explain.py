@@ -11,11 +11,15 @@ Rules
   2. While it waits it is asked at the first instant, and then whenever its wait has grown by `SAMPLE_GROWTH`: the number of
      questions grows with the logarithm of the wait.  A line is told when the leading reason changes, and the last one heard
      before the wait is over.
-  3. Sentences are those of `phoenix why` (`phoenix.cli.sentences`).
+  3. Sentences are those of `phoenix why` (`phoenix.cli.sentences`).  Memory that a log does not tell (the job is given its
+     share of a host's) is left out: nobody asked for it.
 """
 
 from __future__ import annotations
 
+import shutil
+import sys
+import textwrap
 from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any, Final
@@ -24,8 +28,9 @@ import msgspec
 
 from phoenix.cli import sentences
 from phoenix.cli.units import count, span
+from phoenix.simulate import layout
 from phoenix.simulate.engine import Simulation
-from phoenix.simulate.workload import JobRecord, Scenario
+from phoenix.simulate.workload import JobRecord, Scenario, Work
 from schemas import facts as f
 from schemas.facts import Disposal, Fact
 from schemas.meta import Meta
@@ -36,6 +41,7 @@ from services.scheduler.batch_why import why
 SAMPLE_GROWTH: Final = 0.1  # rule 2
 SAMPLE_MIN_S: Final = 1.0
 HOSTS_NAMED: Final = 4
+TOLD_MIN: Final = 40  # columns for sentences; in a narrower terminal they are not wrapped here
 _DISPOSED: Final = {
     Disposal.REQUEUE: "it goes back into the queue and will run from the start",
     Disposal.KILL: "it is killed and will not run again",
@@ -82,7 +88,7 @@ def story(scenario: Scenario, job: int, started_at: float | None = None) -> Stor
     if scenario.window_s is not None and work.submit_s > scenario.window_s:
         when = f"it is submitted at {work.submit_s:,.0f} s, and the window ends at {scenario.window_s:,.0f} s"
         raise NoSuchJob(f"job {job} is not simulated: {when}")
-    simulation = _Watched(scenario, job, department)
+    simulation = _Watched(scenario, work, department)
     outcome = simulation.recorder.outcome(simulation.run())
     record = next(record for record in outcome.jobs if record.number == job)
     simulation.teller.over(outcome.window_s, record)
@@ -99,10 +105,12 @@ def story(scenario: Scenario, job: int, started_at: float | None = None) -> Stor
 class _Watched(Simulation):
     """A simulation whose instants are looked at when they are over."""
 
-    def __init__(self, scenario: Scenario, job: int, dept: str) -> None:
+    def __init__(self, scenario: Scenario, work: Work, dept: str) -> None:
         super().__init__(scenario)
         core = next(seat.core for seat in self.batch if seat.core.dept == dept)
-        self.teller = _Teller(str(job), core, self.recorder.wanted, self.recorder.serving)
+        share_mb = layout.memory_share_mb(work.cores, scenario.host_cores, scenario.host_memory_mb)
+        asked = work.memory_mb != share_mb  # rule 3
+        self.teller = _Teller(str(work.number), core, self.recorder.wanted, self.recorder.serving, memory=asked)
         self.journal.readers.append(self.teller.hear)
 
     def _submit(self, now: float) -> None:
@@ -117,8 +125,10 @@ class _Watched(Simulation):
 
 
 class _Teller:
-    def __init__(self, unit: str, core: BatchCore, wanted: dict[str, int], serving: dict[str, int]) -> None:
-        self.unit, self.core, self.wanted, self.serving = unit, core, wanted, serving
+    def __init__(
+        self, unit: str, core: BatchCore, wanted: dict[str, int], serving: dict[str, int], *, memory: bool
+    ) -> None:
+        self.unit, self.core, self.wanted, self.serving, self.memory = unit, core, wanted, serving, memory
         self.events: list[Event] = []
         self._since: float | None = None  # it waits since then; None: it does not
         self._ask_at = 0.0
@@ -155,7 +165,7 @@ class _Teller:
         if self._since is None or now < self._ask_at:
             return
         self._ask_at = now + max(SAMPLE_MIN_S, SAMPLE_GROWTH * (now - self._since))
-        reasons = [reason for reason in why(self.core, self.unit, now) if reason.code not in _HISTORY]
+        reasons = [self._asked(reason) for reason in why(self.core, self.unit, now) if reason.code not in _HISTORY]
         if not reasons:
             return
         if reasons[0].code is self._told:
@@ -164,6 +174,13 @@ class _Teller:
         self._last_heard()
         self._told = reasons[0].code
         self._tell(now, "waits", f"waits: {sentences.sentence(reasons[0])}", reasons[0])
+
+    def _asked(self, reason: Reason) -> Reason:
+        """The reason without memory that nobody asked for (rule 3)."""
+        if self.memory or "memory_mb" not in reason.params:
+            return reason
+        params = {key: value for key, value in reason.params.items() if key != "memory_mb"}
+        return msgspec.structs.replace(reason, params=params)
 
     def _last_heard(self) -> None:
         if self._heard is not None:
@@ -239,18 +256,28 @@ class _Teller:
 
 
 def render(told: Story) -> str:
-    """The story as lines: absolute time, time since submission, sentence."""
+    """The story as lines: absolute time, time since submission, sentence; in a terminal wrapped beside the times."""
     record, start = told.record, told.events[0].at_s if told.events else 0.0
     lines = [f"job {told.job} of {told.department} in run {told.label or 'of the experiment'}: {record.end}"]
     whens = [_when(event.at_s, told.started_at) for event in told.events]
     width = max(map(len, whens), default=0)
     for event, when in zip(told.events, whens, strict=True):
-        lines.append(f"  {when:>{width}}  {'+' + span(event.at_s - start):>8}  {event.told}")
+        lines += _beside(f"  {when:>{width}}  {'+' + span(event.at_s - start):>8}  ", event.told)
     if record.end_s is not None and record.end == "completed":
         turnaround = record.end_s - record.submit_s
         times = f"; preempted {count(record.preempted, 'time')}" if record.preempted else ""
         lines.append(f"turnaround {span(turnaround)} for {span(record.run_s)} of work{times}")
     return "\n".join(lines)
+
+
+def _beside(times: str, told: str) -> list[str]:
+    """Only a terminal has a width; what goes elsewhere keeps a line an event."""
+    columns = shutil.get_terminal_size().columns if sys.stdout.isatty() else 0
+    room = columns - len(times)
+    if room < TOLD_MIN:
+        return [times + told]
+    first, *rest = textwrap.wrap(told, room, break_long_words=False, break_on_hyphens=False) or [""]
+    return [times + first, *(" " * len(times) + line for line in rest)]
 
 
 def _node_hours(node_s: float) -> str:

@@ -90,7 +90,12 @@ def shape(processors: int, memory_mb: int | None, cores_per_host: int, memory_pe
     cores = -(-processors // nodes)
     if memory_mb is not None:
         return nodes, cores, cores * memory_mb
-    return nodes, cores, max(1, memory_per_host_mb * cores // cores_per_host)
+    return nodes, cores, memory_share_mb(cores, cores_per_host, memory_per_host_mb)
+
+
+def memory_share_mb(cores: int, cores_per_host: int, memory_per_host_mb: int) -> int:
+    """What comes with so many cores of a host if the log does not tell how much is needed."""
+    return max(1, memory_per_host_mb * cores // cores_per_host)
 
 
 def offered_load(jobs: Sequence[LogJob], processors: int) -> float:

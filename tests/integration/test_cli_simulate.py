@@ -166,8 +166,8 @@ def test_a_killed_job_s_story_ends_with_that(experiment: str, capsys: pytest.Cap
 
 def test_a_job_that_waits_says_for_what(experiment: str, capsys: pytest.CaptureFixture[str]) -> None:
     text = phoenix(capsys, experiment, "--explain", "3", "--run", "requeue 5")
-    assert "Waits: it needs 4 hosts" in text
-    assert "Still waits: it needs 4 hosts" in text
+    assert "Waits: it needs 4 whole, empty hosts" in text
+    assert "Still waits: it needs 4 whole, empty hosts" in text
     told = as_json(capsys, experiment, "--explain", "3", "--run", "requeue 5")
     whats = [(event["what"], event["at_s"]) for event in told["events"]]
     assert whats == [("submitted", 120), ("waits", 120), ("waits", 1200), ("placed", 1500), ("completed", 1560)]
@@ -180,6 +180,24 @@ def test_a_story_needs_one_run_and_a_job_that_exists(experiment: str, capsys: py
     Path(experiment).write_text(EXPERIMENT.replace('"2h"', '"1m"'))
     late = phoenix(capsys, experiment, "--explain", "3", "--run", "kill 5", code=2)
     assert "job 3 is not simulated: it is submitted at 120 s, and the window ends at 60 s" in late
+
+
+def test_memory_that_no_log_asks_for_is_not_told(experiment: str, capsys: pytest.CaptureFixture[str]) -> None:
+    text = phoenix(capsys, experiment, "--explain", "3", "--run", "requeue 5")
+    assert "it needs 4 whole, empty hosts with 1 core each; room" in text
+    Path(experiment).with_name("small.swf").write_text(SWF.replace("60 4 -1 -1 4 -1 -1", "60 4 -1 -1 4 -1 2048"))
+    text = phoenix(capsys, experiment, "--explain", "3", "--run", "requeue 5")
+    assert "it needs 4 whole, empty hosts with 1 core and 2 MiB each; room" in text
+
+
+def test_a_story_is_wrapped_beside_its_times_in_a_terminal(
+    experiment: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+    monkeypatch.setenv("COLUMNS", "80")
+    lines = phoenix(capsys, experiment, "--explain", "3", "--run", "requeue 5").splitlines()
+    assert max(map(len, lines)) <= 80
+    assert lines[4].startswith(" " * 33 + "core each; ")
 
 
 # ---------------------------------------------------------------------------------------------------------------- smallest

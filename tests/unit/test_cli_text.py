@@ -32,6 +32,9 @@ def test_a_reason_is_told_with_its_numbers() -> None:
         "it needs 2 hosts with 4 cores and 512 MiB each; room for it is on 1 of the 3 hosts that the department holds "
         "(elsewhere: 1 held by other departments)"
     )
+    whole = sentences.sentence(because(Code.WAITS_FOR_HOSTS, **{**needs, "exclusive": 1}))
+    assert whole.startswith("it needs 2 whole, empty hosts with 4 cores and 512 MiB each; room")
+    assert sentences.sentence(because(Code.FIRST_FIT, passed_over="122")).endswith("fitted (passed over job 122)")
     assert sentences.sentence(because(Code.HOST_LOST, host="h3")) == "its host was lost (host h3)"
     assert sentences.short({"code": "waits_behind", "params": {"job": "12"}}) == "waits behind 12"
     assert "afterok of job 3" in sentences.sentence(because(Code.DEPENDENCY, job="3", condition="afterok"))
