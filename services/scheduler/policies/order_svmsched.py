@@ -204,16 +204,21 @@ class Pass:
         if head is None or shape is None:
             self.gap = None
         elif self.gap is None or self.gap.head != head or self.gap.spare < 0:
-            now, length_s = self.now, self.queue.length_s
-            started = [Ending(now + length_s(s.unit), s.unit, s.hosts, s.shape) for s in self.starts]
-            room, resting = self.ground.cleared, self.situation.room.resting
-            self.gap = gap_for(head, shape, room, self.ground.production, started, resting)
-            self.later = self.gap is not None and not room.fits(shape)
+            self.later = not self.ground.cleared.fits(shape)
+            self.gap = self._reserve(head, shape)
         else:
             return
         for service, stream in self.aside:
             heapq.heappush(self.heaps[service], stream)
         self.aside = []
+
+    def _reserve(self, head: Place, shape: Shape) -> Gap | None:
+        """None if it fits only once hosts are out of quarantine: until then nobody is held back."""
+        now, length_s = self.now, self.queue.length_s
+        starts = self.starts if self.later else []  # who fits now needs no foresight
+        started = [Ending(now + length_s(s.unit), s.unit, s.hosts, s.shape) for s in starts]
+        room, resting = self.ground.cleared, self.situation.room.resting
+        return gap_for(head, shape, room, self.ground.production, started, resting)
 
     def _find(self, stream: Stream) -> Found | None:
         """Hosts for the stream's next unit, out of the head's way."""
