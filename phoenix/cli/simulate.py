@@ -93,6 +93,7 @@ def _caught(act: Any, args: argparse.Namespace) -> int:
     from services.runtime.config import ConfigError
 
     try:
+        _check_places(args)
         return int(act(args))
     except ConfigError as error:
         raise CliError(2, f"the experiment has problems:\n{error}") from error
@@ -107,6 +108,16 @@ def _caught(act: Any, args: argparse.Namespace) -> int:
         raise CliError(FAILED, "a process that simulated was killed", hint) from error
     except Interrupted as error:
         raise CliError(INTERRUPTED, str(error)) from error
+
+
+def _check_places(args: argparse.Namespace) -> None:
+    """Before anything is simulated."""
+    from phoenix.simulate import places
+
+    if getattr(args, "jobs_csv", None) is not None:
+        places.check_file("--jobs-csv", args.jobs_csv)
+    if getattr(args, "plots", None) is not None:
+        places.check_directory("--plots", args.plots)
 
 
 # ----------------------------------------------------------------------------------------------------------------- files

@@ -207,7 +207,7 @@ def _moved_to(path: Path) -> Iterator[Path]:
         os.replace(beside, path)
     except OSError as error:
         reason = error.strerror or type(error).__name__
-        hint = "Name a file in a directory that you may write to."
+        hint = "Name another place, or make room there."
         raise CliError(FAILED, f"{path} cannot be written: {reason}", hint) from error
     finally:
         with contextlib.suppress(OSError):

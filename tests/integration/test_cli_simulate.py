@@ -241,13 +241,30 @@ def test_mistakes_are_told_in_sentences_with_exit_code_2(
 
 
 def test_plots_that_cannot_be_written_are_told_as_such_by_workers_too(experiment: str, tmp_path: Path) -> None:
-    taken = tmp_path / "taken"
-    taken.write_text("a file", encoding="utf-8")
-    words = [sys.executable, "-m", "phoenix.cli", "simulate", experiment, "--plots", str(taken), "--workers", "2"]
-    told = subprocess.run(words, capture_output=True, text=True, timeout=120, check=False)
+    (tmp_path / "figures" / "site-web.svg").mkdir(parents=True)
+    words = [sys.executable, "-m", "phoenix.cli", "simulate", experiment, "--plots", str(tmp_path / "figures")]
+    told = subprocess.run([*words, "--workers", "2"], capture_output=True, text=True, timeout=120, check=False)
     assert told.returncode == 1
-    assert "cannot be written: File exists" in told.stderr
+    assert "site-web.svg cannot be written: Is a directory" in told.stderr
     assert "Traceback" not in told.stderr
+
+
+def test_where_output_goes_is_looked_at_before_anything_is_simulated(
+    experiment: str, capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def never(_scenario: Scenario) -> Outcome:
+        raise AssertionError("nothing is to be simulated")
+
+    monkeypatch.setattr(outputs.engine, "run", never)
+    (tmp_path / "taken").write_text("a file", encoding="utf-8")
+    text = phoenix(capsys, experiment, "--plots", str(tmp_path / "taken"), code=2)
+    assert "taken is a file" in text
+    assert "name a directory" in text
+    assert "that is a directory" in phoenix(capsys, experiment, "--jobs-csv", str(tmp_path), code=2)
+    for words in ([experiment], ["phoenix-cloud"]):
+        text = phoenix(capsys, *words, "--jobs-csv", str(tmp_path / "nonexist" / "x.csv"), code=2)
+        assert f"there is no directory {tmp_path / 'nonexist'}" in text
+    assert not (tmp_path / "nonexist").exists()
 
 
 def test_a_full_disk_behind_stdout_is_told_without_a_trace(experiment: str) -> None:
