@@ -11,7 +11,8 @@ from typing import Literal
 import msgspec
 
 OnReclaim = Literal["kill", "requeue", "suspend", "migrate"]
-Order = Literal["fcfs", "first-fit", "easy", "conservative", "shortest-first", "svmsched"]
+Order = Literal["fcfs", "first-fit", "easy", "conservative", "shortest-first", "svmsched", "multi-factor"]
+Backfill = Literal["none", "first-fit", "easy", "conservative"]
 Victims = Literal["smallest-shortest", "smallest-shortest-spared", "youngest-first", "least-work-lost"]
 Scaling = Literal["threshold", "target-tracking"]
 Capability = Literal["suspend"]
@@ -20,6 +21,24 @@ Role = Literal["user", "manager", "operator"]
 
 class _Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     pass
+
+
+class MultiFactor(_Config, frozen=True, kw_only=True):
+    """Order multi-factor: what a priority is made of.  A weight is what a factor of 1 is worth, in points."""
+
+    backfill: Backfill = "easy"  # who starts, by these priorities; none: strictly in order
+    weight_age: float = 1000.0
+    weight_fair_share: float = 10_000.0
+    weight_size: float = 1000.0  # negative: small jobs first
+    weight_quality: float = 10_000.0
+    age_full_s: float = 7 * 86400.0  # a job that has waited so long has factor 1
+    size_full_cores: int = 1000  # and one that asks for so many cores
+    priority_full: int = 100  # and one with this `priority`
+    half_life_s: float = 7 * 86400.0  # half of what was used is forgotten; 0: nothing is
+    damping: float = 1.0  # of fair share: higher forgives more
+    period_s: float = 300.0  # between two moments at which priorities are worked out
+    shares: dict[str, float] = {}  # user -> shares of the department
+    share_default: float = 1.0  # of everybody else
 
 
 class BatchPolicy(_Config, frozen=True, kw_only=True):
@@ -32,6 +51,7 @@ class BatchPolicy(_Config, frozen=True, kw_only=True):
     walltime_max_s: float = 7 * 86400.0
     requeues_max: int = 100  # a job preempted more often than this is killed: it would never finish
     boot_timeout_s: float = 60.0  # placed, but its guests have not all called
+    multi_factor: MultiFactor = MultiFactor()
     services: dict[str, float] = {}  # order svmsched: service -> its weight; its share is weight / sum of the weights
     short_s: float = 600.0  # … jobs that may run no longer than this may use what other services leave; 0: nobody may
     w_cpu: float = 1.0  # … usage = w_cpu · share of the cores + w_mem · share of the memory; they sum to 1

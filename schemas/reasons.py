@@ -59,6 +59,7 @@ class Code(StrEnum):
     WAITS_FOR_HOSTS = "waits_for_hosts"  # free capacity is short of what it needs
     WAITS_BEHIND = "waits_behind"  # strict order: an earlier job goes first
     SHARE_FULL = "share_full"  # with it its service would have more than its share
+    PRIORITY = "priority"  # what its priority is made of
     HELD = "held"
     DEPENDENCY = "dependency"
     DEPENDENCY_FAILED = "dependency_failed"

@@ -80,6 +80,7 @@ _TEXTS: Final[dict[str, tuple[str, str, str]]] = {
         "with it its service would have more than its share of the department's hosts",
         "it starts when jobs of its service end; a short one (--short, or a --time within short_s) may borrow",
     ),
+    "priority": ("priority", "its priority is a sum of points", ""),
     "held": ("held", "it is held", "phoenix release JOB"),
     "dependency": ("dependency", "it waits for another job", "it starts when that job has ended as asked"),
     "dependency_failed": (

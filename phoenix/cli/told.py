@@ -139,6 +139,14 @@ def unblock_behind(p: Params) -> str | None:
     return f"a time limit of at most {span(p['gap_s'])} would let it start now" if p.number("gap_s") else None
 
 
+def priority(p: Params) -> str | None:
+    if "fair_share" not in p:
+        return None
+    due = f" ({p['user']} has used {float(p['used']):.1%} and is due {float(p['share']):.1%})" if "share" in p else ""
+    parts = f"{p['age']} for its age, {p['fair_share']} for fair share{due}, {p['size']} for its size"
+    return f"its priority is {p['priority']} points: {parts}, {p['quality']} for quality of service"
+
+
 def dependency(p: Params) -> str | None:
     jobs = p.names("jobs") or p.names("job")
     return f"it waits for {p.get('condition') or 'the end'} of job {jobs}" if jobs else None
@@ -261,6 +269,7 @@ UNBLOCK: Final[dict[str, Callable[[Params], str | None]]] = {
     "waits_behind": unblock_behind,
 }
 TELL: Final[dict[str, Callable[[Params], str | None]]] = {
+    "priority": priority,
     "reclaimed": _before("its host had to be returned"),
     "host_taken": _before("its host was seized"),
     "host_lost": _before("its host was lost"),

@@ -20,7 +20,7 @@ from urllib.parse import urlsplit
 import msgspec
 
 from schemas import ids, subjects
-from schemas.config import BatchPolicy, CloudConfig, Department, Limits, Policy, User, WebPolicy
+from schemas.config import BatchPolicy, CloudConfig, Department, Limits, MultiFactor, Policy, User, WebPolicy
 from services.runtime import config_scaling, config_services
 from services.runtime.config_form import Path_, Problem, shown, suggestion
 
@@ -64,6 +64,7 @@ def _positive(high: float) -> Range:
     return Range(0, high, open_low=True)
 
 
+SHARES: Final = Range(0, 1e9)
 _RANGES: Final[dict[type, dict[str, Range]]] = {
     Policy: {
         "notice_s": _positive(DAY_S),  # never 0: PROTOCOL, quota.changed
@@ -87,6 +88,17 @@ _RANGES: Final[dict[type, dict[str, Range]]] = {
         "w_cpu": Range(0, 1),
         "w_mem": Range(0, 1),
         "boot_timeout_s": _positive(DAY_S),
+    },
+    MultiFactor: {
+        **dict.fromkeys(("weight_age", "weight_fair_share", "weight_quality"), Range(0, 1e9)),
+        "weight_size": Range(-1e9, 1e9),
+        "age_full_s": _positive(3660 * DAY_S),
+        "size_full_cores": Range(1, 1e9),
+        "priority_full": Range(1, 1_000_000),
+        "half_life_s": Range(0, 3660 * DAY_S),
+        "damping": Range(0.001, 1000),  # beyond, every factor is 0 or 1
+        "period_s": Range(1, DAY_S),
+        "share_default": Range(0, 1e9),
     },
     WebPolicy: {
         "threshold": Range(0, 1, open_low=True, open_high=True),
@@ -240,6 +252,10 @@ def _department(department: Department, path: Path_, able: Sequence[str]) -> Ite
 
 def _batch(batch: BatchPolicy, path: Path_, label: str, able: Sequence[str]) -> Iterator[Problem]:
     yield from _ranges(batch, path, label=label)
+    yield from _ranges(batch.multi_factor, (*path, "multi_factor"), label=label)
+    for user, shares in batch.multi_factor.shares.items():
+        if not SHARES.holds(shares):
+            yield _problem((*path, "multi_factor", "shares", user), shares, SHARES.right, label)
     if batch.walltime_default_s > batch.walltime_max_s:
         right = f"should be at most walltime_max_s ({batch.walltime_max_s:g})"
         yield _problem((*path, "walltime_default_s"), batch.walltime_default_s, right, label)

@@ -47,6 +47,7 @@ from services.scheduler.forecast import Forecast
 from services.scheduler.limits import Limits
 from services.scheduler.policies.known import ORDERS, VICTIMS
 from services.scheduler.policies.order import Order, Situation, Start
+from services.scheduler.policies.order_multi_factor import order_below
 from services.scheduler.room import Room
 from services.scheduler.shape import Shape
 
@@ -67,6 +68,8 @@ HostFact: TypeAlias = (
 
 class BatchCore:
     """The core of batch department `dept`."""
+
+    VERSION = 2  # 1 did not know what users have used
 
     def __init__(self, custody: Custody, dept: str) -> None:
         self.custody, self.dept = custody, dept
@@ -120,11 +123,8 @@ class BatchCore:
     def _rebuild(self) -> None:
         """All views anew, from custody and state."""
         custody, dept = self.custody, self.dept
-        self.book, self.room, self.capacities = (
-            Book(custody, dept, self.state),
-            Room.of(custody, dept),
-            Capacities.of(custody),
-        )
+        self.book, self.room = Book(custody, dept, self.state), Room.of(custody, dept)
+        self.capacities = Capacities.of(custody)
         self.limits = Limits(custody, self.book.length_s, lambda: self.policy.boot_timeout_s)
         self.endings = Endings(custody, self.book, lambda: self.policy)
         self.open: dict[str, tuple[str, ...]] = {}  # units with an open attempt -> its hosts
@@ -151,7 +151,7 @@ class BatchCore:
         if hosts:
             self.cancelling.pop(name, None)
             self.limits.closed(name)
-            self.book.opened(name, -1)
+            self.book.opened(name, -1, hosts)
             self._touch(hosts)
             self._expect(name)
 
@@ -181,7 +181,7 @@ class BatchCore:
 
     def _on_held(self, fact: f.JobHeld | f.JobResumed) -> None:
         if self.book.has(fact.job):
-            self.book.refresh(fact.job)
+            self.book.held(fact)
             self._stir()
 
     def _on_cancelled(self, fact: f.JobCancelled) -> None:
@@ -292,7 +292,7 @@ class BatchCore:
         return found[:FACTS_MAX]
 
     def wake_at(self) -> float:
-        due = self.limits.next_due()
+        due = min(self.limits.next_due(), self.book.next_moment(self._decided_at))
         if self.room.resting and self.book.queue.where:
             due = min([due, *(until for until in self.room.resting.values() if until > self._decided_at)])
         return due
@@ -346,7 +346,8 @@ class BatchCore:
     def _starts(self, now: float) -> list[Start]:
         """What starts now.  A fruitless pass is not repeated until something has changed that could bear fruit
         (`policies.order`, rule 1): what follows from the same state is the same."""
-        queue, room = self.book.queue, self.room.rested(self.custody, now)
+        room = self.room.rested(self.custody, now)
+        queue = self.book.ranked(now, room)
         if not self.active or not queue.where:
             return []
         order = self.order
@@ -360,7 +361,7 @@ class BatchCore:
 
     @property
     def order(self) -> Order:
-        return ORDERS[self.policy.order]
+        return ORDERS[order_below(self.policy)]
 
     def situation(self, now: float, room: Room) -> Situation:
         turns = (self.state.turn, self.state.turn_best_effort)
@@ -443,7 +444,7 @@ class BatchCore:
         return [f"it rests though it has to say {fact}" for fact in fresh._decide(now)]
 
     def _views(self) -> dict[str, object]:
-        queue, room = self.book.queue, self.room
+        queue, room = self.book.ranked(self.custody.state.at), self.room
         return {
             "queue": {key: lane.places for key, lane in queue.lanes.items()},
             "lengths": {key: lane.lengths.places for key, lane in queue.lanes.items() if lane.lengths},

@@ -16,6 +16,7 @@ from schemas.config import OnReclaim
 from schemas.ids import element_id
 from schemas.reasons import Reason
 from services.scheduler.shape import Kind, Shape
+from services.scheduler.usage import Usage
 
 ENDED_MAX: Final = 20_000  # as many as admission accepts dependencies on (its FINISHED_MAX)
 WHOLE: Final = -1  # in `State.ended`, instead of an index: the job without array
@@ -40,6 +41,8 @@ class Job(msgspec.Struct, kw_only=True):
     best_effort: bool = False
     short: bool = False  # declared so
     overran: bool = False  # … and one of its attempts has run longer than is short
+    user: str = ""
+    since: float = 0.0  # it has been waiting, and could have started if there was room
 
     @property
     def shape(self) -> Shape:
@@ -74,6 +77,7 @@ class State(msgspec.Struct, kw_only=True):
     entries: int = 0  # the next order of entry
     turn: str = ""  # the service of which production was placed last
     turn_best_effort: str = ""  # … and of which best-effort was
+    usage: Usage = msgspec.field(default_factory=Usage)
 
 
 def job_from(fact: f.JobSubmitted, entered: int) -> Job:
@@ -93,4 +97,5 @@ def job_from(fact: f.JobSubmitted, entered: int) -> Job:
         service=fact.service,
         best_effort=fact.best_effort,
         short=fact.short,
+        user=fact.user,
     )

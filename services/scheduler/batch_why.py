@@ -8,7 +8,8 @@ Rules
   4. What became of earlier attempts comes last: how often they ended without its doing, and why the last one did.
   5. Where the order keeps room for somebody (`order_easy`), the one is told when at the latest it starts, and who would be in
      its way how long the gap before that is.  Where it keeps room for everybody (`order_conservative`), each is told when.
-  6. An array is explained by its first element that is not final, named in `unit`.
+  6. Where priorities are points (`order_multi_factor`), what they are made of comes after what keeps it waiting.
+  7. An array is explained by its first element that is not final, named in `unit`.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from schemas.ids import job_of, sort_key
 from schemas.reasons import Code, Reason, because
 from services.runtime.core import NEVER
 from services.scheduler.batch import BatchCore
+from services.scheduler.batch_state import Job
 from services.scheduler.dependencies import verdict
 from services.scheduler.room import Room
 from services.scheduler.shape import Place, Shape
@@ -30,6 +32,7 @@ QUEUE_MAX: Final = 1000  # entries of one answer: about 100 kB
 
 def why(core: BatchCore, job: str, now: float) -> list[Reason]:
     """Ranked reasons; empty if this department does not know the job."""
+    core.book.ranked(now)
     unit = _unit(core, job)
     if unit is None:
         ended = core.state.ended.get(job_of(job)) if job_of(job) == job else None
@@ -98,7 +101,18 @@ def _why_pending(core: BatchCore, unit: str, now: float) -> list[Reason]:
         rest = []
     elif found:
         rest = [reason for reason in rest if reason.code is not Code.WAITS_BEHIND and reason.params.get("short") != 0]
-    return [*found, *rest, *_history(core, unit)]
+    return [*found, *rest, *_priority(core, job), *_history(core, unit)]
+
+
+def _priority(core: BatchCore, job: Job) -> list[Reason]:
+    """What the job's priority is made of, where that is points."""
+    ranking = core.book.ranking
+    if not ranking.by_points:
+        return []
+    points, fair = ranking.points(job), ranking.fair.get(job.user)
+    used = {} if fair is None else {"used": round(fair.used, 4), "share": round(fair.share, 4)}
+    parts = {name: round(value, 1) for name, value in points._asdict().items()}
+    return [because(Code.PRIORITY, priority=points.priority, user=job.user, **parts, **used)]
 
 
 def _history(core: BatchCore, unit: str) -> list[Reason]:

@@ -14,6 +14,7 @@ Rules
   4. A job with a dependency keeps all its units back; once met, a dependency is forgotten (`dependencies`, rule 4).
   5. Whose turn it was last, of production and of best-effort, is remembered for orders that go round the services.
   6. A job declared short of which an attempt ran longer than the department's `short_s` is not short any more.
+  7. A job grows older, for orders that count it, since it was submitted, its last dependency was met, or a person released it.
 """
 
 from __future__ import annotations
@@ -28,6 +29,8 @@ from services.scheduler import reclaim
 from services.scheduler.batch_state import ENDED_MAX, WHOLE, Again, Job, State, job_from
 from services.scheduler.dependencies import verdict
 from services.scheduler.queue import Queue
+from services.scheduler.ranking import Ranking
+from services.scheduler.room import Room
 from services.scheduler.shape import Kind, Place
 
 
@@ -35,6 +38,8 @@ class Book:
     def __init__(self, custody: Custody, dept: str, state: State) -> None:
         self.custody, self.dept, self.state = custody, dept, state
         self.queue = Queue(self.length_s)
+        self.ranking = Ranking(custody, dept, state, self.job)
+        self.ranking.look(custody.state.at)
         self.dependents: dict[str, dict[str, None]] = {}  # job or element -> jobs that wait for it
         for name, job in state.jobs.items():
             self._note_dependencies(name, job)
@@ -66,13 +71,14 @@ class Book:
         """The unit's place in the queue, also while it is not eligible."""
         job, again, element = self.job(unit), self.state.again.get(unit), ELEMENT.match(unit)
         first = job.entered + (int(element[2]) if element else 0)
-        return Place(-job.priority, first if again is None else again.entered, unit)
+        return Place(self.ranking.rank(unit), first if again is None else again.entered, unit)
 
     # ------------------------------------------------------------------------------------------------------- following
 
     def submitted(self, fact: f.JobSubmitted) -> None:
         job = self.state.jobs[fact.job] = job_from(fact, self.state.entries)
         self.state.entries += max(fact.array, default=0) + 1
+        job.since = self.custody.state.at
         if job.after:
             self._note_dependencies(fact.job, job)
             self._look_again(fact.job)
@@ -91,8 +97,28 @@ class Book:
         elif not eligible:
             self.queue.remove(unit)
 
-    def opened(self, unit: str, by: int) -> None:
-        """`by` (1 or -1) more open attempts of the unit."""
+    def ranked(self, now: float, room: Room | None = None) -> Queue:
+        """The queue in the order of `now` (`ranking`).  With `room`: if nothing fits there the order is left as it is."""
+        matters = self.ranking.stale(now) and (room is None or any(room.fits(key.shape) for key in self.queue.lanes))
+        if matters and self.ranking.look(now):
+            self.queue.rank_again(self.ranking.rank)
+        return self.queue
+
+    def held(self, fact: f.JobHeld | f.JobResumed) -> None:
+        """A person holds the unit, or lets it go: only then it begins to grow older."""
+        job = self.job(fact.job)
+        if isinstance(fact, f.JobResumed) and not job.array and fact.job not in self.queue.where:
+            job.since = self.custody.state.at
+        self.refresh(fact.job)
+
+    def next_moment(self, decided_at: float) -> float:
+        """When the queue may be in another order, if nothing happens."""
+        return self.ranking.next_moment(decided_at, (self.job(unit) for unit in self.queue.where))
+
+    def opened(self, unit: str, by: int, hosts: tuple[str, ...] = ()) -> None:
+        """`by` (1 or -1) more open attempts of the unit.  `hosts`: of one that is over."""
+        if by < 0:
+            self.ranking.over(unit, hosts)
         if self.job(unit).throttle:
             self.queue.opened(job_of(unit), by)
 
@@ -214,6 +240,6 @@ class Book:
         job = self.state.jobs[name]
         if all(verdict(d, self.state, self.custody) == "met" for d in job.after):
             self._forget_dependencies(name, job)
-            job.after = ()
+            job.after, job.since = (), self.custody.state.at
             for unit in job.units(name):
                 self.refresh(unit)

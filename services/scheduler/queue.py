@@ -8,7 +8,7 @@ Theory of operation
 
 Rules
   1. Only eligible units are here: pending, not held, dependencies met.
-  2. The order is `shape.Place`: priority, then entry; total.
+  2. The order is `shape.Place`: rank, then entry; total.  Ranks may be given anew, all together (`ranking`).
   3. A throttled lane may start as many units as its array has open attempts less than the throttle.
 """
 
@@ -109,6 +109,15 @@ class Queue:
         if not lane.places:
             del self.lanes[lane.key]
         self.grew = True  # in strict order the next one may start now
+
+    def rank_again(self, rank: Callable[[str], int]) -> None:
+        """Every unit by its rank of now."""
+        for lane in self.lanes.values():
+            places = sorted(Place(rank(place.unit), place.entered, place.unit) for place in lane.places)
+            if places != lane.places:
+                lane.places, lane.lengths, self.grew = places, None, True
+                for place in places:
+                    self.where[place.unit] = (lane, place)
 
     def opened(self, array: str, by: int) -> None:
         """A throttled array has `by` more open attempts."""

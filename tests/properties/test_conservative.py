@@ -9,7 +9,6 @@ C3  Time alone starts nothing.
 
 from __future__ import annotations
 
-import time
 from typing import Any
 
 from hypothesis import given, settings
@@ -198,16 +197,13 @@ def test_beyond_the_last_reservation_everybody_waits() -> None:
     assert world.states()[short] == "open"
 
 
-PASS_MAX_S = 1.0  # measured: 0.2 s
-
-
 def test_a_pass_over_ten_thousand_jobs_is_bounded() -> None:
     world = World(cloud(batch("hpc", order="conservative")))
     world.strict = False
-    names = world.hosts(1000, cores=8)
+    names = world.hosts(100, cores=8)
     world.seat("scheduler.hpc", lambda custody: BatchCore(custody, "hpc"))
     world.grant("hpc", *names)
-    for number in range(999):
+    for number in range(99):
         world.submit(cores=8, walltime_s=1000.0 + 7 * number)
     world.settle()
     for number in range(1000):
@@ -215,14 +211,10 @@ def test_a_pass_over_ten_thousand_jobs_is_bounded() -> None:
     world.submit(cores=8, walltime_s=1e6)
     mine = core(world)
     assert len(mine.book.queue) == 10_001
-
-    def full_pass() -> None:
-        mine.room.grew = True
-        assert [fact for fact in mine.decide(world.now) if isinstance(fact, f.UnitPlaced)] == []
-
-    found = []
-    for _ in range(3):
-        began = time.perf_counter()
-        full_pass()
-        found.append(time.perf_counter() - began)
-    assert min(found) < PASS_MAX_S, found
+    passing = conservative._Pass(mine.situation(world.now, mine.room))
+    passing.run()
+    assert passing.reserved == len(passing.at) == conservative.RESERVATIONS_MAX
+    hopeful = conservative._Pass(mine.situation(world.now, mine.room))
+    hopeful.hope([])
+    hopeful.run()
+    assert hopeful.at == {}  # nobody can start: nobody needs a reservation

@@ -130,7 +130,7 @@ def decide_and_judge(world: World) -> None:
 
 
 @RELAXED
-@given(st.sampled_from(sorted(ORDERS)), STEPS)
+@given(st.sampled_from(sorted([*ORDERS, "multi-factor"])), STEPS)
 def test_whatever_happens_the_batch_core_decides_well(order: str, steps: list[Step]) -> None:
     world = hpc(order)
     for step in steps:
@@ -149,7 +149,7 @@ def test_whatever_happens_the_batch_core_decides_well(order: str, steps: list[St
 
 
 @RELAXED
-@given(st.sampled_from(sorted(ORDERS)), STEPS)
+@given(st.sampled_from(sorted([*ORDERS, "multi-factor"])), STEPS)
 def test_healed_every_job_that_can_run_ends(order: str, steps: list[Step]) -> None:
     world = hpc(order)
     for step in steps:

@@ -1,0 +1,91 @@
+"""Multi-factor priority: a job's place in the queue is a weighted sum of age, fair share, size and quality of service.
+
+Sources: Slurm's priority/multifactor plugin and its classic fair share (slurm.schedmd.com/priority_multifactor.html,
+classic_fair_share.html).
+
+Theory of operation
+  Each factor is a number from 0 to 1 (quality from -1), each weight says how many points a 1 is worth, and the sum, rounded
+  down, is the priority.  Which of the units start is the order below (`backfill`): it works the same queue, sorted by points.
+  Age and usage change as time passes.  So they are taken as of stated *moments*, the multiples of `period_s` since the epoch:
+  between two of them nobody's priority changes, and the core wakes at the next one (`book`, `ranked`).
+
+Rules
+  1. Age: seconds since the job was submitted, or since its last dependency was met, or since it was released by a person, in
+     parts of `age_full_s`, at most 1.  A job that was preempted or failed does not lose it: it has waited all the same.
+  2. Fair share: 2 ** -(U / S / damping).  U: the user's part of all usage of the department (`usage`); S: the user's shares by
+     the shares of all its members: those who have used something, have shares of their own, or are configured in it.  1 while
+     nobody has used anything, 1/2 for who has used what is due, 0 for who has no share.
+  3. Size: all cores that the unit asks for, in parts of `size_full_cores`, at most 1.  A negative weight favours small jobs.
+     Slurm takes parts of the cluster; here hosts come and go by the second, and priorities would with them.
+  4. Quality of service: the job's `priority` in parts of `priority_full`, from -1 to 1.
+  5. Equal points: order of entry (`shape.Place`).
+
+Slurm's fair tree is not here: departments are one level, and with one level both rank users alike.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from typing import Final, NamedTuple
+
+from schemas.config import BatchPolicy, MultiFactor
+
+NAME: Final = "multi-factor"
+DIGITS: Final = 9  # of parts of all usage: all decays alike, so while nobody runs parts must stay what they are
+BELOW: Final = {"none": "fcfs", "first-fit": "first-fit", "easy": "easy", "conservative": "conservative"}
+
+
+class Points(NamedTuple):
+    """What each factor adds to a priority."""
+
+    age: float
+    fair_share: float
+    size: float
+    quality: float
+
+    @property
+    def priority(self) -> int:
+        return math.floor(sum(self))
+
+
+class Fair(NamedTuple):
+    """A user's standing: parts of all usage and of all shares, and the factor that follows."""
+
+    used: float
+    share: float
+    factor: float
+
+
+def order_below(policy: BatchPolicy) -> str:
+    """The order that decides who starts: `policy.order` itself, or what is underneath."""
+    return BELOW[policy.multi_factor.backfill] if policy.order == NAME else policy.order
+
+
+def moment(at: float, policy: BatchPolicy) -> float:
+    """The last moment not after `at`."""
+    period_s = policy.multi_factor.period_s
+    return math.floor(at / period_s) * period_s
+
+
+def fair(settings: MultiFactor, usage: Mapping[str, float], members: Iterable[str]) -> dict[str, Fair]:
+    """Rule 2, of all members.  `usage`: core-seconds by user, decayed to one time; `members`: who is configured."""
+    names = sorted({**dict.fromkeys(usage), **settings.shares, **dict.fromkeys(members)})
+    shares = {name: settings.shares.get(name, settings.share_default) for name in names}
+    all_usage, all_shares = math.fsum(usage.values()), math.fsum(shares.values())
+    found = {}
+    for name in names:
+        used = round(usage.get(name, 0.0) / all_usage, DIGITS) if all_usage > 0.0 else 0.0
+        share = shares[name] / all_shares if all_shares > 0.0 else 0.0
+        found[name] = Fair(used, share, 2.0 ** -(used / share / settings.damping) if share > 0.0 else 0.0)
+    return found
+
+
+def points(settings: MultiFactor, age_s: float, fair_share: float, cores: int, priority: int) -> Points:
+    """`fair_share`: the user's factor; `cores`: on all hosts together."""
+    return Points(
+        settings.weight_age * min(1.0, max(0.0, age_s) / settings.age_full_s),
+        settings.weight_fair_share * fair_share,
+        settings.weight_size * min(1.0, cores / settings.size_full_cores),
+        settings.weight_quality * max(-1.0, min(1.0, priority / settings.priority_full)),
+    )

@@ -1,0 +1,134 @@
+"""Ranks of jobs: by priority, or by points where the order is multi-factor.  A view of the book's state as of a moment.
+
+Rules
+  1. Without `order = "multi-factor"` a rank is minus the job's priority, whatever the time.
+  2. With it, a rank is minus its points as of the last moment (`policies/order_multi_factor`); standings come from `usage`.
+  3. Until somebody is credited after the moment (`usage`, rule 5), the next fact may still belong before it: standings are
+     looked at again with each fact, ranks only if they differ.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from itertools import chain
+
+from schemas.config import BatchPolicy
+from schemas.custody import Custody
+from schemas.ids import job_of
+from services.runtime.core import NEVER
+from services.scheduler.batch_state import Job, State
+from services.scheduler.policies import order_multi_factor as multi
+from services.scheduler.policies.order_multi_factor import Fair, Points
+from services.scheduler.usage import Holding
+
+
+class Ranking:
+    """`job`: of a unit."""
+
+    def __init__(self, custody: Custody, dept: str, state: State, job: Callable[[str], Job]) -> None:
+        self.custody, self.dept, self.state, self.job = custody, dept, state, job
+        self.policy = BatchPolicy()
+        self.at = 0.0  # ranks are as of this moment
+        self.fair: dict[str, Fair] = {}
+        self._seen: object = None  # what the last look at standings followed from
+
+    @property
+    def by_points(self) -> bool:
+        return self.policy.order == multi.NAME
+
+    def look(self, now: float) -> bool:
+        """Take in the moment of `now`; True if ranks may have changed."""
+        if not self.stale(now):
+            return False
+        config, policy = self.custody.state.config, self._configured()
+        self._seen, before = self._sources(now), (self.policy, self.at, self.fair)
+        self.policy, self.at, self.fair = policy, self._moment(now, policy), {}
+        if self.by_points and config is not None:
+            members = [user.name for user in config.users if user.department == self.dept]
+            self.fair = multi.fair(policy.multi_factor, self._standing(self.at), members)
+        return before != (self.policy, self.at, self.fair)
+
+    def stale(self, now: float) -> bool:
+        """True if a look may show something new."""
+        return self._seen != self._sources(now)
+
+    def _sources(self, now: float) -> tuple[object, ...]:
+        """What ranks follow from."""
+        policy, config = self._configured(), self.custody.state.config
+        if policy.order != multi.NAME:
+            return ()
+        at = self._moment(now, policy)
+        return at, config, at == self.state.usage.moment or self.custody.state.position
+
+    def _configured(self) -> BatchPolicy:
+        config = self.custody.state.config
+        department = config.department(self.dept) if config else None
+        return (department.batch if department else None) or BatchPolicy()
+
+    def _moment(self, now: float, policy: BatchPolicy) -> float:
+        if policy.order != multi.NAME:
+            return 0.0
+        return max(multi.moment(max(now, self.custody.state.at), policy), self.state.usage.moment)
+
+    def _standing(self, at: float) -> dict[str, float]:
+        usage = self.state.usage
+        if usage.moment == at:
+            return usage.standing
+        return usage.as_of(at, self._open(), self.policy.multi_factor.half_life_s)
+
+    def next_moment(self, decided_at: float, jobs: Iterator[Job]) -> float:
+        """When priorities may be others, if nothing happens: while somebody holds cores, or one of the waiting `jobs` grows
+        older."""
+        policy = self._configured()
+        if policy.order != multi.NAME:
+            return NEVER
+        settings, at, first = policy.multi_factor, self._moment(decided_at, policy), next(jobs, None)
+        if first is None:
+            return NEVER
+        running = bool(self.custody.index.open.get(self.dept))
+        grows = running or any(at - job.since < settings.age_full_s for job in chain((first,), jobs))
+        return at + settings.period_s if grows else NEVER
+
+    # ---------------------------------------------------------------------------------------------------------- ranks
+
+    def rank(self, unit: str) -> int:
+        job = self.job(unit)
+        return -self.points(job).priority if self.by_points else -job.priority
+
+    def points(self, job: Job) -> Points:
+        standing = self.fair.get(job.user)
+        return multi.points(
+            self.policy.multi_factor,
+            self.at - job.since,
+            1.0 if standing is None else standing.factor,
+            job.nodes * job.cores,
+            job.priority,
+        )
+
+    # ---------------------------------------------------------------------------------------------------------- usage
+
+    def over(self, unit: str, hosts: tuple[str, ...]) -> None:
+        """The unit's attempt on these hosts is over: it is credited, and is open no more."""
+        holding, now = self._holding(unit, hosts), self.custody.state.at
+        if holding is None:
+            return
+        policy = self._configured()
+        usage, half_life_s = self.state.usage, policy.multi_factor.half_life_s
+        moment = multi.moment(now, policy)
+        if moment > usage.moment:
+            usage.remember(moment, [*self._open(), holding], half_life_s)
+        usage.credit(holding, now, half_life_s)
+
+    def _open(self) -> list[Holding]:
+        units = self.custody.state.units
+        jobs = self.state.jobs  # not all are there while a snapshot is being loaded: custody comes first
+        names = [n for n in self.custody.index.open.get(self.dept, ()) if n in jobs or job_of(n) in jobs]
+        found = [self._holding(name, units[name].hosts) for name in names]
+        return sorted(holding for holding in found if holding is not None)
+
+    def _holding(self, name: str, hosts: tuple[str, ...]) -> Holding | None:
+        unit, known = self.custody.state.units.get(name), self.custody.state.hosts
+        if unit is None or unit.placed_at is None:
+            return None
+        whole = [known[host].cores for host in hosts if host in known] if unit.exclusive else []
+        return Holding(self.job(name).user, sum(whole) if whole else unit.nodes * unit.cores, unit.placed_at)

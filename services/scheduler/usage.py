@@ -1,0 +1,83 @@
+"""What users have used, folded from the journal: core-seconds, of which half is forgotten in each half-life.
+
+Theory of operation
+  An attempt holds its cores from its placement until it is over, and its user owes c · 2 ** -((T - t) / half-life) at a time T
+  for each second t of it.  That integral has a closed form, so an attempt is credited once, when it is over, exactly; what is
+  still open is added when somebody asks, from what custody says of it.  Nothing runs in the background, nothing reads a clock.
+
+Rules
+  1. An attempt is either open, and then custody knows since when, or it is credited.  Never both, never neither.
+  2. Cores of an attempt: those that it has on each of its hosts; where it has whole hosts, those of the hosts.
+  3. Preempted, lost, failed: what was held was used.
+  4. An account is kept as of its last credit, and is decayed when it is read.  No half-life (0): nothing is ever forgotten.
+  5. What everybody had used at a *moment* (`policies/order_multi_factor`) is kept from the first credit after it until the next
+     one.  So priorities as of that moment can be told by whoever folds the journal, however late.
+  6. At most `ACCOUNTS_MAX` accounts; the smallest goes first.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from typing import Final, NamedTuple
+
+import msgspec
+
+ACCOUNTS_MAX: Final = 20_000  # twice as many as users can be configured
+LN2: Final = math.log(2.0)
+
+
+class Holding(NamedTuple):
+    """An open attempt: whose, how many cores, since when."""
+
+    user: str
+    cores: int
+    since: float
+
+
+class Account(msgspec.Struct, array_like=True):
+    core_s: float = 0.0
+    at: float = 0.0
+
+
+class Usage(msgspec.Struct, kw_only=True):
+    """`standing`: core-seconds by user as of `moment`, if anybody was credited since."""
+
+    accounts: dict[str, Account] = {}
+    moment: float = 0.0
+    standing: dict[str, float] = {}
+
+    def credit(self, holding: Holding, now: float, half_life_s: float) -> None:
+        """The attempt is over."""
+        account = self.accounts.get(holding.user)
+        if account is None:
+            if len(self.accounts) >= ACCOUNTS_MAX:
+                del self.accounts[min(self.accounts, key=lambda name: (self._level(name, now, half_life_s), name))]
+            account = self.accounts[holding.user] = Account()
+        account.core_s = self._level(holding.user, now, half_life_s) + used(holding, now, half_life_s)
+        account.at = now
+
+    def remember(self, moment: float, holdings: Iterable[Holding], half_life_s: float) -> None:
+        """Rule 5, before the first credit after `moment`; `holdings`: all that is still open, and what is about to be
+        credited."""
+        if moment > self.moment:
+            self.moment, self.standing = moment, self.as_of(moment, holdings, half_life_s)
+
+    def as_of(self, at: float, holdings: Iterable[Holding], half_life_s: float) -> dict[str, float]:
+        """Core-seconds by user at a time not before the last credit; `holdings`: all that is open."""
+        found = {name: self._level(name, at, half_life_s) for name in self.accounts}
+        for holding in holdings:
+            found[holding.user] = found.get(holding.user, 0.0) + used(holding, at, half_life_s)
+        return found
+
+    def _level(self, name: str, at: float, half_life_s: float) -> float:
+        account = self.accounts[name]
+        return account.core_s * 2.0 ** -(max(0.0, at - account.at) / half_life_s) if half_life_s else account.core_s
+
+
+def used(holding: Holding, at: float, half_life_s: float) -> float:
+    """What the attempt has used by `at`, decayed to `at`, in core-seconds."""
+    held_s = max(0.0, at - holding.since)
+    if not half_life_s:
+        return holding.cores * held_s
+    return holding.cores * half_life_s / LN2 * -math.expm1(-LN2 * held_s / half_life_s)
