@@ -230,6 +230,15 @@ def test_only_those_make_way_that_must() -> None:
     assert placed(world)[job] == ("h2",)
 
 
+def test_who_went_in_thought_and_would_not_help_stays() -> None:
+    world = shared(2, services={"a": 1.0})
+    start(world, long(world, "a", 3), older := best_effort(world, 4))
+    world.now += 1
+    start(world, best_effort(world, 1))  # the newest, beside production
+    long(world, "a", 4)
+    assert closed(world) == {older: (Disposal.SUSPEND, Code.MADE_WAY)}
+
+
 def test_where_it_cannot_be_suspended_it_is_requeued_or_as_it_wishes() -> None:
     world = shared(1, able=False, services={"a": 1.0})
     start(world, best_effort(world, 2), best_effort(world, 2, on_reclaim="kill"))
@@ -371,15 +380,26 @@ def test_room_is_kept_for_the_oldest_and_why_says_so() -> None:
 
 
 def test_siblings_do_not_fill_the_share_that_the_head_waits_for() -> None:
-    world = shared(2, services={"a": 1.0, "b": 1.0})
-    start(world, long(world, "a", 3), short(world, "b", 3))
-    head = long(world, "b", 4, walltime_s=9000.0)
+    """Also not one that would be gone by the head's turn: until then the head would be above the share, and be no head."""
+    world = shared(1, cores=8, services={"a": 1.0, "b": 1.0})
+    start(world, long(world, "a", 4), short(world, "a", 1), long(world, "b", 1))
+    head, sibling, other = long(world, "b", 3), short(world, "b", 1), short(world, "a", 1)
+    assert started(world) == [other]
     world.settle()
-    assert world.states()[head] == "pending"  # above b's half: 3 + 4 of 8
-    world.report("1")
-    head_too = long(world, "a", 4, nodes=1)
-    start(world, head_too)
-    assert world.states()[head_too] == "open"
+    assert [world.states()[job] for job in (head, sibling)] == ["pending", "pending"]
+    world.report("2")
+    world.report(other)
+    assert started(world) == [head]
+
+
+def test_behind_one_that_is_in_the_heads_way_another_one_of_its_kind_may_start() -> None:
+    world = shared(2, services={"a": 4.0, "b": 2.0, "c": 2.0})
+    start(world, long(world, "b", 2), long(world, "c", 1), short(world, "b", 1), short(world, "b", 3))
+    head = long(world, "a", 4)
+    staying, brief = long(world, "c", 1), short(world, "c", 1)
+    assert started(world) == [brief]
+    world.settle()
+    assert [world.states()[job] for job in (head, staying)] == ["pending", "pending"]
 
 
 def test_who_needs_less_leaves_an_older_one_its_room_until_its_turn() -> None:
