@@ -199,7 +199,10 @@ class ProvisionerCore:
         self._turn_ends = NEVER
         if len(line) < 2:
             return ""
-        turn, self._turn_ends = _turn(now, line[1][0] + STUCK_S, len(line))
+        turn, ends = _turn(now, line[1][0] + STUCK_S, len(line))
+        self._turn_ends = min(
+            [ends, *(since + STUCK_S for since, _ in line if since + STUCK_S > now)]
+        )  # who joins the line
         line = [(since, name) for since, name in line if now >= since + STUCK_S]
         name = line[turn % len(line)][1] if turn >= 0 else ""
         return next((c.name for c in claims if c.name == name and c.held > c.occupied), "")

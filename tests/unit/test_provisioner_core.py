@@ -238,3 +238,22 @@ def test_turns_grow_until_slow_hosts_can_be_gathered() -> None:
             bench.write("executor", f.HostCleared(host=host))
             draining.remove((at, host))
     raise AssertionError(f"nobody ever has enough hosts: {bench.held()}")
+
+
+def test_a_third_department_joins_the_line_when_it_has_waited_not_when_somebody_looks() -> None:
+    """Else a restarted provisioner would decide otherwise than one that has gone on."""
+    bench = Bench(HPC, Department(name="bio", kind="batch"), Department(name="art", kind="batch"), hosts=6)
+    bench.demand("hpc", 5)
+    bench.demand("bio", 5)
+    bench.settle()
+    bench.now = 115.0  # the first turn
+    bench.settle()
+    bench.demand("art", 5)
+    bench.settle()
+    assert bench.core._turn_ends == 116.0
+    for now in (115.5, 116.0, 116.5):
+        bench.now = now
+        bench.write(
+            "admission", f.HostCordoned(host="h9", reason="unknown", user="oscar")
+        )  # time passes; `check` looks
+        bench.settle()
