@@ -9,6 +9,7 @@ Rules
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -126,23 +127,37 @@ def plot(directory: Path, name: str, results: Sequence[Result], workers: int | N
     runs = [result.run for result in results]
     outcomes = [result.outcome for result in results if result.outcome is not None]
     figures: dict[str, Callable[[], Figure]] = {}
+    seeds = _seeds_told(runs)
     if len({run.nodes for run in runs}) > 1:
-        figures["sweep"] = lambda: plots.sweep_plot(runs, series="policy")
+        figures["sweep"] = lambda: plots.sweep_plot(runs, series="policy", caption=seeds)
         if any(run.killed or run.requeued for run in runs):
-            figures["preemptions"] = lambda: plots.preemption_plot(runs, series="policy")
+            figures["preemptions"] = lambda: plots.preemption_plot(runs, series="policy", caption=seeds)
     if len({run.policy for run in runs}) > 1:
-        figures["frontier"] = lambda: plots.frontier(runs)
+        figures["frontier"] = lambda: plots.frontier(runs, caption=seeds)
     if any(run.completed for run in runs):
-        figures["distributions"] = lambda: plots.distributions(outcomes[:DISTRIBUTIONS_MAX])
+        some = _some_told(DISTRIBUTIONS_MAX, len(outcomes))
+        figures["distributions"] = lambda: plots.distributions(outcomes[:DISTRIBUTIONS_MAX], caption=some)
     for outcome in outcomes[:SINGLE_MAX]:
         figures[f"hosts-{_file(outcome.label)}"] = lambda outcome=outcome: plots.hosts_over_time(outcome)  # type: ignore[misc]
     if any(outcome.web for outcome in outcomes):
-        figures["web"] = lambda: plots.web_consumption(outcomes[0])
+        which = f"Run {outcomes[0].label}." if len(outcomes) > 1 else ""
+        figures["web"] = lambda: plots.web_consumption(outcomes[0], caption=which)
     tasks = [
         sweep.Task(f"plot {key}", _drawer(figure, directory / f"{_file(name)}-{key}"))
         for key, figure in figures.items()
     ]
     sweep.run_all(tasks, title="drawing", workers=workers)
+
+
+def _seeds_told(runs: Sequence[report.Run]) -> str:
+    """What a plot says that shows several runs as one."""
+    counts = Counter((run.policy, run.nodes) for run in runs)
+    most = max(counts.values(), default=1)
+    return f"Means of {most} runs (seeds); bars span them." if most > 1 else ""
+
+
+def _some_told(shown: int, there: int) -> str:
+    return f"The first {shown} of {there} runs; --run LABEL shows another one." if there > shown else ""
 
 
 def _drawer(figure: Callable[[], Figure], stem: Path) -> Callable[[], None]:

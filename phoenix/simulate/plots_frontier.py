@@ -1,15 +1,19 @@
-"""Both benefits of a run at once: which policies and sizes are worth having, and which are better than the reference."""
+"""Both benefits of a run at once: which policies and sizes are worth having, and which are better than the reference.
+
+Runs of one policy and size differ in their inputs alone (seeds), and a lucky input makes no policy the best: such runs are one
+point, their mean, with bars that span them.
+"""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from phoenix.simulate import plots_style as look
-from phoenix.simulate.plots_runs import groups, told, turnaround_in, turnaround_unit
-from phoenix.simulate.report import Run, pareto
+from phoenix.simulate.plots_runs import groups, told, turnaround_in, turnaround_unit, whole_numbers
+from phoenix.simulate.report import Rated, Run, pareto
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -17,6 +21,32 @@ if TYPE_CHECKING:
 
 _LABELS_MAX: Final = 40  # points of the frontier that carry their size
 _Box = tuple[float, float, float, float]  # left, bottom, right, top
+
+
+class _Point(NamedTuple):
+    """The mean of runs that differ in their inputs; `spans`: least and most completed, least and most turnaround."""
+
+    label: str
+    policy: str
+    nodes: int
+    completed: float
+    mean_turnaround_s: float | None
+    spans: tuple[float, float, float, float] | None = None
+
+
+def _means(runs: Sequence[Run]) -> list[_Point]:
+    """A point for each policy and size, in the order of first appearance; without those that completed nothing."""
+    found: dict[tuple[str, int], list[tuple[float, float]]] = {}
+    for run in runs:
+        if run.mean_turnaround_s is not None:
+            found.setdefault((run.policy, run.nodes), []).append((run.completed, run.mean_turnaround_s))
+    points = []
+    for (policy, nodes), values in found.items():
+        done, times = [done for done, _ in values], [each for _, each in values]
+        spans = (min(done), max(done), min(times), max(times)) if len(values) > 1 else None
+        means = math.fsum(done) / len(done), math.fsum(times) / len(times)
+        points.append(_Point(f"{policy} {nodes}", policy, nodes, *means, spans))
+    return points
 
 
 def frontier(
@@ -29,10 +59,11 @@ def frontier(
     """Both benefits at once: colour is size, marker is policy.  Lines join the runs of one size that no other of that size
     beats in one without losing in the other; these are filled and named by their size.  Right and down is better; where
     both are better than the reference is shaded."""
-    rated = [run for run in points if run.mean_turnaround_s is not None]
+    rated = _means(points)
     sizes = sorted({run.nodes for run in rated})
     with look.styled():
         figure, (axes,) = look.canvas(1, 1, height_in=6.0, caption=caption)
+        whole_numbers(axes.xaxis)
         colours = dict(zip(sizes, _shades(len(sizes)), strict=True))
         best = pareto(rated)
         unit_s, unit = turnaround_unit([*rated, *([reference] if reference is not None else [])])
@@ -59,7 +90,9 @@ def _shades(count: int) -> list[Any]:
     return [scale(0.88 - 0.84 * place / max(1, count - 1)) for place in range(count)]
 
 
-def _draw_points(axes: Axes, runs: Sequence[Run], best: Sequence[Run], colours: dict[int, Any], unit_s: float) -> None:
+def _draw_points(
+    axes: Axes, runs: Sequence[_Point], best: Sequence[_Point], colours: dict[int, Any], unit_s: float
+) -> None:
     from matplotlib.lines import Line2D
 
     for size, colour in colours.items():
@@ -85,7 +118,25 @@ def _draw_points(axes: Axes, runs: Sequence[Run], best: Sequence[Run], colours: 
                 markersize=8 if filled else 6,
                 zorder=4 if filled else 3,
             )
+            _draw_spans(axes, run, colours[run.nodes], unit_s)
         axes.add_line(Line2D([], [], marker=marker, linestyle="none", color=look.GREY, label=name))
+
+
+def _draw_spans(axes: Axes, point: _Point, colour: Any, unit_s: float) -> None:
+    if point.spans is None:
+        return
+    fewest, most, shortest, longest = point.spans
+    middle = turnaround_in(unit_s, point) or 0.0
+    axes.errorbar(
+        [point.completed],
+        [middle],
+        xerr=[[point.completed - fewest], [most - point.completed]],
+        yerr=[[middle - shortest / unit_s], [longest / unit_s - middle]],
+        fmt="none",
+        ecolor=colour,
+        elinewidth=0.7,
+        zorder=1,
+    )
 
 
 def _draw_better(axes: Axes, reference: Run, unit_s: float) -> None:
@@ -121,13 +172,13 @@ def _draw_better(axes: Axes, reference: Run, unit_s: float) -> None:
 
 
 def _label_points(
-    axes: Axes, best: Sequence[Run], everything: Sequence[Run], reference: Run | None, unit_s: float
+    axes: Axes, best: Sequence[_Point], everything: Sequence[_Point], reference: Run | None, unit_s: float
 ) -> None:
     """The size beside each point of the frontier, at the first of some places where nothing else is."""
-    marked = [*everything, *([reference] if reference is not None else [])]
+    marked: list[Rated] = [*everything, *([reference] if reference is not None else [])]
     at_points = [_on_paper(axes, run.completed, turnaround_in(unit_s, run) or 0.0) for run in marked]
     taken = [_around(x, y, 10.0, 10.0) for x, y in at_points] + _along_lines(axes)
-    named: dict[tuple[int, int, float], None] = {}  # runs that fall on one point have one name
+    named: dict[tuple[int, float, float], None] = {}  # runs that fall on one point have one name
     for run in best:
         at = (run.nodes, run.completed, turnaround_in(unit_s, run) or 0.0)
         if at in named:

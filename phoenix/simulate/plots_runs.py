@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Final
 
 from phoenix.simulate import plots_style as look
 from phoenix.simulate.metrics import bounded_slowdown, end_of, wait_s
-from phoenix.simulate.report import Run
+from phoenix.simulate.report import R, Rated, Run
 from phoenix.simulate.tables import duration
 from phoenix.simulate.workload import Outcome
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.axis import Axis
     from matplotlib.figure import Figure
 
 _NAMES: Final = {
@@ -27,22 +28,23 @@ _LONG_S: Final = 10_000.0
 _TICKS_MAX: Final = 14  # sizes that the x axis names one by one
 _BARS_MAX: Final = 24  # bars that carry their number
 _Value = Callable[[Run], float | None]
+Spread = tuple[float, float, float, float]  # x, least, mean, most
 
 
-def turnaround_unit(runs: Sequence[Run]) -> tuple[float, str]:
+def turnaround_unit(runs: Sequence[Rated]) -> tuple[float, str]:
     """(seconds, name) of the unit in which turnarounds are shown: hours if seconds would have five digits."""
     longest = max((run.mean_turnaround_s or 0.0 for run in runs), default=0.0)
     return (3600.0, "hours") if longest >= _LONG_S else (1.0, "seconds")
 
 
-def turnaround_in(unit_s: float, run: Run) -> float | None:
+def turnaround_in(unit_s: float, run: Rated) -> float | None:
     """The mean turnaround in that unit; None if no job completed."""
     return None if run.mean_turnaround_s is None else run.mean_turnaround_s / unit_s
 
 
-def groups(runs: Sequence[Run], attribute: str) -> dict[str, list[Run]]:
+def groups(runs: Sequence[R], attribute: str) -> dict[str, list[R]]:
     """Runs by the attribute's value, in the order of first appearance."""
-    found: dict[str, list[Run]] = {}
+    found: dict[str, list[R]] = {}
     for run in runs:
         found.setdefault(str(getattr(run, attribute) or "none"), []).append(run)
     return found
@@ -70,12 +72,14 @@ def sweep_plot(
     caption: str = "",
 ) -> Figure:
     """The paper's Fig. 7: both benefits over the attribute `x` of the runs, a line for each value of the attribute `series`,
-    the reference (the static configuration) dashed across.  The side on which a run is better is shaded."""
+    the reference (the static configuration) dashed across.  The side on which a run is better is shaded.  Where several runs
+    (seeds) have the same `x` the line goes through their mean, and a bar spans them."""
     with look.styled():
         figure, (left, right) = look.canvas(1, 2, height_in=4.6, caption=caption)
         _draw_lines(left, runs, lambda run: run.completed, x, series)
         unit_s, unit = turnaround_unit([*runs, *([reference] if reference is not None else [])])
         _draw_lines(right, runs, lambda run: turnaround_in(unit_s, run), x, series)
+        whole_numbers(left.yaxis)
         left.set_ylabel("completed jobs")
         right.set_ylabel(f"mean turnaround ({unit})")
         if reference is not None:
@@ -92,18 +96,53 @@ def sweep_plot(
 
 def _draw_lines(axes: Axes, runs: Sequence[Run], value: _Value, x: str, series: str) -> None:
     for place, (name, group) in enumerate(groups(runs, series).items()):
-        points = sorted((getattr(run, x), shown) for run in group if (shown := value(run)) is not None)
+        points = spread([(getattr(run, x), value(run)) for run in group])
+        colour = look.SERIES[place % len(look.SERIES)]
         axes.plot(
-            [at for at, _ in points],
-            [shown for _, shown in points],
-            color=look.SERIES[place % len(look.SERIES)],
+            [at for at, *_ in points],
+            [mean for _, _, mean, _ in points],
+            color=colour,
             marker=look.MARKERS[place % len(look.MARKERS)],
             linestyle=look.DASHES[place % len(look.DASHES)],
             label=_said(series, name),
             zorder=3,
         )
+        _draw_ranges(axes, points, colour)
     axes.margins(y=0.12)
     axes.yaxis.set_major_formatter(look.thousands)
+
+
+def spread(points: Iterable[tuple[float, float | None]]) -> list[Spread]:
+    """(x, least, mean, most) of the values at each x, rising; what has no value is left out."""
+    found: dict[float, list[float]] = {}
+    for at, value in points:
+        if value is not None:
+            found.setdefault(at, []).append(value)
+    return [(at, min(each), math.fsum(each) / len(each), max(each)) for at, each in sorted(found.items())]
+
+
+def _draw_ranges(axes: Axes, points: Sequence[Spread], colour: str) -> None:
+    """A bar from the least to the most, where they differ."""
+    wide = [point for point in points if point[1] < point[3]]
+    if wide:
+        below, above = [mean - low for _, low, mean, _ in wide], [high - mean for _, _, mean, high in wide]
+        axes.errorbar(
+            [at for at, *_ in wide],
+            [mean for _, _, mean, _ in wide],
+            yerr=[below, above],
+            fmt="none",
+            ecolor=colour,
+            elinewidth=1.0,
+            capsize=3,
+            zorder=2,
+        )
+
+
+def whole_numbers(axis: Axis) -> None:
+    """Ticks of a count: there is no half job."""
+    from matplotlib.ticker import MaxNLocator
+
+    axis.set_major_locator(MaxNLocator(nbins="auto", steps=[1, 2, 5, 10], integer=True, min_n_ticks=1))
 
 
 def _draw_reference(axes: Axes, level: float, text: str, reference: Run, *, above: bool) -> None:
@@ -149,26 +188,30 @@ def preemption_plot(
     caption: str = "",
 ) -> Figure:
     """The paper's Fig. 8: for each size a bar for each value of `series`: how many jobs were killed or, where they live on, how
-    often one went back into the queue."""
+    often one went back into the queue.  Of several such runs (seeds) the mean, and a line spans them."""
     sizes = sorted({run.nodes for run in runs})
     readings = groups(runs, series)
     with look.styled():
         figure, (axes,) = look.canvas(1, 1, height_in=4.2, caption=caption)
         width = 0.8 / max(1, len(readings))
         for place, (name, group) in enumerate(readings.items()):
+            shift = (place - (len(readings) - 1) / 2) * width
+            points = spread([(sizes.index(run.nodes) + shift, float(run.killed + run.requeued)) for run in group])
             bars = axes.bar(
-                [sizes.index(run.nodes) + (place - (len(readings) - 1) / 2) * width for run in group],
-                [run.killed + run.requeued for run in group],
+                [at for at, *_ in points],
+                [mean for _, _, mean, _ in points],
                 width * 0.92,
                 color=look.SERIES[place % len(look.SERIES)],
                 label=f"{_said(series, name)} ({_counted(group)})",
             )
-            if len(runs) <= _BARS_MAX:
+            _draw_ranges(axes, points, look.BLACK)
+            if len(sizes) * len(readings) <= _BARS_MAX and not any(low < high for _, low, _, high in points):
                 axes.bar_label(bars, fmt="{:,.0f}", fontsize=8, padding=2)
         axes.set_xticks(range(len(sizes)), [f"{size:,}" for size in sizes])
         axes.grid(visible=False, axis="x")
         axes.margins(y=0.12)
         axes.set_xlabel(_NAMES["nodes"])
+        whole_numbers(axes.yaxis)
         axes.set_ylabel("preemptions")
         look.finish(figure, [axes], title=title)
     return figure

@@ -15,7 +15,7 @@ import csv
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import IO, Any, Final
+from typing import IO, Any, Final, Protocol, TypeVar
 
 import msgspec
 
@@ -124,7 +124,25 @@ def beats(run: Run, reference: Run) -> bool:
     return run.completed > reference.completed and run.mean_turnaround_s < reference.mean_turnaround_s
 
 
-def pareto(runs: Sequence[Run]) -> list[Run]:
+class Rated(Protocol):
+    """What is compared by its two benefits: a run, or the mean of several."""
+
+    @property
+    def label(self) -> str: ...
+    @property
+    def policy(self) -> str: ...
+    @property
+    def nodes(self) -> int: ...
+    @property
+    def completed(self) -> float: ...
+    @property
+    def mean_turnaround_s(self) -> float | None: ...
+
+
+R = TypeVar("R", bound=Rated)
+
+
+def pareto(runs: Sequence[R]) -> list[R]:
     """The runs that no other run of the same size beats in one of completed jobs and mean turnaround without losing in the
     other (Pareto).  By size, then completed jobs, then turnaround, then label; runs without a completed job are not in it."""
     rated = [
@@ -132,9 +150,9 @@ def pareto(runs: Sequence[Run]) -> list[Run]:
         for place, run in enumerate(runs)
         if run.mean_turnaround_s is not None
     ]
-    kept: list[Run] = []
+    kept: list[R] = []
     best: dict[
-        int, tuple[float, int]
+        int, tuple[float, float]
     ] = {}  # by size: the shortest turnaround so far, and the completed jobs that it has
     for nodes, fewer, turnaround, _label, place in sorted(rated):
         shortest, at = best.get(nodes, (float("inf"), 1))
