@@ -424,10 +424,9 @@ class BatchCore:
         fresh.load(self.dump())
         if self._forecast is not None:
             fresh._foresee()
-        for key in [
-            key for key, lane in self.book.queue.lanes.items() if lane.lengths and key in fresh.book.queue.lanes
-        ]:
-            fresh.book.queue.by_length(fresh.book.queue.lanes[key])
+        queue, lanes = self.book.ranked(self.custody.state.at), fresh.book.ranked(self.custody.state.at).lanes
+        for key in [key for key, lane in queue.lanes.items() if lane.lengths and key in lanes]:
+            fresh.book.queue.by_length(lanes[key])
         mine, theirs = self._views(), fresh._views()
         found += self._rests_wrongly(fresh)
         return found + [
