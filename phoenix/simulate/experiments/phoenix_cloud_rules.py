@@ -25,7 +25,6 @@ STATIC_NODES: Final = BATCH_NODES + WEB_NODES
 SIZES: Final = (200, 190, 180, 170, 160, 150)
 WINDOW_S: Final = 14 * 86400.0
 READINGS: Final[tuple[OnReclaim, ...]] = ("kill", "requeue")
-NEVER_S: Final = 1e12  # a silence that nobody waits for: there are no signals in this experiment
 REQUEUES_MAX: Final = 1_000_000  # a job comes back however often it was preempted
 
 
@@ -72,7 +71,7 @@ def _scenario(
             kind="web",
             guarantee=own.get("web", 0),
             maximum=own.get("web"),
-            web=WebPolicy(instances_max=nodes, drain_s=0.0, signal_timeout_s=NEVER_S),
+            web=WebPolicy(instances_max=nodes, drain_s=0.0),
         ),
     )
     return Scenario(
