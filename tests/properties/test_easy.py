@@ -43,7 +43,8 @@ def given_runs(world: World, runs: list[Run], *, whole: bool) -> None:
 
 def queue_up(world: World, runs: list[Run], *, whole: bool) -> list[str]:
     return [
-        world.submit(nodes=run.nodes, cores=CORES if whole else run.cores, walltime_s=3 * run.walltime_s) for run in runs
+        world.submit(nodes=run.nodes, cores=CORES if whole else run.cores, walltime_s=3 * run.walltime_s)
+        for run in runs
     ]
 
 

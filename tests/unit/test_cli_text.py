@@ -51,6 +51,20 @@ def test_what_room_is_kept_for_is_told_by_time() -> None:
     assert "strictly in order" in sentences.sentence(because(Code.WAITS_BEHIND, ahead=1, job="7"))
 
 
+def test_a_reservation_behind_others_and_a_sum_of_points_are_told() -> None:
+    behind = because(Code.WAITS_BEHIND, ahead=2, job="7", reserved_in_s=70)
+    assert sentences.sentence(behind) == (
+        "there is room for it, but it would delay others, job 7 first of all; room is kept for it, so it starts in 1m10s as "
+        "things are"
+    )
+    points: dict[str, float] = {"age": 12.0, "fair_share": 7071.1, "size": 1.0, "quality": 0.0}
+    priority = because(Code.PRIORITY, priority=7084, user="ann", used=0.25, share=0.5, **points)
+    assert sentences.sentence(priority) == (
+        "its priority is 7084 points: 12.0 for its age, 7071.1 for fair share (ann has used 25.0% and is due 50.0%), "
+        "1.0 for its size, 0.0 for quality of service"
+    )
+
+
 def test_what_would_unblock_it_is_told_with_numbers_and_in_grammar() -> None:
     needs = {
         "nodes": 2,

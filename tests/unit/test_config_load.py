@@ -32,6 +32,7 @@ name = "root"
 department = "operators"
 role = "operator"
 """
+FACTORS = "[department.batch.multi_factor]\n"
 
 
 def problems(text: str) -> list[str]:
@@ -75,7 +76,10 @@ def test_the_sample_configuration_is_valid_and_shows_the_defaults() -> None:
     assert config.cloud.departments[1].web == WebPolicy()
 
 
-@pytest.mark.parametrize("text", [GOOD, (ROOT / "deploy/phoenix.toml").read_text()])
+SAMPLES = [GOOD, (ROOT / "deploy/phoenix.toml").read_text(), after('"batch"', FACTORS + "shares = { ann = 3 }")]
+
+
+@pytest.mark.parametrize("text", SAMPLES)
 def test_what_is_written_is_read_back(text: str) -> None:
     config = loads(text, base=ROOT)
     assert loads(dump_toml(config), base=Path("/elsewhere")) == config
@@ -150,6 +154,8 @@ department = "hcp"
         (after("threshold = 0.7", "window_s = true"), "department.web.window_s", "should be a number"),
         (after("threshold = 0.7", "command = ['a', 1]"), "department.web.command", "a list, each item a text in quotes"),
         (after("threshold = 0.7", "health_path = 'healthz'"), "department.web.health_path", '"/healthz"'),
+        (after('"batch"', FACTORS + "period_s = 0"), "department.batch.multi_factor.period_s", "at least 1"),
+        (after('"batch"', FACTORS + "shares.ann = -1.0"), "department.batch.multi_factor.shares.ann", "at least 0"),
         (GOOD.replace('"shop"', '"hpc"'), "department.name", "unique"),
         (GOOD.replace('"shop"', '"service"'), "department.name", "the place of the services' own inboxes"),
         (GOOD.replace('"shop"', '"operators"'), "department.name", "another name"),

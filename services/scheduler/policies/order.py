@@ -5,7 +5,8 @@
 Rules
   1. A pass that starts nothing is not repeated until something has changed that could make it start more: queue or room have
      grown; for an order that looks ahead (`foresees`) also when any host or any expected end has changed.
-  2. So time alone must never make an order start more.
+  2. So time alone must never make an order start more.  Where time changes the order of the queue (`order_multi_factor`), it
+     does so at stated moments, and the core is woken for them (`book.next_moment`).
 
 A new order is one module with such a function, a line in `known.ORDERS`, and a word in `schemas.config.Order`.
 """
