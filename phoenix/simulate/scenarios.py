@@ -6,17 +6,19 @@ Rules
      if there are several.
   3. Job numbers are the log's.  With several batch departments they are counted anew over all of them, in the order of
      submission: a number is a job's name in the whole cloud.
-  4. What was skipped or changed while reading is kept in `notes`, for people.
+  4. What was skipped or changed while reading is kept in `notes`, for people; so is what a window leaves out, and how it is
+     filled where an input ends before it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterable
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
 import msgspec
 
+from phoenix.cli.units import span
 from phoenix.simulate import lublin, swf, web_csv, web_model
 from phoenix.simulate.experiment import DepartmentTable, Experiment, Variant
 from phoenix.simulate.input_tables import SHAPE, DemandTable, JobsTable, LoadTable, part_s
@@ -62,25 +64,57 @@ class Inputs:
 
     def __init__(self, experiment: Experiment) -> None:
         self.experiment = experiment
-        self.notes: list[str] = []
+        self._notes: list[str] = []
+        self._late: dict[
+            str, dict[int, tuple[int, int]]
+        ] = {}  # department -> jobs, by identity -> after the window, all
+        self._ended: dict[str, float] = {}  # department -> until when its input reaches, if the window is longer
         self.started_at: int | None = None  # time 0 in seconds since 1970, if a log tells it
         self._kept: dict[Hashable, Any] = {}
+
+    @property
+    def notes(self) -> list[str]:
+        """Rule 4."""
+        window_s = self.experiment.window_s or 0.0
+        found = list(self._notes)
+        for name, counts in self._late.items():
+            if any(late for late, _ in counts.values()):
+                late, total = (_range(pair[place] for pair in counts.values()) for place in (0, 1))
+                found.append(f"{name}: {late} of {total} jobs would come after the window, and are not submitted")
+        for name, end_s in self._ended.items():
+            known = f"its input ends at {span(end_s)}, and the window at {span(window_s)}"
+            found.append(f"{name}: {known}: the last level holds until then")
+        return found
 
     def scenario(self, case: Case) -> Scenario:
         """Raises InputError for an input that cannot be used."""
         variant, experiment = case.variant, self.experiment
+        jobs = self._all_jobs(case)
+        web = {d.name: self._web(d, case.seed) for d in variant.departments if d.kind == "web"}
+        if experiment.window_s is not None:
+            self._against(experiment.window_s, jobs, web)
         return Scenario(
             label=case.label,
             config=variant.config,
             hosts=case.hosts,
             host_cores=variant.cluster.cores,
             host_memory_mb=variant.cluster.memory_mb,
-            jobs=self._all_jobs(case),
-            web={d.name: self._web(d, case.seed) for d in variant.departments if d.kind == "web"},
+            jobs=jobs,
+            web=web,
             window_s=experiment.window_s,
             latencies=variant.latencies,
             signal_s=experiment.signal_s,
         )
+
+    def _against(self, window_s: float, jobs: dict[str, tuple[Work, ...]], web: dict[str, WebInput]) -> None:
+        """What the window leaves out, and what does not fill it."""
+        for name, works in jobs.items():
+            counts = self._late.setdefault(name, {})
+            if id(works) not in counts:  # they are kept, so no other has this identity
+                counts[id(works)] = sum(work.submit_s > window_s for work in works), len(works)
+        for name, given in web.items():
+            if given.until_s < window_s:
+                self._ended[name] = min(given.until_s, self._ended.get(name, window_s))
 
     def _once(self, key: Hashable, make: Any) -> Any:
         if key not in self._kept:
@@ -136,11 +170,13 @@ class Inputs:
         log = swf.read(path)
         if self.started_at is None:
             self.started_at = log.started_at
-        self.notes += [f"{path.name}: {note}" for note in log.notes]
+        self._notes += [f"{path.name}: {note}" for note in log.notes]
         if log.skipped:
             first = "; ".join(f"line {s.line}: {s.why}" for s in log.skipped[:SKIPPED_TOLD])
             more = "; …" if len(log.skipped) > SKIPPED_TOLD else ""
-            self.notes.append(f"{path.name}: {len(log.skipped):,} lines skipped ({first}{more})")
+            self._notes.append(
+                f"{path.name}: {len(log.skipped):,} {'line' if len(log.skipped) == 1 else 'lines'} skipped ({first}{more})"
+            )
         return log
 
     # -------------------------------------------------------------------------------------------------------------- web
@@ -177,6 +213,12 @@ class Inputs:
             return web_model.generate(table.days or 0.0, GENERATED_PEAK, seed, GENERATED_INTERVAL_S, **shape)
         except InputError as error:
             raise InputError(f'{error.what} (department "{name}")') from error
+
+
+def _range(numbers: Iterable[int]) -> str:
+    """`111`, or `98 to 111`."""
+    found = sorted(set(numbers))
+    return f"{found[0]:,}" if len(found) == 1 else f"{found[0]:,} to {found[-1]:,}"
 
 
 def _scale(table: DemandTable | LoadTable) -> float:

@@ -54,8 +54,12 @@ _Cell = Callable[[Run], str]
 _ALWAYS: Final[tuple[tuple[str, _Cell], ...]] = (
     ("NODES", lambda run: f"{run.nodes:,}"),
     ("RECLAIM", lambda run: run.on_reclaim or NOTHING),
+    ("JOBS", lambda run: f"{run.metrics.total.submitted:,}"),
     ("DONE", lambda run: f"{run.completed:,}"),
     ("KILLED", lambda run: f"{run.killed:,}"),
+    ("REFUSED", lambda run: f"{run.metrics.total.refused:,}"),
+    ("TIMEOUT", lambda run: f"{run.metrics.total.timeout:,}"),
+    ("FAILED", lambda run: f"{run.metrics.total.failed:,}"),
     ("REQUEUED", lambda run: f"{run.requeued:,}"),
     ("OPEN", lambda run: f"{run.unfinished:,}"),
     ("TURNAROUND", lambda run: duration(run.mean_turnaround_s)),
@@ -65,18 +69,30 @@ _ALWAYS: Final[tuple[tuple[str, _Cell], ...]] = (
     ("LOST", lambda run: host_hours(run.metrics.total.lost_node_s)),
     ("SHORT", lambda run: host_hours(_shortfall(run.metrics))),
 )
-_NUMBERS: Final = "NODES DONE KILLED REQUEUED OPEN TURNAROUND WAIT SLOWDOWN USEFUL LOST SHORT"
+_NUMBERS: Final = " ".join(head for head, _ in _ALWAYS if head != "RECLAIM")
 _LEFT_OUT: Final = {
     "RECLAIM": {NOTHING},
     "KILLED": {"0"},
+    "REFUSED": {"0"},
+    "TIMEOUT": {"0"},
+    "FAILED": {"0"},
     "REQUEUED": {"0"},
     "OPEN": {"0"},
     "LOST": {"0 h"},
     "SHORT": {"0 h"},
 }
-_SPARED: Final = ("WAIT", "LOST", "SHORT", "OPEN")  # these go first when the table would be too wide
+_SPARED: Final = (
+    "WAIT",
+    "LOST",
+    "SHORT",
+    "SLOWDOWN",
+    "RECLAIM",
+    "OPEN",
+)  # these go first when the table would be too wide
 _MEANINGS: Final = {
+    "JOBS": "submitted within the window; REQUEUED counts returns to the queue, the other columns jobs",
     "DONE": "jobs that completed within the window; OPEN: neither completed nor otherwise ended by then",
+    "REFUSED": "jobs that a cluster of this size could never hold",
     "TURNAROUND": "mean over completed jobs, as WAIT and SLOWDOWN (bounded slowdown, threshold 10 s)",
     "USEFUL": "share of all node time in which jobs ran that did not lose it again",
     "LOST": "node-hours that have to be run again, or never count",

@@ -228,6 +228,20 @@ def test_a_problem_of_the_file_is_not_told_again_for_each_variant(directory: Pat
 # ----------------------------------------------------------------------------------------------------------------- inputs
 
 
+def test_what_a_window_leaves_out_and_what_does_not_fill_it_is_noted(directory: Path) -> None:
+    found = loaded(directory, GOOD.replace('"1d"', '"60s"'))
+    inputs = Inputs(found)
+    for case in cases(found):
+        inputs.scenario(case)
+    assert "hpc: 1 of 3 jobs would come after the window, and are not submitted" in inputs.notes
+    assert not [note for note in inputs.notes if note.startswith("web")]
+    inputs = Inputs(found := loaded(directory))
+    inputs.scenario(cases(found)[0])
+    assert not [note for note in inputs.notes if note.startswith("hpc")]
+    ends = "web: its input ends at 4m00s, and the window at 1d00h: the last level holds until then"
+    assert ends in inputs.notes
+
+
 def test_a_log_becomes_jobs_on_hosts_and_what_was_skipped_is_noted(directory: Path) -> None:
     found = loaded(directory)
     inputs = Inputs(found)
@@ -238,7 +252,7 @@ def test_a_log_becomes_jobs_on_hosts_and_what_was_skipped_is_noted(directory: Pa
         (3, 2, 120),
     ]
     assert first.jobs["hpc"] is second.jobs["hpc"], "read once"
-    assert len([note for note in inputs.notes if "1 lines skipped" in note and "line 4" in note]) == 1
+    assert len([note for note in inputs.notes if "1 line skipped" in note and "line 4" in note]) == 1
     assert inputs.started_at == 1_000_000_000
     assert first.web["web"].demand == ((0, 1), (60, 4), (120, 2), (180, 1))
 

@@ -212,11 +212,30 @@ def test_the_table_of_runs_is_aligned_and_says_who_is_better() -> None:
     static, runs = sweep()
     lines = runs_table([static, *runs], reference=static, legend=False).splitlines()
     assert (
-        " ".join(lines[0].split()) == "RUN NODES RECLAIM DONE KILLED TURNAROUND WAIT SLOWDOWN USEFUL LOST SHORT BETTER"
+        " ".join(lines[0].split())
+        == "RUN NODES RECLAIM JOBS DONE KILLED TURNAROUND WAIT SLOWDOWN USEFUL LOST SHORT BETTER"
     )
     assert [line.split()[-1] for line in lines[1:]] == ["-", "no", "no", "no", "yes", "yes"]
     end = lines[0].index("DONE") + len("DONE")
     assert [line[:end].rsplit(" ", 1)[1] for line in lines[1:]] == ["3", "2", "4", "4", "4", "5"]
+
+
+def test_what_became_of_jobs_has_a_column_as_soon_as_any_run_has_one() -> None:
+    some = outcome("some")
+    for job, end in zip(some.jobs, ("refused", "timeout", "failed"), strict=False):
+        job.end = end  # type: ignore[assignment]
+    table = runs_table([run_of(each, configuration="dynamic") for each in (outcome("none"), some)])
+    heads, none, row = (line.split() for line in table.splitlines()[:3])
+    told = {head: (none[place], row[place]) for place, head in enumerate(heads) if place < 8}
+    assert {head: told[head] for head in ("JOBS", "DONE", "KILLED", "REFUSED", "TIMEOUT", "FAILED")} == {
+        "JOBS": ("4", "4"),
+        "DONE": ("3", "0"),
+        "KILLED": ("1", "1"),
+        "REFUSED": ("0", "1"),
+        "TIMEOUT": ("0", "1"),
+        "FAILED": ("0", "1"),
+    }
+    assert "REFUSED     jobs that" in table
 
 
 def test_no_table_is_wider_than_a_terminal() -> None:
@@ -225,6 +244,7 @@ def test_no_table_is_wider_than_a_terminal() -> None:
         job.preempted, job.ran_node_s = 99999, 9e9
         job.lost_node_s = 8e9
     big.jobs.append(msgspec.structs.replace(big.jobs[0], end="unfinished", end_s=None))
+    big.jobs += [msgspec.structs.replace(big.jobs[0], end=end) for end in ("refused", "timeout", "failed")]
     big.web[0].levels = [(0.0, 10**6, 0)]
     run = run_of(big, configuration="dynamic", on_reclaim="requeue", policy="smallest-shortest-spared")
     for table in (runs_table([run], reference=run), detail_tables(run)):
