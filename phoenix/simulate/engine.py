@@ -269,6 +269,9 @@ def _submission(dept: str, work: Work) -> f.JobSubmitted:
         walltime_s=float(work.walltime_s),
         priority=work.priority,
         on_reclaim=work.on_reclaim,
+        service=work.service,
+        best_effort=work.best_effort,
+        short=work.short,
     )
 
 

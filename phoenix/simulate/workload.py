@@ -69,6 +69,9 @@ class Work(msgspec.Struct, frozen=True, kw_only=True):
     user: str = "user"
     priority: int = 0
     on_reclaim: OnReclaim | None = None
+    service: str = ""
+    best_effort: bool = False
+    short: bool = False
 
 
 class WebInput(msgspec.Struct, frozen=True, kw_only=True):

@@ -34,8 +34,10 @@ STEPS = st.lists(st.tuples(st.sampled_from(KINDS), st.integers(0, 7), st.integer
 RELAXED = settings(max_examples=80, deadline=None)
 
 
-def hpc(order: str) -> World:
-    config = cloud(batch("hpc", order=order, boot_timeout_s=20, requeues_max=3))
+def hpc(order: str, short_s: float = 600.0) -> World:
+    """`short_s`: what a job of a service with a full share may last and start all the same, where services share."""
+    shared = {"services": {"a": 1.0, "b": 2.0}, "short_s": short_s} if order == "svmsched" else {}
+    config = cloud(batch("hpc", order=order, boot_timeout_s=20, requeues_max=3, **shared))
     world = World(msgspec.structs.replace(config, capabilities=("suspend",)))
     world.hosts(4)
     world.seat("scheduler.hpc", lambda custody: BatchCore(custody, "hpc"))
@@ -77,6 +79,7 @@ def play(world: World, step: Step) -> None:
 def submit(world: World, what: str, a: int, b: int) -> None:
     fields: dict[str, Any] = {"cores": 1 + a % 4, "memory_mb": 1024 * (1 + b % 8), "walltime_s": 5.0 + 10 * a}
     fields |= {"priority": b % 2, "retries": a % 2, "exclusive": b == 7}
+    fields |= {"service": "ab"[b % 2], "best_effort": a % 3 == 2, "short": a == 5}
     fields["on_reclaim"] = (None, "kill", "requeue", "suspend")[b % 4]
     if what == "wide":
         fields["nodes"] = 1 + a % 4
@@ -132,7 +135,7 @@ def decide_and_judge(world: World) -> None:
 @RELAXED
 @given(st.sampled_from(sorted([*ORDERS, "multi-factor"])), STEPS)
 def test_whatever_happens_the_batch_core_decides_well(order: str, steps: list[Step]) -> None:
-    world = hpc(order)
+    world = hpc(order, short_s=20.0)
     for step in steps:
         if step[0] == "decide":
             decide_and_judge(world)

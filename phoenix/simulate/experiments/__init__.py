@@ -25,6 +25,7 @@ class Builtin(NamedTuple):
 
 BUILTIN: Final = (
     Builtin("phoenix-cloud", "the paper's comparison: one shared cluster against two dedicated ones"),
+    Builtin("svmsched", "services that share a cluster: static parts against short jobs that borrow"),
     Builtin("phoenix-autoscale", "how web scaling rules follow a day-and-night load"),
 )
 BY_NAME: Final = {builtin.name: builtin for builtin in BUILTIN}

@@ -1,0 +1,177 @@
+"""What `phoenix simulate svmsched` compares: seeded workloads like those of the thesis, and one scenario for each run.
+
+Source: R. Chakode, thesis, Univ. Grenoble 2012, chapter 7.  Its traces (a selection from the SHARCNET log) are not stated, so
+workloads are made with the proportions that are; what the thesis leaves open is chosen here, once, and named.
+
+Rules
+  1. Stated: 96 jobs, 65/19/12 of three services, on 6 hosts of 8 cores, 36 % of the jobs of at most 30 minutes with less than a
+     fifth of the summed durations; 1,000 jobs, 50/30/20 %, on 20 hosts of 8 cores, 15 % of at most 15 minutes, none over 2
+     hours; jobs of 1, 4 and 8 cores; all of them production; a start takes 15.0 s.
+  2. Chosen: 70 % of the jobs have one core, 20 % four, 10 % eight; short durations are uniform in the logarithm from 30 s to
+     the bound, long ones from there to 2 hours; submissions are uniform over 5 hours (`spread`) or at time 0 (`at_once`).
+  3. Shares: a third each where the small workload is spread (the thesis' Fig. 7.3); as many as its jobs where it comes at once
+     (Fig. 7.4, 7.5).
+  4. A job's time limit is its duration and a second (the thesis knows durations).
+  5. Who needs more than its static part could never start in it: such a job has one core.  So static and flexible runs have the
+     same jobs.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Final, Literal, NamedTuple
+
+import msgspec
+
+from phoenix.simulate.variates import Variates
+from phoenix.simulate.workload import JobRecord, Latencies, Outcome, Scenario, Work
+from schemas.config import BatchPolicy, CloudConfig, Department
+
+Submission = Literal["spread", "at_once"]
+DEPT: Final = "hpc"
+HOST_CORES: Final = 8
+HOST_MB: Final = 24_576
+JOB_MB: Final = 256
+START_S: Final = 15.0
+SPREAD_S: Final = 5 * 3600.0
+SHORTEST_S: Final = 30.0
+LONGEST_S: Final = 7200.0
+CORES: Final = ((0.7, 1), (0.9, 4), (1.0, 8))  # cumulative
+
+
+class Setting(NamedTuple):
+    """One of the thesis' experiments.  `threshold_s`: what it calls short."""
+
+    name: str
+    figure: str
+    hosts: int
+    jobs: dict[str, int]  # of each service
+    weights: dict[str, float]
+    short_part: float
+    threshold_s: float
+    submission: Submission
+
+    @property
+    def cores(self) -> int:
+        return self.hosts * HOST_CORES
+
+
+_SMALL: Final = {"app1": 65, "app2": 19, "app3": 12}
+_LARGE: Final = {"app1": 500, "app2": 300, "app3": 200}
+SETTINGS: Final = (
+    Setting("thirds", "7.3", 6, _SMALL, dict.fromkeys(_SMALL, 1.0), 0.36, 1800.0, "spread"),
+    Setting("sized", "7.4", 6, _SMALL, {k: float(v) for k, v in _SMALL.items()}, 0.36, 1800.0, "at_once"),
+    Setting("large", "7.5", 20, _LARGE, {k: float(v) for k, v in _LARGE.items()}, 0.15, 900.0, "at_once"),
+)
+THRESHOLDS_S: Final = (0.0, 60.0, 300.0, 900.0, 1800.0, 3600.0, 7200.0)
+
+
+class Run(msgspec.Struct, frozen=True, kw_only=True):
+    """`completed_s`: when each service's last job ended; `turnaround_s`, `wait_s`: its means."""
+
+    setting: str
+    figure: str
+    jobs: int
+    cores: int
+    submission: str
+    policy: Literal["static", "flexible"]
+    threshold_s: float
+    seed: int
+    utilisation: float
+    makespan_s: float
+    completed_s: dict[str, float]
+    turnaround_s: dict[str, float]
+    wait_s: dict[str, float]
+    wait_max_s: dict[str, float]
+    borrowed: int  # starts above a share
+
+
+def works(setting: Setting, seed: int) -> tuple[Work, ...]:
+    """The jobs of one seed, in the order of submission."""
+    chance = Variates(seed, f"svmsched/{setting.name}").uniform
+    services = [service for service, count in setting.jobs.items() for _ in range(count)]
+    _shuffle(services, chance)
+    shorts = [number < round(setting.short_part * len(services)) for number in range(len(services))]
+    _shuffle(shorts, chance)
+    spread = setting.submission == "spread"
+    submits = sorted(math.floor(chance() * SPREAD_S) if spread else 0 for _ in services)
+    found = []
+    for number, (service, brief, submit_s) in enumerate(zip(services, shorts, submits, strict=True), start=1):
+        low, high = (SHORTEST_S, setting.threshold_s - 1) if brief else (setting.threshold_s, LONGEST_S)
+        run_s = float(math.floor(low * (high / low) ** chance()))
+        size = chance()
+        cores = next(cores for part, cores in CORES if size < part)
+        if cores > setting.cores * setting.weights[service] / sum(setting.weights.values()):
+            cores = 1
+        found.append(
+            Work(
+                number=number,
+                submit_s=float(submit_s),
+                run_s=run_s,
+                nodes=1,
+                cores=cores,
+                memory_mb=JOB_MB,
+                walltime_s=run_s + 1,
+                service=service,
+            )
+        )
+    return tuple(found)
+
+
+def _shuffle(items: list[str] | list[bool], chance: object) -> None:
+    """Fisher and Yates, on the uniform stream alone."""
+    for last in range(len(items) - 1, 0, -1):
+        other = math.floor(chance() * (last + 1))  # type: ignore[operator]
+        items[last], items[other] = items[other], items[last]  # type: ignore[assignment]
+
+
+def scenario(setting: Setting, threshold_s: float, seed: int) -> Scenario:
+    policy = BatchPolicy(
+        order="svmsched", services=dict(setting.weights), short_s=threshold_s, walltime_max_s=10 * LONGEST_S
+    )
+    department = Department(name=DEPT, kind="batch", batch=policy)
+    return Scenario(
+        label=f"{setting.name} {threshold_s:g} s, seed {seed}",
+        config=CloudConfig(name="svmsched", departments=(department,)),
+        hosts=setting.hosts,
+        host_cores=HOST_CORES,
+        host_memory_mb=HOST_MB,
+        jobs={DEPT: works(setting, seed)},
+        latencies=Latencies(boot_s=START_S),
+    )
+
+
+def measured(setting: Setting, threshold_s: float, seed: int, outcome: Outcome, borrowed: int) -> Run:
+    """Utilisation as the brief resolves it: work of production over cores and makespan."""
+    service_of = {work.number: work.service for work in works(setting, seed)}
+    ended = {record.number: record.end_s for record in outcome.jobs if record.end == "completed" and record.end_s}
+    if len(ended) != len(outcome.jobs):
+        raise AssertionError(f"{len(outcome.jobs) - len(ended)} jobs of {outcome.label} did not complete")
+    makespan_s = max(ended.values()) - min(record.submit_s for record in outcome.jobs)
+    work = math.fsum(record.run_s * record.cores * record.nodes for record in outcome.jobs)
+    mine = {s: [r for r in outcome.jobs if service_of[r.number] == s] for s in setting.jobs}
+    return Run(
+        setting=setting.name,
+        figure=setting.figure,
+        jobs=len(outcome.jobs),
+        cores=setting.cores,
+        submission=setting.submission,
+        policy="flexible" if threshold_s else "static",
+        threshold_s=threshold_s,
+        seed=seed,
+        utilisation=work / (setting.cores * makespan_s),
+        makespan_s=makespan_s,
+        completed_s={s: max(ended[r.number] for r in records) for s, records in mine.items()},
+        turnaround_s={s: _mean([ended[r.number] - r.submit_s for r in rs]) for s, rs in mine.items()},
+        wait_s={s: _mean([waited(r) for r in rs]) for s, rs in mine.items()},
+        wait_max_s={s: max(waited(r) for r in rs) for s, rs in mine.items()},
+        borrowed=borrowed,
+    )
+
+
+def waited(record: JobRecord) -> float:
+    return (record.start_s or 0.0) - record.submit_s
+
+
+def _mean(values: list[float]) -> float:
+    return math.fsum(values) / len(values)

@@ -1,0 +1,90 @@
+"""`phoenix simulate svmsched`: the workloads have the stated proportions, and the thesis' claim is judged (acceptance 13)."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+from typing import Any
+
+import pytest
+
+from phoenix.simulate import engine
+from phoenix.simulate.experiments import svmsched
+from phoenix.simulate.experiments import svmsched_rules as rules
+from phoenix.simulate.experiments.svmsched_rules import SETTINGS, Setting
+from schemas import facts as f
+from schemas.meta import Meta
+from schemas.reasons import Code
+
+THIRDS, SIZED, LARGE = SETTINGS
+
+
+@pytest.mark.parametrize("setting", SETTINGS, ids=lambda setting: setting.name)
+def test_workloads_have_the_stated_proportions(setting: Setting) -> None:
+    works = rules.works(setting, 7)
+    assert {s: sum(1 for w in works if w.service == s) for s in setting.jobs} == setting.jobs
+    short = [w for w in works if w.walltime_s <= setting.threshold_s]
+    assert len(short) == round(setting.short_part * len(works))
+    assert math.fsum(w.run_s for w in short) < 0.2 * math.fsum(w.run_s for w in works)
+    assert max(w.run_s for w in works) <= 7200
+    assert {w.cores for w in works} == {1, 4, 8}
+    assert {w.submit_s for w in works} == {0.0} or setting.submission == "spread"
+    assert works == rules.works(setting, 7)
+    assert works != rules.works(setting, 8)
+
+
+def test_flexible_shares_use_more_and_delay_no_service_of_low_demand() -> None:
+    """The thesis: 31 % to 48 %, an hour less, App2 not delayed.  Its trace is not known: only the direction is asked for."""
+    runs = svmsched.simulated(range(1, 6), [THIRDS], [0.0, THIRDS.threshold_s], workers=1)
+    static = {run.seed: run for run in runs if run.policy == "static"}
+    flexible = [run for run in runs if run.policy == "flexible"]
+    gains = [run.utilisation - static[run.seed].utilisation for run in flexible]
+    assert math.fsum(gains) > 0
+    assert math.fsum(run.makespan_s - static[run.seed].makespan_s for run in flexible) < 0
+    for service in ("app2", "app3"):
+        late = [run.turnaround_s[service] - static[run.seed].turnaround_s[service] for run in flexible]
+        assert math.fsum(late) / len(late) < 60
+    assert all(run.borrowed == 0 for run in static.values())
+    assert all(run.borrowed > 0 for run in flexible)
+
+
+@pytest.mark.parametrize("threshold_s", [0.0, 1800.0])
+def test_no_long_job_of_a_run_is_placed_above_its_share(threshold_s: float) -> None:
+    works = {str(work.number): work for work in rules.works(SIZED, 3)}
+    above: list[str] = []
+
+    def watch(fact: f.Fact, _meta: Meta) -> None:
+        if isinstance(fact, f.UnitPlaced) and fact.reason is not None:
+            params: dict[str, Any] = dict(fact.reason.params)
+            assert (params["used_pct"] > params["share_pct"]) == (fact.reason.code is Code.BORROWS)
+            if fact.reason.code is Code.BORROWS:
+                above.append(fact.unit)
+
+    engine.run(rules.scenario(SIZED, threshold_s, 3), watch=watch)
+    assert all(works[unit].walltime_s <= threshold_s for unit in above)
+    assert bool(above) == bool(threshold_s)
+
+
+def test_the_document_holds_every_run(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rules, "SETTINGS", (THIRDS,))
+    monkeypatch.setattr(svmsched.simulated, "__defaults__", ((THIRDS,), (0.0, 1800.0), None))
+    for as_json in (True, False):
+        assert svmsched.run(argparse.Namespace(seeds=2, workers=1, json=as_json)) == 0
+        text = capsys.readouterr().out
+        if as_json:
+            runs = json.loads(text)["runs"]
+            assert [(run["policy"], run["threshold_s"], run["seed"]) for run in runs] == [
+                ("static", 0.0, 1),
+                ("static", 0.0, 2),
+                ("flexible", 1800.0, 1),
+                ("flexible", 1800.0, 2),
+            ]
+            first = runs[0]
+            assert (first["jobs"], first["cores"], first["submission"]) == (96, 48, "spread")
+            assert 0 < first["utilisation"] <= 1
+            assert first["makespan_s"] == max(first["completed_s"].values()) - min(
+                work.submit_s for work in rules.works(THIRDS, 1)
+            )
+        else:
+            assert text.startswith("thirds (Fig. 7.3): 96 jobs on 48 cores, spread\nTHRESHOLD  UTILISATION")
