@@ -115,9 +115,11 @@ class Queue:
         for lane in self.lanes.values():
             places = sorted(Place(rank(place.unit), place.entered, place.unit) for place in lane.places)
             if places != lane.places:
-                lane.places, lane.lengths, self.grew = places, None, True
+                asked, lane.lengths, lane.places, self.grew = lane.lengths is not None, None, places, True
                 for place in places:
                     self.where[place.unit] = (lane, place)
+                if asked:
+                    self.by_length(lane)
 
     def opened(self, array: str, by: int) -> None:
         """A throttled array has `by` more open attempts."""

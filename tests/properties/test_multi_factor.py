@@ -24,7 +24,7 @@ from schemas.reasons import Code
 from services.scheduler.batch import BatchCore
 from services.scheduler.batch_why import queue_view, why
 from services.scheduler.policies import order_multi_factor as multi
-from tests.support.scheduling import cluster, core
+from tests.support.scheduling import cluster, core, decide
 from tests.support.world import START, World, batch, cloud
 
 USERS = ("ann", "bob", "cyd")
@@ -356,3 +356,19 @@ def test_at_a_moment_with_nothing_startable_ten_thousand_jobs_cost_no_time() -> 
         assert mine.decide(world.now) == []
         found.append(time.perf_counter() - began)
     assert min(found) < DECIDE_MAX_S, found
+
+
+def test_at_a_new_moment_the_views_agree_with_those_of_a_fresh_core() -> None:
+    world = cluster(3, order="multi-factor", multi_factor=MultiFactor(period_s=10, age_full_s=1000))
+    world.submit(nodes=2, cores=4, walltime_s=900, user="ann")
+    world.settle()
+    world.submit(nodes=3, cores=4, walltime_s=900, user="bob")
+    for number in range(3):
+        world.submit(cores=4, walltime_s=1000.0 + number, user=USERS[number])
+    world.settle()
+    assert any(lane.lengths is not None for lane in core(world).book.queue.lanes.values())
+    for _ in range(3):
+        world.now += 17
+        core(world).room.grew = True
+        assert decide(world) == []
+        world.seats["scheduler.hpc"].verify(world.now)
