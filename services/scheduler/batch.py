@@ -323,7 +323,10 @@ class BatchCore:
         if idle is not None:
             return [f.HostReleased(host=name, reason=notice) for name in idle]
         hosts = reclaim.loads(self.custody, self.dept, closing)
-        candidates = reclaim.candidates(self.custody, hosts, now, self.book.used_s, self.endings.saved)
+        book, saved = self.book, self.endings.saved
+        candidates = reclaim.candidates(
+            self.custody, hosts, now, book.used_s, saved, lambda unit: book.job(unit).best_effort
+        )
         choice = VICTIMS[self.policy.victims](hosts, candidates, count)
         closings = {
             unit: self.endings.preempted(

@@ -90,16 +90,23 @@ def loads(custody: Custody, dept: str, closing: dict[str, None]) -> list[HostLoa
 
 
 def candidates(
-    custody: Custody, hosts: list[HostLoad], now: float, used_s: Callable[[str], float], saved: Callable[[str], bool]
+    custody: Custody,
+    hosts: list[HostLoad],
+    now: float,
+    used_s: Callable[[str], float],
+    saved: Callable[[str], bool],
+    best_effort: Callable[[str], bool],
 ) -> dict[str, Candidate]:
-    """The attempts on `hosts`.  `used_s`: how long a unit ran in suspended attempts; `saved`: whether it would be suspended."""
+    """The attempts on `hosts`.  Of a unit: `used_s`: how long it ran in suspended attempts; `saved`: whether it would be
+    suspended; `best_effort`: whether it is."""
     found: dict[str, Candidate] = {}
     for host in hosts:
         for name in host.units:
             if name not in found:
                 unit = custody.state.units[name]
                 running_s = used_s(name) + (0.0 if unit.began_at is None else max(0.0, now - unit.began_at))
-                found[name] = Candidate(name, unit.nodes, running_s, 0.0 if saved(name) else running_s)
+                lost_s = 0.0 if saved(name) else running_s
+                found[name] = Candidate(name, unit.nodes, running_s, lost_s, best_effort(name))
     return found
 
 

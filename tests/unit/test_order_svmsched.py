@@ -292,6 +292,15 @@ def test_suspended_best_effort_is_resumed_first_and_where_it_was() -> None:
     assert (core(world).state.again[victim].used_s, world.states()[victim]) == (5.0, "open")
 
 
+def test_when_hosts_must_go_back_best_effort_goes_first() -> None:
+    world = shared(3, services={"a": 1.0})
+    start(world, best_effort(world, 4, nodes=2), short(world, "a", 4))  # by size the other one would be the victim
+    world.quota("hpc", 2)
+    assert closed(world) == {"1": (Disposal.SUSPEND, Code.RECLAIMED)}
+    world.quota("hpc", 0)
+    assert list(closed(world)) == ["1", "2"]
+
+
 def test_it_goes_elsewhere_if_there_is_no_room_where_it_was() -> None:
     world = shared(2, services={"a": 1.0})
     other, victim = best_effort(world, 3), best_effort(world, 3)

@@ -10,7 +10,8 @@ Theory of operation
 
 Rules
   1. Hosts that must go anyway (cordoned) first, whatever they cost: giving back another one instead would not help.
-  2. Then the group that costs least, by the jobs on it that are no victims yet.  Total: equals go by the group's first host.
+  2. Then best-effort (`order_svmsched`), which is there to make way; then the group that costs least, by the jobs on it
+     that are no victims yet. Total: equals go by the group's first host.
   3. It ends as soon as enough hosts are empty.  A job ends whole, on all its hosts; hosts that it empties beyond what is
      asked stay with the department.
   4. Sparing (of policies that want it): from the dearest victim down, each one that enough hosts can be emptied without is
@@ -36,6 +37,7 @@ class Candidate(NamedTuple):
     nodes: int
     running_s: float
     lost_s: float
+    best_effort: bool = False
 
 
 class HostLoad(NamedTuple):
@@ -66,7 +68,9 @@ def choose_by(
     count = min(count, len(hosts))
     emptying = _Emptying(hosts, candidates, count)
     _empty_cheapest(price, emptying)
-    victims = sorted(emptying.closed, key=lambda unit: price([candidates[unit]], _one))
+    found = [candidates[unit] for unit in emptying.closed]
+    found.sort(key=lambda each: (not each.best_effort, price([each], _one)))
+    victims = [each.unit for each in found]
     if spare and victims:
         _spare(victims, emptying.closed, hosts, count)
     closed = emptying.closed
@@ -169,9 +173,10 @@ class _Emptying:
 def _empty_cheapest(price: Price, emptying: _Emptying) -> None:
     """Rules 1 to 3.  What has become cheaper enters the heap again; what has become dearer is found out on top of it."""
 
-    def cost(group: _Group) -> tuple[bool, tuple[float, ...], str, int]:
-        worth = price(emptying.lost(group), lambda: emptying.useful(group))
-        return not group.cordoned, worth, group.first, group.number
+    def cost(group: _Group) -> tuple[bool, bool, tuple[float, ...], str, int]:
+        lost = emptying.lost(group)
+        worth = price(lost, lambda: emptying.useful(group))
+        return not group.cordoned, not all(each.best_effort for each in lost), worth, group.first, group.number
 
     if emptying.done():
         return
