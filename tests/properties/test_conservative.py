@@ -181,6 +181,23 @@ def test_it_keeps_room_for_the_second_one_too_where_easy_does_not() -> None:
         world.settle()
 
 
+def test_a_start_beside_others_moves_nobodys_reservation_to_a_host_that_somebody_else_needs() -> None:
+    """By best fit the first one would move to the large host once the third has made that the fuller one."""
+    world = World(cloud(batch("hpc", order="conservative")))
+    names = world.hosts(1, cores=4, memory_mb=8) + world.hosts(1, cores=8, memory_mb=16, first=2)
+    world.seat("scheduler.hpc", lambda custody: BatchCore(custody, "hpc"))
+    world.grant("hpc", *names)
+    world.submit(cores=4, memory_mb=8, walltime_s=10)
+    world.submit(cores=1, memory_mb=16, walltime_s=10)
+    world.settle()
+    first, second = world.submit(cores=2, memory_mb=8), world.submit(cores=1, memory_mb=16)
+    assert reservations(world, [first, second]) == {first: world.now + 10, second: world.now + 10}
+    long = world.submit(cores=5, memory_mb=0)
+    world.settle()
+    assert world.states()[long] == "open"
+    assert reservations(world, [first, second]) == {first: world.now + 10, second: world.now + 10}
+
+
 def test_beyond_the_last_reservation_everybody_waits() -> None:
     world = cluster(2, order="conservative")
     world.strict = False

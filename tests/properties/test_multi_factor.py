@@ -1,7 +1,7 @@
 """Properties of multi-factor priority and of the usage that it is made of.
 
 M1  Usage is what attempts used: the sum over all attempts of the journal, each integrated second by second in closed form;
-    without decay plain core-seconds.  Nothing is credited twice, nothing is forgotten.
+    without decay plain core-seconds.  Nothing is credited twice, nothing is forgotten.  So are standings, as of their moment.
 M2  Replay = live: a core that folds the journal from its beginning, or goes on from a snapshot of any moment, has the same
     usage, to the byte, the same order, and decides the same.
 M3  Between two moments nobody's place changes by time; at each the queue is what a sort by points makes of it.
@@ -90,8 +90,10 @@ class Ledger:
             elif isinstance(fact, f.AttemptClosed | f.AttemptReported) and fact.unit in self.open:
                 self.over.append((*self.open.pop(fact.unit), at))
 
-    def of(self, user: str, at: float, half_life_s: float) -> float:
-        spans = [*self.over, *((*entry, at) for entry in self.open.values())]
+    def by(self, user: str, at: float, half_life_s: float) -> float:
+        """What the user had used by then."""
+        every = [*self.over, *((*entry, at) for entry in self.open.values())]
+        spans = [(name, cores, a, min(b, at)) for name, cores, a, b in every if a < at]
         return math.fsum(cores * weigh(a, b, at, half_life_s) for name, cores, a, b in spans if name == user)
 
 
@@ -126,7 +128,13 @@ def test_usage_is_what_attempts_used(steps: list[tuple[str, int, int]], half_lif
     assert sorted(ledger.open) == sorted(mine.open)
     found = mine.state.usage.as_of(at, mine.book.ranking._open(), half_life_s)
     for user in USERS:
-        assert found.get(user, 0.0) == pytest.approx(ledger.of(user, at, half_life_s), rel=1e-6, abs=1e-6)
+        assert found.get(user, 0.0) == pytest.approx(ledger.by(user, at, half_life_s), rel=1e-6, abs=1e-6)
+    mine.book.ranked(at)
+    standing = mine.book.ranking._standing(mine.book.ranking.at)
+    for user in USERS:
+        assert standing.get(user, 0.0) == pytest.approx(
+            ledger.by(user, mine.book.ranking.at, half_life_s), rel=1e-6, abs=1e-6
+        )
 
 
 @settings(max_examples=80, deadline=None)
