@@ -121,6 +121,31 @@ def no_hosts_held(p: Params) -> str | None:
     return f"the department holds no host at all{_others(p)}" if "nodes" in p else None
 
 
+def share_full(p: Params) -> str | None:
+    if "share_pct" not in p:
+        return None
+    service = f"service {p['service']}" if p.get("service") else "no service"
+    return (
+        f"it is of {service}, whose share is {p['share_pct']:g} % of what the department holds: {p['used_pct']:g} % is used, "
+        f"and with it that would be {p['with_it_pct']:g} %"
+    )
+
+
+def within_share(p: Params) -> str | None:
+    if "share_pct" not in p:
+        return None
+    return f"it was the turn of service {p['service']}, which has {p['used_pct']:g} % with it and may have {p['share_pct']:g} %"
+
+
+def above_share(p: Params) -> str | None:
+    if "share_pct" not in p:
+        return None
+    return (
+        f"it is short, and nobody within a share could start: service {p['service']} has {p['used_pct']:g} % with it, above "
+        f"its share of {p['share_pct']:g} %"
+    )
+
+
 def waits_behind(p: Params) -> str | None:
     job = p.get("job") or p.get("behind")
     if job and "gap_s" in p:
@@ -271,6 +296,10 @@ UNBLOCK: Final[dict[str, Callable[[Params], str | None]]] = {
 TELL: Final[dict[str, Callable[[Params], str | None]]] = {
     "priority": priority,
     "reclaimed": _before("its host had to be returned"),
+    "made_way": _before("production needed its room"),
+    "share_full": share_full,
+    "elected": within_share,
+    "borrows": above_share,
     "host_taken": _before("its host was seized"),
     "host_lost": _before("its host was lost"),
     "vm_ended": _before("its VM ended without a report"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from typing import Any
 
 import pytest
 
@@ -183,3 +184,19 @@ def test_completion_scripts(capsys: pytest.CaptureFixture[str]) -> None:
     for shell in completion.SHELLS:
         assert completion.run(argparse.Namespace(words=False, shell=[shell])) == 0
         assert "phoenix completion --words" in capsys.readouterr().out
+
+
+def test_shares_are_told_with_their_numbers() -> None:
+    full = because(Code.SHARE_FULL, service="bof", share_pct=19.79, used_pct=12.5, with_it_pct=25.0)
+    assert sentences.sentence(full) == (
+        "it is of service bof, whose share is 19.79 % of what the department holds: 12.5 % is used, "
+        "and with it that would be 25 %"
+    )
+    turn: dict[str, Any] = {"service": "bof", "used_pct": 12.5, "share_pct": 19.79}
+    assert "turn of service bof, which has 12.5 % with it and may have 19.79 %" in sentences.sentence(
+        because(Code.ELECTED, **turn)
+    )
+    assert "above its share of 19.79 %" in sentences.sentence(because(Code.BORROWS, **turn))
+    before = because(Code.MADE_WAY, unit="3", preempted=2, failed=0)
+    assert sentences.sentence(before) == "it was preempted 2 times, last because production needed its room"
+    assert "(job 7)" in sentences.sentence(because(Code.MADE_WAY, job="7"))
