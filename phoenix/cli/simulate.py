@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Final
 from phoenix.cli import suggest
 from phoenix.cli.errors import FAILED, INTERRUPTED, OK, CliError, usage
 from phoenix.cli.parser import Parser, count, make
+from phoenix.cli.units import count as count_of
 from phoenix.simulate.experiments import BUILTIN, BY_NAME
 
 if TYPE_CHECKING:  # the simulator is imported when something is simulated
@@ -107,7 +108,18 @@ def _caught(act: Any, args: argparse.Namespace) -> int:
         hint = "most likely there was too little memory: try --workers 1"
         raise CliError(FAILED, "a process that simulated was killed", hint) from error
     except Interrupted as error:
+        _print_finished(args, error.finished)
         raise CliError(INTERRUPTED, str(error)) from error
+
+
+def _print_finished(args: argparse.Namespace, finished: Sequence[object]) -> None:
+    """The runs that Ctrl-C has left, for a person: a program that asked for JSON must not take a part for the whole."""
+    from phoenix.simulate.report import Run
+    from phoenix.simulate.tables import runs_table
+
+    runs = [run for result in finished if isinstance(run := getattr(result, "run", None), Run)]
+    if runs and not args.json and not getattr(args, "smallest", False):
+        print(runs_table(runs))
 
 
 def _check_places(args: argparse.Namespace) -> None:
@@ -198,20 +210,19 @@ def _sweep(args: argparse.Namespace, experiment: Experiment, inputs: Inputs, cas
     keep = args.jobs_csv is not None or args.plots is not None
     results = outputs.simulate(inputs, cases, keep=keep, verify=args.verify, workers=args.workers)
     _note(inputs)
-    runs = [result.run for result in results]
+    if args.json:
+        print(report.as_json(outputs.document(experiment, inputs, cases, results, verified=args.verify)), end="")
+    else:
+        print(outputs.table(outputs.seeded(cases, results), experiment.goal, detail=args.detail), flush=True)
     if args.jobs_csv is not None:
         report.write_jobs_csv(args.jobs_csv, [result.outcome for result in results if result.outcome is not None])
     if args.plots is not None:
         outputs.plot(args.plots, experiment.name, results, args.workers)
-    if args.json:
-        print(report.as_json(outputs.document(experiment, inputs, cases, results, verified=args.verify)), end="")
-    else:
-        print(outputs.table(runs, experiment.goal, detail=args.detail))
     problems = [problem for result in results for problem in result.problems]
     if problems:
         raise CliError(FAILED, "the replay differs:\n" + "\n".join(problems), "that is a bug: please report it")
     if args.verify and not args.json:
-        print(f"verified: {len(runs)} runs, replayed through separate folds to the same bytes")
+        print(f"verified: {count_of(len(results), 'run')}, replayed through separate folds to the same bytes")
     return OK
 
 

@@ -43,6 +43,12 @@ class Limit(msgspec.Struct, frozen=True, kw_only=True):
     metric: str
     compare: str  # a key of `_COMPARE`
     bound: float
+    word: str = ""  # the bound as it stands in the file
+
+    @property
+    def asked(self) -> str:
+        """As the person wrote it: `hpc.p95_wait_s <= 2h`."""
+        return f"{self.name} {self.compare} {self.word or f'{self.bound:g}'}"
 
     @property
     def name(self) -> str:
@@ -100,7 +106,7 @@ def parse(name: str, text: object) -> Limit | None:
             return None
     if not math.isfinite(bound):
         return None
-    return Limit(department=department, metric=metric, compare=found[1], bound=bound)
+    return Limit(department=department, metric=metric, compare=found[1], bound=bound, word=found[2])
 
 
 def value_of(metrics: Metrics, department: str, metric: str) -> float | None:

@@ -16,10 +16,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from phoenix.simulate import engine, metrics, report, sweep, tables, verify
+from phoenix.simulate import engine, goal_table, metrics, report, summary, sweep, tables, verify
 from phoenix.simulate.experiment import Experiment
 from phoenix.simulate.goal import Limit, value_of
 from phoenix.simulate.scenarios import Case, Inputs
+from phoenix.simulate.summary import Seeded
 from phoenix.simulate.workload import Outcome, Scenario
 
 if TYPE_CHECKING:  # matplotlib takes half a second to import
@@ -72,20 +73,17 @@ def _on_reclaim(scenario: Scenario) -> str | None:
 # ------------------------------------------------------------------------------------------------------------------ table
 
 
-def table(runs: Sequence[report.Run], goal: Sequence[Limit], *, detail: bool = False) -> str:
+def table(seeded: Sequence[Seeded], goal: Sequence[Limit], *, detail: bool = False) -> str:
+    """A row a run; the seeds summed up; where the goal holds; and of one run, or if asked for, everything."""
+    runs = [each.run for each in seeded]
     parts = [tables.runs_table(runs)]
+    if len({each.seed for each in seeded}) > 1:
+        parts.append(summary.render_summary(summary.summary(seeded)))
     if goal:
-        parts.append("\n".join(_kept(limit, runs) for limit in goal))
+        parts.append(goal_table.render_goal(goal, runs))
     if detail or len(runs) == 1:
         parts += [tables.detail_tables(run) for run in runs]
     return "\n\n".join(parts)
-
-
-def _kept(limit: Limit, runs: Sequence[report.Run]) -> str:
-    """`hpc.mean_wait_s <= 3600 holds in: 170, 180`."""
-    kept = [run.label for run in runs if limit.holds(run.metrics)]
-    where = "all runs" if len(kept) == len(runs) else ", ".join(kept) if kept else "no run"
-    return f"{limit} holds in: {where}"
 
 
 def limits(goal: Sequence[Limit], measured: metrics.Metrics) -> list[dict[str, Any]]:
@@ -110,7 +108,15 @@ def document(
         row["goal"] = limits(experiment.goal, result.run.metrics)
         if verified:
             row["verified"] = not result.problems
+    if len(experiment.seeds) > 1:
+        rows = summary.summary(seeded(cases, results))
+        found["summary"] = [msgspec.to_builtins(row) for row in rows]
     return found
+
+
+def seeded(cases: Sequence[Case], results: Sequence[Result]) -> list[Seeded]:
+    """Each run with its seed."""
+    return [Seeded(case.seed, result.run) for case, result in zip(cases, results, strict=True)]
 
 
 def about(experiment: Experiment, inputs: Inputs) -> dict[str, Any]:

@@ -7,8 +7,8 @@ Theory of operation
 Rules
   1. The order of results is that of the runs.  What a run returns must not depend on which worker made it, or when.
   2. Progress is for a person: a bar on stderr if that is a terminal, else nothing.
-  3. Ctrl-C ends all workers at once; `Interrupted` says what was finished.  No worker outlives the one who asked, even if that
-     one is killed.
+  3. Ctrl-C ends all workers at once; `Interrupted` says what was finished, and has it.  No worker outlives the one who asked,
+     even if that one is killed.
   4. A run that raises is named: the exception has a note with the run's label, and the other runs are ended.
 """
 
@@ -39,7 +39,11 @@ class Task(NamedTuple, Generic[T]):
 
 
 class Interrupted(KeyboardInterrupt):
-    """Ctrl-C during a sweep; `str()` says what was finished."""
+    """Ctrl-C during a sweep; `str()` says what was finished, `finished` holds it, in the order of the runs."""
+
+    def __init__(self, told: str, finished: Sequence[Any] = ()) -> None:
+        super().__init__(told)
+        self.finished = tuple(finished)
 
 
 def cores() -> int:
@@ -61,7 +65,8 @@ def run_all(tasks: Sequence[Task[T]], *, title: str = "simulating", workers: int
                     done[index] = None
                     bar.advance()
     except KeyboardInterrupt:
-        raise Interrupted(_told([tasks[index].label for index in sorted(done)], len(tasks))) from None
+        told = _told([tasks[index].label for index in sorted(done)], len(tasks))
+        raise Interrupted(told, [results[index] for index in sorted(done)]) from None
     return results
 
 

@@ -110,8 +110,9 @@ def runs_table(runs: Sequence[Run], *, reference: Run | None = None, legend: boo
     columns = {head: cells for head, cells in columns.items() if not _says_nothing(head, cells)}
     if reference is not None:
         columns["BETTER"] = [_verdict(run, reference) for run in runs]
+    label_min = min(LABEL_MIN, max(len(run.label) for run in runs))
     for head in _SPARED:
-        if _width(columns) + LABEL_MIN > WIDTH:
+        if _width(columns) + label_min > WIDTH:
             columns.pop(head, None)
     label_max = min(LABEL_MAX, max(LABEL_MIN, WIDTH - _width(columns)))
     columns = {"RUN": [_cut(run.label, label_max) for run in runs], **columns}

@@ -82,6 +82,70 @@ def test_a_table_has_a_row_for_each_run_and_says_where_the_goal_holds(
     rows = [line for line in text.splitlines() if line.startswith(("requeue ", "kill "))]
     assert [" ".join(row.split()[:3]) for row in rows] == ["requeue 5 5", "requeue 6 6", "kill 5 5", "kill 6 6"]
     assert "hpc.killed <= 0 holds in: requeue 5, requeue 6, kill 6" in text
+    assert "hpc.max_turnaround_s <= 25m holds in: " in text
+    assert "All of the goal holds in: requeue 5, requeue 6, kill 6" in text
+
+
+SEEDED = """
+[experiment]
+window = "6h"
+seeds = [1, 2]
+[cluster]
+sizes = [4, 6]
+[[department]]
+name = "hpc"
+kind = "batch"
+jobs = { generator = "lublin", jobs = 40, processors = 4, load = 0.9 }
+[[vary]]
+name = "first-fit"
+[[vary]]
+name = "fcfs"
+set = { hpc.order = "fcfs" }
+[goal]
+hpc.mean_wait_s = "<= 10d"
+hpc.unfinished = "< 0"
+"""
+
+
+def test_several_seeds_are_summed_up_and_compared(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    (tmp_path / "seeds.toml").write_text(SEEDED)
+    text = phoenix(capsys, str(tmp_path / "seeds.toml"))
+    assert "Over seeds: mean ± standard deviation" in text
+    assert "Difference to first-fit, seed by seed: mean, and its 95 % interval" in text
+    goal = text[text.index("The goal, and in how many of 2 seeds each level holds:") :].splitlines()
+    assert goal[1].split() == ["VARIANT", "NODES", "hpc.mean_wait_s", "<=", "10d", "hpc.unfinished", "<", "0", "ALL"]
+    assert " ".join(goal[2].split()) == "first-fit 4 all 0 of 2 0 of 2"
+    found = as_json(capsys, str(tmp_path / "seeds.toml"))
+    rows = {(row["policy"], row["nodes"]): row for row in found["summary"]}
+    assert list(rows) == [("first-fit", 4), ("first-fit", 6), ("fcfs", 4), ("fcfs", 6)]
+    waits = {
+        (run["policy"], run["seed"]): run["metrics"]["total"]["wait_s"]["mean"]
+        for run in found["runs"]
+        if run["nodes"] == 4
+    }
+    mean = sum(waits["fcfs", seed] - waits["first-fit", seed] for seed in (1, 2)) / 2
+    difference = rows["fcfs", 4]["differences"]["mean_wait_s"]
+    assert difference["mean"] == pytest.approx(mean)
+    assert difference["low"] < mean < difference["high"]
+
+
+def test_ctrl_c_leaves_the_table_of_what_was_finished(
+    experiment: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made: list[str] = []
+
+    def interrupted(scenario: Scenario) -> Outcome:
+        if len(made) == 2:
+            raise KeyboardInterrupt
+        made.append(scenario.label)
+        return run(scenario)
+
+    monkeypatch.setattr(outputs.engine, "run", interrupted)
+    text = phoenix(capsys, experiment, "--workers", "1", code=130)
+    assert [line.split()[0:2] for line in text.splitlines()[1:3]] == [["requeue", "5"], ["requeue", "6"]]
+    assert "interrupted: 2 of 4 runs were finished (requeue 5, requeue 6)" in text
+    made.clear()
+    assert phoenix(capsys, experiment, "--workers", "1", "--json", code=130).startswith("phoenix: interrupted")
 
 
 def test_json_has_every_metric_of_every_run_in_a_stable_order(
