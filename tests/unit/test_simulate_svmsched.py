@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import math
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -66,11 +67,13 @@ def test_no_long_job_of_a_run_is_placed_above_its_share(threshold_s: float) -> N
     assert bool(above) == bool(threshold_s)
 
 
-def test_the_document_holds_every_run(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_document_holds_every_run(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     monkeypatch.setattr(rules, "SETTINGS", (THIRDS,))
     monkeypatch.setattr(svmsched.simulated, "__defaults__", ((THIRDS,), (0.0, 1800.0), None))
     for as_json in (True, False):
-        assert svmsched.run(argparse.Namespace(seeds=2, workers=1, json=as_json)) == 0
+        assert svmsched.run(argparse.Namespace(seeds=2, workers=1, json=as_json, plots=tmp_path)) == 0
         text = capsys.readouterr().out
         if as_json:
             runs = json.loads(text)["runs"]
@@ -88,3 +91,4 @@ def test_the_document_holds_every_run(capsys: pytest.CaptureFixture[str], monkey
             )
         else:
             assert text.startswith("thirds (Fig. 7.3): 96 jobs on 48 cores, spread\nTHRESHOLD  UTILISATION")
+    assert {file.name for file in tmp_path.iterdir()} == {"thresholds.svg", "thresholds.png"}

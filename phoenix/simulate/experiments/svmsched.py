@@ -10,6 +10,7 @@ import argparse
 import math
 from collections.abc import Sequence
 from functools import partial
+from pathlib import Path
 from typing import Any, Final
 
 import msgspec
@@ -31,6 +32,7 @@ utilisation, with the 95 % interval of the difference to static; WAIT is a servi
 examples:
   phoenix simulate svmsched                       10 seeds, all thresholds
   phoenix simulate svmsched --seeds 30 --json     every run
+  phoenix simulate svmsched --plots figures       which threshold?
 
 docs/policies.md describes the order; the settings are those of R. Chakode's thesis (2012), Fig. 7.3 to 7.5."""
 
@@ -42,11 +44,14 @@ T_95: Final = (
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--seeds", type=count, default=SEEDS, metavar="N", help=f"runs of each kind ({SEEDS})")
+    parser.add_argument("--plots", type=Path, metavar="DIR", help="what each threshold does, as SVG and PNG")
     parser.add_argument("--workers", type=count, metavar="N", help="processes (default: one for each core)")
 
 
 def run(args: argparse.Namespace) -> int:
     runs = simulated(range(1, args.seeds + 1), workers=args.workers)
+    if args.plots is not None:
+        plot(args.plots, runs)
     if args.json:
         print(report.as_json(document(runs)), end="")
     else:
@@ -83,6 +88,30 @@ def _made(setting: Setting, threshold_s: float, seed: int) -> Run:
 def document(runs: Sequence[Run]) -> dict[str, Any]:
     """For programs: every run."""
     return {"format": report.FORMAT, "experiment": "svmsched", "runs": [msgspec.to_builtins(each) for each in runs]}
+
+
+def plot(directory: Path, runs: Sequence[Run]) -> None:
+    """Which threshold?"""
+    from phoenix.simulate import plots, plots_thresholds
+
+    known = {(each.setting, each.threshold_s, each.seed): each for each in runs}
+    settings, levels = (list(dict.fromkeys(which)) for which in zip(*((s, t) for s, t, _ in known), strict=True))
+    seeds = list(dict.fromkeys(each.seed for each in runs))
+
+    def gain(setting: str, level_s: float, seed: int) -> float:
+        return 100 * (known[setting, level_s, seed].utilisation - known[setting, 0.0, seed].utilisation)
+
+    def waits(setting: str, service: str) -> list[list[float]]:
+        return [[known[setting, level_s, seed].wait_s[service] for seed in seeds] for level_s in levels]
+
+    figure = plots_thresholds.thresholds(
+        [f"{level_s / 60:g}" for level_s in levels],
+        {setting: [[gain(setting, level_s, seed) for seed in seeds] for level_s in levels] for setting in settings},
+        {setting: {name: waits(setting, name) for name in runs[0].wait_s} for setting in settings},
+        caption=f"means of {len(seeds)} seeds, bands from least to most; waits include the {rules.START_S:g} s of a start",
+    )
+    for ending in ("svg", "png"):
+        plots.save(figure, directory / f"thresholds.{ending}")
 
 
 # ------------------------------------------------------------------------------------------------------------------ tables
