@@ -11,9 +11,11 @@ from typing import Any, Final
 import msgspec
 
 from phoenix.cli.tables import render as render_table
+from phoenix.cli.units import count
 from phoenix.simulate import capacity, goal, outputs, report
 from phoenix.simulate.capacity import Found
 from phoenix.simulate.experiment import Experiment, Variant
+from phoenix.simulate.metrics import Metrics
 from phoenix.simulate.scenarios import Inputs, case_of
 
 NAMED_MAX: Final = 8  # sizes that a sentence lists
@@ -53,17 +55,18 @@ def _answer(experiment: Experiment, variant: Variant, inputs: Inputs, workers: i
 def render(answer: Answer, limits: Sequence[goal.Limit]) -> str:
     """The answer in a sentence, what was tried as a table, and what to be careful about."""
     named = f" ({answer.variant})" if answer.variant else ""
-    lines = [f"{_sentence(answer.found)}{named}", "", _tried(answer, limits), ""]
+    goal_told = f"The goal: {', '.join(limit.asked for limit in limits)}."
+    lines = [f"{_sentence(answer.found)}{named}", goal_told, "", _tried(answer, limits), ""]
     return "\n".join([*lines, *_cautions(answer, limits)])
 
 
 def _sentence(found: Found) -> str:
     if found.smallest is None:
         return (
-            f"no cluster keeps the goal: it does not hold at any of {len(found.tried)} sizes from {found.floor} to "
-            f"{found.ceiling} hosts"
+            f"no cluster keeps the goal: it does not hold at any of {count(len(found.tried), 'size')} from {found.floor} "
+            f"to {found.ceiling} hosts"
         )
-    return f"{found.smallest} hosts is the smallest cluster found that keeps the goal"
+    return f"{count(found.smallest, 'host')} is the smallest cluster found that keeps the goal"
 
 
 def _tried(answer: Answer, limits: Sequence[goal.Limit]) -> str:
@@ -94,9 +97,13 @@ def _cautions(answer: Answer, limits: Sequence[goal.Limit]) -> list[str]:
     found = answer.found
     lines = [
         f"Sizes from {found.floor} (the widest job, and guarantees) to {found.ceiling} (where nothing would ever wait) "
-        f"were searched; {len(found.tried)} were tried."
+        f"were searched; {len(found.tried)} {'was' if len(found.tried) == 1 else 'were'} tried."
     ]
+    seeds = max(map(len, answer.runs.values()), default=1)
+    if seeds > 1:
+        lines.append(f"A row tells the worst of {seeds} seeds; the goal is kept where every seed keeps it.")
     if found.smallest is None:
+        lines += [f"{limit.asked} is kept at none of them." for limit in _never(answer, limits)]
         lines.append("More hosts would only be idle: change the goal, a policy, or the load.")
         return lines
     if found.smallest > found.floor:
@@ -111,8 +118,24 @@ def _cautions(answer: Answer, limits: Sequence[goal.Limit]) -> list[str]:
         lines.append(f"Careful: the goal is missed on some larger clusters ({some}).")
     left = max(run.unfinished for run in answer.runs[found.smallest])
     if left and not any(limit.metric in ("unfinished", "completed") for limit in limits):
-        lines.append(f"Careful: {left} jobs are unfinished at that size, and the goal does not ask for them.")
+        those = (
+            "job is unfinished at that size, and the goal does not ask for it"
+            if left == 1
+            else ("jobs are unfinished at that size, and the goal does not ask for them")
+        )
+        lines.append(f"Careful: {left} {those}.")
     return lines
+
+
+def _never(answer: Answer, limits: Sequence[goal.Limit]) -> list[goal.Limit]:
+    """The levels that hold at no size with every seed: those that more hosts do not help."""
+    return [
+        limit for limit in limits if not any(all(map(limit.holds, _metrics(runs))) for runs in answer.runs.values())
+    ]
+
+
+def _metrics(runs: Sequence[report.Run]) -> list[Metrics]:
+    return [run.metrics for run in runs]
 
 
 def document(experiment: Experiment, inputs: Inputs, found: Sequence[Answer]) -> dict[str, Any]:

@@ -286,6 +286,17 @@ def test_a_goal_that_no_cluster_keeps_is_an_answer_too(experiment: str, capsys: 
     assert "More hosts would only be idle" in text
 
 
+def test_the_answer_says_what_its_rows_are_and_which_level_is_out_of_reach(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    (tmp_path / "seeds.toml").write_text(SEEDED.replace('[[vary]]\nname = "first-fit"\n', ""))
+    text = phoenix(capsys, str(tmp_path / "seeds.toml"), "--smallest", code=1)
+    assert "The goal: hpc.mean_wait_s <= 10d, hpc.unfinished < 0." in text
+    assert "A row tells the worst of 2 seeds" in text
+    assert "hpc.unfinished < 0 is kept at none of them." in text
+    assert "hpc.mean_wait_s <= 10d is kept at none" not in text
+
+
 # ---------------------------------------------------------------------------------------------------------------- mistakes
 
 
