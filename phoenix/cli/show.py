@@ -79,6 +79,7 @@ _LABELS: Final = (
     ("state", "state"),
     ("department", "department"),
     ("user", "user"),
+    ("service", "service"),
     ("nodes", "nodes"),
     ("cores", "cores a node"),
     ("memory_mb", "memory a node, MiB"),
@@ -95,6 +96,8 @@ def _pairs(job: dict[str, Any]) -> list[tuple[str, str]]:
     found += [(label, str(job[key])) for key, label in _LABELS if job.get(key) is not None]
     if isinstance(job.get("walltime_s"), int | float):
         found.append(("time limit", units.span(job["walltime_s"])))
+    if job.get("best_effort"):
+        found.append(("best-effort", "it makes way for production"))
     if job.get("hosts"):
         found.append(("hosts", ", ".join(job["hosts"])))
     if job.get("reason"):

@@ -146,6 +146,8 @@ class MonitorCore:
             array=bool(fact.array),
             after=fact.after,
             throttle=fact.throttle if fact.array else 0,
+            service=fact.service,
+            best_effort=fact.best_effort,
             elements=fact.array if fact.after or fact.throttle else (),
         )
         self.causes.submitted(self.state.jobs[fact.job])

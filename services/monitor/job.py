@@ -30,4 +30,6 @@ class Job(msgspec.Struct, kw_only=True):
     begun: int = 0  # units that began once, or have ended
     after: tuple[Dependency, ...] = ()
     throttle: int = 0
+    service: str = ""
+    best_effort: bool = False
     elements: tuple[int, ...] = ()  # of an array that depends on something or has a throttle

@@ -279,7 +279,8 @@ def host_view(host: Host) -> dict[str, Any]:
 def _ask(job: Job | None) -> dict[str, Any]:
     if job is None:
         return {}
-    return {"tasks": job.tasks, "on_reclaim": job.on_reclaim, "array": job.array}
+    shared = {"service": job.service, "best_effort": job.best_effort} if job.service else {}
+    return {"tasks": job.tasks, "on_reclaim": job.on_reclaim, "array": job.array, **shared}
 
 
 def _array_exit(units: Iterable[Unit]) -> int | None:

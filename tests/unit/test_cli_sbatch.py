@@ -75,6 +75,13 @@ def test_sizes_become_the_request() -> None:
     assert (body["tasks"], body["nodes"], body["cpus_per_task"], body["memory_mb"]) == (6, 2, 2, 600)
 
 
+def test_whose_a_job_is_becomes_the_request() -> None:
+    body = request("#!/bin/sh\n#PHOENIX --service bof --best-effort\n", "--short", "--service", "jivaro")
+    assert (body["service"], body["best_effort"], body["short"]) == ("jivaro", True, True)
+    plain = request("#!/bin/sh\n")
+    assert (plain["service"], plain["best_effort"], plain["short"]) == ("", False, False)
+
+
 def test_a_number_of_nodes_alone_is_a_task_a_node() -> None:
     body = request("#!/bin/sh\n", "-N", "3")
     assert (body["tasks"], body["nodes"]) == (3, 3)

@@ -10,6 +10,7 @@ from typing import Any
 import orjson
 import pytest
 
+from phoenix.cli import show
 from schemas import facts as f
 from schemas.config import BatchPolicy, CloudConfig, Department, WebPolicy
 from schemas.custody import RULES, Custody
@@ -113,6 +114,16 @@ def test_the_queue_is_in_order_of_submission_and_bounded() -> None:
     short = orjson.loads(desk.views.queue(None, None, user="alice", short=True))
     assert short["lines"][0] == ["2", "j", "hpc", "alice", "pending", 1, 1, None, {"code": "queue"}]
     assert orjson.loads(desk.views.queue(None, None, user="bob"))["total"] == 0
+
+
+def test_a_job_of_a_service_says_so() -> None:
+    desk = Desk().play(ADOPTED, job("1", service="bof", best_effort=True), job("2"))
+    shown, plain = desk.views.job("1"), desk.views.job("2")
+    assert shown is not None
+    assert plain is not None
+    assert (shown["service"], shown["best_effort"]) == ("bof", True)
+    assert "service" not in plain
+    assert "makes way" in show.render(show.normal(shown, "1"))
 
 
 def test_a_job_that_waits_again_has_no_time_of_its_earlier_attempt() -> None:
