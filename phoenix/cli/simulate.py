@@ -165,13 +165,24 @@ def _check(args: argparse.Namespace) -> None:
 
 def _load(word: str) -> Experiment:
     path = Path(word)
+    if path.is_dir():
+        raise usage(f"{word} is a directory", f"name a file in it{_toml_hint(path)}")
     if not path.is_file():
+        meant = f"did you mean {word}.toml?" if Path(f"{word}.toml").is_file() else ""
         if path.suffix or "/" in word:
-            raise usage(f"{word}: there is no such file")
-        raise usage(f"there is no experiment {word!r}", suggest.hint(word, BY_NAME) + "; or name a file: site.toml")
+            raise usage(f"{word}: there is no such file", meant)
+        raise usage(
+            f"there is no experiment {word!r}", meant or f"{suggest.hint(word, BY_NAME)}; or name a file: site.toml"
+        )
     from phoenix.simulate.experiment import load
 
     return load(path)
+
+
+def _toml_hint(directory: Path) -> str:
+    """The first experiments in there."""
+    found = sorted(each.name for each in directory.glob("*.toml"))[:3]
+    return f": {', '.join(str(directory / name) for name in found)}" if found else ""
 
 
 def _wanted(cases: list[Case], label: str | None, *, one: bool) -> list[Case]:

@@ -32,6 +32,7 @@ from phoenix.cli.units import parse_time_s
 from phoenix.simulate import goal as goals
 from phoenix.simulate import vary as varying
 from phoenix.simulate.input_tables import DemandTable, JobsTable, LoadTable, check_inputs, check_ranges
+from phoenix.simulate.sizes import HOSTS_MAX, SPELLING, NoSizes, sizes_of
 from phoenix.simulate.workload import Latencies
 from schemas.config import BatchPolicy, CloudConfig, Department, Limits, Policy, WebPolicy
 from services.runtime.config import ConfigError
@@ -39,11 +40,8 @@ from services.runtime.config_checks import Range, check_cloud
 from services.runtime.config_form import Form, Lines, Path_, Problem, suggestion
 
 FILE_MAX_BYTES: Final = 4 << 20  # as the product's configuration
-SIZES_MAX: Final = 1000  # of one variant; more is a step that was forgotten
 RUNS_MAX: Final = 10_000  # of one experiment: a day of simulating on a large machine
-HOSTS_MAX: Final = 100_000  # as in the product's configuration
 _WINDOW: Final = re.compile(r"(\d+(\.\d+)?[smhd])+\Z")
-_SIZES: Final = "a list of numbers of hosts, or { from = 100, to = 200, step = 10 }"
 _NAMES: Final = ("experiment", "cluster", "latencies", "policy", "limits", "department", "vary", "goal")
 
 
@@ -176,7 +174,8 @@ class _Reader:
 
     def _check_seeds_used(self, about: About, variants: tuple[Variant, ...]) -> None:
         sources = [s for v in variants for d in v.departments for s in (d.jobs, d.demand, d.load) if s is not None]
-        if len(about.seeds) > 1 and not any(source.generator for source in sources):
+        mistyped = any(problem.path[-1:] == ("generator",) for problem in self.problems)
+        if len(about.seeds) > 1 and not mistyped and not any(source.generator for source in sources):
             right = "should be left out: no input is generated, so every seed gives the same runs"
             found = str(list(about.seeds))
             self.problems.append(Problem(path=("experiment", "seeds"), right=right, found=found))
@@ -298,28 +297,10 @@ def _sizes(form: Form, cluster: ClusterTable, *, needed: bool) -> tuple[int, ...
         return (cluster.hosts,)
     if cluster.sizes is None:
         if needed:
-            form.report(("cluster", "hosts"), f"should be a number of hosts; or sizes: {_SIZES}")
+            form.report(("cluster", "hosts"), f"should be a number of hosts; or sizes: {SPELLING}")
         return ()
-    sizes = _spelled(cluster.sizes)
-    if (
-        not sizes
-        or len(sizes) > SIZES_MAX
-        or len(set(sizes)) < len(sizes)
-        or not all(1 <= n <= HOSTS_MAX for n in sizes)
-    ):
-        right = f"should be {_SIZES}: different, 1 to {HOSTS_MAX:,}, at most {SIZES_MAX} of them"
-        form.report(("cluster", "sizes"), right, cluster.sizes)
-        return ()
-    return sizes
-
-
-def _spelled(raw: Any) -> tuple[int, ...]:
-    """Sizes in either spelling; empty if it is none."""
     try:
-        if isinstance(raw, Mapping):
-            span = {"step": 1, **msgspec.convert(dict(raw), dict[str, int], strict=True)}
-            good = set(span) == {"from", "to", "step"} and span["step"] > 0 and span["from"] <= span["to"]
-            return tuple(range(span["from"], span["to"] + 1, span["step"])[: SIZES_MAX + 1]) if good else ()
-        return msgspec.convert(raw, tuple[int, ...], strict=True)
-    except msgspec.ValidationError:
+        return sizes_of(cluster.sizes)
+    except NoSizes as error:
+        form.report(("cluster", "sizes"), str(error), cluster.sizes)
         return ()

@@ -146,7 +146,8 @@ def _check_source(form: Form, table: JobsTable | DemandTable | LoadTable, path: 
     check_ranges(form, table, path, _RANGES[type(table)], label)
     key = "log" if isinstance(table, JobsTable) else "csv"
     file: Path | None = getattr(table, key)
-    if (file is None) == (table.generator is None):
+    mistyped = any(problem.path == (*path, "generator") for problem in form.problems)  # told already, and meant
+    if not mistyped and (file is None) == (table.generator is None):
         right = "should be a file; or generator = ..., one of the two"
         form.report((*path, key), right, label=label) if file is None else form.report((*path, key), right, file, label)
     elif file is not None and not file.is_file():

@@ -20,6 +20,16 @@ WORLD_CUP: Final = "wc98-1998-06-07-to-06-20-per-minute.csv"
 
 def find(name: str) -> Path | None:
     """The file, or None."""
+    return next((place / name for place in places() if (place / name).is_file()), None)
+
+
+def places() -> list[Path]:
+    """The directories that are looked in, in that order."""
     chosen = os.environ.get("PHOENIX_TRACES")
-    places = [Path(chosen)] if chosen else [ROOT / "traces", ROOT.parent / "shared" / "traces"]
-    return next((place / name for place in places if (place / name).is_file()), None)
+    return [Path(chosen)] if chosen else [ROOT / "traces", ROOT.parent / "shared" / "traces"]
+
+
+def looked_in() -> str:
+    """Those directories, and how to name another, for a message."""
+    named = " and ".join(map(str, places()))
+    return f"looked in {named}; the environment variable PHOENIX_TRACES names another directory"

@@ -90,7 +90,8 @@ def test_without_the_public_traces_generated_ones_stand_in(
     monkeypatch.setenv("PHOENIX_TRACES", str(tmp_path))
     assert _phoenix("--explain", "1", "--json") == 0
     out, err = capsys.readouterr()
-    assert "No public traces here" in err
+    assert f"are not there (looked in {tmp_path}; " in err
+    assert "a modelled web load stand in (seed 1)" in err
     assert json.loads(out)["job"] == 1
 
 

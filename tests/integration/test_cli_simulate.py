@@ -305,6 +305,8 @@ def test_mistakes_are_told_in_sentences_with_exit_code_2(
 ) -> None:
     assert "did you mean 'phoenix-cloud'?" in phoenix(capsys, "phoenix-clod", code=2)
     assert "there is no such file" in phoenix(capsys, str(tmp_path / "no.toml"), code=2)
+    assert f"name a file in it: {experiment}" in phoenix(capsys, str(tmp_path), code=2)
+    assert f"did you mean {experiment}?" in phoenix(capsys, experiment.removesuffix(".toml"), code=2)
     assert "did you mean --smallest?" in phoenix(capsys, experiment, "--smalest", code=2)
     assert "--plots does nothing beside --smallest" in phoenix(capsys, experiment, "--smallest", "--plots", "x", code=2)
     (tmp_path / "small.swf").write_text("nothing\n")

@@ -125,6 +125,12 @@ web.shortfall_instance_s = "0"
         assert f'did you mean "{hint}"?' in told[number]
 
 
+def test_a_mistyped_generator_is_one_problem(directory: Path) -> None:
+    text = GOOD.replace('log = "small.swf"', 'generator = "lublim", jobs = 4, processors = 8')
+    (told,) = problems(directory, text.replace('window = "1d"', 'window = "1d"\nseeds = [1, 2]'))
+    assert 'did you mean "lublin"?' in told
+
+
 @pytest.mark.parametrize(
     ("was", "instead", "told"),
     [
@@ -132,9 +138,12 @@ web.shortfall_instance_s = "0"
         ('window = "1d"', 'window = "1d"\nseeds = [1, 1]', "different whole numbers"),
         ('window = "1d"', 'window = "1d"\nseeds = [1, 2]', "no input is generated"),
         ("sizes = [8, 10]", "", "cluster.hosts: missing"),
-        ("sizes = [8, 10]", "sizes = { from = 10, to = 8 }", "cluster.sizes"),
+        ("sizes = [8, 10]", "sizes = { from = 10, to = 8 }", "from should be at most to: 10 is more than 8"),
+        ("sizes = [8, 10]", "sizes = { from = 8, to = 10, step = 0 }", "step should be 1 or more"),
+        ("sizes = [8, 10]", "sizes = [0]", "should be 1 to 100,000 hosts: 0 is not"),
+        ("sizes = [8, 10]", "sizes = []", "at least one"),
         ("sizes = [8, 10]", "sizes = { from = 8, too = 10 }", "cluster.sizes"),
-        ("sizes = [8, 10]", "sizes = [8, 8]", "cluster.sizes"),
+        ("sizes = [8, 10]", "sizes = [8, 8]", "8 is there twice"),
         ("sizes = [8, 10]", "sizes = { from = 1, to = 100000 }", "at most 1000"),
         ("sizes = [8, 10]", "sizes = [8, 10]\nhosts = 8", "beside hosts"),
         ('kind = "web"', 'kind = "web"\nguarantee = 9', "smallest number of hosts that is simulated (8)"),

@@ -163,8 +163,8 @@ def _series(args: argparse.Namespace) -> tuple[Series, str, bool]:
     if path is not None:
         return web_csv.read(path), path.name, False
     print(
-        f"phoenix: no --web, and no {traces.WORLD_CUP} here: the load is generated (seed {args.seed}); "
-        "docs/simulator-inputs.md says where the public trace is",
+        f"phoenix: no --web, and {traces.WORLD_CUP} is not there ({traces.looked_in()}): the load is generated "
+        f"(seed {args.seed}); docs/simulator-inputs.md says where the public trace is",
         file=sys.stderr,
     )
     series = web_model.generate(GENERATED_DAYS, GENERATED_PEAK, args.seed)

@@ -21,7 +21,6 @@ RECONSTRUCTED: Final = (
     "The SDSC Blue log is a public reconstruction: 2,673 jobs where the paper has 2,672; jobs cancelled before they started are"
     " missing. Figures may differ from the paper's for that reason alone."
 )
-GENERATED: Final = "No public traces here: jobs after Lublin and Feitelson and a modelled web load stand in (seed 1)."
 
 
 class Inputs(NamedTuple):
@@ -37,7 +36,7 @@ def read(jobs: Path | None, web: Path | None) -> Inputs:
     notes: list[str] = []
     job_file, web_file = jobs or traces.find(traces.SDSC_BLUE), web or traces.find(traces.WORLD_CUP)
     if job_file is None or web_file is None:
-        notes.append(GENERATED)
+        notes.append(_generated_told(job_file, web_file))
     if job_file is None:
         log: Sequence[LogJob] = generated_jobs()
     else:
@@ -52,6 +51,23 @@ def read(jobs: Path | None, web: Path | None) -> Inputs:
     series = generated_web() if web_file is None else web_csv.read(web_file)
     demand = WebInput(demand=web_csv.demand(series, rules.WEB_NODES))
     return Inputs(log, demand, _name(job_file), _name(web_file), tuple(notes))
+
+
+def _generated_told(job_file: Path | None, web_file: Path | None) -> str:
+    """Which inputs are missing, where they were looked for, and what stands in for them."""
+    missing, stand_in = [], []
+    if job_file is None:
+        missing.append(traces.SDSC_BLUE)
+        stand_in.append("jobs after Lublin and Feitelson")
+    if web_file is None:
+        missing.append(traces.WORLD_CUP)
+        stand_in.append("a modelled web load")
+    there = "is" if len(missing) == 1 else "are"
+    stands = "stand" if job_file is None else "stands"
+    return (
+        f"{' and '.join(missing)} {there} not there ({traces.looked_in()}): {' and '.join(stand_in)} {stands} in "
+        f"(seed {GENERATED_SEED})."
+    )
 
 
 def _name(path: Path | None) -> str:
