@@ -12,7 +12,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from phoenix.simulate import plots_style as look
-from phoenix.simulate.plots_runs import groups, told, turnaround_in, turnaround_unit, whole_numbers
+from phoenix.simulate.plots_runs import groups, told, turnaround_in, turnaround_unit
 from phoenix.simulate.report import Rated, Run, pareto
 
 if TYPE_CHECKING:
@@ -63,7 +63,7 @@ def frontier(
     sizes = sorted({run.nodes for run in rated})
     with look.styled():
         figure, (axes,) = look.canvas(1, 1, height_in=6.0, caption=caption)
-        whole_numbers(axes.xaxis)
+        look.whole_numbers(axes.xaxis)
         colours = dict(zip(sizes, _shades(len(sizes)), strict=True))
         best = pareto(rated)
         unit_s, unit = turnaround_unit([*rated, *([reference] if reference is not None else [])])

@@ -14,7 +14,6 @@ from phoenix.simulate.workload import Outcome
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-    from matplotlib.axis import Axis
     from matplotlib.figure import Figure
 
 _NAMES: Final = {
@@ -79,7 +78,7 @@ def sweep_plot(
         _draw_lines(left, runs, lambda run: run.completed, x, series)
         unit_s, unit = turnaround_unit([*runs, *([reference] if reference is not None else [])])
         _draw_lines(right, runs, lambda run: turnaround_in(unit_s, run), x, series)
-        whole_numbers(left.yaxis)
+        look.whole_numbers(left.yaxis)
         left.set_ylabel("completed jobs")
         right.set_ylabel(f"mean turnaround ({unit})")
         if reference is not None:
@@ -136,13 +135,6 @@ def _draw_ranges(axes: Axes, points: Sequence[Spread], colour: str) -> None:
             capsize=3,
             zorder=2,
         )
-
-
-def whole_numbers(axis: Axis) -> None:
-    """Ticks of a count: there is no half job."""
-    from matplotlib.ticker import MaxNLocator
-
-    axis.set_major_locator(MaxNLocator(nbins="auto", steps=[1, 2, 5, 10], integer=True, min_n_ticks=1))
 
 
 def _draw_reference(axes: Axes, level: float, text: str, reference: Run, *, above: bool) -> None:
@@ -211,7 +203,7 @@ def preemption_plot(
         axes.grid(visible=False, axis="x")
         axes.margins(y=0.12)
         axes.set_xlabel(_NAMES["nodes"])
-        whole_numbers(axes.yaxis)
+        look.whole_numbers(axes.yaxis)
         axes.set_ylabel("preemptions")
         look.finish(figure, [axes], title=title)
     return figure

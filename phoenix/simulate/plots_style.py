@@ -24,6 +24,7 @@ from phoenix.simulate.report import write_bytes
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.axis import Axis
     from matplotlib.figure import Figure
 
 BLUE: Final = "#0072B2"
@@ -140,6 +141,13 @@ def save(figure: Figure, path: Path) -> None:
     with styled():
         figure.savefig(buffer, format=form, dpi=_DPI, metadata=metadata)
     write_bytes(path, buffer.getvalue())
+
+
+def whole_numbers(axis: Axis) -> None:
+    """Ticks of a count: there is no half job."""
+    from matplotlib.ticker import MaxNLocator
+
+    axis.set_major_locator(MaxNLocator(nbins="auto", steps=[1, 2, 5, 10], integer=True, min_n_ticks=1))
 
 
 def thousands(value: float, _place: object = None) -> str:

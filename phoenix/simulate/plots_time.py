@@ -39,6 +39,7 @@ def hosts_over_time(outcome: Outcome, *, title: str | None = None, caption: str 
                 label="instances wanted by web",
             )
         axes.set_ylim(0, outcome.hosts)
+        look.whole_numbers(axes.yaxis)
         axes.set_ylabel("hosts")
         look.finish(figure, [axes], title=f"Hosts over time: {outcome.label}" if title is None else title)
     return figure
@@ -122,6 +123,7 @@ def web_consumption(
         for axes, record in zip(panels, records, strict=False):
             unit_s = look.time_axis(axes, 0.0, outcome.window_s)
             _draw_wanted(axes, record, outcome.window_s, unit_s)
+            look.whole_numbers(axes.yaxis)
             axes.set_ylabel(f"instances ({record.department})")
         for axes in panels[:-1]:
             axes.set_xlabel("")
@@ -243,6 +245,7 @@ def _draw_rule(axes: Axes, record: WebRecord, span: tuple[float, float], unit_s:
     )
     parts = [(max(a, span[0]), level) for a, b, level in stretches(both, span[1]) if b > span[0]]
     _draw_missing(axes, parts, span[1], unit_s, "missing")
+    look.whole_numbers(axes.yaxis)
     axes.set_ylabel("instances")
 
 

@@ -90,7 +90,9 @@ def test_a_lucky_seed_makes_no_policy_the_best() -> None:
 def test_counts_have_whole_ticks() -> None:
     few = [made("a", 8, 1, 1, 10.0).run, made("a", 10, 1, 2, 10.0).run]
     left, _ = plots.sweep_plot(few, series="policy").axes
-    assert all(float(tick).is_integer() for tick in left.get_yticks())
+    web = plots.web_consumption(RESULTS[0].outcome or Outcome(label="", hosts=1, window_s=1.0, host_cores=1)).axes[0]
+    for axes in (left, web):
+        assert all(float(tick).is_integer() for tick in axes.get_yticks())
 
 
 def test_a_plot_says_what_it_leaves_out_and_which_run_it_shows(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
