@@ -221,14 +221,17 @@ def _sweep(args: argparse.Namespace, experiment: Experiment, inputs: Inputs, cas
     keep = args.jobs_csv is not None or args.plots is not None
     results = outputs.simulate(inputs, cases, keep=keep, verify=args.verify, workers=args.workers)
     _note(inputs)
-    if args.json:
-        print(report.as_json(outputs.document(experiment, inputs, cases, results, verified=args.verify)), end="")
-    else:
-        print(outputs.table(outputs.seeded(cases, results), experiment.goal, detail=args.detail), flush=True)
-    if args.jobs_csv is not None:
-        report.write_jobs_csv(args.jobs_csv, [result.outcome for result in results if result.outcome is not None])
-    if args.plots is not None:
-        outputs.plot(args.plots, experiment.name, results, args.workers)
+    try:
+        if args.jobs_csv is not None:
+            outcomes = [result.outcome for result in results if result.outcome is not None]
+            report.write_jobs_csv(args.jobs_csv, outcomes)
+        if args.plots is not None:
+            outputs.plot(args.plots, experiment.name, results, args.workers)
+    finally:  # a full disk, or Ctrl-C while it draws, must not cost what was simulated
+        if args.json:
+            print(report.as_json(outputs.document(experiment, inputs, cases, results, verified=args.verify)), end="")
+        else:
+            print(outputs.table(outputs.seeded(cases, results), experiment.goal, detail=args.detail), flush=True)
     problems = [problem for result in results for problem in result.problems]
     if problems:
         raise CliError(FAILED, "the replay differs:\n" + "\n".join(problems), "that is a bug: please report it")

@@ -108,7 +108,7 @@ def document(
         row["goal"] = limits(experiment.goal, result.run.metrics)
         if verified:
             row["verified"] = not result.problems
-    if len(experiment.seeds) > 1:
+    if len({case.seed for case in cases}) > 1:
         rows = summary.summary(seeded(cases, results))
         found["summary"] = [msgspec.to_builtins(row) for row in rows]
     return found

@@ -19,6 +19,7 @@ from phoenix.cli.completion import candidates
 from phoenix.simulate import outputs
 from phoenix.simulate.engine import run
 from phoenix.simulate.report import JOB_COLUMNS
+from phoenix.simulate.sweep import Interrupted
 from phoenix.simulate.workload import Outcome, Scenario
 
 DEADLINE_S = 30.0
@@ -146,6 +147,18 @@ def test_ctrl_c_leaves_the_table_of_what_was_finished(
     assert "interrupted: 2 of 4 runs were finished (requeue 5, requeue 6)" in text
     made.clear()
     assert phoenix(capsys, experiment, "--workers", "1", "--json", code=130).startswith("phoenix: interrupted")
+
+
+def test_ctrl_c_while_it_draws_costs_nothing_that_was_simulated(
+    experiment: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def interrupted(*_args: object) -> None:
+        raise Interrupted("interrupted: none of 9 runs was finished")
+
+    monkeypatch.setattr(outputs, "plot", interrupted)
+    text = phoenix(capsys, experiment, "--plots", str(tmp_path), code=130)
+    assert text.startswith("RUN ")
+    assert text.count("holds in: requeue 5, requeue 6, kill 6") == 2
 
 
 def test_json_has_every_metric_of_every_run_in_a_stable_order(
