@@ -90,7 +90,8 @@ _SPARED: Final = (
     "OPEN",
 )  # these go first when the table would be too wide
 _MEANINGS: Final = {
-    "JOBS": "submitted within the window; REQUEUED counts returns to the queue, the other columns jobs",
+    "JOBS": "submitted within the window",
+    "REQUEUED": "how often a job went back into the queue",
     "DONE": "jobs that completed within the window; OPEN: neither completed nor otherwise ended by then",
     "REFUSED": "jobs that a cluster of this size could never hold",
     "TURNAROUND": "mean over completed jobs, as WAIT and SLOWDOWN (bounded slowdown, threshold 10 s)",
