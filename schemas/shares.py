@@ -41,6 +41,11 @@ class Shares:
         return self._core * cores + self._mib * memory_mb <= self._limits.get(service, 0)
 
 
+def must_comply(policy: BatchPolicy, walltime_s: float, *, short: bool, best_effort: bool) -> bool:
+    """True of a job that may never take its service above its share: production that is not short.  `short`: declared so."""
+    return not best_effort and not (policy.short_s > 0 and (short or walltime_s <= policy.short_s))
+
+
 def percent(share: Fraction | float) -> float:
     """For people: two digits, as the thesis shows shares."""
     return round(100 * float(share), 2)

@@ -38,6 +38,7 @@ from schemas.config import CloudConfig, Department
 from schemas.custody import RULES, Custody
 from schemas.facts import Fact
 from schemas.meta import Meta
+from schemas.shares import Shares, must_comply
 from services.provisioner.core import ProvisionerCore
 from services.runtime.core import NEVER
 from services.runtime.fold import CoreFactory
@@ -47,7 +48,7 @@ from services.scheduler.web import WebCore
 CLOUD_ID: Final = "simulation"
 USER: Final = "load"  # who asks for the instances of a demand that is given
 ROUNDS_MAX: Final = 100_000  # of one instant: cores that never come to rest are a bug, not a long experiment
-PATIENCE_S: Final = 3600.0  # of a cloud in which nothing happens: 120 turns of the provisioner
+PATIENCE_S: Final = 3600.0  # of a cloud in which nothing happens, beside what its turns need
 Watch: TypeAlias = Callable[[Fact, Meta], None]
 
 
@@ -89,7 +90,10 @@ class Simulation:
         self.loads = [
             Load(name, w.load, scenario.signal_s, until) for name, w in sorted(scenario.web.items()) if w.load
         ]
-        self.patience_s = PATIENCE_S + 10 * max(scenario.latencies.end_s, scenario.latencies.suspend_s)
+        # Turns of the provisioner double until one is long enough for hosts to be cleared: that is reached within four such
+        # times for each department, and the turn itself may be twice as long.
+        clear_s = max(scenario.latencies.end_s, scenario.latencies.suspend_s)
+        self.patience_s = PATIENCE_S + (4 * len(self.batch) + 2) * clear_s
         readers = [seat.core.apply for seat in self.seats]
         self.journal.readers = [*readers, self.cluster.hear, self.recorder.hear, *([watch] if watch else [])]
 
@@ -191,7 +195,19 @@ class Simulation:
         if department is not None and department.maximum is not None:
             most = min(most, department.maximum)
         fits = work.cores <= self.scenario.host_cores and work.memory_mb <= self.scenario.host_memory_mb
-        return fits and work.nodes <= most
+        return fits and work.nodes <= most and self._within_share(department, work, most)
+
+    def _within_share(self, department: Department | None, work: Work, hosts: int) -> bool:
+        """False of a job that is larger than its service's share of so many hosts (`order = "svmsched"`)."""
+        policy = department.batch if department is not None else None
+        if policy is None or policy.order != "svmsched":
+            return True
+        if not must_comply(policy, work.walltime_s, short=work.short, best_effort=work.best_effort):
+            return True
+        host = (self.scenario.host_cores, self.scenario.host_memory_mb)
+        cores, memory_mb = host if work.exclusive else (work.cores, work.memory_mb)
+        shares = Shares(policy, hosts * host[0], hosts * host[1])
+        return shares.complies(work.service, work.nodes * cores, work.nodes * memory_mb)
 
     # -------------------------------------------------------------------------------------------------------- settling
 

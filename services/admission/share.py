@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from schemas.config import BatchPolicy, Department
 from schemas.requests import JobSubmit
-from schemas.shares import Shares, percent
+from schemas.shares import Shares, must_comply, percent
 from services.admission.shape import Capacity
 from services.runtime.edge import Refused
 
@@ -34,8 +34,7 @@ def service_of(
     if service not in policy.services:
         told = f"service: {department.name} has no service {service!r}; it has: {', '.join(known)}"
         raise Refused("unknown", told, "service")
-    is_short = policy.short_s > 0 and (request.short or walltime_s <= policy.short_s)
-    if not (request.best_effort or is_short):
+    if must_comply(policy, walltime_s, short=request.short, best_effort=request.best_effort):
         _refuse_larger_than_share(service, department, policy, capacity, shape, exclusive=request.exclusive)
     return service
 

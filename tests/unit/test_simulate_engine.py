@@ -222,6 +222,25 @@ def test_what_no_host_could_hold_is_refused_at_the_door() -> None:
     assert outcome.refused == 3
 
 
+def test_what_is_larger_than_its_share_is_refused_at_the_door_but_short_and_best_effort_are_not() -> None:
+    """A quarter of eight hosts is two.  As `services.admission.share` decides, by the same function."""
+    policy = BatchPolicy(order="svmsched", services={"app1": 3.0, "app2": 1.0}, short_s=60.0)
+    shared = msgspec.structs.replace(batch(), batch=policy)
+
+    def of_app2(number: int, nodes: int, walltime_s: float, *, best_effort: bool = False) -> Work:
+        known = job(number, 0.0, 30.0, nodes)
+        return msgspec.structs.replace(known, service="app2", walltime_s=walltime_s, best_effort=best_effort)
+
+    works = (
+        of_app2(1, 3, 600.0),
+        of_app2(2, 2, 600.0),
+        of_app2(3, 3, 60.0),
+        of_app2(4, 3, 600.0, best_effort=True),
+    )
+    outcome = lived(cloud(shared, hosts=8, jobs={"hpc": works}))
+    assert [record.end for record in outcome.jobs] == ["refused", "completed", "completed", "completed"]
+
+
 # ------------------------------------------------------------------------------------------------------ several departments
 
 
