@@ -341,6 +341,20 @@ Fact: TypeAlias = (
     | DepartmentClosed
 )
 
+# What names one host and changes whose it is, or what may be placed there.
+HostFact: TypeAlias = (
+    HostDescribed
+    | HostRemoved
+    | HostCleared
+    | HostLost
+    | HostQuarantined
+    | HostCordoned
+    | HostUncordoned
+    | HostGranted
+    | HostReleased
+    | HostSeized
+)
+
 FACTS: tuple[type[_Fact], ...] = Fact.__args__
 KIND: dict[type, str] = {cls: str(cls.__struct_config__.tag) for cls in FACTS}
 BY_KIND: dict[str, type[_Fact]] = {kind: cls for cls, kind in KIND.items()}

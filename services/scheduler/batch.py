@@ -25,7 +25,7 @@ from __future__ import annotations
 import heapq
 from collections.abc import Sequence
 from itertools import islice
-from typing import Final, TypeAlias
+from typing import Final
 
 import msgspec
 
@@ -52,18 +52,6 @@ from services.scheduler.room import Room
 from services.scheduler.shape import Shape
 
 STARTS_MAX: Final = 1000  # placements of one decision; the rest follow with the next one, a millisecond later
-HostFact: TypeAlias = (
-    f.HostDescribed
-    | f.HostRemoved
-    | f.HostCleared
-    | f.HostLost
-    | f.HostQuarantined
-    | f.HostCordoned
-    | f.HostUncordoned
-    | f.HostGranted
-    | f.HostReleased
-    | f.HostSeized
-)
 
 
 class BatchCore:
@@ -88,7 +76,7 @@ class BatchCore:
             f.DepartmentClosed: self._on_department_closed,
             f.QuotaChanged: self._on_level,
             f.DemandChanged: self._on_level,
-            **dict.fromkeys(HostFact.__args__, self._on_host),
+            **dict.fromkeys(f.HostFact.__args__, self._on_host),
         }
         self._rested_at = NEVER
         self._rests = False  # True: the last decide had nothing to say, and nothing that concerns it has happened since
@@ -226,7 +214,7 @@ class BatchCore:
         if fact.unit in self.open:
             self.limits.vm_started(fact.unit, fact.attempt)
 
-    def _on_host(self, fact: HostFact) -> None:
+    def _on_host(self, fact: f.HostFact) -> None:
         """Of a host that leaves this department custody still says whose it was."""
         counts_otherwise, host = (
             self.capacities.update(self.custody, fact.host),

@@ -49,7 +49,7 @@ from services.scheduler.shape import Shape
 from services.scheduler.web_holdings import Holdings
 from services.scheduler.web_hosts import Picture
 from services.scheduler.web_number import RULES, Number
-from services.scheduler.web_state import STABLE_S, HostFact, State, backoff_s
+from services.scheduler.web_state import STABLE_S, State, backoff_s
 
 PLACED_MAX: Final = 500  # instances of one decision; the rest follow with the next one
 _FAILURES: Final = (Code.VM_ENDED, Code.BOOT_TIMEOUT)
@@ -79,7 +79,7 @@ class WebCore:
             f.ScaleRequested: self._on_scale,
             f.ConfigAdopted: self._on_config,
             f.DepartmentClosed: self._on_department_closed,
-            **dict.fromkeys(HostFact.__args__, self._on_host),
+            **dict.fromkeys(f.HostFact.__args__, self._on_host),
         }
         self._rebuild()
 
@@ -96,7 +96,7 @@ class WebCore:
 
     # Each handler returns True if a decision may be another one after the fact.
 
-    def _on_host(self, fact: HostFact, _meta: Meta) -> bool:
+    def _on_host(self, fact: f.HostFact, _meta: Meta) -> bool:
         held = self.holdings.host_changed(fact.host)
         if self.capacities.update(self.custody, fact.host):
             self._per_host = None

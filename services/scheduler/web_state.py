@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Final, TypeAlias
+from typing import Final
 
 import msgspec
 
-from schemas import facts as f
 from services.scheduler.policies.scale import Track
 from services.scheduler.policies.scale_flaps import Course
 from services.scheduler.policies.scale_forecast import Bucket
@@ -16,18 +15,6 @@ from services.scheduler.web_load import Sample
 STABLE_S: Final = 30.0  # who has served this long has not failed at the start
 BACKOFF_FIRST_S: Final = 0.5
 BACKOFF_MAX_S: Final = 30.0  # a program that is repaired is back within half a minute
-HostFact: TypeAlias = (
-    f.HostDescribed
-    | f.HostRemoved
-    | f.HostCleared
-    | f.HostLost
-    | f.HostQuarantined
-    | f.HostCordoned
-    | f.HostUncordoned
-    | f.HostGranted
-    | f.HostReleased
-    | f.HostSeized
-)
 
 
 class State(msgspec.Struct, kw_only=True):

@@ -14,13 +14,21 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from schemas import facts as f
 from schemas.reasons import Code
 from services.scheduler.batch import BatchCore
 from services.scheduler.batch_why import why
 from services.scheduler.policies import order_conservative as conservative
 from services.scheduler.policies import order_easy
-from tests.properties.test_easy import CORES, RUNS, STEPS, Run, given_runs, play, queue_up, starts
+from tests.properties.test_easy import (
+    CORES,
+    RUNS,
+    STEPS,
+    Run,
+    given_runs,
+    queue_up,
+    starts,
+    starts_nothing_by_time,
+)
 from tests.support.scheduling import cluster, core
 from tests.support.world import World, batch, cloud
 
@@ -133,16 +141,7 @@ def test_no_start_delays_anybody_before_it(ran: list[dict[str, Any]], runs: list
 @settings(max_examples=100, deadline=None)
 @given(STEPS, st.lists(st.integers(1, 60), min_size=1, max_size=4))
 def test_time_alone_starts_nothing(steps: list[tuple[str, int, Run]], waits: list[int]) -> None:
-    world = cluster(4, order="conservative")
-    world.strict = False
-    for what, number, run in steps:
-        play(world, what, number, run)
-        world.settle()
-        for wait_s in waits:
-            fresh = BatchCore(world.custody, "hpc")
-            fresh.load(core(world).dump())
-            assert not [x for x in fresh.decide(world.now + wait_s) if isinstance(x, f.UnitPlaced)]
-    world.seats["scheduler.hpc"].verify(world.now)
+    starts_nothing_by_time("conservative", steps, waits)
 
 
 # ---------------------------------------------------------------------------------------------------------------- examples
