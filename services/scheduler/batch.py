@@ -39,6 +39,7 @@ from schemas.meta import Meta
 from schemas.reasons import Code, because
 from services.runtime.core import NEVER
 from services.scheduler import reclaim
+from services.scheduler.batch_check import check
 from services.scheduler.batch_state import State
 from services.scheduler.book import Book
 from services.scheduler.demand import Capacities, hosts_wanted
@@ -80,7 +81,7 @@ class BatchCore:
         }
         self._rested_at = NEVER
         self._rests = False  # True: the last decide had nothing to say, and nothing that concerns it has happened since
-        self._decided_at = 0.0  # `now` of the last decide: what is due by then has been looked at
+        self.decided_at = 0.0  # `now` of the last decide: what is due by then has been looked at
         self._rebuild()
 
     # --------------------------------------------------------------------------------------------------------- folding
@@ -258,7 +259,7 @@ class BatchCore:
     def decide(self, now: float) -> list[f.Fact]:
         if self._rests and now < self.wake_at():
             return []
-        self._decided_at = now
+        self.decided_at = now
         found = self._decide(now)
         self._rests = not found
         return found
@@ -280,10 +281,14 @@ class BatchCore:
         return found[:FACTS_MAX]
 
     def wake_at(self) -> float:
-        due = min(self.limits.next_due(), self.book.next_moment(self._decided_at))
+        due = min(self.limits.next_due(), self.book.next_moment(self.decided_at))
         if self.room.resting and self.book.queue.where:
-            due = min([due, *(until for until in self.room.resting.values() if until > self._decided_at)])
+            due = min([due, *(until for until in self.room.resting.values() if until > self.decided_at)])
         return due
+
+    def rests_until_woken(self) -> bool:
+        """True if the last `decide` had nothing to say, and nothing that concerns it has happened since."""
+        return self._rests and max(self.decided_at, self.custody.state.at) < self.wake_at()
 
     def notice(self) -> int:
         """Hosts that the department must give back now."""
@@ -356,9 +361,15 @@ class BatchCore:
 
     def situation(self, now: float, room: Room) -> Situation:
         turns = (self.state.turn, self.state.turn_best_effort)
-        return Situation(self.book.queue, room, now, STARTS_MAX, self._foresee, self.policy, turns)
+        return Situation(self.book.queue, room, now, STARTS_MAX, self.foresee, self.policy, turns)
 
-    def _foresee(self) -> Forecast:
+    @property
+    def foresaw(self) -> bool:
+        """True if the forecast has been asked for."""
+        return self._forecast is not None
+
+    def foresee(self) -> Forecast:
+        """Live attempts with their hosts and expected ends; worked out when first asked for, then kept up to date."""
         if self._forecast is None:
             self._forecast = Forecast(self.custody, self.dept, self.book.length_s, self.open, self.book.said)
         return self._forecast
@@ -399,54 +410,8 @@ class BatchCore:
             self._demand = wanted
         return wanted
 
-    # -------------------------------------------------------------------------------------------------------- checking
-
     def check(self) -> list[str]:
-        """The views say what custody and state say; nobody waits who is over."""
-        found = [
-            f"{name} has {job.left} units left of {len(job.array) or 1}"
-            for name, job in self.state.jobs.items()
-            if not 0 < job.left <= (len(job.array) or 1)
-        ]
-        found += [
-            f"{name} is remembered as requeued and is no job's" for name in self.state.again if not self.book.has(name)
-        ]
+        """The views say what custody and state say; nobody waits who is over (`batch_check`)."""
         fresh = BatchCore(self.custody, self.dept)
         fresh.load(self.dump())
-        if self._forecast is not None:
-            fresh._foresee()
-        queue, lanes = self.book.ranked(self.custody.state.at), fresh.book.ranked(self.custody.state.at).lanes
-        for key in [key for key, lane in queue.lanes.items() if lane.lengths and key in lanes]:
-            fresh.book.queue.by_length(lanes[key])
-        mine, theirs = self._views(), fresh._views()
-        found += self._rests_wrongly(fresh)
-        return found + [
-            f"view {name} differs from custody: {mine[name]} is not {theirs[name]}"
-            for name in mine
-            if mine[name] != theirs[name]
-        ]
-
-    def _rests_wrongly(self, fresh: BatchCore) -> list[str]:
-        """`fresh`: a core of the same state that has never rested, nor given up a pass as fruitless."""
-        now = max(self._decided_at, self.custody.state.at)
-        if not self._rests or now >= self.wake_at():
-            return []
-        return [f"it rests though it has to say {fact}" for fact in fresh._decide(now)]
-
-    def _views(self) -> dict[str, object]:
-        queue, room = self.book.ranked(self.custody.state.at), self.room
-        return {
-            "queue": {key: lane.places for key, lane in queue.lanes.items()},
-            "lengths": {key: lane.lengths.places for key, lane in queue.lanes.items() if lane.lengths},
-            "places": {name: place for name, (_, place) in queue.where.items()},
-            "throttled": queue.running,
-            "room": (room.free, room.classes, room.order, room.resting, room.busy),
-            "capacities": (self.capacities.of_host, self.capacities.counts),
-            "open": self.open,
-            "cancelling": self.cancelling,
-            "dependents": self.book.dependents,
-            "started": self.limits.started,
-            "next limit": self.limits.next_due(),
-            "suspended": queue.suspended,
-            "forecast": self._forecast and self._forecast.views(),
-        }
+        return check(self, fresh)
