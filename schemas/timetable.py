@@ -1,0 +1,180 @@
+"""The timetable of leases: whether one more fits beside those that were accepted, and what would fit instead.
+
+Theory of operation (InterGrid, 4.1 and 4.3)
+  A local lease has an interval; ordinary jobs and best-effort leases make way for it, so only local leases collide with it.
+  Admission says yes or no at once, hours before the scheduler puts the lease on hosts, and nobody knows then on which hosts
+  the others will stand: some end early, some start late, a lost host moves one, and a lease that runs is not moved.  So a yes
+  does not rest on a plan of hosts.  A set of leases is *sound* at an instant if each of them would find its hosts beside all
+  the others of that instant, wherever those stand.
+
+Rules
+  1. Accepted is what keeps every instant of its interval sound, for itself and for those accepted before.  Whatever placement
+     the scheduler chooses, and in whatever order leases start, the next one finds room: best fit needs no luck.
+  2. Conservative, never optimistic: on how many hosts can the others leave too little room for a rank of (cores, memory)?
+     2.1  A rank spoils at most the one host that it stands on; one that is exclusive spoils it for everybody, and beside a
+          lease that is exclusive everybody does.
+     2.2  To spoil B hosts by cores the others need all cores but (cores - 1) of each; they have at most
+          sum of min(nodes, B) · cores, because the nodes of a lease are on different hosts.  By memory likewise.
+     Exact for leases of whole hosts, and where one size is asked for; else some sets are refused that best fit could place.
+  3. Only a part of the known hosts may be the department's, nobody knows which: those that cannot hold the rank are counted
+     as its first ones.
+  4. Intervals are half open: one may start when another ends.  What changes only when a lease starts is looked at then.
+  5. The earliest start is the wanted time or the end of another lease: between two ends, later is never better.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from itertools import accumulate
+from typing import Final, NamedTuple
+
+FOREVER: Final = float("inf")
+
+
+class Part(NamedTuple):
+    """What a lease needs: `nodes` different hosts, `cores` and `memory_mb` on each; `exclusive`: hosts without others."""
+
+    nodes: int
+    cores: int
+    memory_mb: int
+    exclusive: bool
+
+
+class Slot(NamedTuple):
+    """A lease in the timetable: from `start` to before `end` (UTC seconds)."""
+
+    lease: str
+    start: float
+    end: float
+    part: Part
+
+
+class Collision(NamedTuple):
+    """The first instant of the interval at which it does not fit, and the leases that have the hosts then, in order of
+    acceptance; none: it would not fit alone."""
+
+    at: float
+    leases: tuple[str, ...]
+
+
+class Ground:
+    """The hosts, as (cores, memory_mb), of which the department may hold `hosts_max` (None: all)."""
+
+    def __init__(self, hosts: Iterable[tuple[int, int]], hosts_max: int | None = None) -> None:
+        self._hosts = tuple(hosts)
+        self._may = len(self._hosts) if hosts_max is None else min(hosts_max, len(self._hosts))
+        self._sums: dict[tuple[int, int], tuple[list[int], list[int]]] = {}
+
+    def able(self, part: Part) -> int:
+        """How many hosts the department has for certain that could hold a rank of `part` (rule 3)."""
+        cores, _ = self._needs(part)
+        return max(0, self._may - (len(self._hosts) - (len(cores) - 1)))
+
+    def _needs(self, part: Part) -> tuple[list[int], list[int]]:
+        """What it takes to spoil 0, 1, 2, … of the able hosts for `part`, the cheapest first: cores, and memory."""
+        key = (part.cores, part.memory_mb)
+        found = self._sums.get(key)
+        if found is None:
+            able = [(c, m) for c, m in self._hosts if c >= part.cores and m >= part.memory_mb]
+            cores = sorted(c - part.cores + 1 for c, _ in able)
+            memory = sorted(m - part.memory_mb + 1 for _, m in able)
+            found = self._sums[key] = ([0, *accumulate(cores)], [0, *accumulate(memory)])
+        return found
+
+    def finds_room(self, part: Part, others: Counter[Part]) -> bool:
+        """True if `part` fits beside `others`, wherever they stand (rules 2 and 3)."""
+        spare = self.able(part) - part.nodes
+        ranks = sum(other.nodes * times for other, times in others.items())
+        if ranks <= spare:
+            return True
+        if part.exclusive:
+            return False
+        whole = sum(other.nodes * times for other, times in others.items() if other.exclusive)
+        shared = [(other, times) for other, times in others.items() if not other.exclusive]
+        cores, memory = self._needs(part)
+        by_cores = _spoiled(cores, [(x.nodes, x.cores * times) for x, times in shared])
+        by_memory = _spoiled(memory, [(x.nodes, x.memory_mb * times) for x, times in shared])
+        return whole + min(by_cores + by_memory, ranks - whole) <= spare
+
+    def is_sound(self, parts: Counter[Part]) -> bool:
+        """True if each finds room beside the others."""
+        for part in parts:
+            others = parts.copy()
+            others[part] -= 1
+            if not self.finds_room(part, others):
+                return False
+        return True
+
+
+def _spoiled(needs: Sequence[int], uses: Sequence[tuple[int, int]]) -> int:
+    """The most hosts that can be spoiled if B of them take needs[B] and `uses` (nodes, amount on each) have
+    sum of min(nodes, B) · amount.  What is left after B falls faster and faster, so those B are 0, 1, … up to the answer."""
+    low, high = 0, len(needs) - 1
+    while low < high:
+        middle = (low + high + 1) // 2
+        if sum(min(nodes, middle) * amount for nodes, amount in uses) >= needs[middle]:
+            low = middle
+        else:
+            high = middle - 1
+    return low
+
+
+class Timetable:
+    """The local leases of one department that were accepted and are not over."""
+
+    def __init__(self, ground: Ground, slots: Iterable[Slot]) -> None:
+        self.ground = ground
+        self._slots = tuple(slots)
+        self._starts = sorted(slot.start for slot in self._slots)
+        self._ends = sorted(slot.end for slot in self._slots)
+
+    def collision(self, wanted: Slot) -> Collision | None:
+        """None if `wanted` may be accepted (rule 1).  A slot of the same lease is not counted: it is what changes."""
+        first = bisect_right(self._starts, wanted.start)
+        instants = [wanted.start, *(start for start in self._starts[first:] if start < wanted.end)]
+        for at in instants:
+            there = [s for s in self._slots if s.start <= at < s.end and s.lease != wanted.lease]
+            if not self.ground.is_sound(Counter([wanted.part, *(slot.part for slot in there)])):
+                return Collision(at, tuple(slot.lease for slot in there))
+        return None
+
+    def earliest(self, wanted: Slot, start_max: float = FOREVER) -> float | None:
+        """The earliest start from `wanted.start` on, for the same part and duration; None if none is up to `start_max`."""
+        start, lasts_s = wanted.start, wanted.end - wanted.start
+        while start <= start_max:
+            collision = self.collision(wanted._replace(start=start, end=start + lasts_s))
+            if collision is None:
+                return start
+            # Whatever includes that instant collides there again: the next chance is an end behind it (rule 5).
+            behind = bisect_right(self._ends, collision.at)
+            if behind == len(self._ends):
+                return None
+            start = self._ends[behind]
+        return None
+
+    def largest(self, wanted: Slot) -> int:
+        """The most nodes, up to those of `wanted`, that fit at that time; 0 if not even one does."""
+
+        def fits(nodes: int) -> bool:
+            return self.collision(wanted._replace(part=wanted.part._replace(nodes=nodes))) is None
+
+        return _most(wanted.part.nodes, fits)
+
+    def latest_end(self, wanted: Slot) -> float:
+        """Up to when the lease may last, at most `wanted.end`; its start if it does not fit at all."""
+        collision = self.collision(wanted)
+        return wanted.end if collision is None else collision.at
+
+
+def _most(most: int, fits: Callable[[int], bool]) -> int:
+    """The largest number from 0 to `most` that fits; fewer always fit where more do."""
+    low, high = 0, most
+    while low < high:
+        middle = (low + high + 1) // 2
+        if fits(middle):
+            low = middle
+        else:
+            high = middle - 1
+    return low

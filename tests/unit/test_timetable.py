@@ -1,0 +1,73 @@
+"""The timetable of leases, by hand: what is exact, what is refused although luck could place it, and what is told."""
+
+from __future__ import annotations
+
+from schemas.timetable import Collision, Ground, Part, Slot, Timetable
+
+HOSTS = [(4, 4096)] * 4
+
+
+def slot(
+    lease: str, start: float, end: float, nodes: int, cores: int = 4, memory_mb: int = 256, *, whole: bool = False
+) -> Slot:
+    return Slot(lease, start, end, Part(nodes, cores, memory_mb, whole))
+
+
+def table(*slots: Slot, hosts_max: int | None = None) -> Timetable:
+    return Timetable(Ground(HOSTS, hosts_max), slots)
+
+
+def test_one_may_start_when_another_ends() -> None:
+    others = table(slot("a", 10, 20, 4))
+    assert others.collision(slot("n", 20, 30, 4)) is None
+    assert others.collision(slot("n", 0, 10, 4)) is None
+    assert others.collision(slot("n", 5, 30, 1)) == Collision(10, ("a",))
+    assert others.collision(slot("n", 19, 30, 1)) == Collision(19, ("a",))
+
+
+def test_narrow_leases_share_hosts_as_far_as_cores_and_memory_go() -> None:
+    three = [slot(name, 0, 10, 4, 1) for name in "abc"]
+    assert table(*three).collision(slot("n", 0, 10, 4, 1)) is None
+    assert table(*three, slot("d", 0, 10, 4, 1)).collision(slot("n", 5, 15, 1, 1)) == Collision(5, tuple("abcd"))
+    heavy = slot("m", 0, 10, 4, 1, 3000)
+    assert table(heavy).collision(slot("n", 0, 10, 1, 1, 1096)) is None
+    assert table(heavy).collision(slot("n", 0, 10, 1, 1, 1097)) is not None
+
+
+def test_nobody_knows_where_the_others_stand() -> None:
+    """Best fit would put both on one host; had another lease stood there when they began, they would be on two."""
+    narrow = table(slot("a", 0, 10, 1, 1), slot("b", 0, 10, 1, 1))
+    assert narrow.collision(slot("n", 0, 10, 3, 4)) == Collision(0, ("a", "b"))
+    assert narrow.largest(slot("n", 0, 10, 3, 4)) == 2
+
+
+def test_a_lease_that_was_accepted_is_not_crowded_out_later() -> None:
+    """A narrow one that begins first would not harm itself, but the wide one that was promised all hosts."""
+    assert table(slot("wide", 5, 10, 4)).collision(slot("n", 0, 20, 1, 1)) == Collision(5, ("wide",))
+
+
+def test_whole_hosts_are_nobody_elses() -> None:
+    assert table(slot("a", 0, 10, 2, 1, whole=True)).collision(slot("n", 0, 10, 2, 1)) is None
+    assert table(slot("a", 0, 10, 2, 1, whole=True)).collision(slot("n", 0, 10, 3, 1)) is not None
+    assert table(slot("a", 0, 10, 4, 1)).collision(slot("n", 0, 10, 1, 1, whole=True)) is not None
+
+
+def test_only_hosts_that_are_the_departments_for_certain_count() -> None:
+    assert table(hosts_max=2).largest(slot("n", 0, 10, 4)) == 2
+    mixed = Ground([(8, 4096), (2, 4096), (2, 4096)], 2)
+    assert Timetable(mixed, ()).collision(slot("n", 0, 10, 1, 8)) == Collision(0, ())  # it may be given the small ones
+
+
+def test_alternatives() -> None:
+    others = table(slot("a", 0, 10, 3), slot("b", 10, 20, 2), slot("c", 25, 40, 4))
+    wanted = slot("n", 5, 10, 3)
+    assert others.earliest(wanted) == 20  # five seconds, just between b and c
+    assert others.earliest(wanted._replace(end=11)) == 40
+    assert others.earliest(wanted._replace(end=11), start_max=39) is None
+    assert others.earliest(slot("n", 5, 10, 5)) is None
+    assert others.largest(wanted) == 1
+    assert others.latest_end(slot("b", 10, 60, 2)) == 25
+
+
+def test_a_lease_does_not_collide_with_itself() -> None:
+    assert table(slot("a", 0, 10, 4)).collision(slot("a", 0, 20, 4)) is None
