@@ -97,8 +97,27 @@ class Department(_Config, frozen=True, kw_only=True):
     priority: int = 0  # among web departments: higher first
     guarantee: int = 0  # hosts
     maximum: int | None = None  # hosts; None: the whole cluster
+    windows: tuple[
+        str, ...
+    ] = ()  # others at these hours: "Mon-Fri 08:00-18:00 guarantee 6 maximum 8" (`schemas.windows`)
+    windows_zone: str = "UTC"  # or an offset from it: "UTC+02:00"
     batch: BatchPolicy | None = None  # set for kind batch
     web: WebPolicy | None = None  # set for kind web
+
+
+class Lending(_Config, frozen=True, kw_only=True):
+    """What one department lends another, and how it comes back (docs/lending.md).  `*` is every department.  Of those that
+    name a pair the first one whose hours it is holds; at other hours the pair lends nothing."""
+
+    lender: str
+    borrower: str
+    hosts: int | None = None  # of the lender's own that the borrower has at most; None: all
+    notice_s: float | None = None  # the borrower is told so long before one is taken; None: `policy.notice_s`
+    grace_s: float | None = None  # SIGTERM to SIGKILL of the borrower's jobs; None: `policy.grace_s`
+    deadline_s: float | None = None  # an occupied host goes back after so long, if its lender wants it; None: when idle
+    credit: float = 0.0  # what a host-second given back before it was due earns the borrower, in host-seconds
+    windows: tuple[str, ...] = ()  # hours at which it holds: "daily 20:00-06:00"; none: always
+    windows_zone: str = "UTC"
 
 
 class User(_Config, frozen=True, kw_only=True):
@@ -135,6 +154,7 @@ class CloudConfig(_Config, frozen=True, kw_only=True):
     name: str
     departments: tuple[Department, ...]
     users: tuple[User, ...] = ()
+    lending: tuple[Lending, ...] = ()
     policy: Policy = Policy()
     limits: Limits = Limits()
     capabilities: tuple[Capability, ...] = ()

@@ -23,7 +23,8 @@ PERIOD_MAX_S: Final = 1800.0  # as in Kubernetes; what happened before it need n
 PERCENT_MAX: Final = 1000  # eleven times as many at once is no limit
 INSTANCES_MAX: Final = 1_000_000  # as of `instances_max`
 
-_SCHEDULE: Final = re.compile(r"([A-Za-z,-]+)\s+(\d\d?):(\d\d)-(\d\d?):(\d\d)\s+at least\s+(\d{1,7})")
+_HOURS: Final = re.compile(r"([A-Za-z,-]+)\s+(\d\d?):(\d\d)-(\d\d?):(\d\d)")
+_SCHEDULE: Final = re.compile(r"(\S+\s+\S+)\s+at least\s+(\d{1,7})")
 _ZONE: Final = re.compile(r"UTC(?:([+-])(\d\d):(\d\d))?")
 _LIMIT: Final = re.compile(r"(\d{1,7})(%?) in (\d{1,5})s")
 
@@ -54,12 +55,20 @@ def spans(text: str) -> list[Span]:
     match = _SCHEDULE.fullmatch(text.strip())
     if match is None:
         raise Unreadable('should be such as "Mon-Fri 08:00-18:00 at least 6"')
+    return [Span(begin, end, int(match[2])) for begin, end in hours(match[1])]
+
+
+def hours(text: str) -> list[tuple[int, int]]:
+    """Such as "Mon-Fri 08:00-18:00": begin and end, in minutes of the week, for each of its days."""
+    match = _HOURS.fullmatch(text.strip())
+    if match is None:
+        raise Unreadable('should be such as "Mon-Fri 08:00-18:00"')
     begin, end = _minute(match[2], match[3]), _minute(match[4], match[5])
     if begin in (DAY_MIN, end):
         raise Unreadable("should begin before it ends; the whole day is 00:00-24:00")
     if end < begin:  # rule 3
         end += DAY_MIN
-    return [Span(day * DAY_MIN + begin, day * DAY_MIN + end, int(match[6])) for day in _days(match[1])]
+    return [(day * DAY_MIN + begin, day * DAY_MIN + end) for day in _days(match[1])]
 
 
 def _minute(hour: str, minute: str) -> int:

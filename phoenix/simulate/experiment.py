@@ -34,7 +34,7 @@ from phoenix.simulate import vary as varying
 from phoenix.simulate.input_tables import DemandTable, JobsTable, LoadTable, check_inputs, check_ranges
 from phoenix.simulate.sizes import HOSTS_MAX, SPELLING, NoSizes, sizes_of
 from phoenix.simulate.workload import Latencies
-from schemas.config import BatchPolicy, CloudConfig, Department, Limits, Policy, WebPolicy
+from schemas.config import BatchPolicy, CloudConfig, Department, Lending, Limits, Policy, WebPolicy
 from services.runtime.config import ConfigError
 from services.runtime.config_checks import Range, check_cloud
 from services.runtime.config_form import Form, Lines, Path_, Problem, suggestion
@@ -42,7 +42,7 @@ from services.runtime.config_form import Form, Lines, Path_, Problem, suggestion
 FILE_MAX_BYTES: Final = 4 << 20  # as the product's configuration
 RUNS_MAX: Final = 10_000  # of one experiment: a day of simulating on a large machine
 _WINDOW: Final = re.compile(r"(\d+(\.\d+)?[smhd])+\Z")
-_NAMES: Final = ("experiment", "cluster", "latencies", "policy", "limits", "department", "vary", "goal")
+_NAMES: Final = ("experiment", "cluster", "latencies", "policy", "limits", "department", "lending", "vary", "goal")
 
 
 class _Table(msgspec.Struct, frozen=True, kw_only=True):
@@ -257,6 +257,7 @@ def read_variant(document: Mapping[str, Any], base: Path, name: str) -> tuple[Va
         name="simulation",
         capabilities=("suspend",),
         departments=tuple(_product(department) for department in departments),
+        lending=form.tables(Lending, document.get("lending", []), ("lending",)),
         policy=form.table(Policy, document.get("policy", {}), ("policy",)),
         limits=form.table(Limits, document.get("limits", {}), ("limits",)),
     )

@@ -6,6 +6,7 @@ around a mistyped key, and never hold a secret: keys and tokens are files of the
     [cloud]        name                          -> Config.cloud, with the tables policy, limits, department, user:
     [policy]  [limits]                              the part that cores read; it enters the journal as `config.adopted` (S7)
     [[department]] + [department.batch|web]
+    [[lending]]
     [[user]]
     [nats] [http] [monitor] [opennebula]         -> Config.nats, …: what processes need to run; never in the journal
     [metrics] [runtime] [data]
@@ -27,7 +28,7 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from schemas.config import BatchPolicy, CloudConfig, Department, Limits, Policy, User, WebPolicy
+from schemas.config import BatchPolicy, CloudConfig, Department, Lending, Limits, Policy, User, WebPolicy
 from services.runtime.config_checks import check_cloud, check_deployment
 from services.runtime.config_form import Form, Lines, Path_, Problem
 from services.runtime.config_text import diff, dump_toml
@@ -172,7 +173,7 @@ _TABLES: Final[dict[str, type[msgspec.Struct]]] = {
     "runtime": Runtime,
     "data": Data,
 }
-_LISTS: Final[dict[str, type[msgspec.Struct]]] = {"department": Department, "user": User}
+_LISTS: Final[dict[str, type[msgspec.Struct]]] = {"department": Department, "lending": Lending, "user": User}
 _DEPLOYMENT: Final = ("nats", "http", "monitor", "opennebula", "metrics", "runtime", "data")
 
 
@@ -226,6 +227,7 @@ def _read(form: Form, document: dict[str, Any]) -> Config:
         name=tables["cloud"].name if "cloud" in tables else "",
         departments=tuple(_with_settings(d) for d in lists["department"]),
         users=lists["user"],
+        lending=lists["lending"],
         policy=tables["policy"],
         limits=tables["limits"],
     )

@@ -21,7 +21,7 @@ import msgspec
 
 from schemas import ids, subjects
 from schemas.config import BatchPolicy, CloudConfig, Department, Limits, MultiFactor, Policy, User, WebPolicy
-from services.runtime import config_scaling, config_services
+from services.runtime import config_lending, config_scaling, config_services
 from services.runtime.config_form import Path_, Problem, shown, suggestion
 
 if TYPE_CHECKING:  # config imports this module
@@ -151,6 +151,7 @@ def check_cloud(cloud: CloudConfig, hosts: int | None = None) -> list[Problem]:
         *_ranges(cloud.limits, ("limits",)),
         *_policy(cloud.policy),
         *_departments(cloud, hosts),
+        *config_lending.check(cloud, hosts),
         *_users(cloud),
     ]
 

@@ -33,6 +33,8 @@ def dump_toml(config: Config) -> str:
     lines += _table("limits", msgspec.structs.asdict(cloud.limits))
     for department in cloud.departments:
         lines += _table("department", msgspec.structs.asdict(department), is_list=True)
+    for contract in cloud.lending:
+        lines += _table("lending", msgspec.structs.asdict(contract), is_list=True)
     for user in cloud.users:
         lines += _table("user", msgspec.structs.asdict(user), is_list=True)
     for key in ("nats", "http", "monitor", "opennebula", "metrics", "runtime", "data"):
@@ -79,8 +81,20 @@ def diff(a: CloudConfig, b: CloudConfig) -> list[str]:
     lines += [f"policy: {change}" for change in _changes(a.policy, b.policy)]
     lines += [f"limits: {change}" for change in _changes(a.limits, b.limits)]
     lines += _entries("department", {d.name: d for d in a.departments}, {d.name: d for d in b.departments})
+    lines += _entries("contract", _contracts(a), _contracts(b))
     lines += _entries("user", {u.name: u for u in a.users}, {u.name: u for u in b.users})
     return lines
+
+
+def _contracts(cloud: CloudConfig) -> dict[str, msgspec.Struct]:
+    """By what people call them; where a pair has several, they are numbered as in the file."""
+    found: dict[str, msgspec.Struct] = {}
+    for contract in cloud.lending:
+        pair = f"{contract.lender} to {contract.borrower}"
+        count = sum(1 for c in cloud.lending if (c.lender, c.borrower) == (contract.lender, contract.borrower))
+        before = sum(1 for name in found if name.partition(" (")[0] == pair)
+        found[f"{pair} ({before + 1})" if count > 1 else pair] = contract
+    return found
 
 
 def _entries(word: str, a: Mapping[str, msgspec.Struct], b: Mapping[str, msgspec.Struct]) -> Iterator[str]:
@@ -94,6 +108,8 @@ def _entries(word: str, a: Mapping[str, msgspec.Struct], b: Mapping[str, msgspec
 
 def _gist(entry: msgspec.Struct) -> str:
     values = msgspec.structs.asdict(entry)
+    if "lender" in values:
+        return "all that is idle" if values["hosts"] is None else f"{values['hosts']} hosts"
     return str(values["kind"]) if "kind" in values else f"{values['role']} of {values['department']}"
 
 
