@@ -67,6 +67,7 @@ FACTS: Final[tuple[f.Fact, ...]] = (
     f.HostRemoved(host="node-3"),
     f.AttemptReported(unit="17", attempt=2, exit=0, seconds=812.5, cpu_seconds=6400.0, max_rss_mb=7100.0),
     f.JobCancelled(job="18", user="ann"),
+    f.LeaseExtended(job="19", walltime_s=7200.0),
     f.DepartmentClosed(dept="old"),
     f.LeaderStopped(epoch=1),
 )

@@ -218,6 +218,21 @@ class Dependency(msgspec.Struct, frozen=True, kw_only=True):
     job: UnitId
 
 
+class Lease(msgspec.Struct, frozen=True, kw_only=True):
+    """A job that is a lease (InterGrid, 4): its duration is the job's walltime.  `start_at`: when a local lease (all but
+    best-effort) begins; admission fixes it, also for deadline and immediate ones.  `deadline_at`: by when a deadline lease
+    has to be over."""
+
+    kind: Literal["advance", "deadline", "immediate", "best-effort"]
+    start_at: Seconds = 0.0
+    deadline_at: Seconds = 0.0
+
+    @property
+    def local(self) -> bool:
+        """True of a lease that has a time slot of its own, and is never delayed by one that has none."""
+        return self.kind != "best-effort"
+
+
 class JobSubmitted(CustodyFact, frozen=True, kw_only=True, tag="job.submitted"):
     """A job, or an array of jobs (`array` lists the indices; the units are then ``<job>_<index>``)."""
 
@@ -244,6 +259,7 @@ class JobSubmitted(CustodyFact, frozen=True, kw_only=True, tag="job.submitted"):
     service: str = ""  # of the department's services, the one that the job belongs to
     best_effort: bool = False  # runs only on what production leaves, and makes way for it
     short: bool = False  # declared short, whatever its walltime
+    lease: Lease | None = None  # it is one; a best-effort lease has `best_effort` as well
 
 
 class JobHeld(CustodyFact, frozen=True, kw_only=True, tag="job.held"):
@@ -261,6 +277,14 @@ class JobResumed(CustodyFact, frozen=True, kw_only=True, tag="job.resumed"):
 class JobCancelled(CustodyFact, frozen=True, kw_only=True, tag="job.cancelled"):
     job: UnitId
     user: str
+
+
+class LeaseExtended(PlainFact, frozen=True, kw_only=True, tag="lease.extended"):
+    """The lease lasts `walltime_s` in all, also if it runs."""
+
+    job: JobId
+    walltime_s: Seconds
+    reason: Reason | None = None
 
 
 class AttemptBegan(CustodyFact, frozen=True, kw_only=True, tag="attempt.began"):
@@ -333,6 +357,7 @@ Fact: TypeAlias = (
     | JobHeld
     | JobResumed
     | JobCancelled
+    | LeaseExtended
     | AttemptBegan
     | AttemptReported
     | ScaleRequested

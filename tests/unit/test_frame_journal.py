@@ -26,7 +26,10 @@ from tests.unit.frame_cores import cores
 FIXTURES = Path(__file__).resolve().parents[1] / "fixtures"
 RECORDED = sorted(FIXTURES.glob("journal_v*.jsonl"))
 CORES = cores()
-DIGESTS = {"journal_v1.jsonl": "a03047dd0eb08d543192118e21e67caaeef08644b4b8509c25405eae1f80ddaa"}
+DIGESTS = {
+    "journal_v1.jsonl": "a03047dd0eb08d543192118e21e67caaeef08644b4b8509c25405eae1f80ddaa",
+    "journal_v2_leases.jsonl": "65322c70aa71d1de98ffbc1586c67f8a8e804fb7e66c9617db3e79e2c19becdb",
+}
 
 
 def fold(path: Path) -> dict[str, Any]:
