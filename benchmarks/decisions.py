@@ -198,22 +198,27 @@ def timed(bench: Bench, prepare: Prepare, repeats: int) -> tuple[float, int]:
 
 def cases(order: str, hosts: int, queue: int, repeats: int) -> dict[str, float | None]:
     """Milliseconds of each case; None: the case cannot be had with this order."""
-    bench = Bench(hosts, policy_of(order))
-    bench.fill()
-    bench.wait(queue)
+    bench, other = (_waiting(order, hosts, queue) for _ in range(2))
     found: dict[str, float | None] = {}
     moves = order == "multi-factor"
 
-    def both(name: str, prepare: Prepare, *, starts: bool) -> None:
+    def both(bench: Bench, name: str, prepare: Prepare, *, starts: bool) -> None:
         for case, then in ((name, prepare), *(((f"moment, {name}", _and_period(prepare)),) if moves else ())):
             took_ms, started = timed(bench, then, repeats)
             found[case] = took_ms if bool(started) is starts else None
 
-    both("nothing", Bench.one_more, starts=False)
-    both("one freed", Bench.one_may_start, starts=True)
-    if _hold_back(bench):
-        both("held back", Bench.one_more, starts=False)
+    both(bench, "nothing", Bench.one_more, starts=False)
+    both(bench, "one freed", Bench.one_may_start, starts=True)
+    if _hold_back(other):
+        both(other, "held back", Bench.one_more, starts=False)
     return found
+
+
+def _waiting(order: str, hosts: int, queue: int) -> Bench:
+    bench = Bench(hosts, policy_of(order))
+    bench.fill()
+    bench.wait(queue)
+    return bench
 
 
 def _and_period(prepare: Prepare) -> Prepare:

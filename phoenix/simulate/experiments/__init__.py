@@ -26,6 +26,7 @@ class Builtin(NamedTuple):
 BUILTIN: Final = (
     Builtin("phoenix-cloud", "the paper's comparison: one shared cluster against two dedicated ones"),
     Builtin("svmsched", "services that share a cluster: static parts against short jobs that borrow"),
+    Builtin("policies", "every order with every order of victims, on four logs"),
     Builtin("phoenix-autoscale", "how web scaling rules follow a day-and-night load"),
 )
 BY_NAME: Final = {builtin.name: builtin for builtin in BUILTIN}
