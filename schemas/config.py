@@ -6,15 +6,20 @@ secret: credentials live in files of their own.
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal, TypeAlias
 
 import msgspec
 
 OnReclaim = Literal["kill", "requeue", "suspend", "migrate"]
+
+# The policies that come with Phoenix Cloud.  More come as plug-ins (docs/plugins.md): so a setting holds any `PolicyName`, and
+# `services.runtime.config_policies` says whether there is such a policy.
 Order = Literal["fcfs", "first-fit", "easy", "conservative", "shortest-first", "svmsched", "multi-factor"]
 Backfill = Literal["none", "first-fit", "easy", "conservative"]
 Victims = Literal["smallest-shortest", "smallest-shortest-spared", "youngest-first", "least-work-lost"]
 Scaling = Literal["threshold", "target-tracking"]
+PolicyName: TypeAlias = Annotated[str, msgspec.Meta(pattern=r"^[a-z][a-z0-9-]{0,63}$")]
+Option: TypeAlias = bool | int | float | str | tuple[bool | int | float | str, ...]
 Capability = Literal["suspend"]
 Role = Literal["user", "manager", "operator"]
 
@@ -44,8 +49,8 @@ class MultiFactor(_Config, frozen=True, kw_only=True):
 class BatchPolicy(_Config, frozen=True, kw_only=True):
     """How a batch department works its queue."""
 
-    order: Order = "first-fit"
-    victims: Victims = "smallest-shortest-spared"
+    order: PolicyName = "first-fit"
+    victims: PolicyName = "smallest-shortest-spared"
     on_reclaim: OnReclaim = "requeue"
     walltime_default_s: float = 3600.0
     walltime_max_s: float = 7 * 86400.0
@@ -56,12 +61,13 @@ class BatchPolicy(_Config, frozen=True, kw_only=True):
     short_s: float = 600.0  # … jobs that may run no longer than this may use what other services leave; 0: nobody may
     w_cpu: float = 1.0  # … usage = w_cpu · share of the cores + w_mem · share of the memory; they sum to 1
     w_mem: float = 0.0
+    options: dict[str, Option] = {}  # of orders and victims that are plug-ins
 
 
 class WebPolicy(_Config, frozen=True, kw_only=True):
     """How a web department follows its load (Phoenix Cloud paper, III-C: 80 % over 20 s)."""
 
-    rule: Scaling = "threshold"
+    rule: PolicyName = "threshold"
     threshold: float = 0.8  # rule threshold, and its window
     window_s: float = 20.0
     target: float = 0.8  # rule target-tracking: the utilisation to keep, and how far from it nothing is done
@@ -88,6 +94,7 @@ class WebPolicy(_Config, frozen=True, kw_only=True):
     health_path: str = "/healthz"
     environment: dict[str, str] = {}
     image: str = ""
+    options: dict[str, Option] = {}  # of a rule that is a plug-in
 
 
 class Department(_Config, frozen=True, kw_only=True):

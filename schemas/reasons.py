@@ -29,6 +29,9 @@ class Code(StrEnum):
     ELECTED = "elected"  # its service's turn, within its share
     BORROWS = "borrows"  # short, above its service's share: nobody within one could start
     BEST_EFFORT = "best_effort"  # on what production leaves
+    BY_POLICY = (
+        "by_policy"  # a plug-in's own reason, for whatever it decides: `policy` is its name, the rest is what it says
+    )
     RESUMES = "resumes"  # best-effort that had made way goes on
     SCALE_UP = "scale_up"
     REPLACEMENT = "replacement"

@@ -34,6 +34,7 @@ _TEXTS: Final[dict[str, tuple[str, str, str]]] = {
     "borrows": ("borrows", "it is short, and no job within its service's share could start", ""),
     "best_effort": ("best effort", "it runs on what production leaves", ""),
     "resumes": ("resumes", "it had made way for production, and there is room again", ""),
+    "by_policy": ("by policy", "the department's policy says so", ""),
     "scale_up": ("scale up", "the load asks for one more instance", ""),
     "replacement": ("replacement", "it replaces an instance that was lost", ""),
     "reclaimed": ("reclaimed", "its host had to be returned and it was the victim of least loss", ""),

@@ -92,6 +92,7 @@ def _caught(act: Any, args: argparse.Namespace) -> int:
     from phoenix.simulate.sweep import Interrupted
     from phoenix.simulate.text_input import InputError
     from services.runtime.config import ConfigError
+    from services.runtime.exits import Stop
 
     try:
         _check_places(args)
@@ -104,6 +105,8 @@ def _caught(act: Any, args: argparse.Namespace) -> int:
         raise CliError(
             FAILED, "; ".join([str(error), *getattr(error, "__notes__", [])]), "that is a bug in a policy"
         ) from error
+    except Stop as error:
+        raise CliError(FAILED, "; ".join([error.why, *getattr(error, "__notes__", [])])) from error
     except BrokenProcessPool as error:
         hint = "most likely there was too little memory: try --workers 1"
         raise CliError(FAILED, "a process that simulated was killed", hint) from error

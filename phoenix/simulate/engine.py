@@ -43,6 +43,7 @@ from services.provisioner.core import ProvisionerCore
 from services.runtime.core import NEVER
 from services.runtime.fold import CoreFactory
 from services.scheduler.batch import BatchCore
+from services.scheduler.plugins import load_named
 from services.scheduler.web import WebCore
 
 CLOUD_ID: Final = "simulation"
@@ -71,6 +72,7 @@ class Seat:
 class Simulation:
     def __init__(self, scenario: Scenario, *, watch: Watch | None = None, keep: bool = False) -> None:
         self.scenario = scenario
+        load_named(scenario.config)
         self.journal = Journal(keep=keep)
         custody = self.journal.custody
         self.works = _in_order(scenario)

@@ -21,7 +21,7 @@ import msgspec
 
 from schemas import ids, subjects
 from schemas.config import BatchPolicy, CloudConfig, Department, Limits, MultiFactor, Policy, User, WebPolicy
-from services.runtime import config_lending, config_scaling, config_services
+from services.runtime import config_lending, config_policies, config_scaling, config_services
 from services.runtime.config_form import Path_, Problem, shown, suggestion
 
 if TYPE_CHECKING:  # config imports this module
@@ -249,6 +249,7 @@ def _department(department: Department, path: Path_, able: Sequence[str]) -> Ite
     if department.kind == "web" and department.web is not None:
         yield from _web(department, department.web, (*path, "web"))
         yield from config_scaling.check(department, department.web, (*path, "web"))
+    yield from config_policies.check(department, (*path, department.kind))
 
 
 def _batch(batch: BatchPolicy, path: Path_, label: str, able: Sequence[str]) -> Iterator[Problem]:

@@ -23,6 +23,8 @@ from typing import Any, Final, Literal, TypeVar
 
 import msgspec
 
+from schemas.config import Option
+
 Path_ = tuple[str | int, ...]  # a place in the document: ("department", 1, "web", "threshold")
 S = TypeVar("S", bound=msgspec.Struct)
 
@@ -162,10 +164,14 @@ def _expected(hint: Any) -> str:
     if origin is tuple:
         return f"a list, each item {_expected(typing.get_args(hint)[0])}"
     if origin is dict:
-        return "a table"
+        return "a table of texts, numbers, true or false, or lists of these" if _is_option(hint) else "a table"
     if isinstance(hint, type) and issubclass(hint, msgspec.Struct):
         return "a table"
     return _WORDS.get(hint, "another value")
+
+
+def _is_option(hint: Any) -> bool:
+    return bool(typing.get_args(hint)[1] == Option)
 
 
 def _nearest(hint: Any, value: object) -> str:

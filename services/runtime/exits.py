@@ -6,7 +6,7 @@ from enum import IntEnum
 
 
 class Exit(IntEnum):
-    """Exit codes.  After INCOMPATIBLE and STUCK a restart alone does not help; after the others it does."""
+    """Exit codes.  After INCOMPATIBLE, STUCK and POLICY a restart alone does not help; after the others it does."""
 
     OK = 0
     FAILED = 1  # a bug, or the outside is gone for too long; the last log line says which
@@ -15,6 +15,7 @@ class Exit(IntEnum):
     INCOMPATIBLE = 4  # the journal holds custody facts or rules that this version does not know (PROTOCOL S8)
     STUCK = 5  # the same fact came back void again and again (PROTOCOL S4)
     SKEWED = 6  # this machine's clock and the broker's disagree (PROTOCOL S6)
+    POLICY = 7  # a policy that the configuration names is not installed here, or that of a plug-in has failed
 
 
 class Stop(Exception):
@@ -24,3 +25,7 @@ class Stop(Exception):
         super().__init__(why)
         self.code = code
         self.why = why
+
+    def __reduce__(self) -> tuple[type[Stop], tuple[Exit, str]]:
+        """So that it survives the way back from a process that simulated."""
+        return type(self), (self.code, self.why)

@@ -213,7 +213,10 @@ class Service(Status):
         return return_code
 
     def _tell(self, stop: Stop) -> Exit:
-        self.log.error("exit", code=int(stop.code), reason=stop.code.name.lower(), why=stop.why)
+        trace = {}
+        if stop.code is Exit.POLICY and stop.__cause__ is not None:  # for whoever wrote the plug-in
+            trace["trace"] = "".join(traceback.format_exception(stop.__cause__))
+        self.log.error("exit", code=int(stop.code), reason=stop.code.name.lower(), why=stop.why, **trace)
         return stop.code
 
     def _handle_signals(self, on: bool) -> None:

@@ -13,8 +13,10 @@ from services.runtime.config import Config, ConfigError
 from services.runtime.config_form import Problem
 from services.runtime.core import Core
 from services.runtime.edge import Edge
+from services.runtime.log import get_log
 from services.runtime.main import Options, run
 from services.runtime.service import Service
+from services.scheduler import plugins
 from services.scheduler.batch import BatchCore
 from services.scheduler.edge_batch import BatchEdge
 from services.scheduler.edge_web import WebEdge
@@ -28,6 +30,7 @@ def build(config: Config, options: Options) -> Service:
         known = ", ".join(d.name for d in config.cloud.departments) or "none"
         problem = Problem(path=("--department",), found=name, right=f"a department of the file ({known})")
         raise ConfigError([problem], str(options.config_path))
+    plugins.load_all(get_log(service=scheduler(name), instance=options.instance))
     is_web = department.kind == "web"
 
     def core(custody: Custody) -> Core:

@@ -46,7 +46,7 @@ from services.scheduler.demand import Capacities, hosts_wanted
 from services.scheduler.endings import Endings
 from services.scheduler.forecast import Forecast
 from services.scheduler.limits import Limits
-from services.scheduler.policies.known import ORDERS, VICTIMS
+from services.scheduler.policies import known
 from services.scheduler.policies.order import Order, Situation, Start
 from services.scheduler.policies.order_multi_factor import order_below
 from services.scheduler.room import Room
@@ -320,7 +320,7 @@ class BatchCore:
         candidates = reclaim.candidates(
             self.custody, hosts, now, book.used_s, saved, lambda unit: book.job(unit).best_effort
         )
-        choice = VICTIMS[self.policy.victims](hosts, candidates, count)
+        choice = known.victims(self.policy.victims)(hosts, candidates, count)
         closings = {
             unit: self.endings.preempted(
                 unit,
@@ -357,7 +357,7 @@ class BatchCore:
 
     @property
     def order(self) -> Order:
-        return ORDERS[order_below(self.policy)]
+        return known.order(order_below(self.policy))
 
     def situation(self, now: float, room: Room) -> Situation:
         turns = (self.state.turn, self.state.turn_best_effort)

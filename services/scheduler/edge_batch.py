@@ -5,7 +5,8 @@
 
 Rules
   1. Only the leader answers: a standby may be behind.
-  2. Answers go only to the department's inboxes and to operators (`runtime.answer`).
+  2. A replica that lacks a policy that the configuration names ends (`scheduler.plugins`), also while it stands by.
+  3. Answers go only to the department's inboxes and to operators (`runtime.answer`).
 """
 
 from __future__ import annotations
@@ -16,9 +17,13 @@ import msgspec
 from nats.aio.msg import Msg
 
 from schemas import subjects
+from schemas.facts import Fact
+from schemas.meta import Meta
 from services.runtime.answer import answer
 from services.runtime.edge import Edge
+from services.runtime.exits import Stop
 from services.runtime.service import Service
+from services.scheduler import plugins
 from services.scheduler.batch import BatchCore
 from services.scheduler.batch_why import QUEUE_MAX, queue_view, why
 
@@ -44,7 +49,11 @@ class BatchEdge(Edge):
 
     async def start(self, service: Service) -> None:
         self.service = service
+        plugins.watch(service, self.department)
         await service.nc.subscribe(subjects.query("scheduler", self.department, "*"), cb=self._on_query)
+
+    def applied(self, fact: Fact, _meta: Meta) -> None:
+        plugins.on_applied(self.service, self.department, fact)
 
     async def _on_query(self, msg: Msg) -> None:
         if self.service.is_leader:
@@ -63,6 +72,8 @@ class BatchEdge(Edge):
                 return self._queue(core, msgspec.json.decode(data or b"{}", type=_Queue).limit)
         except msgspec.DecodeError as error:
             return refusal("invalid", f"the query could not be read: {error}")
+        except Stop as error:  # a plug-in that cannot answer; deciding ends the process, a question does not
+            return refusal("failed", error.why)
         return refusal("unknown", f"there is no query {what!r}; known: queue, why")
 
     def _why(self, core: BatchCore, job: str) -> bytes:

@@ -25,10 +25,13 @@ from prometheus_client.registry import Collector
 
 from schemas import signals, subjects
 from schemas.facts import Fact, LoadObserved
+from schemas.meta import Meta
 from schemas.requests import Malformed
 from services.runtime.answer import answer
 from services.runtime.edge import Edge, Refused
+from services.runtime.exits import Stop
 from services.runtime.service import Service
+from services.scheduler import plugins
 from services.scheduler.edge_batch import refusal
 from services.scheduler.meter import Meter
 from services.scheduler.web import WebCore
@@ -47,9 +50,13 @@ class WebEdge(Edge):
 
     async def start(self, service: Service) -> None:
         self.service = service
+        plugins.watch(service, self.department)
         service.registry.register(_Counts(self.meter))
         await service.nc.subscribe(subjects.signal(self.department, "cpu"), cb=self._on_signal)
         await service.nc.subscribe(subjects.query("scheduler", self.department, "*"), cb=self._on_query)
+
+    def applied(self, fact: Fact, _meta: Meta) -> None:
+        plugins.on_applied(self.service, self.department, fact)
 
     async def lead(self) -> None:
         self.service.spawn("load", self._write_forever())
@@ -105,7 +112,10 @@ class WebEdge(Edge):
         if what not in ("why", "queue"):
             return refusal("unknown", f"there is no query {what!r}; known: why")
         shown: dict[str, Any] = {"ok": True, "instances": core.state.target or 0, "serving": core.state.serving}
-        return msgspec.json.encode({**shown, "reasons": why(core, self.service.now())})
+        try:
+            return msgspec.json.encode({**shown, "reasons": why(core, self.service.now())})
+        except Stop as error:  # as in `edge_batch`
+            return refusal("failed", error.why)
 
 
 class _Counts(Collector):

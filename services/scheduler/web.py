@@ -42,13 +42,13 @@ from services.runtime.core import NEVER
 from services.scheduler import web_hosts, web_number
 from services.scheduler.demand import Capacities
 from services.scheduler.limits import Limits
-from services.scheduler.policies import scale_flaps, scale_forecast, scale_steps
-from services.scheduler.policies.scale import Memory
+from services.scheduler.policies import known, scale_flaps, scale_forecast, scale_steps
+from services.scheduler.policies.scale import Memory, Track
 from services.scheduler.reclaim import why_broken
 from services.scheduler.shape import Shape
 from services.scheduler.web_holdings import Holdings
 from services.scheduler.web_hosts import Picture
-from services.scheduler.web_number import RULES, Number
+from services.scheduler.web_number import Number
 from services.scheduler.web_state import STABLE_S, State, backoff_s
 
 PLACED_MAX: Final = 500  # instances of one decision; the rest follow with the next one
@@ -199,7 +199,12 @@ class WebCore:
         self._count()
 
     def _on_config(self, _fact: f.ConfigAdopted, _meta: Meta) -> bool:
+        rule = self.policy.rule
         self._rebuild()
+        if (
+            self.policy.rule != rule
+        ):  # what a rule remembers is its own: whoever does not have the old one goes on alike
+            self.state.samples, self.state.track = [], Track()
         return True
 
     def _on_department_closed(self, fact: f.DepartmentClosed, _meta: Meta) -> bool:
@@ -287,7 +292,7 @@ class WebCore:
     def would_change(self, fact: f.LoadObserved, now: float) -> bool:
         """True if the number would be another one with this observation, and the rule is one that hurries.  Changes nothing:
         the edge asks before it waits."""
-        if not RULES[self.policy.rule].hurried:
+        if not known.rule(self.policy.rule).hurried:
             return False
         return self._desired(now, self._with(fact), False)[0] != self.desired(now)[0]
 
@@ -380,10 +385,10 @@ class WebCore:
 
     def _claim(self, target: int, hosts: int, reason: Reason, now: float) -> list[f.DemandChanged]:
         missing = self.missing(now) and self.department is not None
-        known = self.custody.state.demands.get(self.dept, 0), self.state.target or 0
-        if known == (hosts, target) and missing == self.state.missing:
+        told = self.custody.state.demands.get(self.dept, 0), self.state.target or 0
+        if told == (hosts, target) and missing == self.state.missing:
             return []
-        if missing and known == (hosts, target):
+        if missing and told == (hosts, target):
             reason = because(Code.SIGNAL_MISSING, timeout_s=self.policy.signal_timeout_s, instances=self.state.serving)
         return [f.DemandChanged(dept=self.dept, hosts=hosts, instances=target, reason=reason)]
 

@@ -19,20 +19,18 @@ Rules
 
 from __future__ import annotations
 
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 from schemas import facts as f
 from schemas.config import Department, WebPolicy
 from schemas.reasons import Code, Reason, because
 from schemas.scaling import Limit
 from services.runtime.core import NEVER
-from services.scheduler.policies import scale_flaps, scale_forecast, scale_steps, scale_target, scale_threshold
-from services.scheduler.policies.scale import Heard, Memory, Rule
+from services.scheduler.policies import known, scale_flaps, scale_forecast, scale_steps
+from services.scheduler.policies.scale import Heard, Memory
 from services.scheduler.policies.scale_schedule import Timetable
 from services.scheduler.web_load import Sample
 from services.scheduler.web_state import State
-
-RULES: Final[dict[str, Rule]] = {"threshold": scale_threshold.RULE, "target-tracking": scale_target.RULE}
 
 Number = tuple[int, Reason]
 
@@ -82,8 +80,9 @@ def as_heard(state: State, fact: f.LoadObserved) -> Heard:
 
 
 def heard(state: State, fact: f.LoadObserved, policy: WebPolicy) -> Memory:
-    """What the rule remembers, with this observation in it."""
-    return RULES[policy.rule].follow(remembered(state), as_heard(state, fact), policy)
+    """What the rule remembers, with this observation in it: nothing new, if it is not here (`known`, rule 2)."""
+    rule = known.RULES.get(policy.rule)
+    return rule.follow(remembered(state), as_heard(state, fact), policy) if rule is not None else remembered(state)
 
 
 def desired(at: Situation) -> Number:
@@ -107,7 +106,7 @@ def _by_load(at: Situation, current: int) -> Number:
     serving = at.state.serving
     if at.missing:
         return current, because(Code.SIGNAL_MISSING, timeout_s=at.policy.signal_timeout_s, instances=serving)
-    return RULES[at.policy.rule].wanted(at.memory, serving, current, at.policy)
+    return known.rule(at.policy.rule).wanted(at.memory, serving, current, at.policy)
 
 
 def _stepped(at: Situation, current: int, number: Number) -> Number:

@@ -1,9 +1,17 @@
-"""Every policy of the batch scheduler by its name in the configuration (`schemas.config.Order`, `schemas.config.Victims`)."""
+"""Every policy of the schedulers by its name in the configuration: those of `schemas.config`, and plug-ins.
+
+Plug-ins are entered once, when a process starts (`services.scheduler.plugins`), before any core is made; cores read only.
+
+Rules
+  1. A name that is not here is not replaced by another policy: who decides with it stops, and says why (`Exit.POLICY`).
+  2. Who only folds goes on: that a policy was chosen once must not keep a journal from being read.
+"""
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Final, NoReturn
 
+from services.runtime.exits import Exit, Stop
 from services.scheduler.policies import (
     order_conservative,
     order_easy,
@@ -12,12 +20,15 @@ from services.scheduler.policies import (
     order_shortest_first,
     order_svmsched,
     order_svmsched_shares,
+    scale_target,
+    scale_threshold,
     victims_least_work_lost,
     victims_smallest_shortest,
     victims_smallest_shortest_spared,
     victims_youngest_first,
 )
 from services.scheduler.policies.order import Order
+from services.scheduler.policies.scale import Rule
 from services.scheduler.policies.victims import Victims
 
 ORDERS: Final[dict[str, Order]] = {
@@ -40,3 +51,30 @@ VICTIMS: Final[dict[str, Victims]] = {
     "youngest-first": victims_youngest_first.choose,
     "least-work-lost": victims_least_work_lost.choose,
 }
+RULES: Final[dict[str, Rule]] = {"threshold": scale_threshold.RULE, "target-tracking": scale_target.RULE}
+UNUSABLE: Final[dict[str, str]] = {}  # name of a plug-in that is installed -> why it is not in one of these tables
+
+
+def order(name: str) -> Order:
+    """Raises `Stop` if it is not here (rule 1)."""
+    return ORDERS.get(name) or _missing("order", name)
+
+
+def victims(name: str) -> Victims:
+    """Raises `Stop` if it is not here (rule 1)."""
+    return VICTIMS.get(name) or _missing("victims", name)
+
+
+def rule(name: str) -> Rule:
+    """Raises `Stop` if it is not here (rule 1)."""
+    return RULES.get(name) or _missing("rule", name)
+
+
+def absent(kind: str, name: str) -> str:
+    """Why this replica cannot go on with a policy that it does not have."""
+    why = UNUSABLE.get(name, "no package that is installed here brings it")
+    return f'the configuration in force names {kind} "{name}": {why}; install it where this service runs, and start it again'
+
+
+def _missing(kind: str, name: str) -> NoReturn:
+    raise Stop(Exit.POLICY, absent(kind, name))

@@ -1,5 +1,7 @@
 """First come, first served: nobody overtakes.
 
+Source: what any queue does; the baseline of A. Mu'alem and D. Feitelson, IEEE TPDS 12(6), 2001.
+
 Rules
   1. Units start in the order of the queue (`shape.Place`) as long as each fits.
   2. The first one that does not fit stops the pass, however small the ones behind it are.

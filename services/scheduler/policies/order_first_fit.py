@@ -1,4 +1,6 @@
-"""First fit: in the order of the queue, whatever fits starts (Phoenix Cloud paper, III-D).
+"""First fit: in the order of the queue, whatever fits starts.
+
+Source: Phoenix Cloud paper, III-D.
 
 Rules
   1. Units are looked at in the order of the queue (`shape.Place`); one that does not fit is passed over.

@@ -1,5 +1,7 @@
 """Shortest first: the unit with the shortest time limit starts, whatever else waits.
 
+Source: the rule of shortest processing time (W. Smith, Naval Research Logistics Quarterly 3, 1956), with time limits for times.
+
 Rules
   1. Units are looked at by priority, then by what is left of their walltime, then by their place in the queue (total).
   2. One that does not fit is passed over, as in `first-fit`; a shape that does not fit is dropped for the whole pass.

@@ -1,12 +1,13 @@
 """Scaling to a target: as many instances as keep the utilisation where it should be, at once, with a window for each direction.
 
+Source: the Kubernetes horizontal pod autoscaler: its ratio of utilisation and target, and its two stabilisation windows.
+
 Rules
   1. Each observation recommends ceil(n · u / target) instances, n in service and u their utilisation; n itself while u is
      within `tolerance` of the target; at least one, at most `instances_max` and RATIO_MAX · n.  An overload hides its size,
      as a processor cannot be busier than all the time: then each step grows by 1 / target at most.
   2. Up: to the least that was recommended in the last `up_window_s`, so more must be wanted for so long.
      Down: to the most that was recommended in the last `down_window_s`, so a dip shorter than that costs nothing.
-     These are the two stabilisation windows of the Kubernetes horizontal autoscaler.
   3. A window decides once it is covered: nobody knows what was wanted in a time that nobody observed.  A gap as long as
      `signal_timeout_s` begins both anew.  A change of the number in service does not: a recommendation is about the load.
   4. An observation that began before that change is dropped: it speaks of two numbers.

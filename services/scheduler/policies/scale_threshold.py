@@ -1,4 +1,6 @@
-"""Scaling by a threshold: one instance more or fewer, by the mean utilisation of a window (paper, III-C: 80 % over 20 s).
+"""Scaling by a threshold: one instance more or fewer, by the mean utilisation of a window.
+
+Source: Phoenix Cloud paper, III-C (80 % over 20 s).
 
 Rules, with n instances in service and u their mean utilisation over a covered window (`web_load`)
   1. u ≥ threshold: n + 1.  While an instance is on its way (current > n) a high load asks for no more than n + 1.

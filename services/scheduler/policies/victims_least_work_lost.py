@@ -1,10 +1,12 @@
 """Victims: as few node-seconds of work as possible are lost.
 
+Source: L. Wolsey, An analysis of the greedy algorithm for the submodular set covering problem, Combinatorica 2, 1982.
+
 Theory of operation
   Which jobs free enough hosts at the least loss is the covering knapsack problem, hard in general.  The greedy for it takes
   what is cheapest for each host that it frees and that is still needed, again and again, and then adds back what was not
   needed.  Where each job has its hosts to itself, what it loses is at most H(n) = 1 + 1/2 + … + 1/n times the least possible,
-  n the hosts asked for (Wolsey 1982, greedy for submodular covering; the test compares with all choices), and mostly the least.
+  n the hosts asked for (the test compares with all choices), and mostly the least.
 
 Rules
   1. A job costs nodes · what would be lost of its running time: nothing if it would be suspended, or has not begun.

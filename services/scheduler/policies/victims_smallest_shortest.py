@@ -1,5 +1,6 @@
-"""Victims, exactly as the paper has it: "from the beginning of job with minimum size and shortest running time" (Phoenix
-Cloud, II-B).
+"""Victims, exactly as the paper has it: "from the beginning of job with minimum size and shortest running time".
+
+Source: Phoenix Cloud paper, II-B.
 
 Rules
   1. Jobs in the order of nodes, then running time, then number; taken greedily, whole, until enough hosts are empty.

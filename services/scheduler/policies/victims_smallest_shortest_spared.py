@@ -1,5 +1,7 @@
 """Victims: the paper's "minimum size and shortest running time", but nobody ends for nothing.  The default.
 
+Sources: Phoenix Cloud paper, II-B; the sparing as in Kueue (pkg/scheduler/preemption: remove until it fits, then add back).
+
 Rules
   1. Hosts are emptied from the smallest job on; of equal size the shortest running one; of equals the one submitted last.
   2. Then the victims that are not needed after all, because a wider one empties enough alone, are spared, the dearest first.

@@ -1,5 +1,7 @@
 """Victims: who started last goes first, whatever its size.
 
+Source: R. Chakode, thesis, Univ. Grenoble 2012, Algorithm 2 (who makes way: the newest first), here for any victim.
+
 Rules
   1. A host is as dear as the oldest job that emptying it would end; of equals the next oldest counts, and so on.  So an old job
      goes only when nothing younger would do, and of two hosts with the same jobs on them the one with fewer.

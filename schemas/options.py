@@ -1,0 +1,45 @@
+"""A plug-in's own settings: what a person wrote in `options`, as the struct that the plug-in declares.
+
+A plug-in declares a frozen `msgspec.Struct`, `Settings`, whose fields have defaults.  A department may have two plug-ins (an
+order and an order of victims) and one table of options, so each takes the fields that it declares and leaves the others alone.
+
+Rules
+  1. An option that none of a department's plug-ins declares is a mistake, and told as one (`unknown`).
+  2. What fields mean together is checked by the struct itself: a `ValueError` in `__post_init__` is a problem with its text.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, TypeVar
+
+import msgspec
+
+S = TypeVar("S", bound=msgspec.Struct)
+_PLACE: Final = re.compile(r" - at `\$\.?([A-Za-z0-9_]*).*`\Z")
+
+
+class Unfit(ValueError):
+    """An option that its plug-in cannot take.  `key`: which one, empty if it is several together; `right`: what is wrong."""
+
+    def __init__(self, key: str, right: str) -> None:
+        super().__init__(f"{key}: {right}" if key else right)
+        self.key, self.right = key, right
+
+
+def read(settings: type[S], options: Mapping[str, Any]) -> S:
+    """The plug-in's settings, with its defaults for what is not given.  Raises `Unfit`; never after the configuration has been
+    checked."""
+    given = {name: options[name] for name in settings.__struct_fields__ if name in options}
+    try:
+        return msgspec.convert(given, settings)
+    except msgspec.ValidationError as error:
+        text = str(error)
+        place = _PLACE.search(text)
+        raise Unfit(place[1] if place else "", _PLACE.sub("", text)) from error
+
+
+def unknown(declared: Sequence[type[msgspec.Struct]], options: Mapping[str, Any]) -> list[str]:
+    """Options that nobody declares, in the order of the file (rule 1)."""
+    return [key for key in options if all(key not in settings.__struct_fields__ for settings in declared)]

@@ -1,0 +1,159 @@
+"""Policies of other people: which are installed, from which package, and how one is loaded.
+
+    [project.entry-points."phoenix_cloud.orders"]        in the package's pyproject.toml
+    widest-first = "phoenix_widest_first:ORDER"
+
+What it decides: whether a name that the configuration holds is that of a policy that can be used here.  What a policy may do
+is said where its type is (`services.scheduler.policies`: order, victims, scale); this module looks only at the form.
+
+Rules
+  1. The name of a policy that comes with Phoenix Cloud is that policy, whatever is installed: nobody takes it over.
+  2. A name that two packages bring is nobody's: which of them runs must not depend on the order of a directory.
+  3. To list plug-ins is to read package metadata; code of a plug-in is run when it is chosen (and, by a scheduler, at its
+     start: a configuration that is adopted later may choose it).
+  4. A module tells what its policy is: its docstring is the theory of operation, `Settings` (a `msgspec.Struct`; `schemas.
+     options`) its settings.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.metadata
+import re
+from typing import Any, Final, Literal, NamedTuple, TypeAlias, get_args
+
+import msgspec
+
+from schemas import config
+
+Kind: TypeAlias = Literal["order", "victims", "scaling"]
+KINDS: Final[tuple[Kind, ...]] = get_args(Kind)
+GROUPS: Final[dict[Kind, str]] = {
+    "order": "phoenix_cloud.orders",
+    "victims": "phoenix_cloud.victims",
+    "scaling": "phoenix_cloud.scaling",
+}
+BUILTIN: Final[dict[Kind, tuple[str, ...]]] = {
+    "order": get_args(config.Order),
+    "victims": get_args(config.Victims),
+    "scaling": get_args(config.Scaling),
+}
+_PARTS: Final[dict[Kind, tuple[str, ...]]] = {  # what has to be callable; of victims the object itself
+    "order": ("plan",),
+    "victims": (),
+    "scaling": ("follow", "wanted"),
+}
+_FORM: Final[dict[Kind, str]] = {
+    "order": "an Order (services.scheduler.policies.order)",
+    "victims": "a function from hosts, candidates and a count to a Choice (services.scheduler.policies.victims)",
+    "scaling": "a Rule (services.scheduler.policies.scale)",
+}
+_NAME: Final = re.compile(r"[a-z][a-z0-9-]{0,63}\Z")  # schemas.config.PolicyName
+
+
+class Plugin(NamedTuple):
+    """A policy that a package brings.  `target`: ``module:attribute``."""
+
+    kind: Kind
+    name: str
+    distribution: str
+    version: str
+    target: str
+
+    @property
+    def origin(self) -> str:
+        return f"{self.distribution} {self.version}"
+
+
+class Loaded(NamedTuple):
+    """`policy`: what the entry point names; `theory`: the module's docstring; `settings`: what the module declares."""
+
+    plugin: Plugin
+    policy: Any
+    theory: str
+    settings: type[msgspec.Struct] | None
+
+
+class Unusable(Exception):
+    """There is no such policy here, or it cannot be used; the message is a clause: what would be right, or what is wrong."""
+
+
+def installed() -> list[Plugin]:
+    """What packages bring, by kind and name; also what cannot be used (`refused` says why)."""
+    found = []
+    for kind, group in GROUPS.items():
+        for point in importlib.metadata.entry_points(group=group):
+            about = point.dist
+            name, version = (about.name, about.version) if about is not None else ("an unknown package", "?")
+            found.append(Plugin(kind, point.name, name, version, point.value))
+    return sorted(found, key=lambda plugin: (KINDS.index(plugin.kind), *plugin[1:]))
+
+
+def refused(plugin: Plugin, among: list[Plugin]) -> str:
+    """Why the plug-in cannot be chosen; empty if it can."""
+    if plugin.name in BUILTIN[plugin.kind]:
+        return "this name is taken by a policy that comes with Phoenix Cloud"
+    if _NAME.match(plugin.name) is None:
+        return "a name is lower-case letters, digits and hyphens, starts with a letter, and has at most 64 characters"
+    others = [p for p in among if (p.kind, p.name) == (plugin.kind, plugin.name) and p != plugin]
+    if others:
+        return f"{others[0].origin} brings one of this name as well: uninstall one of them"
+    return ""
+
+
+def usable() -> list[Plugin]:
+    found = installed()
+    return [plugin for plugin in found if not refused(plugin, found)]
+
+
+def find(kind: Kind, name: str) -> Plugin:
+    """The plug-in of this name.  Raises `Unusable`."""
+    found = installed()
+    mine = [plugin for plugin in found if (plugin.kind, plugin.name) == (kind, name)]
+    if not mine:
+        names = [plugin.name for plugin in found if plugin.kind == kind and not refused(plugin, found)]
+        raise Unusable(f"should be {_choice(kind, names)}{_near(name, [*BUILTIN[kind], *names])}")
+    why = refused(mine[0], found)
+    if why:
+        raise Unusable(f"is brought by {mine[0].origin}, and cannot be used: {why}")
+    return mine[0]
+
+
+def _choice(kind: Kind, names: list[str]) -> str:
+    ours = "one of " + ", ".join(f'"{name}"' for name in BUILTIN[kind])
+    theirs = ", ".join(f'"{name}"' for name in names)
+    return f"{ours}, or of the plug-ins that are installed ({theirs or 'none'})"
+
+
+def _near(name: str, known: list[str]) -> str:
+    import difflib  # only on the way to an error message
+
+    close = difflib.get_close_matches(name, known, n=1, cutoff=0.6)
+    return f'; did you mean "{close[0]}"?' if close else ""
+
+
+def load(plugin: Plugin) -> Loaded:
+    """Import the plug-in's module, and look at what it brings.  Raises `Unusable`."""
+    where, _, attribute = plugin.target.partition(":")
+    importlib.invalidate_caches()  # it may have been installed while this process ran
+    try:
+        module = importlib.import_module(where.strip())
+        policy: Any = module
+        for part in attribute.split(".") if attribute else ():
+            policy = getattr(policy, part.strip())
+    except Exception as error:  # whatever somebody's module does when it is imported
+        text = f"{type(error).__name__}: {error}"
+        raise Unusable(f"is of {plugin.origin}, and cannot be loaded from {plugin.target}: {text}") from error
+    parts = [getattr(policy, part, None) for part in _PARTS[plugin.kind]] or [policy]
+    if not all(callable(part) for part in parts):
+        text = f"should be {_FORM[plugin.kind]}; {plugin.target} is a {type(policy).__name__}"
+        raise Unusable(f"is of {plugin.origin}, and {text}")
+    settings = getattr(module, "Settings", None)
+    if settings is not None and not (isinstance(settings, type) and issubclass(settings, msgspec.Struct)):
+        raise Unusable(f"is of {plugin.origin}, and {module.__name__}.Settings should be a msgspec.Struct")
+    return Loaded(plugin, policy, (module.__doc__ or "").strip(), settings)
+
+
+def use(kind: Kind, name: str) -> Loaded:
+    """`find` and `load`.  Raises `Unusable`."""
+    return load(find(kind, name))

@@ -1,0 +1,122 @@
+"""Plug-ins enter the tables that cores read (`policies.known`): once, when a process starts.
+
+What it decides: which plug-ins this process has.  A scheduler takes all that are installed, since a configuration that is
+adopted while it runs may name any of them; a simulation takes those that its configuration names.
+
+Rules
+  1. A plug-in that cannot be loaded is told, and is missed only when a configuration names it (`known`, rule 1).
+  2. A replica that lacks a policy that the configuration in force names ends with a sentence, also while it stands by: it could
+     not take over.
+  3. What is loaded stays: a newer version is another process.  Which version that is, is in the log and the metrics, since
+     replicas with different versions of a policy may decide differently.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, Final
+
+from prometheus_client.metrics_core import InfoMetricFamily
+from prometheus_client.registry import Collector
+
+from schemas.config import CloudConfig, Department
+from schemas.custody import Custody
+from schemas.facts import ConfigAdopted, Fact
+from services.runtime import plugins
+from services.runtime.config_policies import foreign
+from services.runtime.exits import Exit
+from services.runtime.log import Log
+from services.runtime.plugins import Kind, Loaded, Unusable
+from services.runtime.service import Service
+from services.scheduler.policies import known, plugged
+
+WORDS: Final[dict[Kind, str]] = {"order": "order", "victims": "victims", "scaling": "rule"}
+LOADED: Final[dict[tuple[Kind, str], Loaded]] = {}
+
+
+def load_all(log: Log) -> None:
+    """Every plug-in that is installed."""
+    every = plugins.installed()
+    for plugin in every:
+        fields = {"kind": plugin.kind, "name": plugin.name, "package": plugin.distribution, "version": plugin.version}
+        why = plugins.refused(plugin, every)
+        try:
+            if why:
+                raise Unusable(f"is of {plugin.origin}, and {why}")
+            enter(plugins.load(plugin))
+        except Unusable as error:
+            known.UNUSABLE[plugin.name] = f"it {error}"
+            log.warning("policy not usable", **fields, why=str(error))
+        else:
+            log.info("policy plug-in", **fields)
+
+
+def load_named(config: CloudConfig) -> None:
+    """Those that the configuration names and that are not here yet; without any this costs nothing.  What cannot be loaded is
+    told by whoever decides with it."""
+    for department in config.departments:
+        for _key, kind, name in foreign(department):
+            if (kind, name) not in LOADED:
+                try:
+                    enter(plugins.use(kind, name))
+                except Unusable as error:
+                    known.UNUSABLE[name] = f"it {error}"
+
+
+def enter(loaded: Loaded) -> None:
+    """From here on cores find it by its name."""
+    kind, name = loaded.plugin.kind, loaded.plugin.name
+    who = f'{WORDS[kind]} "{name}" of {loaded.plugin.origin}'
+    if kind == "order":
+        known.ORDERS[name] = plugged.order(loaded.policy, who)
+    elif kind == "victims":
+        known.VICTIMS[name] = plugged.victims(loaded.policy, who)
+    else:
+        known.RULES[name] = plugged.rule(loaded.policy, who)
+    LOADED[kind, name] = loaded
+
+
+def missing(custody: Custody, dept: str) -> str:
+    """Why this replica cannot work by the configuration in force; empty if it can."""
+    config = custody.state.config
+    department = config.department(dept) if config is not None else None
+    return _missing(department) if department is not None else ""
+
+
+def watch(service: Service, dept: str) -> None:
+    """When an edge starts: the journal has been read, and nobody leads yet."""
+    service.registry.register(Versions())
+    _require(service, dept)
+
+
+def on_applied(service: Service, dept: str, fact: Fact) -> None:
+    """After each fact: a configuration may have come that names what this replica does not have."""
+    if isinstance(fact, ConfigAdopted):
+        _require(service, dept)
+
+
+def _require(service: Service, dept: str) -> None:
+    why = missing(service.custody, dept)
+    if why:
+        service.fail(why, Exit.POLICY)
+
+
+def _missing(department: Department) -> str:
+    absent = [known.absent(WORDS[kind], name) for _, kind, name in foreign(department) if (kind, name) not in LOADED]
+    return "; ".join(absent)
+
+
+class Versions(Collector):
+    """Which plug-ins this process has: `phoenix_policy_plugin_info`."""
+
+    def describe(self) -> Iterable[Any]:
+        return []
+
+    def collect(self) -> Iterable[Any]:
+        family = InfoMetricFamily("phoenix_policy_plugin", "Policies of plug-ins that this process has loaded")
+        for (kind, name), loaded in sorted(LOADED.items()):
+            plugin = loaded.plugin
+            family.add_metric(
+                [], {"kind": kind, "name": name, "package": plugin.distribution, "version": plugin.version}
+            )
+        yield family

@@ -1,0 +1,51 @@
+"""A package with a plug-in, as pip would leave it: a module and its metadata in a directory of its own."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+ORDER = '''"""Nobody starts: an order for tests.
+
+Source: this test.
+"""
+
+import msgspec
+
+from services.scheduler.policies.order import Order
+
+
+class Settings(msgspec.Struct, frozen=True):
+    patience_s: float = 60.0
+    names: tuple[str, ...] = ()
+
+    def __post_init__(self):
+        if self.patience_s < 0:
+            raise ValueError("patience_s should be 0 or more")
+
+
+def plan(situation):
+    {body}
+
+
+ORDER = Order(plan)
+'''
+GROUPS = {"order": "phoenix_cloud.orders", "victims": "phoenix_cloud.victims", "scaling": "phoenix_cloud.scaling"}
+
+
+def install(
+    where: Path, name: str, source: str, *, kind: str = "order", target: str = "ORDER", version: str = "1.2"
+) -> str:
+    """A distribution `acme-<name>` whose module `acme_<name>` brings policy `name`; returns the module's name."""
+    module = f"acme_{name}".replace("-", "_")
+    where.mkdir(exist_ok=True)
+    (where / f"{module}.py").write_text(source)
+    about = where / f"{module}-{version}.dist-info"
+    about.mkdir()
+    (about / "METADATA").write_text(f"Metadata-Version: 2.1\nName: acme-{name}\nVersion: {version}\n")
+    (about / "entry_points.txt").write_text(f"[{GROUPS[kind]}]\n{name} = {module}:{target}\n")
+    return module
+
+
+def order(body: str = "return []") -> str:
+    """The source of an order whose `plan` has this body."""
+    return ORDER.replace("{body}", body)
