@@ -67,7 +67,7 @@ FACTS: Final[tuple[f.Fact, ...]] = (
     f.HostRemoved(host="node-3"),
     f.AttemptReported(unit="17", attempt=2, exit=0, seconds=812.5, cpu_seconds=6400.0, max_rss_mb=7100.0),
     f.JobCancelled(job="18", user="ann"),
-    f.LeaseExtended(job="19", walltime_s=7200.0),
+    f.LeaseExtended(job="19", walltime_s=7200.0, user="ann"),
     f.DepartmentClosed(dept="old"),
     f.LeaderStopped(epoch=1),
 )
@@ -83,6 +83,11 @@ REQUESTS: Final[dict[str, msgspec.Struct]] = {
     "job.cancel": r.JobsNamed(jobs=("17", "18_3")),
     "job.hold": r.JobsNamed(jobs=("17",)),
     "job.release": r.JobsNamed(jobs=("17",)),
+    "lease.create": r.LeaseCreate(
+        kind="advance", start_at=AT + 600, duration_s=2700.0, nodes=2, cores=4, name="lecture", request="2f1d"
+    ),
+    "lease.extend": r.LeaseExtend(lease="19", until_at=AT + 7200),
+    "lease.cancel": r.LeaseNamed(lease="19"),
     "scale.set": r.ScaleSet(minimum=3, for_s=3600.0),
     "host.cordon": r.HostNamed(host="node-3", reason="new memory"),
     "host.drain": r.HostNamed(host="node-3", reason="new memory"),
@@ -107,8 +112,22 @@ REPLIES: Final[tuple[msgspec.Struct, ...]] = (
             r.Instance(unit="web.7", attempt=1, address="127.0.0.1:9001", state="running", host="node-2", cores=1),
         )
     ),
+    r.LeaseGranted(lease="19", kind="advance", nodes=2, start_at=AT + 600, end_at=AT + 3300),
     r.ConfigApplied(position=1204),
     r.Failed(error=r.Error(code="denied", field=None, message="only operators may drain hosts")),
+    r.Failed(
+        error=r.Error(
+            code="conflict",
+            field="start_at",
+            message="start_at: at 2026-02-03T04:15:05Z it collides with lease 19; possible instead: 1 node from …",
+            lease=r.LeaseRefusal(
+                at=AT + 600,
+                collides_with=("19",),
+                earliest=r.LeaseOffer(nodes=3, start_at=AT + 3300, end_at=AT + 6900),
+                smaller=r.LeaseOffer(nodes=1, start_at=AT + 600, end_at=AT + 4200),
+            ),
+        )
+    ),
 )
 
 SIGNALS: Final[dict[str, msgspec.Struct]] = {

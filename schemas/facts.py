@@ -285,6 +285,8 @@ class LeaseExtended(PlainFact, frozen=True, kw_only=True, tag="lease.extended"):
     job: JobId
     walltime_s: Seconds
     reason: Reason | None = None
+    user: str = ""
+    request: str = ""
 
 
 class AttemptBegan(CustodyFact, frozen=True, kw_only=True, tag="attempt.began"):

@@ -17,7 +17,7 @@ import re
 from typing import Annotated, Any, Final, Literal
 
 import msgspec
-from msgspec import Meta
+from msgspec import UNSET, Meta, UnsetType
 
 from schemas.config import CloudConfig, OnReclaim
 from schemas.ids import JOB_NAME_MAX
@@ -43,6 +43,7 @@ JOBS_MAX: Final = 1000  # named in one cancel, hold or release
 REASON_MAX: Final = 500
 SERVICE_MAX: Final = 64
 INSTANCES_MAX: Final = 100_000
+INSTANT_MAX: Final = 253_402_300_799.0  # the end of the year 9999: what can be written as a date
 
 Text = Annotated[str, Meta(max_length=REASON_MAX)]
 FilePath = Annotated[str, Meta(min_length=1, max_length=PATH_MAX)]
@@ -51,6 +52,9 @@ HostName = Annotated[str, Meta(min_length=1, max_length=128)]
 Count = Annotated[int, Meta(ge=0, le=INSTANCES_MAX)]
 RequestId = Annotated[str, Meta(max_length=REQUEST_ID_MAX)]
 ErrorCode = Literal["invalid", "unknown", "denied", "conflict", "limit", "unavailable"]
+LeaseKind = Literal["advance", "deadline", "immediate", "best-effort"]
+Duration = Annotated[float, Meta(gt=0, le=WALLTIME_MAX_S)]
+Instant = Annotated[float, Meta(ge=0, le=INSTANT_MAX)]  # UTC seconds since 1970
 
 
 class Message(msgspec.Struct, frozen=True, kw_only=True):
@@ -60,12 +64,32 @@ class Message(msgspec.Struct, frozen=True, kw_only=True):
 # ---------------------------------------------------------------------------------------------------------------- replies
 
 
+class LeaseOffer(Message, frozen=True, kw_only=True):
+    """A lease that would have been granted when this was written: the same but for what is named here."""
+
+    nodes: int
+    start_at: Instant
+    end_at: Instant
+
+
+class LeaseRefusal(Message, frozen=True, kw_only=True):
+    """Of a lease that collides: from when on (`at`) with which, and what would be granted instead.  `earliest`: the same size
+    at the first time; `smaller`: fewer nodes at the wanted time; `latest_end_at`: how far it could be extended."""
+
+    at: Instant
+    collides_with: tuple[str, ...] = ()
+    earliest: LeaseOffer | None = None
+    smaller: LeaseOffer | None = None
+    latest_end_at: Instant | None = None
+
+
 class Error(Message, frozen=True, kw_only=True):
-    """Why not.  `field`: the part of the request that is wrong, if one is."""
+    """Why not.  `field`: the part of the request that is wrong, if one is.  `lease`: of a lease that collides with others."""
 
     code: ErrorCode
     field: str | None = None
     message: str
+    lease: LeaseRefusal | UnsetType = UNSET
 
 
 class Failed(Message, frozen=True, kw_only=True):
@@ -110,6 +134,18 @@ class Instance(Message, frozen=True, kw_only=True):
 class Instances(Message, frozen=True, kw_only=True):
     ok: Literal[True] = True
     instances: tuple[Instance, ...]
+
+
+class LeaseGranted(Message, frozen=True, kw_only=True):
+    """A lease that was accepted or extended.  Best-effort ones have no times.  `warning`: what could still keep it waiting."""
+
+    ok: Literal[True] = True
+    lease: str
+    kind: LeaseKind
+    nodes: int
+    start_at: Instant | None = None
+    end_at: Instant | None = None
+    warning: str = ""
 
 
 class ConfigApplied(Message, frozen=True, kw_only=True):
@@ -171,6 +207,71 @@ class JobsNamed(Message, frozen=True, kw_only=True):
     jobs: Annotated[tuple[JobId, ...], Meta(min_length=1, max_length=JOBS_MAX)]
 
 
+class LeaseCreate(Message, frozen=True, kw_only=True):
+    """Machines for a time: `nodes` different hosts, on each `cores` and `memory_mb`, for `duration_s`.
+
+    `advance`: from `start_at` on.  `deadline`: at the earliest time from `start_at` (or now) on, over by `deadline_at`.
+    `immediate`: now, or refused.  `best-effort`: when there is room, and it makes way for the others.
+    Without `script` and `argv` the machines are held until the end; with them it also ends when they do.
+    """
+
+    request: RequestId = ""
+    name: Annotated[str, Meta(min_length=1, max_length=JOB_NAME_MAX)] = "lease"
+    kind: LeaseKind
+    duration_s: Duration
+    start_at: Instant | None = None
+    deadline_at: Instant | None = None
+    nodes: Annotated[int, Meta(ge=1, le=NODES_MAX)] = 1
+    cores: Annotated[int, Meta(ge=1, le=CPUS_MAX)] = 1
+    memory_mb: Annotated[int, Meta(ge=1, le=MEMORY_MAX_MB)] | None = None
+    exclusive: bool = False
+    script: str | None = None
+    argv: Annotated[tuple[Annotated[str, Meta(max_length=ARGUMENT_MAX)], ...], Meta(max_length=ARGUMENTS_MAX)] = ()
+    environment: Annotated[
+        dict[Annotated[str, Meta(min_length=1, max_length=4096)], Annotated[str, Meta(max_length=ARGUMENT_MAX)]],
+        Meta(max_length=VARIABLES_MAX),
+    ] = {}
+    directory: FilePath | None = None
+    stdout: FilePath | None = None
+    stderr: FilePath | None = None
+    inputs: Annotated[tuple[InputFile, ...], Meta(max_length=INPUTS_MAX)] = ()
+    keep: Annotated[tuple[FilePath, ...], Meta(max_length=KEEP_MAX)] = ()
+
+    def job(self, holder: str) -> JobSubmit:
+        """The job that a lease is; `holder` is the script of one that brings none."""
+        return JobSubmit(
+            request=self.request,
+            name=self.name,
+            script=self.script if self.script or self.argv else holder,
+            argv=self.argv,
+            environment=self.environment,
+            tasks=self.nodes,
+            nodes=self.nodes,
+            cpus_per_task=self.cores,
+            memory_mb=self.memory_mb,
+            exclusive=self.exclusive,
+            walltime_s=self.duration_s,
+            directory=self.directory,
+            stdout=self.stdout,
+            stderr=self.stderr,
+            inputs=self.inputs,
+            keep=self.keep,
+        )
+
+
+class LeaseExtend(Message, frozen=True, kw_only=True):
+    """Longer by `by_s`, or up to `until_at`.  Asked again, `until_at` changes nothing; `by_s` needs a `request` for that."""
+
+    lease: JobId
+    by_s: Duration | None = None
+    until_at: Instant | None = None
+    request: RequestId = ""
+
+
+class LeaseNamed(Message, frozen=True, kw_only=True):
+    lease: JobId
+
+
 class ScaleSet(Message, frozen=True, kw_only=True):
     """A person's word on a web department: at least `minimum`, or exactly `exact` instances, for `for_s` seconds (null: until
     changed).  `auto`: drop all of it."""
@@ -203,6 +304,9 @@ REQUESTS: Final[dict[str, tuple[type[Message], type[Message]]]] = {
     "job.cancel": (JobsNamed, JobResults),
     "job.hold": (JobsNamed, JobResults),
     "job.release": (JobsNamed, JobResults),
+    "lease.create": (LeaseCreate, LeaseGranted),
+    "lease.extend": (LeaseExtend, LeaseGranted),
+    "lease.cancel": (LeaseNamed, Done),
     "scale.set": (ScaleSet, Done),
     "host.cordon": (HostNamed, Done),
     "host.drain": (HostNamed, Done),
@@ -280,6 +384,10 @@ def _problem(request: object) -> tuple[str, str] | None:
     """(field, what would be right) of the first thing that no cloud could take, or None."""
     if isinstance(request, JobSubmit):
         return _problem_of_submit(request)
+    if isinstance(request, LeaseCreate):
+        return _problem_of_lease(request) or _problem_of_submit(request.job("held"))
+    if isinstance(request, LeaseExtend) and (request.by_s is None) == (request.until_at is None):
+        return "until_at", "give by_s or until_at, one of them"
     if isinstance(request, ScaleSet):
         return _problem_of_scale(request)
     if isinstance(request, HostNamed) and _control.search(request.reason):
@@ -317,6 +425,23 @@ def _problem_of_environment(request: JobSubmit) -> tuple[str, str] | None:
             "environment",
             f"argv and environment together are {size} characters; at most {EXEC_MAX_BYTES} are possible",
         )
+    return None
+
+
+def _problem_of_lease(request: LeaseCreate) -> tuple[str, str] | None:
+    for field, kinds in (("start_at", ("advance", "deadline")), ("deadline_at", ("deadline",))):
+        given = getattr(request, field) is not None
+        if given and request.kind not in kinds:
+            return field, f"{field}: a lease of kind {request.kind} has none"
+        if not given and request.kind == kinds[0]:
+            return field, f"{field} is missing: a lease of kind {request.kind} needs it"
+    if request.kind == "deadline" and request.start_at is not None and request.deadline_at is not None:
+        window_s = request.deadline_at - request.start_at
+        if window_s < request.duration_s:
+            return (
+                "deadline_at",
+                f"deadline_at: {window_s:g} s after start_at; the lease lasts {request.duration_s:g} s",
+            )
     return None
 
 

@@ -140,6 +140,10 @@ class Timetable:
                 return Collision(at, tuple(slot.lease for slot in there))
         return None
 
+    def alone(self, wanted: Slot) -> Collision | None:
+        """None if `wanted` would fit if there were no other lease at all."""
+        return Timetable(self.ground, ()).collision(wanted)
+
     def earliest(self, wanted: Slot, start_max: float = FOREVER) -> float | None:
         """The earliest start from `wanted.start` on, for the same part and duration; None if none is up to `start_max`."""
         start, lasts_s = wanted.start, wanted.end - wanted.start
@@ -160,7 +164,7 @@ class Timetable:
         def fits(nodes: int) -> bool:
             return self.collision(wanted._replace(part=wanted.part._replace(nodes=nodes))) is None
 
-        return _most(wanted.part.nodes, fits)
+        return most(wanted.part.nodes, fits)
 
     def latest_end(self, wanted: Slot) -> float:
         """Up to when the lease may last, at most `wanted.end`; its start if it does not fit at all."""
@@ -168,9 +172,9 @@ class Timetable:
         return wanted.end if collision is None else collision.at
 
 
-def _most(most: int, fits: Callable[[int], bool]) -> int:
-    """The largest number from 0 to `most` that fits; fewer always fit where more do."""
-    low, high = 0, most
+def most(limit: int, fits: Callable[[int], bool]) -> int:
+    """The largest number from 0 to `limit` that fits; fewer always fit where more do."""
+    low, high = 0, limit
     while low < high:
         middle = (low + high + 1) // 2
         if fits(middle):

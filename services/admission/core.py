@@ -10,11 +10,13 @@ Rules
      answered the same and never done twice (S9).  The newest `REQUESTS_MAX` are kept.
   2. A job is remembered while a unit of it is not final; of finished ones the newest `FINISHED_MAX`.
   3. `unfinished` counts units that are not final: what `jobs_pending_max` bounds, for each department.
-  4. Void facts change nothing.  This core must never compose on its own what a person has to ask for.
+  4. A local lease that was accepted keeps its time until it is over or cancelled (`leases`).
+  5. Void facts change nothing.  This core must never compose on its own what a person has to ask for.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Final
 
 import msgspec
@@ -23,7 +25,7 @@ from schemas import facts as f
 from schemas.config import CloudConfig, Department, User
 from schemas.custody import Custody
 from schemas.custody_state import Unit
-from schemas.facts import Fact
+from schemas.facts import Fact, Lease
 from schemas.ids import element_id, job_of
 from schemas.meta import Meta
 from services.admission.shape import Capacity
@@ -37,7 +39,8 @@ DIGEST_MARK: Final = "@"  # a fact's `request` is "<client's id>@<digest of what
 
 
 class Job(msgspec.Struct, kw_only=True):
-    """What a guest and the door need of a job.  `left`: units that are not final; `array` is dropped with the last of them."""
+    """What a guest and the door need of a job.  `left`: units that are not final; `array` is dropped with the last of them.
+    `nodes`, `cores`, `memory_mb` (of each node) and `exclusive` are for leases."""
 
     dept: str
     user: str
@@ -50,6 +53,11 @@ class Job(msgspec.Struct, kw_only=True):
     is_array: bool
     units: int
     left: int
+    lease: Lease | None = None
+    nodes: int = 1
+    cores: int = 1
+    memory_mb: int = 0
+    exclusive: bool = False
 
 
 class Answered(msgspec.Struct, kw_only=True):
@@ -66,6 +74,7 @@ class _State(msgspec.Struct, kw_only=True):
     requests: dict[str, Answered] = {}  # "<user>/<client's id>", oldest first
     departments: dict[str, None] = {}  # named by a configuration and not closed since
     unfinished: dict[str, int] = {}
+    reserved: dict[str, None] = {}  # local leases that are neither over nor cancelled, in order of acceptance
 
 
 class AdmissionCore:
@@ -88,9 +97,12 @@ class AdmissionCore:
         if isinstance(fact, f.AttemptClosed | f.AttemptReported):
             self._count_final(fact.unit)
         elif isinstance(fact, f.JobCancelled):
+            self._state.reserved.pop(fact.job, None)
             self._count_final(fact.job)
         elif isinstance(fact, f.JobSubmitted):
             self._add(fact)
+        elif isinstance(fact, f.LeaseExtended):
+            self._extend(fact)
         elif isinstance(fact, f.ScaleRequested):
             self._remember(fact.user, fact.request, "", 0)
         elif isinstance(fact, f.ConfigAdopted):
@@ -115,9 +127,22 @@ class AdmissionCore:
             is_array=bool(fact.array),
             units=units,
             left=units,
+            lease=fact.lease,
+            nodes=fact.nodes,
+            cores=fact.cores,
+            memory_mb=fact.memory_mb,
+            exclusive=fact.exclusive,
         )
+        if fact.lease is not None and fact.lease.local:
+            self._state.reserved[fact.job] = None
         self._state.unfinished[fact.dept] = self.unfinished(fact.dept) + units
         self._remember(fact.user, fact.request, fact.job, units)
+
+    def _extend(self, fact: f.LeaseExtended) -> None:
+        job = self._state.jobs.get(fact.job)
+        if job is not None:
+            job.walltime_s = fact.walltime_s
+        self._remember(fact.user, fact.request, fact.job, 1)
 
     def _remember(self, user: str, request: str, job: str, units: int) -> None:
         client, _, digest = request.rpartition(DIGEST_MARK)
@@ -140,6 +165,7 @@ class AdmissionCore:
 
     def _finish(self, name: str, job: Job) -> None:
         job.array = ()
+        self._state.reserved.pop(name, None)
         finished = self._state.finished
         finished[name] = None
         if len(finished) > FINISHED_MAX:
@@ -189,6 +215,9 @@ class AdmissionCore:
         for dept, count in self._state.unfinished.items():
             if count != counted.get(dept, 0):
                 found.append(f"department {dept} has {counted.get(dept, 0)} unfinished units, counted as {count}")
+        for name in self._state.reserved:
+            if (reserved := self._state.jobs.get(name)) is None or not reserved.left:
+                found.append(f"lease {name} is over and keeps its time")
         if len(self._state.requests) > REQUESTS_MAX or len(self._state.finished) > FINISHED_MAX:
             found.append("more requests or finished jobs are remembered than the limits allow")
         return found
@@ -198,6 +227,10 @@ class AdmissionCore:
     def job(self, unit: str) -> Job | None:
         """The job that `unit` (a job or an array element) belongs to, if it is still remembered."""
         return self._state.jobs.get(job_of(unit))
+
+    def reserved(self) -> Iterable[str]:
+        """Local leases that have a claim to their time, in order of acceptance."""
+        return self._state.reserved
 
     def units(self, job: str) -> list[str]:
         """The unit ids of a job that is not finished; of a finished array the elements are not remembered."""

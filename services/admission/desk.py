@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Any, Final, Protocol
+from typing import Any, Final, Protocol, TypeAlias
 
 from prometheus_client import CollectorRegistry, Counter
 
@@ -23,12 +23,13 @@ from schemas import facts as f
 from schemas import requests as r
 from schemas.facts import Fact
 from schemas.meta import Meta, Void
-from services.admission import compose
+from services.admission import compose, leases
 from services.admission.compose import Caller
 from services.admission.core import AdmissionCore, Answered
-from services.admission.payloads import Payloads, digest_of, pack
+from services.admission.payloads import Packed, Payloads, digest_of, pack
 from services.runtime.edge import Compose, Outcome, Refused
 
+NewJob: TypeAlias = Callable[[float, Sequence[Fact]], f.JobSubmitted]  # (now, what is drafted before it)
 PIECE_MAX: Final = 500  # facts of one proposal: a quarter of an envelope
 
 
@@ -53,6 +54,9 @@ class Desk:
             "job.cancel": lambda caller, _dept, request: self._change_jobs(caller, "cancel", request),
             "job.hold": lambda caller, _dept, request: self._change_jobs(caller, "hold", request),
             "job.release": lambda caller, _dept, request: self._change_jobs(caller, "release", request),
+            "lease.create": self._create_lease,
+            "lease.extend": self._extend_lease,
+            "lease.cancel": self._cancel_lease,
             "scale.set": self._scale,
             "host.cordon": lambda caller, _dept, request: self._change_host(caller, "cordon", request),
             "host.drain": lambda caller, _dept, request: self._change_host(caller, "drain", request),
@@ -71,28 +75,79 @@ class Desk:
     async def _submit(self, caller: Caller, dept: str, request: r.JobSubmit) -> r.Submitted:
         packed = pack(request, dept)
 
-        def facts(_now: float, drafted: Sequence[Fact]) -> list[Fact]:
-            if self._core.answered(caller.user, request.request) is not None:  # an earlier try came through after all
-                return []
-            return [compose.submit(self._core, caller, dept, request, packed.key, packed.digest, drafted)]
+        def job(_now: float, drafted: Sequence[Fact]) -> f.JobSubmitted:
+            return compose.submit(self._core, caller, dept, request, packed.key, packed.digest, drafted)
 
-        async def do() -> r.Submitted:
+        made = await self._new_job(caller, request.request, packed, packed.digest, job)
+        return r.Submitted(job=made.job, units=made.units)
+
+    async def _new_job(
+        self, caller: Caller, request: str, packed: Packed, digest: str, compose_job: NewJob
+    ) -> Answered:
+        """One job for one request id; repeated, the same."""
+
+        def facts(now: float, drafted: Sequence[Fact]) -> list[Fact]:
+            if self._core.answered(caller.user, request) is not None:  # an earlier try came through after all
+                return []
+            return [compose_job(now, drafted)]
+
+        async def do() -> Answered:
             facts(self._shell.now(), ())  # what would be refused is refused before anything is stored
             await self._payloads.store(packed)
-            outcome = await self._shell.propose(facts, cause=request.request)
+            outcome = await self._shell.propose(facts, cause=request)
             if not outcome.facts:
-                return again(self._same(caller.user, request.request, packed.digest))
+                return again(self._same(caller.user, request, digest))
             fact = _valid(outcome)
             assert isinstance(fact, f.JobSubmitted)
-            return r.Submitted(job=fact.job, units=len(fact.array) or 1)
+            return Answered(digest=digest, job=fact.job, units=len(fact.array) or 1)
 
-        def again(answered: Answered) -> r.Submitted:
+        def again(answered: Answered) -> Answered:
             if not answered.job:
-                raise _other_request(request.request)
-            return r.Submitted(job=answered.job, units=answered.units)
+                raise _other_request(request)
+            return answered
 
-        submitted: r.Submitted = await self._once(caller.user, request.request, packed.digest, do, again)
-        return submitted
+        made: Answered = await self._once(caller.user, request, digest, do, again)
+        return made
+
+    # ---------------------------------------------------------------------------------------------------------- leases
+
+    async def _create_lease(self, caller: Caller, dept: str, request: r.LeaseCreate) -> r.LeaseGranted:
+        packed = pack(request.job(leases.HOLD_SCRIPT), dept)
+        digest = leases.digest(request, packed)
+
+        def job(now: float, drafted: Sequence[Fact]) -> f.JobSubmitted:
+            return leases.create(self._core, caller, dept, request, packed.key, digest, now, drafted)
+
+        made = await self._new_job(caller, request.request, packed, digest, job)
+        return leases.granted(self._core, made.job, request, self._shell.now())
+
+    async def _extend_lease(self, caller: Caller, _dept: str, request: r.LeaseExtend) -> r.LeaseGranted:
+        digest = digest_of((request.lease, request.by_s, request.until_at)) if request.request else ""
+
+        def facts(now: float, drafted: Sequence[Fact]) -> list[Fact]:
+            if self._core.answered(caller.user, request.request) is not None:
+                return []
+            return leases.extend(self._core, caller, request, digest, now, drafted)
+
+        async def do() -> r.LeaseGranted:
+            outcome = await self._shell.propose(facts, cause=request.request or "lease.extend")
+            if outcome.facts:
+                _valid(outcome)
+            return again(None)
+
+        def again(_answered: Answered | None) -> r.LeaseGranted:
+            return leases.granted(self._core, request.lease, None, self._shell.now())
+
+        extended: r.LeaseGranted = await self._once(caller.user, request.request, digest, do, again)
+        return extended
+
+    async def _cancel_lease(self, caller: Caller, _dept: str, request: r.LeaseNamed) -> r.Done:
+        leases.named(self._core, caller, request.lease)
+        answer = await self._change_jobs(caller, "cancel", r.JobsNamed(jobs=(request.lease,)))
+        error = answer.results[0].error
+        if error is not None:
+            raise Refused(error.code, error.message, "lease")
+        return r.Done()
 
     async def _once(
         self,

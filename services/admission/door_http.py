@@ -154,6 +154,11 @@ class HttpDoor:
         await self._gate.record_parts(caller.user, caller.department, kind, answer)
         return reply(answer)
 
+    async def change_lease(self, request: web.Request, caller: Caller, kind: str) -> web.Response:
+        given = _object(await body(request, EXTRA_MAX_BYTES))
+        asked = {**given, "lease": request.match_info["id"]}
+        return await self._answer(caller, caller.department, kind, _decoded(kind, msgspec.json.encode(asked), True))
+
     async def scale(self, request: web.Request, caller: Caller, kind: str) -> web.Response:
         data = await body(request, EXTRA_MAX_BYTES)
         return await self._ask(request, caller, request.match_info["department"], kind, data)

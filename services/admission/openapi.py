@@ -30,7 +30,9 @@ _ERRORS: Final = {
     "429": "over a limit",
     "503": "ask again",
 }
-_OF_PATH: Final = {"job.cancel", "job.hold", "job.release", "host.cordon", "host.drain", "host.uncordon"}
+_OF_PATH: Final = frozenset(
+    ("job.cancel", "job.hold", "job.release", "lease.cancel", "host.cordon", "host.drain", "host.uncordon")
+)
 
 
 @cache

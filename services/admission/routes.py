@@ -55,6 +55,24 @@ ROUTES: Final = (
     Route(method="POST", path="/v1/jobs/{id}/release", handler="change_job", kind="job.release", text="Lift a hold."),
     Route(
         method="POST",
+        path="/v1/leases",
+        handler="submit",
+        kind="lease.create",
+        text="Lease machines for a time: accepted or refused at once, then with what would be granted instead.",
+        query=(Parameter(name="department", text="whose lease it is; default: the caller's own"),),
+    ),
+    Route(
+        method="POST",
+        path="/v1/leases/{id}/extend",
+        handler="change_lease",
+        kind="lease.extend",
+        text="Let a lease last longer.",
+    ),
+    Route(
+        method="POST", path="/v1/leases/{id}/cancel", handler="change_lease", kind="lease.cancel", text="End a lease."
+    ),
+    Route(
+        method="POST",
         path="/v1/departments/{department}/scale",
         handler="scale",
         kind="scale.set",

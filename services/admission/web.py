@@ -51,7 +51,8 @@ def status_of(refused: Refused) -> int:
 
 
 def failed(refused: Refused) -> r.Failed:
-    return r.Failed(error=r.Error(code=refused.code, field=refused.field, message=refused.message))
+    lease = refused.lease or msgspec.UNSET
+    return r.Failed(error=r.Error(code=refused.code, field=refused.field, message=refused.message, lease=lease))
 
 
 def reply(message: Any, status: int = 200, *, as_json: bool = True) -> web.Response:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from schemas.facts import Fact
 from schemas.meta import Meta
+from schemas.requests import LeaseRefusal
 
 if TYPE_CHECKING:
     from services.runtime.service import Service
@@ -27,13 +28,17 @@ Compose: TypeAlias = Callable[[float, Sequence[Fact]], list[Fact]]
 
 
 class Refused(Exception):
-    """A request that is not granted.  `field`: the part of the request that is wrong, if one is."""
+    """A request that is not granted.  `field`: the part of the request that is wrong, if one is; `lease`: of a lease that
+    collides, with what and what would be granted instead."""
 
-    def __init__(self, code: RefusalCode, message: str, field: str | None = None) -> None:
+    def __init__(
+        self, code: RefusalCode, message: str, field: str | None = None, lease: LeaseRefusal | None = None
+    ) -> None:
         super().__init__(message)
         self.code = code
         self.message = message
         self.field = field
+        self.lease = lease
 
 
 @dataclass(slots=True)
