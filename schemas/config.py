@@ -149,6 +149,9 @@ class Limits(_Config, frozen=True, kw_only=True):
     array_max: int = 10_000
     jobs_pending_max: int = 100_000
     output_max_bytes: int = 64 << 20
+    checkpoint_files_max: int = 100  # of one checkpoint; it is read back before the next attempt's script starts
+    checkpoint_max_bytes: int = 64 << 20  # all files of one checkpoint; 0: jobs keep their state themselves
+    checkpoint_interval_s: float = 10.0  # between two of a running attempt: each is a fact in the journal
 
 
 class CloudConfig(_Config, frozen=True, kw_only=True):

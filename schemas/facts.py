@@ -308,6 +308,21 @@ class AttemptReported(CustodyFact, frozen=True, kw_only=True, tag="attempt.repor
     note: str | None = None
 
 
+class CheckpointReported(PlainFact, frozen=True, kw_only=True, tag="checkpoint.reported"):
+    """What the unit's latest attempt has done until now is safe (`schemas.checkpoints` says when it counts).
+
+    `payload`: object-store key of the files that the next attempt gets, empty if the job keeps its state itself."""
+
+    unit: UnitId
+    attempt: AttemptNumber
+    payload: str = ""
+    files: Count = 0
+    size_bytes: Count = 0
+    percent: Annotated[float, msgspec.Meta(ge=0, le=100)] | None = None  # of the whole job, by its own word
+    progress: Annotated[str, msgspec.Meta(max_length=200)] = ""  # the same in the job's words, for people
+    request: str = ""  # the guest's id of this call, so that repeating it is harmless
+
+
 class ScaleRequested(PlainFact, frozen=True, kw_only=True, tag="scale.requested"):
     """A person's word on a web department: a minimum, an exact number, until when; both None drops them."""
 
@@ -362,6 +377,7 @@ Fact: TypeAlias = (
     | LeaseExtended
     | AttemptBegan
     | AttemptReported
+    | CheckpointReported
     | ScaleRequested
     | HostCordoned
     | HostUncordoned

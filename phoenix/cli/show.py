@@ -100,9 +100,25 @@ def _pairs(job: dict[str, Any]) -> list[tuple[str, str]]:
         found.append(("best-effort", "it makes way for production"))
     if job.get("hosts"):
         found.append(("hosts", ", ".join(job["hosts"])))
+    found += _checkpoint(job["attempts"])
     if job.get("reason"):
         found.append(("reason", sentences.sentence(job["reason"])))
     return found
+
+
+def _checkpoint(attempts: list[dict[str, Any]]) -> list[tuple[str, str]]:
+    """The job's last word on what is safe."""
+    last = next((a for a in reversed(attempts) if a.get("checkpoint")), None)
+    if last is None:
+        return []
+    said = last["checkpoint"]
+    parts = [f"{said['at']}, attempt {last.get('attempt')}"]
+    if said.get("percent") is not None:
+        parts.append(f"{said['percent']:g} %")
+    if said.get("progress"):
+        parts.append(str(said["progress"]))
+    parts.append(units.count(int(said["files"]), "file") if said.get("files") else "it keeps its state itself")
+    return [("checkpoint", "; ".join(parts))]
 
 
 def _attempts(attempts: list[dict[str, Any]]) -> str:

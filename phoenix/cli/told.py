@@ -95,6 +95,14 @@ def unblock_hosts(p: Params) -> str | None:
     return f"{room}{when}"
 
 
+def _safe(p: Params) -> str:
+    """What a job has saved by a checkpoint, and when."""
+    if "safe_s" not in p:
+        return ""
+    of = f" ({p['percent']:g} % of it)" if isinstance(p.get("percent"), int | float) else ""
+    return f"; its checkpoint of {span(p['checkpoint_ago_s'])} ago keeps {span(p['safe_s'])} of its work{of}"
+
+
 def _before(words: str) -> Callable[[Params], str | None]:
     """Of a unit that waits again: how often its attempts ended without its doing, and why the last one did."""
 
@@ -106,7 +114,7 @@ def _before(words: str) -> Callable[[Params], str | None]:
             for what, number in (("preempted", p.number("preempted")), ("failed to run", p.number("failed")))
             if number
         ]
-        return f"it was {' and '.join(times)}, last because {words}".replace("was failed", "failed")
+        return f"it was {' and '.join(times)}, last because {words}{_safe(p)}".replace("was failed", "failed")
 
     return told
 
@@ -202,7 +210,7 @@ def starting(p: Params) -> str | None:
 def running(p: Params) -> str | None:
     if "hosts" in p and "walltime_s" in p:
         left = f"{span(p.number('seconds'))} of at most {span(p.number('walltime_s'))}"
-        return f"it runs on {p.names('hosts')} for {left}"
+        return f"it runs on {p.names('hosts')} for {left}{_safe(p)}"
     return f"{count(p.number('instances'), 'instance')} of {p.number('target')} serve" if "target" in p else None
 
 

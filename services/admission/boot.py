@@ -27,6 +27,15 @@ class BootInput(msgspec.Struct, frozen=True, kw_only=True):
     size: int
 
 
+class BootCheckpoint(msgspec.Struct, frozen=True, kw_only=True):
+    """The unit's last checkpoint: of which attempt, when (UTC seconds), what of it is to be there before the script starts."""
+
+    attempt: int
+    at: float
+    percent: float | None = None
+    files: tuple[BootInput, ...] = ()
+
+
 class Boot(msgspec.Struct, frozen=True, kw_only=True):
     """The guest contract's document; `tasks`, `cpus_per_task` and `stdin` are as asked for."""
 
@@ -57,17 +66,27 @@ class Boot(msgspec.Struct, frozen=True, kw_only=True):
     array_index: int | None = None
     tasks: int = 1
     cpus_per_task: int = 1
+    checkpoint: BootCheckpoint | None = None
 
 
-def boot_of(config: CloudConfig, unit: Unit, rank: int, job: Job | None, payload: Payload | None) -> Boot | None:
+def boot_of(
+    config: CloudConfig,
+    unit: Unit,
+    rank: int,
+    job: Job | None,
+    payload: Payload | None,
+    checkpoint: BootCheckpoint | None = None,
+) -> Boot | None:
     """None if there is nothing to run: the department or the job is not known any more."""
     if is_instance(unit.id):
         department = config.department(instance_parts(unit.id)[0])
         return None if department is None else _of_instance(unit, rank, department.web or WebPolicy())
-    return None if job is None or payload is None else _of_job(config, unit, rank, job, payload)
+    return None if job is None or payload is None else _of_job(config, unit, rank, job, payload, checkpoint)
 
 
-def _of_job(config: CloudConfig, unit: Unit, rank: int, job: Job, payload: Payload) -> Boot:
+def _of_job(
+    config: CloudConfig, unit: Unit, rank: int, job: Job, payload: Payload, checkpoint: BootCheckpoint | None
+) -> Boot:
     element = ELEMENT.match(unit.id)
     return Boot(
         kind="job",
@@ -96,6 +115,7 @@ def _of_job(config: CloudConfig, unit: Unit, rank: int, job: Job, payload: Paylo
         array_index=int(element[2]) if element else None,
         tasks=job.tasks,
         cpus_per_task=job.cpus_per_task,
+        checkpoint=checkpoint,
     )
 
 

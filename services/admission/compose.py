@@ -19,6 +19,7 @@ from typing import Final, Literal, TypeAlias
 import msgspec
 
 from schemas import facts as f
+from schemas.checkpoints import counts
 from schemas.config import BatchPolicy, CloudConfig, Department, Role
 from schemas.custody_state import Unit
 from schemas.facts import Fact
@@ -340,4 +341,25 @@ def report(core: AdmissionCore, fact: f.AttemptReported, drafted: Sequence[Fact]
         raise Refused("conflict", "gone")
     if fact.exit != 0 and not known.live:
         raise Refused("conflict", "gone")
+    return [fact]
+
+
+def checkpoint(core: AdmissionCore, fact: f.CheckpointReported, now: float, drafted: Sequence[Fact]) -> list[Fact]:
+    """A guest's checkpoint.  No fact if this call is known already.  Raises `Refused`: conflict if it would not count, limit if
+    a running attempt says so too often: each is a fact in the journal for ever."""
+    before, known = core.checkpoint(fact.unit), core.unit(fact.unit)
+    if known is None or not counts(known, fact.attempt):
+        raise Refused("conflict", "gone")
+    if any(isinstance(other, f.CheckpointReported) and other.unit == fact.unit for other in drafted):
+        raise Refused("unavailable", "another checkpoint of this job is on its way: come back")
+    if before is None or before.attempt != fact.attempt:
+        return [fact]
+    if fact.request and before.request == fact.request:
+        return []
+    wait_s = before.at + adopted(core).limits.checkpoint_interval_s - now
+    if known.live and wait_s > 0:
+        message = (
+            f"the last checkpoint was {max(0.0, now - before.at):.1f} s ago: the next one counts in {wait_s:.1f} s"
+        )
+        raise Refused("limit", message)
     return [fact]

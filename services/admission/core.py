@@ -11,7 +11,8 @@ Rules
   2. A job is remembered while a unit of it is not final; of finished ones the newest `FINISHED_MAX`.
   3. `unfinished` counts units that are not final: what `jobs_pending_max` bounds, for each department.
   4. A local lease that was accepted keeps its time until it is over or cancelled (`leases`).
-  5. Void facts change nothing.  This core must never compose on its own what a person has to ask for.
+  5. Of a unit that is not final the last checkpoint is remembered, if it counts (`schemas.checkpoints`).
+  6. Void facts change nothing.  This core must never compose on its own what a person has to ask for.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from typing import Final
 import msgspec
 
 from schemas import facts as f
+from schemas.checkpoints import counts
 from schemas.config import CloudConfig, Department, User
 from schemas.custody import Custody
 from schemas.custody_state import Unit
@@ -68,6 +70,16 @@ class Answered(msgspec.Struct, kw_only=True):
     units: int = 0
 
 
+class Checkpoint(msgspec.Struct, kw_only=True):
+    """The last one of a unit: what its next attempt is given."""
+
+    attempt: int
+    at: float
+    payload: str
+    percent: float | None
+    request: str
+
+
 class _State(msgspec.Struct, kw_only=True):
     jobs: dict[str, Job] = {}
     finished: dict[str, None] = {}  # jobs without a unit left, oldest first
@@ -75,9 +87,12 @@ class _State(msgspec.Struct, kw_only=True):
     departments: dict[str, None] = {}  # named by a configuration and not closed since
     unfinished: dict[str, int] = {}
     reserved: dict[str, None] = {}  # local leases that are neither over nor cancelled, in order of acceptance
+    checkpoints: dict[str, Checkpoint] = {}  # of units that are not final
 
 
 class AdmissionCore:
+    VERSION = 2  # 1 knew neither leases nor checkpoints
+
     def __init__(self, custody: Custody) -> None:
         self.custody = custody
         self._state = _State()
@@ -103,6 +118,8 @@ class AdmissionCore:
             self._add(fact)
         elif isinstance(fact, f.LeaseExtended):
             self._extend(fact)
+        elif isinstance(fact, f.CheckpointReported):
+            self._note_checkpoint(fact, meta)
         elif isinstance(fact, f.ScaleRequested):
             self._remember(fact.user, fact.request, "", 0)
         elif isinstance(fact, f.ConfigAdopted):
@@ -152,12 +169,19 @@ class AdmissionCore:
             if len(requests) > REQUESTS_MAX:
                 del requests[next(iter(requests))]
 
+    def _note_checkpoint(self, fact: f.CheckpointReported, meta: Meta) -> None:
+        if counts(self.custody.state.units.get(fact.unit), fact.attempt):
+            self._state.checkpoints[fact.unit] = Checkpoint(
+                attempt=fact.attempt, at=meta.at, payload=fact.payload, percent=fact.percent, request=fact.request
+            )
+
     def _count_final(self, name: str) -> None:
         """The valid fact just folded was about a unit that was not final: it is now, or it is not yet."""
         unit = self.custody.state.units.get(name)
         job = self._state.jobs.get(job_of(name))
         if job is None or (unit is not None and unit.state != "final"):
             return
+        self._state.checkpoints.pop(name, None)
         job.left -= 1
         self._state.unfinished[job.dept] -= 1
         if job.left == 0:
@@ -178,6 +202,8 @@ class AdmissionCore:
         self._state.unfinished.pop(dept, None)
         for name, job in list(self._state.jobs.items()):
             if job.dept == dept and job.left:
+                for unit in self.units(name):
+                    self._state.checkpoints.pop(unit, None)
                 job.left = 0
                 self._finish(name, job)
 
@@ -218,6 +244,9 @@ class AdmissionCore:
         for name in self._state.reserved:
             if (reserved := self._state.jobs.get(name)) is None or not reserved.left:
                 found.append(f"lease {name} is over and keeps its time")
+        for name in self._state.checkpoints:
+            if name not in units or units[name].state == "final":
+                found.append(f"unit {name} is over and its checkpoint is remembered")
         if len(self._state.requests) > REQUESTS_MAX or len(self._state.finished) > FINISHED_MAX:
             found.append("more requests or finished jobs are remembered than the limits allow")
         return found
@@ -239,6 +268,14 @@ class AdmissionCore:
 
     def unit(self, name: str) -> Unit | None:
         return self.custody.state.units.get(name)
+
+    def checkpoint(self, unit: str) -> Checkpoint | None:
+        """The last one that counts of a unit that is not final."""
+        return self._state.checkpoints.get(unit)
+
+    def checkpointed(self) -> list[str]:
+        """Units that are not final and have one."""
+        return list(self._state.checkpoints)
 
     def answered(self, user: str, request: str) -> Answered | None:
         return self._state.requests.get(f"{user}/{request}")

@@ -18,6 +18,7 @@ from schemas import facts as f
 from schemas.facts import Fact
 from schemas.meta import Meta
 from schemas.subjects import OBJECTS
+from services.admission.checkpoints import Checkpoints
 from services.admission.core import AdmissionCore
 from services.admission.desk import Desk
 from services.admission.door_http import HttpDoor
@@ -61,7 +62,7 @@ class Doors(Edge):
         gate = Gate(service.nc.publish, service.now, service.log, service.registry)
         desk = Desk(service, core, payloads, service.registry)
         tokens = GuestTokens.load(service.config.guest_key_file)
-        self._guests = Guests(service, core, payloads, self._outputs, files, tokens)
+        self._guests = Guests(service, core, payloads, self._outputs, files, Checkpoints(objects), tokens)
         self._nats = NatsDoor(service.nc, core, desk, gate, service.log)
         identities = Identities.load(service.config)
         self._http = HttpDoor(
@@ -71,7 +72,7 @@ class Doors(Edge):
     async def lead(self) -> None:
         app = web.Application(middlewares=[errors_as_answers(self._service.log)])
         app.router.add_routes([*self._guests.routes(), *self._http.routes()])
-        app.cleanup_ctx.append(self._http.open)
+        app.cleanup_ctx.extend([self._http.open, self._guests.checkpoints.removing])
         self._runner = web.AppRunner(app, access_log=None, handle_signals=False, shutdown_timeout=SHUTDOWN_S)
         await self._runner.setup()
         await self._listen(self._runner)

@@ -29,13 +29,15 @@ from schemas.facts import Fact
 from schemas.ids import is_instance, job_of, vm_tag
 from services.admission import compose
 from services.admission.boot import boot_of
+from services.admission.checkpoints import Checkpoints
 from services.admission.core import AdmissionCore
 from services.admission.desk import Shell
+from services.admission.guest_checkpoint import CheckpointCalls
 from services.admission.launch import EventsBody, Full, LaunchBody, Launches, SignalBody
 from services.admission.output import FILE_MAX_BYTES, PART_MAX_BYTES, STREAMS, Files, Outputs, StreamId
 from services.admission.payloads import Payloads
 from services.admission.tokens import GuestTokens
-from services.admission.web import HttpError, bearer, body, decoded, number, reply, unauthorised
+from services.admission.web import HttpError, bearer, body, decoded, gone, no_content, number, reply, unauthorised
 from services.runtime.edge import Refused
 
 BASE: Final = "/v1/guest/{unit}/{attempt:[0-9]{1,9}}/{rank:[0-9]{1,5}}"
@@ -95,7 +97,6 @@ _report: Final = msgspec.json.Decoder(ReportBody)
 _launch: Final = msgspec.json.Decoder(LaunchBody)
 _events: Final = msgspec.json.Decoder(EventsBody)
 _signal: Final = msgspec.json.Decoder(SignalBody)
-_GONE: Final = b'{"status":"gone"}'
 _ACKNOWLEDGED: Final = b'{"status":"acknowledged"}'
 _ENDING: Final = (f.UnitPlaced, f.AttemptClosed, f.AttemptReported)
 GuestHandler = Callable[[web.Request, Guest], Awaitable[web.Response]]
@@ -109,6 +110,7 @@ class Guests:
         payloads: Payloads,
         outputs: Outputs,
         files: Files,
+        checkpoints: Checkpoints,
         tokens: GuestTokens,
     ) -> None:
         self._shell, self._core = shell, core
@@ -116,6 +118,7 @@ class Guests:
         self._launches = Launches()
         self._gathering: dict[tuple[str, int], _Gathering] = {}
         self._uploads = asyncio.Semaphore(UPLOADS_MAX)
+        self.checkpoints = CheckpointCalls(shell, core, checkpoints, self._uploads)
 
     def routes(self) -> list[web.RouteDef]:
         def route(method: str, path: str, handler: GuestHandler, worth: Worth = "live") -> web.RouteDef:
@@ -128,6 +131,9 @@ class Guests:
             route("PUT", "files/{name:.+}", self._file, "latest"),
             route("GET", "inputs/{name:.+}", self._input),
             route("POST", "report", self._report, "latest"),
+            route("PUT", "checkpoint/files/{name:.+}", self.checkpoints.send, "latest"),
+            route("GET", "checkpoint/files/{name:.+}", self.checkpoints.fetch),
+            route("POST", "checkpoint", self.checkpoints.say, "latest"),
             route("POST", "launch", self._start_launch),
             route("GET", "commands", self._commands),
             route("POST", "launch/{id}/events", self._add_events),
@@ -137,6 +143,7 @@ class Guests:
 
     def applied(self, fact: Fact, broken: tuple[str, ...]) -> None:
         """A valid fact came: who waits for an attempt that it began or ended looks again."""
+        self.checkpoints.applied(fact)
         if isinstance(fact, f.AttemptBegan):
             self._drop_gathering(fact.unit)
         for unit in (fact.unit, *broken) if isinstance(fact, _ENDING) else broken:
@@ -162,7 +169,7 @@ class Guests:
             if found == "early":
                 raise Refused("unavailable", "this attempt is not known here yet: come back")
             if found == "gone" or (found == "over" and worth == "live"):
-                return _gone()
+                return gone()
             known = self._core.unit(unit)
             assert known is not None
             return await handler(request, Guest(unit, attempt, rank, known))
@@ -175,18 +182,19 @@ class Guests:
         job = None if is_instance(guest.unit) else self._core.job(guest.unit)
         payload = None if job is None else await self._payloads.load(job.payload)
         if guest.rank >= guest.ranks:
-            return _gone()
+            return gone()
         config = compose.adopted(self._core)
-        boot = boot_of(config, guest.known, guest.rank, job, payload)
-        return _gone() if boot is None else reply(boot)
+        saved = None if job is None else await self.checkpoints.of_boot(guest.unit)
+        boot = boot_of(config, guest.known, guest.rank, job, payload, saved)
+        return gone() if boot is None else reply(boot)
 
     async def _began(self, request: web.Request, guest: Guest) -> web.Response:
         address = decoded(await body(request, SMALL_MAX_BYTES), _began).address
         known = guest.known
         if known.began_at is not None and (not is_instance(guest.unit) or known.addresses == (address,)):
-            return _no_content()
+            return no_content()
         if guest.rank >= guest.ranks:
-            return _gone()
+            return gone()
         gathering = self._gathering.setdefault(guest.key, _Gathering())
         gathering.addresses[guest.rank] = address
         if len(gathering.addresses) < guest.ranks:
@@ -224,11 +232,11 @@ class Guests:
     def _began_answer(self, guest: Guest) -> web.Response:
         """What the journal says now."""
         if compose.standing(self._core, guest.unit, guest.attempt) != "live":
-            return _gone()
+            return gone()
         known = self._core.unit(guest.unit)
         if known is None or known.began_at is None:
             raise Refused("unavailable", "not all ranks have called yet: call again")
-        return _no_content()
+        return no_content()
 
     async def _report(self, request: web.Request, guest: Guest) -> web.Response:
         if is_instance(guest.unit) or guest.rank != 0:
@@ -251,9 +259,9 @@ class Guests:
         except Refused as refused:
             if refused.code != "conflict":
                 raise
-            return _gone()
+            return gone()
         if outcome.facts[0][1].void is not None:
-            return _gone()
+            return gone()
         return web.Response(body=_ACKNOWLEDGED, content_type="application/json")
 
     # ----------------------------------------------------------------------------------------------------------- content
@@ -266,13 +274,13 @@ class Guests:
         data = await body(request, PART_MAX_BYTES)
         limit = compose.adopted(self._core).limits.output_max_bytes
         await self._outputs.append(StreamId(guest.unit, guest.attempt, guest.rank, name), offset, data, limit)
-        return _no_content()
+        return no_content()
 
     async def _file(self, request: web.Request, guest: Guest) -> web.Response:
         async with self._uploads:
             data = await body(request, FILE_MAX_BYTES)
             await self._files.put(guest.unit, guest.attempt, request.match_info["name"], data)
-        return _no_content()
+        return no_content()
 
     async def _input(self, request: web.Request, guest: Guest) -> web.Response:
         name = request.match_info["name"]
@@ -294,12 +302,12 @@ class Guests:
 
     async def _commands(self, request: web.Request, guest: Guest) -> web.Response:
         if guest.rank >= guest.ranks:
-            return _gone()
+            return gone()
         after = int(number(request, "after", 0, AFTER_MAX))
         wait_s = number(request, "wait_s", 0.0, POLL_MAX_S)
         found = await self._launches.commands(guest.key, guest.ranks, guest.rank, after, wait_s)
         if compose.standing(self._core, guest.unit, guest.attempt) != "live":
-            return _gone()
+            return gone()
         return reply({"commands": found})
 
     async def _add_events(self, request: web.Request, guest: Guest) -> web.Response:
@@ -308,7 +316,7 @@ class Guests:
             self._launches.add_events(guest.key, guest.rank, request.match_info["id"], told)
         except Full:
             raise Refused("unavailable", "what was sent before has not been read yet: come back") from None
-        return _no_content()
+        return no_content()
 
     async def _read_events(self, request: web.Request, guest: Guest) -> web.Response:
         _only_rank_0(guest)
@@ -321,17 +329,9 @@ class Guests:
         _only_rank_0(guest)
         told = decoded(await body(request, SMALL_MAX_BYTES), _signal)
         self._launches.signal(guest.key, request.match_info["id"], told.signal)
-        return _no_content()
+        return no_content()
 
 
 def _only_rank_0(guest: Guest) -> None:
     if guest.rank != 0:
         raise HttpError(403, Refused("denied", "rank 0 launches, nobody else", "rank"))
-
-
-def _gone() -> web.Response:
-    return web.Response(status=410, body=_GONE, content_type="application/json")
-
-
-def _no_content() -> web.Response:
-    return web.Response(status=204)

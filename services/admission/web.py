@@ -67,6 +67,15 @@ def error_reply(refused: Refused, status: int | None = None) -> web.Response:
     return answer
 
 
+def gone() -> web.Response:
+    """To a guest: its attempt is over."""
+    return web.Response(status=410, body=b'{"status":"gone"}', content_type=JSON)
+
+
+def no_content() -> web.Response:
+    return web.Response(status=204)
+
+
 def bearer(request: web.Request) -> str:
     """The token of the request; empty if there is none."""
     kind, _, token = request.headers.get("Authorization", "").partition(" ")

@@ -21,6 +21,7 @@ from typing import Any, Final
 import msgspec
 
 from schemas import facts as f
+from schemas.checkpoints import counts
 from schemas.custody import Custody
 from schemas.custody_state import Unit
 from schemas.ids import element_id, job_of
@@ -33,6 +34,15 @@ from services.runtime.core import NEVER
 TIMELINE_MAX: Final = 20_000  # changes of ownership kept in memory; a day of one change in four seconds
 CLAIMS_MAX: Final = 2_000
 ATTEMPTS_MAX: Final = 50  # of one unit, the newest
+
+
+class Checkpoint(msgspec.Struct, kw_only=True):
+    """What an attempt said was safe; `files` that the next one gets."""
+
+    at: float
+    files: int
+    percent: float | None
+    progress: str
 
 
 class Attempt(msgspec.Struct, kw_only=True):
@@ -50,6 +60,7 @@ class Attempt(msgspec.Struct, kw_only=True):
     cpu_seconds: float | None = None
     max_rss_mb: float | None = None
     note: str | None = None
+    checkpoint: Checkpoint | None = None  # its last one
 
 
 class Claim(msgspec.Struct, kw_only=True):
@@ -198,6 +209,11 @@ class MonitorCore:
             self._count("retried")
         self._touch(fact.unit)
 
+    def _checkpointed(self, fact: f.CheckpointReported, meta: Meta) -> None:
+        attempt = self._attempt(fact.unit, fact.attempt)
+        if attempt is not None and counts(self.custody.state.units.get(fact.unit), fact.attempt):
+            attempt.checkpoint = Checkpoint(at=meta.at, files=fact.files, percent=fact.percent, progress=fact.progress)
+
     def _broken(self, unit: str, meta: Meta) -> None:
         attempts = self.state.attempts.get(unit)
         if attempts and attempts[-1].ended_at is None:
@@ -344,6 +360,7 @@ _HANDLERS: dict[type, Callable[[MonitorCore, Any, Meta], None]] = {
     f.AttemptBegan: MonitorCore._began,
     f.AttemptClosed: MonitorCore._closed,
     f.AttemptReported: MonitorCore._reported,
+    f.CheckpointReported: MonitorCore._checkpointed,
     f.VmEnded: MonitorCore._vm_ended,
     f.DepartmentClosed: MonitorCore._department_closed,
     f.DemandChanged: MonitorCore._demand,

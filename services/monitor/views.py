@@ -253,6 +253,7 @@ def attempt_view(a: Attempt) -> dict[str, Any]:
         "cpu_seconds": a.cpu_seconds,
         "max_rss_mb": a.max_rss_mb,
         "note": a.note,
+        "checkpoint": None if a.checkpoint is None else {**plain(a.checkpoint), "at": iso(a.checkpoint.at)},
     }
 
 

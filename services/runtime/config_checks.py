@@ -79,6 +79,11 @@ _RANGES: Final[dict[type, dict[str, Range]]] = {
         "array_max": Range(1, 1_000_000),
         "jobs_pending_max": Range(1, 10_000_000),
         "output_max_bytes": Range(1, 1 << 40),
+        "checkpoint_files_max": Range(1, 1000),
+        "checkpoint_max_bytes": Range(
+            0, 256 << 20
+        ),  # what the object store takes in one piece, and a door holds in memory
+        "checkpoint_interval_s": Range(0, DAY_S),
     },
     BatchPolicy: {
         "walltime_default_s": _positive(3660 * DAY_S),

@@ -58,7 +58,7 @@ STARTS_MAX: Final = 1000  # placements of one decision; the rest follow with the
 class BatchCore:
     """The core of batch department `dept`."""
 
-    VERSION = 2  # 1 did not know what users have used
+    VERSION = 3  # 1 did not know what users have used, 2 no checkpoints
 
     def __init__(self, custody: Custody, dept: str) -> None:
         self.custody, self.dept = custody, dept
@@ -72,6 +72,7 @@ class BatchCore:
             f.AttemptBegan: self._on_began,
             f.AttemptClosed: self._on_closed,
             f.AttemptReported: self._on_reported,
+            f.CheckpointReported: self._on_checkpoint,
             f.VmStarted: self._on_vm_started,
             f.ConfigAdopted: self._on_config,
             f.DepartmentClosed: self._on_department_closed,
@@ -211,6 +212,11 @@ class BatchCore:
             self.book.over(fact.unit, None)
             self._stir()
 
+    def _on_checkpoint(self, fact: f.CheckpointReported) -> None:
+        if self.book.has(fact.unit):
+            self.book.checkpointed(fact)
+            self._rests = False  # what it would lose may be asked for
+
     def _on_vm_started(self, fact: f.VmStarted) -> None:
         if fact.unit in self.open:
             self.limits.vm_started(fact.unit, fact.attempt)
@@ -318,13 +324,13 @@ class BatchCore:
         hosts = reclaim.loads(self.custody, self.dept, closing)
         book, saved = self.book, self.endings.saved
         candidates = reclaim.candidates(
-            self.custody, hosts, now, book.used_s, saved, lambda unit: book.job(unit).best_effort
+            self.custody, hosts, now, book.used_s, saved, lambda unit: book.job(unit).best_effort, self.endings.kept_s
         )
         choice = known.victims(self.policy.victims)(hosts, candidates, count)
         closings = {
             unit: self.endings.preempted(
                 unit,
-                because(Code.RECLAIMED, hosts=count, running_s=round(candidates[unit].running_s, 3)),
+                reclaim.why_victim(candidates[unit], count, self.endings.kept_s(unit)),
                 saved=self.endings.saved(unit),
             )
             for unit in choice.victims

@@ -23,6 +23,12 @@ def check(core: BatchCore, fresh: BatchCore) -> list[str]:
         if not 0 < job.left <= (len(job.array) or 1)
     ]
     found += [f"{name} is remembered as requeued and is no job's" for name in state.again if not core.book.has(name)]
+    found += [f"{name} has a checkpoint and is no job's" for name in state.checkpoints if not core.book.has(name)]
+    found += [
+        f"{name} has saved {c.saved_s} s of {c.base_s} s"
+        for name, c in state.checkpoints.items()
+        if c.saved_s < c.base_s
+    ]
     if core.foresaw:
         fresh.foresee()
     queue, lanes = core.book.ranked(core.custody.state.at), fresh.book.ranked(core.custody.state.at).lanes

@@ -70,9 +70,23 @@ class Again(msgspec.Struct, kw_only=True):
     why: Reason | None = None  # of the last attempt that this department closed
 
 
+class Checkpoint(msgspec.Struct, kw_only=True):
+    """What a unit has saved, in seconds of run time.  A *life* is what runs without losing anything: one attempt, or several
+    that were suspended and resumed.  `saved_s`: of all lives, what the next one need not do again; `base_s`: with how much of
+    it the life began that runs or ran last; `life_s`: how long that one ran, if it is over."""
+
+    attempt: int
+    at: float
+    saved_s: float
+    base_s: float = 0.0
+    life_s: float | None = None
+    percent: float | None = None
+
+
 class State(msgspec.Struct, kw_only=True):
     jobs: dict[str, Job] = {}
     again: dict[str, Again] = {}
+    checkpoints: dict[str, Checkpoint] = {}  # unit -> its last one
     ended: dict[str, list[int]] = {}  # ended job -> indices of units that did not complete; oldest first
     entries: int = 0  # the next order of entry
     turn: str = ""  # the service of which production was placed last

@@ -5,7 +5,8 @@ Rules
   2. They are what the core itself decides by (book, queue, room, capacities), so an explanation cannot contradict a decision.
   3. What is missing is told also of a unit that waits for something else; that there is room is not: it would not start.
      Of a unit whose dependency has failed neither is told: no host would help it.
-  4. What became of earlier attempts comes last: how often they ended without its doing, and why the last one did.
+  4. What became of earlier attempts comes last: how often they ended without its doing, why the last one did, and what is safe
+     of their work.  Of a job that runs its last checkpoint is told.
   5. Where the order keeps room for somebody (`order_easy`), the one is told when at the latest it starts, and who would be in
      its way how long the gap before that is.  Where it keeps room for everybody (`order_conservative`), each is told when.
   6. Where priorities are points (`order_multi_factor`), what they are made of comes after what keeps it waiting.
@@ -76,7 +77,25 @@ def _why_open(core: BatchCore, unit: Unit, now: float) -> Reason:
         )
     ran_s = round(core.book.used_s(unit.id) + max(0.0, now - unit.began_at), 3)
     walltime_s = core.book.job(unit.id).walltime_s
-    return because(Code.RUNNING, unit=unit.id, attempt=unit.attempt, hosts=hosts, seconds=ran_s, walltime_s=walltime_s)
+    saved = _checkpoint(core, unit.id, now)
+    return because(
+        Code.RUNNING, unit=unit.id, attempt=unit.attempt, hosts=hosts, seconds=ran_s, walltime_s=walltime_s, **saved
+    )
+
+
+def _checkpoint(core: BatchCore, unit: str, now: float) -> dict[str, int | float]:
+    """The unit's last checkpoint: how long ago, of which attempt, how much run time it saves."""
+    known = core.state.checkpoints.get(unit)
+    if known is None:
+        return {}
+    ago_s = round(max(0.0, now - known.at), 3)
+    percent = {} if known.percent is None else {"percent": known.percent}
+    return {
+        "checkpoint_ago_s": ago_s,
+        "checkpoint_attempt": known.attempt,
+        "safe_s": round(known.saved_s, 3),
+        **percent,
+    }
 
 
 def _why_pending(core: BatchCore, unit: str, now: float) -> list[Reason]:
@@ -101,7 +120,7 @@ def _why_pending(core: BatchCore, unit: str, now: float) -> list[Reason]:
         rest = []
     elif found:
         rest = [reason for reason in rest if reason.code is not Code.WAITS_BEHIND and reason.params.get("short") != 0]
-    return [*found, *rest, *_priority(core, job), *_history(core, unit)]
+    return [*found, *rest, *_priority(core, job), *_history(core, unit, now)]
 
 
 def _priority(core: BatchCore, job: Job) -> list[Reason]:
@@ -115,13 +134,14 @@ def _priority(core: BatchCore, job: Job) -> list[Reason]:
     return [because(Code.PRIORITY, priority=points.priority, user=job.user, **parts, **used)]
 
 
-def _history(core: BatchCore, unit: str) -> list[Reason]:
+def _history(core: BatchCore, unit: str, now: float) -> list[Reason]:
     """Rule 4."""
     again = core.state.again.get(unit)
     if again is None or again.why is None:
         return []
     saved = {"saved_s": round(again.used_s, 3)} if again.used_s else {}
     preempted = again.requeues + again.suspends
+    saved |= _checkpoint(core, unit, now)
     return [because(again.why.code, unit=unit, preempted=preempted, failed=again.faults, **saved)]
 
 

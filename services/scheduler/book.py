@@ -31,6 +31,7 @@ from services.scheduler.dependencies import verdict
 from services.scheduler.queue import Queue
 from services.scheduler.ranking import Ranking
 from services.scheduler.room import Room
+from services.scheduler.saved import Saved
 from services.scheduler.shape import Kind, Place
 
 
@@ -40,6 +41,7 @@ class Book:
         self.queue = Queue(self.length_s)
         self.ranking = Ranking(custody, dept, state, self.job)
         self.ranking.look(custody.state.at)
+        self.saved = Saved(custody, state)
         self.dependents: dict[str, dict[str, None]] = {}  # job or element -> jobs that wait for it
         for name, job in state.jobs.items():
             self._note_dependencies(name, job)
@@ -128,8 +130,13 @@ class Book:
             job.begun[unit] = None
             self._tell(unit)
 
+    def checkpointed(self, fact: f.CheckpointReported) -> None:
+        """What the unit has done until now is safe (`saved`)."""
+        self.saved.reported(fact, self.used_s(fact.unit))
+
     def placed(self, unit: str) -> None:
-        """Rule 5."""
+        """Rule 5; and it goes on from what was saved."""
+        self.saved.placed(unit)
         job = self.job(unit)
         if job.best_effort:
             self.state.turn_best_effort = job.service
@@ -152,6 +159,7 @@ class Book:
             if known.began_at is not None and known.ended_at is not None:
                 again.used_s += known.ended_at - known.began_at
         else:
+            self.saved.life_over(known, again.used_s)
             self._enter_again(again, why)
         self.refresh(unit)
 
@@ -171,7 +179,7 @@ class Book:
                 self.refresh(name)
 
     def _enter_again(self, again: Again, why: Reason | None) -> None:
-        """At the end of the queue, and from the beginning of its work."""
+        """At the end of the queue, and from the beginning of its work, or from its last checkpoint."""
         again.entered, again.used_s = self.state.entries, 0.0
         self.state.entries += 1
         if why is not None and reclaim.is_fault(why):
@@ -188,11 +196,13 @@ class Book:
             job.bad.update(unfinished)
             self._end_job(name)
         self.state.again.clear()
+        self.state.checkpoints.clear()
         self.queue, self.dependents = Queue(self.length_s), {}
 
     def _end(self, unit: str, completed: bool) -> None:
         job = self.job(unit)
         self.state.again.pop(unit, None)
+        self.saved.forget(unit)
         job.begun.pop(unit, None)
         job.left -= 1
         if not completed:

@@ -64,6 +64,12 @@ class Endings:
         """True if the unit's attempt would be suspended were it a victim now."""
         return self._able and reclaim.saves(self.custody.state.units[name], self._wish(name), self.book.used_s(name))
 
+    def kept_s(self, name: str) -> float:
+        """How much of what the unit has run is safe and would be gone on from, were it a victim now, in seconds."""
+        kept_s, again = self.book.saved.kept_s(name), self.book.state.again.get(name)
+        spent = (0 if again is None else again.requeues) >= self.policy().requeues_max
+        return 0.0 if spent or self._wish(name) == "kill" else kept_s
+
     def _wish(self, name: str) -> OnReclaim:
         """Rule 2."""
         job = self.book.job(name)

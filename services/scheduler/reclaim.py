@@ -96,18 +96,25 @@ def candidates(
     used_s: Callable[[str], float],
     saved: Callable[[str], bool],
     best_effort: Callable[[str], bool],
+    kept_s: Callable[[str], float],
 ) -> dict[str, Candidate]:
     """The attempts on `hosts`.  Of a unit: `used_s`: how long it ran in suspended attempts; `saved`: whether it would be
-    suspended; `best_effort`: whether it is."""
+    suspended; `best_effort`: whether it is; `kept_s`: how much of what it ran is in a checkpoint."""
     found: dict[str, Candidate] = {}
     for host in hosts:
         for name in host.units:
             if name not in found:
                 unit = custody.state.units[name]
                 running_s = used_s(name) + (0.0 if unit.began_at is None else max(0.0, now - unit.began_at))
-                lost_s = 0.0 if saved(name) else running_s
+                lost_s = 0.0 if saved(name) else max(0.0, running_s - kept_s(name))
                 found[name] = Candidate(name, unit.nodes, running_s, lost_s, best_effort(name))
     return found
+
+
+def why_victim(victim: Candidate, hosts: int, kept_s: float) -> Reason:
+    """Why it ends.  `kept_s`: what a checkpoint saves of what it has run; then what is lost is told too."""
+    lost = {"lost_s": round(victim.lost_s, 3)} if kept_s else {}
+    return because(Code.RECLAIMED, hosts=hosts, running_s=round(victim.running_s, 3), **lost)
 
 
 def interleave(custody: Custody, choice: Choice, closings: dict[str, f.AttemptClosed], reason: Reason) -> list[f.Fact]:

@@ -135,6 +135,10 @@ class House:
         granted = [f.HostGranted(host=n, dept="web" if n == "w1" else "hpc") for n in names]
         await self.write("provisioner", *granted)
 
+    async def furnish_limits(self, cloud: CloudConfig) -> None:
+        """Another configuration is in force."""
+        await self.write("provisioner", f.ConfigAdopted(cloud=CLOUD_ID, custody_rules=RULES, config=cloud))
+
     async def place(self, unit: str, *hosts: str, attempt: int = 1, dept: str = "hpc", cores: int = 0) -> None:
         """Void placements are a mistake of the test."""
         fact = f.UnitPlaced(unit=unit, attempt=attempt, hosts=hosts or ("h1",), cores=cores, memory_mb=cores)

@@ -29,6 +29,7 @@ CORES = cores()
 DIGESTS = {
     "journal_v1.jsonl": "a03047dd0eb08d543192118e21e67caaeef08644b4b8509c25405eae1f80ddaa",
     "journal_v2_leases.jsonl": "65322c70aa71d1de98ffbc1586c67f8a8e804fb7e66c9617db3e79e2c19becdb",
+    "journal_v1_checkpoints.jsonl": "4cc8fa825257f38f43aa7c940ff52b0d191286e25fe30302519b69039e27820c",
 }
 
 

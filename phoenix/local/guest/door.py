@@ -51,6 +51,15 @@ class Input(msgspec.Struct, frozen=True):
     size: int = 0
 
 
+class Checkpoint(msgspec.Struct, frozen=True):
+    """What an earlier attempt has saved; `files` are to be there before the script starts."""
+
+    attempt: int
+    at: float
+    percent: float | None = None
+    files: list[Input] = []
+
+
 class Boot(msgspec.Struct, frozen=True):
     """What this VM is to do; the fields are those of the contract."""
 
@@ -81,6 +90,7 @@ class Boot(msgspec.Struct, frozen=True):
     array_index: int | None = None
     tasks: int | None = None
     cpus_per_task: int | None = None
+    checkpoint: Checkpoint | None = None
 
 
 class Command(msgspec.Struct, frozen=True):

@@ -31,7 +31,8 @@ from schemas.ids import sort_key
 
 class Candidate(NamedTuple):
     """A live attempt.  `running_s`: for how long its job has run, counting what was saved by suspending; 0 before its guests
-    began.  `lost_s`: how much of that would be lost if it were the victim; 0 of one that would be suspended."""
+    began.  `lost_s`: how much of that would be lost if it were the victim: nothing of one that would be suspended, only what
+    came after its last checkpoint of one that has made one."""
 
     unit: str
     nodes: int

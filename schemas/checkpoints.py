@@ -1,0 +1,25 @@
+"""When a checkpoint counts.  One answer for every reader of `checkpoint.reported`: admission, the batch core, the monitor.
+
+Theory of operation
+  A job says "what I have done until now is safe".  Custody does not read that: it changes nobody's hosts and ends no attempt.
+  So the fact is plain, and never void; what it is worth is settled here, from custody at its place in the journal, and equal
+  for everybody who reads the same journal.
+
+Rules
+  1. It counts for the unit's latest attempt alone, until the unit is final: also after that attempt was closed or broken, which
+     is when a job that is being preempted checkpoints.
+  2. With the next placement it is too late: the next attempt has begun from what was there.
+  3. Instances have no checkpoints: they keep nothing, and are replaced.
+"""
+
+from __future__ import annotations
+
+from schemas.custody_state import Unit
+from schemas.ids import is_instance
+
+
+def counts(unit: Unit | None, attempt: int) -> bool:
+    """True if a checkpoint of `attempt` counts now; `unit`: what custody knows of its unit."""
+    if unit is None or unit.state == "final" or is_instance(unit.id):
+        return False
+    return 0 < attempt == unit.attempt
