@@ -49,6 +49,7 @@ COMMANDS: Final = (
     Command("departments", "departments: demand, quota, hosts held", _SITE, reads=True),
     Command("policies", "orders, victims and scaling rules: which there are, what each is", _SITE, ("show",), True),
     Command("events", "what happened; --follow for what happens", _SITE, reads=True),
+    Command("usage", "who held, used, lent and lost how much, since when", _SITE, reads=True),
     Command("scale", "a web department's minimum or exact number of instances", _SITE, reads=True),
     Command("signal", "publish a web department's CPU utilisation", _SITE, reads=True),
     Command(

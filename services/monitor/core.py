@@ -11,6 +11,7 @@ Rules
      is the time from claim to granted hosts.
   3. `touched` names the units whose picture changed since it was last emptied: views re-render only those.  It is derived, not
      part of the dump.  What units wait for beside hosts is `causes`, derived too.
+  4. Who held, used and lost how much, for how long, is `accounting`'s.
 """
 
 from __future__ import annotations
@@ -27,6 +28,8 @@ from schemas.custody_state import Unit
 from schemas.ids import element_id, job_of
 from schemas.meta import Meta
 from schemas.reasons import Code, Reason, because
+from services.monitor import accounting_state
+from services.monitor.accounting import Accounting
 from services.monitor.causes import Causes
 from services.monitor.job import Job
 from services.runtime.core import NEVER
@@ -88,6 +91,7 @@ class _State(msgspec.Struct, kw_only=True):
     instances: dict[str, int] = {}  # wanted, by web department
     counts: dict[str, int] = {}  # completed, failed, killed, requeued, …
     turnaround_s: float = 0.0  # sum over completed units
+    accounts: accounting_state.State = msgspec.field(default_factory=accounting_state.State)
 
 
 class MonitorCore:
@@ -97,6 +101,7 @@ class MonitorCore:
         self.watch = watch
         self.state = _State()
         self.causes = Causes(custody, self.state.jobs)
+        self.accounting = Accounting(custody, self.state.jobs, self.state.accounts)
         self.touched: dict[str, None] = {}
 
     def apply(self, fact: f.Fact, meta: Meta) -> None:
@@ -106,6 +111,7 @@ class MonitorCore:
             self.watch(fact, meta)
 
     def _fold(self, fact: f.Fact, meta: Meta) -> None:
+        self.accounting.apply(fact, meta)  # before the jobs are told
         handler = _HANDLERS.get(type(fact))
         if handler is not None:
             handler(self, fact, meta)
@@ -125,6 +131,7 @@ class MonitorCore:
 
     def check(self) -> list[str]:
         found = [f"{u} has attempts but no job" for u in self.state.attempts if not _has_owner(self, u)]
+        found += self.accounting.check()
         return found + [
             f"claim of {c.dept} met before it opened" for c in self.state.claims if (c.met_at or c.at) < c.at
         ]
@@ -135,6 +142,7 @@ class MonitorCore:
     def load(self, data: bytes) -> None:
         self.state = msgspec.msgpack.decode(data, type=_State)
         self.causes = Causes(self.custody, self.state.jobs)
+        self.accounting = Accounting(self.custody, self.state.jobs, self.state.accounts)
         self.touched = dict.fromkeys(self.custody.state.units)
 
     # ----------------------------------------------------------------------------------------------------------- jobs
@@ -159,6 +167,7 @@ class MonitorCore:
             throttle=fact.throttle if fact.array else 0,
             service=fact.service,
             best_effort=fact.best_effort,
+            lease=fact.job if fact.lease is not None else "",
             elements=fact.array if fact.after or fact.throttle else (),
         )
         self.causes.submitted(self.state.jobs[fact.job])

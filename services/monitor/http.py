@@ -23,7 +23,9 @@ from prometheus_client import CollectorRegistry, generate_latest
 from services.monitor.core import MonitorCore
 from services.monitor.events import Entry, Publisher
 from services.monitor.history import History
+from services.monitor.usage import BY, EVER, usage
 from services.monitor.views import QUEUE_LIMIT, Views
+from services.runtime.clock import Clock, system_clock
 from services.runtime.identity import Identities, Identity
 
 FOLLOW_S: Final = 25.0  # a follower gets an empty line this often, so that a dead peer is noticed
@@ -56,10 +58,11 @@ class Reads:
         registry: CollectorRegistry,
         ports: dict[str, int],
         wait_for: Callable[[int, float], Awaitable[None]],
+        clock: Clock = system_clock,
     ) -> None:
         self.core, self.views, self.history, self.publisher = core, views, history, publisher
         self.identities, self.why, self.registry, self.ports = identities, why, registry, ports
-        self.wait_for = wait_for
+        self.wait_for, self.clock = wait_for, clock
 
     def app(self) -> web.Application:
         app = web.Application(middlewares=[_faults, self._catch_up])
@@ -78,6 +81,7 @@ class Reads:
                 web.get("/v1/events", self.events),
                 web.get("/v1/overview", self.overview),
                 web.get("/v1/summary", self.summary),
+                web.get("/v1/usage", self.usage),
             ]
         )
         return app
@@ -201,6 +205,14 @@ class Reads:
     async def summary(self, request: web.Request) -> web.Response:
         self._who(request)
         return _json(self.views.summary(_number(request, "since")))
+
+    async def usage(self, request: web.Request) -> web.Response:
+        """Who held and used how much: `by` department, user, service or lease, from `since` to `until` (UTC seconds)."""
+        scope, by = self._scope(request), request.query.get("by", "department")
+        if by not in BY:
+            raise Fault(400, "invalid", f"by={by!r} is none of {', '.join(BY)}", "by")
+        period = _number(request, "since"), _number(request, "until", EVER)
+        return _json(usage(self.core.accounting, by, scope, *period, self.clock()))
 
     async def events(self, request: web.Request) -> web.StreamResponse:
         """Events as JSON lines: with `after` the oldest `limit` behind that position, so that one can page forward; without it

@@ -32,4 +32,5 @@ class Job(msgspec.Struct, kw_only=True):
     throttle: int = 0
     service: str = ""
     best_effort: bool = False
+    lease: str = ""  # its own id, if it is one
     elements: tuple[int, ...] = ()  # of an array that depends on something or has a throttle

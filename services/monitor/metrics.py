@@ -1,6 +1,7 @@
 """What the monitor exports beside the runtime's own metrics: hosts, queues, jobs, claims, web load.
 
-Collected when somebody scrapes, from the read model: nothing is counted twice and nothing is kept.
+Collected when somebody scrapes, from the read model: nothing is counted twice and nothing is kept.  Counters of usage are
+folded from the journal: a restart does not set them back.
 """
 
 from __future__ import annotations
@@ -12,18 +13,20 @@ from prometheus_client.registry import Collector
 
 from services.monitor.core import MonitorCore
 from services.monitor.views import Views
+from services.runtime.clock import Clock, system_clock
 
 
 class ReadModel(Collector):
     """Registers with a Prometheus registry."""
 
-    def __init__(self, core: MonitorCore, views: Views) -> None:
-        self.core, self.views = core, views
+    def __init__(self, core: MonitorCore, views: Views, clock: Clock = system_clock) -> None:
+        self.core, self.views, self.clock = core, views, clock
 
     def collect(self) -> Iterator[Metric]:
         yield self._hosts()
         yield from self._departments()
         yield self._outcomes()
+        yield from self._accounts()
         voids = CounterMetricFamily("phoenix_custody_void_facts", "Facts that were void, by reason", labels=["reason"])
         for reason, count in sorted(self.core.custody.state.voids.items()):
             voids.add_metric([reason], count)
@@ -67,3 +70,23 @@ class ReadModel(Collector):
         for outcome, count in sorted(self.core.state.counts.items()):
             outcomes.add_metric([outcome], count)
         return outcomes
+
+    def _accounts(self) -> Iterator[Metric]:
+        """Lost: also what a late success took back, since a counter never falls."""
+        label, found = ["department"], self.core.accounting.totals(round(self.clock() * 1000))
+        held = CounterMetricFamily("phoenix_held_host_seconds", "Host-seconds held", labels=label)
+        lent = CounterMetricFamily("phoenix_lent_host_seconds", "Host-seconds of its own that others had", labels=label)
+        borrowed = CounterMetricFamily("phoenix_borrowed_host_seconds", "Host-seconds beyond its own", labels=label)
+        used = CounterMetricFamily("phoenix_used_core_seconds", "Core-seconds of attempts", labels=label)
+        lost = CounterMetricFamily(
+            "phoenix_lost_core_seconds",
+            "Core-seconds run and thrown away: preempted, or a host or VM failed",
+            labels=label,
+        )
+        for dept, span in sorted(found.items()):
+            held.add_metric([dept], span.held / 1000)
+            lent.add_metric([dept], span.lent / 1000)
+            borrowed.add_metric([dept], span.borrowed / 1000)
+            used.add_metric([dept], span.used / 1000)
+            lost.add_metric([dept], (span.lost + span.failed + span.recovered) / 1000)
+        yield from (held, lent, borrowed, used, lost)

@@ -17,16 +17,18 @@ from nats.aio.msg import Msg
 from nats.errors import Error as NatsError
 
 from schemas import subjects
+from services.monitor.usage import BY, EVER, usage
 from services.monitor.views import Views
 from services.runtime.answer import answer
+from services.runtime.clock import Clock, system_clock
 
 WHY_S: Final = 2.0
 INBOX: Final = subjects.inbox(subjects.OPERATORS, "monitor")
 
 
 class Queries:
-    def __init__(self, nc: Client, views: Views) -> None:
-        self.nc, self.views = nc, views
+    def __init__(self, nc: Client, views: Views, clock: Clock = system_clock) -> None:
+        self.nc, self.views, self.clock = nc, views, clock
         self._asked = 0
 
     async def start(self) -> None:
@@ -53,10 +55,16 @@ class Queries:
             return orjson.dumps(view)
         if what == "department" and scope is not None:
             return orjson.dumps(views.department(scope))
+        if what == "usage":
+            by, since, until = asked.get("by", "department"), asked.get("since", 0.0), asked.get("until", EVER)
+            if by not in BY:
+                return _refusal("invalid", f"{by!r} is none of {', '.join(BY)}", "by")
+            found = usage(views.core.accounting, by, scope, float(since), float(until), self.clock())
+            return orjson.dumps(found)
         pictures = {"hosts": views.hosts, "departments": views.departments, "overview": views.overview}
         if what in pictures:
             return orjson.dumps(pictures[what]())
-        known = ", ".join(sorted([*pictures, "queue", "job", "department"]))
+        known = ", ".join(sorted([*pictures, "queue", "job", "department", "usage"]))
         return _refusal("unknown", f"there is no query {what!r}; known: {known}")
 
     async def why(self, department: str, job: str) -> bytes | None:

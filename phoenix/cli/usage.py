@@ -1,0 +1,262 @@
+"""`phoenix usage`: who held and used how much of the cluster, who lent it, and what preemption cost.
+
+Rules
+  1. Sums are kept by the hour for three days and by the day before that: the period that is shown may be a little longer than
+     the one asked for, and the first line says which it is.
+  2. Host-hours of departments, and those that nobody held, add up to all host-hours; used core-hours of the rows to the total.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import sys
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import Any, Final, TypeAlias
+
+from phoenix.cli import cloud, emit, tables, units
+from phoenix.cli.errors import usage as mistyped
+
+BY: Final = ("department", "user", "service", "lease")
+HELP: Final = """examples:
+  phoenix usage                                    every department, since the beginning
+  phoenix usage --since 24h                        the last day
+  phoenix usage --by user --department hpc         who used it
+  phoenix usage --by service --department hpc      shares granted and used (order svmsched)
+  phoenix usage --since 2026-11-01 --until 2026-12-01 --by user --csv > november.csv"""
+HOST_HEAD: Final = (
+    "OF HOST-HOURS",
+    "OWN",
+    "HELD",
+    "%",
+    "OCCUPIED",
+    "IDLE",
+    "DRAINING",
+    "LENT",
+    "BORROWED",
+    "TAKEN BACK",
+)
+CORE_HEAD: Final = ("OF CORE-HOURS", "USED", "%", "LOST", "FAILED", "JOBS", "ENDED", "PREEMPTED", "MEAN WAIT")
+_HOURS_S: Final = 3600.0
+_DIGITS: Final = ((10, 4), (100, 3), (1_000, 2), (100_000, 1))  # below so many core-hours in all: digits
+Form: TypeAlias = Callable[[float], str]  # seconds -> hours, with as many digits as the whole table has
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--by", choices=BY, default="department", help="one row for each (default: department)")
+    parser.add_argument("--department", "-d", metavar="D", help="only this department")
+    parser.add_argument("--since", metavar="WHEN", help="24h, 7d, or a date: 2026-11-21, 2026-11-21T08:00 (UTC)")
+    parser.add_argument("--until", metavar="WHEN", help="likewise (default: now)")
+    parser.add_argument("--csv", action="store_true", help="the rows as CSV, in seconds")
+
+
+def run(args: argparse.Namespace) -> int:
+    now = time.time()
+    since, until = (None if text is None else _instant(text, now) for text in (args.since, args.until))
+    if since is not None and until is not None and until <= since:
+        raise mistyped("--until is not after --since")
+    where = cloud.find(args)
+    if args.department:
+        where.check_department(args.department)
+    asked = {"by": args.by, "department": args.department, "since": since, "until": until}
+    answer = where.operator().get("/v1/usage", **asked)
+    if args.json:
+        emit.json({**answer, "since": units.iso(answer["since"]), "until": units.iso(answer["until"])})
+    elif args.csv:
+        _write_csv(answer)
+    else:
+        print(render(answer))
+    return 0
+
+
+def _instant(text: str, now: float) -> float:
+    """UTC seconds of a span before now, or of a date.  CliError says what would be right."""
+    try:
+        return datetime.fromisoformat(text).replace(tzinfo=UTC).timestamp() if "-" in text else _ago(text, now)
+    except ValueError:
+        raise mistyped(
+            f"{text!r} is no time", "write 24h, 7d, or a date such as 2026-11-21 or 2026-11-21T08:00"
+        ) from None
+
+
+def _ago(text: str, now: float) -> float:
+    if text[-1:] not in ("s", "m", "h", "d"):  # a bare number would be minutes: nobody means that here
+        raise ValueError(text)
+    return now - units.parse_time_s(text)
+
+
+# ------------------------------------------------------------------------------------------------------------------ tables
+
+
+def render(answer: dict[str, Any]) -> str:
+    hours = _form(answer["site"]["cores_s"])
+    parts = [_sentence(answer, hours)]
+    if answer["by"] == "department":
+        parts.append(_hosts(answer, hours))
+    parts.append(_cores(answer, hours))
+    if answer["by"] == "service":
+        parts += _shares(answer["rows"])
+    parts += _remarks(answer, hours)
+    return "\n\n".join(part for part in parts if part)
+
+
+def _sentence(answer: dict[str, Any], hours: Form) -> str:
+    """The period and the capacity."""
+    since, until, site = answer["since"], answer["until"], answer["site"]
+    seconds = until - since
+    if seconds <= 0:
+        return "nothing is known of that time"
+    usable = site["hosts_s"] - site["lost_s"] - site["absent_s"]
+    hosts, cores = usable / seconds, site["cores_s"] / seconds
+    return (
+        f"{_when(since)} to {_when(until)} UTC ({units.span(seconds)}): {_number(hosts)} hosts with {_number(cores)} cores"
+        f" on average, {hours(usable)} host-hours and {hours(site['cores_s'])} core-hours."
+    )
+
+
+def _hosts(answer: dict[str, Any], hours: Form) -> str:
+    """Who held the hosts."""
+    site, departments = answer["site"], answer["departments"]
+    whole = site["hosts_s"]
+    rows: list[tuple[str, ...]] = []
+    for one in departments:
+        back = one["hosts_given_back"] + one["hosts_seized"]
+        seized = f" ({one['hosts_seized']} seized)" if one["hosts_seized"] else ""
+        rows.append(
+            (
+                one["department"],
+                hours(one["own_s"]),
+                hours(one["held_s"]),
+                _percent(one["held_s"], whole),
+                hours(one["occupied_s"]),
+                hours(one["idle_s"]),
+                hours(one["draining_s"]),
+                hours(one["lent_s"]),
+                hours(one["borrowed_s"]),
+                units.count(back, "host") + seized if back else "",
+            )
+        )
+    if answer["department"] is None:
+        blank = ("",) * 5
+        draining = sum(one["draining_s"] for one in departments)
+        others = [("(draining)", draining), ("(free)", site["free_s"]), ("(lost)", site["lost_s"])]
+        others.append(("(absent)", site["absent_s"]))
+        rows += [(name, "", hours(s), _percent(s, whole), *blank, "") for name, s in others if s]
+        sums = [sum(one[key] for one in departments) for key in ("own_s", "occupied_s", "idle_s", "draining_s")]
+        lent, borrowed = (sum(one[key] for one in departments) for key in ("lent_s", "borrowed_s"))
+        held = sum(one["held_s"] for one in departments) + sum(s for _, s in others)
+        total = ("total", hours(sums[0]), hours(held), _percent(held, whole), *map(hours, sums[1:]))
+        rows.append((*total, hours(lent), hours(borrowed), ""))
+    return tables.render(HOST_HEAD, rows, right="OWN HELD % OCCUPIED IDLE DRAINING LENT BORROWED")
+
+
+def _cores(answer: dict[str, Any], hours: Form) -> str:
+    """Who used the cores."""
+    by, departments = answer["by"], answer["departments"]
+    whole = answer["site"]["cores_s"] if answer["department"] is None else sum(d["held_core_s"] for d in departments)
+    some = departments if by == "department" else answer["rows"]
+    several = by != "department" and len({row["department"] for row in some}) > 1
+    rows = [_work(_name(one, by, several), one, whole, hours) for one in some]
+    if len(some) != 1:
+        rows.append(_work("total", _sum(departments), whole, hours))
+    return tables.render(CORE_HEAD, rows, right="USED % LOST FAILED JOBS PREEMPTED")
+
+
+def _name(one: dict[str, Any], by: str, several: bool) -> str:
+    nobody = {"user": "(instances)", "service": "(no service)", "lease": "(no lease)"}
+    name = one[by] or nobody.get(by, "-")
+    return f"{one['department']}/{name}" if several else str(name)
+
+
+def _work(name: str, one: dict[str, Any], whole: float, hours: Form) -> tuple[str, ...]:
+    wait = one["mean_wait_s"]
+    return (
+        name,
+        hours(one["used_core_s"]),
+        _percent(one["used_core_s"], whole),
+        hours(one["lost_core_s"]),
+        hours(one["failed_core_s"]),
+        str(one["submitted"]),
+        ", ".join(f"{count} {end}" for end, count in one["ended"].items()) or "-",
+        str(one["preempted"]),
+        "-" if wait is None else units.span(wait) if wait >= 10 else f"{wait:.1f}s",
+    )
+
+
+def _sum(some: list[dict[str, Any]]) -> dict[str, Any]:
+    keys = ("used_core_s", "lost_core_s", "failed_core_s", "submitted", "preempted", "started")
+    total: dict[str, Any] = {key: sum(one[key] for one in some) for key in keys}
+    waited = sum((one["mean_wait_s"] or 0.0) * one["started"] for one in some)
+    ends: dict[str, int] = {}
+    for one in some:
+        for end, count in one["ended"].items():
+            ends[end] = ends.get(end, 0) + count
+    return total | {"mean_wait_s": waited / total["started"] if total["started"] else None, "ended": ends}
+
+
+def _shares(rows: list[dict[str, Any]]) -> list[str]:
+    """Of each department with services: granted, used, lent, borrowed, in percent of what it held."""
+    found = []
+    for dept in dict.fromkeys(row["department"] for row in rows if "granted_pct" in row):
+        mine = [row for row in rows if row["department"] == dept]
+        keys = ("granted_pct", "usage_pct", "lent_pct", "borrowed_pct")
+        lines = [(_name(row, "service", False), *(f"{row[key]:.2f}" for key in keys)) for row in mine]
+        lines.append(("total", *(f"{sum(row[key] for row in mine):.2f}" for key in keys)))
+        head = (f"SHARES OF {dept}, %", "GRANTED", "USED", "LENT", "BORROWED")
+        found.append(tables.render(head, lines, right="GRANTED USED LENT BORROWED"))
+    return found
+
+
+def _remarks(answer: dict[str, Any], hours: Form) -> list[str]:
+    lines = []
+    for one in answer["departments"]:
+        for to, seconds in one["lost_to"].items():
+            lines.append(f"{one['department']} lost {hours(seconds)} core-hours of work to {to}.")
+        recovered = one["recovered_core_s"]
+        if recovered:
+            lines.append(
+                f"{one['department']}: {hours(recovered)} core-hours that seemed lost were reported done after all."
+            )
+    if answer["rows_left_out"]:
+        lines.append(f"{answer['rows_left_out']} smaller rows are not shown; the total has them.")
+    return ["\n".join(lines)] if lines else []
+
+
+def _write_csv(answer: dict[str, Any]) -> None:
+    """Rows of the chosen kind, in seconds; columns are the keys of --json."""
+    rows: list[dict[str, Any]] = answer["departments"] if answer["by"] == "department" else answer["rows"]
+    period = {"since": units.iso(answer["since"]), "until": units.iso(answer["until"])}
+    columns = list(dict.fromkeys(key for row in rows for key in row)) or ["department"]
+    writer = csv.DictWriter(sys.stdout, [*period, *columns], restval="", lineterminator="\n")
+    writer.writeheader()
+    writer.writerows({**period, **{key: _flat(value) for key, value in row.items()}} for row in rows)
+
+
+def _flat(value: object) -> object:
+    if isinstance(value, dict):
+        return " ".join(f"{name}={number}" for name, number in value.items())
+    return "" if value is None else value
+
+
+# ----------------------------------------------------------------------------------------------------------------- numbers
+
+
+def _when(at: float) -> str:
+    return datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%d %H:%M:%S")
+
+
+def _form(whole_s: float) -> Form:
+    """Digits for a table whose sum is so many core-seconds: the smallest part that matters is still seen."""
+    digits = next((digits for limit, digits in _DIGITS if whole_s < limit * _HOURS_S), 0)
+    return lambda seconds: f"{seconds / _HOURS_S:,.{digits}f}"
+
+
+def _number(value: float) -> str:
+    """Of hosts and cores on average: whole if it is."""
+    return f"{value:,.0f}" if abs(value - round(value)) < 0.05 else f"{value:,.1f}"
+
+
+def _percent(part: float, whole: float) -> str:
+    return f"{100 * part / whole:.1f}" if whole else "-"

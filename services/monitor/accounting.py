@@ -1,0 +1,411 @@
+"""Who held, used, lent, borrowed and lost how much, for how long: integrated exactly from the journal.
+
+Theory of operation
+  Between two facts nothing changes, so every sum is level times time.  Each department has one set of levels (hosts held,
+  occupied, draining, own, …) that is added up when one of them changes; each open attempt is added up when it is over.  What
+  is still going on when somebody asks is closed off in a copy (`as_of`): asking changes nothing, and no clock is read here.
+
+Rules
+  1. Void facts count nothing.  Custody has folded the fact before; what was before it is remembered here.
+  2. An attempt holds its cores from its placement until it is closed or reports; where it has whole hosts, those of the hosts
+     (as fair share counts: `services.scheduler.usage`, rules 1 to 3).  A broken one is its scheduler's to close.
+  3. Work is what ran since the guests called, or since the last checkpoint, until the attempt was broken or closed.  It is lost
+     when the attempt is closed to be run again, or killed, because its host was taken or production needed its room.  What was
+     suspended is carried on to the next attempt, and lost with that.  What is thrown away because a host or VM failed is
+     counted apart (`failed`).  Over its time, cancelled, failed by itself: not lost.
+  4. A late success takes back what its attempt had lost, where it was counted; the unit ends once.
+  5. To whom: the department named by the notice's reason, else the reason; to production of the same department:
+     `OWN_PRODUCTION`.
+  6. Lent = max(0, own - held), borrowed = max(0, held - own), at every moment; what is its own says `schemas.lending`.  A
+     draining host is held by nobody.
+  7. A host is taken back by notice if its department held more than its quota when it gave it up.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final
+
+from msgspec.structs import replace
+
+from schemas import facts as f
+from schemas.custody import Custody
+from schemas.custody_state import Unit
+from schemas.facts import Disposal
+from schemas.ids import is_instance, job_of
+from schemas.lending import next_change, owned
+from schemas.meta import Meta
+from schemas.reasons import Code
+from services.monitor.accounting_state import Levels, Loss, Run, State, Whereabouts
+from services.monitor.buckets import Buckets, Row, Span, add, key, nobody
+from services.monitor.job import Job
+from services.runtime.core import NEVER
+
+OWN_PRODUCTION: Final = "(production)"
+_TAKEN: Final = (Code.RECLAIMED, Code.MADE_WAY, Code.HOST_TAKEN)
+_FAILED: Final = (Code.HOST_LOST, Code.VM_ENDED, Code.BOOT_TIMEOUT)
+_AGAIN: Final = (Disposal.REQUEUE, Disposal.KILL)
+_PRESENT: Final = ("free", "held", "draining")
+_KEPT: Final = (Disposal.SUSPEND, Disposal.MIGRATE)
+
+
+class Accounting:
+    """`jobs`: the read model's, as they are before the fact that is told."""
+
+    def __init__(self, custody: Custody, jobs: dict[str, Job], state: State | None = None) -> None:
+        self.custody, self.jobs = custody, jobs
+        self.state = State() if state is None else state
+        self.config = custody.state.config  # as it is before the fact that is told
+
+    def apply(self, fact: f.Fact, meta: Meta) -> None:
+        """A fact that is not void; custody has folded it."""
+        now = round(meta.at * 1000)
+        if now > self.state.at:
+            self._pass(now)
+        handler = _HANDLERS.get(type(fact))
+        if handler is not None:
+            handler(self, fact)
+        for unit in meta.broken:
+            run = self.state.runs.get(unit)
+            if run is not None:
+                run.broken_at = self.state.at
+                self._weigh(self.custody.state.units[unit].dept)
+
+    def as_of(self, now: int) -> Buckets:
+        """What has not been added up yet, as of `now` (milliseconds, not before the last fact): to be added to what is kept."""
+        mine = self.state
+        runs = {name: replace(run) for name, run in mine.runs.items()}
+        levels = {name: replace(level) for name, level in mine.levels.items()}
+        book = Buckets(today=mine.book.today)
+        copy = replace(mine, book=book, levels=levels, runs=runs, own=dict(mine.own))
+        other = Accounting(self.custody, self.jobs, copy)
+        if now > mine.at:
+            other._pass(now)
+        for dept in copy.levels:
+            other._settle(dept)
+        other._settle_site()
+        for run in runs.values():
+            other._use(run)
+        return book
+
+    def totals(self, now: int) -> dict[str, Span]:
+        """By department, all that ever was, as of `now`: for counters."""
+        found: dict[str, Span] = {}
+        extra = self.as_of(max(now, self.state.at))
+        for book in (self.state.book, extra):
+            spans = [book.before, *(bucket.spans for bucket in book.kept.values())]
+            for some in spans:
+                for dept, span in some.items():
+                    add(found.setdefault(dept, Span()), span)
+        return found
+
+    def check(self) -> list[str]:
+        state, found = self.state, []
+        for begin, bucket in state.book.kept.items():
+            rows: dict[str, int] = {}
+            for name, row in bucket.rows.items():
+                dept = name.split("/", 1)[0]
+                rows[dept] = rows.get(dept, 0) + row.used
+            found += [
+                f"usage of {dept} at {begin} is {span.used} and its rows say {rows.get(dept, 0)}"
+                for dept, span in bucket.spans.items()
+                if span.used != rows.get(dept, 0)
+            ]
+        opened = {unit for units in self.custody.index.open.values() for unit in units}
+        if opened != state.runs.keys():
+            found.append(f"open attempts {sorted(opened)} are counted as {sorted(state.runs)}")
+        return found
+
+    # ----------------------------------------------------------------------------------------------------------- time
+
+    def _pass(self, now: int) -> None:
+        """Time passes until `now`: what is a department's own may change on the way."""
+        state = self.state
+        if state.began_at is None:
+            state.began_at = state.at = state.site_since = now
+        while state.own_until * 1000 <= now:
+            state.at = max(state.at, round(state.own_until * 1000))
+            state.book.turn(state.at)
+            self._own()
+        state.at = now
+        state.book.turn(now)
+
+    def _own(self) -> None:
+        """What is whose may be otherwise from now on; what they hold is as it was."""
+        state, at = self.state, self.state.at / 1000
+        if state.own_until * 1000 <= state.at:  # it was waited for: rounding must not put us before it
+            at = max(at, state.own_until)
+        own = owned(self.config, at, state.usable) if self.config is not None else {}
+        state.own_until = next_change(self.config, at) if self.config is not None else NEVER
+        for dept in state.own | own:
+            if state.own.get(dept) != own.get(dept):
+                self._settle(dept).own = own.get(dept, 0)
+        state.own = own
+
+    def _usable(self) -> int:
+        """Hosts that are divided: not lost, absent or cordoned."""
+        index, hosts = self.custody.index, self.custody.state.hosts
+        cordoned = [n for n in index.apart if hosts[n].cordoned is not None and hosts[n].state in _PRESENT]
+        return sum(len(index.by_state[state]) for state in _PRESENT) - len(cordoned)
+
+    def _settle(self, dept: str) -> Levels:
+        """Add up what the department had until now."""
+        state = self.state
+        had = state.levels.get(dept)
+        if had is None:
+            had = state.levels[dept] = Levels(since=state.at)
+        elif had.since < state.at:
+            for begin, length in state.book.pieces(had.since, state.at):
+                span = state.book.span(begin, dept)
+                span.held += had.held * length
+                span.occupied += had.occupied * length
+                span.draining += had.draining * length
+                span.own += had.own * length
+                span.lent += max(0, had.own - had.held) * length
+                span.borrowed += max(0, had.held - had.own) * length
+                span.noticed += had.noticed * length
+                span.cores += had.cores * length
+                span.memory += had.memory_mb * length
+            had.since = state.at
+        return had
+
+    def _settle_site(self) -> None:
+        state = self.state
+        for begin, length in state.book.pieces(state.site_since, state.at):
+            if begin >= 0:
+                site, had = state.book.bucket(begin).site, state.site
+                site.hosts += had.hosts * length
+                site.free += had.free * length
+                site.lost += had.lost * length
+                site.absent += had.absent * length
+                site.cores += had.cores * length
+        state.site_since = state.at
+
+    def _weigh(self, dept: str) -> None:
+        """The department's levels are those of custody from now on; what it draws from its hosts is counted by `_host`."""
+        index, had = self.custody.index, self.state.levels.get(dept)
+        held, occupied = len(index.held.get(dept, ())), len(index.occupied.get(dept, ()))
+        quota = self.custody.state.quotas.get(dept)
+        noticed = 0 if quota is None else max(0, held - quota.hosts)
+        if had is None or (had.held, had.occupied, had.noticed) != (held, occupied, noticed):
+            had = self._settle(dept)
+            had.held, had.occupied, had.noticed = held, occupied, noticed
+
+    # ---------------------------------------------------------------------------------------------------------- hosts
+
+    def _host(self, fact: f.HostFact) -> None:
+        """The host may be elsewhere, or another one, than it was."""
+        state, host = self.state, self.custody.state.hosts.get(fact.host)
+        was = state.hosts.get(fact.host)
+        now = None
+        if host is not None:
+            dept = (host.dept or "") if host.state in ("held", "draining") else ""
+            now = Whereabouts(host.state, dept, host.cores, host.memory_mb)
+        if was != now:
+            self._settle_site()
+            for some, sign in ((was, -1), (now, 1)):
+                if some is not None:
+                    self._count(some, sign)
+            if now is None:
+                del state.hosts[fact.host]
+            else:
+                state.hosts[fact.host] = now
+            for some in (was, now):
+                if some is not None and some.dept:
+                    self._weigh(some.dept)
+        usable = self._usable()
+        if usable != state.usable:
+            state.usable = usable
+            self._own()
+
+    def _count(self, host: Whereabouts, sign: int) -> None:
+        site = self.state.site
+        site.hosts += sign
+        site.free += sign * (host.state == "free")
+        site.lost += sign * (host.state == "lost")
+        site.absent += sign * (host.state == "absent")
+        site.cores += sign * host.cores * (host.state in _PRESENT)
+        if host.state == "held":
+            levels = self._settle(host.dept)
+            levels.cores += sign * host.cores
+            levels.memory_mb += sign * host.memory_mb
+        elif host.state == "draining":
+            self._settle(host.dept).draining += sign
+
+    def _released(self, fact: f.HostReleased) -> None:
+        was = self.state.hosts.get(fact.host)
+        self._host(fact)
+        quota = self.custody.state.quotas.get(was.dept) if was is not None else None
+        if was is not None and quota is not None and self.custody.held(was.dept) >= quota.hosts:
+            self._here(was.dept).noticed_hosts += 1  # rule 7: it held one more
+
+    def _seized(self, fact: f.HostSeized) -> None:
+        self._host(fact)
+        self._here(fact.dept).seized_hosts += 1
+
+    def _here(self, dept: str) -> Span:
+        """Where to count what happens now."""
+        return self.state.book.span(self.state.book.begin(self.state.at), dept)
+
+    def _quota(self, fact: f.QuotaChanged) -> None:
+        if fact.hosts < self.custody.held(fact.dept) and fact.reason is not None:
+            to = fact.reason.params.get("department") if fact.reason.code is Code.WEB_DEMAND else None
+            self.state.claimants[fact.dept] = str(to) if to else f"({fact.reason.code.value})"
+        self._weigh(fact.dept)
+
+    def _configured(self, fact: f.ConfigAdopted) -> None:
+        self.config = fact.config
+        self._own()
+
+    # ----------------------------------------------------------------------------------------------------------- jobs
+
+    def _row(self, name: str) -> Row:
+        return self.state.book.row(self.state.book.begin(self.state.at), name)
+
+    def _key(self, unit: str, dept: str) -> str:
+        if is_instance(unit):
+            return key(dept, "", "", "")
+        job = self.jobs.get(job_of(unit))
+        return key(dept, job.user, job.service, job.lease) if job is not None else key(dept, "", "", "")
+
+    def _submitted(self, fact: f.JobSubmitted) -> None:
+        lease = fact.job if fact.lease is not None else ""
+        self._row(key(fact.dept, fact.user, fact.service, lease)).submitted += len(fact.array) or 1
+
+    def _placed(self, fact: f.UnitPlaced) -> None:
+        unit, state = self.custody.state.units[fact.unit], self.state
+        whole = [self.custody.state.hosts[name] for name in fact.hosts] if fact.exclusive else []
+        job = self.jobs.get(job_of(fact.unit))
+        run = state.runs[fact.unit] = Run(
+            key=self._key(fact.unit, unit.dept),
+            since=state.at,
+            cores=sum(host.cores for host in whole) if whole else len(fact.hosts) * fact.cores,
+            memory_mb=sum(host.memory_mb for host in whole) if whole else len(fact.hosts) * fact.memory_mb,
+            best_effort=job is not None and job.best_effort,
+            carried=state.carried.pop(fact.unit, 0),
+        )
+        state.losses.pop(fact.unit, None)
+        if fact.attempt == 1 and job is not None:
+            row = self._row(run.key)
+            row.started += 1
+            row.waited += max(0, state.at - round(job.submitted_at * 1000))
+        self._weigh(unit.dept)
+
+    def _began(self, fact: f.AttemptBegan) -> None:
+        run = self.state.runs.get(fact.unit)
+        if run is not None and run.began_at is None:
+            run.began_at = self.state.at
+
+    def _closed(self, fact: f.AttemptClosed) -> None:
+        run, unit = self.state.runs.get(fact.unit), self.custody.state.units[fact.unit]
+        if run is not None:
+            self._over(fact.unit, run)
+            if fact.disposal in _KEPT:
+                self.state.carried[fact.unit] = run.work(self.state.at)
+            elif fact.disposal in _AGAIN:
+                self._lose(fact.unit, run, fact, unit.dept)
+        self._end(unit)
+
+    def _reported(self, fact: f.AttemptReported) -> None:
+        unit, run = self.custody.state.units[fact.unit], self.state.runs.get(fact.unit)
+        if run is not None:
+            self._over(fact.unit, run)
+        elif fact.unit in self.state.losses:  # rule 4
+            self._account(self.state.losses[fact.unit], -1)
+        self._end(unit)
+
+    def _cancelled(self, fact: f.JobCancelled) -> None:
+        self._end(self.custody.state.units[fact.job])
+
+    def _department_closed(self, fact: f.DepartmentClosed) -> None:
+        """Custody has ended every unit; which were not over before, the jobs still say."""
+        for name, run in list(self.state.runs.items()):
+            if run.key.startswith(f"{fact.dept}/"):
+                self._over(name, run)
+        for job in self.jobs.values():
+            if job.dept == fact.dept and job.final < job.units:
+                ended = self._row(key(job.dept, job.user, job.service, job.lease)).ended
+                ended["cancelled"] = ended.get("cancelled", 0) + job.units - job.final
+        for gone in (self.state.carried, self.state.losses):
+            for name in [
+                n for n in gone if (unit := self.custody.state.units.get(n)) is None or unit.dept == fact.dept
+            ]:
+                del gone[name]
+        self._weigh(fact.dept)
+
+    def _end(self, unit: Unit) -> None:
+        """The unit is over, if it is."""
+        if unit.state != "final" or unit.final is None:
+            return
+        self.state.carried.pop(unit.id, None)
+        self.state.losses.pop(unit.id, None)
+        if not is_instance(unit.id):
+            ended = self._row(self._key(unit.id, unit.dept)).ended
+            ended[unit.final] = ended.get(unit.final, 0) + 1
+
+    def _over(self, name: str, run: Run) -> None:
+        self._use(run)
+        del self.state.runs[name]
+        self._weigh(run.key.split("/", 1)[0])
+
+    def _use(self, run: Run) -> None:
+        """Add up what the attempt used until now."""
+        book, dept = self.state.book, run.key.split("/", 1)[0]
+        for begin, length in book.pieces(run.since, self.state.at):
+            row = book.row(begin, run.key)
+            row.used += run.cores * length
+            row.memory += run.memory_mb * length
+            if run.best_effort:
+                row.best_effort += run.cores * length
+                row.best_effort_memory += run.memory_mb * length
+            book.span(begin, dept).used += run.cores * length
+
+    def _lose(self, name: str, run: Run, fact: f.AttemptClosed, dept: str) -> None:
+        code, to = fact.why.code, None
+        if code in _TAKEN:
+            self._row(run.key).preempted += 1
+            to = OWN_PRODUCTION if code is Code.MADE_WAY else self.state.claimants.get(dept, f"({code.value})")
+        elif code not in _FAILED:
+            return
+        loss = self.state.losses[name] = Loss(run.key, self.state.at, run.work(self.state.at), to)
+        self._account(loss, 1)
+
+    def _account(self, loss: Loss, sign: int) -> None:
+        """Count the loss where it happened, or take it back there."""
+        book = self.state.book
+        begin, amount = book.begin(loss.at), sign * loss.amount
+        named = begin < 0 or sign > 0 or loss.key in book.bucket(begin).rows  # else its row has lost its name
+        row = book.row(begin, loss.key if named else nobody(loss.key))
+        span = book.span(begin, loss.key.split("/", 1)[0])
+        if loss.to is None:
+            row.failed += amount
+            span.failed += amount
+        else:
+            row.lost += amount
+            span.lost += amount
+            span.lost_to[loss.to] = span.lost_to.get(loss.to, 0) + amount
+        if sign < 0:
+            row.recovered += loss.amount
+            span.recovered += loss.amount
+
+
+_HANDLERS: dict[type, Callable[[Accounting, Any], None]] = {
+    f.ConfigAdopted: Accounting._configured,
+    f.QuotaChanged: Accounting._quota,
+    f.HostDescribed: Accounting._host,
+    f.HostRemoved: Accounting._host,
+    f.HostCleared: Accounting._host,
+    f.HostLost: Accounting._host,
+    f.HostGranted: Accounting._host,
+    f.HostCordoned: Accounting._host,
+    f.HostUncordoned: Accounting._host,
+    f.HostReleased: Accounting._released,
+    f.HostSeized: Accounting._seized,
+    f.JobSubmitted: Accounting._submitted,
+    f.JobCancelled: Accounting._cancelled,
+    f.UnitPlaced: Accounting._placed,
+    f.AttemptBegan: Accounting._began,
+    f.AttemptClosed: Accounting._closed,
+    f.AttemptReported: Accounting._reported,
+    f.DepartmentClosed: Accounting._department_closed,
+}

@@ -1,0 +1,90 @@
+"""What accounting remembers beside its sums: levels since when, open attempts, and what a late success may take back.
+
+Times are whole milliseconds since 1970 unless they end in `_s`.  Everything is bounded by what custody holds: hosts,
+open attempts, units that are not over.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from services.monitor.buckets import Buckets, Site
+from services.runtime.core import NEVER
+
+
+class Levels(msgspec.Struct, array_like=True):
+    """What a department has, and since when it has not been added up."""
+
+    since: int = 0
+    held: int = 0
+    occupied: int = 0
+    draining: int = 0
+    own: int = 0
+    noticed: int = 0
+    cores: int = 0  # of held hosts, and so is the memory
+    memory_mb: int = 0
+
+
+class Whereabouts(msgspec.Struct, array_like=True):
+    """A host as it was counted."""
+
+    state: str
+    dept: str
+    cores: int
+    memory_mb: int
+
+
+class Run(msgspec.Struct, array_like=True):
+    """An open attempt.  `saved_at`: its last checkpoint; `carried`: what earlier, suspended attempts ran since theirs, in
+    core-milliseconds."""
+
+    key: str
+    since: int
+    cores: int
+    memory_mb: int
+    best_effort: bool = False
+    began_at: int | None = None
+    saved_at: int | None = None
+    broken_at: int | None = None
+    carried: int = 0
+
+    def work(self, now: int) -> int:
+        """Core-milliseconds that are lost if it has to be run again (rule 3)."""
+        if self.began_at is None:
+            return self.carried
+        end = now if self.broken_at is None else self.broken_at
+        since = self.began_at if self.saved_at is None else self.saved_at
+        return self.carried + self.cores * max(0, end - since)
+
+    def save(self, now: int) -> None:
+        """A checkpoint: what came before is not lost any more."""
+        self.saved_at, self.carried = now, 0
+
+
+class Loss(msgspec.Struct, array_like=True):
+    """What a unit's last attempt lost, until the next one is placed or the unit ends: a late success takes it back.  `to`: to
+    whom; None: to a failure."""
+
+    key: str
+    at: int
+    amount: int
+    to: str | None
+
+
+class State(msgspec.Struct, kw_only=True):
+    """`began_at`: time of the first fact, milliseconds; `at`: of the last one."""
+
+    began_at: int | None = None
+    at: int = 0
+    book: Buckets = msgspec.field(default_factory=Buckets)
+    levels: dict[str, Levels] = {}
+    site: Site = msgspec.field(default_factory=Site)  # levels, not sums
+    site_since: int = 0
+    hosts: dict[str, Whereabouts] = {}
+    runs: dict[str, Run] = {}  # by unit
+    carried: dict[str, int] = {}  # suspended unit -> core-milliseconds that its next attempt goes on from
+    losses: dict[str, Loss] = {}
+    claimants: dict[str, str] = {}  # department -> for whom its quota was lowered last
+    usable: int = 0
+    own: dict[str, int] = {}
+    own_until: float = NEVER  # UTC seconds: when a window opens or closes
