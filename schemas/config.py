@@ -36,6 +36,8 @@ class MultiFactor(_Config, frozen=True, kw_only=True):
     weight_fair_share: float = 10_000.0
     weight_size: float = 1000.0  # negative: small jobs first
     weight_quality: float = 10_000.0
+    weight_user: float = 0.0
+    weight_department: float = 0.0
     age_full_s: float = 7 * 86400.0  # a job that has waited so long has factor 1
     size_full_cores: int = 1000  # and one that asks for so many cores
     priority_full: int = 100  # and one with this `priority`
@@ -44,6 +46,32 @@ class MultiFactor(_Config, frozen=True, kw_only=True):
     period_s: float = 300.0  # between two moments at which priorities are worked out
     shares: dict[str, float] = {}  # user -> shares of the department
     share_default: float = 1.0  # of everybody else
+    users: dict[str, float] = {}  # user -> factor, from -1 to 1; of everybody else 0
+
+
+class UserLimits(_Config, frozen=True, kw_only=True):
+    """What somebody may have at once; None: no limit (`schemas.bounds`)."""
+
+    jobs_running_max: int | None = None  # array elements count each
+    jobs_submitted_max: int | None = None  # waiting and running; refused at the door
+    cores_max: int | None = None  # that running jobs ask for
+    hosts_max: int | None = None  # nodes of running jobs, of each job all
+
+
+class BatchLimits(UserLimits, frozen=True, kw_only=True):
+    """Of each user of the department.  `users`: what is said of one there stands instead, what is not said stays."""
+
+    users: dict[str, UserLimits] = {}
+
+
+class Quality(_Config, frozen=True, kw_only=True):
+    """A quality of service, as Slurm's QOS: what a job may ask for by name."""
+
+    priority: int = 0  # added to the job's own; in order multi-factor to what its quality factor counts
+    best_effort: bool = False  # its jobs run on what production leaves, and make way for it
+    users: tuple[str, ...] = ()  # who may use it; empty: everybody in the department
+    each_user: UserLimits = UserLimits()
+    together: UserLimits = UserLimits()  # all its jobs, whosoever they are
 
 
 class BatchPolicy(_Config, frozen=True, kw_only=True):
@@ -62,6 +90,12 @@ class BatchPolicy(_Config, frozen=True, kw_only=True):
     w_cpu: float = 1.0  # … usage = w_cpu · share of the cores + w_mem · share of the memory; they sum to 1
     w_mem: float = 0.0
     options: dict[str, Option] = {}  # of orders and victims that are plug-ins
+    limits: BatchLimits = BatchLimits()
+    quality: dict[str, Quality] = {}
+    quality_default: str = ""  # of jobs that name none; empty: none
+    min_run_s: float = 0.0  # for so long an attempt runs before a job of this department may end it; 0: not at all
+    preemptions_max: int = 0  # a job that made way, or was victim, so often is spared; 0: no bound
+    preemptions_per_hour_max: int = 0  # attempts that end for jobs of this department; 0: no bound
 
 
 class WebPolicy(_Config, frozen=True, kw_only=True):
@@ -108,6 +142,7 @@ class Department(_Config, frozen=True, kw_only=True):
         str, ...
     ] = ()  # others at these hours: "Mon-Fri 08:00-18:00 guarantee 6 maximum 8" (`schemas.windows`)
     windows_zone: str = "UTC"  # or an offset from it: "UTC+02:00"
+    maximum_cores: int | None = None  # kind batch: cores that running jobs ask for; None: no bound
     batch: BatchPolicy | None = None  # set for kind batch
     web: WebPolicy | None = None  # set for kind web
 

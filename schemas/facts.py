@@ -260,6 +260,7 @@ class JobSubmitted(CustodyFact, frozen=True, kw_only=True, tag="job.submitted"):
     best_effort: bool = False  # runs only on what production leaves, and makes way for it
     short: bool = False  # declared short, whatever its walltime
     lease: Lease | None = None  # it is one; a best-effort lease has `best_effort` as well
+    quality: str = ""  # its quality of service, of those of the department
 
 
 class JobHeld(CustodyFact, frozen=True, kw_only=True, tag="job.held"):

@@ -67,6 +67,10 @@ class Code(StrEnum):
     DEPENDENCY = "dependency"
     DEPENDENCY_FAILED = "dependency_failed"
     ARRAY_THROTTLE = "array_throttle"
+    USER_LIMIT = "user_limit"  # with it its user would be over a limit
+    QUALITY_LIMIT = "quality_limit"  # … all jobs of its quality of service together would
+    DEPARTMENT_LIMIT = "department_limit"  # … the department would have more cores than its maximum
+    SPARED = "spared"  # best-effort is in its way that may not be ended yet
     NO_HOSTS_HELD = "no_hosts_held"  # the department holds no host at all
     TOO_LARGE_NOW = "too_large_now"  # no host known now could hold it
     RUNNING = "running"

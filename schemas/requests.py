@@ -193,6 +193,7 @@ class JobSubmit(Message, frozen=True, kw_only=True):
     service: Annotated[str, Meta(max_length=SERVICE_MAX)] = ""
     best_effort: bool = False
     short: bool = False
+    quality: Annotated[str, Meta(max_length=SERVICE_MAX)] = ""
     directory: FilePath | None = None
     stdout: FilePath | None = None
     stderr: FilePath | None = None

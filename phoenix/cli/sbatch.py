@@ -47,6 +47,9 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "-d", "--dependency", metavar="LIST", help="afterok:ID[:ID…], afternotok, afterany, after; comma separated"
     )
     order.add_argument("--priority", type=_integer, metavar="P", help="higher first (default 0)")
+    order.add_argument(
+        "-q", "--qos", dest="quality", metavar="NAME", help="quality of service, of those of the department"
+    )
     order.add_argument("-H", "--hold", action="store_true", default=None, help="do not start before `phoenix release`")
     order.add_argument("--retries", type=_integer, metavar="N", help="attempts after a failure (default 0)")
     order.add_argument(
@@ -57,7 +60,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     )
     share = parser.add_argument_group("services that share a department")
     share.add_argument("--service", metavar="S", help="whose job it is: one of the department's services")
-    share.add_argument(
+    order.add_argument(
         "--best-effort", action="store_true", default=None, help="only on what is left; makes way for other jobs"
     )
     share.add_argument(

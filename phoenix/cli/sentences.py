@@ -94,6 +94,26 @@ _TEXTS: Final[dict[str, tuple[str, str, str]]] = {
         "its array runs as many elements at once as it may",
         "it starts when one of them ends",
     ),
+    "user_limit": (
+        "user limit",
+        "with it its user would be over a limit",
+        "it starts when jobs of its user end, and keeps nobody else waiting",
+    ),
+    "quality_limit": (
+        "quality limit",
+        "with it all jobs of its quality of service together would be over a limit",
+        "it starts when some of them end; another --qos may start it sooner",
+    ),
+    "department_limit": (
+        "department limit",
+        "with it the department would have more cores than its maximum_cores",
+        "it starts when jobs of the department end",
+    ),
+    "spared": (
+        "spared",
+        "best-effort is in its way that may not be ended yet",
+        "it starts when they may be ended, or end",
+    ),
     "no_hosts_held": (
         "no hosts",
         "the department holds no host at all",

@@ -152,6 +152,7 @@ def _request(args: argparse.Namespace, options: argparse.Namespace, script: str)
         "service": options.service or "",
         "best_effort": bool(options.best_effort),
         "short": bool(options.short),
+        "quality": options.quality or "",
         "directory": options.chdir,
         "stdout": options.output,
         "stderr": options.error,

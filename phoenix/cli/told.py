@@ -177,7 +177,9 @@ def priority(p: Params) -> str | None:
         return None
     due = f" ({p['user']} has used {float(p['used']):.1%} and is due {float(p['share']):.1%})" if "share" in p else ""
     parts = f"{p['age']} for its age, {p['fair_share']} for fair share{due}, {p['size']} for its size"
-    return f"its priority is {p['priority']} points: {parts}, {p['quality']} for quality of service"
+    more = f", {p['user_points']} for its user" if p.number("user_points") else ""
+    more += f", {p['department']} for its department, as of all in it" if p.number("department") else ""
+    return f"its priority is {p['priority']} points: {parts}, {p['quality']} for quality of service{more}"
 
 
 def dependency(p: Params) -> str | None:
@@ -193,6 +195,26 @@ def array_throttle(p: Params) -> str | None:
     return (
         f"its array runs {count(p.number('running'), 'element')} at once, as many as it may" if "running" in p else None
     )
+
+
+_LIMITS: Final = {
+    "jobs_running_max": ("running job", "jobs_running_max"),
+    "cores_max": ("core", "cores_max"),
+    "hosts_max": ("host", "hosts_max"),
+}
+
+
+def limited(p: Params) -> str | None:
+    """A limit of a user, a quality of service or the department that the job would exceed."""
+    if "used" not in p or p.get("limit") not in _LIMITS:
+        return None
+    noun, name = _LIMITS[p["limit"]]
+    who = f"user {p['user']}" if "user" in p else "" if "quality" in p else "the department"
+    if "quality" in p:
+        who = f"{who} in quality {p['quality']}" if who else f"quality {p['quality']}, everybody together,"
+    name = "maximum_cores" if who == "the department" else name
+    has = f"{who} may have {count(p.number('most'), noun)} at once ({name}) and has {p.number('used')}"
+    return f"{has}; it needs {p.number('needs')} more"
 
 
 def held(_p: Params) -> str:
@@ -319,6 +341,9 @@ TELL: Final[dict[str, Callable[[Params], str | None]]] = {
     "dependency": dependency,
     "dependency_failed": dependency_failed,
     "array_throttle": array_throttle,
+    "user_limit": limited,
+    "quality_limit": limited,
+    "department_limit": limited,
     "held": held,
     "starting": starting,
     "running": running,

@@ -25,6 +25,7 @@ from schemas.custody_state import Unit
 from schemas.facts import Fact
 from schemas.ids import ELEMENT, JOB, is_instance, job_of
 from schemas.requests import Error, HostNamed, JobResult, JobSubmit, ScaleSet
+from services.admission.allowed import quality_of, refuse_over_limit
 from services.admission.core import DIGEST_MARK, AdmissionCore
 from services.admission.shape import parse_after, parse_array, shape_of
 from services.admission.share import service_of
@@ -100,6 +101,8 @@ def submit(
     array, throttle = ((), 0) if request.array is None else parse_array(request.array, limits.array_max)
     _refuse_too_many(core, dept, len(array) or 1, limits.jobs_pending_max, drafted)
     walltime_s = _walltime(department.batch or BatchPolicy(), request.walltime_s)
+    name, quality = quality_of(request, department, caller.user)
+    refuse_over_limit(core, department, (caller.user, name), (nodes, cores), (len(array) or 1, bool(array)), drafted)
     return f.JobSubmitted(
         job=str(next_job(core, drafted)),
         dept=dept,
@@ -120,9 +123,12 @@ def submit(
         throttle=throttle,
         after=() if request.after is None else _known_dependencies(core, dept, request.after),
         held=request.held,
-        service=service_of(request, department, core.capacity(), (nodes, cores, memory_mb), walltime_s),
-        best_effort=request.best_effort,
+        service=service_of(
+            request, department, core.capacity(), (nodes, cores, memory_mb), walltime_s, quality.best_effort
+        ),
+        best_effort=request.best_effort or quality.best_effort,
         short=request.short,
+        quality=name,
         request=f"{request.request}{DIGEST_MARK}{digest}" if request.request else "",
     )
 

@@ -9,7 +9,8 @@ Rules
   1. A client request id is remembered with what it asked (a digest) and what it was answered, so that a repeated request is
      answered the same and never done twice (S9).  The newest `REQUESTS_MAX` are kept.
   2. A job is remembered while a unit of it is not final; of finished ones the newest `FINISHED_MAX`.
-  3. `unfinished` counts units that are not final: what `jobs_pending_max` bounds, for each department.
+  3. `unfinished` counts units that are not final: what `jobs_pending_max` bounds, for each department; `submitted` those of
+     each account (`schemas.bounds`): what `jobs_submitted_max` bounds.  The latter is a view of the jobs.
   4. A local lease that was accepted keeps its time until it is over or cancelled (`leases`).
   5. Of a unit that is not final the last checkpoint is remembered, if it counts (`schemas.checkpoints`).
   6. Void facts change nothing.  This core must never compose on its own what a person has to ask for.
@@ -23,6 +24,7 @@ from typing import Final
 import msgspec
 
 from schemas import facts as f
+from schemas.bounds import Account
 from schemas.checkpoints import counts
 from schemas.config import CloudConfig, Department, User
 from schemas.custody import Custody
@@ -60,6 +62,7 @@ class Job(msgspec.Struct, kw_only=True):
     cores: int = 1
     memory_mb: int = 0
     exclusive: bool = False
+    quality: str = ""
 
 
 class Answered(msgspec.Struct, kw_only=True):
@@ -103,6 +106,9 @@ class AdmissionCore:
         self._of_config: CloudConfig | None = None
         self._users: dict[str, User] = {}
         self._departments: dict[str, Department] = {}
+        self._submitted: dict[tuple[str, Account], int] = {}
+        for job in self._state.jobs.values():
+            self._count_submitted(job, job.left)
 
     # -------------------------------------------------------------------------------------------------------- folding
 
@@ -149,7 +155,9 @@ class AdmissionCore:
             cores=fact.cores,
             memory_mb=fact.memory_mb,
             exclusive=fact.exclusive,
+            quality=fact.quality,
         )
+        self._count_submitted(self._state.jobs[fact.job], units)
         if fact.lease is not None and fact.lease.local:
             self._state.reserved[fact.job] = None
         self._state.unfinished[fact.dept] = self.unfinished(fact.dept) + units
@@ -160,6 +168,13 @@ class AdmissionCore:
         if job is not None:
             job.walltime_s = fact.walltime_s
         self._remember(fact.user, fact.request, fact.job, 1)
+
+    def _count_submitted(self, job: Job, by: int) -> None:
+        for account in accounts(job.user, job.quality) if by else ():
+            key = (job.dept, account)
+            self._submitted[key] = self._submitted.get(key, 0) + by
+            if not self._submitted[key]:
+                del self._submitted[key]
 
     def _remember(self, user: str, request: str, job: str, units: int) -> None:
         client, _, digest = request.rpartition(DIGEST_MARK)
@@ -183,6 +198,7 @@ class AdmissionCore:
             return
         self._state.checkpoints.pop(name, None)
         job.left -= 1
+        self._count_submitted(job, -1)
         self._state.unfinished[job.dept] -= 1
         if job.left == 0:
             self._finish(job_of(name), job)
@@ -204,6 +220,7 @@ class AdmissionCore:
             if job.dept == dept and job.left:
                 for unit in self.units(name):
                     self._state.checkpoints.pop(unit, None)
+                self._count_submitted(job, -job.left)
                 job.left = 0
                 self._finish(name, job)
 
@@ -247,6 +264,10 @@ class AdmissionCore:
         for name in self._state.checkpoints:
             if name not in units or units[name].state == "final":
                 found.append(f"unit {name} is over and its checkpoint is remembered")
+        fresh = AdmissionCore(self.custody)
+        fresh.load(self.dump())
+        if fresh._submitted != self._submitted:
+            found.append("the jobs of users and qualities of service are counted wrongly")
         if len(self._state.requests) > REQUESTS_MAX or len(self._state.finished) > FINISHED_MAX:
             found.append("more requests or finished jobs are remembered than the limits allow")
         return found
@@ -283,6 +304,10 @@ class AdmissionCore:
     def unfinished(self, dept: str) -> int:
         return self._state.unfinished.get(dept, 0)
 
+    def submitted(self, dept: str, account: Account) -> int:
+        """Units that are not final, of one account."""
+        return self._submitted.get((dept, account), 0)
+
     def user(self, name: str) -> User | None:
         self._read_config()
         return self._users.get(name)
@@ -303,3 +328,9 @@ class AdmissionCore:
         if self._capacity is None:
             self._capacity = Capacity(self.custody.state.hosts.values())
         return self._capacity
+
+
+def accounts(user: str, quality: str) -> tuple[Account, ...]:
+    """Where a job is counted for `jobs_submitted_max`."""
+    own = (Account("", user),)
+    return (*own, Account(quality, user), Account(quality, "")) if quality else own

@@ -93,7 +93,9 @@ def _digest(request: JobSubmit, key: str, dept: str) -> str:
         (request.walltime_s, request.priority, request.retries, request.on_reclaim),
         (request.array, request.after, request.held),
     )
-    shared = (request.service, request.best_effort, request.short)
+    shared: tuple[object, ...] = (request.service, request.best_effort, request.short)
+    if request.quality:
+        shared = (*shared, request.quality)
     return digest_of((*asked, shared) if any(shared) else asked)
 
 

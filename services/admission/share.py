@@ -17,9 +17,14 @@ from services.runtime.edge import Refused
 
 
 def service_of(
-    request: JobSubmit, department: Department, capacity: Capacity, shape: tuple[int, int, int], walltime_s: float
+    request: JobSubmit,
+    department: Department,
+    capacity: Capacity,
+    shape: tuple[int, int, int],
+    walltime_s: float,
+    best_effort: bool = False,
 ) -> str:
-    """`shape`: nodes, and cores and MiB on each.  Raises `Refused`."""
+    """`shape`: nodes, and cores and MiB on each; `best_effort`: its quality of service says so.  Raises `Refused`."""
     policy = department.batch or BatchPolicy()
     if policy.order != "svmsched":
         for field in ("service", "best_effort", "short"):
@@ -34,7 +39,7 @@ def service_of(
     if service not in policy.services:
         told = f"service: {department.name} has no service {service!r}; it has: {', '.join(known)}"
         raise Refused("unknown", told, "service")
-    if must_comply(policy, walltime_s, short=request.short, best_effort=request.best_effort):
+    if must_comply(policy, walltime_s, short=request.short, best_effort=best_effort or request.best_effort):
         _refuse_larger_than_share(service, department, policy, capacity, shape, exclusive=request.exclusive)
     return service
 

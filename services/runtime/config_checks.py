@@ -21,7 +21,7 @@ import msgspec
 
 from schemas import ids, subjects
 from schemas.config import BatchPolicy, CloudConfig, Department, Limits, MultiFactor, Policy, User, WebPolicy
-from services.runtime import config_lending, config_policies, config_scaling, config_services
+from services.runtime import config_lending, config_limits, config_policies, config_scaling, config_services
 from services.runtime.config_form import Path_, Problem, shown, suggestion
 
 if TYPE_CHECKING:  # config imports this module
@@ -65,6 +65,7 @@ def _positive(high: float) -> Range:
 
 
 SHARES: Final = Range(0, 1e9)
+FACTOR: Final = Range(-1, 1)
 _RANGES: Final[dict[type, dict[str, Range]]] = {
     Policy: {
         "notice_s": _positive(DAY_S),  # never 0: PROTOCOL, quota.changed
@@ -95,7 +96,9 @@ _RANGES: Final[dict[type, dict[str, Range]]] = {
         "boot_timeout_s": _positive(DAY_S),
     },
     MultiFactor: {
-        **dict.fromkeys(("weight_age", "weight_fair_share", "weight_quality"), Range(0, 1e9)),
+        **dict.fromkeys(
+            ("weight_age", "weight_fair_share", "weight_quality", "weight_user", "weight_department"), Range(0, 1e9)
+        ),
         "weight_size": Range(-1e9, 1e9),
         "age_full_s": _positive(3660 * DAY_S),
         "size_full_cores": Range(1, 1e9),
@@ -251,6 +254,8 @@ def _department(department: Department, path: Path_, able: Sequence[str]) -> Ite
         yield _problem((*path, other), "a table", right, label)
     if department.kind == "batch" and department.batch is not None:
         yield from _batch(department.batch, (*path, "batch"), label, able)
+        yield from config_limits.check(department.batch, (*path, "batch"), label)
+    yield from config_limits.check_department(department, path)
     if department.kind == "web" and department.web is not None:
         yield from _web(department, department.web, (*path, "web"))
         yield from config_scaling.check(department, department.web, (*path, "web"))
@@ -263,6 +268,9 @@ def _batch(batch: BatchPolicy, path: Path_, label: str, able: Sequence[str]) -> 
     for user, shares in batch.multi_factor.shares.items():
         if not SHARES.holds(shares):
             yield _problem((*path, "multi_factor", "shares", user), shares, SHARES.right, label)
+    for user, factor in batch.multi_factor.users.items():
+        if not FACTOR.holds(factor):
+            yield _problem((*path, "multi_factor", "users", user), factor, FACTOR.right, label)
     if batch.walltime_default_s > batch.walltime_max_s:
         right = f"should be at most walltime_max_s ({batch.walltime_max_s:g})"
         yield _problem((*path, "walltime_default_s"), batch.walltime_default_s, right, label)

@@ -131,6 +131,12 @@ class Form:
         inner = _without_none(hint)
         if isinstance(inner, type) and issubclass(inner, msgspec.Struct):
             return self.table(inner, value, path, label)
+        entries = _tables_of(inner)
+        if entries is not None:
+            if isinstance(value, Mapping):
+                return {name: self.table(entries, each, (*path, name), label) for name, each in value.items()}
+            self.report(path, "should be a table of tables", value, label)
+            return fallback
         if inner is Path:
             if isinstance(value, str) and value:
                 return (self.base / Path(value).expanduser()).absolute()
@@ -141,6 +147,13 @@ class Form:
         except msgspec.ValidationError:
             self.report(path, f"should be {_expected(inner)}{_nearest(inner, value)}", value, label)
             return fallback
+
+
+def _tables_of(hint: Any) -> type[msgspec.Struct] | None:
+    """What each value is read into, of a table whose keys are names and whose values are tables."""
+    values = typing.get_args(hint)[1:] if typing.get_origin(hint) is dict else ()
+    found: Any = values[0] if values else None
+    return found if isinstance(found, type) and issubclass(found, msgspec.Struct) else None
 
 
 def _name_of(item: object, index: int) -> str:

@@ -120,8 +120,22 @@ def _changes(a: msgspec.Struct, b: msgspec.Struct, prefix: str = "") -> Iterator
             continue
         if isinstance(old, msgspec.Struct) and isinstance(new, msgspec.Struct):
             yield from _changes(old, new, f"{prefix}{field}.")
+        elif _holds_tables(old) or _holds_tables(new):
+            for name in [*old, *(name for name in new if name not in old)]:
+                yield from _changed_table(old.get(name), new.get(name), f"{prefix}{field}.{name}")
         else:
             yield f"{prefix}{field} {_shown(old)} {_ARROW} {_shown(new)}"
+
+
+def _holds_tables(value: object) -> bool:
+    return isinstance(value, Mapping) and any(isinstance(each, msgspec.Struct) for each in value.values())
+
+
+def _changed_table(old: msgspec.Struct | None, new: msgspec.Struct | None, name: str) -> Iterator[str]:
+    if old is not None and new is not None:
+        yield from _changes(old, new, f"{name}.")
+    else:
+        yield f"{name} {'added' if old is None else 'removed'}"
 
 
 def _shown(value: object) -> str:

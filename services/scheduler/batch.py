@@ -58,7 +58,7 @@ STARTS_MAX: Final = 1000  # placements of one decision; the rest follow with the
 class BatchCore:
     """The core of batch department `dept`."""
 
-    VERSION = 3  # 1 did not know what users have used, 2 no checkpoints
+    VERSION = 3  # 1 did not know what users have used, 2 no checkpoints, qualities of service and bounds on preemption
 
     def __init__(self, custody: Custody, dept: str) -> None:
         self.custody, self.dept = custody, dept
@@ -236,6 +236,7 @@ class BatchCore:
 
     def _on_config(self, _fact: f.ConfigAdopted) -> None:
         self.limits.rebuild(self.open)
+        self.book.configured(self.open)
         self.room.grew = True
         self._stir()
         self._forecast = None  # the order may be another one that needs none
@@ -357,6 +358,8 @@ class BatchCore:
         if not news and room is self.room:
             return []
         starts = order.plan(self.situation(now, room))
+        if queue.budgets is not None:
+            starts = queue.budgets.cut(starts, self.book.owner)
         if not starts and room is self.room:
             queue.grew = self.room.grew = self._shifted = False
         return starts

@@ -67,5 +67,6 @@ def views(core: BatchCore) -> dict[str, object]:
         "started": core.limits.started,
         "next limit": core.limits.next_due(),
         "suspended": queue.suspended,
+        "budgets": queue.budgets.used if queue.budgets is not None else None,
         "forecast": core.foresee().views() if core.foresaw else None,
     }

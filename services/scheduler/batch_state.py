@@ -43,6 +43,7 @@ class Job(msgspec.Struct, kw_only=True):
     overran: bool = False  # … and one of its attempts has run longer than is short
     user: str = ""
     since: float = 0.0  # it has been waiting, and could have started if there was room
+    quality: str = ""
 
     @property
     def shape(self) -> Shape:
@@ -68,6 +69,7 @@ class Again(msgspec.Struct, kw_only=True):
     used_s: float = 0.0
     origin: tuple[str, ...] = ()  # where it was suspended last
     why: Reason | None = None  # of the last attempt that this department closed
+    preempted: int = 0  # attempts whose hosts were wanted for something else, suspended ones too
 
 
 class Checkpoint(msgspec.Struct, kw_only=True):
@@ -91,6 +93,7 @@ class State(msgspec.Struct, kw_only=True):
     entries: int = 0  # the next order of entry
     turn: str = ""  # the service of which production was placed last
     turn_best_effort: str = ""  # … and of which best-effort was
+    made_way: list[float] = []  # when attempts ended for other jobs, of the last hour (`guards`)
     usage: Usage = msgspec.field(default_factory=Usage)
 
 
@@ -112,4 +115,5 @@ def job_from(fact: f.JobSubmitted, entered: int) -> Job:
         best_effort=fact.best_effort,
         short=fact.short,
         user=fact.user,
+        quality=fact.quality,
     )

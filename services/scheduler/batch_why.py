@@ -49,8 +49,9 @@ def queue_view(core: BatchCore, limit: int = QUEUE_MAX) -> list[dict[str, Any]]:
     """The eligible units in order, at most `limit`: unit, place, shape, priority."""
     found = []
     for number, place in enumerate(core.book.queue.in_order()[: max(0, min(limit, QUEUE_MAX))], start=1):
-        shape = core.book.job(place.unit).shape
-        found.append({"place": number, "unit": place.unit, "priority": -place.rank, **shape._asdict()})
+        job = core.book.job(place.unit)
+        priority = core.book.ranking.priority(job)
+        found.append({"place": number, "unit": place.unit, "priority": priority, **job.shape._asdict()})
     return found
 
 
@@ -112,6 +113,9 @@ def _why_pending(core: BatchCore, unit: str, now: float) -> list[Reason]:
     running = core.book.queue.running.get(job_of(unit), 0)
     if job.throttle and running >= job.throttle:
         found.append(because(Code.ARRAY_THROTTLE, limit=job.throttle, running=running))
+    budgets = core.book.queue.budgets
+    limit = budgets.full(core.book.owner(unit), job.shape) if budgets is not None else None
+    found += [limit] if limit is not None else []
     order = core.order
     full = order.why(core.situation(now, core.room.rested(core.custody, now)), unit) if order.why is not None else None
     found += [full] if full is not None else []
@@ -130,7 +134,7 @@ def _priority(core: BatchCore, job: Job) -> list[Reason]:
         return []
     points, fair = ranking.points(job), ranking.fair.get(job.user)
     used = {} if fair is None else {"used": round(fair.used, 4), "share": round(fair.share, 4)}
-    parts = {name: round(value, 1) for name, value in points._asdict().items()}
+    parts = {"user_points" if name == "user" else name: round(value, 1) for name, value in points._asdict().items()}
     return [because(Code.PRIORITY, priority=points.priority, user=job.user, **parts, **used)]
 
 

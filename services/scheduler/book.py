@@ -19,6 +19,8 @@ Rules
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from schemas import facts as f
 from schemas.config import BatchPolicy
 from schemas.custody import Custody
@@ -27,6 +29,7 @@ from schemas.ids import ELEMENT, job_of
 from schemas.reasons import Reason
 from services.scheduler import reclaim
 from services.scheduler.batch_state import ENDED_MAX, WHOLE, Again, Job, State, job_from
+from services.scheduler.budgets import NOBODY, Budgets, Owner
 from services.scheduler.dependencies import verdict
 from services.scheduler.queue import Queue
 from services.scheduler.ranking import Ranking
@@ -38,7 +41,7 @@ from services.scheduler.shape import Kind, Place
 class Book:
     def __init__(self, custody: Custody, dept: str, state: State) -> None:
         self.custody, self.dept, self.state = custody, dept, state
-        self.queue = Queue(self.length_s)
+        self.queue = Queue(self.length_s, self._budgets())
         self.ranking = Ranking(custody, dept, state, self.job)
         self.ranking.look(custody.state.at)
         self.saved = Saved(custody, state)
@@ -69,6 +72,11 @@ class Book:
         again = self.state.again.get(unit)
         return 0.0 if again is None else again.used_s
 
+    def owner(self, unit: str) -> Owner:
+        """Whose the unit is, as far as limits tell people apart."""
+        budgets, job = self.queue.budgets, self.job(unit)
+        return NOBODY if budgets is None else budgets.owner(job.user, job.quality)
+
     def place(self, unit: str) -> Place:
         """The unit's place in the queue, also while it is not eligible."""
         job, again, element = self.job(unit), self.state.again.get(unit), ELEMENT.match(unit)
@@ -93,7 +101,7 @@ class Book:
         known, job = self.custody.state.units.get(unit), self.job(unit)
         eligible = known is not None and known.state == "pending" and not known.held and not job.after
         if eligible and unit not in self.queue.where:
-            self.queue.add(self.place(unit), job.shape, job.throttle, job.kind)
+            self.queue.add(self.place(unit), job.shape, job.throttle, job.kind, self.owner(unit))
             if known is not None and known.suspended and job.best_effort:
                 self.queue.suspended[unit] = self.state.again[unit].origin
         elif not eligible:
@@ -121,8 +129,31 @@ class Book:
         """`by` (1 or -1) more open attempts of the unit.  `hosts`: of one that is over."""
         if by < 0:
             self.ranking.over(unit, hosts)
-        if self.job(unit).throttle:
+        job, budgets = self.job(unit), self.queue.budgets
+        if job.throttle:
             self.queue.opened(job_of(unit), by)
+        if budgets is not None:
+            budgets.opened(self.owner(unit), job.shape, by)
+            self.queue.grew = True
+
+    def configured(self, opened: Iterable[str]) -> None:
+        """The configuration is another one.  `opened`: units with an open attempt."""
+        old, new = self.queue.budgets, self._budgets()
+        if old is None and new is None:
+            return
+        names, suspended, running = list(self.queue.where), self.queue.suspended, self.queue.running
+        self.queue = Queue(self.length_s, new)
+        self.queue.running = running
+        if new is not None:
+            for unit in opened:
+                new.opened(self.owner(unit), self.job(unit).shape, 1)
+        for unit in names:
+            self.refresh(unit)
+        self.queue.suspended = suspended
+
+    def _budgets(self) -> Budgets | None:
+        config = self.custody.state.config
+        return Budgets.of(config.department(self.dept) if config is not None else None)
 
     def began(self, unit: str) -> None:
         job = self.job(unit)
@@ -154,6 +185,7 @@ class Book:
             return
         again = self.state.again.setdefault(unit, Again(entered=self.place(unit).entered))
         again.why = why or again.why
+        again.preempted += why is not None and why.code in reclaim.TAKEN
         if known.suspended:
             again.suspends, again.origin = again.suspends + 1, hosts
             if known.began_at is not None and known.ended_at is not None:
@@ -197,7 +229,7 @@ class Book:
             self._end_job(name)
         self.state.again.clear()
         self.state.checkpoints.clear()
-        self.queue, self.dependents = Queue(self.length_s), {}
+        self.queue, self.dependents = Queue(self.length_s, self.queue.budgets), {}
 
     def _end(self, unit: str, completed: bool) -> None:
         job = self.job(unit)

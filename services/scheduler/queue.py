@@ -3,13 +3,15 @@
 Theory of operation
   Units of the same shape are interchangeable for the question "is there room", so each shape has a *lane*, in queue order.
   Ten thousand jobs of ten shapes are ten questions, not ten thousand.  An array with a throttle has a lane of its own, so
-  that a throttled array is skipped in one step; so has each kind of jobs (`shape.Kind`).  An order that asks for time limits
-  gets each lane by them as well (`Lane.by_length`), from the first question on.
+  that a throttled array is skipped in one step; so has each kind of jobs (`shape.Kind`), and whoever limits tell apart
+  (`budgets.Owner`).  An order that asks for time limits gets each lane by them as well (`Lane.by_length`), from the first
+  question on.
 
 Rules
   1. Only eligible units are here: pending, not held, dependencies met.
   2. The order is `shape.Place`: rank, then entry; total.  Ranks may be given anew, all together (`ranking`).
-  3. A throttled lane may start as many units as its array has open attempts less than the throttle.
+  3. A throttled lane may start as many units as its array has open attempts less than the throttle; a lane whose owner is
+     limited as many as the limits leave it (`budgets`).
 """
 
 from __future__ import annotations
@@ -19,6 +21,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from schemas.ids import job_of
+from services.scheduler.budgets import NOBODY, Budgets, Owner
 from services.scheduler.shape import PLAIN, Kind, Place, Shape
 
 
@@ -26,6 +29,7 @@ class LaneKey(NamedTuple):
     shape: Shape
     array: str  # the throttled array, or ""
     kind: Kind = PLAIN
+    owner: Owner = NOBODY
 
 
 class Lengths:
@@ -64,10 +68,11 @@ class Lane:
 
 
 class Queue:
-    """`length_s` of a unit: how long it may run, in seconds; it must not change while the unit is here."""
+    """`length_s` of a unit: how long it may run, in seconds; it must not change while the unit is here.  `budgets`: what owners
+    of lanes may start; None if nothing is limited."""
 
-    def __init__(self, length_s: Callable[[str], float]) -> None:
-        self.length_s = length_s
+    def __init__(self, length_s: Callable[[str], float], budgets: Budgets | None = None) -> None:
+        self.length_s, self.budgets = length_s, budgets
         self.lanes: dict[LaneKey, Lane] = {}
         self.where: dict[str, tuple[Lane, Place]] = {}  # unit -> its place
         self.suspended: dict[str, tuple[str, ...]] = {}  # best-effort unit -> where it was suspended
@@ -77,9 +82,9 @@ class Queue:
     def __len__(self) -> int:
         return len(self.where)
 
-    def add(self, place: Place, shape: Shape, throttle: int, kind: Kind = PLAIN) -> None:
+    def add(self, place: Place, shape: Shape, throttle: int, kind: Kind = PLAIN, owner: Owner = NOBODY) -> None:
         """A unit is eligible now; it must not be here yet."""
-        lane = self._lane(place.unit, shape, throttle, kind)
+        lane = self._lane(throttle, LaneKey(shape, job_of(place.unit) if throttle else "", kind, owner))
         if not lane.places or lane.places[-1] < place:
             lane.places.append(place)
         else:
@@ -89,8 +94,7 @@ class Queue:
         self.where[place.unit] = (lane, place)
         self.grew = True
 
-    def _lane(self, unit: str, shape: Shape, throttle: int, kind: Kind) -> Lane:
-        key = LaneKey(shape, job_of(unit) if throttle else "", kind)
+    def _lane(self, throttle: int, key: LaneKey) -> Lane:
         lane = self.lanes.get(key)
         if lane is None:
             lane = self.lanes[key] = Lane(key, throttle)
@@ -134,9 +138,10 @@ class Queue:
 
     def allowance(self, lane: Lane) -> int:
         """Units that this lane may start now."""
-        if not lane.throttle:
-            return len(lane.places)
-        return min(len(lane.places), max(0, lane.throttle - self.running.get(lane.key.array, 0)))
+        most = len(lane.places)
+        if lane.throttle:
+            most = min(most, max(0, lane.throttle - self.running.get(lane.key.array, 0)))
+        return most if self.budgets is None else self.budgets.allowance(lane.key.owner, lane.key.shape, most)
 
     def by_length(self, lane: Lane) -> Lengths:
         """The lane's units by how long they may run."""

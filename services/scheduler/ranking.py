@@ -1,16 +1,18 @@
 """Ranks of jobs: by priority, or by points where the order is multi-factor.  A view of the book's state as of a moment.
 
 Rules
-  1. Without `order = "multi-factor"` a rank is minus the job's priority, whatever the time.
+  1. Without `order = "multi-factor"` a rank is minus the job's priority and that of its quality of service, whatever the time.
   2. With it, a rank is minus its points as of the last moment (`policies/order_multi_factor`); standings come from `usage`.
   3. Until somebody is credited after the moment (`usage`, rule 5), the next fact may still belong before it: standings are
      looked at again with each fact, ranks only if they differ.
+  4. Best-effort comes after all production, whatever its priority.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from itertools import chain
+from typing import Final
 
 from schemas.config import BatchPolicy
 from schemas.custody import Custody
@@ -21,6 +23,8 @@ from services.scheduler.policies import order_multi_factor as multi
 from services.scheduler.policies.order_multi_factor import Fair, Points
 from services.scheduler.usage import Holding
 
+BEHIND: Final = 1 << 50  # more than any priority: weights are at most 1e9 points, and there are six
+
 
 class Ranking:
     """`job`: of a unit."""
@@ -30,6 +34,7 @@ class Ranking:
         self.policy = BatchPolicy()
         self.at = 0.0  # ranks are as of this moment
         self.fair: dict[str, Fair] = {}
+        self.department = 0.0  # its factor
         self._seen: object = None  # what the last look at standings followed from
 
     @property
@@ -41,12 +46,13 @@ class Ranking:
         if not self.stale(now):
             return False
         config, policy = self.custody.state.config, self._configured()
-        self._seen, before = self._sources(now), (self.policy, self.at, self.fair)
+        self._seen, before = self._sources(now), (self.policy, self.at, self.fair, self.department)
         self.policy, self.at, self.fair = policy, self._moment(now, policy), {}
         if self.by_points and config is not None:
             members = [user.name for user in config.users if user.department == self.dept]
+            self.department = multi.department_factor(config, self.dept)
             self.fair = multi.fair(policy.multi_factor, self._standing(self.at), members)
-        return before != (self.policy, self.at, self.fair)
+        return before != (self.policy, self.at, self.fair, self.department)
 
     def stale(self, now: float) -> bool:
         """True if a look may show something new."""
@@ -56,7 +62,7 @@ class Ranking:
         """What ranks follow from."""
         policy, config = self._configured(), self.custody.state.config
         if policy.order != multi.NAME:
-            return ()
+            return (policy.quality,)
         at = self._moment(now, policy)
         return at, config, at == self.state.usage.moment or self.custody.state.position
 
@@ -93,7 +99,15 @@ class Ranking:
 
     def rank(self, unit: str) -> int:
         job = self.job(unit)
-        return -self.points(job).priority if self.by_points else -job.priority
+        return (BEHIND if job.best_effort else 0) - self.priority(job)
+
+    def priority(self, job: Job) -> int:
+        """Higher first."""
+        return self.points(job).priority if self.by_points else self._asked(job)
+
+    def _asked(self, job: Job) -> int:
+        quality = self.policy.quality.get(job.quality)
+        return job.priority if quality is None else job.priority + quality.priority
 
     def points(self, job: Job) -> Points:
         standing = self.fair.get(job.user)
@@ -102,7 +116,9 @@ class Ranking:
             self.at - job.since,
             1.0 if standing is None else standing.factor,
             job.nodes * job.cores,
-            job.priority,
+            self._asked(job),
+            job.user,
+            self.department,
         )
 
     # ---------------------------------------------------------------------------------------------------------- usage

@@ -62,12 +62,12 @@ def test_another_departments_events_are_denied_and_ones_own_are_shown(cloud: Clo
 
 def test_wait_gives_the_jobs_exit_code_and_writes_its_files(cloud: Cloud, tmp_path: Path) -> None:
     script = tmp_path / "job.sh"
-    script.write_text('#!/bin/sh\n#SBATCH -J named\n#SBATCH --qos=high\n#SBATCH -t 5\necho "got $1"; exit 7\n')
+    script.write_text('#!/bin/sh\n#SBATCH -J named\n#SBATCH --licenses=high\n#SBATCH -t 5\necho "got $1"; exit 7\n')
     done = cloud.run("submit", "--wait", "-o", str(tmp_path / "%x-%j.out"), str(script), "the argument")
     assert done.returncode == 7
     job = done.stdout.strip()
     assert (tmp_path / f"named-{job}.out").read_text() == "got the argument\n"
-    assert "--qos=high (line 3)" in done.stderr
+    assert "--licenses=high (line 3)" in done.stderr
 
 
 def test_submit_as_json_after_the_script_too(cloud: Cloud, tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ import math
 import time
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -200,9 +201,13 @@ S = MultiFactor(
 
 
 def test_points_by_hand() -> None:
-    assert multi.points(S, 250, 0.5, 4, 5) == (25, 500, 5, 250)
+    assert multi.points(S, 250, 0.5, 4, 5) == (25, 500, 5, 250, 0, 0)
     assert multi.points(S, 250, 0.5, 4, 5).priority == 780
-    assert multi.points(S, 9999, 1.0, 99, -99) == (100, 1000, 10, -500)
+    assert multi.points(S, 9999, 1.0, 99, -99) == (100, 1000, 10, -500, 0, 0)
+    more = msgspec.structs.replace(S, weight_user=50.0, users={"ann": 0.5, "bob": -1.0}, weight_department=40.0)
+    assert multi.points(more, 0, 0, 0, 0, "ann", 0.25)[4:] == (25, 10)
+    assert multi.points(more, 0, 0, 0, 0, "bob", 1.0)[4:] == (-50, 40)
+    assert multi.points(more, 0, 0, 0, 0, "cyd").user == 0
 
 
 def test_fair_share_by_hand() -> None:

@@ -18,7 +18,7 @@ SCRIPT = """#!/bin/bash
 
 #PHOENIX --on-what
 #SBATCH --mail-user me@example.org
-#SBATCH --qos=low
+#SBATCH --licenses=low
 #SBATCHED is none
 #SBATCH -J "two words"
 echo hello
@@ -50,7 +50,7 @@ def test_unsupported_directives_are_named_with_their_line() -> None:
     assert sbatch.read(SCRIPT).unsupported == [
         "--on-what (line 6)",
         "--mail-user me@example.org (line 7)",
-        "--qos=low (line 8)",
+        "--licenses=low (line 8)",
     ]
 
 
@@ -131,3 +131,9 @@ def test_what_follows_the_script_is_the_scripts(
     args = parser.parse_args(submit.prepared(["-n", "1", "job.sh", *words]))
     submit._trailing(args)
     assert (args.arguments, args.json, args.department) == (rest, json, department)
+
+
+def test_a_quality_of_service_is_asked_for_as_in_slurm() -> None:
+    assert request("#!/bin/sh\n#SBATCH --qos=high\n")["quality"] == "high"
+    assert request("#!/bin/sh\n#SBATCH -q high\n", "--qos", "low")["quality"] == "low"
+    assert request("#!/bin/sh\n")["quality"] == ""

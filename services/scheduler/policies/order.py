@@ -77,10 +77,13 @@ def push_next(heap: list[tuple[Place, int, Lane]], queue: Queue, lane: Lane, tak
 
 
 def fitting_lanes(queue: Queue, room: Room) -> list[Lane]:
-    """Lanes whose shape has room now.  The usual end of a pass over a long queue is that there are none."""
+    """Lanes that may start something and whose shape has room now.  The usual end of a pass over a long queue is that there are
+    none."""
     fits: dict[Shape, bool] = {}
     found: list[Lane] = []
     for key, lane in queue.lanes.items():
+        if not queue.allowance(lane):
+            continue
         fit = fits.get(key.shape)
         if fit is None:
             fit = fits[key.shape] = room.fits(key.shape)

@@ -1,11 +1,13 @@
-"""Multi-factor priority: a job's place in the queue is a weighted sum of age, fair share, size and quality of service.
+"""Multi-factor priority: a job's place in the queue is a weighted sum of age, fair share, size, quality of service, user and
+department.
 
 Sources: Slurm's priority/multifactor plugin and its classic fair share (slurm.schedmd.com/priority_multifactor.html,
 classic_fair_share.html).
 
 Theory of operation
-  Each factor is a number from 0 to 1 (quality from -1), each weight says how many points a 1 is worth, and the sum, rounded
-  down, is the priority.  Which of the units start is the order below (`backfill`): it works the same queue, sorted by points.
+  Each factor is a number from 0 to 1 (quality and user from -1), each weight says how many points a 1 is worth, and the sum,
+  rounded down, is the priority.  Which of the units start is the order below (`backfill`): it works the same queue, sorted by
+  points.
   Age and usage change as time passes.  So they are taken as of stated *moments*, the multiples of `period_s` since the epoch:
   between two of them nobody's priority changes, and the core wakes at the next one (`book`, `ranked`).
 
@@ -17,8 +19,11 @@ Rules
      nobody has used anything, 1/2 for who has used what is due, 0 for who has no share.
   3. Size: all cores that the unit asks for, in parts of `size_full_cores`, at most 1.  A negative weight favours small jobs.
      Slurm takes parts of the cluster; here hosts come and go by the second, and priorities would with them.
-  4. Quality of service: the job's `priority` in parts of `priority_full`, from -1 to 1.
-  5. Equal points: order of entry (`shape.Place`).
+  4. Quality of service: the job's `priority` and that of its quality together, in parts of `priority_full`, from -1 to 1.
+  5. User: what `users` says of the job's user, the same for all time.
+  6. Department: its weight in parts of the largest one of the batch departments.  A department has a queue of its own, so this
+     is the same for all who are in it and moves nobody; it is there to be compared across departments.
+  7. Equal points: order of entry (`shape.Place`).
 
 Slurm's fair tree is not here: departments are one level, and with one level both rank users alike.
 """
@@ -29,7 +34,7 @@ import math
 from collections.abc import Iterable, Mapping
 from typing import Final, NamedTuple
 
-from schemas.config import BatchPolicy, MultiFactor
+from schemas.config import BatchPolicy, CloudConfig, MultiFactor
 
 NAME: Final = "multi-factor"
 DIGITS: Final = 9  # of parts of all usage: all decays alike, so while nobody runs parts must stay what they are
@@ -43,6 +48,8 @@ class Points(NamedTuple):
     fair_share: float
     size: float
     quality: float
+    user: float = 0.0
+    department: float = 0.0
 
     @property
     def priority(self) -> int:
@@ -81,11 +88,28 @@ def fair(settings: MultiFactor, usage: Mapping[str, float], members: Iterable[st
     return found
 
 
-def points(settings: MultiFactor, age_s: float, fair_share: float, cores: int, priority: int) -> Points:
-    """`fair_share`: the user's factor; `cores`: on all hosts together."""
+def department_factor(config: CloudConfig, name: str) -> float:
+    """Rule 6."""
+    weights = {each.name: each.weight for each in config.departments if each.kind == "batch"}
+    return weights[name] / max(weights.values()) if name in weights else 0.0
+
+
+def points(
+    settings: MultiFactor,
+    age_s: float,
+    fair_share: float,
+    cores: int,
+    priority: int,
+    user: str = "",
+    department: float = 0.0,
+) -> Points:
+    """`fair_share`: the user's factor; `cores`: on all hosts together; `priority`: the job's and its quality's;
+    `department`: its factor."""
     return Points(
         settings.weight_age * min(1.0, max(0.0, age_s) / settings.age_full_s),
         settings.weight_fair_share * fair_share,
         settings.weight_size * min(1.0, cores / settings.size_full_cores),
         settings.weight_quality * max(-1.0, min(1.0, priority / settings.priority_full)),
+        settings.weight_user * settings.users.get(user, 0.0),
+        settings.weight_department * department,
     )

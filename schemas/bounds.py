@@ -1,0 +1,107 @@
+"""Who is bound by which limits: of a user, of a quality of service, of a department.  Pure, for the scheduler that keeps them
+and the door that refuses what is over one.
+
+Source: Slurm's association and QOS limits (slurm.schedmd.com/resource_limits.html): MaxJobs, MaxSubmitJobs, GrpTRES.
+
+Rules
+  1. A job is counted in up to four *accounts*: its user's, its quality's, its user's within the quality, and the department's.
+     All of them must hold.
+  2. A user's own limit stands instead of everybody's, value by value.
+  3. Cores are those that a job asks for on all its nodes; of a job that wants whole hosts too.  Who must bound whole hosts
+     bounds `hosts_max`.  Hosts are a job's nodes: two jobs that share a host count two.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final, NamedTuple
+
+from schemas.config import BatchPolicy, Department, UserLimits
+
+
+class Account(NamedTuple):
+    """`quality` "": whatever it is; `user` "": whoever it is."""
+
+    quality: str = ""
+    user: str = ""
+
+
+WHOLE: Final = Account()  # the department
+
+
+class Much(NamedTuple):
+    """What jobs have at once, or may have at most."""
+
+    jobs: int
+    cores: int
+    hosts: int
+
+
+class Bound(NamedTuple):
+    account: Account
+    limits: UserLimits
+
+    def exceeded(self, much: Much) -> tuple[str, int, int] | None:
+        """The first limit that this much is over: its name, its value, how much of it."""
+        for name, most, count in self._pairs(much):
+            if most is not None and count > most:
+                return name, most, count
+        return None
+
+    def allows(self, used: Much, more: Much) -> int | None:
+        """How many times `more` may be added to `used`; None: as often as one likes."""
+        found: int | None = None
+        for (_, most, count), (_, _, each) in zip(self._pairs(used), self._pairs(more), strict=True):
+            if most is not None and each:
+                times = max(0, (most - count) // each)
+                found = times if found is None else min(found, times)
+        return found
+
+    def _pairs(self, much: Much) -> tuple[tuple[str, int | None, int], ...]:
+        limits = self.limits
+        return (
+            ("jobs_running_max", limits.jobs_running_max, much.jobs),
+            ("cores_max", limits.cores_max, much.cores),
+            ("hosts_max", limits.hosts_max, much.hosts),
+        )
+
+
+def any_limit(department: Department | None) -> bool:
+    """True if anything at all bounds what runs in the department."""
+    if department is None or department.batch is None:
+        return department is not None and department.maximum_cores is not None
+    policy = department.batch
+    tables = [policy.limits, *policy.limits.users.values()]
+    tables += [table for quality in policy.quality.values() for table in (quality.each_user, quality.together)]
+    return department.maximum_cores is not None or any(_bounds_running(table) for table in tables)
+
+
+def _bounds_running(limits: UserLimits) -> bool:
+    return any(most is not None for most in (limits.jobs_running_max, limits.cores_max, limits.hosts_max))
+
+
+def limits_of(policy: BatchPolicy, user: str) -> UserLimits:
+    """Rule 2."""
+    own, every = policy.limits.users.get(user), policy.limits
+
+    def pick(name: str) -> int | None:
+        mine: int | None = getattr(own, name) if own is not None else None
+        return getattr(every, name) if mine is None else mine
+
+    return UserLimits(
+        jobs_running_max=pick("jobs_running_max"),
+        jobs_submitted_max=pick("jobs_submitted_max"),
+        cores_max=pick("cores_max"),
+        hosts_max=pick("hosts_max"),
+    )
+
+
+def bounds_on(department: Department, user: str, quality: str) -> Iterator[Bound]:
+    """Rule 1: the accounts of a job that have any limit; the narrowest first, so that it is the one that is told of."""
+    policy = department.batch or BatchPolicy()
+    known, nothing = policy.quality.get(quality), UserLimits()
+    tables = [(Account("", user), limits_of(policy, user))]
+    if known is not None:
+        tables += [(Account(quality, user), known.each_user), (Account(quality, ""), known.together)]
+    tables.append((WHOLE, UserLimits(cores_max=department.maximum_cores)))
+    return (Bound(account, limits) for account, limits in tables if limits != nothing)
