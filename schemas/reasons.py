@@ -21,6 +21,8 @@ class Code(StrEnum):
     BATCH_SHARE = "batch_share"  # an idle host moves to another batch department with unmet demand
     DEPARTMENT_REMOVED = "department_removed"
     CORDONED = "cordoned"
+    WINDOW = "window"  # a department's guarantee or maximum is another one at these hours
+    LENDING = "lending"  # a lender has its own hosts back, as its contract says
     # why a unit was placed
     FIRST_FIT = "first_fit"
     HEAD_OF_QUEUE = "head_of_queue"

@@ -26,6 +26,8 @@ _TEXTS: Final[dict[str, tuple[str, str, str]]] = {
     "batch_share": ("batch share", "another batch department has unmet demand and this host was idle", ""),
     "department_removed": ("department removed", "the department was removed from the configuration", ""),
     "cordoned": ("cordoned", "the host is cordoned", "phoenix hosts uncordon HOST"),
+    "window": ("window", "at these hours a department has another guarantee or maximum", "phoenix lending"),
+    "lending": ("lending", "its owner wants it back, as they have agreed", "phoenix lending"),
     "first_fit": ("first fit", "it was the first job of the queue that fitted", ""),
     "head_of_queue": ("head of queue", "it was at the head of the queue", ""),
     "backfill": ("backfill", "it fitted into a gap without delaying an earlier job", ""),

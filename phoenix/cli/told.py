@@ -301,6 +301,16 @@ def idle_to_batch(p: Params) -> str | None:
     return f"nobody with precedence wants it, so {p['department']} gets it" if "department" in p else None
 
 
+def window(p: Params) -> str | None:
+    return f'at these hours {p["department"]} has "{p["window"]}"' if "window" in p else None
+
+
+def lending(p: Params) -> str | None:
+    if "lender" not in p:
+        return None
+    return f"{p['lender']} wants hosts back that it lent {p['borrower']}, on {span(p['notice_s'])} notice"
+
+
 def notice(p: Params) -> str | None:
     if "quota" not in p:
         return None
@@ -357,6 +367,8 @@ TELL: Final[dict[str, Callable[[Params], str | None]]] = {
     "flap_budget": flap_budget,
     "web_demand": web_demand,
     "idle_to_batch": idle_to_batch,
+    "window": window,
+    "lending": lending,
     "notice": notice,
     "notice_expired": notice_expired,
     "queue": queue,

@@ -6,14 +6,16 @@ Theory of operation
   of their own (PROTOCOL.md, Provisioner).
 
 Rules
-  1. quota ≠ target: `quota.changed`, due one notice from now.
+  1. quota ≠ target: `quota.changed`, due one notice from now: the policy's, or that of the contract under which it gives back.
   2. Free hosts, neither cordoned nor quarantined, go to web departments below their quota by priority, then to batch.
   3. A lowering whose time has passed and that is not met: the difference is seized, cordoned hosts first, then idle ones.
   4. A department that the configuration does not name has target 0: its hosts come back by rules 1 and 3.
   5. Two batch departments whose wide jobs each need more than their share would hold idle pieces for ever.  Who lacks hosts and
      has placed nothing for `STUCK_S` waits; where two wait, they take turns: the idle hosts go to whose turn it is.  A turn
      lasts `TURN_S`; when all have had one in vain, twice as long, and so on: hosts may take longer than a turn to be cleared.
-  6. It must never grant a host that is not free in its own view, nor seize below a quota.
+  6. Guarantees and maxima are those of the hours of now, and what is lent is within contracts (`agreements`): it is woken when
+     a window opens or closes, a loan comes to its deadline, or what early returns have earned counts less.
+  7. It must never grant a host that is not free in its own view, nor seize below a quota.
 """
 
 from __future__ import annotations
@@ -24,12 +26,16 @@ import msgspec
 
 from schemas import facts as f
 from schemas.config import CloudConfig, Department
+from schemas.credit import Credits
 from schemas.custody import Custody
 from schemas.custody_state import Host
 from schemas.envelope import FACTS_MAX
+from schemas.lending import bounds
 from schemas.meta import Meta
 from schemas.reasons import Code, Reason, because
-from services.provisioner.policies.phoenix import UNLIMITED, Claim, targets
+from schemas.whereabouts import usable
+from services.provisioner.agreements import Agreements
+from services.provisioner.policies.phoenix import UNLIMITED, Claim
 from services.runtime.core import NEVER
 
 # Kinds after which the targets may be others.
@@ -50,7 +56,6 @@ _MOVES: Final = dict.fromkeys((f.HostCleared, f.HostGranted, f.HostReleased, f.H
 # … or if two batch departments share the idle hosts: then placements and ends count, too.
 _OCCUPYING: Final = dict.fromkeys((f.UnitPlaced, f.AttemptClosed, f.AttemptReported, f.VmEnded, f.DepartmentClosed))
 
-_PRESENT: Final = ("free", "held", "draining")
 STUCK_S: Final = 1.0  # a scheduler that can use a host places within milliseconds, a restarted one within a second
 TURN_S: Final = (
     30.0  # to gather what ending jobs and draining hosts set free; then the next one, lest a dead scheduler hoards
@@ -63,6 +68,7 @@ class _State(msgspec.Struct, kw_only=True):
 
     facts: int = 0
     waiting: dict[str, float] = {}
+    credits: Credits = msgspec.field(default_factory=Credits)
 
 
 class ProvisionerCore:
@@ -73,6 +79,7 @@ class ProvisionerCore:
         self._usable_then = 0  # the usable hosts that they divide
         self._quarantine_ends = NEVER  # derived with the targets, and so is the next
         self._turn_ends = NEVER
+        self._agreements = Agreements(custody, self._state.credits, 0.0)  # derived with the targets
         self._quiet_until = 0.0  # derived: nothing to say before that time, unless something moves
         self._decided_at = 0.0  # `now` of the last decision that was worked out
         self._batch_of: tuple[CloudConfig | None, tuple[str, ...]] = (
@@ -88,6 +95,7 @@ class ProvisionerCore:
             self._quiet_until = 0.0  # its own may be among them
             return
         kind = type(fact)
+        self._state.credits.note(self.custody, fact, meta.at)
         if self._one_batch():
             self._apply_simply(kind, fact)
         elif kind in _LEVELS or kind in _MOVES or kind in _OCCUPYING:
@@ -138,9 +146,9 @@ class ProvisionerCore:
         self._targets, self._quiet_until = None, 0.0
 
     def check(self) -> list[str]:
-        quotas, usable = self.custody.state.quotas, self._usable(self.custody.state.at)
+        quotas, count = self.custody.state.quotas, usable(self.custody, self.custody.state.at)
         total = sum(self.targets(self.custody.state.at).values())
-        found = [f"targets add up to {total} of {usable} usable hosts"] if total > usable else []
+        found = [f"targets add up to {total} of {count} usable hosts"] if total > count else []
         found += [f"{name} has a negative quota" for name, quota in quotas.items() if quota.hosts < 0]
         fresh, now = ProvisionerCore(self.custody), max(self._decided_at, self.custody.state.at)
         fresh.load(self.dump())
@@ -171,23 +179,25 @@ class ProvisionerCore:
     def wake_at(self) -> float:
         held = self.custody.held
         due = [q.next_due() for name, q in self.custody.state.quotas.items() if q.lowerings and held(name) > q.hosts]
-        return min([*due, self._quarantine_ends, self._turn_ends])
+        return min([*due, self._quarantine_ends, self._turn_ends, self._agreements.until])
 
     def targets(self, now: float) -> dict[str, int]:
         """Department -> hosts it may keep at `now`; removed departments have 0."""
-        usable = self._usable(now)
+        count = usable(self.custody, now)
         if (
             self._targets is None
-            or usable != self._usable_then
+            or count != self._usable_then
             or now >= self._quarantine_ends
             or now >= self._turn_ends
+            or now >= self._agreements.until
         ):
             config = self.custody.state.config
             departments = config.departments if config else ()
             wanted = dict.fromkeys(sorted([*self.custody.state.quotas, *self.custody.index.held]), 0)
-            claims = [self._claim(d) for d in departments]
-            wanted.update(targets(claims, usable, self._first(claims, now)))
-            self._targets, self._usable_then = wanted, usable
+            self._agreements = agreements = Agreements(self.custody, self._state.credits, now)
+            claims = agreements.adjust([self._claim(d, now) for d in departments])
+            wanted.update(agreements.divide(claims, self._first(claims, now)))
+            self._targets, self._usable_then = wanted, count
             apart = map(self.custody.state.hosts.__getitem__, self.custody.index.apart)
             ends = [host.quarantine_until for host in apart if host.quarantine_until > now]
             self._quarantine_ends = min(ends, default=NEVER)
@@ -207,10 +217,11 @@ class ProvisionerCore:
         name = line[turn % len(line)][1] if turn >= 0 else ""
         return next((c.name for c in claims if c.name == name and c.held > c.occupied), "")
 
-    def _claim(self, department: Department) -> Claim:
+    def _claim(self, department: Department, now: float) -> Claim:
         index, name = self.custody.index, department.name
         held, occupied = index.held.get(name, {}), index.occupied.get(name, {})
         cordoned = [h for h in index.apart if h in held and self.custody.state.hosts[h].cordoned is not None]
+        guarantee, maximum = bounds(department, now)
         return Claim(
             name=name,
             web=department.kind == "web",
@@ -219,29 +230,18 @@ class ProvisionerCore:
             occupied=len(occupied) - sum(1 for h in cordoned if h in occupied),
             weight=department.weight,
             priority=department.priority,
-            guarantee=department.guarantee,
-            maximum=UNLIMITED if department.maximum is None else department.maximum,
+            guarantee=guarantee,
+            maximum=UNLIMITED if maximum is None else maximum,
         )
 
-    def _usable(self, now: float) -> int:
-        """Hosts that count in targets: free, held or draining; not cordoned; a free one not in quarantine."""
-        index, hosts = self.custody.index, self.custody.state.hosts
-        count = sum(len(index.by_state[state]) for state in _PRESENT)
-        for name in index.apart:
-            host = hosts[name]
-            if host.state in _PRESENT and (
-                host.cordoned is not None or not (host.state == "held" or _healthy(host, now))
-            ):
-                count -= 1
-        return count
-
     def _change_quotas(self, config: CloudConfig, wanted: dict[str, int], now: float) -> list[f.QuotaChanged]:
-        by = now + config.policy.notice_s
-        return [
-            f.QuotaChanged(dept=name, hosts=hosts, by=by, reason=self._why_quota(config, name, hosts))
-            for name, hosts in wanted.items()
-            if self.custody.quota(name).hosts != hosts
-        ]
+        found = []
+        for name, hosts in wanted.items():
+            if self.custody.quota(name).hosts != hosts:
+                notice = self._agreements.notice(name, hosts, wanted)
+                reason = notice.reason or self._why_quota(config, name, hosts)
+                found.append(f.QuotaChanged(dept=name, hosts=hosts, by=now + notice.seconds, reason=reason))
+        return found
 
     def _why_quota(self, config: CloudConfig, name: str, hosts: int) -> Reason:
         demand, held = self.custody.state.demands.get(name, 0), self.custody.held(name)
@@ -277,15 +277,16 @@ class ProvisionerCore:
         for department in order:
             short = min(wanted.get(department.name, 0) - self.custody.held(department.name), len(free))
             if short > 0:
-                reason = self._why_granted(department)
+                reason = self._why_granted(department, now)
                 found += [f.HostGranted(host=n, dept=department.name, reason=reason) for n in free[:short]]
                 free = free[short:]
         return found
 
-    def _why_granted(self, department: Department) -> Reason:
+    def _why_granted(self, department: Department, now: float) -> Reason:
         held, demand = self.custody.held(department.name), self.custody.state.demands.get(department.name, 0)
-        if held < department.guarantee:
-            return because(Code.GUARANTEE, guarantee=department.guarantee, held=held)
+        guarantee, _ = bounds(department, now)
+        if held < guarantee:
+            return because(Code.GUARANTEE, guarantee=guarantee, held=held)
         if department.kind == "web":
             return because(Code.WEB_DEMAND, department=department.name, demand=demand, held=held)
         return because(Code.IDLE_TO_BATCH, department=department.name, held=held)

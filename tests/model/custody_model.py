@@ -56,6 +56,8 @@ class Model:
         load0=0,
         jobs_c=(),
         share=True,
+        hours=0,
+        floor=0,
     ):
         self.n, self.jobs, self.web, self.guarantee, self.off = (
             hosts,
@@ -73,6 +75,7 @@ class Model:
             frozenset(heal_without),
         )
         self.load0, self.stale, self.pool = load0, stale, {}
+        self.hours, self.floors = hours, (guarantee, floor)  # the guarantee changes so often, from one to the other
 
     def rule(self, name):
         return name not in self.off
@@ -87,7 +90,7 @@ class Model:
             (0,) * 6,
             ((),) * 6,
             (),
-            (self.load0,) + self.budget,
+            (self.load0,) + self.budget + (self.hours, self.guarantee),
         )
 
     # ------------------------------------------------------------------ the shared fold
@@ -203,13 +206,13 @@ class Model:
             if env[5] and not units[u][3] and not units[u][4]:
                 yield (("cancel", u),), 5
 
-    def targets(self, hosts, units, regs):
+    def targets(self, hosts, units, regs, guarantee):
         """Quotas of B, W and C."""
         alive = sum(1 for c, _ in hosts if c != LOST)
         if self.two:
             busy = self.busy(units) if self.share else set(range(self.n))  # mutant: no host is ever idle
             claims = [Claim(name="w", web=True, demand=regs[0])]
-            for name, d, want, floor in (("b", HELD_B, regs[4], self.guarantee), ("c", HELD_C, regs[5], 0)):
+            for name, d, want, floor in (("b", HELD_B, regs[4], guarantee), ("c", HELD_C, regs[5], 0)):
                 mine = [h for h, (c, _) in enumerate(hosts) if c == d]
                 claims.append(
                     Claim(
@@ -223,11 +226,11 @@ class Model:
                 )
             quota = targets(claims, alive)
             return quota["b"], quota["w"], quota["c"]
-        web = min(regs[0], max(0, alive - self.guarantee))
+        web = min(regs[0], max(0, alive - guarantee))
         return alive - web, web, 0
 
     def provisioner(self, hosts, units, vms, regs, env):
-        qb, qw, qc = self.targets(hosts, units, regs)
+        qb, qw, qc = self.targets(hosts, units, regs, env[8])  # the hours are the provisioner's own clock
         if (qb, qw, qc) != regs[1:4]:
             yield (("quota", qb, qw, qc),), None
             return
@@ -396,6 +399,9 @@ class Model:
             for load in range(self.web + 1):
                 if load != env[0]:
                     yield f"load {load}", s[:6] + ((load, env[1] - 1) + env[2:],)
+        if env[7]:  # a window opens or closes
+            other = self.floors[env[8] == self.floors[0]]
+            yield f"hours: guarantee {other}", s[:6] + (env[:7] + (env[7] - 1, other),)
         for h, (c, up) in enumerate(hosts):
             h2 = hosts[:h] + ((c, 1 - up),) + hosts[h + 1 :]
             if up and env[2]:
@@ -514,7 +520,7 @@ class Model:
         """What a healed, quiescent cloud must look like; returns what is wrong or None."""
         hosts, units, vms, regs, parked, zomb, env = s
         alive = sum(1 for c, up in hosts if up)
-        web = min(env[0], alive - min(self.guarantee, alive))
+        web = min(env[0], alive - min(env[8], alive))
         if any(c == DRAIN for c, _ in hosts) or any((c == LOST) == up for c, up in hosts):
             return "a host neither usable nor lost"
         if self.held(hosts, HELD_W) != web or sum(1 for u in range(self.jobs, len(units)) if self.runs(s, u)) != web:
@@ -636,6 +642,9 @@ CONFIGS = {  # every name: all interleavings within these bounds
     "1-stale-leader": dict(hosts=1, jobs=(1,), web=1, loads=2, down=0, die=1, fail=0, cancel=0, zombie=1),
     "2-spike": dict(NONE, hosts=2, jobs=(1, 2), web=2, loads=2),
     "2-guarantee": dict(NONE, hosts=2, jobs=(1, 2), web=2, loads=2, guarantee=1),
+    "1-hours": dict(NONE, hosts=1, jobs=(1,), web=1, load0=1, hours=2, floor=1),
+    "2-hours": dict(NONE, hosts=2, jobs=(1,), web=2, load0=2, hours=2, floor=1, stale=3),
+    "2-two-batch-hours": dict(NONE, hosts=2, jobs=(1,), jobs_c=(1,), web=1, loads=1, hours=1, floor=1, stale=2),
     "2-lost": dict(NONE, hosts=2, jobs=(1,), web=1, loads=1, down=1),
     "2-lost-gang": dict(NONE, hosts=2, jobs=(2,), web=0, loads=0, down=1, die=1),
     "2-cancel-die": dict(NONE, hosts=2, jobs=(2,), web=1, loads=1, die=1, cancel=1, stale=3),

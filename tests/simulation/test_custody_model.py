@@ -9,7 +9,7 @@ from tests.model.custody_model import CONFIGS, MUTANTS, Model, explore
 SECONDS_MAX = 60.0
 
 
-@pytest.mark.parametrize("name", ["2-two-batch", "2-lost-gang"])
+@pytest.mark.parametrize("name", ["2-two-batch", "2-lost-gang", "1-hours"])
 def test_every_interleaving_is_safe_and_live(name: str) -> None:
     result = explore(Model(**CONFIGS[name]), trace=False, seconds=SECONDS_MAX)
     print(f"{name}: {result['states']} states, {result['edges']} edges")

@@ -13,6 +13,8 @@ Rules
   3. The rest to batch: what each needs, by weight.  An occupied host is never taken from one batch department for another's
      weight, an idle one is as soon as the other's demand is unmet (otherwise its wide job would wait for ever).  Where idle
      hosts lie in pieces, none of which any department can use, one department is served `first` (whose turn it is: `core`).
+     A lender with a contract is served before weights count, up to its own hosts (`own`): what it has lent and is free, or
+     overdue (not counted as `occupied` then), comes back to it and to nobody else.
   4. What nobody demands stays where it is; what nobody holds goes to batch by weight, within maxima.
   5. Ties by department name.  The quotas never add up to more than the usable hosts.
 """
@@ -38,6 +40,7 @@ class Claim(msgspec.Struct, frozen=True, kw_only=True):
     priority: int = 0
     guarantee: int = 0
     maximum: int = UNLIMITED
+    own: int = 0  # of a lender with a contract; 0: rule 3 knows weights alone
 
 
 def targets(claims: list[Claim], usable: int, first: str = "") -> dict[str, int]:
@@ -67,6 +70,7 @@ def _share(batch: list[Claim], quota: dict[str, int], rest: int, first: str) -> 
         rest -= quota[claim.name]
     levels: tuple[Callable[[Claim], int], ...] = (
         lambda c: min(c.occupied, c.maximum),  # nobody loses an occupied host to a weight
+        lambda c: min(max(min(c.own, c.demand), c.occupied), c.maximum),  # what was lent comes back to its owner
         lambda c: min(max(c.demand if c.name == first else 0, c.occupied), c.maximum),
         lambda c: min(max(c.demand, c.occupied), c.maximum),
         lambda c: min(max(c.demand, c.held), c.maximum),  # what nobody demands stays where it is
