@@ -44,6 +44,13 @@ COMMANDS: Final = (
     Command("cancel", "cancel jobs", _WORK, reads=True),
     Command("hold", "keep pending jobs from starting", _WORK, reads=True),
     Command("release", "lift a hold", _WORK, reads=True),
+    Command(
+        "lease",
+        "machines for a time: create, list, show, extend, cancel",
+        _WORK,
+        ("create", "list", "show", "extend", "cancel"),
+        reads=True,
+    ),
     Command("launch", "inside a job's script: start ranks on all its nodes", _WORK, parses=True),
     Command("hosts", "hosts and who holds them; cordon, drain, uncordon", _SITE, ("cordon", "drain", "uncordon"), True),
     Command("departments", "departments: demand, quota, hosts held", _SITE, reads=True),

@@ -103,6 +103,8 @@ def _things(words: list[str]) -> list[str]:
         if words[0] in _TAKE_JOBS:
             jobs = where.operator().get("/v1/queue", limit=JOBS_MAX)["jobs"]
             return [str(job.get("unit") or job["job"]) for job in jobs[:JOBS_MAX]]
+        if words[0] == "lease" and len(words) == 2 and words[1] in ("show", "extend", "cancel"):
+            return [str(lease["lease"]) for lease in where.operator().get("/v1/leases")["leases"][:JOBS_MAX]]
         if words[0] == "hosts" and len(words) > 1:
             return [str(host["host"]) for host in where.operator().get("/v1/hosts")["hosts"]]
     except CliError:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Any, Final
 
 OK: Final = 0
 FAILED: Final = 1  # the operation failed, or was refused for what it asks
@@ -22,17 +22,19 @@ MEANINGS: Final = {
 
 
 class CliError(Exception):
-    """What went wrong (`message`), what would be right (`hint`), and the exit code."""
+    """What went wrong (`message`), what would be right (`hint`), and the exit code.  `answer`: the error object of the cloud,
+    if it was the cloud that refused."""
 
-    def __init__(self, code: int, message: str, hint: str = "") -> None:
+    def __init__(self, code: int, message: str, hint: str = "", answer: dict[str, Any] | None = None) -> None:
         super().__init__(message)
         self.code = code
         self.message = message
         self.hint = hint
+        self.answer = answer
 
-    def __reduce__(self) -> tuple[type[CliError], tuple[int, str, str]]:
+    def __reduce__(self) -> tuple[type[CliError], tuple[int, str, str, dict[str, Any] | None]]:
         """So that it survives the way back from a worker process."""
-        return type(self), (self.code, self.message, self.hint)
+        return type(self), (self.code, self.message, self.hint, self.answer)
 
 
 def usage(message: str, hint: str = "") -> CliError:

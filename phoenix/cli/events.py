@@ -119,6 +119,10 @@ def render(event: dict[str, Any]) -> str:
         **(body if isinstance(body, dict) else {}),
         **{k: v for k, v in event.items() if k not in ("fact", "data")},
     }
+    lease = details.get("lease")
+    if isinstance(lease, dict):  # of job.submitted: what makes it one
+        told = {key: value for key, value in lease.items() if key != "kind" and value}
+        details = {**details, **told, "lease": lease.get("kind")}
     words = " ".join(f"{key}={_value(key, value)}" for key, value in details.items() if _is_telling(key, value))
     reason = details.get("reason") or details.get("why")
     why = f"  ({sentences.sentence(reason)})" if reason else ""

@@ -132,7 +132,7 @@ class Client:
 def refusal(answer: Response, user: str = "") -> CliError:
     """The sentence of an error answer, with the exit code of its class."""
     code = _CODES.get(answer.status, FAILED)
-    field, message = "", ""
+    field, message, error = "", "", None
     try:
         error = orjson.loads(answer.body).get("error") or {}
         field, message = error.get("field") or "", error.get("message") or error.get("code") or ""
@@ -142,11 +142,14 @@ def refusal(answer: Response, user: str = "") -> CliError:
     if code == DENIED:
         who = f"{user} may not do this" if user else "denied"
         return CliError(
-            DENIED, f"{who}: {message or f'HTTP status {answer.status}'}", "choose another credential with --as USER"
+            DENIED,
+            f"{who}: {message or f'HTTP status {answer.status}'}",
+            "choose another credential with --as USER",
+            error,
         )
     text = message or f"the cloud answered with HTTP status {answer.status}"
     named = field and field not in text and code != USAGE  # what is unknown is named by its sentence
-    return CliError(code, f"{field}: {text}" if named else text)
+    return CliError(code, f"{field}: {text}" if named else text, answer=error)
 
 
 def _json(body: bytes) -> Any:

@@ -73,10 +73,10 @@ def in_utc(job: dict[str, Any]) -> dict[str, Any]:
 
 
 def _row(line: list[Any], now: float) -> tuple[str, ...]:
-    unit, name, department, user, state, nodes, cores, started, where = line
+    unit, name, department, user, state, nodes, cores, started, where, *lease = line
     return (
         unit,
-        name[:NAME_SHOWN],
+        f"{name[:NAME_SHOWN]} ({lease[0]} lease)" if lease else name[:NAME_SHOWN],
         department,
         user,
         state,

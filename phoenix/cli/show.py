@@ -96,7 +96,9 @@ def _pairs(job: dict[str, Any]) -> list[tuple[str, str]]:
     found += [(label, str(job[key])) for key, label in _LABELS if job.get(key) is not None]
     if isinstance(job.get("walltime_s"), int | float):
         found.append(("time limit", units.span(job["walltime_s"])))
-    if job.get("best_effort"):
+    if job.get("lease"):
+        found.append(("lease", _lease(job["lease"])))
+    elif job.get("best_effort"):
         found.append(("best-effort", "it makes way for production"))
     if job.get("hosts"):
         found.append(("hosts", ", ".join(job["hosts"])))
@@ -119,6 +121,13 @@ def _checkpoint(attempts: list[dict[str, Any]]) -> list[tuple[str, str]]:
         parts.append(str(said["progress"]))
     parts.append(units.count(int(said["files"]), "file") if said.get("files") else "it keeps its state itself")
     return [("checkpoint", "; ".join(parts))]
+
+
+def _lease(lease: dict[str, Any]) -> str:
+    if not lease.get("start_at"):
+        return f"{lease['kind']}: it fills what others leave, and makes way"
+    deadline = f", deadline {lease['deadline_at']}" if lease.get("deadline_at") else ""
+    return f"{lease['kind']}, from {lease['start_at']} to {lease['end_at']}{deadline}"
 
 
 def _attempts(attempts: list[dict[str, Any]]) -> str:

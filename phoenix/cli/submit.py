@@ -64,7 +64,7 @@ def run(args: argparse.Namespace) -> int:
     where = cloud.find(args)
     department = where.department(args.department, "batch")
     client = where.member(department) if department else where.operator()
-    answer = _send(client, department, _request(args, options, script))
+    answer = ask_again(client, query("/v1/jobs", department=department), _request(args, options, script))
     job = str(answer["job"])
     if args.json:
         emit.json(answer)
@@ -179,9 +179,8 @@ def _input(spec: str) -> dict[str, str]:
     return {"name": name if separator else file.name, "data": base64.b64encode(data).decode()}
 
 
-def _send(client: Client, department: str | None, request: dict[str, Any]) -> dict[str, Any]:
+def ask_again(client: Client, path: str, request: dict[str, Any]) -> dict[str, Any]:
     """Rule 4: asked again with the same request id while the door does not answer."""
-    path = query("/v1/jobs", department=department)
     for pause_s in ASK_AGAIN_S:
         try:
             return dict(client.post(path, request))

@@ -4,17 +4,19 @@ Rules
   1. A time is Slurm's (`90` minutes, `1:30` minutes:seconds, `2:00:00`, `1-12`, `1-12:30`, `1-12:30:15`) or a number with a
      unit: `90s`, `15m`, `2h`, `1d`, `1h30m`.
   2. Memory is Slurm's: a number is MiB; suffixes K, M, G, T.
-  3. Instants are shown in UTC, ISO 8601, as `2026-02-03T04:05:06Z`.
+  3. Instants are shown in UTC, ISO 8601, as `2026-02-03T04:05:06Z`, and are read so too; with another offset if one is written.
+     `14:30` is the next time that it is so late (UTC), `+10m` is in ten minutes.
 """
 
 from __future__ import annotations
 
 import re
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Final
 
 _SECONDS: Final = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 _SUFFIXED: Final = re.compile(r"(\d+(?:\.\d+)?)([smhd])")
+_CLOCK: Final = re.compile(r"\d{1,2}:\d{2}\Z")
 _MEBIBYTES: Final = {"k": 1 / 1024, "m": 1.0, "g": 1024.0, "t": 1024.0 * 1024.0}
 _MEMORY: Final = re.compile(r"(\d+(?:\.\d+)?)([kmgt]?)b?\Z", re.IGNORECASE)
 
@@ -35,6 +37,27 @@ def parse_time_s(text: str) -> float:
     if len(numbers) == 3:
         return numbers[0] * 3600 + numbers[1] * 60 + numbers[2]
     return numbers[0] * 60 + (numbers[1] if len(numbers) == 2 else 0.0)
+
+
+def parse_instant(text: str, now: float) -> float:
+    """UTC seconds of an instant (rule 3).  ValueError says what would be right."""
+    word = text.strip()
+    if word.startswith("+"):
+        return now + parse_time_s(word[1:])
+    try:
+        if _CLOCK.match(word):
+            return _next(word, now)
+        found = datetime.fromisoformat(word)
+    except ValueError:
+        raise ValueError(f"{text!r} is no time: write 2026-02-03T04:05:06Z, 14:30 (UTC), or +10m") from None
+    return (found if found.tzinfo is not None else found.replace(tzinfo=UTC)).timestamp()
+
+
+def _next(clock: str, now: float) -> float:
+    """When it is next so late."""
+    today = datetime.fromtimestamp(now, UTC)
+    found = datetime.combine(today.date(), datetime.strptime(clock, "%H:%M").time(), UTC)
+    return (found if found.timestamp() > now else found + timedelta(days=1)).timestamp()
 
 
 def parse_memory_mb(text: str) -> int:

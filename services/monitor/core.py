@@ -168,6 +168,7 @@ class MonitorCore:
             service=fact.service,
             best_effort=fact.best_effort,
             lease=fact.job if fact.lease is not None else "",
+            terms=fact.lease,
             elements=fact.array if fact.after or fact.throttle else (),
         )
         self.causes.submitted(self.state.jobs[fact.job])
@@ -179,6 +180,12 @@ class MonitorCore:
         unit = self.custody.state.units.get(fact.job)
         if unit is not None and unit.state == "final":
             self._finished(unit, meta)
+
+    def _extended(self, fact: f.LeaseExtended, _meta: Meta) -> None:
+        job = self.state.jobs.get(fact.job)
+        if job is not None:
+            job.walltime_s = fact.walltime_s
+            self.touched[fact.job] = None
 
     def _placed(self, fact: f.UnitPlaced, meta: Meta) -> None:
         attempts = self.state.attempts.setdefault(fact.unit, [])
@@ -365,6 +372,7 @@ _HANDLERS: dict[type, Callable[[MonitorCore, Any, Meta], None]] = {
     f.JobHeld: MonitorCore._job_changed,
     f.JobResumed: MonitorCore._job_changed,
     f.JobCancelled: MonitorCore._job_changed,
+    f.LeaseExtended: MonitorCore._extended,
     f.UnitPlaced: MonitorCore._placed,
     f.AttemptBegan: MonitorCore._began,
     f.AttemptClosed: MonitorCore._closed,

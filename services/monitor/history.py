@@ -153,6 +153,9 @@ class History:
     def _cancelled(self, fact: f.JobCancelled, meta: Meta) -> list[Statement]:
         return self._ended(fact.job, meta)
 
+    def _extended(self, fact: f.LeaseExtended, _meta: Meta) -> list[Statement]:
+        return [("UPDATE jobs SET walltime_s = ? WHERE unit = ?", (fact.walltime_s, fact.job))]
+
     def _department_closed(self, fact: f.DepartmentClosed, meta: Meta) -> list[Statement]:
         sql = "UPDATE jobs SET ended_at = ?, state = 'cancelled' WHERE department = ? AND ended_at IS NULL"
         return [(sql, (meta.at, fact.dept))]
@@ -217,5 +220,6 @@ _ROWS: dict[type, Any] = {
     f.AttemptClosed: History._closed,
     f.AttemptReported: History._reported,
     f.JobCancelled: History._cancelled,
+    f.LeaseExtended: History._extended,
     f.DepartmentClosed: History._department_closed,
 }

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import time
 from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
@@ -74,6 +75,8 @@ class Reads:
                 web.get("/v1/queue", self.queue),
                 web.get("/v1/jobs", self.jobs),
                 web.get("/v1/jobs/{job}", self.job),
+                web.get("/v1/leases", self.leases),
+                web.get("/v1/leases/{lease}", self.lease),
                 web.get("/v1/why/{job}", self.why_job),
                 web.get("/v1/hosts", self.hosts),
                 web.get("/v1/departments", self.departments),
@@ -168,6 +171,20 @@ class Reads:
         if view is None:
             raise Fault(404, "unknown", f"there is no job {name!r}", "job")
         self._own(request, view["department"], f"job {name}")
+        return _json(view)
+
+    async def leases(self, request: web.Request) -> web.Response:
+        """Of the caller's department; with `all=1` also those that are over and still remembered."""
+        scope, ended = self._scope(request), request.query.get("all") in ("1", "true")
+        return _json(self.views.leases(scope, time.time(), ended=ended))
+
+    async def lease(self, request: web.Request) -> web.Response:
+        name = request.match_info["lease"]
+        self._who(request)
+        view = self.views.lease(name, time.time())
+        if view is None:
+            raise Fault(404, "unknown", f"there is no lease {name!r} (any more)", "lease")
+        self._own(request, view["department"], f"lease {name}")
         return _json(view)
 
     async def why_job(self, request: web.Request) -> web.Response:

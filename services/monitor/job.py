@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from schemas.facts import Dependency
+from schemas.facts import Dependency, Lease
 
 
 class Job(msgspec.Struct, kw_only=True):
@@ -33,4 +33,5 @@ class Job(msgspec.Struct, kw_only=True):
     service: str = ""
     best_effort: bool = False
     lease: str = ""  # its own id, if it is one
+    terms: Lease | None = None  # what a lease was promised
     elements: tuple[int, ...] = ()  # of an array that depends on something or has a throttle

@@ -9,31 +9,18 @@ Rules
 from __future__ import annotations
 
 from collections.abc import Iterable
-from datetime import UTC, datetime
 from typing import Any
-
-import msgspec
 
 from schemas.custody_state import Host, Unit
 from schemas.ids import is_instance, job_of, sort_key
+from services.monitor import leases
 from services.monitor.core import Attempt, MonitorCore, unit_state
 from services.monitor.events import kept_json
 from services.monitor.job import Job
+from services.monitor.times import iso, plain
 
 ENDED = frozenset(("completed", "failed", "cancelled", "timeout", "killed", "stopped"))
 QUEUE_LIMIT = 100_000  # rows of one answer
-
-
-def iso(at: float | None) -> str | None:
-    """UTC seconds as 2026-01-31T12:00:00.123Z."""
-    if at is None:
-        return None
-    return datetime.fromtimestamp(at, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
-
-
-def plain(value: Any) -> Any:
-    """Structs as plain dicts, for orjson."""
-    return msgspec.to_builtins(value)
 
 
 class Views:
@@ -56,7 +43,7 @@ class Views:
     ) -> bytes:
         """Units of jobs that are not over (or those in `states`), in order of submission: ``{"jobs": [row…], "total"}``, or
         with `short` ``{"lines": [line…], "total"}``; a line is [unit, name, department, user, state, nodes, cores, started_at
-        (UTC seconds), hosts or reason]."""
+        (UTC seconds), hosts or reason], and of a lease its kind."""
         self._refresh()
         if self._order is None:
             self._order = sorted(self._rows, key=sort_key)
@@ -86,6 +73,7 @@ class Views:
             line = [name, row["name"], unit.dept, row["user"], row["state"], unit.nodes, row["cores"]]
             line.append(unit.began_at if unit.state == "open" else None)  # of an earlier attempt it says nothing
             line.append(row["hosts"] or row["reason"])
+            line += [row["lease"]["kind"]] if "lease" in row else []
             self._rows[name] = (unit.dept, row["user"], row["state"], kept_json(row), kept_json(line))
         self.core.touched = {}
 
@@ -112,9 +100,16 @@ class Views:
             "hosts": list(unit.hosts),
             "exit_code": unit.exit if unit.state == "final" else None,
             "reason": plain(self.core.reason(unit)),
+            **({"lease": leases.times(job, job.terms)} if job is not None and job.terms is not None else {}),
         }
 
     # ----------------------------------------------------------------------------------------------------------- jobs
+
+    def leases(self, department: str | None, now: float, *, ended: bool = False) -> dict[str, Any]:
+        return {"leases": leases.leases(self.core, department, now, ended=ended)}
+
+    def lease(self, name: str, now: float) -> dict[str, Any] | None:
+        return leases.lease(self.core, name, now)
 
     def department_of(self, job: str) -> str | None:
         """The department that a job, element or instance belongs to; None if it is not known (any more)."""

@@ -1,0 +1,89 @@
+"""Leases as people see them: what was promised, how far it is, and what it has used.
+
+Rules
+  1. States: *reserved* before its time, *waiting* (best-effort without room, or a local one that is late), *running* from its
+     placement on, *suspended*, *ended*.  Only this view depends on the time: it is made when it is asked for.
+  2. A local lease that was never placed and whose time has passed is *ended*, and its ending is `missed`.
+  3. What counts is what was kept for it: cores for the time between placement and end of each attempt.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from schemas.custody_state import Unit
+from schemas.facts import Lease
+from services.monitor.core import Attempt, MonitorCore, plain_reason, unit_state
+from services.monitor.job import Job
+from services.monitor.times import iso, plain
+
+MISSED = "missed"
+
+
+def times(job: Job, lease: Lease) -> dict[str, Any]:
+    """What was asked for; best-effort ones have no times."""
+    start = lease.start_at if lease.local else None
+    return {
+        "kind": lease.kind,
+        "start_at": iso(start),
+        "end_at": iso(None if start is None else start + job.walltime_s),
+        "deadline_at": iso(lease.deadline_at or None),
+    }
+
+
+def leases(core: MonitorCore, department: str | None, now: float, *, ended: bool) -> list[dict[str, Any]]:
+    """Those of a department (None: all), in order of acceptance; with `ended` also those that are over, as long as they are
+    remembered."""
+    known = [job.job for job in core.state.jobs.values() if job.terms is not None and department in (None, job.dept)]
+    found = [view for name in known if (view := lease(core, name, now)) is not None]
+    return [view for view in found if ended or view["state"] != "ended"]
+
+
+def lease(core: MonitorCore, name: str, now: float) -> dict[str, Any] | None:
+    """One lease; None if there is none of that name (any more)."""
+    job, unit = core.state.jobs.get(name), core.custody.state.units.get(name)
+    if job is None or job.terms is None or unit is None:
+        return None
+    attempts = core.state.attempts.get(name, [])
+    state = _state(job, job.terms, unit, now)
+    return {
+        "lease": name,
+        "name": job.name,
+        "department": job.dept,
+        "user": job.user,
+        **times(job, job.terms),
+        "state": state,
+        "duration_s": job.walltime_s,
+        "nodes": job.nodes,
+        "cores": job.cores,
+        "memory_mb": job.memory_mb,
+        "hosts": list(unit.hosts),
+        "submitted_at": iso(job.submitted_at),
+        "began_at": iso(next((a.began_at for a in attempts if a.began_at is not None), None)),
+        "ended_at": iso(unit.ended_at if unit.state == "final" else None),
+        "ending": (unit.final or MISSED) if state == "ended" else None,
+        "preempted": sum(1 for a in attempts if a.disposal in ("requeue", "suspend", "migrate")),
+        "core_s_reserved": job.nodes * job.cores * job.walltime_s,
+        "core_s_used": round(sum(_core_s(job, attempt, now) for attempt in attempts), 3),
+        "reason": plain(core.reason(unit) if unit.state == "pending" else plain_reason(unit)),
+    }
+
+
+def _state(job: Job, asked: Lease, unit: Unit, now: float) -> str:
+    """Rule 1."""
+    state = unit_state(unit)
+    if unit.state == "final":
+        return "ended"
+    if unit.state == "open":
+        return "running"
+    if asked.local and now >= asked.start_at + job.walltime_s:
+        return "ended"
+    if state == "suspended":
+        return state
+    return "reserved" if asked.local and now < asked.start_at else "waiting"
+
+
+def _core_s(job: Job, attempt: Attempt, now: float) -> float:
+    """Rule 3."""
+    end = now if attempt.ended_at is None else attempt.ended_at
+    return job.nodes * job.cores * max(0.0, end - attempt.placed_at)
