@@ -10,6 +10,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from services.scheduler.queue import Lane
+from services.scheduler.shape import Place
+
 if TYPE_CHECKING:
     from services.scheduler.batch import BatchCore
 
@@ -56,7 +59,7 @@ def views(core: BatchCore) -> dict[str, object]:
     queue, room = core.book.ranked(core.custody.state.at), core.room
     return {
         "queue": {key: lane.places for key, lane in queue.lanes.items()},
-        "lengths": {key: lane.lengths.places for key, lane in queue.lanes.items() if lane.lengths},
+        "lengths": {key: _rows(lane) for key, lane in queue.lanes.items() if lane.lengths},
         "places": {name: place for name, (_, place) in queue.where.items()},
         "throttled": queue.running,
         "room": (room.free, room.classes, room.order, room.resting, room.busy),
@@ -70,3 +73,8 @@ def views(core: BatchCore) -> dict[str, object]:
         "budgets": queue.budgets.used if queue.budgets is not None else None,
         "forecast": core.foresee().views() if core.foresaw else None,
     }
+
+
+def _rows(lane: Lane) -> dict[float, list[Place]]:
+    """Units by how long they may run."""
+    return {} if lane.lengths is None else {length_s: row.places for length_s, row in lane.lengths.places.items()}

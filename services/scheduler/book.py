@@ -111,7 +111,7 @@ class Book:
         """The queue in the order of `now` (`ranking`).  With `room`: if nothing fits there the order is left as it is."""
         matters = self.ranking.stale(now) and (room is None or any(room.fits(key.shape) for key in self.queue.lanes))
         if matters and self.ranking.look(now):
-            self.queue.rank_again(self.ranking.rank)
+            self.queue.rank_again(self.ranking.ranks)
         return self.queue
 
     def held(self, fact: f.JobHeld | f.JobResumed) -> None:

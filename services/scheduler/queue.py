@@ -9,7 +9,8 @@ Theory of operation
 
 Rules
   1. Only eligible units are here: pending, not held, dependencies met.
-  2. The order is `shape.Place`: rank, then entry; total.  Ranks may be given anew, all together (`ranking`).
+  2. The order is `shape.Place`: rank, then entry; total.  Ranks may be given anew, all together (`ranking`).  A lane is put in
+     order when somebody looks beyond its first unit: to know who of all is first takes no sort, and most lanes have no room.
   3. A throttled lane may start as many units as its array has open attempts less than the throttle; a lane whose owner is
      limited as many as the limits leave it (`budgets`).
 """
@@ -17,8 +18,8 @@ Rules
 from __future__ import annotations
 
 from bisect import bisect_left, insort
-from collections.abc import Callable
-from typing import NamedTuple
+from collections.abc import Callable, Iterable, Sequence
+from typing import NamedTuple, TypeAlias
 
 from schemas.ids import job_of
 from services.scheduler.budgets import NOBODY, Budgets, Owner
@@ -32,39 +33,126 @@ class LaneKey(NamedTuple):
     owner: Owner = NOBODY
 
 
-class Lengths:
-    """The units of a lane by how long they may run (seconds left of the walltime): each length's places in order."""
+# Ranks of units as they are now, in the order in which they are named.
+Ranks: TypeAlias = Callable[[Sequence[Place]], list[int]]
 
-    __slots__ = ("lengths", "places")
+
+class Ranked:
+    """What all rows of a queue share: how units rank since when.  `version` rises when they are ranked anew."""
+
+    __slots__ = ("ranks", "version")
 
     def __init__(self) -> None:
-        self.lengths: list[float] = []  # in order
-        self.places: dict[float, list[Place]] = {}
+        self.version = 0
+        self.ranks: Ranks = _as_they_are
+
+
+def _as_they_are(places: Sequence[Place]) -> list[int]:
+    return [place.rank for place in places]
+
+
+class Row:
+    """Units in order, as they rank now; put in order when somebody looks beyond the first one (rule 2)."""
+
+    __slots__ = ("_first", "_places", "_ranked", "_version")
+
+    def __init__(self, ranked: Ranked, version: int, places: list[Place]) -> None:
+        self._ranked, self._version, self._places = ranked, version, places
+        self._first: tuple[int, Place] | None = None  # version and unit; of a row that is not in order, once asked for
+
+    def __len__(self) -> int:
+        return len(self._places)
+
+    def __getitem__(self, number: int) -> Place:
+        return self.places[number] if number else self.first
+
+    @property
+    def places(self) -> list[Place]:
+        """All of them."""
+        if self._version != self._ranked.version:
+            self._put_in_order()
+        return self._places
+
+    @property
+    def first(self) -> Place:
+        """There is always one."""
+        if self._version == self._ranked.version:
+            return self._places[0]
+        if self._first is None or self._first[0] != self._ranked.version:
+            self._first = (self._ranked.version, _first_of(self._places, self._ranked.ranks(self._places)))
+        return self._first[1]
+
+    def _put_in_order(self) -> None:
+        again = zip(self._ranked.ranks(self._places), self._places, strict=True)
+        self._places = sorted([Place(rank, place.entered, place.unit) for rank, place in again])
+        self._version = self._ranked.version
+
+    def add(self, place: Place) -> None:
+        places = self.places
+        if not places or places[-1] < place:
+            places.append(place)
+        else:
+            insort(places, place)
+
+    def remove(self, place: Place) -> None:
+        places = self.places
+        del places[bisect_left(places, place)]
+
+
+def _first_of(places: Sequence[Place], ranks: Sequence[int]) -> Place:
+    least = min(ranks)
+    equals = [place for rank, place in zip(ranks, places, strict=True) if rank == least]
+    place = min(equals, key=lambda place: place.entered)
+    return Place(least, place.entered, place.unit)
+
+
+class Lengths:
+    """The units of a lane by how long they may run (seconds left of the walltime): each length's units in order."""
+
+    __slots__ = ("_ranked", "lengths", "places")
+
+    def __init__(self, ranked: Ranked, version: int, places: Iterable[tuple[float, Place]]) -> None:
+        """`places` in the order of `version`."""
+        found: dict[float, list[Place]] = {}
+        for length_s, place in places:
+            found.setdefault(length_s, []).append(place)
+        self._ranked = ranked
+        self.lengths = sorted(found)
+        self.places = {length_s: Row(ranked, version, row) for length_s, row in found.items()}
 
     def add(self, length_s: float, place: Place) -> None:
         if length_s not in self.places:
             insort(self.lengths, length_s)
-            self.places[length_s] = []
-        insort(self.places[length_s], place)
+            self.places[length_s] = Row(self._ranked, self._ranked.version, [])
+        self.places[length_s].add(place)
 
     def remove(self, length_s: float, place: Place) -> None:
-        places = self.places[length_s]
-        del places[bisect_left(places, place)]
-        if not places:
+        row = self.places[length_s]
+        row.remove(place)
+        if not row:
             del self.places[length_s]
             del self.lengths[bisect_left(self.lengths, length_s)]
 
 
-class Lane:
-    """`places` in order; `throttle` of its array, 0 if none; `lengths`: once somebody has asked (`Queue.by_length`)."""
+class Lane(Row):
+    """`throttle` of its array, 0 if none; `where`: the queue's, each unit's lane and place."""
 
-    __slots__ = ("key", "lengths", "places", "throttle")
+    __slots__ = ("key", "lengths", "throttle", "where")
 
-    def __init__(self, key: LaneKey, throttle: int) -> None:
-        self.key = key
-        self.throttle = throttle
-        self.places: list[Place] = []
-        self.lengths: Lengths | None = None
+    def __init__(self, key: LaneKey, throttle: int, ranked: Ranked, where: dict[str, tuple[Lane, Place]]) -> None:
+        super().__init__(ranked, ranked.version, [])
+        self.key, self.throttle, self.where = key, throttle, where
+        self.lengths: Lengths | None = None  # once somebody has asked (`Queue.by_length`)
+
+    def _put_in_order(self) -> None:
+        super()._put_in_order()
+        self.where.update((place.unit, (self, place)) for place in self._places)
+
+    def by_length(self, length_s: Callable[[str], float]) -> Lengths:
+        if self.lengths is None:
+            places = ((length_s(place.unit), place) for place in self._places)
+            self.lengths = Lengths(self._ranked, self._version, places)
+        return self.lengths
 
 
 class Queue:
@@ -73,6 +161,7 @@ class Queue:
 
     def __init__(self, length_s: Callable[[str], float], budgets: Budgets | None = None) -> None:
         self.length_s, self.budgets = length_s, budgets
+        self.ranked = Ranked()
         self.lanes: dict[LaneKey, Lane] = {}
         self.where: dict[str, tuple[Lane, Place]] = {}  # unit -> its place
         self.suspended: dict[str, tuple[str, ...]] = {}  # best-effort unit -> where it was suspended
@@ -85,10 +174,7 @@ class Queue:
     def add(self, place: Place, shape: Shape, throttle: int, kind: Kind = PLAIN, owner: Owner = NOBODY) -> None:
         """A unit is eligible now; it must not be here yet."""
         lane = self._lane(throttle, LaneKey(shape, job_of(place.unit) if throttle else "", kind, owner))
-        if not lane.places or lane.places[-1] < place:
-            lane.places.append(place)
-        else:
-            insort(lane.places, place)
+        lane.add(place)
         if lane.lengths is not None:
             lane.lengths.add(self.length_s(place.unit), place)
         self.where[place.unit] = (lane, place)
@@ -97,33 +183,30 @@ class Queue:
     def _lane(self, throttle: int, key: LaneKey) -> Lane:
         lane = self.lanes.get(key)
         if lane is None:
-            lane = self.lanes[key] = Lane(key, throttle)
+            lane = self.lanes[key] = Lane(key, throttle, self.ranked, self.where)
         return lane
 
     def remove(self, unit: str) -> None:
         """A unit is not eligible any more; it need not be here."""
-        found = self.where.pop(unit, None)
+        found = self.where.get(unit)
         if found is None:
             return
+        lane = found[0]
+        lane.places  # noqa: B018 (in order, and with it the unit's place)
+        _, place = self.where.pop(unit)
         self.suspended.pop(unit, None)
-        lane, place = found
-        del lane.places[bisect_left(lane.places, place)]
+        lane.remove(place)
         if lane.lengths is not None:
             lane.lengths.remove(self.length_s(unit), place)
-        if not lane.places:
+        if not lane:
             del self.lanes[lane.key]
         self.grew = True  # in strict order the next one may start now
 
-    def rank_again(self, rank: Callable[[str], int]) -> None:
+    def rank_again(self, ranks: Ranks) -> None:
         """Every unit by its rank of now."""
-        for lane in self.lanes.values():
-            places = sorted(Place(rank(place.unit), place.entered, place.unit) for place in lane.places)
-            if places != lane.places:
-                asked, lane.lengths, lane.places, self.grew = lane.lengths is not None, None, places, True
-                for place in places:
-                    self.where[place.unit] = (lane, place)
-                if asked:
-                    self.by_length(lane)
+        self.ranked.ranks = ranks
+        self.ranked.version += 1
+        self.grew = True
 
     def opened(self, array: str, by: int) -> None:
         """A throttled array has `by` more open attempts."""
@@ -138,26 +221,22 @@ class Queue:
 
     def allowance(self, lane: Lane) -> int:
         """Units that this lane may start now."""
-        most = len(lane.places)
+        most = len(lane)
         if lane.throttle:
             most = min(most, max(0, lane.throttle - self.running.get(lane.key.array, 0)))
         return most if self.budgets is None else self.budgets.allowance(lane.key.owner, lane.key.shape, most)
 
     def by_length(self, lane: Lane) -> Lengths:
         """The lane's units by how long they may run."""
-        if lane.lengths is None:
-            lane.lengths = Lengths()
-            for place in lane.places:
-                lane.lengths.add(self.length_s(place.unit), place)
-        return lane.lengths
+        return lane.by_length(self.length_s)
 
     def head(self) -> Place | None:
         """The first of all that may start."""
-        return min((lane.places[0] for lane in self.lanes.values() if self.allowance(lane)), default=None)
+        return min((lane.first for lane in self.lanes.values() if self.allowance(lane)), default=None)
 
     def ahead(self, place: Place) -> int:
         """Eligible units before `place`."""
         return sum(bisect_left(lane.places, place) for lane in self.lanes.values())
 
     def in_order(self) -> list[Place]:
-        return sorted(place for _, place in self.where.values())
+        return sorted(place for lane in self.lanes.values() for place in lane.places)

@@ -185,6 +185,9 @@ def test_places_change_at_moments_alone(steps: list[tuple[str, int, int]], wait_
     entered = {name: place.entered for name, (_, place) in mine.book.queue.where.items()}
     expected = sorted(points, key=lambda name: (-points[name], entered[name]))
     assert [place.unit for place in mine.book.queue.in_order()] == expected
+    for lane in mine.book.queue.lanes.values():
+        ranks = [ranking.rank(place.unit) for place in lane.places]
+        assert ranking.ranks(lane.places) == ranks == [place.rank for place in lane.places]
 
 
 # ---------------------------------------------------------------------------------------------------------------- examples

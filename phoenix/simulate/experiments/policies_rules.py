@@ -14,7 +14,7 @@ Rules
   6. Orders and victims are those that the product knows, with the settings as by default.  `svmsched` has three services of
      equal weight, each user belongs to one, and every job may borrow (`short_s` is without bound): without that it would refuse
      jobs wider than a third, and would be compared on other jobs.
-  7. A decision is one call of the batch core: its time is the mean of all calls of a run, on this machine.
+  7. A decision is one call of the batch core: its time is the mean CPU time of all calls of a run, on this machine.
 """
 
 from __future__ import annotations
@@ -184,9 +184,9 @@ def made(window: Window, hosts: int, order: str, chosen: str) -> Run:
     decide = core.decide
 
     def timed(now: float) -> list[f.Fact]:
-        began = time.perf_counter()
+        began = time.process_time()
         found = cast("list[f.Fact]", decide(now))
-        took.append(time.perf_counter() - began)
+        took.append(time.process_time() - began)
         return found
 
     core.decide = timed

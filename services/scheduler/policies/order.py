@@ -73,7 +73,7 @@ class Order(NamedTuple):
 def push_next(heap: list[tuple[Place, int, Lane]], queue: Queue, lane: Lane, taken: int) -> None:
     """The lane's next unit after `taken` ones joins the heap, if it may start.  Places are unique: lanes are never compared."""
     if taken < queue.allowance(lane):
-        heapq.heappush(heap, (lane.places[taken], taken, lane))
+        heapq.heappush(heap, (lane[taken], taken, lane))
 
 
 def fitting_lanes(queue: Queue, room: Room) -> list[Lane]:

@@ -36,18 +36,17 @@ from schemas.reasons import Code, Reason, because
 from services.scheduler.forecast import Ending
 from services.scheduler.policies.order import Reserved, Situation, Start, fitting_lanes
 from services.scheduler.policies.reservation import Gap, gap_for
-from services.scheduler.queue import Lane, LaneKey
+from services.scheduler.queue import Lane, LaneKey, Row
 from services.scheduler.shape import Place, Shape
 
 
 class Stream(NamedTuple):
-    """Units of one lane in order, from `next` on: all of them, or those of one length."""
+    """Units of one lane in order, from `next` on: all of them, or `brief` ones, of one length, that end by the shadow time."""
 
     place: Place  # of the next one; unique, so streams are never compared further
     next: int
     lane: Lane
-    places: list[Place]
-    short: bool  # all of them end by the shadow time
+    brief: Row | None
 
 
 Heap: TypeAlias = list[Stream]
@@ -82,7 +81,7 @@ class _Pass:
         self.gap: Gap | None = None
         self.heap: Heap = []
         for lane in self.queue.lanes.values():
-            self._push(lane, lane.places, 0, short=False)
+            self._push(lane, 0)
 
     def run(self) -> list[Start]:
         self.in_order()
@@ -90,15 +89,16 @@ class _Pass:
             self._backfill(self.gap)
         return self.found
 
-    def _push(self, lane: Lane, places: list[Place], number: int, *, short: bool) -> None:
-        if number < len(places) and self.started.get(lane.key, 0) < self.queue.allowance(lane):
-            heapq.heappush(self.heap, Stream(places[number], number, lane, places, short))
+    def _push(self, lane: Lane, number: int, brief: Row | None = None) -> None:
+        units = lane if brief is None else brief
+        if number < len(units) and self.started.get(lane.key, 0) < self.queue.allowance(lane):
+            heapq.heappush(self.heap, Stream(units[number], number, lane, brief))
 
     def _start(self, stream: Stream, hosts: tuple[str, ...], why: Reason) -> None:
         lane = stream.lane
         self.found.append(Start(stream.place.unit, lane.key.shape, hosts, why))
         self.started[lane.key] = self.started.get(lane.key, 0) + 1
-        self._push(lane, stream.places, stream.next + 1, short=stream.short)
+        self._push(lane, stream.next + 1, stream.brief)
 
     def in_order(self) -> None:
         """Rules 1 to 3: until somebody has to wait, who is the head then."""
@@ -135,12 +135,14 @@ class _Pass:
             lane, shape, unit = stream.lane, stream.lane.key.shape, stream.place.unit
             if shape in self.full or self.started.get(lane.key, 0) >= self.queue.allowance(lane):
                 continue
-            if stream.short or now + length_s(unit) <= gap.at:
+            if stream.brief is not None or now + length_s(unit) <= gap.at:
                 hosts = self.room.take(shape)
                 if hosts is None:
                     self.full[shape] = None
                 else:
                     self._start(stream, hosts, because(Code.BACKFILL, head=gap.head.unit, gap_s=round(gap.at - now, 3)))
+            elif not self.room.fits(shape):
+                self.full[shape] = None
             elif not self._start_extra(stream, gap):
                 self._only_short(stream, gap)
 
@@ -163,4 +165,4 @@ class _Pass:
             if now + length_s > gap.at:
                 break
             places = lengths.places[length_s]
-            self._push(lane, places, bisect_right(places, stream.place), short=True)
+            self._push(lane, bisect_right(places.places, stream.place), places)

@@ -31,7 +31,7 @@ def plan(situation: Situation) -> list[Start]:
         return []
     shapes = dict.fromkeys(lane.key.shape for lane in fitting)
     others = (lane for key, lane in queue.lanes.items() if key.shape not in shapes)
-    passed = min((lane.places[0] for lane in others if queue.allowance(lane)), default=None)
+    passed = min((lane.first for lane in others if queue.allowance(lane)), default=None)
     return _fill(heap, queue, room.copy(), situation.most, passed)
 
 

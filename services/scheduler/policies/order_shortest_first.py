@@ -33,7 +33,7 @@ def plan(situation: Situation) -> list[Start]:
     for lane in fitting_lanes(queue, situation.room):
         lengths = queue.by_length(lane)
         for length_s in lengths.lengths:
-            _push(heap, length_s, lengths.places[length_s], 0, lane)
+            _push(heap, length_s, lengths.places[length_s].places, 0, lane)
     return _fill(situation, heap) if heap else []
 
 

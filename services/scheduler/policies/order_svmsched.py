@@ -288,7 +288,7 @@ class Pass:
             lane, gap = stream.lane, self.gap
             lengths = self.queue.by_length(lane)
             for length_s in lengths.lengths[: bisect_right(lengths.lengths, gap.at - self.now)]:
-                self._push(heap, lane, lengths.places[length_s], 0, brief=True)
+                self._push(heap, lane, lengths.places[length_s].places, 0, brief=True)
 
     def _short(self, service: str) -> Heap:
         """Rule 3: what may borrow."""
@@ -304,7 +304,7 @@ class Pass:
                 continue
             lengths = self.queue.by_length(lane)
             for length_s in lengths.lengths[: bisect_right(lengths.lengths, short_s)]:
-                self._push(heap, lane, lengths.places[length_s], 0, brief=False)
+                self._push(heap, lane, lengths.places[length_s].places, 0, brief=False)
         return heap
 
     def _believed(self, service: str) -> bool:
