@@ -54,7 +54,9 @@ COMMANDS: Final = (
     Command("launch", "inside a job's script: start ranks on all its nodes", _WORK, parses=True),
     Command("hosts", "hosts and who holds them; cordon, drain, uncordon", _SITE, ("cordon", "drain", "uncordon"), True),
     Command("departments", "departments: demand, quota, hosts held", _SITE, reads=True),
-    Command("policies", "orders, victims and scaling rules: which there are, what each is", _SITE, ("show",), True),
+    Command(
+        "policies", "orders, victims and scaling rules: which there are, what each is", _SITE, ("show", "check"), True
+    ),
     Command("events", "what happened; --follow for what happens", _SITE, reads=True),
     Command("usage", "who held, used, lent and lost how much, since when", _SITE, reads=True),
     Command("scale", "a web department's minimum or exact number of instances", _SITE, reads=True),

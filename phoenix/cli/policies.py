@@ -10,23 +10,31 @@ from typing import Any, Final
 import msgspec
 
 from phoenix.cli import cloud, emit, suggest, tables
-from phoenix.cli.errors import OK, CliError, usage
+from phoenix.cli.errors import FAILED, OK, CliError, usage
+from phoenix.cli.parser import count
 from phoenix.policies import Described, described
 
-VERBS: Final = ("show",)
+VERBS: Final = ("show", "check")
+EXAMPLES: Final = 100  # of each rule: some seconds
 HEAD: Final = ("KIND", "NAME", "DEPARTMENTS", "FROM")
 HELP: Final = """examples:
   phoenix policies                        all of them, and which departments use which
   phoenix policies --kind order           orders of the queue only (or victims, scaling)
   phoenix policies show easy              how it works, where it is from, its settings
+  phoenix policies check widest-first     does a plug-in keep the rules of its kind?
 
-How to write one: docs/plugins.md"""
+How to write one: docs/plugins.md
+
+exit code: 0 done, 1 a rule is broken or the plug-in cannot be loaded, 2 there is no such policy"""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("verb", nargs="?", metavar="show")
+    parser.add_argument("verb", nargs="?", metavar="show|check")
     parser.add_argument("name", nargs="?", metavar="NAME")
     parser.add_argument("--kind", metavar="order|victims|scaling", help="only policies of this kind")
+    parser.add_argument(
+        "--examples", type=count, default=EXAMPLES, metavar="N", help=f"check: tries of each rule (default {EXAMPLES})"
+    )
 
 
 def run(args: argparse.Namespace) -> int:
@@ -42,7 +50,7 @@ def run(args: argparse.Namespace) -> int:
     if args.verb is None:
         return _list(args, every)
     policy = _named(every, args.name)
-    return _show(args, policy)
+    return _show(args, policy) if args.verb == "show" else _check(args, policy)
 
 
 def _named(every: Sequence[Described], name: str) -> Described:
@@ -126,3 +134,31 @@ def _show(args: argparse.Namespace, policy: Described) -> int:
     if not policy.settings:
         print("  none of its own")
     return OK
+
+
+def _check(args: argparse.Namespace, policy: Described) -> int:
+    if policy.problem:
+        raise CliError(FAILED, f"{policy.kind} {policy.name!r}: {policy.problem}")
+    try:
+        from phoenix.policy_check.verdict import judged
+    except ModuleNotFoundError as error:
+        if error.name != "hypothesis":
+            raise
+        raise CliError(FAILED, "the check needs Hypothesis", "pip install 'phoenix-cloud[policies]'") from error
+    if not args.json:
+        print(
+            f"{policy.name} ({policy.kind}) of {policy.origin}, {args.examples} situations for each rule:", flush=True
+        )
+    broken, told = 0, []
+    for rule, violation in judged(policy.kind, policy.name, args.examples):
+        broken += violation is not None
+        told.append({"rule": rule.name, "text": rule.text, "seen": violation.seen if violation else None})
+        if not args.json:
+            print(f"  {'ok    ' if violation is None else 'BROKEN'}  {rule.name:<4} {rule.text}", flush=True)
+            if violation is not None:
+                print("\n".join(f"              {line}" for line in (violation.seen, *violation.story.splitlines())))
+    if args.json:
+        emit.json({"kind": policy.kind, "name": policy.name, "package": policy.origin, "rules": told})
+    else:
+        print(f"{len(told) - broken} of {len(told)} rules hold")
+    return FAILED if broken else OK

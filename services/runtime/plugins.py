@@ -72,6 +72,7 @@ class Loaded(NamedTuple):
     policy: Any
     theory: str
     settings: type[msgspec.Struct] | None
+    minimal: bool = True  # of victims: `MINIMAL = False` in the module says that more may end than have to
 
 
 class Unusable(Exception):
@@ -151,7 +152,7 @@ def load(plugin: Plugin) -> Loaded:
     settings = getattr(module, "Settings", None)
     if settings is not None and not (isinstance(settings, type) and issubclass(settings, msgspec.Struct)):
         raise Unusable(f"is of {plugin.origin}, and {module.__name__}.Settings should be a msgspec.Struct")
-    return Loaded(plugin, policy, (module.__doc__ or "").strip(), settings)
+    return Loaded(plugin, policy, (module.__doc__ or "").strip(), settings, bool(getattr(module, "MINIMAL", True)))
 
 
 def use(kind: Kind, name: str) -> Loaded:

@@ -36,6 +36,7 @@ MISTYPED = [
     (["config", "check", "/nowhere.toml"], "there is no such file"),
     (["policies", "shwo", "easy"], "did you mean 'show'?"),
     (["policies", "show"], "which policy?"),
+    (["policies", "check", "fcfs", "--examples", "0"], "not a number above 0"),
     (["policies", "show", "eazy"], "did you mean 'easy'?"),
     (["policies", "--kind", "orders"], "did you mean 'order'?"),
     (["completion", "tcsh"], "not a shell known here"),

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from phoenix.cli.__main__ import main
+from tests.support.plugins import install, order
 
 SITE = """[cloud]
 name = "site"
@@ -75,3 +76,28 @@ def test_one_is_shown_with_its_theory_and_its_settings(capsys: pytest.CaptureFix
     assert "1. Age: seconds since the job was submitted" in text
     assert "  multi_factor.half_life_s = 604800.0" in text
     assert "none of its own" in told(capsys, "show", "fcfs")
+
+
+def test_a_broken_plug_in_is_shown_what_breaks_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.syspath_prepend(str(tmp_path / "site"))
+    install(tmp_path / "site", "never", order())
+    assert main(["policies", "check", "never", "--examples", "5"]) == 1
+    text = capsys.readouterr().out
+    assert text.startswith("never (order) of acme-never 1.2, 5 situations for each rule:\n  ok      O1 ")
+    assert "  BROKEN  O10  a job alone, for which there is room, starts\n              one job (1 x 1 cores" in text
+    assert text.endswith("9 of 10 rules hold\n")
+    assert main(["policies", "check", "never", "--examples", "5", "--json"]) == 1
+    rules = json.loads(capsys.readouterr().out)["rules"]
+    assert [rule["rule"] for rule in rules if rule["seen"]] == ["O10"]
+
+
+def test_what_cannot_be_loaded_is_not_checked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.syspath_prepend(str(tmp_path / "site"))
+    install(tmp_path / "site", "ruined", "import nothing_of_that_name")
+    assert main(["policies", "check", "ruined"]) == 1
+    assert "ModuleNotFoundError: No module named 'nothing_of_that_name'" in capsys.readouterr().err
+    assert "not usable: is of acme-ruined 1.2" in told(capsys)

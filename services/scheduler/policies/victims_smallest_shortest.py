@@ -13,8 +13,11 @@ Who does not want rule 2 takes `smallest-shortest-spared`.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from typing import Final
 
 from services.scheduler.policies.victims import Candidate, Choice, HostLoad, choose_by, oldest_first
+
+MINIMAL: Final = False  # rule 2
 
 
 def choose(hosts: Sequence[HostLoad], candidates: Mapping[str, Candidate], count: int) -> Choice:

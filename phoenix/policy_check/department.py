@@ -1,0 +1,236 @@
+"""A batch department in some situation, made by facts: hosts of several sizes, what runs on them, and who waits.
+
+`cases` draws situations; `Department` folds one into custody and the production batch core, as a service would.
+"""
+
+from __future__ import annotations
+
+import itertools
+from typing import Final, NamedTuple
+
+from hypothesis import strategies as st
+
+from schemas import facts as f
+from schemas.config import BatchPolicy, CloudConfig
+from schemas.config import Department as Configured
+from schemas.custody import RULES, Custody
+from schemas.facts import Fact
+from schemas.ids import element_id
+from schemas.meta import Meta
+from schemas.reasons import Code, because
+from services.scheduler.batch import STARTS_MAX, BatchCore
+from services.scheduler.batch_check import views
+from services.scheduler.policies.order import Situation, Start
+
+DEPT: Final = "hpc"
+NOW: Final = 1_000_000.0  # UTC seconds at which a situation is looked at
+BIG_MB: Final = 8192
+SHORT_S: Final = 600.0
+SERVICES: Final = {"a": 2.0, "b": 1.0}
+
+
+class HostCase(NamedTuple):
+    cores: int
+    memory_mb: int
+    cordoned: bool
+
+
+class JobCase(NamedTuple):
+    """`elements`: 0 for a job without array; `running`: so many of its units run if there is room; `began`: their guests have
+    called; `age_s`: since it was submitted, in seconds."""
+
+    nodes: int = 1
+    cores: int = 1
+    memory_mb: int = 256
+    exclusive: bool = False
+    walltime_s: float = SHORT_S
+    priority: int = 0
+    elements: int = 0
+    throttle: int = 0
+    running: int = 0
+    began: bool = False
+    age_s: float = 0.0
+    user: str = "ann"
+    service: str = "a"
+    best_effort: bool = False
+
+
+class Case(NamedTuple):
+    hosts: tuple[HostCase, ...]
+    jobs: tuple[JobCase, ...]
+
+
+@st.composite
+def _drawn(draw: st.DrawFn, best_effort: bool) -> Case:
+    """Two shapes at most: what matters happens among units of the same shape, and between two."""
+    sizes = st.tuples(st.integers(1, 3), st.integers(1, 4), st.sampled_from((256, 512, 2048)), st.booleans())
+    shapes = draw(st.lists(sizes, min_size=1, max_size=2))
+    hosts = st.builds(
+        HostCase, st.sampled_from((4, 1, 8)), st.sampled_from((BIG_MB, 512)), st.sampled_from((False, False, True))
+    )
+    job = st.builds(
+        lambda shape, rest: JobCase(*shape, **rest),
+        st.sampled_from(shapes),
+        st.fixed_dictionaries(
+            {
+                "walltime_s": st.sampled_from((SHORT_S, 60.0, 3600.0)),
+                "priority": st.integers(-1, 1),
+                "elements": st.sampled_from((0, 3, 0, 4)),
+                "throttle": st.sampled_from((1, 0, 2)),
+                "running": st.integers(0, 2),
+                "began": st.booleans(),
+                "age_s": st.sampled_from((0.0, 30.0, 900.0, 5000.0)),
+                "user": st.sampled_from(("ann", "bob")),
+                "service": st.sampled_from(tuple(SERVICES)),
+                "best_effort": st.booleans() if best_effort else st.just(False),
+            }
+        ),
+    )
+    return Case(tuple(draw(st.lists(hosts, max_size=4))), tuple(draw(st.lists(job, max_size=6))))
+
+
+def cases(policy: BatchPolicy) -> st.SearchStrategy[Case]:
+    """Situations of a department with this policy.  Best-effort is drawn only where services share it."""
+    return _drawn(bool(policy.services))
+
+
+def story(case: Case) -> str:
+    """The situation in lines, for a person."""
+    lines = [
+        f"  host h{n}: {host.cores} cores, {host.memory_mb} MiB{', cordoned' if host.cordoned else ''}"
+        for n, host in enumerate(case.hosts, start=1)
+    ]
+    plain = JobCase()._asdict()
+    for n, job in enumerate(case.jobs, start=1):
+        said = {key: value for key, value in job._asdict().items() if value != plain[key]}
+        words = "".join(f", {key} {value}" for key, value in said.items() if key not in ("nodes", "cores"))
+        lines.append(f"  job {n}: {job.nodes} x {job.cores} cores{words}")
+    return "\n".join(["in this situation:", *(lines or ["  no hosts, no jobs"])])
+
+
+class Department:
+    """The situation of `case`, as the core of a department with `policy` sees it."""
+
+    def __init__(self, case: Case, policy: BatchPolicy) -> None:
+        self.custody = Custody()
+        self.core = BatchCore(self.custody, DEPT)
+        self._positions = itertools.count(1)
+        self._vms = itertools.count(1)
+        config = CloudConfig(
+            name="check", departments=(Configured(name=DEPT, kind="batch", batch=policy),), capabilities=("suspend",)
+        )
+        self.write("provisioner", f.ConfigAdopted(cloud="c", custody_rules=RULES, config=config), at=0.0)
+        self._hosts(case.hosts)
+        for number, job in enumerate(case.jobs, start=1):
+            self._job(str(number), job)
+        for number, job in enumerate(case.jobs, start=1):
+            self._runs(str(number), job)
+        for number, host in enumerate(case.hosts, start=1):
+            if host.cordoned:
+                self.write("admission", f.HostCordoned(host=f"h{number}", reason="repair", user="root"))
+
+    def write(self, writer: str, fact: Fact, at: float = NOW) -> None:
+        """One envelope of one fact; it must hold."""
+        position = next(self._positions)
+        void = self.custody.apply(fact, position, 0, writer, at)
+        assert void is None, f"{fact} is void: {void}"
+        broken = tuple(self.custody.newly_broken)
+        self.core.apply(
+            fact, Meta(position=position, index=0, writer=writer, at=at, cause="", void=None, broken=broken)
+        )
+
+    def _hosts(self, hosts: tuple[HostCase, ...]) -> None:
+        self.write("provisioner", f.QuotaChanged(dept=DEPT, hosts=len(hosts), by=NOW), at=0.0)
+        for number, host in enumerate(hosts, start=1):
+            name = f"h{number}"
+            described = f.HostDescribed(host=name, one_id=number, cores=host.cores, memory_mb=host.memory_mb)
+            self.write("executor", described, at=0.0)
+            self.write("executor", f.HostCleared(host=name), at=0.0)
+            self.write("provisioner", f.HostGranted(host=name, dept=DEPT), at=0.0)
+
+    def _job(self, number: str, job: JobCase) -> None:
+        submitted = f.JobSubmitted(
+            job=number,
+            dept=DEPT,
+            user=job.user,
+            name="job",
+            payload="p",
+            nodes=job.nodes,
+            cores=job.cores,
+            memory_mb=job.memory_mb,
+            exclusive=job.exclusive,
+            walltime_s=job.walltime_s,
+            priority=job.priority,
+            array=tuple(range(job.elements)),
+            throttle=job.throttle if job.elements else 0,
+            service=job.service,
+            best_effort=job.best_effort,
+        )
+        self.write("admission", submitted, at=NOW - job.age_s)
+
+    def _runs(self, number: str, job: JobCase) -> None:
+        """As many units as it says, as far as there is room and its throttle lets them."""
+        units = [element_id(number, index) for index in range(job.elements)] or [number]
+        most = job.throttle if job.elements and job.throttle else len(units)
+        for unit in units[: min(job.running, most)]:
+            shape = self.core.book.job(unit).shape
+            hosts = self.core.room.pick(shape)
+            if hosts is None:
+                return
+            self.place(unit, hosts)
+            if job.began:
+                self.begin(unit)
+
+    def place(self, unit: str, hosts: tuple[str, ...], at: float = NOW) -> None:
+        shape, attempt = self.core.book.job(unit).shape, self.custody.state.units[unit].attempt + 1
+        placed = f.UnitPlaced(
+            unit=unit,
+            attempt=attempt,
+            hosts=hosts,
+            cores=shape.cores,
+            memory_mb=shape.memory_mb,
+            exclusive=shape.exclusive,
+        )
+        self.write(f"scheduler.{DEPT}", placed, at=at)
+
+    def begin(self, unit: str, at: float = NOW) -> None:
+        known = self.custody.state.units[unit]
+        for rank, host in enumerate(known.hosts):
+            vm = next(self._vms)
+            self.write("executor", f.VmAllocated(unit=unit, attempt=known.attempt, rank=rank, vm=vm, host=host), at=at)
+            self.write("executor", f.VmStarted(unit=unit, attempt=known.attempt, rank=rank), at=at)
+        self.write("admission", f.AttemptBegan(unit=unit, attempt=known.attempt), at=at)
+
+    def start(self, start: Start) -> None:
+        """What the core would write for it: victims are suspended and end, then the unit is placed."""
+        for unit in start.victims:
+            self.suspend(unit)
+        self.place(start.unit, start.hosts)
+
+    def suspend(self, unit: str) -> None:
+        known = self.custody.state.units[unit]
+        disposal = f.Disposal.SUSPEND if known.began_at is not None else f.Disposal.REQUEUE
+        why = because(Code.MADE_WAY)
+        self.write(f"scheduler.{DEPT}", f.AttemptClosed(unit=unit, attempt=known.attempt, disposal=disposal, why=why))
+
+    def situation(self, now: float = NOW, most: int = STARTS_MAX) -> Situation:
+        room = self.core.room.rested(self.custody, now)
+        self.core.book.ranked(now, room)
+        return self.core.situation(now, room)._replace(most=most)
+
+    def again(self) -> Department:
+        """The same department after a restart from a snapshot."""
+        twin = object.__new__(Department)
+        twin.custody = Custody()
+        twin.core = BatchCore(twin.custody, DEPT)
+        twin.custody.load(self.custody.dump())
+        twin.core.load(self.core.dump())
+        twin._positions, twin._vms = itertools.count(10_000), itertools.count(10_000)
+        return twin
+
+    def picture(self) -> str:
+        """Everything that an order can reach, as text.  Lanes by length are worked out when somebody asks: no change."""
+        self.core.foresee()
+        seen = {name: view for name, view in views(self.core).items() if name != "lengths"}
+        flags = (self.core.book.queue.grew, self.core.room.grew)
+        return repr((seen, flags, self.custody.dump(), self.core.dump()))
