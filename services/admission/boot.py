@@ -4,7 +4,8 @@ Rules
   1. Size is that of the attempt (`unit.placed`), not of the request.
   2. A job without a script runs its arguments as a command, by a script of one line that hands over to it; a web department's
      command likewise.  A web department without a command has the guest's default web program (script null).
-  3. `grace_s` (SIGTERM to SIGKILL) of a job is the policy's, of an instance its department's `drain_s`: requests end.
+  3. `grace_s` (SIGTERM to SIGKILL) of a job is the policy's, or the longest that a contract grants its department; of an
+     instance its department's `drain_s`: requests end.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from typing import Final
 
 import msgspec
 
+from schemas import lending
 from schemas.config import CloudConfig, WebPolicy
 from schemas.custody_state import Unit
 from schemas.ids import ELEMENT, instance_parts, is_instance
@@ -109,7 +111,7 @@ def _of_job(
         stdin=payload.stdin,
         inputs=tuple(BootInput(name=x.name, size=x.size) for x in payload.inputs),
         keep=payload.keep,
-        grace_s=config.policy.grace_s,
+        grace_s=lending.grace_s(config, job.dept),
         walltime_s=job.walltime_s,
         array_job=element[1] if element else None,
         array_index=int(element[2]) if element else None,

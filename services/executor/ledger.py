@@ -7,7 +7,8 @@ Theory of operation
 Rules
   1. An open VM is doomed if its attempt is not live, or if its host is not held (X4); for ever, until it has ended.
   2. `kill_by`: doomed + kill_s, for an instance at least DRAIN_SLACK_S more than its department's drain_s; on a host that is
-     draining or lost: + grace_s, since a department waits for the host.  It is never moved later.
+     draining or lost: + grace_s (of a contract of its department, else of the policy), since a department waits for the host.
+     It is never moved later.
   3. A rank of a live attempt that never had a VM is wanted (X2: once it had one, never again).
   4. An open VM takes room until it has ended, live or not (X3).
 """
@@ -20,9 +21,10 @@ from typing import Any, Final
 import msgspec
 
 from schemas import facts as f
+from schemas import lending
 from schemas.config import Policy
 from schemas.custody import Custody
-from schemas.custody_state import Unit, vm_key
+from schemas.custody_state import Host, Unit, vm_key
 from schemas.ids import instance_parts, is_instance, sort_key
 from schemas.meta import Meta
 from services.executor.calls import Allocate
@@ -198,12 +200,19 @@ class Ledger:
     def _doom(self, key: str) -> None:
         host = self.custody.state.hosts.get(self.custody.state.vms[key].host)
         waited_for = host is None or host.state in ("draining", "lost")
-        kill_by = self.custody.state.at + (self.policy.grace_s if waited_for else self._patience_s(key))
+        kill_by = self.custody.state.at + (self._grace_s(host) if waited_for else self._patience_s(key))
         known = self.state.doomed.get(key)
         if known is None:
             self._weigh(key, 1)
         self.state.doomed[key] = kill_by if known is None else min(known, kill_by)
         self.dirty[key] = None
+
+    def _grace_s(self, host: Host | None) -> float:
+        """From a graceful end to a hard one where a department waits for the host: the policy's, or that of a contract."""
+        config, dept = self.custody.state.config, host.dept if host is not None else None
+        if config is None or dept is None:
+            return self.policy.grace_s
+        return lending.grace_s(config, dept)
 
     def _patience_s(self, key: str) -> float:
         """From a graceful end to a hard one where nobody waits for the host (rule 2)."""

@@ -10,7 +10,8 @@ Rules
   1. Broken attempts are closed at once: preempted ones by `on_reclaim`, lost ones and ended VMs go back into the queue
      (`endings`).  A cancelled one is closed as cancelled, one over its walltime as timeout.
   2. Notice (held above quota): hosts go back at once, in one envelope with the closing of their attempts; nothing is placed
-     meanwhile (paper, II-B: "release resources immediately with the size demanded").
+     meanwhile (paper, II-B: "release resources immediately with the size demanded"); on a contract's longer notice jobs have
+     until the policy's is left of it (`notice`).
   3. The order of the queue is priority, then entry (`book`).  Which of the units that fit start is the policy's
      (`policies/order_*`); on which hosts is `Room`'s: best fit, different hosts.
   4. Never placed: what is held, cancelled, over its throttle, or waits for others; nothing on cordoned or quarantined hosts.
@@ -38,6 +39,7 @@ from schemas.ids import sort_key
 from schemas.meta import Meta
 from schemas.reasons import Code, because
 from services.runtime.core import NEVER
+from services.scheduler import notice as notices
 from services.scheduler import reclaim
 from services.scheduler.batch_check import check
 from services.scheduler.batch_state import State
@@ -289,6 +291,7 @@ class BatchCore:
 
     def wake_at(self) -> float:
         due = min(self.limits.next_due(), self.book.next_moment(self.decided_at))
+        due = min(due, notices.next_due(self.custody, self.dept, self.decided_at))
         if self.room.resting and self.book.queue.where:
             due = min([due, *(until for until in self.room.resting.values() if until > self.decided_at)])
         return due
@@ -319,6 +322,11 @@ class BatchCore:
         """Rule 2: `count` hosts go back; attempts in `closing` end anyway."""
         held, quota = self.custody.held(self.dept), self.custody.quota(self.dept).hosts
         notice = because(Code.NOTICE, department=self.dept, held=held, quota=quota)
+        must = notices.due(self.custody, self.dept, now)
+        if must < count:  # a contract's notice: so many may wait for their jobs
+            count = max(must, min(count, self._idle_hosts(closing)))
+            if not count:
+                return [*self._demand_facts([])]
         idle = None if closing else self._idle(count)
         if idle is not None:
             return [f.HostReleased(host=name, reason=notice) for name in idle]
@@ -337,6 +345,10 @@ class BatchCore:
             for unit in choice.victims
         }
         return reclaim.interleave(self.custody, choice, closings, notice)
+
+    def _idle_hosts(self, closing: dict[str, None]) -> int:
+        hosts = reclaim.loads(self.custody, self.dept, closing)
+        return sum(1 for host in hosts if not host.units)
 
     def _idle(self, count: int) -> list[str] | None:
         """`count` idle hosts to give back, those that every order of victims would choose: the first ones by name.  None if

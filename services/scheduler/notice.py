@@ -1,0 +1,31 @@
+"""How soon a batch department answers a notice.
+
+Rules
+  1. The policy's notice is answered at once (paper, II-B: "release resources immediately with the size demanded").
+  2. A contract may give a longer one (`schemas.lending`).  Idle hosts go back at once then too, and nothing is placed
+     meanwhile; but jobs are ended only when the policy's notice is left of it: whoever ends before that ends in peace.
+"""
+
+from __future__ import annotations
+
+from schemas.custody import Custody
+from services.runtime.core import NEVER
+
+
+def due(custody: Custody, dept: str, now: float) -> int:
+    """Hosts that `dept` must give back at `now`, though jobs end."""
+    quota, held, config = custody.quota(dept), custody.held(dept), custody.state.config
+    if config is None:
+        return max(0, held - quota.hosts)
+    notice_s = config.policy.notice_s  # both sums: each of them may be rounded, and a wake-up must find its time come
+    levels = [level for level, by in quota.lowerings if by <= now + notice_s or by - notice_s <= now]
+    return max(0, held - min(levels)) if levels else 0
+
+
+def next_due(custody: Custody, dept: str, after: float) -> float:
+    """When next after `after` hosts must be given back though jobs end; `NEVER` if there is no such time."""
+    config = custody.state.config
+    if config is None or custody.held(dept) <= custody.quota(dept).hosts:
+        return NEVER
+    times = [by - config.policy.notice_s for _, by in custody.quota(dept).lowerings]
+    return min((at for at in times if at > after), default=NEVER)
