@@ -67,6 +67,11 @@ class Ground:
         self._may = len(self._hosts) if hosts_max is None else min(hosts_max, len(self._hosts))
         self._sums: dict[tuple[int, int], tuple[list[int], list[int]]] = {}
 
+    @property
+    def size(self) -> int:
+        """How many hosts the department may hold."""
+        return self._may
+
     def able(self, part: Part) -> int:
         """How many hosts the department has for certain that could hold a rank of `part` (rule 3)."""
         cores, _ = self._needs(part)

@@ -2,8 +2,9 @@
 
 Theory of operation
   The door composes facts from requests (`compose.py`) with a look at this state and at custody; this core folds them when
-  they come back.  By itself it decides one thing only: `department.closed` for a department that a configuration named and
-  the adopted one does not name any more (PROTOCOL, Provisioner: its pending jobs are closed by admission).
+  they come back.  By itself it decides two things only: `department.closed` for a department that a configuration named and
+  the adopted one does not name any more (PROTOCOL, Provisioner: its pending jobs are closed by admission), and `job.cancelled`,
+  by nobody, of a local lease that waits although its time has passed: it can never start.
 
 Rules
   1. A client request id is remembered with what it asked (a digest) and what it was answered, so that a repeated request is
@@ -18,7 +19,7 @@ Rules
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Final
 
 import msgspec
@@ -29,6 +30,7 @@ from schemas.checkpoints import counts
 from schemas.config import CloudConfig, Department, User
 from schemas.custody import Custody
 from schemas.custody_state import Unit
+from schemas.envelope import FACTS_MAX
 from schemas.facts import Fact, Lease
 from schemas.ids import element_id, job_of
 from schemas.meta import Meta
@@ -62,6 +64,7 @@ class Job(msgspec.Struct, kw_only=True):
     cores: int = 1
     memory_mb: int = 0
     exclusive: bool = False
+    best_effort: bool = False
     quality: str = ""
 
 
@@ -155,6 +158,7 @@ class AdmissionCore:
             cores=fact.cores,
             memory_mb=fact.memory_mb,
             exclusive=fact.exclusive,
+            best_effort=fact.best_effort,
             quality=fact.quality,
         )
         self._count_submitted(self._state.jobs[fact.job], units)
@@ -233,15 +237,24 @@ class AdmissionCore:
 
     # ------------------------------------------------------------------------------------------------------- deciding
 
-    def decide(self, now: float) -> list[Fact]:  # noqa: ARG002  (the core protocol)
+    def decide(self, now: float) -> list[Fact]:
         config = self.custody.state.config
         if config is None:
             return []
         named = {department.name for department in config.departments}
-        return [f.DepartmentClosed(dept=name) for name in sorted(self._state.departments) if name not in named]
+        closed = [f.DepartmentClosed(dept=name) for name in sorted(self._state.departments) if name not in named]
+        missed = [f.JobCancelled(job=name, user="") for name, end in self._waiting_leases() if end <= now]
+        return [*closed, *missed[:FACTS_MAX]]
 
     def wake_at(self) -> float:
-        return NEVER
+        return min((end for _, end in self._waiting_leases()), default=NEVER)
+
+    def _waiting_leases(self) -> Iterator[tuple[str, float]]:
+        """Local leases that are on no hosts, each with the end of its time."""
+        for name in self._state.reserved:
+            job, unit = self._state.jobs[name], self.custody.state.units.get(name)
+            if job.lease is not None and unit is not None and unit.state == "pending":
+                yield name, job.lease.start_at + job.walltime_s
 
     def check(self) -> list[str]:
         units, found = self.custody.state.units, []

@@ -9,8 +9,8 @@ Rules
   1. Only local leases collide.  A best-effort lease is accepted always: it waits for room and makes way.
   2. `advance` starts at the time given, `immediate` now; `deadline` at the earliest time that lets it end in time.
   3. Counted are the usable hosts that the department may hold at most, at all hours (`windows`): none that is lost or
-     cordoned, none in quarantine when the lease would start.  Beyond the department's guarantee a lease is accepted with a
-     warning: demand that comes first may keep it waiting.
+     cordoned, none in quarantine when the lease would start.  Beyond the department's guarantee, or where ordinary jobs may
+     still run, a lease is accepted with a warning: that comes first, or is not ended for it.
   4. What is drafted counts as accepted: two requests that come together cannot both get the last hosts (compose, rule 3).
   5. A slot is free again when its lease has ended or was cancelled, and past its end in any case.
   6. A refusal says from when on it collides, with whom, and what would be accepted: the same later, and fewer nodes then.
@@ -184,17 +184,31 @@ def warning(core: AdmissionCore, name: str, now: float) -> str:
     department = core.department(job.dept) if job is not None else None
     if job is None or job.lease is None or not job.lease.local or department is None:
         return ""
-    if len(compose.adopted(core).departments) == 1:
-        return ""
     start, end = job.lease.start_at, job.lease.start_at + job.walltime_s
     slots = [slot for slot in _slots(core, job.dept, now, ()) if slot.start < end and start < slot.end]
     hosts = max((_hosts_at(slots, max(start, slot.start)) for slot in slots), default=0)
-    if hosts <= department.guarantee:
-        return ""
-    told = (
-        f"with it the leases of {job.dept} may need {hosts} hosts at a time, and {department.guarantee} are guaranteed"
-    )
-    return f"{told}: web demand comes first and may keep it waiting"
+    guarantee, _ = _certain(department)
+    told = []
+    if hosts > guarantee and len(compose.adopted(core).departments) > 1:
+        needed = f"with it the leases of {job.dept} may need {hosts} hosts at a time, and {guarantee} are guaranteed"
+        told.append(f"{needed}: web demand comes first and may keep it waiting")
+    busy = _busy_hosts(core, job.dept, start)
+    if busy and busy + _hosts_at(slots, start) > _ground(core, department, start).size:
+        where = "1 host" if busy == 1 else f"{busy} hosts"
+        told.append(f"jobs that are not best-effort may still run on {where} when it starts: it waits for their end")
+    return "; ".join(told)
+
+
+def _busy_hosts(core: AdmissionCore, dept: str, at: float) -> int:
+    """Hosts with jobs that make way for nobody and may run beyond `at`."""
+    busy: dict[str, None] = {}
+    for name in core.custody.index.open.get(dept, ()):
+        unit, job = core.unit(name), core.job(name)
+        if unit is not None and job is not None and job.lease is None and not job.best_effort:
+            begun = unit.began_at if unit.began_at is not None else unit.placed_at or at
+            if begun + job.walltime_s > at:
+                busy.update(dict.fromkeys(unit.hosts))
+    return len(busy)
 
 
 def _hosts_at(slots: Sequence[Slot], at: float) -> int:

@@ -3,7 +3,7 @@
 Rules
   1. States: *reserved* before its time, *waiting* (best-effort without room, or a local one that is late), *running* from its
      placement on, *suspended*, *ended*.  Only this view depends on the time: it is made when it is asked for.
-  2. A local lease that was never placed and whose time has passed is *ended*, and its ending is `missed`.
+  2. A local lease that waits when its time has passed is *ended*, and its ending is `missed`.
   3. What counts is what was kept for it: cores for the time between placement and end of each attempt.
 """
 
@@ -61,7 +61,7 @@ def lease(core: MonitorCore, name: str, now: float) -> dict[str, Any] | None:
         "submitted_at": iso(job.submitted_at),
         "began_at": iso(next((a.began_at for a in attempts if a.began_at is not None), None)),
         "ended_at": iso(unit.ended_at if unit.state == "final" else None),
-        "ending": (unit.final or MISSED) if state == "ended" else None,
+        "ending": _ending(job, job.terms, unit) if state == "ended" else None,
         "preempted": sum(1 for a in attempts if a.disposal in ("requeue", "suspend", "migrate")),
         "core_s_reserved": job.nodes * job.cores * job.walltime_s,
         "core_s_used": round(sum(_core_s(job, attempt, now) for attempt in attempts), 3),
@@ -81,6 +81,14 @@ def _state(job: Job, asked: Lease, unit: Unit, now: float) -> str:
     if state == "suspended":
         return state
     return "reserved" if asked.local and now < asked.start_at else "waiting"
+
+
+def _ending(job: Job, asked: Lease, unit: Unit) -> str:
+    """Rule 2.  Such a lease is cancelled, by nobody, when its time has passed."""
+    passed = asked.local and (unit.ended_at is None or unit.ended_at >= asked.start_at + job.walltime_s)
+    if unit.state != "final" or (unit.final == "cancelled" and passed):
+        return MISSED
+    return unit.final or MISSED
 
 
 def _core_s(job: Job, attempt: Attempt, now: float) -> float:

@@ -164,6 +164,21 @@ def test_a_cancelled_lease_that_still_runs_has_given_up_its_time() -> None:
     take(world, start_at=NOW + 1.0)
 
 
+def test_one_that_waits_when_its_time_has_passed_can_never_start() -> None:
+    world = house()
+    waits, runs, best_effort = take(world, start_at=2000.0), take(world, "immediate"), take(world, "best-effort")
+    assert world.core.wake_at() == 1100.0
+    world.place(runs, "h0", "h1", "h2", "h3", cores=4)
+    assert world.core.wake_at() == 2100.0  # what runs is the scheduler's to end
+    world.put(f.LeaseExtended(job=waits, walltime_s=150.0))
+    assert world.core.decide(2149.0) == []
+    assert world.core.decide(2150.0) == [f.JobCancelled(job=waits, user="")]
+    world.put(*world.core.decide(2150.0))
+    assert (world.core.decide(1e9), world.core.wake_at()) == ([], float("inf"))
+    assert world.core.unfinished("hpc") == 2
+    assert world.core.job(best_effort) is not None
+
+
 def test_another_departments_leases_do_not_collide() -> None:
     world = Fold()
     policy = BatchPolicy(order=cast("Any", "leases"))
@@ -243,6 +258,17 @@ def test_beyond_the_guarantee_there_is_a_warning() -> None:
     assert "may need 4 hosts at a time, and 3 are guaranteed" in granted.warning
     assert leases.warning(world.core, take(world, start_at=3000.0, nodes=3), NOW) == ""
     assert leases.warning(world.core, take(world, "best-effort"), NOW) == ""
+
+
+def test_ordinary_jobs_that_may_still_run_are_warned_of() -> None:
+    world = house(guarantee=4)
+    job = world.submit(tasks=4, walltime_s=3000.0)
+    world.place(job, "h0", cores=4)
+    began = world.custody.state.at
+    told = leases.warning(world.core, take(world, start_at=2000.0), NOW)
+    assert told == "jobs that are not best-effort may still run on 1 host when it starts: it waits for their end"
+    assert leases.warning(world.core, take(world, start_at=2100.0, nodes=3), NOW) == ""
+    assert leases.warning(world.core, take(world, start_at=began + 3000.0), NOW) == ""
 
 
 # ------------------------------------------------------------------------------------------------------------------- extend

@@ -50,6 +50,12 @@ def test_states_over_time(steps: list[Step], now: float, state: str, ending: str
     assert desk.views.leases("web", now, ended=True)["leases"] == []
 
 
+def test_one_that_waited_until_its_time_had_passed_was_missed() -> None:
+    desk = Desk().play(ADOPTED, lease(kind=f.Lease(kind="advance", start_at=1.0), walltime_s=1.0))
+    desk.play(("admission", f.JobCancelled(job="1", user="")))
+    assert (view(desk, 9.0)["state"], view(desk, 9.0)["ending"]) == ("ended", "missed")
+
+
 def test_best_effort_has_no_times_and_waits() -> None:
     desk = Desk().play(ADOPTED, lease(kind=f.Lease(kind="best-effort"), best_effort=True), job("2"))
     found = view(desk, 50.0)
