@@ -163,6 +163,15 @@ class InputFile(Message, frozen=True, kw_only=True):
     data: bytes
 
 
+class JobSignal(Message, frozen=True, kw_only=True):
+    """A signal that the job wishes to hear `before_s` seconds before its time limit ends it, and instead of SIGTERM when it is
+    stopped for another reason.  `script`: only its script hears it, else only what the script has started (as Slurm)."""
+
+    number: Annotated[int, Meta(ge=1, le=64)]
+    before_s: Annotated[float, Meta(ge=0, le=65535)] = 60.0
+    script: bool = False
+
+
 class JobSubmit(Message, frozen=True, kw_only=True):
     """A job or an array of jobs.  `script` or `argv` or both (then `argv` are the script's arguments).
 
@@ -200,6 +209,7 @@ class JobSubmit(Message, frozen=True, kw_only=True):
     stdin: FilePath | None = None
     inputs: Annotated[tuple[InputFile, ...], Meta(max_length=INPUTS_MAX)] = ()
     keep: Annotated[tuple[FilePath, ...], Meta(max_length=KEEP_MAX)] = ()
+    signal: JobSignal | None = None
 
 
 class JobsNamed(Message, frozen=True, kw_only=True):

@@ -52,6 +52,7 @@ COMMANDS: Final = (
         reads=True,
     ),
     Command("launch", "inside a job's script: start ranks on all its nodes", _WORK, parses=True),
+    Command("checkpoint", "inside a job's script: what it has done until now is safe", _WORK, parses=True),
     Command("hosts", "hosts and who holds them; cordon, drain, uncordon", _SITE, ("cordon", "drain", "uncordon"), True),
     Command("departments", "departments: demand, quota, hosts held", _SITE, reads=True),
     Command(

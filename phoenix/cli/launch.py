@@ -32,6 +32,7 @@ SIGNAL_DEADLINE_S = 5.0
 BACKOFF_FIRST_S, BACKOFF_MAX_S = 0.05, 2.0
 LINE_BYTES_MAX = 1 << 16  # a longer line is printed in pieces
 TASKS_MAX = 65536
+UNREACHABLE = 3  # exit code
 FORWARDED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
 # What belongs to a process or its room rather than to the work.
 NOT_PASSED_ON = {"HOME", "TMPDIR", "PWD", "OLDPWD", "SHLVL", "_"}
@@ -56,15 +57,17 @@ class Channel:
     twentieth of a core is a third of a second of the user's time. Answers must have a Content-Length.
     """
 
-    def __init__(self, url: str, phoenix_id: str, token: str) -> None:
+    def __init__(self, url: str, phoenix_id: str, token: str, until: float | None = None) -> None:
+        """`until`: when to give up (`time.monotonic()`); None: never."""
         host, port = _host_and_port(url)
+        self._until = until
         self._address = (host, port)
         self._base = "/v1/guest/" + phoenix_id.partition("/")[2] + "/"
-        self._head = f"Host: {host}:{port}\r\nAuthorization: Bearer {token}\r\nContent-Type: application/json\r\n"
+        self._head = f"Host: {host}:{port}\r\nAuthorization: Bearer {token}\r\n"
         self._connection: socket.socket | None = None
 
     def call(self, method: str, path: str, body: Any = None) -> Any:
-        """Call until it is answered; raises `LaunchError` when that is hopeless."""
+        """Call until it is answered; raises `LaunchError` when that is hopeless. `body`: bytes as they are, else as JSON."""
         backoff_s = BACKOFF_FIRST_S
         while True:
             try:
@@ -80,6 +83,8 @@ class Channel:
                 return json.loads(content) if content else None
             if status < 500:
                 raise LaunchError(f"{method} {path}: {status} {content.decode(errors='replace')[:300]}")
+            if self._until is not None and time.monotonic() + backoff_s > self._until:
+                raise LaunchError("the cloud's door does not answer", UNREACHABLE)
             time.sleep(backoff_s)
             backoff_s = min(BACKOFF_MAX_S, backoff_s * 2)
 
@@ -92,8 +97,10 @@ class Channel:
             print(f"phoenix launch: the signal was not passed on: {error}", file=sys.stderr)
 
     def _exchange(self, connection: socket.socket, method: str, path: str, body: Any) -> tuple[int, bytes]:
-        content = b"" if body is None else json.dumps(body).encode()
-        head = f"{method} {self._base}{path} HTTP/1.1\r\n{self._head}Content-Length: {len(content)}\r\n\r\n"
+        content = b"" if body is None else body if isinstance(body, bytes) else json.dumps(body).encode()
+        kind = "application/octet-stream" if isinstance(body, bytes) else "application/json"
+        lengths = f"Content-Type: {kind}\r\nContent-Length: {len(content)}\r\n\r\n"
+        head = f"{method} {self._base}{path} HTTP/1.1\r\n{self._head}{lengths}"
         connection.sendall(head.encode() + content)
         received = bytearray()
         while (end := received.find(b"\r\n\r\n")) < 0:
@@ -167,7 +174,7 @@ def main(argv: list[str]) -> int:
         if command is None:
             print(USAGE)
             return 0
-        return run(_channel(), tasks, labelled, command)
+        return run(channel("launch"), tasks, labelled, command)
     except LaunchError as error:
         print(f"phoenix launch: {error}", file=sys.stderr)
         return error.code
@@ -205,17 +212,18 @@ def _default_tasks() -> str:
     return str(max(int(size) if size.isdigit() else 1 for size in sizes))
 
 
-def _channel() -> Channel:
+def channel(command: str, until: float | None = None) -> Channel:
+    """The line to admission of the job that this runs in. `command`: who asks, for the person who called it elsewhere."""
     try:
         url, phoenix_id, path = (os.environ[name] for name in ("PHOENIX_URL", "PHOENIX_ID", "PHOENIX_TOKEN_FILE"))
     except KeyError as error:
-        raise LaunchError(f"{error.args[0]} is not set: launch works only inside a job's script", 2) from error
+        raise LaunchError(f"{error.args[0]} is not set: {command} works only inside a job's script", 2) from error
     try:
         with open(path) as file:
             token = file.read().strip()
     except OSError as error:
         raise LaunchError(f"cannot read {path}: {error.strerror}", 2) from error
-    return Channel(url, phoenix_id, token)
+    return Channel(url, phoenix_id, token, until)
 
 
 def run(channel: Channel, tasks: int, labelled: bool, command: list[str]) -> int:

@@ -15,7 +15,7 @@ from typing import Final, NamedTuple
 
 from phoenix.cli.errors import CliError, usage
 from phoenix.cli.parser import Parser, count
-from phoenix.cli.units import parse_memory_mb, parse_time_s
+from phoenix.cli.units import parse_memory_mb, parse_signal, parse_time_s
 
 PREFIXES: Final = ("#SBATCH", "#PHOENIX")
 _COUNT_OR_RANGE: Final = re.compile(r"([1-9]\d*)(?:-([1-9]\d*))?\Z")
@@ -57,6 +57,12 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     )
     order.add_argument(
         "--no-requeue", dest="on_reclaim", action="store_const", const="kill", help="on reclaim: end for good"
+    )
+    order.add_argument(
+        "--signal",
+        type=_signal,
+        metavar="[B:]SIG[@S]",
+        help="send SIG S seconds (60) before the time limit, and instead of SIGTERM; B: to the script itself",
     )
     share = parser.add_argument_group("services that share a department")
     share.add_argument("--service", metavar="S", help="whose job it is: one of the department's services")
@@ -159,6 +165,10 @@ def _time(text: str) -> object:
 
 def _memory(text: str) -> object:
     return _checked(parse_memory_mb, text)
+
+
+def _signal(text: str) -> object:
+    return _checked(parse_signal, text)
 
 
 def _integer(text: str) -> int:

@@ -159,6 +159,7 @@ def _request(args: argparse.Namespace, options: argparse.Namespace, script: str)
         "stdin": None,
         "inputs": [_input(spec) for spec in options.input or []],
         "keep": options.keep or [],
+        "signal": options.signal,
     }
 
 

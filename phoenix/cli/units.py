@@ -6,17 +6,22 @@ Rules
   2. Memory is Slurm's: a number is MiB; suffixes K, M, G, T.
   3. Instants are shown in UTC, ISO 8601, as `2026-02-03T04:05:06Z`, and are read so too; with another offset if one is written.
      `14:30` is the next time that it is so late (UTC), `+10m` is in ten minutes.
+  4. A signal is Slurm's: a name or a number, `@` seconds before the time limit, `B:` for the script alone.
 """
 
 from __future__ import annotations
 
 import re
+import signal
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
 _SECONDS: Final = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 _SUFFIXED: Final = re.compile(r"(\d+(?:\.\d+)?)([smhd])")
 _CLOCK: Final = re.compile(r"\d{1,2}:\d{2}\Z")
+_SIGNAL: Final = re.compile(r"(?P<who>B:)?(?:(?P<number>\d+)|(?P<name>[A-Za-z][A-Za-z0-9+-]*))(?:@(?P<before>\d+))?\Z")
+SIGNAL_BEFORE_S: Final = 60.0  # Slurm's
+SIGNAL_BEFORE_MAX_S: Final = 65535.0  # Slurm's
 _MEBIBYTES: Final = {"k": 1 / 1024, "m": 1.0, "g": 1024.0, "t": 1024.0 * 1024.0}
 _MEMORY: Final = re.compile(r"(\d+(?:\.\d+)?)([kmgt]?)b?\Z", re.IGNORECASE)
 
@@ -58,6 +63,18 @@ def _next(clock: str, now: float) -> float:
     today = datetime.fromtimestamp(now, UTC)
     found = datetime.combine(today.date(), datetime.strptime(clock, "%H:%M").time(), UTC)
     return (found if found.timestamp() > now else found + timedelta(days=1)).timestamp()
+
+
+def parse_signal(text: str) -> dict[str, int | float | bool]:
+    """sbatch's --signal, as the door takes it.  ValueError says what would be right."""
+    match = _SIGNAL.match(text.strip())
+    name = (match["name"] or "").upper() if match else ""
+    names = {each.name.removeprefix("SIG"): int(each) for each in signal.Signals}
+    number = int(match["number"]) if match and match["number"] else names.get(name.removeprefix("SIG"), 0)
+    before_s = float(match["before"] or SIGNAL_BEFORE_S) if match else -1.0
+    if match is None or not 1 <= number <= 64 or before_s > SIGNAL_BEFORE_MAX_S:
+        raise ValueError(f"{text!r} is no signal: write USR1, USR1@120 (seconds before the time limit), or B:USR1@120")
+    return {"number": number, "before_s": before_s, "script": match["who"] is not None}
 
 
 def parse_memory_mb(text: str) -> int:

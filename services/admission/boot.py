@@ -18,6 +18,7 @@ from schemas import lending
 from schemas.config import CloudConfig, WebPolicy
 from schemas.custody_state import Unit
 from schemas.ids import ELEMENT, instance_parts, is_instance
+from schemas.requests import JobSignal
 from services.admission.core import Job
 from services.admission.payloads import Payload
 
@@ -69,6 +70,7 @@ class Boot(msgspec.Struct, frozen=True, kw_only=True):
     tasks: int = 1
     cpus_per_task: int = 1
     checkpoint: BootCheckpoint | None = None
+    signal: JobSignal | None = None
 
 
 def boot_of(
@@ -118,6 +120,7 @@ def _of_job(
         tasks=job.tasks,
         cpus_per_task=job.cpus_per_task,
         checkpoint=checkpoint,
+        signal=payload.signal,
     )
 
 

@@ -363,7 +363,7 @@ def checkpoint(core: AdmissionCore, fact: f.CheckpointReported, now: float, draf
     if fact.request and before.request == fact.request:
         return []
     wait_s = before.at + adopted(core).limits.checkpoint_interval_s - now
-    if known.live and wait_s > 0:
+    if known.live and known.attempt == fact.attempt and wait_s > 0:
         message = (
             f"the last checkpoint was {max(0.0, now - before.at):.1f} s ago: the next one counts in {wait_s:.1f} s"
         )

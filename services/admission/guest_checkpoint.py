@@ -1,8 +1,8 @@
 """The guests' calls about checkpoints (docs/guests.md): send files, say that they are a checkpoint, fetch them again.
 
 Rules
-  1. Rank 0 of a job's latest attempt speaks, also while it is being ended: that is when jobs checkpoint.  From the next
-     placement on it is gone (`schemas.checkpoints`).
+  1. Rank 0 of a job's latest attempt speaks, also while it is being ended: that is when jobs checkpoint.  When the next attempt
+     has begun it is gone (`schemas.checkpoints`).
   2. "Acknowledged" means journaled, with all files stored whole; anything else changes nothing: the last checkpoint stays.
   3. A call with an `id` may be repeated: it is journaled once.
   4. What a checkpoint has overtaken is removed after the journal knows it, and what a unit leaves after its end; by a task that

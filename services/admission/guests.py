@@ -24,6 +24,7 @@ from aiohttp import web
 from msgspec import Meta
 
 from schemas import facts as f
+from schemas.checkpoints import counts
 from schemas.custody_state import Unit
 from schemas.facts import Fact
 from schemas.ids import is_instance, job_of, vm_tag
@@ -48,7 +49,7 @@ UPLOADS_MAX: Final = 4  # large bodies in memory at once
 OFFSET_MAX: Final = 1 << 39
 AFTER_MAX: Final = 1 << 53  # microseconds since 1970, in what a float counts exactly
 
-Worth = Literal["live", "latest"]
+Worth = Literal["live", "latest", "saves"]
 Number = Annotated[float, Meta(ge=0, le=1e12)]
 
 
@@ -131,9 +132,9 @@ class Guests:
             route("PUT", "files/{name:.+}", self._file, "latest"),
             route("GET", "inputs/{name:.+}", self._input),
             route("POST", "report", self._report, "latest"),
-            route("PUT", "checkpoint/files/{name:.+}", self.checkpoints.send, "latest"),
+            route("PUT", "checkpoint/files/{name:.+}", self.checkpoints.send, "saves"),
             route("GET", "checkpoint/files/{name:.+}", self.checkpoints.fetch),
-            route("POST", "checkpoint", self.checkpoints.say, "latest"),
+            route("POST", "checkpoint", self.checkpoints.say, "saves"),
             route("POST", "launch", self._start_launch),
             route("GET", "commands", self._commands),
             route("POST", "launch/{id}/events", self._add_events),
@@ -168,13 +169,17 @@ class Guests:
             found = compose.standing(self._core, unit, attempt)
             if found == "early":
                 raise Refused("unavailable", "this attempt is not known here yet: come back")
-            if found == "gone" or (found == "over" and worth == "live"):
+            if (found == "gone" and not self._may_still(worth, unit, attempt)) or (found == "over" and worth == "live"):
                 return gone()
             known = self._core.unit(unit)
             assert known is not None
             return await handler(request, Guest(unit, attempt, rank, known))
 
         return checked
+
+    def _may_still(self, worth: Worth, unit: str, attempt: int) -> bool:
+        """True of an attempt whose successor has not begun, for what it may still save."""
+        return worth == "saves" and counts(self._core.unit(unit), attempt)
 
     # ------------------------------------------------------------------------------------------------------ the job's life
 

@@ -14,13 +14,14 @@ from __future__ import annotations
 import asyncio
 import hashlib
 from collections import OrderedDict
+from functools import partial
 from typing import Final
 
 import msgspec
 import nats.errors
 import nats.js.errors
 
-from schemas.requests import JobSubmit
+from schemas.requests import JobSignal, JobSubmit
 from services.runtime.edge import Refused
 from services.runtime.objects import Damaged, Objects
 
@@ -36,7 +37,9 @@ class StoredInput(msgspec.Struct, frozen=True, kw_only=True):
     key: str
 
 
-class Payload(msgspec.Struct, frozen=True, kw_only=True):
+class _Plain(msgspec.Struct, frozen=True, kw_only=True):
+    """What every payload has; its bytes, and so its key, stay as they were before there were signals."""
+
     script: str | None = None
     argv: tuple[str, ...] = ()
     environment: dict[str, str] = {}
@@ -46,6 +49,10 @@ class Payload(msgspec.Struct, frozen=True, kw_only=True):
     stdin: str | None = None
     inputs: tuple[StoredInput, ...] = ()
     keep: tuple[str, ...] = ()
+
+
+class Payload(_Plain, frozen=True, kw_only=True):
+    signal: JobSignal | None = None
 
 
 class Packed(msgspec.Struct, frozen=True):
@@ -64,7 +71,7 @@ _decoder: Final = msgspec.msgpack.Decoder(Payload)
 def pack(request: JobSubmit, dept: str) -> Packed:
     """The objects that a submission needs."""
     files = {f"input/{hashlib.sha256(file.data).hexdigest()}": file for file in request.inputs}
-    payload = Payload(
+    payload = (_Plain if request.signal is None else partial(Payload, signal=request.signal))(
         script=request.script,
         argv=request.argv,
         environment=request.environment,

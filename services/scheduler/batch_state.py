@@ -60,28 +60,27 @@ class Job(msgspec.Struct, kw_only=True):
 class Again(msgspec.Struct, kw_only=True):
     """A unit that is not in its first attempt any more.  `requeues`: attempts lost to reclaims and lost hosts; `faults`: to VMs
     that ended without a word or did not come up.  `suspends`: attempts that were suspended; `used_s`: for how long those ran
-    that go on."""
+    that go on; `ran_s`: for how long the life ran that is over."""
 
     entered: int
     requeues: int = 0
     faults: int = 0
     suspends: int = 0
     used_s: float = 0.0
+    ran_s: float = 0.0
     origin: tuple[str, ...] = ()  # where it was suspended last
     why: Reason | None = None  # of the last attempt that this department closed
     preempted: int = 0  # attempts whose hosts were wanted for something else, suspended ones too
 
 
 class Checkpoint(msgspec.Struct, kw_only=True):
-    """What a unit has saved, in seconds of run time.  A *life* is what runs without losing anything: one attempt, or several
-    that were suspended and resumed.  `saved_s`: of all lives, what the next one need not do again; `base_s`: with how much of
-    it the life began that runs or ran last; `life_s`: how long that one ran, if it is over."""
+    """A unit's last one (`saved`).  `saved_s`: run time that its next life need not do again; `base_s`: how much of that was
+    there when its present life began."""
 
     attempt: int
     at: float
     saved_s: float
     base_s: float = 0.0
-    life_s: float | None = None
     percent: float | None = None
 
 

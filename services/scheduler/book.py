@@ -34,7 +34,7 @@ from services.scheduler.dependencies import verdict
 from services.scheduler.queue import Queue
 from services.scheduler.ranking import Ranking
 from services.scheduler.room import Room
-from services.scheduler.saved import Saved
+from services.scheduler.saved import Saved, ran_for
 from services.scheduler.shape import Kind, Place
 
 
@@ -156,6 +156,7 @@ class Book:
         return Budgets.of(config.department(self.dept) if config is not None else None)
 
     def began(self, unit: str) -> None:
+        self.saved.began(unit)
         job = self.job(unit)
         if unit not in job.begun:
             job.begun[unit] = None
@@ -163,11 +164,10 @@ class Book:
 
     def checkpointed(self, fact: f.CheckpointReported) -> None:
         """What the unit has done until now is safe (`saved`)."""
-        self.saved.reported(fact, self.used_s(fact.unit))
+        self.saved.reported(fact)
 
     def placed(self, unit: str) -> None:
-        """Rule 5; and it goes on from what was saved."""
-        self.saved.placed(unit)
+        """Rule 5."""
         job = self.job(unit)
         if job.best_effort:
             self.state.turn_best_effort = job.service
@@ -191,7 +191,7 @@ class Book:
             if known.began_at is not None and known.ended_at is not None:
                 again.used_s += known.ended_at - known.began_at
         else:
-            self.saved.life_over(known, again.used_s)
+            again.ran_s = again.used_s + ran_for(known, self.custody.state.at)
             self._enter_again(again, why)
         self.refresh(unit)
 

@@ -2,11 +2,13 @@
 
 Theory of operation
   `checkpoint.reported` says that everything until then is safe.  How much that is follows from the journal alone: the time
-  that the unit had run by then, in the life that runs (`batch_state.Checkpoint`), on top of what earlier lives had saved.  A
-  requeued job begins a new life from what was saved; what it had run since is lost.  Orders of victims ask for `kept_s`.
+  that the unit had run by then in its present life, on top of what earlier lives had saved.  A *life* is what runs without
+  losing anything: one attempt, or several that were suspended and resumed.  A requeued job begins a new life from what was
+  saved; what it had run since is lost.  Orders of victims ask for `kept_s`.
 
 Rules
-  1. Only what counts is folded (`schemas.checkpoints`): of the latest attempt, until the next one is placed.
+  1. Only what counts is folded (`schemas.checkpoints`).  A new life begins with its `attempt.began`, so that what the last one
+     saves in its grace time is still added to it.
   2. Run time is counted between `attempt.began` and the end of the attempt, as everywhere: what a job does in its grace time,
      or before its guests called, is none.  So nothing is saved that did not run: 0 ≤ `kept_s` ≤ the life's run time.
   3. `saved_s` never shrinks.  A job whose checkpoint turned out to be worthless has to say so by failing.
@@ -23,44 +25,42 @@ from services.scheduler.batch_state import Checkpoint, State
 
 
 class Saved:
-    """Reads custody, keeps `State.checkpoints`."""
+    """Reads custody and `State.again`, keeps `State.checkpoints`."""
 
     def __init__(self, custody: Custody, state: State) -> None:
         self.custody, self.state = custody, state
 
-    def reported(self, fact: f.CheckpointReported, used_s: float) -> None:
-        """Rule 1.  `used_s`: for how long the unit ran in suspended attempts of the life that runs."""
+    def reported(self, fact: f.CheckpointReported) -> None:
+        """Rule 1."""
         unit = self.custody.state.units.get(fact.unit)
         if unit is None or not counts(unit, fact.attempt):
             return
         before, at = self.state.checkpoints.get(fact.unit), self.custody.state.at
-        base_s = 0.0 if before is None else before.base_s
-        life_s = None if before is None else before.life_s
-        if life_s is None and unit.state == "pending" and not unit.suspended:
-            life_s = ran_for(unit, at)  # its first checkpoint, in the grace time of a life that is over
-        if life_s is not None:
-            ran_s = life_s
-        else:  # of a suspended attempt `used_s` says all
-            ran_s = used_s + (ran_for(unit, at) if unit.state == "open" else 0.0)
-        saved_s = max(base_s + ran_s, 0.0 if before is None else before.saved_s)
+        base_s, saved_s = (0.0, 0.0) if before is None else (before.base_s, before.saved_s)
         self.state.checkpoints[fact.unit] = Checkpoint(
-            attempt=fact.attempt, at=at, saved_s=saved_s, base_s=base_s, life_s=life_s, percent=fact.percent
+            attempt=fact.attempt,
+            at=at,
+            saved_s=max(saved_s, base_s + self._life_s(unit, fact.attempt, at)),
+            base_s=base_s,
+            percent=fact.percent,
         )
 
-    def life_over(self, unit: Unit, used_s: float) -> None:
-        """The unit's life is over, and it may begin another one.  `used_s`: as in `reported`."""
-        known = self.state.checkpoints.get(unit.id)
-        if known is not None:
-            known.life_s = used_s + ran_for(unit, self.custody.state.at)
+    def _life_s(self, unit: Unit, attempt: int, now: float) -> float:
+        """For how long the life that `attempt` is of has run by `now`, or by its end."""
+        again = self.state.again.get(unit.id)
+        used_s = 0.0 if again is None else again.used_s
+        if unit.state == "open" and unit.attempt == attempt:
+            return used_s + ran_for(unit, now)
+        return used_s or (0.0 if again is None else again.ran_s)  # suspended, or over
 
-    def placed(self, unit: str) -> None:
-        """An attempt opens: a new life, unless it goes on where one was suspended."""
-        known = self.state.checkpoints.get(unit)
-        if known is not None and known.life_s is not None:
-            known.base_s, known.life_s = known.saved_s, None
+    def began(self, unit: str) -> None:
+        """An attempt begins: a new life, unless it goes on where one was suspended."""
+        known, again = self.state.checkpoints.get(unit), self.state.again.get(unit)
+        if known is not None and again is not None and not again.used_s:
+            known.base_s = known.saved_s
 
     def kept_s(self, unit: str) -> float:
-        """How much of what the unit has run in the life that runs is safe, in seconds."""
+        """How much of what the unit has run in its present life is safe, in seconds."""
         known = self.state.checkpoints.get(unit)
         return 0.0 if known is None else known.saved_s - known.base_s
 

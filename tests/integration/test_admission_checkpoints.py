@@ -96,15 +96,18 @@ async def test_the_next_attempt_finds_what_was_saved(here: House) -> None:
     assert (await guest.call("GET", "checkpoint/files/c"))[0] == 404
 
 
-async def test_in_the_grace_time_it_counts_and_after_the_next_placement_it_is_gone(here: House) -> None:
+async def test_in_the_grace_time_it_counts_and_when_the_next_one_has_begun_it_is_gone(here: House) -> None:
     job = await running(here)
     await requeued(here, job)
-    assert (await saved(here, job, a=b"late"))[0] == 200
+    assert (await saved(here, job, a=b"early"))[0] == 200
     await here.place(job, attempt=2)
+    assert (await saved(here, job, a=b"late"))[0] == 200
+    assert (await here.guest(job).call("GET", "boot"))[0] == 410  # everything else is over
+    assert await here.guest(job, attempt=2).began() == 204
     guest = here.guest(job)
     assert await guest.call("POST", "checkpoint", {}) == (410, b'{"status":"gone"}')
     assert (await guest.call("PUT", "checkpoint/files/a", b"later"))[0] == 410
-    assert len(await facts_of(here, job)) == 1
+    assert len(await facts_of(here, job)) == 2
     assert (await here.guest(job, attempt=2).call("GET", "checkpoint/files/a")) == (200, b"late")
 
 

@@ -32,6 +32,9 @@ class Life:
     began: list[str | None] = field(default_factory=list)
     output: dict[str, bytearray] = field(default_factory=lambda: {"stdout": bytearray(), "stderr": bytearray()})
     files: dict[str, bytes] = field(default_factory=dict)
+    sent: dict[str, bytes] = field(default_factory=dict)  # for a checkpoint, by digest
+    checkpoints: list[dict[str, Any]] = field(default_factory=list)  # as they were said
+    saved: dict[str, bytes] = field(default_factory=dict)  # what an earlier attempt left
     report: dict[str, Any] | None = None
     gone: bool = False
     unavailable: int = 0
@@ -64,6 +67,9 @@ class GuestDoor:
                 web.put(base + "/files/{name:.+}", self._guarded(self._file)),
                 web.get(base + "/inputs/{name:.+}", self._guarded(self._input)),
                 web.post(base + "/report", self._guarded(self._report)),
+                web.put(base + "/checkpoint/files/{name:.+}", self._guarded(self._send)),
+                web.get(base + "/checkpoint/files/{name:.+}", self._guarded(self._saved)),
+                web.post(base + "/checkpoint", self._guarded(self._checkpoint)),
                 web.post(base + "/launch", self._guarded(self._launch)),
                 web.get(base + "/commands", self._guarded(self._get_commands)),
                 web.post(base + "/launch/{id}/events", self._guarded(self._post_events)),
@@ -167,6 +173,20 @@ class GuestDoor:
     async def _file(self, life: Life, request: web.Request) -> web.Response:
         life.files[request.match_info["name"]] = await request.read()
         return web.Response(status=204)
+
+    async def _send(self, life: Life, request: web.Request) -> web.Response:
+        data = await request.read()
+        life.sent[hashlib.sha256(data).hexdigest()] = data
+        return web.json_response({"name": request.match_info["name"]})
+
+    async def _saved(self, life: Life, request: web.Request) -> web.Response:
+        return web.Response(body=life.saved[request.match_info["name"]])
+
+    async def _checkpoint(self, life: Life, request: web.Request) -> web.Response:
+        said = await request.json()
+        files = [life.sent[file["sha256"]] for file in said["files"]]
+        life.checkpoints.append({**said, "files": dict(zip([f["name"] for f in said["files"]], files, strict=True))})
+        return web.json_response({"status": "acknowledged", "files": len(files), "bytes": sum(map(len, files))})
 
     async def _input(self, life: Life, request: web.Request) -> web.Response:
         return web.Response(body=life.inputs[request.match_info["name"]])

@@ -46,7 +46,10 @@ def candidate(world: World, unit: str) -> Candidate:
     [
         (Unit(id="1", dept="hpc", state="open", attempt=2), 2, True),
         (Unit(id="1", dept="hpc", state="pending", attempt=2), 2, True),
-        (Unit(id="1", dept="hpc", state="open", attempt=2), 1, False),
+        (Unit(id="1", dept="hpc", state="open", attempt=2), 1, True),  # the second one has not begun
+        (Unit(id="1", dept="hpc", state="open", attempt=2, began_at=5.0), 1, False),
+        (Unit(id="1", dept="hpc", state="pending", attempt=2), 1, False),
+        (Unit(id="1", dept="hpc", state="open", attempt=3), 1, False),
         (Unit(id="1", dept="hpc", state="open", attempt=2), 3, False),
         (Unit(id="1", dept="hpc", state="pending", attempt=0), 0, False),
         (Unit(id="1", dept="hpc", state="final", attempt=2), 2, False),
@@ -176,7 +179,7 @@ def fact(unit: str, attempt: int = 1, **fields: Any) -> f.CheckpointReported:
     return f.CheckpointReported(unit=unit, attempt=attempt, **fields)
 
 
-def test_admission_takes_it_of_the_latest_attempt_until_the_next_placement() -> None:
+def test_admission_takes_it_of_the_latest_attempt_until_the_next_one_begins() -> None:
     world = fold()
     job = world.submit()
     with pytest.raises(Refused):
@@ -187,6 +190,8 @@ def test_admission_takes_it_of_the_latest_attempt_until_the_next_placement() -> 
     assert compose.checkpoint(world.core, fact(job), 0.0, ()) == [fact(job)]
     world.put(fact(job, payload="a", request="r"))
     world.place(job, "h1", attempt=2)
+    assert compose.checkpoint(world.core, fact(job), 0.0, ()) == [fact(job)]
+    world.put(f.AttemptBegan(unit=job, attempt=2))
     with pytest.raises(Refused, match="gone"):
         compose.checkpoint(world.core, fact(job), 0.0, ())
     world.put(fact(job, payload="late"))
@@ -229,3 +234,25 @@ def test_a_reason_for_each_victim() -> None:
     victim = Candidate("1", 1, 50.0, 20.0)
     assert reclaim.why_victim(victim, 2, 30.0) == because(Code.RECLAIMED, hosts=2, running_s=50.0, lost_s=20.0)
     assert reclaim.why_victim(victim, 2, 0.0) == because(Code.RECLAIMED, hosts=2, running_s=50.0)
+
+
+def test_a_job_that_has_its_next_place_already_saves_all_that_it_ran() -> None:
+    """It is moved from a cordoned host to an idle one: the next attempt is placed while the script still has its grace."""
+    world = cluster(2, held=1)
+    job = running(world, after_s=100)
+    world.quota("hpc", 0)
+    world.settle()
+    world.grant("hpc", "h2")
+    world.settle()
+    assert (world.unit(job).state, world.unit(job).attempt) == ("open", 2)
+    world.now += 3
+    says(world, job, attempt=1)
+    assert core(world).state.checkpoints[job].saved_s == 100.0
+    assert candidate(world, job).lost_s == 0.0
+    world.start_vms(job)
+    world.begin(job)
+    world.now += 7
+    says(world, job, attempt=1)  # too late
+    assert candidate(world, job)[2:4] == (7.0, 7.0)
+    says(world, job, attempt=2)
+    assert core(world).state.checkpoints[job].saved_s == 107.0

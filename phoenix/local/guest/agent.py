@@ -1,6 +1,6 @@
 """The life of a guest: ask what to do, do it, tell how it went, power off.
 
-    job, rank 0    boot → inputs → began → script → output, kept files → report → power off
+    job, rank 0    boot → checkpoint, inputs → began → script → output, kept files → report → power off
     job, rank > 0  boot → began → launched tasks until it is terminated or told that the attempt is gone
     instance       boot → program on a free port → healthy → began with its address → until it ends or is terminated
 
@@ -11,6 +11,8 @@ Rules:
    first that it must stop, the hypervisor or the guest ("gone"), sends SIGTERM, once; the script has its grace either way.
 4. Time limits are the scheduler's, not the guest's.
 5. Whatever raises here, the VM ends and the hypervisor kills what is left in it.
+6. A job may wish a signal of its own some time before its limit (`--signal`): the guest counts from its `began`. Stopped
+   before that it hears the same signal instead of SIGTERM, and has its grace; afterwards SIGTERM, as everybody.
 """
 
 from __future__ import annotations
@@ -21,7 +23,7 @@ import os
 import signal
 import socket
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 
 import aiohttp
 
@@ -30,7 +32,7 @@ from phoenix.local.guest.environment import for_instance, for_job
 from phoenix.local.guest.launch import Launches
 from phoenix.local.guest.machine import Ended, Launch, Machine, Process, StartError
 from phoenix.local.guest.output import Output
-from phoenix.local.guest.room import UnsafeNameError
+from phoenix.local.guest.room import UnsafeNameError, collide
 
 SHORT_JOB_S = 0.25  # most trivial jobs end within: their guest never starts pump and long poll
 MEMORY_CHECK_S = 0.5
@@ -57,6 +59,8 @@ class Guest:
         self.process: Process | None = None
         self.stopping = False  # the hypervisor has sent SIGTERM, and kills when the grace is over
         self.dismissed = False  # this guest has, because the attempt is over
+        self.warned = False  # the job has heard the signal that it wished before its time limit
+        self.began_s = 0.0  # time.monotonic()
         self.output: Output | None = None
         self._notes: list[str] = []
         self._address: str | None = None
@@ -89,18 +93,26 @@ class Guest:
         room.write("token", self.door.token.encode())
         environment = for_job(boot, self.machine, self.door.url, self.door.phoenix_id)
         launches = Launches(self.door, self.machine, environment)
-        for wanted in boot.inputs:
-            await self._fetch(wanted.name)
+        await self._furnish(boot)
         if boot.rank != 0:
             await self.door.began(None)
             await launches.serve()
         room.write("script", (boot.script or "").encode(), 0o700)
         await self.door.began(None)
-        began_s = time.monotonic()
+        self.began_s = time.monotonic()
         ended = await self._run_script(boot, environment, launches)
-        return await self._finish(boot, ended, time.monotonic() - began_s)
+        return await self._finish(boot, ended, time.monotonic() - self.began_s)
 
-    async def _fetch(self, name: str) -> None:
+    async def _furnish(self, boot: Boot) -> None:
+        """What is there before the script: the last checkpoint's files, and of the inputs what they have not replaced."""
+        saved = [file.name for file in boot.checkpoint.files] if boot.checkpoint is not None else []
+        for name in saved:
+            await self._fetch(name, self.door.get_checkpoint)
+        for wanted in boot.inputs:
+            if not any(collide(wanted.name, name) for name in saved):
+                await self._fetch(wanted.name, self.door.get_input)
+
+    async def _fetch(self, name: str, get: Callable[[str, Callable[[bytes, bool], None]], Awaitable[None]]) -> None:
         fd = self.machine.room.create_input(name)
 
         def write(chunk: bytes, first: bool) -> None:
@@ -111,7 +123,7 @@ class Guest:
                 view = view[os.write(fd, view) :]
 
         try:
-            await self.door.get_input(name, write)
+            await get(name, write)
         finally:
             os.close(fd)
 
@@ -156,6 +168,7 @@ class Guest:
                     group.create_task(self.output.pump()),
                     group.create_task(self._watch_memory(process)),
                     group.create_task(self._announce()),
+                    group.create_task(self._warn(process)),
                 ]
                 if launches is not None:
                     helpers.append(group.create_task(launches.serve()))
@@ -171,7 +184,8 @@ class Guest:
         if self.stopping:
             return await process.wait()
         self.dismissed = True
-        process.signal(signal.SIGTERM, everyone=True)
+        if not self.ask_to_end():
+            process.signal(signal.SIGTERM, everyone=True)
         process.signal(signal.SIGCONT, everyone=True)  # a stopped process hears SIGTERM only when it continues
         grace_s = self.boot.grace_s if self.boot is not None else None
         try:
@@ -180,6 +194,24 @@ class Guest:
         except TimeoutError:
             process.signal(signal.SIGKILL, everyone=True)
             return await process.wait()
+
+    def ask_to_end(self) -> bool:
+        """Send what the job wishes to hear when it is stopped (rule 6); False if that is SIGTERM."""
+        wish = self.boot.signal if self.boot is not None else None
+        if wish is None or self.warned:
+            return False
+        if self.process is not None:
+            self.process.warn(wish.number, script=wish.script)
+        return True  # what other ranks run hears it by `phoenix launch`
+
+    async def _warn(self, process: Process) -> None:
+        """Rule 6: the job's signal, so long before its time limit."""
+        wish, walltime_s = (self.boot.signal, self.boot.walltime_s) if self.boot is not None else (None, None)
+        if wish is None or walltime_s is None:
+            return
+        await asyncio.sleep(self.began_s + walltime_s - wish.before_s - time.monotonic())
+        self.warned = True
+        process.warn(wish.number, script=wish.script)
 
     async def _announce(self) -> None:
         """Begin anew for each attempt that resumes this machine."""

@@ -16,6 +16,7 @@ import base64
 import json
 from collections.abc import AsyncIterator, Callable
 from typing import Any
+from urllib.parse import quote
 
 import aiohttp
 import msgspec
@@ -60,6 +61,14 @@ class Checkpoint(msgspec.Struct, frozen=True):
     files: list[Input] = []
 
 
+class Signal(msgspec.Struct, frozen=True):
+    """What the job wishes to hear, and how long before its time limit; `script`: its script alone."""
+
+    number: int
+    before_s: float = 60.0
+    script: bool = False
+
+
 class Boot(msgspec.Struct, frozen=True):
     """What this VM is to do; the fields are those of the contract."""
 
@@ -91,6 +100,7 @@ class Boot(msgspec.Struct, frozen=True):
     tasks: int | None = None
     cpus_per_task: int | None = None
     checkpoint: Checkpoint | None = None
+    signal: Signal | None = None
 
 
 class Command(msgspec.Struct, frozen=True):
@@ -164,6 +174,10 @@ class Door:
     async def get_input(self, name: str, write: Callable[[bytes, bool], None]) -> None:
         """Fetch one input; `write(chunk, first)` is called in order, `first` starting it over."""
         await self._call("GET", f"inputs/{name}", sink=write, deadline_s=TRANSFER_DEADLINE_S)
+
+    async def get_checkpoint(self, name: str, write: Callable[[bytes, bool], None]) -> None:
+        """Fetch one file of the last checkpoint, as `get_input`."""
+        await self._call("GET", f"checkpoint/files/{quote(name)}", sink=write, deadline_s=TRANSFER_DEADLINE_S)
 
     async def report(self, report: Report) -> None:
         await self._call("POST", "report", msgspec.json.encode(report))

@@ -66,6 +66,10 @@ def for_job(boot: Boot, machine: Machine, url: str, phoenix_id: str) -> dict[str
         "PHOENIX_CPUS_PER_TASK": str(boot.cpus_per_task or boot.cores),
         "PHOENIX_CPUS": str(boot.cores),
     }
+    if boot.checkpoint is not None:
+        ours["PHOENIX_CHECKPOINT"] = "1"
+        ours["PHOENIX_CHECKPOINT_ATTEMPT"] = str(boot.checkpoint.attempt)
+        ours["PHOENIX_CHECKPOINT_AT"] = f"{boot.checkpoint.at:.3f}"
     if boot.array_job is not None:
         ours["PHOENIX_ARRAY_JOB_ID"] = boot.array_job
     if boot.array_index is not None:

@@ -59,6 +59,9 @@ class Process(Protocol):
     def signal(self, number: int, *, everyone: bool = False) -> None:
         """Signal its process group, or every process of the VM; nothing happens when it has ended."""
 
+    def warn(self, number: int, *, script: bool) -> None:
+        """Signal the process alone (`script`), or only what it has started in its process group."""
+
 
 class Machine(Protocol):
     """The VM as its guest sees it."""

@@ -40,6 +40,13 @@ def relative_name(name: str) -> PurePosixPath:
     return path
 
 
+def collide(one: str, other: str) -> bool:
+    """True if two relative names cannot both be files: they are the same, or one is the other's directory."""
+    mine, theirs = PurePosixPath(one).parts, PurePosixPath(other).parts
+    shorter = min(len(mine), len(theirs))
+    return mine[:shorter] == theirs[:shorter]
+
+
 @dataclass(frozen=True, slots=True)
 class Room:
     """One VM's directory. `uid` is the user it belongs to, None when everything runs as one user."""

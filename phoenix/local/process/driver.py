@@ -309,7 +309,8 @@ class ProcessDriver:
         if boot is not None and boot.grace_s is not None:
             grace_s = min(boot.grace_s, GRACE_MAX_S)
         if not entry.guest.dismissed:  # a second SIGTERM would cut short what the script does after the first
-            entry.machine.signal_all(signal.SIGTERM)
+            if not entry.guest.ask_to_end():
+                entry.machine.signal_all(signal.SIGTERM)
             # A stopped process hears SIGTERM only when it continues.
             entry.machine.signal_all(signal.SIGCONT)
         entry.guest.door.awake.set()

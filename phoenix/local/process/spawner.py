@@ -70,6 +70,11 @@ class ChildProcess:
         if not self.ended.done():
             self._spawner.signal(self._ident, number, self._held if everyone else None)
 
+    def warn(self, number: int, *, script: bool) -> None:
+        """Signal the process alone (`script`), or only what it has started in its process group."""
+        if not self.ended.done():
+            self._spawner.warn(self._ident, number, self._held, script)
+
 
 class Spawner:
     """Starts processes through one nursery."""
@@ -151,6 +156,9 @@ class Spawner:
     def signal(self, ident: int, number: int, held: Containment | None) -> None:
         fields = held.fields() if held is not None else {}
         self._send({"op": "signal", "id": ident, "signal": number, **fields})
+
+    def warn(self, ident: int, number: int, held: Containment, script: bool) -> None:
+        self._send({"op": "warn", "id": ident, "signal": number, "script": script, **held.fields()})
 
     def _next_ident(self) -> int:
         self._last_ident += 1

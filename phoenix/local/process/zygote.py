@@ -121,6 +121,18 @@ class Nursery:
             if child is not None and child.pid not in pids:
                 _kill_group(child.pid, request["signal"])
 
+        elif op == "warn" and ident in self.by_ident:
+            self.warn(self.by_ident[ident].pid, request)
+
+    def warn(self, leader: int, request: dict[str, Any]) -> None:
+        """A signal for the leader alone, or for those of its process group that are not the leader."""
+        if request["script"]:
+            _kill(leader, request["signal"])
+            return
+        for pid in owned_pids(request.get("cgroups", []), request.get("uid"), request.get("marker")):
+            if pid != leader and _group_of(pid) == leader:
+                _kill(pid, request["signal"])
+
     def run(self, ident: int, request: dict[str, Any], fds: list[int]) -> None:
         try:
             pid = os.fork()
@@ -384,6 +396,13 @@ def _drain(fd: int) -> None:
             pass
     except BlockingIOError:
         return
+
+
+def _group_of(pid: int) -> int | None:
+    try:
+        return os.getpgid(pid)
+    except ProcessLookupError:
+        return None
 
 
 def _read_exactly(control: socket.socket, size: int) -> bytes | None:

@@ -1,0 +1,161 @@
+"""`phoenix checkpoint` and `--signal` inside real processes: what is sent, what is refused, what the next attempt finds."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from phoenix.local.process.driver import ProcessDriver
+from tests.integration.test_process_driver import Hypervisor
+from tests.support.guest_door import HOST, GuestDoor, Life
+
+ISOLATIONS = ["none"] if os.geteuid() else ["uid+cgroup", "none"]
+pytestmark = pytest.mark.timeout(60)
+
+
+@pytest.fixture(params=ISOLATIONS)
+async def hypervisor(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Hypervisor]:
+    driver = ProcessDriver(tmp_path / "data", core_share=0.5, grace_s=5.0, isolate=request.param)
+    async with GuestDoor() as door:
+        it = Hypervisor(driver, door)
+        await driver.start(it.note_end)
+        try:
+            yield it
+        finally:
+            await driver.close()
+
+
+async def test_files_are_sent_whole_and_named_as_the_next_attempt_finds_them(hypervisor: Hypervisor) -> None:
+    script = """#!/bin/sh
+mkdir -p sub/deep; printf state > "sub/deep/a b?.bin"; printf two > two; cd sub
+phoenix checkpoint --percent 40 --progress "step 4" "deep/a b?.bin" ../sub/../x ; echo "up: $?"
+phoenix checkpoint --percent=40% --progress "step 4" "deep/a b?.bin"; echo "code $?"
+phoenix checkpoint; echo "code $?"
+"""
+    life = await hypervisor.run("1", script)
+    assert life.text().splitlines() == ["up: 2", "safe: 1 files, 5 bytes", "code 0", "safe", "code 0"], life.text(
+        "stderr"
+    )
+    first, second = life.checkpoints
+    assert (first["files"], first["percent"], first["progress"]) == ({"sub/deep/a b?.bin": b"state"}, 40.0, "step 4")
+    assert second["files"] == {}
+    assert first["id"] != second["id"]
+
+
+@pytest.mark.parametrize(
+    ("before", "name", "said"),
+    [
+        ("ln -s /etc/passwd it", "it", "a link, which is not followed"),
+        ("ln -s /etc it", "it/passwd", "a link, which is not followed"),
+        ("ln -s /etc it", "$PWD/it/passwd", "not below the job's directory"),
+        ("mkdir it", "it", "not a plain file"),
+        ("mkfifo it", "it", "not a plain file"),
+        (":", "it", "No such file"),
+        (":", "/etc/passwd", "not below the job's directory"),
+        (":", "../token", "not below the job's directory"),
+        (":", "--percent 101", "a number from 0 to 100"),
+        (":", "--percent", "needs a value"),
+        (":", "--nonsense", "is unknown"),
+    ],
+)
+async def test_what_is_not_a_file_of_the_job_is_refused_and_nothing_is_said(
+    hypervisor: Hypervisor, before: str, name: str, said: str
+) -> None:
+    life = await hypervisor.run(
+        "1", f"#!/bin/sh\n{before}; echo good > good; phoenix checkpoint good {name}; exit $?\n"
+    )
+    assert life.report is not None
+    assert life.report["exit"] == 2
+    assert said in life.text("stderr")
+    assert life.checkpoints == []
+
+
+async def test_the_next_attempt_finds_the_files_before_its_script_starts(hypervisor: Hypervisor) -> None:
+    life = hypervisor.door.add(
+        "1",
+        attempt=2,
+        script="#!/bin/sh\ncat state/a b c; echo; env | grep ^PHOENIX_CHECKPOINT | sort; echo more >> b\n",
+        inputs=[{"name": "b", "size": 3}, {"name": "c", "size": 3}, {"name": "state", "size": 3}],
+        checkpoint={"attempt": 1, "at": 1234.5, "files": [{"name": "state/a", "size": 3}, {"name": "b", "size": 3}]},
+    )
+    life.saved = {"state/a": b"one", "b": b"new"}
+    life.inputs = {"b": b"old", "c": b"inp", "state": b"dir"}
+    vm = hypervisor.door.vm("1", attempt=2)
+    await hypervisor.driver.boot(vm, HOST)
+    await hypervisor.until_ended(vm)
+    assert life.text().splitlines() == [
+        "onenewinp",
+        "PHOENIX_CHECKPOINT=1",
+        "PHOENIX_CHECKPOINT_AT=1234.500",
+        "PHOENIX_CHECKPOINT_ATTEMPT=1",
+    ]
+
+
+async def test_a_first_attempt_is_not_told_of_a_checkpoint(hypervisor: Hypervisor) -> None:
+    life = await hypervisor.run("1", "#!/bin/sh\necho ${PHOENIX_CHECKPOINT-none}\n")
+    assert life.text() == "none\n"
+
+
+async def test_the_token_is_in_no_argument_and_no_environment(hypervisor: Hypervisor) -> None:
+    script = """#!/bin/sh
+token=$(cat "$PHOENIX_TOKEN_FILE")
+while :; do cat /proc/[0-9]*/cmdline /proc/[0-9]*/environ; done 2>/dev/null | tr '\\0' '\\n' > seen &
+echo state > state; for n in 1 2 3; do phoenix checkpoint state; done
+kill $!; grep -c "phoenix checkpoint\\|checkpoint.pyc\\|checkpoint$" seen; grep -cF "$token" seen
+exit 0
+"""
+    life = await hypervisor.run("1", script)
+    assert len(life.checkpoints) == 3
+    told = life.text().split()
+    assert int(told[-2]) > 0  # they were seen
+    assert told[-1] == "0"
+
+
+# ---------------------------------------------------------------------------------------------------------------- signals
+
+PAIR = """#!/bin/sh
+trap 'echo script $(date +%s.%N)' USR1
+trap 'echo term; exit 143' TERM
+sh -c 'trap "echo child; exit 0" USR1; trap "" TERM; echo up; while :; do sleep 0.05; done' &
+n=0; while [ $n -lt 200 ]; do wait; sleep 0.05; n=$((n+1)); done
+"""
+
+
+async def heard(life: Life, hypervisor: Hypervisor, word: str) -> None:
+    await hypervisor.door.until(lambda: word in life.text())
+
+
+@pytest.mark.parametrize(("script_alone", "word", "other"), [(True, "script", "child"), (False, "child", "script")])
+async def test_the_signal_comes_so_long_before_the_limit_to_whom_it_is_for(
+    hypervisor: Hypervisor, script_alone: bool, word: str, other: str
+) -> None:
+    signal = {"number": 10, "before_s": 60, "script": script_alone}
+    life = hypervisor.door.add("1", script=PAIR, walltime_s=61.5, signal=signal, grace_s=2)
+    vm = await hypervisor.boot("1")
+    await heard(life, hypervisor, "up")
+    assert word not in life.text()  # a second and a half from the start
+    await heard(life, hypervisor, word)
+    assert other not in life.text()
+    await hypervisor.driver.shutdown(vm, HOST)  # the limit: SIGTERM, as everybody
+    assert "term" in life.text()
+
+
+async def test_stopped_before_that_it_hears_the_same_signal_and_has_its_grace(hypervisor: Hypervisor) -> None:
+    script = """#!/bin/sh
+trap 'phoenix checkpoint state; echo saved; exit 0' USR1
+trap 'echo term; exit 143' TERM
+echo 41 > state; echo up; while :; do sleep 0.05; done
+"""
+    signal = {"number": 10, "before_s": 60, "script": True}
+    life = hypervisor.door.add("1", script=script, walltime_s=3600, signal=signal, grace_s=20)
+    vm = await hypervisor.boot("1")
+    await heard(life, hypervisor, "up")
+    async with asyncio.timeout(20):
+        await hypervisor.driver.shutdown(vm, HOST)
+    assert [said["files"] for said in life.checkpoints] == [{"state": b"41\n"}]
+    assert "saved" in life.text()
+    assert "term" not in life.text()
