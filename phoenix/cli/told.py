@@ -217,6 +217,16 @@ def limited(p: Params) -> str | None:
     return f"{has}; it needs {p.number('needs')} more"
 
 
+def spared(p: Params) -> str | None:
+    if "guarded" not in p:
+        return None
+    count_ = p.number("guarded")
+    who = f"{count(count_, 'attempt')} may not be ended for it yet" if count_ else ""
+    hour = "as many as may be were ended for jobs in this hour" if p.number("hour_spent") else ""
+    when = [f"the next may in {span(p['until_s'])}"] if "until_s" in p else []
+    return "; ".join(["it would fit if best-effort made way", *filter(None, (who, hour)), *when])
+
+
 def held(_p: Params) -> str:
     return "it is held"
 
@@ -351,6 +361,7 @@ TELL: Final[dict[str, Callable[[Params], str | None]]] = {
     "dependency": dependency,
     "dependency_failed": dependency_failed,
     "array_throttle": array_throttle,
+    "spared": spared,
     "user_limit": limited,
     "quality_limit": limited,
     "department_limit": limited,

@@ -27,7 +27,7 @@ def service_of(
     """`shape`: nodes, and cores and MiB on each; `best_effort`: its quality of service says so.  Raises `Refused`."""
     policy = department.batch or BatchPolicy()
     if policy.order != "svmsched":
-        for field in ("service", "best_effort", "short"):
+        for field in ("service", "short"):
             if getattr(request, field):
                 told = f'{field}: {department.name} does not share its hosts among services (order = "{policy.order}")'
                 raise Refused("invalid", told, field)

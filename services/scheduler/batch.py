@@ -16,7 +16,7 @@ Rules
      (`policies/order_*`); on which hosts is `Room`'s: best fit, different hosts.
   4. Never placed: what is held, cancelled, over its throttle, or waits for others; nothing on cordoned or quarantined hosts.
   5. `demand.changed` is a level over running and eligible units (`demand`).
-  6. Best-effort jobs make way for production only where the order says so (`Start.victims`): suspended if that can be done.
+  6. Best-effort jobs make way for production (`make_way`), suspended if that can be done; within bounds (`guards`).
   7. A department that the configuration does not name, or that is closed, places nothing and demands nothing; it still
      answers notices and closes what is broken.
 """
@@ -39,18 +39,20 @@ from schemas.ids import sort_key
 from schemas.meta import Meta
 from schemas.reasons import Code, because
 from services.runtime.core import NEVER
+from services.scheduler import make_way, reclaim
 from services.scheduler import notice as notices
-from services.scheduler import reclaim
 from services.scheduler.batch_check import check
 from services.scheduler.batch_state import State
 from services.scheduler.book import Book
 from services.scheduler.demand import Capacities, hosts_wanted
 from services.scheduler.endings import Endings
 from services.scheduler.forecast import Forecast
+from services.scheduler.guards import Guards
 from services.scheduler.limits import Limits
 from services.scheduler.policies import known
 from services.scheduler.policies.order import Order, Situation, Start
 from services.scheduler.policies.order_multi_factor import order_below
+from services.scheduler.preempting import Preempting
 from services.scheduler.room import Room
 from services.scheduler.shape import Shape
 
@@ -119,8 +121,11 @@ class BatchCore:
         self.capacities = Capacities.of(custody)
         self.limits = Limits(custody, self.book.length_s, lambda: self.policy.boot_timeout_s)
         self.endings = Endings(custody, self.book, lambda: self.policy)
+        self.guards = Guards(custody, self.state, lambda: self.policy)
         self.open: dict[str, tuple[str, ...]] = {}  # units with an open attempt -> its hosts
         self.cancelling: dict[str, None] = {}  # those of them that are cancelled
+        self.best_effort: dict[str, None] = {}  # those of them that are best-effort
+        self.preempting = Preempting(custody, self.book, self.endings, self.guards, self.best_effort)
         for name in sorted(custody.index.open.get(dept, ()), key=sort_key):
             if self.book.has(name):  # not so while a snapshot is being loaded: custody comes first
                 self._note_open(name)
@@ -130,18 +135,22 @@ class BatchCore:
         self._rests = False
         self._forecast: Forecast | None = None  # made when an order asks for it
         self._shifted = True  # since the flag was last taken down: a host or an expected end has changed
+        self._passed_at = 0.0  # `now` of the last fruitless pass
 
     def _note_open(self, name: str) -> None:
         unit = self.custody.state.units[name]
         self.open[name] = unit.hosts
         if unit.cancelled:
             self.cancelling[name] = None
+        if self.book.job(name).best_effort:
+            self.best_effort[name] = None
         self.book.opened(name, 1)
 
     def _no_longer_open(self, name: str) -> None:
         hosts = self.open.pop(name, ())
         if hosts:
             self.cancelling.pop(name, None)
+            self.best_effort.pop(name, None)
             self.limits.closed(name)
             self.book.opened(name, -1, hosts)
             self._touch(hosts)
@@ -205,6 +214,7 @@ class BatchCore:
         if self.book.has(fact.unit):
             hosts = self.open.get(fact.unit, ())
             self._no_longer_open(fact.unit)
+            self.guards.ended(fact.why)
             self.book.over(fact.unit, fact.why, hosts)
             self._stir()
 
@@ -294,6 +304,8 @@ class BatchCore:
         due = min(due, notices.next_due(self.custody, self.dept, self.decided_at))
         if self.room.resting and self.book.queue.where:
             due = min([due, *(until for until in self.room.resting.values() if until > self.decided_at)])
+        if self.best_effort and self.book.queue.where:
+            due = min(due, self.guards.next_moment(self.best_effort, self.decided_at))
         return due
 
     def rests_until_woken(self) -> bool:
@@ -331,10 +343,7 @@ class BatchCore:
         if idle is not None:
             return [f.HostReleased(host=name, reason=notice) for name in idle]
         hosts = reclaim.loads(self.custody, self.dept, closing)
-        book, saved = self.book, self.endings.saved
-        candidates = reclaim.candidates(
-            self.custody, hosts, now, book.used_s, saved, lambda unit: book.job(unit).best_effort, self.endings.kept_s
-        )
+        candidates = self.preempting.on_notice(hosts, now)
         choice = known.victims(self.policy.victims)(hosts, candidates, count)
         closings = {
             unit: self.endings.preempted(
@@ -367,13 +376,15 @@ class BatchCore:
             return []
         order = self.order
         news = queue.grew or self.room.grew or (order.foresees and self._shifted)
+        news = news or (bool(self.best_effort) and self.guards.next_moment(self.best_effort, self._passed_at) <= now)
         if not news and room is self.room:
             return []
-        starts = order.plan(self.situation(now, room))
+        starts = make_way.plan(order, self.situation(now, room), self.preempting.best_effort(now))
         if queue.budgets is not None:
             starts = queue.budgets.cut(starts, self.book.owner)
         if not starts and room is self.room:
             queue.grew = self.room.grew = self._shifted = False
+            self._passed_at = now
         return starts
 
     @property
@@ -382,7 +393,9 @@ class BatchCore:
 
     def situation(self, now: float, room: Room) -> Situation:
         turns = (self.state.turn, self.state.turn_best_effort)
-        return Situation(self.book.queue, room, now, STARTS_MAX, self.foresee, self.policy, turns)
+        return Situation(
+            self.book.queue, room, now, STARTS_MAX, self.foresee, self.policy, turns, self.preempting.guarded_at(now)
+        )
 
     @property
     def foresaw(self) -> bool:

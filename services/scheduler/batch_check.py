@@ -66,6 +66,7 @@ def views(core: BatchCore) -> dict[str, object]:
         "capacities": (core.capacities.of_host, core.capacities.counts),
         "open": core.open,
         "cancelling": core.cancelling,
+        "best-effort": core.best_effort,
         "dependents": core.book.dependents,
         "started": core.limits.started,
         "next limit": core.limits.next_due(),

@@ -22,9 +22,11 @@ from schemas.custody_state import Unit
 from schemas.ids import job_of, sort_key
 from schemas.reasons import Code, Reason, because
 from services.runtime.core import NEVER
+from services.scheduler import make_way
 from services.scheduler.batch import BatchCore
 from services.scheduler.batch_state import Job
 from services.scheduler.dependencies import verdict
+from services.scheduler.policies.order import Situation
 from services.scheduler.room import Room
 from services.scheduler.shape import Place, Shape
 
@@ -116,6 +118,8 @@ def _why_pending(core: BatchCore, unit: str, now: float) -> list[Reason]:
     budgets = core.book.queue.budgets
     limit = budgets.full(core.book.owner(unit), job.shape) if budgets is not None else None
     found += [limit] if limit is not None else []
+    way = None if limit is not None or job.best_effort else _guarded(core, job, now)
+    found += [way] if way is not None else []
     order = core.order
     full = order.why(core.situation(now, core.room.rested(core.custody, now)), unit) if order.why is not None else None
     found += [full] if full is not None else []
@@ -125,6 +129,13 @@ def _why_pending(core: BatchCore, unit: str, now: float) -> list[Reason]:
     elif found:
         rest = [reason for reason in rest if reason.code is not Code.WAITS_BEHIND and reason.params.get("short") != 0]
     return [*found, *rest, *_priority(core, job), *_history(core, unit, now)]
+
+
+def _guarded(core: BatchCore, job: Job, now: float) -> Reason | None:
+    """Whether only guarded best-effort is in its way."""
+    situation = core.situation(now, core.room.rested(core.custody, now))
+    until = core.guards.next_moment(core.best_effort, now)
+    return make_way.why(situation, core.preempting.best_effort(now), job.shape, until)
 
 
 def _priority(core: BatchCore, job: Job) -> list[Reason]:
@@ -160,7 +171,7 @@ def _why_no_room(core: BatchCore, unit: str, shape: Shape, now: float) -> list[R
     }
     able, free, held = core.capacities.able(shape), room.count(shape), core.custody.held(core.dept)
     ahead, head = _ahead(core, core.book.place(unit))
-    kept = core.order.reserved(core.situation(now, room)) if core.order.reserved is not None else None
+    kept = core.order.reserved(_seen(core, unit, room, now)) if core.order.reserved is not None else None
     turn = _turn(core, unit, room, now)
     if able < shape.nodes:
         return [because(Code.TOO_LARGE_NOW, able=able, **needs)]
@@ -185,8 +196,18 @@ def _turn(core: BatchCore, unit: str, room: Room, now: float) -> dict[str, int]:
     """In how many seconds the unit's reservation is, if the order keeps room for many and it has one."""
     if core.order.reservation is None:
         return {}
-    at = core.order.reservation(core.situation(now, room), unit)
+    at = core.order.reservation(_seen(core, unit, room, now), unit)
     return {} if at is None or at == NEVER else {"reserved_in_s": max(0, round(at - now))}
+
+
+def _seen(core: BatchCore, unit: str, room: Room, now: float) -> Situation:
+    """The situation in which the order looks at the unit."""
+    situation = core.situation(now, room)
+    return (
+        situation
+        if core.book.job(unit).best_effort
+        else make_way.seen(core.order, situation, core.preempting.best_effort(now))
+    )
 
 
 def _ahead(core: BatchCore, place: Place) -> tuple[int, Place | None]:

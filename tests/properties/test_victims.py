@@ -5,6 +5,7 @@ V2  The order of the input changes nothing, and nothing is changed in it.
 V3  Where a policy spares, no victim could be spared.
 V4  With a job's hosts its own, `smallest-shortest` is the paper's greedy choice, job for job, and `youngest-first` the greedy
     choice by start; `least-work-lost` loses at most H(n) times the least possible.
+V5  Where jobs have hosts of their own, who is guarded goes only if the hosts of all others are not enough.
 """
 
 from __future__ import annotations
@@ -34,7 +35,8 @@ def crowds(draw: st.DrawFn) -> Crowd:
     on: dict[str, list[str]] = {name: [] for name in names}
     known: dict[str, Candidate] = {}
     for number, (hosts, ran) in enumerate(jobs, start=1):
-        known[str(number)] = Candidate(str(number), len(hosts), float(ran), float(ran * draw(st.integers(0, 1))))
+        lost_s, guarded = float(ran * draw(st.integers(0, 1))), draw(st.integers(0, 3)) == 0
+        known[str(number)] = Candidate(str(number), len(hosts), float(ran), lost_s, guarded=guarded)
         for host in sorted(hosts):
             on[host].append(str(number))
     loads = [HostLoad(name, draw(st.integers(0, 5)) == 0, tuple(on[name])) for name in names]
@@ -129,6 +131,17 @@ def test_least_work_lost_is_near_the_least_possible(crowd: Crowd) -> None:
     least = min(loss(list(jobs)) for jobs in subsets if sum(job.nodes for job in jobs) >= needed)
     found = loss([known[unit] for unit in VICTIMS["least-work-lost"](hosts, known, count).victims])
     assert found <= least * sum(1 / n for n in range(1, needed + 1)) + 1e-9
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.sampled_from(NAMES), own_hosts(), st.sets(st.integers(1, 8)))
+def test_the_guarded_go_last(name: str, crowd: Crowd, guarded: set[int]) -> None:
+    hosts, known, count = crowd
+    marked = {unit: each._replace(guarded=int(unit) in guarded) for unit, each in known.items()}
+    victims = VICTIMS[name](hosts, marked, count).victims
+    others = [unit for unit in known if int(unit) not in guarded]
+    if len(emptied(hosts, others)) >= count:
+        assert not [unit for unit in victims if int(unit) in guarded]
 
 
 def loss(jobs: list[Candidate]) -> float:

@@ -87,7 +87,7 @@ def test_a_job_larger_than_every_host_is_refused() -> None:
     assert refusal(door(), service="jivaro", cpus_per_task=9)[1] == "cpus_per_task"
 
 
-@pytest.mark.parametrize("asked", [{"service": "bof"}, {"best_effort": True}, {"short": True}])
+@pytest.mark.parametrize("asked", [{"service": "bof"}, {"short": True}])
 def test_what_another_order_would_ignore_is_refused(asked: dict[str, Any]) -> None:
     world = door(order="easy", services={})
     code, field, _ = refusal(world, **asked)

@@ -43,6 +43,7 @@ ORDERS: Final[dict[str, Order]] = {
         reserved=order_svmsched.reserved,
         why=order_svmsched.why,
         hosts=order_svmsched_shares.hosts_wanted,
+        makes_way=True,
     ),
 }
 VICTIMS: Final[dict[str, Victims]] = {

@@ -25,10 +25,15 @@ from services.scheduler.room import Room
 from services.scheduler.shape import Place, Shape
 
 
+def _nobody(_unit: str) -> bool:
+    return False
+
+
 class Situation(NamedTuple):
     """What an order may look at.  `forecast`: live attempts with their hosts and expected ends, and what hosts offer when they
     are empty; worked out when first asked for.  `most`: starts that one decision may hold.
-    `policy`: the department's settings; `turns`: the services of which production and best-effort were placed last."""
+    `policy`: the department's settings; `turns`: the services of which production and best-effort were placed last.
+    `guarded`: of a best-effort unit, whether no job may end its attempt now."""
 
     queue: Queue
     room: Room
@@ -37,6 +42,7 @@ class Situation(NamedTuple):
     forecast: Callable[[], Forecast]
     policy: BatchPolicy = BatchPolicy()
     turns: tuple[str, str] = ("", "")
+    guarded: Callable[[str], bool] = _nobody
 
 
 class Start(NamedTuple):
@@ -60,7 +66,8 @@ Plan: TypeAlias = Callable[[Situation], list[Start]]
 class Order(NamedTuple):
     """`foresees`: it asks for the forecast; `reserved`: for whom it keeps room, if it does so for one; `reservation`: when a
     unit starts as things are, if it keeps room for many; `why`: what else keeps a waiting unit from starting; `hosts`: how many
-    it wants for all that runs and waits, given the kinds of hosts (cores and MiB), if that may be more than these fill."""
+    it wants for all that runs and waits, given the kinds of hosts (cores and MiB), if that may be more than these fill;
+    `makes_way`: it says itself who makes way for whom (`make_way`)."""
 
     plan: Plan
     foresees: bool = False
@@ -68,6 +75,7 @@ class Order(NamedTuple):
     reservation: Callable[[Situation, str], float | None] | None = None
     why: Callable[[Situation, str], Reason | None] | None = None
     hosts: Callable[[Situation, Sequence[tuple[int, int]]], int] | None = None
+    makes_way: bool = False
 
 
 def push_next(heap: list[tuple[Place, int, Lane]], queue: Queue, lane: Lane, taken: int) -> None:

@@ -39,7 +39,7 @@ from schemas.reasons import Code, Reason, because
 from schemas.shares import percent
 from services.scheduler.forecast import Ending
 from services.scheduler.policies.order import Reserved, Situation, Start, fitting_lanes
-from services.scheduler.policies.order_svmsched_ground import Ground
+from services.scheduler.policies.order_svmsched_ground import Ground, newest_of
 from services.scheduler.policies.order_svmsched_shares import needs, shares_of, used_by
 from services.scheduler.policies.reservation import Gap, gap_for
 from services.scheduler.queue import Lane, LaneKey
@@ -109,7 +109,7 @@ class Pass:
     def __init__(self, situation: Situation) -> None:
         self.situation, self.queue, self.now = situation, situation.queue, situation.now
         self.forecast = situation.forecast()
-        self.ground = Ground(situation.room, self.forecast)
+        self.ground = Ground(situation.room, self.forecast, newest_of(situation))
         self.shares, self.used = shares_of(situation.policy, self.forecast), used_by(self.forecast)
         self.turn, self.turn_best_effort = situation.turns
         self.starts: list[Start] = []

@@ -7,7 +7,7 @@ Rules
   1. Whoever fits on what is free makes nobody move.
   2. Else best-effort goes in thought, newest first (latest start, then latest submission: total), until it fits.  Of those who
      went only the needed ones go: from the oldest on, each is spared that can stay beside the new unit.
-  3. Production never makes way.
+  3. Production never makes way, nor does who is guarded (`guards`).
   4. An attempt that makes way does so on all its hosts.
 """
 
@@ -17,6 +17,7 @@ from collections.abc import Callable
 from typing import TypeAlias
 
 from services.scheduler.forecast import Ending, Forecast
+from services.scheduler.policies.order import Situation
 from services.scheduler.policies.reservation import NOTHING, less, more
 from services.scheduler.policies.victims import newest_first
 from services.scheduler.room import Free, Room
@@ -26,17 +27,18 @@ Pick: TypeAlias = Callable[[Room], tuple[str, ...] | None]
 
 
 class Ground:
-    """A pass's own: `free`: what nobody has; `cleared`: what production does not have."""
+    """A pass's own: `free`: what nobody has; `cleared`: what those do not have who stay.  `best_effort`: those that may go, who
+    goes first first."""
 
-    def __init__(self, room: Room, forecast: Forecast) -> None:
+    def __init__(self, room: Room, forecast: Forecast, best_effort: list[Ending]) -> None:
         self.forecast, self.resting, self.free = forecast, room.resting, room.copy()
         self.left: dict[str, int] = {}  # host -> attempts on it, where this pass has changed their number
-        self.best_effort = sorted(forecast.best_effort.values(), key=_newest)
+        self.best_effort = list(best_effort)
         self.cleared = self.free.copy() if self.best_effort else self.free
         without: dict[str, int] = {}
         for ending in self.best_effort:
             self._vacate(self.cleared, without, ending)
-        self.production = Production(forecast, without)
+        self.production = Production(forecast, without, dict.fromkeys(ending.unit for ending in best_effort))
 
     def find(self, shape: Shape, pick: Pick) -> tuple[tuple[str, ...], list[str]] | None:
         """Hosts for a unit of production, and the best-effort attempts that make way for it, newest first; None if there are
@@ -81,21 +83,30 @@ class Ground:
 
 
 class Production:
-    """The forecast as production sees it: best-effort is not there (`reservation.Expected`).  `without`: attempts on a host
-    where best-effort is, not counting it."""
+    """The forecast as production sees it: those who may go are not there.  `without`: attempts on a host where they are, not
+    counting them; `gone`: they themselves.  What it does not say itself is as the forecast says."""
 
-    def __init__(self, forecast: Forecast, without: dict[str, int]) -> None:
-        self.forecast, self.without, self.held = forecast, without, forecast.held
+    def __init__(self, forecast: Forecast, without: dict[str, int], gone: dict[str, None]) -> None:
+        self.forecast, self.without, self.gone, self.held = forecast, without, gone, forecast.held
         self._endings: list[Ending] | None = None
 
     @property
     def endings(self) -> list[Ending]:
         if self._endings is None:
-            self._endings = [ending for ending in self.forecast.endings if not ending.kind.best_effort]
+            self._endings = [ending for ending in self.forecast.endings if ending.unit not in self.gone]
         return self._endings
 
     def units(self, name: str) -> int:
         return self.without[name] if name in self.without else self.forecast.units(name)
+
+    def could_hold(self, shape: Shape) -> bool:
+        return self.forecast.could_hold(shape)
+
+
+def newest_of(situation: Situation) -> list[Ending]:
+    """Rule 2: live best-effort that may be ended now, newest first."""
+    running = situation.forecast().best_effort.values()
+    return sorted((each for each in running if not situation.guarded(each.unit)), key=_newest)
 
 
 def _newest(ending: Ending) -> tuple[float, int, int]:

@@ -10,8 +10,9 @@ Theory of operation
 
 Rules
   1. Hosts that must go anyway (cordoned) first, whatever they cost: giving back another one instead would not help.
-  2. Then best-effort (`order_svmsched`), which is there to make way; then the group that costs least, by the jobs on it
-     that are no victims yet. Total: equals go by the group's first host.
+  2. Then best-effort, which is there to make way; of both kinds those last who are guarded (`guards`), whatever the policy's
+     price; then the group that costs least, by the jobs on it that are no victims yet.  Total: equals go by the group's
+     first host.
   3. It ends as soon as enough hosts are empty.  A job ends whole, on all its hosts; hosts that it empties beyond what is
      asked stay with the department.
   4. Sparing (of policies that want it): from the dearest victim down, each one that enough hosts can be emptied without is
@@ -39,6 +40,7 @@ class Candidate(NamedTuple):
     running_s: float
     lost_s: float
     best_effort: bool = False
+    guarded: bool = False  # it has not run for its guaranteed time, or was preempted too often
 
 
 class HostLoad(NamedTuple):
@@ -70,7 +72,7 @@ def choose_by(
     emptying = _Emptying(hosts, candidates, count)
     _empty_cheapest(price, emptying)
     found = [candidates[unit] for unit in emptying.closed]
-    found.sort(key=lambda each: (not each.best_effort, price([each], _one)))
+    found.sort(key=lambda each: (not each.best_effort, each.guarded, price([each], _one)))
     victims = [each.unit for each in found]
     if spare and victims:
         _spare(victims, emptying.closed, hosts, count)
@@ -174,10 +176,11 @@ class _Emptying:
 def _empty_cheapest(price: Price, emptying: _Emptying) -> None:
     """Rules 1 to 3.  What has become cheaper enters the heap again; what has become dearer is found out on top of it."""
 
-    def cost(group: _Group) -> tuple[bool, bool, tuple[float, ...], str, int]:
+    def cost(group: _Group) -> tuple[bool, bool, bool, tuple[float, ...], str, int]:
         lost = emptying.lost(group)
         worth = price(lost, lambda: emptying.useful(group))
-        return not group.cordoned, not all(each.best_effort for each in lost), worth, group.first, group.number
+        production, guarded = not all(each.best_effort for each in lost), any(each.guarded for each in lost)
+        return not group.cordoned, production, guarded, worth, group.first, group.number
 
     if emptying.done():
         return

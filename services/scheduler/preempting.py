@@ -1,0 +1,55 @@
+"""Who may be preempted now, and in which order: what `make_way` and a notice ask the batch core.
+
+Rules
+  1. A notice may take anybody; who is guarded is told (`guards`).  A job may end best-effort alone, within the bounds.
+  2. Both go by the department's order of victims, each attempt with the same numbers (`reclaim.candidates`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from schemas.custody import Custody
+from services.scheduler import reclaim
+from services.scheduler.book import Book
+from services.scheduler.endings import Endings
+from services.scheduler.forecast import Ending
+from services.scheduler.guards import Guards
+from services.scheduler.make_way import BestEffort
+from services.scheduler.policies import known
+from services.scheduler.policies.victims import Candidate, HostLoad
+
+
+class Preempting:
+    """`running`: open best-effort; a view of the core's."""
+
+    def __init__(
+        self, custody: Custody, book: Book, endings: Endings, guards: Guards, running: Mapping[str, None]
+    ) -> None:
+        self.custody, self.book, self.endings, self.guards, self.running = custody, book, endings, guards, running
+
+    def on_notice(self, hosts: list[HostLoad], now: float) -> dict[str, Candidate]:
+        """The attempts on these hosts, as orders of victims see them."""
+        return self.guards.marked(self._candidates(hosts, now), now)
+
+    def best_effort(self, now: float) -> BestEffort:
+        """Best-effort that runs, who of it may be ended for a job now, and who goes first."""
+        return BestEffort(
+            self.running, self.guarded_at(now), self.guards.left(now), lambda endings: self._in_order(endings, now)
+        )
+
+    def guarded_at(self, now: float) -> Callable[[str], bool]:
+        return lambda unit: self.guards.guarded(unit, now)
+
+    def _in_order(self, endings: list[Ending], now: float) -> list[Ending]:
+        """By the department's order of victims: all of them go, each from a host of its own."""
+        each = {ending.unit: ending for ending in endings}
+        alone = [HostLoad(unit, cordoned=False, units=(unit,)) for unit in each]
+        choose = known.victims(self.guards.policy().victims)
+        return [each[unit] for unit in choose(alone, self._candidates(alone, now), len(alone)).victims]
+
+    def _candidates(self, hosts: list[HostLoad], now: float) -> dict[str, Candidate]:
+        book, endings = self.book, self.endings
+        return reclaim.candidates(
+            self.custody, hosts, now, book.used_s, endings.saved, self.running.__contains__, endings.kept_s
+        )
