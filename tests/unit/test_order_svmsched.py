@@ -276,6 +276,22 @@ def test_production_is_never_suspended_for_another_job() -> None:
     assert decide(world) == []
 
 
+def test_what_web_claims_production_is_disposed_of_as_the_department_says_and_goes_on_in_its_place() -> None:
+    """Best-effort first; then production, by `on_reclaim`: the thesis promises only that no other job suspends it."""
+    world = shared(3, services={"a": 1.0}, on_reclaim="suspend")
+    spare, brief, first = best_effort(world), short(world, "a", 4), long(world, "a", 4)
+    start(world, spare, brief, first)
+    world.now += 5
+    later = short(world, "a", 4)
+    world.quota("hpc", 1)
+    assert closed(world) == dict.fromkeys((spare, first), (Disposal.SUSPEND, Code.RECLAIMED))
+    world.settle()
+    world.report(brief)
+    assert started(world) == [first]  # before what came later: its work is saved
+    assert core(world).book.used_s(first) == 5.0
+    assert {spare, later} <= set(core(world).book.queue.where)
+
+
 def test_suspended_best_effort_is_resumed_first_and_where_it_was() -> None:
     world = shared(2, services={"a": 1.0})
     victim = best_effort(world)

@@ -14,6 +14,7 @@ from phoenix.simulate import engine
 from phoenix.simulate.experiments import svmsched
 from phoenix.simulate.experiments import svmsched_rules as rules
 from phoenix.simulate.experiments.svmsched_rules import SETTINGS, Setting
+from phoenix.simulate.workload import JobRecord
 from schemas import facts as f
 from schemas.meta import Meta
 from schemas.reasons import Code
@@ -48,6 +49,25 @@ def test_flexible_shares_use_more_and_delay_no_service_of_low_demand() -> None:
         assert math.fsum(late) / len(late) < 60
     assert all(run.borrowed == 0 for run in static.values())
     assert all(run.borrowed > 0 for run in flexible)
+
+
+def test_utilisation_is_told_within_a_window_that_is_the_same_for_all_thresholds() -> None:
+    """Defect D15 of the thesis: it does not say what its utilisation is of."""
+    for setting in (THIRDS, SIZED):
+        runs = svmsched.simulated([1, 2], [setting], [0.0, setting.threshold_s, 7200.0], workers=1)
+        for seed in (1, 2):
+            mine = [run for run in runs if run.seed == seed]
+            assert len({run.window_s for run in mine}) == 1
+            assert all(run.window_s < run.makespan_s for run in mine)
+            assert all(0 < run.window_utilisation < 1 for run in mine)
+            assert mine[0].window_utilisation < mine[-1].window_utilisation
+
+
+def test_what_ran_within_a_window() -> None:
+    record = JobRecord(number=1, department="hpc", user="u", submit_s=0.0, run_s=60.0, nodes=1, cores=1)
+    assert rules.ran_within(record, 100.0) == 0.0
+    record.start_s, record.end_s = 30.0, 90.0
+    assert [rules.ran_within(record, window_s) for window_s in (20.0, 50.0, 90.0, 200.0)] == [0.0, 20.0, 60.0, 60.0]
 
 
 @pytest.mark.parametrize("threshold_s", [0.0, 1800.0])

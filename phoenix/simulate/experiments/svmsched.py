@@ -27,7 +27,8 @@ from schemas.reasons import Code
 
 HELP: Final = """Three services share a cluster.  Static (threshold 0): nobody ever has more than its share.  Flexible: short
 jobs may, where nobody within a share can start.  Means over the seeds; times in seconds; GAIN is in points of
-utilisation, with the 95 % interval of the difference to static; WAIT is a service's mean.
+utilisation, with the 95 % interval of the difference to static; WAIT is a service's mean;
+IN-WINDOW is utilisation within a window that is the same for all thresholds.
 
 examples:
   phoenix simulate svmsched                       10 seeds, all thresholds
@@ -140,12 +141,21 @@ def _table(runs: Sequence[Run]) -> str:
                 f"{threshold_s:g}",
                 f"{100 * _mean([each.utilisation for each in mine]):.1f} %",
                 _interval(gains) if threshold_s and gains else "",
+                f"{100 * _mean([each.window_utilisation for each in mine]):.1f} %",
                 f"{_mean([each.makespan_s for each in mine]):,.0f}",
                 f"{_mean([float(each.borrowed) for each in mine]):.1f}",
                 *(f"{_mean([each.wait_s[service] for each in mine]):,.0f}" for service in services),
             )
         )
-    head = ("THRESHOLD", "UTILISATION", "GAIN", "MAKESPAN", "BORROWED", *(f"WAIT-{name.upper()}" for name in services))
+    head = (
+        "THRESHOLD",
+        "UTILISATION",
+        "GAIN",
+        "IN-WINDOW",
+        "MAKESPAN",
+        "BORROWED",
+        *(f"WAIT-{name.upper()}" for name in services),
+    )
     return render(head, rows, right=" ".join(head))
 
 

@@ -14,6 +14,9 @@ Rules
   4. A job's time limit is its duration and a second (the thesis knows durations).
   5. Who needs more than its static part could never start in it: such a job has one core.  So static and flexible runs have the
      same jobs.
+  6. Utilisation is what ran over cores and makespan, as the thesis' figures are read; so a late last job weighs as much as an
+     idle cluster.  Beside it, that within a fixed window: the time of submission where jobs are spread, else the time that the
+     work would fill the cluster without a gap (nobody can have more than 1 there).
 """
 
 from __future__ import annotations
@@ -78,6 +81,8 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
     threshold_s: float
     seed: int
     utilisation: float
+    window_s: float  # the same for all thresholds of a setting and seed (rule 6)
+    window_utilisation: float
     makespan_s: float
     completed_s: dict[str, float]
     turnaround_s: dict[str, float]
@@ -149,6 +154,8 @@ def measured(setting: Setting, threshold_s: float, seed: int, outcome: Outcome, 
         raise AssertionError(f"{len(outcome.jobs) - len(ended)} jobs of {outcome.label} did not complete")
     makespan_s = max(ended.values()) - min(record.submit_s for record in outcome.jobs)
     work = math.fsum(record.run_s * record.cores * record.nodes for record in outcome.jobs)
+    window_s = SPREAD_S if setting.submission == "spread" else work / setting.cores
+    within = math.fsum(ran_within(record, window_s) * record.cores * record.nodes for record in outcome.jobs)
     mine = {s: [r for r in outcome.jobs if service_of[r.number] == s] for s in setting.jobs}
     return Run(
         setting=setting.name,
@@ -160,6 +167,8 @@ def measured(setting: Setting, threshold_s: float, seed: int, outcome: Outcome, 
         threshold_s=threshold_s,
         seed=seed,
         utilisation=work / (setting.cores * makespan_s),
+        window_s=window_s,
+        window_utilisation=within / (setting.cores * window_s),
         makespan_s=makespan_s,
         completed_s={s: max(ended[r.number] for r in records) for s, records in mine.items()},
         turnaround_s={s: _mean([ended[r.number] - r.submit_s for r in rs]) for s, rs in mine.items()},
@@ -167,6 +176,13 @@ def measured(setting: Setting, threshold_s: float, seed: int, outcome: Outcome, 
         wait_max_s={s: max(waited(r) for r in rs) for s, rs in mine.items()},
         borrowed=borrowed,
     )
+
+
+def ran_within(record: JobRecord, window_s: float) -> float:
+    """Seconds that the job ran before the window's end; it is never preempted here."""
+    if record.start_s is None or record.end_s is None:
+        return 0.0
+    return max(0.0, min(record.end_s, window_s) - record.start_s)
 
 
 def waited(record: JobRecord) -> float:
