@@ -59,6 +59,7 @@ COMMANDS: Final = (
         "policies", "orders, victims and scaling rules: which there are, what each is", _SITE, ("show", "check"), True
     ),
     Command("events", "what happened; --follow for what happens", _SITE, reads=True),
+    Command("lending", "whose hosts are lent to whom, on what terms", _SITE, reads=True),
     Command("usage", "who held, used, lent and lost how much, since when", _SITE, reads=True),
     Command("scale", "a web department's minimum or exact number of instances", _SITE, reads=True),
     Command("signal", "publish a web department's CPU utilisation", _SITE, reads=True),

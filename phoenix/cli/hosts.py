@@ -83,6 +83,7 @@ def render(hosts: list[dict[str, Any]]) -> str:
             host["host"],
             host["state"],
             host.get("department") or "-",
+            _owner(host),
             f"{host.get('cores_used', 0)}/{host.get('cores', 0)}",
             str(host.get("memory_mb", "")),
             _work(host.get("units") or []),
@@ -91,8 +92,17 @@ def render(hosts: list[dict[str, Any]]) -> str:
         )
         for host in hosts
     ]
-    head = ("HOST", "STATE", "DEPARTMENT", "CORES", "MEMORY", "UNITS", "SINCE", "NOTE")
+    head = ("HOST", "STATE", "DEPARTMENT", "OWNER", "CORES", "MEMORY", "UNITS", "SINCE", "NOTE")
     return tables.render(head, rows, right="CORES MEMORY")
+
+
+def _owner(host: dict[str, Any]) -> str:
+    """Whose it is; of a host that is lent also when it is due, if that is known."""
+    owner = str(host.get("owner") or "-")
+    if not host.get("lent"):
+        return owner
+    due = f" due {units.iso(host['due_at'])}" if host.get("due_at") else ""
+    return f"{owner} (lent{due})"
 
 
 def _work(running: list[str] | dict[str, Any]) -> str:

@@ -318,7 +318,7 @@ def window(p: Params) -> str | None:
 def lending(p: Params) -> str | None:
     if "lender" not in p:
         return None
-    return f"{p['lender']} wants hosts back that it lent {p['borrower']}, on {span(p['notice_s'])} notice"
+    return f"{p['lender']} wants hosts back that it lent {p['borrower']}, on {float(p['notice_s']):g} s notice"
 
 
 def notice(p: Params) -> str | None:

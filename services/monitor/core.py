@@ -23,6 +23,7 @@ import msgspec
 
 from schemas import facts as f
 from schemas.checkpoints import counts
+from schemas.credit import Credits
 from schemas.custody import Custody
 from schemas.custody_state import Unit
 from schemas.ids import element_id, job_of
@@ -91,6 +92,7 @@ class _State(msgspec.Struct, kw_only=True):
     instances: dict[str, int] = {}  # wanted, by web department
     counts: dict[str, int] = {}  # completed, failed, killed, requeued, …
     turnaround_s: float = 0.0  # sum over completed units
+    credits: Credits = msgspec.field(default_factory=Credits)
     accounts: accounting_state.State = msgspec.field(default_factory=accounting_state.State)
 
 
@@ -112,6 +114,7 @@ class MonitorCore:
 
     def _fold(self, fact: f.Fact, meta: Meta) -> None:
         self.accounting.apply(fact, meta)  # before the jobs are told
+        self.state.credits.note(self.custody, fact, meta.at)
         handler = _HANDLERS.get(type(fact))
         if handler is not None:
             handler(self, fact, meta)

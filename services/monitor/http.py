@@ -84,6 +84,7 @@ class Reads:
                 web.get("/v1/events", self.events),
                 web.get("/v1/overview", self.overview),
                 web.get("/v1/summary", self.summary),
+                web.get("/v1/lending", self.lending),
                 web.get("/v1/usage", self.usage),
             ]
         )
@@ -201,7 +202,15 @@ class Reads:
 
     async def hosts(self, request: web.Request) -> web.Response:
         self._who(request)
-        return _json(self.views.hosts())
+        return _json(self.views.hosts(self._now()))
+
+    async def lending(self, request: web.Request) -> web.Response:
+        """What departments have agreed on, and what is lent now."""
+        self._who(request)
+        return _json(self.views.lending(self._now()))
+
+    def _now(self) -> float:
+        return max(self.clock(), self.core.custody.state.at)
 
     async def departments(self, request: web.Request) -> web.Response:
         self._who(request)

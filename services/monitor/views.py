@@ -13,7 +13,8 @@ from typing import Any
 
 from schemas.custody_state import Host, Unit
 from schemas.ids import is_instance, job_of, sort_key
-from services.monitor import leases
+from schemas.whereabouts import Whereabouts
+from services.monitor import leases, lending
 from services.monitor.core import Attempt, MonitorCore, unit_state
 from services.monitor.events import kept_json
 from services.monitor.job import Job
@@ -150,9 +151,14 @@ class Views:
 
     # ---------------------------------------------------------------------------------------------- hosts, departments
 
-    def hosts(self) -> dict[str, Any]:
-        hosts = self.core.custody.state.hosts
-        return {"hosts": [host_view(hosts[name]) for name in sorted(hosts)]}
+    def hosts(self, at: float | None = None) -> dict[str, Any]:
+        """`at` (default: the journal's time): the hour whose windows count in whose hosts they are."""
+        custody = self.core.custody
+        hosts, where = custody.state.hosts, lending.where(custody, custody.state.at if at is None else at)
+        return {"hosts": [host_view(hosts[name], where[name]) for name in sorted(hosts)]}
+
+    def lending(self, at: float) -> dict[str, Any]:
+        return lending.picture(self.core.custody, self.core.state.credits, at)
 
     def departments(self) -> dict[str, Any]:
         config = self.core.custody.state.config
@@ -252,7 +258,7 @@ def attempt_view(a: Attempt) -> dict[str, Any]:
     }
 
 
-def host_view(host: Host) -> dict[str, Any]:
+def host_view(host: Host, where: Whereabouts) -> dict[str, Any]:
     return {
         "host": host.name,
         "state": host.state,
@@ -264,6 +270,9 @@ def host_view(host: Host) -> dict[str, Any]:
         "units": sorted(host.units, key=sort_key),
         "vms": len(host.vms),
         "since": iso(host.since),
+        "owner": where.owner,
+        "lent": where.lent,
+        "due_at": iso(where.due_at),
         "cordoned": host.cordoned,
         "quarantine": host.quarantine,
         "lost": host.lost,

@@ -105,6 +105,8 @@ async def house(tmp_path: Path) -> AsyncIterator[House]:
         ("/v1/why/1", "wendy", 403),
         ("/v1/why/99", "alice", 404),
         ("/v1/hosts", "wendy", 200),
+        ("/v1/lending", "wendy", 200),
+        ("/v1/lending", "nobody", 401),
         ("/v1/departments", "wendy", 200),
         ("/v1/departments/none", "wendy", 404),
         ("/v1/overview", "wendy", 200),
