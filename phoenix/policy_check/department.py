@@ -8,10 +8,11 @@ from __future__ import annotations
 import itertools
 from typing import Final, NamedTuple
 
+import msgspec
 from hypothesis import strategies as st
 
 from schemas import facts as f
-from schemas.config import BatchPolicy, CloudConfig
+from schemas.config import BatchLimits, BatchPolicy, CloudConfig
 from schemas.config import Department as Configured
 from schemas.custody import RULES, Custody
 from schemas.facts import Fact
@@ -56,8 +57,11 @@ class JobCase(NamedTuple):
 
 
 class Case(NamedTuple):
+    """`running_max`: of each user's jobs, at once; None: no limit."""
+
     hosts: tuple[HostCase, ...]
     jobs: tuple[JobCase, ...]
+    running_max: int | None = None
 
 
 @st.composite
@@ -86,7 +90,8 @@ def _drawn(draw: st.DrawFn, best_effort: bool) -> Case:
             }
         ),
     )
-    return Case(tuple(draw(st.lists(hosts, max_size=4))), tuple(draw(st.lists(job, max_size=6))))
+    found = tuple(draw(st.lists(hosts, max_size=4))), tuple(draw(st.lists(job, max_size=6)))
+    return Case(*found, draw(st.sampled_from((None, None, 1, 2))))
 
 
 def cases(policy: BatchPolicy) -> st.SearchStrategy[Case]:
@@ -105,6 +110,8 @@ def story(case: Case) -> str:
         said = {key: value for key, value in job._asdict().items() if value != plain[key]}
         words = "".join(f", {key} {value}" for key, value in said.items() if key not in ("nodes", "cores"))
         lines.append(f"  job {n}: {job.nodes} x {job.cores} cores{words}")
+    if case.running_max is not None:
+        lines.append(f"  each user: at most {case.running_max} running jobs")
     return "\n".join(["in this situation:", *(lines or ["  no hosts, no jobs"])])
 
 
@@ -116,6 +123,8 @@ class Department:
         self.core = BatchCore(self.custody, DEPT)
         self._positions = itertools.count(1)
         self._vms = itertools.count(1)
+        if case.running_max is not None:
+            policy = msgspec.structs.replace(policy, limits=BatchLimits(jobs_running_max=case.running_max))
         config = CloudConfig(
             name="check", departments=(Configured(name=DEPT, kind="batch", batch=policy),), capabilities=("suspend",)
         )
@@ -217,6 +226,11 @@ class Department:
         room = self.core.room.rested(self.custody, now)
         self.core.book.ranked(now, room)
         return self.core.situation(now, room)._replace(most=most)
+
+    def cut(self, starts: list[Start]) -> list[Start]:
+        """Those of them that limits let the core write at once."""
+        budgets = self.core.book.queue.budgets
+        return starts if budgets is None else budgets.cut(starts, self.core.book.owner)
 
     def again(self) -> Department:
         """The same department after a restart from a snapshot."""

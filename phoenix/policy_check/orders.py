@@ -7,7 +7,7 @@ Rules of an order
   O3  It changes nothing that it is shown.
   O4  Nothing is placed where it does not fit, beside what runs and what it starts itself; never on cordoned hosts.  Only
       best-effort makes way, and only what runs.
-  O5  An array's throttle holds.
+  O5  A lane's allowance holds: an array's throttle, and what limits of users leave.
   O6  It starts no more than `most`.
   O7  It comes to rest: when what it starts has been placed, again and again, it starts nothing.
   O8  Time alone starts nothing: what had no fruit now has none later, unless something happens.
@@ -63,7 +63,7 @@ def _same(checked: Checked, case: Case) -> None:
     department, plan = checked.at(case), checked.order.plan
     first = plan(department.situation())
     demand(plan(department.situation()) == first, "asked twice, it gives two answers")
-    plan(checked.at(Case(case.hosts[::-1], case.jobs[::-1])).situation())
+    plan(checked.at(case._replace(hosts=case.hosts[::-1], jobs=case.jobs[::-1])).situation())
     demand(plan(department.situation()) == first, "asked about another department in between, it gives another answer")
     demand(
         plan(department.again().situation()) == first, "after a restart from the same state, it gives another answer"
@@ -132,7 +132,10 @@ def _throttle(checked: Checked, case: Case) -> None:
     for start in checked.order.plan(department.situation()):
         if start.unit in queue.where:
             lane = queue.where[start.unit][0].key
-            demand(allowed[lane] > 0, f"{start.unit!r} is started, though its array may run no more elements now")
+            demand(
+                allowed[lane] > 0,
+                f"{start.unit!r} is started, though its array's throttle or its user's limit allows no more now",
+            )
             allowed[lane] -= 1
 
 
@@ -151,7 +154,7 @@ def _settled(checked: Checked, case: Case) -> Department:
         starts = checked.order.plan(department.situation())
         if not starts:
             return department
-        for start in starts:
+        for start in department.cut(starts):
             try:
                 department.start(start)
             except (AssertionError, KeyError) as error:
@@ -197,7 +200,7 @@ ORDER_RULES: Final[tuple[Rule[Checked, Case], ...]] = (
     Rule("O2", "the same situation gives the same starts", _same),
     Rule("O3", "it changes nothing that it is shown", _changes_nothing),
     Rule("O4", "nothing is placed where it does not fit", _fits),
-    Rule("O5", "an array's throttle holds", _throttle),
+    Rule("O5", "throttles and limits hold", _throttle),
     Rule("O6", "it starts no more than it may", _most),
     Rule("O7", "it comes to rest", _rests),
     Rule("O8", "time alone starts nothing", _time),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -155,6 +156,13 @@ def test_what_it_raises_is_told_with_its_line() -> None:
         check_order(Order(raises_when_nobody_waits))
     assert found.value.seen.startswith("it raised ValueError: min() arg is an empty sequence (test_policy_check.py:")
     assert found.value.story == "in this situation:\n  no hosts, no jobs"
+
+
+def test_the_order_in_the_document_keeps_the_rules() -> None:
+    text = (Path(__file__).parents[2] / "docs" / "plugins.md").read_text()
+    written: dict[str, Any] = {}
+    exec(text.split("```python\n", 1)[1].split("```", 1)[0], written)
+    check_order(written["ORDER"], examples=EXAMPLES)
 
 
 # --------------------------------------------------------------------------------------------------------- broken victims

@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
+import sys
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
+
+from services.scheduler import plugins
+from services.scheduler.policies import known
 
 ORDER = '''"""Nobody starts: an order for tests.
 
@@ -30,6 +37,24 @@ def plan(situation):
 ORDER = Order(plan)
 '''
 GROUPS = {"order": "phoenix_cloud.orders", "victims": "phoenix_cloud.victims", "scaling": "phoenix_cloud.scaling"}
+TABLES: list[dict[Any, Any]] = [known.ORDERS, known.VICTIMS, known.RULES, known.UNUSABLE, plugins.LOADED]
+
+
+@contextlib.contextmanager
+def packages(where: Path) -> Iterator[Path]:
+    """A directory on the path, for packages; what was loaded from it is forgotten afterwards."""
+    where.mkdir()
+    sys.path.insert(0, str(where))
+    before = [dict(table) for table in TABLES]
+    try:
+        yield where
+    finally:
+        sys.path.remove(str(where))
+        for table, was in zip(TABLES, before, strict=True):
+            table.clear()
+            table.update(was)
+        for name in [name for name in sys.modules if name.startswith("acme_")]:
+            del sys.modules[name]
 
 
 def install(

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import msgspec
 import pytest
@@ -22,7 +20,7 @@ from services.runtime.exits import Exit, Stop
 from services.runtime.log import get_log
 from services.scheduler import plugins as scheduler
 from services.scheduler.policies import known
-from tests.support.plugins import install, order
+from tests.support.plugins import install, order, packages
 
 FILE = """[cloud]
 name = "site"
@@ -35,22 +33,12 @@ order = "sleepy"
 patience_s = 5.0
 names = ["a", "b"]
 """
-TABLES: list[dict[Any, Any]] = [known.ORDERS, known.VICTIMS, known.RULES, known.UNUSABLE, scheduler.LOADED]
 
 
 @pytest.fixture
-def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """A directory on the path, for packages; what was loaded from it is forgotten afterwards."""
-    where = tmp_path / "site"
-    where.mkdir()
-    monkeypatch.syspath_prepend(str(where))
-    before = [dict(table) for table in TABLES]
-    yield where
-    for table, was in zip(TABLES, before, strict=True):
-        table.clear()
-        table.update(was)
-    for name in [name for name in sys.modules if name.startswith("acme_")]:
-        del sys.modules[name]
+def site(tmp_path: Path) -> Iterator[Path]:
+    with packages(tmp_path / "site") as where:
+        yield where
 
 
 def problems(**batch: object) -> list[str]:

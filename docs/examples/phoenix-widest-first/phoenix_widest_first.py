@@ -1,0 +1,78 @@
+"""Widest first: of the jobs that fit, the one that is widest starts.
+
+Source: an example of docs/plugins.md; on why wide jobs go first: packing in decreasing order of size (D. Johnson, 1973).
+
+Theory of operation
+  Narrow jobs fit into what wide ones leave, not the other way round.  So a pass begins with the widest, and hosts are packed
+  well.  A department of few wide jobs and many narrow ones is served well; where wide jobs keep coming, narrow ones wait.
+
+Rules
+  1. By priority first: that is the person's word.
+  2. Then the wider one: by its cores on all hosts, or by its hosts (`by`).
+  3. Equals in the order of the queue, so the order is total.
+  4. What does not fit is passed over.  In one pass room only shrinks, so nothing of the same shape is tried again.
+"""
+
+from __future__ import annotations
+
+import heapq
+from typing import Literal, NamedTuple
+
+import msgspec
+
+from schemas.options import read
+from schemas.reasons import Code, because
+from services.scheduler.policies.order import Order, Situation, Start, fitting_lanes
+from services.scheduler.queue import Lane
+from services.scheduler.shape import Shape
+
+
+class Settings(msgspec.Struct, frozen=True):
+    """`by`: what is wide."""
+
+    by: Literal["cores", "hosts"] = "cores"
+
+
+class Turn(NamedTuple):
+    """The natural order of these tuples is the order in which units are tried."""
+
+    rank: int  # rule 1: minus priority
+    narrowness: int  # rule 2: minus width
+    entered: int  # rule 3: unique
+    taken: int  # units of the lane that have started in this pass
+    lane: Lane
+
+
+def plan(situation: Situation) -> list[Start]:
+    """Units to start now.  Changes nothing: it plans in a copy of the room."""
+    settings, queue = read(Settings, situation.policy.options), situation.queue
+    heap: list[Turn] = []
+    for lane in fitting_lanes(queue, situation.room):
+        _push(heap, settings, situation, lane, 0)
+    if not heap:  # the usual end over a long queue: be quick
+        return []
+    room, found = situation.room.copy(), list[Start]()
+    while heap and len(found) < situation.most:
+        turn = heapq.heappop(heap)
+        shape = turn.lane.key.shape
+        hosts = room.take(shape)
+        if hosts is not None:  # rule 4: else the whole lane is done with
+            why = because(Code.BY_POLICY, policy="widest-first", width=width(settings, shape))
+            found.append(Start(turn.lane[turn.taken].unit, shape, hosts, why))
+            _push(heap, settings, situation, turn.lane, turn.taken + 1)
+    return found
+
+
+def width(settings: Settings, shape: Shape) -> int:
+    """Rule 2."""
+    return shape.nodes if settings.by == "hosts" else shape.nodes * shape.cores
+
+
+def _push(heap: list[Turn], settings: Settings, situation: Situation, lane: Lane, taken: int) -> None:
+    """The lane's next unit joins, if its throttle and its owner's limits let it start."""
+    if taken < situation.queue.allowance(lane):
+        place = lane[taken]
+        heapq.heappush(heap, Turn(place.rank, -width(settings, lane.key.shape), place.entered, taken, lane))
+
+
+ORDER = Order(plan)

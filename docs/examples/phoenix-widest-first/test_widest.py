@@ -1,0 +1,37 @@
+"""The two policies keep the rules, and do what they say."""
+
+from phoenix_widest_first import ORDER, Settings, width
+from phoenix_widest_last import choose
+
+from phoenix.policy_check import check_order, check_victims
+from phoenix.policy_check.department import Case, Department, HostCase, JobCase
+from schemas.config import BatchPolicy
+from services.scheduler.shape import Shape
+
+HOSTS = (HostCase(4, 8192, False), HostCase(4, 8192, False))
+
+
+def started(by: str, *jobs: JobCase) -> list[str]:
+    """The units that start on two hosts of four cores."""
+    policy = BatchPolicy(order="widest-first", options={"by": by})
+    return [start.unit for start in ORDER.plan(Department(Case(HOSTS, jobs), policy).situation())]
+
+
+def test_they_keep_the_rules() -> None:
+    check_order(ORDER, examples=30)
+    check_victims(choose, examples=30)
+
+
+def test_the_widest_starts_first() -> None:
+    assert started("cores", JobCase(cores=1), JobCase(cores=4), JobCase(nodes=2, cores=3)) == ["3", "1"]
+    assert started("cores", JobCase(cores=4), JobCase(nodes=2, cores=1)) == ["1"]
+    assert started("hosts", JobCase(cores=4), JobCase(nodes=2, cores=1)) == ["2"]
+
+
+def test_priority_goes_before_width() -> None:
+    assert started("cores", JobCase(cores=4, nodes=2), JobCase(priority=1)) == ["2"]
+
+
+def test_what_is_wide() -> None:
+    assert width(Settings(), Shape(2, 3, 256, False)) == 6
+    assert width(Settings(by="hosts"), Shape(2, 3, 256, False)) == 2
