@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from schemas.config import BatchPolicy, CloudConfig, Department, User, WebPolicy
@@ -85,6 +85,7 @@ def test_what_is_written_is_read_back(text: str) -> None:
     assert loads(dump_toml(config), base=Path("/elsewhere")) == config
 
 
+@settings(deadline=None)
 @given(
     st.lists(st.text(st.characters(codec="utf-8", exclude_categories=["Cs"])), max_size=3),
     st.dictionaries(st.from_regex(r"[A-Za-z_. -]{1,8}", fullmatch=True), st.text(max_size=20), max_size=3),
