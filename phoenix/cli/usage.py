@@ -143,7 +143,7 @@ def _hosts(answer: dict[str, Any], hours: Form) -> str:
         draining = sum(one["draining_s"] for one in departments)
         others = [("(draining)", draining), ("(free)", site["free_s"]), ("(lost)", site["lost_s"])]
         others.append(("(absent)", site["absent_s"]))
-        rows += [(name, "", hours(s), _percent(s, whole), *blank, "") for name, s in others if s]
+        rows += [(name, "", hours(s), _percent(s, whole), *blank, "") for name, s in others if s or name == "(free)"]
         sums = [sum(one[key] for one in departments) for key in ("own_s", "occupied_s", "idle_s", "draining_s")]
         lent, borrowed = (sum(one[key] for one in departments) for key in ("lent_s", "borrowed_s"))
         held = sum(one["held_s"] for one in departments) + sum(s for _, s in others)
@@ -217,7 +217,7 @@ def _remarks(answer: dict[str, Any], hours: Form) -> list[str]:
         recovered = one["recovered_core_s"]
         if recovered:
             lines.append(
-                f"{one['department']}: {hours(recovered)} core-hours that seemed lost were reported done after all."
+                f"{one['department']}: {hours(recovered)} core-hours that seemed lost were done or saved after all."
             )
     if answer["rows_left_out"]:
         lines.append(f"{answer['rows_left_out']} smaller rows are not shown; the total has them.")
@@ -250,7 +250,7 @@ def _when(at: float) -> str:
 def _form(whole_s: float) -> Form:
     """Digits for a table whose sum is so many core-seconds: the smallest part that matters is still seen."""
     digits = next((digits for limit, digits in _DIGITS if whole_s < limit * _HOURS_S), 0)
-    return lambda seconds: f"{seconds / _HOURS_S:,.{digits}f}"
+    return lambda seconds: f"{seconds / _HOURS_S:,.{digits}f}" if seconds else "0"
 
 
 def _number(value: float) -> str:

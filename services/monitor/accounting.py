@@ -10,10 +10,11 @@ Rules
   2. An attempt holds its cores from its placement until it is closed or reports; where it has whole hosts, those of the hosts
      (as fair share counts: `services.scheduler.usage`, rules 1 to 3).  A broken one is its scheduler's to close.
   3. Work is what ran since the guests called, or since the last checkpoint, until the attempt was broken or closed.  It is lost
-     when the attempt is closed to be run again, or killed, because its host was taken or production needed its room.  What was
-     suspended is carried on to the next attempt, and lost with that.  What is thrown away because a host or VM failed is
-     counted apart (`failed`).  Over its time, cancelled, failed by itself: not lost.
-  4. A late success takes back what its attempt had lost, where it was counted; the unit ends once.
+     when the attempt is closed to be run again because its host was taken or production needed its room; if the unit is
+     killed, so is what it had saved.  What was suspended is lost with an attempt that goes on from it.  What is thrown away
+     because a host or VM failed is counted apart (`failed`).  Over its time, cancelled, failed by itself: not lost.
+  4. A late success, or a checkpoint in the grace time, takes back what its attempt had lost, where it was counted; the unit
+     ends once.
   5. To whom: the department named by the notice's reason, else the reason; to production of the same department:
      `OWN_PRODUCTION`.
   6. Lent = max(0, own - held), borrowed = max(0, held - own), at every moment; what is its own says `schemas.lending`.  A
@@ -29,6 +30,7 @@ from typing import Any, Final
 from msgspec.structs import replace
 
 from schemas import facts as f
+from schemas.checkpoints import counts
 from schemas.custody import Custody
 from schemas.custody_state import Unit
 from schemas.facts import Disposal
@@ -36,8 +38,8 @@ from schemas.ids import is_instance, job_of
 from schemas.lending import next_change, owned
 from schemas.meta import Meta
 from schemas.reasons import Code
-from services.monitor.accounting_state import Levels, Loss, Run, State, Whereabouts
-from services.monitor.buckets import Buckets, Row, Span, add, key, nobody
+from services.monitor.accounting_state import Levels, Loss, Run, State, Whereabouts, Work
+from services.monitor.buckets import DAY_MS, Buckets, Row, Span, add, key, nobody
 from services.monitor.job import Job
 from services.runtime.core import NEVER
 
@@ -128,7 +130,8 @@ class Accounting:
             state.book.turn(state.at)
             self._own()
         state.at = now
-        state.book.turn(now)
+        if now // DAY_MS > state.book.today:
+            state.book.turn(now)
 
     def _own(self) -> None:
         """What is whose may be otherwise from now on; what they hold is as it was."""
@@ -282,7 +285,7 @@ class Accounting:
             cores=sum(host.cores for host in whole) if whole else len(fact.hosts) * fact.cores,
             memory_mb=sum(host.memory_mb for host in whole) if whole else len(fact.hosts) * fact.memory_mb,
             best_effort=job is not None and job.best_effort,
-            carried=state.carried.pop(fact.unit, 0),
+            before=state.work.pop(fact.unit, Work()),
         )
         state.losses.pop(fact.unit, None)
         if fact.attempt == 1 and job is not None:
@@ -296,13 +299,28 @@ class Accounting:
         if run is not None and run.began_at is None:
             run.began_at = self.state.at
 
+    def _checkpoint(self, fact: f.CheckpointReported) -> None:
+        """While the attempt is open, or in its grace time: then nothing of what it had not saved is lost."""
+        if not counts(self.custody.state.units.get(fact.unit), fact.attempt):
+            return
+        state = self.state
+        run, loss, work = state.runs.get(fact.unit), state.losses.pop(fact.unit, None), state.work.get(fact.unit)
+        if run is not None:
+            run.save(state.at)
+        if loss is not None:
+            self._account(loss, -1)
+        if work is not None:
+            work.kept += work.risked + (0 if loss is None else loss.amount)
+            work.risked = 0
+
     def _closed(self, fact: f.AttemptClosed) -> None:
         run, unit = self.state.runs.get(fact.unit), self.custody.state.units[fact.unit]
         if run is not None:
             self._over(fact.unit, run)
             if fact.disposal in _KEPT:
-                self.state.carried[fact.unit] = run.work(self.state.at)
-            elif fact.disposal in _AGAIN:
+                self.state.work[fact.unit] = Work(run.risked(self.state.at), run.before.kept)
+            elif fact.disposal in _AGAIN and not unit.cancelled:
+                self.state.work[fact.unit] = Work(0, run.before.kept)
                 self._lose(fact.unit, run, fact, unit.dept)
         self._end(unit)
 
@@ -326,7 +344,7 @@ class Accounting:
             if job.dept == fact.dept and job.final < job.units:
                 ended = self._row(key(job.dept, job.user, job.service, job.lease)).ended
                 ended["cancelled"] = ended.get("cancelled", 0) + job.units - job.final
-        for gone in (self.state.carried, self.state.losses):
+        for gone in (self.state.work, self.state.losses):
             for name in [
                 n for n in gone if (unit := self.custody.state.units.get(n)) is None or unit.dept == fact.dept
             ]:
@@ -337,7 +355,7 @@ class Accounting:
         """The unit is over, if it is."""
         if unit.state != "final" or unit.final is None:
             return
-        self.state.carried.pop(unit.id, None)
+        self.state.work.pop(unit.id, None)
         self.state.losses.pop(unit.id, None)
         if not is_instance(unit.id):
             ended = self._row(self._key(unit.id, unit.dept)).ended
@@ -367,7 +385,9 @@ class Accounting:
             to = OWN_PRODUCTION if code is Code.MADE_WAY else self.state.claimants.get(dept, f"({code.value})")
         elif code not in _FAILED:
             return
-        loss = self.state.losses[name] = Loss(run.key, self.state.at, run.work(self.state.at), to)
+        killed = fact.disposal is Disposal.KILL
+        amount = run.risked(self.state.at) + (run.before.kept if killed else 0)
+        loss = self.state.losses[name] = Loss(run.key, self.state.at, amount, to)
         self._account(loss, 1)
 
     def _account(self, loss: Loss, sign: int) -> None:
@@ -405,6 +425,7 @@ _HANDLERS: dict[type, Callable[[Accounting, Any], None]] = {
     f.JobCancelled: Accounting._cancelled,
     f.UnitPlaced: Accounting._placed,
     f.AttemptBegan: Accounting._began,
+    f.CheckpointReported: Accounting._checkpoint,
     f.AttemptClosed: Accounting._closed,
     f.AttemptReported: Accounting._reported,
     f.DepartmentClosed: Accounting._department_closed,

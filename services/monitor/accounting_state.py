@@ -34,31 +34,38 @@ class Whereabouts(msgspec.Struct, array_like=True):
     memory_mb: int
 
 
+class Work(msgspec.Struct, array_like=True):
+    """Core-milliseconds of a unit that are not lost while it may go on.  `risked`: ran in attempts that were suspended; `kept`:
+    saved by checkpoints."""
+
+    risked: int = 0
+    kept: int = 0
+
+
 class Run(msgspec.Struct, array_like=True):
-    """An open attempt.  `saved_at`: its last checkpoint; `carried`: what earlier, suspended attempts ran since theirs, in
-    core-milliseconds."""
+    """An open attempt.  `saved_at`: its last checkpoint; `before`: what the unit's earlier attempts did for it."""
 
     key: str
     since: int
     cores: int
     memory_mb: int
-    best_effort: bool = False
+    best_effort: bool
+    before: Work
     began_at: int | None = None
     saved_at: int | None = None
     broken_at: int | None = None
-    carried: int = 0
 
-    def work(self, now: int) -> int:
-        """Core-milliseconds that are lost if it has to be run again (rule 3)."""
+    def risked(self, now: int) -> int:
+        """Core-milliseconds that are lost if it has to be run again (`accounting`, rule 3)."""
         if self.began_at is None:
-            return self.carried
+            return self.before.risked
         end = now if self.broken_at is None else self.broken_at
-        since = self.began_at if self.saved_at is None else self.saved_at
-        return self.carried + self.cores * max(0, end - since)
+        since = self.began_at if self.saved_at is None else max(self.began_at, self.saved_at)
+        return self.before.risked + self.cores * max(0, end - since)
 
     def save(self, now: int) -> None:
-        """A checkpoint: what came before is not lost any more."""
-        self.saved_at, self.carried = now, 0
+        """A checkpoint: what came before is lost only if the unit is killed."""
+        self.before, self.saved_at = Work(0, self.before.kept + self.risked(now)), now
 
 
 class Loss(msgspec.Struct, array_like=True):
@@ -82,7 +89,7 @@ class State(msgspec.Struct, kw_only=True):
     site_since: int = 0
     hosts: dict[str, Whereabouts] = {}
     runs: dict[str, Run] = {}  # by unit
-    carried: dict[str, int] = {}  # suspended unit -> core-milliseconds that its next attempt goes on from
+    work: dict[str, Work] = {}  # of units that wait for their next attempt
     losses: dict[str, Loss] = {}
     claimants: dict[str, str] = {}  # department -> for whom its quota was lowered last
     usable: int = 0

@@ -30,7 +30,7 @@ OTHERS: Final = "(others)"
 class Row(msgspec.Struct, array_like=True):
     """What the attempts of one user, service and lease in one department used.  Core-milliseconds and MiB-milliseconds, unless
     it says otherwise.  `best_effort*`: the part that is not production.  `lost`: run and thrown away by preemption; `failed`:
-    … because a host or VM failed; `recovered`: was in one of these, and its attempt reported success after all."""
+    … because a host or VM failed; `recovered`: was in one of these until a late success or checkpoint."""
 
     used: int = 0
     memory: int = 0
@@ -86,12 +86,14 @@ def add(into: Sums, more: Sums) -> None:
     """Field by field."""
     for name in into.__struct_fields__:
         value: Any = getattr(more, name)
-        if isinstance(value, dict):
-            mine = getattr(into, name)
+        if not value:  # most are 0
+            continue
+        mine: Any = getattr(into, name)
+        if isinstance(value, int):
+            setattr(into, name, mine + value)
+        else:
             for key, count in value.items():
                 mine[key] = mine.get(key, 0) + count
-        elif value:
-            setattr(into, name, getattr(into, name) + value)
 
 
 class Bucket(msgspec.Struct, array_like=True):

@@ -53,7 +53,7 @@ def usage(
         "since": period.since / 1000,
         "until": period.until / 1000,
         "site": _site(sums),
-        "departments": [_department(name, sums.spans.get(name) or Span(), sums, config) for name in names],
+        "departments": _of_departments(sums, names, config),
         **_ROWS[by](sums, names, config),
     }
 
@@ -100,12 +100,15 @@ def _site(sums: Bucket) -> dict[str, float]:
     }
 
 
-def _department(name: str, span: Span, sums: Bucket, config: CloudConfig | None) -> dict[str, Any]:
+def _of_departments(sums: Bucket, names: list[str], config: CloudConfig | None) -> list[dict[str, Any]]:
+    totals = _grouped(sums, names, lambda key: (parts(key)[0], ""))
+    return [
+        _department(name, sums.spans.get(name) or Span(), totals.get((name, "")) or Row(), config) for name in names
+    ]
+
+
+def _department(name: str, span: Span, total: Row, config: CloudConfig | None) -> dict[str, Any]:
     known = config.department(name) if config is not None else None
-    total = Row()
-    for key, row in sums.rows.items():
-        if parts(key)[0] == name:
-            add(total, row)
     return {
         "department": name,
         "kind": known.kind if known else None,

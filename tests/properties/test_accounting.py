@@ -28,7 +28,7 @@ from tests.support.scheduling import core
 from tests.support.world import World, batch, cloud, web
 
 KINDS = ["submit", "begin", "end", "fail", "lose", "hold", "quota", "time", "cancel", "decide"]
-MORE = ["move", "late", "again", "long", "cordon", "break", "back", *["life", "take"] * 3]
+MORE = ["save", "move", "late", "again", "long", "cordon", "break", "back", *["life", "take"] * 3]
 STEPS = st.lists(
     st.tuples(st.sampled_from(KINDS + MORE), st.integers(0, 7), st.integers(0, 7)), min_size=5, max_size=50
 )
@@ -67,6 +67,10 @@ def step(world: World, what: str, a: int, b: int) -> None:
         if world.unit(job).live:
             world.begin(job)
             world.now += 10.0 * (a + 1)
+    elif what == "save":
+        units = [unit for unit in world.custody.state.units.values() if unit.attempt and unit.state != "final"]
+        for unit in units[: a + 1]:
+            world.write("admission", f.CheckpointReported(unit=unit.id, attempt=max(1, unit.attempt - (b == 7))))
     elif what == "take":  # by notice or, if the scheduler has not answered, by force
         world.quota("hpc", a % 2, by_s=0.5)
         if b > 4:
@@ -102,7 +106,8 @@ class Ledger:
         self.sums: dict[tuple[str, str], float] = {}
         self.lost = self.failed = 0.0
         self.open: dict[str, tuple[int, float | None, float | None]] = {}  # cores, began, broken
-        self.carried: dict[str, float] = {}
+        self.risked: dict[str, float] = {}
+        self.kept: dict[str, float] = {}
         self.losses: dict[str, tuple[str, float]] = {}
         self.at: float | None = None
         for number, (writer, data) in enumerate(world.journal, 1):
@@ -146,23 +151,40 @@ class Ledger:
             cores, began, broken = self.open[fact.unit]
             self.open[fact.unit] = (cores, now if began is None else began, broken)
         elif isinstance(fact, f.AttemptReported):
-            if fact.unit not in self.open:
-                what, amount = self.losses.pop(fact.unit, ("lost", 0.0))
-                setattr(self, what, getattr(self, what) - amount)
+            self.take_back(fact.unit)
             self.over(fact.unit)
+        elif isinstance(fact, f.CheckpointReported):
+            self.save(fact.unit, fact.attempt)
         elif isinstance(fact, f.AttemptClosed):
-            work = self.over(fact.unit)
-            if fact.disposal is Disposal.SUSPEND:
-                self.carried[fact.unit] = work
-            elif fact.disposal in (Disposal.REQUEUE, Disposal.KILL):
+            self.over(fact.unit)
+            cancelled = self.custody.state.units[fact.unit].cancelled
+            if fact.disposal in (Disposal.REQUEUE, Disposal.KILL) and not cancelled:
+                work = self.risked.pop(fact.unit, 0.0)
+                work += self.kept.get(fact.unit, 0.0) if fact.disposal is Disposal.KILL else 0.0
                 what = "lost" if fact.why.code in TAKEN else "failed"
                 setattr(self, what, getattr(self, what) + work)
                 self.losses[fact.unit] = what, work
 
-    def over(self, name: str) -> float:
+    def over(self, name: str) -> None:
+        """What the attempt did is at risk from now on."""
         cores, began, broken = self.open.pop(name, (0, None, None))
         end = self.custody.state.at if broken is None else broken
-        return self.carried.pop(name, 0.0) + (0.0 if began is None else cores * (end - began))
+        self.risked[name] = self.risked.get(name, 0.0) + (0.0 if began is None else cores * max(0.0, end - began))
+
+    def save(self, name: str, attempt: int) -> None:
+        unit = self.custody.state.units[name]
+        if unit.state == "final" or unit.attempt != attempt:
+            return
+        if name in self.open:
+            cores, began, broken = self.open[name]
+            self.over(name)
+            self.open[name] = (cores, None if began is None else self.custody.state.at, broken)
+        self.kept[name] = self.kept.get(name, 0.0) + self.risked.pop(name, 0.0) + self.take_back(name)
+
+    def take_back(self, name: str) -> float:
+        what, amount = self.losses.pop(name, ("lost", 0.0))
+        setattr(self, what, getattr(self, what) - amount)
+        return amount
 
 
 @settings(max_examples=150, deadline=None)

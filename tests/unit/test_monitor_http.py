@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -111,6 +112,13 @@ async def house(tmp_path: Path) -> AsyncIterator[House]:
         ("/v1/departments/none", "wendy", 404),
         ("/v1/overview", "wendy", 200),
         ("/v1/summary?since=0", "wendy", 200),
+        ("/v1/usage", "alice", 200),
+        ("/v1/usage?by=user&since=0&until=9e9", "oscar", 200),
+        ("/v1/usage?department=web", "alice", 403),
+        ("/v1/usage?department=wbe", "oscar", 404),
+        ("/v1/usage?by=host", "alice", 400),
+        ("/v1/usage?since=nan", "alice", 400),
+        ("/v1/usage", "nobody", 401),
         ("/v1/events?after=0", "alice", 200),
         ("/v1/nothing", "alice", 404),
         ("/metrics/nobody", "alice", 404),
@@ -126,12 +134,22 @@ async def test_who_may_read_what(house: House, path: str, user: str, status: int
         assert error["code"] in ("invalid", "unknown", "denied", "unavailable")
 
 
+async def test_usage_of_ones_own_department_alone(house: House) -> None:
+    told = {}
+    for user in ("alice", "wendy", "oscar"):
+        answer = orjson.loads((await house.get("/v1/usage?by=user", user))[1])
+        told[user] = [one["department"] for one in answer["departments"]], [row["user"] for row in answer["rows"]]
+    assert told == {"alice": (["hpc"], ["alice"]), "wendy": (["web"], []), "oscar": (["hpc", "web"], ["alice"])}
+
+
 async def test_health_and_metrics_need_no_token(house: House) -> None:
     answer = await house.client.get("/healthz")
     assert orjson.loads(await answer.read())["position"] == house.desk.position
     text = await (await house.client.get("/metrics")).text()
     assert 'phoenix_hosts{department="hpc",state="held"} 1.0' in text
     assert 'phoenix_jobs{department="hpc",state="starting"} 1.0' in text
+    assert re.search(r'phoenix_held_host_seconds_total{department="hpc"} [1-9]', text)
+    assert 'phoenix_lost_core_seconds_total{department="hpc"} 0.0' in text
 
 
 async def test_events_of_a_department_are_its_own(house: House) -> None:

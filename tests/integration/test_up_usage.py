@@ -1,0 +1,102 @@
+"""`phoenix usage` on a cloud that runs: what people used adds up, web borrows a host, a monitor made anew says the same."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import urllib.request
+from collections.abc import Iterator
+from datetime import datetime
+from typing import Any
+
+import pytest
+
+from tests.integration.up_cloud import Cloud, until
+
+pytestmark = pytest.mark.timeout(180)
+HOSTS, CORES = 4, 2
+START_MAX_S = 10.0  # from the first fact until all hosts are described
+
+
+@pytest.fixture(scope="module")
+def cloud(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cloud]:
+    found = Cloud(tmp_path_factory.mktemp("cloud") / "data")
+    found.ok("up", "--detach", "--hosts", str(HOSTS), "--cores", str(CORES))
+    yield found
+    found.close()
+
+
+def usage(cloud: Cloud, *words: str) -> dict[str, Any]:
+    return dict(cloud.json("usage", *words))
+
+
+def users(cloud: Cloud) -> dict[str, dict[str, Any]]:
+    return {row["user"]: row for row in usage(cloud, "--by", "user", "--department", "hpc")["rows"]}
+
+
+def lost_by_metrics(cloud: Cloud) -> float:
+    url = cloud.status()["monitor_url"]
+    with urllib.request.urlopen(f"{url}/metrics", timeout=10) as answer:
+        found = re.search(r'phoenix_lost_core_seconds_total{department="hpc"} (\S+)', answer.read().decode())
+    assert found is not None
+    return float(found[1])
+
+
+def all_running(cloud: Cloud, job: str, count: int) -> None:
+    until(lambda: cloud.json("show", job).get("counts", {}).get("running") == count, "not all of the array runs")
+
+
+def test_what_was_used_adds_up_and_a_monitor_made_anew_says_the_same(cloud: Cloud) -> None:
+    for user in ("alice", "mona"):
+        assert cloud.run("submit", "--as", user, "--wait", "-c", "1", "--wrap", "sleep 0.3").returncode == 0
+    long = cloud.ok("submit", "--as", "alice", "-c", str(CORES), "-a", "1-3", "--wrap", "sleep 100").strip()
+    all_running(cloud, long, 3)
+    cloud.ok("scale", "web", "2")
+    until(lambda: users(cloud)["alice"]["preempted"], "nothing was preempted")
+    until(lambda: usage(cloud)["departments"][1]["borrowed_s"] > 0, "web borrows nothing")
+    for element in (1, 2, 3):
+        cloud.ok("cancel", f"{long}_{element}")
+    until(lambda: users(cloud)["alice"]["ended"].get("cancelled") == 3, "not all have ended")
+
+    answer = usage(cloud)
+    hpc, web = answer["departments"]
+    site = answer["site"]
+    held = sum(one["held_s"] + one["draining_s"] for one in (hpc, web))
+    assert held + site["free_s"] + site["lost_s"] + site["absent_s"] == pytest.approx(site["hosts_s"], abs=1e-6)
+    assert hpc["held_s"] - hpc["own_s"] == pytest.approx(hpc["borrowed_s"] - hpc["lent_s"], abs=1e-6)
+    assert hpc["lost_to"] == {"web": hpc["lost_core_s"]}
+    assert (hpc["hosts_given_back"] + hpc["hosts_seized"], web["borrowed_s"] > 0) == (1, True)
+    text = cloud.ok("usage")
+    assert re.search(r" UTC \(\d+s\): [34](\.\d)? hosts with [78](\.\d)? cores on average", text)
+    assert "core-hours of work to web." in text
+
+    before, counted = users(cloud), lost_by_metrics(cloud)
+    assert before["mona"]["ended"] == {"completed": 1}
+    assert before["mona"]["used_core_s"] >= 0.3
+    assert before["alice"]["ended"] == {"cancelled": 3, "completed": 1}
+    os.kill(next(p["pid"] for p in cloud.status()["processes"] if p["name"] == "monitor"), signal.SIGKILL)
+    until(lambda: cloud.status()["healthy"], "the monitor did not come back")
+    until(lambda: cloud.run("usage").returncode == 0, "no answer")
+    assert users(cloud) == before
+    assert lost_by_metrics(cloud) == counted
+    again = usage(cloud)
+    assert again["since"] == answer["since"]
+    assert again["departments"][0]["lost_to"] == hpc["lost_to"]
+
+
+def test_all_hosts_are_accounted_for_since_the_beginning(cloud: Cloud) -> None:
+    answer = usage(cloud)
+    since, now = (datetime.fromisoformat(answer[key]).timestamp() for key in ("since", "until"))
+    assert HOSTS * (now - since - START_MAX_S) <= answer["site"]["hosts_s"] <= HOSTS * (now - since + 1.0)
+    assert usage(cloud, "--since", "24h")["site"]["hosts_s"] >= answer["site"]["hosts_s"]
+
+
+def test_people_see_their_own_department(cloud: Cloud) -> None:
+    assert [one["department"] for one in usage(cloud, "--as", "wendy")["departments"]] == ["web"]
+    assert cloud.run("usage", "--as", "wendy", "--department", "hpc").returncode == 4
+    assert cloud.run("usage", "--since", "tomorrow").returncode == 2
+    assert cloud.run("usage", "--since", "1h", "--until", "2h").returncode == 2
+    lines = cloud.ok("usage", "--by", "user", "--csv").splitlines()
+    assert lines[0].startswith("since,until,department,user,used_pct,used_core_s,")
+    assert [line.split(",")[3] for line in lines[1:]] == ["alice", "mona", ""]
