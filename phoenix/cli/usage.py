@@ -113,6 +113,7 @@ def _sentence(answer: dict[str, Any], hours: Form) -> str:
     return (
         f"{_when(since)} to {_when(until)} UTC ({units.span(seconds)}): {_number(hosts)} hosts with {_number(cores)} cores"
         f" on average, {hours(usable)} host-hours and {hours(site['cores_s'])} core-hours."
+        + (f"\nPercent of core-hours are of what {answer['department']} held." if answer["department"] else "")
     )
 
 
