@@ -80,6 +80,7 @@ _LABELS: Final = (
     ("department", "department"),
     ("user", "user"),
     ("service", "service"),
+    ("quality", "quality of service"),
     ("nodes", "nodes"),
     ("cores", "cores a node"),
     ("memory_mb", "memory a node, MiB"),

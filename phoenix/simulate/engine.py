@@ -34,6 +34,7 @@ from phoenix.simulate.load import Load
 from phoenix.simulate.recorder import Recorder
 from phoenix.simulate.workload import Outcome, Scenario, Work
 from schemas import facts as f
+from schemas.bounds import Much, bounds_on
 from schemas.config import CloudConfig, Department
 from schemas.custody import RULES, Custody
 from schemas.facts import Fact
@@ -197,7 +198,10 @@ class Simulation:
         if department is not None and department.maximum is not None:
             most = min(most, department.maximum)
         fits = work.cores <= self.scenario.host_cores and work.memory_mb <= self.scenario.host_memory_mb
-        return fits and work.nodes <= most and self._within_share(department, work, most)
+        one = Much(1, work.nodes * work.cores, work.nodes)
+        bounds = bounds_on(department, work.user, work.quality) if department is not None else ()
+        within = all(bound.exceeded(one) is None for bound in bounds)
+        return fits and within and work.nodes <= most and self._within_share(department, work, most)
 
     def _within_share(self, department: Department | None, work: Work, hosts: int) -> bool:
         """False of a job that is larger than its service's share of so many hosts (`order = "svmsched"`)."""
@@ -290,6 +294,7 @@ def _submission(dept: str, work: Work) -> f.JobSubmitted:
         service=work.service,
         best_effort=work.best_effort,
         short=work.short,
+        quality=work.quality,
     )
 
 

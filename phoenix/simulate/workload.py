@@ -72,6 +72,7 @@ class Work(msgspec.Struct, frozen=True, kw_only=True):
     service: str = ""
     best_effort: bool = False
     short: bool = False
+    quality: str = ""
 
 
 class WebInput(msgspec.Struct, frozen=True, kw_only=True):

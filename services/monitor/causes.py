@@ -1,4 +1,5 @@
-"""Why a pending unit is not in the queue: its job waits for another one, or its array runs as many elements as it may.
+"""Why a pending unit is not in the queue: its job waits for another one, its array runs as many elements as it may, or a limit
+is reached (`limited`).
 
 Theory of operation
   The answer is one for all pending units of a job.  Facts only note, in constant time, whose progress `moved`; whoever renders
@@ -19,6 +20,7 @@ from schemas.facts import Dependency
 from schemas.ids import element_id, job_of
 from schemas.reasons import Code, Reason, because
 from services.monitor.job import Job
+from services.monitor.limited import Limited
 
 
 class Causes:
@@ -27,6 +29,7 @@ class Causes:
         self.waiters: dict[str, dict[str, None]] = {}  # job or element -> jobs that depend on it
         self.open: dict[str, dict[str, None]] = {}  # throttled array -> its open units
         self.pending_moves: dict[str, None] = {}
+        self.limited = Limited(custody, jobs)
         self._told: dict[str, Reason | None] = {}  # job -> what `restated` said last
         for job in jobs.values():
             self.submitted(job)
@@ -34,12 +37,14 @@ class Causes:
             self.moved(unit)
 
     def submitted(self, job: Job) -> None:
+        self.limited.submitted(job)
         for dependency in job.after:
             self.waiters.setdefault(dependency.job, {})[job.job] = None
 
     def moved(self, unit: str) -> None:
         """The unit was placed, began, or is not open any more."""
         name = job_of(unit)
+        self.limited.moved(unit)
         for key in (unit, name):
             if key in self.waiters:
                 self.pending_moves[key] = None
@@ -53,6 +58,7 @@ class Causes:
                 opened.pop(unit, None)
 
     def forgotten(self, job: Job) -> None:
+        self.limited.forgotten(job)
         for dependency in job.after:
             waiting = self.waiters.get(dependency.job, {})
             waiting.pop(job.job, None)
@@ -70,7 +76,9 @@ class Causes:
                 if code is wanted:
                     return because(code, condition=dependency.condition, job=dependency.job)
         running = len(self.open.get(job.job, ()))
-        return because(Code.ARRAY_THROTTLE, running=running) if job.throttle and running >= job.throttle else None
+        if job.throttle and running >= job.throttle:
+            return because(Code.ARRAY_THROTTLE, running=running)
+        return self.limited.of(job)
 
     def _verdict(self, dependency: Dependency) -> Code | None:
         job = self.jobs.get(job_of(dependency.job))
@@ -90,6 +98,7 @@ class Causes:
             if name in self.open:
                 jobs[name] = None
         self.pending_moves.clear()
+        jobs |= self.limited.moved_jobs()
         found: list[str] = []
         for name in jobs:
             job = self.jobs.get(name)
@@ -98,7 +107,7 @@ class Causes:
             cause = self.of(job)
             if name not in self._told or self._told[name] != cause:
                 self._told[name] = cause
-                found += [element_id(name, i) for i in job.elements] or [name]
+                found += [element_id(name, i) for i in job.elements] or ([] if job.array else [name])
         return found
 
 

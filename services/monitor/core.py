@@ -170,9 +170,10 @@ class MonitorCore:
             throttle=fact.throttle if fact.array else 0,
             service=fact.service,
             best_effort=fact.best_effort,
+            quality=fact.quality,
             lease=fact.job if fact.lease is not None else "",
             terms=fact.lease,
-            elements=fact.array if fact.after or fact.throttle else (),
+            elements=fact.array if fact.after or fact.throttle or self.causes.limited.concerns(fact) else (),
         )
         self.causes.submitted(self.state.jobs[fact.job])
         for unit in [element_id(fact.job, i) for i in fact.array] or [fact.job]:

@@ -284,7 +284,11 @@ def host_view(host: Host, where: Whereabouts) -> dict[str, Any]:
 def _ask(job: Job | None) -> dict[str, Any]:
     if job is None:
         return {}
-    shared = {"service": job.service, "best_effort": job.best_effort} if job.service else {}
+    shared: dict[str, Any] = {"service": job.service} if job.service else {}
+    if job.service or job.best_effort:
+        shared["best_effort"] = job.best_effort
+    if job.quality:
+        shared["quality"] = job.quality
     return {"tasks": job.tasks, "on_reclaim": job.on_reclaim, "array": job.array, **shared}
 
 

@@ -48,10 +48,10 @@ class BestEffort(NamedTuple):
     in_order: Callable[[list[Ending]], list[Ending]]
 
     def movable(self, forecast: Forecast) -> list[Ending]:
-        """Rules 2 and 3."""
+        """Rule 3; in no order."""
         if self.left == 0:
             return []
-        return self.in_order([each for each in forecast.best_effort.values() if not self.guarded(each.unit)])
+        return [each for each in forecast.best_effort.values() if not self.guarded(each.unit)]
 
 
 def plan(order: Order, situation: Situation, best_effort: BestEffort) -> list[Start]:
@@ -113,8 +113,11 @@ def _production(order: Order, situation: Situation, best_effort: BestEffort) -> 
     if movable:
         ground = Ground(situation.room, situation.forecast(), movable)
         planned = order.plan(_cleared(situation, ground))
+        if not planned:
+            return []
+        ground.best_effort = best_effort.in_order(movable)  # only now: it costs more than a fruitless pass
         found = _realised(planned, ground, best_effort.left)
-        if found or not planned:
+        if found:
             return found
     return order.plan(situation)  # rule 3, or nobody is there to make way
 

@@ -7,6 +7,8 @@ from typing import Any
 import orjson
 
 from schemas import facts as f
+from schemas.config import BatchLimits, Quality, UserLimits
+from schemas.custody import RULES
 from schemas.facts import Dependency
 from services.monitor.core import MonitorCore
 from services.monitor.views import Views
@@ -16,8 +18,8 @@ from tests.support.world import Seat, World, batch, cloud
 class Queue:
     """A monitor beside a world that is written by hand."""
 
-    def __init__(self) -> None:
-        self.world = World(cloud(batch("hpc")))
+    def __init__(self, **policy: Any) -> None:
+        self.world = World(cloud(batch("hpc", **policy)))
         self.world.seat("monitor", MonitorCore)
         self.world.grant("hpc", *self.world.hosts(3))
         self.views = Views(self.seat.core)
@@ -109,3 +111,31 @@ def test_what_is_forgotten_leaves_nothing_behind() -> None:
     assert core.causes.waiters == {first: {second: None}}
     core.causes.forgotten(core.state.jobs[second])
     assert core.causes.waiters == {}
+
+
+def test_a_limit_that_is_reached_is_told_until_it_is_not() -> None:
+    limits = BatchLimits(jobs_running_max=1, users={"bob": UserLimits(jobs_running_max=5)})
+    queue = Queue(limits=limits, quality={"shared": Quality(together=UserLimits(cores_max=1))})
+    array = queue.world.submit(array=(1, 2))
+    other, shared = queue.world.submit(user="bob"), queue.world.submit(user="bob", quality="shared")
+    both = queue.world.submit(user="cyd", quality="shared")
+    names = [f"{array}_1", f"{array}_2"]
+    assert queue.reasons() == dict.fromkeys([*names, other, shared, both], "queue")
+    queue.place(names[0])
+    queue.place(shared)
+    waits = {names[1]: "user_limit", other: "queue", both: "quality_limit"}
+    assert queue.reasons() == {names[0]: "starting", shared: "starting", **waits}
+    queue.world.report(names[0])
+    queue.world.report(shared)
+    assert queue.reasons() == dict.fromkeys([names[1], other, both], "queue")
+
+
+def test_limits_that_come_and_go_with_the_configuration_are_told() -> None:
+    queue = Queue()
+    first, second = queue.world.submit(), queue.world.submit()
+    queue.place(first)
+    assert queue.reasons()[second] == "queue"
+    for limits, told in ((BatchLimits(cores_max=1), "user_limit"), (BatchLimits(), "queue")):
+        config = cloud(batch("hpc", limits=limits))
+        queue.world.write("provisioner", f.ConfigAdopted(cloud="c1", custody_rules=RULES, config=config))
+        assert queue.reasons()[second] == told

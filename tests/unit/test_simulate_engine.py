@@ -9,6 +9,7 @@ import subprocess
 import sys
 from collections import Counter
 from collections.abc import Mapping
+from typing import Any
 
 import msgspec
 import pytest
@@ -19,7 +20,7 @@ from phoenix.simulate.load import Load
 from phoenix.simulate.metrics import measure
 from phoenix.simulate.verify import verify
 from phoenix.simulate.workload import JobRecord, Latencies, Outcome, Scenario, WebInput, Work
-from schemas.config import BatchPolicy, CloudConfig, Department, OnReclaim, Order, WebPolicy
+from schemas.config import BatchLimits, BatchPolicy, CloudConfig, Department, OnReclaim, Order, Quality, WebPolicy
 from schemas.facts import Fact, kind_of
 from schemas.meta import Meta
 
@@ -239,6 +240,27 @@ def test_what_is_larger_than_its_share_is_refused_at_the_door_but_short_and_best
     )
     outcome = lived(cloud(shared, hosts=8, jobs={"hpc": works}))
     assert [record.end for record in outcome.jobs] == ["refused", "completed", "completed", "completed"]
+
+
+def test_limits_and_best_effort_are_simulated_and_what_a_limit_could_never_hold_is_refused() -> None:
+    policy = BatchPolicy(limits=BatchLimits(hosts_max=2), quality={"idle": Quality(best_effort=True)}, order="fcfs")
+    limited = msgspec.structs.replace(batch(), batch=policy)
+
+    def of(number: int, submit_s: float, nodes: int, user: str, **more: Any) -> Work:
+        return msgspec.structs.replace(job(number, submit_s, 30.0, nodes), user=user, **more)
+
+    works = (
+        of(1, 0.0, 2, "idler", best_effort=True, quality="idle"),
+        of(2, 5.0, 3, "ann"),
+        of(3, 5.0, 2, "ann"),
+        of(4, 5.0, 1, "ann"),
+        of(5, 5.0, 1, "bob"),
+    )
+    outcome = lived(cloud(limited, hosts=3, jobs={"hpc": works}))
+    assert [record.end for record in outcome.jobs] == ["completed", "refused", *["completed"] * 3]
+    starts = [record.start_s for record in outcome.jobs]
+    assert starts[2:] == [5.0, 35.0, 5.0]  # ann's second waits for her first; bob is not held up
+    assert (outcome.jobs[0].last_start_s, outcome.jobs[0].end_s) == (35.0, 60.0)  # it made way, suspended after 5 s
 
 
 # ------------------------------------------------------------------------------------------------------ several departments
