@@ -38,8 +38,10 @@ from schemas.bounds import Much, bounds_on
 from schemas.config import CloudConfig, Department
 from schemas.custody import RULES, Custody
 from schemas.facts import Fact
+from schemas.lending import next_change
 from schemas.meta import Meta
 from schemas.shares import Shares, must_comply
+from schemas.windows import WEEK_S
 from services.provisioner.core import ProvisionerCore
 from services.runtime.core import NEVER
 from services.runtime.fold import CoreFactory
@@ -96,7 +98,7 @@ class Simulation:
         # Turns of the provisioner double until one is long enough for hosts to be cleared: that is reached within four such
         # times for each department, and the turn itself may be twice as long.
         clear_s = max(scenario.latencies.end_s, scenario.latencies.suspend_s)
-        self.patience_s = PATIENCE_S + (4 * len(self.batch) + 2) * clear_s
+        self.patience_s = PATIENCE_S + (4 * len(self.batch) + 2) * clear_s + _agreed_s(scenario.config)
         readers = [seat.core.apply for seat in self.seats]
         self.journal.readers = [*readers, self.cluster.hear, self.recorder.hear, *([watch] if watch else [])]
 
@@ -296,6 +298,13 @@ def _submission(dept: str, work: Work) -> f.JobSubmitted:
         short=work.short,
         quality=work.quality,
     )
+
+
+def _agreed_s(config: CloudConfig) -> float:
+    """For how long what is agreed may keep everybody waiting: until every window has come, or a loan has been asked back."""
+    week_s = 0.0 if next_change(config, 0.0) == NEVER else float(WEEK_S)
+    longest = [max(c.deadline_s or 0.0, 0.0) + (c.notice_s or 0.0) for c in config.lending]
+    return week_s + max(longest, default=0.0)
 
 
 def run(scenario: Scenario, *, watch: Watch | None = None) -> Outcome:
