@@ -3,12 +3,14 @@
 Rules
   1. `create` prints the lease's id and nothing else on stdout, as `submit` does; what is for people goes to stderr.
   2. A lease that is refused ends with exit code 1 and says what would be accepted; with --json the whole answer is on stdout.
-  3. Every `create` and `extend --by` carries a request id, so that asking again after a lost answer cannot do it twice.
+  3. Every `create` and `extend` carries a request id, so that asking again after a lost answer cannot do it twice.
+  4. Times go out in whole seconds, and a start that the cloud offers is shown rounded up: as it is shown it can be asked for.
 """
 
 from __future__ import annotations
 
 import argparse
+import math
 import os
 import sys
 import time
@@ -316,22 +318,23 @@ def pairs(lease: dict[str, Any]) -> list[tuple[str, str]]:
 
 
 def _in_utc(answer: dict[str, Any]) -> dict[str, Any]:
-    """With its instants as every other command writes them, those of what it names too."""
-    return {
-        key: _in_utc(value)
-        if isinstance(value, dict)
-        else units.iso(value)
-        if key == "at" or key.endswith("_at")
-        else value
-        for key, value in answer.items()
-    }
+    """With its instants as every other command writes them, those of what it names too (rule 4)."""
+    found: dict[str, Any] = {}
+    for key, value in answer.items():
+        if isinstance(value, dict):
+            found[key] = _in_utc(value)
+        elif isinstance(value, int | float) and (key == "at" or key.endswith("_at")):
+            found[key] = units.iso(math.ceil(value) if key == "start_at" else value)
+        else:
+            found[key] = value
+    return found
 
 
 def _instant(option: str, text: str | None, now: float) -> float | None:
     if text is None:
         return None
     try:
-        return units.parse_instant(text, now)
+        return float(math.ceil(units.parse_instant(text, now)))
     except ValueError as error:
         raise usage(f"{option}: {error}") from error
 
