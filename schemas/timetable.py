@@ -25,7 +25,6 @@ Rules
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from itertools import accumulate
 from typing import Final, NamedTuple
@@ -88,38 +87,59 @@ class Ground:
             found = self._sums[key] = ([0, *accumulate(cores)], [0, *accumulate(memory)])
         return found
 
-    def finds_room(self, part: Part, others: Counter[Part]) -> bool:
-        """True if `part` fits beside `others`, wherever they stand (rules 2 and 3)."""
+    def is_sound(self, parts: Sequence[Part]) -> bool:
+        """True if each finds room beside the others."""
+        crowd = Crowd(parts)
+        return all(self._finds_room(part, crowd) for part in dict.fromkeys(parts))
+
+    def _finds_room(self, part: Part, crowd: Crowd) -> bool:
+        """True if `part`, one of `crowd`, fits beside the others, wherever they stand (rules 2 and 3)."""
         spare = self.able(part) - part.nodes
-        ranks = sum(other.nodes * times for other, times in others.items())
-        if ranks <= spare:
+        others = crowd.ranks - part.nodes
+        if others <= spare:
             return True
         if part.exclusive:
             return False
-        whole = sum(other.nodes * times for other, times in others.items() if other.exclusive)
-        shared = [(other, times) for other, times in others.items() if not other.exclusive]
         cores, memory = self._needs(part)
-        by_cores = _spoiled(cores, [(x.nodes, x.cores * times) for x, times in shared])
-        by_memory = _spoiled(memory, [(x.nodes, x.memory_mb * times) for x, times in shared])
-        return whole + min(by_cores + by_memory, ranks - whole) <= spare
-
-    def is_sound(self, parts: Counter[Part]) -> bool:
-        """True if each finds room beside the others."""
-        for part in parts:
-            others = parts.copy()
-            others[part] -= 1
-            if not self.finds_room(part, others):
-                return False
-        return True
+        by_cores = _spoiled(cores, crowd.cores, part.nodes, part.cores)
+        by_memory = _spoiled(memory, crowd.memory, part.nodes, part.memory_mb)
+        return crowd.whole + min(by_cores + by_memory, others - crowd.whole) <= spare
 
 
-def _spoiled(needs: Sequence[int], uses: Sequence[tuple[int, int]]) -> int:
-    """The most hosts that can be spoiled if B of them take needs[B] and `uses` (nodes, amount on each) have
-    sum of min(nodes, B) · amount.  What is left after B falls faster and faster, so those B are 0, 1, … up to the answer."""
+class Crowd:
+    """The leases of one instant.  `ranks`: of all; `whole`: hosts that are somebody's alone; `cores` and `memory`: what those
+    who share can have on B hosts."""
+
+    def __init__(self, parts: Sequence[Part]) -> None:
+        shared = [part for part in parts if not part.exclusive]
+        self.ranks = sum(part.nodes for part in parts)
+        self.whole = self.ranks - sum(part.nodes for part in shared)
+        self.cores = Most((part.nodes, part.cores) for part in shared)
+        self.memory = Most((part.nodes, part.memory_mb) for part in shared)
+
+
+class Most:
+    """sum of min(nodes, B) · amount over pairs (nodes, amount), for any B: sums are made once."""
+
+    def __init__(self, uses: Iterable[tuple[int, int]]) -> None:
+        ordered = sorted(uses)
+        self._nodes = [nodes for nodes, _ in ordered]
+        self._narrow = [0, *accumulate(nodes * amount for nodes, amount in ordered)]
+        self._amounts = [0, *accumulate(amount for _, amount in ordered)]
+
+    def on(self, hosts: int) -> int:
+        narrow = bisect_right(self._nodes, hosts)
+        return self._narrow[narrow] + hosts * (self._amounts[-1] - self._amounts[narrow])
+
+
+def _spoiled(needs: Sequence[int], most: Most, nodes: int, amount: int) -> int:
+    """The most hosts that can be spoiled if B of them take needs[B], and the others of `most`, without one of `nodes` with
+    `amount` on each, have what they can.  What is left after B falls faster and faster, so those B are 0, 1, … up to the
+    answer."""
     low, high = 0, len(needs) - 1
     while low < high:
         middle = (low + high + 1) // 2
-        if sum(min(nodes, middle) * amount for nodes, amount in uses) >= needs[middle]:
+        if most.on(middle) - min(nodes, middle) * amount >= needs[middle]:
             low = middle
         else:
             high = middle - 1
@@ -141,7 +161,7 @@ class Timetable:
         instants = [wanted.start, *(start for start in self._starts[first:] if start < wanted.end)]
         for at in instants:
             there = [s for s in self._slots if s.start <= at < s.end and s.lease != wanted.lease]
-            if not self.ground.is_sound(Counter([wanted.part, *(slot.part for slot in there)])):
+            if not self.ground.is_sound([wanted.part, *(slot.part for slot in there)]):
                 return Collision(at, tuple(slot.lease for slot in there))
         return None
 

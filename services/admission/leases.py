@@ -79,7 +79,8 @@ def create(
         return msgspec.structs.replace(job, lease=f.Lease(kind=asked.kind), best_effort=True)
     start_at = _start(core, department, job, asked, now, drafted)
     lease = f.Lease(kind=asked.kind, start_at=start_at, deadline_at=asked.deadline_at or 0.0)
-    return msgspec.structs.replace(job, lease=lease)
+    # Whatever its quality of service says: a time of its own is kept.
+    return msgspec.structs.replace(job, lease=lease, best_effort=False)
 
 
 def _in_its_words(refused: Refused) -> Refused:
