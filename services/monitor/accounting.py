@@ -15,8 +15,8 @@ Rules
      because a host or VM failed is counted apart (`failed`).  Over its time, cancelled, failed by itself: not lost.
   4. A late success, or a checkpoint in the grace time, takes back what its attempt had lost, where it was counted; the unit
      ends once.
-  5. To whom: the department named by the notice's reason, else the reason; to production of the same department:
-     `OWN_PRODUCTION`.
+  5. To whom: the department that claims the host, as the notice's reason says, else the reason; to production of the same
+     department: `OWN_PRODUCTION`.
   6. Lent = max(0, own - held), borrowed = max(0, held - own), at every moment; what is its own says `schemas.lending`.  A
      draining host is held by nobody.
   7. A host is taken back by notice if its department held more than its quota when it gave it up.
@@ -252,7 +252,8 @@ class Accounting:
 
     def _quota(self, fact: f.QuotaChanged) -> None:
         if fact.hosts < self.custody.held(fact.dept) and fact.reason is not None:
-            to = fact.reason.params.get("department") if fact.reason.code is Code.WEB_DEMAND else None
+            names = {Code.WEB_DEMAND: "department", Code.LENDING: "lender"}
+            to = fact.reason.params.get(names.get(fact.reason.code, ""))
             self.state.claimants[fact.dept] = str(to) if to else f"({fact.reason.code.value})"
         self._weigh(fact.dept)
 

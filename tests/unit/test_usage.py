@@ -11,7 +11,7 @@ from phoenix.cli.errors import CliError
 from schemas import facts as f
 from schemas.config import CloudConfig, Department
 from schemas.facts import Disposal
-from schemas.reasons import Code, because
+from schemas.reasons import Code, Reason, because
 from services.monitor import buckets
 from services.monitor.buckets import DAY_MS, DAYS, HOUR_MS, OTHERS, Buckets, key
 from services.monitor.core import MonitorCore
@@ -87,13 +87,29 @@ def test_a_preempted_job_loses_its_work_to_whom_the_notice_names() -> None:
         (Code.VM_ENDED, Code.WEB_DEMAND, {}),
     ],
 )
-def test_to_whom_it_was_lost(closing: Code, notice: Code, to: dict[str, float]) -> None:
+def test_to_whom_it_was_lost_if_nobody_is_named(closing: Code, notice: Code, to: dict[str, float]) -> None:
     office = Office()
     job = running(office)
     office.notice(0, notice)
     office.close(job, Disposal.REQUEUE, closing)
     assert office.of()["lost_to"] == to
     assert office.of()["failed_core_s"] == (40.0 if closing is Code.VM_ENDED else 0.0)
+
+
+@pytest.mark.parametrize(
+    ("reason", "to"),
+    [
+        (because(Code.WEB_DEMAND, department="shop, web"), "shop, web"),
+        (because(Code.LENDING, lender="bio", borrower="hpc"), "bio"),
+        (because(Code.BATCH_SHARE, department="hpc"), "(batch_share)"),
+    ],
+)
+def test_to_whom_it_was_lost(reason: Reason, to: str) -> None:
+    office = Office()
+    job = running(office)
+    office.world.write("provisioner", f.QuotaChanged(dept="hpc", hosts=0, by=office.world.now + 1, reason=reason))
+    office.close(job, Disposal.REQUEUE)
+    assert office.of()["lost_to"] == {to: 40.0}
 
 
 def test_a_late_success_takes_back_what_was_lost_and_counts_once() -> None:
@@ -269,6 +285,19 @@ def test_services_of_figure_6_3() -> None:
     lines = {line.split()[0]: line.split()[1:] for line in text.splitlines() if line}
     assert lines["jivarod"] == ["67.71", "62.50", "1.30", "0.00"]
     assert lines["total"] == ["100.00", "75.00", "6.24", "0.00"]
+
+
+def test_usage_counts_memory_where_the_shares_do() -> None:
+    """Figure 6.3 again, by memory: jivarod uses 2,560 of 196,529 MiB, for the second half of an hour."""
+    office = Office(batch("hpc", services=WEIGHTS, w_cpu=0.0, w_mem=1.0), hosts=1, cores=64, memory_mb=196_529)
+    office.world.grant("hpc", "h1")
+    job = office.world.submit(service="jivarod")
+    office.world.now += 1800
+    fact = f.UnitPlaced(unit=job, attempt=1, hosts=("h1",), cores=40, memory_mb=2560)
+    office.world.write("scheduler.hpc", fact)
+    assert office.ask("service")["rows"][0]["usage_pct"] == 0.0
+    office.world.now += 1800
+    assert office.ask("service")["rows"][0]["usage_pct"] == 0.65
 
 
 def test_what_one_service_borrows_others_lend() -> None:
