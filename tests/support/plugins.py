@@ -43,7 +43,7 @@ TABLES: list[dict[Any, Any]] = [known.ORDERS, known.VICTIMS, known.RULES, known.
 @contextlib.contextmanager
 def packages(where: Path) -> Iterator[Path]:
     """A directory on the path, for packages; what was loaded from it is forgotten afterwards."""
-    where.mkdir()
+    where.mkdir(parents=True)
     sys.path.insert(0, str(where))
     before = [dict(table) for table in TABLES]
     try:

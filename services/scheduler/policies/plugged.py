@@ -14,7 +14,7 @@ Rules
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import NoReturn, ParamSpec, TypeVar
+from typing import Any, NoReturn, ParamSpec, TypeVar
 
 from schemas.config import WebPolicy
 from schemas.reasons import Reason
@@ -37,12 +37,9 @@ def order(policy: Order, who: str) -> Order:
             _refuse(who, f"plan: {wrong}")
         return starts
 
-    def guarded(name: str) -> Callable[..., object] | None:
-        part = getattr(policy, name, None)
-        return None if part is None else _heard(part, f"{who} in {name}")
-
-    rest = {name: guarded(name) for name in Order._fields if name not in ("plan", "foresees")}
-    return Order(plan, bool(policy.foresees), **rest)  # type: ignore[arg-type]
+    parts = {name: getattr(policy, name) for name in Order._fields if name != "plan" and hasattr(policy, name)}
+    heard: dict[str, Any] = {n: _heard(part, f"{who} in {n}") if callable(part) else part for n, part in parts.items()}
+    return Order(plan, **heard)
 
 
 def victims(policy: Victims, who: str) -> Victims:
