@@ -13,7 +13,8 @@ What happens, at random
   stops them, and the zombie of an executor goes on calling OpenNebula.  Calls arrive arbitrarily late, also after their
   caller's death; answers are lost.  Polls show a past, and are heard twice.  Hosts fail and come back with their VMs still
   running; VMs die, boots fail or hang, guests are deaf, VMs do not die.  People submit, cancel, hold, release, cordon, scale,
-  change the configuration, remove a department; load rises and falls; scripts end, fail, hang.
+  change the configuration, remove a department; load rises and falls; scripts end, fail, hang.  Of two seeds one draws its
+  policies: orders, victims, limits, qualities, services, best-effort, contracts, windows, web rules (`chaos_policies`).
 
 What must be true after each step (PROTOCOL, check())
   C1  `check()` of custody and of each core that has moved
@@ -55,6 +56,7 @@ from services.scheduler.web import WebCore
 from tests.simulation.chaos_executor import Hands
 from tests.simulation.chaos_node import Deposed, Message, Node
 from tests.simulation.chaos_people import People
+from tests.simulation.chaos_policies import DRAWN, Draw, with_policy
 from tests.simulation.chaos_site import Site
 from tests.simulation.chaos_truth import Judge, bytes_problems, site_problems, told
 from tests.support.world import START, NullCore, batch, cloud, web
@@ -87,7 +89,7 @@ def configured(*departments: Department) -> CloudConfig:
     return msgspec.structs.replace(cloud(*departments), policy=_POLICY)
 
 
-CONFIGS: Final = (  # the first one is adopted at the start
+CONFIGS: Final = (  # the first one is adopted at the start; of the seeds that draw none of their own
     configured(_BIO, _HPC, _WEB),
     configured(batch("bio", boot_timeout_s=8.0, guarantee=1), batch("hpc", boot_timeout_s=4.0), _WEB),
     configured(_HPC, _WEB),
@@ -133,7 +135,8 @@ class Chaos:
         self.faults: Counter[str] = Counter()
         self.site.faults = self.faults
         self.offsets = dict.fromkeys(FACTORIES, 0.0)  # how wrong the clock of each service's machine is
-        self.configs = CONFIGS
+        self.draw = Draw(seed) if seed % DRAWN else None
+        self.configs = CONFIGS if self.draw is None else with_policy(self.draw.configs, _POLICY)
         self.hands = Hands(self)
         self.people = People(self)
         for writer in FACTORIES:
@@ -203,7 +206,7 @@ class Chaos:
 
     def send(self, node: Node) -> bool:
         if node.writer == "provisioner" and node.leads and node.custody.state.config is None:
-            adopted = f.ConfigAdopted(cloud=CLOUD_ID, custody_rules=RULES, config=CONFIGS[0])
+            adopted = f.ConfigAdopted(cloud=CLOUD_ID, custody_rules=RULES, config=self.configs[0])
             node.proposals.append(lambda custody, _drafted: [] if custody.state.config else [adopted])
         again = node.outstanding != ""
         message = node.sending if again else node.draft(self.clock)

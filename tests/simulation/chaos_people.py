@@ -18,13 +18,13 @@ from services.admission import compose
 from services.executor.calls import Phase
 from services.runtime.edge import Refused
 from tests.simulation.chaos_node import Node
+from tests.simulation.chaos_policies import WALLTIME_S
 from tests.simulation.chaos_site import Machine
 
 if TYPE_CHECKING:
     from tests.simulation.chaos import Chaos
 
 JOBS_MAX: Final = 14
-WALLTIME_S: Final = 6.0
 NEVER: Final = float("inf")
 Compose = Callable[[Custody, list[Fact]], list[Fact]]
 
@@ -75,6 +75,7 @@ class People:
         self.submitted += 1
         dept, nodes, cores = chance.choice(("hpc", "hpc", "bio")), chance.choice((1, 1, 2)), chance.choice((1, 2))
         array = (0, 1, 2) if chance.random() < 0.1 else ()
+        more = {"user": "ann"} if self.world.draw is None else self.world.draw.job()
 
         def submitted(custody: Custody, drafted: list[Fact]) -> list[Fact]:
             if custody.state.config is None or custody.state.config.department(dept) is None:
@@ -83,7 +84,6 @@ class People:
             job = f.JobSubmitted(
                 job=str(number),
                 dept=dept,
-                user="ann",
                 name="j",
                 payload="p",
                 nodes=nodes,
@@ -91,6 +91,7 @@ class People:
                 walltime_s=WALLTIME_S,
                 array=array,
                 held=False,
+                **more,
             )
             return [job]
 
@@ -256,13 +257,16 @@ class People:
     def unrest(self) -> list[str]:
         """C7: what is not as it must be in a healed cloud at rest."""
         custody, site = self.world.truth.custody, self.world.site
+        kills = self.world.draw is not None and self.world.draw.kills
         found = []
         for unit in custody.state.units.values():
             if is_instance(unit.id):
                 continue
             if unit.state != "final":
                 found.append(f"{unit.id} is {unit.state} (attempt {unit.attempt})")
-            elif unit.final == "killed" or (unit.final == "completed" and self.script(unit.id).exit != 0):
+            elif (unit.final == "killed" and not kills) or (
+                unit.final == "completed" and self.script(unit.id).exit != 0
+            ):
                 found.append(f"{unit.id} ended {unit.final}, its script exits {self.script(unit.id).exit}")
             elif unit.final == "timeout" and self.script(unit.id).seconds < WALLTIME_S - 1:
                 pass  # its ranks may have begun long before it was heard of

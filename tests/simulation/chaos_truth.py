@@ -10,7 +10,7 @@ from schemas.facts import Fact
 from schemas.meta import Meta
 from services.runtime.fold import Fold
 from tests.simulation.chaos_node import Message, Node
-from tests.simulation.chaos_people import WALLTIME_S
+from tests.simulation.chaos_policies import WALLTIME_S
 from tests.simulation.chaos_site import CORES
 
 if TYPE_CHECKING:
@@ -25,6 +25,7 @@ class Judge:
 
     def __init__(self) -> None:
         self.began: dict[tuple[str, int], float] = {}  # attempt -> true time at which admission wrote that it had begun
+        self.used: dict[str, list[float]] = {}  # unit -> for how long each attempt ran that was suspended and goes on
         self.held: dict[str, tuple[int, int]] = {}
         self.leaders: dict[str, int] = {}
 
@@ -57,10 +58,22 @@ class Judge:
             self.held[fact.dept] = self.held[fact.dept][0] + 1, self.held[fact.dept][1]
         elif isinstance(fact, f.AttemptBegan):
             self.began.setdefault((fact.unit, fact.attempt), message.drafted_at)
-        elif isinstance(fact, f.AttemptClosed) and fact.disposal is f.Disposal.TIMEOUT:
-            ran_s = message.drafted_at - self.began[fact.unit, fact.attempt]
-            if ran_s < WALLTIME_S - 2 * SKEW_MAX_S:
-                return [f"{fact.unit}/{fact.attempt} was over its walltime of {WALLTIME_S} s after {ran_s:.1f} s (C9)"]
+        elif isinstance(fact, f.AttemptClosed):
+            return self._closed(message, fact)
+        return []
+
+    def _closed(self, message: Message, fact: f.AttemptClosed) -> list[str]:
+        """A suspended attempt's time counts (X7); whoever begins anew has all of it again."""
+        began = self.began.get((fact.unit, fact.attempt))
+        if fact.disposal is f.Disposal.SUSPEND:
+            self.used.setdefault(fact.unit, []).append(0.0 if began is None else message.drafted_at - began)
+            return []
+        used = self.used.pop(fact.unit, [])
+        if fact.disposal is not f.Disposal.TIMEOUT or began is None:
+            return []
+        ran_s = message.drafted_at - began + sum(used)
+        if ran_s < WALLTIME_S - 2 * SKEW_MAX_S * (1 + len(used)):
+            return [f"{fact.unit}/{fact.attempt} was over its walltime of {WALLTIME_S} s after {ran_s:.1f} s (C9)"]
         return []
 
 

@@ -350,3 +350,29 @@ def test_a_spent_flap_budget_holds_the_higher_number_and_says_until_when() -> No
     world.now += HOUR
     load(world, 0.5, 2)
     assert core(world).state.target == 1
+
+
+@pytest.mark.parametrize("rule", [{"rule": "threshold", "window_s": 20.0}, {"rule": "target-tracking"}])
+def test_an_oscillating_load_turns_the_whole_core_no_more_often_than_its_budget(rule: dict[str, Any]) -> None:
+    """Two hours of high and low in turn, a restart in each; without a budget the same load turns it far more often."""
+    most = {budget: _most_turns_in_an_hour(site(turns_per_hour_max=budget, **rule)) for budget in (0, 4)}
+    assert most[4] <= 4
+    assert most[0] > 20
+
+
+def _most_turns_in_an_hour(world: World) -> int:
+    world.strict = False
+    number, way, turns = core(world).state.target or 0, 0, list[float]()
+    for step in range(2 * 180):
+        world.now += 20.0
+        used = min(1.0, (9.0 if step % 12 < 6 else 0.5) / max(1, core(world).state.serving))
+        fact = f.LoadObserved(dept="web", start=world.now - 20, end=world.now, utilisation=used, samples=1)
+        world.write("scheduler.web", fact)
+        world.settle()
+        if step % 180 == 90:
+            world.restart("scheduler.web")
+        now = core(world).state.target or 0
+        if now != number:
+            turns += [world.now] if way and way != (now > number) - (now < number) else []
+            number, way = now, (now > number) - (now < number)
+    return max(sum(at - HOUR < other <= at for other in turns) for at in turns)

@@ -70,8 +70,9 @@ def _share(batch: list[Claim], quota: dict[str, int], rest: int, first: str) -> 
         rest -= quota[claim.name]
     levels: tuple[Callable[[Claim], int], ...] = (
         lambda c: min(c.occupied, c.maximum),  # nobody loses an occupied host to a weight
-        lambda c: min(max(min(c.own, c.demand), c.occupied), c.maximum),  # what was lent comes back to its owner
+        # A turn goes before what is somebody's own: of two that have some each, neither would ever have enough for a wide job.
         lambda c: min(max(c.demand if c.name == first else 0, c.occupied), c.maximum),
+        lambda c: min(max(min(c.own, c.demand), c.occupied), c.maximum),  # what was lent comes back to its owner
         lambda c: min(max(c.demand, c.occupied), c.maximum),
         lambda c: min(max(c.demand, c.held), c.maximum),  # what nobody demands stays where it is
         lambda c: c.maximum,
