@@ -7,7 +7,8 @@ Theory of operation
 Rules
   1. A host is cleared `end_s` after its release or seizure, and no sooner than what was ended there is gone.
   2. An attempt begins `boot_s` after its placement, and no sooner than what was ended on its hosts is gone (PROTOCOL, X3).
-  3. A job that was suspended goes on where it stopped; every other attempt runs from the start.
+  3. A job that was suspended goes on where it stopped; every other attempt runs from the last checkpoint, or from the start
+     (`checkpointing`).
   4. An attempt that is not live any more says nothing.
   5. VMs themselves are not modelled: no `vm.*` fact is written.  The fault simulation in `tests/simulation` has them.
   6. Where run time and time limit are equal, the job completes: both are counted by the same sums, and ends come first.
@@ -19,6 +20,7 @@ import heapq
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
+from phoenix.simulate.checkpointing import Habit, Life
 from phoenix.simulate.workload import Latencies
 from schemas import facts as f
 from schemas.custody import Custody
@@ -38,10 +40,19 @@ class End(NamedTuple):
 
 
 class Cluster:
-    """`run_s`: how long each job runs undisturbed, by unit."""
+    """`run_s`: how long each job runs undisturbed, by unit; `habits`: of those that checkpoint."""
 
-    def __init__(self, custody: Custody, latencies: Latencies, run_s: Mapping[str, float]) -> None:
+    def __init__(
+        self,
+        custody: Custody,
+        latencies: Latencies,
+        run_s: Mapping[str, float],
+        habits: Mapping[str, Habit] | None = None,
+    ) -> None:
         self.custody, self.latencies, self.run_s = custody, latencies, run_s
+        self.habits = habits or {}
+        self.saves: list[End] = []  # when the next checkpoint of an attempt is whole
+        self._lives: dict[str, Life] = {}  # of jobs that checkpoint and have begun
         self.ends: list[End] = []
         self._waiting: list[tuple[float, int, str, int]] = []  # (due, order, host or unit, attempt; 0: a host)
         self._order = 0
@@ -82,7 +93,12 @@ class Cluster:
     def _began(self, fact: f.AttemptBegan, meta: Meta) -> None:
         if is_instance(fact.unit):
             return
-        seconds = max(0.0, self.run_s[fact.unit] - self._used_s.get(fact.unit, 0.0))  # rule 6
+        length_s = self.run_s[fact.unit]
+        if fact.unit in self.habits:
+            life = self._lives.setdefault(fact.unit, Life(length_s, self.habits[fact.unit]))
+            length_s = life.length_s
+            self._save_next(life, int(fact.unit), fact.attempt, meta.at)
+        seconds = max(0.0, length_s - self._used_s.get(fact.unit, 0.0))  # rule 6
         self._began_at[fact.unit] = meta.at
         heapq.heappush(self.ends, End(meta.at + seconds, int(fact.unit), fact.unit, fact.attempt))
 
@@ -95,28 +111,45 @@ class Cluster:
                 self._used_s[fact.unit] = self._used_s.get(fact.unit, 0.0) + (meta.at - began_at)
         else:
             self._used_s.pop(fact.unit, None)
+            if fact.unit in self._lives:
+                self._lives[fact.unit] = self._lives[fact.unit].cut_short()
         if ends_s:
             for host in hosts:
                 self._gone_at[host] = max(self._gone_at.get(host, 0.0), meta.at + ends_s)
+
+    def _save_next(self, life: Life, job: int, attempt: int, began_at: float) -> None:
+        due_s = life.next_s
+        if due_s is not None:
+            at = began_at + max(0.0, due_s - self._used_s.get(str(job), 0.0))
+            heapq.heappush(self.saves, End(at, job, str(job), attempt))
 
     # -------------------------------------------------------------------------------------------------------- speaking
 
     def next_due(self) -> float:
         """When something happens here; what has been overtaken (rule 4) is forgotten."""
         live, ends, waiting = self.custody.live, self.ends, self._waiting
-        while ends and not live(ends[0].unit, ends[0].attempt):
-            heapq.heappop(ends)
+        for coming in (ends, self.saves):
+            while coming and not live(coming[0].unit, coming[0].attempt):
+                heapq.heappop(coming)
         while waiting and waiting[0][3] and not live(waiting[0][2], waiting[0][3]):
             heapq.heappop(waiting)
-        return min(waiting[0][0] if waiting else NEVER, ends[0].at if ends else NEVER)
+        due = min(waiting[0][0] if waiting else NEVER, ends[0].at if ends else NEVER)
+        return min(due, self.saves[0].at) if self.saves else due
 
     def at_work(self) -> bool:
         """True if a job runs or is about to."""
         return bool(self.ends) or any(attempt for _, _, _, attempt in self._waiting)
 
     def reports(self, now: float) -> list[Fact]:
-        """Attempts that are over by `now`, by end and job."""
+        """Checkpoints that are whole and attempts that are over by `now`, by time and job."""
         found: list[Fact] = []
+        while self.saves and self.saves[0].at <= now:
+            save = heapq.heappop(self.saves)
+            if self.custody.live(save.unit, save.attempt):
+                life = self._lives[save.unit]
+                life.done += 1
+                self._save_next(life, save.job, save.attempt, self._began_at[save.unit])
+                found.append(f.CheckpointReported(unit=save.unit, attempt=save.attempt))
         while self.ends and self.ends[0].at <= now:
             end = heapq.heappop(self.ends)
             if self.custody.live(end.unit, end.attempt):
@@ -128,6 +161,7 @@ class Cluster:
         self._used_s.pop(unit, None)
         self._hosts.pop(unit, None)
         self._began_at.pop(unit, None)
+        self._lives.pop(unit, None)
 
     def answers(self, now: float) -> tuple[list[Fact], list[Fact]]:
         """What the executor and what the guests (through admission) say by `now`."""

@@ -6,7 +6,7 @@ Theory of operation
   again and again, until nobody has.  Time passes only between instants, so what takes no time in the model takes none.
 
 Rules
-  1. At one instant: ends, then demand and load, then submissions in log order; after each of them everybody is heard.
+  1. At one instant: checkpoints and ends, then demand and load, then submissions in log order; after each everybody is heard.
   2. A batch core makes its scheduling pass when all that belongs to the instant is known; a notice it answers at once.  In
      production a pass comes earlier or later by chance; here it is always the last word: results do not depend on chance.
   3. A core decides again only when the journal has moved or its `wake_at` has come, as in production (`services.runtime`).
@@ -28,6 +28,7 @@ from typing import Any, Final, TypeAlias
 
 import msgspec
 
+from phoenix.simulate.checkpointing import Habit
 from phoenix.simulate.cluster import Cluster
 from phoenix.simulate.journal import Journal
 from phoenix.simulate.load import Load
@@ -81,7 +82,11 @@ class Simulation:
         self.works = _in_order(scenario)
         self.submitted = 0
         self.recorder = Recorder(custody, scenario)
-        self.cluster = Cluster(custody, scenario.latencies, {str(work.number): work.run_s for _, work in self.works})
+        habits = {
+            str(w.number): Habit(w.checkpoint_s, w.checkpoint_cost_s) for _, w in self.works if w.checkpoint_s > 0
+        }
+        run_s = {str(work.number): work.run_s for _, work in self.works}
+        self.cluster = Cluster(custody, scenario.latencies, run_s, habits)
         departments = sorted(scenario.config.departments, key=lambda d: d.name)
         web, batch = ([d.name for d in departments if d.kind == kind] for kind in ("web", "batch"))
         self.web = [Seat(f"scheduler.{name}", partial(WebCore, dept=name), custody) for name in web]

@@ -50,6 +50,7 @@ _DISPOSED: Final = {
     Disposal.CANCELLED: "that is its end",
     Disposal.FAILED: "that is its end",
 }
+_FROM_CHECKPOINT: Final = "it goes back into the queue and will run from its last checkpoint"
 _HISTORY: Final = (Code.RECLAIMED, Code.HOST_TAKEN, Code.HOST_LOST, Code.VM_ENDED, Code.BOOT_TIMEOUT)
 
 
@@ -136,10 +137,13 @@ class _Teller:
         self._told: Code | None = None
         self._nodes = 0
         self._began_at: float | None = None
+        self._safe_at: float | None = None  # of the attempt's last checkpoint
+        self._has_safe = False  # an attempt has made one
         self._hears: dict[type, Callable[[Any, float], None]] = {
             f.JobSubmitted: self._submitted,
             f.UnitPlaced: self._placed,
             f.AttemptBegan: self._began,
+            f.CheckpointReported: self._checkpointed,
             f.AttemptClosed: self._closed,
             f.AttemptReported: self._reported,
         }
@@ -213,18 +217,27 @@ class _Teller:
         self._tell(at, "placed", what, fact.reason)
 
     def _began(self, _fact: f.AttemptBegan, at: float) -> None:
-        self._began_at = at
+        self._began_at, self._safe_at = at, None
         if at > self.events[-1].at_s:
             self._tell(at, "began", "its machines have booted, and it runs")
 
+    def _checkpointed(self, _fact: f.CheckpointReported, at: float) -> None:
+        """Not told: there may be hundreds; what they save is, when it counts."""
+        self._safe_at, self._has_safe = at, True
+
     def _closed(self, fact: f.AttemptClosed, at: float) -> None:
         ran_s = 0.0 if self._began_at is None else at - self._began_at
+        lost_s = ran_s if self._safe_at is None or fact.disposal is not Disposal.REQUEUE else at - self._safe_at
         self._began_at = None
         spent = f"it had run for {span(ran_s)} on {count(self._nodes, 'host')}"
         taken = fact.why.code in (Code.RECLAIMED, Code.HOST_TAKEN)
         words = f"preempted{self._for_whom()}" if taken else sentences.sentence(fact.why)
-        lost = "" if fact.disposal is Disposal.SUSPEND else _node_hours(ran_s * self._nodes)
-        done = _DISPOSED.get(fact.disposal, str(fact.disposal.value))
+        lost = "" if fact.disposal is Disposal.SUSPEND else _node_hours(lost_s * self._nodes)
+        done = (
+            _FROM_CHECKPOINT
+            if self._has_safe and fact.disposal is Disposal.REQUEUE
+            else _DISPOSED.get(fact.disposal, str(fact.disposal.value))
+        )
         what = "preempted" if taken else str(fact.disposal.value)
         self._tell(at, what, f"{words}; {spent}{lost}; {done}", fact.why)
         if fact.disposal in (Disposal.REQUEUE, Disposal.SUSPEND):

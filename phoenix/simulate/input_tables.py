@@ -41,6 +41,8 @@ class JobsTable(_Table, frozen=True, kw_only=True):
     load_factor: float = 1.0
     time_factor: float = 1.0
     run_factor: float = 1.0
+    checkpoint_s: float = 0.0  # after so much work a job saves what it has done; 0: never
+    checkpoint_cost_s: float = 0.0  # for so long each time
 
 
 class WebTable(_Table, frozen=True, kw_only=True):
@@ -97,6 +99,8 @@ _RANGES: Final[dict[type, dict[str, Range]]] = {
         "load_factor": Range(0, 1000, open_low=True),
         "time_factor": Range(0, 1000, open_low=True),
         "run_factor": Range(0, 1000, open_low=True),
+        "checkpoint_s": Range(0, 1e9),
+        "checkpoint_cost_s": Range(0, 1e9),
     },
     DemandTable: _WEB | {"peak": Range(1, 1e6)},
     LoadTable: _WEB | {"capacity": Range(0, 1e9, open_low=True), "peak": Range(0, 1e6, open_low=True)},

@@ -13,6 +13,7 @@ fit: a job that no host can hold keeps its size, and the simulated admission ref
   4. Time: the window [from, to) of submissions is cut out, and `from` becomes time 0; gaps between submissions are divided by
      `load_factor`; then everything is multiplied by `time_factor`, and run times and limits by `run_factor` as well.  A load
      factor of 1.2 offers 20 % more load; run_factor 0.5 stands for hosts twice as fast.
+  5. Jobs that checkpoint (`checkpointing`) ask for the time that this takes, on top of their limit.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ import math
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Final, Literal
 
+from phoenix.simulate.checkpointing import Habit
 from phoenix.simulate.text_input import InputError
 from phoenix.simulate.workload import UNLIMITED_S, LogJob, Work
 from schemas.config import OnReclaim
@@ -46,6 +48,8 @@ def lay_out(
     run_factor: float = 1.0,
     priority: int = 0,
     on_reclaim: OnReclaim | None = None,
+    checkpoint_s: float = 0.0,
+    checkpoint_cost_s: float = 0.0,
 ) -> list[Work]:
     """Jobs as they are submitted to a simulated department, in the log's order and with its numbers.
 
@@ -53,6 +57,7 @@ def lay_out(
     InputError for values without meaning and for a window without a job; ValueError for jobs that are not in order.
     """
     _check(cores_per_host, memory_per_host_mb, load_factor, time_factor, run_factor)
+    habit = Habit(checkpoint_s, checkpoint_cost_s) if checkpoint_s > 0 else None
     start_s, end_s = window or (0.0, math.inf)
     arrival_factor, length_factor = time_factor / load_factor, time_factor * run_factor
     works = []
@@ -68,10 +73,12 @@ def lay_out(
                 cores=cores,
                 memory_mb=node_memory_mb,
                 exclusive=mode == "whole-hosts",
-                walltime_s=_limit_s(job, walltime, kill_overruns, length_factor),
+                walltime_s=_limit_s(job, walltime, kill_overruns, length_factor) + _saving_s(job, habit, length_factor),
                 user=job.user or "user",
                 priority=priority,
                 on_reclaim=on_reclaim,
+                checkpoint_s=checkpoint_s,
+                checkpoint_cost_s=checkpoint_cost_s,
             )
         )
     if not works:
@@ -113,6 +120,11 @@ def _limit_s(job: LogJob, walltime: Walltime, kill_overruns: bool, factor: float
         return job.run_s * factor
     asked_s = job.run_s * UNKNOWN_FACTOR if job.requested_s is None else job.requested_s
     return (asked_s if kill_overruns else max(asked_s, job.run_s)) * factor
+
+
+def _saving_s(job: LogJob, habit: Habit | None, factor: float) -> float:
+    """Rule 5."""
+    return 0.0 if habit is None else habit.count(job.run_s * factor) * habit.cost_s
 
 
 def _within(jobs: Iterable[LogJob], start_s: float, end_s: float) -> Iterator[LogJob]:

@@ -69,6 +69,8 @@ class BatchMetrics(msgspec.Struct, frozen=True, kw_only=True):
     ran_node_s: float
     lost_node_s: float  # whatever the reason
     preemption_lost_node_s: float
+    checkpoints: int
+    checkpoint_node_s: float  # that saved what was not lost
     allocated_utilisation: float
     useful_utilisation: float
 
@@ -269,9 +271,14 @@ def _batch(department: str, jobs: Sequence[JobRecord], outcome: Outcome) -> Batc
         preemption_lost_node_s=math.fsum(
             job.lost_node_s for job, end in zip(jobs, ends, strict=True) if end not in _LOST_OTHERWISE
         ),
+        checkpoints=sum(job.checkpoints for job in jobs),
+        checkpoint_node_s=math.fsum(job.checkpoint_node_s for job in jobs),
         allocated_utilisation=_share(math.fsum(job.ran_node_s * _weight(job, outcome) for job in jobs), outcome),
         useful_utilisation=_share(
-            math.fsum((job.ran_node_s - job.lost_node_s) * _weight(job, outcome) for job in jobs), outcome
+            math.fsum(
+                (job.ran_node_s - job.lost_node_s - job.checkpoint_node_s) * _weight(job, outcome) for job in jobs
+            ),
+            outcome,
         ),
     )
 

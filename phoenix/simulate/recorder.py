@@ -3,7 +3,8 @@
 Rules
   1. A job's life is told by facts alone: submitted, began, closed, reported.  Nothing is read from a core.
   2. What ran in an attempt that has to be run again, or that never counts, is lost: node-seconds since it began.
-     A suspended attempt loses nothing until its job is ended, or begins anew after all.
+     A suspended attempt loses nothing until its job is ended, or begins anew after all; one that has made a checkpoint loses
+     what came after it, and all of it if its job is ended.
   3. Levels (hosts held, instances wanted and in service) are noted once an instant, when everybody has said what there is to
      say: what changes back within an instant has not changed.
 """
@@ -45,11 +46,20 @@ class Recorder:
         self._running = dict.fromkeys(scenario.jobs, 0)
         self._noted = dict(self._running)
         self._saved: dict[str, float] = {}  # job -> node-seconds of its suspended attempts
+        self._safe: dict[str, float] = {}  # job -> node-seconds of its present life that a checkpoint holds
+        self._earlier: dict[str, float] = {}  # job -> the same of lives before
+        self._cost = {
+            str(work.number): work.checkpoint_cost_s * work.nodes
+            for works in scenario.jobs.values()
+            for work in works
+            if work.checkpoint_s > 0
+        }
         self._began: dict[str, float] = {}  # open attempts that have begun
         self._hears: dict[type, Callable[[Any, Meta], None]] = {
             f.AttemptBegan: self._on_began,
             f.AttemptClosed: self._on_closed,
             f.AttemptReported: self._on_reported,
+            f.CheckpointReported: self._on_checkpoint,
             f.DemandChanged: self._on_demand,
             f.ScaleRequested: self._on_scale,
         }
@@ -112,12 +122,29 @@ class Recorder:
         if fact.disposal is Disposal.SUSPEND:
             self._saved[fact.unit] = self._saved.get(fact.unit, 0.0) + ran
         else:
-            record.lost_node_s += ran + self._saved.pop(fact.unit, 0.0)
+            self._lose(fact, record, ran + self._saved.pop(fact.unit, 0.0))
         if fact.why.code in _PREEMPTING:
             record.preempted += 1
         end = _ENDS.get(fact.disposal)
         if end is not None:
             record.end, record.end_s = end, meta.at
+
+    def _lose(self, fact: f.AttemptClosed, record: JobRecord, life: float) -> None:
+        """A life is over after so many node-seconds (rule 2)."""
+        safe, earlier = self._safe.pop(fact.unit, 0.0), self._earlier.pop(fact.unit, 0.0)
+        if fact.disposal is Disposal.REQUEUE:
+            record.lost_node_s += life - safe
+            if safe or earlier:
+                self._earlier[fact.unit] = safe + earlier
+        else:
+            record.lost_node_s += life + earlier
+            record.checkpoint_node_s = 0.0
+
+    def _on_checkpoint(self, fact: f.CheckpointReported, meta: Meta) -> None:
+        record = self.jobs[fact.unit]
+        record.checkpoints += 1
+        record.checkpoint_node_s += self._cost[fact.unit]
+        self._safe[fact.unit] = self._saved.get(fact.unit, 0.0) + (meta.at - self._began[fact.unit]) * record.nodes
 
     def _on_reported(self, fact: f.AttemptReported, meta: Meta) -> None:
         record = self.jobs[fact.unit]

@@ -150,6 +150,8 @@ class Inputs:
                     load_factor=table.load_factor,
                     time_factor=table.time_factor,
                     run_factor=table.run_factor,
+                    checkpoint_s=table.checkpoint_s,
+                    checkpoint_cost_s=table.checkpoint_cost_s,
                 )
             )
 

@@ -73,6 +73,8 @@ class Work(msgspec.Struct, frozen=True, kw_only=True):
     best_effort: bool = False
     short: bool = False
     quality: str = ""
+    checkpoint_s: float = 0.0  # after so much work it saves what it has done; 0: never
+    checkpoint_cost_s: float = 0.0  # for so long each time
 
 
 class WebInput(msgspec.Struct, frozen=True, kw_only=True):
@@ -133,6 +135,8 @@ class JobRecord(msgspec.Struct, kw_only=True):
     preempted: int = 0  # attempts that ended because hosts were needed
     lost_node_s: float = 0.0  # node-seconds that ran and have to be run again, or never count
     ran_node_s: float = 0.0  # node-seconds that ran in all, up to the end of the window
+    checkpoints: int = 0  # that became whole
+    checkpoint_node_s: float = 0.0  # node-seconds of `ran_node_s` that saved what was not lost
 
 
 class WebRecord(msgspec.Struct, kw_only=True):

@@ -9,8 +9,8 @@ Theory of operation
 Rules
   1. Only what counts is folded (`schemas.checkpoints`).  A new life begins with its `attempt.began`, so that what the last one
      saves in its grace time is still added to it.
-  2. Run time is counted between `attempt.began` and the end of the attempt, as everywhere: what a job does in its grace time,
-     or before its guests called, is none.  So nothing is saved that did not run: 0 ≤ `kept_s` ≤ the life's run time.
+  2. Run time is counted from `attempt.began` to the attempt's closing, as everywhere: what a job does in its grace time, or
+     before its guests called, is none.  So nothing is saved that did not run: 0 ≤ `kept_s` ≤ the life's run time.
   3. `saved_s` never shrinks.  A job whose checkpoint turned out to be worthless has to say so by failing.
   4. A job that would be killed keeps nothing: no attempt would go on from it (`Endings.kept_s` asks that).
 """

@@ -6,7 +6,7 @@ claims that at 160 nodes more jobs complete than in the static configuration, an
 whether that holds here, and where it stops holding.
 
 Rules are in `phoenix_cloud_rules`, jobs and demand come from `phoenix_cloud_inputs`; which of the product's own policies go
-below the paper is asked in `phoenix_cloud_frontier`.
+below the paper is asked in `phoenix_cloud_frontier`, what it is worth that jobs save their work in `phoenix_cloud_checkpoints`.
 """
 
 from __future__ import annotations
@@ -33,6 +33,7 @@ HELP: Final = """examples:
   phoenix simulate phoenix-cloud --json > runs.json
   phoenix simulate phoenix-cloud --plots figures      the paper's Fig. 5, 7 and 8, as SVG and PNG
   phoenix simulate phoenix-cloud --frontier           which policies keep both benefits below the paper's sizes
+  phoenix simulate phoenix-cloud --checkpoints        what it is worth that jobs save their work
 
 The job log is in the Standard Workload Format; the web load is a CSV of requests per minute (docs/simulator-inputs.md, which
 also says where to get the public logs)."""
@@ -54,6 +55,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--explain", type=count, metavar="JOB", help="one job's story; --run says in which run")
     parser.add_argument("--run", metavar="LABEL", help="with --explain: as in the table's first column")
     parser.add_argument("--frontier", action="store_true", help="the product's own policies at 150 nodes and below")
+    parser.add_argument("--checkpoints", action="store_true", help="what it is worth that jobs save their work")
     parser.add_argument("--verify", action="store_true", help="replay each run's facts apart: the same bytes?")
     parser.add_argument("--workers", type=count, metavar="N", help="processes (default: one for each core)")
 
@@ -69,6 +71,10 @@ def run(args: argparse.Namespace) -> int:
         from phoenix.simulate.experiments import phoenix_cloud_frontier
 
         return phoenix_cloud_frontier.run(args, inputs)
+    if args.checkpoints:
+        from phoenix.simulate.experiments import phoenix_cloud_checkpoints
+
+        return phoenix_cloud_checkpoints.run(args, inputs)
     results = simulated(works, inputs.demand, args)
     runs = [result.run for result in results]
     claims = judged(runs)
