@@ -155,3 +155,18 @@ def notice_s(config: CloudConfig, lender: str, borrower: str, at: float) -> floa
     """How long before one of `lender`'s own hosts is taken from `borrower` it is told."""
     contract = agreed(config, lender, borrower, at)
     return config.policy.notice_s if contract is None or contract.notice_s is None else contract.notice_s
+
+
+def reach(config: CloudConfig, department: str, at: float, usable: int) -> int:
+    """The hosts that `department` could have at `at` at most, were everybody else's idle: its maximum of these hours, its own
+    and what contracts lend it."""
+    known = config.department(department)
+    if known is None:
+        return 0
+    _, maximum = bounds(known, at)
+    most = usable if maximum is None else min(maximum, usable)
+    if not config.lending:
+        return most
+    own = owned(config, at, usable)
+    lent = sum(min(limit(config, name, department, at), hosts) for name, hosts in own.items() if name != department)
+    return min(most, own[department] + lent + usable - sum(own.values()))

@@ -56,6 +56,15 @@ def _others(p: Params) -> str:
     return f" (elsewhere: {', '.join(words)})" if words else ""
 
 
+def _agreed(p: Params) -> str:
+    """What windows and contracts allow, if it is that."""
+    if "at_most" not in p:
+        return ""
+    change = f", which change in {span(p['changes_in_s'])}" if "changes_in_s" in p else ""
+    most = count(p.number("at_most"), "host")
+    return f"; the department may have at most {most} now, by its maximum, hours and contracts{change}"
+
+
 def waits_for_hosts(p: Params) -> str | None:
     if "demand" in p:  # of a web department
         return f"the department wants {count(p.number('demand'), 'host')} and holds {p['held']}"
@@ -69,7 +78,7 @@ def waits_for_hosts(p: Params) -> str | None:
         if "reserved_in_s" in p
         else ""
     )
-    return f"it needs {_need(p)}; {room}{kept}{_ahead(p)}{_others(p)}"
+    return f"it needs {_need(p)}; {room}{kept}{_agreed(p)}{_ahead(p)}{_others(p)}"
 
 
 def _ahead(p: Params) -> str:
@@ -126,7 +135,7 @@ def too_large_now(p: Params) -> str | None:
 
 
 def no_hosts_held(p: Params) -> str | None:
-    return f"the department holds no host at all{_others(p)}" if "nodes" in p else None
+    return f"the department holds no host at all{_agreed(p)}{_others(p)}" if "nodes" in p else None
 
 
 def share_full(p: Params) -> str | None:

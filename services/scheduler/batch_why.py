@@ -17,10 +17,12 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+from schemas import lending
 from schemas.config import WebPolicy
 from schemas.custody_state import Unit
 from schemas.ids import job_of, sort_key
 from schemas.reasons import Code, Reason, because
+from schemas.whereabouts import usable
 from services.runtime.core import NEVER
 from services.scheduler import make_way
 from services.scheduler.batch import BatchCore
@@ -177,11 +179,12 @@ def _why_no_room(core: BatchCore, unit: str, shape: Shape, now: float) -> list[R
         return [because(Code.TOO_LARGE_NOW, able=able, **needs)]
     counts = _host_counts(core)
     if held == 0:
+        counts |= _agreed(core, shape.nodes, now)
         return [because(Code.NO_HOSTS_HELD, ahead=ahead, **needs, **counts)]
     if free < shape.nodes:
         if kept is not None and kept.unit == unit:
             counts["reserved_in_s"] = max(0, round(kept.at - now))
-        counts |= turn
+        counts |= turn | _agreed(core, held + shape.nodes - free, now)
         return [because(Code.WAITS_FOR_HOSTS, free=free, short=shape.nodes - free, ahead=ahead, **needs, **counts)]
     if kept is not None:
         return [because(Code.WAITS_BEHIND, ahead=ahead, job=kept.unit, gap_s=max(0, round(kept.at - now)))]
@@ -190,6 +193,18 @@ def _why_no_room(core: BatchCore, unit: str, shape: Shape, now: float) -> list[R
     return [
         because(Code.WAITS_FOR_HOSTS, free=free, short=0, ahead=0, **needs, **counts)
     ]  # it starts with the next decision
+
+
+def _agreed(core: BatchCore, wanted: int, now: float) -> dict[str, int]:
+    """What windows and contracts let the department have, if that is fewer than `wanted` hosts, and when they change."""
+    config = core.custody.state.config
+    if config is None:
+        return {}
+    most = lending.reach(config, core.dept, now, usable(core.custody, now))
+    if wanted <= most:
+        return {}
+    changes = lending.next_change(config, now)
+    return {"at_most": most} | ({} if changes == NEVER else {"changes_in_s": round(changes - now)})
 
 
 def _turn(core: BatchCore, unit: str, room: Room, now: float) -> dict[str, int]:

@@ -6,8 +6,10 @@ import json
 from types import SimpleNamespace
 from typing import Any
 
+import msgspec
 import pytest
 
+from phoenix.cli.sentences import sentence
 from schemas import facts as f
 from schemas.facts import Dependency
 from schemas.reasons import Code
@@ -247,3 +249,18 @@ def test_capacities_leave_out_lost_and_cordoned_hosts() -> None:
     world.lose("h1")
     world.write("admission", f.HostCordoned(host="h2", reason="x", user="root"))
     assert Capacities.of(world.custody).of_host == {"h3": (4, 8192)}
+
+
+def test_a_job_that_hours_or_contracts_keep_waiting_is_told_so() -> None:
+    day = msgspec.structs.replace(batch("hpc"), windows=("daily 00:00-24:00 maximum 2",))
+    world = World(cloud(day))
+    names = world.hosts(4)
+    world.seat("scheduler.hpc", lambda custody: BatchCore(custody, "hpc"))
+    world.grant("hpc", *names[:2])
+    wide = world.submit(nodes=3, cores=4)
+    ((code, params),) = explain(world, wide)
+    assert (code, params["at_most"]) == (Code.WAITS_FOR_HOSTS, 2)
+    assert 0 < params["changes_in_s"] <= 86_400
+    told = sentence({"code": code.value, "params": params})
+    assert "the department may have at most 2 hosts now, by its maximum, hours and contracts" in told
+    assert "at_most" not in explain(world, world.submit(nodes=2, cores=4))[0][1]

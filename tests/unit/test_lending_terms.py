@@ -131,6 +131,16 @@ def test_a_pair_with_a_contract_lends_nothing_at_other_hours_and_gives_back_on_i
     assert lending.notice_s(config, "hpc", "bio", 12 * HOUR_S) == 60.0
 
 
+def test_within_reach_is_what_maximum_and_contracts_allow() -> None:
+    config = cloud(
+        contracts=(Lending(lender="hpc", borrower="web", hosts=2), Lending(lender="*", borrower="bio", hosts=1))
+    )
+    assert lending.owned(config, 0.0, 16) == {"hpc": 9, "bio": 6, "web": 1}
+    assert [lending.reach(config, name, 0.0, 16) for name in ("hpc", "bio", "web", "none")] == [16, 8, 9, 0]
+    assert lending.reach(config, "bio", MONDAY_S + 9 * HOUR_S, 16) == 8
+    assert lending.reach(cloud(), "bio", 0.0, 16) == 16
+
+
 FILE = """
 [cloud]
 name = "demo"
