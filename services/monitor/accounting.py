@@ -318,6 +318,8 @@ class Accounting:
         run, unit = self.state.runs.get(fact.unit), self.custody.state.units[fact.unit]
         if run is not None:
             self._over(fact.unit, run)
+            if fact.why.code in _TAKEN and fact.disposal in (*_KEPT, *_AGAIN):
+                self._row(run.key).preempted += 1
             if fact.disposal in _KEPT:
                 self.state.work[fact.unit] = Work(run.risked(self.state.at), run.before.kept)
             elif fact.disposal in _AGAIN and not unit.cancelled:
@@ -382,7 +384,6 @@ class Accounting:
     def _lose(self, name: str, run: Run, fact: f.AttemptClosed, dept: str) -> None:
         code, to = fact.why.code, None
         if code in _TAKEN:
-            self._row(run.key).preempted += 1
             to = OWN_PRODUCTION if code is Code.MADE_WAY else self.state.claimants.get(dept, f"({code.value})")
         elif code not in _FAILED:
             return
