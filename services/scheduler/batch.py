@@ -14,7 +14,8 @@ Rules
      until the policy's is left of it (`notice`).
   3. The order of the queue is priority, then entry (`book`).  Which of the units that fit start is the policy's
      (`policies/order_*`); on which hosts is `Room`'s: best fit, different hosts.
-  4. Never placed: what is held, cancelled, over its throttle, or waits for others; nothing on cordoned or quarantined hosts.
+  4. Never placed: what is held, cancelled, over its throttle or a limit, or waits for others; nothing on cordoned or
+     quarantined hosts.
   5. `demand.changed` is a level over running and eligible units (`demand`).
   6. Best-effort jobs make way for production (`make_way`), suspended if that can be done; within bounds (`guards`).
   7. A department that the configuration does not name, or that is closed, places nothing and demands nothing; it still

@@ -93,7 +93,8 @@ def test_no_limit_is_exceeded_and_nobody_waits_for_anothers(data: st.DataObject,
         play(world, step)
         settle(world)
     queue = core(world).book.queue
-    kept_back = [unit for unit, (lane, _) in queue.where.items() if not queue.allowance(lane)]
+    lanes, budgets = {unit: lane.key for unit, (lane, _) in queue.where.items()}, queue.budgets
+    kept_back = [unit for unit, key in lanes.items() if budgets and budgets.full(key.owner, key.shape)]
     opened = [name for name, state in world.states().items() if state == "open"]
     for unit in kept_back:
         world.cancel(unit)

@@ -18,6 +18,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from schemas import facts as f
+from schemas.config import BatchLimits, Quality, UserLimits
 from services.provisioner.core import ProvisionerCore
 from services.scheduler.batch import BatchCore
 from services.scheduler.policies.known import ORDERS
@@ -34,10 +35,21 @@ STEPS = st.lists(st.tuples(st.sampled_from(KINDS), st.integers(0, 7), st.integer
 RELAXED = settings(max_examples=80, deadline=None)
 
 
-def hpc(order: str, short_s: float = 600.0) -> World:
+BOUNDS = st.sampled_from(
+    (
+        {},
+        {"min_run_s": 5.0, "preemptions_max": 1},
+        {"preemptions_per_hour_max": 1},
+        {"limits": BatchLimits(jobs_running_max=2, users={"bob": UserLimits(cores_max=3)})},
+        {"quality": {"q": Quality(priority=2, together=UserLimits(hosts_max=4))}, "min_run_s": 20.0},
+    )
+)
+
+
+def hpc(order: str, short_s: float = 600.0, **policy: Any) -> World:
     """`short_s`: what a job of a service with a full share may last and start all the same, where services share."""
     shared = {"services": {"a": 1.0, "b": 2.0}, "short_s": short_s} if order == "svmsched" else {}
-    config = cloud(batch("hpc", order=order, boot_timeout_s=20, requeues_max=3, **shared))
+    config = cloud(batch("hpc", order=order, boot_timeout_s=20, requeues_max=3, **shared, **policy))
     world = World(msgspec.structs.replace(config, capabilities=("suspend",)))
     world.hosts(4)
     world.seat("scheduler.hpc", lambda custody: BatchCore(custody, "hpc"))
@@ -80,6 +92,7 @@ def submit(world: World, what: str, a: int, b: int) -> None:
     fields: dict[str, Any] = {"cores": 1 + a % 4, "memory_mb": 1024 * (1 + b % 8), "walltime_s": 5.0 + 10 * a}
     fields |= {"priority": b % 2, "retries": a % 2, "exclusive": b == 7}
     fields |= {"service": "ab"[b % 2], "best_effort": a % 3 == 2, "short": a == 5}
+    fields |= {"user": ("ann", "bob")[a % 2], "quality": "q" if b == 3 else ""}
     fields["on_reclaim"] = (None, "kill", "requeue", "suspend")[b % 4]
     if what == "wide":
         fields["nodes"] = 1 + a % 4
@@ -133,9 +146,9 @@ def decide_and_judge(world: World) -> None:
 
 
 @RELAXED
-@given(st.sampled_from(sorted([*ORDERS, "multi-factor"])), STEPS)
-def test_whatever_happens_the_batch_core_decides_well(order: str, steps: list[Step]) -> None:
-    world = hpc(order, short_s=20.0)
+@given(st.sampled_from(sorted([*ORDERS, "multi-factor"])), BOUNDS, STEPS)
+def test_whatever_happens_the_batch_core_decides_well(order: str, bounds: dict[str, Any], steps: list[Step]) -> None:
+    world = hpc(order, short_s=20.0, **bounds)
     for step in steps:
         if step[0] == "decide":
             decide_and_judge(world)

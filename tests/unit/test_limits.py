@@ -10,7 +10,7 @@ import pytest
 from phoenix.cli.sentences import sentence
 from schemas import facts as f
 from schemas.bounds import limits_of
-from schemas.config import BatchLimits, BatchPolicy, CloudConfig, Department, Quality, UserLimits
+from schemas.config import BatchLimits, BatchPolicy, CloudConfig, Department, MultiFactor, Quality, UserLimits
 from schemas.custody import RULES
 from schemas.reasons import Code
 from schemas.requests import JobSubmit
@@ -106,6 +106,21 @@ def test_a_quality_adds_to_the_priority_in_every_order() -> None:
         assert [row["unit"] for row in queue_view(core(world))] == [urgent, plain]
         world.settle()
         assert world.states() == {plain: "pending", urgent: "open"}
+
+
+def test_user_and_department_are_told_in_what_a_priority_is_made_of() -> None:
+    factors = MultiFactor(weight_user=100.0, users={"bob": -0.5}, weight_department=40.0, weight_age=0.0)
+    world = cluster(1, order="multi-factor", multi_factor=factors)
+    other = batch("bio", weight=4.0)
+    config = cloud(batch("hpc", order="multi-factor", multi_factor=factors), other)
+    world.write("provisioner", f.ConfigAdopted(cloud="c1", custody_rules=RULES, config=config))
+    world.submit(cores=4)
+    world.settle()
+    bob, ann = world.submit(cores=4, user="bob"), world.submit(cores=4)
+    assert [row["unit"] for row in queue_view(core(world))] == [ann, bob]
+    told = next(r for r in why(core(world), bob, world.now) if r.code is Code.PRIORITY)
+    assert (told.params["user_points"], told.params["department"]) == (-50.0, 10.0)
+    assert sentence(told).endswith("-50.0 for its user, 10.0 for its department, as of all in it")
 
 
 def test_limits_that_change_count_what_runs_already() -> None:
