@@ -14,9 +14,18 @@ OnReclaim = Literal["kill", "requeue", "suspend", "migrate"]
 
 # The policies that come with Phoenix Cloud.  More come as plug-ins (docs/plugins.md): so a setting holds any `PolicyName`, and
 # `services.runtime.config_policies` says whether there is such a policy.
-Order = Literal["fcfs", "first-fit", "easy", "conservative", "shortest-first", "svmsched", "multi-factor"]
+Order = Literal["fcfs", "first-fit", "easy", "conservative", "shortest-first", "svmsched", "multi-factor", "leases"]
 Backfill = Literal["none", "first-fit", "easy", "conservative"]
-Victims = Literal["smallest-shortest", "smallest-shortest-spared", "youngest-first", "least-work-lost"]
+Victims = Literal[
+    "smallest-shortest",
+    "smallest-shortest-spared",
+    "youngest-first",
+    "least-work-lost",
+    "minimum-waiting-time",
+    "minimum-overhead",
+    "combined",
+]
+LeaseVictims = Literal["minimum-waiting-time", "minimum-overhead", "combined"]
 Scaling = Literal["threshold", "target-tracking"]
 PolicyName: TypeAlias = Annotated[str, msgspec.Meta(pattern=r"^[a-z][a-z0-9-]{0,63}$")]
 Option: TypeAlias = bool | int | float | str | tuple[bool | int | float | str, ...]
@@ -74,6 +83,18 @@ class Quality(_Config, frozen=True, kw_only=True):
     together: UserLimits = UserLimits()  # all its jobs, whosoever they are
 
 
+class Leases(_Config, frozen=True, kw_only=True):
+    """Order leases: who makes way for a lease's time slot, and what that costs (InterGrid, eq. 1 and 2)."""
+
+    preempt: bool = True  # best-effort makes way; without, it is treated as all else, and slots may begin late
+    victims: LeaseVictims = "combined"
+    alpha: float = 0.31  # combined: 0 counts waiting only, 1 overhead only
+    suspend_mb_per_s: float = 40.0  # memory to disk, of one VM after the other
+    resume_mb_per_s: float = 40.0
+    margin_s: float = 10.0  # what is not counted otherwise: a machine's boot and end
+    lead_s: float = 300.0  # so long before a slot the department asks for its hosts
+
+
 class BatchPolicy(_Config, frozen=True, kw_only=True):
     """How a batch department works its queue."""
 
@@ -96,6 +117,7 @@ class BatchPolicy(_Config, frozen=True, kw_only=True):
     min_run_s: float = 0.0  # for so long an attempt runs before a job of this department may end it; 0: not at all
     preemptions_max: int = 0  # a job that made way, or was victim, so often is spared; 0: no bound
     preemptions_per_hour_max: int = 0  # attempts that end for jobs of this department; 0: no bound
+    leases: Leases = Leases()
 
 
 class WebPolicy(_Config, frozen=True, kw_only=True):

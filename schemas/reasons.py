@@ -35,15 +35,17 @@ class Code(StrEnum):
         "by_policy"  # a plug-in's own reason, for whatever it decides: `policy` is its name, the rest is what it says
     )
     RESUMES = "resumes"  # best-effort that had made way goes on
+    LEASE_STARTS = "lease_starts"  # its time slot has begun
     SCALE_UP = "scale_up"
     REPLACEMENT = "replacement"
     # why an attempt was closed
     RECLAIMED = "reclaimed"  # victim: its host had to be returned
-    MADE_WAY = "made_way"  # best-effort: production needed its room
+    MADE_WAY = "made_way"  # best-effort: production, or a lease's time slot, needed its room
     HOST_TAKEN = "host_taken"  # its host was seized
     HOST_LOST = "host_lost"
     VM_ENDED = "vm_ended"  # its VM ended without a report
     WALLTIME = "walltime"
+    LEASE_ENDED = "lease_ended"  # its time is over, as agreed
     CANCELLED = "cancelled"
     SCALE_DOWN = "scale_down"
     BOOT_TIMEOUT = "boot_timeout"
@@ -63,6 +65,10 @@ class Code(StrEnum):
     # why a job waits
     WAITS_FOR_HOSTS = "waits_for_hosts"  # free capacity is short of what it needs
     WAITS_BEHIND = "waits_behind"  # strict order: an earlier job goes first
+    LEASE_STARTS_AT = "lease_starts_at"  # its time slot is to come
+    LEASE_LATE = "lease_late"  # its time slot has begun, and there is no room for it
+    LEASE_OVER = "lease_over"  # its time slot has passed without it
+    LEASE_KEEPS_ROOM = "lease_keeps_room"  # there is room, and a lease will need it before the job would be away
     SHARE_FULL = "share_full"  # with it its service would have more than its share
     PRIORITY = "priority"  # what its priority is made of
     HELD = "held"

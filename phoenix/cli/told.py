@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final
 
-from phoenix.cli.units import count, span
+from phoenix.cli.units import count, iso, span
 
 
 class Params(dict[str, Any]):
@@ -146,6 +146,34 @@ def share_full(p: Params) -> str | None:
         f"it is of {service}, whose share is {p['share_pct']:g} % of what the department holds: {p['used_pct']:g} % is used, "
         f"and with it that would be {p['with_it_pct']:g} %"
     )
+
+
+def lease_starts_at(p: Params) -> str | None:
+    if "in_s" not in p:
+        return None
+    way = f"; {p.names('victims')} will make way for it" if p.names("victims") else ""
+    missing = p.number("nodes") - p.number("hosts") if "hosts" in p else 0
+    lack = f"; as things are, {_hosts(p, missing)} will be missing" if missing > 0 else ""
+    until = f"its time is from {iso(p['starts_at'])} to {iso(p['ends_at'])}"
+    return f"{until}: it starts in {span(p['in_s'])}{way}{lack}"
+
+
+def lease_late(p: Params) -> str | None:
+    if "late_s" not in p:
+        return None
+    return f"it is {span(p['late_s'])} late for want of room; its end stays {iso(p['ends_at'])}"
+
+
+def lease_over(p: Params) -> str | None:
+    if "ends_at" not in p:
+        return None
+    return f"its time, from {iso(p['starts_at'])} to {iso(p['ends_at'])}, has passed without it"
+
+
+def lease_keeps_room(p: Params) -> str | None:
+    if "gap_s" not in p:
+        return None
+    return f"there is room for it for {span(p['gap_s'])}; then lease {p['job']} needs it, at {iso(p['starts_at'])}"
 
 
 def within_share(p: Params) -> str | None:
@@ -351,11 +379,16 @@ UNBLOCK: Final[dict[str, Callable[[Params], str | None]]] = {
     "waits_for_hosts": unblock_hosts,
     "no_hosts_held": unblock_hosts,
     "waits_behind": unblock_behind,
+    "lease_keeps_room": unblock_behind,
 }
 TELL: Final[dict[str, Callable[[Params], str | None]]] = {
     "priority": priority,
     "reclaimed": _before("its host had to be returned"),
-    "made_way": _before("production needed its room"),
+    "made_way": _before("its room was needed"),
+    "lease_starts_at": lease_starts_at,
+    "lease_late": lease_late,
+    "lease_over": lease_over,
+    "lease_keeps_room": lease_keeps_room,
     "share_full": share_full,
     "elected": within_share,
     "borrows": above_share,

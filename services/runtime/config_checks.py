@@ -21,7 +21,14 @@ import msgspec
 
 from schemas import ids, subjects
 from schemas.config import BatchPolicy, CloudConfig, Department, Limits, MultiFactor, Policy, User, WebPolicy
-from services.runtime import config_lending, config_limits, config_policies, config_scaling, config_services
+from services.runtime import (
+    config_leases,
+    config_lending,
+    config_limits,
+    config_policies,
+    config_scaling,
+    config_services,
+)
 from services.runtime.config_form import Path_, Problem, shown, suggestion
 
 if TYPE_CHECKING:  # config imports this module
@@ -281,6 +288,7 @@ def _batch(batch: BatchPolicy, path: Path_, label: str, able: Sequence[str]) -> 
         )
         yield _problem((*path, "on_reclaim"), batch.on_reclaim, right, label)
     yield from config_services.check(batch, path, label)
+    yield from config_leases.check(batch, path, label)
 
 
 def _web(department: Department, web: WebPolicy, path: Path_) -> Iterator[Problem]:

@@ -17,7 +17,8 @@ Rules
   4. Never placed: what is held, cancelled, over its throttle or a limit, or waits for others; nothing on cordoned or
      quarantined hosts.
   5. `demand.changed` is a level over running and eligible units (`demand`).
-  6. Best-effort jobs make way for production (`make_way`), suspended if that can be done; within bounds (`guards`).
+  6. Best-effort jobs make way for production (`make_way`), suspended if that can be done; within bounds (`guards`).  Who makes
+     way ahead of time for a lease's slot (`Agenda.clear`) is closed in a decision of its own; what starts follows.
   7. A department that the configuration does not name, or that is closed, places nothing and demands nothing; it still
      answers notices and closes what is broken.
 """
@@ -40,7 +41,7 @@ from schemas.ids import sort_key
 from schemas.meta import Meta
 from schemas.reasons import Code, because
 from services.runtime.core import NEVER
-from services.scheduler import make_way, reclaim
+from services.scheduler import lease_times, make_way, reclaim
 from services.scheduler import notice as notices
 from services.scheduler.batch_check import check
 from services.scheduler.batch_state import State
@@ -50,7 +51,7 @@ from services.scheduler.endings import Endings
 from services.scheduler.forecast import Forecast
 from services.scheduler.guards import Guards
 from services.scheduler.limits import Limits
-from services.scheduler.policies import known
+from services.scheduler.policies import known, leases_elsewhere, preemption
 from services.scheduler.policies.order import Order, Situation, Start
 from services.scheduler.policies.order_multi_factor import order_below
 from services.scheduler.preempting import Preempting
@@ -63,7 +64,7 @@ STARTS_MAX: Final = 1000  # placements of one decision; the rest follow with the
 class BatchCore:
     """The core of batch department `dept`."""
 
-    VERSION = 3  # 1 did not know what users have used, 2 no checkpoints, qualities of service and bounds on preemption
+    VERSION = 3  # 1 did not know what users have used, 2 no checkpoints, leases, qualities and bounds on preemption
 
     def __init__(self, custody: Custody, dept: str) -> None:
         self.custody, self.dept = custody, dept
@@ -73,6 +74,7 @@ class BatchCore:
             f.JobHeld: self._on_held,
             f.JobResumed: self._on_held,
             f.JobCancelled: self._on_cancelled,
+            f.LeaseExtended: self._on_extended,
             f.UnitPlaced: self._on_placed,
             f.AttemptBegan: self._on_began,
             f.AttemptClosed: self._on_closed,
@@ -120,7 +122,7 @@ class BatchCore:
         custody, dept = self.custody, self.dept
         self.book, self.room = Book(custody, dept, self.state), Room.of(custody, dept)
         self.capacities = Capacities.of(custody)
-        self.limits = Limits(custody, self.book.length_s, lambda: self.policy.boot_timeout_s)
+        self.limits = Limits(custody, self.book.length_s, lambda: self.policy.boot_timeout_s, self.book.slot_ends_at)
         self.endings = Endings(custody, self.book, lambda: self.policy)
         self.guards = Guards(custody, self.state, lambda: self.policy)
         self.open: dict[str, tuple[str, ...]] = {}  # units with an open attempt -> its hosts
@@ -133,6 +135,7 @@ class BatchCore:
         self.limits.rebuild(self.open)
         self._rested_at = self.room.next_rested()
         self._demand: int | None = None  # None: to be worked out again
+        self._due = NEVER  # when time alone may start something, as the last pass saw it
         self._rests = False
         self._forecast: Forecast | None = None  # made when an order asks for it
         self._shifted = True  # since the flag was last taken down: a host or an expected end has changed
@@ -192,6 +195,14 @@ class BatchCore:
             self._rests = False
         elif self.book.has(fact.job):
             self.book.over(fact.job, None)
+            self._stir()
+
+    def _on_extended(self, fact: f.LeaseExtended) -> None:
+        if self.book.has(fact.job):
+            self.book.extended(fact.job, fact.walltime_s)
+            if fact.job in self.open:
+                self.limits.changed(fact.job)
+            self._expect(fact.job)
             self._stir()
 
     def _on_placed(self, fact: f.UnitPlaced) -> None:
@@ -291,18 +302,24 @@ class BatchCore:
         found: list[f.Fact] = [*closings]
         closing = dict.fromkeys(c.unit for c in closings)
         if notice:
+            self._due = NEVER
             found += self._give_back(notice, closing, now)
         else:
-            starts = self._starts(now)
+            way, starts = self._moves(now)
+            for lease, victims in way.items():
+                found += self.endings.made_way(victims, lease, closing)
             for start in starts:
                 found += self.endings.made_way(start.victims, start.unit, closing)
                 found.append(self._placement(start))
-            found += self._demand_facts(starts)
+            found += self._demand_facts(starts, now)
         return found[:FACTS_MAX]
 
     def wake_at(self) -> float:
-        due = min(self.limits.next_due(), self.book.next_moment(self.decided_at))
+        due = min(self.limits.next_due(), self.book.next_moment(self.decided_at), self._due)
         due = min(due, notices.next_due(self.custody, self.dept, self.decided_at))
+        if self.book.queue.bookings:
+            bookings, settings = self.book.queue.bookings.values(), self.policy.leases
+            due = min(due, lease_times.next_moment(bookings, settings, self.decided_at))
         if self.room.resting and self.book.queue.where:
             due = min([due, *(until for until in self.room.resting.values() if until > self.decided_at)])
         if self.best_effort and self.book.queue.where:
@@ -339,12 +356,14 @@ class BatchCore:
         if must < count:  # a contract's notice: so many may wait for their jobs
             count = max(must, min(count, self._idle_hosts(closing)))
             if not count:
-                return [*self._demand_facts([])]
+                return [*self._demand_facts([], now)]
         idle = None if closing else self._idle(count)
         if idle is not None:
             return [f.HostReleased(host=name, reason=notice) for name in idle]
         hosts = reclaim.loads(self.custody, self.dept, closing)
         candidates = self.preempting.on_notice(hosts, now)
+        if self.policy.victims in preemption.VICTIMS:
+            candidates = preemption.priced(self.custody, candidates, self.book.waited_s, self.policy.leases)
         choice = known.victims(self.policy.victims)(hosts, candidates, count)
         closings = {
             unit: self.endings.preempted(
@@ -368,25 +387,36 @@ class BatchCore:
         names = [names for free, names in self.room.classes.items() if free.empty]
         return names[0][:count] if len(names) == 1 else list(islice(heapq.merge(*names), count))
 
-    def _starts(self, now: float) -> list[Start]:
-        """What starts now.  A fruitless pass is not repeated until something has changed that could bear fruit
-        (`policies.order`, rule 1): what follows from the same state is the same."""
+    def _moves(self, now: float) -> tuple[dict[str, list[str]], list[Start]]:
+        """Who makes way now (lease -> attempts), or what starts.  A fruitless pass is not repeated until something has changed
+        that could bear fruit, or a moment has come (`policies.order`, rules 1 to 3)."""
         room = self.room.rested(self.custody, now)
         queue = self.book.ranked(now, room)
-        if not self.active or not queue.where:
-            return []
+        if not self.active or not (queue.where or queue.bookings):
+            self._due = NEVER
+            return {}, []
         order = self.order
-        news = queue.grew or self.room.grew or (order.foresees and self._shifted)
+        news = queue.grew or self.room.grew or (order.foresees and self._shifted) or now >= self._due
         news = news or (bool(self.best_effort) and self.guards.next_moment(self.best_effort, self._passed_at) <= now)
         if not news and room is self.room:
-            return []
-        starts = make_way.plan(order, self.situation(now, room), self.preempting.best_effort(now))
+            return {}, []
+        situation = self.situation(now, room)
+        clear, self._due = (order.agenda or leases_elsewhere.agenda)(situation)
+        way: dict[str, list[str]] = {}
+        for unit, lease in clear:
+            way.setdefault(lease, []).append(unit)
+        starts = [] if way else self._plan(order, situation)
         if queue.budgets is not None:
-            starts = queue.budgets.cut(starts, self.book.owner)
-        if not starts and room is self.room:
+            booked, rest = [s for s in starts if s.unit in queue.bookings], [s for s in starts if s.unit in queue.where]
+            starts = booked + queue.budgets.cut(rest, self.book.owner)  # what was accepted is not limited again
+        if not (starts or way) and room is self.room:
             queue.grew = self.room.grew = self._shifted = False
             self._passed_at = now
-        return starts
+        return way, starts
+
+    def _plan(self, order: Order, situation: Situation) -> list[Start]:
+        leases = leases_elsewhere.plan(situation) if order.agenda is None and situation.queue.bookings else []
+        return leases or make_way.plan(order, situation, self.preempting.best_effort(situation.now))
 
     @property
     def order(self) -> Order:
@@ -395,8 +425,20 @@ class BatchCore:
     def situation(self, now: float, room: Room) -> Situation:
         turns = (self.state.turn, self.state.turn_best_effort)
         return Situation(
-            self.book.queue, room, now, STARTS_MAX, self.foresee, self.policy, turns, self.preempting.guarded_at(now)
+            self.book.queue,
+            room,
+            now,
+            STARTS_MAX,
+            self.foresee,
+            self.policy,
+            turns,
+            self.preempting.guarded_at(now),
+            self._clearing_s,
         )
+
+    def _clearing_s(self, name: str) -> float:
+        unit, saved = self.custody.state.units[name], self.endings.saved(name)
+        return lease_times.clearing_s(self.custody, unit, self.policy.leases, saved=saved)
 
     @property
     def foresaw(self) -> bool:
@@ -406,7 +448,8 @@ class BatchCore:
     def foresee(self) -> Forecast:
         """Live attempts with their hosts and expected ends; worked out when first asked for, then kept up to date."""
         if self._forecast is None:
-            self._forecast = Forecast(self.custody, self.dept, self.book.length_s, self.open, self.book.said)
+            book = self.book
+            self._forecast = Forecast(self.custody, self.dept, book.ends_at, self.open, book.said, book.waited_s)
         return self._forecast
 
     def _placement(self, start: Start) -> f.UnitPlaced:
@@ -421,11 +464,14 @@ class BatchCore:
             reason=start.reason,
         )
 
-    def _demand_facts(self, starts: list[Start]) -> list[f.DemandChanged]:
-        wanted = self._wanted(starts) if self.active else 0
+    def _demand_facts(self, starts: list[Start], now: float) -> list[f.DemandChanged]:
+        leases = lease_times.hosts_wanted(self.book, self.open, self.capacities, self.policy.leases, now)
+        wanted = max(self._wanted(starts), leases) if self.active else 0
         if wanted == self.custody.state.demands.get(self.dept, 0):
             return []
-        reason = because(Code.QUEUE, pending=len(self.book.queue) - len(starts), running=len(self.open) + len(starts))
+        queue = self.book.queue
+        pending = len(queue) + len(queue.bookings) - len(starts)
+        reason = because(Code.QUEUE, pending=pending, running=len(self.open) + len(starts))
         return [f.DemandChanged(dept=self.dept, hosts=wanted, reason=reason)]
 
     def _wanted(self, starts: list[Start]) -> int:

@@ -61,6 +61,7 @@ def views(core: BatchCore) -> dict[str, object]:
         "queue": {key: lane.places for key, lane in queue.lanes.items()},
         "lengths": {key: _rows(lane) for key, lane in queue.lanes.items() if lane.lengths},
         "places": {name: place for name, (_, place) in queue.where.items()},
+        "bookings": queue.bookings,
         "throttled": queue.running,
         "room": (room.free, room.classes, room.order, room.resting, room.busy),
         "capacities": (core.capacities.of_host, core.capacities.counts),

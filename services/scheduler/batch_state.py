@@ -39,6 +39,7 @@ class Job(msgspec.Struct, kw_only=True):
     bad: dict[str, None] = {}  # units that ended other than completed
     service: str = ""
     best_effort: bool = False
+    lease: f.Lease | None = None
     short: bool = False  # declared so
     overran: bool = False  # … and one of its attempts has run longer than is short
     user: str = ""
@@ -50,8 +51,13 @@ class Job(msgspec.Struct, kw_only=True):
         return Shape(self.nodes, self.cores, self.memory_mb, self.exclusive)
 
     @property
+    def is_local(self) -> bool:
+        """True of a lease that has a time slot of its own."""
+        return self.lease is not None and self.lease.local
+
+    @property
     def kind(self) -> Kind:
-        return Kind(self.service, self.best_effort, self.short and not self.overran)
+        return Kind(self.service, self.best_effort, self.short and not self.overran, self.is_local)
 
     def units(self, job: str) -> list[str]:
         return [element_id(job, i) for i in self.array] or [job]
@@ -113,6 +119,7 @@ def job_from(fact: f.JobSubmitted, entered: int) -> Job:
         service=fact.service,
         best_effort=fact.best_effort,
         short=fact.short,
+        lease=fact.lease,
         user=fact.user,
         quality=fact.quality,
     )

@@ -10,7 +10,8 @@ Rules
   5. Where the order keeps room for somebody (`order_easy`), the one is told when at the latest it starts, and who would be in
      its way how long the gap before that is.  Where it keeps room for everybody (`order_conservative`), each is told when.
   6. Where priorities are points (`order_multi_factor`), what they are made of comes after what keeps it waiting.
-  7. An array is explained by its first element that is not final, named in `unit`.
+  7. A lease with a time slot is told of that first (`lease_why`); what else there is only if the slot has begun without it.
+  8. An array is explained by its first element that is not final, named in `unit`.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ from services.scheduler import make_way
 from services.scheduler.batch import BatchCore
 from services.scheduler.batch_state import Job
 from services.scheduler.dependencies import verdict
+from services.scheduler.lease_why import why_slot
 from services.scheduler.policies.order import Situation
 from services.scheduler.room import Room
 from services.scheduler.shape import Place, Shape
@@ -117,6 +119,12 @@ def _why_pending(core: BatchCore, unit: str, now: float) -> list[Reason]:
     running = core.book.queue.running.get(job_of(unit), 0)
     if job.throttle and running >= job.throttle:
         found.append(because(Code.ARRAY_THROTTLE, limit=job.throttle, running=running))
+    booking = core.book.queue.bookings.get(unit)
+    if booking is not None:
+        found.append(why_slot(core, booking, now))
+        late = found[-1].code is Code.LEASE_LATE
+        rest = _why_no_room(core, unit, job.shape, now) if late else []
+        return [*found, *rest, *_history(core, unit, now)]
     budgets = core.book.queue.budgets
     limit = budgets.full(core.book.owner(unit), job.shape) if budgets is not None else None
     found += [limit] if limit is not None else []

@@ -14,7 +14,9 @@ Rules
   4. A job with a dependency keeps all its units back; once met, a dependency is forgotten (`dependencies`, rule 4).
   5. Whose turn it was last, of production and of best-effort, is remembered for orders that go round the services.
   6. A job declared short of which an attempt ran longer than the department's `short_s` is not short any more.
-  7. A job grows older, for orders that count it, since it was submitted, its last dependency was met, or a person released it.
+  7. A lease with a time slot is in the queue's bookings instead.  It ends when its slot does, whenever it began; how long it
+     lasts may change while it runs.
+  8. A job grows older, for orders that count it, since it was submitted, its last dependency was met, or a person released it.
 """
 
 from __future__ import annotations
@@ -27,6 +29,7 @@ from schemas.custody import Custody
 from schemas.custody_state import Unit
 from schemas.ids import ELEMENT, job_of
 from schemas.reasons import Reason
+from services.runtime.core import NEVER
 from services.scheduler import reclaim
 from services.scheduler.batch_state import ENDED_MAX, WHOLE, Again, Job, State, job_from
 from services.scheduler.budgets import NOBODY, Budgets, Owner
@@ -35,7 +38,7 @@ from services.scheduler.queue import Queue
 from services.scheduler.ranking import Ranking
 from services.scheduler.room import Room
 from services.scheduler.saved import Saved, ran_for
-from services.scheduler.shape import Kind, Place
+from services.scheduler.shape import Booking, Kind, Place
 
 
 class Book:
@@ -61,11 +64,25 @@ class Book:
     def said(self, unit: str) -> Kind:
         """Whose the unit is, and whether it was declared short, believed or not."""
         job = self.job(unit)
-        return Kind(job.service, job.best_effort, job.short)
+        return Kind(job.service, job.best_effort, job.short, job.is_local)
 
     def length_s(self, unit: str) -> float:
         """How long the unit's next or present attempt may run: what is left of its walltime, in seconds."""
         return max(0.0, self.job(unit).walltime_s - self.used_s(unit))
+
+    def slot_ends_at(self, unit: str) -> float:
+        """When the unit's time slot ends; NEVER if it has none."""
+        job = self.job(unit)
+        return job.lease.start_at + job.walltime_s if job.lease is not None and job.lease.local else NEVER
+
+    def ends_at(self, unit: str, since: float) -> float:
+        """When the unit's attempt that began at `since` ends at the latest."""
+        slot = self.slot_ends_at(unit)
+        return since + self.length_s(unit) if slot == NEVER else slot
+
+    def waited_s(self, unit: str, since: float) -> float:
+        """For how long the unit had waited when its attempt began at `since`, in seconds."""
+        return max(0.0, since - self.job(unit).since - self.used_s(unit))
 
     def used_s(self, unit: str) -> float:
         """For how long the unit ran in attempts that were suspended and go on, in seconds."""
@@ -100,12 +117,24 @@ class Book:
         """Put the unit into the queue if it is eligible, take it out if it is not."""
         known, job = self.custody.state.units.get(unit), self.job(unit)
         eligible = known is not None and known.state == "pending" and not known.held and not job.after
-        if eligible and unit not in self.queue.where:
+        if eligible and job.lease is not None and job.lease.local:
+            if unit not in self.queue.bookings:
+                place, ends_at = self.place(unit), self.slot_ends_at(unit)
+                self.queue.book(Booking(job.lease.start_at, place.entered, unit, ends_at, job.shape))
+        elif eligible and unit not in self.queue.where:
             self.queue.add(self.place(unit), job.shape, job.throttle, job.kind, self.owner(unit))
             if known is not None and known.suspended and job.best_effort:
                 self.queue.suspended[unit] = self.state.again[unit].origin
         elif not eligible:
             self.queue.remove(unit)
+
+    def extended(self, unit: str, walltime_s: float) -> None:
+        """Rule 7: it lasts so long in all."""
+        waits = unit in self.queue.where or unit in self.queue.bookings
+        self.queue.remove(unit)
+        self.job(unit).walltime_s = walltime_s
+        if waits:
+            self.refresh(unit)
 
     def ranked(self, now: float, room: Room | None = None) -> Queue:
         """The queue in the order of `now` (`ranking`).  With `room`: if nothing fits there the order is left as it is."""
@@ -181,7 +210,7 @@ class Book:
         self._hold_to_its_word(unit, known)
         if known.state == "final":
             self.queue.remove(unit)
-            self._end(unit, known.final == "completed")
+            self._end(unit, known.final in ("completed", "stopped"))  # a lease whose time is over ended as it should
             return
         again = self.state.again.setdefault(unit, Again(entered=self.place(unit).entered))
         again.why = why or again.why

@@ -8,7 +8,8 @@ Rules
   1. Whoever was cancelled ends as cancelled, whatever else befell it.
   2. A preempted one is disposed of as its job wishes, else as its department does (`reclaim`).  Best-effort is suspended
      where the cloud can do that, unless its job says otherwise: to make way is what it is for.
-  3. Only best-effort makes way for another job.  Production ends for nobody of its own department.
+  3. A lease whose time is over is stopped: that is its end as agreed, not a limit that it ran into.
+  4. Only best-effort makes way for another job.  Production ends for nobody of its own department.
 """
 
 from __future__ import annotations
@@ -46,6 +47,10 @@ class Endings:
 
     def overdue(self, limit: Limit) -> f.AttemptClosed:
         name, policy = limit.unit, self.policy()
+        if limit.kind == "slot" or (limit.kind == "walltime" and self.book.job(name).lease is not None):
+            return self.close(
+                name, Disposal.STOPPED, because(Code.LEASE_ENDED, walltime_s=self.book.job(name).walltime_s)
+            )
         if limit.kind == "walltime":
             return self.close(name, Disposal.TIMEOUT, because(Code.WALLTIME, walltime_s=self.book.job(name).walltime_s))
         why = because(Code.BOOT_TIMEOUT, limit=limit.kind, boot_timeout_s=policy.boot_timeout_s)
@@ -56,7 +61,7 @@ class Endings:
         return reclaim.close_preempted(name, attempt, self._wish(name), again, self.policy(), why, saved=saved)
 
     def made_way(self, names: Iterable[str], for_unit: str, closing: dict[str, None]) -> list[f.AttemptClosed]:
-        """Rule 3: those whose room `for_unit` needs; not those that are `closing` anyway."""
+        """Rule 4: those whose room `for_unit` needs; not those that are `closing` anyway."""
         why = because(Code.MADE_WAY, job=for_unit)
         return [self.preempted(name, why, saved=self.saved(name)) for name in names if name not in closing]
 

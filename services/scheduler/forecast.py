@@ -4,6 +4,7 @@ custody, for orders that look ahead (`policies/order_easy`); it exists only whil
 Rules
   1. An attempt is expected to end when its walltime is over: counted from `attempt.began`, before that from its placement.
      It may end sooner; it cannot end later, but for the time that its machines take to boot and to end.
+     A lease with a time slot ends with it, whenever it began.
   2. An end that has passed stays where it was.  So what is expected changes with facts alone, never with time.
   3. Expected are the hosts that the department holds now and may place on; cordoned ones are not.
 """
@@ -28,10 +29,12 @@ class Ending(NamedTuple):
     shape: Shape
     kind: Kind = PLAIN
     since: float = 0.0  # when its guests called, before that when it was placed
+    waited_s: float = 0.0  # by then
 
 
 class Forecast:
-    """`length_s` of a unit: how long its attempt may run from its beginning, in seconds; `kind`: whose it is.
+    """`ends_at`: when a unit's attempt that began then ends at the latest; `kind`: whose it is; `waited_s`: how long it had
+    waited by then.
 
     `used`: cores and MiB that production has of each service.  Live attempts by unit: `best_effort`; `declared` short;
     `exclusive`: production that has more than `used` says, whole hosts."""
@@ -40,11 +43,12 @@ class Forecast:
         self,
         custody: Custody,
         dept: str,
-        length_s: Callable[[str], float],
+        ends_at: Callable[[str, float], float],
         units: Iterable[str],
         kind: Callable[[str], Kind] = lambda _: PLAIN,
+        waited_s: Callable[[str, float], float] = lambda _unit, _since: 0.0,
     ) -> None:
-        self.custody, self.dept, self.length_s, self.kind = custody, dept, length_s, kind
+        self.custody, self.dept, self.ends_at, self.kind, self.waited_s = custody, dept, ends_at, kind, waited_s
         self.used: dict[str, tuple[int, int]] = {}
         self.best_effort: dict[str, Ending] = {}
         self.declared: dict[str, Ending] = {}
@@ -70,8 +74,8 @@ class Forecast:
         if unit is not None and unit.live:
             since = unit.began_at if unit.began_at is not None else unit.placed_at or 0.0
             shape = Shape(unit.nodes, unit.cores, unit.memory_mb, unit.exclusive)
-            at, kind = since + self.length_s(name), self.kind(name)
-            new = self._of[name] = Ending(at, name, unit.hosts, shape, kind, since)
+            at, kind, waited_s = self.ends_at(name, since), self.kind(name), self.waited_s(name, since)
+            new = self._of[name] = Ending(at, name, unit.hosts, shape, kind, since, waited_s)
             insort(self.endings, new)
             self._count(new, 1)
 

@@ -5,6 +5,7 @@ Rules
   2. `boot`: counts from the start of the attempt's last VM.  Whoever waits for OpenNebula is not yet booting.
   3. `start`: an attempt whose VMs have not all started after `START_PATIENCE` boot budgets goes back into the queue: its host
      may be stuck.  It is long, and no fault of the job's, because an executor may be away for minutes.
+  4. `slot`: a lease with a time slot ends with it, whenever it began and whether or not it has.  It has no walltime beside.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from schemas.ids import sort_key
 from services.runtime.core import NEVER
 
 START_PATIENCE: Final = 5.0  # with the default boot budget: five minutes, longer than any failover
-Kind = Literal["walltime", "boot", "start"]
+Kind = Literal["walltime", "boot", "start", "slot"]
 
 
 class Limit(NamedTuple):
@@ -30,10 +31,17 @@ class Limit(NamedTuple):
 
 
 class Limits:
-    """`walltime_s` of a unit (instances have none: NEVER); `boot_s`: the boot budget."""
+    """`walltime_s` of a unit (instances have none: NEVER); `boot_s`: the boot budget; `slot_ends_at`: of a unit with a time
+    slot, else NEVER."""
 
-    def __init__(self, custody: Custody, walltime_s: Callable[[str], float], boot_s: Callable[[], float]) -> None:
-        self.custody, self.walltime_s, self.boot_s = custody, walltime_s, boot_s
+    def __init__(
+        self,
+        custody: Custody,
+        walltime_s: Callable[[str], float],
+        boot_s: Callable[[], float],
+        slot_ends_at: Callable[[str], float] = lambda _: NEVER,
+    ) -> None:
+        self.custody, self.walltime_s, self.boot_s, self.slot_ends_at = custody, walltime_s, boot_s, slot_ends_at
         self.heap: list[Limit] = []  # may hold limits that do not count any more
         self.started: dict[str, int] = {}  # open unit -> ranks of its attempt whose VM has started
 
@@ -51,11 +59,21 @@ class Limits:
             if running:
                 self.started[name] = len(running)
             self._watch(unit, max(running, default=0.0))
+            self._watch_slot(unit)
 
     # ------------------------------------------------------------------------------------------------------- following
 
     def placed(self, name: str) -> None:
         self._watch(self.custody.state.units[name], 0.0)
+        self._watch_slot(self.custody.state.units[name])
+
+    def changed(self, name: str) -> None:
+        """How long the open unit may run is another time now."""
+        unit = self.custody.state.units[name]
+        if unit.live:
+            self._watch_slot(unit)
+            if unit.began_at is not None:
+                self._watch(unit, 0.0)
 
     def vm_started(self, name: str, attempt: int) -> None:
         unit = self.custody.state.units[name]
@@ -75,13 +93,21 @@ class Limits:
         kind = self._kind(unit)
         begun, placed = unit.began_at, unit.placed_at
         if kind == "walltime" and begun is not None:
-            due = begun + self.walltime_s(unit.id)
+            due = self._walltime_due(unit.id, begun)
         elif kind == "boot":
             due = started_at + self.boot_s()
         else:
             due = (placed or 0.0) + START_PATIENCE * self.boot_s()
         if due < NEVER:
             heapq.heappush(self.heap, Limit(due, unit.id, unit.attempt, kind))
+
+    def _walltime_due(self, name: str, begun: float) -> float:
+        return begun + self.walltime_s(name) if self.slot_ends_at(name) == NEVER else NEVER
+
+    def _watch_slot(self, unit: Unit) -> None:
+        due = self.slot_ends_at(unit.id)
+        if due < NEVER:
+            heapq.heappush(self.heap, Limit(due, unit.id, unit.attempt, "slot"))
 
     def _kind(self, unit: Unit) -> Kind:
         if unit.began_at is not None:
@@ -112,4 +138,14 @@ class Limits:
 
     def _counts(self, limit: Limit) -> bool:
         unit = self.custody.state.units.get(limit.unit)
-        return unit is not None and unit.live and unit.attempt == limit.attempt and self._kind(unit) == limit.kind
+        if unit is None or not unit.live or unit.attempt != limit.attempt:
+            return False
+        if limit.kind == "slot":  # what was extended has an older limit in the heap: it counts no more
+            return limit.due == self.slot_ends_at(unit.id)
+        if (
+            limit.kind == "walltime"
+            and unit.began_at is not None
+            and limit.due != self._walltime_due(unit.id, unit.began_at)
+        ):
+            return False
+        return self._kind(unit) == limit.kind

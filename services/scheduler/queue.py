@@ -11,7 +11,8 @@ Rules
   1. Only eligible units are here: pending, not held, dependencies met.
   2. The order is `shape.Place`: rank, then entry; total.  Ranks may be given anew, all together (`ranking`).  A lane is put in
      order when somebody looks beyond its first unit: to know who of all is first takes no sort, and most lanes have no room.
-  3. A throttled lane may start as many units as its array has open attempts less than the throttle; a lane whose owner is
+  3. A lease with a time slot has no lane: it is in `bookings`, and its time is its turn.
+  4. A throttled lane may start as many units as its array has open attempts less than the throttle; a lane whose owner is
      limited as many as the limits leave it (`budgets`).
 """
 
@@ -23,7 +24,7 @@ from typing import NamedTuple, TypeAlias
 
 from schemas.ids import job_of
 from services.scheduler.budgets import NOBODY, Budgets, Owner
-from services.scheduler.shape import PLAIN, Kind, Place, Shape
+from services.scheduler.shape import PLAIN, Booking, Kind, Place, Shape
 
 
 class LaneKey(NamedTuple):
@@ -165,6 +166,7 @@ class Queue:
         self.lanes: dict[LaneKey, Lane] = {}
         self.where: dict[str, tuple[Lane, Place]] = {}  # unit -> its place
         self.suspended: dict[str, tuple[str, ...]] = {}  # best-effort unit -> where it was suspended
+        self.bookings: dict[str, Booking] = {}
         self.running: dict[str, int] = {}  # throttled array -> open attempts
         self.grew = True  # since the flag was last taken down: something may start that could not
 
@@ -180,6 +182,11 @@ class Queue:
         self.where[place.unit] = (lane, place)
         self.grew = True
 
+    def book(self, booking: Booking) -> None:
+        """A lease with a time slot waits; it must not be here yet."""
+        self.bookings[booking.unit] = booking
+        self.grew = True
+
     def _lane(self, throttle: int, key: LaneKey) -> Lane:
         lane = self.lanes.get(key)
         if lane is None:
@@ -188,6 +195,8 @@ class Queue:
 
     def remove(self, unit: str) -> None:
         """A unit is not eligible any more; it need not be here."""
+        if self.bookings.pop(unit, None) is not None:
+            self.grew = True  # the room of its time slot is anybody's
         found = self.where.get(unit)
         if found is None:
             return

@@ -16,14 +16,25 @@ class Shape(NamedTuple):
 
 class Kind(NamedTuple):
     """Whose a unit is, for orders that share hosts among services (`policies/order_svmsched`).  `declared`: short by its
-    submitter's word."""
+    submitter's word; `local`: a lease with a time slot of its own."""
 
     service: str = ""
     best_effort: bool = False
     declared: bool = False
+    local: bool = False
 
 
 PLAIN: Final = Kind()
+
+
+class Booking(NamedTuple):
+    """A lease with a time slot that waits for it.  Natural order: start, then order of entry; total."""
+
+    start_at: float
+    entered: int
+    unit: str
+    ends_at: float
+    shape: Shape
 
 
 class Place(NamedTuple):

@@ -198,5 +198,5 @@ def test_shares_are_told_with_their_numbers() -> None:
     )
     assert "above its share of 19.79 %" in sentences.sentence(because(Code.BORROWS, **turn))
     before = because(Code.MADE_WAY, unit="3", preempted=2, failed=0)
-    assert sentences.sentence(before) == "it was preempted 2 times, last because production needed its room"
+    assert sentences.sentence(before) == "it was preempted 2 times, last because its room was needed"
     assert "(job 7)" in sentences.sentence(because(Code.MADE_WAY, job="7"))

@@ -15,12 +15,16 @@ from services.scheduler.policies import (
     order_easy,
     order_fcfs,
     order_first_fit,
+    order_leases,
     order_multi_factor,
     order_shortest_first,
     order_svmsched,
     scale_target,
     scale_threshold,
+    victims_combined,
     victims_least_work_lost,
+    victims_minimum_overhead,
+    victims_minimum_waiting_time,
     victims_smallest_shortest,
     victims_smallest_shortest_spared,
     victims_youngest_first,
@@ -44,12 +48,16 @@ ORDERS: Final = (
     Entry("svmsched", order_svmsched, ("services", "short_s", "w_cpu", "w_mem")),
     Entry("shortest-first", order_shortest_first),
     Entry("multi-factor", order_multi_factor, ("multi_factor",)),
+    Entry("leases", order_leases, ("leases",)),
 )
 VICTIMS: Final = (
     Entry("smallest-shortest-spared", victims_smallest_shortest_spared),
     Entry("smallest-shortest", victims_smallest_shortest),
     Entry("youngest-first", victims_youngest_first),
     Entry("least-work-lost", victims_least_work_lost),
+    Entry("minimum-waiting-time", victims_minimum_waiting_time),
+    Entry("minimum-overhead", victims_minimum_overhead),
+    Entry("combined", victims_combined),
 )
 RULES: Final = (
     Entry("threshold", scale_threshold, ("threshold", "window_s")),

@@ -17,12 +17,16 @@ from services.scheduler.policies import (
     order_easy,
     order_fcfs,
     order_first_fit,
+    order_leases,
     order_shortest_first,
     order_svmsched,
     order_svmsched_shares,
     scale_target,
     scale_threshold,
+    victims_combined,
     victims_least_work_lost,
+    victims_minimum_overhead,
+    victims_minimum_waiting_time,
     victims_smallest_shortest,
     victims_smallest_shortest_spared,
     victims_youngest_first,
@@ -45,12 +49,23 @@ ORDERS: Final[dict[str, Order]] = {
         hosts=order_svmsched_shares.hosts_wanted,
         makes_way=True,
     ),
+    "leases": Order(
+        order_leases.plan,
+        foresees=True,
+        reserved=order_leases.reserved,
+        why=order_leases.why,
+        agenda=order_leases.agenda,
+        makes_way=True,
+    ),
 }
 VICTIMS: Final[dict[str, Victims]] = {
     "smallest-shortest": victims_smallest_shortest.choose,
     "smallest-shortest-spared": victims_smallest_shortest_spared.choose,
     "youngest-first": victims_youngest_first.choose,
     "least-work-lost": victims_least_work_lost.choose,
+    "minimum-waiting-time": victims_minimum_waiting_time.choose,
+    "minimum-overhead": victims_minimum_overhead.choose,
+    "combined": victims_combined.choose,
 }
 RULES: Final[dict[str, Rule]] = {"threshold": scale_threshold.RULE, "target-tracking": scale_target.RULE}
 UNUSABLE: Final[dict[str, str]] = {}  # name of a plug-in that is installed -> why it is not in one of these tables

@@ -5,8 +5,10 @@
 Rules
   1. A pass that starts nothing is not repeated until something has changed that could make it start more: queue or room have
      grown; for an order that looks ahead (`foresees`) also when any host or any expected end has changed.
-  2. So time alone must never make an order start more.  Where time changes the order of the queue (`order_multi_factor`), it
-     does so at stated moments, and the core is woken for them (`book.next_moment`).
+  2. So time alone must never make an order start more, except at stated moments for which the core is woken: where time
+     changes the order of the queue (`order_multi_factor`, `book.next_moment`), and where things have their times (`agenda`:
+     `order_leases`, `leases_elsewhere`).  A moment follows from facts, so it stands still until one comes.
+  3. Who makes way for a start to come is named by the agenda; those closings are written before anybody starts.
 
 A new order is one module with such a function, a line in `known.ORDERS`, and a word in `schemas.config.Order`.
 """
@@ -33,7 +35,8 @@ class Situation(NamedTuple):
     """What an order may look at.  `forecast`: live attempts with their hosts and expected ends, and what hosts offer when they
     are empty; worked out when first asked for.  `most`: starts that one decision may hold.
     `policy`: the department's settings; `turns`: the services of which production and best-effort were placed last.
-    `guarded`: of a best-effort unit, whether no job may end its attempt now."""
+    `guarded`: of a best-effort unit, whether no job may end its attempt now; `clearing_s`: how long before its room is needed
+    it has to be told, in seconds."""
 
     queue: Queue
     room: Room
@@ -43,6 +46,7 @@ class Situation(NamedTuple):
     policy: BatchPolicy = BatchPolicy()
     turns: tuple[str, str] = ("", "")
     guarded: Callable[[str], bool] = _nobody
+    clearing_s: Callable[[str], float] = lambda _: 0.0
 
 
 class Start(NamedTuple):
@@ -51,6 +55,14 @@ class Start(NamedTuple):
     hosts: tuple[str, ...]
     reason: Reason
     victims: tuple[str, ...] = ()  # best-effort attempts that make way for it
+
+
+class Agenda(NamedTuple):
+    """`clear`: best-effort attempts that have to make way now, each with the lease that it is for; `due`: the next moment at
+    which time alone may change something."""
+
+    clear: list[tuple[str, str]]
+    due: float
 
 
 class Reserved(NamedTuple):
@@ -67,7 +79,7 @@ class Order(NamedTuple):
     """`foresees`: it asks for the forecast; `reserved`: for whom it keeps room, if it does so for one; `reservation`: when a
     unit starts as things are, if it keeps room for many; `why`: what else keeps a waiting unit from starting; `hosts`: how many
     it wants for all that runs and waits, given the kinds of hosts (cores and MiB), if that may be more than these fill;
-    `makes_way`: it says itself who makes way for whom (`make_way`)."""
+    `makes_way`: it says itself who makes way for whom (`make_way`); `agenda`: if time starts things."""
 
     plan: Plan
     foresees: bool = False
@@ -76,6 +88,7 @@ class Order(NamedTuple):
     why: Callable[[Situation, str], Reason | None] | None = None
     hosts: Callable[[Situation, Sequence[tuple[int, int]]], int] | None = None
     makes_way: bool = False
+    agenda: Callable[[Situation], Agenda] | None = None
 
 
 def push_next(heap: list[tuple[Place, int, Lane]], queue: Queue, lane: Lane, taken: int) -> None:

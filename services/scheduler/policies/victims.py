@@ -41,6 +41,9 @@ class Candidate(NamedTuple):
     lost_s: float
     best_effort: bool = False
     guarded: bool = False  # it has not run for its guaranteed time, or was preempted too often
+    waited_s: float = 0.0  # what the leases' policies look at (`preemption`)
+    overhead_s: float = 0.0
+    combined: float = 0.0
 
 
 class HostLoad(NamedTuple):

@@ -1,0 +1,321 @@
+"""Leases: a local one has its time slot, whatever else runs; best-effort ones fill the rest and make way.
+
+Source: M. A. Salehi, A. N. Toosi, R. Buyya, Contention management in federated virtualized distributed systems, Software:
+Practice and Experience 2013, 4.1 and 4.3; aggressive backfilling as there: D. Lifka, JSSPP 1995 (`order_easy`).
+
+Theory of operation
+  A lease with a time slot is accepted by admission before its time, and waits apart from the queue.  Slots are laid on hosts
+  as things are (`order_leases_seats`).  When a slot begins its lease starts.  So that it can, those who have to make way are
+  told to before: by as much as suspending them takes.  Everybody else is in one queue and starts as long as no slot is in
+  the way.
+
+Rules
+  1. A lease starts when its slot begins, before anybody else.  If there is no room then, it starts as soon as there is; its
+     slot ends when it was to end.  One whose slot has passed does not start.
+  2. Who makes way (`order_leases_seats`, `preemption`) is told `clearing_s` before the slot begins: the time that it takes to
+     suspend it, or to end it where that cannot be done, and `margin_s`.  Who came too late for that, at once.
+  3. Production starts only where it is away by the time that a slot needs its room, `margin_s` before.
+  4. Best-effort may run into a slot, if it would run at least as long as it costs to preempt it (suspend and resume) before
+     it has to go: else it would be saved and loaded for nothing.  Without `preempt` rule 3 holds for it.
+  5. Suspended leases go on first of all, in the order of the queue.  Then the queue in order.
+  6. The first one that does not start and that the hosts held would hold, were they empty, is the *head*: it gets a
+     reservation as in `order_easy`, behind the slots that are in its way; the others start if they are not in its way.
+  7. An array's units over its throttle are passed.
+
+Time starts things here, at stated moments (`agenda`): when somebody has to be told, when a slot begins, when one has passed.
+Between them it starts nothing (`order`, rule 2): slots stand still, so the gaps before them only shrink.
+"""
+
+from __future__ import annotations
+
+import heapq
+from typing import NamedTuple, TypeAlias
+
+from schemas.reasons import Code, Reason, because
+from services.runtime.core import NEVER
+from services.scheduler.forecast import Ending
+from services.scheduler.policies.order import Agenda, Reserved, Situation, Start, fitting_lanes
+from services.scheduler.policies.order_leases_seats import Seats
+from services.scheduler.policies.preemption import overhead_s, resume_s, suspend_s
+from services.scheduler.policies.reservation import Gap, gap_for
+from services.scheduler.queue import Lane, Row
+from services.scheduler.shape import Place, Shape
+
+
+class Stream(NamedTuple):
+    """Units of one lane in order, from `next` on: all of them, or those of one length."""
+
+    place: Place  # of the next one; unique, so streams are never compared further
+    next: int
+    lane: Lane
+    units: Row
+    brief: bool  # all of them have one length, which may start
+
+
+Heap: TypeAlias = list[Stream]
+
+
+def plan(situation: Situation) -> list[Start]:
+    """Units to start now.  Changes nothing."""
+    queue = situation.queue
+    due = any(booking.start_at <= situation.now for booking in queue.bookings.values())
+    if not due and not fitting_lanes(queue, situation.room):
+        return []
+    return Pass(situation).run()
+
+
+def agenda(situation: Situation) -> Agenda:
+    """Rule 2: who has to make way now, for whom, and when this has to be asked again."""
+    now, bookings = situation.now, situation.queue.bookings.values()
+    due = min((at for b in bookings for at in (b.start_at, b.ends_at) if at > now), default=NEVER)
+    if not situation.policy.leases.preempt or not bookings:
+        return Agenda([], due)
+    clearing_s = {unit: situation.clearing_s(unit) for unit in situation.forecast().best_effort}
+    longest_s, found = max(clearing_s.values(), default=0.0), dict[str, str]()
+    for seat in Seats(situation).walk():
+        if seat.booking.start_at - longest_s > due:
+            break  # it is early enough to look at it then
+        for unit in seat.victims:
+            at = seat.booking.start_at - clearing_s[unit]
+            if at <= now:
+                found[unit] = seat.booking.unit
+            else:
+                due = min(due, at)
+    return Agenda(list(found.items()), due)
+
+
+def reserved(situation: Situation) -> Reserved | None:
+    """The unit that would be the head after this pass, and when it starts at the latest as things are."""
+    passing = Pass(situation)
+    passing.run()
+    return None if passing.gap is None else Reserved(passing.gap.head.unit, passing.gap.at)
+
+
+def why(situation: Situation, unit: str) -> Reason | None:
+    """The slot that keeps the waiting unit from starting although there is room; None if none does."""
+    lane, _ = situation.queue.where.get(unit, (None, None))
+    if lane is None or not situation.queue.bookings:
+        return None
+    passing = Pass(situation)
+    passing.leases()
+    shape = lane.key.shape
+    hosts = [name for name, free in passing.room.free.items() if free.fits(shape)]
+    until = passing.guard(unit, lane)
+    passing.seats.until(until)
+    barred = [seat for name in hosts if (seat := passing.seats.clear(name, shape, situation.now, until)) is not None]
+    if len(hosts) < shape.nodes or len(hosts) - len(barred) >= shape.nodes:
+        return None
+    first = min(barred)
+    gap_s = max(0.0, first.at - situation.now - situation.policy.leases.margin_s)
+    return because(Code.LEASE_KEEPS_ROOM, job=first.booking.unit, gap_s=round(gap_s), starts_at=first.booking.start_at)
+
+
+class Pass:
+    def __init__(self, situation: Situation) -> None:
+        self.situation, self.queue, self.now = situation, situation.queue, situation.now
+        self.settings, self.room = situation.policy.leases, situation.room.copy()
+        self.forecast, self.seats = situation.forecast(), Seats(situation)
+        self.starts: list[Start] = []
+        self.started: dict[object, int] = {}  # of a lane
+        self.gone: dict[str, None] = {}
+        self.never: dict[Shape, None] = {}  # more than the hosts held now could ever hold
+        self.gap: Gap | None = None
+
+    def run(self) -> list[Start]:
+        self.leases()
+        self._resume()
+        self._others()
+        return self.starts
+
+    # ---------------------------------------------------------------------------------------------------------- leases
+
+    def leases(self) -> None:
+        """Rule 1."""
+        due = [booking for booking in self.queue.bookings.values() if booking.start_at <= self.now]
+        if not due:
+            return
+        for seat in self.seats.walk():
+            if seat.booking.start_at > self.now:
+                break
+            if seat.whole and not seat.victims and all(self._offers(name, seat.booking.shape) for name in seat.hosts):
+                late_s = round(self.now - seat.booking.start_at, 3)
+                late = {"late_s": late_s} if late_s else {}
+                reason = because(Code.LEASE_STARTS, ends_at=seat.booking.ends_at, **late)
+                self.room.use(seat.hosts, seat.booking.shape)
+                self.starts.append(Start(seat.booking.unit, seat.booking.shape, seat.hosts, reason))
+
+    def _offers(self, name: str, shape: Shape) -> bool:
+        free = self.room.free.get(name)
+        return free is not None and free.fits(shape)
+
+    # ----------------------------------------------------------------------------------------------------------- hosts
+
+    def guard(self, unit: str, lane: Lane) -> float:
+        """Until when the unit, started now, must not be in a slot's way (rules 3 and 4)."""
+        return self._guard(lane, self.queue.length_s(unit), resumes=unit in self.queue.suspended)
+
+    def _guard(self, lane: Lane, length_s: float, *, resumes: bool) -> float:
+        shape, settings = lane.key.shape, self.settings
+        away = self.now + length_s + settings.margin_s
+        if not (lane.key.kind.best_effort and settings.preempt):
+            return away
+        worth_s = overhead_s(shape.nodes, shape.memory_mb, settings) + settings.margin_s
+        worth_s += suspend_s(shape.nodes, shape.memory_mb, settings)
+        worth_s += resume_s(shape.nodes, shape.memory_mb, settings) if resumes else 0.0
+        return min(away, self.now + worth_s)
+
+    def _find(self, lane: Lane, length_s: float, *, resumes: bool = False) -> tuple[str, ...] | None:
+        """Hosts with room now, where it is in nobody's way; best fit among those that spoil nothing of the head's."""
+        shape, gap, until = lane.key.shape, self.gap, self._guard(lane, length_s, resumes=resumes)
+        self.seats.until(until)
+        stays = gap is not None and self.now + length_s > gap.at
+        harmless: list[str] = []
+        spoilt: list[str] = []
+        for free in self.room.order:
+            if not free.fits(shape):
+                continue
+            for name in self.room.classes[free]:
+                if self.seats.clear(name, shape, self.now, until) is None:
+                    (spoilt if gap is not None and stays and gap.spoils(name, shape) else harmless).append(name)
+                    if len(harmless) >= shape.nodes:
+                        return tuple(harmless)
+        chosen = harmless + (spoilt[: gap.spare] if gap is not None and gap.spare > 0 else [])
+        return tuple(chosen[: shape.nodes]) if len(chosen) >= shape.nodes else None
+
+    def _start(self, lane: Lane, unit: str, hosts: tuple[str, ...], why: Reason) -> None:
+        shape, length_s, kind = lane.key.shape, self.queue.length_s(unit), lane.key.kind
+        if self.gap is not None and self.now + length_s > self.gap.at:
+            self.gap.use(hosts, shape)
+        self.room.use(hosts, shape)
+        self.seats.add(Ending(self.now + length_s, unit, hosts, shape, kind, self.now))
+        self.starts.append(Start(unit, shape, hosts, why))
+        self.started[lane.key] = self.started.get(lane.key, 0) + 1
+        self.gone[unit] = None
+
+    def _allowed(self, lane: Lane) -> bool:
+        return self.started.get(lane.key, 0) < self.queue.allowance(lane) and len(self.starts) < self.situation.most
+
+    # ------------------------------------------------------------------------------------------------------- the queue
+
+    def _resume(self) -> None:
+        """Rule 5, the suspended ones."""
+        where = self.queue.where
+        for place in sorted(where[unit][1] for unit in self.queue.suspended):
+            lane, unit = where[place.unit][0], place.unit
+            if not self._allowed(lane):
+                continue
+            hosts = self._find(lane, self.queue.length_s(unit), resumes=True) if self._fits(lane) else None
+            if hosts is None:
+                self._look_for_head(place, lane)
+                continue
+            origin = self.queue.suspended[unit]
+            moved = {} if hosts == origin else {"from_hosts": list(origin)}
+            self._start(lane, unit, hosts, because(Code.RESUMES, **moved))
+
+    def _fits(self, lane: Lane) -> bool:
+        return self.room.fits(lane.key.shape)
+
+    def _others(self) -> None:
+        """Rule 5, the others: in order until there is a head, then who is not in its way."""
+        heap: Heap = []
+        for lane in self.queue.lanes.values():
+            self._push(heap, lane, lane, 0, brief=False)
+        while heap and self.gap is None:
+            stream = heapq.heappop(heap)
+            self._try(heap, stream)
+        if self.gap is not None:
+            rest: Heap = []
+            for stream in heap:
+                self._push_brief(rest, stream.lane)
+            self._backfill(rest)
+
+    def _push(self, heap: Heap, lane: Lane, units: Row, number: int, *, brief: bool) -> None:
+        while number < len(units) and self._skips(units[number].unit):
+            number += 1
+        if number < len(units) and self._allowed(lane) and lane.key.shape not in self.never:
+            heapq.heappush(heap, Stream(units[number], number, lane, units, brief))
+
+    def _skips(self, unit: str) -> bool:
+        return unit in self.gone or unit in self.queue.suspended
+
+    def _try(self, heap: Heap, stream: Stream) -> None:
+        """The first of the queue: it starts, or is the head."""
+        lane, unit = stream.lane, stream.place.unit
+        if not self._allowed(lane):
+            return
+        hosts = self._find(lane, self.queue.length_s(unit)) if self._fits(lane) else None
+        if hosts is not None:
+            code = Code.BEST_EFFORT if lane.key.kind.best_effort else Code.HEAD_OF_QUEUE
+            self._start(lane, unit, hosts, because(code))
+            self._push(heap, lane, stream.units, stream.next + 1, brief=False)
+        elif self._look_for_head(stream.place, lane):
+            self._push(heap, lane, stream.units, stream.next + 1, brief=False)
+
+    def _push_brief(self, heap: Heap, lane: Lane) -> None:
+        """Of a lane behind the head: a stream for each length that may start now; a longer one may not if a shorter may not."""
+        if not self._fits(lane) or not self._allowed(lane):
+            return
+        lengths = self.queue.by_length(lane)
+        low, high = 0, len(lengths.lengths)
+        while low < high:
+            middle = (low + high) // 2
+            if self._find(lane, lengths.lengths[middle]) is None:
+                high = middle
+            else:
+                low = middle + 1
+        for length_s in lengths.lengths[:low]:
+            self._push(heap, lane, lengths.places[length_s], 0, brief=True)
+
+    def _backfill(self, heap: Heap) -> None:
+        barred: dict[object, float] = {}  # of a lane: what is as long as that may not start
+        while heap and len(self.starts) < self.situation.most:
+            stream = heapq.heappop(heap)
+            lane, unit = stream.lane, stream.place.unit
+            length_s = self.queue.length_s(unit)
+            if not self._allowed(lane) or length_s >= barred.get(lane.key, NEVER) or not self._fits(lane):
+                continue
+            hosts = self._find(lane, length_s)
+            if hosts is None:
+                barred[lane.key] = length_s
+                continue
+            self._start(lane, unit, hosts, because(Code.BACKFILL))
+            self._push(heap, lane, stream.units, stream.next + 1, brief=True)
+
+    # ------------------------------------------------------------------------------------------------------------ head
+
+    def _look_for_head(self, place: Place, lane: Lane) -> bool:
+        """Rule 6.  False if the unit is none: there is one already, or the hosts held would never do."""
+        if self.gap is not None:
+            return False
+        shape = lane.key.shape
+        if not self.forecast.could_hold(shape):
+            self.never[shape] = None
+            return False
+        started = [
+            Ending(self.now + self.queue.length_s(s.unit), s.unit, s.hosts, s.shape)
+            for s in self.starts
+            if s.unit in self.queue.where
+        ]
+        gap = gap_for(place, shape, self.room, self.forecast, started, self.situation.room.resting)
+        if gap is not None:
+            self.gap = self._behind_slots(gap, lane)
+        return self.gap is not None
+
+    def _behind_slots(self, gap: Gap, lane: Lane) -> Gap:
+        """The reservation, as late as slots make it."""
+        if not self.queue.bookings:
+            return gap
+        shape, first = gap.shape, max(gap.at, self.now)
+        stays_s = self.guard(gap.head.unit, lane) - self.now
+        ends = [booking.ends_at for booking in self.queue.bookings.values() if booking.ends_at > first]
+        for at in [first, *sorted(dict.fromkeys(ends))]:
+            self.seats.until(at + stays_s)
+            later = {name: self.seats.free(name, at) for name in self.forecast.held}
+            fitting = [
+                name
+                for name, free in later.items()
+                if free.fits(shape) and self.seats.clear(name, shape, at, at + stays_s) is None
+            ]
+            if len(fitting) >= shape.nodes:
+                return Gap(gap.head, shape, at, later, len(fitting) - shape.nodes)
+        return gap

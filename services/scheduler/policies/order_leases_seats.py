@@ -1,0 +1,166 @@
+"""Where the time slots of leases will be, and who has to make way for them (`order_leases`).
+
+Theory of operation
+  Leases that wait for their time (`queue.bookings`) are seated one after the other, in order of their start.  At that time a
+  host offers what those who are still there leave of it.  A lease takes hosts that offer enough; if there are too few,
+  best-effort attempts are taken away in thought, the cheapest first (`preemption`), until there are enough.  What follows is
+  worked out from facts alone, except that a slot whose time has come is looked at as of now.
+
+Rules
+  1. Order: start, then entry.  A later slot fits around the earlier ones.
+  2. By a slot's start an attempt is away if it is expected to end by then, `margin_s` before; a lease's own slot ends sharp.
+     Once the slot has begun, who is there is there.
+  3. Minimal victims: of those taken away in thought each is spared, from the dearest on, that can stay beside the lease on the
+     hosts that it gets.  Hosts that need nobody to go are taken before others, then best fit, then the name.
+  4. Production and other leases never make way.  Without `preempt` nobody does.
+  5. A lease for which there are too few hosts whoever makes way has those that there are kept, so that nobody else lengthens
+     its wait; nobody makes way for it yet.
+  6. A slot that has passed takes nothing.
+
+Cost: a slot looks at every host once; only slots that matter to the question are seated.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from schemas.config import Leases
+from services.scheduler.forecast import Ending
+from services.scheduler.policies.order import Situation
+from services.scheduler.policies.preemption import Cost, cheapest_first, overhead_s
+from services.scheduler.policies.reservation import NOTHING, less
+from services.scheduler.room import Free
+from services.scheduler.shape import Booking, Shape
+
+
+class Seat(NamedTuple):
+    """`at`: the start of the slot, or now if that has passed; `hosts`: fewer than it needs, if rule 5."""
+
+    booking: Booking
+    at: float
+    hosts: tuple[str, ...]
+    victims: tuple[str, ...]
+
+    @property
+    def whole(self) -> bool:
+        return len(self.hosts) == self.booking.shape.nodes
+
+
+class Seats:
+    def __init__(self, situation: Situation) -> None:
+        self.situation, self.now = situation, situation.now
+        self.settings: Leases = situation.policy.leases
+        self.forecast = situation.forecast()
+        self.on: dict[str, list[Ending]] = {}  # host -> who is there
+        for ending in self.forecast.endings:
+            self.add(ending)
+        waiting = [booking for booking in situation.queue.bookings.values() if booking.ends_at > self.now]
+        self.waiting = sorted(waiting, reverse=True)  # the next one is the last
+        self.there: dict[str, list[Seat]] = {}  # host -> slots that will be there
+        self.gone: dict[str, float] = {}  # victim -> from when on
+
+    def add(self, ending: Ending) -> None:
+        """Somebody is there, or has just been placed."""
+        for name in ending.hosts:
+            self.on.setdefault(name, []).append(ending)
+
+    def walk(self) -> Iterator[Seat]:
+        """The slots in order, each seated when it is asked for."""
+        while self.waiting:
+            yield self._seat(self.waiting.pop())
+
+    def until(self, at: float) -> None:
+        """Seat all slots that start before `at`."""
+        while self.waiting and self.waiting[-1].start_at < at:
+            self._seat(self.waiting.pop())
+
+    # --------------------------------------------------------------------------------------------------------- reading
+
+    def free(self, name: str, at: float) -> Free:
+        """What the host offers at a time from now on (rule 2), beside the slots that are seated."""
+        whole = self.forecast.held.get(name)
+        if whole is None or name in self.situation.room.resting:
+            return Free(False, -1, -1)
+        found = whole
+        for ending in self.on.get(name, ()):
+            if not self._away(ending, at):
+                found = _beside(found, ending.shape)
+        for seat in self.there.get(name, ()):
+            if seat.at <= at < seat.booking.ends_at:
+                found = _beside(found, seat.booking.shape)
+        return found
+
+    def _away(self, ending: Ending, at: float) -> bool:
+        if self.gone.get(ending.unit, at + 1) <= at:
+            return True
+        margin_s = 0.0 if ending.kind.local else self.settings.margin_s
+        return at > self.now and ending.at + margin_s <= at
+
+    def clear(self, name: str, shape: Shape, since: float, until: float) -> Seat | None:
+        """The first slot that would lack room on the host if `shape` was there from `since` to `until`; None if none."""
+        for seat in self.there.get(name, ()):
+            at = max(seat.at, since)
+            if seat.at < until and seat.booking.ends_at > since and not self.free(name, at).fits(shape):
+                return seat
+        return None
+
+    # --------------------------------------------------------------------------------------------------------- seating
+
+    def _seat(self, booking: Booking) -> Seat:
+        at, shape = max(booking.start_at, self.now), booking.shape
+        offers = {name: self.free(name, at) for name in self.forecast.held}
+        fitting = [name for name, free in offers.items() if free.fits(shape)]
+        before, victims = dict.fromkeys(fitting), list[Ending]()
+        if len(fitting) < shape.nodes and self.settings.preempt:
+            victims, fitting = self._preempt(booking, at, offers, fitting)
+        if len(fitting) < shape.nodes:
+            victims = []
+        fitting.sort(key=lambda name: (name not in before, offers[name], name))
+        hosts = tuple(fitting[: shape.nodes])
+        seat = Seat(booking, at, hosts, tuple(self._needed(hosts, shape, at, victims)))
+        for name in hosts:
+            self.there.setdefault(name, []).append(seat)
+        return seat
+
+    def _preempt(
+        self, booking: Booking, at: float, offers: dict[str, Free], fitting: list[str]
+    ) -> tuple[list[Ending], list[str]]:
+        """Best-effort goes in thought, cheapest first, until the lease fits: who went, in that order, and the hosts that fit.
+        `gone` and `offers` say so from here on."""
+        candidates = {e.unit: e for e in self.forecast.best_effort.values() if not self._away(e, at)}
+        costs = [
+            Cost(e.unit, e.waited_s, overhead_s(e.shape.nodes, e.shape.memory_mb, self.settings))
+            for e in candidates.values()
+        ]
+        went: list[Ending] = []
+        found = dict.fromkeys(fitting)
+        for unit in cheapest_first(costs, self.settings):
+            if len(found) >= booking.shape.nodes:
+                break
+            ending = candidates[unit]
+            self.gone[unit] = at
+            went.append(ending)
+            for name in ending.hosts:
+                offers[name] = self.free(name, at)
+                if name in self.forecast.held and offers[name].fits(booking.shape):
+                    found[name] = None
+        if len(found) < booking.shape.nodes:  # rule 5
+            for ending in went:
+                del self.gone[ending.unit]
+        return went, list(found)
+
+    def _needed(self, hosts: tuple[str, ...], shape: Shape, at: float, went: list[Ending]) -> list[str]:
+        """Rule 3: those without whose leaving the lease would not fit."""
+        needed: list[str] = []
+        for ending in reversed(went):
+            del self.gone[ending.unit]
+            if all(self.free(name, at).fits(shape) for name in hosts):
+                continue
+            self.gone[ending.unit] = at
+            needed.append(ending.unit)
+        return needed[::-1]
+
+
+def _beside(free: Free, shape: Shape) -> Free:
+    return NOTHING._replace(cores=-1, memory_mb=-1) if shape.exclusive else less(free, shape)

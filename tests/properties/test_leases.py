@@ -1,0 +1,182 @@
+"""Whatever is submitted beside them: leases that were accepted begin and end on time, and nobody makes way for nothing.
+
+P74  What admission would accept begins on time and ends on time, beside any best-effort and production.
+P75  Only best-effort makes way, only for a lease; none of those who made way at one time could have stayed.
+P76  With suspension no work of best-effort is done twice, and when all slots are over everybody runs in the end.
+P77  alpha 0 is minimum waiting time, alpha 1 is minimum overhead; the order of the candidates changes nothing.
+P78  Between its stated moments time starts nothing and makes nobody go.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from schemas import facts as f
+from schemas.config import Leases
+from schemas.facts import Disposal
+from schemas.reasons import Code
+from schemas.timetable import Ground, Part, Slot, Timetable
+from services.scheduler.batch import BatchCore
+from services.scheduler.policies.order_leases_seats import Seats
+from services.scheduler.policies.preemption import Cost, cheapest_first
+from tests.support.leases import external, lease, settle, site, told, until
+from tests.support.scheduling import core
+from tests.support.world import START, World
+
+HOSTS, CORES, MEMORY_MB = 3, 4, 8192
+AHEAD_S = 400  # from its submission to its start: longer than any suspension here
+POLICIES = st.sampled_from(["minimum-waiting-time", "minimum-overhead", "combined"])
+
+
+class Step(NamedTuple):
+    what: str
+    nodes: int
+    cores: int
+    memory_mb: int
+    length_s: int
+    wait_s: int
+
+
+STEPS = st.lists(
+    st.builds(
+        Step,
+        st.sampled_from(["lease", "external", "external", "production", "end"]),
+        st.integers(1, HOSTS),
+        st.integers(1, CORES),
+        st.sampled_from([100, 500, 1000, 2000]),
+        st.sampled_from([40, 150, 600, 5000]),
+        st.integers(0, 200),
+    ),
+    max_size=14,
+)
+
+
+class Story:
+    """The world and the timetable that admission would keep."""
+
+    def __init__(self, world: World) -> None:
+        self.world, self.slots = world, list[Slot]()
+
+    def play(self, step: Step) -> None:
+        world = self.world
+        until(world, world.now + step.wait_s)
+        size: dict[str, Any] = {"nodes": step.nodes, "cores": step.cores, "memory_mb": step.memory_mb}
+        if step.what == "lease":
+            self.ask(step, size)
+        elif step.what == "external":
+            external(world, walltime_s=float(step.length_s), **size)
+        elif step.what == "production":
+            # What runs already when a lease is accepted is not ended for it: so it is away before any later lease begins.
+            world.submit(walltime_s=float(min(step.length_s, AHEAD_S)), **size)
+        else:
+            running = [unit for unit, state in world.states().items() if state == "open" and world.unit(unit).began_at]
+            if running:
+                world.report(running[step.length_s % len(running)])
+
+    def ask(self, step: Step, size: dict[str, Any]) -> None:
+        start = self.world.now + AHEAD_S
+        name = str(self.world.custody.state.job_last + 1)
+        slot = Slot(name, start, start + step.length_s, Part(step.nodes, step.cores, step.memory_mb, False))
+        if Timetable(Ground([(CORES, MEMORY_MB)] * HOSTS), self.slots).collision(slot) is None:
+            self.slots.append(slot)
+            assert lease(self.world, AHEAD_S, walltime_s=float(step.length_s), **size) == name
+
+
+def told_story(steps: list[Step], **policy: Any) -> Story:
+    story = Story(site(HOSTS, **policy))
+    for step in steps:
+        story.play(step)
+        assert story.world.voids == []
+    until(story.world, story.world.now + AHEAD_S + 5000)
+    return story
+
+
+@settings(max_examples=60, deadline=None)
+@given(STEPS, POLICIES, st.booleans())
+def test_p74_accepted_leases_begin_and_end_on_time(steps: list[Step], victims: str, suspend: bool) -> None:
+    story = told_story(steps, victims=victims, suspend=suspend)
+    began = {fact.unit: at for at, fact in told(story.world, f.AttemptBegan)}
+    ended = {fact.unit: at for at, fact in told(story.world, f.AttemptClosed) if fact.disposal is Disposal.STOPPED}
+    reported = {fact.unit: at for at, fact in told(story.world, f.AttemptReported)}
+    for slot in story.slots:
+        assert began[slot.lease] == slot.start - START
+        assert ended.get(slot.lease, reported.get(slot.lease)) is not None
+        assert slot.lease not in ended or ended[slot.lease] == slot.end - START
+
+
+@settings(max_examples=60, deadline=None)
+@given(STEPS, POLICIES)
+def test_p75_only_best_effort_makes_way_and_no_more_than_needed(steps: list[Step], victims: str) -> None:
+    story = Story(site(HOSTS, victims=victims))
+    world = story.world
+    for step in steps:
+        story.play(step)
+        nobody_could_stay(core(world), world.now)
+    until(world, world.now + AHEAD_S + 5000)
+    every = {fact.job: fact for fact in world.facts(f.JobSubmitted)}
+    leases = {slot.lease: slot for slot in story.slots}
+    for _, fact in told(world, f.AttemptClosed):
+        if fact.why.code is Code.MADE_WAY:
+            assert every[fact.unit].best_effort
+            assert fact.why.params["job"] in leases
+            assert fact.disposal is Disposal.SUSPEND
+
+
+def nobody_could_stay(scheduler: BatchCore, now: float) -> None:
+    """With any one of a slot's victims back, the lease would not fit where it is seated."""
+    seats = Seats(scheduler.situation(now, scheduler.room))
+    for seat in seats.walk():
+        for unit in seat.victims:
+            since = seats.gone.pop(unit)
+            assert any(min(seats.free(name, seat.at)[1:]) < 0 for name in seat.hosts)
+            seats.gone[unit] = since
+
+
+@settings(max_examples=60, deadline=None)
+@given(STEPS, POLICIES)
+def test_p76_nothing_is_lost_and_everybody_runs_in_the_end(steps: list[Step], victims: str) -> None:
+    story = told_story(steps, victims=victims)
+    world = story.world
+    requeued = [fact.unit for _, fact in told(world, f.AttemptClosed) if fact.disposal is Disposal.REQUEUE]
+    assert requeued == []
+    until(world, world.now + 20 * 5000)
+    assert [unit for unit, state in world.states().items() if state in ("pending", "open")] == []
+
+
+COSTS = st.lists(st.tuples(st.integers(0, 50), st.integers(0, 50)), min_size=1, max_size=12)
+
+
+@settings(max_examples=200, deadline=None)
+@given(COSTS, st.randoms(use_true_random=False), st.floats(0, 1))
+def test_p77_the_ends_of_alpha_are_the_simple_policies(pairs: list[tuple[int, int]], chance: Any, alpha: float) -> None:
+    costs = [Cost(str(number), float(w), float(v)) for number, (w, v) in enumerate(pairs, start=1)]
+    shuffled = list(costs)
+    chance.shuffle(shuffled)
+    for victims, same in (("minimum-waiting-time", 0.0), ("minimum-overhead", 1.0)):
+        simple = cheapest_first(costs, Leases(victims=victims))  # type: ignore[arg-type]
+        assert simple == cheapest_first(shuffled, Leases(victims="combined", alpha=same))
+    both = Leases(victims="combined", alpha=alpha)
+    assert cheapest_first(costs, both) == cheapest_first(shuffled, both)
+
+
+@settings(max_examples=60, deadline=None)
+@given(STEPS, POLICIES, st.floats(0, 1))
+def test_p78_between_its_moments_time_starts_nothing(steps: list[Step], victims: str, part: float) -> None:
+    story = Story(site(HOSTS, victims=victims))
+    world = story.world
+    for step in steps:
+        story.play(step)
+        settle(world)
+        world.settle()
+        fresh = BatchCore(world.custody, "hpc")
+        fresh.load(core(world).dump())
+        assert fresh.decide(world.now) == []
+        later = min(fresh.wake_at(), world.now + 1000)
+        between = world.now + part * (later - world.now)
+        if between < later:
+            again = BatchCore(world.custody, "hpc")
+            again.load(core(world).dump())
+            assert again.decide(between) == []

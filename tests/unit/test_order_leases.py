@@ -1,0 +1,320 @@
+"""Order leases: slots begin on time, who makes way is told in time, and nobody else is in the way."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from schemas import facts as f
+from schemas.facts import Disposal
+from schemas.reasons import Code
+from services.scheduler.batch_why import why
+from tests.support.leases import external, lease, settle, site, told, until
+from tests.support.scheduling import core
+from tests.support.world import START, World
+
+
+def placements(world: World) -> list[tuple[float, str]]:
+    return [(at, fact.unit) for at, fact in told(world, f.UnitPlaced)]
+
+
+def closings(world: World) -> list[tuple[float, str, Disposal, Code]]:
+    return [(at, x.unit, x.disposal, x.why.code) for at, x in told(world, f.AttemptClosed)]
+
+
+def test_a_lease_starts_at_its_time_and_ends_with_its_slot() -> None:
+    world = site(1)
+    job = lease(world, 50)
+    until(world, START + 49)
+    assert placements(world) == []
+    until(world, START + 200)
+    assert placements(world) == [(50, job)]
+    assert closings(world) == [(150, job, Disposal.STOPPED, Code.LEASE_ENDED)]
+    assert world.states()[job] == "stopped"
+
+
+def test_a_script_that_exits_sooner_completes_its_lease() -> None:
+    world = site(1)
+    job = lease(world, 0)
+    settle(world)
+    world.report(job)
+    world.settle()
+    assert world.states()[job] == "completed"
+
+
+def test_who_makes_way_is_told_as_long_before_as_its_suspension_takes() -> None:
+    world = site(1)
+    other = external(world, memory_mb=3000)
+    settle(world)
+    job = lease(world, 200)
+    until(world, START + 400)
+    assert closings(world)[0] == (170, other, Disposal.SUSPEND, Code.MADE_WAY)
+    assert placements(world) == [(0, other), (200, job), (300, other)]
+
+
+def test_where_nothing_can_be_suspended_it_is_requeued_in_time_to_end() -> None:
+    world = site(1, suspend=False, margin_s=2.0)
+    other = external(world)
+    settle(world)
+    job = lease(world, 200)
+    until(world, START + 201)
+    kill_s = 5.0
+    assert closings(world) == [(200 - kill_s - 2, other, Disposal.REQUEUE, Code.MADE_WAY)]
+    assert (200, job) in placements(world)
+
+
+def test_production_starts_only_if_it_is_away_in_time() -> None:
+    world = site(1, margin_s=10.0)
+    job = lease(world, 200)
+    long, brief = world.submit(cores=4, walltime_s=191.0), world.submit(cores=4, walltime_s=190.0)
+    until(world, START)
+    assert placements(world) == [(0, brief)]
+    until(world, START + 189)
+    world.report(brief)
+    until(world, START + 301)
+    assert placements(world) == [(0, brief), (200, job), (300, long)]
+
+
+def test_production_that_runs_already_is_not_ended_for_a_lease() -> None:
+    world = site(1)
+    long = world.submit(cores=4, walltime_s=1000.0)
+    settle(world)
+    job = lease(world, 50)
+    until(world, START + 60)
+    assert why(core(world), job, world.now)[0].code is Code.LEASE_LATE
+    world.report(long)
+    world.settle()
+    start = told(world, f.UnitPlaced)[-1][1]
+    assert (start.unit, start.reason.params["late_s"]) == (job, 10)
+    until(world, START + 151)
+    assert closings(world) == [(150, job, Disposal.STOPPED, Code.LEASE_ENDED)], "its end stays"
+
+
+def test_best_effort_runs_into_a_slot_if_that_is_worth_it() -> None:
+    """1,000 MB at 100 MB/s: 10 s to suspend, 20 s of overhead; 30 s are just not enough if 29 are left."""
+    world = site(1)
+    lease(world, 29)
+    external(world)
+    settle(world)
+    assert placements(world) == []
+    world = site(1)
+    lease(world, 30)
+    other = external(world)
+    settle(world)
+    assert placements(world) == [(0, other)]
+
+
+def test_without_preemption_best_effort_keeps_away_and_what_runs_makes_the_lease_late() -> None:
+    world = site(2, preempt=False)
+    external(world, walltime_s=500.0)
+    settle(world)
+    job, kept = lease(world, 100, nodes=2), external(world, walltime_s=101.0)
+    until(world, START + 150)
+    assert world.states()[job] == "pending"
+    assert world.states()[kept] == "pending"
+    until(world, START + 600)
+    assert world.states()[job] == "pending"
+    assert [reason.code for reason in why(core(world), job, world.now)] == [Code.LEASE_OVER]
+    assert placements(world)[-1] == (200, kept), "a slot that has passed is in nobody's way"
+
+
+@pytest.mark.parametrize(
+    ("victims", "chosen"), [("minimum-waiting-time", "3"), ("minimum-overhead", "1"), ("combined", "2")]
+)
+def test_each_policy_has_its_victim(victims: str, chosen: str) -> None:
+    """Of three on hosts of their own: waited long and small; waited less, hardly larger; not waited, large."""
+    world = site(3, held=0, victims=victims, alpha=0.5)
+    external(world, memory_mb=1000)
+    world.now += 100
+    external(world, memory_mb=1100)
+    world.now += 80
+    external(world, memory_mb=3000)
+    world.grant("hpc", "h1", "h2", "h3")
+    settle(world)
+    lease(world, 500)
+    until(world, world.now + 500)
+    assert [unit for _, unit, _, _ in closings(world)] == [chosen]
+
+
+def test_equals_go_youngest_first_and_only_as_many_as_needed() -> None:
+    world = site(2)
+    for cores in (2, 2, 2, 2):
+        external(world, cores=cores)
+    settle(world)
+    lease(world, 100, cores=3)
+    until(world, START + 100)
+    assert [unit for _, unit, _, _ in closings(world)] == ["4", "3"]
+
+
+def test_who_turns_out_not_to_be_needed_stays() -> None:
+    """The cheapest goes first in thought, and frees nothing that the lease could use without the other."""
+    world = site(2, victims="minimum-overhead")
+    small, large = external(world, cores=1, memory_mb=100), external(world, cores=4, memory_mb=4000)
+    rest = external(world, cores=3, memory_mb=5000)
+    settle(world)
+    assert world.unit(small).hosts == world.unit(rest).hosts != world.unit(large).hosts
+    lease(world, 100)
+    until(world, START + 100)
+    assert [unit for _, unit, _, _ in closings(world)] == [large]
+
+
+def test_suspended_leases_go_on_first_of_all() -> None:
+    world = site(1)
+    other = external(world)
+    settle(world)
+    lease(world, 100)
+    later = external(world)
+    urgent = world.submit(cores=4, priority=9)
+    until(world, START + 200)
+    assert placements(world)[-1] == (200, other)
+    assert [world.states()[unit] for unit in (later, urgent)] == ["pending", "pending"]
+
+
+def test_around_them_the_others_are_backfilled() -> None:
+    world = site(2)
+    wide = external(world, nodes=2)
+    settle(world)
+    job = lease(world, 100)
+    brief, long = world.submit(cores=4, walltime_s=90.0), world.submit(cores=4, walltime_s=500.0)
+    until(world, START + 100)
+    assert placements(world)[1:] == [(80, brief), (100, job)], "it is away by 200 s, when the wide one goes on"
+    world.now = START + 170
+    world.report(brief)
+    until(world, START + 200)
+    assert placements(world)[-1] == (200, wide)
+    assert world.states()[long] == "pending"
+
+
+def test_a_lease_may_follow_another_without_a_gap() -> None:
+    world = site(1, margin_s=10.0)
+    first, second = lease(world, 50), lease(world, 150)
+    until(world, START + 150)
+    assert placements(world) == [(50, first), (150, second)]
+
+
+@pytest.mark.parametrize(("walltime_s", "ends_s"), [(300.0, 350), (60.0, 110)])
+def test_an_extension_moves_the_end_also_while_it_runs(walltime_s: float, ends_s: float) -> None:
+    world = site(1)
+    job = lease(world, 50)
+    until(world, START + 80)
+    world.write("admission", f.LeaseExtended(job=job, walltime_s=walltime_s))
+    until(world, START + 400)
+    assert closings(world) == [(ends_s, job, Disposal.STOPPED, Code.LEASE_ENDED)]
+
+
+def test_an_extension_of_one_that_waits_keeps_its_room_longer() -> None:
+    world = site(1)
+    first = lease(world, 50)
+    world.write("admission", f.LeaseExtended(job=first, walltime_s=1000.0))
+    external(world, walltime_s=20.0)
+    until(world, START + 500)
+    assert [unit for at, unit in placements(world) if at > 50] == []
+
+
+def test_a_best_effort_lease_ends_as_agreed_too() -> None:
+    world = site(1)
+    job = external(world, walltime_s=30.0)
+    until(world, START + 40)
+    assert closings(world) == [(30, job, Disposal.STOPPED, Code.LEASE_ENDED)]
+
+
+def test_who_waits_for_a_lease_to_end_well_goes_on_when_its_time_is_over() -> None:
+    world = site(1)
+    job = lease(world, 0)
+    after = world.submit(after=(f.Dependency(condition="afterok", job=job),))
+    until(world, START + 100)
+    assert world.states() == {job: "stopped", after: "open"}
+
+
+def test_hosts_are_asked_for_before_the_slot_and_not_sooner() -> None:
+    world = site(4, held=0, lead_s=60.0)
+    lease(world, 100, nodes=3)
+    until(world, START + 39)
+    assert world.custody.state.demands.get("hpc", 0) == 0
+    until(world, START + 40)
+    assert world.custody.state.demands["hpc"] == 3
+    until(world, START + 200)
+    assert world.custody.state.demands["hpc"] == 0
+
+
+def test_a_lease_whose_hosts_are_lacking_has_what_is_there_kept_and_starts_when_they_come() -> None:
+    world = site(2, held=1)
+    job, long = lease(world, 50, nodes=2), world.submit(cores=4, walltime_s=1000.0)
+    until(world, START + 70)
+    assert placements(world) == [], long
+    reason = why(core(world), job, world.now)[0]
+    assert (reason.code, reason.params["late_s"]) == (Code.LEASE_LATE, 20)
+    world.grant("hpc", "h2")
+    world.settle()
+    assert placements(world) == [(70, job)]
+
+
+def test_a_lease_whose_host_is_lost_starts_again_within_its_slot() -> None:
+    world = site(2)
+    job = lease(world, 50)
+    until(world, START + 60)
+    world.lose(world.unit(job).hosts[0])
+    until(world, START + 200)
+    assert [unit for _, unit in placements(world)] == [job, job]
+    assert closings(world)[-1] == (150, job, Disposal.STOPPED, Code.LEASE_ENDED)
+
+
+def test_a_slot_ends_although_the_guests_have_not_called() -> None:
+    world = site(1)
+    job = lease(world, 0)
+    world.settle()
+    world.now += 100
+    world.settle()
+    assert closings(world) == [(100, job, Disposal.STOPPED, Code.LEASE_ENDED)]
+
+
+def test_a_held_lease_has_no_slot_kept() -> None:
+    world = site(1)
+    job, other = lease(world, 50, held=True), world.submit(cores=4, walltime_s=100.0)
+    until(world, START + 60)
+    assert placements(world) == [(0, other)]
+    assert why(core(world), job, world.now)[0].code is Code.HELD
+
+
+def test_why_tells_when_a_lease_starts_and_who_leaves_it_the_room() -> None:
+    world = site(1)
+    job, long = lease(world, 50), world.submit(cores=4, walltime_s=100.0)
+    world.settle()
+    [reason] = why(core(world), job, world.now)
+    assert reason.code is Code.LEASE_STARTS_AT
+    assert (reason.params["starts_at"], reason.params["in_s"], reason.params["ends_at"]) == (
+        START + 50,
+        50,
+        START + 150,
+    )
+    first = why(core(world), long, world.now)[0]
+    assert (first.code, first.params["job"], first.params["gap_s"]) == (Code.LEASE_KEEPS_ROOM, job, 50)
+
+
+@pytest.mark.parametrize("order", ["first-fit", "fcfs", "easy", "conservative", "shortest-first"])
+def test_elsewhere_a_lease_starts_in_its_slot_first_of_all_and_nobody_makes_way(order: Any) -> None:
+    world = site(2, order=order)
+    before = world.submit(cores=4, walltime_s=10_000.0)
+    job, missed = lease(world, 50), lease(world, 50, nodes=2)
+    until(world, START + 49)
+    assert placements(world) == [(0, before)]
+    world.submit(cores=4, priority=9, after=(f.Dependency(condition="after", job=job),))
+    until(world, START + 50)
+    assert placements(world) == [(0, before), (50, job)]
+    until(world, START + 160)
+    assert closings(world) == [(150, job, Disposal.STOPPED, Code.LEASE_ENDED)]
+    assert [reason.code for reason in why(core(world), missed, world.now)] == [Code.LEASE_OVER]
+
+
+def test_a_snapshot_before_a_slot_misses_nothing() -> None:
+    world = site(2)
+    external(world, nodes=2)
+    settle(world)
+    job = lease(world, 100)
+    until(world, START + 50)
+    twin = world.seats["scheduler.hpc"].twin()
+    twin.core.decide(world.now)
+    assert twin.core.wake_at() == core(world).wake_at() == START + 80, "2 × 1,000 MB at 100 MB/s"
+    until(world, START + 100)
+    assert (100, job) in placements(world)
