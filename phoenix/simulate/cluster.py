@@ -11,7 +11,9 @@ Rules
      (`checkpointing`).
   4. An attempt that is not live any more says nothing.
   5. VMs themselves are not modelled: no `vm.*` fact is written.  The fault simulation in `tests/simulation` has them.
-  6. Where run time and time limit are equal, the job completes: both are counted by the same sums, and ends come first.
+  6. Suspending and resuming take as long as the memory of the job's VMs takes to disk and back, one VM after the other
+     (InterGrid, eq. 1), and what `latencies` say beside.  Different jobs do not wait for each other's.
+  7. Where run time and time limit are equal, the job completes: both are counted by the same sums, and ends come first.
 """
 
 from __future__ import annotations
@@ -62,6 +64,10 @@ class Cluster:
         ] = {}  # suspended job -> for how long it has run, summed up as the batch core does
         self._hosts: dict[str, tuple[str, ...]] = {}  # of the open attempt
         self._began_at: dict[str, float] = {}  # open attempts of jobs
+        self._memory_mb: dict[str, int] = {}  # of a job that was placed, on all its hosts
+        self._saved_at: dict[str, float] = {}  # suspended job -> when it is on disk
+        self._resuming_s: dict[str, float] = {}  # job that is being resumed -> how long that takes
+        self.suspending_s = self.resuming_s = 0.0
         self._hears: dict[type, Callable[[Any, Meta], None]] = {
             f.HostReleased: self._drain,
             f.HostSeized: self._drain,
@@ -86,9 +92,13 @@ class Cluster:
     def _placed(self, fact: f.UnitPlaced, meta: Meta) -> None:
         gone_at = self._gone_at
         start = max([meta.at, *(gone_at[host] for host in fact.hosts if host in gone_at)]) if gone_at else meta.at
-        boot_s = self.latencies.resume_s if fact.unit in self._used_s else self.latencies.boot_s
+        memory_mb, boot_s = fact.memory_mb * len(fact.hosts), self.latencies.boot_s
+        if fact.unit in self._used_s:
+            boot_s = self.latencies.resume_s + _moved_s(memory_mb, self.latencies.resume_mb_per_s)
+            start = max(start, self._saved_at.get(fact.unit, 0.0))
+            self._resuming_s[fact.unit] = boot_s
         self._wait(start + boot_s, fact.unit, fact.attempt)
-        self._hosts[fact.unit] = fact.hosts
+        self._hosts[fact.unit], self._memory_mb[fact.unit] = fact.hosts, memory_mb
 
     def _began(self, fact: f.AttemptBegan, meta: Meta) -> None:
         if is_instance(fact.unit):
@@ -98,15 +108,20 @@ class Cluster:
             life = self._lives.setdefault(fact.unit, Life(length_s, self.habits[fact.unit]))
             length_s = life.length_s
             self._save_next(life, int(fact.unit), fact.attempt, meta.at)
-        seconds = max(0.0, length_s - self._used_s.get(fact.unit, 0.0))  # rule 6
+        seconds = max(0.0, length_s - self._used_s.get(fact.unit, 0.0))  # rule 7
         self._began_at[fact.unit] = meta.at
+        self.resuming_s += self._resuming_s.pop(fact.unit, 0.0)
         heapq.heappush(self.ends, End(meta.at + seconds, int(fact.unit), fact.unit, fact.attempt))
 
     def _closed(self, fact: f.AttemptClosed, meta: Meta) -> None:
         hosts, began_at = self._hosts.pop(fact.unit, ()), self._began_at.pop(fact.unit, None)
         ends_s = self.latencies.end_s
         if fact.disposal is Disposal.SUSPEND:
-            ends_s = max(ends_s, self.latencies.suspend_s)
+            save_s = self.latencies.suspend_s
+            save_s += _moved_s(self._memory_mb.get(fact.unit, 0), self.latencies.suspend_mb_per_s)
+            ends_s = max(ends_s, save_s)
+            self.suspending_s += save_s
+            self._saved_at[fact.unit] = meta.at + save_s
             if began_at is not None:
                 self._used_s[fact.unit] = self._used_s.get(fact.unit, 0.0) + (meta.at - began_at)
         else:
@@ -159,9 +174,8 @@ class Cluster:
 
     def _forget(self, unit: str) -> None:
         self._used_s.pop(unit, None)
-        self._hosts.pop(unit, None)
-        self._began_at.pop(unit, None)
-        self._lives.pop(unit, None)
+        for known in (self._hosts, self._began_at, self._lives, self._memory_mb, self._saved_at):
+            known.pop(unit, None)
 
     def answers(self, now: float) -> tuple[list[Fact], list[Fact]]:
         """What the executor and what the guests (through admission) say by `now`."""
@@ -175,3 +189,8 @@ class Cluster:
             elif self.custody.live(name, attempt):
                 began.append(f.AttemptBegan(unit=name, attempt=attempt))
         return cleared, began
+
+
+def _moved_s(memory_mb: int, mb_per_s: float) -> float:
+    """How long so much memory takes to disk or back; 0: no time."""
+    return memory_mb / mb_per_s if mb_per_s else 0.0

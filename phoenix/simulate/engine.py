@@ -302,6 +302,7 @@ def _submission(dept: str, work: Work) -> f.JobSubmitted:
         best_effort=work.best_effort,
         short=work.short,
         quality=work.quality,
+        lease=None if work.lease is None else f.Lease(kind=work.lease, start_at=work.start_s),
     )
 
 
@@ -322,5 +323,6 @@ def run(scenario: Scenario, *, watch: Watch | None = None) -> Outcome:
         simulation.journal.position,
         simulation.journal.void,
     )
+    outcome.suspending_s, outcome.resuming_s = simulation.cluster.suspending_s, simulation.cluster.resuming_s
     outcome.wall_s, outcome.cpu_s = time.perf_counter() - wall, time.process_time() - cpu
     return outcome

@@ -27,6 +27,7 @@ _ENDS: Final[dict[Disposal, End]] = {
     Disposal.TIMEOUT: "timeout",
     Disposal.CANCELLED: "cancelled",
     Disposal.FAILED: "failed",
+    Disposal.STOPPED: "stopped",
 }
 _PREEMPTING: Final = (Code.RECLAIMED, Code.HOST_TAKEN)
 

@@ -12,7 +12,8 @@ import msgspec
 from schemas.config import CloudConfig, OnReclaim
 
 UNLIMITED_S: Final = 1e9  # a walltime that nothing reaches
-End = Literal["completed", "killed", "timeout", "cancelled", "failed", "refused", "unfinished"]
+End = Literal["completed", "killed", "timeout", "cancelled", "failed", "stopped", "refused", "unfinished"]
+LeaseKind = Literal["advance", "best-effort"]
 Unit = Literal["instances", "requests", "utilisation"]
 
 
@@ -75,6 +76,8 @@ class Work(msgspec.Struct, frozen=True, kw_only=True):
     quality: str = ""
     checkpoint_s: float = 0.0  # after so much work it saves what it has done; 0: never
     checkpoint_cost_s: float = 0.0  # for so long each time
+    lease: LeaseKind | None = None
+    start_s: float = 0.0  # of a lease with a time slot: when that begins; it ends `walltime_s` later
 
 
 class WebInput(msgspec.Struct, frozen=True, kw_only=True):
@@ -98,6 +101,8 @@ class Latencies(msgspec.Struct, frozen=True, kw_only=True):
     end_s: float = 0.0  # from a closed attempt or a released host until the host is clear
     suspend_s: float = 0.0  # more than `end_s` if memory has to be written
     resume_s: float = 0.0  # instead of boot_s
+    suspend_mb_per_s: float = 0.0  # and so much memory a second, of one VM of a job after the other; 0: at once
+    resume_mb_per_s: float = 0.0
 
 
 class Scenario(msgspec.Struct, frozen=True, kw_only=True):
@@ -164,5 +169,7 @@ class Outcome(msgspec.Struct, kw_only=True):
     facts: int = 0
     envelopes: int = 0
     void: int = 0
+    suspending_s: float = 0.0  # that suspending jobs took, summed over all; each counts for itself
+    resuming_s: float = 0.0
     wall_s: float = 0.0
     cpu_s: float = 0.0

@@ -27,6 +27,7 @@ BUILTIN: Final = (
     Builtin("phoenix-cloud", "the paper's comparison: one shared cluster against two dedicated ones"),
     Builtin("svmsched", "services that share a cluster: static parts against short jobs that borrow"),
     Builtin("policies", "every order with every order of victims, on four logs"),
+    Builtin("intergrid", "leases with time slots among external ones that make way for them, by whom and at what cost"),
     Builtin("phoenix-autoscale", "how web scaling rules follow a day-and-night load"),
 )
 BY_NAME: Final = {builtin.name: builtin for builtin in BUILTIN}

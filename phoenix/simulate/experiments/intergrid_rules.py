@@ -6,8 +6,8 @@ mapping below was fixed before the first run.
 Rules
   1. Stated: 4 hosts of 4 cores; the 13 local leases of Table I; the first 60 requests of SDSC Blue Horizon as external leases;
      memory goes to disk and back at 40 MB/s.
-  2. A node of the paper is a machine of one core.  A lease of n nodes is k = min(n, 4) ranks on different hosts, each with n / k
-     cores and n / k times the memory of a node: as much to save as n machines have.
+  2. A node of the paper is a machine of one core.  A lease of n nodes is k = min(n, 4) ranks on different hosts, each with
+     n / k cores and n / k times the memory of a node: as much to save as n machines have.
   3. Chosen, sizes: a request of p of the log's 1,152 processors has 16 p / 1,152 nodes, rounded up with the chance of its
      fraction (by seed), at least 1, above 4 a multiple of 4.  Memory of a node: one of Table I's 13, by seed.
   4. Chosen, times: the log's requests come at 440,070 s (job 13), which is where the scheduler that the paper builds on begins

@@ -70,17 +70,15 @@ def agenda(situation: Situation) -> Agenda:
     due = min((at for b in bookings for at in (b.start_at, b.ends_at) if at > now), default=NEVER)
     if not situation.policy.leases.preempt or not bookings:
         return Agenda([], due)
-    clearing_s = {unit: situation.clearing_s(unit) for unit in situation.forecast().best_effort}
-    longest_s, found = max(clearing_s.values(), default=0.0), dict[str, str]()
-    for seat in Seats(situation).walk():
+    best_effort, seats, found = situation.forecast().best_effort, Seats(situation), dict[str, str]()
+    longest_s = max((situation.clearing_s(unit) for unit in best_effort), default=0.0)
+    for seat in seats.walk():
         if seat.booking.start_at - longest_s > due:
             break  # it is early enough to look at it then
-        for unit in seat.victims:
-            at = seat.booking.start_at - clearing_s[unit]
-            if at <= now:
-                found[unit] = seat.booking.unit
-            else:
-                due = min(due, at)
+        found |= {unit: seat.booking.unit for unit in seat.victims if seats.moment(seat.booking, unit) <= now}
+        # Whoever it is: who is too late may be spared for somebody else.
+        moments = (seats.moment(seat.booking, unit) for unit in best_effort)
+        due = min((at for at in moments if now < at < due), default=due)
     return Agenda(list(found.items()), due)
 
 

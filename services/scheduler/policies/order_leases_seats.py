@@ -12,6 +12,7 @@ Rules
      Once the slot has begun, who is there is there.
   3. Minimal victims: of those taken away in thought each is spared, from the dearest on, that can stay beside the lease on the
      hosts that it gets.  Hosts that need nobody to go are taken before others, then best fit, then the name.
+     Who cannot be away in time any more is taken last: what has started since must not make the slot late.
   4. Production and other leases never make way.  Without `preempt` nobody does.
   5. A lease for which there are too few hosts whoever makes way has those that there are kept, so that nobody else lengthens
      its wait; nobody makes way for it yet.
@@ -135,7 +136,9 @@ class Seats:
         ]
         went: list[Ending] = []
         found = dict.fromkeys(fitting)
-        for unit in cheapest_first(costs, self.settings):
+        order = cheapest_first(costs, self.settings)
+        order.sort(key=lambda unit: self._too_late(booking, unit))
+        for unit in order:
             if len(found) >= booking.shape.nodes:
                 break
             ending = candidates[unit]
@@ -149,6 +152,13 @@ class Seats:
             for ending in went:
                 del self.gone[ending.unit]
         return went, list(found)
+
+    def _too_late(self, booking: Booking, unit: str) -> bool:
+        return self.now < booking.start_at and self.moment(booking, unit) < self.now
+
+    def moment(self, booking: Booking, unit: str) -> float:
+        """When the unit has to be told to make way for the slot."""
+        return booking.start_at - self.situation.clearing_s(unit)
 
     def _needed(self, hosts: tuple[str, ...], shape: Shape, at: float, went: list[Ending]) -> list[str]:
         """Rule 3: those without whose leaving the lease would not fit."""
