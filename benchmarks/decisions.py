@@ -57,6 +57,7 @@ RUNNING_S: Final = 1.5 * DAY_S  # limit of what runs: twelve hours are left of i
 WAITING_MIN_S: Final = 0.5 * DAY_S + 3600.0  # limit of what waits: nobody would be gone by then
 QUEUES: Final = (100, 1000, 10_000)
 NOTICES: Final = (10, 100)
+NOTICE_S: Final = 0.3  # as by default; with more, jobs would be left time to end
 GOAL_MS: Final = 10.0
 Prepare = Callable[["Bench"], None]
 
@@ -253,7 +254,7 @@ def victims(name: str, hosts: int, repeats: int) -> dict[int, float]:
     bench.fill()
     found = {}
     for count in NOTICES:
-        bench.write("provisioner", [f.QuotaChanged(dept=DEPT, hosts=hosts - count, by=bench.now + 1e6)])
+        bench.write("provisioner", [f.QuotaChanged(dept=DEPT, hosts=hosts - count, by=bench.now + NOTICE_S)])
         took = []
         for _ in range(repeats):
             gc.collect()
