@@ -14,7 +14,7 @@ Rules
      weight, an idle one is as soon as the other's demand is unmet (otherwise its wide job would wait for ever).  Where idle
      hosts lie in pieces, none of which any department can use, one department is served `first` (whose turn it is: `core`).
      A lender with a contract is served before weights count, up to its own hosts (`own`): what it has lent and is free, or
-     overdue (not counted as `occupied` then), comes back to it and to nobody else.
+     overdue (not counted as `occupied` then), comes back to it, unless it is another one's turn.
   4. What nobody demands stays where it is; what nobody holds goes to batch by weight, within maxima.
   5. Ties by department name.  The quotas never add up to more than the usable hosts.
 """
