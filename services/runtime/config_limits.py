@@ -58,6 +58,9 @@ def _preemption(batch: BatchPolicy, path: Path_, label: str) -> Iterator[Problem
         value = getattr(batch, field)
         if not 0 <= value <= most:
             yield _problem((*path, field), value, f"should be at least 0 and at most {most:.12g}", label)
+        elif value and batch.order == "leases":
+            right = 'should be 0 with order = "leases": an accepted lease begins on time, whoever runs in its way'
+            yield _problem((*path, field), value, right, label)
 
 
 def _quality(name: str, quality: Quality, path: Path_, label: str) -> Iterator[Problem]:

@@ -24,6 +24,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Mapping
+from itertools import accumulate
 from typing import Final, NamedTuple, cast
 
 from schemas.reasons import Code, Reason, because
@@ -92,14 +93,17 @@ def why(situation: Situation, best_effort: BestEffort, shape: Shape, until: floa
 
 def _bounded(order: Order, situation: Situation, left: int | None) -> list[Start]:
     """Rule 3, of an order that says itself who makes way."""
-    starts = [] if left == 0 else order.plan(situation)
-    ended, kept = 0, 0
-    for start in starts:
-        ended += len(start.victims)
-        if left is not None and ended > left:
-            break
-        kept += 1
-    return starts[:kept] if kept or (left != 0 and not starts) else order.plan(situation._replace(guarded=_everybody))
+    planned = order.plan(situation) if left != 0 else []
+    kept = planned if left is None else _within(planned, left)
+    if kept or (left != 0 and not planned):
+        return kept
+    return _within(order.plan(situation._replace(guarded=_everybody)), 0)
+
+
+def _within(starts: list[Start], left: int) -> list[Start]:
+    """The first ones, as long as no more than `left` make way for them."""
+    ended = accumulate(len(start.victims) for start in starts)
+    return [start for start, count in zip(starts, ended, strict=True) if count <= left]
 
 
 def _everybody(_unit: str) -> bool:

@@ -301,6 +301,7 @@ def test_limits_are_tables_and_survive_the_round_trip() -> None:
         ("priority = 50", "priority = 5000000", "should be between"),
         ("quality.urgent", "quality.Urgent", "should be lower-case letters"),
         ("min_run_s = 60", "min_run_s = -1", "should be at least 0"),
+        ("min_run_s = 60", 'min_run_s = 60\norder = "leases"', 'should be 0 with order = "leases"'),
         ("{ ann = 0.5 }", "{ ann = 2 }", "should be at least -1 and at most 1"),
         ('kind = "batch"', 'kind = "web"', "should not be here: cores bound what jobs ask for"),
     ],
