@@ -80,7 +80,7 @@ _TEXTS: Final[dict[str, tuple[str, str, str]]] = {
         "an earlier job goes first",
         'it starts after that job; order = "first-fit" would pass it',
     ),
-    "lease_starts_at": ("starts later", "its time slot is to come", ""),
+    "lease_starts_at": ("at its time", "its time slot is to come", ""),
     "lease_late": ("late", "its time slot has begun, and there is no room for it", ""),
     "lease_over": ("missed", "its time slot has passed without it", "cancel it, and ask for another time"),
     "lease_keeps_room": (

@@ -148,9 +148,20 @@ def share_full(p: Params) -> str | None:
     )
 
 
+def lease_starts(p: Params) -> str | None:
+    if "ends_at" not in p:
+        return None
+    late = f", {p['late_s']:g} s late" if p.number("late_s") else ""
+    return f"its time had begun{late}; it lasts until {iso(p['ends_at'])}"
+
+
+def lease_ended(p: Params) -> str | None:
+    return f"its time of {span(p['walltime_s'])} was over, as agreed" if "walltime_s" in p else None
+
+
 def lease_starts_at(p: Params) -> str | None:
     if "in_s" not in p:
-        return None
+        return f"its time is from {iso(p['starts_at'])} to {iso(p['ends_at'])}" if "starts_at" in p else None
     way = f"; {p.names('victims')} will make way for it" if p.names("victims") else ""
     missing = p.number("nodes") - p.number("hosts") if "hosts" in p else 0
     lack = f"; as things are, {_hosts(p, missing)} will be missing" if missing > 0 else ""
@@ -385,6 +396,8 @@ TELL: Final[dict[str, Callable[[Params], str | None]]] = {
     "priority": priority,
     "reclaimed": _before("its host had to be returned"),
     "made_way": _before("its room was needed"),
+    "lease_starts": lease_starts,
+    "lease_ended": lease_ended,
     "lease_starts_at": lease_starts_at,
     "lease_late": lease_late,
     "lease_over": lease_over,

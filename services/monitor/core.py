@@ -274,7 +274,7 @@ class MonitorCore:
         """Why the unit is where it is, as far as the journal tells; the scheduler tells more (`why`)."""
         job = self.state.jobs.get(job_of(unit.id))
         cause = self.causes.of(job) if job is not None and unit_state(unit) == "pending" else None
-        return cause or plain_reason(unit)
+        return cause or _slot(job, unit) or plain_reason(unit)
 
     def _attempt(self, unit: str, number: int) -> Attempt | None:
         return next((a for a in reversed(self.state.attempts.get(unit, ())) if a.attempt == number), None)
@@ -351,6 +351,14 @@ def unit_state(unit: Unit) -> str:
     if unit.held:
         return "held"
     return "suspended" if unit.suspended else "pending"
+
+
+def _slot(job: Job | None, unit: Unit) -> Reason | None:
+    """Of a lease that has a time of its own and is on no hosts: that time."""
+    if job is None or job.terms is None or not job.terms.local or unit_state(unit) != "pending":
+        return None
+    starts_at = job.terms.start_at
+    return because(Code.LEASE_STARTS_AT, starts_at=starts_at, ends_at=starts_at + job.walltime_s)
 
 
 def plain_reason(unit: Unit) -> Reason:

@@ -13,6 +13,7 @@ from phoenix.cli.__main__ import main
 from phoenix.cli.completion import candidates
 from phoenix.cli.errors import CliError
 from phoenix.cli.http import Response, refusal
+from phoenix.cli.sentences import sentence
 
 NOW = units.seconds("2026-02-03T12:00:00+00:00")
 assert NOW is not None
@@ -145,6 +146,12 @@ def test_queue_show_and_events_name_a_lease() -> None:
     )
     assert "lease=advance" in told
     assert "start_at=1970-01-01T00:01:00Z" in told
+
+
+def test_its_beginning_and_its_end_as_sentences() -> None:
+    begun = {"code": "lease_starts", "params": {"ends_at": 60.0, "late_s": 1.5}}
+    assert sentence(begun) == "its time had begun, 1.5 s late; it lasts until 1970-01-01T00:01:00Z"
+    assert sentence({"code": "lease_ended", "params": {"walltime_s": 90.0}}) == "its time of 1m30s was over, as agreed"
 
 
 def test_a_refusal_brings_its_alternatives(capsys: pytest.CaptureFixture[str]) -> None:

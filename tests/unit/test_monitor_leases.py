@@ -9,6 +9,7 @@ from typing import Any
 import orjson
 import pytest
 
+from phoenix.cli.sentences import sentence
 from schemas import facts as f
 from tests.unit.test_custody_rules import Step, closed, granted, job, placed
 from tests.unit.test_monitor_core import ADOPTED, BEGAN, Desk
@@ -62,6 +63,14 @@ def test_best_effort_has_no_times_and_waits() -> None:
     assert (found["state"], found["start_at"], found["end_at"]) == ("waiting", None, None)
     assert desk.views.lease("2", 0.0) is None  # a job is none
     assert desk.views.lease("3", 0.0) is None
+
+
+def test_a_lease_waits_for_its_time_and_for_nothing_else() -> None:
+    desk = Desk().play(ADOPTED, lease(), lease("2", f.Lease(kind="best-effort")), lease("3", held=True))
+    reasons = [row["reason"] for row in desk.queue()]
+    assert reasons[0] == {"code": "lease_starts_at", "params": {"starts_at": 100.0, "ends_at": 150.0}}
+    assert sentence(reasons[0]) == "its time is from 1970-01-01T00:01:40Z to 1970-01-01T00:02:30Z"
+    assert [reason["code"] for reason in reasons[1:]] == ["queue", "held"]
 
 
 def test_an_extension_is_seen_everywhere() -> None:

@@ -1,0 +1,127 @@
+"""Leases on a whole cloud, by the command line: they begin on time on hosts taken from best-effort, what collides is refused
+with alternatives that are then accepted, and they end on time."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.integration.up_cloud import Cloud, until
+
+pytestmark = pytest.mark.timeout(240)
+# Everything that is not counted otherwise (`margin_s`) and the ask for hosts (`lead_s`) are short, or the test would be long.
+SITE = """
+[cloud]
+name = "leases"
+[policy]
+kill_s = 1
+[[department]]
+name = "hpc"
+kind = "batch"
+[department.batch]
+order = "leases"
+[department.batch.leases]
+margin_s = 1
+lead_s = 10
+[[user]]
+name = "alice"
+department = "hpc"
+[[user]]
+name = "bob"
+department = "hpc"
+[[user]]
+name = "root"
+department = "operators"
+role = "operator"
+"""
+LATE_MAX_S = 5.0  # of a loaded machine; on an idle one it is some tenths
+
+
+@pytest.fixture(scope="module")
+def cloud(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cloud]:
+    place = tmp_path_factory.mktemp("leases")
+    (place / "site.toml").write_text(SITE)
+    found = Cloud(place / "data")
+    found.ok("up", "--detach", "--hosts", "4", "--cores", "2", "--config", str(place / "site.toml"))
+    yield found
+    found.close()
+
+
+def at(instant: str) -> float:
+    return datetime.fromisoformat(instant).timestamp()
+
+
+def lease(cloud: Cloud, name: str) -> dict[str, Any]:
+    return dict(cloud.json("lease", "show", name))
+
+
+def reach(cloud: Cloud, name: str, state: str) -> dict[str, Any]:
+    until(lambda: lease(cloud, name)["state"] == state, f"lease {name} is not {state}")
+    return lease(cloud, name)
+
+
+def create(cloud: Cloud, *words: str) -> dict[str, Any]:
+    return dict(cloud.json("lease", "create", *words))
+
+
+def refused(cloud: Cloud, *words: str) -> dict[str, Any]:
+    done = cloud.run("lease", *words, "--json")
+    assert done.returncode == 1, done.stdout + done.stderr
+    assert "collides" in done.stderr
+    return dict(json.loads(done.stdout)["error"]["lease"])
+
+
+def test_leases_begin_and_end_on_time(cloud: Cloud) -> None:
+    filler = create(cloud, "--best-effort", "--nodes", "4", "--cores", "2", "--duration", "1h")["lease"]
+    assert len(reach(cloud, filler, "running")["hosts"]) == 4
+    size, span = ("--nodes", "3", "--cores", "2"), ("--duration", "12s")
+    first = create(cloud, *size, *span, "--start", "+25s", "--name", "lecture")
+    assert lease(cloud, first["lease"])["state"] == "reserved"
+    assert "(advance lease)" in cloud.ok("queue")
+
+    told = refused(cloud, "create", *size, *span, "--start", first["start_at"])
+    assert told["collides_with"] == [first["lease"]]
+    assert (told["smaller"]["nodes"], told["earliest"]["start_at"]) == (1, first["end_at"])
+    smaller = create(cloud, "--nodes", "1", "--cores", "2", *span, "--start", told["smaller"]["start_at"])
+    later = create(cloud, *size, *span, "--start", told["earliest"]["start_at"])
+    limit = refused(cloud, "extend", first["lease"], "--by", "5s")
+    assert (limit["latest_end_at"], limit["collides_with"]) == (first["end_at"], [later["lease"]])
+    cloud.ok("lease", "cancel", later["lease"], "--as", "alice")
+    assert cloud.run("lease", "cancel", first["lease"], "--as", "bob").returncode == 4
+    assert lease(cloud, later["lease"])["ending"] == "cancelled"
+    longer = cloud.json("lease", "extend", first["lease"], "--by", "5s")
+    assert at(longer["end_at"]) == at(first["end_at"]) + 5.0
+    listed = {x["lease"]: x["state"] for x in cloud.json("lease", "list")["leases"]}
+    assert listed == {filler: "running", first["lease"]: "reserved", smaller["lease"]: "reserved"}
+
+    running = reach(cloud, first["lease"], "running")
+    placed = [at(cloud.json("show", x["lease"])["attempts"][0]["placed_at"]) for x in (first, smaller)]
+    assert all(0.0 <= x - at(first["start_at"]) <= LATE_MAX_S for x in placed), placed
+    assert len(running["hosts"]) == 3
+    assert set(running["hosts"]).isdisjoint(lease(cloud, smaller["lease"])["hosts"])
+    made_way = lease(cloud, filler)
+    assert (made_way["state"], made_way["preempted"]) == ("waiting", 1)
+
+    over = reach(cloud, first["lease"], "ended")
+    assert over["ending"] == "stopped"
+    assert 0.0 <= at(over["ended_at"]) - at(longer["end_at"]) <= LATE_MAX_S
+    assert over["core_s_used"] >= 6 * 12.0
+    assert len(reach(cloud, filler, "running")["hosts"]) == 4
+    everything = cloud.json("lease", "list", "--all")["leases"]
+    assert [x["lease"] for x in everything] == [filler, first["lease"], smaller["lease"], later["lease"]]
+    assert "lease.extended" in cloud.ok("events", "--last", "200")
+    cloud.ok("lease", "cancel", filler)
+
+
+def test_a_lease_with_a_script_ends_when_it_ends(cloud: Cloud, tmp_path: Path) -> None:
+    script = tmp_path / "job.sh"
+    script.write_text('#!/bin/sh\necho "on $SLURM_JOB_NUM_NODES nodes: $1"\n')
+    name = create(cloud, "--nodes", "2", "--immediate", "--duration", "1m", str(script), "an argument")["lease"]
+    over = reach(cloud, name, "ended")
+    assert over["ending"] == "completed"
+    assert cloud.ok("output", name) == "on 2 nodes: an argument\n"
