@@ -13,6 +13,7 @@ from tests.unit.frame_source import ROOT, imports, module, path_of, tree
 PATTERNS = (
     "schemas/custody*.py",
     "schemas/meta.py",
+    "schemas/timetable.py",
     "services/*/core.py",
     "services/scheduler/batch*.py",
     "services/scheduler/web*.py",
