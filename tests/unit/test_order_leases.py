@@ -318,3 +318,13 @@ def test_a_snapshot_before_a_slot_misses_nothing() -> None:
     assert twin.core.wake_at() == core(world).wake_at() == START + 80, "2 × 1,000 MB at 100 MB/s"
     until(world, START + 100)
     assert (100, job) in placements(world)
+
+
+def test_who_cannot_be_away_in_time_is_taken_last() -> None:
+    """What starts beside a slot that already has its victims must not make it late."""
+    world = site(2, victims="minimum-waiting-time")
+    quick, slow = external(world, memory_mb=1000), external(world, memory_mb=8000)
+    settle(world)
+    lease(world, 40)  # the younger one would go first, and needs 80 s
+    until(world, START + 40)
+    assert [unit for _, unit, _, _ in closings(world)] == [quick], slow
