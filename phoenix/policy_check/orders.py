@@ -49,6 +49,8 @@ def _form(checked: Checked, case: Case) -> None:
     order = checked.order
     if order.reserved is not None:
         order.reserved(department.situation())
+    if order.agenda is not None:
+        order.agenda(department.situation())
     if order.hosts is not None:
         asked = order.hosts(department.situation(), list(department.core.capacities.counts))
         demand(isinstance(asked, int) and asked >= 0, f"hosts: it wants {asked!r} hosts")

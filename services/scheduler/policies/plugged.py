@@ -22,6 +22,7 @@ from services.runtime.exits import Exit, Stop
 from services.scheduler.policies.order import Order, Situation, Start
 from services.scheduler.policies.scale import Memory, Rule
 from services.scheduler.policies.victims import Candidate, Choice, HostLoad, Victims
+from services.scheduler.shape import Shape
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -72,19 +73,25 @@ def wrong_starts(situation: Situation, starts: list[Start]) -> str:
         return f"it starts {len(starts)} units, and {situation.most} are allowed"
     seen: dict[str, None] = {}
     for start in starts:
-        where = situation.queue.where.get(start.unit)
-        if where is None:
+        shape = _shape(situation, start.unit)
+        if shape is None:
             return f"it starts {start.unit!r}, which does not wait"
         if start.unit in seen:
             return f"it starts {start.unit!r} twice"
         seen[start.unit] = None
-        if start.shape != where[0].key.shape:
-            return f"it gives {start.unit!r} another shape: {start.shape} for {where[0].key.shape}"
+        if start.shape != shape:
+            return f"it gives {start.unit!r} another shape: {start.shape} for {shape}"
         if len(dict.fromkeys(start.hosts)) != start.shape.nodes or len(start.hosts) != start.shape.nodes:
             return f"it gives {start.unit!r} the hosts {start.hosts}: {start.shape.nodes} different ones are needed"
         if not isinstance(start.reason, Reason):
             return f"it starts {start.unit!r} without a Reason"
     return ""
+
+
+def _shape(situation: Situation, unit: str) -> Shape | None:
+    """Of a unit that waits, in a lane or for its time slot."""
+    where, booking = situation.queue.where.get(unit), situation.queue.bookings.get(unit)
+    return where[0].key.shape if where is not None else booking.shape if booking is not None else None
 
 
 def wrong_choice(hosts: Sequence[HostLoad], candidates: Mapping[str, Candidate], count: int, choice: Choice) -> str:
