@@ -144,9 +144,11 @@ class Book:
         return self.queue
 
     def held(self, fact: f.JobHeld | f.JobResumed) -> None:
-        """A person holds the unit, or lets it go: only then it begins to grow older."""
+        """A person holds the unit, or lets it go: only then it begins to grow older.  Who runs is as old as it was."""
         job = self.job(fact.job)
-        if isinstance(fact, f.JobResumed) and not job.array and fact.job not in self.queue.where:
+        unit = self.custody.state.units.get(fact.job)
+        waits = unit is not None and unit.state == "pending" and fact.job not in self.queue.where
+        if isinstance(fact, f.JobResumed) and not job.array and waits:
             job.since = self.custody.state.at
         self.refresh(fact.job)
 

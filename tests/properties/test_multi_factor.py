@@ -320,6 +320,17 @@ def test_a_job_does_not_grow_older_while_it_is_held_or_waits_for_another() -> No
     ]
 
 
+def test_to_let_a_running_job_go_takes_nothing_of_its_age() -> None:
+    """Found by chaos (seed 685): whoever is preempted after that would have waited for nothing."""
+    world = one_host(weight_age=1e6, age_full_s=1e6, period_s=1)
+    running = world.submit(user="ann", cores=4)
+    world.settle()
+    since = core(world).state.jobs[running].since
+    world.now += 100
+    world.write("admission", f.JobResumed(job=running, user="ann"))
+    assert core(world).state.jobs[running].since == since
+
+
 @pytest.mark.parametrize(
     ("backfill", "starts"), [("none", []), ("first-fit", ["3"]), ("easy", []), ("conservative", [])]
 )
