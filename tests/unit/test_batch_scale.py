@@ -5,6 +5,8 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
+import pytest
+
 from schemas import facts as f
 from schemas.envelope import FACTS_MAX
 from services.scheduler.batch import STARTS_MAX, BatchCore
@@ -13,8 +15,8 @@ from tests.support.world import World, batch, cloud
 DECIDE_MAX_S = 0.010  # measured: 0.3 ms for a full pass, 10 µs if nothing has changed
 
 
-def cluster(hosts: int) -> World:
-    world = World(cloud(batch("hpc")))
+def cluster(hosts: int, order: str = "first-fit") -> World:
+    world = World(cloud(batch("hpc", order=order)))
     world.strict = False  # the checks look at everything, each time
     names = world.hosts(hosts, cores=8)
     world.seat("scheduler.hpc", lambda custody: BatchCore(custody, "hpc"))
@@ -65,3 +67,23 @@ def test_a_notice_larger_than_an_envelope_is_answered_in_pieces_that_are_valid()
     assert world.custody.held("hpc") == 0
     assert set(world.states().values()) == {"pending"}
     assert world.voids == []
+
+
+@pytest.mark.parametrize("in_s", [1000.0, -5.0])
+def test_slots_of_leases_that_are_to_come_or_late_cost_no_time(in_s: float) -> None:
+    world = cluster(1000, order="leases")
+    core: BatchCore = world.seats["scheduler.hpc"].core
+    world.submit(array=tuple(range(1000)), cores=8, best_effort=in_s > 0)
+    world.settle()
+    for number in range(1000):
+        world.submit(array=tuple(range(10)), nodes=1 + number % 4, cores=1 + number % 8)
+    for number in range(20):
+        slot = f.Lease(kind="advance", start_at=world.now + in_s + number)
+        world.submit(nodes=4, cores=4, lease=slot, walltime_s=500.0)
+    world.settle()
+
+    def full_pass() -> None:
+        core.room.grew, core._demand, core._rests = True, None, False
+        assert core.decide(world.now) == []
+
+    assert best_of(5, full_pass) < DECIDE_MAX_S

@@ -58,8 +58,8 @@ Heap: TypeAlias = list[Stream]
 def plan(situation: Situation) -> list[Start]:
     """Units to start now.  Changes nothing."""
     queue = situation.queue
-    due = any(booking.start_at <= situation.now for booking in queue.bookings.values())
-    if not due and not fitting_lanes(queue, situation.room):
+    begun = (booking.shape for booking in queue.bookings.values() if booking.start_at <= situation.now)
+    if not any(situation.room.fits(shape) for shape in begun) and not fitting_lanes(queue, situation.room):
         return []
     return Pass(situation).run()
 
@@ -70,11 +70,18 @@ def agenda(situation: Situation) -> Agenda:
     due = min((at for b in bookings for at in (b.start_at, b.ends_at) if at > now), default=NEVER)
     if not situation.policy.leases.preempt or not bookings:
         return Agenda([], due)
-    best_effort, seats, found = situation.forecast().best_effort, Seats(situation), dict[str, str]()
+    best_effort, found = situation.forecast().best_effort, dict[str, str]()
+    if not best_effort:
+        return Agenda([], due)
     longest_s = max((situation.clearing_s(unit) for unit in best_effort), default=0.0)
+    first = min((b.start_at for b in bookings if b.start_at > now), default=NEVER) - longest_s
+    if now < first and not any(b.start_at <= now < b.ends_at for b in bookings):
+        return Agenda([], min(due, first))  # it is early enough to look at it then
+    seats = Seats(situation)
     for seat in seats.walk():
-        if seat.booking.start_at - longest_s > due:
-            break  # it is early enough to look at it then
+        if seat.booking.start_at - longest_s > now:
+            due = min(due, seat.booking.start_at - longest_s)
+            break
         found |= {unit: seat.booking.unit for unit in seat.victims if seats.moment(seat.booking, unit) <= now}
         # Whoever it is: who is too late may be spared for somebody else.
         moments = (seats.moment(seat.booking, unit) for unit in best_effort)
