@@ -51,7 +51,7 @@ from services.scheduler.endings import Endings
 from services.scheduler.forecast import Forecast
 from services.scheduler.guards import Guards
 from services.scheduler.limits import Limits
-from services.scheduler.policies import known, leases_elsewhere, preemption
+from services.scheduler.policies import known, leases_elsewhere
 from services.scheduler.policies.order import Order, Situation, Start
 from services.scheduler.policies.order_multi_factor import order_below
 from services.scheduler.preempting import Preempting
@@ -362,8 +362,6 @@ class BatchCore:
             return [f.HostReleased(host=name, reason=notice) for name in idle]
         hosts = reclaim.loads(self.custody, self.dept, closing)
         candidates = self.preempting.on_notice(hosts, now)
-        if self.policy.victims in preemption.VICTIMS:
-            candidates = preemption.priced(self.custody, candidates, self.book.waited_s, self.policy.leases)
         choice = known.victims(self.policy.victims)(hosts, candidates, count)
         closings = {
             unit: self.endings.preempted(

@@ -16,7 +16,7 @@ from services.scheduler.endings import Endings
 from services.scheduler.forecast import Ending
 from services.scheduler.guards import Guards
 from services.scheduler.make_way import BestEffort
-from services.scheduler.policies import known
+from services.scheduler.policies import known, preemption
 from services.scheduler.policies.victims import Candidate, HostLoad
 
 
@@ -49,7 +49,10 @@ class Preempting:
         return [each[unit] for unit in choose(alone, self._candidates(alone, now), len(alone)).victims]
 
     def _candidates(self, hosts: list[HostLoad], now: float) -> dict[str, Candidate]:
-        book, endings = self.book, self.endings
-        return reclaim.candidates(
+        book, endings, policy = self.book, self.endings, self.guards.policy()
+        found = reclaim.candidates(
             self.custody, hosts, now, book.used_s, endings.saved, self.running.__contains__, endings.kept_s
         )
+        if policy.victims not in preemption.VICTIMS:
+            return found
+        return preemption.priced(self.custody, found, book.waited_s, policy.leases)

@@ -5,7 +5,8 @@ G1  No jobs can end each other for ever: production is ended for nobody, and who
 G2  The bounds hold: nobody is ended for a job before it has run `min_run_s`, or after it was preempted `preemptions_max` times;
     no hour has more than `preemptions_per_hour_max`.  Left alone with them, everything that can run does.
 G3  Nobody makes way who could have stayed beside the one that starts.
-G4  Production starts as if best-effort were not there (on whole hosts, without bounds).
+G4  Production starts as if best-effort were not there (on whole hosts, without bounds).  Not so of `conservative`: there a
+    reservation names its hosts, and production may stand on other ones than it would alone.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from services.scheduler.batch import BatchCore
 from services.scheduler.policies.known import ORDERS
 from tests.support.world import World, batch, cloud
 
-NAMES = sorted([*ORDERS, "multi-factor"])
+NAMES = sorted(({*ORDERS} - {"leases"}) | {"multi-factor"})  # there best-effort makes way for leases alone
 HOSTS = 4
 JOB = st.tuples(st.booleans(), st.integers(1, 4), st.integers(1, 3), st.sampled_from((50.0, 500.0, 5000.0)))
 MOVE = st.tuples(st.sampled_from(("end", "time", "begin", "churn")), st.integers(0, 9))
@@ -169,7 +170,7 @@ def test_no_jobs_can_end_each_other_for_ever(order: str, bounds: dict[str, Any],
 
 
 @settings(max_examples=120, deadline=None)
-@given(st.sampled_from(NAMES), STEPS)
+@given(st.sampled_from([name for name in NAMES if name != "conservative"]), STEPS)
 def test_production_starts_as_if_best_effort_were_not_there(order: str, steps: list[Any]) -> None:
     """G4.  In the second world the same best-effort is held."""
     with_it, without = Played(order), Played(order)
