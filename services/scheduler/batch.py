@@ -305,7 +305,7 @@ class BatchCore:
             self._due = NEVER
             found += self._give_back(notice, closing, now)
         else:
-            way, starts = self._moves(now)
+            way, starts = self._moves(now, closing)
             for lease, victims in way.items():
                 found += self.endings.made_way(victims, lease, closing)
             for start in starts:
@@ -385,9 +385,9 @@ class BatchCore:
         names = [names for free, names in self.room.classes.items() if free.empty]
         return names[0][:count] if len(names) == 1 else list(islice(heapq.merge(*names), count))
 
-    def _moves(self, now: float) -> tuple[dict[str, list[str]], list[Start]]:
-        """Who makes way now (lease -> attempts), or what starts.  A fruitless pass is not repeated until something has changed
-        that could bear fruit, or a moment has come (`policies.order`, rules 1 to 3)."""
+    def _moves(self, now: float, closing: dict[str, None]) -> tuple[dict[str, list[str]], list[Start]]:
+        """Who makes way now (lease -> attempts; nobody while others are `closing`), or what starts.  A fruitless pass is not
+        repeated until something has changed that could bear fruit, or a moment has come (`policies.order`, rules 1 to 3)."""
         room = self.room.rested(self.custody, now)
         queue = self.book.ranked(now, room)
         if not self.active or not (queue.where or queue.bookings):
@@ -400,6 +400,8 @@ class BatchCore:
             return {}, []
         situation = self.situation(now, room)
         clear, self._due = (order.agenda or leases_elsewhere.agenda)(situation)
+        if clear and closing:  # theirs may be the room that is needed
+            clear, self._due = [], now
         way: dict[str, list[str]] = {}
         for unit, lease in clear:
             way.setdefault(lease, []).append(unit)

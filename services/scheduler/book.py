@@ -172,7 +172,7 @@ class Book:
         old, new = self.queue.budgets, self._budgets()
         if old is None and new is None:
             return
-        names, suspended, running = list(self.queue.where), self.queue.suspended, self.queue.running
+        names, suspended, running = [*self.queue.where, *self.queue.bookings], self.queue.suspended, self.queue.running
         self.queue = Queue(self.length_s, new)
         self.queue.running = running
         if new is not None:

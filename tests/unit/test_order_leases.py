@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 import pytest
 
 from schemas import facts as f
+from schemas.config import BatchLimits
 from schemas.facts import Disposal
 from schemas.reasons import Code
 from services.scheduler.batch_why import why
 from tests.support.leases import external, lease, settle, site, told, until
 from tests.support.scheduling import core
-from tests.support.world import START, World
+from tests.support.world import RULES, START, World
 
 
 def placements(world: World) -> list[tuple[float, str]]:
@@ -328,3 +330,28 @@ def test_who_cannot_be_away_in_time_is_taken_last() -> None:
     lease(world, 40)  # the younger one would go first, and needs 80 s
     until(world, START + 40)
     assert [unit for _, unit, _, _ in closings(world)] == [quick], slow
+
+
+def test_nobody_makes_way_for_a_lease_that_follows_another_sharp() -> None:
+    world = site(2)
+    first, other = lease(world, 0), external(world)
+    settle(world)
+    second = lease(world, 100)
+    until(world, START + 150)
+    assert placements(world) == [(0, first), (0, other), (100, second)]
+    assert [closing[:2] for closing in closings(world)] == [(100, first)]
+
+
+def test_a_lease_that_waits_for_its_slot_is_kept_when_limits_are_configured() -> None:
+    world = site(1)
+    job = lease(world, 100)
+    settle(world)
+    config = world.custody.state.config
+    assert config is not None
+    department = config.departments[0]
+    assert department.batch is not None
+    policy = msgspec.structs.replace(department.batch, limits=BatchLimits(jobs_running_max=5))
+    config = msgspec.structs.replace(config, departments=(msgspec.structs.replace(department, batch=policy),))
+    world.write("provisioner", f.ConfigAdopted(cloud="c1", custody_rules=RULES, config=config))
+    until(world, START + 150)
+    assert placements(world) == [(100, job)]
