@@ -362,6 +362,7 @@ class WebCore:
         hosts = self.custody.state.hosts
         if self.department is not None:
             times.append(self._bounds.wake_at(self._decided_at, self.policy))
+            times.append(web_number.freed_at(state, self.policy, self._bounds, self._decided_at))
         times += [state.retry_at, *(hosts[name].quarantine_until for name in self.holdings.quarantined)]
         return min([self.limits.next_due(), *(time for time in times if time > self._decided_at)])
 

@@ -52,6 +52,13 @@ class Bounds(NamedTuple):
         return min(self.timetable.wake_at(now), scale_forecast.wake_at(now, policy))
 
 
+def freed_at(state: State, policy: WebPolicy, bounds: Bounds, now: float) -> float:
+    """When a step limit, or the flap budget, next allows more, if nothing happens."""
+    budget = scale_flaps.free_at(state.course, policy.turns_per_hour_max, now)
+    steps = scale_steps.next_free(state.changes, [*bounds.up, *bounds.down], now)
+    return min(steps, budget) if budget > now else steps
+
+
 class Situation(NamedTuple):
     """What a number is decided on.  `most`: rule 5; `missing`: rule 1."""
 

@@ -352,6 +352,21 @@ def test_a_spent_flap_budget_holds_the_higher_number_and_says_until_when() -> No
     assert core(world).state.target == 1
 
 
+@pytest.mark.parametrize(
+    "bound", [{"up_limits": ("1 in 60s",)}, {"down_limits": ("1 in 60s",)}, {"turns_per_hour_max": 2}]
+)
+def test_it_wakes_when_a_bound_that_holds_the_number_ends(bound: dict[str, Any]) -> None:
+    """Also if nobody says anything meanwhile (chaos, seed 151)."""
+    world = site(signal_timeout_s=9000.0, **bound)
+    for busy in (6.0, 0.5, 6.0) if "up_limits" in bound else (6.0, 0.5, 6.0, 0.5):
+        load(world, busy, 12)
+    held = core(world).state.target
+    assert core(world).desired(world.now)[1].code in (Code.STEP_LIMIT, Code.FLAP_BUDGET)
+    assert core(world).decide(world.now) == []
+    world.advance(HOUR + 1)  # from wake-up to wake-up
+    assert core(world).state.target != held
+
+
 @pytest.mark.parametrize("rule", [{"rule": "threshold", "window_s": 20.0}, {"rule": "target-tracking"}])
 def test_an_oscillating_load_turns_the_whole_core_no_more_often_than_its_budget(rule: dict[str, Any]) -> None:
     """Two hours of high and low in turn, a restart in each; without a budget the same load turns it far more often."""

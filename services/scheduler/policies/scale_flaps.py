@@ -37,7 +37,7 @@ def follow(course: Course, at: float, by: int) -> Course:
 
 def recent(course: Course, now: float) -> tuple[float, ...]:
     """Turns of the last hour."""
-    return tuple(at for at in course.turns if at > now - HOUR_S)
+    return tuple(at for at in course.turns if at + HOUR_S > now)
 
 
 def free_at(course: Course, budget: int, now: float) -> float:

@@ -11,6 +11,7 @@ Rules
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Final
 
@@ -52,9 +53,15 @@ def allowed(changes: Sequence[Change], current: int, wanted: int, limits: Sequen
     return current + way * max(0, step)
 
 
+def next_free(changes: Sequence[Change], limits: Sequence[Limit], now: float) -> float:
+    """When the next change that counts now counts no more; infinite if there is none."""
+    ends = (change.at + limit.period_s for limit in limits for change in changes)
+    return min((at for at in ends if at > now), default=math.inf)
+
+
 def _left(changes: Sequence[Change], current: int, way: int, limit: Limit, now: float) -> int:
     """Rules 1 and 2: instances that the period has left."""
-    recent = [change.by for change in changes if change.at > now - limit.period_s]
+    recent = [change.by for change in changes if change.at + limit.period_s > now]
     begun = current - sum(recent)
     most = max(1, -(-begun * limit.amount // 100)) if limit.percent else limit.amount
     return most - sum(by * way for by in recent if by * way > 0)
