@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from schemas.requests import InputFile, JobSubmit
+from schemas.requests import InputFile, JobSignal, JobSubmit
 from services.admission.payloads import pack
 
 BASE = {"script": "x", "environment": {"A": "1", "B": "2"}, "request": "r"}
@@ -37,6 +37,7 @@ def test_the_order_of_the_environment_does_not_matter() -> None:
         ({"service": "s"}, True),
         ({"best_effort": True}, True),
         ({"short": True}, True),
+        ({"quality": "q"}, True),
         ({"exclusive": True}, True),
         ({"cpus_per_task": 2}, True),
         ({"script": "y"}, False),
@@ -47,6 +48,7 @@ def test_the_order_of_the_environment_does_not_matter() -> None:
         ({"stderr": "e"}, False),
         ({"stdin": "i"}, False),
         ({"keep": ("*",)}, False),
+        ({"signal": JobSignal(number=10)}, False),
         ({"inputs": (InputFile(name="a", data=b"1"),)}, False),
     ],
 )
