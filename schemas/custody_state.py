@@ -104,7 +104,7 @@ class Quota(msgspec.Struct, kw_only=True):
         elif hosts > self.hosts:  # raising drops what it satisfies and softens the rest; nothing is postponed
             self.lowerings = [(max(level, hosts), due) for level, due in self.lowerings]
         self.hosts = hosts
-        self.lowerings = _essential(self.lowerings)
+        self.lowerings = essential(self.lowerings)
 
     def keep(self, held: int) -> None:
         """Forget the lowerings that `held` hosts satisfy."""
@@ -120,7 +120,7 @@ class Quota(msgspec.Struct, kw_only=True):
         return min((by for _, by in self.lowerings), default=float("inf"))
 
 
-def _essential(lowerings: list[tuple[int, float]]) -> list[tuple[int, float]]:
+def essential(lowerings: list[tuple[int, float]]) -> list[tuple[int, float]]:
     """Drop each lowering that an earlier-due one implies (same or fewer hosts, due no later)."""
     kept: list[tuple[int, float]] = []
     for level, due in sorted(lowerings, key=lambda x: (x[1], x[0])):

@@ -157,6 +157,11 @@ def notice_s(config: CloudConfig, lender: str, borrower: str, at: float) -> floa
     return config.policy.notice_s if contract is None or contract.notice_s is None else contract.notice_s
 
 
+def granted_in_order(config: CloudConfig) -> list[Department]:
+    """Who is granted free hosts before whom: web by priority, then batch by priority."""
+    return sorted(config.departments, key=lambda d: (d.kind != "web", -d.priority, d.name))  # unique last key: name
+
+
 def reach(config: CloudConfig, department: str, at: float, usable: int) -> int:
     """The hosts that `department` could have at `at` at most, were everybody else's idle: its maximum of these hours, its own
     and what contracts lend it."""

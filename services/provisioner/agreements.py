@@ -7,7 +7,10 @@ Rules
      is not counted as occupied, as far as the lender lacks hosts of its own that it wants and none are on their way: hosts in
      nobody's hands are taken for those.
   2. Who must give hosts back has the notice of those who lack hosts: of the pair's contract, where a lender wants its own back,
-     else the policy's; the shortest of them.  If nobody lacks any (a window or a contract has ended): that of its lenders.
+     else the policy's; each for as many as it lacks, the shortest first.  What is free or draining is on its way to somebody,
+     in the order of grants, and is not asked for again.  Of several borrowers each is asked as if it were the only one: who
+     claims does not wait for what another one may give.  If nobody lacks any (a window or a contract has ended): that of its
+     lenders.
   3. A weight counts more by what early returns have earned (`schemas.credit`).
 """
 
@@ -31,8 +34,9 @@ from services.provisioner.policies.phoenix import Claim, targets
 
 
 class Notice(NamedTuple):
-    """`reason` None: nothing that was agreed says why."""
+    """Down to `hosts`, so many seconds from now.  `reason` None: nothing that was agreed says why."""
 
+    hosts: int
     seconds: float
     reason: Reason | None = None
 
@@ -120,25 +124,50 @@ class Agreements:
 
     # --------------------------------------------------------------------------------------------------------- notice
 
-    def notice(self, name: str, hosts: int, wanted: Mapping[str, int]) -> Notice:
-        """What department `name` is told whose quota becomes `hosts`; `wanted`: the targets."""
+    def notices(self, name: str, hosts: int, wanted: Mapping[str, int]) -> list[Notice]:
+        """What department `name` is told whose quota is to be `hosts`, the shortest notice first; the last one says `hosts`.
+        `wanted`: the targets."""
         config = self.custody.state.config
         if config is None:
             raise ValueError("there is no notice without a configuration")
-        if hosts >= self.custody.quota(name).hosts or config.department(name) is None:
-            return Notice(config.policy.notice_s)
+        policy_s = config.policy.notice_s
+        if hosts > self.custody.quota(name).hosts or config.department(name) is None:
+            return [Notice(hosts, policy_s)]
         short = [d.name for d in config.departments if d.name != name and self._lacks(d.name, wanted)]
         lenders = [loan.lender for loan in self.loans if loan.borrower == name and loan.lender != NOBODY]
-        reason = self._why(config, name, hosts, short, lenders)
         if not config.lending:
-            return Notice(config.policy.notice_s, reason)
-        found = [
-            lending.notice_s(config, one, name, self.now)
-            if lenders and self.held.get(one, 0) < self.own.get(one, 0)
-            else config.policy.notice_s
-            for one in short
-        ] or [lending.notice_s(config, one, name, self.now) for one in lenders]
-        return Notice(min(found, default=config.policy.notice_s), reason)
+            return [Notice(hosts, policy_s, self._why(config, name, hosts, short, lenders))]
+        wants = {one: self._notice_of(config, one, name, lenders) for one in short}
+        last_s = min(wants.values(), default=NEVER)
+        if not wants:
+            last_s = min((lending.notice_s(config, one, name, self.now) for one in lenders), default=policy_s)
+        found, level, asking = [], self.custody.held(name), list[str]()
+        lacking = self._lacking(config, wanted)
+        for one in sorted((n for n in wants if lacking.get(n)), key=lambda n: (wants[n], n)):  # unique last key: name
+            if wants[one] != last_s and asking and level > hosts:
+                found.append(Notice(level, last_s, self._why(config, name, hosts, asking, lenders)))
+                asking = []
+            level, last_s = level - lacking[one], wants[one]
+            asking.append(one)
+            if level <= hosts:
+                break
+        return [*found, Notice(hosts, last_s, self._why(config, name, hosts, asking or short, lenders))]
+
+    def _notice_of(self, config: CloudConfig, claimant: str, name: str, lenders: list[str]) -> float:
+        """How long before `claimant` has a host of `name`'s that one is told."""
+        if lenders and self.held.get(claimant, 0) < self.own.get(claimant, 0):
+            return lending.notice_s(config, claimant, name, self.now)
+        return config.policy.notice_s
+
+    def _lacking(self, config: CloudConfig, wanted: Mapping[str, int]) -> dict[str, int]:
+        """Department -> hosts that it lacks beside what is on its way to it, which those have first that are granted first."""
+        coming = self.usable - sum(self.held.values())
+        found = {}
+        for department in lending.granted_in_order(config):
+            lacks = max(0, wanted.get(department.name, 0) - self.custody.held(department.name))
+            served = min(lacks, coming)
+            found[department.name], coming = lacks - served, coming - served
+        return found
 
     def _lacks(self, name: str, wanted: Mapping[str, int]) -> bool:
         return wanted.get(name, 0) > self.custody.held(name)

@@ -7,6 +7,7 @@ Theory of operation
 
 Rules
   1. quota ≠ target: `quota.changed`, due one notice from now: the policy's, or that of the contract under which it gives back.
+     Of several notices each stands for as many hosts as are wanted on it.
   2. Free hosts, neither cordoned nor quarantined, go to web departments below their quota by priority, then to batch.
   3. A lowering whose time has passed and that is not met: the difference is seized, cordoned hosts first, then idle ones.
   4. A department that the configuration does not name has target 0: its hosts come back by rules 1 and 3.
@@ -28,9 +29,9 @@ from schemas import facts as f
 from schemas.config import CloudConfig, Department
 from schemas.credit import Credits
 from schemas.custody import Custody
-from schemas.custody_state import Host
+from schemas.custody_state import Host, Quota, essential
 from schemas.envelope import FACTS_MAX
-from schemas.lending import bounds
+from schemas.lending import bounds, granted_in_order
 from schemas.meta import Meta
 from schemas.reasons import Code, Reason, because
 from schemas.whereabouts import usable
@@ -114,6 +115,8 @@ class ProvisionerCore:
                 self._state.waiting.clear()
         elif kind in _MOVES or kind is f.QuotaChanged:
             self._quiet_until = 0.0
+            if self._batch_of[0] is not None and self._batch_of[0].lending:
+                self._targets = None  # what is lent is other
 
     def _note_waiting(self, fact: f.Fact, meta: Meta) -> None:
         """Rule 5: who lacks hosts waits from then on, until it places something or wants no more than it has."""
@@ -237,10 +240,12 @@ class ProvisionerCore:
     def _change_quotas(self, config: CloudConfig, wanted: dict[str, int], now: float) -> list[f.QuotaChanged]:
         found = []
         for name, hosts in wanted.items():
-            if self.custody.quota(name).hosts != hosts:
-                notice = self._agreements.notice(name, hosts, wanted)
-                reason = notice.reason or self._why_quota(config, name, hosts)
-                found.append(f.QuotaChanged(dept=name, hosts=hosts, by=now + notice.seconds, reason=reason))
+            quota = self.custody.quota(name)
+            if quota.hosts != hosts or (quota.lowerings and config.lending):
+                steps = self._agreements.notices(name, hosts, wanted)
+                reasons = [step.reason or self._why_quota(config, name, hosts) for step in steps]
+                told = [(step.hosts, now + step.seconds) for step in steps]
+                found += _quota_facts(name, quota, self.custody.held(name), told, reasons)
         return found
 
     def _why_quota(self, config: CloudConfig, name: str, hosts: int) -> Reason:
@@ -272,9 +277,8 @@ class ProvisionerCore:
         free = [
             n for n in sorted(self.custody.index.by_state["free"]) if _healthy(hosts[n], now) and not hosts[n].cordoned
         ]
-        order = sorted(config.departments, key=lambda d: (d.kind != "web", -d.priority, d.name))  # unique: name
         found: list[f.Fact] = []
-        for department in order:
+        for department in granted_in_order(config):
             short = min(wanted.get(department.name, 0) - self.custody.held(department.name), len(free))
             if short > 0:
                 reason = self._why_granted(department, now)
@@ -310,6 +314,27 @@ class ProvisionerCore:
         )
         reason = because(Code.NOTICE_EXPIRED, department=name, held=held, quota=quota.hosts)
         return [f.HostSeized(host=n, dept=name, reason=reason) for n in order[:count]]
+
+
+def _quota_facts(
+    name: str, quota: Quota, held: int, told: list[tuple[int, float]], reasons: list[Reason]
+) -> list[f.QuotaChanged]:
+    """Rule 1: that the quota becomes the last of `told` (hosts, by), and that each of them is due then at the latest.  A
+    lowering keeps its deadline also where a shorter notice for fewer hosts comes later: the quota is raised to what is held,
+    and all that are due are told again, with their old deadlines."""
+    hosts = told[-1][0]
+    if hosts == quota.hosts and all(any(n <= level and due <= by for n, due in quota.lowerings) for level, by in told):
+        return []
+    facts = [f.QuotaChanged(dept=name, hosts=n, by=by, reason=why) for (n, by), why in zip(told, reasons, strict=True)]
+    if not quota.lowerings or hosts > quota.hosts or told[0][0] < quota.hosts:
+        return facts
+    lines = essential([*quota.lowerings, *told])
+    raised = f.QuotaChanged(dept=name, hosts=held, by=told[0][1], reason=reasons[0])
+    known = dict(zip(told, reasons, strict=True))
+    return [
+        raised,
+        *(f.QuotaChanged(dept=name, hosts=n, by=by, reason=known.get((n, by), reasons[-1])) for n, by in lines),
+    ]
 
 
 def _turn(now: float, begin: float, waiting: int) -> tuple[int, float]:

@@ -143,6 +143,64 @@ def test_web_still_has_its_hosts_on_the_policys_notice() -> None:
     assert quotas(made.decide())["hpc"] == (3, pytest.approx(100.3))
 
 
+def due(made: Bench, dept: str) -> list[tuple[int, float]]:
+    return [(hosts, pytest.approx(by)) for hosts, by in made.custody.quota(dept).lowerings]
+
+
+LONG = Lending(lender="hpc", borrower="bio", notice_s=600.0)
+
+
+def three(web: int = 0) -> Bench:
+    """bio holds ten hosts, six of which are hpc's."""
+    hpc, shop = msgspec.structs.replace(HPC, guarantee=6), msgspec.structs.replace(WEB, guarantee=web)
+    made = bench(hpc, BIO, shop, contracts=(LONG,), hosts=10)
+    made.demand("bio", 10)
+    made.settle()
+    run(made, "1", *(f"h{n}" for n in range(10)), dept="bio")
+    return made
+
+
+def test_two_who_claim_at_once_have_each_its_own_notice() -> None:
+    made = three()
+    made.demand("hpc", 6)
+    made.demand("web", 1)
+    made.settle()
+    assert due(made, "bio") == [(9, 100.3), (3, 700.0)]
+
+
+def test_who_claims_later_on_a_shorter_notice_shortens_nobody_elses() -> None:
+    made = three()
+    made.demand("hpc", 6)
+    made.settle()
+    assert due(made, "bio") == [(4, 700.0)]
+    made.now = 200.0
+    made.demand("web", 1)
+    made.settle()
+    assert due(made, "bio") == [(9, 200.3), (4, 700.0), (3, 800.0)]
+    made.write("scheduler.bio", f.HostReleased(host="h0"))
+    assert made.settle() == []  # it is on its way to web
+    made.write("executor", f.HostCleared(host="h0"))
+    made.settle()
+    assert made.held() == {"bio": 9, "web": 1}
+    assert due(made, "bio") == [(4, 700.0), (3, 800.0)]
+    made.now = 700.0
+    assert sum(isinstance(x, f.HostSeized) for x in made.decide()) == 5
+
+
+def test_web_has_its_hosts_on_the_policys_notice_though_the_quota_is_as_low_already() -> None:
+    made = bench(HPC, BIO, WEB, contracts=(msgspec.structs.replace(LONG, deadline_s=50.0),), hosts=10)
+    made.demand("bio", 10)
+    made.settle()
+    run(made, "1", *(f"h{n}" for n in range(10)), dept="bio")
+    made.demand("hpc", 10)
+    made.now = 200.0
+    made.settle()
+    assert due(made, "bio") == [(5, 800.0)]
+    made.demand("web", 2)
+    made.settle()
+    assert due(made, "bio") == [(8, 200.3), (5, 800.0)]
+
+
 def test_an_occupied_host_comes_back_at_its_deadline_and_not_before() -> None:
     made = bench(HPC, BIO, contracts=(Lending(lender="bio", borrower="hpc", deadline_s=600.0, notice_s=5.0),))
     made.demand("hpc", 4)
