@@ -288,7 +288,6 @@ class Accounting:
             best_effort=job is not None and job.best_effort,
             before=state.work.pop(fact.unit, Work()),
         )
-        state.losses.pop(fact.unit, None)
         if fact.attempt == 1 and job is not None:
             row = self._row(run.key)
             row.started += 1
@@ -299,6 +298,7 @@ class Accounting:
         run = self.state.runs.get(fact.unit)
         if run is not None and run.began_at is None:
             run.began_at = self.state.at
+            self.state.losses.pop(fact.unit, None)  # what the attempt before has not saved by now it never will
 
     def _checkpoint(self, fact: f.CheckpointReported) -> None:
         """While the attempt is open, or in its grace time: then nothing of what it had not saved is lost."""
@@ -308,6 +308,7 @@ class Accounting:
         run, loss, work = state.runs.get(fact.unit), state.losses.pop(fact.unit, None), state.work.get(fact.unit)
         if run is not None:
             run.save(state.at)
+            run.before.kept += 0 if loss is None else loss.amount
         if loss is not None:
             self._account(loss, -1)
         if work is not None:
@@ -318,6 +319,7 @@ class Accounting:
         run, unit = self.state.runs.get(fact.unit), self.custody.state.units[fact.unit]
         if run is not None:
             self._over(fact.unit, run)
+            self.state.losses.pop(fact.unit, None)  # the attempt before can say nothing any more
             if fact.why.code in _TAKEN and fact.disposal in (*_KEPT, *_AGAIN):
                 self._row(run.key).preempted += 1
             if fact.disposal in _KEPT:

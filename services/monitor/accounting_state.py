@@ -69,8 +69,8 @@ class Run(msgspec.Struct, array_like=True):
 
 
 class Loss(msgspec.Struct, array_like=True):
-    """What a unit's last attempt lost, until the next one is placed or the unit ends: a late success takes it back.  `to`: to
-    whom; None: to a failure."""
+    """What a unit's last attempt lost, until the next one begins or the unit ends: until it is placed a late success takes it
+    back, and a checkpoint all the while.  `to`: to whom; None: to a failure."""
 
     key: str
     at: int

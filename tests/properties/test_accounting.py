@@ -146,16 +146,18 @@ class Ledger:
             self.open[name] = (cores, began, now)
         if isinstance(fact, f.UnitPlaced):
             self.open[fact.unit] = (len(fact.hosts) * (4 if fact.exclusive else fact.cores), None, None)
-            self.losses.pop(fact.unit, None)
         elif isinstance(fact, f.AttemptBegan):
             cores, began, broken = self.open[fact.unit]
             self.open[fact.unit] = (cores, now if began is None else began, broken)
+            self.losses.pop(fact.unit, None)
         elif isinstance(fact, f.AttemptReported):
-            self.take_back(fact.unit)
+            if fact.unit not in self.open:  # else the success is another attempt's
+                self.take_back(fact.unit)
             self.over(fact.unit)
         elif isinstance(fact, f.CheckpointReported):
             self.save(fact.unit, fact.attempt)
         elif isinstance(fact, f.AttemptClosed):
+            self.losses.pop(fact.unit, None)
             self.over(fact.unit)
             cancelled = self.custody.state.units[fact.unit].cancelled
             if fact.disposal in (Disposal.REQUEUE, Disposal.KILL) and not cancelled:
@@ -173,7 +175,8 @@ class Ledger:
 
     def save(self, name: str, attempt: int) -> None:
         unit = self.custody.state.units[name]
-        if unit.state == "final" or unit.attempt != attempt:
+        moved = unit.attempt - 1 == attempt and unit.state == "open" and unit.began_at is None
+        if unit.state == "final" or not (moved or unit.attempt == attempt):
             return
         if name in self.open:
             cores, began, broken = self.open[name]

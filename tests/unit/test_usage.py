@@ -178,6 +178,36 @@ def test_a_checkpoint_in_the_grace_time_saves_all() -> None:
     assert office.of()["lost_core_s"] == 44.0
 
 
+def test_a_checkpoint_in_the_grace_time_counts_until_the_next_attempt_begins() -> None:
+    office = Office()
+    job = running(office)
+    office.close(job, Disposal.REQUEUE)
+    office.world.grant("hpc", "h2")
+    office.place(job, "h2", begin=False)
+    checkpoint(office, job, 1)
+    assert (office.of()["lost_core_s"], office.of()["recovered_core_s"]) == (0.0, 40.0)
+    office.world.begin(job)
+    office.world.now += 2
+    checkpoint(office, job, 1)  # too late
+    office.close(job, Disposal.KILL)
+    assert office.of()["lost_core_s"] == 48.0  # and what was kept
+
+
+def test_a_loss_is_not_taken_back_by_a_later_attempt() -> None:
+    office = Office()
+    job = running(office)
+    office.close(job, Disposal.REQUEUE)
+    office.place(job, "h1", begin=False)
+    office.world.report(job)
+    assert (office.of()["lost_core_s"], office.of()["recovered_core_s"]) == (40.0, 0.0)
+    other = running(office)
+    office.close(other, Disposal.REQUEUE)
+    office.place(other, "h1", begin=False)
+    office.close(other, Disposal.REQUEUE, Code.WALLTIME)
+    office.world.report(other)
+    assert (office.of()["lost_core_s"], office.of()["recovered_core_s"]) == (80.0, 0.0)
+
+
 def test_a_suspended_job_that_saves_in_its_grace_time_risks_no_more() -> None:
     office = Office()
     job = running(office)
