@@ -6,7 +6,8 @@ Rules
   2. "Acknowledged" means journaled, with all files stored whole; anything else changes nothing: the last checkpoint stays.
   3. A call with an `id` may be repeated: it is journaled once.
   4. What a checkpoint has overtaken is removed after the journal knows it, and what a unit leaves after its end; by a task that
-     may be cut short, as nothing depends on it.
+     may be cut short, as nothing depends on it.  A door that opens looks at what ended lately: another one, or nobody, may have
+     been there when it did.
 """
 
 from __future__ import annotations
@@ -39,6 +40,7 @@ SAID_MAX_BYTES: Final = 8 << 20  # 1,000 names of 4,095 bytes with their digests
 ENDED_MAX: Final = 10_000  # units whose objects wait to be removed: as many as custody remembers; beyond that they stay
 REMOVE_RETRY_S: Final = 5.0
 CANCEL_AGAIN_S: Final = 0.1
+LATELY: Final = 1000  # ended units that a door looks at when it opens: one read each, in the background
 
 
 class CheckpointBody(msgspec.Struct, frozen=True, kw_only=True):
@@ -131,13 +133,29 @@ class CheckpointCalls:
 
     def applied(self, fact: Fact) -> None:
         """A valid fact came: a unit that has ended leaves nothing."""
+        if isinstance(fact, f.CheckpointReported) and fact.payload:  # perhaps of another door
+            self._stored[fact.unit] = None
+        if isinstance(fact, f.DepartmentClosed):
+            for name in list(self._stored):
+                self._ended_now(name)
         name = fact.job if isinstance(fact, f.JobCancelled) else getattr(fact, "unit", "")
-        if name not in self._stored:
-            return
+        if name in self._stored:
+            self._ended_now(name)
+
+    def _ended_now(self, name: str) -> None:
         unit = self._core.unit(name)
         if unit is None or unit.state == "final":
             del self._stored[name]
             self._remove_later(name)
+
+    def _look_back(self) -> None:
+        """Rule 4: what was sent to another door, and is named by no fact."""
+        custody = self._core.custody
+        units = [name for names in custody.index.open.values() for name in names]
+        self._stored |= dict.fromkeys(name for name in units if not is_instance(name))
+        for name in list(custody.state.finals)[-LATELY:]:
+            if not is_instance(name):
+                self._remove_later(name)
 
     def _remove_later(self, unit: str) -> None:
         if not self._ended.full():
@@ -146,6 +164,7 @@ class CheckpointCalls:
     async def removing(self, _app: web.Application) -> AsyncIterator[None]:
         """Rule 4: while the door is open."""
         self._closing = False
+        self._look_back()
         task = asyncio.create_task(self._remove(), name="checkpoints-removed")
         yield
         self._closing = True

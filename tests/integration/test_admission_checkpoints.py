@@ -212,3 +212,26 @@ async def test_it_survives_a_restart_of_the_door(here: House) -> None:
     known = here.core.checkpoint(job)
     assert known is not None
     assert len((await fresh.manifest(known.payload)).files) == 2
+
+
+async def test_what_ended_while_the_door_was_shut_leaves_nothing(here: House) -> None:
+    ended, sent = await running(here), await running(here, "h2")
+    assert (await saved(here, ended, a=b"before"))[0] == 200
+    assert (await here.guest(sent).call("PUT", "checkpoint/files/b", b"and never named"))[0] == 200
+    assert await here.running.stop() == 0
+    fact = f.AttemptClosed(unit=ended, attempt=1, disposal=f.Disposal.TIMEOUT, why=because(Code.WALLTIME))
+    await here.publish("scheduler.hpc", fact)
+    await here.start("a3")
+    await until_stored(here, ended, 0)
+    assert len(await stored(here, sent)) == 1
+    assert await here.guest(sent).report() == 200
+    await until_stored(here, sent, 0)
+
+
+async def test_a_closed_departments_jobs_leave_nothing(here: House) -> None:
+    job = await running(here)
+    assert (await saved(here, job, a=b"mine"))[0] == 200
+    cloud = here.broker.config.cloud
+    others = tuple(d for d in cloud.departments if d.name != "hpc")
+    await here.furnish_limits(msgspec.structs.replace(cloud, departments=others))
+    await until_stored(here, job, 0)

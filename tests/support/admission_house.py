@@ -119,10 +119,15 @@ class House:
 
     async def write(self, writer: str, *facts: Fact) -> int:
         """One envelope of another writer, folded by admission when this returns."""
+        position = await self.publish(writer, *facts)
+        await self.service.wait_for(position, 10.0)
+        return position
+
+    async def publish(self, writer: str, *facts: Fact) -> int:
+        """One envelope of another writer, whether or not admission runs; returns its position."""
         nc = await self.client(f"service-{writer}")
         envelope = Envelope(id=f"{writer}-{next(self._ids)}", writer=writer, epoch=1, at=time.time(), facts=facts)
         ack = await nc.jetstream().publish(journal(writer), encode(envelope))
-        await self.service.wait_for(ack.seq, 10.0)
         return ack.seq
 
     async def furnish(self, cloud: CloudConfig | None = None) -> None:
