@@ -247,5 +247,11 @@ class Queue:
         """Eligible units before `place`."""
         return sum(bisect_left(lane.places, place) for lane in self.lanes.values())
 
+    def suspended_in_order(self) -> list[Place]:
+        """The units in `suspended`."""
+        for unit in self.suspended:
+            self.where[unit][0].places  # noqa: B018 (in order, and with it the unit's place)
+        return sorted(self.where[unit][1] for unit in self.suspended)
+
     def in_order(self) -> list[Place]:
         return sorted(place for lane in self.lanes.values() for place in lane.places)

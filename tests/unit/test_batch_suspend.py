@@ -14,6 +14,8 @@ from schemas.reasons import Code, Reason
 from services.runtime.config_checks import check_cloud
 from services.scheduler.batch import BatchCore
 from services.scheduler.batch_why import why
+from services.scheduler.queue import Queue
+from services.scheduler.shape import Place, Shape
 from tests.support.scheduling import closed, core, placed, running
 from tests.support.world import World, batch, cloud
 
@@ -160,6 +162,16 @@ def test_least_work_lost_takes_who_can_be_saved() -> None:
     running(world, on_reclaim="requeue", after_s=1)
     world.quota("hpc", 1)
     assert closed(world) == {saved: (Disposal.SUSPEND, Code.RECLAIMED)}
+
+
+def test_suspended_ones_of_several_lanes_are_in_the_order_of_now() -> None:
+    queue = Queue(lambda _: 1.0)
+    for number, cores in ((1, 1), (2, 2), (3, 1)):
+        queue.add(Place(0, number, str(number)), Shape(1, cores, 1, False), 0)
+        queue.suspended[str(number)] = ("h1",)
+    queue.rank_again(lambda places: [-place.entered for place in places])
+    queue.add(Place(-9, 4, "4"), Shape(1, 1, 1, False), 0)  # puts one of the lanes in order
+    assert [place.unit for place in queue.suspended_in_order()] == ["3", "2", "1"]
 
 
 def test_backfill_counts_on_what_is_left_of_a_suspended_jobs_time() -> None:

@@ -20,6 +20,8 @@ from services.runtime.edge import Refused
 from services.scheduler.batch_why import queue_view, why
 from tests.support.admission import ANN, BOB, Fold
 from tests.support.admission import cloud as site
+from tests.support.leases import lease
+from tests.support.leases import site as leased
 from tests.support.scheduling import cluster, core, demand, placed
 from tests.support.world import World, batch, cloud
 
@@ -143,6 +145,20 @@ def test_limits_that_change_count_what_runs_already() -> None:
     assert world.states()[jobs[4]] == "open"
     adopt()
     assert core(world).book.queue.budgets is None
+
+
+def test_a_lease_waits_for_its_slot_whatever_becomes_of_limits() -> None:
+    world = leased(2)
+    slot = lease(world, 500.0)
+    world.settle()
+    for most in (None, 8, 7, None):
+        limits = BatchLimits(cores_max=most)
+        config = cloud(batch("hpc", order="leases", limits=limits))
+        world.write("provisioner", f.ConfigAdopted(cloud="c1", custody_rules=RULES, config=config))
+        world.settle()
+        assert list(core(world).book.queue.bookings) == [slot]
+    world.advance(501.0)
+    assert world.states()[slot] == "open"
 
 
 def test_a_limit_is_told_with_its_owner() -> None:

@@ -205,7 +205,7 @@ class Pass:
     def _resume(self) -> None:
         """Rule 5, the suspended ones."""
         where = self.queue.where
-        for place in sorted(where[unit][1] for unit in self.queue.suspended):
+        for place in self.queue.suspended_in_order():
             lane, unit = where[place.unit][0], place.unit
             if not self._allowed(lane):
                 continue

@@ -354,7 +354,7 @@ class Pass:
     def _resume(self) -> None:
         """Rule 7, the suspended ones."""
         free, where = self.ground.free, self.queue.where
-        for place in sorted(where[unit][1] for unit in self.queue.suspended):
+        for place in self.queue.suspended_in_order():
             lane = where[place.unit][0]
             shape, origin = lane.key.shape, self.queue.suspended[place.unit]
             if len(self.starts) >= self.situation.most or self.started.get(lane.key, 0) >= self.queue.allowance(lane):
