@@ -25,7 +25,7 @@ from phoenix.policy_check.rules import EXAMPLES, Broken, Rule, attempt, demand
 from schemas.config import BatchPolicy
 from schemas.custody_state import Host
 from services.scheduler.policies.order import Order, Situation, Start
-from services.scheduler.policies.plugged import wrong_starts
+from services.scheduler.policies.plugged import wrong_agenda, wrong_starts
 
 LATER_S: Final = (0.5, 59.0, 3600.0, 1e6)  # after NOW; the last one is behind every time limit
 LONE: Final = Case((HostCase(4, 2048, False), HostCase(4, 2048, False)), ())
@@ -44,13 +44,14 @@ class Checked(NamedTuple):
 def _form(checked: Checked, case: Case) -> None:
     department = checked.at(case)
     situation = department.situation()
-    wrong = wrong_starts(situation, checked.order.plan(situation))
-    demand(not wrong, wrong)
     order = checked.order
+    wrong = wrong_starts(situation, order.plan(situation), makes_way=order.makes_way)
+    demand(not wrong, wrong)
     if order.reserved is not None:
         order.reserved(department.situation())
     if order.agenda is not None:
-        order.agenda(department.situation())
+        wrong = wrong_agenda(situation, order.agenda(department.situation()))
+        demand(not wrong, f"agenda: {wrong}")
     if order.hosts is not None:
         asked = order.hosts(department.situation(), list(department.core.capacities.counts))
         demand(isinstance(asked, int) and asked >= 0, f"hosts: it wants {asked!r} hosts")

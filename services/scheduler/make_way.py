@@ -94,6 +94,7 @@ def why(situation: Situation, best_effort: BestEffort, shape: Shape, until: floa
 def _bounded(order: Order, situation: Situation, left: int | None) -> list[Start]:
     """Rule 3, of an order that says itself who makes way."""
     planned = order.plan(situation) if left != 0 else []
+    planned = [start for start in planned if not any(map(situation.guarded, start.victims))]
     kept = planned if left is None else _within(planned, left)
     if kept or (left != 0 and not planned):
         return kept

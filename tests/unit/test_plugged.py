@@ -12,11 +12,16 @@ from phoenix.simulate.workload import Scenario, WebInput
 from schemas.config import CloudConfig, Department, WebPolicy
 from schemas.reasons import Code, because
 from services.runtime.exits import Exit, Stop
+from services.scheduler import make_way
 from services.scheduler.policies import known, plugged
-from services.scheduler.policies.order import Order
-from services.scheduler.policies.scale import Rule
+from services.scheduler.policies.order import Agenda, Order, Situation, Start
+from services.scheduler.policies.scale import Memory, Rule, Track
 from services.scheduler.policies.victims import Candidate, Choice, HostLoad
+from services.scheduler.shape import Shape
+from services.scheduler.web_load import Sample
 from tests.support.plugins import install, packages
+from tests.support.scheduling import cluster, core, running
+from tests.support.world import World
 
 HOSTS = [HostLoad("h1", False, ("1",)), HostLoad("h2", False, ())]
 CROWD = {"1": Candidate("1", 1, 5.0, 5.0)}
@@ -72,6 +77,8 @@ def test_an_order_behind_it_says_the_same_of_itself(name: str) -> None:
         (Choice(["1", "1"], ["h2"]), "a victim is named twice"),
         (Choice([], ["h9"]), "'h9' is not one of the hosts"),
         (None, "it should be a Choice, not None"),
+        (Choice(None, ["h2"]), "its victims and hosts should be lists of names"),  # type: ignore[arg-type]
+        (Choice([[]], [[]]), "its victims and hosts should be lists of names"),  # type: ignore[list-item]
     ],
 )
 def test_a_choice_of_a_wrong_form_is_told(choice: Any, told: str) -> None:
@@ -80,6 +87,101 @@ def test_a_choice_of_a_wrong_form_is_told(choice: Any, told: str) -> None:
         assert refused(choose, HOSTS, CROWD, 1).startswith(f'victims "x" of acme 1: its choice: {told}')
     else:
         assert choose(HOSTS, CROWD, 1) == choice
+
+
+WHY = because(Code.BY_POLICY)
+
+
+class Odd(str):
+    """Looks like a name, and cannot be written."""
+
+
+def crowd() -> tuple[World, Situation]:
+    """Job 1 runs on h1, best-effort 2 on h2; job 3 and best-effort 4 wait."""
+    world = cluster(2)
+    running(world)
+    running(world, best_effort=True)
+    world.submit(cores=4)
+    world.submit(cores=4, best_effort=True)
+    return world, core(world).situation(world.now, core(world).room)
+
+
+def start(unit: Any = "3", hosts: Any = ("h2",), reason: Any = WHY, victims: Any = ()) -> Start:
+    return Start(unit, Shape(1, 4, 256, False), hosts, reason, victims)
+
+
+@pytest.mark.parametrize(
+    ("answer", "told"),
+    [
+        (start([]), "it starts [], which does not wait"),
+        (start(Odd("3")), "it starts '3', which does not wait"),
+        (start(hosts=None), "it gives '3' the hosts None: a tuple of names is needed"),
+        (start(hosts=(1,)), "it gives '3' the hosts (1,)"),
+        (start(hosts=([],)), "it gives '3' the hosts ([],)"),
+        (start(reason="because"), "it starts '3' without a Reason"),
+        (start(reason=because(Code.BY_POLICY, x={"a": 1})), "it starts '3' with a Reason that cannot be written"),
+        (start(reason=because(Code.BY_POLICY, x=float("inf"))), "it starts '3' with a Reason that cannot be written"),
+        (start(reason=because(Code.BY_POLICY, x=10**40)), "it starts '3' with a Reason that cannot be written"),
+        (start(reason=because(Code.BY_POLICY, x="x" * 5000)), "it starts '3' with a Reason of 50"),
+        (start(victims=None), "who makes way for '3' should be a tuple of units, not None"),
+        (start(victims=("1",)), "'1' shall make way, and is no best-effort that runs"),
+        (start(victims=("3",)), "'3' shall make way, and is no best-effort that runs"),
+        (start(victims=("9",)), "'9' shall make way, and is no best-effort that runs"),
+        (start(victims=("2", "2")), "'2' shall make way twice"),
+        (start("4", victims=("2",)), "somebody shall make way for '4', which is best-effort itself"),
+        (start(victims=("2",)), ""),
+    ],
+)
+def test_a_start_of_a_wrong_form_is_told(answer: Start, told: str) -> None:
+    _, situation = crowd()
+    plan = plugged.order(Order(lambda _: [answer], makes_way=True), 'order "x" of acme 1').plan
+    if told:
+        assert refused(plan, situation).startswith(f'order "x" of acme 1: plan: {told}')
+        return
+    assert plan(situation) == [answer]
+    plan = plugged.order(Order(lambda _: [answer]), 'order "x" of acme 1').plan
+    assert "it names who makes way for '3', and does not say makes_way=True" in refused(plan, situation)
+
+
+@pytest.mark.parametrize(
+    ("answer", "told"),
+    [
+        (None, "it should be an Agenda with a list, not None"),
+        (Agenda([("1", "3")], 1e300), "'1' shall make way, and is no best-effort that runs"),
+        (Agenda([("2", "3")], 1e300), "'2' shall make way for '3', which is no lease that waits for its slot"),
+        (Agenda([("2",)], 1e300), "who makes way should be told as unit and lease"),  # type: ignore[list-item]
+        (Agenda([], 0.0), "the next moment should be a time after 1000000"),  # it would be asked without end
+        (Agenda([], float("nan")), "the next moment should be a time after 1000000"),
+    ],
+)
+def test_an_agenda_of_a_wrong_form_is_told(answer: Any, told: str) -> None:
+    _, situation = crowd()
+    agenda = plugged.order(Order(lambda _: [], agenda=lambda _: answer), 'order "x" of acme 1').agenda
+    assert refused(agenda, situation).startswith(f'order "x" of acme 1: agenda: {told}')
+
+
+@pytest.mark.parametrize("count", [None, -1, 2.5, True])
+def test_a_number_of_hosts_of_a_wrong_form_is_told(count: Any) -> None:
+    _, situation = crowd()
+    hosts = plugged.order(Order(lambda _: [], hosts=lambda *_: count), 'order "x" of acme 1').hosts
+    assert refused(hosts, situation, []).startswith(f'order "x" of acme 1: hosts: it wants {count!r} hosts')
+
+
+def test_an_order_that_chooses_victims_ends_nobody_who_is_guarded() -> None:
+    world, situation = crowd()
+    greedy = Order(lambda _: [start(victims=("2",))], makes_way=True)
+    anybody = core(world).preempting.best_effort(world.now)
+    assert make_way.plan(greedy, situation, anybody) == [start(victims=("2",))]
+    assert make_way.plan(greedy, situation._replace(guarded=lambda unit: unit == "2"), anybody) == []
+
+
+@pytest.mark.parametrize("memory", [None, (1, 2), Memory([Sample("x", 1, 2)], Track()), Memory([], None)])  # type: ignore[arg-type]
+def test_what_a_rule_remembers_can_be_read_again(memory: Any) -> None:
+    given = Rule(lambda *_: memory, lambda *_: (1, because(Code.BY_POLICY)), hurried=False)
+    follow = plugged.rule(given, 'rule "x" of acme 1').follow
+    assert "follow: " in refused(follow, Memory([], Track()), None, WebPolicy())
+    kept = Memory([Sample(1.0, 2.0, 0.5)], Track(high=((1.0, 2),)))
+    assert plugged.rule(given._replace(follow=lambda *_: kept), "x").follow(kept, None, WebPolicy()) == kept  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("number", [3.0, -1, True, None, "3"])

@@ -6,86 +6,146 @@ package.
 Rules
   1. What a plug-in raises is told with its name, and ends the process (`Exit.POLICY`): cores are deterministic, so whoever
      asked again would hear the same; and to decide by another policy than the one that was chosen is worse than to wait.
-  2. So does an answer of a wrong form: units that do not wait, hosts that are not free, a number that is none.  Custody would
-     void such facts again and again; here it is told at once, and whose fault it is.
-  3. Whether it is a good policy is not judged here; what else must hold is for `phoenix policies check`.
+  2. So does an answer of a wrong form: units that do not wait, names that are none, a number that is none, a reason that cannot
+     be written.  Readers of the journal would void such facts again and again; here it is told at once, and whose fault it is.
+  3. Nobody is ended but best-effort that runs, for production, by an order that says that it chooses victims (`makes_way`).
+  4. Whether it is a good policy is not judged here; what else must hold is for `phoenix policies check`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NoReturn, ParamSpec, TypeVar
+from typing import Any, Final, NoReturn, ParamSpec, TypeVar, cast
 
-from schemas.config import WebPolicy
+import msgspec
+
 from schemas.reasons import Reason
 from services.runtime.exits import Exit, Stop
-from services.scheduler.policies.order import Order, Situation, Start
+from services.scheduler.policies.order import Agenda, Order, Situation, Start
 from services.scheduler.policies.scale import Memory, Rule
 from services.scheduler.policies.victims import Candidate, Choice, HostLoad, Victims
 from services.scheduler.shape import Shape
 
 P = ParamSpec("P")
 T = TypeVar("T")
+REASON_MAX: Final = 4096  # bytes of one reason: a few names and numbers; a thousand stand in one envelope
 
 
 def order(policy: Order, who: str) -> Order:
     """`who`: the policy and its package, for messages."""
-
-    def plan(situation: Situation) -> list[Start]:
-        starts = _heard(policy.plan, f"{who} in plan")(situation)
-        wrong = wrong_starts(situation, starts)
-        if wrong:
-            _refuse(who, f"plan: {wrong}")
-        return starts
-
-    parts = {name: getattr(policy, name) for name in Order._fields if name != "plan" and hasattr(policy, name)}
+    makes_way = bool(getattr(policy, "makes_way", False))
+    parts = {name: getattr(policy, name) for name in Order._fields if hasattr(policy, name)}
     heard: dict[str, Any] = {n: _heard(part, f"{who} in {n}") if callable(part) else part for n, part in parts.items()}
-    return Order(plan, **heard)
+    judges: dict[str, Callable[..., str]] = {
+        "plan": lambda situation, starts: wrong_starts(situation, starts, makes_way=makes_way),
+        "agenda": wrong_agenda,
+        "hosts": lambda _situation, _kinds, count: "" if _is_count(count) else f"it wants {count!r} hosts",
+    }
+    for name, wrong in judges.items():
+        if callable(heard.get(name)):
+            heard[name] = _judged(heard[name], wrong, who, name)
+    return Order(**heard)
 
 
 def victims(policy: Victims, who: str) -> Victims:
-    def choose(hosts: Sequence[HostLoad], candidates: Mapping[str, Candidate], count: int) -> Choice:
-        choice = _heard(policy, f"{who} in its choice")(hosts, candidates, count)
-        wrong = wrong_choice(hosts, candidates, count, choice)
-        if wrong:
-            _refuse(who, f"its choice: {wrong}")
-        return choice
-
-    return choose
+    return _judged(_heard(policy, f"{who} in its choice"), wrong_choice, who, "its choice")
 
 
 def rule(policy: Rule, who: str) -> Rule:
-    def wanted(memory: Memory, serving: int, current: int, settings: WebPolicy) -> tuple[int, Reason]:
-        number = _heard(policy.wanted, f"{who} in wanted")(memory, serving, current, settings)
-        wrong = wrong_number(number)
-        if wrong:
-            _refuse(who, f"wanted: {wrong}")
-        return number
-
-    return Rule(_heard(policy.follow, f"{who} in follow"), wanted, bool(policy.hurried))
+    follow = _judged(_heard(policy.follow, f"{who} in follow"), lambda *given: wrong_memory(given[-1]), who, "follow")
+    wanted = _judged(_heard(policy.wanted, f"{who} in wanted"), lambda *given: wrong_number(given[-1]), who, "wanted")
+    return Rule(follow, wanted, bool(policy.hurried))
 
 
-def wrong_starts(situation: Situation, starts: list[Start]) -> str:
-    """What is wrong with the form of starts; empty if nothing is (rule 2)."""
+def wrong_starts(situation: Situation, starts: list[Start], *, makes_way: bool = True) -> str:
+    """What is wrong with the form of starts; empty if nothing is (rules 2 and 3)."""
     if not isinstance(starts, list) or not all(isinstance(start, Start) for start in starts):
         return f"it should return a list of Start, not {starts!r:.200}"
     if len(starts) > situation.most:
         return f"it starts {len(starts)} units, and {situation.most} are allowed"
     seen: dict[str, None] = {}
     for start in starts:
-        shape = _shape(situation, start.unit)
-        if shape is None:
-            return f"it starts {start.unit!r}, which does not wait"
+        wrong = _wrong_start(situation, start)
+        if wrong:
+            return wrong
         if start.unit in seen:
             return f"it starts {start.unit!r} twice"
         seen[start.unit] = None
-        if start.shape != shape:
-            return f"it gives {start.unit!r} another shape: {start.shape} for {shape}"
-        if len(dict.fromkeys(start.hosts)) != start.shape.nodes or len(start.hosts) != start.shape.nodes:
-            return f"it gives {start.unit!r} the hosts {start.hosts}: {start.shape.nodes} different ones are needed"
-        if not isinstance(start.reason, Reason):
-            return f"it starts {start.unit!r} without a Reason"
+    return _wrong_victims(situation, starts, makes_way)
+
+
+def _wrong_start(situation: Situation, start: Start) -> str:
+    shape = _shape(situation, start.unit) if _are_texts((start.unit,), tuple) else None
+    if shape is None:
+        return f"it starts {start.unit!r}, which does not wait"
+    if start.shape != shape:
+        return f"it gives {start.unit!r} another shape: {start.shape} for {shape}"
+    if not _are_texts(start.hosts, tuple):
+        return f"it gives {start.unit!r} the hosts {start.hosts!r:.200}: a tuple of names is needed"
+    if len(dict.fromkeys(start.hosts)) != start.shape.nodes or len(start.hosts) != start.shape.nodes:
+        return f"it gives {start.unit!r} the hosts {start.hosts}: {start.shape.nodes} different ones are needed"
+    wrong = wrong_reason(start.reason)
+    return f"it starts {start.unit!r} {wrong}" if wrong else ""
+
+
+def _wrong_victims(situation: Situation, starts: list[Start], makes_way: bool) -> str:
+    """Rule 3."""
+    seen: dict[str, None] = {}
+    for start in starts:
+        if not _are_texts(start.victims, tuple):
+            return f"who makes way for {start.unit!r} should be a tuple of units, not {start.victims!r:.200}"
+        if start.victims and not makes_way:
+            return f"it names who makes way for {start.unit!r}, and does not say makes_way=True"
+        waiting = situation.queue.where.get(start.unit)
+        if start.victims and waiting is not None and waiting[0].key.kind.best_effort:
+            return f"somebody shall make way for {start.unit!r}, which is best-effort itself"
+        for unit in start.victims:
+            if unit in seen:
+                return f"{unit!r} shall make way twice"
+            if unit not in situation.forecast().best_effort:
+                return f"{unit!r} shall make way, and is no best-effort that runs"
+            seen[unit] = None
     return ""
+
+
+def wrong_agenda(situation: Situation, agenda: Agenda) -> str:
+    """What is wrong with the form of an agenda; empty if nothing is (rules 2 and 3)."""
+    if not isinstance(agenda, Agenda) or not isinstance(agenda.clear, list):
+        return f"it should be an Agenda with a list, not {agenda!r:.200}"
+    for pair in agenda.clear:
+        if not _are_texts(pair, tuple) or len(pair) != 2:
+            return f"who makes way should be told as unit and lease, not as {pair!r:.200}"
+        unit, lease = pair
+        if unit not in situation.forecast().best_effort:
+            return f"{unit!r} shall make way, and is no best-effort that runs"
+        if lease not in situation.queue.bookings:
+            return f"{unit!r} shall make way for {lease!r}, which is no lease that waits for its slot"
+    due = agenda.due
+    if isinstance(due, bool) or not isinstance(due, int | float) or not due > situation.now:
+        return f"the next moment should be a time after {situation.now!r}, not {due!r}"
+    return ""
+
+
+def wrong_reason(reason: Reason) -> str:
+    """What is wrong with a reason, as the end of a sentence; empty if nothing is."""
+    if not isinstance(reason, Reason):
+        return "without a Reason"
+    try:
+        text = msgspec.json.encode(reason)
+        msgspec.json.decode(text, type=Reason)  # as in the journal
+        msgspec.msgpack.encode(reason)  # as in a snapshot
+    except (TypeError, ValueError, OverflowError, RecursionError, msgspec.MsgspecError) as error:
+        return f"with a Reason that cannot be written: {error}"
+    return f"with a Reason of {len(text)} bytes: {REASON_MAX} are allowed" if len(text) > REASON_MAX else ""
+
+
+def _are_texts(names: object, *forms: type) -> bool:
+    """True if these are names, and nothing that only looks like them: subclasses cannot be written."""
+    return isinstance(names, forms) and all(type(name) is str for name in cast("tuple[object, ...]", names))
+
+
+def _is_count(number: object) -> bool:
+    return isinstance(number, int) and not isinstance(number, bool) and number >= 0
 
 
 def _shape(situation: Situation, unit: str) -> Shape | None:
@@ -98,6 +158,8 @@ def wrong_choice(hosts: Sequence[HostLoad], candidates: Mapping[str, Candidate],
     """What is wrong with the form of a choice; empty if nothing is (rule 2)."""
     if not isinstance(choice, Choice):
         return f"it should be a Choice, not {choice!r:.200}"
+    if not (_are_texts(choice.victims, list, tuple) and _are_texts(choice.hosts, list, tuple)):
+        return f"its victims and hosts should be lists of names, not {choice!r:.200}"
     strangers = [unit for unit in choice.victims if unit not in candidates]
     if strangers:
         return f"{strangers[0]!r} does not run there"
@@ -120,9 +182,20 @@ def wrong_number(number: tuple[int, Reason]) -> str:
     """What is wrong with the form of a number of instances; empty if nothing is (rule 2)."""
     if not isinstance(number, tuple) or len(number) != 2 or not isinstance(number[1], Reason):
         return f"it should return a number of instances and a Reason, not {number!r:.200}"
-    if isinstance(number[0], bool) or not isinstance(number[0], int) or number[0] < 0:
+    if not _is_count(number[0]):
         return f"the number of instances should be a whole number of 0 or more, not {number[0]!r}"
-    return ""
+    wrong = wrong_reason(number[1])
+    return f"a number of instances {wrong}" if wrong else ""
+
+
+def wrong_memory(memory: Memory) -> str:
+    """What is wrong with what a scaling rule remembers; empty if nothing is.  It must be the same after a restart."""
+    try:
+        if isinstance(memory, Memory) and msgspec.json.decode(msgspec.json.encode(memory), type=Memory) == memory:
+            return ""
+    except (TypeError, ValueError, OverflowError, RecursionError, msgspec.MsgspecError) as error:
+        return f"what it remembers cannot be written: {error}"
+    return f"it should return a Memory of samples and a Track, not {memory!r:.200}"
 
 
 def _heard(function: Callable[P, T], who: str) -> Callable[P, T]:
@@ -133,6 +206,19 @@ def _heard(function: Callable[P, T], who: str) -> Callable[P, T]:
             return function(*args, **kwargs)
         except Exception as error:
             raise Stop(Exit.POLICY, f"{who}: {type(error).__name__}: {error}; its author must mend that") from error
+
+    return call
+
+
+def _judged(function: Callable[..., T], wrong: Callable[..., str], who: str, part: str) -> Callable[..., T]:
+    """Rule 2.  `wrong`: what is wrong with an answer, given what was asked."""
+
+    def call(*args: Any) -> T:
+        answer = function(*args)
+        why = wrong(*args, answer)
+        if why:
+            _refuse(who, f"{part}: {why}")
+        return answer
 
     return call
 
