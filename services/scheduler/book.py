@@ -34,6 +34,7 @@ from services.scheduler import reclaim
 from services.scheduler.batch_state import ENDED_MAX, WHOLE, Again, Job, State, job_from
 from services.scheduler.budgets import NOBODY, Budgets, Owner
 from services.scheduler.dependencies import verdict
+from services.scheduler.policies.preemption import resume_s
 from services.scheduler.queue import Queue
 from services.scheduler.ranking import Ranking
 from services.scheduler.room import Room
@@ -76,9 +77,18 @@ class Book:
         return job.lease.start_at + job.walltime_s if job.lease is not None and job.lease.local else NEVER
 
     def ends_at(self, unit: str, since: float) -> float:
-        """When the unit's attempt that began at `since` ends at the latest."""
+        """When the unit's attempt that began at `since` ends at the latest; if it has yet to be resumed, that much later."""
         slot = self.slot_ends_at(unit)
-        return since + self.length_s(unit) if slot == NEVER else slot
+        return since + self.length_s(unit) + self._resuming_s(unit) if slot == NEVER else slot
+
+    def _resuming_s(self, unit: str) -> float:
+        """How long it takes until the placed unit goes on, where orders count that (`order_leases`)."""
+        known, config = self.custody.state.units[unit], self.custody.state.config
+        if known.began_at is not None or not self.used_s(unit) or config is None:
+            return 0.0
+        department = config.department(self.dept)
+        policy = (department.batch if department else None) or BatchPolicy()
+        return resume_s(known.nodes, known.memory_mb, policy.leases) if policy.order == "leases" else 0.0
 
     def waited_s(self, unit: str, since: float) -> float:
         """For how long the unit had waited when its attempt began at `since`, in seconds."""

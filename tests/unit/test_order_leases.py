@@ -180,7 +180,7 @@ def test_around_them_the_others_are_backfilled() -> None:
     job = lease(world, 100)
     brief, long = world.submit(cores=4, walltime_s=90.0), world.submit(cores=4, walltime_s=500.0)
     until(world, START + 100)
-    assert placements(world)[1:] == [(80, brief), (100, job)], "it is away by 200 s, when the wide one goes on"
+    assert placements(world)[1:] == [(100, job), (100, brief)], "it is away by 200 s, when the wide one goes on"
     world.now = START + 170
     world.report(brief)
     until(world, START + 200)
@@ -355,3 +355,30 @@ def test_a_lease_that_waits_for_its_slot_is_kept_when_limits_are_configured() ->
     world.write("provisioner", f.ConfigAdopted(cloud="c1", custody_rules=RULES, config=config))
     until(world, START + 150)
     assert placements(world) == [(100, job)]
+
+
+def test_where_machines_are_being_saved_nobody_starts_but_the_lease() -> None:
+    world = site(1)
+    other = external(world, memory_mb=3000)
+    settle(world)
+    job = lease(world, 200)
+    brief, briefer = external(world, walltime_s=20.0), world.submit(cores=4, walltime_s=30.0)
+    until(world, START + 200)
+    assert placements(world) == [(0, other), (200, job)], "from 170 s on the host is being cleared"
+    world.report(job)
+    until(world, START + 200)
+    assert placements(world)[2:] == [(200, other)], "who made way is saved by then"
+    assert {world.states()[unit] for unit in (brief, briefer)} == {"pending"}
+
+
+def test_who_is_resumed_stays_as_long_as_that_takes_too() -> None:
+    world = site(1)
+    other = external(world, memory_mb=3000, walltime_s=215.0)
+    settle(world)
+    first = lease(world, 200)
+    until(world, START + 200)
+    second = lease(world, 140)
+    until(world, START + 300)
+    assert placements(world) == [(0, other), (200, first)], "45 s are left, and 30 s it takes to go on: 15 s too late"
+    until(world, START + 440)
+    assert placements(world)[2:] == [(340, second), (440, other)]

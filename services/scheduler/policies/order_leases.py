@@ -21,8 +21,10 @@ Rules
   6. The first one that does not start and that the hosts held would hold, were they empty, is the *head*: it gets a
      reservation as in `order_easy`, behind the slots that are in its way; the others start if they are not in its way.
   7. An array's units over its throttle are passed.
+  8. Where machines are still being saved nobody starts but the lease that they make way for: memory that is being written is
+     not free, and whoever came between would be in the slot's way.  Nor do they go on themselves before they are saved.
 
-Time starts things here, at stated moments (`agenda`): when somebody has to be told, when a slot begins, when one has passed.
+Time starts things here, at stated moments (`agenda`): when somebody has to be told or is saved, when a slot begins or is over.
 Between them it starts nothing (`order`, rule 2): slots stand still, so the gaps before them only shrink.
 """
 
@@ -35,9 +37,9 @@ from schemas.reasons import Code, Reason, because
 from services.runtime.core import NEVER
 from services.scheduler.forecast import Ending
 from services.scheduler.policies.order import Agenda, Reserved, Situation, Start, fitting_lanes
-from services.scheduler.policies.order_leases_seats import Seats
+from services.scheduler.policies.order_leases_seats import Seats, saving
 from services.scheduler.policies.preemption import overhead_s, resume_s, suspend_s
-from services.scheduler.policies.reservation import Gap, gap_for
+from services.scheduler.policies.reservation import Gap, gap_for, less
 from services.scheduler.queue import Lane, Row
 from services.scheduler.shape import Place, Shape
 
@@ -68,6 +70,7 @@ def agenda(situation: Situation) -> Agenda:
     """Rule 2: who has to make way now, for whom, and when this has to be asked again."""
     now, bookings = situation.now, situation.queue.bookings.values()
     due = min((at for b in bookings for at in (b.start_at, b.ends_at) if at > now), default=NEVER)
+    due = min([due, *(each.at for each in saving(situation))])
     if not situation.policy.leases.preempt or not bookings:
         return Agenda([], due)
     best_effort, found = situation.forecast().best_effort, dict[str, str]()
@@ -103,6 +106,7 @@ def why(situation: Situation, unit: str) -> Reason | None:
         return None
     passing = Pass(situation)
     passing.leases()
+    passing.keep_saving()
     shape = lane.key.shape
     hosts = [name for name, free in passing.room.free.items() if free.fits(shape)]
     until = passing.guard(unit, lane)
@@ -120,6 +124,7 @@ class Pass:
         self.situation, self.queue, self.now = situation, situation.queue, situation.now
         self.settings, self.room = situation.policy.leases, situation.room.copy()
         self.forecast, self.seats = situation.forecast(), Seats(situation)
+        self.saving = {each.unit: each for each in saving(situation)}
         self.starts: list[Start] = []
         self.started: dict[object, int] = {}  # of a lane
         self.gone: dict[str, None] = {}
@@ -128,6 +133,7 @@ class Pass:
 
     def run(self) -> list[Start]:
         self.leases()
+        self.keep_saving()
         self._resume()
         self._others()
         return self.starts
@@ -149,6 +155,15 @@ class Pass:
                 self.room.use(seat.hosts, seat.booking.shape)
                 self.starts.append(Start(seat.booking.unit, seat.booking.shape, seat.hosts, reason))
 
+    def keep_saving(self) -> None:
+        """Rule 8."""
+        for each in self.saving.values():
+            for name in each.hosts:
+                free = self.room.free.get(name)
+                if free is not None:
+                    left = less(free, each.shape)
+                    self.room.offer(name, left._replace(cores=max(0, left.cores), memory_mb=max(0, left.memory_mb)))
+
     def _offers(self, name: str, shape: Shape) -> bool:
         free = self.room.free.get(name)
         return free is not None and free.fits(shape)
@@ -157,7 +172,14 @@ class Pass:
 
     def guard(self, unit: str, lane: Lane) -> float:
         """Until when the unit, started now, must not be in a slot's way (rules 3 and 4)."""
-        return self._guard(lane, self.queue.length_s(unit), resumes=unit in self.queue.suspended)
+        return self._guard(lane, self._stays_s(unit, lane), resumes=unit in self.queue.suspended)
+
+    def _stays_s(self, unit: str, lane: Lane) -> float:
+        """For how long the unit would have its hosts, if it started now: with the time that it takes to be resumed."""
+        shape, length_s = lane.key.shape, self.queue.length_s(unit)
+        return length_s + (
+            resume_s(shape.nodes, shape.memory_mb, self.settings) if unit in self.queue.suspended else 0.0
+        )
 
     def _guard(self, lane: Lane, length_s: float, *, resumes: bool) -> float:
         shape, settings = lane.key.shape, self.settings
@@ -188,7 +210,7 @@ class Pass:
         return tuple(chosen[: shape.nodes]) if len(chosen) >= shape.nodes else None
 
     def _start(self, lane: Lane, unit: str, hosts: tuple[str, ...], why: Reason) -> None:
-        shape, length_s, kind = lane.key.shape, self.queue.length_s(unit), lane.key.kind
+        shape, length_s, kind = lane.key.shape, self._stays_s(unit, lane), lane.key.kind
         if self.gap is not None and self.now + length_s > self.gap.at:
             self.gap.use(hosts, shape)
         self.room.use(hosts, shape)
@@ -207,9 +229,9 @@ class Pass:
         where = self.queue.where
         for place in self.queue.suspended_in_order():
             lane, unit = where[place.unit][0], place.unit
-            if not self._allowed(lane):
+            if not self._allowed(lane) or unit in self.saving:
                 continue
-            hosts = self._find(lane, self.queue.length_s(unit), resumes=True) if self._fits(lane) else None
+            hosts = self._find(lane, self._stays_s(unit, lane), resumes=True) if self._fits(lane) else None
             if hosts is None:
                 self._look_for_head(place, lane)
                 continue
@@ -297,10 +319,11 @@ class Pass:
             self.never[shape] = None
             return False
         started = [
-            Ending(self.now + self.queue.length_s(s.unit), s.unit, s.hosts, s.shape)
+            Ending(self.now + self._stays_s(s.unit, self.queue.where[s.unit][0]), s.unit, s.hosts, s.shape)
             for s in self.starts
             if s.unit in self.queue.where
         ]
+        started += self.saving.values()
         gap = gap_for(place, shape, self.room, self.forecast, started, self.situation.room.resting)
         if gap is not None:
             self.gap = self._behind_slots(gap, lane)

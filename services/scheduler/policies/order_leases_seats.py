@@ -29,7 +29,7 @@ from typing import NamedTuple
 from schemas.config import Leases
 from services.scheduler.forecast import Ending
 from services.scheduler.policies.order import Situation
-from services.scheduler.policies.preemption import Cost, cheapest_first, overhead_s
+from services.scheduler.policies.preemption import Cost, cheapest_first, overhead_s, suspend_s
 from services.scheduler.policies.reservation import NOTHING, less
 from services.scheduler.room import Free
 from services.scheduler.shape import Booking, Shape
@@ -170,6 +170,20 @@ class Seats:
             self.gone[ending.unit] = at
             needed.append(ending.unit)
         return needed[::-1]
+
+
+def saving(situation: Situation) -> list[Ending]:
+    """Suspended units whose machines are still being written to disk, on the hosts where they are, until that is done."""
+    found: list[Ending] = []
+    forecast, settings = situation.forecast(), situation.policy.leases
+    for name, origin in situation.queue.suspended.items():
+        unit = forecast.custody.state.units[name]
+        at = (unit.ended_at or 0.0) + suspend_s(unit.nodes, unit.memory_mb, settings)
+        hosts = tuple(host for host in origin if host in forecast.held)
+        if at > situation.now and hosts:
+            shape = Shape(unit.nodes, unit.cores, unit.memory_mb, unit.exclusive)
+            found.append(Ending(at, name, hosts, shape))
+    return found
 
 
 def _beside(free: Free, shape: Shape) -> Free:
