@@ -157,14 +157,22 @@ def alone(*jobs: tuple[int, float]) -> tuple[list[HostLoad], dict[str, Candidate
     return [HostLoad(f"h{u}-{n}", False, (u,)) for u, c in known.items() for n in range(c.nodes)], known
 
 
-def test_the_four_orders_differ_where_they_should() -> None:
+def test_the_orders_differ_where_they_should() -> None:
     hosts, known = alone((1, 50.0), (1, 40.0), (2, 30.0), (4, 1.0))
-    found = {name: VICTIMS[name](hosts, known, 3).victims for name in NAMES}
+    costs = {"1": (0.0, 90.0, 0.5), "2": (60.0, 10.0, 0.9), "3": (10.0, 80.0, 0.7), "4": (70.0, 20.0, 0.1)}
+    priced = {
+        unit: known[unit]._replace(waited_s=waited_s, overhead_s=overhead_s, combined=combined)
+        for unit, (waited_s, overhead_s, combined) in costs.items()
+    }
+    found = {name: VICTIMS[name](hosts, priced, 3).victims for name in NAMES}
     assert found == {
         "smallest-shortest": ["2", "1", "3"],  # 4 hosts, though 3 were asked
         "smallest-shortest-spared": ["2", "3"],
         "youngest-first": ["4"],
         "least-work-lost": ["4"],  # 4 node-seconds
+        "minimum-waiting-time": ["1", "3"],
+        "minimum-overhead": ["4"],  # 2 goes first in thought, and is spared: 4 frees enough alone
+        "combined": ["4"],
     }
 
 
