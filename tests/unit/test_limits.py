@@ -161,6 +161,19 @@ def test_a_lease_waits_for_its_slot_whatever_becomes_of_limits() -> None:
     assert world.states()[slot] == "open"
 
 
+def test_a_job_of_nobody_counts_for_the_department_and_its_quality_once() -> None:
+    quality = {"shared": Quality(each_user=UserLimits(cores_max=1), together=UserLimits(cores_max=4))}
+    world = cluster(4)
+    department = batch("hpc", limits=each(cores_max=2), quality=quality)
+    config = cloud(msgspec.structs.replace(department, maximum_cores=8))
+    world.write("provisioner", f.ConfigAdopted(cloud="c1", custody_rules=RULES, config=config))
+    shared = [world.submit(user="", quality="shared", cores=2) for _ in range(3)]
+    plain = [world.submit(user="", cores=2) for _ in range(3)]
+    world.settle()
+    waiting = [name for name, state in world.states().items() if state == "pending"]
+    assert waiting == [shared[2], plain[2]]
+
+
 def test_a_limit_is_told_with_its_owner() -> None:
     world = cluster(4, limits=each(jobs_running_max=1), quality={"shared": Quality(together=UserLimits(cores_max=1))})
     world.submit()
