@@ -10,7 +10,7 @@ Rules
      else the policy's; each for as many as it lacks, the shortest first.  What is free or draining is on its way to somebody,
      in the order of grants, and is not asked for again.  Of several borrowers each is asked as if it were the only one: who
      claims does not wait for what another one may give.  If nobody lacks any (a window or a contract has ended): that of its
-     lenders.
+     lenders.  Where the quota is as low already, only web says it again: on its notice, if what was told is later.
   3. A weight counts more by what early returns have earned (`schemas.credit`).
 """
 
@@ -126,7 +126,7 @@ class Agreements:
 
     def notices(self, name: str, hosts: int, wanted: Mapping[str, int]) -> list[Notice]:
         """What department `name` is told whose quota is to be `hosts`, the shortest notice first; the last one says `hosts`.
-        `wanted`: the targets."""
+        If it is that already: what web lacks of it by now, perhaps nothing.  `wanted`: the targets."""
         config = self.custody.state.config
         if config is None:
             raise ValueError("there is no notice without a configuration")
@@ -137,12 +137,16 @@ class Agreements:
         lenders = [loan.lender for loan in self.loans if loan.borrower == name and loan.lender != NOBODY]
         if not config.lending:
             return [Notice(hosts, policy_s, self._why(config, name, hosts, short, lenders))]
-        wants = {one: self._notice_of(config, one, name, lenders) for one in short}
+        wants = {one: self._notice_of(config, one, name) for one in short}
         last_s = min(wants.values(), default=NEVER)
         if not wants:
             last_s = min((lending.notice_s(config, one, name, self.now) for one in lenders), default=policy_s)
         found, level, asking = [], self.custody.held(name), list[str]()
         lacking = self._lacking(config, wanted)
+        if hosts == self.custody.quota(name).hosts:  # between batch departments what was told stands
+            lacking = {d.name: lacking[d.name] for d in config.departments if d.kind == "web" and d.name in wants}
+            if not any(lacking.values()):
+                return []
         for one in sorted((n for n in wants if lacking.get(n)), key=lambda n: (wants[n], n)):  # unique last key: name
             if wants[one] != last_s and asking and level > hosts:
                 found.append(Notice(level, last_s, self._why(config, name, hosts, asking, lenders)))
@@ -151,11 +155,13 @@ class Agreements:
             asking.append(one)
             if level <= hosts:
                 break
+        if hosts == self.custody.quota(name).hosts:
+            hosts = max(hosts, level)
         return [*found, Notice(hosts, last_s, self._why(config, name, hosts, asking or short, lenders))]
 
-    def _notice_of(self, config: CloudConfig, claimant: str, name: str, lenders: list[str]) -> float:
+    def _notice_of(self, config: CloudConfig, claimant: str, name: str) -> float:
         """How long before `claimant` has a host of `name`'s that one is told."""
-        if lenders and self.held.get(claimant, 0) < self.own.get(claimant, 0):
+        if self.held.get(claimant, 0) < self.own.get(claimant, 0):
             return lending.notice_s(config, claimant, name, self.now)
         return config.policy.notice_s
 

@@ -245,7 +245,7 @@ class ProvisionerCore:
                 steps = self._agreements.notices(name, hosts, wanted)
                 reasons = [step.reason or self._why_quota(config, name, hosts) for step in steps]
                 told = [(step.hosts, now + step.seconds) for step in steps]
-                found += _quota_facts(name, quota, self.custody.held(name), told, reasons)
+                found += _quota_facts(name, quota, hosts, self.custody.held(name), told, reasons)
         return found
 
     def _why_quota(self, config: CloudConfig, name: str, hosts: int) -> Reason:
@@ -317,12 +317,11 @@ class ProvisionerCore:
 
 
 def _quota_facts(
-    name: str, quota: Quota, held: int, told: list[tuple[int, float]], reasons: list[Reason]
+    name: str, quota: Quota, hosts: int, held: int, told: list[tuple[int, float]], reasons: list[Reason]
 ) -> list[f.QuotaChanged]:
-    """Rule 1: that the quota becomes the last of `told` (hosts, by), and that each of them is due then at the latest.  A
+    """Rule 1: that the quota becomes `hosts`, and that each of `told` (hosts, by) is due then at the latest.  A
     lowering keeps its deadline also where a shorter notice for fewer hosts comes later: the quota is raised to what is held,
     and all that are due are told again, with their old deadlines."""
-    hosts = told[-1][0]
     if hosts == quota.hosts and all(any(n <= level and due <= by for n, due in quota.lowerings) for level, by in told):
         return []
     facts = [f.QuotaChanged(dept=name, hosts=n, by=by, reason=why) for (n, by), why in zip(told, reasons, strict=True)]

@@ -187,6 +187,29 @@ def test_who_claims_later_on_a_shorter_notice_shortens_nobody_elses() -> None:
     assert sum(isinstance(x, f.HostSeized) for x in made.decide()) == 5
 
 
+def test_what_was_told_stands_when_a_borrower_has_no_more_than_its_own_left() -> None:
+    hpc = msgspec.structs.replace(HPC, guarantee=4)
+    made = bench(hpc, BIO, WEB, contracts=(msgspec.structs.replace(LONG, notice_s=40.0),), hosts=6)
+    made.demand("web", 1)
+    made.demand("bio", 5)
+    made.settle()
+    run(made, "1", *sorted(made.custody.index.held["bio"]), dept="bio")
+    made.demand("hpc", 4)
+    made.settle()
+    made.now = 104.0
+    made.demand("web", 2)
+    made.settle()
+    assert due(made, "bio") == [(4, 104.3), (1, 140.0), (0, 144.0)]
+    made.write("scheduler.bio", f.HostReleased(host="h1"))
+    made.write("executor", f.HostCleared(host="h1"))
+    made.settle()
+    made.now = 139.0
+    for host in ("h2", "h3", "h4"):
+        made.write("scheduler.bio", f.HostReleased(host=host))
+        made.settle()
+    assert due(made, "bio") == [(0, 144.0)]
+
+
 def test_web_has_its_hosts_on_the_policys_notice_though_the_quota_is_as_low_already() -> None:
     made = bench(HPC, BIO, WEB, contracts=(msgspec.structs.replace(LONG, deadline_s=50.0),), hosts=10)
     made.demand("bio", 10)
