@@ -97,9 +97,10 @@ def _overlaps(known: Iterable[windows.Window]) -> list[tuple[windows.Window, win
 
 
 def _together(cloud: CloudConfig, ceiling: int, *, known: bool) -> Iterator[Problem]:
-    """Rule 3: guarantees at each moment at which a window begins.  Those outside windows are looked at elsewhere."""
+    """Rule 3: guarantees at each moment at which a window begins or ends: where one ends that promised less, another may be
+    open.  Those outside windows are looked at elsewhere."""
     told: dict[str, None] = {}
-    for at in _begins(cloud):
+    for at in _edges(cloud):
         promised = {d.name: lending.bounds(d, at)[0] for d in cloud.departments}
         total = sum(promised.values())
         open_ = [(i, w) for i, d in enumerate(cloud.departments) if (w := lending.terms(cloud, d.name, at).window)]
@@ -114,12 +115,14 @@ def _together(cloud: CloudConfig, ceiling: int, *, known: bool) -> Iterator[Prob
             yield Problem(path=("department", index, "windows"), found=shown(text), right=right, label=label)
 
 
-def _begins(cloud: CloudConfig) -> list[float]:
-    """A moment of the week at each of which some department's window begins."""
+def _edges(cloud: CloudConfig) -> list[float]:
+    """A moment of the week at each of which some department's window begins or ends."""
     found: dict[float, None] = {}
     for department in cloud.departments:
         calendar = windows.calendar(department.windows[:ENTRIES_MAX], department.windows_zone)
-        found |= {calendar.begin(window, 0.0) + windows.WEEK_S: None for window in calendar.windows}
+        for window in calendar.windows:
+            begin = calendar.begin(window, 0.0) + windows.WEEK_S
+            found |= {begin: None, begin + (window.end - window.begin) * 60: None}
     return sorted(found)
 
 
@@ -169,6 +172,13 @@ def _sense(cloud: CloudConfig, index: int, contract: Lending) -> Iterator[Proble
     if contract.deadline_s is not None and borrower is not None and borrower.kind == "web":
         right = "should be left out: web keeps a host as long as its load needs it; hosts bounds how many"
         yield Problem(path=(*path, "deadline_s"), found=shown(contract.deadline_s), right=right, label=label)
+    lender = cloud.department(contract.lender)
+    if contract.deadline_s is not None and lender is not None and lender.kind == "web":
+        right = "should be left out: web has its hosts back on notice whenever its load needs them"
+        yield Problem(path=(*path, "deadline_s"), found=shown(contract.deadline_s), right=right, label=label)
+    if contract.credit and borrower is not None and borrower.kind == "web":
+        right = "should be left out: web is served by priority, so what it earned would count for nothing"
+        yield Problem(path=(*path, "credit"), found=shown(contract.credit), right=right, label=label)
     for earlier in cloud.lending[:index]:
         covers = all(mine in (lending.ANY, its) for mine, its in _names(earlier, contract))
         if covers and not earlier.windows:

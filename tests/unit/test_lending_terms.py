@@ -163,15 +163,15 @@ def file(department: str = "", contract: str = "") -> str:
 
 
 def test_windows_and_contracts_are_read_written_and_compared() -> None:
-    text = file('windows = ["Mon-Fri 08:00-18:00 guarantee 6 maximum 8"]', "hosts = 4\nnotice_s = 30\ncredit = 1.5")
+    text = file('windows = ["Mon-Fri 08:00-18:00 guarantee 6 maximum 8"]', "hosts = 4\nnotice_s = 30\ngrace_s = 1.5")
     config = loads(text)
-    assert config.cloud.lending == (Lending(lender="hpc", borrower="web", hosts=4, notice_s=30.0, credit=1.5),)
+    assert config.cloud.lending == (Lending(lender="hpc", borrower="web", hosts=4, notice_s=30.0, grace_s=1.5),)
     assert loads(dump_toml(config)) == config
     assert diff(loads(file()).cloud, config.cloud) == [
         'department hpc: windows [] → ["Mon-Fri 08:00-18:00 guarantee 6 maximum 8"]',
         "contract hpc to web: hosts none → 4",
         "contract hpc to web: notice_s none → 30.0",
-        "contract hpc to web: credit 0.0 → 1.5",
+        "contract hpc to web: grace_s none → 1.5",
     ]
 
 
@@ -196,6 +196,12 @@ def test_windows_and_contracts_are_read_written_and_compared() -> None:
         ("", "grace_s = 60", "should be at most policy.kill_s (5)"),
         ("", "deadline_s = 60", "web keeps a host as long as its load needs it"),
         ("", "credit = 1000", "at most 100"),
+        ("", "credit = 1", "what it earned would count for nothing"),
+        (
+            "",
+            '[[lending]]\nlender = "web"\nborrower = "hpc"\ndeadline_s = 60',
+            "web has its hosts back on notice whenever its load needs them",
+        ),
         ("", '[[lending]]\nlender = "hcp"\nborrower = "web"', 'did you mean "hpc"?'),
         ("", '[[lending]]\nlender = "web"\nborrower = "web"', "nobody lends to itself"),
         ("", '[[lending]]\nlender = "hpc"\nborrower = "web"\nhosts = 3', "which holds always and names this pair too"),
@@ -215,5 +221,20 @@ def test_guarantees_of_one_moment_must_fit_the_cloud() -> None:
     config = CloudConfig(name="c", departments=(day, late), policy=Policy())
     assert [p.right for p in check_cloud(config, 11)] == [
         "guarantees should add up to at most 11 hosts then, what this cloud has; they add up to 12"
+    ]
+    assert check_cloud(config, 12) == []
+
+
+def test_guarantees_must_fit_also_when_a_window_ends_that_promised_less() -> None:
+    from services.runtime.config import check_cloud
+
+    less = Department(name="a", kind="batch", guarantee=6, windows=("Mon 08:00-12:00 guarantee 0",))
+    more = Department(name="b", kind="batch", windows=("Mon 10:00-14:00 guarantee 6",))
+    config = CloudConfig(name="c", departments=(less, more), policy=Policy())
+    assert [(p.found, p.right) for p in check_cloud(config, 8)] == [
+        (
+            '"Mon 10:00-14:00 guarantee 6"',
+            "guarantees should add up to at most 8 hosts then, what this cloud has; they add up to 12",
+        )
     ]
     assert check_cloud(config, 12) == []
