@@ -382,3 +382,24 @@ def test_who_is_resumed_stays_as_long_as_that_takes_too() -> None:
     assert placements(world) == [(0, other), (200, first)], "45 s are left, and 30 s it takes to go on: 15 s too late"
     until(world, START + 440)
     assert placements(world)[2:] == [(340, second), (440, other)]
+
+
+def test_who_comes_too_late_to_be_ended_in_time_does_not_start_before_the_slot() -> None:
+    world = site(1, suspend=False, margin_s=10.0)
+    job = lease(world, 100)
+    until(world, START + 86)
+    other = external(world, memory_mb=100)
+    until(world, START + 250)
+    assert placements(world) == [(100, job), (200, other)]
+
+
+def test_a_slot_does_not_move_when_somebody_starts_beside_it() -> None:
+    """By best fit the first one would move to where the others are, and the second one lack a host."""
+    world = site(3)
+    first = lease(world, 100, cores=1, walltime_s=3000.0)
+    second = lease(world, 400, cores=3, nodes=2)
+    settle(world)
+    jobs = [world.submit(nodes=2, cores=1, walltime_s=700.0), world.submit(cores=1, walltime_s=900.0)]
+    jobs.append(world.submit(nodes=2, cores=2, walltime_s=150.0))
+    until(world, START + 400)
+    assert placements(world) == [*((0, job) for job in jobs), (100, first), (400, second)]

@@ -125,6 +125,8 @@ class Pass:
         self.settings, self.room = situation.policy.leases, situation.room.copy()
         self.forecast, self.seats = situation.forecast(), Seats(situation)
         self.saving = {each.unit: each for each in saving(situation)}
+        config = self.forecast.custody.state.config
+        self.kill_s = config.policy.kill_s if config is not None else 0.0  # to end who cannot be suspended
         self.starts: list[Start] = []
         self.started: dict[object, int] = {}  # of a lane
         self.gone: dict[str, None] = {}
@@ -187,7 +189,7 @@ class Pass:
         if not (lane.key.kind.best_effort and settings.preempt):
             return away
         worth_s = overhead_s(shape.nodes, shape.memory_mb, settings) + settings.margin_s
-        worth_s += suspend_s(shape.nodes, shape.memory_mb, settings)
+        worth_s += max(self.kill_s, suspend_s(shape.nodes, shape.memory_mb, settings))
         worth_s += resume_s(shape.nodes, shape.memory_mb, settings) if resumes else 0.0
         return min(away, self.now + worth_s)
 

@@ -11,7 +11,8 @@ Rules
   2. By a slot's start an attempt is away if it is expected to end by then, `margin_s` before; a lease's own slot ends sharp.
      Once the slot has begun, who is there is there.
   3. Minimal victims: of those taken away in thought each is spared, from the dearest on, that can stay beside the lease on the
-     hosts that it gets.  Hosts that need nobody to go are taken before others, then best fit, then the name.
+     hosts that it gets.  Hosts that need nobody to go are taken before others, then in the order of their names, not by
+     best fit: who starts where no slot is in the way must not move slots, or a later one may not find its hosts any more.
      Who cannot be away in time any more is taken last: what has started since must not make the slot late.
   4. Production and other leases never make way.  Without `preempt` nobody does.
   5. A lease for which there are too few hosts whoever makes way has those that there are kept, so that nobody else lengthens
@@ -117,7 +118,7 @@ class Seats:
             victims, fitting = self._preempt(booking, at, offers, fitting)
         if len(fitting) < shape.nodes:
             victims = []
-        fitting.sort(key=lambda name: (name not in before, offers[name], name))
+        fitting.sort(key=lambda name: (name not in before, name))
         hosts = tuple(fitting[: shape.nodes])
         seat = Seat(booking, at, hosts, tuple(self._needed(hosts, shape, at, victims)))
         for name in hosts:
