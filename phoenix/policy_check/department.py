@@ -238,7 +238,7 @@ class Department:
     def cut(self, starts: list[Start]) -> list[Start]:
         """Those of them that limits let the core write at once."""
         budgets = self.core.book.queue.budgets
-        return starts if budgets is None else budgets.cut(starts, self.core.book.owner)
+        return starts if budgets is None else budgets.cut(starts, self.core.book.owner, self.core.book.shape)
 
     def again(self) -> Department:
         """The same department after a restart from a snapshot."""

@@ -408,7 +408,7 @@ class BatchCore:
         starts = [] if way else self._plan(order, situation)
         if queue.budgets is not None:
             booked, rest = [s for s in starts if s.unit in queue.bookings], [s for s in starts if s.unit in queue.where]
-            starts = booked + queue.budgets.cut(rest, self.book.owner)  # what was accepted is not limited again
+            starts = booked + queue.budgets.cut(rest, self.book.owner, self.book.shape)  # accepted ones: not again
         if not (starts or way) and room is self.room:
             queue.grew = self.room.grew = self._shifted = False
             self._passed_at = now

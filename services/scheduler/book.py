@@ -39,7 +39,7 @@ from services.scheduler.queue import Queue
 from services.scheduler.ranking import Ranking
 from services.scheduler.room import Room
 from services.scheduler.saved import Saved, ran_for
-from services.scheduler.shape import Booking, Kind, Place
+from services.scheduler.shape import Booking, Kind, Place, Shape
 
 
 class Book:
@@ -103,6 +103,9 @@ class Book:
         """Whose the unit is, as far as limits tell people apart."""
         budgets, job = self.queue.budgets, self.job(unit)
         return NOBODY if budgets is None else budgets.owner(job.user, job.quality)
+
+    def shape(self, unit: str) -> Shape:
+        return self.job(unit).shape
 
     def place(self, unit: str) -> Place:
         """The unit's place in the queue, also while it is not eligible."""

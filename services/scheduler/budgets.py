@@ -12,11 +12,13 @@ Rules
   2. Whoever waits for a limit is passed by every order, also by one in which nobody overtakes, and no room is kept for it: it
      waits for its own, not for hosts.  At one limit a wide job may wait as long as narrow ones of the same account keep coming.
   3. What is cut off is never the first start of a pass (its lane had an allowance), so each pass makes progress.
+  4. Best-effort counts as all jobs do, and makes way for production that waits for a limit as for hosts (`make_way`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import copy
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from schemas.bounds import WHOLE, Account, Bound, Much, any_limit, bounds_on
@@ -97,15 +99,24 @@ class Budgets:
                 return _reason(bound.account, name, most, used[number], would - used[number])
         return None
 
-    def cut(self, starts: list[Start], owner: Callable[[str], Owner]) -> list[Start]:
-        """As many of a pass's starts as keep all limits together.  `owner`: of a unit."""
-        used = dict(self.used)
+    def without(self, gone: Iterable[tuple[Owner, Shape]]) -> Budgets:
+        """As it would be if these attempts were closed."""
+        twin = copy.copy(self)
+        twin.used = dict(self.used)
+        for owner, shape in gone:
+            twin.opened(owner, shape, -1)
+        return twin
+
+    def cut(self, starts: list[Start], owner: Callable[[str], Owner], shape: Callable[[str], Shape]) -> list[Start]:
+        """As many of a pass's starts as keep all limits together, their victims gone.  `owner`, `shape`: of a unit."""
+        then = self.without(())
         for number, start in enumerate(starts):
-            more = needs(start.shape)
-            for bound in self._bounds[owner(start.unit)]:
-                now = used[bound.account] = _sum(used.get(bound.account, NONE), more)
-                if bound.exceeded(now) is not None:
-                    return starts[:number]
+            for unit in start.victims:
+                then.opened(owner(unit), shape(unit), -1)
+            its = owner(start.unit)
+            then.opened(its, start.shape, 1)
+            if any(bound.exceeded(then.used.get(bound.account, NONE)) is not None for bound in self._bounds[its]):
+                return starts[:number]
         return starts
 
     def over(self) -> list[str]:

@@ -19,16 +19,19 @@ Rules
   4. A start that the order put behind a reservation (backfill) gets the hosts that the order chose for it, and nobody makes way
      elsewhere; any other start takes free hosts first.
   5. Where there is no best-effort, the order alone decides, and nothing here costs anything.
+  6. Production that waits for a limit which best-effort fills (its user's, its department's) is waited for by that as well: who
+     counts there makes way, beside those whose hosts it needs.
 """
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import accumulate
 from typing import Final, NamedTuple, cast
 
 from schemas.reasons import Code, Reason, because
+from services.scheduler.budgets import Budgets, Owner
 from services.scheduler.forecast import Ending, Forecast
 from services.scheduler.policies import order_first_fit
 from services.scheduler.policies.order import Order, Situation, Start
@@ -42,12 +45,13 @@ IN_TURN: Final = (Code.HEAD_OF_QUEUE, Code.FIRST_FIT, Code.SHORTEST_FIRST)  # ru
 
 class BestEffort(NamedTuple):
     """The department's best-effort.  `running`: units with an open attempt; `guarded`: whether no job may end one now; `left`:
-    how many may be ended now, None: all; `in_order`: live attempts, who goes first first."""
+    how many may be ended now, None: all; `in_order`: live attempts, who goes first first; `owner`: whose a unit is."""
 
     running: Mapping[str, None]
     guarded: Callable[[str], bool]
     left: int | None
     in_order: Callable[[list[Ending]], list[Ending]]
+    owner: Callable[[str], Owner]
 
     def movable(self, forecast: Forecast) -> list[Ending]:
         """Rule 3; in no order."""
@@ -72,7 +76,7 @@ def seen(order: Order, situation: Situation, best_effort: BestEffort) -> Situati
     if order.makes_way or not best_effort.running:
         return situation
     ground = Ground(situation.room, situation.forecast(), best_effort.movable(situation.forecast()))
-    return _cleared(situation._replace(queue=_part(situation.queue, best_effort=False)), ground)
+    return _cleared(situation._replace(queue=_part(situation.queue, best_effort=False)), ground, best_effort)
 
 
 def why(situation: Situation, best_effort: BestEffort, shape: Shape, until: float) -> Reason | None:
@@ -116,39 +120,76 @@ def _production(order: Order, situation: Situation, best_effort: BestEffort) -> 
     movable = best_effort.movable(situation.forecast()) if best_effort.running else []
     if movable:
         ground = Ground(situation.room, situation.forecast(), movable)
-        planned = order.plan(_cleared(situation, ground))
+        planned = order.plan(_cleared(situation, ground, best_effort))
         if not planned:
             return []
         ground.best_effort = best_effort.in_order(movable)  # only now: it costs more than a fruitless pass
-        found = _realised(planned, ground, best_effort.left)
+        found = _realised(planned, ground, best_effort, situation.queue.budgets)
         if not found and best_effort.left is not None:  # rule 3
             ground = Ground(situation.room, situation.forecast(), ground.best_effort[: best_effort.left])
-            found = _realised(order.plan(_cleared(situation, ground)), ground, best_effort.left)
+            found = _realised(
+                order.plan(_cleared(situation, ground, best_effort)), ground, best_effort, situation.queue.budgets
+            )
         if found:
             return found
     return order.plan(situation)  # nobody is there to make way
 
 
-def _cleared(situation: Situation, ground: Ground) -> Situation:
-    """The situation without those who may make way."""
-    room = ground.cleared.copy()
+def _cleared(situation: Situation, ground: Ground, best_effort: BestEffort) -> Situation:
+    """The situation without those who may make way: neither their hosts nor what they count for limits."""
+    room, queue = ground.cleared.copy(), copy.copy(situation.queue)
     room.resting = situation.room.resting
-    return situation._replace(room=room, forecast=lambda: cast("Forecast", ground.production))
+    if queue.budgets is not None:
+        queue.budgets = queue.budgets.without(_counted(ground.best_effort, best_effort))
+    return situation._replace(queue=queue, room=room, forecast=lambda: cast("Forecast", ground.production))
 
 
-def _realised(planned: list[Start], ground: Ground, left: int | None) -> list[Start]:
+def _counted(endings: Iterable[Ending], best_effort: BestEffort) -> Iterator[tuple[Owner, Shape]]:
+    return ((best_effort.owner(each.unit), each.shape) for each in endings)
+
+
+def _realised(planned: list[Start], ground: Ground, best_effort: BestEffort, budgets: Budgets | None) -> list[Start]:
     """As many of the planned starts as need nobody to go, and one that does."""
     found: list[Start] = []
+    then = None if budgets is None else budgets.without(())
     for start in planned:
         chosen = ground.find(start.shape, _pick(start))
-        if chosen is None or (left is not None and len(chosen[1]) > left):
+        if chosen is None:
             break
         hosts, victims = chosen
+        if then is not None:
+            victims = _for_limits(then, start, victims, ground.best_effort, best_effort)
+        if best_effort.left is not None and len(victims) > best_effort.left:
+            break
         found.append(start._replace(hosts=hosts, victims=tuple(victims)))
         if victims or hosts != start.hosts:  # the rest was planned beside other hosts
             break
         ground.start(hosts, start.shape, victims)
+        if then is not None:
+            then.opened(best_effort.owner(start.unit), start.shape, 1)
     return found
+
+
+def _for_limits(
+    now: Budgets, start: Start, victims: list[str], movable: list[Ending], best_effort: BestEffort
+) -> list[str]:
+    """The victims, and who else has to go so that the start keeps its limits: in their order, and nobody who is not needed."""
+    its, gone = best_effort.owner(start.unit), dict.fromkeys(victims)
+    then = now.without(_counted((each for each in movable if each.unit in gone), best_effort))
+    more: list[Ending] = []
+    for each in movable:
+        if then.allowance(its, start.shape, 1):
+            break
+        if each.unit not in gone:
+            then.opened(best_effort.owner(each.unit), each.shape, -1)
+            more.append(each)
+    for each in list(more):
+        then.opened(best_effort.owner(each.unit), each.shape, 1)
+        if then.allowance(its, start.shape, 1):
+            more.remove(each)
+        else:
+            then.opened(best_effort.owner(each.unit), each.shape, -1)
+    return [*victims, *(each.unit for each in more)]
 
 
 def _pick(start: Start) -> Pick:

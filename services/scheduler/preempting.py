@@ -35,7 +35,11 @@ class Preempting:
     def best_effort(self, now: float) -> BestEffort:
         """Best-effort that runs, who of it may be ended for a job now, and who goes first."""
         return BestEffort(
-            self.running, self.guarded_at(now), self.guards.left(now), lambda endings: self._in_order(endings, now)
+            self.running,
+            self.guarded_at(now),
+            self.guards.left(now),
+            lambda endings: self._in_order(endings, now),
+            self.book.owner,
         )
 
     def guarded_at(self, now: float) -> Callable[[str], bool]:

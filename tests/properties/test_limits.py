@@ -23,7 +23,14 @@ NAMES = sorted([*ORDERS, "multi-factor"])
 USERS = ("ann", "bob", "cyd")
 few = st.one_of(st.none(), st.integers(4, 12))
 LIMITS = st.builds(UserLimits, jobs_running_max=st.one_of(st.none(), st.integers(1, 3)), cores_max=few, hosts_max=few)
-JOB = st.tuples(st.sampled_from(USERS), st.sampled_from(("", "q")), st.integers(1, 4), st.integers(1, 2), st.booleans())
+JOB = st.tuples(
+    st.sampled_from(USERS),
+    st.sampled_from(("", "q")),
+    st.integers(1, 4),
+    st.integers(1, 2),
+    st.booleans(),
+    st.booleans(),
+)
 STEPS = st.lists(st.one_of(JOB, st.integers(0, 9)), min_size=3, max_size=30)
 
 
@@ -57,9 +64,9 @@ def judge(world: World) -> None:
 def play(world: World, step: Any) -> None:
     service = {"service": "a"} if core(world).policy.order == "svmsched" else {}
     if isinstance(step, tuple):
-        user, quality, cores, nodes, long = step
+        user, quality, cores, nodes, long, idle = step
         cores = min(cores, 4 // nodes)  # within the least of the limits
-        fields: dict[str, Any] = {"walltime_s": 900.0 if long else 60.0, **service}
+        fields: dict[str, Any] = {"walltime_s": 900.0 if long else 60.0, "best_effort": idle, **service}
         world.submit(user=user, quality=quality, cores=cores, nodes=nodes, **fields)
     else:
         end_one(world, step)

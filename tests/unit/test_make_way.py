@@ -155,6 +155,32 @@ def test_a_victim_that_fits_the_limits_is_still_minimal() -> None:
     assert closed(world) == {}
 
 
+@pytest.mark.parametrize("order", ["fcfs", "first-fit", "easy", "conservative", "shortest-first", "multi-factor"])
+def test_best_effort_makes_way_where_it_fills_a_limit(order: str) -> None:
+    world = world_of(6, order)
+    department = batch("hpc", order=order, boot_timeout_s=1e6)
+    world.write(
+        "provisioner",
+        f.ConfigAdopted(
+            cloud="c1", custody_rules=RULES, config=cloud(msgspec.structs.replace(department, maximum_cores=8))
+        ),
+    )
+    small = [scavenger(world, cores=2, user="bob") for _ in range(4)]
+    job = ask(world)  # there are free hosts, and no cores left of the department's
+    assert len(closed(world)) == 2
+    world.settle()
+    assert world.states()[job] == "open"
+    assert [world.states()[each] for each in small].count("open") == 2
+    assert closed(world) == {}
+    other = ask(world, user="cyd")
+    world.settle()
+    assert [world.states()[each] for each in (other, *small)] == ["open", *["pending"] * 4]
+    last = ask(world)
+    world.settle()
+    assert world.states()[last] == "pending"  # production has them all
+    assert why(core(world), last, world.now)[0].code is Code.DEPARTMENT_LIMIT
+
+
 # ------------------------------------------------------------------------------------------------------------------ bounds
 
 
