@@ -79,7 +79,11 @@ class Client:
         return _json(self.fetch("GET", query(path, **values)).body)
 
     def post(self, path: str, payload: object) -> Any:
-        return _json(self.fetch("POST", path, orjson.dumps(payload)).body)
+        try:
+            body = orjson.dumps(payload)
+        except TypeError as error:  # `--nodes` of 20 digits
+            raise CliError(USAGE, f"that cannot be asked for: {error}") from error
+        return _json(self.fetch("POST", path, body).body)
 
     def fetch(self, method: str, path: str, body: bytes | None = None) -> Response:
         """One exchange.  CliError for an error status or no answer."""

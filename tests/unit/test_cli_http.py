@@ -134,3 +134,9 @@ def test_addresses() -> None:
 
 def test_query_leaves_out_what_was_not_said() -> None:
     assert query("/p", a=None, b="", c=0, d="x&y=1") == "/p?c=0&d=x%26y%3D1"
+
+
+def test_a_number_that_no_message_can_hold_is_said_before_anything_is_sent() -> None:
+    with pytest.raises(CliError, match="64-bit") as caught:
+        Client("http://127.0.0.1:1").post("/v1/leases", {"nodes": 10**20})
+    assert caught.value.code == 2
