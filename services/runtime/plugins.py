@@ -11,7 +11,10 @@ Rules
   2. A name that two packages bring is nobody's: which of them runs must not depend on the order of a directory.
   3. To list plug-ins is to read package metadata; code of a plug-in is run when it is chosen (and, by a scheduler, at its
      start: a configuration that is adopted later may choose it).
-  4. A module tells what its policy is: its docstring is the theory of operation, `Settings` (a `msgspec.Struct`; `schemas.
+  4. What is installed while a process runs is found by it.  `pip install -e` leaves a .pth file, which Python reads when it
+     starts only: here that of the plug-in's own package is read once more, and no other.  If that is not enough, the message
+     says that a restart is.
+  5. A module tells what its policy is: its docstring is the theory of operation, `Settings` (a `msgspec.Struct`; `schemas.
      options`) its settings.
 """
 
@@ -20,6 +23,10 @@ from __future__ import annotations
 import importlib
 import importlib.metadata
 import re
+import site
+import sys
+from pathlib import Path
+from types import ModuleType
 from typing import Any, Final, Literal, NamedTuple, TypeAlias, get_args
 
 import msgspec
@@ -48,6 +55,7 @@ _FORM: Final[dict[Kind, str]] = {
     "victims": "a function from hosts, candidates and a count to a Choice (services.scheduler.policies.victims)",
     "scaling": "a Rule (services.scheduler.policies.scale)",
 }
+_RESTART: Final = "; if it was installed while this runs, restart the cloud (phoenix down, phoenix up)"
 _NAME: Final = re.compile(r"[a-z][a-z0-9-]{0,63}\Z")  # schemas.config.PolicyName
 
 
@@ -79,8 +87,13 @@ class Unusable(Exception):
     """There is no such policy here, or it cannot be used; the message is a clause: what would be right, or what is wrong."""
 
 
+class Absent(Unusable):
+    """No package that is installed here brings it."""
+
+
 def installed() -> list[Plugin]:
     """What packages bring, by kind and name; also what cannot be used (`refused` says why)."""
+    importlib.invalidate_caches()  # rule 4
     found = []
     for kind, group in GROUPS.items():
         for point in importlib.metadata.entry_points(group=group):
@@ -113,7 +126,7 @@ def find(kind: Kind, name: str) -> Plugin:
     mine = [plugin for plugin in found if (plugin.kind, plugin.name) == (kind, name)]
     if not mine:
         names = [plugin.name for plugin in found if plugin.kind == kind and not refused(plugin, found)]
-        raise Unusable(f"should be {_choice(kind, names)}{_near(name, [*BUILTIN[kind], *names])}")
+        raise Absent(f"should be {_choice(kind, names)}{_near(name, [*BUILTIN[kind], *names])}")
     why = refused(mine[0], found)
     if why:
         raise Unusable(f"is brought by {mine[0].origin}, and cannot be used: {why}")
@@ -136,14 +149,14 @@ def _near(name: str, known: list[str]) -> str:
 def load(plugin: Plugin) -> Loaded:
     """Import the plug-in's module, and look at what it brings.  Raises `Unusable`."""
     where, _, attribute = plugin.target.partition(":")
-    importlib.invalidate_caches()  # it may have been installed while this process ran
+    importlib.invalidate_caches()  # rule 4
     try:
-        module = importlib.import_module(where.strip())
+        module = _import(plugin, where.strip())
         policy: Any = module
         for part in attribute.split(".") if attribute else ():
             policy = getattr(policy, part.strip())
     except Exception as error:  # whatever somebody's module does when it is imported
-        text = f"{type(error).__name__}: {error}"
+        text = f"{type(error).__name__}: {error}{_RESTART if _absent(error, where) else ''}"
         raise Unusable(f"is of {plugin.origin}, and cannot be loaded from {plugin.target}: {text}") from error
     parts = [getattr(policy, part, None) for part in _PARTS[plugin.kind]] or [policy]
     if not all(callable(part) for part in parts):
@@ -153,6 +166,34 @@ def load(plugin: Plugin) -> Loaded:
     if settings is not None and not (isinstance(settings, type) and issubclass(settings, msgspec.Struct)):
         raise Unusable(f"is of {plugin.origin}, and {module.__name__}.Settings should be a msgspec.Struct")
     return Loaded(plugin, policy, (module.__doc__ or "").strip(), settings, bool(getattr(module, "MINIMAL", True)))
+
+
+def _import(plugin: Plugin, where: str) -> ModuleType:
+    """The plug-in's module, if need be by what its package has left for Python's next start (rule 4)."""
+    try:
+        return importlib.import_module(where)
+    except ModuleNotFoundError as error:
+        if not _absent(error, where):
+            raise
+    for path in _path_files(plugin.distribution):
+        site.addpackage(str(path.parent), path.name, None)
+    importlib.invalidate_caches()
+    return importlib.import_module(where)
+
+
+def _absent(error: Exception, where: str) -> bool:
+    """True if it is the plug-in's own module that is not there, and not one that it imports."""
+    return isinstance(error, ModuleNotFoundError) and error.name == where.strip().partition(".")[0]
+
+
+def _path_files(distribution: str) -> list[Path]:
+    """The package's .pth files, where Python would look for them."""
+    try:
+        files = importlib.metadata.files(distribution) or []
+    except importlib.metadata.PackageNotFoundError:
+        return []
+    found = [Path(str(file.locate())) for file in files if file.suffix == ".pth"]
+    return [path for path in found if path.is_file() and str(path.parent) in sys.path]
 
 
 def use(kind: Kind, name: str) -> Loaded:

@@ -6,7 +6,7 @@ adopted while it runs may name any of them; a simulation takes those that its co
 Rules
   1. A plug-in that cannot be loaded is told, and is missed only when a configuration names it (`known`, rule 1).
   2. A replica that lacks a policy that the configuration in force names ends with a sentence, also while it stands by: it could
-     not take over.
+     not take over.  Before that it looks once more at what is installed: the package may have come while it ran.
   3. What is loaded stays: a newer version is another process.  Which version that is, is in the log and the metrics, since
      replicas with different versions of a policy may decide differently.
 """
@@ -26,7 +26,7 @@ from services.runtime import plugins
 from services.runtime.config_policies import foreign
 from services.runtime.exits import Exit
 from services.runtime.log import Log
-from services.runtime.plugins import Kind, Loaded, Unusable
+from services.runtime.plugins import Absent, Kind, Loaded, Plugin, Unusable
 from services.runtime.service import Service
 from services.scheduler.policies import known, plugged
 
@@ -38,7 +38,7 @@ def load_all(log: Log) -> None:
     """Every plug-in that is installed."""
     every = plugins.installed()
     for plugin in every:
-        fields = {"kind": plugin.kind, "name": plugin.name, "package": plugin.distribution, "version": plugin.version}
+        fields = _about(plugin)
         why = plugins.refused(plugin, every)
         try:
             if why:
@@ -55,12 +55,21 @@ def load_named(config: CloudConfig) -> None:
     """Those that the configuration names and that are not here yet; without any this costs nothing.  What cannot be loaded is
     told by whoever decides with it."""
     for department in config.departments:
-        for _key, kind, name in foreign(department):
-            if (kind, name) not in LOADED:
-                try:
-                    enter(plugins.use(kind, name))
-                except Unusable as error:
-                    known.UNUSABLE[name] = f"it {error}"
+        _load_named(department)
+
+
+def _load_named(department: Department) -> list[Loaded]:
+    found = []
+    for _key, kind, name in foreign(department):
+        if (kind, name) not in LOADED:
+            try:
+                found.append(plugins.use(kind, name))
+                enter(found[-1])
+            except Absent:
+                known.UNUSABLE.pop(name, None)  # what is missing is told as such
+            except Unusable as error:
+                known.UNUSABLE[name] = f"it {error}"
+    return found
 
 
 def enter(loaded: Loaded) -> None:
@@ -78,8 +87,7 @@ def enter(loaded: Loaded) -> None:
 
 def missing(custody: Custody, dept: str) -> str:
     """Why this replica cannot work by the configuration in force; empty if it can."""
-    config = custody.state.config
-    department = config.department(dept) if config is not None else None
+    department = _department(custody, dept)
     return _missing(department) if department is not None else ""
 
 
@@ -96,9 +104,22 @@ def on_applied(service: Service, dept: str, fact: Fact) -> None:
 
 
 def _require(service: Service, dept: str) -> None:
+    """Rule 2."""
+    department = _department(service.custody, dept)
+    for plugin, *_ in _load_named(department) if department is not None else ():
+        service.log.info("policy plug-in", **_about(plugin))
     why = missing(service.custody, dept)
     if why:
         service.fail(why, Exit.POLICY)
+
+
+def _about(plugin: Plugin) -> dict[str, str]:
+    return {"kind": plugin.kind, "name": plugin.name, "package": plugin.distribution, "version": plugin.version}
+
+
+def _department(custody: Custody, dept: str) -> Department | None:
+    config = custody.state.config
+    return config.department(dept) if config is not None else None
 
 
 def _missing(department: Department) -> str:

@@ -20,7 +20,7 @@ from services.scheduler.edge_batch import BatchEdge
 from services.scheduler.edge_web import WebEdge
 from services.scheduler.web import WebCore
 from tests.support.nats import NatsServer, running_server
-from tests.support.plugins import install, order, packages
+from tests.support.plugins import elsewhere, install, order, packages
 from tests.support.shells import LOG, Running, World, until, world
 from tests.support.world import batch, web
 
@@ -120,3 +120,21 @@ async def test_an_installed_policy_is_taken_by_a_leader_that_was_there_before(he
         await service.wait_for(last, 5.0)
         await until(lambda: service.caught_up and service.is_leader, "it leads")
         assert plugins.missing(service.custody, "hpc") == ""
+
+
+@pytest.mark.parametrize("editable", [False, True])
+async def test_a_package_that_comes_while_a_scheduler_runs_is_found_when_it_is_chosen(
+    here: World, tmp_path: Path, editable: bool
+) -> None:
+    with packages(tmp_path / "site") as site:
+        plugins.load_all(LOG)
+        await adopt(here, batch("hpc"))
+        service = await started(here).leads()
+        install(site, "late", order())
+        if editable:  # as `pip install -e` leaves it: the module elsewhere, and a .pth file that says where
+            elsewhere(site, tmp_path / "source", "late")
+        last = await adopt(here, batch("hpc", order="late"))
+        await service.wait_for(last, 5.0)
+        await until(lambda: service.caught_up and service.is_leader, "it leads")
+        assert plugins.missing(service.custody, "hpc") == ""
+        assert 'name="late",package="acme-late",version="1.2"' in generate_latest(service.registry).decode()

@@ -44,12 +44,13 @@ TABLES: list[dict[Any, Any]] = [known.ORDERS, known.VICTIMS, known.RULES, known.
 def packages(where: Path) -> Iterator[Path]:
     """A directory on the path, for packages; what was loaded from it is forgotten afterwards."""
     where.mkdir(parents=True)
+    path = list(sys.path)
     sys.path.insert(0, str(where))
     before = [dict(table) for table in TABLES]
     try:
         yield where
     finally:
-        sys.path.remove(str(where))
+        sys.path[:] = path
         for table, was in zip(TABLES, before, strict=True):
             table.clear()
             table.update(was)
@@ -69,6 +70,15 @@ def install(
     (about / "METADATA").write_text(f"Metadata-Version: 2.1\nName: acme-{name}\nVersion: {version}\n")
     (about / "entry_points.txt").write_text(f"[{GROUPS[kind]}]\n{name} = {module}:{target}\n")
     return module
+
+
+def elsewhere(where: Path, source: Path, name: str, version: str = "1.2") -> None:
+    """The module of `install` moves to another directory, as `pip install -e` has it: a .pth file leads there."""
+    module = f"acme_{name}".replace("-", "_")
+    source.mkdir()
+    (where / f"{module}.py").rename(source / f"{module}.py")
+    (where / f"__editable__.{module}.pth").write_text(f"{source}\n")
+    (where / f"{module}-{version}.dist-info" / "RECORD").write_text(f"__editable__.{module}.pth,,\n")
 
 
 def order(body: str = "return []") -> str:

@@ -97,6 +97,13 @@ def test_nobody_takes_over_the_name_of_one_of_ours(site: Path) -> None:
     assert known.order("fcfs").plan.__module__ == "services.scheduler.policies.order_fcfs"
 
 
+def test_a_package_whose_module_is_not_found_asks_for_a_restart(site: Path) -> None:
+    module = install(site, "broken", order())
+    (site / f"{module}.py").unlink()
+    (problem,) = problems(order="broken")
+    assert "ModuleNotFoundError: No module named 'acme_broken'; if it was installed while this runs, restart" in problem
+
+
 @pytest.mark.parametrize(
     ("source", "target", "told"),
     [
