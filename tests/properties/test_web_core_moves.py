@@ -8,7 +8,7 @@ W4  Left alone, with hosts enough, every wanted instance serves, on hosts that i
 
 from __future__ import annotations
 
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from schemas import facts as f
@@ -106,6 +106,7 @@ def about_hosts(world: World, what: str, name: str, level: float) -> None:
 
 
 @settings(max_examples=40, deadline=None)
+@example(CONFIGS[0], [("scale", 7, 0.0), ("config", 4, 0.0)])  # no signal: it wants the 7 that it had, and there are 6
 @given(st.sampled_from(CONFIGS), STEPS)
 def test_the_web_core_keeps_its_word_whatever_happens(config: CloudConfig, steps: list[tuple[str, int, float]]) -> None:
     world = site(config)
@@ -116,8 +117,9 @@ def test_the_web_core_keeps_its_word_whatever_happens(config: CloudConfig, steps
     heal(world)
     wanted = world.custody.state.demands["web"]
     core = world.seats["scheduler.web"].core
-    assert world.custody.held("web") == wanted  # W4
-    assert core.state.serving == core.state.target
+    assert world.custody.held("web") == min(wanted, len(HOSTS))  # W4
+    if wanted <= len(HOSTS):
+        assert core.state.serving == core.state.target
 
 
 def heal(world: World) -> None:
