@@ -167,7 +167,9 @@ class Agreements:
 
     def _lacking(self, config: CloudConfig, wanted: Mapping[str, int]) -> dict[str, int]:
         """Department -> hosts that it lacks beside what is on its way to it, which those have first that are granted first."""
-        coming = self.usable - sum(self.held.values())
+        coming = max(
+            0, min(self.usable, sum(wanted.values())) - sum(self.held.values())
+        )  # no contract keeps these free
         found = {}
         for department in lending.granted_in_order(config):
             lacks = max(0, wanted.get(department.name, 0) - self.custody.held(department.name))

@@ -17,7 +17,7 @@ from schemas.reasons import Code
 from schemas.whereabouts import whereabouts
 from services.provisioner.core import ProvisionerCore
 from services.provisioner.policies.contracts import targets_within
-from services.provisioner.policies.phoenix import targets
+from services.provisioner.policies.phoenix import Claim, targets
 from services.runtime.core import NEVER
 from tests.unit.test_provisioner_core import HPC, WEB, Bench
 from tests.unit.test_provisioner_targets import CLAIMS
@@ -247,6 +247,36 @@ def test_an_occupied_host_comes_back_at_its_deadline_and_not_before() -> None:
     assert made.settle() == []
 
 
+def test_idle_hosts_of_a_lender_are_lent_though_hosts_are_free_that_nobody_may_borrow() -> None:
+    shop = msgspec.structs.replace(WEB, guarantee=2)
+    made = bench(HPC, BIO, shop, contracts=(Lending(lender="web", borrower="*", hosts=0),), hosts=6)
+    made.demand("hpc", 4)
+    made.settle()
+    assert made.held() == {"hpc": 4}  # bio's idle ones work for it, web's may not
+    made.demand("bio", 2)
+    made.settle()
+    assert made.held() == {"hpc": 4, "bio": 2}
+    assert due(made, "hpc") == [(2, 100.3)]
+    made.now = 100.3
+    made.settle()
+    assert made.settle() == []
+
+
+def test_web_is_served_from_whom_it_may_borrow_though_batch_could_use_all_of_that() -> None:
+    shut = Department(name="shut", kind="web", guarantee=2)
+    made = bench(HPC, WEB, shut, contracts=(Lending(lender="shut", borrower="*", hosts=0),), hosts=6)
+    made.demand("hpc", 6)
+    made.settle()
+    assert made.held() == {"hpc": 4}
+    run(made, "1", "h0", "h1", "h2", "h3")
+    made.demand("web", 2)
+    facts = made.settle()
+    assert {d: q.hosts for d, q in made.custody.state.quotas.items()} == {"hpc": 2, "web": 2}
+    assert (
+        sum(isinstance(x, f.HostGranted) for x in facts) == 2
+    )  # hosts are alike: those of shut that are free are used at once
+
+
 def test_a_restarted_core_decides_the_same_in_the_middle_of_loans() -> None:
     made = bench(HPC, BIO, contracts=(Lending(lender="*", borrower="*", deadline_s=600.0, notice_s=5.0, credit=1.0),))
     made.demand("hpc", 4)
@@ -364,6 +394,18 @@ def test_a_flow_keeps_limits_and_is_as_large_as_it_can_be(
 
 def _subsets(names: list[str]) -> list[list[str]]:
     return [[n for i, n in enumerate(names) if bits >> i & 1] for bits in range(1 << len(names))]
+
+
+def test_what_its_owner_does_not_need_is_lent_before_anybody_has_it_idle() -> None:
+    limit = {("web", "hpc"): 0, ("web", "bio"): 0}
+    claims = [
+        Claim(name="hpc", web=False, demand=4),
+        Claim(name="bio", web=False, demand=0, own=2),
+        Claim(name="web", web=True, demand=0, guarantee=2),
+    ]
+    own = {"hpc": 2, "bio": 2, "web": 2}
+    found = targets_within(claims, 6, "", own, lambda *pair: limit.get(pair, lending.UNLIMITED))  # type: ignore[call-overload]
+    assert found == {"hpc": 4, "bio": 0, "web": 0}
 
 
 LIMITS = st.dictionaries(st.tuples(st.sampled_from("abcdef"), st.sampled_from("abcdef")), st.integers(0, 5))

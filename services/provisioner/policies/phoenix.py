@@ -43,9 +43,10 @@ class Claim(msgspec.Struct, frozen=True, kw_only=True):
     own: int = 0  # of a lender with a contract; 0: rule 3 knows weights alone
 
 
-def targets(claims: list[Claim], usable: int, first: str = "") -> dict[str, int]:
+def targets(claims: list[Claim], usable: int, first: str = "", levels: int = 6) -> dict[str, int]:
     """Hosts that each department may keep, of `usable` ones in all.  `first`: the batch department whose need is met before the
-    others' (rule 3)."""
+    others' (rule 3).  `levels`: of those at which batch departments share: without any they have
+    their guarantees, with four nobody has what nobody needs (rule 4)."""
     quota = {c.name: 0 for c in claims}
     web = sorted((c for c in claims if c.web), key=lambda c: (-c.priority, c.name))  # unique last key: name
     batch = sorted((c for c in claims if not c.web), key=lambda c: c.name)
@@ -59,11 +60,11 @@ def targets(claims: list[Claim], usable: int, first: str = "") -> dict[str, int]
         more = min(max(0, min(claim.demand, claim.maximum) - quota[claim.name]), rest)
         quota[claim.name] += more
         rest -= more
-    _share(batch, quota, rest + kept, first)
+    _share(batch, quota, rest + kept, first, levels)
     return quota
 
 
-def _share(batch: list[Claim], quota: dict[str, int], rest: int, first: str) -> None:
+def _share(batch: list[Claim], quota: dict[str, int], rest: int, first: str, count: int) -> None:
     """Divide `rest` among the batch departments, level after level; each level is filled by weight."""
     for claim in batch:
         quota[claim.name] = min(claim.guarantee, claim.maximum, claim.demand, rest)
@@ -77,7 +78,7 @@ def _share(batch: list[Claim], quota: dict[str, int], rest: int, first: str) -> 
         lambda c: min(max(c.demand, c.held), c.maximum),  # what nobody demands stays where it is
         lambda c: c.maximum,
     )
-    for level in levels:
+    for level in levels[:count]:
         rest = _fill([(c, level(c)) for c in batch], quota, rest)
 
 
