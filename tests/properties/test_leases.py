@@ -5,6 +5,7 @@ P75  Only best-effort makes way, only for a lease; none of those who made way at
 P76  With suspension no work of best-effort is done twice, and when all slots are over everybody runs in the end.
 P77  alpha 0 is minimum waiting time, alpha 1 is minimum overhead; the order of the candidates changes nothing.
 P78  Between its stated moments time starts nothing and makes nobody go.
+P79  A lease that never gets its hosts keeps none from others: those begin and end on time, and nobody makes way for it.
 """
 
 from __future__ import annotations
@@ -84,6 +85,11 @@ class Story:
             self.slots.append(slot)
             assert lease(self.world, AHEAD_S, walltime_s=float(step.length_s), **size) == name
 
+    def too_wide(self, step: Step) -> str:
+        """A lease of more hosts than the department holds, from now or from about when others are to begin."""
+        size: dict[str, Any] = {"nodes": HOSTS + 1, "cores": step.cores, "memory_mb": step.memory_mb}
+        return lease(self.world, (step.wait_s * 2.0) % (AHEAD_S + 20), walltime_s=float(step.length_s), **size)
+
 
 def told_story(steps: list[Step], **policy: Any) -> Story:
     story = Story(site(HOSTS, **policy))
@@ -105,6 +111,27 @@ def test_p74_accepted_leases_begin_and_end_on_time(steps: list[Step], victims: s
         assert began[slot.lease] == slot.start - START
         assert ended.get(slot.lease, reported.get(slot.lease)) is not None
         assert slot.lease not in ended or ended[slot.lease] == slot.end - START
+
+
+@settings(max_examples=60, deadline=None)
+@given(STEPS, st.lists(st.booleans(), min_size=14, max_size=14), POLICIES, st.booleans())
+def test_p79_a_lease_that_is_too_wide_keeps_nobody(
+    steps: list[Step], beside: list[bool], victims: str, suspend: bool
+) -> None:
+    story = Story(site(HOSTS + 1, held=HOSTS, victims=victims, suspend=suspend))
+    world, wide = story.world, list[str]()
+    for step, also in zip(steps, beside, strict=False):
+        story.play(step)
+        wide += [story.too_wide(step)] if also else []
+        settle(world)
+        assert core(world).check() == []
+    until(world, world.now + AHEAD_S + 5000)
+    began = {fact.unit: at for at, fact in told(world, f.AttemptBegan)}
+    assert {slot.lease: began.get(slot.lease) for slot in story.slots} == {
+        slot.lease: slot.start - START for slot in story.slots
+    }
+    assert not any(unit in began for unit in wide)
+    assert not any(x.why.params.get("job") in wide for _, x in told(world, f.AttemptClosed))
 
 
 @settings(max_examples=60, deadline=None)

@@ -93,6 +93,22 @@ def test_production_that_runs_already_is_not_ended_for_a_lease() -> None:
     assert closings(world) == [(150, job, Disposal.STOPPED, Code.LEASE_ENDED)], "its end stays"
 
 
+def test_a_lease_that_cannot_get_its_hosts_keeps_none_from_one_that_is_due() -> None:
+    """Accepted first: 2 hosts from 8 on; then 5 hosts at once, of which the department holds 3."""
+    world = site(8, held=3)
+    first = lease(world, 8, nodes=2, walltime_s=40.0)
+    wide = lease(world, 0, nodes=5, walltime_s=60.0)
+    until(world, START + 7)
+    late = world.submit(cores=4, walltime_s=100.0)
+    until(world, START + 30)
+    assert placements(world) == [(8, first)]
+    assert world.states()[late] == "pending", "from jobs the third host is kept"
+    codes = [(reason.code, reason.params.get("short")) for reason in why(core(world), wide, world.now)]
+    assert codes == [(Code.LEASE_LATE, None), (Code.WAITS_FOR_HOSTS, 4)]
+    until(world, START + 61)
+    assert placements(world) == [(8, first), (60, late)]
+
+
 def test_best_effort_runs_into_a_slot_if_that_is_worth_it() -> None:
     """1,000 MB at 100 MB/s: 10 s to suspend, 20 s of overhead; 30 s are just not enough if 29 are left."""
     world = site(1)

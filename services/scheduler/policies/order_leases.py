@@ -11,7 +11,8 @@ Theory of operation
 
 Rules
   1. A lease starts when its slot begins, before anybody else.  If there is no room then, it starts as soon as there is; its
-     slot ends when it was to end.  One whose slot has passed does not start.
+     slot ends when it was to end.  One whose slot has passed does not start.  Of several the one whose slot began first
+     starts first, then the one accepted first; one for which there are too few hosts now keeps nothing from the others.
   2. Who makes way (`order_leases_seats`, `preemption`) is told `clearing_s` before the slot begins: the time that it takes to
      suspend it, or to end it where that cannot be done, and `margin_s`.  Who came too late for that, at once.
   3. Production starts only where it is away by the time that a slot needs its room, `margin_s` before.
@@ -340,7 +341,7 @@ class Pass:
         ends = [booking.ends_at for booking in self.queue.bookings.values() if booking.ends_at > first]
         for at in [first, *sorted(dict.fromkeys(ends))]:
             self.seats.until(at + stays_s)
-            later = {name: self.seats.free(name, at) for name in self.forecast.held}
+            later = {name: self.seats.spare(name, at) for name in self.forecast.held}
             fitting = [
                 name
                 for name, free in later.items()

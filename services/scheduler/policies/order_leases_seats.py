@@ -15,8 +15,8 @@ Rules
      best fit: who starts where no slot is in the way must not move slots, or a later one may not find its hosts any more.
      Who cannot be away in time any more is taken last: what has started since must not make the slot late.
   4. Production and other leases never make way.  Without `preempt` nobody does.
-  5. A lease for which there are too few hosts whoever makes way has those that there are kept, so that nobody else lengthens
-     its wait; nobody makes way for it yet.
+  5. A lease for which there are too few hosts whoever makes way has those that there are kept from jobs, so that they do not
+     lengthen its wait; nobody makes way for it yet.  Nothing is kept from other leases: one that is due and fits starts.
   6. A slot that has passed takes nothing.
 
 Cost: a slot looks at every host once; only slots that matter to the question are seated.
@@ -24,7 +24,7 @@ Cost: a slot looks at every host once; only slots that matter to the question ar
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from schemas.config import Leases
@@ -60,6 +60,7 @@ class Seats:
         waiting = [booking for booking in situation.queue.bookings.values() if booking.ends_at > self.now]
         self.waiting = sorted(waiting, reverse=True)  # the next one is the last
         self.there: dict[str, list[Seat]] = {}  # host -> slots that will be there
+        self.kept: dict[str, list[Seat]] = {}  # host -> slots for which it is kept (rule 5)
         self.gone: dict[str, float] = {}  # victim -> from when on
 
     def add(self, ending: Ending) -> None:
@@ -80,7 +81,7 @@ class Seats:
     # --------------------------------------------------------------------------------------------------------- reading
 
     def free(self, name: str, at: float) -> Free:
-        """What the host offers at a time from now on (rule 2), beside the slots that are seated."""
+        """What the host offers a lease at a time from now on (rule 2), beside the slots that are seated."""
         whole = self.forecast.held.get(name)
         if whole is None or name in self.situation.room.resting:
             return Free(False, -1, -1)
@@ -88,10 +89,11 @@ class Seats:
         for ending in self.on.get(name, ()):
             if not self._away(ending, at):
                 found = _beside(found, ending.shape)
-        for seat in self.there.get(name, ()):
-            if seat.at <= at < seat.booking.ends_at:
-                found = _beside(found, seat.booking.shape)
-        return found
+        return _beside_slots(found, self.there.get(name, ()), at)
+
+    def spare(self, name: str, at: float) -> Free:
+        """What the host offers a job then: not what is kept."""
+        return _beside_slots(self.free(name, at), self.kept.get(name, ()), at)
 
     def _away(self, ending: Ending, at: float) -> bool:
         if self.gone.get(ending.unit, at + 1) <= at:
@@ -104,6 +106,10 @@ class Seats:
         for seat in self.there.get(name, ()):
             at = max(seat.at, since)
             if seat.at < until and seat.booking.ends_at > since and not self.free(name, at).fits(shape):
+                return seat
+        for seat in self.kept.get(name, ()):
+            at = max(seat.at, since)
+            if seat.at < until and seat.booking.ends_at > since and not self.spare(name, at).fits(shape):
                 return seat
         return None
 
@@ -121,8 +127,9 @@ class Seats:
         fitting.sort(key=lambda name: (name not in before, name))
         hosts = tuple(fitting[: shape.nodes])
         seat = Seat(booking, at, hosts, tuple(self._needed(hosts, shape, at, victims)))
+        where = self.there if seat.whole else self.kept
         for name in hosts:
-            self.there.setdefault(name, []).append(seat)
+            where.setdefault(name, []).append(seat)
         return seat
 
     def _preempt(
@@ -185,6 +192,13 @@ def saving(situation: Situation) -> list[Ending]:
             shape = Shape(unit.nodes, unit.cores, unit.memory_mb, unit.exclusive)
             found.append(Ending(at, name, hosts, shape))
     return found
+
+
+def _beside_slots(free: Free, seats: Sequence[Seat], at: float) -> Free:
+    for seat in seats:
+        if seat.at <= at < seat.booking.ends_at:
+            free = _beside(free, seat.booking.shape)
+    return free
 
 
 def _beside(free: Free, shape: Shape) -> Free:
