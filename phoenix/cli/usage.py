@@ -74,7 +74,10 @@ def run(args: argparse.Namespace) -> int:
 def _instant(text: str, now: float) -> float:
     """UTC seconds of a span before now, or of a date.  CliError says what would be right."""
     try:
-        return datetime.fromisoformat(text).replace(tzinfo=UTC).timestamp() if "-" in text else _ago(text, now)
+        if "-" not in text:
+            return _ago(text, now)
+        at = datetime.fromisoformat(text)
+        return (at if at.tzinfo is not None else at.replace(tzinfo=UTC)).timestamp()
     except ValueError:
         raise mistyped(
             f"{text!r} is no time", "write 24h, 7d, or a date such as 2026-11-21 or 2026-11-21T08:00"

@@ -404,8 +404,21 @@ def test_what_its_owner_does_not_need_is_lent_before_anybody_has_it_idle() -> No
         Claim(name="web", web=True, demand=0, guarantee=2),
     ]
     own = {"hpc": 2, "bio": 2, "web": 2}
-    found = targets_within(claims, 6, "", own, lambda *pair: limit.get(pair, lending.UNLIMITED))  # type: ignore[call-overload]
+    found = targets_within(claims, 6, "", own, lambda one, other: limit.get((one, other), lending.UNLIMITED))
     assert found == {"hpc": 4, "bio": 0, "web": 0}
+
+
+def test_web_has_its_host_beside_guarantees_that_are_not_claimed() -> None:
+    claims = [
+        Claim(name="a", web=False, demand=3, guarantee=2),
+        Claim(name="b", web=False, demand=1, guarantee=2),
+        Claim(name="c", web=True, demand=1),
+        Claim(name="d", web=False, demand=4),
+    ]
+    limit = {("b", "c"): 0, ("a", "d"): 1, ("b", "d"): 0}
+    own = {"a": 3, "b": 2, "c": 0, "d": 0}
+    found = targets_within(claims, 5, "", own, lambda one, other: limit.get((one, other), lending.UNLIMITED))
+    assert found["c"] == 1
 
 
 LIMITS = st.dictionaries(st.tuples(st.sampled_from("abcdef"), st.sampled_from("abcdef")), st.integers(0, 5))
@@ -436,6 +449,18 @@ def test_quotas_within_contracts(
         own[c.name] >= promised[c.name] for c in claims
     ):
         assert all(quota[name] >= hosts for name, hosts in promised.items())
+
+    def may_move(one: str, other: str) -> bool:
+        """True if `one` may have a host of `other`'s."""
+        return not fit(*split(own, {**quota, one: quota[one] + 1, other: quota[other] - 1}, usable), most)[1]
+
+    guaranteed = {c.name: min(c.guarantee, c.maximum) for c in claims}
+    if sum(guaranteed.values()) > usable or any(own[name] < hosts for name, hosts in guaranteed.items()):
+        return
+    for claim in (c for c in claims if quota[c.name] < min(c.demand, c.maximum)):
+        for other in (c for c in claims if not c.web and c.name != claim.name and quota[c.name] > guaranteed[c.name]):
+            if claim.web or quota[other.name] > max(other.demand, other.occupied):  # web goes first, and nobody idles
+                assert not may_move(claim.name, other.name)
 
 
 # ------------------------------------------------------------------------------------------------------------ whereabouts

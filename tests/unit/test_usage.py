@@ -437,6 +437,7 @@ def test_of_an_unknown_time_nothing_is_shown() -> None:
         ("1d12h", 1e9 - 129_600),
         ("2001-09-09", 999_993_600.0),
         ("2001-09-09T01:00", 999_997_200.0),
+        ("2001-09-09T01:00+02:00", 999_990_000.0),
     ],
 )
 def test_instants_are_spans_before_now_or_dates(text: str, seconds: float) -> None:

@@ -45,8 +45,8 @@ def targets_within(claims: list[Claim], usable: int, first: str, own: Mapping[st
         web = sum(unmet.get(c.name, 0) for c in needed if c.web)
         if not unmet and levels:
             break
-        if not unmet:
-            levels = NEEDS
+        if not unmet:  # web has that for certain
+            levels, needed = NEEDS, [_with(c, quota[c.name]) if c.web else c for c in needed]
         elif levels and web and stranded < usable:
             stranded += web
         else:
@@ -61,3 +61,7 @@ def targets_within(claims: list[Claim], usable: int, first: str, own: Mapping[st
             more = range(1, min(most_of[name] - quota[name], left) + 1)  # who may have some may have fewer
             quota[name] += bisect_left(more, True, key=lambda n: bool(beyond({**quota, name: quota[name] + n})))
     return quota
+
+
+def _with(claim: Claim, hosts: int) -> Claim:
+    return msgspec.structs.replace(claim, guarantee=hosts, maximum=hosts)
