@@ -7,7 +7,8 @@ Theory of operation (InterGrid, 4.1: a local request whose interval is taken by 
 
 Rules
   1. Only local leases collide.  A best-effort lease is accepted always: it waits for room and makes way.
-  2. `advance` starts at the time given, `immediate` now; `deadline` at the earliest time that lets it end in time.
+  2. `advance` starts at the time given; `deadline` at the earliest time that lets it end in time; `immediate` now, or it is
+     refused: also where hosts are lacking now that the timetable counts (`at_once`).
   3. Counted are the usable hosts that the department may hold at most, at all hours (`windows`): none that is lost or
      cordoned, none in quarantine when the lease would start.  Beyond the department's guarantee, or where ordinary jobs may
      still run, a lease is accepted with a warning: that comes first, or is not ended for it.
@@ -31,7 +32,7 @@ from schemas.facts import Fact
 from schemas.ids import JOB
 from schemas.timetable import FOREVER, Collision, Ground, Part, Slot, Timetable, most
 from schemas.windows import calendar
-from services.admission import compose
+from services.admission import at_once, compose
 from services.admission.compose import Caller
 from services.admission.core import DIGEST_MARK, AdmissionCore, Job
 from services.admission.payloads import Packed, digest_of
@@ -116,6 +117,8 @@ def _start(
     found = table.earliest(wanted, start_max)
     if found is None:
         raise _refusal(department, table, wanted, start_max, asked)
+    if asked.kind == "immediate":
+        _refuse_later(core, department, wanted, slots, now)
     return found
 
 
@@ -235,6 +238,20 @@ def _refusal(department: Department, table: Timetable, wanted: Slot, start_max: 
     told = f"{field}: {_collides(collision)}; {_instead(earliest, smaller)}"
     details = r.LeaseRefusal(at=collision.at, collides_with=collision.leases, earliest=earliest, smaller=smaller)
     return Refused("conflict", told, field, details)
+
+
+def _refuse_later(core: AdmissionCore, department: Department, wanted: Slot, slots: Sequence[Slot], now: float) -> None:
+    """Rule 2: an immediate lease that fits into the timetable and has no hosts now."""
+    part, found = wanted.part, at_once.standing(core, compose.adopted(core), department, wanted.part, slots, now)
+    if found.able >= part.nodes:
+        return
+    needs = f"{part.nodes} host{'s' if part.nodes > 1 else ''} with room for {part.cores} cores and {part.memory_mb} MB"
+    told = f"kind: it needs {needs} now, and there {'is' if found.able == 1 else 'are'} {found.able or 'none'}"
+    smaller = r.LeaseOffer(nodes=found.able, start_at=wanted.start, end_at=wanted.end) if found.able else None
+    ways = f"{_instead(None, smaller)}, or" if smaller else "possible instead:"
+    instead = f"{ways} a time to come (start_at, deadline_at), or best-effort"
+    details = r.LeaseRefusal(at=now, collides_with=found.leases, smaller=smaller)
+    raise Refused("conflict", f"{told}: {', '.join(found.blockers)}; {instead}", "kind", details)
 
 
 def _smaller(table: Timetable, wanted: Slot, start_max: float) -> tuple[int, float]:

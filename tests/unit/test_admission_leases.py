@@ -11,6 +11,7 @@ import pytest
 from schemas import facts as f
 from schemas import requests as r
 from schemas.config import BatchPolicy, Department
+from schemas.reasons import Code, because
 from services.admission import compose, leases
 from services.admission.compose import Caller
 from services.admission.payloads import pack
@@ -391,3 +392,76 @@ def test_a_refusal_is_read_by_programs_too() -> None:
     assert told["error"]["lease"]["collides_with"] == ["1"]
     assert "lease" not in msgspec.json.decode(r.encode(failed(Refused("conflict", "no"))))["error"]
     assert compose.failed_job("1", Refused("conflict", "no")).ok is False
+
+
+# ------------------------------------------------------------------------------------------------------- immediate: the hosts
+
+
+def pair(**department: Any) -> Fold:
+    """8 hosts: hpc (guarantee 3) holds h0 to h2, bio (guarantee 5) the others."""
+    world = house(3, guarantee=3, **department)
+    config = world.custody.state.config
+    assert config is not None
+    bio = Department(name="bio", kind="batch", batch=BatchPolicy(), guarantee=5)
+    world.adopt(msgspec.structs.replace(config, departments=(config.departments[0], bio)))
+    for number in range(3, 8):
+        world.host(f"h{number}", 4, 4096, "bio")
+    return world
+
+
+def run_elsewhere(world: Fold, *hosts: str) -> list[str]:
+    jobs = []
+    for host in hosts:
+        jobs.append(world.submit(LEO, "bio", cpus_per_task=4))
+        assert world.place(jobs[-1], host, dept="bio", cores=4) is None
+    return jobs
+
+
+def test_an_immediate_lease_is_refused_where_others_run_jobs_on_the_hosts() -> None:
+    world = pair()
+    jobs = run_elsewhere(world, "h3", "h4", "h5", "h6", "h7")
+    error = refused(lambda: ask(world, "immediate", nodes=5))
+    assert (error.code, error.field) == ("conflict", "kind")
+    assert error.lease == r.LeaseRefusal(at=NOW, smaller=r.LeaseOffer(nodes=3, start_at=NOW, end_at=NOW + 100))
+    assert "hpc holds 3 hosts, bio has 5 hosts in use" in error.message
+    assert "possible instead: 3 nodes from" in error.message
+    take(world, nodes=5, start_at=2000.0)  # in time it may be otherwise
+    for job in jobs[:2]:
+        world.put(f.AttemptReported(unit=job, attempt=1, exit=0))
+    take(world, "immediate", nodes=5)
+
+
+def test_an_immediate_lease_counts_what_stays_on_its_own_hosts() -> None:
+    world = pair()
+    run_elsewhere(world, "h3", "h4", "h5", "h6", "h7")
+    best_effort, job, cancelled = take(world, "best-effort", nodes=1), world.submit(cpus_per_task=1), world.submit()
+    assert world.place(best_effort, "h0", cores=4) is None
+    assert world.place(cancelled, "h2", cores=1) is None
+    world.put(f.JobCancelled(job=cancelled, user="ann"))
+    assert ask(world, "immediate", nodes=3).lease is not None
+    assert world.place(job, "h1", cores=1) is None
+    error = refused(lambda: ask(world, "immediate", nodes=3))
+    assert "jobs that make way for nobody are on 1 of them" in error.message
+    assert ask(world, "immediate", nodes=3, cores=3).lease is not None
+    first = ask(world, "immediate", nodes=2)
+    error = refused(lambda: ask(world, "immediate", nodes=1, drafted=(first,)))
+    assert error.lease is not None
+    assert (error.lease.collides_with, error.lease.smaller) == ((first.job,), None)
+
+
+def test_a_lease_that_lacks_hosts_is_in_no_immediate_ones_way() -> None:
+    world = pair()
+    take(world, start_at=NOW + 1, nodes=5)
+    run_elsewhere(world, "h3", "h4", "h5", "h6", "h7")
+    take(world, "immediate", nodes=3, now=NOW + 10)
+
+
+def test_hosts_of_its_own_that_are_lent_come_back_for_an_immediate_lease() -> None:
+    world = pair()
+    world.put(f.HostReleased(host="h0", reason=because(Code.QUEUE)), writer="scheduler.hpc")
+    world.put(f.HostCleared(host="h0"), writer="executor")
+    assert ask(world, "immediate", nodes=3).lease is not None
+    world.put(f.HostGranted(host="h0", dept="bio"), writer="provisioner")
+    run_elsewhere(world, *(f"h{number}" for number in (0, 3, 4, 5, 6, 7)))
+    assert ask(world, "immediate", nodes=3).lease is not None
+    assert refused(lambda: ask(world, "immediate", nodes=4)).field == "kind"
