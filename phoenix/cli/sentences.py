@@ -40,7 +40,7 @@ _TEXTS: Final[dict[str, tuple[str, str, str]]] = {
     "lease_starts": ("its time", "its time slot had begun", ""),
     "scale_up": ("scale up", "the load asks for one more instance", ""),
     "replacement": ("replacement", "it replaces an instance that was lost", ""),
-    "reclaimed": ("reclaimed", "its host had to be returned and it was the victim of least loss", ""),
+    "reclaimed": ("reclaimed", "its host had to be returned", ""),
     "made_way": ("made way", "it is best-effort, and its room was needed", ""),
     "host_taken": ("host taken", "its host was seized because the department held more than its quota", ""),
     "host_lost": ("host lost", "its host was lost", ""),

@@ -386,6 +386,21 @@ def queue(p: Params) -> str | None:
     return f"{count(p.number('pending'), 'job')} pending and {p.number('running')} running" if "pending" in p else None
 
 
+def reclaimed(p: Params) -> str | None:
+    """Why its attempt ended: how many of the department's hosts go back in all, and who chose it."""
+    if "hosts" not in p:
+        return _before("its host had to be returned")(p)
+    gone = f"the department had to return {count(p.number('hosts'), 'host')}"
+    chosen = f", and its order of victims ({p['victims']}) chose this job" if "victims" in p else ""
+    lost = f", of which {span(p['lost_s'])} are lost" if "lost_s" in p else ""
+    asked = f"; asked for was {p['asked']}, done was {p['instead']}" if "asked" in p else ""
+    again = (
+        f"; it had been requeued {p['requeues']} times, and {p['requeues_max']} are allowed" if "requeues" in p else ""
+    )
+    ran = f"; it had run for {span(p['running_s'])}{lost}" if "running_s" in p else ""
+    return f"{gone}{chosen}{ran}{asked}{again}"
+
+
 UNBLOCK: Final[dict[str, Callable[[Params], str | None]]] = {
     "waits_for_hosts": unblock_hosts,
     "no_hosts_held": unblock_hosts,
@@ -394,7 +409,7 @@ UNBLOCK: Final[dict[str, Callable[[Params], str | None]]] = {
 }
 TELL: Final[dict[str, Callable[[Params], str | None]]] = {
     "priority": priority,
-    "reclaimed": _before("its host had to be returned"),
+    "reclaimed": reclaimed,
     "made_way": _before("its room was needed"),
     "lease_starts": lease_starts,
     "lease_ended": lease_ended,

@@ -44,7 +44,18 @@ def crowds(draw: st.DrawFn) -> Crowd:
         if hosts:
             unit, ran_s = str(number), draw(st.sampled_from((0.0, 1.0, 60.0, 3600.0)))
             lost_s = ran_s * draw(st.sampled_from((1, 1, 0)))
-            known[unit] = Candidate(unit, len(hosts), ran_s, lost_s, draw(st.booleans()))
+            known[unit] = Candidate(
+                unit,
+                len(hosts),
+                ran_s,
+                lost_s,
+                draw(st.booleans()),
+                guarded=draw(st.booleans()),
+                cores=len(hosts) * draw(st.sampled_from((1, 2, 8))),
+                left_s=draw(st.sampled_from((60.0, 3600.0, 0.0))),
+                user=draw(st.sampled_from(("ann", "bob"))),
+                priority=draw(st.sampled_from((0, 10, -10))),
+            )
             for host in sorted(hosts):
                 on[host].append(unit)
     cordoned = draw(st.lists(st.sampled_from(names), max_size=2)) if draw(st.booleans()) else []
@@ -59,7 +70,10 @@ def story(crowd: Crowd) -> str:
     ]
     for one in crowd.candidates.values():
         kind = ", best-effort" if one.best_effort else ""
-        lines.append(f"  job {one.unit}: {one.nodes} nodes, ran {one.running_s:g} s, would lose {one.lost_s:g} s{kind}")
+        guard = ", guarded" if one.guarded else ""
+        size = f"{one.nodes} nodes, {one.cores} cores, of {one.user}, priority {one.priority}"
+        ran = f"ran {one.running_s:g} s, has {one.left_s:g} s left, would lose {one.lost_s:g} s"
+        lines.append(f"  job {one.unit}: {size}, {ran}{kind}{guard}")
     return "\n".join([f"{crowd.asked} hosts of these must go back:", *lines])
 
 

@@ -366,7 +366,7 @@ class BatchCore:
         closings = {
             unit: self.endings.preempted(
                 unit,
-                reclaim.why_victim(candidates[unit], count, self.endings.kept_s(unit)),
+                reclaim.why_victim(candidates[unit], count, self.endings.kept_s(unit), self.policy.victims),
                 saved=self.endings.saved(unit),
             )
             for unit in choice.victims

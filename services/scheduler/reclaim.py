@@ -108,14 +108,17 @@ def candidates(
                 unit = custody.state.units[name]
                 running_s = used_s(name) + (0.0 if unit.began_at is None else max(0.0, now - unit.began_at))
                 lost_s = 0.0 if saved(name) else max(0.0, running_s - kept_s(name))
-                found[name] = Candidate(name, unit.nodes, running_s, lost_s, best_effort(name))
+                found[name] = Candidate(
+                    name, unit.nodes, running_s, lost_s, best_effort(name), cores=unit.nodes * unit.cores
+                )
     return found
 
 
-def why_victim(victim: Candidate, hosts: int, kept_s: float) -> Reason:
-    """Why it ends.  `kept_s`: what a checkpoint saves of what it has run; then what is lost is told too."""
+def why_victim(victim: Candidate, hosts: int, kept_s: float, victims: str) -> Reason:
+    """Why it ends.  `hosts`: how many go back in all; `victims`: the order of victims that chose it; `kept_s`: what a
+    checkpoint saves of what it has run; then what is lost is told too."""
     lost = {"lost_s": round(victim.lost_s, 3)} if kept_s else {}
-    return because(Code.RECLAIMED, hosts=hosts, running_s=round(victim.running_s, 3), **lost)
+    return because(Code.RECLAIMED, hosts=hosts, running_s=round(victim.running_s, 3), victims=victims, **lost)
 
 
 def interleave(custody: Custody, choice: Choice, closings: dict[str, f.AttemptClosed], reason: Reason) -> list[f.Fact]:

@@ -19,6 +19,8 @@ from services.scheduler.shape import Place, Shape
 from tests.support.scheduling import closed, core, placed, running
 from tests.support.world import World, batch, cloud
 
+VICTIMS = "smallest-shortest-spared"
+
 
 def able(hosts: int = 2, *capabilities: Any, **policy: Any) -> World:
     """A cloud that can suspend, unless other `capabilities` are named."""
@@ -55,7 +57,7 @@ def test_who_wishes_it_is_suspended_where_that_can_be_done(wish: Any, more: dict
     world.quota("hpc", 0)
     fact = closing(world)
     assert fact.disposal is Disposal.SUSPEND
-    assert fact.why == Reason(code=Code.RECLAIMED, params={"hosts": 1, "running_s": 7.0} | more)
+    assert fact.why == Reason(code=Code.RECLAIMED, params={"hosts": 1, "running_s": 7.0, "victims": VICTIMS} | more)
     world.settle()
     assert (world.unit(job).state, world.unit(job).suspended) == ("pending", True)
 
@@ -69,7 +71,13 @@ def test_where_it_cannot_be_done_the_job_is_requeued_and_told_so() -> None:
     world.quota("hpc", 0)
     fact = closing(world)
     assert fact.disposal is Disposal.REQUEUE
-    assert fact.why.params == {"hosts": 1, "running_s": 7.0, "asked": "suspend", "instead": "requeue"}
+    assert fact.why.params == {
+        "hosts": 1,
+        "running_s": 7.0,
+        "victims": VICTIMS,
+        "asked": "suspend",
+        "instead": "requeue",
+    }
 
 
 def test_who_has_not_begun_has_nothing_to_save() -> None:

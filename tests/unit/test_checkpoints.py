@@ -232,8 +232,18 @@ def test_the_checkpoints_of_a_closed_department_are_forgotten() -> None:
 
 def test_a_reason_for_each_victim() -> None:
     victim = Candidate("1", 1, 50.0, 20.0)
-    assert reclaim.why_victim(victim, 2, 30.0) == because(Code.RECLAIMED, hosts=2, running_s=50.0, lost_s=20.0)
-    assert reclaim.why_victim(victim, 2, 0.0) == because(Code.RECLAIMED, hosts=2, running_s=50.0)
+    params = {"hosts": 2, "running_s": 50.0, "victims": "fewest-cores"}
+    assert reclaim.why_victim(victim, 2, 30.0, "fewest-cores") == because(Code.RECLAIMED, **params, lost_s=20.0)
+    assert reclaim.why_victim(victim, 2, 0.0, "fewest-cores") == because(Code.RECLAIMED, **params)
+
+
+def test_an_order_of_victims_sees_cores_whose_the_job_is_and_what_is_left_of_its_time() -> None:
+    world = cluster(2)
+    job = running(world, nodes=2, cores=3, after_s=20, user="bob", priority=7, walltime_s=100.0)
+    it = core(world)
+    found = it.preempting.on_notice(reclaim.loads(world.custody, "hpc", {}), world.now)[job]
+    assert (found.nodes, found.cores, found.user, found.priority) == (2, 6, "bob", 7)
+    assert (found.running_s, found.left_s) == (20.0, 80.0)
 
 
 def test_a_job_that_has_its_next_place_already_saves_all_that_it_ran() -> None:

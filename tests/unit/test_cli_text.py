@@ -97,6 +97,19 @@ def test_what_became_of_earlier_attempts_is_told() -> None:
     assert sentences.sentence(failed) == "it failed to run once, last because its VM ended without a report"
 
 
+def test_a_victim_is_told_which_rule_chose_it_and_what_the_number_is() -> None:
+    why = because(Code.RECLAIMED, hosts=3, running_s=7.0, victims="widest-last")
+    assert sentences.sentence(why) == (
+        "the department had to return 3 hosts, and its order of victims (widest-last) chose this job; it had run for 7s"
+    )
+    more = because(Code.RECLAIMED, hosts=1, running_s=7.0, lost_s=2.0, asked="suspend", instead="requeue")
+    assert sentences.sentence(more) == (
+        "the department had to return 1 host; it had run for 7s, of which 2s are lost; asked for was suspend, done was requeue"
+    )
+    assert sentences.sentence(because(Code.RECLAIMED, hosts=2)) == "the department had to return 2 hosts"
+    assert sentences.sentence(because(Code.RECLAIMED)) == "its host had to be returned"
+
+
 def test_a_reason_of_a_newer_version_is_told_all_the_same() -> None:
     assert sentences.sentence({"code": "moon_phase", "params": {"phase": 0.25}}) == "moon phase (phase 0.25)"
     assert sentences.remedy({"code": "moon_phase"}) == ""

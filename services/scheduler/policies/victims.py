@@ -33,7 +33,8 @@ from schemas.ids import sort_key
 class Candidate(NamedTuple):
     """A live attempt.  `running_s`: for how long its job has run, counting what was saved by suspending; 0 before its guests
     began.  `lost_s`: how much of that would be lost if it were the victim: nothing of one that would be suspended, only what
-    came after its last checkpoint of one that has made one."""
+    came after its last checkpoint of one that has made one.  `cores`: of all its hosts together.  `left_s`: for how long it may
+    still run, by its time limit."""
 
     unit: str
     nodes: int
@@ -44,6 +45,10 @@ class Candidate(NamedTuple):
     waited_s: float = 0.0  # what the leases' policies look at (`preemption`)
     overhead_s: float = 0.0
     combined: float = 0.0
+    cores: int = 0
+    left_s: float = 0.0
+    user: str = ""
+    priority: int = 0
 
 
 class HostLoad(NamedTuple):
