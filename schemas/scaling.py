@@ -23,6 +23,11 @@ PERIOD_MAX_S: Final = 1800.0  # as in Kubernetes; what happened before it need n
 PERCENT_MAX: Final = 1000  # eleven times as many at once is no limit
 INSTANCES_MAX: Final = 1_000_000  # as of `instances_max`
 
+ZONE_MAX_H: Final = 14  # no clock on Earth is further from UTC
+ZONE_ANY_H: Final = (
+    99  # the simulator's, whose time 0 is a Monday: it moves zones by three days (`phoenix.simulate.week`)
+)
+
 _HOURS: Final = re.compile(r"([A-Za-z,-]+)\s+(\d\d?):(\d\d)-(\d\d?):(\d\d)")
 _SCHEDULE: Final = re.compile(r"(\S+\s+\S+)\s+at least\s+(\d{1,7})")
 _ZONE: Final = re.compile(r"UTC(?:([+-])(\d\d):(\d\d))?")
@@ -96,11 +101,11 @@ def _day(text: str) -> int:
     return DAYS.index(text.lower())
 
 
-def offset_s(text: str) -> int:
-    """Of `schedule_zone`: seconds by which its clocks are ahead of UTC."""
+def offset_s(text: str, hours_max: int = ZONE_MAX_H) -> int:
+    """Of `schedule_zone`: seconds by which its clocks are ahead of UTC, at most so many hours."""
     match = _ZONE.fullmatch(text.strip())
     minutes = int(match[2]) * 60 + int(match[3]) if match and match[1] else 0
-    if match is None or minutes > 14 * 60 or (match[1] and int(match[3]) > 59):
+    if match is None or minutes > hours_max * 60 or (match[1] and int(match[3]) > 59):
         raise Unreadable('should be "UTC" or an offset such as "UTC+02:00", at most 14 hours; summer time is not known')
     return (-minutes if match[1] == "-" else minutes) * 60
 

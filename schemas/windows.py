@@ -17,7 +17,7 @@ import re
 from functools import lru_cache
 from typing import Final, NamedTuple
 
-from schemas.scaling import WEEK_MIN, Unreadable, hours, offset_s
+from schemas.scaling import WEEK_MIN, ZONE_ANY_H, Unreadable, hours, offset_s
 
 NEVER: Final = float("inf")
 WEEK_S: Final = WEEK_MIN * 60
@@ -57,7 +57,7 @@ class Calendar:
             except Unreadable:  # rule 4
                 continue
         try:
-            self._shift_s = offset_s(zone) + _MONDAY_S
+            self._shift_s = offset_s(zone, ZONE_ANY_H) + _MONDAY_S
         except Unreadable:
             self._shift_s = _MONDAY_S
 

@@ -60,13 +60,18 @@ def _progress(job: str, state: str, shown: str) -> str:
 def save(client: Client, job: dict[str, Any], stdout: str | None, stderr: str | None) -> list[Path]:
     """Write the output of the job, or of each element of an array, where the patterns say."""
     written = []
-    for unit in [str(u["unit"]) for u in job.get("units") or [] if u.get("unit")] or [str(job["job"])]:
+    for unit in [str(u["unit"]) for u in job.get("units") or [] if u.get("unit")] or [_unit(job)]:
         for stream, pattern in (("stdout", stdout), ("stderr", stderr)):
             if pattern:
                 path = Path(expand(pattern, unit, str(job.get("name") or "")))
                 _write(path, client.fetch("GET", query(f"/v1/jobs/{unit}/output", stream=stream)).body)
                 written.append(path)
     return written
+
+
+def _unit(job: dict[str, Any]) -> str:
+    """The element that was named; `job` is the number of its array."""
+    return str(job.get("unit") or job["job"])
 
 
 def _write(path: Path, data: bytes) -> None:

@@ -33,6 +33,7 @@ from phoenix.simulate.cluster import Cluster
 from phoenix.simulate.journal import Journal
 from phoenix.simulate.load import Load
 from phoenix.simulate.recorder import Recorder
+from phoenix.simulate.week import from_monday
 from phoenix.simulate.workload import Outcome, Scenario, Work
 from schemas import facts as f
 from schemas.bounds import Much, bounds_on
@@ -133,7 +134,8 @@ class Simulation:
 
     def _begin(self) -> None:
         scenario = self.scenario
-        config = _healthy(msgspec.msgpack.decode(msgspec.msgpack.encode(scenario.config), type=CloudConfig))  # 5: 5.0
+        known = from_monday(_healthy(scenario.config))
+        config = msgspec.msgpack.decode(msgspec.msgpack.encode(known), type=CloudConfig)  # 5: 5.0
         adopted = f.ConfigAdopted(cloud=CLOUD_ID, custody_rules=RULES, config=config)
         self.journal.append("provisioner", [adopted], 0.0)
         names = [f"h{number:05}" for number in range(1, scenario.hosts + 1)]

@@ -7,6 +7,7 @@ import signal
 from collections.abc import Sequence
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from phoenix.simulate import capacity, experiment, goal, scenarios, sweep
@@ -16,7 +17,12 @@ from phoenix.simulate.experiment import Experiment
 from phoenix.simulate.metrics import measure
 from phoenix.simulate.scenarios import Inputs, cases
 from phoenix.simulate.text_input import InputError
-from phoenix.simulate.workload import Latencies, Work
+from phoenix.simulate.week import from_monday
+from phoenix.simulate.workload import Latencies, Scenario, Work
+from schemas.facts import ConfigAdopted, Fact
+from schemas.meta import Meta
+from schemas.scaling import offset_s
+from schemas.windows import calendar
 from services.runtime.config import ConfigError
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -306,6 +312,39 @@ def test_requests_without_a_scale_are_refused_with_the_key_that_is_missing(direc
         scenario(directory, GOOD.replace(", peak = 4", ""))
     with pytest.raises(InputError, match="capacity = "):
         scenario(directory, GOOD.replace('demand = { csv = "web.csv", peak = 4 }', 'load = { csv = "web.csv" }'))
+
+
+@pytest.mark.parametrize("zone", ["UTC", "UTC+14:00", "UTC-12:00"])
+def test_generated_load_and_windows_have_the_same_weekend(directory: Path, zone: str) -> None:
+    """Time 0 is a Monday: load falls on the sixth day, and that is when the guarantee of Saturday holds."""
+    text = GOOD.replace(
+        'demand = { csv = "web.csv", peak = 4 }', 'demand = { generator = "daily", peak = 9, days = 7 }'
+    )
+    shape = ", weekend_share = 0.1, noise = 0, crowds_per_week = 0, night_share = 1.0 }"
+    text = text.replace("days = 7 }", "days = 7" + shape).replace('window = "1d"', 'window = "7d"')
+    text = text.replace(
+        'kind = "batch"', f'kind = "batch"\nwindows = ["Sat,Sun 00:00-24:00 guarantee 7"]\nwindows_zone = "{zone}"'
+    )
+    known = scenario(directory, text)
+    low = [at for at, wanted in known.web["web"].demand if wanted == 1]
+    assert 5 * 86_400.0 in low
+    found = from_monday(known.config).departments[0]
+    opened, ends, ahead_s = calendar(found.windows, found.windows_zone), 6 * 86_400.0, offset_s(zone)
+    assert opened.open_at(5 * 86_400.0 - ahead_s - 1) is None
+    assert (opened.open_at(5 * 86_400.0 - ahead_s) or ("", 0))[1] == ends - ahead_s
+    assert adopted_zone(known) == found.windows_zone
+
+
+def adopted_zone(known: Scenario) -> str:
+    """As the cores of a run have it."""
+    zones: list[str] = []
+
+    def watch(fact: Fact, meta: Meta) -> None:
+        if isinstance(fact, ConfigAdopted):
+            zones.append(fact.config.departments[0].windows_zone)
+
+    run(msgspec.structs.replace(known, window_s=1.0, jobs={}), watch=watch)
+    return zones[0]
 
 
 # ------------------------------------------------------------------------------------------------------------------ goals

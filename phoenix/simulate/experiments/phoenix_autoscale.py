@@ -39,7 +39,7 @@ examples:
   phoenix simulate phoenix-autoscale --boot 30 --plots figures      instances need 30 s; plots as SVG and PNG
 
 --try knows rule, threshold, window; target, up, down, tolerance; up-limit, down-limit, schedule (each again for
-one more); forecast (days), margin, ahead; turns (an hour).  The simulated clock begins on a Thursday, 00:00 UTC.
+one more); forecast (days), margin, ahead; turns (an hour).  The simulated clock begins on a Monday, 00:00 UTC.
 docs/policies.md describes the rules and these bounds, docs/simulator-inputs.md the table and where the public trace is."""
 
 GENERATED_DAYS: Final = 14.0  # as long as the paper's trace

@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from schemas.scaling import WEEK_MIN, Span, Unreadable, offset_s, spans
+from schemas.scaling import WEEK_MIN, ZONE_ANY_H, Span, Unreadable, offset_s, spans
 from services.runtime.core import NEVER
 
 _WEEK_S: Final = WEEK_MIN * 60
@@ -33,7 +33,7 @@ class Timetable:
             except Unreadable:
                 continue
         try:
-            self.shift_s = offset_s(zone) + _MONDAY_S
+            self.shift_s = offset_s(zone, ZONE_ANY_H) + _MONDAY_S
         except Unreadable:
             self.shift_s = _MONDAY_S
 
