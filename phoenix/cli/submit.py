@@ -174,6 +174,8 @@ def _input(spec: str) -> dict[str, str]:
     name, separator, path = spec.partition("=")
     file = Path(path if separator else spec)
     try:
+        if not file.is_dir() and file.exists() and not file.is_file():  # a device or a pipe may never end
+            raise usage(f"--input {spec}: {file} is no regular file", "write what it gives into a file, and name that")
         data = file.read_bytes()
     except OSError as error:
         raise usage(f"--input {spec}: {error.strerror}") from error

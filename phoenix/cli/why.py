@@ -40,7 +40,9 @@ def reasons(answer: dict[str, Any]) -> list[Any]:
 def render(answer: dict[str, Any]) -> str:
     found = reasons(answer)
     state = answer.get("state")
-    head = f"job {answer['job']}" + (f" is {state}" if state else "")
+    unit = answer.get("unit") or answer["job"]
+    element = "" if unit == answer["job"] else f", its element {unit} (each has reasons of its own)"
+    head = f"job {answer['job']}{element}" + (f" is {state}" if state else "")
     if not found:
         return head
     lines = [f"{head}:"]

@@ -51,6 +51,12 @@ def why(core: BatchCore, job: str, now: float) -> list[Reason]:
     return _why_pending(core, unit.id, now)
 
 
+def explained(core: BatchCore, job: str) -> str:
+    """The unit that `why` is about: of an array one of its elements (rule 8); "" if there is none."""
+    unit = _unit(core, job)
+    return unit.id if unit is not None else ""
+
+
 def queue_view(core: BatchCore, limit: int = QUEUE_MAX) -> list[dict[str, Any]]:
     """The eligible units in order, at most `limit`: unit, place, shape, priority."""
     found = []

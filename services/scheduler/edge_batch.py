@@ -25,7 +25,7 @@ from services.runtime.exits import Stop
 from services.runtime.service import Service
 from services.scheduler import plugins
 from services.scheduler.batch import BatchCore
-from services.scheduler.batch_why import QUEUE_MAX, queue_view, why
+from services.scheduler.batch_why import QUEUE_MAX, explained, queue_view, why
 
 QUERY_MAX_BYTES: Final = 4096
 _JSON: Final = {"Content-Type": "application/json"}
@@ -80,7 +80,7 @@ class BatchEdge(Edge):
         reasons = why(core, job, self.service.now())
         if not reasons:
             return refusal("unknown", f"there is no job {job[:64]!r} in department {self.department}", "job")
-        return msgspec.json.encode({"ok": True, "job": job, "reasons": reasons})
+        return msgspec.json.encode({"ok": True, "job": job, "unit": explained(core, job) or job, "reasons": reasons})
 
     def _queue(self, core: BatchCore, limit: int) -> bytes:
         shown: dict[str, Any] = {"ok": True, "pending": len(core.book.queue), "queue": queue_view(core, limit)}

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import argparse
+import os
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from phoenix.cli import completion, events, queue, sentences, show, tables, waiting, why
+from phoenix.cli import completion, events, queue, sentences, show, submit, suggest, tables, waiting, why
+from phoenix.cli.errors import CliError
+from phoenix.cli.http import Client, Response
 from schemas.reasons import Code, Reason, because
 
 
@@ -113,6 +117,42 @@ def test_a_victim_is_told_which_rule_chose_it_and_what_the_number_is() -> None:
 def test_a_reason_of_a_newer_version_is_told_all_the_same() -> None:
     assert sentences.sentence({"code": "moon_phase", "params": {"phase": 0.25}}) == "moon phase (phase 0.25)"
     assert sentences.remedy({"code": "moon_phase"}) == ""
+
+
+def test_why_of_an_array_names_the_element_that_it_is_about() -> None:
+    answer = {"job": "11", "unit": "11_2", "reasons": [{"code": "held", "params": {}}]}
+    assert why.render(answer).startswith("job 11, its element 11_2 (each has reasons of its own):")
+    assert why.render({**answer, "job": "11_2"}).startswith("job 11_2:")
+
+
+def test_a_number_that_is_not_there_is_not_guessed_at() -> None:
+    hosts = [f"host{number:03}" for number in range(1, 9)]
+    assert suggest.hint("host099", hosts) == "there are host001 to host008, 8 in all"
+    assert suggest.hint("node10", ["node9", "node11"]) == "there are node9 to node11, 2 in all"
+    assert suggest.hint("hst003", hosts) == "did you mean 'host003'?"
+
+
+def test_the_output_of_the_element_that_was_named_is_saved(tmp_path: Path) -> None:
+    """The monitor calls an element's `job` the number of its array."""
+    asked = []
+
+    class Door(Client):
+        def fetch(self, method: str, path: str, body: bytes | None = None) -> Response:
+            asked.append(path)
+            return Response(200, {}, b"done\n")
+
+    job = show.normal({"job": "26", "unit": "26_6", "state": "completed", "units": [], "name": "x"}, "26_6")
+    assert waiting.save(Door("http://127.0.0.1:1"), job, f"{tmp_path}/%A-%a.out", None) == [tmp_path / "26-6.out"]
+    assert asked == ["/v1/jobs/26_6/output?stream=stdout"]
+
+
+def test_an_input_that_may_never_end_is_refused(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    for path in ("/dev/zero", f"{tmp_path}/pipe"):
+        with pytest.raises(CliError, match="is no regular file"):
+            submit._input(f"big={path}")
+    with pytest.raises(CliError, match="No such file"):
+        submit._input(f"{tmp_path}/none")
 
 
 def test_why_ranks_and_says_what_would_unblock() -> None:
