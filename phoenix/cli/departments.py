@@ -27,7 +27,16 @@ def run(args: argparse.Namespace) -> int:
 
 
 def render(departments: list[dict[str, Any]]) -> str:
-    return tables.render(HEAD, [_row(one) for one in departments], right="HELD QUOTA DEMAND UTILISATION")
+    table = tables.render(HEAD, [_row(one) for one in departments], right="HELD QUOTA DEMAND UTILISATION")
+    return "\n".join([table, *(_kept(one) for one in departments if one.get("kept_by_guarantees"))])
+
+
+def _kept(one: dict[str, Any]) -> str:
+    kept, demand = one["kept_by_guarantees"], units.count(int(one["hosts_demanded"]), "host")
+    rest = f"{kept['hosts']} of the {kept['usable']} hosts are kept from web by the guarantees of"
+    return (
+        f"{one['department']} wants {demand} and may keep {one['hosts_quota']}: {rest} {', '.join(kept['departments'])}"
+    )
 
 
 def _row(one: dict[str, Any]) -> tuple[str, ...]:

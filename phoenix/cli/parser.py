@@ -62,6 +62,11 @@ def job_id(text: str) -> str:
     )
 
 
+def job_or_department(text: str) -> str:
+    """Type of what `why` explains: a job, or a department, whose name begins with a letter."""
+    return text if re.fullmatch(r"[a-z][a-z0-9-]{0,31}", text) else job_id(text)
+
+
 def count(text: str) -> int:
     """Type of a positive number."""
     if text.isdecimal() and int(text) > 0:

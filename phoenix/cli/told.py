@@ -65,9 +65,16 @@ def _agreed(p: Params) -> str:
     return f"; the department may have at most {most} now, by its maximum, hours and contracts{change}"
 
 
+def kept_by(p: Params) -> str:
+    """Of a web department: what guarantees keep from it (`schemas.kept`)."""
+    if "kept" not in p:
+        return ""
+    return f": {p['kept']} of the {p['usable']} hosts are kept from web by the guarantees of {p.names('kept_by')}"
+
+
 def waits_for_hosts(p: Params) -> str | None:
     if "demand" in p:  # of a web department
-        return f"the department wants {count(p.number('demand'), 'host')} and holds {p['held']}"
+        return f"the department wants {count(p.number('demand'), 'host')} and holds {p['held']}{kept_by(p)}"
     if "nodes" not in p:
         return None
     if "short" in p and not p.number("short"):

@@ -6,22 +6,27 @@ import argparse
 from typing import Any, Final
 
 from phoenix.cli import cloud, emit, sentences
-from phoenix.cli.parser import job_id
+from phoenix.cli.parser import job_or_department
 
 HELP: Final = """examples:
   phoenix why 17           the reasons, ranked, and what would unblock it
+  phoenix why shop         a web department: why it has the instances and hosts that it has
   phoenix why 17 --json    as data: code and parameters of each reason"""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "job", type=job_id, metavar="JOB", help="a job (17), an array's element (18_3) or an instance (web.7)"
+        "job",
+        type=job_or_department,
+        metavar="JOB",
+        help="a job (17), an array's element (18_3), an instance (web.7) or a web department (web)",
     )
 
 
 def run(args: argparse.Namespace) -> int:
     answer = cloud.find(args).operator().get(f"/v1/why/{args.job}")
     answer.setdefault("job", args.job)
+    answer.setdefault("what", "job" if args.job[0].isdecimal() else "instance" if "." in args.job else "department")
     if args.json:
         emit.json(answer | {"sentences": [sentences.capital(sentences.sentence(reason)) for reason in reasons(answer)]})
     else:
@@ -42,7 +47,7 @@ def render(answer: dict[str, Any]) -> str:
     state = answer.get("state")
     unit = answer.get("unit") or answer["job"]
     element = "" if unit == answer["job"] else f", its element {unit} (each has reasons of its own)"
-    head = f"job {answer['job']}{element}" + (f" is {state}" if state else "")
+    head = f"{answer.get('what') or 'job'} {answer['job']}{element}" + (f" is {state}" if state else "")
     if not found:
         return head
     lines = [f"{head}:"]

@@ -191,14 +191,24 @@ class Reads:
     async def why_job(self, request: web.Request) -> web.Response:
         name = request.match_info["job"]
         self._who(request)
-        department = self.views.department_of(name)
+        department = self.views.department_of(name) or self._web_department(name)
         if department is None:
             raise Fault(404, "unknown", f"there is no job {name!r} (any more)", "job")
-        self._own(request, department, f"job {name}")
+        self._own(request, department, f"department {name}" if department == name else f"job {name}")
         answer = await self.why(department, name)
         if answer is None:
             raise Fault(503, "unavailable", f"the scheduler of {department} does not answer; try again")
         return web.Response(body=answer, content_type="application/json")
+
+    def _web_department(self, name: str) -> str | None:
+        """`name`, if it is a web department's: those are explained as a whole.  A batch department is told by its jobs."""
+        config = self.core.custody.state.config
+        known = config.department(name) if config is not None else None
+        if known is not None and known.kind != "web":
+            raise Fault(
+                400, "invalid", f"{name} is a batch department: name one of its jobs (phoenix queue lists them)", "job"
+            )
+        return None if known is None else name
 
     async def hosts(self, request: web.Request) -> web.Response:
         self._who(request)

@@ -13,6 +13,7 @@ from typing import Any
 
 from schemas.custody_state import Host, Unit
 from schemas.ids import is_instance, job_of, sort_key
+from schemas.kept import kept_from
 from schemas.whereabouts import Whereabouts
 from services.monitor import leases, lending
 from services.monitor.core import Attempt, MonitorCore, unit_state
@@ -184,6 +185,7 @@ class Views:
             "hosts_held": custody.held(name),
             "hosts_quota": custody.quota(name).hosts,
             "hosts_demanded": custody.state.demands.get(name, 0),
+            "kept_by_guarantees": plain(kept_from(custody, name, custody.state.at)),
             "jobs": jobs,
             "instances_wanted": state.instances.get(name),
             "instances_running": len(running),

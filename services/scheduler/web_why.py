@@ -2,10 +2,12 @@
 
 Rules
   1. First why the number of instances is what it is; then what is short: hosts, and instances that are on their way.
+     If guarantees of batch departments keep the hosts (`schemas.kept`), whose.
 """
 
 from __future__ import annotations
 
+from schemas.kept import kept_from
 from schemas.reasons import Code, Reason, because
 from services.scheduler.web import WebCore
 
@@ -15,7 +17,9 @@ def why(core: WebCore, now: float) -> list[Reason]:
     held, wanted = core.custody.held(core.dept), core.custody.state.demands.get(core.dept, 0)
     live, found = len(core.holdings.live), [reason]
     if wanted > held:
-        found.append(because(Code.WAITS_FOR_HOSTS, demand=wanted, held=held, short=wanted - held))
+        kept = kept_from(core.custody, core.dept, now)
+        by = {} if kept is None else {"kept": kept.hosts, "usable": kept.usable, "kept_by": list(kept.departments)}
+        found.append(because(Code.WAITS_FOR_HOSTS, demand=wanted, held=held, short=wanted - held, **by))
     if live > core.state.serving:
         found.append(because(Code.STARTING, instances=live - core.state.serving))
     if live < target and now < core.state.retry_at:

@@ -105,6 +105,9 @@ async def house(tmp_path: Path) -> AsyncIterator[House]:
         ("/v1/why/1", "alice", 200),
         ("/v1/why/1", "wendy", 403),
         ("/v1/why/99", "alice", 404),
+        ("/v1/why/none", "alice", 404),
+        ("/v1/why/hpc", "alice", 400),  # a batch department is told by its jobs
+        ("/v1/why/web", "alice", 403),
         ("/v1/hosts", "wendy", 200),
         ("/v1/lending", "wendy", 200),
         ("/v1/lending", "nobody", 401),

@@ -1,0 +1,92 @@
+"""What guarantees keep from web is told exactly where it is they that the provisioner decides by."""
+
+from __future__ import annotations
+
+from itertools import product
+
+import msgspec
+import pytest
+
+from phoenix.cli import departments, parser, why
+from phoenix.cli.sentences import sentence
+from schemas import facts as f
+from schemas.config import CloudConfig, Department
+from schemas.custody import RULES, Custody
+from schemas.kept import Kept, kept_from
+from schemas.meta import Meta
+from schemas.reasons import Code, because
+from services.provisioner.core import ProvisionerCore
+
+PHYS = Department(name="phys", kind="batch", guarantee=2)
+BIO = Department(name="bio", kind="batch", guarantee=3)
+SHOP = Department(name="shop", kind="web")
+HOSTS = 8
+
+
+def told(demand: int, *known: Department, second: int = 0) -> tuple[Kept | None, int]:
+    """What is told of `shop`, and its quota, when the provisioner has decided; `second`: what `blog` wants."""
+    custody = Custody()
+    core, position = ProvisionerCore(custody), 0
+
+    def write(writer: str, fact: f.Fact) -> None:
+        nonlocal position
+        position += 1
+        void = custody.apply(fact, position, 0, writer, 1.0)
+        core.apply(fact, Meta(position=position, index=0, writer=writer, at=1.0, void=void))
+
+    write(
+        "provisioner", f.ConfigAdopted(cloud="x", custody_rules=RULES, config=CloudConfig(name="c", departments=known))
+    )
+    for number in range(HOSTS):
+        write("executor", f.HostDescribed(host=f"h{number}", one_id=number, cores=1, memory_mb=1000))
+        write("executor", f.HostCleared(host=f"h{number}"))
+    for name, hosts in (("shop", demand), ("blog", second)):
+        if any(d.name == name for d in known):
+            write(f"scheduler.{name}", f.DemandChanged(dept=name, hosts=hosts))
+    for fact in core.decide(1.0):
+        write("provisioner", fact)
+    return kept_from(custody, "shop", 1.0), custody.quota("shop").hosts
+
+
+def test_three_of_five() -> None:
+    assert told(5, PHYS, BIO, SHOP) == (Kept(5, HOSTS, ("bio", "phys")), 3)
+    assert told(3, PHYS, BIO, SHOP) == (None, 3)
+
+
+@pytest.mark.parametrize("maximum", [None, 2, 4])
+def test_it_is_told_if_and_only_if_web_had_more_without_those_guarantees(maximum: int | None) -> None:
+    shop = msgspec.structs.replace(SHOP, maximum=maximum)
+    blog = Department(name="blog", kind="web", priority=1)
+    for demand, second, phys, bio in product(range(0, 10, 2), (0, 3, 9), (0, 2, 9), (0, 3)):
+        guaranteed = [msgspec.structs.replace(d, guarantee=n) for d, n in ((PHYS, phys), (BIO, bio))]
+        free = [msgspec.structs.replace(d, guarantee=0) for d in (PHYS, BIO)]
+        kept, quota = told(demand, *guaranteed, shop, blog, second=second)
+        _, without = told(demand, *free, shop, blog, second=second)
+        if without > quota:
+            assert kept is not None
+            assert kept.departments == tuple(n for n, hosts in (("bio", bio), ("phys", phys)) if hosts)
+        elif quota >= min(demand, HOSTS if maximum is None else maximum):
+            assert kept is None
+
+
+def test_people_read_whose_guarantees_they_are() -> None:
+    row = {
+        "department": "shop",
+        "kind": "web",
+        "hosts_held": 3,
+        "hosts_quota": 3,
+        "hosts_demanded": 5,
+        "kept_by_guarantees": {"hosts": 5, "usable": 8, "departments": ["bio", "phys"]},
+    }
+    said = "5 of the 8 hosts are kept from web by the guarantees of bio, phys"
+    assert departments.render([row]).endswith(f"shop wants 5 hosts and may keep 3: {said}")
+    assert said not in departments.render([{**row, "kept_by_guarantees": None}])
+    reason = because(Code.WAITS_FOR_HOSTS, demand=5, held=3, short=2, kept=5, usable=8, kept_by=["bio", "phys"])
+    assert sentence(reason) == f"the department wants 5 hosts and holds 3: {said}"
+    assert why.render({"job": "shop", "what": "department", "reasons": [reason]}).startswith("department shop:")
+    assert [parser.job_or_department(text) for text in ("shop", "17", "18_3", "shop.2")] == [
+        "shop",
+        "17",
+        "18_3",
+        "shop.2",
+    ]
