@@ -82,7 +82,10 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     )
     files.add_argument("-e", "--error", metavar="FILE", help="the same for stderr")
     files.add_argument(
-        "-D", "--chdir", metavar="DIR", help="directory that the script runs in (default: one of its own)"
+        "-D",
+        "--chdir",
+        metavar="DIR",
+        help="directory that the script runs in (default, and where it cannot be entered: its own)",
     )
     files.add_argument(
         "--input", action="append", metavar="FILE", help="copy this file into the job's directory; NAME=FILE renames"

@@ -104,9 +104,16 @@ def _pairs(job: dict[str, Any]) -> list[tuple[str, str]]:
     if job.get("hosts"):
         found.append(("hosts", ", ".join(job["hosts"])))
     found += _checkpoint(job["attempts"])
+    found += _notes(job["attempts"])
     if job.get("reason"):
         found.append(("reason", sentences.sentence(job["reason"])))
     return found
+
+
+def _notes(attempts: list[dict[str, Any]]) -> list[tuple[str, str]]:
+    """What guests had to say, such as that a directory could not be entered; of several attempts with its number."""
+    told = [(a.get("attempt"), str(a["note"])) for a in attempts if a.get("note")]
+    return [("note", note if len(attempts) == 1 else f"attempt {number}: {note}") for number, note in told]
 
 
 def _checkpoint(attempts: list[dict[str, Any]]) -> list[tuple[str, str]]:

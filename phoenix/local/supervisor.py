@@ -37,6 +37,7 @@ from phoenix.local.supervisor_child import Child, Spec, kill_leftover, started_a
 from phoenix.local.supervisor_probe import http_get
 from services.runtime import credentials
 from services.runtime.config import Config, ConfigError
+from services.runtime.config_lending import beyond
 from services.runtime.credentials import CredentialsError
 from services.runtime.exits import Stop
 
@@ -193,6 +194,8 @@ class Supervisor:
 
     def _opennebula(self) -> Spec:
         self.tell(f"{self.settings.hosts} hosts of {self.settings.cores} cores, hypervisor {self.settings.hypervisor}")
+        for warning in beyond(self.config.cloud, self.settings.hosts):
+            self.tell(warning)
         return stack.opennebula(self.config, self.layout, self.settings)
 
     def _balancers(self) -> list[Spec]:

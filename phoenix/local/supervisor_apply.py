@@ -24,6 +24,7 @@ from phoenix.local.stack_broker import BrokerError, adopt
 from phoenix.local.supervisor import Supervisor
 from schemas.config import CloudConfig
 from services.runtime.config import Config, ConfigError, diff
+from services.runtime.config_lending import beyond
 
 
 async def apply(up: Supervisor, text: str, name: str, base: str) -> AsyncIterator[dict[str, Any]]:
@@ -34,6 +35,8 @@ async def apply(up: Supervisor, text: str, name: str, base: str) -> AsyncIterato
     except ConfigError as error:
         yield {"ok": False, "error": str(error)}
         return
+    for warning in [] if up.settings.external else beyond(wanted.cloud, up.settings.hosts):
+        yield {"progress": warning}
     changes = diff(was.cloud, wanted.cloud)
     if not changes:
         renewed = _publish(up, was)  # somebody may have deleted a secret to have another

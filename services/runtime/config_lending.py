@@ -115,6 +115,20 @@ def _together(cloud: CloudConfig, ceiling: int, *, known: bool) -> Iterator[Prob
             yield Problem(path=("department", index, "windows"), found=shown(text), right=right, label=label)
 
 
+def beyond(cloud: CloudConfig, hosts: int) -> list[str]:
+    """A warning, if at some moment guarantees add up to more than `hosts` that are there: of the moment with the most."""
+    moments = _edges(cloud) or [0.0]
+    promised = {at: {d.name: lending.bounds(d, at)[0] for d in cloud.departments} for at in moments}
+    worst = max(moments, key=lambda at: (sum(promised[at].values()), -at))
+    total = sum(promised[worst].values())
+    if total <= hosts:
+        return []
+    each = ", ".join(f"{name} {count}" for name, count in sorted(promised[worst].items()) if count)
+    open_ = [w for d in cloud.departments if (w := lending.terms(cloud, d.name, worst).window)]
+    when = f" in the window {shown(open_[0])}" if open_ else ""
+    return [f"warning: guarantees add up to {total}{when} ({each}), and there are {hosts} hosts: not all can be kept"]
+
+
 def _edges(cloud: CloudConfig) -> list[float]:
     """A moment of the week at each of which some department's window begins or ends."""
     found: dict[float, None] = {}

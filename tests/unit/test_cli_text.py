@@ -119,6 +119,15 @@ def test_a_reason_of_a_newer_version_is_told_all_the_same() -> None:
     assert sentences.remedy({"code": "moon_phase"}) == ""
 
 
+def test_what_a_guest_noted_is_shown() -> None:
+    """A job that ran elsewhere than it had asked for has succeeded all the same."""
+    note = "the directory /nonexist cannot be entered (No such file or directory): ran in its own room"
+    job = {"job": "3", "state": "completed", "attempts": [{"attempt": 1, "note": note}]}
+    assert f"note:   {note}" in show.render(job)
+    twice = {**job, "attempts": [{"attempt": 1}, {"attempt": 2, "note": note}]}
+    assert f"attempt 2: {note}" in show.render(twice)
+
+
 def test_why_of_an_array_names_the_element_that_it_is_about() -> None:
     answer = {"job": "11", "unit": "11_2", "reasons": [{"code": "held", "params": {}}]}
     assert why.render(answer).startswith("job 11, its element 11_2 (each has reasons of its own):")

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from schemas import lending, windows
 from schemas.config import CloudConfig, Department, Lending, Policy
 from services.runtime.config import ConfigError, diff, dump_toml, loads
+from services.runtime.config_lending import beyond
 
 HOUR_S = 3600.0
 MONDAY_S = 4 * 86_400.0  # 5 January 1970, 00:00 UTC
@@ -238,3 +239,15 @@ def test_guarantees_must_fit_also_when_a_window_ends_that_promised_less() -> Non
         )
     ]
     assert check_cloud(config, 12) == []
+
+
+def test_guarantees_beyond_the_hosts_that_are_there_are_a_warning() -> None:
+    plain = CloudConfig(name="c", departments=(Department(name="hpc", kind="batch", guarantee=20),))
+    assert beyond(plain, 20) == []
+    told = "warning: guarantees add up to 20 (hpc 20), and there are 8 hosts: not all can be kept"
+    assert beyond(plain, 8) == [told]
+    evening = Department(name="hpc", kind="batch", guarantee=1, windows=("daily 18:00-19:00 guarantee 400",))
+    assert beyond(CloudConfig(name="c", departments=(evening,)), 8) == [
+        'warning: guarantees add up to 400 in the window "daily 18:00-19:00 guarantee 400" (hpc 400), and there are 8 hosts: '
+        "not all can be kept"
+    ]

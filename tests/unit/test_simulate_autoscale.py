@@ -91,7 +91,7 @@ def test_a_flap_budget_and_a_floor_by_the_clock_do_what_they_say() -> None:
     outcome, measured = simulated(trying.variant("down=0,schedule=Mon 00:05-00:50 at least 4"))
     assert [there for at, there in serving(outcome, 0, 600)] == [1, 4]
     assert serving(outcome, 1900, 3600) == [(3000.0, 1)]
-    assert measured.label == "target 80 %, down 0 s, Thu 00:05-00:50 at least 4"
+    assert measured.label == "target 80 %, down 0 s, Mon 00:05-00:50 at least 4"
 
 
 def test_correlation_is_weighted_by_time() -> None:
