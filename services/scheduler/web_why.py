@@ -18,7 +18,9 @@ def why(core: WebCore, now: float) -> list[Reason]:
     live, found = len(core.holdings.live), [reason]
     if wanted > held:
         kept = kept_from(core.custody, core.dept, now)
-        by = {} if kept is None else {"kept": kept.hosts, "usable": kept.usable, "kept_by": list(kept.departments)}
+        by: dict[str, int | list[str]] = {}
+        if kept is not None:
+            by = {"kept": kept.hosts, "usable": kept.usable, "kept_by": list(kept.departments)}
         found.append(because(Code.WAITS_FOR_HOSTS, demand=wanted, held=held, short=wanted - held, **by))
     if live > core.state.serving:
         found.append(because(Code.STARTING, instances=live - core.state.serving))
