@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import time
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -142,6 +143,22 @@ async def test_the_signal_comes_so_long_before_the_limit_to_whom_it_is_for(
     assert other not in life.text()
     await hypervisor.driver.shutdown(vm, HOST)  # the limit: SIGTERM, as everybody
     assert "term" in life.text()
+
+
+async def test_the_time_in_which_it_is_suspended_does_not_count(hypervisor: Hypervisor) -> None:
+    signal = {"number": 10, "before_s": 60, "script": True}
+    life = hypervisor.door.add("1", script=PAIR, walltime_s=61, signal=signal, grace_s=2)
+    vm = await hypervisor.boot("1")
+    await heard(life, hypervisor, "up")
+    guest = hypervisor.driver._vms[vm.vm_id].guest
+    began_s = guest.began_s
+    await hypervisor.driver.save(vm, HOST)
+    await asyncio.sleep(2)  # the signal would come within one second
+    assert not guest.warned
+    await hypervisor.driver.restore(vm, HOST)
+    await heard(life, hypervisor, "script")
+    assert time.monotonic() - began_s >= 3
+    await hypervisor.driver.shutdown(vm, HOST)
 
 
 async def test_stopped_before_that_it_hears_the_same_signal_and_has_its_grace(hypervisor: Hypervisor) -> None:

@@ -11,8 +11,9 @@ Rules:
    first that it must stop, the hypervisor or the guest ("gone"), sends SIGTERM, once; the script has its grace either way.
 4. Time limits are the scheduler's, not the guest's.
 5. Whatever raises here, the VM ends and the hypervisor kills what is left in it.
-6. A job may wish a signal of its own some time before its limit (`--signal`): the guest counts from its `began`. Stopped
-   before that it hears the same signal instead of SIGTERM, and has its grace; afterwards SIGTERM, as everybody.
+6. A job may wish a signal of its own some time before its limit (`--signal`): the guest counts from its `began`, without the
+   time in which it is suspended, as the limit does. Stopped before that it hears the same signal instead of SIGTERM, and has
+   its grace; afterwards SIGTERM, as everybody.
 """
 
 from __future__ import annotations
@@ -61,6 +62,8 @@ class Guest:
         self.dismissed = False  # this guest has, because the attempt is over
         self.warned = False  # the job has heard the signal that it wished before its time limit
         self.began_s = 0.0  # time.monotonic()
+        self.slept_s = 0.0  # for how long it has been suspended
+        self._slept_since: float | None = None
         self.output: Output | None = None
         self._notes: list[str] = []
         self._address: str | None = None
@@ -87,6 +90,15 @@ class Guest:
             self.output.restart()
         self._reborn.set()
         return True
+
+    def sleep(self) -> None:
+        """The machine is suspended from now on."""
+        self._slept_since = time.monotonic()
+
+    def wake(self) -> None:
+        if self._slept_since is not None:
+            self.slept_s += time.monotonic() - self._slept_since
+            self._slept_since = None
 
     async def _work(self, boot: Boot) -> str:
         room = self.machine.room
@@ -209,7 +221,12 @@ class Guest:
         wish, walltime_s = (self.boot.signal, self.boot.walltime_s) if self.boot is not None else (None, None)
         if wish is None or walltime_s is None:
             return
-        await asyncio.sleep(self.began_s + walltime_s - wish.before_s - time.monotonic())
+        while True:
+            await self.door.awake.wait()
+            left_s = self.began_s + self.slept_s + walltime_s - wish.before_s - time.monotonic()
+            if left_s <= 0:
+                break
+            await asyncio.sleep(left_s)
         self.warned = True
         process.warn(wish.number, script=wish.script)
 

@@ -342,6 +342,7 @@ class ProcessDriver:
     async def save(self, vm: VmSpec, host: HostSpec) -> None:
         entry = self._running(vm.vm_id)
         entry.guest.door.awake.clear()
+        entry.guest.sleep()
         entry.machine.signal_all(signal.SIGSTOP)
         # A process that its CPU limit has put aside stops only when it has its turn.
         with contextlib.suppress(TimeoutError):
@@ -353,6 +354,7 @@ class ProcessDriver:
         """Continue; under the identity the VM has now, which a new attempt has changed."""
         entry = self._running(vm.vm_id)
         entry.guest.resumed_as(*_identity(vm))
+        entry.guest.wake()
         entry.guest.door.awake.set()
         entry.machine.signal_all(signal.SIGCONT)
 
