@@ -6,6 +6,7 @@ P76  With suspension no work of best-effort is done twice, and when all slots ar
 P77  alpha 0 is minimum waiting time, alpha 1 is minimum overhead; the order of the candidates changes nothing.
 P78  Between its stated moments time starts nothing and makes nobody go.
 P79  A lease that never gets its hosts keeps none from others: those begin and end on time, and nobody makes way for it.
+P80  In a simulated cloud, where machines take time to be saved and to go on, accepted leases begin on time all the same.
 """
 
 from __future__ import annotations
@@ -15,8 +16,10 @@ from typing import Any, NamedTuple
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from phoenix.simulate import engine
+from phoenix.simulate.workload import Latencies, Scenario, Work
 from schemas import facts as f
-from schemas.config import Leases
+from schemas.config import BatchPolicy, CloudConfig, Department, Leases
 from schemas.facts import Disposal
 from schemas.reasons import Code
 from schemas.timetable import Ground, Part, Slot, Timetable
@@ -207,3 +210,75 @@ def test_p78_between_its_moments_time_starts_nothing(steps: list[Step], victims:
             again = BatchCore(world.custody, "hpc")
             again.load(core(world).dump())
             assert again.decide(between) == []
+
+
+class Ask(NamedTuple):
+    what: str
+    nodes: int
+    memory_mb: int
+    length_s: int
+    wait_s: int
+
+
+ASKS = st.lists(
+    st.builds(
+        Ask,
+        st.sampled_from(["lease", "external", "external", "production"]),
+        st.integers(1, HOSTS),
+        st.sampled_from([100, 500, 1000, 2000]),
+        st.sampled_from([20, 60, 100, 600, 5000]),
+        st.sampled_from([0, 0, 10, 60, 300, 900]),
+    ),
+    max_size=20,
+)
+
+
+def asked_for(asks: list[Ask]) -> tuple[Work, ...]:
+    """Whole hosts, so that nobody is beside machines that are being saved; leases as admission accepts them."""
+    found: list[Work] = []
+    slots: list[Slot] = []
+    now = 0.0
+    for number, ask in enumerate(asks, start=1):
+        now += ask.wait_s
+        size: dict[str, Any] = {"nodes": ask.nodes, "cores": CORES, "memory_mb": ask.memory_mb}
+        times: dict[str, Any] = {"number": number, "submit_s": now, "run_s": ask.length_s, "walltime_s": ask.length_s}
+        if ask.what == "lease":
+            slot = Slot(
+                str(number),
+                now + AHEAD_S,
+                now + AHEAD_S + ask.length_s,
+                Part(ask.nodes, CORES, ask.memory_mb, False),
+            )
+            if Timetable(Ground([(CORES, MEMORY_MB)] * HOSTS), slots).collision(slot) is None:
+                slots.append(slot)
+                found.append(Work(**size, **times, lease="advance", start_s=slot.start))
+        elif ask.what == "external":
+            found.append(Work(**size, **times, best_effort=True, lease="best-effort"))
+        else:
+            times["walltime_s"] = times["run_s"] = min(ask.length_s, AHEAD_S)
+            found.append(Work(**size, **times))
+    return tuple(found)
+
+
+@settings(max_examples=80, deadline=None)
+@given(ASKS, POLICIES, st.booleans())
+def test_p80_where_suspending_takes_time_slots_begin_on_time(asks: list[Ask], victims: str, suspend: bool) -> None:
+    leases = Leases(victims=victims, suspend_mb_per_s=40.0, resume_mb_per_s=40.0, margin_s=0.0)  # type: ignore[arg-type]
+    department = Department(name="hpc", kind="batch", batch=BatchPolicy(order="leases", leases=leases))
+    works = asked_for(asks)
+    scenario = Scenario(
+        label="leases",
+        config=CloudConfig(name="leases", departments=(department,), capabilities=("suspend",) if suspend else ()),
+        hosts=HOSTS,
+        host_cores=CORES,
+        host_memory_mb=MEMORY_MB,
+        jobs={"hpc": works},
+        latencies=Latencies(suspend_mb_per_s=40.0, resume_mb_per_s=40.0),
+    )
+    slots = {work.number: work.start_s for work in works if work.lease == "advance"}
+    for record in engine.run(scenario).jobs:
+        if record.number in slots:
+            assert record.start_s is not None
+            assert abs(record.start_s - slots[record.number]) < 0.001
+        else:
+            assert record.end == "completed"
