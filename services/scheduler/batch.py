@@ -386,12 +386,14 @@ class BatchCore:
         return names[0][:count] if len(names) == 1 else list(islice(heapq.merge(*names), count))
 
     def _moves(self, now: float, closing: dict[str, None]) -> tuple[dict[str, list[str]], list[Start]]:
-        """Who makes way now (lease -> attempts; nobody while others are `closing`), or what starts.  A fruitless pass is not
+        """Who makes way now (lease -> attempts), or what starts; with slots, nothing beside `closing`.  A fruitless pass is not
         repeated until something has changed that could bear fruit, or a moment has come (`policies.order`, rules 1 to 3)."""
         room = self.room.rested(self.custody, now)
         queue = self.book.ranked(now, room)
         if not self.active or not (queue.where or queue.bookings):
             self._due = NEVER
+            return {}, []
+        if closing and queue.bookings:  # theirs may be the room that a slot needs: in a moment it is known to be free
             return {}, []
         order = self.order
         news = queue.grew or self.room.grew or (order.foresees and self._shifted) or now >= self._due
@@ -400,8 +402,6 @@ class BatchCore:
             return {}, []
         situation = self.situation(now, room)
         clear, self._due = (order.agenda or leases_elsewhere.agenda)(situation)
-        if clear and closing:  # theirs may be the room that is needed
-            clear, self._due = [], now
         way: dict[str, list[str]] = {}
         for unit, lease in clear:
             way.setdefault(lease, []).append(unit)

@@ -419,3 +419,39 @@ def test_a_slot_does_not_move_when_somebody_starts_beside_it() -> None:
     jobs.append(world.submit(nodes=2, cores=2, walltime_s=150.0))
     until(world, START + 400)
     assert placements(world) == [*((0, job) for job in jobs), (100, first), (400, second)]
+
+
+def test_who_starts_in_the_same_pass_makes_way_for_slots_too() -> None:
+    """Production that comes behind it keeps away from a slot that needs the one before it to go."""
+    world = site(3)
+    old = external(world, nodes=3, cores=2, memory_mb=2000, walltime_s=1000.0)
+    settle(world)
+    first = lease(world, 100, nodes=3)
+    until(world, START + 150)
+    second = lease(world, 450, nodes=2)
+    long = world.submit(nodes=2, cores=2, walltime_s=500.0)
+    until(world, START + 600)
+    assert [at for at, unit in placements(world) if unit == second] == [600]
+    assert placements(world)[:3] == [(0, old), (100, first), (200, old)]
+    assert (200, long) not in placements(world)
+
+
+def test_a_lease_that_follows_another_finds_the_room_that_it_leaves() -> None:
+    """Else it would stand on the host that a third one needs."""
+    world = site(3)
+    world.submit(cores=2, walltime_s=900.0)
+    settle(world)
+    first = lease(world, 100, nodes=2, cores=2)
+    second, third = lease(world, 200, nodes=2, cores=1), lease(world, 210)
+    until(world, START + 210)
+    assert placements(world)[1:] == [(100, first), (200, second), (210, third)]
+
+
+def test_a_host_that_is_being_cleared_is_left_to_the_slot_that_it_is_cleared_for() -> None:
+    world = site(2)
+    other = external(world, memory_mb=1500)
+    settle(world)
+    first, second = lease(world, 100), lease(world, 110)
+    until(world, START + 110)
+    assert placements(world) == [(0, other), (100, first), (110, second)]
+    assert world.unit(first).hosts == ("h2",), "on h1 memory is written until 110 s"

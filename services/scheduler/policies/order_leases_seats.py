@@ -11,8 +11,9 @@ Rules
   2. By a slot's start an attempt is away if it is expected to end by then, `margin_s` before; a lease's own slot ends sharp.
      Once the slot has begun, who is there is there.
   3. Minimal victims: of those taken away in thought each is spared, from the dearest on, that can stay beside the lease on the
-     hosts that it gets.  Hosts that need nobody to go are taken before others, then in the order of their names, not by
-     best fit: who starts where no slot is in the way must not move slots, or a later one may not find its hosts any more.
+     hosts that it gets.  Hosts that need nobody to go, nor have just needed it (they are being cleared for another slot), are
+     taken before others, then in the order of their names, not by best fit: who starts where no slot is in the way must not
+     move slots, or a later one may not find its hosts any more.
      Who cannot be away in time any more is taken last: what has started since must not make the slot late.
   4. Production and other leases never make way.  Without `preempt` nobody does.
   5. A lease for which there are too few hosts whoever makes way has those that there are kept from jobs, so that they do not
@@ -54,6 +55,7 @@ class Seats:
         self.situation, self.now = situation, situation.now
         self.settings: Leases = situation.policy.leases
         self.forecast = situation.forecast()
+        self.movable = dict(self.forecast.best_effort)  # and who of this pass is
         self.on: dict[str, list[Ending]] = {}  # host -> who is there
         for ending in self.forecast.endings:
             self.add(ending)
@@ -61,10 +63,15 @@ class Seats:
         self.waiting = sorted(waiting, reverse=True)  # the next one is the last
         self.there: dict[str, list[Seat]] = {}  # host -> slots that will be there
         self.kept: dict[str, list[Seat]] = {}  # host -> slots for which it is kept (rule 5)
+        self.saved_at: dict[str, float] = {}  # host -> when all that is being saved there is
+        for each in saving(situation):
+            self.saved_at |= {name: max(each.at, self.saved_at.get(name, 0.0)) for name in each.hosts}
         self.gone: dict[str, float] = {}  # victim -> from when on
 
     def add(self, ending: Ending) -> None:
         """Somebody is there, or has just been placed."""
+        if ending.kind.best_effort:
+            self.movable[ending.unit] = ending
         for name in ending.hosts:
             self.on.setdefault(name, []).append(ending)
 
@@ -124,7 +131,7 @@ class Seats:
             victims, fitting = self._preempt(booking, at, offers, fitting)
         if len(fitting) < shape.nodes:
             victims = []
-        fitting.sort(key=lambda name: (name not in before, name))
+        fitting.sort(key=lambda name: (name not in before, self.saved_at.get(name, 0.0) > at, name))
         hosts = tuple(fitting[: shape.nodes])
         seat = Seat(booking, at, hosts, tuple(self._needed(hosts, shape, at, victims)))
         where = self.there if seat.whole else self.kept
@@ -137,7 +144,7 @@ class Seats:
     ) -> tuple[list[Ending], list[str]]:
         """Best-effort goes in thought, cheapest first, until the lease fits: who went, in that order, and the hosts that fit.
         `gone` and `offers` say so from here on."""
-        candidates = {e.unit: e for e in self.forecast.best_effort.values() if not self._away(e, at)}
+        candidates = {e.unit: e for e in self.movable.values() if not self._away(e, at)}
         costs = [
             Cost(e.unit, e.waited_s, overhead_s(e.shape.nodes, e.shape.memory_mb, self.settings))
             for e in candidates.values()
