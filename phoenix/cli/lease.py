@@ -25,6 +25,7 @@ from phoenix.cli.parser import count, job_id
 from phoenix.cli.submit import ask_again
 
 VERBS: Final = ("create", "list", "show", "extend", "cancel")
+_TIMED: Final = ("--start", "--deadline", "--until", "--by", "--duration", "-t")
 NAME_SHOWN: Final = 24  # characters of a lease's name in the list
 HEAD: Final = (
     "LEASE",
@@ -49,7 +50,7 @@ HELP: Final = """examples:
   phoenix lease extend 17 --by 30m                                          or --until 15:30
   phoenix lease cancel 17                                                   its time is free again
 
-times: 2026-02-03T14:00:00Z, 14:30 (the next, UTC), +10m; durations: 90s, 45m, 2h, H:MM:SS"""
+times: 2026-02-03T14:00:00Z, 14:30 (the next, UTC; with --until today's), +10m; durations: 90s, 45m, 2h, H:MM:SS"""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -77,8 +78,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def prepared(argv: list[str]) -> list[str]:
-    """The verb as an option: argparse takes words that stand together only, and options may stand between verb and script."""
-    return ["--verb", *argv] if argv[:1] and argv[0] in VERBS else argv
+    """The verb as an option: argparse takes words that stand together only, and options may stand between verb and script.
+    A time below 0 as its option's value: it is refused with what would be right."""
+    found: list[str] = []
+    for word in ["--verb", *argv] if argv[:1] and argv[0] in VERBS else argv:
+        if found and found[-1] in _TIMED and word[:1] == "-" and word[1:2].isdigit():  # a time, not an option
+            found[-1] += f"={word}" if found[-1].startswith("--") else word
+        else:
+            found.append(word)
+    return found
 
 
 def run(args: argparse.Namespace) -> int:
@@ -163,7 +171,12 @@ def _extend(args: argparse.Namespace, words: list[str]) -> int:
     lease = _id(words, "extend")
     if (args.by is None) == (args.until is None):
         raise usage("how much longer?", f"phoenix lease extend {lease} --by 30m, or --until 15:30")
-    until = _instant("--until", args.until, time.time())
+    now = time.time()
+    until = _instant("--until", args.until, now)
+    if until is not None and units.is_clock(args.until) and units.day(until) != units.day(now):
+        day = units.day(now + 86400)
+        told = f"--until: {args.until} has passed today (UTC)"
+        raise usage(told, f"of another day write it with the day, such as {day}T{args.until.strip()}")
     request = {"by_s": args.by, "until_at": until, "request": os.urandom(12).hex()}
     answer = ask_again(cloud.find(args).operator(), f"/v1/leases/{quote(lease)}/extend", request)
     if args.json:
@@ -234,7 +247,7 @@ def render(leases: list[dict[str, Any]]) -> str:
             lease["kind"],
             lease["state"],
             _short(lease.get("start_at") or lease.get("began_at")),
-            _short(lease.get("ended_at") or lease.get("end_at")),
+            "-" if _never_began(lease) else _short(lease.get("ended_at") or lease.get("end_at")),
             str(lease["nodes"]),
             str(lease["cores"]),
             _where(lease),
@@ -248,8 +261,14 @@ def _where(lease: dict[str, Any]) -> str:
     if lease["hosts"]:
         return ",".join(lease["hosts"])
     if lease["state"] == "ended":
-        return f"({lease['ending']})"
+        return f"({lease['ending']} {_short(lease['ended_at'])})" if _never_began(lease) else f"({lease['ending']})"
     return f"({sentences.short(lease['reason'])})" if lease["state"] in ("waiting", "suspended") else ""
+
+
+def _never_began(lease: dict[str, Any]) -> bool:
+    """True if it was over before its time: it has no end then."""
+    end, start = units.seconds(lease.get("ended_at")), units.seconds(lease.get("start_at"))
+    return end is not None and start is not None and end < start
 
 
 def _short(instant: str | None) -> str:

@@ -83,8 +83,16 @@ def _row(line: list[Any], now: float) -> tuple[str, ...]:
         str(nodes),
         str(cores),
         "" if started is None else units.span(now - started),
-        _hosts(where) if isinstance(where, list) else f"({_short(where['code'], where.get('params'))})",
+        _hosts(where) if isinstance(where, list) else f"({_reason(where, now)})",
     )
+
+
+def _reason(reason: dict[str, Any], now: float) -> str:
+    """Of a lease whose time has come the cloud's line, which time does not change, says only when that was to be."""
+    params = reason.get("params") or {}
+    if reason["code"] == "lease_starts_at" and params.get("starts_at", now + 1) <= now:
+        return sentences.short("lease_over" if params.get("ends_at", now + 1) <= now else "lease_late")
+    return _short(reason["code"], params)
 
 
 def _short(code: str, params: dict[str, Any] | None) -> str:

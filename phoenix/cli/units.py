@@ -49,6 +49,8 @@ def parse_instant(text: str, now: float) -> float:
     word = text.strip()
     if word.startswith("+"):
         return now + parse_time_s(word[1:])
+    if word.startswith("-"):
+        raise ValueError(f"{text!r} has passed: write a time to come, such as +10m or 14:30 (UTC)")
     try:
         if _CLOCK.match(word):
             return _next(word, now)
@@ -56,6 +58,16 @@ def parse_instant(text: str, now: float) -> float:
     except ValueError:
         raise ValueError(f"{text!r} is no time: write 2026-02-03T04:05:06Z, 14:30 (UTC), or +10m") from None
     return (found if found.tzinfo is not None else found.replace(tzinfo=UTC)).timestamp()
+
+
+def is_clock(text: str) -> bool:
+    """True of a time of no day: 14:30."""
+    return _CLOCK.match(text.strip()) is not None
+
+
+def day(instant: float) -> str:
+    """The day in UTC, as ISO 8601 writes it."""
+    return datetime.fromtimestamp(instant, UTC).date().isoformat()
 
 
 def _next(clock: str, now: float) -> float:

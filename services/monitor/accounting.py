@@ -20,6 +20,7 @@ Rules
   6. Lent = max(0, own - held), borrowed = max(0, held - own), at every moment; what is its own says `schemas.lending`.  A
      draining host is held by nobody.
   7. A host is taken back by notice if its department held more than its quota when it gave it up.
+  8. Who has a time of its own waits from then on, not from its submission; who is cancelled by nobody has missed it (`leases`).
 """
 
 from __future__ import annotations
@@ -291,7 +292,8 @@ class Accounting:
         if fact.attempt == 1 and job is not None:
             row = self._row(run.key)
             row.started += 1
-            row.waited += max(0, state.at - round(job.submitted_at * 1000))
+            slot_at = job.terms.start_at if job.terms is not None and job.terms.local else 0.0
+            row.waited += max(0, state.at - round(max(job.submitted_at, slot_at) * 1000))
         self._weigh(unit.dept)
 
     def _began(self, fact: f.AttemptBegan) -> None:
@@ -338,7 +340,8 @@ class Accounting:
         self._end(unit)
 
     def _cancelled(self, fact: f.JobCancelled) -> None:
-        self._end(self.custody.state.units[fact.job])
+        unit = self.custody.state.units[fact.job]
+        self._end(unit, unit.final if fact.user else "missed")
 
     def _department_closed(self, fact: f.DepartmentClosed) -> None:
         """Custody has ended every unit; which were not over before, the jobs still say."""
@@ -356,15 +359,16 @@ class Accounting:
                 del gone[name]
         self._weigh(fact.dept)
 
-    def _end(self, unit: Unit) -> None:
-        """The unit is over, if it is."""
+    def _end(self, unit: Unit, how: str | None = None) -> None:
+        """The unit is over, if it is.  `how`, if custody does not say it."""
         if unit.state != "final" or unit.final is None:
             return
         self.state.work.pop(unit.id, None)
         self.state.losses.pop(unit.id, None)
         if not is_instance(unit.id):
             ended = self._row(self._key(unit.id, unit.dept)).ended
-            ended[unit.final] = ended.get(unit.final, 0) + 1
+            how = how or unit.final
+            ended[how] = ended.get(how, 0) + 1
 
     def _over(self, name: str, run: Run) -> None:
         self._use(run)

@@ -13,11 +13,17 @@ from typing import Any
 
 from schemas.custody_state import Unit
 from schemas.facts import Lease
+from schemas.reasons import Code, Reason, because
 from services.monitor.core import Attempt, MonitorCore, plain_reason, unit_state
 from services.monitor.job import Job
 from services.monitor.times import iso, plain
 
 MISSED = "missed"
+TAKEN = (
+    Code.RECLAIMED,
+    Code.MADE_WAY,
+    Code.HOST_TAKEN,
+)  # its hosts were wanted for something else; a lost one is no way made
 
 
 def times(job: Job, lease: Lease) -> dict[str, Any]:
@@ -62,11 +68,22 @@ def lease(core: MonitorCore, name: str, now: float) -> dict[str, Any] | None:
         "began_at": iso(next((a.began_at for a in attempts if a.began_at is not None), None)),
         "ended_at": iso(unit.ended_at if unit.state == "final" else None),
         "ending": _ending(job, job.terms, unit) if state == "ended" else None,
-        "preempted": sum(1 for a in attempts if a.disposal in ("requeue", "suspend", "migrate")),
+        "preempted": sum(1 for a in attempts if a.why is not None and a.why.code in TAKEN),
         "core_s_reserved": job.nodes * job.cores * job.walltime_s,
         "core_s_used": round(sum(_core_s(job, attempt, now) for attempt in attempts), 3),
-        "reason": plain(core.reason(unit) if unit.state == "pending" else plain_reason(unit)),
+        "reason": plain(_reason(core, job, unit, now)),
     }
+
+
+def _reason(core: MonitorCore, job: Job, unit: Unit, now: float) -> Reason:
+    """As of now: the journal says of a lease whose time has begun no more than when that was to be."""
+    reason = core.reason(unit) if unit.state == "pending" else plain_reason(unit)
+    if reason.code is not Code.LEASE_STARTS_AT or job.terms is None or now < job.terms.start_at:
+        return reason
+    start, end = job.terms.start_at, job.terms.start_at + job.walltime_s
+    if now >= end:
+        return because(Code.LEASE_OVER, starts_at=start, ends_at=end)
+    return because(Code.LEASE_LATE, late_s=round(now - start, 3), ends_at=end)
 
 
 def _state(job: Job, asked: Lease, unit: Unit, now: float) -> str:

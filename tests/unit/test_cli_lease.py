@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import time
 from typing import Any
 
 import pytest
@@ -77,6 +78,9 @@ def test_options_may_stand_before_the_script(tmp_path: Any) -> None:
         (["create", "-t", "1m"], "when?"),
         (["create", "-t", "1m", "--immediate", "--start", "+1m"], "one of them"),
         (["create", "-t", "1m", "--start", "soon"], "--start: 'soon' is no time"),
+        (["create", "-t", "1m", "--start", "-10m"], "--start: '-10m' has passed"),
+        (["create", "-t", "-5m", "--immediate"], "'-5m' is no time"),
+        (["extend", "3", "--until", "00:00"], "--until: 00:00 has passed today (UTC)"),
         (["create", "-t", "0", "--immediate"], "above 0"),
         (["create", "-t", "1m", "--immediate", "nowhere.sh"], "nowhere.sh"),
         (["extend", "3"], "how much longer?"),
@@ -146,6 +150,24 @@ def test_queue_show_and_events_name_a_lease() -> None:
     )
     assert "lease=advance" in told
     assert "start_at=1970-01-01T00:01:00Z" in told
+
+
+def test_the_queue_says_that_a_lease_is_late() -> None:
+    def shown(starts_at: float, ends_at: float) -> str:
+        reason = {"code": "lease_starts_at", "params": {"starts_at": starts_at, "ends_at": ends_at}}
+        return queue.render([["17", "lecture", "hpc", "ann", "pending", 2, 4, None, reason, "advance"]], 1)
+
+    now = time.time()
+    assert "(at its time)" in shown(now + 60, now + 90)
+    assert "(late)" in shown(now - 60, now + 90)
+    assert "(missed)" in shown(now - 60, now - 1)
+
+
+def test_a_lease_that_was_cancelled_before_its_time_has_no_end() -> None:
+    gone = {**LEASE, "state": "ended", "ending": "cancelled", "ended_at": "2026-02-03T13:59:00.000Z"}
+    line = lease.render([gone]).splitlines()[1]
+    assert line.split()[6:8] == ["2026-02-03T14:00:00Z", "-"]
+    assert line.endswith("(cancelled 2026-02-03T13:59:00Z)")
 
 
 def test_its_beginning_and_its_end_as_sentences() -> None:

@@ -11,6 +11,7 @@ import pytest
 
 from phoenix.cli.sentences import sentence
 from schemas import facts as f
+from schemas.reasons import Code, because
 from tests.unit.test_custody_rules import Step, closed, granted, job, placed
 from tests.unit.test_monitor_core import ADOPTED, BEGAN, Desk
 from tests.unit.test_monitor_http import House
@@ -55,6 +56,19 @@ def test_one_that_waited_until_its_time_had_passed_was_missed() -> None:
     desk = Desk().play(ADOPTED, lease(kind=f.Lease(kind="advance", start_at=1.0), walltime_s=1.0))
     desk.play(("admission", f.JobCancelled(job="1", user="")))
     assert (view(desk, 9.0)["state"], view(desk, 9.0)["ending"]) == ("ended", "missed")
+
+
+def test_a_late_lease_says_so() -> None:
+    desk = Desk().play(ADOPTED, lease())
+    assert [view(desk, now)["reason"]["code"] for now in (99.0, 101.0)] == ["lease_starts_at", "lease_late"]
+    assert " late for want of room" in sentence(view(desk, 101.0)["reason"])
+    assert view(desk, 150.0)["reason"]["code"] == "lease_over"
+
+
+def test_only_who_made_way_has_made_way() -> None:
+    ended = f.AttemptClosed(unit="1", attempt=1, disposal=f.Disposal.REQUEUE, why=because(Code.VM_ENDED))
+    desk = Desk().play(ADOPTED, *granted(), lease(), placed(), BEGAN, ("scheduler.hpc", ended))
+    assert view(desk, 120.0)["preempted"] == 0
 
 
 def test_best_effort_has_no_times_and_waits() -> None:

@@ -291,6 +291,20 @@ def test_a_lease_has_a_row_of_its_own() -> None:
     assert rows == {lease: 10.0, "": 20.0}
 
 
+def test_a_lease_waits_from_its_own_time_on_and_is_missed_not_cancelled() -> None:
+    office = Office()
+    office.world.grant("hpc", "h1")
+    slot = f.Lease(kind="advance", start_at=NOON + 100)
+    late, missed, ended = (office.world.submit(lease=slot, walltime_s=50.0) for _ in range(3))
+    office.world.cancel(ended)
+    office.world.now += 104
+    office.place(late, "h1", cores=1)
+    office.world.now += 50
+    office.world.write("admission", f.JobCancelled(job=missed, user=""))
+    [row] = office.ask("user")["rows"]
+    assert (row["mean_wait_s"], row["ended"]) == (4.0, {"cancelled": 1, "missed": 1})
+
+
 # ---------------------------------------------------------------------------------------------------------------- services
 
 
