@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import Any, Final
 
-from phoenix.cli import cloud, emit, tables, units
+from phoenix.cli import ailing, cloud, emit, tables, units
 
 HELP: Final = """examples:
   phoenix departments           demand, quota and hosts held
@@ -18,11 +18,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    answer = cloud.find(args).operator().get("/v1/departments")
+    where = cloud.find(args)
+    answer = where.operator().get("/v1/departments")
     if args.json:
         emit.json(answer)
     else:
         print(render(answer["departments"]))
+        ailing.tell(where)
     return 0
 
 

@@ -6,7 +6,7 @@ import argparse
 import time
 from typing import Any, Final
 
-from phoenix.cli import cloud, emit, sentences, suggest, tables, units
+from phoenix.cli import ailing, cloud, emit, sentences, suggest, tables, units
 from phoenix.cli.errors import usage
 
 STATES: Final = (
@@ -55,6 +55,7 @@ def run(args: argparse.Namespace) -> int:
         return 0
     lines = answer["lines"]
     print(render(lines, int(answer.get("total", len(lines)))))
+    ailing.tell(where, args.department)
     return 0
 
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import argparse
 from typing import Any, Final
 
-from phoenix.cli import cloud, emit, sentences
+from phoenix.cli import ailing, cloud, emit, sentences
+from phoenix.cli.errors import UNREACHABLE, CliError
 from phoenix.cli.parser import job_or_department
 
 HELP: Final = """examples:
@@ -24,7 +25,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    answer = cloud.find(args).operator().get(f"/v1/why/{args.job}")
+    where = cloud.find(args)
+    try:
+        answer = where.operator().get(f"/v1/why/{args.job}")
+    except CliError as error:
+        if error.code == UNREACHABLE:
+            ailing.tell(where)
+        raise
     answer.setdefault("job", args.job)
     answer.setdefault("what", "job" if args.job[0].isdecimal() else "instance" if "." in args.job else "department")
     if args.json:

@@ -197,7 +197,11 @@ class Reads:
         self._own(request, department, f"department {name}" if department == name else f"job {name}")
         answer = await self.why(department, name)
         if answer is None:
-            raise Fault(503, "unavailable", f"the scheduler of {department} does not answer; try again")
+            raise Fault(
+                503,
+                "unavailable",
+                f"the scheduler of {department} does not answer: `phoenix status` shows whether it runs",
+            )
         return web.Response(body=answer, content_type="application/json")
 
     def _web_department(self, name: str) -> str | None:
