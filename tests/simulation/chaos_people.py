@@ -44,11 +44,14 @@ class People:
         self.world = world
         self.scripts: dict[str, Script] = {}
         self.submitted = 0
+        self.slots: dict[str, None] = {}  # leases with a time of their own
         self.heard_until = world.clock
         self.released: Compose = lambda _custody, _drafted: []
 
     def actions(self) -> list[tuple[Callable[[], None], int]]:
+        draw = self.world.draw
         return [
+            *([(self.extend, 2)] if draw is not None and draw.leases else []),
             (self.guest, 40),
             (self.submit, 12),
             (self.job, 4),
@@ -74,8 +77,8 @@ class People:
             return
         self.submitted += 1
         dept, nodes, cores = chance.choice(("hpc", "hpc", "bio")), chance.choice((1, 1, 2)), chance.choice((1, 2))
-        array = (0, 1, 2) if chance.random() < 0.1 else ()
-        more = {"user": "ann"} if self.world.draw is None else self.world.draw.job()
+        array, draw = (0, 1, 2) if chance.random() < 0.1 else (), self.world.draw
+        more = {"array": array} | ({"user": "ann"} if draw is None else draw.job() | draw.lease(self.world.clock))
 
         def submitted(custody: Custody, drafted: list[Fact]) -> list[Fact]:
             if custody.state.config is None or custody.state.config.department(dept) is None:
@@ -89,10 +92,11 @@ class People:
                 nodes=nodes,
                 cores=cores,
                 walltime_s=WALLTIME_S,
-                array=array,
                 held=False,
                 **more,
             )
+            if job.lease is not None and not job.best_effort:
+                self.slots[job.job] = None
             return [job]
 
         self._ask("admission", submitted)
@@ -107,6 +111,18 @@ class People:
             return [kind(job=units[int(pick * len(units))], user="ann")] if units else []
 
         self._ask("admission", changed)
+
+    def extend(self) -> None:
+        """A lease is extended, if there is one."""
+        pick, more_s = self.world.chance.random(), self.world.chance.uniform(0.5, 4.0)
+
+        def extended(custody: Custody, _drafted: list[Fact]) -> list[Fact]:
+            slots = [u.id for u in custody.state.units.values() if u.state != "final" and u.id in self.slots]
+            if not slots:
+                return []
+            return [f.LeaseExtended(job=slots[int(pick * len(slots))], walltime_s=WALLTIME_S + more_s)]
+
+        self._ask("admission", extended)
 
     def host(self) -> None:
         """Cordon or uncordon one."""

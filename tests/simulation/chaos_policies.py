@@ -30,6 +30,7 @@ from schemas.config import (
     UserLimits,
     WebPolicy,
 )
+from schemas.facts import Lease
 from services.scheduler.policies import order_multi_factor
 from services.scheduler.policies.known import ORDERS, VICTIMS
 
@@ -51,6 +52,8 @@ class Draw:
         self.kills = self.chance.random() < 0.2
         self.suspends = self.chance.random() < 0.5
         self.configs = tuple(self._config(bio=number != 2) for number in range(4))
+        self.slots = random.Random(f"leases {seed}")
+        self.leases = self.slots.random() < 0.5
 
     def job(self) -> dict[str, Any]:
         """What else `job.submitted` says."""
@@ -66,6 +69,16 @@ class Draw:
             "quality": pick(QUALITIES),
             "on_reclaim": pick(wishes),
         }
+
+    def lease(self, now: float) -> dict[str, Any]:
+        """What makes a job a lease; nothing of most jobs.  Slots are drawn as nobody would accept them: they overlap, begin
+        while a department has no host, or are over before anybody looks."""
+        if not self.leases or self.slots.random() < 0.6:
+            return {}
+        local = self.slots.random() < 0.7
+        start_at = now + self.slots.uniform(0.0, 6.0) if local else 0.0
+        lease = Lease(kind="advance" if local else "best-effort", start_at=start_at)
+        return {"lease": lease, "best_effort": not local, "quality": "", "array": ()}
 
     def _some(self, *values: _T) -> _T:
         return self.chance.choice(values)

@@ -30,6 +30,7 @@ STORIES = 30
 WORDS = (
     *("is killed", "VOID", "host.lost", "host.seized", "requeue", "many grants", "partly void", "department.closed"),
     *("completed", "failed", "timeout", "cancelled", "stopped", "suspend"),
+    *("lease stopped", "lease cancelled", "lease.extended"),
     *("killed", "stale leader", "message sent twice", "message lost", "broker restarted", "clock set"),
     *(
         "configuration changed",
@@ -73,7 +74,9 @@ def test_the_stories_are_worth_something() -> None:
         kinds.update(unit.final or "" for unit in chaos.truth.custody.state.units.values())
         kinds.update(word for word in ("suspend",) if word in text)
         kinds.update(dict(chaos.faults))
-        kinds.update(word for word in ("department.closed",) if word in text)
+        kinds.update(word for word in ("department.closed", "lease.extended") if word in text)
+        units = chaos.truth.custody.state.units
+        kinds.update(f"lease {units[lease].final}" for lease in chaos.people.slots if lease in units)
     for word in WORDS:
         assert kinds[word], f"{word}: {kinds}"
     print(kinds)
