@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from typing import Any, Final, TypeVar
+from typing import Any, Final, Literal, TypeVar, get_args, get_origin, get_type_hints
 
 import msgspec
 
@@ -37,7 +37,15 @@ def read(settings: type[S], options: Mapping[str, Any]) -> S:
     except msgspec.ValidationError as error:
         text = str(error)
         place = _PLACE.search(text)
-        raise Unfit(place[1] if place else "", _PLACE.sub("", text)) from error
+        key = place[1] if place else ""
+        raise Unfit(key, _choice(settings, key, given.get(key)) or _PLACE.sub("", text)) from error
+
+
+def _choice(settings: type[msgspec.Struct], key: str, value: object) -> str:
+    """What would be right where a field takes one of a few values; empty where it does not, or the value is one."""
+    options = get_args(get_type_hints(settings).get(key)) if key else ()
+    one_of = options and get_origin(get_type_hints(settings)[key]) is Literal and value not in options
+    return "should be one of " + ", ".join(msgspec.json.encode(each).decode() for each in options) if one_of else ""
 
 
 def unknown(declared: Sequence[type[msgspec.Struct]], options: Mapping[str, Any]) -> list[str]:

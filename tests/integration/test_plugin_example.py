@@ -93,7 +93,7 @@ def test_with_the_package_they_are_listed_and_their_options_are_checked(tmp_path
     assert phoenix("config", "check", str(tmp_path / "site.toml")).returncode == 0
     (tmp_path / "site.toml").write_text(SITE.replace('"hosts"', '"height"'))
     refused = phoenix("config", "check", str(tmp_path / "site.toml"))
-    assert 'department.batch.options.by (of "hpc"): "height": Invalid enum value \'height\'' in refused.stderr
+    assert 'department.batch.options.by (of "hpc"): "height": should be one of "cores", "hosts"' in refused.stderr
 
 
 @pytest.mark.usefixtures("with_it")

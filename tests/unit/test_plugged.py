@@ -19,6 +19,7 @@ from services.scheduler.policies.scale import Memory, Rule, Track
 from services.scheduler.policies.victims import Candidate, Choice, HostLoad
 from services.scheduler.shape import Shape
 from services.scheduler.web_load import Sample
+from tests.support.leases import lease
 from tests.support.plugins import install, packages
 from tests.support.scheduling import cluster, core, running
 from tests.support.world import World
@@ -158,6 +159,17 @@ def test_an_agenda_of_a_wrong_form_is_told(answer: Any, told: str) -> None:
     _, situation = crowd()
     agenda = plugged.order(Order(lambda _: [], agenda=lambda _: answer), 'order "x" of acme 1').agenda
     assert refused(agenda, situation).startswith(f'order "x" of acme 1: agenda: {told}')
+
+
+def test_an_agenda_spares_who_is_guarded() -> None:
+    world, _ = crowd()
+    slot = lease(world, 50.0)
+    situation = core(world).situation(world.now, core(world).room)
+    given = Agenda([("2", slot)], 1e300)
+    agenda = plugged.order(Order(lambda _: [], agenda=lambda _: given), "x").agenda
+    assert agenda is not None
+    assert agenda(situation) == given
+    assert agenda(situation._replace(guarded=lambda unit: unit == "2")).clear == []
 
 
 @pytest.mark.parametrize("count", [None, -1, 2.5, True])

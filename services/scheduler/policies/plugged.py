@@ -44,7 +44,19 @@ def order(policy: Order, who: str) -> Order:
     for name, wrong in judges.items():
         if callable(heard.get(name)):
             heard[name] = _judged(heard[name], wrong, who, name)
+    if callable(heard.get("agenda")):
+        heard["agenda"] = _sparing(heard["agenda"])
     return Order(**heard)
+
+
+def _sparing(agenda: Callable[[Situation], Agenda]) -> Callable[[Situation], Agenda]:
+    """Whoever is guarded does not make way for a slot to come either."""
+
+    def spared(situation: Situation) -> Agenda:
+        found = agenda(situation)
+        return found._replace(clear=[pair for pair in found.clear if not situation.guarded(pair[0])])
+
+    return spared
 
 
 def victims(policy: Victims, who: str) -> Victims:
