@@ -302,7 +302,7 @@ class BatchCore:
         found: list[f.Fact] = [*closings]
         closing = dict.fromkeys(c.unit for c in closings)
         if notice:
-            self._due = NEVER
+            self._due, self.book.queue.grew = NEVER, True  # the next pass finds the moment again
             found += self._give_back(notice, closing, now)
         else:
             way, starts = self._moves(now, closing)

@@ -14,8 +14,8 @@ Rules
   2. Who goes first is the department's order of victims.  The set is minimal: who was not needed after all stays, the dearest
      first (`Ground.find`).
   3. Nobody goes who is guarded (`guards`): a guarded one is as production to the order.  If a start needs more victims than
-     the hour has left, the order is asked again with only so many who may go, the first ones by their order.  So nobody
-     whom these are enough for waits longer than the order itself would have it.
+     the hour has left, the order is asked again with all of them guarded (not with some: who comes first among them changes
+     with time, and time alone must start nothing).
   4. A start that the order put behind a reservation (backfill) gets the hosts that the order chose for it, and nobody makes way
      elsewhere; any other start takes free hosts first.
   5. Where there is no best-effort, the order alone decides, and nothing here costs anything.
@@ -35,7 +35,7 @@ from services.scheduler.budgets import Budgets, Owner
 from services.scheduler.forecast import Ending, Forecast
 from services.scheduler.policies import order_first_fit
 from services.scheduler.policies.order import Order, Situation, Start
-from services.scheduler.policies.order_svmsched_ground import Ground, Pick, newest_of
+from services.scheduler.policies.order_svmsched_ground import Ground, Pick
 from services.scheduler.queue import Queue
 from services.scheduler.room import Room
 from services.scheduler.shape import Shape
@@ -103,15 +103,17 @@ def _bounded(order: Order, situation: Situation, left: int | None) -> list[Start
     kept = planned if left is None else _within(planned, left)
     if kept or (left != 0 and not planned):
         return kept
-    few = {each.unit: None for each in newest_of(situation)[:left]} if left else {}
-    again = situation._replace(guarded=lambda unit: unit not in few)
-    return _within([start for start in order.plan(again) if all(unit in few for unit in start.victims)], left or 0)
+    return _within(order.plan(situation._replace(guarded=_everybody)), 0)
 
 
 def _within(starts: list[Start], left: int) -> list[Start]:
     """The first ones, as long as no more than `left` make way for them."""
     ended = accumulate(len(start.victims) for start in starts)
     return [start for start, count in zip(starts, ended, strict=True) if count <= left]
+
+
+def _everybody(_unit: str) -> bool:
+    return True
 
 
 def _production(order: Order, situation: Situation, best_effort: BestEffort) -> list[Start]:
@@ -125,14 +127,9 @@ def _production(order: Order, situation: Situation, best_effort: BestEffort) -> 
             return []
         ground.best_effort = best_effort.in_order(movable)  # only now: it costs more than a fruitless pass
         found = _realised(planned, ground, best_effort, situation.queue.budgets)
-        if not found and best_effort.left is not None:  # rule 3
-            ground = Ground(situation.room, situation.forecast(), ground.best_effort[: best_effort.left])
-            found = _realised(
-                order.plan(_cleared(situation, ground, best_effort)), ground, best_effort, situation.queue.budgets
-            )
         if found:
             return found
-    return order.plan(situation)  # nobody is there to make way
+    return order.plan(situation)  # rule 3, or nobody is there to make way
 
 
 def _cleared(situation: Situation, ground: Ground, best_effort: BestEffort) -> Situation:

@@ -268,18 +268,6 @@ def test_a_start_that_needs_more_than_the_hour_has_left_holds_nobody_up(order: s
     assert world.states()[wide] == "open"
 
 
-@pytest.mark.parametrize("order", EVERY)
-def test_who_needs_no_more_than_the_hour_has_left_goes_on_behind_who_does(order: str) -> None:
-    world = world_of(3, order, preemptions_per_hour_max=1)
-    for _ in range(3):
-        scavenger(world)
-    wide, narrow = ask(world, nodes=3, walltime_s=100.0), ask(world, walltime_s=50.0)
-    world.settle()
-    strict = order in ("fcfs", "svmsched")  # there nobody overtakes the first one of the queue, or of the service
-    assert world.states()[narrow] == ("pending" if strict else "open")
-    assert world.states()[wide] == "pending"
-
-
 def test_a_notice_is_never_refused_and_chooses_the_guarded_last() -> None:
     for victims in ("smallest-shortest", "smallest-shortest-spared", "youngest-first", "least-work-lost"):
         world = world_of(3, victims=victims, min_run_s=60.0, preemptions_per_hour_max=1)

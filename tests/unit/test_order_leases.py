@@ -455,3 +455,15 @@ def test_a_host_that_is_being_cleared_is_left_to_the_slot_that_it_is_cleared_for
     until(world, START + 110)
     assert placements(world) == [(0, other), (100, first), (110, second)]
     assert world.unit(first).hosts == ("h2",), "on h1 memory is written until 110 s"
+
+
+@pytest.mark.parametrize("order", ["fcfs", "leases"])
+def test_a_slot_begins_though_a_notice_came_and_went(order: Any) -> None:
+    world = site(2, order=order)
+    job = lease(world, 100.0)
+    settle(world)
+    world.quota("hpc", 1)
+    settle(world)
+    world.quota("hpc", 2)
+    until(world, world.now + 101.0)
+    assert world.states()[job] == "open"
