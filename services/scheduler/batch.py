@@ -396,7 +396,8 @@ class BatchCore:
         if closing and queue.bookings:  # theirs may be the room that a slot needs: in a moment it is known to be free
             return {}, []
         order = self.order
-        news = queue.grew or self.room.grew or (order.foresees and self._shifted) or now >= self._due
+        looks_ahead = order.foresees or self.guards.left(now) is not None  # who is gone may leave fewer to end
+        news = queue.grew or self.room.grew or (looks_ahead and self._shifted) or now >= self._due
         news = news or (bool(self.best_effort) and self.guards.next_moment(self.best_effort, self._passed_at) <= now)
         if not news and room is self.room:
             return {}, []

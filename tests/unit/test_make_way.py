@@ -268,6 +268,18 @@ def test_a_start_that_needs_more_than_the_hour_has_left_holds_nobody_up(order: s
     assert world.states()[wide] == "open"
 
 
+def test_with_a_bound_in_the_hour_who_is_lost_may_leave_fewer_to_end() -> None:
+    world = world_of(2, preemptions_per_hour_max=1)
+    old = scavenger(world, after_s=100.0)
+    small = [scavenger(world, cores=2), scavenger(world, cores=2)]
+    job = ask(world)
+    world.settle()
+    assert world.states()[job] == "pending"  # the two small ones are the cheapest, and two are too many
+    world.lose(world.unit(small[0]).hosts[0])  # the table compares with a core that has just loaded
+    world.settle()
+    assert (world.states()[job], world.states()[old]) == ("open", "pending")
+
+
 def test_a_notice_is_never_refused_and_chooses_the_guarded_last() -> None:
     for victims in ("smallest-shortest", "smallest-shortest-spared", "youngest-first", "least-work-lost"):
         world = world_of(3, victims=victims, min_run_s=60.0, preemptions_per_hour_max=1)
