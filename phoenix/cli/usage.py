@@ -39,6 +39,15 @@ HOST_HEAD: Final = (
     "TAKEN BACK",
 )
 CORE_HEAD: Final = ("OF CORE-HOURS", "USED", "%", "LOST", "FAILED", "JOBS", "ENDED", "PREEMPTED", "MEAN WAIT")
+_MEANINGS: Final = {
+    "(production)": "production of its own",
+    "(batch_share)": "other batch departments, by guarantee or weight",
+    "(window)": "another guarantee or maximum at that hour",
+    "(cordoned)": "hosts taken out of use",
+    "(lending)": "a lender that had its own hosts back",
+    "(department_removed)": "its removal from the configuration",
+    "(idle_to_batch)": "other batch departments, by guarantee or weight",
+}
 _HOURS_S: Final = 3600.0
 _DIGITS: Final = ((10, 4), (100, 3), (1_000, 2), (100_000, 1))  # below so many core-hours in all: digits
 Form: TypeAlias = Callable[[float], str]  # seconds -> hours, with as many digits as the whole table has
@@ -62,6 +71,8 @@ def run(args: argparse.Namespace) -> int:
         where.check_department(args.department)
     asked = {"by": args.by, "department": args.department, "since": since, "until": until}
     answer = where.operator().get("/v1/usage", **asked)
+    if note := _rounded(answer, since, until):
+        print(f"phoenix: {note}", file=sys.stderr)
     if args.json:
         emit.json({**answer, "since": units.iso(answer["since"]), "until": units.iso(answer["until"])})
     elif args.csv:
@@ -69,6 +80,17 @@ def run(args: argparse.Namespace) -> int:
     else:
         print(render(answer))
     return 0
+
+
+def _rounded(answer: dict[str, Any], since: float | None, until: float | None) -> str:
+    """Rule 1, if the period is longer than the one asked for."""
+    parts = []
+    if since is not None and answer["since"] < since - 1.0:
+        parts.append(f"begins at {_when(answer['since'])}, not at {_when(since)}")
+    if until is not None and answer["until"] > until + 1.0:
+        parts.append(f"ends at {_when(answer['until'])}, not at {_when(until)}")
+    kept = "sums are kept by the hour, and by the day where they are older than two days"
+    return f"{kept}: this {' and '.join(parts)} UTC" if parts else ""
 
 
 def _instant(text: str, now: float) -> float:
@@ -217,15 +239,20 @@ def _remarks(answer: dict[str, Any], hours: Form) -> list[str]:
     lines = []
     for one in answer["departments"]:
         for to, seconds in one["lost_to"].items():
-            lines.append(f"{one['department']} lost {hours(seconds)} core-hours of work to {to}.")
+            lines.append(f"{one['department']} lost {hours(seconds)} core-hours of work to {_claimant(to)}.")
         recovered = one["recovered_core_s"]
         if recovered:
             lines.append(
-                f"{one['department']}: {hours(recovered)} core-hours that seemed lost were done or saved after all."
+                f"{one['department']}: {hours(recovered)} core-hours counted as lost before turned out done or saved."
             )
     if answer["rows_left_out"]:
         lines.append(f"{answer['rows_left_out']} smaller rows are not shown; the total has them.")
     return ["\n".join(lines)] if lines else []
+
+
+def _claimant(to: str) -> str:
+    """Who has what was lost: a department's name, else what the reason of the notice means."""
+    return _MEANINGS.get(to, to)
 
 
 def _write_csv(answer: dict[str, Any]) -> None:

@@ -255,8 +255,16 @@ class Accounting:
         if fact.hosts < self.custody.held(fact.dept) and fact.reason is not None:
             names = {Code.WEB_DEMAND: "department", Code.LENDING: "lender"}
             to = fact.reason.params.get(names.get(fact.reason.code, ""))
-            self.state.claimants[fact.dept] = str(to) if to else f"({fact.reason.code.value})"
+            short = self._short(fact.dept) if fact.reason.code is Code.BATCH_SHARE else []
+            one = str(to) if to else short[0] if len(short) == 1 else ""
+            self.state.claimants[fact.dept] = one or f"({fact.reason.code.value})"
         self._weigh(fact.dept)
+
+    def _short(self, dept: str) -> list[str]:
+        """The other batch departments that want more than they hold: if it is one, it is who has the share."""
+        demands, known = self.custody.state.demands, self.config.departments if self.config is not None else ()
+        others = [d.name for d in known if d.kind == "batch" and d.name != dept]
+        return [name for name in others if demands.get(name, 0) > self.custody.held(name)]
 
     def _configured(self, fact: f.ConfigAdopted) -> None:
         self.config = fact.config

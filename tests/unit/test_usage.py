@@ -439,6 +439,29 @@ def test_the_table_adds_up_for_people_too() -> None:
     assert total.split()[1:4] == ["4.000", "4.000", "100.0"]
 
 
+def test_who_alone_wants_the_hosts_of_a_share_is_named_and_else_it_is_told_in_words() -> None:
+    for wants, to in (({"bio": 3}, "bio"), ({"bio": 3, "phys": 1}, "(batch_share)"), ({}, "(batch_share)")):
+        office = Office(batch("hpc"), batch("bio"), batch("phys"))
+        job = running(office)
+        for name, hosts in wants.items():
+            office.world.write(f"scheduler.{name}", f.DemandChanged(dept=name, hosts=hosts))
+        office.notice(0, Code.BATCH_SHARE, department="hpc")
+        office.close(job, Disposal.REQUEUE)
+        assert office.of()["lost_to"] == {to: 40.0}
+        said = "to bio." if to == "bio" else "to other batch departments, by guarantee or weight."
+        assert said in command.render(office.ask())
+
+
+def test_a_period_that_is_longer_than_the_one_asked_for_is_noted() -> None:
+    answer = {"since": NOON, "until": NOON + 7200.0}
+    assert command._rounded(answer, NOON, NOON + 7200.0) == command._rounded(answer, None, None) == ""
+    assert command._rounded(answer, NOON - 60, None) == ""  # nothing is known of what was before
+    assert command._rounded(answer, NOON + 300, NOON + 3600).endswith(
+        "this begins at 2024-10-04 12:00:00, not at 2024-10-04 12:05:00 and ends at 2024-10-04 14:00:00, "
+        "not at 2024-10-04 13:00:00 UTC"
+    )
+
+
 def test_of_an_unknown_time_nothing_is_shown() -> None:
     office = Office()
     assert "nothing is known of that time" in command.render(office.ask(since=NOON + 1e6))
