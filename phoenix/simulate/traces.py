@@ -18,6 +18,9 @@ SDSC_BLUE: Final = "sdsc-blue-reconstructed-14days.swf"
 WORLD_CUP: Final = "wc98-1998-06-07-to-06-20-per-minute.csv"
 
 
+WHERE: Final = "the directory that PHOENIX_TRACES names; else traces or ../shared/traces beside the source"  # for help
+
+
 def find(name: str) -> Path | None:
     """The file, or None."""
     return next((place / name for place in places() if (place / name).is_file()), None)

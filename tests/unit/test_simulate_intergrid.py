@@ -127,4 +127,6 @@ def test_the_document_holds_every_run(capsys: pytest.CaptureFixture[str], tmp_pa
     text = capsys.readouterr().out
     assert "wait: mwt ≤ cp" in text
     assert "overhead: cp ≤ mwt" in text
+    assert text.endswith(f"{intergrid.LEGEND}\nThe log: {tmp_path}\n")
+    assert all(head in intergrid.LEGEND for head in text.splitlines()[0].replace("PAPER:", "").split()[1:])
     assert {file.name for file in tmp_path.iterdir()} == {"alpha.svg", "alpha.png"}

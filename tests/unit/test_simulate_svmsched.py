@@ -110,5 +110,8 @@ def test_the_document_holds_every_run(
                 work.submit_s for work in rules.works(THIRDS, 1)
             )
         else:
+            assert text.endswith(f"\n\n{svmsched.LEGEND}\n")
+            heads = text.splitlines()[1].split()
+            assert all(head.partition("-APP")[0] in svmsched.LEGEND for head in heads)
             assert text.startswith("thirds (Fig. 7.3): 96 jobs on 48 cores, spread\nTHRESHOLD  UTILISATION")
     assert {file.name for file in tmp_path.iterdir()} == {"thresholds.svg", "thresholds.png"}

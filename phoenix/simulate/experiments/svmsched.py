@@ -26,9 +26,8 @@ from schemas.meta import Meta
 from schemas.reasons import Code
 
 HELP: Final = """Three services share a cluster.  Static (threshold 0): nobody ever has more than its share.  Flexible: short
-jobs may, where nobody within a share can start.  Means over the seeds; times in seconds; GAIN is in points of
-utilisation, with the 95 % interval of the difference to static; WAIT is a service's mean;
-IN-WINDOW is utilisation within a window that is the same for all thresholds.
+jobs may, where nobody within a share can start.  Means over the seeds; a legend stands under the tables.  Jobs are
+generated: no log is read.  As a whole about half a minute on two idle cores.
 
 examples:
   phoenix simulate svmsched                       10 seeds, all thresholds
@@ -38,6 +37,12 @@ examples:
 docs/policies.md describes the order; the settings are those of R. Chakode's thesis (2012), Fig. 7.3 to 7.5."""
 
 SEEDS: Final = 10
+LEGEND: Final = """\
+Means over the seeds; jobs are generated from the seed, no log is read.  THRESHOLD: seconds; a job with a limit up to it is
+short and may borrow; 0: nobody may.  UTILISATION: what ran, of all cores until the last job ended.  GAIN: points of it more
+than with 0, seed by seed, ± its 95 % interval.  IN-WINDOW: utilisation within a window that is the same for all thresholds.
+MAKESPAN: seconds from the first submission to the last end.  BORROWED: starts above a service's share.
+WAIT-…: seconds from submission to start, the service's mean."""
 T_95: Final = (
     2.262  # Student's t, 9 degrees of freedom; with more seeds the interval is a little too wide, with fewer not told
 )
@@ -56,7 +61,7 @@ def run(args: argparse.Namespace) -> int:
     if args.json:
         print(report.as_json(document(runs)), end="")
     else:
-        print(told(runs))
+        print(f"{told(runs)}\n\n{LEGEND}")
     return OK
 
 
