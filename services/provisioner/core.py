@@ -115,8 +115,6 @@ class ProvisionerCore:
                 self._state.waiting.clear()
         elif kind in _MOVES or kind is f.QuotaChanged:
             self._quiet_until = 0.0
-            if self._batch_of[0] is not None and self._batch_of[0].lending:
-                self._targets = None  # what is lent is other
 
     def _note_waiting(self, fact: f.Fact, meta: Meta) -> None:
         """Rule 5: who lacks hosts waits from then on, until it places something or wants no more than it has."""
@@ -135,11 +133,11 @@ class ProvisionerCore:
                 waiting.setdefault(department.name, meta.at)
 
     def _one_batch(self) -> bool:
-        """True if no two batch departments share the idle hosts."""
+        """True if no two batch departments share the idle hosts, and no contract makes anything of what one needs or holds."""
         config = self.custody.state.config
         if config is not self._batch_of[0] and config is not None:
             self._batch_of = config, tuple(d.name for d in config.departments if d.kind == "batch")
-        return config is not None and len(self._batch_of[1]) < 2
+        return config is not None and len(self._batch_of[1]) < 2 and not config.lending
 
     def dump(self) -> bytes:
         return msgspec.msgpack.encode(self._state)
