@@ -161,6 +161,8 @@ def short(reason: object) -> str:
     """For a column: a few words."""
     code, params = code_of(reason)
     words = _TEXTS[code][0] if code in _TEXTS else code.replace("_", " ")
+    if code == "user_limit" and "quality" in params:
+        return f"user limit in {params['quality']}"
     subject = params.get("job") or params.get("jobs") or params.get("behind")
     return f"{words} {_plain(subject)}" if subject and code in ("waits_behind", "dependency") else words
 

@@ -94,6 +94,8 @@ def _script(args: argparse.Namespace) -> str:
     if (args.wrap is None) == (args.script is None):
         raise usage("submit what?" if args.wrap is None else "a script or --wrap, not both", "phoenix submit JOB.sh")
     if args.wrap is not None:
+        if not args.wrap.strip():
+            raise usage("--wrap has no command", "phoenix submit --wrap 'COMMAND'")
         return f"#!/bin/sh\n{args.wrap}\n"
     try:
         data = sys.stdin.buffer.read() if args.script == "-" else Path(args.script).read_bytes()

@@ -119,5 +119,6 @@ def _reason(account: Account, limit: str) -> Reason:
     if account == WHOLE:
         return because(Code.DEPARTMENT_LIMIT, limit=limit)
     if account.user:
-        return because(Code.USER_LIMIT, limit=limit, user=account.user)
+        within = {"quality": account.quality} if account.quality else {}
+        return because(Code.USER_LIMIT, limit=limit, user=account.user, **within)
     return because(Code.QUALITY_LIMIT, limit=limit, quality=account.quality)

@@ -168,6 +168,7 @@ def check_cloud(cloud: CloudConfig, hosts: int | None = None) -> list[Problem]:
         *_departments(cloud, hosts),
         *config_lending.check(cloud, hosts),
         *_users(cloud),
+        *config_limits.check_people(cloud),
     ]
 
 

@@ -9,7 +9,7 @@ from typing import Final
 import msgspec
 
 from schemas import ids
-from schemas.config import BatchPolicy, Department, Quality, UserLimits
+from schemas.config import BatchPolicy, CloudConfig, Department, Quality, UserLimits
 from services.runtime.config_form import Path_, Problem, shown, suggestion
 
 MOST: Final = 1_000_000_000  # cores: a thousand times the largest machine; more is a typing error
@@ -83,8 +83,23 @@ def _limits(limits: UserLimits, path: Path_, label: str) -> Iterator[Problem]:
             yield _problem((*path, field), value, f"should be at least 0 and at most {MOST}", label)
 
 
+def check_people(cloud: CloudConfig) -> Iterator[Problem]:
+    """Whoever a limit or a quality of service names is configured: one with a slip in the name bounds, or lets in, nobody.
+    Of a cloud without users (a simulation) nothing is known."""
+    known = sorted({user.name for user in cloud.users})
+    for index, department in enumerate(cloud.departments if known else ()):
+        batch = department.batch or BatchPolicy()
+        path: Path_ = ("department", index, "batch")
+        named = [((*path, "limits", "users", user), user) for user in batch.limits.users]
+        for name, quality in batch.quality.items():
+            named += [((*path, "quality", name, "users"), user) for user in quality.users]
+        for place, user in named:
+            if user not in known and ids.is_department(user):
+                right = f"should be a user of this cloud ([[user]]){suggestion(user, known)}"
+                yield _problem(place, user, right, department.name)
+
+
 def _user(user: str, path: Path_, label: str) -> Iterator[Problem]:
-    """Whether the user is configured does not matter: people come and go, and their limits may stay."""
     if not ids.is_department(user):
         yield _problem(path, user, "should be the name of a user", label)
 

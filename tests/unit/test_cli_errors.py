@@ -31,6 +31,7 @@ MISTYPED = [
     (["submit"], "submit what?"),
     (["submit", "/nowhere/job.sh"], "No such file"),
     (["submit", "--wrap", "x", "job.sh"], "not both"),
+    (["submit", "--wrap", " "], "--wrap has no command"),
     (["submit", "-n", "0", "--wrap", "x"], "not a number above 0"),
     (["config", "aply", "x.toml"], "did you mean 'apply'?"),
     (["config", "check", "/nowhere.toml"], "there is no such file"),

@@ -6,10 +6,12 @@ import socket
 import threading
 from collections.abc import Iterator
 
+import msgspec
 import pytest
 
 from phoenix.cli.errors import CliError
-from phoenix.cli.http import Client, parse_url, query
+from phoenix.cli.http import Client, Response, parse_url, query, refusal
+from schemas import requests as r
 
 
 class Server:
@@ -140,3 +142,20 @@ def test_a_number_that_no_message_can_hold_is_said_before_anything_is_sent() -> 
     with pytest.raises(CliError, match="64-bit") as caught:
         Client("http://127.0.0.1:1").post("/v1/leases", {"nodes": 10**20})
     assert caught.value.code == 2
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        ({"nodes": r.NODES_MAX + 1}, f"nodes: should be a whole number of at most {r.NODES_MAX}"),
+        ({"memory_mb": 0}, "memory_mb: should be a whole number of at least 1"),
+        ({"walltime_s": 0}, "walltime_s: should be a number of more than 0"),
+        ({"name": "n" * 129}, "name: should be a text of at most 128 characters"),
+        ({"tasks": "four"}, "tasks: should be a whole number, got `str`"),
+    ],
+)
+def test_what_is_out_of_range_is_told_in_plain_words(given: dict[str, object], told: str) -> None:
+    with pytest.raises(r.Malformed) as caught:
+        r.decode("job.submit", msgspec.json.encode({"script": "x"} | given), True)
+    error = {"code": "invalid", "message": caught.value.message, "field": caught.value.field}
+    assert str(refusal(Response(400, {}, msgspec.json.encode({"error": error})))) == told

@@ -339,6 +339,30 @@ def test_what_makes_no_sense_is_told(old: str, new: str, told: str) -> None:
     assert any(told in line for line in problems(FILE.replace(old, new))), problems(FILE.replace(old, new))
 
 
+USERS = """[[user]]
+name = "ann"
+department = "hpc"
+[[user]]
+name = "bob"
+department = "hpc"
+"""
+
+
+def test_who_is_named_and_is_no_user_of_the_cloud_is_told_with_the_nearest_one() -> None:
+    loads(FILE + USERS)
+    slips = FILE.replace("limits.users.ann", "limits.users.anna").replace('["ann"]', '["ann", "bobby"]') + USERS
+    first, second = problems(slips)
+    assert (
+        'limits.users.anna (of "hpc"): "anna": should be a user of this cloud ([[user]]); did you mean "ann"?' in first
+    )
+    assert '"bobby": should be a user of this cloud ([[user]]); did you mean "bob"?' in second
+
+
+def test_a_value_of_the_wrong_type_hides_no_slip_in_a_name() -> None:
+    text = FILE.replace("limits.users.ann", "limits.users.anna").replace("cores_max = 16", 'cores_max = "x"') + USERS
+    assert len(problems(text)) == 2
+
+
 def test_nothing_is_counted_where_nothing_is_limited() -> None:
     world: World = cluster(2, limits=BatchLimits(jobs_submitted_max=10), quality={"plain": Quality(priority=1)})
     assert core(world).book.queue.budgets is None

@@ -6,10 +6,12 @@ from typing import Any
 
 import orjson
 
+from phoenix.cli import sentences
 from schemas import facts as f
 from schemas.config import BatchLimits, Quality, UserLimits
 from schemas.custody import RULES
 from schemas.facts import Dependency
+from schemas.reasons import Code, because
 from services.monitor.core import MonitorCore
 from services.monitor.views import Views
 from tests.support.world import Seat, World, batch, cloud
@@ -128,6 +130,16 @@ def test_a_limit_that_is_reached_is_told_until_it_is_not() -> None:
     queue.world.report(names[0])
     queue.world.report(shared)
     assert queue.reasons() == dict.fromkeys([names[1], other, both], "queue")
+
+
+def test_a_limit_on_each_user_of_a_quality_names_the_quality() -> None:
+    queue = Queue(quality={"urgent": Quality(each_user=UserLimits(jobs_running_max=1))})
+    first, second = queue.world.submit(quality="urgent"), queue.world.submit(quality="urgent")
+    queue.place(first)
+    assert queue.reasons()[second] == "user_limit"
+    reason = queue.seat.core.causes.limited.of(queue.seat.core.state.jobs[second])
+    assert sentences.short(reason) == "user limit in urgent"
+    assert sentences.short(because(Code.USER_LIMIT, user="ann")) == "user limit"
 
 
 def test_limits_that_come_and_go_with_the_configuration_are_told() -> None:
