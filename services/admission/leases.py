@@ -115,10 +115,14 @@ def _start(
     table = Timetable(_ground(core, department, start), slots)
     wanted = Slot(NEW, start, start + job.walltime_s, part_of(job))
     found = table.earliest(wanted, start_max)
-    if found is None:
-        raise _refusal(department, table, wanted, start_max, asked)
+    now_able = None
     if asked.kind == "immediate":
-        _refuse_later(core, department, wanted, slots, now)
+        now_able = at_once.standing(core, compose.adopted(core), department, wanted.part, slots, now)
+    if found is None:
+        nodes_max = wanted.part.nodes - 1 if now_able is None else min(wanted.part.nodes - 1, now_able.able)
+        raise _refusal(department, table, wanted, start_max, asked, nodes_max)
+    if now_able is not None and now_able.able < wanted.part.nodes:
+        raise _too_few_now(wanted, now_able)
     return found
 
 
@@ -195,7 +199,7 @@ def warning(core: AdmissionCore, name: str, now: float) -> str:
     told = []
     if hosts > guarantee and len(compose.adopted(core).departments) > 1:
         needed = f"with it the leases of {job.dept} may need {hosts} hosts at a time, and {guarantee} are guaranteed"
-        told.append(f"{needed}: web demand comes first and may keep it waiting")
+        told.append(f"{needed}: web demand and jobs that others run there may keep it waiting")
     busy = _busy_hosts(core, job.dept, start)
     if busy and busy + _hosts_at(slots, start) > _ground(core, department, start).size:
         where = "1 host" if busy == 1 else f"{busy} hosts"
@@ -222,13 +226,16 @@ def _hosts_at(slots: Sequence[Slot], at: float) -> int:
 # -------------------------------------------------------------------------------------------------------------- refusals
 
 
-def _refusal(department: Department, table: Timetable, wanted: Slot, start_max: float, asked: r.LeaseCreate) -> Refused:
+def _refusal(
+    department: Department, table: Timetable, wanted: Slot, start_max: float, asked: r.LeaseCreate, nodes_max: int
+) -> Refused:
+    """`nodes_max`: of a smaller one that is offered."""
     collision = table.collision(wanted)
     assert collision is not None
     if table.alone(wanted) is not None:
         return _too_large(department, table, wanted)
     lasts_s = wanted.end - wanted.start
-    nodes, start = _smaller(table, wanted, start_max)
+    nodes, start = _smaller(table, wanted, start_max, nodes_max)
     smaller = r.LeaseOffer(nodes=nodes, start_at=start, end_at=start + lasts_s) if nodes else None
     later = table.earliest(wanted, FOREVER)
     earliest = None
@@ -240,27 +247,25 @@ def _refusal(department: Department, table: Timetable, wanted: Slot, start_max: 
     return Refused("conflict", told, field, details)
 
 
-def _refuse_later(core: AdmissionCore, department: Department, wanted: Slot, slots: Sequence[Slot], now: float) -> None:
-    """Rule 2: an immediate lease that fits into the timetable and has no hosts now."""
-    part, found = wanted.part, at_once.standing(core, compose.adopted(core), department, wanted.part, slots, now)
-    if found.able >= part.nodes:
-        return
+def _too_few_now(wanted: Slot, found: at_once.Standing) -> Refused:
+    """Rule 2: of an immediate lease that fits into the timetable and has no hosts now."""
+    part = wanted.part
     needs = f"{part.nodes} host{'s' if part.nodes > 1 else ''} with room for {part.cores} cores and {part.memory_mb} MB"
     told = f"kind: it needs {needs} now, and there {'is' if found.able == 1 else 'are'} {found.able or 'none'}"
     smaller = r.LeaseOffer(nodes=found.able, start_at=wanted.start, end_at=wanted.end) if found.able else None
     ways = f"{_instead(None, smaller)}, or" if smaller else "possible instead:"
     instead = f"{ways} a time to come (start_at, deadline_at), or best-effort"
-    details = r.LeaseRefusal(at=now, collides_with=found.leases, smaller=smaller)
-    raise Refused("conflict", f"{told}: {', '.join(found.blockers)}; {instead}", "kind", details)
+    details = r.LeaseRefusal(at=wanted.start, collides_with=found.leases, smaller=smaller)
+    return Refused("conflict", f"{told}: {', '.join(found.blockers)}; {instead}", "kind", details)
 
 
-def _smaller(table: Timetable, wanted: Slot, start_max: float) -> tuple[int, float]:
-    """The most nodes for which there is a start up to `start_max`, and that start; 0 nodes if there is none."""
+def _smaller(table: Timetable, wanted: Slot, start_max: float, nodes_max: int) -> tuple[int, float]:
+    """The most nodes, up to `nodes_max`, for which there is a start up to `start_max`, and that start; 0 if there is none."""
 
     def start(nodes: int) -> float | None:
         return table.earliest(wanted._replace(part=wanted.part._replace(nodes=nodes)), start_max)
 
-    nodes = most(wanted.part.nodes - 1, lambda number: start(number) is not None)
+    nodes = most(nodes_max, lambda number: start(number) is not None)
     return nodes, (start(nodes) or wanted.start) if nodes else wanted.start
 
 

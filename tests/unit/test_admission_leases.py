@@ -449,6 +449,17 @@ def test_an_immediate_lease_counts_what_stays_on_its_own_hosts() -> None:
     assert (error.lease.collides_with, error.lease.smaller) == ((first.job,), None)
 
 
+def test_what_is_offered_instead_of_an_immediate_lease_has_its_hosts_too() -> None:
+    """Of 8 hosts a lease to come has 2, so that 6 are offered by the timetable; 3 are to be had."""
+    world = pair()
+    run_elsewhere(world, "h3", "h4", "h5", "h6", "h7")
+    take(world, start_at=NOW + 50, nodes=2)
+    error = refused(lambda: ask(world, "immediate", nodes=7))
+    assert error.lease is not None
+    assert error.lease.smaller == r.LeaseOffer(nodes=3, start_at=NOW, end_at=NOW + 100)
+    take(world, "immediate", nodes=3)
+
+
 def test_a_lease_that_lacks_hosts_is_in_no_immediate_ones_way() -> None:
     world = pair()
     take(world, start_at=NOW + 1, nodes=5)
