@@ -389,11 +389,12 @@ class BatchCore:
         """Who makes way now (lease -> attempts), or what starts; with slots, nothing beside `closing`.  A fruitless pass is not
         repeated until something has changed that could bear fruit, or a moment has come (`policies.order`, rules 1 to 3)."""
         room = self.room.rested(self.custody, now)
-        queue = self.book.ranked(now, room)
+        queue = self.book.ranked(now, None if self.best_effort else room)  # nothing fits, and somebody may make way
         if not self.active or not (queue.where or queue.bookings):
             self._due = NEVER
             return {}, []
         if closing and queue.bookings:  # theirs may be the room that a slot needs: in a moment it is known to be free
+            self._due, queue.grew = NEVER, True
             return {}, []
         order = self.order
         looks_ahead = order.foresees or self.guards.left(now) is not None  # who is gone may leave fewer to end

@@ -9,7 +9,7 @@ import pytest
 
 from phoenix.cli.sentences import sentence
 from schemas import facts as f
-from schemas.config import BatchLimits, Quality
+from schemas.config import BatchLimits, MultiFactor, Quality
 from schemas.custody import RULES
 from schemas.facts import Disposal
 from schemas.reasons import Code
@@ -336,3 +336,15 @@ def test_the_bounds_are_folded_and_survive_a_restart_and_a_change_of_configurati
     world.write("provisioner", f.ConfigAdopted(cloud="c1", custody_rules=RULES, config=config))
     world.settle()
     assert world.states()[job] == "open"
+
+
+def test_points_are_those_of_now_where_only_best_effort_leaves_room() -> None:
+    world = world_of(1, "multi-factor", multi_factor=MultiFactor(period_s=10.0))
+    scavenger(world)
+    ask(world)
+    book, room = core(world).book, core(world).room
+    world.now += 100.0
+    assert book.ranking.stale(world.now)
+    assert not any(room.fits(key.shape) for key in book.queue.lanes)
+    decide(world)  # nothing fits on what is free, and somebody makes way for the first one by the points of now
+    assert not book.ranking.stale(world.now)
