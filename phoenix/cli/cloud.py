@@ -79,6 +79,10 @@ class Cloud:
         return next((user for user in self.users if user.role == "operator"), None)
 
     def _client(self, default: User | None) -> Client:
+        if not self.users and self.data is not None:
+            raise CliError(
+                DENIED, "this cloud has no users: nobody may ask it", "add a [[user]] to its file, then phoenix up"
+            )
         if not self.users:
             return Client(self.url, _remote_token())
         user = default

@@ -3,7 +3,7 @@
 Theory of operation
   The core folds its department's jobs; everything else (who holds what, which attempt is live) it reads from custody.  What a
   decision needs to be quick (lanes of the queue, room, limits) are views (`batch_views`: there everything is folded).  `decide`
-  compares levels and returns, in this order: attempts that must end; the answer to a notice, or else new placements; the demand.
+  compares levels and returns, in this order: attempts that must end; the answer to a notice, or else new placements; demand.
 
 Rules
   1. Broken attempts are closed at once: preempted ones by `on_reclaim`, lost ones and ended VMs go back into the queue

@@ -19,15 +19,12 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from schemas.bounds import WHOLE, Account, Bound, Much, any_limit, bounds_on
 from schemas.config import Department
 from schemas.reasons import Code, Reason, because
-from services.scheduler.shape import Shape
-
-if TYPE_CHECKING:
-    from services.scheduler.policies.order import Start
+from services.scheduler.shape import Shape, Start
 
 NONE: Final = Much(0, 0, 0)
 

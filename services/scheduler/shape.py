@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
+from schemas.reasons import Reason
+
 
 class Shape(NamedTuple):
     """`nodes` different hosts, on each of them `cores` and `memory_mb`; `exclusive`: hosts that are otherwise empty."""
@@ -47,3 +49,13 @@ class Place(NamedTuple):
     rank: int
     entered: int
     unit: str
+
+
+class Start(NamedTuple):
+    """A unit that starts now, on these hosts.  `victims`: best-effort attempts that make way for it."""
+
+    unit: str
+    shape: Shape
+    hosts: tuple[str, ...]
+    reason: Reason
+    victims: tuple[str, ...] = ()

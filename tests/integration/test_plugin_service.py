@@ -21,7 +21,7 @@ from services.scheduler.edge_web import WebEdge
 from services.scheduler.web import WebCore
 from tests.support.nats import NatsServer, running_server
 from tests.support.plugins import elsewhere, install, order, packages
-from tests.support.shells import LOG, Running, World, until, world
+from tests.support.shells import LOG, Running, World, clean_world, until
 from tests.support.world import batch, web
 
 
@@ -33,13 +33,8 @@ def server() -> Iterator[NatsServer]:
 
 @pytest.fixture
 async def here(server: NatsServer) -> AsyncIterator[World]:
-    async with world(server) as made:
-        try:
-            yield made
-        finally:
-            await made.end()
-            for stream in await made.js.streams_info():
-                await made.js.delete_stream(stream.config.name or "")
+    async with clean_world(server) as made:
+        yield made
 
 
 async def adopt(here: World, department: Department) -> int:

@@ -32,7 +32,7 @@ from services.runtime.exits import Exit
 from services.runtime.rebuild import replay
 from services.runtime.service import Edge, Refused, Service
 from tests.support.nats import NatsServer, free_port, running_server
-from tests.support.shells import LOG, World, until, world
+from tests.support.shells import LOG, World, clean_world, until
 from tests.support.toy import ToyCore, job, next_job
 
 
@@ -44,13 +44,8 @@ def server() -> Iterator[NatsServer]:
 
 @pytest.fixture
 async def here(server: NatsServer) -> AsyncIterator[World]:
-    async with world(server) as made:
-        try:
-            yield made
-        finally:
-            await made.end()
-            for stream in await made.js.streams_info():
-                await made.js.delete_stream(stream.config.name or "")
+    async with clean_world(server) as made:
+        yield made
 
 
 async def facts_in_journal(here: World) -> list[tuple[int, Fact]]:

@@ -21,7 +21,7 @@ from services.scheduler.edge_batch import BatchEdge
 from services.scheduler.edge_web import WebEdge
 from services.scheduler.web import WebCore
 from tests.support.nats import NatsServer, running_server
-from tests.support.shells import World, until, world
+from tests.support.shells import World, clean_world, until
 from tests.support.world import batch, web
 
 WINDOW_S = 1.0
@@ -36,13 +36,8 @@ def server() -> Iterator[NatsServer]:
 
 @pytest.fixture
 async def here(server: NatsServer) -> AsyncIterator[World]:
-    async with world(server) as made:
-        try:
-            yield made
-        finally:
-            await made.end()
-            for stream in await made.js.streams_info():
-                await made.js.delete_stream(stream.config.name or "")
+    async with clean_world(server) as made:
+        yield made
 
 
 async def scheduler(here: World, kind: str) -> Service:

@@ -115,3 +115,15 @@ async def world(server: NatsServer, **settings: Any) -> AsyncIterator[World]:
     finally:
         await here.end()
         await admin.close()
+
+
+@contextlib.asynccontextmanager
+async def clean_world(server: NatsServer) -> AsyncIterator[World]:
+    """On a broker that others use after it: its services end before its streams go."""
+    async with world(server) as made:
+        try:
+            yield made
+        finally:
+            await made.end()
+            for stream in await made.js.streams_info():
+                await made.js.delete_stream(stream.config.name or "")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -131,3 +132,11 @@ def test_every_read_takes_json() -> None:
         "checkpoint",
         "completion",
     }
+
+
+def test_a_cloud_without_users_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "run").mkdir()
+    about = {"users": [], "http_url": "http://127.0.0.1:1", "departments": {"hpc": "batch"}}
+    (tmp_path / "run" / "cloud.json").write_text(json.dumps(about))
+    assert main(["--data", str(tmp_path), "queue"]) == 4
+    assert "this cloud has no users" in capsys.readouterr().err

@@ -25,6 +25,7 @@ from services.scheduler.forecast import Forecast
 from services.scheduler.queue import Lane, Queue
 from services.scheduler.room import Room
 from services.scheduler.shape import Place, Shape
+from services.scheduler.shape import Start as Start
 
 
 def _nobody(_unit: str) -> bool:
@@ -47,14 +48,6 @@ class Situation(NamedTuple):
     turns: tuple[str, str] = ("", "")
     guarded: Callable[[str], bool] = _nobody
     clearing_s: Callable[[str], float] = lambda _: 0.0
-
-
-class Start(NamedTuple):
-    unit: str
-    shape: Shape
-    hosts: tuple[str, ...]
-    reason: Reason
-    victims: tuple[str, ...] = ()  # best-effort attempts that make way for it
 
 
 class Agenda(NamedTuple):
