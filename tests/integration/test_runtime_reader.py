@@ -72,8 +72,8 @@ async def test_a_broker_that_falls_silent_and_wakes_loses_nothing(here: World) -
     service = await here.start().leads()
     here.server.pause()
     waiting = asyncio.create_task(service.propose(next_job(service.custody)))
-    await asyncio.wait({waiting}, timeout=2.5)  # longer than the lease
-    assert service.lease_left_s() == 0.0  # whoever calls the outside stops
+    await until(lambda: service.lease_left_s() == 0.0, "the lease is over: whoever calls the outside stops")
+    assert not waiting.done()
     here.server.resume()
     assert (await waiting).facts[0][1].void is None
     await until(lambda: service.lease_left_s() > 0, "the lease is held again")

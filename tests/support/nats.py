@@ -91,8 +91,13 @@ class NatsServer:
         self.start()
 
     def pause(self) -> None:
-        """Alive and silent: connections stay open, nothing is answered."""
+        """Alive and silent: connections stay open, nothing is answered.  Returns when each of its threads has stopped."""
         self._signal(signal.SIGSTOP)
+        assert self.process is not None
+        end = time.monotonic() + STOP_S
+        while any(_runs(task) for task in Path(f"/proc/{self.process.pid}/task").iterdir()):
+            assert time.monotonic() < end, f"nats-server runs {STOP_S} s after SIGSTOP"
+            time.sleep(0.001)
 
     def resume(self) -> None:
         self._signal(signal.SIGCONT)
@@ -125,3 +130,11 @@ def running_server(*, extra: str = "") -> Iterator[NatsServer]:
             yield server
         finally:
             server.kill()
+
+
+def _runs(task: Path) -> bool:
+    """`task`: a thread under /proc.  What stands behind its name is its state: T, if it is stopped."""
+    try:
+        return (task / "stat").read_text().rpartition(")")[2].split()[0] not in "TtXZ"
+    except (FileNotFoundError, ProcessLookupError):
+        return False
