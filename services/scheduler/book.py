@@ -231,7 +231,7 @@ class Book:
         again.why = why or again.why
         again.preempted += why is not None and why.code in reclaim.TAKEN
         if known.suspended:
-            again.suspends, again.origin = again.suspends + 1, hosts
+            again.suspends, again.origin, again.ran_s = again.suspends + 1, hosts, 0.0  # its life is not over
             if known.began_at is not None and known.ended_at is not None:
                 again.used_s += known.ended_at - known.began_at
         else:
