@@ -41,6 +41,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--isolate", metavar="KIND", help="auto (default), uid+cgroup, uid, none")
     parser.add_argument("--steering", action="store_true", default=None, help="dummy: let it be steered over XML-RPC")
+    parser.add_argument(
+        "--pace", action="store_true", default=None, help="the embedded OpenNebula is no faster than a real one"
+    )
 
 
 def run(args: argparse.Namespace) -> int:
@@ -70,7 +73,7 @@ def _given(args: argparse.Namespace) -> dict[str, Any]:
         raise usage(f"--hosts {args.hosts}: at most {HOSTS_MAX}")
     if args.core_share is not None and not 0 < args.core_share <= 1:
         raise usage(f"--core-share {args.core_share:g}: above 0, at most 1")
-    names = ("hosts", "cores", "memory_mb", "hypervisor", "services", "core_share", "isolate", "steering")
+    names = ("hosts", "cores", "memory_mb", "hypervisor", "services", "core_share", "isolate", "steering", "pace")
     return {name: getattr(args, name) for name in names if getattr(args, name) is not None}
 
 

@@ -97,9 +97,10 @@ def opennebula(config: Config, layout: Layout, settings: Settings) -> Spec:
         "--status-file": status_file(layout),
     }
     words = [str(word) for pair in options.items() for word in pair]
+    words += [f"--{name}" for name in ("steering", "pace") if getattr(settings, name)]
     return Spec(
         name=OPENNEBULA,
-        argv=(sys.executable, "-m", "phoenix.local.opennebula", *words, *(["--steering"] if settings.steering else [])),
+        argv=(sys.executable, "-m", "phoenix.local.opennebula", *words),
         probe=probe.listens(host, port),
         death_signal=signal.SIGTERM,
         stop_s=15.0,  # it ends every VM first

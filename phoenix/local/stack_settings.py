@@ -29,6 +29,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     core_share: float = 0.05
     isolate: str = "auto"
     steering: bool = False  # the dummy hypervisor can be steered over XML-RPC
+    pace: bool = False  # the embedded OpenNebula is no faster than a real one
     opennebula: OpenNebula = "embedded"  # external: the configuration names a site's own; hosts and hypervisor are its
 
     @property

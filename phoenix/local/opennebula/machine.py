@@ -32,6 +32,7 @@ from phoenix.local.opennebula.lifecycle import (
     Target,
 )
 from phoenix.local.opennebula.model import History, Host, User, Vm
+from phoenix.local.opennebula.pace import Pace
 from phoenix.local.opennebula.states import Action, Lcm, VmState
 from phoenix.local.opennebula.steering import Steering
 from phoenix.local.opennebula.store import Clock, Store
@@ -55,6 +56,7 @@ class Machine:
         self.steering = steering
         self.listeners: list[Listener] = []
         self.on_final: Callable[[Vm], None] | None = None
+        self.pace: Pace | None = None
         self._tasks: dict[int, asyncio.Task[None]] = {}
         self._behind: set[asyncio.Task[None]] = set()
         # VMs whose files an epilog was removing when they were recreated: asking twice would wait for the first.
@@ -222,6 +224,8 @@ class Machine:
             step = STEPS[Lcm(vm.lcm)]
             message: str | None = None
             ok = True
+            if self.pace is not None:
+                await self.pace.before(step.call)
             try:
                 await self._ask(step.call, vm)
             except DriverError as error:

@@ -42,6 +42,7 @@ from phoenix.local.opennebula.hooks import Hooks
 from phoenix.local.opennebula.machine import Machine
 from phoenix.local.opennebula.model import HostHardware, Vm
 from phoenix.local.opennebula.monitor import Monitor
+from phoenix.local.opennebula.pace import Door, Pace
 from phoenix.local.opennebula.persistence import Persistence
 from phoenix.local.opennebula.seed import seed
 from phoenix.local.opennebula.steering import Steering
@@ -77,7 +78,10 @@ _READING = (".info", ".infoset", ".infoextended", ".monitoring", ".version", ".c
 
 @dataclass(slots=True)
 class Settings:
-    """What an embedded OpenNebula is made of. `monitor_interval_s` None: hosts are probed only by steering."""
+    """What an embedded OpenNebula is made of.
+
+    `monitor_interval_s` None: hosts are probed only by steering. `pace`: no faster than a real `oned` (see `pace`).
+    """
 
     hosts: int = 4
     cores: int = 4
@@ -92,6 +96,7 @@ class Settings:
     user: str = "oneadmin"
     password: str = "opennebula"  # noqa: S105 (the installation's default; `--auth-file` replaces it)
     hook_commands: bool = False
+    pace: bool = False
 
 
 class OpenNebula:
@@ -111,7 +116,9 @@ class OpenNebula:
         self.events = Events(settings.bind, settings.events_port)
         self.hooks = Hooks(self)
         self.persistence = Persistence(self.store, settings.data_dir)
-        self._site: web.TCPSite | None = None
+        self._pace = Pace() if settings.pace else None
+        self.machine.pace = self._pace
+        self._door: Door | None = None
         self._runner: web.ServerRunner | None = None
 
     @property
@@ -127,6 +134,8 @@ class OpenNebula:
     @property
     def port(self) -> int:
         """The port listened on."""
+        if self._door is not None:
+            return self._door.address[1]
         assert self._runner is not None, "the server has not been started"
         addresses: Sequence[tuple[str, int]] = self._runner.addresses
         return addresses[0][1]
@@ -143,14 +152,24 @@ class OpenNebula:
         await self.driver.start(self.monitor.vm_ended)
         await self.events.start()
         self.monitor.start()
-        runner = web.ServerRunner(web.Server(self._handle, access_log=None), shutdown_timeout=SHUTDOWN_S)
+        await self._listen()
+
+    async def _listen(self) -> None:
+        bind, port = self.settings.bind, self.settings.port
+        door = Door(self._handle) if self._pace is not None else None
+        runner = web.ServerRunner(door or web.Server(self._handle, access_log=None), shutdown_timeout=SHUTDOWN_S)
         await runner.setup()
         self._runner = runner
-        self._site = web.TCPSite(runner, self.settings.bind, self.settings.port, backlog=512)
-        await self._site.start()
+        if door is None:
+            await web.TCPSite(runner, bind, port, backlog=512).start()
+        else:
+            door.open(bind, port)
+            self._door = door
 
     async def close(self) -> None:
         """Stop listening, stop the driver, persist."""
+        if self._door:
+            await self._door.close()
         if self._runner:
             await self._runner.cleanup()
         await self.monitor.close()
@@ -172,8 +191,12 @@ class OpenNebula:
         content = await _read(request)
         if content is None:
             return web.Response(status=413, text=f"A call has at most {BODY_BYTES_MAX} bytes\n")
-        body = await self.answer(content)
-        return web.Response(body=body, headers={"Content-Type": "text/xml; charset=utf-8"})
+        if self._door is not None:
+            self._door.heard(request.transport)
+        response = web.Response(body=await self.answer(content), headers={"Content-Type": "text/xml; charset=utf-8"})
+        if self._door is not None:
+            response.force_close()
+        return response
 
     async def answer(self, body: bytes) -> bytes:
         """One call, encoded, to one answer, encoded."""
@@ -204,6 +227,8 @@ class OpenNebula:
         user = self.auth.user(params[0] if params and isinstance(params[0], str) else "")
         arguments = method.arguments(params)
         self.store.requests += 1
+        if self._pace is not None and name == "one.vm.allocate":
+            await self._pace.allocations.turn()
         value = method.handler(Call(self, user, self.store.requests, name), *arguments)
         if inspect.isawaitable(value):
             value = await value
