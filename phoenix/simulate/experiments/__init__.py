@@ -28,6 +28,7 @@ BUILTIN: Final = (
     Builtin("svmsched", "services that share a cluster: static parts against short jobs that borrow"),
     Builtin("policies", "every order with every order of victims, on four logs"),
     Builtin("intergrid", "leases with time slots among external ones that make way for them, by whom and at what cost"),
+    Builtin("thiao", "whole-node jobs of one thread: what VMs beside a host's own job are worth"),
     Builtin("phoenix-autoscale", "how web scaling rules follow a day-and-night load"),
 )
 BY_NAME: Final = {builtin.name: builtin for builtin in BUILTIN}
