@@ -59,9 +59,11 @@ def render(told: dict[str, Any]) -> str:
         for p in told["processes"]
     ]
     head = ("PROCESS", "PID", "HEALTH", "RESTARTS", "SINCE", "WHERE")
+    told_of = [f"{p['name']}: {sentence}" for p in told["processes"] for sentence in p.get("ailing", ())]
     reason = f" ({told['isolation_reason']})" if told["isolation_reason"] else ""
     machine = [
         ("hosts", local.machine_room(told) + (f", hypervisor {told['hypervisor']}" if told["hypervisor"] else "")),
         ("isolation", f"{told['isolation']}{reason}"),
     ]
-    return "\n\n".join([local.endpoints(told), tables.pairs(machine), tables.render(head, rows, right="PID RESTARTS")])
+    parts = [local.endpoints(told), tables.pairs(machine), tables.render(head, rows, right="PID RESTARTS")]
+    return "\n\n".join([*parts, *(["\n".join(told_of)] if told_of else [])])

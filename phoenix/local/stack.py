@@ -140,7 +140,7 @@ def service(config: Config, layout: Layout, process: str) -> Spec:
             str(layout.config),
             *(["--department", department] if department else []),
         ),
-        probe=_monitor_probe(config) if process == "monitor" else probe.leads(host, port),
+        probe=_monitor_probe(config) if process == "monitor" else probe.Leads(host, port),
         service=True,
         url=f"http://{host}:{port}/metrics",
     )

@@ -83,6 +83,7 @@ def process(child: Child) -> dict[str, Any]:
         "restarts": child.restarts,
         "since": since if child.since else None,
         "exit_code": child.exit_code,
+        "ailing": child.ailing,
         "instance": child.instance or None,
         "url": child.spec.url or None,
         "log": str(child.log),

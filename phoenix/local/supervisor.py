@@ -250,7 +250,7 @@ class Supervisor:
         """Everything that `phoenix status --json` shows."""
         known = stack_about.about(self.config, self.layout, self.settings, self.children.values())
         processes = [stack_about.process(child) for child in self.children.values()]
-        well = self.ready and all(child.health == "ok" for child in self.children.values())
+        well = self.ready and all(child.health == "ok" and not child.ailing for child in self.children.values())
         return {
             "running": True,
             "ready": self.ready,

@@ -89,6 +89,11 @@ class Child:
             self.health = "failing"
         return well
 
+    @property
+    def ailing(self) -> list[str]:
+        """What it said last that somebody should look at, though it does its work."""
+        return list(getattr(self.spec.probe, "ailing", ())) if self.health == "ok" else []
+
     def dead(self) -> list[str]:
         """Instances that are known to be dead, once the present one is."""
         return [*self.reaped, *([self.instance] if self.instance else [])][-REAPED_MAX:]

@@ -43,18 +43,23 @@ def http(host: str, port: int, path: str) -> Probe:
     return probe
 
 
-def leads(host: str, port: int) -> Probe:
-    """For a service: up when it has folded the journal to its end and leads, as the only replica of an embedded cloud does."""
+class Leads:
+    """For a service: up when it has folded the journal to its end and leads, as the only replica of an embedded cloud does.
+    `ailing`: what it said last that somebody should look at."""
 
-    async def probe() -> bool:
+    def __init__(self, host: str, port: int) -> None:
+        self._host, self._port = host, port
+        self.ailing: list[str] = []
+
+    async def __call__(self) -> bool:
+        self.ailing = []
         try:
-            status, body = await http_get(host, port, "/healthz")
+            status, body = await http_get(self._host, self._port, "/healthz")
             told = orjson.loads(body)
         except (OSError, TimeoutError, ValueError, IndexError, EOFError):
             return False
+        self.ailing = [str(sentence) for sentence in told.get("ailing", ())]
         return status == 200 and bool(told.get("leader"))
-
-    return probe
 
 
 def every(*probes: Probe) -> Probe:

@@ -54,24 +54,28 @@ Call: TypeAlias = Allocate | Deploy | Terminate | Look
 
 
 class Outcome(StrEnum):
-    """`OK`: done.  `REFUSED`: it has surely not happened, and will not.  `GONE`: there is no such object.  `DENIED`: the login
-    is wrong, whatever is asked.  `UNSURE`: no answer in time; it may have happened."""
+    """`OK`: done.  `REFUSED`: it has surely not happened, and will not.  `LATER`: the same, but it is refused of every VM,
+    until somebody changes that.  `GONE`: there is no such object.  `DENIED`: the login is wrong, whatever is asked.  `UNSURE`:
+    no answer in time; it may have happened."""
 
     OK = "ok"
     REFUSED = "refused"
+    LATER = "later"
     GONE = "gone"
     DENIED = "denied"
     UNSURE = "unsure"
 
 
 class Result(msgspec.Struct, frozen=True):
-    """`vm`: the id that an allocation gave.  `found`: what a look saw.  `why`: OpenNebula's words, for the log and the fact."""
+    """`vm`: the id that an allocation gave.  `found`: what a look saw.  `why`: OpenNebula's words, for the log and the fact.
+    `failure`: the name of what went wrong (`outcomes.Failure`), or empty."""
 
     call: Call
     outcome: Outcome
     vm: int = -1
     found: HostSight | None = None
     why: str = ""
+    failure: str = ""
 
 
 class Phase(StrEnum):

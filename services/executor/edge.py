@@ -7,7 +7,7 @@ Rules
   1. Calls are made for the state as folded: after each batch of facts, each answer, each poll, and when the core's time comes.
   2. A new leader looks at the whole of OpenNebula before it asks for anything (the core allocates nothing before).
   3. Every call has a deadline and one outcome.  After an answer that says nothing (no connection, wrong login) all calls pause,
-     doubling up to PAUSE_MAX_S, until one is answered.
+     longer each time, until one is answered (`endpoint`); after a refused login also until the login is another one.
   4. `close` returns when no call that changes something is in flight, so `leader.stopped` is true (X8).
 """
 
@@ -23,14 +23,14 @@ from schemas.facts import Fact, VmEnded
 from schemas.meta import Meta
 from services.executor.calls import Call, Look, Observation, Outcome, Result, Terminate
 from services.executor.core import ExecutorCore
+from services.executor.endpoint import Endpoint
 from services.executor.metrics import ExecutorMetrics
+from services.executor.outcomes import Failure
 from services.executor.poll import Poller
 from services.executor.site import Site, method_of
-from services.executor.timers import backoff_s
 from services.runtime.service import Edge, Service
 
-PAUSE_S: Final = 0.05
-PAUSE_MAX_S: Final = 1.0
+LOGIN_LOOK_S: Final = 1.0  # while the login is refused: its file is read so often
 LEASE_LOOK_S: Final = 0.02  # while the lease is too short: it is renewed four times in its life
 WAKE_MIN_S: Final = 0.002
 WAKE_MAX_S: Final = 1.0  # look again at least this often: the wall clock may be set
@@ -51,19 +51,23 @@ class ExecutorEdge(Edge):
         self._pump_soon = False
         self._timer: asyncio.TimerHandle | None = None
         self._answered_at = 0.0  # monotonic; the last answer of OpenNebula
-        self._failures = 0  # answers that said nothing, in a row
-        self._paused_until = 0.0  # loop time
         self._poller: Poller | None = None
         self._tasks: list[asyncio.Task[None]] = []
 
     async def connected(self, service: Service) -> None:
         self._service = service
         self._site = Site(service.config, lambda: service.custody.state.cloud)
+        one = service.config.opennebula
+        self._endpoint = Endpoint(one.endpoint, one.auth_file, service.log)
+        self._endpoint.user = self._site.user
+
+    def ailing(self) -> list[str]:
+        return self._endpoint.ailing() if hasattr(self, "_endpoint") else []
 
     async def start(self, service: Service) -> None:
         assert isinstance(service.core, ExecutorCore)
         self._core = service.core
-        self._metrics = ExecutorMetrics(service.registry, self._core)
+        self._metrics = ExecutorMetrics(service.registry, self._core, self._endpoint, lambda: self._site.in_flight)
 
     async def lead(self) -> None:
         self._tasks.append(self._service.spawn("act", self._begin()))
@@ -76,7 +80,8 @@ class ExecutorEdge(Edge):
             await asyncio.sleep(wait_s)
         self._core.take_over(service.now())
         self._acting = True
-        self._poller = Poller(service, self._site, self._metrics, config.opennebula.poll_s, self._observe)
+        poll_s = config.opennebula.poll_s
+        self._poller = Poller(service, self._site, self._endpoint, self._metrics, poll_s, self._observe)
         self._tasks.append(service.spawn("watch", self._poller.watch_forever()))
         self._tasks.append(service.spawn("audit", self._poller.audit_forever()))
         self.settled()
@@ -124,12 +129,24 @@ class ExecutorEdge(Edge):
 
     def _forbidden_s(self) -> float:
         """0 if a call may be made now; else seconds after which to look again."""
-        paused_s = self._paused_until - asyncio.get_running_loop().time()
-        if paused_s > 0:
+        paused_s = self._endpoint.paused_s()
+        down = self._endpoint.down
+        if paused_s > 0 and down is not None and down.failure is Failure.LOGIN:
+            if not self._login_is_new():
+                return min(paused_s, LOGIN_LOOK_S)
+        elif paused_s > 0:
             return max(paused_s, WAKE_MIN_S)
         if not self._service.is_leader or self._service.lease_left_s() < self._site.timeout_s:
             return LEASE_LOOK_S
         return 0.0
+
+    def _login_is_new(self) -> bool:
+        if not self._site.login_changed():
+            return False
+        self._endpoint.user = self._site.user
+        self._endpoint.retry_now()
+        self._service.log.info("the login for OpenNebula has changed", user=self._site.user)
+        return True
 
     def _arm(self, delay_s: float) -> None:
         if self._timer is not None:
@@ -141,12 +158,10 @@ class ExecutorEdge(Edge):
             self._metrics.terminating(call.key, time.monotonic())
         future = self._site.act(call)
         self._in_flight[future] = call
-        self._metrics.in_flight = len(self._in_flight)
         future.add_done_callback(partial(self._done, call, time.monotonic()))
 
     def _done(self, call: Call, began: float, future: asyncio.Future[Result]) -> None:
         del self._in_flight[future]
-        self._metrics.in_flight = len(self._in_flight)
         if future.cancelled():
             return
         error = future.exception()
@@ -164,21 +179,15 @@ class ExecutorEdge(Edge):
 
     def _note(self, result: Result) -> None:
         """Pause, go on, and tell."""
-        call, log = result.call, self._service.log
-        if result.outcome in (Outcome.UNSURE, Outcome.DENIED):
-            self._failures += 1
-            pause_s = backoff_s(self._failures, PAUSE_S, PAUSE_MAX_S)
-            self._paused_until = asyncio.get_running_loop().time() + pause_s
-            if self._failures == 1 or result.outcome is Outcome.DENIED:
-                log.warning(
-                    "OpenNebula does not answer", method=method_of(call), outcome=result.outcome, why=result.why
-                )
+        call = result.call
+        if not result.failure:
+            self._endpoint.answered(method_of(call))
             return
-        if self._failures > 1:
-            log.info("OpenNebula answers again", failures=self._failures)
-        self._failures = 0
+        self._endpoint.failed(Failure(result.failure), method_of(call), result.why)
         if result.outcome is Outcome.REFUSED:
-            log.info("OpenNebula refused", method=method_of(call), about=_about(call), why=result.why)
+            self._service.log.info(
+                "OpenNebula refused", method=method_of(call), about=_about(call), failure=result.failure, why=result.why
+            )
 
     def _observe(self, observation: Observation) -> None:
         self._core.observe(observation, self._service.now())

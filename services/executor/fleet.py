@@ -30,6 +30,7 @@ from schemas.ids import parse_vm_tag
 from services.executor.calls import Allocate, Call, Deploy, Outcome, Phase, Result, Sight, Terminate
 from services.executor.hosts import HostDesk
 from services.executor.ledger import Ledger
+from services.executor.outcomes import Failure, pause_s
 from services.executor.timers import Timers, backoff_s
 
 HARD_AGAIN_S: Final = 2.0  # a hard order is repeated: drivers lose some, and a VM in BOOT refuses it until it runs
@@ -305,7 +306,8 @@ class Fleet:
         else:
             failures = self.refusals[call.key] = self.refusals.get(call.key, 0) + 1
             self.later[call.key] = call
-            self.timers.set(now + backoff_s(failures, RETRY_S, RETRY_MAX_S), call.key)
+            failure = Failure(result.failure) if result.failure else None
+            self.timers.set(now + pause_s(failure, failures), call.key)
 
     def _journal(self, call: Allocate, vm: int) -> None:
         if self.custody.live(call.unit, call.attempt):
@@ -315,7 +317,7 @@ class Fleet:
             self.add_stray(vm, Phase.HELD)
 
     def _deployed(self, track: Track, result: Result, now: float) -> None:
-        if result.outcome is Outcome.DENIED:
+        if result.outcome in (Outcome.DENIED, Outcome.LATER):
             self._try_later(track, now)
             return
         track.deployed = True  # also if refused or unsure: the next sight tells

@@ -3,21 +3,27 @@
 from __future__ import annotations
 
 from collections import Counter as Tally
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Final
 
 from prometheus_client import CollectorRegistry, Counter, Histogram
-from prometheus_client.metrics_core import GaugeMetricFamily, Metric
+from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from services.executor.core import ExecutorCore
+from services.executor.endpoint import Endpoint
+from services.executor.outcomes import Failure
 
 _SECONDS: Final = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0)
 
 
 class ExecutorMetrics(Collector):
-    def __init__(self, registry: CollectorRegistry, core: ExecutorCore) -> None:
-        self._core = core
+    """`in_flight`: calls on their way now, polls included."""
+
+    def __init__(
+        self, registry: CollectorRegistry, core: ExecutorCore, endpoint: Endpoint, in_flight: Callable[[], int]
+    ) -> None:
+        self._core, self._endpoint, self._in_flight = core, endpoint, in_flight
         self._calls = Counter(
             "phoenix_opennebula_calls", "Calls to OpenNebula", ["method", "outcome"], registry=registry
         )
@@ -31,7 +37,6 @@ class ExecutorMetrics(Collector):
             buckets=_SECONDS,
         )
         self._terminating: dict[str, float] = {}  # VM -> when its first terminate was sent
-        self.in_flight = 0
         registry.register(self)
 
     def called(self, method: str, outcome: str, seconds: float) -> None:
@@ -58,11 +63,23 @@ class ExecutorMetrics(Collector):
         for phase in sorted(phases):
             states.add_metric([phase], phases[phase])
         yield states
+        failed = CounterMetricFamily(
+            "phoenix_opennebula_failures", "Calls that failed, by what went wrong", labels=["kind"]
+        )
+        for kind in Failure:
+            failed.add_metric([kind.value], self._endpoint.counts[kind])
+        yield failed
         for name, text, value in (
             ("phoenix_vms_wanted", "Ranks of live attempts that have no VM yet", len(ledger.wants)),
             ("phoenix_vms_doomed", "Open VMs that must end", len(ledger.state.doomed)),
             ("phoenix_vms_strays", "VMs of ours that the journal does not know", len(fleet.strays)),
-            ("phoenix_opennebula_calls_in_flight", "Calls in flight", self.in_flight),
+            ("phoenix_opennebula_calls_in_flight", "Calls in flight, polls included", self._in_flight()),
+            (
+                "phoenix_opennebula_down_since_seconds",
+                "Since when OpenNebula gives no answer that is one (UTC); 0: it does",
+                self._endpoint.down_since,
+            ),
+            ("phoenix_opennebula_hindered", "Kinds of refusal that all VMs meet now", len(self._endpoint.hindered)),
             ("phoenix_hosts_ignored", "Hosts whose names cannot be used", len(self._core.desk.ignored)),
         ):
             yield GaugeMetricFamily(name, text, value=float(value))

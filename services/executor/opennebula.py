@@ -27,6 +27,8 @@ from lxml import etree
 from pyone.server_xrpc import OneServerXRPC
 
 from services.executor.calls import HostSight, Sight, phase_of
+from services.executor.errors import Faulted, Unreachable, unreachable
+from services.executor.outcomes import Failure
 from services.executor.template import TAG
 
 IDLE_MAX_S: Final = 5.0  # below what servers keep an idle connection for (aiohttp 75 s, most proxies 15 s or more)
@@ -52,10 +54,6 @@ LABEL_CHARS_MAX: Final = 200
 LABELS_MAX: Final = 64
 
 
-class Unreachable(Exception):
-    """No answer: the connection failed, broke or was too slow.  The call may have happened."""
-
-
 class _Transport:
     """HTTP for one thread.  What `xmlrpc.client.ServerProxy` needs of a transport is `request`."""
 
@@ -68,9 +66,9 @@ class _Transport:
         deadline = time.monotonic() + self.timeout_s
         try:
             data = self._exchange(handler, body, deadline)
-        except (OSError, http.client.HTTPException) as error:
+        except (OSError, http.client.HTTPException, Unreachable) as error:
             self.close()
-            raise Unreachable(f"{type(error).__name__}: {error}" if str(error) else type(error).__name__) from error
+            raise error if isinstance(error, Unreachable) else unreachable(error) from error
         self._used_at = time.monotonic()
         return (_decode(data),)
 
@@ -80,13 +78,14 @@ class _Transport:
         response = connection.getresponse()
         chunks: list[bytes] = []
         size = 0
-        while chunk := response.read(_CHUNK):
+        while chunk := response.read1(_CHUNK):  # what has arrived: an answer that trickles has the same deadline
             size += len(chunk)
             if size > ANSWER_BYTES_MAX or time.monotonic() > deadline:
                 raise TimeoutError("the answer is too long or too slow")
             chunks.append(chunk)
+        response.read()  # read1 neither says that an answer is cut short nor lets go of the connection
         if response.status != http.client.OK:
-            raise http.client.HTTPException(f"HTTP status {response.status}")
+            raise Unreachable(f"HTTP status {response.status} {response.reason}".strip(), Failure.HTTP)
         if response.will_close:
             self.close()
         return b"".join(chunks)
@@ -112,18 +111,24 @@ class _Transport:
 
 
 def _decode(data: bytes) -> list[Any]:
-    """The three elements of an answer: success, value or message, error code.  Raises pyone.OneException for a fault."""
+    """The three elements of an answer: success, value or message, error code.  Raises `Faulted` for a fault."""
     try:
         root = etree.fromstring(data, etree.XMLParser(**_PARSER))
     except etree.XMLSyntaxError as error:
         raise Unreachable(f"the answer is no XML: {error}") from error
     fault = root.find("fault")
     if fault is not None:
-        raise pyone.OneException(" ".join("".join(map(str, fault.itertext())).split()))
+        raise _fault(fault)
     values = root.findall("params/param/value/array/data/value")
     if len(values) < 3:
         raise Unreachable("the answer is no XML-RPC answer of OpenNebula")
     return [_scalar(value) for value in values[:3]]
+
+
+def _fault(fault: Any) -> Faulted:
+    members = {m.findtext("name"): " ".join("".join(m.find("value").itertext()).split()) for m in fault.iter("member")}
+    code = members.get("faultCode", "")
+    return Faulted(f"fault {code}: {members.get('faultString', '')}", int(code) if code.lstrip("-").isdecimal() else 0)
 
 
 def _scalar(value: Any) -> Any:
@@ -155,6 +160,7 @@ class OpenNebula:
     """The calls that the executor makes, typed.  One thread at a time; every method raises what `LeanServer` does."""
 
     def __init__(self, endpoint: str, session: str, timeout_s: float, read_timeout_s: float) -> None:
+        self.session = session
         self._one = LeanServer(endpoint, session, timeout_s)
         self._timeout_s, self._read_timeout_s = timeout_s, read_timeout_s
 

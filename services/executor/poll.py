@@ -9,7 +9,7 @@ Rules
   1. A poll gets its ticket before it is begun.
   2. VMs that nobody knows are judged only after their tags were read and the journal was folded to its end as read after that
      (X6).  If either fails, nothing of the whole poll is observed.
-  3. A poll that fails is tried again after `poll_s`; the log tells of the first failure and of the recovery.
+  3. A poll that fails is tried again after `poll_s`, or later while OpenNebula is not to be asked at all (`endpoint`).
 """
 
 from __future__ import annotations
@@ -20,15 +20,16 @@ from collections.abc import Callable
 from typing import Final, Protocol, TypeVar
 
 import nats.errors
-import pyone
 from nats.js.errors import Error as JetStreamError
 
 from schemas.subjects import JOURNAL_STREAM
 from services.executor.calls import HostsSeen, Observation, PoolSeen, Sight, VmsSeen
 from services.executor.core import ExecutorCore
+from services.executor.endpoint import Endpoint
+from services.executor.errors import ERRORS, failure_of
 from services.executor.metrics import ExecutorMetrics
-from services.executor.opennebula import OpenNebula, Unreachable
-from services.executor.site import Site
+from services.executor.opennebula import OpenNebula
+from services.executor.site import Site, told
 from services.runtime.service import Service
 
 FIRST_S: Final = 0.02  # an infoset of 50 ids takes 3 ms there and 1 ms here
@@ -38,7 +39,7 @@ SHARE: Final = 10  # a pool that takes t seconds is not polled again for SHARE Â
 HURRY_S: Final = 0.1  # between two polls of a pool that are wanted at once
 TAGS_MAX: Final = 200  # ids in one extended infoset: templates are long
 END_S: Final = 5.0  # for the journal's end
-_FAILED: Final = (pyone.OneException, Unreachable, nats.errors.Error, JetStreamError, TimeoutError)
+_FAILED: Final = (*ERRORS, nats.errors.Error, JetStreamError, TimeoutError)
 T = TypeVar("T")
 
 
@@ -50,11 +51,17 @@ class Poller:
     """`observe` is told what was seen."""
 
     def __init__(
-        self, service: Service, site: Site, metrics: ExecutorMetrics, poll_s: float, observe: Observer
+        self,
+        service: Service,
+        site: Site,
+        endpoint: Endpoint,
+        metrics: ExecutorMetrics,
+        poll_s: float,
+        observe: Observer,
     ) -> None:
         assert isinstance(service.core, ExecutorCore)
         self._service, self._core, self._site = service, service.core, site
-        self._metrics, self._poll_s, self._observe = metrics, poll_s, observe
+        self._endpoint, self._metrics, self._poll_s, self._observe = endpoint, metrics, poll_s, observe
         self._watch, self._wanted = asyncio.Event(), asyncio.Event()
         self._interval_s = FIRST_S
         self._failing = False
@@ -81,7 +88,7 @@ class Poller:
                 continue
             seconds = await self._attempt(lambda ids=ids: self._targeted(ids))  # type: ignore[misc]
             if seconds is None:
-                await asyncio.sleep(self._poll_s)
+                await self._rest()
                 continue
             await asyncio.sleep(max(self._interval_s, seconds))
             self._interval_s = min(SLOWEST_S, self._interval_s * SLOWER)
@@ -107,9 +114,16 @@ class Poller:
         """Do it; returns when it is due again (monotonic seconds)."""
         seconds = await self._attempt(poll)
         if seconds is None:
-            await asyncio.sleep(self._poll_s)
+            await self._rest()
             return time.monotonic()
         return time.monotonic() + max(self._poll_s, SHARE * seconds)
+
+    async def _rest(self) -> None:
+        """After a failure; in pieces, since a login that was mended ends the pause."""
+        left_s = self._poll_s
+        while left_s > 0:
+            await asyncio.sleep(min(self._poll_s, left_s))
+            left_s = self._endpoint.paused_s()
 
     async def _attempt(self, poll: Callable[[], object]) -> float | None:
         """Run one poll; its seconds, or None if it failed."""
@@ -117,9 +131,9 @@ class Poller:
         try:
             await poll()  # type: ignore[misc]
         except _FAILED as error:
-            if not self._failing:
+            if not self._failing and not isinstance(error, ERRORS):
                 self._service.log.warning("OpenNebula cannot be polled", error=str(error)[:300] or type(error).__name__)
-            self._failing = True
+                self._failing = True
             return None
         if self._failing:
             self._service.log.info("OpenNebula is polled again")
@@ -127,13 +141,17 @@ class Poller:
         return time.monotonic() - began
 
     async def _read(self, method: str, work: Callable[[OpenNebula], T]) -> T:
-        began, outcome = time.monotonic(), "failed"
+        began = time.monotonic()
         try:
             answer = await self._site.read(work)
-            outcome = "ok"
-            return answer
-        finally:
-            self._metrics.called(method, outcome, time.monotonic() - began)
+        except ERRORS as error:
+            failure = failure_of(error)
+            self._metrics.called(method, "failed", time.monotonic() - began)
+            self._endpoint.failed(failure, method, told(error))
+            raise
+        self._metrics.called(method, "ok", time.monotonic() - began)
+        self._endpoint.answered(method)
+        return answer
 
     async def _targeted(self, ids: list[int]) -> None:
         ticket = self._core.ticket()

@@ -5,6 +5,8 @@ Rules
   2. A call that changes something has at most half a lease to be answered, so that a leader whose lease is renewed in time is
      never without a call, and one whose lease is not, stops before anybody else may lead (X8).
   3. What OpenNebula says is passed on without anything that could be a guest's token.
+  4. Whatever goes wrong has a name and an outcome (`outcomes`); an answer that cannot be read is one of them.
+  5. The login is read again when OpenNebula refuses it: who mends it need not restart anything.
 """
 
 from __future__ import annotations
@@ -16,10 +18,10 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Final, TypeVar
 
-import pyone
-
 from services.executor.calls import Allocate, Call, Deploy, Outcome, Result, Terminate
-from services.executor.opennebula import OpenNebula, Unreachable
+from services.executor.errors import ERRORS, Unreachable, failure_of
+from services.executor.opennebula import OpenNebula
+from services.executor.outcomes import RULES
 from services.executor.template import TemplateError, Templates
 from services.runtime.config import Config
 from services.runtime.exits import Exit, Stop
@@ -80,18 +82,41 @@ class Site:
         self.acts_max = max(1, config.opennebula.concurrency - POLLS_MAX)
         self._cloud = cloud
         self._templates = load_templates(config)
-        session, endpoint = load_session(config), config.opennebula.endpoint
+        self._config, self._session = config, load_session(config)
         workers = config.opennebula.concurrency
-        read_s = max(READ_S, config.opennebula.timeout_s)
-        self._idle = [OpenNebula(endpoint, session, self.timeout_s, read_s) for _ in range(workers)]
+        self._idle = [self._client() for _ in range(workers)]
         self._threads = ThreadPoolExecutor(workers, thread_name_prefix="opennebula")
+        self._workers = workers
+
+    def _client(self) -> OpenNebula:
+        one = self._config.opennebula
+        return OpenNebula(one.endpoint, self._session, self.timeout_s, max(READ_S, one.timeout_s))
+
+    @property
+    def in_flight(self) -> int:
+        """Calls that are on their way now, polls included."""
+        return self._workers - len(self._idle)
+
+    @property
+    def user(self) -> str:
+        """Who we are to OpenNebula."""
+        return self._session.partition(":")[0]
+
+    def login_changed(self) -> bool:
+        """Read the login again; True if it is another one now, which the next calls use."""
+        try:
+            session = load_session(self._config)
+        except Stop:
+            return False  # it is being written; the old one goes on being refused, and that is told
+        changed, self._session = session != self._session, session
+        return changed
 
     def act(self, call: Call) -> asyncio.Future[Result]:
         """Make the call; the future never holds an expected error."""
         return asyncio.get_running_loop().run_in_executor(self._threads, self._act, call)
 
     async def read(self, work: Callable[[OpenNebula], T]) -> T:
-        """One poll.  Raises pyone.OneException and `Unreachable`."""
+        """One poll.  Raises one of `outcomes.ERRORS`."""
         return await asyncio.get_running_loop().run_in_executor(self._threads, self._with_client, work)
 
     def close(self) -> None:
@@ -99,22 +124,24 @@ class Site:
 
     def _with_client(self, work: Callable[[OpenNebula], T]) -> T:
         client = self._idle.pop()  # as many as threads; the one used last has its connection open
+        if client.session != self._session:
+            client.close()
+            client = self._client()
         try:
             return work(client)
+        except TemplateError:
+            raise
+        except (ValueError, TypeError, LookupError, AttributeError) as error:
+            raise Unreachable(f"the answer cannot be read: {type(error).__name__}: {error}") from error
         finally:
             self._idle.append(client)
 
     def _act(self, call: Call) -> Result:
         try:
             return self._with_client(lambda client: self._perform(client, call))
-        except Unreachable as error:
-            return Result(call, Outcome.UNSURE, why=_told(error))
-        except pyone.OneAuthenticationException as error:
-            return Result(call, Outcome.DENIED, why=_told(error))
-        except pyone.OneNoExistsException as error:
-            return Result(call, Outcome.GONE, why=_told(error))
-        except (pyone.OneException, TemplateError) as error:
-            return Result(call, Outcome.REFUSED, why=_told(error))
+        except ERRORS as error:
+            failure = failure_of(error)
+            return Result(call, RULES[failure].outcome, why=told(error), failure=failure.value)
 
     def _perform(self, client: OpenNebula, call: Call) -> Result:
         if isinstance(call, Allocate):
@@ -128,6 +155,6 @@ class Site:
         return Result(call, Outcome.OK)
 
 
-def _told(error: Exception) -> str:
+def told(error: Exception) -> str:
     """OpenNebula's words, in one line, without what could be a secret."""
     return _SECRET.sub("…", " ".join(str(error).split()))[:WHY_CHARS_MAX]

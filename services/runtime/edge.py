@@ -74,6 +74,10 @@ class Edge:
     async def close(self) -> None:
         """Stop: no more calls after this returns (`leader.stopped` follows, X8).  Proposals are still taken meanwhile."""
 
+    def ailing(self) -> list[str]:
+        """What whoever runs the cloud should look at, in sentences; asked by `GET /healthz`."""
+        return []
+
     def applied(self, fact: Fact, meta: Meta) -> None:
         """After each apply, but not during the first catch-up."""
 

@@ -7,6 +7,7 @@ from nats.aio.client import Client
 from schemas.custody import Custody
 from schemas.custody_state import Leader
 from services.runtime.core import Core
+from services.runtime.edge import Edge
 from services.runtime.engine import Engine, Phase
 from services.runtime.fold import Fold
 from services.runtime.leader import Lease
@@ -22,6 +23,7 @@ class Status:
     fold: Fold
     nc: Client
     caught_up: bool
+    edges: tuple[Edge, ...]
     _engine: Engine
     _keeper: Keeper
     _reader: Reader | None
@@ -95,4 +97,5 @@ class Status:
             "position": self.position,
             "journal_full": self.journal_full,
             "connected": hasattr(self, "nc") and self.nc.is_connected,
+            "ailing": [sentence for edge in self.edges for sentence in edge.ailing()],
         }
