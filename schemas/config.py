@@ -29,7 +29,7 @@ LeaseVictims = Literal["minimum-waiting-time", "minimum-overhead", "combined"]
 Scaling = Literal["threshold", "target-tracking"]
 PolicyName: TypeAlias = Annotated[str, msgspec.Meta(pattern=r"^[a-z][a-z0-9-]{0,63}$")]
 Option: TypeAlias = bool | int | float | str | tuple[bool | int | float | str, ...]
-Capability = Literal["suspend"]
+Capability = Literal["suspend", "resume_elsewhere", "live_migration", "cold_migration"]
 Role = Literal["user", "manager", "operator"]
 
 
@@ -95,6 +95,14 @@ class Leases(_Config, frozen=True, kw_only=True):
     lead_s: float = 300.0  # so long before a slot the department asks for its hosts
 
 
+class Warm(_Config, frozen=True, kw_only=True):
+    """VMs that have finished a job of one node and wait for the next one of the same shape (docs/lifecycle.md)."""
+
+    idle_s: float = 0.0  # … for so long; 0: none do
+    share: Literal["user", "department"] = "user"  # whose next job it may be
+    vms_max: int = 1000  # waiting at once, in the department
+
+
 class BatchPolicy(_Config, frozen=True, kw_only=True):
     """How a batch department works its queue."""
 
@@ -118,6 +126,7 @@ class BatchPolicy(_Config, frozen=True, kw_only=True):
     preemptions_max: int = 0  # a job that made way, or was victim, so often is spared; 0: no bound
     preemptions_per_hour_max: int = 0  # attempts that end for jobs of this department; 0: no bound
     leases: Leases = Leases()
+    warm: Warm = Warm()
 
 
 class WebPolicy(_Config, frozen=True, kw_only=True):
@@ -214,9 +223,8 @@ class Limits(_Config, frozen=True, kw_only=True):
 class CloudConfig(_Config, frozen=True, kw_only=True):
     """The whole content of `config.adopted`.
 
-    `capabilities`: what the hypervisors of this cloud can do beside starting and ending VMs.  `suspend`: save a VM's state
-    away from its host within the notice, and resume it on any host.  A file cannot set it: the executor of this version
-    cannot use it; simulations do."""
+    `capabilities`: what the hypervisors of this cloud can do beside starting and ending VMs (`schemas.capabilities`).  A
+    file cannot set it: it follows from the hypervisor that it names."""
 
     name: str
     departments: tuple[Department, ...]

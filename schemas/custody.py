@@ -6,7 +6,7 @@ Theory of operation
   reader of the same journal gives the same verdict.
 
 Rules
-  1. Verdict first, effect second: `_void_<kind>` reads, `_do_<kind>` writes; nothing else writes.
+  1. Verdict first, effect second: `_void_<kind>` reads (`custody_verdicts`), `_do_<kind>` writes; nothing else writes.
   2. Broken is for ever and occupies nothing: a broken attempt gives its room back at once, on all its hosts.
   3. An attempt is *live* if it is open and not broken.  First closing fact wins; the others are void.
   4. Time is the running maximum of the envelopes' `at` (S6).
@@ -23,12 +23,16 @@ from typing import Any, Final
 import msgspec
 
 from schemas import facts as f
-from schemas.custody_state import FINALS_MAX, Broken, Host, Index, Leader, Quota, State, Unit, Vm, vm_key
+from schemas.custody_state import FINALS_MAX, Broken, Host, Index, Leader, Quota, Saved, State, Unit, Vm, vm_key
+from schemas.custody_verdicts import BINDS_AGAIN, Verdicts
 from schemas.envelope import AnyFact, UnknownFact
-from schemas.ids import element_id, instance_parts, is_instance
+from schemas.ids import element_id, instance_parts
 from schemas.meta import Void
 
-RULES: Final = 1  # PROTOCOL S8: a change of any void rule is a new number
+RULES: Final = (
+    2  # PROTOCOL S8: a change of any void rule is a new number.  2: a VM may be bound to one attempt after another
+)
+RULES_KNOWN: Final = (1, 2)  # a journal begins under older ones
 _ENDED: Final = {
     f.Disposal.KILL: "killed",
     f.Disposal.TIMEOUT: "timeout",
@@ -44,15 +48,15 @@ class Incompatible(Exception):
     """The journal holds custody facts or rules that this version does not know: the service must stop (S8)."""
 
 
-class Custody:
+class Custody(Verdicts):
     """The fold.  Cores read it; only `apply` changes it."""
 
-    __slots__ = ("_do", "_void", "forgotten", "index", "newly_broken", "state")
+    __slots__ = ("_do", "_void", "forgotten", "newly_broken", "newly_unsaved")
 
     def __init__(self) -> None:
-        self.state = State()
-        self.index = Index()
+        super().__init__()
         self.newly_broken: list[str] = []  # by the fact applied last
+        self.newly_unsaved: list[str] = []  # pending units of which it showed that a part of what they saved is lost
         self.forgotten: list[str] = []  # final units that the fact applied last pushed out (rule 6)
         self._void: dict[type, Callable[[Any, str], Void | None]] = _methods(self, "_void_")
         self._do: dict[type, Callable[[Any], None]] = _methods(self, "_do_")
@@ -67,6 +71,8 @@ class Custody:
             state.at = at
         if self.newly_broken:
             self.newly_broken = []
+        if self.newly_unsaved:
+            self.newly_unsaved = []
         if self.forgotten:
             self.forgotten = []
         kind = type(fact)
@@ -92,155 +98,7 @@ class Custody:
     def load(self, data: bytes) -> None:
         self.state = _decoder.decode(data)
         self.index = Index.of(self.state)
-        self.newly_broken, self.forgotten = [], []
-
-    # -------------------------------------------------------------------------------------------------------- reading
-
-    def live(self, unit: str, attempt: int) -> bool:
-        known = self.state.units.get(unit)
-        return known is not None and known.attempt == attempt and known.live
-
-    def held(self, dept: str) -> int:
-        """Hosts that `dept` holds."""
-        return len(self.index.held.get(dept, ()))
-
-    def quota(self, dept: str) -> Quota:
-        return self.state.quotas.get(dept) or Quota()
-
-    def fits(self, host: Host, cores: int, memory_mb: int, exclusive: bool) -> bool:
-        """True if an attempt of this size has room on `host` beside the live ones."""
-        if host.exclusive or (exclusive and host.units):
-            return False
-        return host.cores_used + cores <= host.cores and host.memory_used_mb + memory_mb <= host.memory_mb
-
-    # -------------------------------------------------------------------------------------------------- preconditions
-
-    def _void_host_granted(self, fact: f.HostGranted, _writer: str) -> Void | None:
-        host = self.state.hosts.get(fact.host)
-        if host is None:
-            return Void.HOST_UNKNOWN
-        return None if host.state == "free" else Void.HOST_NOT_FREE
-
-    def _void_host_released(self, fact: f.HostReleased, writer: str) -> Void | None:
-        return self._not_held(fact.host, writer.partition(".")[2])
-
-    def _void_host_seized(self, fact: f.HostSeized, _writer: str) -> Void | None:
-        void = self._not_held(fact.host, fact.dept)
-        if void is None and self.held(fact.dept) <= self.quota(fact.dept).hosts:
-            return Void.WITHIN_QUOTA
-        return void
-
-    def _not_held(self, name: str, dept: str) -> Void | None:
-        host = self.state.hosts.get(name)
-        if host is None:
-            return Void.HOST_UNKNOWN
-        return None if host.state == "held" and host.dept == dept else Void.HOST_NOT_HELD
-
-    def _void_host_cleared(self, fact: f.HostCleared, _writer: str) -> Void | None:
-        host = self.state.hosts.get(fact.host)
-        if host is None:
-            return Void.HOST_UNKNOWN
-        return None if host.state in ("draining", "lost", "absent") else Void.HOST_NOT_CLEARABLE
-
-    def _void_host_removed(self, fact: f.HostRemoved, _writer: str) -> Void | None:
-        host = self.state.hosts.get(fact.host)
-        if host is None:
-            return Void.HOST_UNKNOWN
-        return None if host.state in ("free", "lost", "absent") else Void.HOST_NOT_REMOVABLE
-
-    def _unknown_host(
-        self, fact: f.HostLost | f.HostQuarantined | f.HostCordoned | f.HostUncordoned, _writer: str
-    ) -> Void | None:
-        return None if fact.host in self.state.hosts else Void.HOST_UNKNOWN
-
-    _void_host_lost = _void_host_quarantined = _void_host_cordoned = _void_host_uncordoned = _unknown_host
-
-    def _void_job_submitted(self, fact: f.JobSubmitted, _writer: str) -> Void | None:
-        return None if int(fact.job) > self.state.job_last else Void.JOB_KNOWN
-
-    def _job_final(self, fact: f.JobHeld | f.JobResumed | f.JobCancelled, _writer: str) -> Void | None:
-        unit = self.state.units.get(fact.job)
-        if unit is None:
-            return Void.UNIT_UNKNOWN
-        return Void.UNIT_FINAL if unit.state == "final" else None
-
-    _void_job_held = _void_job_resumed = _void_job_cancelled = _job_final
-
-    def _void_unit_placed(self, fact: f.UnitPlaced, writer: str) -> Void | None:
-        dept = writer.partition(".")[2]
-        unit = self.state.units.get(fact.unit)
-        void = self._instance_not_next(fact, dept) if unit is None else self._unit_not_next(unit, fact, dept)
-        return void or self._no_place(fact, dept)
-
-    def _instance_not_next(self, fact: f.UnitPlaced, dept: str) -> Void | None:
-        if not is_instance(fact.unit):
-            return Void.UNIT_UNKNOWN
-        owner, number = instance_parts(fact.unit)
-        if owner != dept:
-            return Void.NOT_ITS_DEPARTMENT
-        fresh = fact.attempt == 1 and number > self.state.instance_last.get(dept, 0)
-        return None if fresh else Void.ATTEMPT_NOT_NEXT
-
-    def _unit_not_next(self, unit: Unit, fact: f.UnitPlaced, dept: str) -> Void | None:
-        if unit.dept != dept:
-            return Void.NOT_ITS_DEPARTMENT
-        if unit.state == "final":
-            return Void.UNIT_FINAL
-        if unit.cancelled:
-            return Void.UNIT_CANCELLED
-        if unit.held:
-            return Void.UNIT_HELD
-        if unit.state != "pending":
-            return Void.UNIT_NOT_PENDING
-        if fact.attempt != unit.attempt + 1:
-            return Void.ATTEMPT_NOT_NEXT
-        return None if len(fact.hosts) == unit.nodes else Void.WRONG_SHAPE
-
-    def _no_place(self, fact: f.UnitPlaced, dept: str) -> Void | None:
-        if not fact.hosts or (len(fact.hosts) > 1 and len(dict.fromkeys(fact.hosts)) != len(fact.hosts)):
-            return Void.WRONG_SHAPE
-        hosts, cores, memory_mb, exclusive = self.state.hosts, fact.cores, fact.memory_mb, fact.exclusive
-        for name in fact.hosts:
-            host = hosts.get(name)
-            if host is None:
-                return Void.HOST_UNKNOWN
-            if host.state != "held" or host.dept != dept:
-                return Void.HOST_NOT_HELD
-            if not self.fits(host, cores, memory_mb, exclusive):
-                return Void.NO_ROOM
-        return None
-
-    def _void_attempt_began(self, fact: f.AttemptBegan, _writer: str) -> Void | None:
-        return None if self.live(fact.unit, fact.attempt) else Void.ATTEMPT_NOT_LIVE
-
-    def _void_attempt_closed(self, fact: f.AttemptClosed, writer: str) -> Void | None:
-        unit = self.state.units.get(fact.unit)
-        if unit is None:
-            return Void.UNIT_UNKNOWN
-        if unit.dept != writer.partition(".")[2]:
-            return Void.NOT_ITS_DEPARTMENT
-        return None if unit.state == "open" and unit.attempt == fact.attempt else Void.ATTEMPT_NOT_OPEN
-
-    def _void_attempt_reported(self, fact: f.AttemptReported, _writer: str) -> Void | None:
-        unit = self.state.units.get(fact.unit)
-        if unit is None or is_instance(fact.unit):
-            return Void.UNIT_UNKNOWN
-        if unit.state == "final":
-            return Void.UNIT_FINAL
-        if unit.attempt != fact.attempt or not fact.attempt:
-            return Void.ATTEMPT_NOT_LATEST
-        return None if fact.exit == 0 or unit.live else Void.ATTEMPT_NOT_LIVE
-
-    def _void_vm_allocated(self, fact: f.VmAllocated, _writer: str) -> Void | None:
-        unit = self.state.units.get(fact.unit)
-        if unit is None:
-            return Void.UNIT_UNKNOWN
-        return Void.VM_KNOWN if unit.allocated.get(fact.attempt, 0) >> fact.rank & 1 else None
-
-    def _vm_closed(self, fact: f.VmStarted | f.VmEnded, _writer: str) -> Void | None:
-        return None if vm_key(fact.unit, fact.attempt, fact.rank) in self.state.vms else Void.VM_NOT_OPEN
-
-    _void_vm_started = _void_vm_ended = _vm_closed
+        self.newly_broken, self.newly_unsaved, self.forgotten = [], [], []
 
     # ---------------------------------------------------------------------------------------------------- effects: hosts
 
@@ -310,7 +168,7 @@ class Custody:
             self.state.leaders[writer].stopped = True
 
     def _do_config_adopted(self, fact: f.ConfigAdopted) -> None:
-        if fact.custody_rules != RULES:
+        if fact.custody_rules not in RULES_KNOWN:
             raise Incompatible(f"custody rules {fact.custody_rules} are in force; this version knows {RULES}")
         state = self.state
         state.cloud, state.rules, state.config = fact.cloud, fact.custody_rules, fact.config
@@ -361,6 +219,9 @@ class Custody:
             dept, number = instance_parts(fact.unit)
             self.state.instance_last[dept] = number
             unit = self.state.units[fact.unit] = Unit(id=fact.unit, dept=dept, nodes=len(fact.hosts))
+        unit.resumes = unit.suspended
+        if not unit.suspended:
+            unit.life = fact.attempt
         unit.state, unit.attempt, unit.hosts = "open", fact.attempt, fact.hosts
         unit.cores, unit.memory_mb, unit.exclusive = fact.cores, fact.memory_mb, fact.exclusive
         unit.broken = unit.began_at = unit.exit = unit.ended_at = None
@@ -407,6 +268,7 @@ class Custody:
 
     def _finish(self, unit: Unit, final: str) -> None:
         unit.state, unit.final, unit.ended_at = "final", final, self.state.at
+        self._unsave(unit)
         self._forget(unit)
 
     def _forget(self, unit: Unit) -> None:
@@ -429,7 +291,11 @@ class Custody:
     def _do_attempt_closed(self, fact: f.AttemptClosed) -> None:
         unit = self.state.units[fact.unit]
         self._close(unit)
-        unit.suspended = fact.disposal is f.Disposal.SUSPEND
+        goes_on = fact.disposal in (f.Disposal.SUSPEND, f.Disposal.MIGRATE)
+        if goes_on and self._is_whole(unit):
+            unit.suspended, unit.resumes = True, False
+        else:
+            self._unsave(unit)
         final = "cancelled" if unit.cancelled else _ENDED.get(fact.disposal)
         if final is not None:
             self._finish(unit, final)
@@ -438,6 +304,7 @@ class Custody:
         unit = self.state.units[fact.unit]
         self._close(unit)
         unit.exit = fact.exit
+        self._unsave(unit)
         if fact.exit == 0:
             self._finish(unit, "completed")
         elif unit.cancelled:
@@ -450,37 +317,108 @@ class Custody:
     # ------------------------------------------------------------------------------------------------------ effects: VMs
 
     def _do_vm_allocated(self, fact: f.VmAllocated) -> None:
-        unit = self.state.units[fact.unit]
-        unit.allocated[fact.attempt] = unit.allocated.get(fact.attempt, 0) | 1 << fact.rank
-        unit.vms_open += 1
-        self.state.finals.pop(unit.id, None)
-        key = vm_key(fact.unit, fact.attempt, fact.rank)
-        self.state.vms[key] = Vm(
+        unit, key = self.state.units[fact.unit], vm_key(fact.unit, fact.attempt, fact.rank)
+        vm = Vm(
             unit=fact.unit,
             attempt=fact.attempt,
             rank=fact.rank,
             vm=fact.vm,
             host=fact.host,
             allocated_at=self.state.at,
+            known_as=key,
         )
-        self.index.vm_ids[fact.vm] = key
+        unit.allocated[fact.attempt] = unit.allocated.get(fact.attempt, 0) | 1 << fact.rank
+        unit.vms_open += 1
+        self.state.finals.pop(unit.id, None)
+        if self.state.rules >= BINDS_AGAIN:
+            self._take_over(fact.vm, vm)
+        self.state.vms[key] = vm
+        self.index.add_vm(key, vm)
         if fact.host in self.state.hosts:
             self.state.hosts[fact.host].vms[key] = None
+
+    def _take_over(self, number: int, vm: Vm) -> None:
+        """`vm` may be another attempt's until now: saved, moving, or waiting for a job."""
+        saved, key = self.state.saved.get(number), self.index.vm_ids.get(number)
+        if saved is not None:
+            vm.known_as = saved.known_as
+            self._forget_saved(number)
+        elif vm.rank in self.index.saved.get(
+            vm.unit, {}
+        ):  # it begins anew all the same: what is saved is worth nothing
+            self._forget_saved(self.index.saved[vm.unit][vm.rank])
+        if saved is None and key is not None:
+            before = self._drop_vm(key)
+            if before.parked_at is None:
+                vm.known_as = before.known_as
+            else:
+                vm.was = before.known_as
+            self._forget(self.state.units[before.unit])
+
+    def _drop_vm(self, key: str) -> Vm:
+        vm = self.state.vms.pop(key)
+        self.index.drop_vm(key, vm)
+        if vm.host in self.state.hosts:
+            self.state.hosts[vm.host].vms.pop(key, None)
+        self.state.units[vm.unit].vms_open -= 1
+        return vm
 
     def _do_vm_started(self, fact: f.VmStarted) -> None:
         self.state.vms[vm_key(fact.unit, fact.attempt, fact.rank)].started_at = self.state.at
 
-    def _do_vm_ended(self, fact: f.VmEnded) -> None:
+    def _do_vm_parked(self, fact: f.VmParked) -> None:
         key = vm_key(fact.unit, fact.attempt, fact.rank)
-        vm = self.state.vms.pop(key)
-        self.index.vm_ids.pop(vm.vm, None)
-        if vm.host in self.state.hosts:
-            self.state.hosts[vm.host].vms.pop(key, None)
+        vm = self.state.vms[key]
+        vm.parked_at = self.state.at
+        self.index.add_vm(key, vm)
+
+    def _do_vm_ended(self, fact: f.VmEnded) -> None:
+        vm = self._drop_vm(vm_key(fact.unit, fact.attempt, fact.rank))
         unit = self.state.units[fact.unit]
-        unit.vms_open -= 1
-        if unit.state == "open" and unit.attempt == fact.attempt:
+        goes_on = self.state.rules >= BINDS_AGAIN and (unit.suspended or unit.resumes) and fact.attempt >= unit.life
+        if goes_on and fact.why == f.SUSPENDED and (unit.suspended or fact.attempt < unit.attempt):
+            self._save(vm)
+        elif unit.state == "open" and unit.attempt == fact.attempt:
             self._break(unit, Broken.VM_ENDED)
+        elif goes_on and unit.suspended:
+            self._unsave(unit)
+            self.newly_unsaved.append(unit.id)
+        elif goes_on and unit.state == "open":
+            self._break(unit, Broken.NOT_SAVED)
         self._forget(unit)
+
+    # ---------------------------------------------------------------------------------------- effects: what is saved
+
+    def _save(self, vm: Vm) -> None:
+        self.state.saved[vm.vm] = Saved(unit=vm.unit, attempt=vm.attempt, rank=vm.rank, known_as=vm.known_as)
+        self.index.saved.setdefault(vm.unit, {})[vm.rank] = vm.vm
+
+    def _is_whole(self, unit: Unit) -> bool:
+        """Nothing of the unit's present life is lost: each rank that had a VM in it has one that is open or saved."""
+        if self.state.rules < BINDS_AGAIN:
+            return True
+        had = 0
+        for attempt, ranks in unit.allocated.items():
+            had |= ranks if attempt >= unit.life else 0
+        saved = self.index.saved.get(unit.id, {})
+        return all(
+            rank in saved or any(vm_key(unit.id, a, rank) in self.state.vms for a in range(unit.life, unit.attempt + 1))
+            for rank in range(had.bit_length())
+            if had >> rank & 1
+        )
+
+    def _unsave(self, unit: Unit) -> None:
+        """It does not go on where it was: what is saved of it is worth nothing."""
+        unit.suspended = unit.resumes = False
+        for number in list(self.index.saved.get(unit.id, {}).values()):
+            self._forget_saved(number)
+
+    def _forget_saved(self, number: int) -> None:
+        saved = self.state.saved.pop(number)
+        ranks = self.index.saved[saved.unit]
+        del ranks[saved.rank]
+        if not ranks:
+            del self.index.saved[saved.unit]
 
 
 def _methods(custody: Custody, prefix: str) -> dict[type, Callable[..., Any]]:

@@ -66,6 +66,7 @@ def _same_index(a: Index, b: Index) -> bool:
     def plain(index: Index) -> list[object]:
         nested = (index.by_state, index.held, index.occupied, index.open, index.broken)
         shown: list[object] = [{k: sorted(v) for k, v in view.items() if v} for view in nested]
-        return [*shown, sorted(index.apart), index.vm_ids]
+        shown += [{k: sorted(v) for k, v in view.items()} for view in (index.parked, index.saved)]
+        return [*shown, sorted(index.apart), index.vm_ids, index.known_as, index.was]
 
     return plain(a) == plain(b)

@@ -25,6 +25,7 @@ class Broken(StrEnum):
     HOST_SEIZED = "host_seized"
     HOST_LOST = "host_lost"
     VM_ENDED = "vm_ended"
+    NOT_SAVED = "not_saved"  # a part of what it was to go on with is lost
 
 
 class Host(msgspec.Struct, kw_only=True):
@@ -69,7 +70,9 @@ class Unit(msgspec.Struct, kw_only=True):
     addresses: tuple[str | None, ...] = ()
     failures: int = 0
     retries: int = 0
-    suspended: bool = False
+    suspended: bool = False  # pending: its VMs are being saved, or are, or move
+    resumes: bool = False  # open: it goes on with them
+    life: int = 0  # the attempt with which its present life began; suspended and resumed ones are one life
     exit: int | None = None
     ended_at: float | None = None
     allocated: dict[int, int] = {}  # attempt -> bit mask of ranks that ever had a VM
@@ -81,7 +84,8 @@ class Unit(msgspec.Struct, kw_only=True):
 
 
 class Vm(msgspec.Struct, kw_only=True):
-    """An open VM: journaled, and not yet ended."""
+    """An open VM: journaled, and not yet ended.  `known_as`: the key under which its guest knows itself, other than its own
+    after a resume; `was`: … before it took its present job over; `parked_at`: since when its guest waits for another job."""
 
     unit: str
     attempt: int
@@ -90,6 +94,18 @@ class Vm(msgspec.Struct, kw_only=True):
     host: str
     allocated_at: float
     started_at: float | None = None
+    known_as: str = ""
+    was: str = ""
+    parked_at: float | None = None
+
+
+class Saved(msgspec.Struct, kw_only=True):
+    """A VM that is suspended: on no host, and to go on as rank `rank` of a later attempt of its unit."""
+
+    unit: str
+    attempt: int
+    rank: int
+    known_as: str
 
 
 class Quota(msgspec.Struct, kw_only=True):
@@ -148,6 +164,7 @@ class State(msgspec.Struct, kw_only=True):
     hosts: dict[str, Host] = {}
     units: dict[str, Unit] = {}
     vms: dict[str, Vm] = {}
+    saved: dict[int, Saved] = {}  # OpenNebula's id -> what it holds
     quotas: dict[str, Quota] = {}
     demands: dict[str, int] = {}
     leaders: dict[str, Leader] = {}
@@ -161,7 +178,19 @@ class State(msgspec.Struct, kw_only=True):
 class Index:
     """Derived views of a `State`: which hosts are in which hands, which attempts are open or broken."""
 
-    __slots__ = ("apart", "broken", "by_state", "held", "occupied", "open", "vm_ids")
+    __slots__ = (
+        "apart",
+        "broken",
+        "by_state",
+        "held",
+        "known_as",
+        "occupied",
+        "open",
+        "parked",
+        "saved",
+        "vm_ids",
+        "was",
+    )
 
     def __init__(self) -> None:
         self.by_state: dict[str, dict[str, None]] = {s: {} for s in ("absent", "free", "held", "draining", "lost")}
@@ -171,6 +200,10 @@ class Index:
         self.open: dict[str, dict[str, None]] = {}  # department -> units with an open attempt
         self.broken: dict[str, dict[str, None]] = {}  # department -> those of them that are broken
         self.vm_ids: dict[int, str] = {}  # OpenNebula's id -> key of the open VM
+        self.known_as: dict[str, str] = {}  # name that a guest goes by, other than its key -> key of the open VM
+        self.was: dict[str, str] = {}  # name that a guest went by before its present job -> key of the open VM
+        self.parked: dict[str, dict[str, None]] = {}  # host -> keys of the VMs that wait for a job there
+        self.saved: dict[str, dict[int, int]] = {}  # unit -> rank -> OpenNebula's id of its saved VM
 
     @classmethod
     def of(cls, state: State) -> Index:
@@ -183,8 +216,32 @@ class Index:
                 if unit.broken:
                     index.broken.setdefault(unit.dept, {})[unit.id] = None
         for key, vm in state.vms.items():
-            index.vm_ids[vm.vm] = key
+            index.add_vm(key, vm)
+        for number, saved in state.saved.items():
+            index.saved.setdefault(saved.unit, {})[saved.rank] = number
         return index
+
+    def add_vm(self, key: str, vm: Vm) -> None:
+        self.vm_ids[vm.vm] = key
+        if vm.known_as not in ("", key):
+            self.known_as[vm.known_as] = key
+        if vm.was:
+            self.was[vm.was] = key
+        if vm.parked_at is not None:
+            self.parked.setdefault(vm.host, {})[key] = None
+
+    def drop_vm(self, key: str, vm: Vm) -> None:
+        if self.vm_ids.get(vm.vm) == key:
+            del self.vm_ids[vm.vm]
+        for names in (self.known_as, self.was):
+            for name in (vm.known_as, vm.was):
+                if names.get(name) == key:
+                    del names[name]
+        waiting = self.parked.get(vm.host)
+        if waiting is not None:
+            waiting.pop(key, None)
+            if not waiting:
+                del self.parked[vm.host]
 
     def add_host(self, host: Host) -> None:
         self.by_state[host.state][host.name] = None

@@ -29,7 +29,7 @@ CLOUD: Final = CloudConfig(
 
 FACTS: Final[tuple[f.Fact, ...]] = (
     f.LeaderStarted(epoch=1, instance="provisioner-4711"),
-    f.ConfigAdopted(cloud="c0ffee", custody_rules=1, config=CLOUD),
+    f.ConfigAdopted(cloud="c0ffee", custody_rules=2, config=CLOUD),
     f.HostDescribed(host="node-2", one_id=2, cores=8, memory_mb=16_384, labels={"rack": "a"}, cluster="default"),
     f.HostCleared(host="node-2"),
     f.JobSubmitted(
@@ -75,6 +75,7 @@ FACTS: Final[tuple[f.Fact, ...]] = (
         percent=60.0,
         progress="step 600",
     ),
+    f.VmParked(unit="17", attempt=2, rank=0),
     f.JobCancelled(job="18", user="ann"),
     f.LeaseExtended(job="19", walltime_s=7200.0, user="ann"),
     f.DepartmentClosed(dept="old"),

@@ -186,7 +186,8 @@ class HostQuarantined(CustodyFact, frozen=True, kw_only=True, tag="host.quaranti
 
 
 class VmAllocated(CustodyFact, frozen=True, kw_only=True, tag="vm.allocated"):
-    """OpenNebula holds VM `vm` for this rank, on HOLD; `host` is where it is to run."""
+    """OpenNebula holds VM `vm` for this rank, on HOLD; `host` is where it is to run.  Or, of a VM that was another attempt's
+    and is free for this one (saved, moving, or waiting for a job): from now on it is this rank's (PROTOCOL, VMs)."""
 
     unit: UnitId
     attempt: AttemptNumber
@@ -201,11 +202,14 @@ class VmStarted(CustodyFact, frozen=True, kw_only=True, tag="vm.started"):
     rank: Rank
 
 
+SUSPENDED: Final = "suspended"  # `vm.ended.why`
+
+
 class VmEnded(CustodyFact, frozen=True, kw_only=True, tag="vm.ended"):
     unit: UnitId
     attempt: AttemptNumber
     rank: Rank
-    why: str
+    why: str  # SUSPENDED: it has given its host up and can go on elsewhere
 
 
 # -------------------------------------------------------------------------------------------------------------- admission
@@ -288,6 +292,14 @@ class LeaseExtended(PlainFact, frozen=True, kw_only=True, tag="lease.extended"):
     reason: Reason | None = None
     user: str = ""
     request: str = ""
+
+
+class VmParked(CustodyFact, frozen=True, kw_only=True, tag="vm.parked"):
+    """The job in this VM has completed, and its guest waits for the department's next one."""
+
+    unit: UnitId
+    attempt: AttemptNumber
+    rank: Rank
 
 
 class AttemptBegan(CustodyFact, frozen=True, kw_only=True, tag="attempt.began"):
@@ -377,6 +389,7 @@ Fact: TypeAlias = (
     | JobCancelled
     | LeaseExtended
     | AttemptBegan
+    | VmParked
     | AttemptReported
     | CheckpointReported
     | ScaleRequested

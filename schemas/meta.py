@@ -31,12 +31,14 @@ class Void(StrEnum):
     JOB_KNOWN = "job_known"
     VM_KNOWN = "vm_known"
     VM_NOT_OPEN = "vm_not_open"
+    VM_BUSY = "vm_busy"  # it is another attempt's, and not for this one
+    VM_NOT_IDLE = "vm_not_idle"  # its job has not completed, or it waits already
 
 
 class Meta(msgspec.Struct, frozen=True, kw_only=True):
     """`position`: stream sequence; `index`: place in the envelope; `at`: the fold's time, UTC seconds; `writer`:
     "admission", "scheduler.hpc", …; `void`: why the fact changes nothing, or None; `broken`: units whose open attempt this
-    fact broke; `cause`: what led to the envelope."""
+    fact broke; `unsaved`: pending units whose saved work this fact has shown to be lost; `cause`: what led to the envelope."""
 
     position: int
     index: int
@@ -45,3 +47,4 @@ class Meta(msgspec.Struct, frozen=True, kw_only=True):
     cause: str = ""
     void: Void | None = None
     broken: tuple[str, ...] = ()
+    unsaved: tuple[str, ...] = ()

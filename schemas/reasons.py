@@ -44,6 +44,7 @@ class Code(StrEnum):
     HOST_TAKEN = "host_taken"  # its host was seized
     HOST_LOST = "host_lost"
     VM_ENDED = "vm_ended"  # its VM ended without a report
+    NOT_SAVED = "not_saved"  # what it had saved, or a part of it, was lost before it could go on
     WALLTIME = "walltime"
     LEASE_ENDED = "lease_ended"  # its time is over, as agreed
     CANCELLED = "cancelled"

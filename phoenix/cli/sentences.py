@@ -45,6 +45,7 @@ _TEXTS: Final[dict[str, tuple[str, str, str]]] = {
     "host_taken": ("host taken", "its host was seized because the department held more than its quota", ""),
     "host_lost": ("host lost", "its host was lost", ""),
     "vm_ended": ("VM ended", "its VM ended without a report", ""),
+    "not_saved": ("not saved", "what it had saved, or a part of it, was lost before it could go on", ""),
     "walltime": ("time limit", "it ran into its time limit", "submit it again with a longer --time"),
     "lease_ended": ("time over", "its time was over, as agreed", ""),
     "cancelled": ("cancelled", "it was cancelled", ""),

@@ -430,6 +430,7 @@ TELL: Final[dict[str, Callable[[Params], str | None]]] = {
     "host_taken": _before("its host was seized"),
     "host_lost": _before("its host was lost"),
     "vm_ended": _before("its VM ended without a report"),
+    "not_saved": _before("what it had saved was lost"),
     "boot_timeout": _before("its machines did not start in time"),
     "waits_for_hosts": waits_for_hosts,
     "too_large_now": too_large_now,

@@ -153,7 +153,16 @@ class Department:
         assert void is None, f"{fact} is void: {void}"
         broken = tuple(self.custody.newly_broken)
         self.core.apply(
-            fact, Meta(position=position, index=0, writer=writer, at=at, cause="", void=None, broken=broken)
+            fact,
+            Meta(
+                position=position,
+                index=0,
+                writer=writer,
+                at=at,
+                void=None,
+                broken=broken,
+                unsaved=tuple(self.custody.newly_unsaved),
+            ),
         )
 
     def _hosts(self, hosts: tuple[HostCase, ...]) -> None:

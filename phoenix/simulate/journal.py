@@ -52,7 +52,11 @@ class Journal:
         for index, fact in enumerate(facts):
             void = custody.apply(fact, position, index, writer, at)
             broken = tuple(custody.newly_broken) if custody.newly_broken else ()
-            meta = Meta(position=position, index=index, writer=writer, at=custody.state.at, void=void, broken=broken)
+            unsaved = tuple(custody.newly_unsaved) if custody.newly_unsaved else ()
+            at_now = custody.state.at
+            meta = Meta(
+                position=position, index=index, writer=writer, at=at_now, void=void, broken=broken, unsaved=unsaved
+            )
             if void is not None:
                 self.void += 1
             for read in readers:

@@ -21,7 +21,7 @@ import msgspec
 from schemas import facts as f
 from schemas.checkpoints import counts
 from schemas.config import BatchPolicy, CloudConfig, Department, Role
-from schemas.custody_state import Unit
+from schemas.custody_state import Unit, Vm
 from schemas.facts import Fact
 from schemas.ids import ELEMENT, JOB, is_instance, job_of
 from schemas.requests import Error, HostNamed, JobResult, JobSubmit, ScaleSet
@@ -336,6 +336,13 @@ def began(core: AdmissionCore, unit: str, attempt: int, addresses: tuple[str | N
     if known.began_at is not None and known.addresses == addresses:
         return []
     return [f.AttemptBegan(unit=unit, attempt=attempt, addresses=addresses)]
+
+
+def parked(vm: Vm) -> list[Fact]:
+    """The guest in `vm` waits for its department's next job.  No fact if the journal knows it already."""
+    if vm.parked_at is not None:
+        return []
+    return [f.VmParked(unit=vm.unit, attempt=vm.attempt, rank=vm.rank)]
 
 
 def report(core: AdmissionCore, fact: f.AttemptReported, drafted: Sequence[Fact]) -> list[Fact]:

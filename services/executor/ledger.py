@@ -40,6 +40,7 @@ class Room(msgspec.Struct, array_like=True):
     memory_mb: int
     exclusive: bool = False
     host: str = ""
+    vm: int = -1
 
 
 class LedgerState(msgspec.Struct, kw_only=True):
@@ -55,6 +56,7 @@ class Ledger:
         self.state = LedgerState()
         self.by_unit: dict[str, dict[str, None]] = {}  # unit -> keys of its open VMs
         self.by_host: dict[str, dict[str, None]] = {}  # host -> keys of the VMs journaled for it that are open
+        self.by_vm: dict[int, str] = {}  # OpenNebula's id -> key of the open VM
         self.weight: dict[str, Room] = {}  # host -> room taken by doomed VMs
         self.wants: dict[str, Allocate] = {}
         self.dirty: dict[str, None] = {}  # keys whose case is to be looked at again
@@ -105,11 +107,20 @@ class Ledger:
         """Begin from `state`, custody being where it was when the state was dumped."""
         custody = self.custody
         self.state = state
-        for view in (self.by_unit, self.by_host, self.weight, self.wants, self.dirty, self.freed, self.touched):
+        for view in (
+            self.by_unit,
+            self.by_host,
+            self.by_vm,
+            self.weight,
+            self.wants,
+            self.dirty,
+            self.freed,
+            self.touched,
+        ):
             view.clear()
         self.refused.clear()
         for key, vm in custody.state.vms.items():
-            self._index(key, vm.unit, vm.host)
+            self._index(key, vm.vm, vm.unit, vm.host)
             self.dirty[key] = None
         for key in state.doomed:
             self._weigh(key, 1)
@@ -117,7 +128,8 @@ class Ledger:
         for name in sorted(names, key=sort_key):
             self._want(custody.state.units[name])
 
-    def _index(self, key: str, unit: str, host: str) -> None:
+    def _index(self, key: str, vm: int, unit: str, host: str) -> None:
+        self.by_vm[vm] = key
         self.by_unit.setdefault(unit, {})[key] = None
         self.by_host.setdefault(host, {})[key] = None
 
@@ -143,7 +155,9 @@ class Ledger:
     def _allocated(self, fact: f.VmAllocated, _meta: Meta) -> None:
         key = vm_key(fact.unit, fact.attempt, fact.rank)
         self.wants.pop(key, None)
-        self._index(key, fact.unit, fact.host)
+        if fact.vm in self.by_vm:  # it was another attempt's until now
+            self._drop(self.by_vm[fact.vm])
+        self._index(key, fact.vm, fact.unit, fact.host)
         self.state.rooms[key] = self._room(fact)
         self._touch(fact.host)
         self.dirty[key] = None
@@ -154,24 +168,30 @@ class Ledger:
     def _room(self, fact: f.VmAllocated) -> Room:
         unit, host = self.custody.state.units[fact.unit], self.custody.state.hosts.get(fact.host)
         if unit.attempt == fact.attempt:
-            return Room(unit.cores, unit.memory_mb, unit.exclusive, fact.host)
+            return Room(unit.cores, unit.memory_mb, unit.exclusive, fact.host, fact.vm)
         cores, memory_mb = (host.cores, host.memory_mb) if host is not None else (0, 0)
-        return Room(cores, memory_mb, True, fact.host)  # its size is forgotten: as large as can be
+        return Room(cores, memory_mb, True, fact.host, fact.vm)  # its size is forgotten: as large as can be
 
     def _started(self, fact: f.VmStarted, _meta: Meta) -> None:
         self.dirty[vm_key(fact.unit, fact.attempt, fact.rank)] = None
 
     def _ended(self, fact: f.VmEnded, meta: Meta) -> None:
         key = vm_key(fact.unit, fact.attempt, fact.rank)
-        if self.state.doomed.pop(key, None) is not None:
-            self._weigh(key, -1)
-        host = self.state.rooms.pop(key).host
-        _remove(self.by_unit, fact.unit, key)
-        _remove(self.by_host, host, key)
-        self._touch(host)
-        self.dirty[key] = self.freed[f"h:{host}"] = self.freed[f"u:{fact.unit}"] = None
+        self._drop(key)
         for unit in meta.broken:
             self._doom_unit(unit)
+
+    def _drop(self, key: str) -> None:
+        """The VM is not this key's any more: it has ended, or is another attempt's from now on."""
+        if self.state.doomed.pop(key, None) is not None:
+            self._weigh(key, -1)
+        room = self.state.rooms.pop(key)
+        host, unit = room.host, key.rsplit("/", 2)[0]
+        self.by_vm.pop(room.vm, None)
+        _remove(self.by_unit, unit, key)
+        _remove(self.by_host, host, key)
+        self._touch(host)
+        self.dirty[key] = self.freed[f"h:{host}"] = self.freed[f"u:{unit}"] = None
 
     def _host_taken(self, fact: f.HostReleased | f.HostSeized | f.HostLost, meta: Meta) -> None:
         self._host_moved(fact, meta)

@@ -46,7 +46,8 @@ class ConfigEdge(Edge):
         await service.nc.subscribe(subjects.request("*", "*", "config", "apply"), cb=self._on_apply)
 
     async def lead(self) -> None:
-        if self.service.custody.state.config != self.file:
+        state = self.service.custody.state
+        if state.config != self.file or state.rules != RULES:
             await self._adopt(self.file, "configuration file")
 
     async def _adopt(self, config: CloudConfig, cause: str) -> int:
@@ -55,7 +56,7 @@ class ConfigEdge(Edge):
 
         def compose(_now: float, _drafted: Sequence[f.Fact]) -> list[f.Fact]:
             state = self.service.custody.state
-            if state.config == config:
+            if state.config == config and state.rules == RULES:
                 return []
             return [f.ConfigAdopted(cloud=state.cloud or fresh, custody_rules=RULES, config=config)]
 

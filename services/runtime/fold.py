@@ -97,6 +97,7 @@ class Fold:
                 cause=envelope.cause,
                 void=void,
                 broken=broken,
+                unsaved=tuple(custody.newly_unsaved) if custody.newly_unsaved else (),
             )
             core.apply(fact, meta)
             if self.listener is not None:

@@ -75,6 +75,10 @@ class BatchViews:
         handler = self._on.get(type(fact))
         if handler is not None:
             handler(fact)  # type: ignore[operator]
+        for name in meta.unsaved:
+            if self.book.has(name):
+                self.book.unsaved(name)
+                self._stir()
         for name in meta.broken:
             if name in self.open:
                 self.limits.closed(name)

@@ -28,7 +28,7 @@ from schemas.config import BatchPolicy
 from schemas.custody import Custody
 from schemas.custody_state import Unit
 from schemas.ids import ELEMENT, job_of
-from schemas.reasons import Reason
+from schemas.reasons import Code, Reason, because
 from services.runtime.core import NEVER
 from services.scheduler import reclaim
 from services.scheduler.batch_state import ENDED_MAX, WHOLE, Again, Job, State, job_from
@@ -237,6 +237,15 @@ class Book:
         else:
             again.ran_s = again.used_s + ran_for(known, self.custody.state.at)
             self._enter_again(again, why)
+        self.refresh(unit)
+
+    def unsaved(self, unit: str) -> None:
+        """It waits to be resumed, and what it saved is lost: it begins anew, at the end of the queue."""
+        again = self.state.again[unit]
+        again.ran_s = again.used_s
+        self.queue.remove(unit)
+        self._enter_again(again, because(Code.NOT_SAVED))
+        again.why = because(Code.NOT_SAVED)
         self.refresh(unit)
 
     def _hold_to_its_word(self, unit: str, known: Unit) -> None:

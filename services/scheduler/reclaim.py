@@ -28,7 +28,7 @@ from services.scheduler.batch_state import Again
 from services.scheduler.policies.victims import Candidate, Choice, HostLoad
 
 FAULTS_MAX: Final = 10  # each costs a VM's start; what has failed ten times in a row will fail the eleventh
-PREEMPTING: Final = (Code.RECLAIMED, Code.MADE_WAY, Code.HOST_TAKEN, Code.HOST_LOST)
+PREEMPTING: Final = (Code.RECLAIMED, Code.MADE_WAY, Code.HOST_TAKEN, Code.HOST_LOST, Code.NOT_SAVED)
 TAKEN: Final = (Code.RECLAIMED, Code.MADE_WAY, Code.HOST_TAKEN)  # its hosts were wanted for something else
 START: Final = "start"  # `limit` of a BOOT_TIMEOUT whose VMs had not all started: OpenNebula's fault, not the job's
 _BROKEN: Final = {
@@ -36,6 +36,7 @@ _BROKEN: Final = {
     Broken.HOST_SEIZED: Code.HOST_TAKEN,
     Broken.HOST_LOST: Code.HOST_LOST,
     Broken.VM_ENDED: Code.VM_ENDED,
+    Broken.NOT_SAVED: Code.NOT_SAVED,
 }
 
 

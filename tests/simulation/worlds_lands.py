@@ -126,7 +126,13 @@ def feed(custody: Custody, cores: list[Any], message: Message, judge: Callable[[
         void = custody.apply(fact, 0, index, message.writer, message.at)
         broken = tuple(custody.newly_broken)
         meta = Meta(
-            position=0, index=index, writer=message.writer, at=custody.state.at, cause="", void=void, broken=broken
+            position=0,
+            index=index,
+            writer=message.writer,
+            at=custody.state.at,
+            void=void,
+            broken=broken,
+            unsaved=tuple(custody.newly_unsaved),
         )
         for core in cores:
             core.apply(fact, meta)

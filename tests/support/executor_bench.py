@@ -70,6 +70,7 @@ class Bench:
                 at=self.custody.state.at,
                 void=void,
                 broken=tuple(self.custody.newly_broken),
+                unsaved=tuple(self.custody.newly_unsaved),
             )
             self.core.apply(fact, meta)
             if void is None and writer == "executor":

@@ -338,6 +338,14 @@ def nodes_of(unit: str) -> int:
 def fold(core: ExecutorCore, position: int, writer: str, facts: tuple[Fact, ...], at: float) -> None:
     for index, fact in enumerate(facts):
         void = core.custody.apply(fact, position, index, writer, at)
-        broken = tuple(core.custody.newly_broken)
-        now = core.custody.state.at
-        core.apply(fact, Meta(position=position, index=index, writer=writer, at=now, void=void, broken=broken))
+        broken, unsaved = tuple(core.custody.newly_broken), tuple(core.custody.newly_unsaved)
+        meta = Meta(
+            position=position,
+            index=index,
+            writer=writer,
+            at=core.custody.state.at,
+            void=void,
+            broken=broken,
+            unsaved=unsaved,
+        )
+        core.apply(fact, meta)

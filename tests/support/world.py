@@ -117,6 +117,7 @@ class Seat:
                 cause=envelope.cause,
                 void=void,
                 broken=tuple(self.custody.newly_broken),
+                unsaved=tuple(self.custody.newly_unsaved),
             )
             self.core.apply(fact, meta)
             seen.append((fact, meta))
@@ -131,7 +132,7 @@ class Seat:
         return other
 
     def verify(self, now: float) -> None:
-        assert check(self.custody) == []
+        assert check(self.custody) == [], check(self.custody)
         assert self.core.check() == []
         twin = self.twin()
         assert twin.core.dump() == self.core.dump(), f"{self.writer}: load(dump()) is not the same state"
@@ -312,7 +313,9 @@ class StandInExecutor(NullCore):
         numbers = itertools.count(max(taken, state.position * 100))
         for vm in sorted(state.vms.values(), key=lambda v: (sort_key(v.unit), v.attempt, v.rank)):
             if not self.custody.live(vm.unit, vm.attempt) or state.hosts[vm.host].state in ("draining", "lost"):
-                found.append(f.VmEnded(unit=vm.unit, attempt=vm.attempt, rank=vm.rank, why="stopped"))
+                saves = state.units[vm.unit].suspended and vm.started_at is not None
+                why = f.SUSPENDED if saves else "stopped"
+                found.append(f.VmEnded(unit=vm.unit, attempt=vm.attempt, rank=vm.rank, why=why))
             elif vm.started_at is None:
                 found.append(f.VmStarted(unit=vm.unit, attempt=vm.attempt, rank=vm.rank))
         for names in [index.open[dept] for dept in sorted(index.open)]:
@@ -328,8 +331,9 @@ class StandInExecutor(NullCore):
         had = unit.allocated.get(unit.attempt, 0)
         if unit.vms_open > had.bit_count():
             return []
+        saved = self.custody.index.saved.get(unit.id, {})
         return [
-            f.VmAllocated(unit=unit.id, attempt=unit.attempt, rank=rank, vm=next(numbers), host=host)
+            f.VmAllocated(unit=unit.id, attempt=unit.attempt, rank=rank, vm=saved.get(rank) or next(numbers), host=host)
             for rank, host in enumerate(unit.hosts)
             if not had >> rank & 1
         ]

@@ -42,7 +42,7 @@ def back(world: World, *, grant: bool = True) -> list[str]:
     """The hosts that were given back are clear, and granted again."""
     drained = list(world.custody.index.by_state["draining"])
     for vm in [vm for vm in world.custody.state.vms.values() if vm.host in drained]:
-        world.write("executor", f.VmEnded(unit=vm.unit, attempt=vm.attempt, rank=vm.rank, why="stopped"))
+        world.write("executor", f.VmEnded(unit=vm.unit, attempt=vm.attempt, rank=vm.rank, why=f.SUSPENDED))
     for host in drained:
         world.write("executor", f.HostCleared(host=host))
     if grant:

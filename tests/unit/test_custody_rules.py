@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from schemas import facts as f
+from schemas.config import CloudConfig
 from schemas.custody import Custody
 from schemas.custody_check import check
 from schemas.facts import Fact
@@ -74,6 +75,22 @@ LOST = (E, f.HostLost(host="h1", reason="no answer"))
 CLEAR = (E, f.HostCleared(host="h1"))
 HOLD = (A, f.JobHeld(job="1", user="alice"))
 CANCEL = (A, f.JobCancelled(job="1", user="alice"))
+
+# From rules 2 on a VM may be bound to one attempt after another.
+RULES_2 = [(P, f.ConfigAdopted(cloud="c", custody_rules=2, config=CloudConfig(name="c", departments=())))]
+S_1 = closed(disposal=f.Disposal.SUSPEND)
+SAVED = [*RULES_2, *RUNNING, S_1, (E, f.VmEnded(unit="1", attempt=1, rank=0, why=f.SUSPENDED))]
+RESUMES = [*SAVED, *granted("h2"), placed(attempt=2, hosts=("h2",))]
+MOVES = [*RULES_2, *RUNNING, closed(disposal=f.Disposal.MIGRATE), *granted("h2"), placed(attempt=2, hosts=("h2",))]
+PARK = (A, f.VmParked(unit="1", attempt=1, rank=0))
+COMPLETED = [*RULES_2, *RUNNING, reported()]
+PARKED = [*COMPLETED, PARK]
+NEXT = [*PARKED, job("2"), placed("2")]
+
+
+def bound(unit: str = "1", attempt: int = 2, host: str = "h2", rank: int = 0, vm: int = 7) -> Step:
+    return E, f.VmAllocated(unit=unit, attempt=attempt, rank=rank, vm=vm, host=host)
+
 
 STORIES = [
     # hosts
@@ -163,6 +180,29 @@ STORIES = [
     Story("an open VM starts", RUNNING, (E, f.VmStarted(unit="1", attempt=1, rank=0)), None),
     Story("an ended one does not", [*RUNNING, ended()], (E, f.VmStarted(unit="1", attempt=1, rank=0)), Void.VM_NOT_OPEN),
     Story("nor ends again", [*RUNNING, ended()], ended(), Void.VM_NOT_OPEN),
+    # VMs that go on
+    Story("a saved VM goes on elsewhere", RESUMES, bound(), None),
+    Story("a fresh one is also right", RESUMES, bound(vm=8), None),
+    Story("not on a host that is not the rank's", RESUMES, bound(host="h1"), Void.WRONG_SHAPE),
+    Story("nor as another rank", [*SAVED, *granted("h2"), job("2", nodes=2), placed("2", hosts=("h1", "h2"))],
+          bound("2", 1, "h2", rank=1), Void.VM_BUSY),
+    Story("nor for another job", [*SAVED, job("2"), placed("2")], bound("2", 1, "h1"), Void.VM_BUSY),
+    Story("nor when its attempt is over", [*RESUMES, closed(attempt=2)], bound(), None),  # forgotten: any VM would do
+    Story("nor before it is placed", SAVED, bound(attempt=2, host="h1"), Void.ATTEMPT_NOT_LIVE),
+    Story("a VM moves to the next attempt", MOVES, bound(), None),
+    Story("not if its job was only requeued", [*RULES_2, *RUNNING, closed(), placed(attempt=2)],
+          bound(host="h1"), Void.VM_BUSY),
+    Story("a running VM is nobody else's", [*RULES_2, *RUNNING, job("2"), placed("2")],
+          bound("2", 1, "h1"), Void.VM_BUSY),
+    Story("under rules 1 nobody asked", [*RUNNING, job("2"), placed("2")], bound("2", 1, "h1"), None),
+    Story("a waiting VM takes the next job", NEXT, bound("2", 1, "h1"), None),
+    Story("not on another host", [*PARKED, *granted("h2"), job("2"), placed("2", hosts=("h2",))],
+          bound("2", 1, "h2"), Void.VM_BUSY),
+    Story("the VM of a completed job may wait", COMPLETED, PARK, None),
+    Story("once", PARKED, PARK, Void.VM_NOT_IDLE),
+    Story("not while its job runs", [*RULES_2, *RUNNING], PARK, Void.VM_NOT_IDLE),
+    Story("not when it has ended", [*COMPLETED, ended()], PARK, Void.VM_NOT_OPEN),
+    Story("not on a host that is given back", [*COMPLETED, RELEASE], PARK, Void.HOST_NOT_HELD),
     # registers
     Story("a department states its own demand", [], (HPC, f.DemandChanged(dept="hpc", hosts=3)), None),
     Story("and nobody else's", [], (WEB, f.DemandChanged(dept="hpc", hosts=3)), Void.NOT_ITS_DEPARTMENT),

@@ -57,7 +57,13 @@ class Desk:
             void = self.custody.apply(fact, self.position, 0, writer, float(self.position))
             broken = tuple(self.custody.newly_broken)
             meta = Meta(
-                position=self.position, index=0, writer=writer, at=self.custody.state.at, void=void, broken=broken
+                position=self.position,
+                index=0,
+                writer=writer,
+                at=self.custody.state.at,
+                void=void,
+                broken=broken,
+                unsaved=tuple(self.custody.newly_unsaved),
             )
             self.core.apply(fact, meta)
             assert self.core.check() == []

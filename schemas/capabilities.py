@@ -1,0 +1,32 @@
+"""What each hypervisor can do with a running VM beside ending it: one table, read by the configuration, the cores and the docs.
+
+`suspend`: its memory is saved and its host given up (OpenNebula's `stop`).  `resume_elsewhere`: it goes on, on whatever host.
+`live_migration`: it moves while it runs.  `cold_migration`: it is saved, moved and resumed by one order.
+
+Sources: OpenNebula's drivers (KVM, LXC, Xen); `docs/lifecycle.md` says what was run here and what is taken from upstream.
+"""
+
+from __future__ import annotations
+
+from typing import Final, Literal
+
+from schemas.config import Capability
+
+Hypervisor = Literal["process", "dummy", "kvm", "lxc", "xen"]
+ALL: Final[tuple[Capability, ...]] = ("suspend", "resume_elsewhere", "live_migration", "cold_migration")
+CAPABILITIES: Final[dict[Hypervisor, tuple[Capability, ...]]] = {
+    "process": ALL,  # SIGSTOP and SIGCONT; every host is the same machine, so the memory need not move
+    "dummy": ALL,  # does nothing, and succeeds
+    "kvm": ALL,
+    "lxc": (),  # upstream's driver has neither save nor migrate
+    "xen": ALL,
+}
+
+
+def can(capabilities: tuple[Capability, ...], wish: str) -> bool:
+    """True if `on_reclaim = wish` can be kept where the hypervisors have these capabilities."""
+    if wish == "suspend":
+        return "suspend" in capabilities and "resume_elsewhere" in capabilities
+    if wish == "migrate":
+        return "live_migration" in capabilities or can(capabilities, "suspend")
+    return wish in ("kill", "requeue")

@@ -1,0 +1,215 @@
+"""What a fact is worth at its place in the journal: the preconditions of custody, and the questions that others ask of it.
+
+Rules
+  1. Nothing here writes.  `_void_<kind>` names the precondition that fails, or gives None (PROTOCOL.md, the two tables).
+  2. Preconditions look at the fold's state alone, never at a clock or at who asks.
+  3. What rules number 2 added (a VM that was another attempt's) holds only once a `config.adopted` with that number has
+     been folded: an old journal is worth what it was worth when it was written (S8).
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from schemas import facts as f
+from schemas.custody_state import Host, Index, Quota, State, Unit, Vm, vm_key
+from schemas.ids import instance_parts, is_instance
+from schemas.meta import Void
+
+BINDS_AGAIN: Final = 2  # the first rules number under which a VM may be bound to one attempt after another
+
+
+class Verdicts:
+    """The fold's state, read."""
+
+    __slots__ = ("index", "state")
+
+    def __init__(self) -> None:
+        self.state = State()
+        self.index = Index()
+
+    # -------------------------------------------------------------------------------------------------------- reading
+
+    def live(self, unit: str, attempt: int) -> bool:
+        known = self.state.units.get(unit)
+        return known is not None and known.attempt == attempt and known.live
+
+    def held(self, dept: str) -> int:
+        """Hosts that `dept` holds."""
+        return len(self.index.held.get(dept, ()))
+
+    def quota(self, dept: str) -> Quota:
+        return self.state.quotas.get(dept) or Quota()
+
+    def bound(self, unit: str, attempt: int, rank: int) -> Vm | None:
+        """The open VM whose guest goes by this name: its own, or the one that it had before it was resumed elsewhere."""
+        key = vm_key(unit, attempt, rank)
+        return self.state.vms.get(self.index.known_as.get(key, key))
+
+    def taken_over(self, unit: str, attempt: int, rank: int) -> Vm | None:
+        """The open VM whose guest had this name before it took another job over, which it may not know yet."""
+        return self.state.vms.get(self.index.was.get(vm_key(unit, attempt, rank), ""))
+
+    def fits(self, host: Host, cores: int, memory_mb: int, exclusive: bool) -> bool:
+        """True if an attempt of this size has room on `host` beside the live ones."""
+        if host.exclusive or (exclusive and host.units):
+            return False
+        return host.cores_used + cores <= host.cores and host.memory_used_mb + memory_mb <= host.memory_mb
+
+    # -------------------------------------------------------------------------------------------------- preconditions
+
+    def _void_host_granted(self, fact: f.HostGranted, _writer: str) -> Void | None:
+        host = self.state.hosts.get(fact.host)
+        if host is None:
+            return Void.HOST_UNKNOWN
+        return None if host.state == "free" else Void.HOST_NOT_FREE
+
+    def _void_host_released(self, fact: f.HostReleased, writer: str) -> Void | None:
+        return self._not_held(fact.host, writer.partition(".")[2])
+
+    def _void_host_seized(self, fact: f.HostSeized, _writer: str) -> Void | None:
+        void = self._not_held(fact.host, fact.dept)
+        if void is None and self.held(fact.dept) <= self.quota(fact.dept).hosts:
+            return Void.WITHIN_QUOTA
+        return void
+
+    def _not_held(self, name: str, dept: str) -> Void | None:
+        host = self.state.hosts.get(name)
+        if host is None:
+            return Void.HOST_UNKNOWN
+        return None if host.state == "held" and host.dept == dept else Void.HOST_NOT_HELD
+
+    def _void_host_cleared(self, fact: f.HostCleared, _writer: str) -> Void | None:
+        host = self.state.hosts.get(fact.host)
+        if host is None:
+            return Void.HOST_UNKNOWN
+        return None if host.state in ("draining", "lost", "absent") else Void.HOST_NOT_CLEARABLE
+
+    def _void_host_removed(self, fact: f.HostRemoved, _writer: str) -> Void | None:
+        host = self.state.hosts.get(fact.host)
+        if host is None:
+            return Void.HOST_UNKNOWN
+        return None if host.state in ("free", "lost", "absent") else Void.HOST_NOT_REMOVABLE
+
+    def _unknown_host(
+        self, fact: f.HostLost | f.HostQuarantined | f.HostCordoned | f.HostUncordoned, _writer: str
+    ) -> Void | None:
+        return None if fact.host in self.state.hosts else Void.HOST_UNKNOWN
+
+    _void_host_lost = _void_host_quarantined = _void_host_cordoned = _void_host_uncordoned = _unknown_host
+
+    def _void_job_submitted(self, fact: f.JobSubmitted, _writer: str) -> Void | None:
+        return None if int(fact.job) > self.state.job_last else Void.JOB_KNOWN
+
+    def _job_final(self, fact: f.JobHeld | f.JobResumed | f.JobCancelled, _writer: str) -> Void | None:
+        unit = self.state.units.get(fact.job)
+        if unit is None:
+            return Void.UNIT_UNKNOWN
+        return Void.UNIT_FINAL if unit.state == "final" else None
+
+    _void_job_held = _void_job_resumed = _void_job_cancelled = _job_final
+
+    def _void_unit_placed(self, fact: f.UnitPlaced, writer: str) -> Void | None:
+        dept = writer.partition(".")[2]
+        unit = self.state.units.get(fact.unit)
+        void = self._instance_not_next(fact, dept) if unit is None else self._unit_not_next(unit, fact, dept)
+        return void or self._no_place(fact, dept)
+
+    def _instance_not_next(self, fact: f.UnitPlaced, dept: str) -> Void | None:
+        if not is_instance(fact.unit):
+            return Void.UNIT_UNKNOWN
+        owner, number = instance_parts(fact.unit)
+        if owner != dept:
+            return Void.NOT_ITS_DEPARTMENT
+        fresh = fact.attempt == 1 and number > self.state.instance_last.get(dept, 0)
+        return None if fresh else Void.ATTEMPT_NOT_NEXT
+
+    def _unit_not_next(self, unit: Unit, fact: f.UnitPlaced, dept: str) -> Void | None:
+        if unit.dept != dept:
+            return Void.NOT_ITS_DEPARTMENT
+        if unit.state == "final":
+            return Void.UNIT_FINAL
+        if unit.cancelled:
+            return Void.UNIT_CANCELLED
+        if unit.held:
+            return Void.UNIT_HELD
+        if unit.state != "pending":
+            return Void.UNIT_NOT_PENDING
+        if fact.attempt != unit.attempt + 1:
+            return Void.ATTEMPT_NOT_NEXT
+        return None if len(fact.hosts) == unit.nodes else Void.WRONG_SHAPE
+
+    def _no_place(self, fact: f.UnitPlaced, dept: str) -> Void | None:
+        if not fact.hosts or (len(fact.hosts) > 1 and len(dict.fromkeys(fact.hosts)) != len(fact.hosts)):
+            return Void.WRONG_SHAPE
+        hosts, cores, memory_mb, exclusive = self.state.hosts, fact.cores, fact.memory_mb, fact.exclusive
+        for name in fact.hosts:
+            host = hosts.get(name)
+            if host is None:
+                return Void.HOST_UNKNOWN
+            if host.state != "held" or host.dept != dept:
+                return Void.HOST_NOT_HELD
+            if not self.fits(host, cores, memory_mb, exclusive):
+                return Void.NO_ROOM
+        return None
+
+    def _void_attempt_began(self, fact: f.AttemptBegan, _writer: str) -> Void | None:
+        return None if self.live(fact.unit, fact.attempt) else Void.ATTEMPT_NOT_LIVE
+
+    def _void_attempt_closed(self, fact: f.AttemptClosed, writer: str) -> Void | None:
+        unit = self.state.units.get(fact.unit)
+        if unit is None:
+            return Void.UNIT_UNKNOWN
+        if unit.dept != writer.partition(".")[2]:
+            return Void.NOT_ITS_DEPARTMENT
+        return None if unit.state == "open" and unit.attempt == fact.attempt else Void.ATTEMPT_NOT_OPEN
+
+    def _void_attempt_reported(self, fact: f.AttemptReported, _writer: str) -> Void | None:
+        unit = self.state.units.get(fact.unit)
+        if unit is None or is_instance(fact.unit):
+            return Void.UNIT_UNKNOWN
+        if unit.state == "final":
+            return Void.UNIT_FINAL
+        if unit.attempt != fact.attempt or not fact.attempt:
+            return Void.ATTEMPT_NOT_LATEST
+        return None if fact.exit == 0 or unit.live else Void.ATTEMPT_NOT_LIVE
+
+    def _void_vm_allocated(self, fact: f.VmAllocated, _writer: str) -> Void | None:
+        unit = self.state.units.get(fact.unit)
+        if unit is None:
+            return Void.UNIT_UNKNOWN
+        if unit.allocated.get(fact.attempt, 0) >> fact.rank & 1:
+            return Void.VM_KNOWN
+        return self._not_free_for(unit, fact) if self.state.rules >= BINDS_AGAIN else None
+
+    def _not_free_for(self, unit: Unit, fact: f.VmAllocated) -> Void | None:
+        """A VM that is known already may become this rank's if it is saved for it, moves to it, or waits for a job there."""
+        saved, key = self.state.saved.get(fact.vm), self.index.vm_ids.get(fact.vm)
+        if saved is None and key is None:
+            return None
+        if not unit.live or unit.attempt != fact.attempt:
+            return Void.ATTEMPT_NOT_LIVE
+        if fact.rank >= len(unit.hosts) or unit.hosts[fact.rank] != fact.host:
+            return Void.WRONG_SHAPE
+        if saved is not None:
+            return None if unit.resumes and (saved.unit, saved.rank) == (unit.id, fact.rank) else Void.VM_BUSY
+        vm = self.state.vms[key or ""]
+        if vm.parked_at is not None:
+            ours = self.state.units[vm.unit].dept == unit.dept
+            return None if ours and vm.host == fact.host else Void.VM_BUSY
+        moves = unit.resumes and (vm.unit, vm.rank) == (unit.id, fact.rank) and unit.life <= vm.attempt < unit.attempt
+        return None if moves else Void.VM_BUSY
+
+    def _void_vm_parked(self, fact: f.VmParked, _writer: str) -> Void | None:
+        vm = self.state.vms.get(vm_key(fact.unit, fact.attempt, fact.rank))
+        if vm is None:
+            return Void.VM_NOT_OPEN
+        unit, host = self.state.units[vm.unit], self.state.hosts.get(vm.host)
+        if unit.final != "completed" or unit.attempt != vm.attempt or unit.nodes != 1 or vm.parked_at is not None:
+            return Void.VM_NOT_IDLE
+        return None if host is not None and host.state == "held" and host.dept == unit.dept else Void.HOST_NOT_HELD
+
+    def _vm_closed(self, fact: f.VmStarted | f.VmEnded, _writer: str) -> Void | None:
+        return None if vm_key(fact.unit, fact.attempt, fact.rank) in self.state.vms else Void.VM_NOT_OPEN
+
+    _void_vm_started = _void_vm_ended = _vm_closed
