@@ -11,8 +11,8 @@ Theory of operation
       observe(poll, answer) ──┘                      └─▶ calls(now, limit)   allocate · deploy · terminate · look
 
 Rules (PROTOCOL.md, Executor)
-  X1 to X4, X6: `fleet`.  X5: `hosts`.  X4's deadlines, X3's room: `ledger`.  X8, and folding to the end before strangers are
-  judged (X6): the edge, since they are about time and the broker.
+  X1, X3, X4: `fleet`, by the tables of `lifecycle`.  X2, X6: `launches`.  X5: `hosts`.  X4's deadlines, X3's room: `ledger`.
+  X8, and folding to the end before strangers are judged (X6): the edge, since they are about time and the broker.
   It must never name a VM that is not tagged as ours, and never end or start one on a guess: what it does not know it looks up.
 """
 
@@ -66,7 +66,7 @@ class ExecutorCore:
         for key in self.fleet.deploys:
             if key not in vms:
                 found.append(f"{key} is to be deployed and not journaled (X1)")
-        for key in self.fleet.allocating:
+        for key in self.fleet.launches.allocating:
             if key in vms:
                 found.append(f"{key} is allocated again (X2)")
         return found
@@ -96,19 +96,18 @@ class ExecutorCore:
             self.fleet.missing(missing, observation.ticket, now)
         elif isinstance(observation, PoolSeen):
             self.desk.suspicious = False
-            self.fleet.seen_pool(observation.vms, observation.ticket, now)
-            self.fleet.seen_strange(observation.strange, observation.ticket)
+            self.fleet.seen_pool(observation.vms, observation.strange, observation.ticket, now)
         else:
             self._seen_hosts(observation)
 
     def _answered(self, result: Result, now: float) -> None:
         if isinstance(result.call, Look):
-            self.desk.looked(result, now, self._ours(), self.fleet.foreign)
+            self.desk.looked(result, now, self._ours(), self.fleet.launches.foreign)
         else:
             self.fleet.result(result, now)
 
     def _seen_hosts(self, seen: HostsSeen) -> None:
-        self.desk.see_pool(seen.hosts, seen.ticket, self._ours(), self.fleet.foreign)
+        self.desk.see_pool(seen.hosts, seen.ticket, self._ours(), self.fleet.launches.foreign)
 
     def _ours(self) -> dict[int, str]:
         strays = self.fleet.strays
@@ -150,7 +149,8 @@ class ExecutorCore:
     @property
     def audit_wanted(self) -> bool:
         """The next look at the whole pool should not wait for its turn."""
-        return not self.fleet.audited or bool(self.fleet.unsure) or self.desk.suspicious
+        launches = self.fleet.launches
+        return not launches.audited or bool(launches.unsure) or self.desk.suspicious
 
     @property
     def hosts_wanted(self) -> bool:

@@ -28,6 +28,7 @@ from schemas.custody_state import Host, Unit, vm_key
 from schemas.ids import instance_parts, is_instance, sort_key
 from schemas.meta import Meta
 from services.executor.calls import Allocate
+from services.executor.lifecycle import Aim
 
 DRAIN_SLACK_S: Final = 1.0  # the guest ends the drain by itself; this is for the way of the call and of the news
 _DEFAULT: Final = Policy()  # until a configuration is adopted
@@ -246,6 +247,13 @@ class Ledger:
         weight = self.weight.setdefault(room.host, Room(0, 0))
         weight.cores += sign * room.cores
         weight.memory_mb += sign * room.memory_mb
+
+    def aim(self, key: str, now: float) -> Aim:
+        """What the journal wants of this VM."""
+        kill_by = self.state.doomed.get(key)
+        if kill_by is None:
+            return Aim.RUN
+        return Aim.KILL if now >= kill_by else Aim.END
 
     # ------------------------------------------------------------------------------------------------------------ X3
 

@@ -15,11 +15,12 @@ from schemas.custody import Custody
 from schemas.ids import parse_vm_tag
 from schemas.meta import Void
 from services.admission.core import AdmissionCore
-from services.executor import fleet as fleet_module
+from services.executor import launches as launches_module
 from services.executor.calls import Call, Deploy, Terminate
 from services.executor.core import ExecutorCore
 from services.executor.fleet import Fleet
 from services.executor.hosts import HostDesk
+from services.executor.launches import Launches
 from services.executor.ledger import Ledger, LedgerState
 from services.provisioner.core import ProvisionerCore
 from services.scheduler.batch import BatchCore
@@ -67,7 +68,7 @@ def _grants_what_drains(core: ProvisionerCore, config: Any, wanted: dict[str, in
 def _deploys_before_it_is_journaled(fleet: Fleet, now: float, limit: int) -> list[Call]:
     """X1: as soon as the allocation is answered."""
     made = _calls(fleet, now, limit)
-    for key, fact in fleet.allocated.items():
+    for key, fact in fleet.launches.allocated.items():
         host = fleet.custody.state.hosts.get(fact.host)
         if host is not None and key not in fleet.tracks:
             made.append(Deploy(key, fact.vm, fact.host, host.one_id))
@@ -145,8 +146,8 @@ MUTANTS: Final[dict[str, list[tuple[Any, str, Any]]]] = {
     "X4: nothing is ended hard": [(Fleet, "_termination", _always_soft)],
     "X4: a VM that will not die is waited for": [(Fleet, "_watch_stuck", lambda *_: None)],
     "X5: a host is cleared before its VMs are gone": [(HostDesk, "_clear", _clears_at_once)],
-    "X6: VMs of others are taken for its own": [(fleet_module, "parse_vm_tag", _takes_others_for_its_own)],
-    "X6: what is ours and unknown is left": [(Fleet, "_adopt_or_end", lambda *_: None)],
+    "X6: VMs of others are taken for its own": [(launches_module, "parse_vm_tag", _takes_others_for_its_own)],
+    "X6: what is ours and unknown is left": [(Launches, "_adopt_or_end", lambda *_: None)],
     # shells
     "S1: the expected sequence is asked from the broker": [(Chaos, "send", _asks_the_broker_what_to_expect)],
     "S2: the broker does not fence": [(Chaos, "fenced", False)],

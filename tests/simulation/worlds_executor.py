@@ -20,10 +20,10 @@ import msgspec
 
 from schemas import facts as f
 from schemas.custody import Custody
-from services.executor.calls import Allocate, Call, HostSight, HostsSeen, PoolSeen, Result
+from services.executor.calls import Allocate, Call, HostSight, HostsSeen, Phase, PoolSeen, Result
 from services.executor.core import ExecutorCore
-from services.executor.fleet import Track
 from services.executor.ledger import LedgerState, Room
+from services.executor.track import Track
 from tests.simulation.worlds_lands import EXECUTOR, Lands, Numbers, Violation, feed, no_judge, normalise, pack
 from tests.simulation.worlds_site import Site
 
@@ -34,13 +34,7 @@ Names = dict[str, None]
 class FleetView(msgspec.Struct, array_like=True):
     """What `Fleet` remembers."""
 
-    audited: bool
     tracks: dict[str, Track]
-    allocating: dict[str, Allocate]
-    unsure: dict[str, tuple[int, Allocate]]
-    later: dict[str, Allocate]
-    refusals: dict[str, int]
-    allocated: dict[str, f.VmAllocated]
     started: Names
     ended: dict[str, str]
     stuck: Names
@@ -49,6 +43,18 @@ class FleetView(msgspec.Struct, array_like=True):
     blocked: dict[str, Names]
     watched: dict[int, str]
     strays: dict[int, str]
+
+
+class LaunchesView(msgspec.Struct, array_like=True):
+    """What `Launches` remembers."""
+
+    audited: bool
+    allocating: dict[str, Allocate]
+    unsure: dict[str, tuple[int, Allocate]]
+    later: dict[str, Allocate]
+    refusals: dict[str, int]
+    allocated: dict[str, f.VmAllocated]
+    orphans: dict[int, Phase]
     foreign: dict[int, None]
 
 
@@ -91,6 +97,7 @@ class Service(msgspec.Struct, array_like=True):
     ledger: LedgerView
     desk: DeskView
     fleet: FleetView
+    launches: LaunchesView
     timers: list[tuple[float, str]]
     poll: tuple[int, Site] | None = None
 
@@ -107,17 +114,23 @@ class Process:
 
     @property
     def _owners(self) -> tuple[tuple[Any, Any], ...]:
-        return (self.core.ledger, LedgerView), (self.core.desk, DeskView), (self.core.fleet, FleetView)
+        core = self.core
+        return (
+            (core.ledger, LedgerView),
+            (core.desk, DeskView),
+            (core.fleet, FleetView),
+            (core.fleet.launches, LaunchesView),
+        )
 
     def dump(self) -> bytes:
         core = self.core
         _forget_what_is_not_read(core.custody)
         _tidy_ticks(self)
-        ledger, desk, fleet = (
+        views = [
             kind(*(_in_order(getattr(owner, name)) for name in kind.__struct_fields__)) for owner, kind in self._owners
-        )
+        ]
         timers = sorted(dict.fromkeys(core.timers._heap))
-        return _encoder.encode(Service(pack(core.custody), ledger, desk, fleet, timers, self.poll))
+        return _encoder.encode(Service(pack(core.custody), *views, timers, self.poll))
 
     def load(self, data: bytes, config: Any) -> None:
         """Become the process that `data` tells of."""
@@ -125,7 +138,9 @@ class Process:
         core.custody.load(service.custody)
         if core.custody.state.rules:
             core.custody.state.config = config
-        for (owner, kind), view in zip(self._owners, (service.ledger, service.desk, service.fleet), strict=True):
+        for (owner, kind), view in zip(
+            self._owners, (service.ledger, service.desk, service.fleet, service.launches), strict=True
+        ):
             for name in kind.__struct_fields__:
                 setattr(owner, name, getattr(view, name))
         core.timers._heap[:] = service.timers
@@ -134,7 +149,7 @@ class Process:
     def refuse_unknown_fields(self) -> None:
         """A field that these views do not know would make different states equal."""
         for owner, kind in self._owners:
-            known = {*kind.__struct_fields__, "custody", "ledger", "desk", "timers", "_on"}
+            known = {*kind.__struct_fields__, "custody", "ledger", "desk", "timers", "launches", "_on"}
             unknown = [name for name in vars(owner) if name not in known]
             assert not unknown, f"{type(owner).__name__}.{unknown[0]} is to be a field of {kind.__name__}"
 
@@ -172,7 +187,8 @@ def _tidy_ticks(process: Process) -> None:
     desk.empty = {host: ledger.touched.get(host, 0) + 1 for host in valid}
     for track in fleet.tracks.values():
         track.heard = among(track.heard)
-    fleet.unsure = {key: (among(tick), call) for key, (tick, call) in fleet.unsure.items()}
+    launches = fleet.launches
+    launches.unsure = {key: (among(tick), call) for key, (tick, call) in launches.unsure.items()}
     if poll is not None:
         process.poll = place[poll[0]], poll[1]
     ledger.tick = 3 * len(flying) + 2
