@@ -122,8 +122,10 @@ class Guests:
         self.checkpoints = CheckpointCalls(shell, core, checkpoints, self._uploads)
 
     def routes(self) -> list[web.RouteDef]:
-        def route(method: str, path: str, handler: GuestHandler, worth: Worth = "live") -> web.RouteDef:
-            return web.route(method, f"{BASE}/{path}", self._checked(handler, worth))
+        def route(
+            method: str, path: str, handler: GuestHandler, worth: Worth = "live", job: bool = False
+        ) -> web.RouteDef:
+            return web.route(method, f"{BASE}/{path}", self._checked(handler, worth, job))
 
         return [
             route("GET", "boot", self._boot),
@@ -132,14 +134,14 @@ class Guests:
             route("PUT", "files/{name:.+}", self._file, "latest"),
             route("GET", "inputs/{name:.+}", self._input),
             route("POST", "report", self._report, "latest"),
-            route("PUT", "checkpoint/files/{name:.+}", self.checkpoints.send, "saves"),
-            route("GET", "checkpoint/files/{name:.+}", self.checkpoints.fetch),
-            route("POST", "checkpoint", self.checkpoints.say, "saves"),
-            route("POST", "launch", self._start_launch),
+            route("PUT", "checkpoint/files/{name:.+}", self.checkpoints.send, "saves", job=True),
+            route("GET", "checkpoint/files/{name:.+}", self.checkpoints.fetch, job=True),
+            route("POST", "checkpoint", self.checkpoints.say, "saves", job=True),
+            route("POST", "launch", self._start_launch, job=True),
             route("GET", "commands", self._commands),
             route("POST", "launch/{id}/events", self._add_events),
-            route("GET", "launch/{id}/events", self._read_events),
-            route("POST", "launch/{id}/signal", self._signal_launch),
+            route("GET", "launch/{id}/events", self._read_events, job=True),
+            route("POST", "launch/{id}/signal", self._signal_launch, job=True),
         ]
 
     def applied(self, fact: Fact, broken: tuple[str, ...]) -> None:
@@ -159,12 +161,14 @@ class Guests:
 
     # ---------------------------------------------------------------------------------------------------------- identity
 
-    def _checked(self, handler: GuestHandler, worth: Worth) -> Callable[[web.Request], Awaitable[web.Response]]:
+    def _checked(
+        self, handler: GuestHandler, worth: Worth, job: bool
+    ) -> Callable[[web.Request], Awaitable[web.Response]]:
         async def checked(request: web.Request) -> web.Response:
             info = request.match_info
             unit, attempt, rank = info["unit"], int(info["attempt"]), int(info["rank"])
             tag = vm_tag(self._core.custody.state.cloud, unit, attempt, rank)
-            if not self._tokens.is_valid(tag, bearer(request)):
+            if not self._tokens.is_valid(tag, bearer(request), job):
                 raise unauthorised()
             found = compose.standing(self._core, unit, attempt)
             if found == "early":

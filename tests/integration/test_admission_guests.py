@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import hashlib
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -124,6 +125,20 @@ async def test_tokens_are_for_one_vm_and_never_logged(here: House, caplog: pytes
     guest.headers = {}
     assert (await guest.call("GET", "boot"))[0] == 401
     assert not any(secret in caplog.text for secret in secrets)
+
+
+async def test_the_token_of_a_job_opens_launches_and_checkpoints_alone(here: House) -> None:
+    job = await running(here)
+    guest = here.guest(job)
+    guests = guest.headers["Authorization"].split()[1]
+    digest = hashlib.sha256(f"job:{guests}".encode()).hexdigest()
+    guest.headers = {"Authorization": f"Bearer {digest}"}
+    assert (await guest.call("POST", "checkpoint", {}))[0] == 200
+    assert (await guest.call("GET", "launch/x/events"))[0] == 404
+    for method, path in (("GET", "boot"), ("GET", "inputs/x"), ("GET", "commands"), ("PUT", "output/stdout?offset=0")):
+        assert (await guest.call(method, path, b"" if method == "PUT" else None))[0] == 401
+    for path in ("began", "report", "launch/x/events"):
+        assert (await guest.call("POST", path, {}))[0] == 401
 
 
 async def test_a_guest_ahead_of_the_journal_comes_back_and_a_late_one_is_gone(here: House) -> None:

@@ -23,6 +23,10 @@ def token_of(phoenix_id: str) -> str:
     return hmac.new(KEY, phoenix_id.encode(), hashlib.sha256).hexdigest()
 
 
+def job_token_of(phoenix_id: str) -> str:
+    return hashlib.sha256(f"job:{token_of(phoenix_id)}".encode()).hexdigest()
+
+
 @dataclass
 class Life:
     """What the door knows of one guest."""
@@ -36,6 +40,9 @@ class Life:
     checkpoints: list[dict[str, Any]] = field(default_factory=list)  # as they were said
     saved: dict[str, bytes] = field(default_factory=dict)  # what an earlier attempt left
     report: dict[str, Any] | None = None
+    stay: bool = False  # told so after the report
+    following: str = ""  # <unit>/<attempt>/<rank> of the VM's next job
+    asked_next: int = 0
     gone: bool = False
     unavailable: int = 0
     requests: int = 0
@@ -67,14 +74,15 @@ class GuestDoor:
                 web.put(base + "/files/{name:.+}", self._guarded(self._file)),
                 web.get(base + "/inputs/{name:.+}", self._guarded(self._input)),
                 web.post(base + "/report", self._guarded(self._report)),
-                web.put(base + "/checkpoint/files/{name:.+}", self._guarded(self._send)),
-                web.get(base + "/checkpoint/files/{name:.+}", self._guarded(self._saved)),
-                web.post(base + "/checkpoint", self._guarded(self._checkpoint)),
-                web.post(base + "/launch", self._guarded(self._launch)),
+                web.post(base + "/next", self._guarded(self._next)),
+                web.put(base + "/checkpoint/files/{name:.+}", self._guarded(self._send, job=True)),
+                web.get(base + "/checkpoint/files/{name:.+}", self._guarded(self._saved, job=True)),
+                web.post(base + "/checkpoint", self._guarded(self._checkpoint, job=True)),
+                web.post(base + "/launch", self._guarded(self._launch, job=True)),
                 web.get(base + "/commands", self._guarded(self._get_commands)),
                 web.post(base + "/launch/{id}/events", self._guarded(self._post_events)),
-                web.get(base + "/launch/{id}/events", self._guarded(self._get_events)),
-                web.post(base + "/launch/{id}/signal", self._guarded(self._signal)),
+                web.get(base + "/launch/{id}/events", self._guarded(self._get_events, job=True)),
+                web.post(base + "/launch/{id}/signal", self._guarded(self._signal, job=True)),
             ]
         )
         self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.1)
@@ -134,10 +142,11 @@ class GuestDoor:
         async with asyncio.timeout(deadline_s), self._changed:
             await self._changed.wait_for(condition)
 
-    def _guarded(self, handler: Callable[..., Any]) -> Callable[[web.Request], Any]:
+    def _guarded(self, handler: Callable[..., Any], job: bool = False) -> Callable[[web.Request], Any]:
         async def guarded(request: web.Request) -> web.StreamResponse:
             path = "/".join(request.match_info[key] for key in ("unit", "attempt", "rank"))
-            if request.headers.get("Authorization") != f"Bearer {token_of('cloud/' + path)}":
+            right = [token_of(f"cloud/{path}"), *([job_token_of(f"cloud/{path}")] if job else [])]
+            if request.headers.get("Authorization") not in [f"Bearer {token}" for token in right]:
                 return web.Response(status=401)
             life = self.lives[path]
             life.requests += 1
@@ -193,7 +202,30 @@ class GuestDoor:
 
     async def _report(self, life: Life, request: web.Request) -> web.Response:
         life.report = await request.json()
-        return web.json_response({"status": "acknowledged"})
+        return web.json_response({"status": "acknowledged", **({"stay": True} if life.stay else {})})
+
+    async def _next(self, life: Life, request: web.Request) -> web.Response:
+        life.asked_next += 1
+        async with self._changed:
+            self._changed.notify_all()
+        await self.until(lambda: life.following or life.gone, float(request.query["wait_s"]))
+        if life.gone:
+            return web.json_response({"status": "gone"}, status=410)
+        phoenix_id = f"cloud/{life.following}"
+        return web.json_response({"status": "bound", "id": phoenix_id, "token": token_of(phoenix_id)})
+
+    async def bind(self, life: Life, following: str) -> None:
+        """The VM's next job is this one."""
+        life.following = following
+        await self.news()
+
+    async def dismiss(self, life: Life) -> None:
+        life.gone = True
+        await self.news()
+
+    async def news(self) -> None:
+        async with self._changed:
+            self._changed.notify_all()
 
     async def _launch(self, life: Life, request: web.Request) -> web.Response:
         wish, (unit, attempt) = await request.json(), self._unit(request)

@@ -1,6 +1,6 @@
 """The life of a guest: ask what to do, do it, tell how it went, power off.
 
-    job, rank 0    boot → checkpoint, inputs → began → script → output, kept files → report → power off
+    job, rank 0    boot → checkpoint, inputs → began → script → output, kept files → report → power off, or the next job
     job, rank > 0  boot → began → launched tasks until it is terminated or told that the attempt is gone
     instance       boot → program on a free port → healthy → began with its address → until it ends or is terminated
 
@@ -14,6 +14,8 @@ Rules:
 6. A job may wish a signal of its own some time before its limit (`--signal`): the guest counts from its `began`, without the
    time in which it is suspended, as the limit does. Stopped before that it hears the same signal instead of SIGTERM, and has
    its grace; afterwards SIGTERM, as everybody.
+7. After a job on one node that ended with 0 the VM may stay for another one, if admission says so: then the machine is made
+   new, and whatever this object knows of the job before is forgotten, before anything is asked about the next.
 """
 
 from __future__ import annotations
@@ -56,9 +58,13 @@ class Guest:
         self.door = door
         self.machine = machine
         self._session = session
+        self.stopping = False  # the hypervisor has sent SIGTERM, and kills when the grace is over
+        self._forget()
+
+    def _forget(self) -> None:
+        """Know nothing of any job."""
         self.boot: Boot | None = None
         self.process: Process | None = None
-        self.stopping = False  # the hypervisor has sent SIGTERM, and kills when the grace is over
         self.dismissed = False  # this guest has, because the attempt is over
         self.warned = False  # the job has heard the signal that it wished before its time limit
         self.began_s = 0.0  # time.monotonic()
@@ -66,30 +72,36 @@ class Guest:
         self._slept_since: float | None = None
         self.output: Output | None = None
         self._notes: list[str] = []
-        self._address: str | None = None
-        self._reborn = asyncio.Event()
+        self._stays = False
 
     async def run(self) -> str:
         """Live; returns why the VM powers off."""
+        why = await self._live()
+        while self._stays and not self.stopping:
+            why = await self._live()
+        return why
+
+    async def _live(self) -> str:
+        """One job, or an instance; the next one if this VM has had one."""
         try:
+            if self._stays:
+                await self._start_over()
             self.boot = await self.door.boot()
             self.machine.settle(self.boot.department)
             why = await (self._serve if self.boot.kind == "instance" else self._work)(self.boot)
         except* GoneError:
-            why = "gone"
+            self._stays, why = False, "gone"
         except* (RefusedError, StartError, UnsafeNameError, OSError) as group:
-            why = "; ".join(str(error) for error in _leaves(group))
+            self._stays, why = False, "; ".join(str(error) for error in _leaves(group))
         return why
 
-    def resumed_as(self, phoenix_id: str, token: str) -> bool:
-        """Go on under another attempt's identity after a suspension; False if it is the same one."""
-        if phoenix_id == self.door.phoenix_id:
-            return False
-        self.door.rebind(phoenix_id, token)
-        if self.output is not None:
-            self.output.restart()
-        self._reborn.set()
-        return True
+    async def _start_over(self) -> None:
+        """Rule 7."""
+        self.close()
+        self._forget()
+        await self.machine.renew()
+        following = await self.door.next()
+        self.door.rebind(following.id, following.token)
 
     def sleep(self) -> None:
         """The machine is suspended from now on."""
@@ -102,7 +114,7 @@ class Guest:
 
     async def _work(self, boot: Boot) -> str:
         room = self.machine.room
-        room.write("token", self.door.token.encode())
+        room.write("token", self.door.job_token.encode())
         environment = for_job(boot, self.machine, self.door.url, self.door.phoenix_id)
         launches = Launches(self.door, self.machine, environment)
         await self._furnish(boot)
@@ -179,7 +191,6 @@ class Guest:
                 helpers = [
                     group.create_task(self.output.pump()),
                     group.create_task(self._watch_memory(process)),
-                    group.create_task(self._announce()),
                     group.create_task(self._warn(process)),
                 ]
                 if launches is not None:
@@ -230,13 +241,6 @@ class Guest:
         self.warned = True
         process.warn(wish.number, script=wish.script)
 
-    async def _announce(self) -> None:
-        """Begin anew for each attempt that resumes this machine."""
-        while True:
-            await self._reborn.wait()
-            self._reborn.clear()
-            await self.door.began(self._address)
-
     async def _watch_memory(self, process: Process) -> None:
         """Version 1 groups kill one process only; a script that shrugs that off would run on, maimed."""
         while True:
@@ -254,7 +258,7 @@ class Guest:
             self._notes.insert(0, OUT_OF_MEMORY)
         self._notes += [note for note in (self.machine.room.note(), self.output.note()) if note]
         cpu_seconds = self.machine.cpu_seconds()
-        await self.door.report(
+        self._stays = await self.door.report(
             Report(
                 exit=ended.code,
                 signal=ended.signal,
@@ -262,6 +266,7 @@ class Guest:
                 cpu_seconds=ended.cpu_seconds if cpu_seconds is None else cpu_seconds,
                 max_rss_mb=ended.max_rss_kb / 1024,
                 note="; ".join(self._notes) or None,
+                stay=ended.code == 0 and boot.ranks == 1 and not self.stopping,
             )
         )
         return "reported"
@@ -282,7 +287,7 @@ class Guest:
 
     async def _serve(self, boot: Boot) -> str:
         room, machine = self.machine.room, self.machine
-        room.write("token", self.door.token.encode())
+        room.write("token", self.door.job_token.encode())
         port = _free_port()
         environment = for_instance(boot, machine, self.door.url, self.door.phoenix_id, port)
         if boot.script is None and machine.programs.web_instance is None:
@@ -304,8 +309,7 @@ class Guest:
             await asyncio.wait({waiting, healthy}, return_when=asyncio.FIRST_COMPLETED)
             if waiting.done():
                 return f"the instance ended with {waiting.result().code} before it was healthy: {self._last_words()}"
-            self._address = f"127.0.0.1:{port}"
-            await self.door.began(self._address)
+            await self.door.began(f"127.0.0.1:{port}")
             ended = await self._attend(self.process, None)
         finally:
             healthy.cancel()

@@ -4,15 +4,18 @@ Rules:
 1. 401 and other refusals end the VM (`RefusedError`); 410 means that this attempt is over (`GoneError`).
 2. 5xx answers and broken connections are retried for ever, 0.05 s doubling to 2 s: the VM outlives a restart of
    admission. Whoever stops the VM cancels the wait. Every single try has a deadline.
-3. While the VM is suspended nothing is asked and no answer counts: a late 410 of the old attempt must not end the
-   machine that a new attempt resumes under a new identity.
+3. While the VM is suspended nothing is asked and no answer counts: a late 410 of the attempt that was closed must not end the
+   machine that the next one resumes, under the old name and token.
 4. The token is sent in a header only and never appears in an error.
+5. A job has a token of its own (`job_token`), which admission takes for launches and checkpoints alone: the guest's would also
+   open what the VM is given next.
 """
 
 from __future__ import annotations
 
 import asyncio
 import base64
+import hashlib
 import json
 from collections.abc import AsyncIterator, Callable
 from typing import Any
@@ -125,6 +128,18 @@ class Report(msgspec.Struct, frozen=True):
     cpu_seconds: float | None
     max_rss_mb: float | None
     note: str | None
+    stay: bool = False  # this VM could take another job
+
+
+class Identity(msgspec.Struct, frozen=True):
+    """Who this VM is from now on."""
+
+    id: str
+    token: str
+
+
+class _Acknowledged(msgspec.Struct, frozen=True):
+    stay: bool = False
 
 
 class _Commands(msgspec.Struct, frozen=True):
@@ -132,6 +147,8 @@ class _Commands(msgspec.Struct, frozen=True):
 
 
 _boot_decoder = msgspec.json.Decoder(Boot)
+_identity_decoder = msgspec.json.Decoder(Identity)
+_acknowledged_decoder = msgspec.json.Decoder(_Acknowledged)
 _commands_decoder = msgspec.json.Decoder(_Commands)
 
 
@@ -146,7 +163,7 @@ class Door:
         self.rebind(phoenix_id, token)
 
     def rebind(self, phoenix_id: str, token: str) -> None:
-        """Speak for another attempt from now on. Raises ValueError if the id has not the contract's form."""
+        """Speak for another job from now on. Raises ValueError if the id has not the contract's form."""
         parts = phoenix_id.split("/")
         if len(parts) != 4 or not parts[2].isdigit() or not parts[3].isdigit():
             raise ValueError(f"PHOENIX_ID is {phoenix_id!r}; it must be <cloud>/<unit>/<attempt>/<rank>")
@@ -154,6 +171,11 @@ class Door:
         self.token = token
         self._base = f"{self.url}/v1/guest/{'/'.join(parts[1:])}/"
         self._headers = {"Authorization": f"Bearer {token}"}
+
+    @property
+    def job_token(self) -> str:
+        """Rule 5. Whoever has it cannot compute the guest's."""
+        return hashlib.sha256(f"job:{self.token}".encode()).hexdigest()
 
     async def boot(self) -> Boot:
         try:
@@ -179,8 +201,17 @@ class Door:
         """Fetch one file of the last checkpoint, as `get_input`."""
         await self._call("GET", f"checkpoint/files/{quote(name)}", sink=write, deadline_s=TRANSFER_DEADLINE_S)
 
-    async def report(self, report: Report) -> None:
-        await self._call("POST", "report", msgspec.json.encode(report))
+    async def report(self, report: Report) -> bool:
+        """True if this VM is to stay for another job."""
+        return _acknowledged_decoder.decode(await self._call("POST", "report", msgspec.json.encode(report))).stay
+
+    async def next(self) -> Identity:
+        """Wait for the next job of this VM; raises `GoneError` when there will be none."""
+        path = f"next?wait_s={LONG_POLL_S:g}"
+        while True:
+            told = await self._call("POST", path, deadline_s=LONG_POLL_S + TRY_DEADLINE_S)
+            if told:  # else nobody wants it yet
+                return _identity_decoder.decode(told)
 
     async def commands(self, after: int) -> list[Command]:
         """The next commands for this rank, waiting for them; empty after a while without any."""
@@ -211,9 +242,6 @@ class Door:
                     data = body() if callable(body) else body
                     async with self._session.request(method, base + path, data=data, headers=headers) as answer:
                         return await self._judge(answer, sink)
-            except (GoneError, RefusedError):
-                if base == self._base:
-                    raise
             except (_RetryError, TimeoutError, aiohttp.ClientConnectionError, aiohttp.ClientPayloadError):
                 await asyncio.sleep(backoff_s)
                 backoff_s = min(BACKOFF_MAX_S, backoff_s * 2)

@@ -81,6 +81,9 @@ class Machine(Protocol):
     async def run(self, launch: Launch, stdio: tuple[int, int, int]) -> Process:
         """Start a process with these descriptors as stdin, stdout and stderr. Raises `StartError`."""
 
+    async def renew(self) -> None:
+        """Make the machine as if nothing had run here: no process, no file; `settle` comes next. Raises `StartError`."""
+
     def limit_cpu(self, on: bool) -> None:
         """Lift the CPU limit, or set it again. Where the machine has none nothing happens."""
 

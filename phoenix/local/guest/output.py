@@ -25,7 +25,6 @@ class OutputStream:
         self.name = name
         self.fd = fd
         self._sent = 0
-        self._attempt = 0  # counts restarts: an answer from before one says nothing about what is sent now
         self.dropped = False
 
     async def flush(self) -> None:
@@ -37,23 +36,14 @@ class OutputStream:
             part = os.pread(self.fd, min(PART_BYTES_MAX, STREAM_BYTES_MAX - self._sent), self._sent)
             if not part:
                 return
-            attempt = self._attempt
             try:
                 await self._door.put_output(self.name, self._sent, part)
             except RefusedError:
-                if attempt != self._attempt:
-                    continue
                 self.dropped = True
                 break
-            if attempt == self._attempt:
-                self._sent += len(part)
+            self._sent += len(part)
         if self.dropped:
             os.ftruncate(self.fd, 0)
-
-    def restart(self) -> None:
-        """Send everything again: another attempt goes on with this script."""
-        self._sent = 0
-        self._attempt += 1
 
 
 class Output:
@@ -71,10 +61,6 @@ class Output:
     async def flush(self) -> None:
         for stream in self.streams:
             await stream.flush()
-
-    def restart(self) -> None:
-        for stream in self.streams:
-            stream.restart()
 
     def note(self) -> str | None:
         """What to tell the user about dropped output."""

@@ -9,13 +9,19 @@ one exec, the job's own.
     shutdown   SIGTERM to the script; when it ends the guest finishes (output, a success is reported); after the grace,
                everything is killed
     cancel     everything is killed at once
-    save       SIGSTOP to everything, the guest falls silent; restore continues, under a new PHOENIX_ID if it has one
+    save       SIGSTOP to everything, the guest falls silent; restore continues
+    stow       the room leaves the host: into a closed directory; fetch brings it to the next one
     clean      remove the room
+    renew      the guest asks for it when it takes another job: everything is killed, then a new room and a new cell
 
 1. A VM is gone when its cell holds no process; only then is its uid given to another VM.
 2. A VM ends by itself when its guest's task ends, for whatever reason; `ended` is called after rule 1.
 3. `shutdown`, `cancel` and `clean` of a VM that is gone succeed. A cancelled call leaves what a later `cancel` removes.
 4. Nothing of a VM survives the hypervisor (zygote.py rules 4 and 5; sweep.py for what both leave).
+5. All hosts are this machine, so a saved VM's memory, and the sockets that its processes hold, stay here as stopped processes;
+   what it gives up is its host: no processor time, and no room that anybody could enter.  A room comes back under its old
+   path, since what runs in it knows that path.
+6. A life after the first one finds nothing of the one before: no process, no file, not its room's name.
 """
 
 # ruff: noqa: ARG002  # the contract names a host in every call; here all hosts are this machine
@@ -24,10 +30,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import os
 import shutil
 import signal
-import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -35,128 +39,26 @@ import aiohttp
 
 from phoenix.local.guest.agent import Guest
 from phoenix.local.guest.door import Door, new_session
-from phoenix.local.guest.machine import Launch, Programs, StartError
-from phoenix.local.guest.room import Room
 from phoenix.local.opennebula.driver import DriverError, HostSpec, Usage, VmSpec
-from phoenix.local.process import zygote
-from phoenix.local.process.cgroups import Group
 from phoenix.local.process.house import House
-from phoenix.local.process.isolation import Cell, Isolation, IsolationUnavailableError, raise_open_files_limit
-from phoenix.local.process.spawner import ChildProcess, Spawner
-from phoenix.local.process.sweep import MARKER, record_nursery, sweep
-from phoenix.local.process.users import UID_BASE, UsersExhaustedError
+from phoenix.local.process.isolation import Isolation, IsolationUnavailableError, raise_open_files_limit
+from phoenix.local.process.machine import ProcessMachine
+from phoenix.local.process.spawner import Spawner
+from phoenix.local.process.sweep import record_nursery, sweep
+from phoenix.local.process.users import UID_BASE
 
 GRACE_MAX_S = 3600.0  # a job's wish; the executor kills hard long before
 FAREWELL_S = 0.3  # after the kill: the last output goes out if admission answers at once
 KERNEL_CHECK_S = 0.01
 STOP_DEADLINE_S = 0.5  # five CPU periods; longer waits only who is stuck behind a stopped vforked child
-USAGE_INTERVAL_MIN_S = 0.05  # shorter intervals measure noise
 
 _log = logging.getLogger(__name__)
-
-
-class _Machine:
-    """One VM: a `Machine` to its guest, a handle to the driver."""
-
-    def __init__(self, spawner: Spawner, isolation: Isolation, house: House, vm: VmSpec, share: float) -> None:
-        self.programs: Programs = house.programs
-        self.cores = vm.cpu
-        self.core_share = share
-        self.limited = isolation.limits_cpu
-        self.path = str(house.rooms / str(vm.vm_id))
-        self.cell: Cell | None = None
-        self._vm = vm
-        self._isolation = isolation
-        self._room: Room | None = None
-        self._spawner = spawner
-        self._measured = (time.monotonic(), 0.0)
-
-    @property
-    def room(self) -> Room:
-        assert self._room is not None, "settle comes first"
-        return self._room
-
-    def settle(self, department: str) -> None:
-        vm = self._vm
-        # A second boot of the same VM starts in a new room: what the first one left is hostile to a root guest.
-        shutil.rmtree(self.path, ignore_errors=True)
-        marker = f"{MARKER}{self.path}"
-        cores = vm.cpu * self.core_share
-        try:
-            self.cell = self._isolation.enclose(str(vm.vm_id), department, cores, vm.memory_mb, marker)
-            room = Room(self.path, self.cell.held.uid)
-            room.build()
-        except (OSError, UsersExhaustedError) as error:
-            raise StartError(f"no room for VM {vm.vm_id}: {error}") from error
-        self._room = room
-
-    @property
-    def _group(self) -> Group | None:
-        return self.cell.group if self.cell is not None else None
-
-    async def run(self, launch: Launch, stdio: tuple[int, int, int]) -> ChildProcess:
-        assert self.cell is not None
-        return await self._spawner.run(launch, self.cell.held, stdio)
-
-    def limit_cpu(self, on: bool) -> None:
-        if self._group is not None:
-            self._group.limit_cpu(self.cores * self.core_share if on else None)
-
-    def killed_for_memory(self) -> bool:
-        return self._group is not None and self._group.oom_kills() > 0
-
-    def cpu_seconds(self) -> float | None:
-        return self._group.cpu_seconds() if self._group is not None else None
-
-    def pids(self) -> list[int]:
-        if self.cell is None:
-            return []
-        held = self.cell.held
-        return zygote.owned_pids(list(held.cgroups), held.uid, held.marker)
-
-    def signal_all(self, number: int) -> None:
-        for pid in self.pids():
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, number)
-
-    def stopped(self) -> bool:
-        return all(zygote.state(pid) in "TtZX" for pid in self.pids())
-
-    def kill_all(self) -> None:
-        """Blocks until nothing is left."""
-        cell = self.cell  # read once: this runs in a thread
-        if cell is not None:
-            held = cell.held
-            zygote.purge(list(held.cgroups), held.uid, held.marker)
-
-    async def vacate(self) -> None:
-        """Close the room and give back the cell, in which nothing runs any more. Raises OSError."""
-        if self._room is not None:
-            self._room.seal()
-        if self.cell is not None:
-            cell, self.cell = self.cell, None
-            if cell.group is not None and not cell.group.try_remove():
-                await asyncio.to_thread(cell.group.remove)
-            self._isolation.release(cell)
-
-    def usage(self) -> Usage:
-        now, pids = time.monotonic(), self.pids()
-        cpu = self.cpu_seconds()
-        if cpu is None:
-            cpu = sum(_cpu_seconds(pid) for pid in pids)
-        memory_kb = self._group.memory_kb() if self._group is not None else None
-        if memory_kb is None:
-            memory_kb = sum(_resident_kb(pid) for pid in pids)
-        before, before_cpu = self._measured
-        interval_s = max(USAGE_INTERVAL_MIN_S, now - before)
-        self._measured = (now, cpu)
-        return Usage(cpu_percent=max(0.0, cpu - before_cpu) / interval_s * 100, memory_kb=memory_kb)
 
 
 class _Vm:
     """A VM that exists: its machine, its guest and the guest's task."""
 
-    def __init__(self, machine: _Machine, guest: Guest) -> None:
+    def __init__(self, machine: ProcessMachine, guest: Guest) -> None:
         self.machine = machine
         self.guest = guest
         self.task: asyncio.Task[str] | None = None
@@ -254,7 +156,7 @@ class ProcessDriver:
             door = Door(self._session, url, phoenix_id, token)
         except ValueError as error:
             raise DriverError(str(error)) from error
-        machine = _Machine(self._spawner, self._isolation, self._house, vm, self.core_share)
+        machine = ProcessMachine(self._spawner, self._isolation, self._house, vm, self.core_share)
         guest = Guest(door, machine, self._session)
         entry = self._vms[vm.vm_id] = _Vm(machine, guest)
         entry.task = asyncio.create_task(self._live(vm.vm_id, entry), name=f"vm {vm.vm_id}")
@@ -344,16 +246,17 @@ class ProcessDriver:
         entry.guest.door.awake.clear()
         entry.guest.sleep()
         entry.machine.signal_all(signal.SIGSTOP)
-        # A process that its CPU limit has put aside stops only when it has its turn.
+        # A process that its CPU limit has put aside stops only when it has its turn, and one that was being forked while the
+        # others heard it has not heard it.
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(STOP_DEADLINE_S):
-                while not entry.machine.stopped():  # noqa: ASYNC110  (the kernel sends no event for this)
+                while not entry.machine.stopped():
                     await asyncio.sleep(KERNEL_CHECK_S)
+                    entry.machine.signal_all(signal.SIGSTOP)
 
     async def restore(self, vm: VmSpec, host: HostSpec) -> None:
-        """Continue; under the identity the VM has now, which a new attempt has changed."""
+        """Continue, under the name that the guest has always had: memory goes on where it was."""
         entry = self._running(vm.vm_id)
-        entry.guest.resumed_as(*_identity(vm))
         entry.guest.wake()
         entry.guest.door.awake.set()
         entry.machine.signal_all(signal.SIGCONT)
@@ -375,11 +278,30 @@ class ProcessDriver:
     async def transfer(self, vm: VmSpec, host: HostSpec) -> None:
         """Rooms are made at boot."""
 
+    async def stow(self, vm: VmSpec, host: HostSpec) -> None:
+        """The VM leaves its host and is to come back (rule 5). Raises `DriverError`."""
+        entry = self._vms.get(vm.vm_id)
+        if entry is not None:
+            try:
+                entry.machine.stow()
+            except OSError as error:
+                raise DriverError(f"the room of VM {vm.vm_id} cannot leave {host.name}: {error}") from error
+
+    async def fetch(self, vm: VmSpec, host: HostSpec) -> None:
+        """The VM comes to a host. Raises `DriverError`."""
+        entry = self._vms.get(vm.vm_id)
+        if entry is not None:
+            try:
+                entry.machine.fetch()
+            except OSError as error:
+                raise DriverError(f"the room of VM {vm.vm_id} cannot come to {host.name}: {error}") from error
+
     async def clean(self, vm: VmSpec, host: HostSpec) -> None:
         await self.cancel(vm, host)
         if self._house is not None:
-            path = self._house.rooms / str(vm.vm_id)
-            await asyncio.to_thread(shutil.rmtree, path, True)
+            house, name = self._house, str(vm.vm_id)
+            for path in (house.stowed / name, house.rooms / name, *house.rooms.glob(f"{name}.*")):
+                await asyncio.to_thread(shutil.rmtree, path, True)
 
     async def usage(self, vm_id: int) -> Usage | None:
         entry = self._vms.get(vm_id)
@@ -387,25 +309,8 @@ class ProcessDriver:
 
 
 def _identity(vm: VmSpec) -> tuple[str, str]:
-    """PHOENIX_ID and token; what was set on the VM later (USER_TEMPLATE) goes before what it was made with."""
-    phoenix_id = vm.attributes.get("PHOENIX_ID") or vm.context.get("PHOENIX_ID", "")
-    token = vm.attributes.get("PHOENIX_TOKEN") or vm.context.get("PHOENIX_TOKEN", "")
+    """PHOENIX_ID and token as the VM was made with; what is set on it later is not what it knows."""
+    phoenix_id, token = vm.context.get("PHOENIX_ID", ""), vm.context.get("PHOENIX_TOKEN", "")
     if not phoenix_id or not token:
         raise DriverError(f"VM {vm.vm_id} has no PHOENIX_ID and PHOENIX_TOKEN in its CONTEXT: it is not one of ours")
     return phoenix_id, token
-
-
-def _cpu_seconds(pid: int) -> float:
-    try:
-        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-        return sum(map(int, fields[11:15])) / os.sysconf("SC_CLK_TCK")
-    except OSError:
-        return 0.0
-
-
-def _resident_kb(pid: int) -> int:
-    try:
-        pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
-        return pages * os.sysconf("SC_PAGE_SIZE") // 1024
-    except OSError:
-        return 0

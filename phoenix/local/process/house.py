@@ -4,7 +4,8 @@ Theory of operation. A job runs under a uid that is not the cloud's, so its room
 strangers, while the data directory and other rooms must not be:
 
     <house>/            0711  may be passed, not listed
-        rooms/          0711  rooms/<vm_id>  0700, owned by the VM's uid
+        rooms/          0711  rooms/<vm_id>  0700, owned by the VM's uid; rooms/<vm_id>.2 is its second job's
+        stowed/         0700  rooms of VMs that are saved and on no host
         bin/            0755  phoenix, launch.py, checkpoint.py, webapp.py: self-contained copies, standard library only
 
 Where VMs run under the cloud's own user, the house is `<data>/vms`. Where they have users of their own, the data
@@ -55,8 +56,10 @@ class House:
     def __init__(self, data_dir: Path, strangers: bool) -> None:
         self.path = _site(data_dir, strangers)
         self.rooms = self.path / "rooms"
+        self.stowed = self.path / "stowed"
         self.bin = self.path / "bin"
-        for directory, mode in ((self.path, 0o711), (self.rooms, 0o711), (self.bin, 0o755)):
+        modes = ((self.path, 0o711), (self.rooms, 0o711), (self.stowed, 0o700), (self.bin, 0o755))
+        for directory, mode in modes:
             directory.mkdir(mode=0o700, parents=True, exist_ok=True)
             directory.chmod(mode)
         # A lock on a directory is how systemd-tmpfiles is told that it is in use, however old its files are.
@@ -75,7 +78,7 @@ class House:
 
     def empty(self) -> None:
         """Remove every room: nothing of a former life of this hypervisor runs any more."""
-        for room in self.rooms.iterdir():
+        for room in (*self.rooms.iterdir(), *self.stowed.iterdir()):
             shutil.rmtree(room, ignore_errors=True)
 
     def _install(self, path: str) -> Programs:

@@ -1,0 +1,181 @@
+"""The machine of one VM of the process hypervisor: its room, its cell, and what runs in them.
+
+Rules
+  1. A second boot, and a second job, find nothing of what was before: no process, no file, not its room's name.
+  2. A saved VM is on no host: its room is in a closed directory meanwhile.  It comes back under its old path, since what runs
+     in it knows that path.
+  3. Whoever is cancelled, uid and control group are given back once and for all.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import shutil
+import time
+from pathlib import Path
+
+from phoenix.local.guest.machine import Launch, Programs, StartError
+from phoenix.local.guest.room import Room
+from phoenix.local.opennebula.driver import Usage, VmSpec
+from phoenix.local.process import zygote
+from phoenix.local.process.cgroups import Group
+from phoenix.local.process.house import House
+from phoenix.local.process.isolation import Cell, Isolation
+from phoenix.local.process.spawner import ChildProcess, Spawner
+from phoenix.local.process.sweep import MARKER
+from phoenix.local.process.users import UsersExhaustedError
+
+USAGE_INTERVAL_MIN_S = 0.05  # shorter intervals measure noise
+
+
+class ProcessMachine:
+    """One VM: a `Machine` to its guest, a handle to the driver."""
+
+    def __init__(self, spawner: Spawner, isolation: Isolation, house: House, vm: VmSpec, share: float) -> None:
+        self.programs: Programs = house.programs
+        self.cores = vm.cpu
+        self.core_share = share
+        self.limited = isolation.limits_cpu
+        self._house = house
+        self._life = 1
+        self.cell: Cell | None = None
+        self._vm = vm
+        self._isolation = isolation
+        self._room: Room | None = None
+        self._spawner = spawner
+        self._measured = (time.monotonic(), 0.0)
+        self._leaving: asyncio.Future[None] | None = None
+
+    @property
+    def path(self) -> str:
+        """Of this life's room (rule 1)."""
+        name = str(self._vm.vm_id) if self._life == 1 else f"{self._vm.vm_id}.{self._life}"
+        return str(self._house.rooms / name)
+
+    @property
+    def room(self) -> Room:
+        assert self._room is not None, "settle comes first"
+        return self._room
+
+    def settle(self, department: str) -> None:
+        vm = self._vm
+        # A second boot of the same VM starts in a new room: what the first one left is hostile to a root guest.
+        shutil.rmtree(self.path, ignore_errors=True)
+        marker = f"{MARKER}{self.path}"
+        cores = vm.cpu * self.core_share
+        try:
+            self.cell = self._isolation.enclose(str(vm.vm_id), department, cores, vm.memory_mb, marker)
+            room = Room(self.path, self.cell.held.uid)
+            room.build()
+        except (OSError, UsersExhaustedError) as error:
+            raise StartError(f"no room for VM {vm.vm_id}: {error}") from error
+        self._room = room
+
+    @property
+    def _group(self) -> Group | None:
+        return self.cell.group if self.cell is not None else None
+
+    async def run(self, launch: Launch, stdio: tuple[int, int, int]) -> ChildProcess:
+        assert self.cell is not None
+        return await self._spawner.run(launch, self.cell.held, stdio)
+
+    def limit_cpu(self, on: bool) -> None:
+        if self._group is not None:
+            self._group.limit_cpu(self.cores * self.core_share if on else None)
+
+    def killed_for_memory(self) -> bool:
+        return self._group is not None and self._group.oom_kills() > 0
+
+    def cpu_seconds(self) -> float | None:
+        return self._group.cpu_seconds() if self._group is not None else None
+
+    def pids(self) -> list[int]:
+        if self.cell is None:
+            return []
+        held = self.cell.held
+        return zygote.owned_pids(list(held.cgroups), held.uid, held.marker)
+
+    def signal_all(self, number: int) -> None:
+        for pid in self.pids():
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, number)
+
+    def stopped(self) -> bool:
+        return all(zygote.state(pid) in "TtZX" for pid in self.pids())
+
+    def kill_all(self) -> None:
+        """Blocks until nothing is left."""
+        cell = self.cell  # read once: this runs in a thread
+        if cell is not None:
+            held = cell.held
+            zygote.purge(list(held.cgroups), held.uid, held.marker)
+
+    async def renew(self) -> None:
+        """Rule 1.  Raises `StartError`."""
+        if self.pids():
+            await asyncio.to_thread(self.kill_all)
+        try:
+            await self.vacate()
+        except OSError as error:
+            raise StartError(f"VM {self._vm.vm_id} cannot be cleaned for another job: {error}") from error
+        self._room = None
+        await asyncio.to_thread(shutil.rmtree, self.path, True)
+        self._life += 1
+        self._measured = (time.monotonic(), 0.0)
+
+    def stow(self) -> None:
+        """The room leaves its host (rule 2).  Raises OSError."""
+        if self._room is not None:
+            os.rename(self.path, self._house.stowed / str(self._vm.vm_id))
+
+    def fetch(self) -> None:
+        """The room comes to a host.  Raises OSError."""
+        stowed = self._house.stowed / str(self._vm.vm_id)
+        if stowed.exists():
+            os.rename(stowed, self.path)
+
+    async def vacate(self) -> None:
+        """Close the room and give back the cell, in which nothing runs any more. Raises OSError."""
+        if self._leaving is None or self._leaving.done():
+            self._leaving = asyncio.ensure_future(self._leave())
+        await asyncio.shield(self._leaving)  # rule 3
+
+    async def _leave(self) -> None:
+        if self._room is not None:
+            self._room.seal()
+        if self.cell is not None:
+            cell, self.cell = self.cell, None
+            if cell.group is not None and not cell.group.try_remove():
+                await asyncio.to_thread(cell.group.remove)
+            self._isolation.release(cell)
+
+    def usage(self) -> Usage:
+        now, pids = time.monotonic(), self.pids()
+        cpu = self.cpu_seconds()
+        if cpu is None:
+            cpu = sum(_cpu_seconds(pid) for pid in pids)
+        memory_kb = self._group.memory_kb() if self._group is not None else None
+        if memory_kb is None:
+            memory_kb = sum(_resident_kb(pid) for pid in pids)
+        before, before_cpu = self._measured
+        interval_s = max(USAGE_INTERVAL_MIN_S, now - before)
+        self._measured = (now, cpu)
+        return Usage(cpu_percent=max(0.0, cpu - before_cpu) / interval_s * 100, memory_kb=memory_kb)
+
+
+def _cpu_seconds(pid: int) -> float:
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        return sum(map(int, fields[11:15])) / os.sysconf("SC_CLK_TCK")
+    except OSError:
+        return 0.0
+
+
+def _resident_kb(pid: int) -> int:
+    try:
+        pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
+        return pages * os.sysconf("SC_PAGE_SIZE") // 1024
+    except OSError:
+        return 0
