@@ -18,7 +18,7 @@ from tests.support.guest_door import GuestDoor, Life
 
 pytestmark = pytest.mark.timeout(60)
 COUNTER = """#!/bin/sh
-n=0; echo $$ > pid; while [ ! -e stop ]; do n=$((n+1)); echo $n > count; sleep 0.01; done
+n=0; echo $$ > pid; while [ ! -e stop ]; do n=$((n+1)); echo $n > new; mv new count; sleep 0.01; done
 echo "counted to $n"; cat count
 """
 
