@@ -29,7 +29,7 @@ from schemas.custody_state import Unit
 from schemas.facts import Fact
 from schemas.ids import is_instance, job_of, vm_tag
 from services.admission import compose
-from services.admission.boot import boot_of
+from services.admission.boot import Boot, boot_of
 from services.admission.checkpoints import Checkpoints
 from services.admission.core import AdmissionCore
 from services.admission.desk import Shell
@@ -37,6 +37,7 @@ from services.admission.guest_checkpoint import CheckpointCalls
 from services.admission.launch import EventsBody, Full, LaunchBody, Launches, SignalBody
 from services.admission.output import FILE_MAX_BYTES, PART_MAX_BYTES, STREAMS, Files, Outputs, StreamId
 from services.admission.payloads import Payloads
+from services.admission.plain import lines
 from services.admission.tokens import GuestTokens
 from services.admission.web import HttpError, bearer, body, decoded, gone, no_content, number, reply, unauthorised
 from services.runtime.edge import Refused
@@ -129,6 +130,8 @@ class Guests:
 
         return [
             route("GET", "boot", self._boot),
+            route("GET", "plain/boot", self._plain_boot),
+            route("GET", "plain/script", self._plain_script),
             route("POST", "began", self._began),
             route("PUT", "output/{stream}", self._output, "latest"),
             route("PUT", "files/{name:.+}", self._file, "latest"),
@@ -188,14 +191,27 @@ class Guests:
     # ------------------------------------------------------------------------------------------------------ the job's life
 
     async def _boot(self, _request: web.Request, guest: Guest) -> web.Response:
+        boot = await self._boot_of(guest)
+        return gone() if boot is None else reply(boot)
+
+    async def _plain_boot(self, _request: web.Request, guest: Guest) -> web.Response:
+        boot = await self._boot_of(guest)
+        return gone() if boot is None else web.Response(body=lines(boot), content_type="text/plain", charset="utf-8")
+
+    async def _plain_script(self, _request: web.Request, guest: Guest) -> web.Response:
+        boot = await self._boot_of(guest)
+        if boot is None:
+            return gone()
+        return web.Response(body=(boot.script or "").encode(), content_type="application/octet-stream")
+
+    async def _boot_of(self, guest: Guest) -> Boot | None:
         job = None if is_instance(guest.unit) else self._core.job(guest.unit)
         payload = None if job is None else await self._payloads.load(job.payload)
         if guest.rank >= guest.ranks:
-            return gone()
+            return None
         config = compose.adopted(self._core)
         saved = None if job is None else await self.checkpoints.of_boot(guest.unit)
-        boot = boot_of(config, guest.known, guest.rank, job, payload, saved)
-        return gone() if boot is None else reply(boot)
+        return boot_of(config, guest.known, guest.rank, job, payload, saved)
 
     async def _began(self, request: web.Request, guest: Guest) -> web.Response:
         address = decoded(await body(request, SMALL_MAX_BYTES), _began).address

@@ -9,24 +9,7 @@ from __future__ import annotations
 
 from phoenix.local.guest.door import Boot, Command
 from phoenix.local.guest.machine import Machine
-
-# Our name → Slurm's name, where Slurm has one (sbatch(1), srun(1): OUTPUT ENVIRONMENT VARIABLES).
-SLURM_NAMES = {
-    "PHOENIX_JOB_ID": ("SLURM_JOB_ID", "SLURM_JOBID"),
-    "PHOENIX_ARRAY_JOB_ID": ("SLURM_ARRAY_JOB_ID",),
-    "PHOENIX_ARRAY_TASK_ID": ("SLURM_ARRAY_TASK_ID",),
-    "PHOENIX_JOB_NAME": ("SLURM_JOB_NAME",),
-    "PHOENIX_NODELIST": ("SLURM_JOB_NODELIST", "SLURM_NODELIST"),
-    "PHOENIX_NNODES": ("SLURM_NNODES", "SLURM_JOB_NUM_NODES"),
-    "PHOENIX_NODEID": ("SLURM_NODEID",),
-    "PHOENIX_NTASKS": ("SLURM_NTASKS", "SLURM_NPROCS"),
-    "PHOENIX_CPUS_PER_TASK": ("SLURM_CPUS_PER_TASK",),
-    "PHOENIX_CPUS": ("SLURM_CPUS_ON_NODE",),
-    "PHOENIX_MEMORY_MB": ("SLURM_MEM_PER_NODE",),
-    "PHOENIX_DEPARTMENT": ("SLURM_JOB_ACCOUNT",),
-    "PHOENIX_USER": ("SLURM_JOB_USER",),
-    "PHOENIX_TASK_ID": ("SLURM_PROCID",),
-}
+from schemas.slurm_names import with_slurm_names
 
 
 def common(boot: Boot, machine: Machine, url: str, phoenix_id: str) -> dict[str, str]:
@@ -97,11 +80,3 @@ def for_instance(boot: Boot, machine: Machine, url: str, phoenix_id: str, port: 
         "PHOENIX_CORES": str(boot.cores),
         "PHOENIX_SELF_LIMIT": "0" if machine.limited else "1",
     }
-
-
-def with_slurm_names(environment: dict[str, str]) -> dict[str, str]:
-    """Add Slurm's names for ours."""
-    slurm = {
-        other: environment[name] for name, others in SLURM_NAMES.items() if name in environment for other in others
-    }
-    return {**environment, **slurm}

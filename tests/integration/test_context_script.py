@@ -1,0 +1,293 @@
+"""The context script of a site's VMs, run as the embedded hypervisor runs a guest: a real admission, a real embedded
+OpenNebula, the executor's templates, and the script itself as a process."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import os
+import pwd
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+import pytest_asyncio
+
+from phoenix.local.opennebula.server import OpenNebula as Server
+from phoenix.local.opennebula.testing import running_server
+from schemas import facts as f
+from schemas.reasons import Code, because
+from services.executor.calls import Allocate
+from services.executor.opennebula import OpenNebula
+from services.executor.template import Templates
+from tests.integration.nats_process import until as until_true
+from tests.support.admission_house import CLOUD_ID, House, house
+from tests.support.nats import free_port
+from tests.support.script_guest import ACCOUNT, SCRIPT, ScriptDriver, context_file
+from tests.support.shells import until
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+
+class Site:
+    """A house with an OpenNebula whose VMs run the script."""
+
+    def __init__(self, here: House, one: Server, driver: ScriptDriver) -> None:
+        self.here, self.one, self.driver = here, one, driver
+
+    async def submit(self, script: str, **asked: Any) -> str:
+        answer = await self.here.ask("ann", "job.submit", {"script": script, **asked})
+        assert answer["ok"], answer
+        job: str = answer["job"]
+        return job
+
+    async def boot(self, unit: str, *, attempt: int = 1, rank: int = 0, **context: str) -> int:
+        """What the executor does: allocate on hold, with its own template, and deploy."""
+        site = {"CONTEXT": {**({"GUEST_USER": ACCOUNT} if ACCOUNT else {}), **context}}
+        key = self.here.broker.config.guest_key_file.read_bytes().strip()
+        call = Allocate(unit, attempt, rank, "host000", 1, 64, f"{unit}/{attempt}/{rank}")
+        template = Templates(key, self.here.url, site).of(CLOUD_ID, call)
+
+        def run() -> int:
+            client = OpenNebula(self.one.url, self.one.session, 5.0, 5.0)
+            vm = client.allocate(template)
+            client.deploy(vm, 0)
+            client.close()
+            return vm
+
+        return await asyncio.to_thread(run)
+
+    async def run(self, script: str, *, context: dict[str, str] | None = None, **asked: Any) -> tuple[str, int]:
+        job = await self.submit(script, **asked)
+        await self.here.place(job)
+        return job, await self.boot(job, **(context or {}))
+
+    async def off(self, vm: int) -> str:
+        """Wait until the VM has powered off; returns what the script said on the console."""
+        await until(lambda: vm in self.driver.said, f"VM {vm} powers off")
+        return self.driver.said[vm]
+
+    async def terminate(self, vm: int) -> None:
+        def run() -> None:
+            client = OpenNebula(self.one.url, self.one.session, 5.0, 5.0)
+            client.terminate(vm, False)
+            client.close()
+
+        await asyncio.to_thread(run)
+
+    async def began(self, unit: str) -> None:
+        await until(lambda: self.here.service.custody.state.units[unit].began_at is not None, f"{unit} has begun")
+
+    async def printed(self, job: str, text: str) -> None:
+        async def arrived() -> bool:
+            return await self.output(job) == text
+
+        await until_true(arrived, 20.0)
+
+    async def output(self, job: str, stream: str = "stdout") -> str:
+        return (await self.get(f"/v1/jobs/{job}/output?stream={stream}")).decode()
+
+    async def get(self, path: str) -> bytes:
+        async with self.here.session.get(f"{self.here.url}{path}", headers=self.here.headers("ann")) as answer:
+            content = await answer.read()
+            assert answer.status == 200, content
+            return content
+
+    async def report_of(self, job: str) -> f.AttemptReported:
+        (found,) = [x for x in await self.here.journaled(f.AttemptReported) if x.unit == job]
+        assert isinstance(found, f.AttemptReported)
+        return found
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def site(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Site]:
+    async with house(tmp_path_factory.mktemp("house")) as here:
+        driver = ScriptDriver()
+        async with running_server(4, driver, cores=64, memory_mb=65536) as one:
+            yield Site(here, one, driver)
+
+
+async def test_a_job_succeeds_with_inputs_environment_output_and_kept_files(site: Site) -> None:
+    script = """#!/bin/sh
+        cat in/data; echo "K=$K job=$SLURM_JOB_ID nodes=$SLURM_NNODES arg=$1 home=$HOME"
+        echo oops >&2
+        mkdir out; printf kept >"out/a b.txt"; printf not >out/c.dat; id -un; pwd
+    """
+    inputs = [{"name": "in/data", "data": base64.b64encode(b"first\n" * 3).decode()}]
+    job, vm = await site.run(script, argv=["x y"], environment={"K": "v"}, inputs=inputs, keep=["out/*.txt"])
+    assert "reported: power off" in await site.off(vm)
+    assert site.here.service.custody.state.units[job].final == "completed"
+    home = f"{site.driver.room(job)}/work"
+    user = ACCOUNT or pwd.getpwuid(os.getuid()).pw_name
+    expected = f"first\nfirst\nfirst\nK=v job={job} nodes=1 arg=x y home={home}\n{user}\n{home}\n"
+    assert await site.output(job) == expected
+    assert await site.output(job, "stderr") == "oops\n"
+    assert await site.get(f"/v1/jobs/{job}/files/out/a%20b.txt") == b"kept"
+    listed = await site.get(f"/v1/jobs/{job}/files")
+    assert b"c.dat" not in listed
+    report = await site.report_of(job)
+    assert (report.exit, report.signal, report.note) == (0, None, None)
+
+
+async def test_a_job_fails_with_its_own_code_or_signal(site: Site) -> None:
+    job, vm = await site.run("exit 7", directory="/nowhere/at all")
+    killed, other = await site.run("kill -9 $$")
+    await site.off(vm)
+    await site.off(other)
+    report = await site.report_of(job)
+    assert (report.exit, report.signal) == (7, None)
+    assert report.note == "the working directory could not be entered; the script ran in its own"
+    assert "cannot enter /nowhere/at all" in await site.output(job, "stderr")
+    report = await site.report_of(killed)
+    assert (report.exit, report.signal) == (137, 9)
+    assert site.here.service.custody.state.units[killed].final == "failed"
+
+
+async def test_output_arrives_while_the_script_runs_and_the_token_is_in_no_process_list(site: Site) -> None:
+    job, vm = await site.run("echo running; until [ -e go ]; do sleep 0.05; done; echo over")
+    token = site.here.guest(job).headers["Authorization"].split()[1]
+    seen: list[str] = []
+
+    async def arrived() -> bool:
+        seen.extend(_process_lists())
+        return await site.output(job) == "running\n"
+
+    await until_true(arrived, 20.0)
+    for _ in range(50):
+        seen.extend(_process_lists())
+    (site.driver.room(job) / "work" / "go").touch()
+    await site.off(vm)
+    assert await site.output(job) == "running\nover\n"
+    assert any("curl" in line and "/v1/guest/" in line for line in seen)
+    assert not any(token in line for line in seen)
+    assert not any(token in value for value in site.driver.said.values())
+
+
+def _process_lists() -> list[str]:
+    """Arguments and environment of every process that may be read."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        for name in ("cmdline", "environ") if entry.name.isdigit() else ():
+            try:
+                found.append((entry / name).read_bytes().decode(errors="replace"))
+            except OSError:
+                continue
+    return found
+
+
+async def test_a_terminated_vm_gives_the_script_its_grace_and_reports_a_success_only(site: Site) -> None:
+    job, vm = await site.run("trap 'echo asked; exit 0' TERM; echo on; while :; do sleep 0.02; done")
+    failing, other = await site.run("trap 'exit 3' TERM; echo on; while :; do sleep 0.02; done")
+    deaf, third = await site.run("trap '' TERM; echo on; while :; do sleep 0.02; done")
+    for unit in (job, failing, deaf):
+        await site.printed(unit, "on\n")
+    for one in (vm, other, third):
+        await site.terminate(one)
+    assert "reported" in await site.off(vm)
+    assert "stopped" in await site.off(other)
+    assert "stopped" in await site.off(third)
+    assert await site.output(job) == "on\nasked\n"
+    assert site.here.service.custody.state.units[job].final == "completed"
+    assert site.here.service.custody.state.units[failing].final is None
+    assert [x for x in await site.here.journaled(f.AttemptReported) if x.unit in (failing, deaf)] == []
+
+
+async def test_an_attempt_that_is_over_ends_the_script_and_the_vm(site: Site) -> None:
+    job, vm = await site.run("echo on; trap 'exit 1' TERM; while :; do sleep 0.02; done")
+    await site.printed(job, "on\n")
+    why = because(Code.RECLAIMED)
+    await site.here.write("scheduler.hpc", f.AttemptClosed(unit=job, attempt=1, disposal=f.Disposal.REQUEUE, why=why))
+    assert "stopped" in await site.off(vm)
+    late = await site.boot(job)
+    assert "the attempt is over" in await site.off(late)
+
+
+async def test_the_job_hears_the_signal_it_wishes(site: Site) -> None:
+    script = "trap 'echo warned; exit 0' USR1; while :; do sleep 0.02; done"
+    wish = {"number": 10, "before_s": 59, "script": True}
+    job, vm = await site.run(script, walltime_s=60, signal=wish)
+    await site.off(vm)
+    assert await site.output(job) == "warned\n"
+
+
+async def test_a_door_that_is_away_costs_nothing_but_time(site: Site) -> None:
+    here = site.here
+    job, vm = await site.run("echo one; until [ -e go ]; do sleep 0.02; done; echo two; exit 4")
+    await site.printed(job, "one\n")
+    await here.running.stop()
+    (site.driver.room(job) / "work" / "go").touch()
+    assert site.driver.processes[vm].returncode is None
+    await here.start("a2")
+    await site.off(vm)
+    assert await site.output(job) == "one\ntwo\n"
+    assert (await site.report_of(job)).exit == 4
+
+
+async def test_other_ranks_wait_until_the_attempt_is_over(site: Site) -> None:
+    here = site.here
+    job = await site.submit("echo $SLURM_JOB_NODELIST", nodes=2, tasks=2)
+    await here.place(job, "h1", "h2")
+    vms = [await site.boot(job, rank=rank) for rank in (0, 1)]
+    assert "reported" in await site.off(vms[0])
+    assert "the attempt is over" in await site.off(vms[1])
+    assert await site.output(job) == "h1,h2\n"
+
+
+async def test_what_exceeds_the_limit_is_dropped_and_told(site: Site) -> None:
+    limits = site.here.broker.config.cloud
+    small = msgspec.structs.replace(limits, limits=msgspec.structs.replace(limits.limits, output_max_bytes=1000))
+    await site.here.furnish_limits(small)
+    job, vm = await site.run("head -c 5000 /dev/zero | tr '\\0' x; echo fine >&2")
+    await site.off(vm)
+    await site.here.furnish_limits(limits)
+    report = await site.report_of(job)
+    assert (report.exit, report.note) == (0, "stdout: what exceeds the limit was dropped")
+    assert await site.output(job, "stderr") == "fine\n"
+
+
+async def test_an_instance_begins_with_its_address_when_it_is_healthy(site: Site) -> None:
+    here, port = site.here, free_port()
+    config = here.broker.config.cloud
+    program = "import http.server as h, os; h.HTTPServer(('127.0.0.1', int(os.environ['PORT'])), type('H', \
+(h.BaseHTTPRequestHandler,), {'do_GET': lambda s: (s.send_response(204), s.end_headers())})).serve_forever()"
+    departments = tuple(
+        msgspec.structs.replace(d, web=msgspec.structs.replace(d.web, command=("python3", "-c", program)))
+        if d.web is not None
+        else d
+        for d in config.departments
+    )
+    await here.furnish_limits(msgspec.structs.replace(config, departments=departments))
+    await here.place("web.1", "w1", dept="web")
+    vm = await site.boot("web.1", GUEST_ADDRESS="127.0.0.1", GUEST_PORT=str(port))
+    await site.began("web.1")
+    assert here.service.custody.state.units["web.1"].addresses == (f"127.0.0.1:{port}",)
+    await site.terminate(vm)
+    assert "the instance ended" in await site.off(vm)
+    await here.furnish_limits(config)
+
+
+@pytest.mark.parametrize(
+    ("context", "said"),
+    [
+        ({"PHOENIX_URL": "http://x/$(id)"}, "PHOENIX_URL"),
+        ({"PHOENIX_ID": "c/../../x"}, "PHOENIX_ID is malformed"),
+        ({"PHOENIX_TOKEN": "nothex"}, "PHOENIX_TOKEN is malformed"),
+        ({"GUEST_USER": "root"}, "must not be root"),
+        ({"GUEST_USER": "no-such-account"}, "there is no account"),
+    ],
+)
+async def test_a_context_that_cannot_be_right_ends_the_vm(tmp_path: Path, context: dict[str, str], said: str) -> None:
+    if "GUEST_USER" in context and os.getuid() != 0:
+        return  # who is not root has no account to choose
+    file = tmp_path / "context.sh"
+    good = {"PHOENIX_URL": "http://127.0.0.1:9", "PHOENIX_ID": "c/1/1/0", "PHOENIX_TOKEN": "ab"}
+    file.write_text(context_file({**good, **context}))
+    environment = {"PATH": os.environ["PATH"], "PHOENIX_GUEST_POWEROFF": "true", "PHOENIX_GUEST_ROOM": str(tmp_path)}
+    process = await asyncio.create_subprocess_exec(
+        "/bin/sh", str(SCRIPT), str(file), env=environment, stderr=asyncio.subprocess.PIPE
+    )
+    async with asyncio.timeout(20.0):
+        _, words = await process.communicate()
+    assert said in words.decode()

@@ -1,0 +1,32 @@
+"""What is installed in a site's images passes shellcheck, under every name that it has there."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+DEPLOY = Path(__file__).parents[2] / "deploy" / "opennebula"
+
+
+def scripts() -> list[Path]:
+    return sorted(x for x in DEPLOY.rglob("*") if x.is_file() and x.read_bytes().startswith(b"#!/bin/sh"))
+
+
+def test_the_scripts_are_clean_for_shellcheck() -> None:
+    checker = Path(sys.executable).with_name("shellcheck")
+    assert checker.exists(), f"{checker} is missing: pip install -e '.[dev]'"
+    assert DEPLOY / "phoenix-guest" in scripts()
+    found = subprocess.run([checker, *scripts()], capture_output=True, text=True, check=False, timeout=60)
+    assert (found.returncode, found.stdout) == (0, "")
+
+
+def test_nothing_of_a_user_is_evaluated() -> None:
+    """The rule that shellcheck has none for: no eval, no sourced file, no sh -c with an expanded text."""
+    for script in scripts():
+        for line in script.read_text().splitlines():
+            words = line.split("#")[0].split()
+            assert "eval" not in words, line
+            assert words[:1] not in (["."], ["source"]), line
+            if "sh -c" in line:
+                assert "sh -c '" in line, line
