@@ -96,6 +96,8 @@ def opennebula(config: Config, layout: Layout, settings: Settings) -> Spec:
         "--isolate": settings.isolate,
         "--status-file": status_file(layout),
     }
+    if config.opennebula.listens:
+        options["--events-port"] = urlsplit(config.opennebula.events).port
     words = [str(word) for pair in options.items() for word in pair]
     words += [f"--{name}" for name in ("steering", "pace") if getattr(settings, name)]
     return Spec(

@@ -66,7 +66,8 @@ def fill(config: Config, layout: Layout, ports: Ports, *, external: bool = False
     one = config.opennebula
     if not external:
         endpoint = address("opennebula", "endpoint", lambda: f"http://{LOOPBACK}:{ports.of('opennebula')}/RPC2")
-        one = replace(one, endpoint=endpoint, auth_file=layout.auth_file)
+        events = address("opennebula", "events", lambda: f"tcp://{LOOPBACK}:{ports.of('opennebula.events')}")
+        one = replace(one, endpoint=endpoint, events=events, auth_file=layout.auth_file)
     return replace(
         config,
         nats=replace(config.nats, url=nats_url, credentials_dir=layout.credentials, store_dir=layout.nats),
@@ -112,7 +113,7 @@ def _without_ports(config: Config, ports: Ports, *, external: bool) -> Config:
         nats=said("nats", "url"),
         http=said("http", "listen", "url"),
         monitor=said("monitor", "listen", "url"),
-        opennebula=config.opennebula if external else said("opennebula", "endpoint"),
+        opennebula=config.opennebula if external else said("opennebula", "endpoint", "events"),
         metrics=plain.metrics,
     )
 

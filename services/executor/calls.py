@@ -150,4 +150,10 @@ class PoolSeen(msgspec.Struct, frozen=True):
     strange: list[Sight]
 
 
-Observation: TypeAlias = Result | HostsSeen | VmsSeen | PoolSeen
+class HostTold(msgspec.Struct, frozen=True):
+    """Somebody says that the host with OpenNebula's id `one_id` has changed: it is worth a look, no more."""
+
+    one_id: int
+
+
+Observation: TypeAlias = Result | HostsSeen | VmsSeen | PoolSeen | HostTold

@@ -26,7 +26,7 @@ from schemas import facts as f
 from schemas.custody import Custody
 from schemas.envelope import FACTS_MAX
 from schemas.meta import Meta
-from services.executor.calls import Call, HostsSeen, Look, Observation, PoolSeen, Result, Sight, VmsSeen
+from services.executor.calls import Call, HostsSeen, HostTold, Look, Observation, PoolSeen, Result, Sight, VmsSeen
 from services.executor.fleet import Fleet
 from services.executor.hosts import TIMER, HostDesk
 from services.executor.ledger import Ledger, LedgerState
@@ -97,6 +97,8 @@ class ExecutorCore:
         elif isinstance(observation, PoolSeen):
             self.desk.suspicious = False
             self.fleet.seen_pool(observation.vms, observation.strange, observation.ticket, now)
+        elif isinstance(observation, HostTold):
+            self.desk.told(observation.one_id)
         else:
             self._seen_hosts(observation)
 

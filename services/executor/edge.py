@@ -21,9 +21,10 @@ from typing import Final
 from schemas.custody_state import Leader, vm_key
 from schemas.facts import Fact, VmEnded
 from schemas.meta import Meta
-from services.executor.calls import Call, Look, Observation, Outcome, Result, Terminate
+from services.executor.calls import Allocate, Call, Look, Observation, Outcome, Result, Terminate
 from services.executor.core import ExecutorCore
 from services.executor.endpoint import Endpoint
+from services.executor.events import EventStream
 from services.executor.metrics import ExecutorMetrics
 from services.executor.outcomes import Failure
 from services.executor.poll import Poller
@@ -82,6 +83,9 @@ class ExecutorEdge(Edge):
         self._acting = True
         poll_s = config.opennebula.poll_s
         self._poller = Poller(service, self._site, self._endpoint, self._metrics, poll_s, self._observe)
+        if config.opennebula.listens:
+            stream = EventStream(config.opennebula.events, self._poller, self._metrics)
+            self._tasks.append(service.spawn("events", stream.listen_forever()))
         self._tasks.append(service.spawn("watch", self._poller.watch_forever()))
         self._tasks.append(service.spawn("audit", self._poller.audit_forever()))
         self.settled()
@@ -175,7 +179,7 @@ class ExecutorEdge(Edge):
         self._note(result)
         self._observe(result)
         if self._poller is not None:
-            self._poller.hurry()
+            self._poller.hurry(_untold(result))
 
     def _note(self, result: Result) -> None:
         """Pause, go on, and tell."""
@@ -194,6 +198,13 @@ class ExecutorEdge(Edge):
         self._answered_at = time.monotonic()
         self._service.wake()
         self.settled()
+
+
+def _untold(result: Result) -> int:
+    """The VM of which no event will tell, because what was asked of it did not happen; -1 if there is none."""
+    if result.outcome is Outcome.OK or isinstance(result.call, Allocate | Look):
+        return -1
+    return result.call.vm
 
 
 def _about(call: Call) -> str:

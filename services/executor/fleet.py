@@ -297,9 +297,13 @@ class Fleet:
                 self.watched[vm] = self.watched.pop(vm)
         return ids
 
+    def track(self, vm: int) -> Track | None:
+        """What is known of the VM with this id, if it is ours."""
+        key = self.custody.index.vm_ids.get(vm) or self.strays.get(vm)
+        return self.tracks.get(key) if key is not None else None
+
     def see(self, sight: Sight, ticket: int, now: float) -> None:
-        key = self.custody.index.vm_ids.get(sight.vm) or self.strays.get(sight.vm)
-        track = self.tracks.get(key) if key is not None else None
+        track = self.track(sight.vm)
         if track is None or track.busy or ticket < track.heard:
             return
         on_hold = sight.phase is Phase.HELD and track.deployed

@@ -112,6 +112,14 @@ class HostDesk:
         self.looks.pop(name, None)
         self.news[name] = None
 
+    def told(self, one_id: int) -> None:
+        """Somebody says that this host has changed.  What is so, a look says, or a pool if nobody knows the host."""
+        name = next((n for n, sight in self.seen.items() if sight.one_id == one_id), None)
+        if name is None or len(self.looks) > LOOKS_MAX:
+            self.pool_wanted = True
+        else:
+            self.looks[name] = None
+
     def looked(self, result: Result, now: float, ours: dict[int, str], foreign: dict[int, None]) -> None:
         """The answer to a look."""
         assert isinstance(result.call, Look)

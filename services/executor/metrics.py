@@ -36,12 +36,22 @@ class ExecutorMetrics(Collector):
             registry=registry,
             buckets=_SECONDS,
         )
+        self._events = Counter(
+            "phoenix_opennebula_events",
+            "Events of OpenNebula: of a VM or host, foreign (not ours), malformed; missed: a change of which none told",
+            ["kind"],
+            registry=registry,
+        )
+        self.events_trusted = False
         self._terminating: dict[str, float] = {}  # VM -> when its first terminate was sent
         registry.register(self)
 
     def called(self, method: str, outcome: str, seconds: float) -> None:
         self._calls.labels(method, outcome).inc()
         self._seconds.labels(method).observe(seconds)
+
+    def heard(self, kind: str, count: int = 1) -> None:
+        self._events.labels(kind).inc(count)
 
     def terminating(self, key: str, at: float) -> None:
         """A terminate of VM `key` is sent; `at`: monotonic seconds."""
@@ -80,6 +90,7 @@ class ExecutorMetrics(Collector):
                 self._endpoint.down_since,
             ),
             ("phoenix_opennebula_hindered", "Kinds of refusal that all VMs meet now", len(self._endpoint.hindered)),
+            ("phoenix_opennebula_events_trusted", "1 while polling relies on the event stream", self.events_trusted),
             ("phoenix_hosts_ignored", "Hosts whose names cannot be used", len(self._core.desk.ignored)),
         ):
             yield GaugeMetricFamily(name, text, value=float(value))

@@ -1,32 +1,43 @@
-"""When OpenNebula is looked at: what is in transition often, whole pools as rarely as their cost asks for.
+"""When OpenNebula is looked at: what is told or in transition soon, whole pools as rarely as their cost and the news allow.
 
 Theory of operation
-  Three polls.  *Targeted*: `vmpool.infoset` of the ids in transition, 20 ms after the last one, slower while nothing happens.
-  *Audit*: every VM that is not DONE, each `poll_s`: finds what ended by itself, and what is ours and unknown.  *Hosts*: the
-  host pool, each `poll_s`.  Each of the last two takes at most one part in SHARE of the time, however large the pools are.
+  Three polls.  *Targeted*: `vmpool.infoset` of the ids that events told of, and of those in transition.  *Audit*: every VM that
+  is not DONE: finds what ended by itself, and what is ours and unknown.  *Hosts*: the host pool.  Without an event stream the
+  first comes 20 ms after the last one, slower while nothing happens, and each of the others every `poll_s`, but takes at most
+  one part in SHARE of the time, however large the pools are.
+
+  With a stream (`events`) that has proved itself (`hearsay`), a change is looked at as it is told, so polling is only the
+  fallback and the audit: what is in transition is polled each WATCH_TRUSTED_S, pools RARER times less often.  Then the cost
+  grows with what changes, and not with all VMs.  A stream that tells nothing costs nothing: the first poll that finds a change
+  of which nobody told ends the trust, and everything is polled as without it, at once.
 
 Rules
   1. A poll gets its ticket before it is begun.
   2. VMs that nobody knows are judged only after their tags were read and the journal was folded to its end as read after that
      (X6).  If either fails, nothing of the whole poll is observed.
   3. A poll that fails is tried again after `poll_s`, or later while OpenNebula is not to be asked at all (`endpoint`).
+  4. An event only says where to look (`hearsay`, rule 1); what nobody will tell (a refused call) is looked at without one.
+  5. Between two targeted polls lies GAP_S, however many events come: a flood of them costs one poll of WATCHED_MAX ids each.
 """
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Final, Protocol, TypeVar
 
 import nats.errors
 from nats.js.errors import Error as JetStreamError
 
 from schemas.subjects import JOURNAL_STREAM
-from services.executor.calls import HostsSeen, Observation, PoolSeen, Sight, VmsSeen
+from services.executor.calls import HostsSeen, HostTold, Observation, Phase, PoolSeen, Sight, VmsSeen
 from services.executor.core import ExecutorCore
 from services.executor.endpoint import Endpoint
 from services.executor.errors import ERRORS, failure_of
+from services.executor.events import Told
+from services.executor.fleet import WATCHED_MAX
+from services.executor.hearsay import GRACE_S, Hearsay
 from services.executor.metrics import ExecutorMetrics
 from services.executor.opennebula import OpenNebula
 from services.executor.site import Site, told
@@ -35,6 +46,10 @@ from services.runtime.service import Service
 FIRST_S: Final = 0.02  # an infoset of 50 ids takes 3 ms there and 1 ms here
 SLOWEST_S: Final = 0.1
 SLOWER: Final = 1.25  # each targeted poll in which nothing was asked for
+GAP_S: Final = 0.005  # changes that come together are looked at together
+WATCH_TRUSTED_S: Final = 1.0  # for an event that was lost: less than a person notices, a tenth of the polls
+RARER: Final = 10  # audits, while events are trusted: what they find was lost by the stream
+HOSTS_RARER: Final = 5  # the pool of hosts also says what no event does: labels, a host removed, what others use
 SHARE: Final = 10  # a pool that takes t seconds is not polled again for SHARE · t
 HURRY_S: Final = 0.1  # between two polls of a pool that are wanted at once
 TAGS_MAX: Final = 200  # ids in one extended infoset: templates are long
@@ -48,7 +63,7 @@ class Observer(Protocol):
 
 
 class Poller:
-    """`observe` is told what was seen."""
+    """`observe` is told what was seen.  Also the event stream's listener."""
 
     def __init__(
         self,
@@ -63,60 +78,190 @@ class Poller:
         self._service, self._core, self._site = service, service.core, site
         self._endpoint, self._metrics, self._poll_s, self._observe = endpoint, metrics, poll_s, observe
         self._watch, self._wanted = asyncio.Event(), asyncio.Event()
+        self._hearsay = Hearsay()
         self._interval_s = FIRST_S
+        self._watch_due = 0.0  # monotonic: the next targeted poll of what is in transition
+        self._resting = True  # nothing was in transition when last looked at
+        self._pools_now = False  # the trust in events is gone
         self._failing = False
 
-    def hurry(self) -> None:
-        """Something was asked of OpenNebula: see soon what became of it."""
-        self._interval_s = FIRST_S
+    # ----------------------------------------------------------------------------------------------------- what is told
+
+    def told(self, told: Told) -> None:
+        """An event."""
+        if told.phase is None:
+            self._observe(HostTold(told.id))
+        elif self._core.fleet.track(told.id) is None:
+            self._metrics.heard("foreign")
+        else:
+            self._hearsay.told(told.id, told.phase)
+            self._note_trust()
+            self._watch.set()
+
+    def connection(self, connected: bool) -> None:
+        """The event stream has begun, or broken off."""
+        trusted = self._hearsay.trusted
+        self._hearsay.connection(connected)
+        if trusted:
+            self._distrust("the event stream of OpenNebula broke off: polling")
+
+    def hurry(self, untold: int = -1) -> None:
+        """Something was asked of OpenNebula: see soon what became of it.  `untold`: a VM of which no event will tell."""
+        if self._hearsay.trusted:
+            if untold >= 0:
+                self._hearsay.look_at(untold)
+            if self._hearsay.hints:
+                self._watch.set()
+        else:
+            self._interval_s = FIRST_S
+            if self._watch_due > time.monotonic() + FIRST_S:
+                self._watch_due = time.monotonic() + FIRST_S
+                self._watch.set()
         self.kick()
 
     def kick(self) -> None:
         """There may be something to look at."""
-        if self._core.fleet.watched:
+        if self._resting and self._core.fleet.watched:
+            self._resting = False
+            self._watch_due = time.monotonic() + (WATCH_TRUSTED_S if self._hearsay.trusted else 0.0)
             self._watch.set()
         if self._core.audit_wanted or self._core.hosts_wanted:
             self._wanted.set()
 
+    # -------------------------------------------------------------------------------------------------- the targeted poll
+
     async def watch_forever(self) -> None:
         """The targeted poll."""
         while True:
-            ids = self._core.watch_list()
+            self._watch.clear()
+            now = time.monotonic()
+            ids = self._due(now)
             if not ids:
-                self._watch.clear()
-                await self._watch.wait()
+                await _wait(self._watch, self._next(), now)
                 continue
             seconds = await self._attempt(lambda ids=ids: self._targeted(ids))  # type: ignore[misc]
             if seconds is None:
                 await self._rest()
-                continue
-            await asyncio.sleep(max(self._interval_s, seconds))
+            else:
+                await asyncio.sleep(max(GAP_S, seconds))
+
+    def _due(self, now: float) -> list[int]:
+        """The ids to ask for now."""
+        ids = self._hearsay.due(now, self._busy, WATCHED_MAX)
+        if now < self._watch_due:
+            return ids
+        watched = self._core.watch_list()
+        self._resting = not watched
+        if watched:
+            self._watch_due = now + (WATCH_TRUSTED_S if self._hearsay.trusted else self._interval_s)
             self._interval_s = min(SLOWEST_S, self._interval_s * SLOWER)
+        return list(dict.fromkeys([*ids, *watched]))[:WATCHED_MAX]
+
+    def _next(self) -> float | None:
+        """When something is due (monotonic seconds); None if only news can make it so."""
+        times = [] if self._resting else [self._watch_due]
+        hinted = self._hearsay.next_due(self._busy)
+        return min([*times, *([hinted] if hinted is not None else [])], default=None)
+
+    def _busy(self, vm: int) -> bool:
+        track = self._core.fleet.track(vm)
+        return track is not None and track.busy
+
+    async def _targeted(self, ids: list[int]) -> None:
+        ticket = self._core.ticket()
+        vms = await self._read("vmpool.infoset", lambda one: one.vms_named(ids))
+        self._compare(ids, vms, ticket)
+        self._observe(VmsSeen(ticket, ids, vms))
+
+    # ------------------------------------------------------------------------------------------------- how far to trust
+
+    def _compare(self, asked: Iterable[int], vms: list[Sight], ticket: int) -> None:
+        """Before it is observed: was what has changed told?"""
+        hearsay, now = self._hearsay, time.monotonic()
+        if not (hearsay.connected or hearsay.hints):
+            return
+        there = {sight.vm: sight.phase for sight in vms}
+        for vm in asked:
+            track = self._core.fleet.track(vm)
+            if track is None:
+                hearsay.forget(vm)
+            elif not track.busy and ticket >= track.heard:
+                phase = there.get(vm, Phase.OVER)
+                if track.phase is not None and track.phase is not phase:
+                    hearsay.changed(vm, phase, now)
+                hearsay.looked(vm, phase, now)
+        self._note_trust()
+        if hearsay.owed:
+            asyncio.get_running_loop().call_later(GRACE_S, self._look_back)
+
+    def _look_back(self) -> None:
+        """A change was found a while ago: it should have been told by now."""
+        trusted, missed = self._hearsay.trusted, self._hearsay.missed
+        if not self._hearsay.overdue(time.monotonic()):
+            return
+        self._metrics.heard("missed", self._hearsay.missed - missed)
+        if trusted:
+            self._distrust("the event stream of OpenNebula has lost events: polling")
+
+    def _distrust(self, why: str) -> None:
+        self._service.log.warning(why)
+        self._note_trust()
+        self._interval_s, self._watch_due, self._pools_now = FIRST_S, 0.0, True
+        self._watch.set()
+        self._wanted.set()
+
+    def _note_trust(self) -> None:
+        self._metrics.events_trusted = self._hearsay.trusted
+
+    # ---------------------------------------------------------------------------------------------------------- the pools
 
     async def audit_forever(self) -> None:
         """The pools."""
         hosts_due = audit_due = 0.0
         while True:
             now = time.monotonic()
+            if self._pools_now:
+                hosts_due, audit_due, self._pools_now = now, now, False
             if now >= hosts_due or self._core.hosts_wanted:
-                hosts_due = await self._pool(self._hosts)
+                hosts_due = await self._pool(self._hosts, HOSTS_RARER)
             if now >= audit_due or self._core.audit_wanted:
-                audit_due = await self._pool(self._audit)
+                audit_due = await self._pool(self._audit, RARER)
             self._wanted.clear()
             await asyncio.sleep(HURRY_S)
-            try:
-                async with asyncio.timeout(max(0.0, min(hosts_due, audit_due) - time.monotonic())):
-                    await self._wanted.wait()
-            except TimeoutError:
-                continue
+            await _wait(self._wanted, min(hosts_due, audit_due), time.monotonic())
 
-    async def _pool(self, poll: Callable[[], object]) -> float:
+    async def _pool(self, poll: Callable[[], object], rarer: int) -> float:
         """Do it; returns when it is due again (monotonic seconds)."""
         seconds = await self._attempt(poll)
         if seconds is None:
             await self._rest()
             return time.monotonic()
-        return time.monotonic() + max(self._poll_s, SHARE * seconds)
+        every_s = self._poll_s * (rarer if self._hearsay.trusted else 1)
+        return time.monotonic() + max(every_s, SHARE * seconds)
+
+    async def _hosts(self) -> None:
+        ticket = self._core.ticket()
+        self._observe(HostsSeen(ticket, await self._read("hostpool.info", lambda one: one.hosts())))
+
+    async def _audit(self) -> None:
+        ticket = self._core.ticket()
+        vms = await self._read("vmpool.info", lambda one: one.vms())
+        strange: list[Sight] = []
+        unknown = self._core.strangers(vms)
+        for start in range(0, len(unknown), TAGS_MAX):
+            part = unknown[start : start + TAGS_MAX]
+            strange += await self._read("vmpool.infoset", lambda one, ids=part: one.vms_named(ids, tags=True))  # type: ignore[misc]
+        if unknown:
+            await self._fold_to_end()
+        self._compare([track.vm for track in self._core.fleet.tracks.values()], vms, ticket)
+        self._observe(PoolSeen(ticket, vms, strange))
+
+    async def _fold_to_end(self) -> None:
+        async with asyncio.timeout(END_S):
+            end = (await self._service.js.stream_info(JOURNAL_STREAM)).state.last_seq
+        await self._service.wait_for(end, END_S)
+
+    # ------------------------------------------------------------------------------------------------------------ asking
 
     async def _rest(self) -> None:
         """After a failure; in pieces, since a login that was mended ends the pause."""
@@ -153,28 +298,11 @@ class Poller:
         self._endpoint.answered(method)
         return answer
 
-    async def _targeted(self, ids: list[int]) -> None:
-        ticket = self._core.ticket()
-        vms = await self._read("vmpool.infoset", lambda one: one.vms_named(ids))
-        self._observe(VmsSeen(ticket, ids, vms))
 
-    async def _hosts(self) -> None:
-        ticket = self._core.ticket()
-        self._observe(HostsSeen(ticket, await self._read("hostpool.info", lambda one: one.hosts())))
-
-    async def _audit(self) -> None:
-        ticket = self._core.ticket()
-        vms = await self._read("vmpool.info", lambda one: one.vms())
-        strange: list[Sight] = []
-        unknown = self._core.strangers(vms)
-        for start in range(0, len(unknown), TAGS_MAX):
-            part = unknown[start : start + TAGS_MAX]
-            strange += await self._read("vmpool.infoset", lambda one, ids=part: one.vms_named(ids, tags=True))  # type: ignore[misc]
-        if unknown:
-            await self._fold_to_end()
-        self._observe(PoolSeen(ticket, vms, strange))
-
-    async def _fold_to_end(self) -> None:
-        async with asyncio.timeout(END_S):
-            end = (await self._service.js.stream_info(JOURNAL_STREAM)).state.last_seq
-        await self._service.wait_for(end, END_S)
+async def _wait(event: asyncio.Event, until: float | None, now: float) -> None:
+    """Until it is set, or `until` (monotonic seconds)."""
+    try:
+        async with asyncio.timeout(None if until is None else max(0.0, until - now)):
+            await event.wait()
+    except TimeoutError:
+        return

@@ -91,15 +91,27 @@ class Monitor(_Table, frozen=True, kw_only=True):
     history_path: Path = Path("history.sqlite")
 
 
+EVENTS_OFF: Final = "off"
+
+
 class OpenNebula(_Table, frozen=True, kw_only=True):
-    """`auth_file` holds ``user:password``; `template`: attributes added to every VM's template."""
+    """`auth_file` holds ``user:password``; `template`: attributes added to every VM's template.
+
+    `events`: the hook manager's publisher, ``tcp://HOST:PORT``.  Empty: none, but an embedded OpenNebula's own; ``off``: none.
+    """
 
     endpoint: str = "http://127.0.0.1:2633/RPC2"
+    events: str = ""
     auth_file: Path = Path("one_auth")
     concurrency: int = 8  # calls in flight: oned serialises most of them, so more only lengthens its queue
     poll_s: float = 1.0
     timeout_s: float = 10.0
     template: dict[str, Any] = {}
+
+    @property
+    def listens(self) -> bool:
+        """Whether there is an event stream to listen to."""
+        return self.events not in ("", EVENTS_OFF)
 
 
 class Metrics(_Table, frozen=True, kw_only=True):

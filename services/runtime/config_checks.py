@@ -181,6 +181,8 @@ def check_deployment(config: Config, processes: Sequence[str]) -> list[Problem]:
     problems += _url(config.http.url, ("http", "url"), ("http", "https"))
     problems += _url(config.monitor.url, ("monitor", "url"), ("http", "https"))
     problems += _url(config.opennebula.endpoint, ("opennebula", "endpoint"), ("http", "https"))
+    if config.opennebula.listens:
+        problems += _url(config.opennebula.events, ("opennebula", "events"), ("tcp",))
     problems += _listeners(config, processes)
     if config.runtime.lease_ttl_s < 2 * config.runtime.heartbeat_s:
         right = f"should be at least twice heartbeat_s ({config.runtime.heartbeat_s:g}), or one late renewal loses the lease"

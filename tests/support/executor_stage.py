@@ -13,6 +13,7 @@ import msgspec
 
 from phoenix.local.opennebula.dummy import DummyDriver
 from phoenix.local.opennebula.server import OpenNebula as Server
+from phoenix.local.opennebula.server import Settings as OneSettings
 from phoenix.local.opennebula.testing import running_server as running_opennebula
 from schemas import facts as f
 from schemas.config import BatchPolicy, CloudConfig, Department, Policy, WebPolicy
@@ -169,18 +170,20 @@ async def stage(
     cores: int = 4,
     poll_s: float = 0.2,
     lease_ttl_s: float = 1.0,
+    events: bool = False,
 ) -> AsyncIterator[Stage]:
-    driver = DummyDriver()
+    driver, settings = DummyDriver(), OneSettings(events_port=0 if events else None)
     async with (
-        running_opennebula(hosts, driver, True, cores=cores, memory_mb=4096) as one,
+        running_opennebula(hosts, driver, True, cores=cores, memory_mb=4096, settings=settings) as one,
         world(server, lease_ttl_s=lease_ttl_s) as here,
     ):
         auth, key = directory / "one_auth", directory / "guest.key"
         auth.write_text(one.session + "\n")
         key.write_bytes(b"a key of the guests")
+        stream = f"tcp://127.0.0.1:{one.events.port}" if events else ""
         config = msgspec.structs.replace(
             here.config,
-            opennebula=OneConfig(endpoint=one.url, auth_file=auth, poll_s=poll_s, timeout_s=5.0),
+            opennebula=OneConfig(endpoint=one.url, events=stream, auth_file=auth, poll_s=poll_s, timeout_s=5.0),
             data=Data(directory=directory, guest_key_file=key),
             http=Http(listen="127.0.0.1:7480", url="http://127.0.0.1:7480"),
         )
