@@ -99,6 +99,7 @@ class Fleet:
                 return track
             del self.tracks[key]
             self._unqueue(track)
+            self.launches.brake.eased()
             return None
         if track is None:
             ours = self.launches.allocated.pop(key, None)
@@ -216,7 +217,7 @@ class Fleet:
                 found.append(deployment)
         for call in found:
             self.tracks[call.key].busy = True  # type: ignore[union-attr]
-        return found + self.launches.calls(limit - len(found))
+        return found + self.launches.calls(limit - len(found), now)
 
     def _termination(self, key: str, now: float) -> Terminate | None:
         track = self.tracks.get(key)

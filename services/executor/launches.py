@@ -14,13 +14,18 @@ Rules
 
 from __future__ import annotations
 
+from typing import Final
+
 from schemas import facts as f
 from schemas.custody_state import vm_key
 from schemas.ids import parse_vm_tag
+from services.executor.brake import Brake
 from services.executor.calls import Allocate, Outcome, Phase, Result, Sight
 from services.executor.ledger import Ledger
 from services.executor.outcomes import Failure, pause_s
 from services.executor.timers import Timers
+
+BRAKE: Final = "%allocations"  # among the timers: neither a key of custody nor a host
 
 
 class Launches:
@@ -31,6 +36,7 @@ class Launches:
         self.unsure: dict[str, tuple[int, Allocate]] = {}  # -> tick of the failure
         self.later: dict[str, Allocate] = {}  # refused; wanted again at a time
         self.refusals: dict[str, int] = {}  # allocations refused in a row
+        self.brake = Brake()
         self.allocated: dict[str, f.VmAllocated] = {}  # to be journaled
         self.orphans: dict[int, Phase] = {}  # ids of ours that nobody wants, for the fleet to end
         self.foreign: dict[int, None] = {}  # ids that are not ours
@@ -50,15 +56,18 @@ class Launches:
 
     # ------------------------------------------------------------------------------------------------------ allocations
 
-    def calls(self, limit: int) -> list[Allocate]:
+    def calls(self, limit: int, now: float) -> list[Allocate]:
         """At most `limit` allocations, which count as in flight from now on."""
         found: list[Allocate] = []
         wants = self.ledger.wants
+        limit = self.brake.room(limit, len(self.allocating), now)
         while self.audited and wants and len(found) < limit:
             want = wants.pop(next(iter(wants)))
             if self.custody.live(want.unit, want.attempt) and want.key not in self.allocated:
                 self.allocating[want.key] = want
                 found.append(want)
+            else:
+                self.refusals.pop(want.key, None)
         return found
 
     def result(self, call: Allocate, result: Result, now: float) -> None:
@@ -66,14 +75,21 @@ class Launches:
         del self.allocating[call.key]
         if result.outcome is Outcome.OK:
             self.refusals.pop(call.key, None)
+            self.brake.succeeded()
             self._journal(call, result.vm)
         elif result.outcome is Outcome.UNSURE:
             self.unsure[call.key] = (self.ledger.next_tick(), call)
+        elif result.outcome is Outcome.DENIED:
+            self.ledger.wants[call.key] = call  # nothing at all is asked until the login is another one
+        elif result.outcome is Outcome.LATER:
+            self.ledger.wants[call.key] = call  # behind the others: a smaller one may be granted
+            failure = Failure(result.failure) if result.failure else Failure.OTHER
+            self.timers.set(self.brake.refused(failure, now), BRAKE)
         else:
             failures = self.refusals[call.key] = self.refusals.get(call.key, 0) + 1
             self.later[call.key] = call
-            failure = Failure(result.failure) if result.failure else None
-            self.timers.set(now + pause_s(failure, failures), call.key)
+            kind = Failure(result.failure) if result.failure else None
+            self.timers.set(now + pause_s(kind, failures), call.key)
 
     def _journal(self, call: Allocate, vm: int) -> None:
         if self.custody.live(call.unit, call.attempt):

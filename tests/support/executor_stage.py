@@ -28,6 +28,7 @@ from services.runtime.config import Config, Data, Http
 from services.runtime.config import OpenNebula as OneConfig
 from services.runtime.service import Service
 from tests.support.nats import NatsServer
+from tests.support.one_proxy import OneProxy
 from tests.support.shells import Running, World, until, world
 
 CLOUD = "c10d"
@@ -46,6 +47,7 @@ class Stage:
 
     def __init__(self, here: World, one: Server, driver: DummyDriver, config: Config) -> None:
         self.here, self.one, self.driver, self.config = here, one, driver, config
+        self.proxy = OneProxy(one.port)  # in the way where `stage(proxied=True)`
         self.executor: Running
         self._ids = 0
 
@@ -171,6 +173,8 @@ async def stage(
     poll_s: float = 0.2,
     lease_ttl_s: float = 1.0,
     events: bool = False,
+    proxied: bool = False,
+    concurrency: int = 8,
 ) -> AsyncIterator[Stage]:
     driver, settings = DummyDriver(), OneSettings(events_port=0 if events else None)
     async with (
@@ -183,15 +187,30 @@ async def stage(
         stream = f"tcp://127.0.0.1:{one.events.port}" if events else ""
         config = msgspec.structs.replace(
             here.config,
-            opennebula=OneConfig(endpoint=one.url, events=stream, auth_file=auth, poll_s=poll_s, timeout_s=5.0),
+            opennebula=OneConfig(
+                endpoint=one.url,
+                events=stream,
+                auth_file=auth,
+                poll_s=poll_s,
+                timeout_s=5.0,
+                concurrency=concurrency,
+            ),
             data=Data(directory=directory, guest_key_file=key),
             http=Http(listen="127.0.0.1:7480", url="http://127.0.0.1:7480"),
         )
         made = Stage(here, one, driver, config)
+        if proxied:
+            await made.proxy.listen()
+            made.config = msgspec.structs.replace(
+                config, opennebula=msgspec.structs.replace(config.opennebula, endpoint=made.proxy.url)
+            )
         try:
             yield made
         finally:
+            made.proxy.heal()
             await here.end()
+            if proxied:
+                await made.proxy.__aexit__()
             for stream in await here.js.streams_info():
                 await here.js.delete_stream(stream.config.name or "")
 
