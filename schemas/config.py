@@ -220,6 +220,22 @@ class Limits(_Config, frozen=True, kw_only=True):
     checkpoint_interval_s: float = 10.0  # between two of a running attempt: each is a fact in the journal
 
 
+class Hosts(_Config, frozen=True, kw_only=True):
+    """Which hosts of OpenNebula this cloud uses, when it sets one apart, and what one offers (docs/hosts.md)."""
+
+    clusters: tuple[str, ...] = ()  # of OpenNebula, by name; none: all
+    use: str = ""  # a constraint (`schemas.constraints`): only hosts that satisfy it; empty: all
+    quarantine_after: int = 3  # failed starts in a row: one may be the VM's fault, three are the host's
+    quarantine_s: float = 60.0  # then one start is tried; if it fails twice as long, and so on
+    quarantine_max_s: float = 3600.0
+    monitor_late_s: float = 300.0  # without news from it: nothing is started there; 0: never
+    monitor_lost_s: float = 900.0  # and after so long it is lost; 0: never
+    cpu_overcommit: float = 1.0  # cores offered for each real one, while …
+    overcommit_below: float = 0.60  # … less than this share of them is in use (Thiao)
+    overcommit_margin: float = 0.10  # once stopped, it begins again so far below
+    overcommit_use: str = ""  # a constraint: only there; empty: everywhere
+
+
 class CloudConfig(_Config, frozen=True, kw_only=True):
     """The whole content of `config.adopted`.
 
@@ -232,6 +248,7 @@ class CloudConfig(_Config, frozen=True, kw_only=True):
     lending: tuple[Lending, ...] = ()
     policy: Policy = Policy()
     limits: Limits = Limits()
+    hosts: Hosts = Hosts()
     capabilities: tuple[Capability, ...] = ()
 
     def department(self, name: str) -> Department | None:

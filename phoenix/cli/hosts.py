@@ -10,6 +10,7 @@ from phoenix.cli.errors import USAGE, CliError, usage
 from phoenix.cli.http import Client, quote
 
 VERBS: Final = {"cordon": "cordoned", "drain": "draining", "uncordon": "back in use"}
+FOR_GOOD_YEARS: Final = 5  # longer is no time but "until that is over"
 HELP: Final = """examples:
   phoenix hosts                                      who holds which host
   phoenix hosts cordon host03 --reason "bad disk"    grant it to nobody any more
@@ -110,10 +111,21 @@ def _work(running: list[str] | dict[str, Any]) -> str:
     return ",".join(names[:3]) + (f",… ({len(names)})" if len(names) > 3 else "")
 
 
+def _until(host: dict[str, Any]) -> str:
+    """When the quarantine ends by itself; nothing of one that lasts as long as its reason."""
+    until = str(host.get("quarantine_until") or "")
+    year = until[:4]
+    if not year.isdigit() or int(year) > FOR_GOOD_YEARS + int(str(host.get("since") or until)[:4]):
+        return ""
+    return f", until {units.iso(until)}"
+
+
 def _note(host: dict[str, Any]) -> str:
     notes = [f"cordoned: {host['cordoned']}"] if host.get("cordoned") else []
     if host.get("quarantine"):
-        notes.append(f"quarantined: {host['quarantine']}")
+        notes.append(f"quarantined: {host['quarantine']}{_until(host)}")
+    if host.get("probation"):
+        notes.append(f"on probation: {host['probation']}")
     if host.get("lost"):
         notes.append(f"lost: {host['lost']}")
     return "; ".join(notes)

@@ -100,7 +100,9 @@ class Sight(msgspec.Struct, frozen=True):
 
 class HostSight(msgspec.Struct, frozen=True):
     """One host in an answer of OpenNebula.  `usable`: it is monitored and enabled.  `bad`: why its VMs cannot be relied on
-    (error, offline, disabled), or empty.  Neither: it is on its way."""
+    (error, offline), or empty.  `apart`: why nothing new is started there (disabled).  None of them: it is on its way.
+    `cores`: those that are there, as far as they may be used; `max_cpu`: what OpenNebula lets VMs ask for, in percent of a
+    core; `cpu_usage`, `memory_usage_kb`: what the VMs there have asked for.  `services.executor.appraisal` judges it."""
 
     name: str
     one_id: int
@@ -111,6 +113,17 @@ class HostSight(msgspec.Struct, frozen=True):
     cluster: str
     labels: dict[str, str]
     vms: tuple[int, ...]
+    apart: str = ""
+    max_cpu: int = 0
+    cpu_usage: int = 0
+    memory_usage_kb: int = 0
+
+
+class Sample(msgspec.Struct, frozen=True):
+    """The newest sample of a host's monitoring.  `at`: OpenNebula's seconds; `used_cpu`: percent of a core."""
+
+    at: int
+    used_cpu: int
 
 
 _PLAIN = {1: Phase.HELD, 2: Phase.HELD, 4: Phase.OFF, 5: Phase.OFF, 6: Phase.OVER, 8: Phase.OFF, 9: Phase.OFF}
@@ -127,10 +140,12 @@ def phase_of(state: int, lcm: int) -> Phase:
 
 
 class HostsSeen(msgspec.Struct, frozen=True):
-    """A whole host pool.  `ticket`: what `ExecutorCore.ticket` gave before the poll was begun, here and below."""
+    """A whole host pool.  `ticket`: what `ExecutorCore.ticket` gave before the poll was begun, here and below.  `samples`: by
+    OpenNebula's id of the host; those that are not among them are as they were."""
 
     ticket: int
     hosts: list[HostSight]
+    samples: dict[int, Sample] = {}
 
 
 class VmsSeen(msgspec.Struct, frozen=True):

@@ -26,7 +26,7 @@ from schemas import facts as f
 from schemas.custody import Custody
 from schemas.envelope import FACTS_MAX
 from schemas.meta import Meta
-from services.executor.calls import Call, HostsSeen, HostTold, Look, Observation, PoolSeen, Result, Sight, VmsSeen
+from services.executor.calls import Call, HostTold, Look, Observation, PoolSeen, Result, Sight, VmsSeen
 from services.executor.fleet import Fleet
 from services.executor.hosts import TIMER, HostDesk
 from services.executor.ledger import Ledger, LedgerState
@@ -100,16 +100,13 @@ class ExecutorCore:
         elif isinstance(observation, HostTold):
             self.desk.told(observation.one_id)
         else:
-            self._seen_hosts(observation)
+            self.desk.see_pool(observation, now, self._ours(), self.fleet.launches.foreign)
 
     def _answered(self, result: Result, now: float) -> None:
         if isinstance(result.call, Look):
             self.desk.looked(result, now, self._ours(), self.fleet.launches.foreign)
         else:
             self.fleet.result(result, now)
-
-    def _seen_hosts(self, seen: HostsSeen) -> None:
-        self.desk.see_pool(seen.hosts, seen.ticket, self._ours(), self.fleet.launches.foreign)
 
     def _ours(self) -> dict[int, str]:
         strays = self.fleet.strays

@@ -233,18 +233,22 @@ class Fleet:
         if key in self.ledger.state.doomed or not self.custody.live(vm.unit, vm.attempt) or host is None:
             self.ledger.dirty[key] = None
             return None
+        if host.quarantine_until > now:  # its attempt is better off elsewhere: no start fails here, none is tried
+            self._condemn(track, f"its host is set apart: {host.quarantine}", now)
+            return None
         waits_for = ""
         if self.ledger.older_open(vm.unit, vm.attempt):
             waits_for = f"u:{vm.unit}"
-        elif host.state != "held" or not self.desk.is_usable(vm.host) or not self.ledger.has_room(key):
+        elif host.state != "held" or not self.desk.may_start(vm.host, key) or not self.ledger.has_room(key):
             waits_for = f"h:{vm.host}"
-        elif self.desk.resting_until(vm.host) > now:
-            track.not_before = self.desk.resting_until(vm.host)
+        elif self.desk.probation.resting_until(vm.host) > now:
+            track.not_before = self.desk.probation.resting_until(vm.host)
             self.timers.set(track.not_before, key)
             return None
         if waits_for:
             self.blocked.setdefault(waits_for, {})[key] = None
             return None
+        self.desk.probation.starts(vm.host, key)
         return Deploy(key, vm.vm, vm.host, host.one_id)
 
     def result(self, result: Result, now: float) -> None:
@@ -315,7 +319,7 @@ class Fleet:
             track.deployed = False
             if track.refused:
                 track.condemned = f"deploy refused: {track.refused}"
-                self.desk.start_failed(track.host, now)
+                self.desk.start_failed(track.host, now, track.refused)
             else:
                 track.try_later(now, self.timers)
         self.ledger.dirty[track.key] = None

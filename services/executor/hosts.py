@@ -2,17 +2,19 @@
 
 Theory of operation
   A host's case is looked at again when a fact about it, a poll or a time concerns it; `news` names those.  What OpenNebula
-  says of a host (`seen`) is compared with what custody says of it; where they differ, a fact follows.
+  says of a host, judged (`seen`, by `appraisal`), is compared with what custody says of it; where they differ, a fact follows.
 
 Rules
   1. Not seen, usable: described.  Described otherwise than seen: described anew.
-  2. Error, offline or disabled in OpenNebula, or gone: a host in use is lost.  (A disabled host loses its jobs; who wants to
-     empty one gently cordons it.)  The same name with another id is another host: lost first.
-  3. Gone, and nobody's, and without open VMs: removed.
-  4. Draining, lost or absent: cleared only if it is usable, no VM journaled for it is open, and a look begun after the last
-     fact about it, or about a VM on it, has shown none of ours (X5).  A look is one `host.info`; where many hosts wait, a pool.
-  5. After a failed start a host rests, longer with each in a row, so that a broken host does not eat attempts by the hundred;
-     from the third on it is quarantined: not granted while free, and marked for whoever holds it.
+  2. Error, offline, late for too long in OpenNebula, or gone: a host in use is lost.  The same name with another id is another
+     host: lost first.
+  3. Gone, and nobody's, and without open VMs: removed.  So is one that the configuration leaves out, once it is nobody's.
+  4. Draining, lost or absent: cleared only if it is usable, or only set apart, no VM journaled for it is open, and a look
+     begun after the last fact about it, or about a VM on it, has shown none of ours (X5).  A look is one `host.info`; where
+     many hosts wait, a pool.
+  5. Set apart (disabled, late, left out, filled by others: `appraisal`): `host.quarantined` for as good as ever, and for
+     nothing when that is over.  What runs there goes on; it is not granted and nothing is placed there.
+  6. Starts that fail again and again: `probation`.
 """
 
 from __future__ import annotations
@@ -20,23 +22,26 @@ from __future__ import annotations
 from typing import Final
 
 from schemas import facts as f
+from schemas.config import Hosts
 from schemas.custody_state import Host
 from schemas.ids import HOST
-from services.executor.calls import HostSight, Look, Outcome, Result
-from services.executor.ledger import Ledger
-from services.executor.timers import Timers, backoff_s
+from services.executor.appraisal import EXCLUDED, LATE, STANDING, Appraisal
+from services.executor.calls import HostSight, HostsSeen, Look, Outcome, Result
+from services.executor.ledger import Ledger, Room
+from services.executor.probation import Probation
+from services.executor.timers import Timers
 
 LOOKS_MAX: Final = (
     16  # more hosts than this are looked at by one pool: a host.info takes 1.5 ms, a pool of 1,000 hosts 44 ms
 )
 LOOK_AGAIN_S: Final = 0.25  # something of ours is still there, or the call failed
-REST_S: Final = 0.5  # after a failed start; doubles
-REST_MAX_S: Final = 10.0
-QUARANTINE_AFTER: Final = 3  # failed starts in a row: one may be the VM's fault, three are the host's
-QUARANTINE_S: Final = 60.0
+FOR_GOOD_S: Final = 3650 * 86_400.0  # ten years: until OpenNebula says otherwise
 TIMER: Final = "@"  # names of hosts among the timers begin so
 _IN_USE: Final = ("free", "held", "draining")
 _TO_CLEAR: Final = ("draining", "lost", "absent")
+_REMOVABLE: Final = ("free", "lost", "absent")
+_NOTHING: Final = Room(0, 0)
+_DEFAULT: Final = Hosts()  # until a configuration is adopted
 
 
 class HostDesk:
@@ -51,8 +56,7 @@ class HostDesk:
         self.looks: dict[str, None] = {}  # hosts that need one
         self.looking: dict[str, int] = {}  # in flight -> ticket
         self.not_before: dict[str, float] = {}
-        self.rests: dict[str, tuple[int, float]] = {}  # host -> failed starts in a row, until when it rests
-        self.quarantines: dict[str, float] = {}  # host -> until when; to be written
+        self.appraisal, self.probation = Appraisal(), Probation(ledger.custody)
         self.ignored: dict[str, None] = {}  # names that no subject or label could carry
         self.suspicious = False  # a look showed VMs that nobody knows: an audit is wanted
 
@@ -61,38 +65,61 @@ class HostDesk:
         seen, known = self.seen.get(name), self.custody.state.hosts.get(name)
         return seen is not None and known is not None and seen.usable and seen.one_id == known.one_id
 
-    def resting_until(self, name: str) -> float:
-        return self.rests.get(name, (0, 0.0))[1]
+    @property
+    def rules(self) -> Hosts:
+        config = self.custody.state.config
+        return config.hosts if config is not None else _DEFAULT
 
-    def start_failed(self, name: str, now: float) -> None:
-        failures = self.rests.get(name, (0, 0.0))[0] + 1
-        self.rests[name] = failures, now + backoff_s(failures, REST_S, REST_MAX_S)
-        if failures >= QUARANTINE_AFTER:
-            self.quarantines[name] = now + QUARANTINE_S
-            self.news[name] = None
+    def may_start(self, name: str, key: str) -> bool:
+        """It is usable, and not trying another one on probation."""
+        return self.is_usable(name) and self.probation.may_start(name, key)
+
+    def start_failed(self, name: str, now: float, why: str = "") -> None:
+        self.probation.failed(name, now, self.rules, why)
+        self._tell(name)
 
     def start_succeeded(self, name: str) -> None:
-        self.rests.pop(name, None)
+        if self.probation.succeeded(name):
+            self._tell(name)
+
+    def _tell(self, name: str) -> None:
+        """Facts may follow, and who waits there may go on."""
+        self.news[name] = None
+        self.ledger.freed[f"h:{name}"] = None
 
     # ------------------------------------------------------------------------------------------------------------ seeing
 
-    def see_pool(self, hosts: list[HostSight], ticket: int, ours: dict[int, str], foreign: dict[int, None]) -> None:
+    def see_pool(self, pool: HostsSeen, now: float, ours: dict[int, str], foreign: dict[int, None]) -> None:
         """All hosts that OpenNebula has.  `ours`: ids of VMs that are ours, by whatever key; `foreign`: ids that are not."""
         now_there: dict[str, HostSight] = {}
-        for sight in hosts:
+        for sight in pool.hosts:
             if HOST.match(sight.name):
-                now_there[sight.name] = sight
+                sample = pool.samples.get(sight.one_id)
+                if sample is not None:
+                    self.appraisal.sampled(sight.name, sample, now)
+                now_there[sight.name] = self._appraised(sight, now, ours, foreign)
             else:
                 self.ignored[sight.name] = None
         for name in [*now_there, *self.seen, *(() if self.polled else self.custody.state.hosts)]:
             if self._differs(self.seen.get(name), now_there.get(name)) or not self.polled:
-                self.news[name] = None
-                self.ledger.freed[f"h:{name}"] = None
+                self._tell(name)
+            if name not in now_there:
+                self.appraisal.forget(name)
         self.seen, self.polled, self.pool_wanted = now_there, True, False
         for name in [n for state in _TO_CLEAR for n in self.custody.index.by_state[state]]:
             seen = now_there.get(name)
             if seen is not None:
-                self._note(name, seen.vms, ticket, ours, foreign)
+                self._note(name, seen.vms, pool.ticket, ours, foreign)
+
+    def _appraised(self, sight: HostSight, now: float, ours: dict[int, str], foreign: dict[int, None]) -> HostSight:
+        """The sight as `appraisal` has it."""
+        host, rooms = self.custody.state.hosts.get(sight.name), self.ledger.state.rooms
+        before = (host.cores, host.memory_mb) if host is not None and host.one_id == sight.one_id else None
+
+        def room(vm: int) -> Room | None:
+            return _NOTHING if vm in foreign else rooms.get(ours.get(vm, ""))
+
+        return self.appraisal.of(sight, self.rules, now, room, before)
 
     @staticmethod
     def _differs(before: HostSight | None, after: HostSight | None) -> bool:
@@ -127,8 +154,8 @@ class HostDesk:
         ticket = self.looking.pop(name)
         if result.outcome is Outcome.OK and result.found is not None and result.found.name == name:
             before = self.seen.get(name)
-            self.seen[name] = result.found
-            if self._differs(before, result.found):
+            self.seen[name] = found = self._appraised(result.found, now, ours, foreign)
+            if self._differs(before, found):
                 self.ledger.freed[f"h:{name}"] = None
             self._note(name, result.found.vms, ticket, ours, foreign)
         else:
@@ -169,19 +196,32 @@ class HostDesk:
         host, seen = self.custody.state.hosts.get(name), self.seen.get(name)
         if seen is None:
             return [] if host is None else self._gone(host)
-        if host is not None and name in self.quarantines and self.quarantines[name] > host.quarantine_until:
-            return [f.HostQuarantined(host=name, reason="starts failed", until=self.quarantines[name])]
-        self.quarantines.pop(name, None)
-        in_use = host is not None and host.state in _IN_USE
-        if host is not None and in_use and host.one_id != seen.one_id:
+        if host is None:
+            return [_describe(seen)] if seen.usable and _offers(seen) else []
+        if host.state in _IN_USE and host.one_id != seen.one_id:
             return [f.HostLost(host=name, reason="replaced")]
+        if seen.apart == EXCLUDED and host.state in _REMOVABLE and name not in self.ledger.by_host:
+            return [f.HostRemoved(host=name)]
         if seen.bad:
-            return [f.HostLost(host=name, reason=seen.bad)] if in_use else []
-        if not seen.usable or seen.cores <= 0 or seen.memory_mb <= 0:
+            return [f.HostLost(host=name, reason=seen.bad)] if host.state in _IN_USE else []
+        told = self._set_apart(host, seen, now) or self.probation.fact(host)
+        if told is not None:
+            return [told]
+        if not (seen.usable and _offers(seen)) and not seen.apart:
             return []
-        if host is None or _described(host) != _about(seen)[1:]:
+        if _described(host) != _about(seen)[1:]:
             return [_describe(seen)]
-        return self._clear(host, now) if host.state in _TO_CLEAR else []
+        return self._clear(host, now) if host.state in _TO_CLEAR and seen.apart != LATE else []
+
+    @staticmethod
+    def _set_apart(host: Host, seen: HostSight, now: float) -> f.HostQuarantined | None:
+        """Rule 5."""
+        standing = host.quarantine if host.quarantine in STANDING and host.quarantine_until > now else ""
+        if seen.apart == (standing or ""):
+            return None
+        if seen.apart:
+            return f.HostQuarantined(host=host.name, reason=seen.apart, until=now + FOR_GOOD_S)
+        return f.HostQuarantined(host=host.name, reason=f"no longer {standing}", until=0.0)
 
     def _gone(self, host: Host) -> list[f.Fact]:
         if host.state in ("held", "draining"):
@@ -209,8 +249,12 @@ class HostDesk:
 
 def _about(sight: HostSight) -> tuple[object, ...]:
     """What matters of a host beside its VMs."""
-    usable = (sight.usable, sight.bad)
+    usable = (sight.usable, sight.bad, sight.apart)
     return usable, sight.one_id, sight.cores, sight.memory_mb, sight.labels, sight.cluster
+
+
+def _offers(sight: HostSight) -> bool:
+    return sight.cores > 0 and sight.memory_mb > 0
 
 
 def _described(host: Host) -> tuple[object, ...]:

@@ -81,6 +81,7 @@ class Ledger:
             f.HostDescribed: self._host_moved,
             f.HostRemoved: self._host_moved,
             f.HostQuarantined: self._host_moved,
+            f.ConfigAdopted: self._configured,
         }
 
     @property
@@ -206,6 +207,10 @@ class Ledger:
         self._touch(fact.host)
         self.freed[f"h:{fact.host}"] = None
 
+    def _configured(self, _fact: f.ConfigAdopted, _meta: Meta) -> None:
+        """Other rules for hosts, perhaps."""
+        self.freed.update(dict.fromkeys((f"h:{name}" for name in self.custody.state.hosts), None))
+
     def _touch(self, host: str) -> None:
         self.touched[host] = self.next_tick()
         self.freed.setdefault(f"h:{host}", None)
@@ -265,7 +270,8 @@ class Ledger:
         if any(self.state.rooms[k].exclusive for k in doomed) or (room.exclusive and doomed):
             return False
         cores, memory_mb = host.cores_used + weight.cores, host.memory_used_mb + weight.memory_mb
-        return cores <= host.cores and memory_mb <= host.memory_mb
+        # Live attempts had their room when they were placed: a host that offers less since then keeps none of them waiting.
+        return cores <= max(host.cores, host.cores_used) and memory_mb <= max(host.memory_mb, host.memory_used_mb)
 
     def older_open(self, unit: str, attempt: int) -> bool:
         """A VM of an older attempt is open on a host that is not lost."""

@@ -26,7 +26,7 @@ import pyone
 from lxml import etree
 from pyone.server_xrpc import OneServerXRPC
 
-from services.executor.calls import HostSight, Sight, phase_of
+from services.executor.calls import HostSight, Sample, Sight, phase_of
 from services.executor.errors import Faulted, Unreachable, unreachable
 from services.executor.outcomes import Failure
 from services.executor.template import TAG
@@ -45,7 +45,9 @@ _EXCEPTIONS: Final[dict[int, type[Exception]]] = {
 }
 _ALL, _NEWEST, _OLDEST, _NOT_DONE = -2, -1, -1, -1  # one.vmpool.info: everybody's, no range, not DONE
 _HOST_USABLE: Final = (1, 2)  # MONITORING_MONITORED, MONITORED
-_HOST_BAD: Final = {3: "error", 5: "error", 4: "disabled", 7: "disabled", 8: "offline"}
+_HOST_BAD: Final = {3: "error", 5: "error", 8: "offline"}
+_HOST_APART: Final = (4, 7)  # DISABLED, MONITORING_DISABLED
+_LAST_SAMPLES: Final = 0  # one.hostpool.monitoring: the newest of each host
 _IDS, _STATES, _LCM_STATES = (
     etree.XPath(f"VM/{name}/text()", smart_strings=False) for name in ("ID", "STATE", "LCM_STATE")
 )
@@ -181,6 +183,10 @@ class OpenNebula:
     def hosts(self) -> list[HostSight]:
         return [host_sight(element) for element in _root(self._reading().hostpool.info())]
 
+    def samples(self) -> dict[int, Sample]:
+        """The newest sample of each host's monitoring, by id."""
+        return host_samples(_root(self._reading().hostpool.monitoring(_LAST_SAMPLES)))
+
     def vms(self) -> list[Sight]:
         """Every VM that is not DONE, without tags: pools in short leave them out."""
         return sights(_root(self._reading().vmpool.info(_ALL, _NEWEST, _OLDEST, _NOT_DONE)))
@@ -222,9 +228,20 @@ def _tags(pool: Any) -> dict[int, str]:
     return {int(number or -1): tag for number, tag in tagged if tag}
 
 
+def host_samples(data: Any) -> dict[int, Sample]:
+    """A MONITORING_DATA."""
+    found = {}
+    for sample in data.iterchildren("MONITORING"):
+        at, used = int(sample.findtext("TIMESTAMP") or 0), float(sample.findtext("CAPACITY/USED_CPU") or 0)
+        found[int(sample.findtext("ID") or -1)] = Sample(at, round(used))
+    return found
+
+
 def host_sight(host: Any) -> HostSight:
-    """One HOST.  MAX_CPU is in percent of a core, MAX_MEM in KiB: what OpenNebula lets VMs have there."""
+    """One HOST.  MAX_CPU and TOTAL_CPU are in percent of a core, MAX_MEM in KiB; MAX is what OpenNebula lets VMs have there:
+    TOTAL without what the host's RESERVED attributes keep (negative: more than there is)."""
     find = host.findtext
+    max_cpu, total_cpu = (max(0, int(find(f"HOST_SHARE/{name}_CPU") or 0)) for name in ("MAX", "TOTAL"))
     state = int(find("STATE") or 0)
     vms = host.find("VMS")
     return HostSight(
@@ -232,11 +249,15 @@ def host_sight(host: Any) -> HostSight:
         one_id=int(find("ID") or -1),
         usable=state in _HOST_USABLE,
         bad=_HOST_BAD.get(state, ""),
-        cores=max(0, int(find("HOST_SHARE/MAX_CPU") or 0)) // 100,
+        cores=min(max_cpu, total_cpu) // 100,
         memory_mb=max(0, int(find("HOST_SHARE/MAX_MEM") or 0)) // 1024,
         cluster=find("CLUSTER") or "",
         labels=_labels(host.find("TEMPLATE")),
         vms=tuple(int(e.text or -1) for e in vms) if vms is not None else (),
+        apart="disabled" if state in _HOST_APART else "",
+        max_cpu=max_cpu,
+        cpu_usage=int(find("HOST_SHARE/CPU_USAGE") or 0),
+        memory_usage_kb=int(find("HOST_SHARE/MEM_USAGE") or 0),
     )
 
 

@@ -31,7 +31,7 @@ import nats.errors
 from nats.js.errors import Error as JetStreamError
 
 from schemas.subjects import JOURNAL_STREAM
-from services.executor.calls import HostsSeen, HostTold, Observation, Phase, PoolSeen, Sight, VmsSeen
+from services.executor.calls import HostsSeen, HostTold, Observation, Phase, PoolSeen, Sample, Sight, VmsSeen
 from services.executor.core import ExecutorCore
 from services.executor.endpoint import Endpoint
 from services.executor.errors import ERRORS, failure_of
@@ -53,6 +53,8 @@ HOSTS_RARER: Final = 5  # the pool of hosts also says what no event does: labels
 SHARE: Final = 10  # a pool that takes t seconds is not polled again for SHARE · t
 HURRY_S: Final = 0.1  # between two polls of a pool that are wanted at once
 TAGS_MAX: Final = 200  # ids in one extended infoset: templates are long
+SAMPLES_S: Final = 5.0  # between two looks at the hosts' monitoring, which OpenNebula renews each 120 s by default
+LOOKS_IN_TIME: Final = 4  # of the hosts' monitoring, while one may be silent
 END_S: Final = 5.0  # for the journal's end
 _FAILED: Final = (*ERRORS, nats.errors.Error, JetStreamError, TimeoutError)
 T = TypeVar("T")
@@ -84,6 +86,7 @@ class Poller:
         self._resting = True  # nothing was in transition when last looked at
         self._pools_now = False  # the trust in events is gone
         self._failing = False
+        self._sampled_at = float("-inf")
 
     # ----------------------------------------------------------------------------------------------------- what is told
 
@@ -241,7 +244,17 @@ class Poller:
 
     async def _hosts(self) -> None:
         ticket = self._core.ticket()
-        self._observe(HostsSeen(ticket, await self._read("hostpool.info", lambda one: one.hosts())))
+        hosts = await self._read("hostpool.info", lambda one: one.hosts())
+        samples: dict[int, Sample] = {}
+        if time.monotonic() >= self._sampled_at + self._samples_s():
+            self._sampled_at = time.monotonic()
+            samples = await self._read("hostpool.monitoring", lambda one: one.samples())
+        self._observe(HostsSeen(ticket, hosts, samples))
+
+    def _samples_s(self) -> float:
+        """Often enough that a sample that is late here is late there."""
+        late_s = self._core.desk.rules.monitor_late_s
+        return min(SAMPLES_S, late_s / LOOKS_IN_TIME) if late_s else SAMPLES_S
 
     async def _audit(self) -> None:
         ticket = self._core.ticket()

@@ -24,6 +24,7 @@ class ReadModel(Collector):
 
     def collect(self) -> Iterator[Metric]:
         yield self._hosts()
+        yield self._set_apart()
         yield from self._departments()
         yield self._outcomes()
         yield from self._accounts()
@@ -41,6 +42,17 @@ class ReadModel(Collector):
         for key, count in sorted(found.items()):
             hosts.add_metric(list(key), count)
         return hosts
+
+    def _set_apart(self) -> Metric:
+        found: dict[str, int] = {}
+        now = self.clock()
+        for host in self.core.custody.state.hosts.values():
+            if host.quarantine_until > now and host.quarantine is not None:
+                found[host.quarantine] = found.get(host.quarantine, 0) + 1
+        apart = GaugeMetricFamily("phoenix_hosts_quarantined", "Hosts in quarantine, by reason", labels=["reason"])
+        for reason, count in sorted(found.items()):
+            apart.add_metric([reason], count)
+        return apart
 
     def _departments(self) -> Iterator[Metric]:
         label = ["department"]

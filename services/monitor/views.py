@@ -155,8 +155,9 @@ class Views:
     def hosts(self, at: float | None = None) -> dict[str, Any]:
         """`at` (default: the journal's time): the hour whose windows count in whose hosts they are."""
         custody = self.core.custody
-        hosts, where = custody.state.hosts, lending.where(custody, custody.state.at if at is None else at)
-        return {"hosts": [host_view(hosts[name], where[name]) for name in sorted(hosts)]}
+        at = custody.state.at if at is None else at
+        hosts, where = custody.state.hosts, lending.where(custody, at)
+        return {"hosts": [host_view(hosts[name], where[name], at) for name in sorted(hosts)]}
 
     def lending(self, at: float) -> dict[str, Any]:
         return lending.picture(self.core.custody, self.core.state.credits, at)
@@ -260,7 +261,9 @@ def attempt_view(a: Attempt) -> dict[str, Any]:
     }
 
 
-def host_view(host: Host, where: Whereabouts) -> dict[str, Any]:
+def host_view(host: Host, where: Whereabouts, at: float = 0.0) -> dict[str, Any]:
+    """`at`: the time of the picture.  A quarantine that has ended by itself leaves the host on probation."""
+    apart = host.quarantine_until > at
     return {
         "host": host.name,
         "state": host.state,
@@ -276,7 +279,9 @@ def host_view(host: Host, where: Whereabouts) -> dict[str, Any]:
         "lent": where.lent,
         "due_at": iso(where.due_at),
         "cordoned": host.cordoned,
-        "quarantine": host.quarantine,
+        "quarantine": host.quarantine if apart else None,
+        "quarantine_until": iso(host.quarantine_until) if apart else None,
+        "probation": host.quarantine if 0.0 < host.quarantine_until <= at else None,
         "lost": host.lost,
         "cluster": host.cluster,
         "labels": host.labels,

@@ -4,7 +4,7 @@ What it decides: whether the file can be run, and with which values.  It must ne
 around a mistyped key, and never hold a secret: keys and tokens are files of their own (`services.runtime.identity`).
 
     [cloud]        name                          -> Config.cloud, with the tables policy, limits, department, user:
-    [policy]  [limits]                              the part that cores read; it enters the journal as `config.adopted` (S7)
+    [policy]  [limits]  [hosts]                     the part that cores read; it enters the journal as `config.adopted` (S7)
     [[department]] + [department.batch|web]
     [[lending]]
     [[user]]
@@ -28,7 +28,7 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from schemas.config import BatchPolicy, CloudConfig, Department, Lending, Limits, Policy, User, WebPolicy
+from schemas.config import BatchPolicy, CloudConfig, Department, Hosts, Lending, Limits, Policy, User, WebPolicy
 from services.runtime.config_checks import check_cloud, check_deployment
 from services.runtime.config_form import Form, Lines, Path_, Problem
 from services.runtime.config_text import diff, dump_toml
@@ -177,6 +177,7 @@ _TABLES: Final[dict[str, type[msgspec.Struct]]] = {
     "cloud": _CloudTable,
     "policy": Policy,
     "limits": Limits,
+    "hosts": Hosts,
     "nats": Nats,
     "http": Http,
     "monitor": Monitor,
@@ -242,6 +243,7 @@ def _read(form: Form, document: dict[str, Any]) -> Config:
         lending=lists["lending"],
         policy=tables["policy"],
         limits=tables["limits"],
+        hosts=tables["hosts"],
     )
     tables["data"] = _in(tables["data"], form.base, "directory")
     data_dir = tables["data"].directory

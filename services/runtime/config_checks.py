@@ -22,6 +22,7 @@ import msgspec
 from schemas import ids, subjects
 from schemas.config import BatchPolicy, CloudConfig, Department, Limits, MultiFactor, Policy, User, WebPolicy
 from services.runtime import (
+    config_hosts,
     config_leases,
     config_lending,
     config_limits,
@@ -165,6 +166,7 @@ def check_cloud(cloud: CloudConfig, hosts: int | None = None) -> list[Problem]:
         *_ranges(cloud.policy, ("policy",)),
         *_ranges(cloud.limits, ("limits",)),
         *_policy(cloud.policy),
+        *config_hosts.check(cloud),
         *_departments(cloud, hosts),
         *config_lending.check(cloud, hosts),
         *_users(cloud),

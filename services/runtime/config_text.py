@@ -31,6 +31,7 @@ def dump_toml(config: Config) -> str:
     lines += _table("cloud", {"name": cloud.name})
     lines += _table("policy", msgspec.structs.asdict(cloud.policy))
     lines += _table("limits", msgspec.structs.asdict(cloud.limits))
+    lines += _table("hosts", msgspec.structs.asdict(cloud.hosts))
     for department in cloud.departments:
         lines += _table("department", msgspec.structs.asdict(department), is_list=True)
     for contract in cloud.lending:
@@ -80,6 +81,7 @@ def diff(a: CloudConfig, b: CloudConfig) -> list[str]:
     lines = [f"cloud: name {_shown(a.name)} {_ARROW} {_shown(b.name)}"] if a.name != b.name else []
     lines += [f"policy: {change}" for change in _changes(a.policy, b.policy)]
     lines += [f"limits: {change}" for change in _changes(a.limits, b.limits)]
+    lines += [f"hosts: {change}" for change in _changes(a.hosts, b.hosts)]
     lines += _entries("department", {d.name: d for d in a.departments}, {d.name: d for d in b.departments})
     lines += _entries("contract", _contracts(a), _contracts(b))
     lines += _entries("user", {u.name: u for u in a.users}, {u.name: u for u in b.users})

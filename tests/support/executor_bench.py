@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import msgspec
+
 from schemas import facts as f
+from schemas.config import Hosts
 from schemas.custody import Custody
 from schemas.custody_check import check
 from schemas.facts import Fact
@@ -18,6 +23,7 @@ from services.executor.calls import (
     Phase,
     PoolSeen,
     Result,
+    Sample,
     Sight,
     Terminate,
     VmsSeen,
@@ -48,6 +54,7 @@ class Bench:
         self.tags: dict[int, str] = {}
         self.on: dict[int, str] = {}
         self.next_vm = 0
+        self.samples: dict[int, Sample] = {}  # of hosts, by OpenNebula's id
         self.written: list[Fact] = []
         self.write("provisioner", config_adopted(FAST))
         if audited:
@@ -84,6 +91,12 @@ class Bench:
         if facts:
             self.write("executor", *facts)
         return facts
+
+    def configure(self, **hosts: Any) -> None:
+        """Adopt other rules for hosts."""
+        adopted = config_adopted(FAST)
+        cloud = msgspec.structs.replace(adopted.config, hosts=Hosts(**hosts))
+        self.write("provisioner", msgspec.structs.replace(adopted, config=cloud))
 
     def grant(self, *hosts: str) -> None:
         self.write("provisioner", *(f.HostGranted(host=h, dept="hpc") for h in hosts))
@@ -131,15 +144,13 @@ class Bench:
     def host(self, name: str) -> HostSight:
         seen = self.hosts[name]
         there = tuple(sorted(vm for vm, where in self.on.items() if where == name))
-        return HostSight(
-            seen.name, seen.one_id, seen.usable, seen.bad, seen.cores, seen.memory_mb, seen.cluster, seen.labels, there
-        )
+        return msgspec.structs.replace(seen, vms=there)
 
     # ------------------------------------------------------------------------------------------------------------ polls
 
     def see_hosts(self, ticket: int | None = None) -> None:
         ticket = self.core.ticket() if ticket is None else ticket
-        self.core.observe(HostsSeen(ticket, [self.host(name) for name in self.hosts]), self.now)
+        self.core.observe(HostsSeen(ticket, [self.host(name) for name in self.hosts], self.samples), self.now)
 
     def poll(self, ticket: int | None = None) -> None:
         """The targeted poll."""

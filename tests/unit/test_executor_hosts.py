@@ -6,10 +6,11 @@ import msgspec
 import pytest
 
 from schemas import facts as f
+from schemas.config import Hosts
 from schemas.custody_state import Leader
 from services.executor.calls import HostSight, Look, Outcome, Phase, Terminate
 from services.executor.edge import wait_out_s
-from services.executor.hosts import LOOKS_MAX, QUARANTINE_S
+from services.executor.hosts import LOOKS_MAX
 from tests.support.executor_bench import Bench, host_sight, kinds
 from tests.support.executor_stage import CLOUD
 
@@ -180,7 +181,7 @@ def test_x5_many_hosts_are_looked_at_by_one_pool() -> None:
 # ------------------------------------------------------------------------------------------------------ lost and removed
 
 
-@pytest.mark.parametrize("bad", ["error", "offline", "disabled"])
+@pytest.mark.parametrize("bad", ["error", "offline"])
 @pytest.mark.parametrize("state", ["free", "held", "draining"])
 def test_a_host_in_use_that_goes_bad_is_lost_and_comes_back_only_when_it_is_empty(bad: str, state: str) -> None:
     bench = Bench()
@@ -259,7 +260,7 @@ def test_a_host_on_which_starts_fail_again_and_again_is_quarantined() -> None:
         bench.settle()
         bench.close("1", attempt)
     found = [x for x in bench.written if isinstance(x, f.HostQuarantined)]
-    assert [(x.host, x.until - bench.now) for x in found] == [("h0", QUARANTINE_S)]
+    assert [(x.host, x.until - bench.now) for x in found] == [("h0", Hosts().quarantine_s)]
     assert bench.custody.state.hosts["h0"].quarantine == "starts failed"
 
 

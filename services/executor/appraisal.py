@@ -1,0 +1,146 @@
+"""What a host that OpenNebula shows is worth: may something be started there, may it be relied on, and what does it offer.
+
+Theory of operation
+  A raw `HostSight` is what one answer says.  `Appraisal.of` returns it judged: `bad` (its VMs cannot be relied on: the host is
+  lost), `apart` (nothing new is started there, what runs goes on), `usable`, and the cores and memory that it offers *us*.
+  What is remembered between sights is small, belongs to this leader alone and is never journaled.
+
+Rules
+  1. Disabled: apart.  OpenNebula leaves the VMs of a disabled host alone (BEHAVIOUR.md), and so do we: its jobs run to their
+     ends, and nobody gets it before it is enabled.  It is no `host.lost`, which would end them; no `host.cordoned`, which is
+     the word of people by way of admission; and no description without capacity, since what runs there takes room.
+  2. Late: no new sample of its monitoring for `monitor_late_s`: apart; for `monitor_lost_s`: bad.  The age of a sample is
+     measured by our own clock from when it was seen first, so that no difference of clocks makes a host late; a host that was
+     never sampled is not late (OpenNebula says itself whether it is in error).
+  3. Outside the clusters, or the constraint `use`, of the configuration: not one of ours.  Known already: apart while held.
+  4. What others use: HOST_SHARE counts what all VMs on the host asked for, and VMS names them.  Both are of one moment; minus
+     our own (whose size the ledger knows) that is the others' exactly, whatever comes and goes of ours.  A VM that is
+     neither known as ours nor as another's (one that has just ended, say) leaves the number as it was.
+  5. Cores are those that are there, as far as OpenNebula lets them be used (RESERVED_CPU): MAX_CPU above TOTAL_CPU counts only
+     by overcommit (`overcommit`), which never offers more than MAX_CPU: `deploy` is enforced, and would be refused.  Memory
+     is MAX_MEM, never more.
+  6. A host that others have filled up is apart.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final, TypeAlias
+
+import msgspec
+
+from schemas.config import Hosts
+from schemas.constraints import satisfies
+from services.executor.calls import HostSight, Sample
+from services.executor.ledger import Room
+from services.executor.overcommit import NONE, Overcommit, cores_offered
+
+DISABLED: Final = "disabled"
+LATE: Final = "monitored late"
+EXCLUDED: Final = "not of this cloud"
+FULL: Final = "used by others"
+STANDING: Final = (
+    DISABLED,
+    LATE,
+    EXCLUDED,
+    FULL,
+)  # reasons that last until OpenNebula or the configuration says otherwise
+_NOBODY: Final = (0, 0)
+RoomOf: TypeAlias = Callable[[int], Room | None]  # of a VM: what of ours it takes (nothing: another's); None: not known
+
+
+class Known(msgspec.Struct):
+    """`others`: percent of a core and KiB that VMs of others asked for; None: not known yet.  `sampled_at`: OpenNebula's time
+    of the newest sample; `heard_at`: ours, when it was seen first."""
+
+    others: tuple[int, int] | None = None
+    offered: int = 0
+    sampled_at: int = 0
+    heard_at: float = 0.0
+    used_cpu: int | None = None
+
+
+class Appraisal:
+    """Of the hosts that this leader sees."""
+
+    def __init__(self) -> None:
+        self.known: dict[str, Known] = {}
+
+    def sampled(self, name: str, sample: Sample, now: float) -> None:
+        """The newest sample of a host's monitoring."""
+        known = self.known.setdefault(name, Known())
+        if sample.at != known.sampled_at:
+            known.sampled_at, known.heard_at = sample.at, now
+        known.used_cpu = sample.used_cpu
+
+    def forget(self, name: str) -> None:
+        self.known.pop(name, None)
+
+    def of(self, sight: HostSight, rules: Hosts, now: float, room: RoomOf, before: tuple[int, int] | None) -> HostSight:
+        """The sight, judged.  `before`: the cores and MiB that custody says it offers, if it knows the host."""
+        known = self.known.setdefault(sight.name, Known())
+        known.others = self._others(sight, room, known.others)
+        cores, memory_mb = self._offer(sight, rules, known, before)
+        apart = self._apart(sight, rules, known, now)
+        late_s = now - known.heard_at if known.sampled_at and not sight.bad else 0.0
+        lost = bool(rules.monitor_lost_s) and late_s >= rules.monitor_lost_s
+        if not apart and (cores <= 0 or memory_mb <= 0) and known.others not in (None, _NOBODY):
+            apart = FULL
+        return msgspec.structs.replace(
+            sight,
+            cores=cores,
+            memory_mb=memory_mb,
+            apart=apart,
+            bad=sight.bad or (LATE if lost else ""),
+            usable=sight.usable and not apart and not lost,
+        )
+
+    @staticmethod
+    def _apart(sight: HostSight, rules: Hosts, known: Known, now: float) -> str:
+        """Rules 1 to 3: the strongest reason."""
+        if not is_ours(sight, rules):
+            return EXCLUDED
+        if sight.apart:
+            return sight.apart
+        late = bool(rules.monitor_late_s and known.sampled_at) and now - known.heard_at >= rules.monitor_late_s
+        return LATE if late else ""
+
+    @staticmethod
+    def _others(sight: HostSight, room: RoomOf, before: tuple[int, int] | None) -> tuple[int, int] | None:
+        """Rule 4."""
+        cpu, memory_kb = sight.cpu_usage, sight.memory_usage_kb
+        for vm in sight.vms:
+            taken = room(vm)
+            if taken is None:
+                return before
+            cpu -= taken.cores * 100
+            memory_kb -= taken.memory_mb * 1024
+        return max(0, cpu), max(0, memory_kb)
+
+    @staticmethod
+    def _offer(sight: HostSight, rules: Hosts, known: Known, before: tuple[int, int] | None) -> tuple[int, int]:
+        """Rules 4 and 5: cores and MiB.  As long as others' use is not known: what was said before, or nothing."""
+        if known.others is None:
+            return before or _NOBODY
+        cpu, memory_kb = known.others
+        cores = sight.cores
+        if sight.max_cpu > cores * 100 and known.used_cpu is not None and cores > 0:
+            rule = _rule(rules) if _overcommits(sight, rules) else NONE
+            known.offered = cores_offered(cores, known.used_cpu / (100 * cores), known.offered, rule)
+            cores = min(known.offered, sight.max_cpu // 100)
+        return max(0, cores - -(-cpu // 100)), max(0, sight.memory_mb - -(-memory_kb // 1024))
+
+
+def _rule(rules: Hosts) -> Overcommit:
+    return Overcommit(ratio=rules.cpu_overcommit, below=rules.overcommit_below, margin=rules.overcommit_margin)
+
+
+def _overcommits(sight: HostSight, rules: Hosts) -> bool:
+    return rules.cpu_overcommit > 1.0 and satisfies(sight.name, sight.cluster, sight.labels, rules.overcommit_use)
+
+
+def is_ours(sight: HostSight, rules: Hosts) -> bool:
+    """Rule 3."""
+    if rules.clusters and sight.cluster not in rules.clusters:
+        return False
+    return satisfies(sight.name, sight.cluster, sight.labels, rules.use)
