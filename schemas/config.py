@@ -113,6 +113,9 @@ class BatchPolicy(_Config, frozen=True, kw_only=True):
     walltime_max_s: float = 7 * 86400.0
     requeues_max: int = 100  # a job preempted more often than this is killed: it would never finish
     boot_timeout_s: float = 60.0  # placed, but its guests have not all called
+    save_s: float | None = (
+        None  # on_reclaim suspend, migrate: saving or moving a VM may take so long; None: `policy.save_s`
+    )
     multi_factor: MultiFactor = MultiFactor()
     services: dict[str, float] = {}  # order svmsched: service -> its weight; its share is weight / sum of the weights
     short_s: float = 600.0  # … jobs that may run no longer than this may use what other services leave; 0: nobody may
@@ -207,6 +210,7 @@ class Policy(_Config, frozen=True, kw_only=True):
     kill_s: float = 5.0  # a graceful terminate that takes longer becomes a hard one (X4 `kill_by`)
     stuck_s: float = 30.0  # a VM that outlives a hard terminate by this makes its host lost
     skew_max_s: float = 0.5  # S6
+    save_s: float = 60.0  # what is not saved or has not moved so long after its host was given up is ended hard (X7)
 
 
 class Limits(_Config, frozen=True, kw_only=True):

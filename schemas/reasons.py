@@ -35,6 +35,7 @@ class Code(StrEnum):
         "by_policy"  # a plug-in's own reason, for whatever it decides: `policy` is its name, the rest is what it says
     )
     RESUMES = "resumes"  # best-effort that had made way goes on
+    MIGRATES = "migrates"  # its host had to be returned, and there was room on another one
     LEASE_STARTS = "lease_starts"  # its time slot has begun
     SCALE_UP = "scale_up"
     REPLACEMENT = "replacement"

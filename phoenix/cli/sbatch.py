@@ -18,6 +18,7 @@ from phoenix.cli.parser import Parser, count
 from phoenix.cli.units import parse_memory_mb, parse_signal, parse_time_s
 
 PREFIXES: Final = ("#SBATCH", "#PHOENIX")
+ON_RECLAIM: Final = ("kill", "requeue", "suspend", "migrate")
 _COUNT_OR_RANGE: Final = re.compile(r"([1-9]\d*)(?:-([1-9]\d*))?\Z")
 
 
@@ -39,7 +40,16 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     size.add_argument("--mem-per-cpu", type=_memory, metavar="MEM", help="memory for each core")
     size.add_argument("-t", "--time", type=_time, metavar="TIME", help="time limit: minutes, H:MM:SS, D-HH:MM, 90s, 2h")
     size.add_argument("--exclusive", action="store_true", default=None, help="whole hosts, shared with nobody")
-    order = parser.add_argument_group("order")
+    _add_order(parser.add_argument_group("order"))
+    share = parser.add_argument_group("services that share a department")
+    share.add_argument("--service", metavar="S", help="whose job it is: one of the department's services")
+    share.add_argument(
+        "--short", action="store_true", default=None, help="it is short, whatever --time says: it may borrow"
+    )
+    _add_files(parser.add_argument_group("name and files"))
+
+
+def _add_order(order: argparse._ArgumentGroup) -> None:
     order.add_argument(
         "-a", "--array", metavar="LIST", help="an array of jobs: 1-100, 0-30:2, 1,3,5-7; %%10: ten at once"
     )
@@ -53,6 +63,12 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     order.add_argument("-H", "--hold", action="store_true", default=None, help="do not start before `phoenix release`")
     order.add_argument("--retries", type=_integer, metavar="N", help="attempts after a failure (default 0)")
     order.add_argument(
+        "--on-reclaim",
+        choices=ON_RECLAIM,
+        metavar="|".join(ON_RECLAIM),
+        help="when its host is needed: end, start again, go on later, go on elsewhere (default: the department's)",
+    )
+    order.add_argument(
         "--requeue", dest="on_reclaim", action="store_const", const="requeue", help="on reclaim: start again later"
     )
     order.add_argument(
@@ -64,15 +80,12 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         metavar="[B:]SIG[@S]",
         help="send SIG S seconds (60) before the time limit, and instead of SIGTERM; B: to the script itself",
     )
-    share = parser.add_argument_group("services that share a department")
-    share.add_argument("--service", metavar="S", help="whose job it is: one of the department's services")
     order.add_argument(
         "--best-effort", action="store_true", default=None, help="only on what is left; makes way for other jobs"
     )
-    share.add_argument(
-        "--short", action="store_true", default=None, help="it is short, whatever --time says: it may borrow"
-    )
-    files = parser.add_argument_group("name and files")
+
+
+def _add_files(files: argparse._ArgumentGroup) -> None:
     files.add_argument("-J", "--job-name", metavar="NAME", help="default: the script's name, or wrap")
     files.add_argument(
         "-o",

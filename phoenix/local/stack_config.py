@@ -19,21 +19,38 @@ from msgspec.structs import replace
 
 from phoenix.local.stack_layout import Layout, write_private
 from phoenix.local.stack_ports import Ports
+from schemas.capabilities import Hypervisor
 from services.runtime import config as runtime_config
 from services.runtime.config import Config
+from services.runtime.config_machines import EMBEDDED, with_hypervisor
 
 DEFAULT: Final = Path(__file__).with_name("stack_default.toml")
 LOOPBACK: Final = "127.0.0.1"
 
 
-def effective(layout: Layout, ports: Ports, chosen: Path | None, *, external: bool = False) -> Config:
-    """Rules 1 and 2; `external`: rule 3 holds.  Raises ConfigError with every problem of the file."""
+def effective(
+    layout: Layout,
+    ports: Ports,
+    chosen: Path | None,
+    *,
+    external: bool = False,
+    hypervisor: Hypervisor = EMBEDDED,
+) -> Config:
+    """Rules 1 and 2; `external`: rule 3 holds; else the embedded one has this `hypervisor`, whatever the file says.  Raises
+    ConfigError with every problem of the file."""
     if chosen is not None:
-        return fill(runtime_config.load(chosen), layout, ports, external=external)
-    if layout.config.exists():
+        found = fill(runtime_config.load(chosen), layout, ports, external=external)
+    elif layout.config.exists():
         kept = _without_ports(runtime_config.load(layout.config), ports, external=external)
-        return fill(kept, layout, ports, external=external)
-    return fill(runtime_config.load(DEFAULT), layout, ports)
+        found = fill(kept, layout, ports, external=external)
+    else:
+        found = fill(runtime_config.load(DEFAULT), layout, ports)
+    return found if external else _run_by(found, hypervisor)
+
+
+def _run_by(config: Config, hypervisor: Hypervisor) -> Config:
+    cloud = with_hypervisor(config.cloud, hypervisor)
+    return replace(config, cloud=cloud, opennebula=replace(config.opennebula, hypervisor=hypervisor))
 
 
 def names_opennebula(file: Path) -> bool:
@@ -46,10 +63,15 @@ def names_opennebula(file: Path) -> bool:
 
 
 def applied(text: str, name: str, base: Path, running: Config) -> Config:
-    """A new configuration for a running cloud: its own departments, users and limits, the addresses that are in use."""
+    """A new configuration for a running cloud: its own departments, users and limits, the addresses that are in use, and what
+    the hypervisor that runs can do."""
     wanted = runtime_config.loads(text, name, base)
     kept = {key: getattr(running, key) for key in ("nats", "http", "monitor", "opennebula", "runtime", "data")}
-    return replace(running, cloud=wanted.cloud, **kept)
+    cloud = with_hypervisor(wanted.cloud, running.opennebula.hypervisor)
+    problems = runtime_config.check_cloud(cloud)
+    if problems:
+        raise runtime_config.ConfigError(problems, name)
+    return replace(running, cloud=cloud, **kept)
 
 
 def fill(config: Config, layout: Layout, ports: Ports, *, external: bool = False) -> Config:

@@ -133,7 +133,8 @@ class Supervisor:
             named = stack_config.names_opennebula(chosen)
             self.settings = stack_settings.changed(self.settings, opennebula="external" if named else "embedded")
         self.ports = Ports(self.layout.ports)  # read again: only now is the directory ours
-        self.config = stack_config.effective(self.layout, self.ports, chosen, external=self.settings.external)
+        external, hypervisor = self.settings.external, self.settings.hypervisor
+        self.config = stack_config.effective(self.layout, self.ports, chosen, external=external, hypervisor=hypervisor)
         stack_settings.save(self.layout.settings, stack_settings.changed(self.settings, services="all"))
         self.ports.save()  # before the configuration: ports in it that are not known as ours would count as the person's
         stack_config.write(self.config, self.layout)

@@ -12,6 +12,7 @@ import msgspec
 from hypothesis import strategies as st
 
 from schemas import facts as f
+from schemas.capabilities import ALL
 from schemas.config import BatchLimits, BatchPolicy, CloudConfig
 from schemas.config import Department as Configured
 from schemas.custody import RULES, Custody
@@ -134,7 +135,7 @@ class Department:
         if case.running_max is not None:
             policy = msgspec.structs.replace(policy, limits=BatchLimits(jobs_running_max=case.running_max))
         config = CloudConfig(
-            name="check", departments=(Configured(name=DEPT, kind="batch", batch=policy),), capabilities=("suspend",)
+            name="check", departments=(Configured(name=DEPT, kind="batch", batch=policy),), capabilities=ALL
         )
         self.write("provisioner", f.ConfigAdopted(cloud="c", custody_rules=RULES, config=config), at=0.0)
         self._hosts(case.hosts)

@@ -12,7 +12,8 @@ Rules
   4. An attempt that is not live any more says nothing.
   5. VMs themselves are not modelled: no `vm.*` fact is written.  The fault simulation in `tests/simulation` has them.
   6. Suspending and resuming take as long as the memory of the job's VMs takes to disk and back, one VM after the other
-     (InterGrid, eq. 1), and what `latencies` say beside.  Different jobs do not wait for each other's.
+     (InterGrid, eq. 1), and what `latencies` say beside.  Different jobs do not wait for each other's.  Moving is modelled as
+     the two together, the cold way: it takes longer than a live one, and never promises what a live one may miss.
   7. Where run time and time limit are equal, the job completes: both are counted by the same sums, and ends come first.
 """
 
@@ -116,7 +117,7 @@ class Cluster:
     def _closed(self, fact: f.AttemptClosed, meta: Meta) -> None:
         hosts, began_at = self._hosts.pop(fact.unit, ()), self._began_at.pop(fact.unit, None)
         ends_s = self.latencies.end_s
-        if fact.disposal is Disposal.SUSPEND:
+        if fact.disposal in (Disposal.SUSPEND, Disposal.MIGRATE):
             save_s = self.latencies.suspend_s
             save_s += _moved_s(self._memory_mb.get(fact.unit, 0), self.latencies.suspend_mb_per_s)
             ends_s = max(ends_s, save_s)

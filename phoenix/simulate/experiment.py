@@ -34,6 +34,7 @@ from phoenix.simulate import vary as varying
 from phoenix.simulate.input_tables import DemandTable, JobsTable, LoadTable, check_inputs, check_ranges
 from phoenix.simulate.sizes import HOSTS_MAX, SPELLING, NoSizes, sizes_of
 from phoenix.simulate.workload import Latencies
+from schemas.capabilities import ALL
 from schemas.config import BatchPolicy, CloudConfig, Department, Lending, Limits, Policy, WebPolicy
 from services.runtime.config import ConfigError
 from services.runtime.config_checks import Range, check_cloud
@@ -255,7 +256,7 @@ def read_variant(document: Mapping[str, Any], base: Path, name: str) -> tuple[Va
     departments = form.tables(DepartmentTable, document.get("department", []), ("department",))
     config = CloudConfig(
         name="simulation",
-        capabilities=("suspend",),
+        capabilities=ALL,
         departments=tuple(_product(department) for department in departments),
         lending=form.tables(Lending, document.get("lending", []), ("lending",)),
         policy=form.table(Policy, document.get("policy", {}), ("policy",)),

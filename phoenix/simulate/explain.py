@@ -46,6 +46,7 @@ _DISPOSED: Final = {
     Disposal.REQUEUE: "it goes back into the queue and will run from the start",
     Disposal.KILL: "it is killed and will not run again",
     Disposal.SUSPEND: "it is suspended and will go on where it stopped",
+    Disposal.MIGRATE: "it moves to another host and goes on there",
     Disposal.TIMEOUT: "that is its end",
     Disposal.CANCELLED: "that is its end",
     Disposal.FAILED: "that is its end",
@@ -232,7 +233,7 @@ class _Teller:
         spent = f"it had run for {span(ran_s)} on {count(self._nodes, 'host')}"
         taken = fact.why.code in (Code.RECLAIMED, Code.HOST_TAKEN)
         words = f"preempted{self._for_whom()}" if taken else sentences.sentence(fact.why)
-        lost = "" if fact.disposal is Disposal.SUSPEND else _node_hours(lost_s * self._nodes)
+        lost = "" if fact.disposal in (Disposal.SUSPEND, Disposal.MIGRATE) else _node_hours(lost_s * self._nodes)
         done = (
             _FROM_CHECKPOINT
             if self._has_safe and fact.disposal is Disposal.REQUEUE
@@ -240,7 +241,7 @@ class _Teller:
         )
         what = "preempted" if taken else str(fact.disposal.value)
         self._tell(at, what, f"{words}; {spent}{lost}; {done}", fact.why)
-        if fact.disposal in (Disposal.REQUEUE, Disposal.SUSPEND):
+        if fact.disposal in (Disposal.REQUEUE, Disposal.SUSPEND, Disposal.MIGRATE):
             self._waits(at)
 
     def _for_whom(self) -> str:

@@ -120,7 +120,7 @@ class Recorder:
             return
         record = self.jobs[fact.unit]
         ran = self._ran(record, began, meta.at)
-        if fact.disposal is Disposal.SUSPEND:
+        if fact.disposal in (Disposal.SUSPEND, Disposal.MIGRATE):
             self._saved[fact.unit] = self._saved.get(fact.unit, 0.0) + ran
         else:
             self._lose(fact, record, ran + self._saved.pop(fact.unit, 0.0))

@@ -20,7 +20,7 @@ import msgspec
 
 from schemas import facts as f
 from schemas.checkpoints import counts
-from schemas.config import BatchPolicy, CloudConfig, Department, Role
+from schemas.config import BatchPolicy, CloudConfig, Department, OnReclaim, Role
 from schemas.custody_state import Unit, Vm
 from schemas.facts import Fact
 from schemas.ids import ELEMENT, JOB, is_instance, job_of
@@ -29,6 +29,7 @@ from services.admission.allowed import quality_of, refuse_over_limit
 from services.admission.core import DIGEST_MARK, AdmissionCore
 from services.admission.shape import parse_after, parse_array, shape_of
 from services.admission.share import service_of
+from services.runtime.config_machines import lacks
 from services.runtime.edge import Refused
 
 Verb = Literal["cancel", "hold", "release"]
@@ -100,6 +101,7 @@ def submit(
     nodes, cores, memory_mb = shape_of(request, core.capacity(), department.maximum)
     array, throttle = ((), 0) if request.array is None else parse_array(request.array, limits.array_max)
     _refuse_too_many(core, dept, len(array) or 1, limits.jobs_pending_max, drafted)
+    _refuse_wish(adopted(core), request.on_reclaim)
     walltime_s = _walltime(department.batch or BatchPolicy(), request.walltime_s)
     name, quality = quality_of(request, department, caller.user)
     refuse_over_limit(core, department, (caller.user, name), (nodes, cores), (len(array) or 1, bool(array)), drafted)
@@ -138,6 +140,13 @@ def next_job(core: AdmissionCore, drafted: Sequence[Fact]) -> int:
         if isinstance(fact, f.JobSubmitted):  # numbers grow: the last one is the highest
             return int(fact.job) + 1
     return core.custody.state.job_last + 1
+
+
+def _refuse_wish(config: CloudConfig, wish: OnReclaim | None) -> None:
+    """What the hypervisor cannot do is refused now: when the host is needed it is too late to tell."""
+    wrong = "" if wish is None else lacks(config.capabilities, wish)
+    if wrong:
+        raise Refused("invalid", f'on_reclaim: "{wish}" {wrong}', "on_reclaim")
 
 
 def _walltime(policy: BatchPolicy, asked_s: float | None) -> float:

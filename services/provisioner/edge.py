@@ -9,6 +9,7 @@ Rules
   1. Only operators apply a configuration; the server's permissions make the user in the subject true.
   2. A configuration is checked as a whole before it is proposed; an invalid one is refused with every problem.
   3. What is already in force is not adopted again.
+  4. What the hypervisor can do is read from our own file, with the rest of what says where things run.
 """
 
 from __future__ import annotations
@@ -93,6 +94,7 @@ class ConfigEdge(Edge):
             wanted = codec.decode(data, type=_Apply).config
         except msgspec.DecodeError as error:
             raise Refused("invalid", str(error), "config") from error
+        wanted = msgspec.structs.replace(wanted, capabilities=self.file.capabilities)  # the hypervisor's, whoever asks
         problems = check_cloud(wanted)
         if problems:
             raise Refused("invalid", "; ".join(p.line() for p in problems), problems[0].key)

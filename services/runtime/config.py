@@ -28,9 +28,11 @@ from urllib.parse import urlsplit
 
 import msgspec
 
+from schemas.capabilities import Hypervisor
 from schemas.config import BatchPolicy, CloudConfig, Department, Hosts, Lending, Limits, Policy, User, WebPolicy
 from services.runtime.config_checks import check_cloud, check_deployment
 from services.runtime.config_form import Form, Lines, Path_, Problem
+from services.runtime.config_machines import hypervisor_of, with_hypervisor, with_save_s
 from services.runtime.config_text import diff, dump_toml
 
 __all__ = [
@@ -107,6 +109,7 @@ class OpenNebula(_Table, frozen=True, kw_only=True):
     poll_s: float = 1.0
     timeout_s: float = 10.0
     template: dict[str, Any] = {}
+    hypervisor: Hypervisor | None = None  # of its hosts: what can be done with running VMs (`config_machines`)
 
     @property
     def listens(self) -> bool:
@@ -236,15 +239,19 @@ def _read(form: Form, document: dict[str, Any]) -> Config:
         if key in document or key != "cloud":
             tables[key] = form.table(cls, document.get(key, {}), (key,))
     lists: dict[str, Any] = {key: form.tables(cls, document.get(key, []), (key,)) for key, cls in _LISTS.items()}
+    opennebula, policy = document.get("opennebula"), document.get("policy")
+    hypervisor = hypervisor_of(opennebula, tables["opennebula"].hypervisor)
+    tables["opennebula"] = msgspec.structs.replace(tables["opennebula"], hypervisor=hypervisor)
     cloud = CloudConfig(
         name=tables["cloud"].name if "cloud" in tables else "",
         departments=tuple(_with_settings(d) for d in lists["department"]),
         users=lists["user"],
         lending=lists["lending"],
-        policy=tables["policy"],
+        policy=with_save_s(tables["policy"], policy, hypervisor),
         limits=tables["limits"],
         hosts=tables["hosts"],
     )
+    cloud = with_hypervisor(cloud, hypervisor)
     tables["data"] = _in(tables["data"], form.base, "directory")
     data_dir = tables["data"].directory
     return _with_derived(Config(cloud=cloud, **{key: _in(tables[key], data_dir) for key in _DEPLOYMENT}))

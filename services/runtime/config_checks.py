@@ -20,12 +20,23 @@ from urllib.parse import urlsplit
 import msgspec
 
 from schemas import ids, subjects
-from schemas.config import BatchPolicy, CloudConfig, Department, Limits, MultiFactor, Policy, User, WebPolicy
+from schemas.config import (
+    BatchPolicy,
+    Capability,
+    CloudConfig,
+    Department,
+    Limits,
+    MultiFactor,
+    Policy,
+    User,
+    WebPolicy,
+)
 from services.runtime import (
     config_hosts,
     config_leases,
     config_lending,
     config_limits,
+    config_machines,
     config_policies,
     config_scaling,
     config_services,
@@ -80,6 +91,7 @@ _RANGES: Final[dict[type, dict[str, Range]]] = {
         "grace_s": Range(0, 3600),
         "kill_s": _positive(3600),
         "stuck_s": _positive(DAY_S),
+        "save_s": Range(0, DAY_S),
         "skew_max_s": _positive(60),
     },
     Limits: {
@@ -250,7 +262,7 @@ def _departments(cloud: CloudConfig, hosts: int | None) -> Iterator[Problem]:
         yield _problem(("department", worst, "guarantee"), department.guarantee, right, department.name)
 
 
-def _department(department: Department, path: Path_, able: Sequence[str]) -> Iterator[Problem]:
+def _department(department: Department, path: Path_, able: Sequence[Capability]) -> Iterator[Problem]:
     label = department.name
     yield from _name(department.name, (*path, "name"), label)
     if department.name in RESERVED:
@@ -274,7 +286,7 @@ def _department(department: Department, path: Path_, able: Sequence[str]) -> Ite
     yield from config_policies.check(department, (*path, department.kind))
 
 
-def _batch(batch: BatchPolicy, path: Path_, label: str, able: Sequence[str]) -> Iterator[Problem]:
+def _batch(batch: BatchPolicy, path: Path_, label: str, able: Sequence[Capability]) -> Iterator[Problem]:
     yield from _ranges(batch, path, label=label)
     yield from _ranges(batch.multi_factor, (*path, "multi_factor"), label=label)
     for user, shares in batch.multi_factor.shares.items():
@@ -286,12 +298,7 @@ def _batch(batch: BatchPolicy, path: Path_, label: str, able: Sequence[str]) -> 
     if batch.walltime_default_s > batch.walltime_max_s:
         right = f"should be at most walltime_max_s ({batch.walltime_max_s:g})"
         yield _problem((*path, "walltime_default_s"), batch.walltime_default_s, right, label)
-    if batch.on_reclaim in ("suspend", "migrate") and batch.on_reclaim not in able:
-        right = (
-            'should be "kill" or "requeue": no hypervisor of this version can save a VM within the notice, '
-            f'so "{batch.on_reclaim}" would always become a requeue'
-        )
-        yield _problem((*path, "on_reclaim"), batch.on_reclaim, right, label)
+    yield from config_machines.check(batch, path, label, able)
     yield from config_services.check(batch, path, label)
     yield from config_leases.check(batch, path, label)
 

@@ -10,9 +10,9 @@ Rules
      (`endings`).  A cancelled one is closed as cancelled, one over its walltime as timeout.
   2. Notice (held above quota): hosts go back at once, in one envelope with the closing of their attempts; nothing is placed
      meanwhile (paper, II-B: "release resources immediately with the size demanded"); on a contract's longer notice jobs have
-     until the policy's is left of it (`notice`).
+     until the policy's is left of it (`notice`).  Only who moves is placed (`moving`), on hosts that stay.
   3. The order of the queue is priority, then entry (`book`).  Which of the units that fit start is the policy's
-     (`policies/order_*`); on which hosts is `Room`'s: best fit, different hosts.
+     (`policies/order_*`); on which hosts is `Room`'s: best fit, different hosts, and among equal ones `affinity`'s.
   4. Never placed: what is held, cancelled, over its throttle or a limit, or waits for others; nothing on cordoned or
      quarantined hosts.
   5. `demand.changed` is a level over running and eligible units (`demand`).
@@ -36,12 +36,15 @@ from schemas.reasons import Code, because
 from services.runtime.core import NEVER
 from services.scheduler import lease_times, make_way, reclaim
 from services.scheduler import notice as notices
+from services.scheduler.affinity import Unexchanged, settle
 from services.scheduler.batch_check import check
 from services.scheduler.batch_views import BatchViews
 from services.scheduler.demand import hosts_wanted
+from services.scheduler.moving import moves
 from services.scheduler.policies import known, leases_elsewhere
 from services.scheduler.policies.order import Order, Situation, Start
 from services.scheduler.policies.order_multi_factor import order_below
+from services.scheduler.policies.victims import Choice
 from services.scheduler.room import Room
 from services.scheduler.shape import Shape
 
@@ -51,7 +54,7 @@ STARTS_MAX: Final = 1000  # placements of one decision; the rest follow with the
 class BatchCore(BatchViews):
     """The core of batch department `dept`."""
 
-    VERSION = 3  # 1 did not know what users have used, 2 no checkpoints, leases, qualities and bounds on preemption
+    VERSION = 4  # 1 did not know what users have used, 2 no checkpoints, leases, qualities and bounds, 3 no moves
 
     def decide(self, now: float) -> list[f.Fact]:
         if self._rests and now < self.wake_at():
@@ -129,26 +132,37 @@ class BatchCore(BatchViews):
         hosts = reclaim.loads(self.custody, self.dept, closing)
         candidates = self.preempting.on_notice(hosts, now)
         choice = known.victims(self.policy.victims)(hosts, candidates, count)
-        closings = {
-            unit: self.endings.preempted(
-                unit,
-                reclaim.why_victim(candidates[unit], count, self.endings.kept_s(unit), self.policy.victims),
-                saved=self.endings.saved(unit),
-            )
-            for unit in choice.victims
+        moves = self._moving(choice)
+        closings = {}
+        for unit in choice.victims:
+            why = reclaim.why_victim(candidates[unit], count, self.endings.kept_s(unit), self.policy.victims)
+            ended = self.endings.preempted(unit, why, saved=self.endings.saved(unit))
+            closings[unit] = self.endings.moved(unit, why) if unit in moves else ended
+        placements = {
+            unit: self._placement(Start(unit, self.book.shape(unit), hosts, because(Code.MIGRATES)))
+            for unit, hosts in moves.items()
         }
-        return reclaim.interleave(self.custody, choice, closings, notice)
+        return reclaim.interleave(self.custody, choice, closings, placements, notice)
+
+    def _moving(self, choice: Choice) -> dict[str, tuple[str, ...]]:
+        """Which victims go on at once on hosts that stay."""
+        wishing = [unit for unit in choice.victims if self.endings.wishes_to_move(unit)] if self.active else []
+        return moves(self.custody, self.room, wishing, choice.hosts) if wishing else {}
 
     def _idle_hosts(self, closing: dict[str, None]) -> int:
         hosts = reclaim.loads(self.custody, self.dept, closing)
         return sum(1 for host in hosts if not host.units)
 
     def _idle(self, count: int) -> list[str] | None:
-        """`count` idle hosts to give back, those that every order of victims would choose: the first ones by name.  None if
-        somebody has to end, or if not all hosts are alike in that (cordoned, in quarantine): then the order itself is asked."""
+        """`count` idle hosts to give back, those that every order of victims would choose: the first ones by name, those with
+        parked VMs last.  None if somebody has to end, or if not all hosts are alike in that (cordoned, in quarantine): then
+        the order itself is asked."""
         if self.custody.index.apart or self.custody.held(self.dept) - len(self.room.busy) < count:
             return None
         names = [names for free, names in self.room.classes.items() if free.empty]
+        parked = self.custody.index.parked
+        if parked:
+            return sorted((name for each in names for name in each), key=lambda name: (name in parked, name))[:count]
         return names[0][:count] if len(names) == 1 else list(islice(heapq.merge(*names), count))
 
     def _moves(self, now: float, closing: dict[str, None]) -> tuple[dict[str, list[str]], list[Start]]:
@@ -177,6 +191,7 @@ class BatchCore(BatchViews):
         if queue.budgets is not None:
             booked, rest = [s for s in starts if s.unit in queue.bookings], [s for s in starts if s.unit in queue.where]
             starts = booked + queue.budgets.cut(rest, self.book.owner, self.book.shape)  # accepted ones: not again
+        starts = settle(starts, room, self._affinity)
         if not (starts or way) and room is self.room:
             queue.grew = self.room.grew = self._shifted = False
             self._passed_at = now
@@ -203,6 +218,12 @@ class BatchCore(BatchViews):
             self.preempting.guarded_at(now),
             self._clearing_s,
         )
+
+    @property
+    def _affinity(self) -> Unexchanged:
+        ahead, policy = self.order.foresees or bool(self.book.queue.bookings), self.policy
+        custody, state = self.custody, self.state
+        return Unexchanged(custody, self.dept, policy.warm, self.book.user, state.warm, self.book.origin, ahead)
 
     def _clearing_s(self, name: str) -> float:
         unit, saved = self.custody.state.units[name], self.endings.saved(name)

@@ -32,6 +32,8 @@ def check(core: BatchCore, fresh: BatchCore) -> list[str]:
         for name, c in state.checkpoints.items()
         if c.saved_s < c.base_s
     ]
+    units = core.custody.state.units
+    found += [f"{u}'s machine is remembered and gone" for u in state.warm if u not in units or not units[u].vms_open]
     if core.foresaw:
         fresh.foresee()
     queue, lanes = core.book.ranked(core.custody.state.at), fresh.book.ranked(core.custody.state.at).lanes

@@ -65,8 +65,8 @@ class Job(msgspec.Struct, kw_only=True):
 
 class Again(msgspec.Struct, kw_only=True):
     """A unit that is not in its first attempt any more.  `requeues`: attempts lost to reclaims and lost hosts; `faults`: to VMs
-    that ended without a word or did not come up.  `suspends`: attempts that were suspended; `used_s`: for how long those ran
-    that go on; `ran_s`: for how long the life ran that is over."""
+    that ended without a word or did not come up.  `suspends`: attempts that were suspended or moved; `used_s`: for how long
+    those ran that go on; `ran_s`: for how long the life ran that is over."""
 
     entered: int
     requeues: int = 0
@@ -99,6 +99,7 @@ class State(msgspec.Struct, kw_only=True):
     turn: str = ""  # the service of which production was placed last
     turn_best_effort: str = ""  # … and of which best-effort was
     made_way: list[float] = []  # when attempts ended for other jobs, of the last hour (`guards`)
+    warm: dict[str, str] = {}  # completed unit of one node whose VM is open -> its user, while machines are kept warm
     usage: Usage = msgspec.field(default_factory=Usage)
 
 

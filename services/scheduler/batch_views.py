@@ -20,6 +20,7 @@ import msgspec
 from schemas import facts as f
 from schemas.config import BatchPolicy
 from schemas.custody import Custody
+from schemas.custody_state import vm_key
 from schemas.ids import sort_key
 from schemas.meta import Meta
 from services.runtime.core import NEVER
@@ -51,7 +52,9 @@ class BatchViews:
             f.AttemptClosed: self._on_closed,
             f.AttemptReported: self._on_reported,
             f.CheckpointReported: self._on_checkpoint,
+            f.VmAllocated: self._on_vm_allocated,
             f.VmStarted: self._on_vm_started,
+            f.VmEnded: self._on_vm_ended,
             f.ConfigAdopted: self._on_config,
             f.DepartmentClosed: self._on_department_closed,
             f.QuotaChanged: self._on_level,
@@ -208,6 +211,9 @@ class BatchViews:
     def _on_reported(self, fact: f.AttemptReported) -> None:
         if self.book.has(fact.unit):
             self._no_longer_open(fact.unit)
+            unit = self.custody.state.units[fact.unit]
+            if self.policy.warm.idle_s and unit.final == "completed" and unit.nodes == 1 and unit.vms_open:
+                self.state.warm[fact.unit] = self.book.user(fact.unit)  # its job is forgotten when it has ended
             self.book.over(fact.unit, None)
             self._stir()
 
@@ -215,6 +221,14 @@ class BatchViews:
         if self.book.has(fact.unit):
             self.book.checkpointed(fact)
             self._rests = False  # what it would lose may be asked for
+
+    def _on_vm_allocated(self, fact: f.VmAllocated) -> None:
+        if self.state.warm:  # as a rule: be quick
+            vm = self.custody.state.vms.get(vm_key(fact.unit, fact.attempt, fact.rank))
+            self.state.warm.pop(vm.was.partition("/")[0] if vm is not None else "", None)  # it has found its next job
+
+    def _on_vm_ended(self, fact: f.VmEnded) -> None:
+        self.state.warm.pop(fact.unit, None)
 
     def _on_vm_started(self, fact: f.VmStarted) -> None:
         if fact.unit in self.open:

@@ -104,6 +104,13 @@ class Book:
         budgets, job = self.queue.budgets, self.job(unit)
         return NOBODY if budgets is None else budgets.owner(job.user, job.quality)
 
+    def user(self, unit: str) -> str:
+        return self.job(unit).user
+
+    def origin(self, unit: str) -> tuple[str, ...]:
+        """Where the unit was suspended, rank by rank, if it goes on; else nowhere."""
+        return self.state.again[unit].origin if self.custody.state.units[unit].suspended else ()
+
     def shape(self, unit: str) -> Shape:
         return self.job(unit).shape
 

@@ -7,7 +7,8 @@ Theory of operation
 Rules
   1. Whoever was cancelled ends as cancelled, whatever else befell it.
   2. A preempted one is disposed of as its job wishes, else as its department does (`reclaim`).  Best-effort is suspended
-     where the cloud can do that, unless its job says otherwise: to make way is what it is for.
+     where the cloud can do that, unless its job says otherwise: to make way is what it is for.  Who wishes to migrate may do
+     so on notice alone: who makes way for a job of the department would take the room that is being made.
   3. A lease whose time is over is stopped: that is its end as agreed, not a limit that it ran into.
   4. Only best-effort makes way for another job.  Production ends for nobody of its own department.
 """
@@ -17,6 +18,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 from schemas import facts as f
+from schemas.capabilities import can
 from schemas.config import BatchPolicy, OnReclaim
 from schemas.custody import Custody
 from schemas.facts import Disposal
@@ -60,6 +62,10 @@ class Endings:
         attempt, again = self.custody.state.units[name].attempt, self.book.state.again.get(name)
         return reclaim.close_preempted(name, attempt, self._wish(name), again, self.policy(), why, saved=saved)
 
+    def moved(self, name: str, why: Reason) -> f.AttemptClosed:
+        """It goes on elsewhere at once: its placement follows in the same envelope."""
+        return self.close(name, Disposal.MIGRATE, why)
+
     def made_way(self, names: Iterable[str], for_unit: str, closing: dict[str, None]) -> list[f.AttemptClosed]:
         """Rule 4: those whose room `for_unit` needs; not those that are `closing` anyway."""
         why = because(Code.MADE_WAY, job=for_unit)
@@ -67,7 +73,14 @@ class Endings:
 
     def saved(self, name: str) -> bool:
         """True if the unit's attempt would be suspended were it a victim now."""
-        return self._able and reclaim.saves(self.custody.state.units[name], self._wish(name), self.book.used_s(name))
+        return self._able and self._has_work(name)
+
+    def wishes_to_move(self, name: str) -> bool:
+        """True if the unit's attempt would go on elsewhere were it a victim now and were there room."""
+        return self._wish(name) == "migrate" and self._can("migrate") and self._has_work(name)
+
+    def _has_work(self, name: str) -> bool:
+        return reclaim.saves(self.custody.state.units[name], self._wish(name), self.book.used_s(name))
 
     def kept_s(self, name: str) -> float:
         """How much of what the unit has run is safe and would be gone on from, were it a victim now, in seconds."""
@@ -83,5 +96,8 @@ class Endings:
     @property
     def _able(self) -> bool:
         """True if this cloud can suspend."""
+        return self._can("suspend")
+
+    def _can(self, wish: OnReclaim) -> bool:
         config = self.custody.state.config
-        return config is not None and "suspend" in config.capabilities
+        return config is not None and can(config.capabilities, wish)

@@ -5,11 +5,13 @@ Rules
   2. Disposal of a preempted attempt is the job's `on_reclaim`, else the department's.  Whoever wishes to be suspended is if the
      cloud can do it (`CloudConfig.capabilities`) and there is work to save: its guests began, in this attempt or one that was
      suspended, and its host is still held (a VM whose host was taken is ended at once).  Else it is requeued, and the reason
-     says so.  To migrate is not available in this version: the job is suspended instead, or requeued.
+     says so.  Whoever wishes to migrate moves if other hosts of the department have room at this moment (`moving`), else is
+     suspended, else requeued.
   3. What is requeued too often is killed: it would never finish.  Preemptions and lost hosts are counted together, up to
-     `requeues_max` (not suspensions: they lose nothing); VMs that end without a report or do not come up are counted up to
-     `FAULTS_MAX`, or a broken image would be started for ever.
-  4. All closings of a host stand before its release, so that an envelope that is cut short is still a valid answer.
+     `requeues_max`; suspensions and moves are not, since they lose nothing, unless saving fails.  VMs that end without a
+     report or do not come up are counted up to `FAULTS_MAX`, or a broken image would be started for ever.
+  4. All closings of a host stand before its release, so that an envelope that is cut short is still a valid answer; who moves
+     is placed right after its closing.
 """
 
 from __future__ import annotations
@@ -84,9 +86,17 @@ def why_broken(broken: Broken) -> Reason:
 
 def loads(custody: Custody, dept: str, closing: dict[str, None]) -> list[HostLoad]:
     """The department's hosts with their live attempts, except those that are being closed anyway."""
-    hosts = [custody.state.hosts[name] for name in sorted(custody.index.held.get(dept, ()))]
+    hosts, parked = (
+        [custody.state.hosts[name] for name in sorted(custody.index.held.get(dept, ()))],
+        custody.index.parked,
+    )
     return [
-        HostLoad(h.name, h.cordoned is not None, tuple(sorted((u for u in h.units if u not in closing), key=sort_key)))
+        HostLoad(
+            h.name,
+            h.cordoned is not None,
+            tuple(sorted((u for u in h.units if u not in closing), key=sort_key)),
+            h.name in parked,
+        )
         for h in hosts
     ]
 
@@ -122,9 +132,15 @@ def why_victim(victim: Candidate, hosts: int, kept_s: float, victims: str) -> Re
     return because(Code.RECLAIMED, hosts=hosts, running_s=round(victim.running_s, 3), victims=victims, **lost)
 
 
-def interleave(custody: Custody, choice: Choice, closings: dict[str, f.AttemptClosed], reason: Reason) -> list[f.Fact]:
-    """Closings in the order of the victims, which is that in which they enter the queue again; each host is released as soon as
-    the last one on it is closed, idle ones before (rule 4)."""
+def interleave(
+    custody: Custody,
+    choice: Choice,
+    closings: dict[str, f.AttemptClosed],
+    placements: dict[str, f.UnitPlaced],
+    reason: Reason,
+) -> list[f.Fact]:
+    """Closings in the order of the victims, which is that in which they enter the queue again, each with the placement of who
+    moves; each host is released as soon as the last one on it is closed, idle ones before (rule 4)."""
     hosts_of = {unit: custody.state.units[unit].hosts for unit in choice.victims}
     left = dict.fromkeys(choice.hosts, 0)  # host that goes back -> victims on it
     for hosts in hosts_of.values():
@@ -134,6 +150,8 @@ def interleave(custody: Custody, choice: Choice, closings: dict[str, f.AttemptCl
     found: list[f.Fact] = [f.HostReleased(host=name, reason=reason) for name, units in left.items() if not units]
     for unit, hosts in hosts_of.items():
         found.append(closings[unit])
+        if unit in placements:
+            found.append(placements[unit])
         for name in hosts:
             if name in left:
                 left[name] -= 1

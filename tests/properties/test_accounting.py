@@ -15,6 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from schemas import facts as f
+from schemas.capabilities import ALL
 from schemas.custody import Custody
 from schemas.envelope import decode
 from schemas.facts import Disposal
@@ -38,7 +39,7 @@ TAKEN = (Code.RECLAIMED, Code.MADE_WAY, Code.HOST_TAKEN)
 def house(on_reclaim: Any = "requeue") -> World:
     """hpc with all of three hosts, a web department that nobody works for, and the monitor."""
     config = cloud(batch("hpc", on_reclaim=on_reclaim, weight=2), web("web", guarantee=1), batch("bio"))
-    world = World(type(config)(name="test", departments=config.departments, capabilities=("suspend",)))
+    world = World(type(config)(name="test", departments=config.departments, capabilities=ALL))
     world.strict = False
     world.hosts(3)
     world.seat("scheduler.hpc", lambda custody: BatchCore(custody, "hpc"))

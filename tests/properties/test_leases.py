@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 from phoenix.simulate import engine
 from phoenix.simulate.workload import Latencies, Scenario, Work
 from schemas import facts as f
+from schemas.capabilities import ALL
 from schemas.config import BatchPolicy, CloudConfig, Department, Leases
 from schemas.facts import Disposal
 from schemas.reasons import Code
@@ -268,7 +269,7 @@ def test_p80_where_suspending_takes_time_slots_begin_on_time(asks: list[Ask], vi
     works = asked_for(asks)
     scenario = Scenario(
         label="leases",
-        config=CloudConfig(name="leases", departments=(department,), capabilities=("suspend",) if suspend else ()),
+        config=CloudConfig(name="leases", departments=(department,), capabilities=ALL if suspend else ()),
         hosts=HOSTS,
         host_cores=CORES,
         host_memory_mb=MEMORY_MB,

@@ -18,6 +18,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from schemas import facts as f
+from schemas.capabilities import ALL
 from schemas.config import BatchLimits, Quality, UserLimits
 from services.provisioner.core import ProvisionerCore
 from services.scheduler.batch import BatchCore
@@ -50,7 +51,7 @@ def hpc(order: str, short_s: float = 600.0, **policy: Any) -> World:
     """`short_s`: what a job of a service with a full share may last and start all the same, where services share."""
     shared = {"services": {"a": 1.0, "b": 2.0}, "short_s": short_s} if order == "svmsched" else {}
     config = cloud(batch("hpc", order=order, boot_timeout_s=20, requeues_max=3, **shared, **policy))
-    world = World(msgspec.structs.replace(config, capabilities=("suspend",)))
+    world = World(msgspec.structs.replace(config, capabilities=ALL))
     world.hosts(4)
     world.seat("scheduler.hpc", lambda custody: BatchCore(custody, "hpc"))
     world.grant("hpc", "h1", "h2", "h3")

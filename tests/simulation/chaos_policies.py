@@ -19,6 +19,7 @@ from typing import Any, Final, TypeVar
 
 import msgspec
 
+from schemas.capabilities import ALL
 from schemas.config import (
     BatchLimits,
     BatchPolicy,
@@ -92,7 +93,7 @@ class Draw:
             name="test",
             departments=(*batch, self._web()),
             lending=self._lending() if bio else (),
-            capabilities=("suspend",) if self.suspends else (),
+            capabilities=ALL if self.suspends else (),
         )
 
     def _batch(self, name: str, *, guaranteed: bool) -> Department:

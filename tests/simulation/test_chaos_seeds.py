@@ -13,6 +13,7 @@ from functools import partial
 import msgspec
 import pytest
 
+from schemas.capabilities import ALL
 from schemas.config import Lending
 from services.provisioner.core import ProvisionerCore
 from services.scheduler.batch import BatchCore
@@ -72,7 +73,7 @@ def test_the_stories_are_worth_something() -> None:
         kinds.update("partly void" for line in story if " VOID " in line and line.count(" VOID ") < line.count("("))
         kinds.update(host.lost or "" for host in chaos.truth.custody.state.hosts.values())
         kinds.update(unit.final or "" for unit in chaos.truth.custody.state.units.values())
-        kinds.update(word for word in ("suspend",) if word in text)
+        kinds.update(word for word in ALL if word in text)
         kinds.update(dict(chaos.faults))
         kinds.update(word for word in ("department.closed", "lease.extended") if word in text)
         units = chaos.truth.custody.state.units

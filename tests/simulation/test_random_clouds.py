@@ -15,6 +15,7 @@ import pytest
 from phoenix.simulate.engine import run
 from phoenix.simulate.verify import verify
 from phoenix.simulate.workload import Latencies, Outcome, Scenario, WebInput, Work
+from schemas.capabilities import ALL
 from schemas.config import BatchPolicy, CloudConfig, Department, Order, Victims, WebPolicy
 
 ORDERS: Final = tuple(
@@ -89,7 +90,7 @@ def _cloud(seed: int) -> Scenario:
     departments = [*(_batch(chance, name, hosts) for name in batch), *(_web(chance, name) for name in web)]
     return Scenario(
         label=f"cloud {seed}",
-        config=CloudConfig(name="random", departments=tuple(departments), capabilities=("suspend",)),
+        config=CloudConfig(name="random", departments=tuple(departments), capabilities=ALL),
         hosts=hosts,
         host_cores=cores,
         jobs=_works(chance, batch, hosts, cores),

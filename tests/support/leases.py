@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 
 from schemas import facts as f
+from schemas.capabilities import ALL
 from schemas.config import Leases
 from services.scheduler.batch import BatchCore
 from tests.support.world import World, batch, cloud
@@ -18,7 +19,7 @@ def site(
     """Hosts of 4 cores; VMs are suspended at 100 MB/s, and nothing else takes time, unless `settings` say otherwise."""
     given: dict[str, Any] = {"suspend_mb_per_s": 100.0, "resume_mb_per_s": 100.0, "margin_s": 0.0} | settings
     policy: Any = {"order": order, "leases": Leases(**given)}
-    config = msgspec.structs.replace(cloud(batch("hpc", **policy)), capabilities=("suspend",) if suspend else ())
+    config = msgspec.structs.replace(cloud(batch("hpc", **policy)), capabilities=ALL if suspend else ())
     world = World(config)
     names = world.hosts(hosts)
     world.seat("scheduler.hpc", lambda custody: BatchCore(custody, "hpc"))

@@ -4,7 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
+
 from schemas import facts as f
+from schemas.capabilities import ALL
+from schemas.config import Capability
 from schemas.facts import Dependency, Disposal
 from schemas.reasons import Code
 from services.scheduler.batch import BatchCore
@@ -17,6 +21,15 @@ def cluster(hosts: int = 3, *, held: int | None = None, cores: int = 4, **policy
     names = world.hosts(hosts, cores=cores)
     world.seat("scheduler.hpc", lambda custody: BatchCore(custody, "hpc"))
     world.grant("hpc", *names[: hosts if held is None else held])
+    return world
+
+
+def able(hosts: int = 2, *capabilities: Capability, **policy: Any) -> World:
+    """A cloud that can suspend and migrate, unless other `capabilities` are named; its hosts are held by hpc."""
+    world = World(msgspec.structs.replace(cloud(batch("hpc", **policy)), capabilities=capabilities or ALL))
+    names = world.hosts(hosts)
+    world.seat("scheduler.hpc", lambda custody: BatchCore(custody, "hpc"))
+    world.grant("hpc", *names)
     return world
 
 

@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 
 from schemas import facts as f
+from schemas.capabilities import ALL
 from services.scheduler.batch import BatchCore
 from tests.support.scheduling import core
 from tests.support.world import World, batch, cloud
@@ -19,7 +20,7 @@ def shared(hosts: int = 3, *, cores: int = 4, memory_mb: int = 8192, able: bool 
     """All of `hosts` held by hpc; three services with a third each, or `services`.  `able`: it can suspend."""
     given: dict[str, Any] = {"services": THIRDS, "short_s": SHORT_S} | policy
     config = cloud(batch("hpc", order="svmsched", **given))
-    world = World(msgspec.structs.replace(config, capabilities=("suspend",) if able else ()))
+    world = World(msgspec.structs.replace(config, capabilities=ALL if able else ()))
     names = world.hosts(hosts, cores=cores, memory_mb=memory_mb)
     world.seat("scheduler.hpc", lambda custody: BatchCore(custody, "hpc"))
     world.grant("hpc", *names)

@@ -272,10 +272,13 @@ class World:
         self.write("admission", f.AttemptReported(unit=unit, attempt=self.unit(unit).attempt, exit=exit))
 
     def start_vms(self, unit: str) -> None:
-        """The unit's VMs are allocated and started."""
-        known = self.unit(unit)
+        """The unit's VMs are allocated and started; those that it goes on with are saved ones, or move."""
+        known, state = self.unit(unit), self.custody.state
         for rank, host in enumerate(known.hosts):
-            allocated = f.VmAllocated(unit=unit, attempt=known.attempt, rank=rank, vm=next(self._numbers), host=host)
+            moving = [vm.vm for vm in state.vms.values() if (vm.unit, vm.rank) == (unit, rank) and known.resumes]
+            old = self.custody.index.saved.get(unit, {}).get(rank) or (moving[-1] if moving else 0)
+            vm = old or next(self._numbers)
+            allocated = f.VmAllocated(unit=unit, attempt=known.attempt, rank=rank, vm=vm, host=host)
             self.write("executor", allocated, f.VmStarted(unit=unit, attempt=known.attempt, rank=rank))
 
     def end_vm(self, unit: str, rank: int = 0, why: str = "gone") -> None:

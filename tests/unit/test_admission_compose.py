@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import msgspec
 import pytest
 
 from schemas import facts as f
+from schemas.capabilities import ALL
 from schemas.meta import Void
 from schemas.requests import HostNamed, JobSubmit, ScaleSet
 from services.admission import compose
@@ -54,6 +56,16 @@ def refused(call: Callable[[], Any]) -> tuple[str, str | None]:
 def test_refused_submissions(caller: Caller, dept: str, asked: dict[str, Any], expected: tuple[str, str]) -> None:
     world = fold(script_max_bytes=100, array_max=5)
     assert refused(lambda: ask(world, caller, dept, **asked)) == expected
+
+
+def test_what_the_hypervisor_cannot_do_is_refused_at_the_door() -> None:
+    world = fold()
+    with pytest.raises(Refused, match='on_reclaim: "suspend" should be "kill" or "requeue"') as error:
+        ask(world, on_reclaim="suspend")
+    assert (error.value.code, error.value.field) == ("invalid", "on_reclaim")
+    world.adopt(msgspec.structs.replace(cloud(), capabilities=ALL))
+    assert ask(world, on_reclaim="suspend").on_reclaim == "suspend"
+    assert ask(world, on_reclaim="migrate").on_reclaim == "migrate"
 
 
 def test_before_a_configuration_is_adopted_the_door_is_unavailable() -> None:

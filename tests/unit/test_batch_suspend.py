@@ -8,6 +8,7 @@ import msgspec
 import pytest
 
 from schemas import facts as f
+from schemas.capabilities import ALL
 from schemas.config import BatchPolicy
 from schemas.facts import Disposal
 from schemas.reasons import Code, Reason
@@ -16,20 +17,10 @@ from services.scheduler.batch import BatchCore
 from services.scheduler.batch_why import why
 from services.scheduler.queue import Queue
 from services.scheduler.shape import Place, Shape
-from tests.support.scheduling import closed, core, placed, running
+from tests.support.scheduling import able, closed, core, placed, running
 from tests.support.world import World, batch, cloud
 
 VICTIMS = "smallest-shortest-spared"
-
-
-def able(hosts: int = 2, *capabilities: Any, **policy: Any) -> World:
-    """A cloud that can suspend, unless other `capabilities` are named."""
-    config = msgspec.structs.replace(cloud(batch("hpc", **policy)), capabilities=capabilities or ("suspend",))
-    world = World(config)
-    names = world.hosts(hosts)
-    world.seat("scheduler.hpc", lambda custody: BatchCore(custody, "hpc"))
-    world.grant("hpc", *names)
-    return world
 
 
 def closing(world: World) -> f.AttemptClosed:
@@ -202,5 +193,5 @@ def test_backfill_counts_on_what_is_left_of_a_suspended_jobs_time() -> None:
 def test_a_configuration_may_ask_for_what_the_cloud_can_do() -> None:
     config = cloud(batch("hpc", on_reclaim="suspend"))
     assert [problem.key for problem in check_cloud(config)] == ["department.batch.on_reclaim"]
-    assert check_cloud(msgspec.structs.replace(config, capabilities=("suspend",))) == []
+    assert check_cloud(msgspec.structs.replace(config, capabilities=ALL)) == []
     assert BatchPolicy().on_reclaim == "requeue"

@@ -20,6 +20,7 @@ from phoenix.simulate.load import Load
 from phoenix.simulate.metrics import measure
 from phoenix.simulate.verify import verify
 from phoenix.simulate.workload import JobRecord, Latencies, Outcome, Scenario, WebInput, Work
+from schemas.capabilities import ALL
 from schemas.config import BatchLimits, BatchPolicy, CloudConfig, Department, OnReclaim, Order, Quality, WebPolicy
 from schemas.facts import Fact, kind_of
 from schemas.meta import Meta
@@ -59,7 +60,7 @@ def cloud(
 ) -> Scenario:
     return Scenario(
         label="by hand",
-        config=CloudConfig(name="by-hand", departments=departments, capabilities=("suspend",)),
+        config=CloudConfig(name="by-hand", departments=departments, capabilities=ALL),
         hosts=hosts,
         jobs=dict(jobs or {}),
         web={"web": WebInput(demand=demand)} if demand else {},

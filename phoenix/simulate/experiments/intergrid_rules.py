@@ -29,6 +29,7 @@ import msgspec
 from phoenix.simulate import swf
 from phoenix.simulate.variates import Variates
 from phoenix.simulate.workload import JobRecord, Latencies, LogJob, Outcome, Scenario, Work
+from schemas.capabilities import ALL
 from schemas.config import BatchPolicy, CloudConfig, Department, Leases, LeaseVictims
 
 Policy = Literal["none", "mwt", "mov", "cp"]
@@ -155,7 +156,7 @@ def scenario(requests: tuple[LogJob, ...], policy: Policy, alpha: float, seed: i
     department = Department(name=DEPT, kind="batch", batch=batch)
     return Scenario(
         label=f"{policy} {alpha:g}, seed {seed}",
-        config=CloudConfig(name="intergrid", departments=(department,), capabilities=("suspend",)),
+        config=CloudConfig(name="intergrid", departments=(department,), capabilities=ALL),
         hosts=HOSTS,
         host_cores=HOST_CORES,
         host_memory_mb=HOST_MB,

@@ -16,6 +16,7 @@ from typing import Final
 
 from phoenix.simulate import layout
 from phoenix.simulate.workload import LogJob, Scenario, WebInput, Work
+from schemas.capabilities import ALL
 from schemas.config import BatchPolicy, CloudConfig, Department, OnReclaim, Order, Victims, WebPolicy
 
 CORES: Final = 8  # of a node
@@ -76,7 +77,7 @@ def _scenario(
     )
     return Scenario(
         label=label,
-        config=CloudConfig(name="phoenix-cloud", departments=departments, capabilities=("suspend",)),
+        config=CloudConfig(name="phoenix-cloud", departments=departments, capabilities=ALL),
         hosts=nodes,
         host_cores=CORES,
         jobs={"hpc": works},

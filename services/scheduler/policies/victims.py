@@ -3,10 +3,11 @@
     choose(hosts, candidates, count) -> victims and hosts      a pure function; the order of the input changes nothing
 
 Theory of operation
-  So many hosts must go.  Idle ones go first and cost nothing.  Then whole jobs are closed until enough hosts are empty.  The
-  paper's nodes hold one job each; here several jobs may share a host, and one job may span several.  So it is hosts that are
-  chosen, by what their emptying costs: the policy's `Price` of the jobs that would end.  Hosts with the same jobs on them are
-  one *group*; where each host holds one job, a group is a job, and the order of the prices is the order of the victims.
+  So many hosts must go.  Idle ones go first and cost nothing, those where VMs are parked after the others.  Then whole jobs
+  are closed until enough hosts are empty.  The paper's nodes hold one job each; here several jobs may share a host, and one
+  job may span several.  So it is hosts that are chosen, by what their emptying costs: the policy's `Price` of the jobs that
+  would end.  Hosts with the same jobs on them are one *group*; where each host holds one job, a group is a job, and the order
+  of the prices is the order of the victims.
 
 Rules
   1. Hosts that must go anyway (cordoned) first, whatever they cost: giving back another one instead would not help.
@@ -52,11 +53,13 @@ class Candidate(NamedTuple):
 
 
 class HostLoad(NamedTuple):
-    """A held host and the live attempts on it."""
+    """A held host and the live attempts on it.  `parked`: VMs wait there for a next job; they end for nobody's loss, but they
+    have to end first."""
 
     name: str
     cordoned: bool
     units: tuple[str, ...]
+    parked: bool = False
 
 
 class Choice(NamedTuple):
@@ -105,11 +108,12 @@ def _one() -> int:
     return 1
 
 
-def _giving_back(host: HostLoad) -> tuple[bool, bool, str]:
+def _giving_back(host: HostLoad) -> tuple[bool, bool, bool, str]:
     return (
         not host.cordoned,  # 1. hosts that must go
         bool(host.units),  # 2. hosts that were idle
-        host.name,  # 3. unique
+        host.parked,  # 3. hosts that are clear at once
+        host.name,  # 4. unique
     )
 
 
@@ -141,9 +145,10 @@ class _Emptying:
             if not host.units:
                 self._emptied(1, host.cordoned)
                 continue
-            group = groups.get(host[1:])
+            kind = (host.cordoned, host.units)
+            group = groups.get(kind)
             if group is None:
-                group = groups[host[1:]] = _Group(len(groups), host)
+                group = groups[kind] = _Group(len(groups), host)
                 for unit in host.units:
                     self.spans.setdefault(unit, []).append(group)
             group.add(host.name)
