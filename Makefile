@@ -51,6 +51,8 @@ worlds: setup
 
 model: setup
 	@PYTHONPATH=. $(BIN)/python tests/model/custody_model.py check
+	@PYTHONPATH=. $(BIN)/python -m tests.model.custody_model_bound check
+	@PYTHONPATH=. $(BIN)/python -m tests.model.custody_model_bound mutants
 
 clean:
 	rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

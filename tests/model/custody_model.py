@@ -30,6 +30,7 @@ HELD = (HELD_B, HELD_W, HELD_C)
 QUOTA = {HELD_B: 1, HELD_W: 2, HELD_C: 3}  # place of a department's quota in the registers
 HOLD, RUN, GONE = range(3)  # a VM in OpenNebula; HOLD = allocated, on no host yet
 A, P, E, B, W, C = range(6)
+WORLD = ("HOLD", "RUN", "GONE", "SAVED")
 WRITER, NAME = "APEBWC", ("free", "heldB", "heldW", "drain", "LOST", "heldC")
 
 
@@ -448,22 +449,12 @@ class Model:
             seen = {v[1] for v in vms if v[0] == u} | {x[0]}
             for e in envs:
                 for f in e:
-                    if f[0] in ("alloc", "vend", "end", "report") and f[1] == u:
-                        seen.add(f[2])
-                    elif f[0] == "place" and f[1] == u:
-                        seen.update((f[2] - 1, f[2]) if f[2] <= x[0] else ())
+                    seen.update(self.attempts(f, u, x[0]))
             rank.append({a: i for i, a in enumerate(sorted(seen))})
             rank[u][x[0] + 1] = rank[u][x[0]] + 1
 
         def fact(f):
-            k = f[0]
-            if k in ("grant", "release", "revoke", "lost", "clear"):
-                return (k, perm[f[1]]) + f[2:]
-            if k == "place":
-                return (k, f[1], rank[f[1]][f[2]], tuple(sorted(perm[h] for h in f[3])))
-            if k in ("alloc", "vend", "end", "report"):
-                return (k, f[1], rank[f[1]][f[2]]) + tuple(perm[h] for h in f[3:])
-            return f
+            return self.renamed(f, perm, rank)
 
         share = self.pool.setdefault
         new = (
@@ -472,13 +463,38 @@ class Model:
                 (rank[u][a], tuple(sorted(perm[h] for h in hs)), br, dn, ca)
                 for u, (a, hs, br, dn, ca) in enumerate(units)
             ),
-            tuple(sorted((v[0], rank[v[0]][v[1]], perm[v[2]]) + v[3:] for v in vms)),
+            tuple(sorted((v[0], rank[v[0]][v[1]], perm[v[2]], self.where(v[3], perm)) + v[4:] for v in vms)),
             regs,
             tuple(tuple(map(fact, e)) for e in parked),
             (zomb[0], tuple(map(fact, zomb[1]))) if zomb else (),
             env,
         )
         return tuple(share(x, x) for x in new)
+
+    @staticmethod
+    def attempts(f, u, latest):
+        """Attempts of unit `u` that fact `f` names."""
+        if f[0] in ("alloc", "vend", "end", "report") and f[1] == u:
+            return (f[2],)
+        if f[0] == "place" and f[1] == u and f[2] <= latest:
+            return (f[2] - 1, f[2])
+        return ()
+
+    @staticmethod
+    def renamed(f, perm, rank):
+        """The fact with hosts and attempts by their canonical names."""
+        k = f[0]
+        if k in ("grant", "release", "revoke", "lost", "clear"):
+            return (k, perm[f[1]]) + f[2:]
+        if k == "place":
+            return (k, f[1], rank[f[1]][f[2]], tuple(sorted(perm[h] for h in f[3])))
+        if k in ("alloc", "vend", "end", "report"):
+            return (k, f[1], rank[f[1]][f[2]]) + tuple(perm[h] for h in f[3:])
+        return f
+
+    @staticmethod
+    def where(world, perm):  # noqa: ARG004
+        return world
 
     @staticmethod
     def mentions(f, h):
@@ -579,7 +595,7 @@ def show(m, s):
     print(
         "   vms  ",
         [
-            f"{v[0]}/{v[1]}@{v[2]} {('HOLD', 'RUN', 'GONE')[v[3]]}{' sent' * v[4]}{' unjournaled' * (1 - v[5])}"
+            f"{v[0]}/{v[1]}@{v[2]} {WORLD[v[3]] if v[3] < len(WORLD) else f'runs at {v[3] - 10}'}{' sent' * v[4]} reg {v[5]}"
             for v in vms
         ],
         "parked",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from tests.model import custody_model_bound as bound
 from tests.model.custody_model import CONFIGS, MUTANTS, Model, explore
 
 SECONDS_MAX = 60.0
@@ -25,3 +26,16 @@ def test_a_rule_taken_out_is_found(name: str) -> None:
 def test_without_sharing_idle_hosts_a_wide_job_waits_for_ever() -> None:
     result = explore(Model(**CONFIGS["2-two-batch"], share=False), trace=False, seconds=SECONDS_MAX)
     assert str(result["result"]).startswith("NOT LIVE")
+
+
+@pytest.mark.parametrize("name", ["b1-suspend", "b1-warm-lost", "b2-move"])
+def test_vms_that_go_on_are_safe_and_live(name: str) -> None:
+    result = explore(bound.Bound(**bound.CONFIGS[name]), trace=False, seconds=SECONDS_MAX)
+    print(f"{name}: {result['states']} states, {result['edges']} edges")
+    assert result["result"] == "ok"
+
+
+@pytest.mark.parametrize("name", ["bind_first", "save_gives_up", "leaves_a_host", "warm_room", "one_leader"])
+def test_a_rule_about_vms_that_go_on_is_found(name: str) -> None:
+    result = explore(bound.Bound(**bound.MUTANTS[name], off=(name,)), trace=False, seconds=SECONDS_MAX)
+    assert str(result["result"]).startswith(("UNSAFE", "NOT LIVE")), f"the model did not miss rule {name}"
