@@ -29,6 +29,7 @@ from pyone.server_xrpc import OneServerXRPC
 from services.executor.calls import HostSight, Sample, Sight, phase_of
 from services.executor.errors import Faulted, Unreachable, unreachable
 from services.executor.outcomes import Failure
+from services.executor.pools import Decode, PoolReader
 from services.executor.template import TAG
 
 IDLE_MAX_S: Final = 5.0  # below what servers keep an idle connection for (aiohttp 75 s, most proxies 15 s or more)
@@ -61,6 +62,7 @@ class _Transport:
 
     def __init__(self, endpoint: str, timeout_s: float) -> None:
         self._url, self.timeout_s = urlsplit(endpoint), timeout_s
+        self.decode: Decode = _decode
         self._connection: http.client.HTTPConnection | None = None
         self._used_at = 0.0
 
@@ -72,7 +74,7 @@ class _Transport:
             self.close()
             raise error if isinstance(error, Unreachable) else unreachable(error) from error
         self._used_at = time.monotonic()
-        return (_decode(data),)
+        return (self.decode(data),)
 
     def _exchange(self, handler: str, body: bytes, deadline: float) -> bytes:
         connection = self._open()
@@ -187,9 +189,15 @@ class OpenNebula:
         """The newest sample of each host's monitoring, by id."""
         return host_samples(_root(self._reading().hostpool.monitoring(_LAST_SAMPLES)))
 
-    def vms(self) -> list[Sight]:
-        """Every VM that is not DONE, without tags: pools in short leave them out."""
-        return sights(_root(self._reading().vmpool.info(_ALL, _NEWEST, _OLDEST, _NOT_DONE)))
+    def vms(self, reader: PoolReader | None = None) -> list[Sight]:
+        """Every VM that is not DONE, without tags: pools in short leave them out.  `reader`: knows the answer before."""
+        one = self._reading()
+        one.lean.decode = (reader or pool_reader()).read
+        try:
+            found: list[Sight] = one.vmpool.info(_ALL, _NEWEST, _OLDEST, _NOT_DONE)
+        finally:
+            one.lean.decode = _decode
+        return found
 
     def vms_named(self, vms: list[int], tags: bool = False) -> list[Sight]:
         """These VMs, DONE ones included; those that are not there are left out."""
@@ -207,9 +215,14 @@ class OpenNebula:
         return self._one
 
 
-def _root(text: str) -> Any:
+def pool_reader() -> PoolReader:
+    """For polls of the pool of VMs, one at a time."""
+    return PoolReader(_decode, lambda xml: sights(_root(xml)))
+
+
+def _root(text: str | bytes) -> Any:
     try:
-        return etree.fromstring(text.encode(), etree.XMLParser(**_PARSER))
+        return etree.fromstring(text.encode() if isinstance(text, str) else text, etree.XMLParser(**_PARSER))
     except etree.XMLSyntaxError as error:
         raise Unreachable(f"the pool is no XML: {error}") from error
 
