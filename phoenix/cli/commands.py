@@ -34,6 +34,7 @@ COMMANDS: Final = (
     Command(
         "config", "check, compare or apply a configuration while running", _CLOUD, ("check", "diff", "apply"), True
     ),
+    Command("doctor", "is an OpenNebula ready for this cloud, and if not, what to do", _CLOUD, reads=True),
     Command("snapshots", "make the services' snapshots anew from the journal", _CLOUD, ("rebuild",)),
     Command("top", "live screen: hosts by owner, queue, events", _CLOUD),
     Command("submit", "submit a job script, as with sbatch", _WORK, reads=True),

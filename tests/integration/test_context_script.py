@@ -131,6 +131,22 @@ async def test_a_job_succeeds_with_inputs_environment_output_and_kept_files(site
     assert (report.exit, report.signal, report.note) == (0, None, None)
 
 
+async def test_a_job_saves_its_work_with_a_token_of_its_own_and_finds_it_in_the_next_attempt(site: Site) -> None:
+    script = """cat state.bin 2>/dev/null && echo "again $PHOENIX_CHECKPOINT_ATTEMPT" && exit 0
+        printf 'Authorization: Bearer %s' "$(cat "$PHOENIX_TOKEN_FILE")" >auth; printf 'step 7\\n' >state.bin
+        base=$PHOENIX_URL/v1/guest/${PHOENIX_ID#*/}
+        curl -fsS -H @auth -T state.bin "$base/checkpoint/files/state.bin" >/dev/null
+        sum=$(sha256sum state.bin | cut -c1-64)
+        curl -fsS -H @auth -d "{\\"files\\": [{\\"name\\": \\"state.bin\\", \\"sha256\\": \\"$sum\\"}]}" "$base/checkpoint"
+        curl -sS -o /dev/null -w ' %{http_code}' -H @auth "$base/boot"; kill -9 $$"""
+    job, vm = await site.run(script, retries=1)
+    await site.off(vm)
+    assert await site.output(job) == '{"status":"acknowledged","files":1,"bytes":7} 401'
+    await site.here.place(job, attempt=2)
+    await site.off(await site.boot(job, attempt=2))
+    assert await site.output(job) == "step 7\nagain 1\n"
+
+
 async def test_a_job_fails_with_its_own_code_or_signal(site: Site) -> None:
     job, vm = await site.run("exit 7", directory="/nowhere/at all")
     killed, other = await site.run("kill -9 $$")

@@ -1,0 +1,81 @@
+"""`phoenix doctor`: is this OpenNebula ready for a cloud, and if not, what to do."""
+
+from __future__ import annotations
+
+import argparse
+from dataclasses import replace
+from pathlib import Path
+from typing import Final
+
+from phoenix.cli import cloud, emit
+from phoenix.cli.errors import FAILED, OK, CliError, usage
+from phoenix.doctor.endpoint import Endpoint
+from phoenix.doctor.findings import table, worst
+from phoenix.doctor.look import examine
+from phoenix.doctor.wanted import Wanted, of_config
+from schemas.capabilities import CAPABILITIES
+
+HELP: Final = """examples:
+  phoenix doctor --config site.toml                            the OpenNebula that a configuration names
+  phoenix doctor --config site.toml --dry-run-vm               and try one VM on HOLD; nothing of it is left
+  phoenix doctor --opennebula http://one:2633/RPC2 --auth one_auth --hypervisor kvm
+  phoenix doctor                                               the embedded one of the cloud that runs here
+
+It changes nothing, but for --dry-run-vm.  Exit code: 0 nothing fails, 1 something does"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--opennebula", metavar="URL", help="oned's XML-RPC endpoint")
+    parser.add_argument(
+        "--auth", type=Path, metavar="FILE", help="a file with user:password (default: ~/.one/one_auth)"
+    )
+    parser.add_argument("--config", type=Path, metavar="FILE", help="the cloud's configuration: endpoint, template, …")
+    parser.add_argument("--hypervisor", choices=sorted(CAPABILITIES), help="what the hosts are expected to have")
+    parser.add_argument("--events", metavar="HOST:PORT", help="where state changes are published, if oned does not say")
+    parser.add_argument(
+        "--dry-run-vm", action="store_true", help="allocate a VM on HOLD, try to deploy it where it cannot fit, end it"
+    )
+
+
+def run(args: argparse.Namespace) -> int:
+    url, auth, wanted = _what(args)
+    wanted = replace(wanted, hypervisor=args.hypervisor or wanted.hypervisor, events=(args.events or wanted.events))
+    endpoint = Endpoint(url, _session(auth), str(auth))
+    try:
+        found = examine(endpoint, wanted, args.dry_run_vm)
+    finally:
+        endpoint.close()
+    level = worst(found)
+    if args.json:
+        emit.json({"opennebula": url, "result": level, "findings": [x.as_dict() for x in found]})
+    else:
+        print(table(found))
+    return FAILED if level == "fail" else OK
+
+
+def _what(args: argparse.Namespace) -> tuple[str, Path, Wanted]:
+    """Endpoint, login and what the cloud will ask; what is said on the command line wins."""
+    if args.config is not None:
+        from services.runtime.config import ConfigError, load
+
+        try:
+            config = load(args.config)
+        except ConfigError as error:
+            raise CliError(FAILED, f"{args.config} has problems:\n{error}") from error
+        one = config.opennebula
+        return args.opennebula or one.endpoint, args.auth or one.auth_file, of_config(config)
+    if args.opennebula is not None:
+        return args.opennebula, args.auth or Path("~/.one/one_auth").expanduser(), Wanted()
+    about = cloud.describe(cloud.data_dir(args))
+    mine = Wanted(hypervisor=str(about.get("hypervisor") or ""), door=str(about.get("http_url", "")))
+    return about["opennebula_url"], args.auth or Path(about["opennebula_auth_file"]), mine
+
+
+def _session(file: Path) -> str:
+    try:
+        text = file.read_text().strip()
+    except OSError as error:
+        raise usage(f"{file}: cannot read the login: {error.strerror}", "--auth FILE, with user:password") from error
+    if ":" not in text or len(text.splitlines()) != 1:
+        raise usage(f"{file}: should hold one line, user:password")
+    return text

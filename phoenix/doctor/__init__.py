@@ -1,0 +1,7 @@
+"""`phoenix doctor`: what stands in the way of using an OpenNebula, before it is used.
+
+endpoint.py   one endpoint, asked with the executor's own client; every error as a name
+checks.py     what follows from what it said: pure, one function a subject
+dry_run.py    one VM on HOLD, and a deployment that cannot happen; nothing is left behind
+findings.py   a finding: ok, warn or fail, what was found, and what to do
+"""

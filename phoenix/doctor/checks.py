@@ -1,0 +1,284 @@
+"""What follows from what an OpenNebula says about itself.  Pure: an answer and what the cloud wants in, findings out.
+
+Rules
+  1. `fail`: VMs of this cloud cannot run like this.  `warn`: they can, but slower, on fewer hosts, or with a named risk.
+  2. What to do names the file, the setting or the command.
+  3. An attribute that is not there is no finding: other versions may lack it.
+
+Numbers and their sources: docs/opennebula-site.md.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from itertools import pairwise
+from typing import Any, Final
+
+from phoenix.doctor.endpoint import is_loopback
+from phoenix.doctor.findings import Finding, fail, ok, warn
+from phoenix.doctor.wanted import REAL, Wanted
+from services.executor.template import TemplateError, Templates
+
+KNOWN: Final = re.compile(r"7\.\d")
+USABLE: Final = (1, 2)  # MONITORING_MONITORED, MONITORED
+HOST_STATES: Final = {0: "init", 3: "error", 4: "disabled", 5: "error", 6: "init", 7: "init", 8: "offline"}
+SYSTEM, IMAGE = 1, 0  # TYPE of a datastore
+ENABLED: Final = "0"
+SPACE_WARN_MB, SPACE_FAIL_MB = 10 * 1024, 1024  # a small image and a few suspended VMs; not even one image
+SPARE_CONNECTIONS: Final = 4  # for people, Sunstone and monitoring beside our calls
+IMAGE_USABLE: Final = ("1", "2")  # READY, USED
+
+
+def version(told: str) -> list[Finding]:
+    if KNOWN.match(told):
+        return [ok("version", f"OpenNebula {told}")]
+    advice = "7.x is what was recorded and tested; with others watch the first jobs, and the executor's log"
+    return [warn("version", f"OpenNebula {told}", advice)]
+
+
+# ------------------------------------------------------------------------------------------------------------------ rights
+
+
+def rights(user: Any, rules: Any | None) -> list[Finding]:
+    """`user`: one.user.info -1.  `rules`: one.acl.info, None if it is denied."""
+    number, name = user.findtext("ID") or "", user.findtext("NAME") or ""
+    groups = [x.text or "" for x in user.findall("GROUPS/ID")]
+    if "0" in groups:
+        return [ok("rights", f"{name} is in the group oneadmin, which may do everything")]
+    if rules is None:
+        advice = "try with --dry-run-vm: it allocates, and asks for a deployment that cannot happen"
+        return [warn("rights", f"{name} is not in the group oneadmin, and may not read the access rules", advice)]
+    texts = [x.text or "" for x in rules.findall("ACL/STRING")]
+    needed = (("CREATE", "VM"), ("ADMIN", "VM"), ("MANAGE", "HOST"), ("USE", "HOST"), ("USE", "DATASTORE"))
+    lacking = [(right, kind) for right, kind in needed if not _granted(texts, number, groups, right, kind)]
+    if not lacking:
+        return [ok("rights", f"rules give {name} what the cloud needs of VMs, hosts and datastores")]
+    found = f"no rule lets {name} " + ", ".join(f"{right} {kind}" for right, kind in lacking)
+    commands = "; ".join(f"oneacl create '#{number} {kind}/* {right}'" for right, kind in lacking)
+    return [fail("rights", found, f"{commands}   (or a user of the group oneadmin; docs/opennebula-site.md)")]
+
+
+def _granted(rules: list[str], user: str, groups: list[str], right: str, kind: str) -> bool:
+    """True if some rule gives the right on some objects of this kind: on which ones is the dry run's to find out."""
+    for rule in rules:
+        who, resources, given = [*rule.split(), "", "", ""][:3]
+        mine = who in ("*", f"#{user}") or (who[:1] == "@" and who[1:] in groups)
+        if mine and kind in resources.partition("/")[0].split("+") and right in given.split("+"):
+            return True
+    return False
+
+
+# ------------------------------------------------------------------------------------------------------------------- hosts
+
+
+def hosts(pool: Any, wanted: Wanted) -> list[Finding]:
+    found = pool.findall("HOST")
+    if not found:
+        advice = "add hosts (onehost create), or let this user USE them: oneacl create '#UID HOST/* USE+MANAGE'"
+        return [fail("hosts", "no host is visible", advice)]
+    states = Counter(HOST_STATES.get(int(host.findtext("STATE") or 0), "usable") for host in found)
+    usable = [host for host in found if int(host.findtext("STATE") or 0) in USABLE]
+    told = ", ".join(f"{count} {state}" for state, count in sorted(states.items()))
+    if not usable:
+        return [
+            fail("hosts", f"none of {len(found)} hosts is usable: {told}", "onehost show HOST; onehost enable HOST")
+        ]
+    cores = sum(int(host.findtext("HOST_SHARE/MAX_CPU") or 0) for host in usable) // 100
+    memory_gb = sum(int(host.findtext("HOST_SHARE/MAX_MEM") or 0) for host in usable) // (1 << 20)
+    clusters = sorted({host.findtext("CLUSTER") or "-" for host in usable})
+    says = f"{told}: {cores} cores, {memory_gb} GiB, in cluster {', '.join(clusters)}"
+    idle = len(usable) < len(found)
+    head = warn("hosts", says, "onehost show HOST says why; no job runs there meanwhile") if idle else ok("hosts", says)
+    return [head, *_capacity(usable, wanted), *_drivers(usable, wanted)]
+
+
+def _capacity(usable: list[Any], wanted: Wanted) -> list[Finding]:
+    found = []
+    more = [x.findtext("NAME") for x in usable if _number(x, "MAX_CPU") > _number(x, "TOTAL_CPU") > 0]
+    if more:
+        says = f"{_some(more)} offers more cores than it has (RESERVED_CPU)"
+        found.append(warn("capacity", says, "leave RESERVED_CPU at 0 or above, unless VMs are to share cores"))
+    none = [x.findtext("NAME") for x in usable if _number(x, "MAX_CPU") < 100 or _number(x, "MAX_MEM") < 1024]
+    if none:
+        says = f"{_some(none)} offers no whole core or no memory"
+        found.append(warn("capacity", says, "look at RESERVED_CPU and RESERVED_MEM of the host and of its cluster"))
+    thin = [x.findtext("NAME") for x in usable if 0 < _number(x, "MAX_MEM") == _number(x, "TOTAL_MEM")]
+    if thin and wanted.hypervisor in REAL:
+        says = f"{_some(thin)} keeps no memory for its own system (RESERVED_MEM)"
+        found.append(warn("capacity", says, "set RESERVED_MEM to 1 GiB or a tenth, and RESERVED_CPU to 100 or so"))
+    return found
+
+
+def _number(host: Any, name: str) -> int:
+    return int(host.findtext(f"HOST_SHARE/{name}") or 0)
+
+
+def _some(names: list[str | None]) -> str:
+    shown = ", ".join(sorted(name or "?" for name in names)[:3])
+    return shown if len(names) <= 3 else f"{shown} and {len(names) - 3} more"
+
+
+def _drivers(usable: list[Any], wanted: Wanted) -> list[Finding]:
+    drivers = Counter(host.findtext("VM_MAD") or "?" for host in usable)
+    told = ", ".join(f"{name} on {count}" for name, count in sorted(drivers.items()))
+    if not wanted.hypervisor:
+        advice = (
+            "say which with --hypervisor, or [opennebula] hypervisor: what can be done with running VMs depends on it"
+        )
+        return [warn("hypervisor", f"drivers: {told}", advice)]
+    others = sorted(name for name in drivers if name != wanted.hypervisor)
+    if wanted.hypervisor == "process" and set(drivers) <= {
+        "dummy",
+        "process",
+    }:  # the embedded server's name for its own
+        others = []
+    if not others:
+        return [ok("hypervisor", f"drivers: {told}")]
+    advice = (
+        f"[opennebula] hypervisor says {wanted.hypervisor}; keep the others in a cluster that this user may not use"
+    )
+    return [(fail if wanted.hypervisor not in drivers else warn)("hypervisor", f"drivers: {told}", advice)]
+
+
+# -------------------------------------------------------------------------------------------------------------- datastores
+
+
+def datastores(pool: Any) -> list[Finding]:
+    found: list[Finding] = []
+    for kind, name in ((SYSTEM, "system"), (IMAGE, "image")):
+        every = [x for x in pool.findall("DATASTORE") if x.findtext("TYPE") == str(kind)]
+        usable = [x for x in every if (x.findtext("STATE") or ENABLED) == ENABLED]
+        if not usable:
+            says = f"{len(every)} {name} datastores, none enabled" if every else f"no {name} datastore is visible"
+            advice = f"onedatastore create, or enable; and let this user USE it (TYPE = {name.upper()}_DS)"
+            found.append(fail("datastores", says, advice))
+        found += [_space(name, x) for x in usable]
+    return found
+
+
+def _space(kind: str, store: Any) -> Finding:
+    free, driver = int(store.findtext("FREE_MB") or 0), store.findtext("TM_MAD") or "?"
+    total = int(store.findtext("TOTAL_MB") or 0)
+    says = f"{kind} datastore {store.findtext('NAME')} ({driver}): {free // 1024} of {total // 1024} GiB free"
+    if kind == "system" and driver == "ssh":
+        says += "; moving a VM copies its disks"
+    if total == 0 or free >= SPACE_WARN_MB:  # of some drivers the space is told for each host
+        return ok("datastores", says)
+    advice = (
+        "each VM's disks are here, and the memory of suspended ones" if kind == "system" else "images are copied here"
+    )
+    return (fail if free < SPACE_FAIL_MB else warn)("datastores", says, f"make room: {advice}")
+
+
+# ----------------------------------------------------------------------------------------------------------- configuration
+
+
+def configuration(tree: Any, wanted: Wanted) -> list[Finding]:
+    """`tree`: one.system.config."""
+    return [*_connections(tree, wanted), *_scheduler(tree)]
+
+
+def _connections(tree: Any, wanted: Wanted) -> list[Finding]:
+    most = int(tree.findtext("MAX_CONN") or 0)
+    if not most:
+        return []
+    says = f"oned takes {most} connections at once (MAX_CONN), the cloud uses {wanted.concurrency}"
+    if wanted.concurrency >= most:
+        advice = f"set [opennebula] concurrency to 8, or MAX_CONN of oned.conf to {wanted.concurrency + 2 * SPARE_CONNECTIONS}"
+        return [fail("connections", says, advice)]
+    if wanted.concurrency + SPARE_CONNECTIONS > most:
+        advice = "raise MAX_CONN and MAX_CONN_BACKLOG in oned.conf to 64, or lower [opennebula] concurrency"
+        return [warn("connections", says, advice)]
+    return [ok("connections", says)]
+
+
+def _scheduler(tree: Any) -> list[Finding]:
+    arguments = " ".join(x.text or "" for x in tree.findall("SCHED_MAD/ARGUMENTS")).split()
+    named = {arguments[i + 1] for i, word in enumerate(arguments[:-1]) if word in ("-p", "-o")}
+    active = sorted(name for part in named for name in part.split(",") if name != "dummy")
+    if not active:
+        return [ok("scheduler", "oned has no scheduler of its own at work")]
+    says = f"oned's own scheduler is at work ({', '.join(active)})"
+    advice = (
+        "the cloud's VMs wait on HOLD, which it leaves alone; if nobody else uses this OpenNebula, set the drivers of "
+        "SCHED_MAD to dummy in oned.conf"
+    )
+    return [warn("scheduler", says, advice)]
+
+
+def publisher(tree: Any) -> tuple[str, int]:
+    """Where the hook manager publishes, by oned.conf: address (empty: not said) and port."""
+    words = (tree.findtext("HM_MAD/ARGUMENTS") or "").split()
+    options = dict(pairwise(words))
+    port = options.get("-p", "")
+    return options.get("-b", ""), int(port) if port.isdigit() else 0
+
+
+# ------------------------------------------------------------------------------------------------------------------ quotas
+
+
+def quotas(owner: Any, what: str) -> list[Finding]:
+    """Limits on VMs of a USER or GROUP."""
+    vm = owner.find("VM_QUOTA/VM")
+    if vm is None:
+        return [ok("quotas", f"no limit on the {what}'s VMs")]
+    found = []
+    for name, unit in (("VMS", ""), ("RUNNING_VMS", ""), ("CPU", " cores"), ("MEMORY", " MiB")):
+        limit, used = float(vm.findtext(name) or -1), float(vm.findtext(f"{name}_USED") or 0)
+        if limit >= 0:
+            says = f"the {what}'s limit on {name} is {limit:g}{unit}, {used:g} used"
+            advice = f"one{what} quota: what is beyond it waits, although hosts may be free"
+            found.append((fail if used >= limit else warn)("quotas", says, advice))
+    return found or [ok("quotas", f"no limit on the {what}'s VMs")]
+
+
+# ---------------------------------------------------------------------------------------------------------------- template
+
+
+def template(wanted: Wanted, images: Any | None) -> list[Finding]:
+    """[opennebula.template], before anything is allocated with it.  `images`: one.imagepool.info."""
+    if wanted.hypervisor and wanted.hypervisor not in REAL:
+        return []
+    try:
+        Templates(b"doctor", wanted.door or "http://127.0.0.1", wanted.template)
+    except TemplateError as error:
+        return [fail("template", str(error), "change [opennebula.template] in the configuration file")]
+    names = {str(name).upper(): value for name, value in wanted.template.items()}
+    found = [*_door(wanted), *_disks(names, images)]
+    if "NIC" not in names:
+        found.append(fail("template", "no NIC: a guest could not reach the door", "add NIC to [opennebula.template]"))
+    context = names.get("CONTEXT")
+    if not isinstance(context, dict) or str(context.get("NETWORK", "")).upper() != "YES":
+        advice = 'CONTEXT = { NETWORK = "YES" } in [opennebula.template]: else the guest has no address of its NIC'
+        found.append(warn("template", "CONTEXT does not ask for the network's configuration", advice))
+    return found or [ok("template", "disk, network and context are there")]
+
+
+def _door(wanted: Wanted) -> list[Finding]:
+    if wanted.door and is_loopback(wanted.door):
+        advice = "[http] listen on an address that VMs reach, and url if it is another"
+        return [fail("door", f"guests are to call {wanted.door}, which no other machine reaches", advice)]
+    return []
+
+
+def _disks(names: dict[str, Any], images: Any | None) -> list[Finding]:
+    disks = names.get("DISK", [])
+    disks = disks if isinstance(disks, list) else [disks]
+    if not disks:
+        return [fail("template", "no DISK: there is nothing to boot", "add DISK to [opennebula.template]")]
+    if images is None:
+        return []
+    found = []
+    for disk in disks:
+        told = {str(k).upper(): str(v) for k, v in disk.items()} if isinstance(disk, dict) else {}
+        wish = told.get("IMAGE_ID") or told.get("IMAGE")
+        if wish is None:
+            continue
+        match = [x for x in images.findall("IMAGE") if wish in (x.findtext("ID"), x.findtext("NAME"))]
+        if not match:
+            advice = "oneimage list; the name must be that of an image that this user may USE"
+            found.append(fail("template", f"there is no image {wish}", advice))
+        elif not any(x.findtext("STATE") in IMAGE_USABLE for x in match):
+            found.append(fail("template", f"image {wish} is not ready", "oneimage show; wait until it is READY"))
+    return found

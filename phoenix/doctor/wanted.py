@@ -1,0 +1,34 @@
+"""What the cloud is going to ask of an OpenNebula: from a configuration file, or the defaults."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from services.runtime.config import Config
+
+CONCURRENCY: Final = 8  # [opennebula] concurrency's default
+REAL: Final = ("kvm", "lxc", "xen")  # hypervisors whose VMs are machines of their own, elsewhere
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """`hypervisor` empty: not said.  `door`: where guests call.  `events`: HOST:PORT of the hook manager's publisher."""
+
+    hypervisor: str = ""
+    concurrency: int = CONCURRENCY
+    door: str = ""
+    events: str = ""
+    template: dict[str, Any] = field(default_factory=dict)
+
+
+def of_config(config: Config) -> Wanted:
+    one = config.opennebula
+    events = str(getattr(one, "events", "") or "")
+    return Wanted(
+        hypervisor=str(getattr(one, "hypervisor", "") or ""),
+        concurrency=one.concurrency,
+        door=config.http.url or f"http://{config.http.listen}",
+        events=events.removeprefix("tcp://") if events.startswith("tcp://") else "",
+        template=dict(one.template),
+    )

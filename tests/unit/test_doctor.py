@@ -1,0 +1,281 @@
+"""What the doctor finds: on the embedded OpenNebula, and on answers that it does not give.  Nothing is ever left behind."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import pyone
+import pytest
+from lxml import etree
+
+from phoenix.doctor import checks
+from phoenix.doctor.endpoint import Endpoint, is_loopback, speaks_zeromq
+from phoenix.doctor.findings import Finding, worst
+from phoenix.doctor.look import examine
+from phoenix.doctor.wanted import Wanted
+from phoenix.local.opennebula.model import Acl
+from phoenix.local.opennebula.server import OpenNebula, Settings
+from phoenix.local.opennebula.testing import running_server
+from tests.support.nats import free_port
+
+DUMMY = Wanted(hypervisor="dummy")
+NEEDED = ("VM/* CREATE+ADMIN", "HOST/* USE+MANAGE", "DATASTORE/* USE")
+
+
+async def examined(url: str, session: str, wanted: Wanted = DUMMY, dry: bool = False) -> list[Finding]:
+    endpoint = Endpoint(url, session, "the-file", timeout_s=5.0)
+    try:
+        return await asyncio.to_thread(examine, endpoint, wanted, dry)
+    finally:
+        endpoint.close()
+
+
+def of(findings: list[Finding], check: str) -> list[Finding]:
+    return [x for x in findings if x.check == check]
+
+
+def levels(findings: list[Finding]) -> dict[str, str]:
+    return {check: worst(of(findings, check)) for check in dict.fromkeys(x.check for x in findings)}
+
+
+async def bob(one: OpenNebula, *rules: str) -> str:
+    """Another user than oneadmin, with these rights."""
+
+    def make() -> int:
+        return int(pyone.OneServer(one.url, session=one.session).user.allocate("bob", "secret", "core", []))
+
+    number = await asyncio.to_thread(make)
+    one.store.acls.clear()
+    for i, rule in enumerate(rules):
+        one.store.acls[100 + i] = Acl(id=100 + i, text=f"#{number} {rule} *")
+    return "bob:secret"
+
+
+async def test_a_good_endpoint_has_nothing_that_fails_and_a_dry_run_leaves_nothing() -> None:
+    async with running_server(3, cores=8, memory_mb=16384, settings=Settings(events_port=0)) as one:
+        wanted = Wanted(hypervisor="dummy", events=f"127.0.0.1:{one.events.port}")
+        found = await examined(one.url, one.session, wanted, dry=True)
+        assert worst(found) == "ok", [x for x in found if x.level != "ok"]
+        assert {"reachable", "version", "rights", "hosts", "hypervisor", "datastores", "quotas"} <= set(levels(found))
+        assert {"connections", "scheduler", "events", "speed", "dry run"} <= set(levels(found))
+        assert of(found, "hosts")[0].found == "3 usable: 24 cores, 48 GiB, in cluster default"
+        assert [x.found for x in of(found, "dry run")][1:] == [
+            "a deployment would have been allowed: it was refused for its size alone",
+            "nothing of it is left",
+        ]
+        assert one.store.vms == {}
+
+
+async def test_a_wrong_password_is_told_once_and_nothing_else_is_tried() -> None:
+    async with running_server(1) as one:
+        (found,) = await examined(one.url, "oneadmin:wrong")
+        assert (found.check, found.level) == ("credentials", "fail")
+        assert "oneadmin" in found.fix
+        assert "the-file" in found.fix
+        assert "wrong" not in found.found + found.fix
+
+
+async def test_a_closed_port_is_unreachable_and_something_else_there_is_told() -> None:
+    (found,) = await examined(f"http://127.0.0.1:{free_port()}/RPC2", "a:b")
+    assert (found.check, found.level) == ("reachable", "fail")
+    assert "connection_refused" in found.found
+    async with await asyncio.start_server(_says_hello, "127.0.0.1", 0) as server:
+        port = server.sockets[0].getsockname()[1]
+        (found,) = await examined(f"http://127.0.0.1:{port}/RPC2", "a:b")
+        assert (found.check, found.level) == ("reachable", "fail")
+        assert await asyncio.to_thread(speaks_zeromq, "127.0.0.1", port) == "something else than ZeroMQ answers"
+
+
+async def _says_hello(_reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    writer.write(b"220 hello, this is no OpenNebula\r\n")
+    writer.close()
+
+
+async def test_an_empty_cluster_fails_for_its_hosts_alone() -> None:
+    async with running_server(0) as one:
+        found = await examined(one.url, one.session, dry=True)
+        assert [x.check for x in found if x.level == "fail"] == ["hosts"]
+        assert one.store.vms == {}
+
+
+async def test_a_user_without_rights_is_told_which_rules_to_make() -> None:
+    async with running_server(2) as one:
+        session = await bob(one, "VM/* CREATE", "HOST/* USE", "DATASTORE/* USE")
+        found = await examined(one.url, session, dry=True)
+        (rights,) = of(found, "rights")
+        assert rights.level == "fail"
+        assert rights.found == "no rule lets bob ADMIN VM, MANAGE HOST"
+        assert "oneacl create '#2 VM/* ADMIN'" in rights.fix
+        denied = [x for x in of(found, "dry run") if x.level == "fail"]
+        assert len(denied) == 1
+        assert denied[0].found.startswith("permission: ")
+        assert one.store.vms == {}
+
+
+async def test_a_user_with_the_documented_rules_is_good() -> None:
+    async with running_server(2) as one:
+        session = await bob(one, *NEEDED)
+        found = await examined(one.url, session, dry=True)
+        assert levels(found)["rights"] == "ok"
+        assert levels(found)["dry run"] == "ok"
+        assert one.store.vms == {}
+
+
+async def test_a_quota_is_told_before_it_stops_anything() -> None:
+    async with running_server(2) as one:
+        session = await bob(one, *NEEDED)
+        admin = pyone.OneServer(one.url, session=one.session)
+        await asyncio.to_thread(admin.user.quota, 2, 'VM=[VMS="1",CPU="4"]')
+        found = await examined(one.url, session, dry=True)
+        assert [(x.level, x.found) for x in of(found, "quotas")][:2] == [
+            ("warn", "the user's limit on VMS is 1, 0 used"),
+            ("warn", "the user's limit on CPU is 4 cores, 0 used"),
+        ]
+        assert of(found, "dry run")[1].found == "the quota is too small to try a deployment that cannot happen"
+        assert one.store.vms == {}
+
+
+async def test_the_command_prints_a_table_or_json_and_ends_with_1_if_something_fails(tmp_path: Path) -> None:
+    async with running_server(1) as one:
+        auth = tmp_path / "auth"
+        auth.write_text(one.session + "\n")
+        words = ["--opennebula", one.url, "--auth", str(auth)]
+        code, text = await _command(*words, "--hypervisor", "kvm", "--json")
+        told = json.loads(text)
+        assert (code, told["result"], told["opennebula"]) == (1, "fail", one.url)
+        assert {"check": "hypervisor", "level": "fail"}.items() <= next(
+            x for x in told["findings"] if x["check"] == "hypervisor"
+        ).items()
+        code, text = await _command(*words, "--hypervisor", "dummy")
+        assert code == 0
+        assert text.startswith("ok    reachable    ")
+        assert "secret" not in text
+        auth.write_text("oneadmin:nope")
+        assert (await _command(*words))[0] == 1
+
+
+async def _command(*words: str) -> tuple[int, str]:
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-m", "phoenix.cli", "doctor", *words, stdout=asyncio.subprocess.PIPE
+    )
+    async with asyncio.timeout(60):
+        out, _ = await process.communicate()
+    assert process.returncode is not None
+    return process.returncode, out.decode()
+
+
+# --------------------------------------------------------------------------------------- answers of other installations
+
+
+def xml(text: str) -> Any:
+    return etree.fromstring(text)
+
+
+def host(name: str, state: int = 2, driver: str = "kvm", **share: int) -> str:
+    numbers = {"TOTAL_CPU": 800, "MAX_CPU": 700, "TOTAL_MEM": 8 << 20, "MAX_MEM": 7 << 20, **share}
+    told = "".join(f"<{k}>{v}</{k}>" for k, v in numbers.items())
+    return (
+        f"<HOST><ID>1</ID><NAME>{name}</NAME><STATE>{state}</STATE><VM_MAD>{driver}</VM_MAD><CLUSTER>default</CLUSTER>"
+        f"<HOST_SHARE>{told}</HOST_SHARE></HOST>"
+    )
+
+
+KVM = Wanted(hypervisor="kvm")
+
+
+@pytest.mark.parametrize(
+    ("pool", "expected"),
+    [
+        (host("a"), {"hosts": "ok", "hypervisor": "ok"}),
+        (host("a") + host("b", state=8), {"hosts": "warn", "hypervisor": "ok"}),
+        (host("a", state=3), {"hosts": "fail"}),
+        (host("a") + host("b", driver="lxc"), {"hosts": "ok", "hypervisor": "warn"}),
+        (host("b", driver="lxc"), {"hosts": "ok", "hypervisor": "fail"}),
+        (host("a", MAX_CPU=1600), {"hosts": "ok", "capacity": "warn", "hypervisor": "ok"}),
+        (host("a", MAX_CPU=50), {"hosts": "ok", "capacity": "warn", "hypervisor": "ok"}),
+        (host("a", MAX_MEM=8 << 20), {"hosts": "ok", "capacity": "warn", "hypervisor": "ok"}),
+    ],
+)
+def test_hosts(pool: str, expected: dict[str, str]) -> None:
+    assert levels(checks.hosts(xml(f"<HOST_POOL>{pool}</HOST_POOL>"), KVM)) == expected
+
+
+def store(kind: int, free: int, total: int = 100_000, state: int = 0) -> str:
+    return (
+        f"<DATASTORE><NAME>d</NAME><TYPE>{kind}</TYPE><STATE>{state}</STATE><TM_MAD>ssh</TM_MAD>"
+        f"<TOTAL_MB>{total}</TOTAL_MB><FREE_MB>{free}</FREE_MB></DATASTORE>"
+    )
+
+
+@pytest.mark.parametrize(
+    ("pool", "expected"),
+    [
+        (store(0, 50_000) + store(1, 50_000), ["ok", "ok"]),
+        (store(0, 5_000) + store(1, 500), ["fail", "warn"]),
+        (store(0, 50_000) + store(1, 50_000, state=1), ["fail", "ok"]),
+        (store(1, 0, total=0), ["ok", "fail"]),
+        ("", ["fail", "fail"]),
+    ],
+)
+def test_datastores(pool: str, expected: list[str]) -> None:
+    found = checks.datastores(xml(f"<DATASTORE_POOL>{pool}</DATASTORE_POOL>"))
+    assert [x.level for x in found] == expected
+
+
+@pytest.mark.parametrize(("told", "level"), [("7.4.0", "ok"), ("7.0.1", "ok"), ("6.10.0", "warn"), ("x", "warn")])
+def test_versions(told: str, level: str) -> None:
+    assert [x.level for x in checks.version(told)] == [level]
+
+
+@pytest.mark.parametrize(
+    ("most", "policy", "expected"),
+    [
+        (15, "dummy", {"connections": "ok", "scheduler": "ok"}),
+        (10, "rank", {"connections": "warn", "scheduler": "warn"}),
+        (8, "dummy", {"connections": "fail", "scheduler": "ok"}),
+    ],
+)
+def test_the_configuration_of_oned(most: int, policy: str, expected: dict[str, str]) -> None:
+    text = f"<C><MAX_CONN>{most}</MAX_CONN><SCHED_MAD><ARGUMENTS>-t 15 -p {policy} -o dummy</ARGUMENTS></SCHED_MAD></C>"
+    assert levels(checks.configuration(xml(text), KVM)) == expected
+
+
+IMAGES = (
+    "<IMAGE_POOL><IMAGE><ID>4</ID><NAME>phoenix</NAME><STATE>1</STATE></IMAGE>"
+    "<IMAGE><ID>5</ID><NAME>new</NAME><STATE>4</STATE></IMAGE></IMAGE_POOL>"
+)
+GOOD: dict[str, Any] = {"DISK": {"IMAGE": "phoenix"}, "NIC": {"NETWORK": "n"}, "CONTEXT": {"NETWORK": "YES"}}
+
+
+@pytest.mark.parametrize(
+    ("template", "door", "expected"),
+    [
+        (GOOD, "http://10.0.0.5:7480", {"template": "ok"}),
+        (GOOD, "http://127.0.0.1:7480", {"door": "fail"}),
+        (GOOD | {"DISK": [{"IMAGE_ID": 4}, {"SIZE": 1}]}, "http://x", {"template": "ok"}),
+        (GOOD | {"DISK": {"IMAGE": "other"}}, "http://x", {"template": "fail"}),
+        (GOOD | {"DISK": {"IMAGE": "new"}}, "http://x", {"template": "fail"}),
+        (GOOD | {"CONTEXT": {}}, "http://x", {"template": "warn"}),
+        (GOOD | {"CPU": 1}, "http://x", {"template": "fail"}),
+        ({}, "http://x", {"template": "fail"}),
+    ],
+)
+def test_the_template_of_a_real_hypervisor(template: dict[str, Any], door: str, expected: dict[str, str]) -> None:
+    wanted = Wanted(hypervisor="kvm", door=door, template=template)
+    assert levels(checks.template(wanted, xml(IMAGES))) == expected
+
+
+def test_who_publishes_where_and_what_is_loopback() -> None:
+    text = "<C><HM_MAD><ARGUMENTS>-p 2101 -l 2102 -b 127.0.0.1</ARGUMENTS></HM_MAD></C>"
+    assert checks.publisher(xml(text)) == ("127.0.0.1", 2101)
+    assert checks.publisher(xml("<C/>")) == ("", 0)
+    assert [is_loopback(x) for x in ("http://127.0.0.1:1/x", "http://[::1]:80", "http://one:2633", "127.0.0.1")] == [
+        True,
+        True,
+        False,
+        True,
+    ]
