@@ -148,6 +148,30 @@ async def test_what_another_tenant_runs_is_not_offered_and_our_own_vms_change_no
     assert [(x.host, x.cores) for x in described[3:]] == [("host000", 2), ("host000", 4)]
 
 
+async def test_cpu_is_overcommitted_where_the_site_allows_it_and_while_little_of_it_is_used(scene: Stage) -> None:
+    store = scene.one.store
+    await one(scene, lambda client: client.host.update(0, 'RESERVED_CPU = "-400"', 1))
+    await configure(scene, cpu_overcommit=2.0, monitor_late_s=2.0)  # the latter: samples are looked at more often
+    hosts = scene.custody.state.hosts
+
+    async def used(percent: int, cores: int) -> None:
+        store.hosts[0].used_cpu = store.hosts[1].used_cpu = percent
+        probe(scene, 0)
+        probe(scene, 1)
+        await scene.until(lambda: hosts["host000"].cores == cores, f"{cores} cores are offered")
+
+    await used(40, 8)
+    await scene.submit("1")
+    await scene.place("1", "host000", cores=6)
+    await scene.until(lambda: scene.started("1") == 1, "OpenNebula has deployed what was offered")
+    await used(390, 4)
+    await used(230, 4)  # within the band
+    await used(100, 8)
+    assert scene.custody.live("1", 1)
+    assert hosts["host001"].cores == 4  # its site has set no negative reserve
+    assert {host.memory_mb for host in hosts.values()} == {4096}
+
+
 async def test_labels_of_the_configuration_leave_a_free_host_out_and_let_it_in_again(scene: Stage) -> None:
     await scene.write("scheduler.web", f.HostReleased(host="host002"))
     await scene.until(lambda: scene.host("host002") == "free", "cleared")

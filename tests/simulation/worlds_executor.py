@@ -20,6 +20,7 @@ import msgspec
 
 from schemas import facts as f
 from schemas.custody import Custody
+from services.executor.appraisal import Known
 from services.executor.calls import Allocate, Call, HostSight, HostsSeen, Phase, PoolSeen, Result
 from services.executor.core import ExecutorCore
 from services.executor.ledger import LedgerState, Room
@@ -29,6 +30,9 @@ from tests.simulation.worlds_site import Site
 
 CALLS_MAX: Final = 16  # more than a small world has VMs
 Names = dict[str, None]
+
+
+_PARTS: Final = ("launches", "appraisal", "probation")  # of fleet and host desk: owners with views of their own
 
 
 class FleetView(msgspec.Struct, array_like=True):
@@ -70,9 +74,23 @@ class DeskView(msgspec.Struct, array_like=True):
     looks: Names
     looking: dict[str, int]
     not_before: dict[str, float]
-    rests: dict[str, tuple[int, float]]
-    quarantines: dict[str, float]
     ignored: Names
+
+
+class AppraisalView(msgspec.Struct, array_like=True):
+    """What `Appraisal` remembers."""
+
+    known: dict[str, Known]
+
+
+class ProbationView(msgspec.Struct, array_like=True):
+    """What `Probation` remembers."""
+
+    rests: dict[str, tuple[int, float]]
+    times: dict[str, int]
+    due: dict[str, float]
+    over: Names
+    trying: dict[str, str]
 
 
 class LedgerView(msgspec.Struct, array_like=True):
@@ -81,6 +99,7 @@ class LedgerView(msgspec.Struct, array_like=True):
     state: LedgerState
     by_unit: dict[str, Names]
     by_host: dict[str, Names]
+    by_vm: dict[int, str]
     weight: dict[str, Room]
     wants: dict[str, Allocate]
     dirty: Names
@@ -98,6 +117,8 @@ class Service(msgspec.Struct, array_like=True):
     desk: DeskView
     fleet: FleetView
     launches: LaunchesView
+    appraisal: AppraisalView
+    probation: ProbationView
     timers: list[tuple[float, str]]
     poll: tuple[int, Site] | None = None
 
@@ -120,6 +141,8 @@ class Process:
             (core.desk, DeskView),
             (core.fleet, FleetView),
             (core.fleet.launches, LaunchesView),
+            (core.desk.appraisal, AppraisalView),
+            (core.desk.probation, ProbationView),
         )
 
     def dump(self) -> bytes:
@@ -138,9 +161,8 @@ class Process:
         core.custody.load(service.custody)
         if core.custody.state.rules:
             core.custody.state.config = config
-        for (owner, kind), view in zip(
-            self._owners, (service.ledger, service.desk, service.fleet, service.launches), strict=True
-        ):
+        views = (service.ledger, service.desk, service.fleet, service.launches, service.appraisal, service.probation)
+        for (owner, kind), view in zip(self._owners, views, strict=True):
             for name in kind.__struct_fields__:
                 setattr(owner, name, getattr(view, name))
         core.timers._heap[:] = service.timers
@@ -149,7 +171,7 @@ class Process:
     def refuse_unknown_fields(self) -> None:
         """A field that these views do not know would make different states equal."""
         for owner, kind in self._owners:
-            known = {*kind.__struct_fields__, "custody", "ledger", "desk", "timers", "launches", "_on"}
+            known = {*kind.__struct_fields__, "custody", "ledger", "desk", "timers", "_on", *_PARTS}
             unknown = [name for name in vars(owner) if name not in known]
             assert not unknown, f"{type(owner).__name__}.{unknown[0]} is to be a field of {kind.__name__}"
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import aiohttp
 import pytest
+from lxml import etree
 
 from phoenix.local.opennebula import store as store_module
 from phoenix.local.opennebula.driver import HostSpec, VmSpec
@@ -277,3 +278,24 @@ async def test_http_edges() -> None:
         )
         async with http.post(server.url, data=long.encode()) as response:
             assert xmlrpc.client.loads(await response.read())[0][0][0] is True
+
+
+@pytest.mark.parametrize(
+    ("cpu", "memory", "limits"),
+    [
+        ("", "", (800, 16_777_216)),
+        ("100", "1048576", (700, 15_728_640)),
+        ("-800", "0", (1600, 16_777_216)),
+        ("25%", "-50%", (600, 25_165_824)),
+        ("some", "1e3", (800, 16_777_216)),
+    ],
+)
+async def test_a_hosts_reserve_is_taken_from_what_vms_may_ask_for(
+    cpu: str, memory: str, limits: tuple[int, int]
+) -> None:
+    async with running_server(1) as server:
+        text = f'RESERVED_CPU = "{cpu}"\nRESERVED_MEM = "{memory}"'
+        assert (await call(server, "one.host.update", 0, text, 1))[0]
+        share = etree.fromstring((await call(server, "one.host.info", 0))[1]).find("HOST_SHARE")
+        assert tuple(int(share.findtext(name)) for name in ("MAX_CPU", "MAX_MEM")) == limits
+        assert tuple(int(share.findtext(name)) for name in ("TOTAL_CPU", "TOTAL_MEM")) == (800, 16_777_216)

@@ -9,6 +9,7 @@
 from __future__ import annotations
 
 import copy
+import re
 from dataclasses import dataclass, field
 
 from phoenix.local.opennebula.states import HostState, ImageState, Lcm, VmState, state_name
@@ -16,6 +17,9 @@ from phoenix.local.opennebula.templates import Template
 
 # When it was taken, and its XML.
 Sample = tuple[int, str]
+
+# RESERVED_CPU and RESERVED_MEM of a host.
+_RESERVE = re.compile(r"-?\d{1,15}%?\Z")
 
 PRIVATE = (1, 1, 0, 0, 0, 0, 0, 0, 0)
 
@@ -130,7 +134,8 @@ class HostHardware:
 class Host:
     """A host.
 
-    `cores` and `memory_mb` are what a probe will find; `max_cpu` (percent) and `max_memory_kb` what was found.
+    `cores` and `memory_mb` are what a probe will find; `max_cpu` (percent) and `max_memory_kb` what was found: TOTAL_CPU
+    and TOTAL_MEM.
     """
 
     id: int
@@ -152,6 +157,23 @@ class Host:
     vms: dict[int, None] = field(default_factory=dict)
     monitoring: list[Sample] = field(default_factory=list)
     lock: int = 0
+
+    @property
+    def limit_cpu(self) -> int:
+        """What VMs may ask for together, in percent of a core: without what the host reserves, more where that is negative."""
+        return self.max_cpu - _reserved(self.template.get("RESERVED_CPU"), self.max_cpu)
+
+    @property
+    def limit_memory_kb(self) -> int:
+        """The same of memory, in KiB."""
+        return self.max_memory_kb - _reserved(self.template.get("RESERVED_MEM"), self.max_memory_kb)
+
+
+def _reserved(text: str, total: int) -> int:
+    """RESERVED_CPU or RESERVED_MEM: a number, or a percentage of the total.  What is neither reserves nothing."""
+    if not _RESERVE.match(text) or not total:
+        return 0
+    return total * int(text[:-1]) // 100 if text.endswith("%") else int(text)
 
 
 @dataclass(slots=True, kw_only=True)

@@ -158,7 +158,7 @@ def host(item: Host, cluster: Cluster, usage: tuple[int, int], in_pool: bool = F
         f"<PREV_STATE>{int(item.prev_state)}</PREV_STATE><IM_MAD>{cdata(item.im_mad)}</IM_MAD><VM_MAD>{cdata(item.vm_mad)}</VM_MAD>"
         f"<CLUSTER_ID>{item.cluster_id}</CLUSTER_ID><CLUSTER>{text(cluster.name)}</CLUSTER><HOST_SHARE>"
         f"<MEM_USAGE>{memory_kb}</MEM_USAGE><CPU_USAGE>{cpu}</CPU_USAGE><TOTAL_MEM>{item.max_memory_kb}</TOTAL_MEM>"
-        f"<TOTAL_CPU>{item.max_cpu}</TOTAL_CPU><MAX_MEM>{item.max_memory_kb}</MAX_MEM><MAX_CPU>{item.max_cpu}</MAX_CPU>"
+        f"<TOTAL_CPU>{item.max_cpu}</TOTAL_CPU><MAX_MEM>{item.limit_memory_kb}</MAX_MEM><MAX_CPU>{item.limit_cpu}</MAX_CPU>"
         f"<RUNNING_VMS>{len(item.vms)}</RUNNING_VMS><VMS_THREAD>1</VMS_THREAD>{_host_disks(item, in_pool)}"
         f"<PCI_DEVICES>{hardware.pci_xml if item.probed else ''}</PCI_DEVICES>"
         f"<NUMA_NODES>{hardware.numa_xml if item.probed else ''}</NUMA_NODES></HOST_SHARE><VMS>{ids(item.vms)}</VMS>"

@@ -159,11 +159,11 @@ class Store:
         cpu, memory_kb = _demand(vm)
         used_cpu, used_kb = self.usage(host.id)
         where = f"virtual machine [{vm.id}] does not fit in host [{host.id}]."
-        if cpu > host.max_cpu - used_cpu:
-            raise errors.OneError(errors.ACTION, f"{where} Not enough CPU: {cpu}/{host.max_cpu - used_cpu}")
-        if memory_kb > host.max_memory_kb - used_kb:
+        if cpu > host.limit_cpu - used_cpu:
+            raise errors.OneError(errors.ACTION, f"{where} Not enough CPU: {cpu}/{host.limit_cpu - used_cpu}")
+        if memory_kb > host.limit_memory_kb - used_kb:
             raise errors.OneError(
-                errors.ACTION, f"{where} Not enough memory: {memory_kb}/{host.max_memory_kb - used_kb}"
+                errors.ACTION, f"{where} Not enough memory: {memory_kb}/{host.limit_memory_kb - used_kb}"
             )
 
 
