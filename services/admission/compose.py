@@ -21,7 +21,7 @@ import msgspec
 from schemas import facts as f
 from schemas.checkpoints import counts
 from schemas.config import BatchPolicy, CloudConfig, Department, OnReclaim, Role
-from schemas.custody_state import Unit, Vm
+from schemas.custody_state import Unit
 from schemas.facts import Fact
 from schemas.ids import ELEMENT, JOB, is_instance, job_of
 from schemas.requests import Error, HostNamed, JobResult, JobSubmit, ScaleSet
@@ -29,6 +29,7 @@ from services.admission.allowed import quality_of, refuse_over_limit
 from services.admission.core import DIGEST_MARK, AdmissionCore
 from services.admission.shape import parse_after, parse_array, shape_of
 from services.admission.share import service_of
+from services.admission.standing import standing
 from services.runtime.config_machines import lacks
 from services.runtime.edge import Refused
 
@@ -313,29 +314,6 @@ def change_host(core: AdmissionCore, caller: Caller, verb: str, request: HostNam
 # ----------------------------------------------------------------------------------------------------------------- guests
 
 
-Standing = Literal["live", "over", "early", "gone"]
-
-
-def standing(core: AdmissionCore, unit: str, attempt: int) -> Standing:
-    """What a guest's attempt is worth: live; over (the latest, but not live: it may still hand in what it has); early (the
-    guest is ahead of this fold); gone."""
-    known = core.unit(unit)
-    if known is None:
-        return "early" if _is_ahead(core, unit) else "gone"
-    if attempt != known.attempt:
-        return "early" if attempt > known.attempt and known.state != "final" else "gone"
-    return "live" if known.live else "over"
-
-
-def _is_ahead(core: AdmissionCore, unit: str) -> bool:
-    state = core.custody.state
-    if is_instance(unit):
-        dept, _, number = unit.rpartition(".")
-        return number.isdecimal() and int(number) > state.instance_last.get(dept, 0)
-    job = job_of(unit)
-    return JOB.match(job) is not None and int(job) > state.job_last
-
-
 def began(core: AdmissionCore, unit: str, attempt: int, addresses: tuple[str | None, ...]) -> list[Fact]:
     """All ranks have called.  No fact if the journal knows it already.  Raises `Refused` (conflict) if the attempt is over."""
     if standing(core, unit, attempt) != "live":
@@ -345,13 +323,6 @@ def began(core: AdmissionCore, unit: str, attempt: int, addresses: tuple[str | N
     if known.began_at is not None and known.addresses == addresses:
         return []
     return [f.AttemptBegan(unit=unit, attempt=attempt, addresses=addresses)]
-
-
-def parked(vm: Vm) -> list[Fact]:
-    """The guest in `vm` waits for its department's next job.  No fact if the journal knows it already."""
-    if vm.parked_at is not None:
-        return []
-    return [f.VmParked(unit=vm.unit, attempt=vm.attempt, rank=vm.rank)]
 
 
 def report(core: AdmissionCore, fact: f.AttemptReported, drafted: Sequence[Fact]) -> list[Fact]:

@@ -2,9 +2,10 @@
 
 Theory of operation
   The door composes facts from requests (`compose.py`) with a look at this state and at custody; this core folds them when
-  they come back.  By itself it decides two things only: `department.closed` for a department that a configuration named and
-  the adopted one does not name any more (PROTOCOL, Provisioner: its pending jobs are closed by admission), and `job.cancelled`,
-  by nobody, of a local lease that waits although its time has passed: it can never start.
+  they come back.  By itself it decides three things only: `attempt.began` of an attempt that goes on with the VMs of the one
+  before, when all of them run (their guests go on where they were, and do not call); `department.closed` for a department that
+  a configuration named and the adopted one does not name any more (PROTOCOL, Provisioner: its pending jobs are closed by
+  admission); and `job.cancelled`, by nobody, of a local lease that waits although its time has passed: it can never start.
 
 Rules
   1. A client request id is remembered with what it asked (a digest) and what it was answered, so that a repeated request is
@@ -29,7 +30,7 @@ from schemas.bounds import Account
 from schemas.checkpoints import counts
 from schemas.config import CloudConfig, Department, User
 from schemas.custody import Custody
-from schemas.custody_state import Unit
+from schemas.custody_state import Unit, vm_key
 from schemas.envelope import FACTS_MAX
 from schemas.facts import Fact, Lease
 from schemas.ids import element_id, job_of
@@ -110,6 +111,9 @@ class AdmissionCore:
         self._users: dict[str, User] = {}
         self._departments: dict[str, Department] = {}
         self._submitted: dict[tuple[str, Account], int] = {}
+        self._resuming: dict[str, None] = {}  # units that go on with their VMs, and have not begun again
+        for units in self.custody.index.open.values():
+            self._resuming |= {name: None for name in units if self._resumes(name)}
         for job in self._state.jobs.values():
             self._count_submitted(job, job.left)
 
@@ -119,7 +123,13 @@ class AdmissionCore:
         if meta.void is not None:
             return
         if isinstance(fact, f.AttemptClosed | f.AttemptReported):
+            self._resuming.pop(fact.unit, None)
             self._count_final(fact.unit)
+        elif isinstance(fact, f.UnitPlaced):
+            if self._resumes(fact.unit):
+                self._resuming[fact.unit] = None
+        elif isinstance(fact, f.AttemptBegan):
+            self._resuming.pop(fact.unit, None)
         elif isinstance(fact, f.JobCancelled):
             self._state.reserved.pop(fact.job, None)
             self._count_final(fact.job)
@@ -220,6 +230,7 @@ class AdmissionCore:
     def _close(self, dept: str) -> None:
         self._state.departments.pop(dept, None)
         self._state.unfinished.pop(dept, None)
+        self._resuming = {name: None for name in self._resuming if self._resumes(name)}
         for name, job in list(self._state.jobs.items()):
             if job.dept == dept and job.left:
                 for unit in self.units(name):
@@ -244,7 +255,24 @@ class AdmissionCore:
         named = {department.name for department in config.departments}
         closed = [f.DepartmentClosed(dept=name) for name in sorted(self._state.departments) if name not in named]
         missed = [f.JobCancelled(job=name, user="") for name, end in self._waiting_leases() if end <= now]
-        return [*closed, *missed[:FACTS_MAX]]
+        return [*closed, *self._began(), *missed][:FACTS_MAX]
+
+    def _began(self) -> Iterator[Fact]:
+        """Attempts of which each rank runs again, in the VM of the one before."""
+        custody = self.custody
+        for name in sorted(self._resuming):
+            unit = custody.state.units.get(name)
+            if unit is not None and unit.live and all(self._runs_again(unit, rank) for rank in range(len(unit.hosts))):
+                yield f.AttemptBegan(unit=name, attempt=unit.attempt)
+
+    def _runs_again(self, unit: Unit, rank: int) -> bool:
+        key = vm_key(unit.id, unit.attempt, rank)
+        vm = self.custody.state.vms.get(key)
+        return vm is not None and vm.started_at is not None and vm.known_as != key
+
+    def _resumes(self, name: str) -> bool:
+        unit = self.custody.state.units.get(name)
+        return unit is not None and unit.resumes and unit.live and unit.began_at is None
 
     def wake_at(self) -> float:
         return min((end for _, end in self._waiting_leases()), default=NEVER)
@@ -281,6 +309,8 @@ class AdmissionCore:
         fresh.load(self.dump())
         if fresh._submitted != self._submitted:
             found.append("the jobs of users and qualities of service are counted wrongly")
+        if sorted(filter(self._resumes, self._resuming)) != sorted(fresh._resuming):
+            found.append("units that go on with their VMs are not those that are looked at")
         if len(self._state.requests) > REQUESTS_MAX or len(self._state.finished) > FINISHED_MAX:
             found.append("more requests or finished jobs are remembered than the limits allow")
         return found

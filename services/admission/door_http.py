@@ -216,7 +216,7 @@ class HttpDoor:
         follow_s = min(number(request, "follow_s", 0.0, 3600.0), FOLLOW_MAX_S)
         found = await self._readable(request, caller)
         over = found.is_over(self._core, rank)  # before the look: what came until then is in
-        stream = StreamId(found.unit, found.attempt, rank, name)
+        stream = StreamId(found.unit, found.stored, rank, name)
         if not found.attempt:
             return web.Response(headers=_place(found, offset, over), content_type=_BYTES)
         if not follow_s:
@@ -251,14 +251,14 @@ class HttpDoor:
 
     async def files(self, request: web.Request, caller: Caller, _kind: str) -> web.Response:
         found = await self._readable(request, caller)
-        listed = await self._files.list(found.unit, found.attempt)
+        listed = await self._files.list(found.unit, found.stored)
         files = [{"name": name, "size": size} for name, size in listed.items()]
         return reply({"ok": True, "attempt": found.attempt, "files": files})
 
     async def file(self, request: web.Request, caller: Caller, _kind: str) -> web.Response:
         found = await self._readable(request, caller)
         name = request.match_info["name"]
-        data = await self._files.get(found.unit, found.attempt, name)
+        data = await self._files.get(found.unit, found.stored, name)
         if data is None:
             raise Refused("unknown", f"attempt {found.attempt} of {found.unit} kept no file {name[:200]}", "name")
         return web.Response(body=data, content_type="application/octet-stream")

@@ -1,9 +1,9 @@
 """The guests' side of the door: what a VM asks, hands in and reports (the guest contract, `/v1/guest/…`).
 
 Theory of operation
-  A call names unit, attempt and rank; its token proves that the VM carries that PHOENIX_ID.  What the attempt is worth is
-  custody's to say, at the moment of the call: *live*; *over* (the latest, not live: a killed script may still hand in what it
-  has, and a late success counts); *early* (the VM is ahead of this fold: come back); *gone* (410: stop and power off).
+  A call names unit, attempt and rank; its token proves that the VM carries that PHOENIX_ID.  For which attempt it speaks, and
+  what that is worth, is custody's to say, at the moment of the call (`standing`): a killed script may still hand in what it
+  has, and a late success counts; who is ahead of this fold, or on the way to another host, comes back; who is gone stops.
 
 Rules
   1. A guest powers off after "acknowledged" only, and only what is journaled and valid is acknowledged (PROTOCOL, Guests).
@@ -16,7 +16,7 @@ Rules
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Annotated, Final, Literal
 
 import msgspec
@@ -28,16 +28,18 @@ from schemas.checkpoints import counts
 from schemas.custody_state import Unit
 from schemas.facts import Fact
 from schemas.ids import is_instance, job_of, vm_tag
-from services.admission import compose
+from services.admission import compose, warm
 from services.admission.boot import Boot, boot_of
 from services.admission.checkpoints import Checkpoints
 from services.admission.core import AdmissionCore
 from services.admission.desk import Shell
 from services.admission.guest_checkpoint import CheckpointCalls
+from services.admission.guest_warm import NextCalls
 from services.admission.launch import EventsBody, Full, LaunchBody, Launches, SignalBody
 from services.admission.output import FILE_MAX_BYTES, PART_MAX_BYTES, STREAMS, Files, Outputs, StreamId
 from services.admission.payloads import Payloads
 from services.admission.plain import lines
+from services.admission.standing import Standing, goes_on, speaks_for, standing
 from services.admission.tokens import GuestTokens
 from services.admission.web import HttpError, bearer, body, decoded, gone, no_content, number, reply, unauthorised
 from services.runtime.edge import Refused
@@ -65,6 +67,7 @@ class ReportBody(msgspec.Struct, frozen=True, kw_only=True):
     cpu_seconds: Number | None = None
     max_rss_mb: Number | None = None
     note: Annotated[str, Meta(max_length=4096)] | None = None
+    stay: bool = False  # the guest can take another job
 
 
 class Guest(msgspec.Struct, frozen=True):
@@ -74,6 +77,7 @@ class Guest(msgspec.Struct, frozen=True):
     attempt: int
     rank: int
     known: Unit
+    named: int  # the attempt in its own name; another one than `attempt` after a resume
 
     @property
     def ranks(self) -> int:
@@ -82,6 +86,11 @@ class Guest(msgspec.Struct, frozen=True):
     @property
     def key(self) -> tuple[str, int]:
         return self.unit, self.attempt
+
+    @property
+    def life(self) -> tuple[str, int]:
+        """What it hands in, and what it has launched, stands under its own name."""
+        return self.unit, self.named
 
 
 class _Gathering:
@@ -99,7 +108,6 @@ _report: Final = msgspec.json.Decoder(ReportBody)
 _launch: Final = msgspec.json.Decoder(LaunchBody)
 _events: Final = msgspec.json.Decoder(EventsBody)
 _signal: Final = msgspec.json.Decoder(SignalBody)
-_ACKNOWLEDGED: Final = b'{"status":"acknowledged"}'
 _ENDING: Final = (f.UnitPlaced, f.AttemptClosed, f.AttemptReported)
 GuestHandler = Callable[[web.Request, Guest], Awaitable[web.Response]]
 
@@ -121,6 +129,7 @@ class Guests:
         self._gathering: dict[tuple[str, int], _Gathering] = {}
         self._uploads = asyncio.Semaphore(UPLOADS_MAX)
         self.checkpoints = CheckpointCalls(shell, core, checkpoints, self._uploads)
+        self._next = NextCalls(shell, core, tokens)
 
     def routes(self) -> list[web.RouteDef]:
         def route(
@@ -129,6 +138,7 @@ class Guests:
             return web.route(method, f"{BASE}/{path}", self._checked(handler, worth, job))
 
         return [
+            web.post(f"{BASE}/next", self._next.ask),
             route("GET", "boot", self._boot),
             route("GET", "plain/boot", self._plain_boot),
             route("GET", "plain/script", self._plain_script),
@@ -150,9 +160,11 @@ class Guests:
     def applied(self, fact: Fact, broken: tuple[str, ...]) -> None:
         """A valid fact came: who waits for an attempt that it began or ended looks again."""
         self.checkpoints.applied(fact)
+        self._next.applied(fact)
         if isinstance(fact, f.AttemptBegan):
             self._drop_gathering(fact.unit)
-        for unit in (fact.unit, *broken) if isinstance(fact, _ENDING) else broken:
+        ended = (fact.unit,) if isinstance(fact, _ENDING) and not goes_on(self._core.unit(fact.unit)) else ()
+        for unit in (*ended, *broken):
             self._launches.forget(unit)
             self._drop_gathering(unit)
 
@@ -173,20 +185,26 @@ class Guests:
             tag = vm_tag(self._core.custody.state.cloud, unit, attempt, rank)
             if not self._tokens.is_valid(tag, bearer(request), job):
                 raise unauthorised()
-            found = compose.standing(self._core, unit, attempt)
-            if found == "early":
-                raise Refused("unavailable", "this attempt is not known here yet: come back")
-            if (found == "gone" and not self._may_still(worth, unit, attempt)) or (found == "over" and worth == "live"):
+            current = speaks_for(self._core, unit, attempt, rank)
+            found = standing(self._core, unit, current, attempt)
+            saves = worth == "saves" and counts(self._core.unit(unit), current)
+            if found == "early" or (found == "away" and not (saves or worth == "latest")):
+                raise _come_back(found)
+            if (found == "gone" and not saves) or (found == "over" and worth == "live"):
                 return gone()
             known = self._core.unit(unit)
             assert known is not None
-            return await handler(request, Guest(unit, attempt, rank, known))
+            return await handler(request, Guest(unit, current, rank, known, attempt))
 
         return checked
 
-    def _may_still(self, worth: Worth, unit: str, attempt: int) -> bool:
-        """True of an attempt whose successor has not begun, for what it may still save."""
-        return worth == "saves" and counts(self._core.unit(unit), attempt)
+    def _gone(self, guest: Guest) -> web.Response:
+        """What a call that is of no worth is answered.  Raises `Refused` if the guest is to ask again."""
+        current = speaks_for(self._core, guest.unit, guest.named, guest.rank)
+        found = standing(self._core, guest.unit, current, guest.named)
+        if found == "away" or current != guest.attempt:
+            raise _come_back(found)
+        return gone()
 
     # ------------------------------------------------------------------------------------------------------ the job's life
 
@@ -256,8 +274,8 @@ class Guests:
 
     def _began_answer(self, guest: Guest) -> web.Response:
         """What the journal says now."""
-        if compose.standing(self._core, guest.unit, guest.attempt) != "live":
-            return gone()
+        if standing(self._core, guest.unit, guest.attempt, guest.named) != "live":
+            return self._gone(guest)
         known = self._core.unit(guest.unit)
         if known is None or known.began_at is None:
             raise Refused("unavailable", "not all ranks have called yet: call again")
@@ -277,17 +295,23 @@ class Guests:
             max_rss_mb=told.max_rss_mb,
             note=told.note,
         )
+
+        def facts(now: float, drafted: Sequence[Fact]) -> list[Fact]:
+            reported = compose.report(self._core, fact, drafted)
+            stays = told.stay and fact.exit == 0 and self._core.custody.live(fact.unit, fact.attempt)
+            vm = self._core.custody.bound(guest.unit, guest.named, guest.rank)
+            return [*reported, *(warm.parked(self._core, vm, now, drafted) if stays else ())]
+
         try:
-            outcome = await self._shell.propose(
-                lambda _now, drafted: compose.report(self._core, fact, drafted), cause=guest.unit
-            )
+            outcome = await self._shell.propose(facts, cause=guest.unit)
         except Refused as refused:
             if refused.code != "conflict":
                 raise
-            return gone()
+            return self._gone(guest)
         if outcome.facts[0][1].void is not None:
-            return gone()
-        return web.Response(body=_ACKNOWLEDGED, content_type="application/json")
+            return self._gone(guest)
+        stays = any(isinstance(fact, f.VmParked) and meta.void is None for fact, meta in outcome.facts)
+        return reply({"status": "acknowledged", **({"stay": True} if stays else {})})
 
     # ----------------------------------------------------------------------------------------------------------- content
 
@@ -298,13 +322,13 @@ class Guests:
         offset = int(number(request, "offset", 0, OFFSET_MAX))
         data = await body(request, PART_MAX_BYTES)
         limit = compose.adopted(self._core).limits.output_max_bytes
-        await self._outputs.append(StreamId(guest.unit, guest.attempt, guest.rank, name), offset, data, limit)
+        await self._outputs.append(StreamId(guest.unit, guest.named, guest.rank, name), offset, data, limit)
         return no_content()
 
     async def _file(self, request: web.Request, guest: Guest) -> web.Response:
         async with self._uploads:
             data = await body(request, FILE_MAX_BYTES)
-            await self._files.put(guest.unit, guest.attempt, request.match_info["name"], data)
+            await self._files.put(guest.unit, guest.named, request.match_info["name"], data)
         return no_content()
 
     async def _input(self, request: web.Request, guest: Guest) -> web.Response:
@@ -322,7 +346,7 @@ class Guests:
     async def _start_launch(self, request: web.Request, guest: Guest) -> web.Response:
         _only_rank_0(guest)
         wanted = decoded(await body(request, SMALL_MAX_BYTES), _launch)
-        self._launches.launch(guest.key, guest.ranks, wanted)
+        self._launches.launch(guest.life, guest.ranks, wanted)
         return web.Response(status=202)
 
     async def _commands(self, request: web.Request, guest: Guest) -> web.Response:
@@ -330,15 +354,15 @@ class Guests:
             return gone()
         after = int(number(request, "after", 0, AFTER_MAX))
         wait_s = number(request, "wait_s", 0.0, POLL_MAX_S)
-        found = await self._launches.commands(guest.key, guest.ranks, guest.rank, after, wait_s)
-        if compose.standing(self._core, guest.unit, guest.attempt) != "live":
-            return gone()
+        found = await self._launches.commands(guest.life, guest.ranks, guest.rank, after, wait_s)
+        if standing(self._core, guest.unit, guest.attempt, guest.named) != "live":
+            return self._gone(guest)
         return reply({"commands": found})
 
     async def _add_events(self, request: web.Request, guest: Guest) -> web.Response:
         told = decoded(await body(request, SMALL_MAX_BYTES), _events)
         try:
-            self._launches.add_events(guest.key, guest.rank, request.match_info["id"], told)
+            self._launches.add_events(guest.life, guest.rank, request.match_info["id"], told)
         except Full:
             raise Refused("unavailable", "what was sent before has not been read yet: come back") from None
         return no_content()
@@ -347,14 +371,19 @@ class Guests:
         _only_rank_0(guest)
         after = int(number(request, "after", 0, AFTER_MAX))
         wait_s = number(request, "wait_s", 0.0, POLL_MAX_S)
-        found = await self._launches.events(guest.key, request.match_info["id"], after, wait_s)
+        found = await self._launches.events(guest.life, request.match_info["id"], after, wait_s)
         return reply({"events": found})
 
     async def _signal_launch(self, request: web.Request, guest: Guest) -> web.Response:
         _only_rank_0(guest)
         told = decoded(await body(request, SMALL_MAX_BYTES), _signal)
-        self._launches.signal(guest.key, request.match_info["id"], told.signal)
+        self._launches.signal(guest.life, request.match_info["id"], told.signal)
         return no_content()
+
+
+def _come_back(found: Standing) -> Refused:
+    what = "this attempt is not known here yet" if found == "early" else "this job is on the way to its next host"
+    return Refused("unavailable", f"{what}: come back")
 
 
 def _only_rank_0(guest: Guest) -> None:

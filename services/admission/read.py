@@ -5,7 +5,7 @@ Rules
   2. A job that this core has forgotten is looked up at the monitor with the caller's token: its history is longer than our
      memory, and it checks the caller as we do.
   3. An attempt is over for a reader when it is closed and its report is in or its VM is gone: everything that a guest hands in
-     comes before either.
+     comes before either.  One that is suspended, or moves, is not over.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from schemas.ids import ELEMENT, JOB, job_of
 from services.admission.compose import Caller, may_see
 from services.admission.core import AdmissionCore
 from services.admission.output import STREAMS, Outputs, StreamId
+from services.admission.standing import goes_on, stored_under
 from services.runtime.edge import Refused
 
 MONITOR_S: Final = 5.0
@@ -34,17 +35,18 @@ class Readable(msgspec.Struct, frozen=True):
 
     unit: str
     attempt: int
+    stored: int  # the attempt under which it stands: a suspended one and the one that resumes it are one stream
 
     def is_over(self, core: AdmissionCore, rank: int) -> bool:
         """True if nothing more of this attempt will come."""
         known = core.unit(self.unit)
-        if known is None or (self.attempt and known.attempt > self.attempt):
+        if known is None or (self.attempt and known.attempt > self.attempt and self.attempt < known.life):
             return True
         if self.attempt == 0 or known.attempt == 0:
             return known.state == "final"
-        if known.state == "open":
+        if known.state == "open" or goes_on(known):
             return False
-        return known.exit is not None or vm_key(self.unit, self.attempt, rank) not in core.custody.state.vms
+        return known.exit is not None or vm_key(self.unit, known.attempt, rank) not in core.custody.state.vms
 
 
 async def locate(
@@ -76,7 +78,7 @@ async def locate(
     known = core.unit(unit)
     if number is None:
         number = known.attempt if known is not None else await _newest(outputs, unit)
-    return Readable(unit, number)
+    return Readable(unit, number, stored_under(known, number))
 
 
 def _check(caller: Caller, unit: str, dept: str, user: str | None) -> None:

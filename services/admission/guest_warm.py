@@ -1,0 +1,107 @@
+"""The guest's call for its next job: `POST …/next`, a long poll (docs/guests.md, rules in `warm`).
+
+Rules
+  1. The guest's own token alone opens it: the job that ran before has had another one, so it cannot ask for what follows it.
+  2. Asking again gives the same answer, whether a call was lost or the door was another one: all that it rests on is in the
+     journal, until the guest has taken yet another job.
+  3. "gone" also when the host is not the department's any more: the guest powers off by itself, sooner than it is ended.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Sequence
+from typing import Final
+
+from aiohttp import web
+
+from schemas import facts as f
+from schemas.custody_state import Vm, vm_key
+from schemas.facts import Fact
+from schemas.ids import vm_tag
+from services.admission import warm
+from services.admission.core import AdmissionCore
+from services.admission.desk import Shell
+from services.admission.tokens import GuestTokens
+from services.admission.web import bearer, gone, no_content, number, reply, unauthorised
+
+WAIT_MAX_S: Final = 25.0
+LOOK_S: Final = 5.0  # a host that is taken is seen so late by a guest that waits there; its end comes sooner anyway
+
+
+class NextCalls:
+    def __init__(self, shell: Shell, core: AdmissionCore, tokens: GuestTokens) -> None:
+        self._shell, self._core, self._tokens = shell, core, tokens
+        self._waiting: dict[str, list[asyncio.Future[None]]] = {}  # by the name under which they ask
+
+    async def ask(self, request: web.Request) -> web.Response:
+        info = request.match_info
+        unit, attempt, rank = info["unit"], int(info["attempt"]), int(info["rank"])
+        if not self._tokens.is_valid(self._tag(unit, attempt, rank), bearer(request)):
+            raise unauthorised()
+        deadline = time.monotonic() + number(request, "wait_s", 0.0, WAIT_MAX_S)
+        while True:
+            found = warm.following(self._core, unit, attempt, rank, self._shell.now())
+            if isinstance(found, Vm):
+                return self._identity(found)
+            if found == "park" and await self._park(unit, attempt, rank):
+                continue
+            if found != "wait":
+                return gone()
+            left_s = deadline - time.monotonic()
+            if left_s <= 0:
+                return no_content()
+            await self._news(vm_key(unit, attempt, rank), min(left_s, LOOK_S))
+
+    def _identity(self, vm: Vm) -> web.Response:
+        tag = self._tag(vm.unit, vm.attempt, vm.rank)
+        who = {"unit": vm.unit, "attempt": vm.attempt, "rank": vm.rank}
+        return reply({"status": "bound", "id": tag, **who, "token": self._tokens.of(tag)})
+
+    def _tag(self, unit: str, attempt: int, rank: int) -> str:
+        return vm_tag(self._core.custody.state.cloud, unit, attempt, rank)
+
+    async def _park(self, unit: str, attempt: int, rank: int) -> bool:
+        """True if the journal says now that the VM waits.  Raises `Refused`."""
+
+        def compose(now: float, drafted: Sequence[Fact]) -> list[Fact]:
+            if any(isinstance(fact, f.VmParked) and fact.unit == unit for fact in drafted):
+                return []  # the same call, twice at once
+            return warm.parked(self._core, self._core.custody.bound(unit, attempt, rank), now, drafted)
+
+        await self._shell.propose(compose, cause=unit)
+        vm = self._core.custody.bound(unit, attempt, rank)
+        return vm is None or vm.parked_at is not None
+
+    # ------------------------------------------------------------------------------------------------------------ waiting
+
+    async def _news(self, name: str, timeout_s: float) -> None:
+        """Return when something happened to the VM that was `name`, or after `timeout_s`."""
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting.setdefault(name, []).append(future)
+        try:
+            async with asyncio.timeout(timeout_s):
+                await future
+        except TimeoutError:
+            return
+        finally:
+            waiting = self._waiting.get(name)
+            if waiting is not None and future in waiting:
+                waiting.remove(future)
+                if not waiting:
+                    del self._waiting[name]
+
+    def applied(self, fact: Fact) -> None:
+        """A valid fact came."""
+        if isinstance(fact, f.VmAllocated):
+            vm = self._core.custody.state.vms.get(vm_key(fact.unit, fact.attempt, fact.rank))
+            if vm is not None and vm.was:
+                self._wake(vm.was)
+        elif isinstance(fact, f.VmEnded):
+            self._wake(vm_key(fact.unit, fact.attempt, fact.rank))
+
+    def _wake(self, name: str) -> None:
+        for future in self._waiting.pop(name, ()):
+            if not future.done():
+                future.set_result(None)
