@@ -103,6 +103,19 @@ class Warm(_Config, frozen=True, kw_only=True):
     vms_max: int = 1000  # waiting at once, in the department
 
 
+class Balance(_Config, frozen=True, kw_only=True):
+    """Which running jobs move to idler hosts (`services.scheduler.policies.balance`).  Needs `live_migration`."""
+
+    enabled: bool = False
+    high: float = 0.75  # share of its cores that a host uses: above, one of its VMs may go
+    low: float = 0.25  # below, it may get one
+    mb_per_s: float = 100.0  # memory over the wire: a gigabit
+    cost_max_s: float = 120.0  # a VM whose memory takes longer stays
+    worth: float = 10.0  # the job has so many times as long to go
+    moves_max: int = 3  # of one job
+    power_saving: bool = False  # hosts below `low` are emptied, where busier ones have room
+
+
 class BatchPolicy(_Config, frozen=True, kw_only=True):
     """How a batch department works its queue."""
 
@@ -129,6 +142,7 @@ class BatchPolicy(_Config, frozen=True, kw_only=True):
     preemptions_max: int = 0  # a job that made way, or was victim, so often is spared; 0: no bound
     preemptions_per_hour_max: int = 0  # attempts that end for jobs of this department; 0: no bound
     leases: Leases = Leases()
+    balance: Balance = Balance()
     warm: Warm = Warm()
 
 

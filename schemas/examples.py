@@ -61,6 +61,7 @@ FACTS: Final[tuple[f.Fact, ...]] = (
     f.HostSeized(host="node-3", dept="hpc", reason=because(Code.NOTICE_EXPIRED)),
     f.VmEnded(unit="17", attempt=1, rank=0, why="terminated"),
     f.HostLost(host="node-3", reason="stuck: VM 32 outlived a hard terminate"),
+    f.HostObserved(host="node-2", cpu=0.87, memory=0.52),
     f.HostQuarantined(host="node-3", reason="3 VMs failed to start", until=AT + 600),
     f.HostCordoned(host="node-3", reason="new memory", user="root"),
     f.HostUncordoned(host="node-3", reason="done", user="root"),

@@ -185,6 +185,15 @@ class HostQuarantined(CustodyFact, frozen=True, kw_only=True, tag="host.quaranti
     until: Seconds
 
 
+class HostObserved(PlainFact, frozen=True, kw_only=True, tag="host.observed"):
+    """What the host really uses, as shares of its own cores and memory.  Not a measurement: told when the host has left a band
+    of use for good, and anew after a VM was moved to or from it (`services.executor.bands`)."""
+
+    host: str
+    cpu: Annotated[float, msgspec.Meta(ge=0, le=1e6)]
+    memory: Annotated[float, msgspec.Meta(ge=0, le=1e6)]
+
+
 class VmAllocated(CustodyFact, frozen=True, kw_only=True, tag="vm.allocated"):
     """OpenNebula holds VM `vm` for this rank, on HOLD; `host` is where it is to run.  Or, of a VM that was another attempt's
     and is free for this one (saved, moving, or waiting for a job): from now on it is this rank's (PROTOCOL, VMs)."""
@@ -380,6 +389,7 @@ Fact: TypeAlias = (
     | HostCleared
     | HostLost
     | HostQuarantined
+    | HostObserved
     | VmAllocated
     | VmStarted
     | VmEnded
@@ -418,7 +428,17 @@ BY_KIND: dict[str, type[_Fact]] = {kind: cls for cls, kind in KIND.items()}
 
 _SCHEDULER = (DemandChanged, HostReleased, UnitPlaced, AttemptClosed, LoadObserved)
 _PROVISIONER = (ConfigAdopted, QuotaChanged, HostGranted, HostSeized)
-_EXECUTOR = (HostDescribed, HostRemoved, HostCleared, HostLost, HostQuarantined, VmAllocated, VmStarted, VmEnded)
+_EXECUTOR = (
+    HostDescribed,
+    HostRemoved,
+    HostCleared,
+    HostLost,
+    HostQuarantined,
+    HostObserved,
+    VmAllocated,
+    VmStarted,
+    VmEnded,
+)
 _EVERYBODY = (LeaderStarted, LeaderStopped)
 
 # Which service may write which kind; the department of a scheduler's fact is checked by the fold.

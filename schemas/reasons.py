@@ -36,6 +36,7 @@ class Code(StrEnum):
     )
     RESUMES = "resumes"  # best-effort that had made way goes on
     MIGRATES = "migrates"  # its host had to be returned, and there was room on another one
+    BALANCED = "balanced"  # its host was crowded, or was to be emptied; it goes on elsewhere (also why it was closed)
     LEASE_STARTS = "lease_starts"  # its time slot has begun
     SCALE_UP = "scale_up"
     REPLACEMENT = "replacement"

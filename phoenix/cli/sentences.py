@@ -37,6 +37,7 @@ _TEXTS: Final[dict[str, tuple[str, str, str]]] = {
     "best_effort": ("best effort", "it runs on what production leaves", ""),
     "resumes": ("resumes", "it had made way for production, and there is room again", ""),
     "migrates": ("migrates", "its host had to be returned, and another one had room for it", ""),
+    "balanced": ("moved", "it goes on where there is more room", ""),
     "by_policy": ("by policy", "the department's policy says so", ""),
     "lease_starts": ("its time", "its time slot had begun", ""),
     "scale_up": ("scale up", "the load asks for one more instance", ""),

@@ -124,6 +124,7 @@ class Sample(msgspec.Struct, frozen=True):
 
     at: int
     used_cpu: int
+    used_memory_kb: int = 0
 
 
 _PLAIN = {1: Phase.HELD, 2: Phase.HELD, 4: Phase.OFF, 5: Phase.OFF, 6: Phase.OVER, 8: Phase.OFF, 9: Phase.OFF}

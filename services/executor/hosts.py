@@ -14,7 +14,8 @@ Rules
      many hosts wait, a pool.
   5. Set apart (disabled, late, left out, filled by others: `appraisal`): `host.quarantined` for as good as ever, and for
      nothing when that is over.  What runs there goes on; it is not granted and nothing is placed there.
-  6. Starts that fail again and again: `probation`.
+  6. What a host really uses is told when that has changed for good: `bands`.
+  7. Starts that fail again and again: `probation`.
 """
 
 from __future__ import annotations
@@ -26,7 +27,8 @@ from schemas.config import Hosts
 from schemas.custody_state import Host
 from schemas.ids import HOST
 from services.executor.appraisal import EXCLUDED, LATE, STANDING, Appraisal
-from services.executor.calls import HostSight, HostsSeen, Look, Outcome, Result
+from services.executor.bands import Bands
+from services.executor.calls import HostSight, HostsSeen, Look, Outcome, Result, Sample
 from services.executor.ledger import Ledger, Room
 from services.executor.probation import Probation
 from services.executor.timers import Timers
@@ -56,7 +58,7 @@ class HostDesk:
         self.looks: dict[str, None] = {}  # hosts that need one
         self.looking: dict[str, int] = {}  # in flight -> ticket
         self.not_before: dict[str, float] = {}
-        self.appraisal, self.probation = Appraisal(), Probation(ledger.custody)
+        self.appraisal, self.probation, self.bands = Appraisal(), Probation(ledger.custody), Bands(ledger)
         self.ignored: dict[str, None] = {}  # names that no subject or label could carry
         self.suspicious = False  # a look showed VMs that nobody knows: an audit is wanted
 
@@ -97,6 +99,7 @@ class HostDesk:
                 sample = pool.samples.get(sight.one_id)
                 if sample is not None:
                     self.appraisal.sampled(sight.name, sample, now)
+                    self._sampled(sight, sample, now)
                 now_there[sight.name] = self._appraised(sight, now, ours, foreign)
             else:
                 self.ignored[sight.name] = None
@@ -105,11 +108,19 @@ class HostDesk:
                 self._tell(name)
             if name not in now_there:
                 self.appraisal.forget(name)
+                self.bands.forget(name)
         self.seen, self.polled, self.pool_wanted = now_there, True, False
         for name in [n for state in _TO_CLEAR for n in self.custody.index.by_state[state]]:
             seen = now_there.get(name)
             if seen is not None:
                 self._note(name, seen.vms, pool.ticket, ours, foreign)
+
+    def _sampled(self, sight: HostSight, sample: Sample, now: float) -> None:
+        """What it really uses of what is there."""
+        if sight.cores > 0 and sight.memory_mb > 0:
+            cpu, memory = sample.used_cpu / (100 * sight.cores), sample.used_memory_kb / (1024 * sight.memory_mb)
+            if self.bands.sampled(sight.name, cpu, memory, sample.at, now):
+                self.news[sight.name] = None
 
     def _appraised(self, sight: HostSight, now: float, ours: dict[int, str], foreign: dict[int, None]) -> HostSight:
         """The sight as `appraisal` has it."""
@@ -211,7 +222,10 @@ class HostDesk:
             return []
         if _described(host) != _about(seen)[1:]:
             return [_describe(seen)]
-        return self._clear(host, now) if host.state in _TO_CLEAR and seen.apart != LATE else []
+        if host.state in _TO_CLEAR and seen.apart != LATE:
+            return self._clear(host, now)
+        observed = self.bands.fact(name, now)
+        return [] if observed is None else [observed]
 
     @staticmethod
     def _set_apart(host: Host, seen: HostSight, now: float) -> f.HostQuarantined | None:

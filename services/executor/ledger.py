@@ -27,6 +27,7 @@ from schemas.custody import Custody
 from schemas.custody_state import Host, Unit, vm_key
 from schemas.ids import instance_parts, is_instance, sort_key
 from schemas.meta import Meta
+from services.executor.bands import worthless
 from services.executor.calls import Allocate
 from services.executor.lifecycle import Aim
 
@@ -45,10 +46,12 @@ class Room(msgspec.Struct, array_like=True):
 
 
 class LedgerState(msgspec.Struct, kw_only=True):
-    """`doomed`: key of an open VM -> when it is ended hard (UTC seconds); `rooms`: key of every open VM -> its room."""
+    """`doomed`: key of an open VM -> when it is ended hard (UTC seconds); `rooms`: key of every open VM -> its room; `told`:
+    host -> share of its cores in use, as `host.observed` said it last (`bands`)."""
 
     doomed: dict[str, float] = {}
     rooms: dict[str, Room] = {}
+    told: dict[str, float] = {}
 
 
 class Ledger:
@@ -62,6 +65,7 @@ class Ledger:
         self.wants: dict[str, Allocate] = {}
         self.dirty: dict[str, None] = {}  # keys whose case is to be looked at again
         self.freed: dict[str, None] = {}  # "h:<host>", "u:<unit>": what was waited for may be there
+        self.untold: dict[str, None] = {}  # hosts of which what was told has become worthless
         self.refused: list[f.VmAllocated] = []  # own facts that came back void: VMs that nobody knows
         self.touched: dict[str, int] = {}  # host -> tick of the last fact about it or a VM on it (X5)
         self.tick = 0
@@ -81,6 +85,7 @@ class Ledger:
             f.HostDescribed: self._host_moved,
             f.HostRemoved: self._host_moved,
             f.HostQuarantined: self._host_moved,
+            f.HostObserved: self._observed,
             f.ConfigAdopted: self._configured,
         }
 
@@ -101,9 +106,16 @@ class Ledger:
             if isinstance(fact, f.VmAllocated):
                 self.refused.append(fact)
             return
+        for name in worthless(fact):
+            self.state.told.pop(name, None)
+            self.untold[name] = None
         handler = self._on.get(type(fact))
         if handler is not None:
             handler(fact, meta)
+
+    def _observed(self, fact: f.HostObserved, _meta: Meta) -> None:
+        if fact.host in self.custody.state.hosts:
+            self.state.told[fact.host] = fact.cpu
 
     def load(self, state: LedgerState) -> None:
         """Begin from `state`, custody being where it was when the state was dumped."""

@@ -246,7 +246,8 @@ def host_samples(data: Any) -> dict[int, Sample]:
     found = {}
     for sample in data.iterchildren("MONITORING"):
         at, used = int(sample.findtext("TIMESTAMP") or 0), float(sample.findtext("CAPACITY/USED_CPU") or 0)
-        found[int(sample.findtext("ID") or -1)] = Sample(at, round(used))
+        memory_kb = round(float(sample.findtext("CAPACITY/USED_MEMORY") or 0))
+        found[int(sample.findtext("ID") or -1)] = Sample(at, round(used), memory_kb)
     return found
 
 

@@ -32,6 +32,7 @@ from schemas.config import (
     WebPolicy,
 )
 from services.runtime import (
+    config_balance,
     config_hosts,
     config_leases,
     config_lending,
@@ -301,6 +302,7 @@ def _batch(batch: BatchPolicy, path: Path_, label: str, able: Sequence[Capabilit
     yield from config_machines.check(batch, path, label, able)
     yield from config_services.check(batch, path, label)
     yield from config_leases.check(batch, path, label)
+    yield from config_balance.check(batch, path, label, able)
 
 
 def _web(department: Department, web: WebPolicy, path: Path_) -> Iterator[Problem]:

@@ -18,7 +18,8 @@ Rules
   5. `demand.changed` is a level over running and eligible units (`demand`).
   6. Best-effort jobs make way for production (`make_way`), suspended if that can be done; within bounds (`guards`).  Who makes
      way ahead of time for a lease's slot (`Agenda.clear`) is closed in a decision of its own; what starts follows.
-  7. A department that the configuration does not name, or that is closed, places nothing and demands nothing; it still
+  7. While nothing else is to be said and nobody waits, jobs may move from crowded hosts to idle ones (`balancing`).
+  8. A department that the configuration does not name, or that is closed, places nothing and demands nothing; it still
      answers notices and closes what is broken.
 """
 
@@ -81,6 +82,7 @@ class BatchCore(BatchViews):
                 found += self.endings.made_way(start.victims, start.unit, closing)
                 found.append(self._placement(start))
             found += self._demand_facts(starts, now)
+            found = found or self.balancing.facts(self.policy.balance, now)
         return found[:FACTS_MAX]
 
     def wake_at(self) -> float:

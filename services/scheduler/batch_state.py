@@ -76,6 +76,7 @@ class Again(msgspec.Struct, kw_only=True):
     ran_s: float = 0.0
     origin: tuple[str, ...] = ()  # where it was suspended last
     why: Reason | None = None  # of the last attempt that this department closed
+    moved: int = 0  # attempts that went on where there was more room
     preempted: int = 0  # attempts whose hosts were wanted for something else, suspended ones too
 
 
@@ -100,6 +101,7 @@ class State(msgspec.Struct, kw_only=True):
     turn_best_effort: str = ""  # … and of which best-effort was
     made_way: list[float] = []  # when attempts ended for other jobs, of the last hour (`guards`)
     warm: dict[str, str] = {}  # completed unit of one node whose VM is open -> its user, while machines are kept warm
+    used: dict[str, float] = {}  # host -> share of its cores in use, as the executor told it last (`balancing`)
     usage: Usage = msgspec.field(default_factory=Usage)
 
 

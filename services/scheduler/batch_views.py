@@ -23,7 +23,9 @@ from schemas.custody import Custody
 from schemas.custody_state import vm_key
 from schemas.ids import sort_key
 from schemas.meta import Meta
+from schemas.reasons import Code
 from services.runtime.core import NEVER
+from services.scheduler.balancing import Balancing
 from services.scheduler.batch_state import State
 from services.scheduler.book import Book
 from services.scheduler.demand import Capacities
@@ -55,6 +57,7 @@ class BatchViews:
             f.VmAllocated: self._on_vm_allocated,
             f.VmStarted: self._on_vm_started,
             f.VmEnded: self._on_vm_ended,
+            f.HostObserved: self._on_observed,
             f.ConfigAdopted: self._on_config,
             f.DepartmentClosed: self._on_department_closed,
             f.QuotaChanged: self._on_level,
@@ -106,6 +109,7 @@ class BatchViews:
         self.open: dict[str, tuple[str, ...]] = {}  # units with an open attempt -> its hosts
         self.cancelling: dict[str, None] = {}  # those of them that are cancelled
         self.best_effort: dict[str, None] = {}  # those of them that are best-effort
+        self.balancing = Balancing(custody, dept, self.state, self.book, self.room)
         self.preempting = Preempting(custody, self.book, self.endings, self.guards, self.best_effort)
         for name in sorted(custody.index.open.get(dept, ()), key=sort_key):
             if self.book.has(name):  # not so while a snapshot is being loaded: custody comes first
@@ -191,9 +195,12 @@ class BatchViews:
             self.limits.placed(fact.unit)
             self._touch(fact.hosts)
             self._expect(fact.unit)
+            if fact.reason is not None and fact.reason.code is Code.BALANCED:
+                self.balancing.moved(fact)
 
     def _on_began(self, fact: f.AttemptBegan) -> None:
         if self.book.has(fact.unit):
+            self._may_move()
             self.limits.began(fact.unit)
             self.book.began(fact.unit)
             self._expect(fact.unit)
@@ -233,9 +240,21 @@ class BatchViews:
     def _on_vm_started(self, fact: f.VmStarted) -> None:
         if fact.unit in self.open:
             self.limits.vm_started(fact.unit, fact.attempt)
+            self._may_move()
+
+    def _on_observed(self, fact: f.HostObserved) -> None:
+        self.balancing.observed(fact)
+        self._may_move()
+
+    def _may_move(self) -> None:
+        """A running job may move now that could not before."""
+        if self.policy.balance.enabled:
+            self._rests = False
 
     def _on_host(self, fact: f.HostFact) -> None:
         """Of a host that leaves this department custody still says whose it was."""
+        if isinstance(fact, f.HostCleared | f.HostLost | f.HostRemoved):
+            self.balancing.forget(fact.host)
         counts_otherwise, host = (
             self.capacities.update(self.custody, fact.host),
             self.custody.state.hosts.get(fact.host),

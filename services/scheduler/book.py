@@ -237,6 +237,7 @@ class Book:
         again = self.state.again.setdefault(unit, Again(entered=self.place(unit).entered))
         again.why = why or again.why
         again.preempted += why is not None and why.code in reclaim.TAKEN
+        again.moved += why is not None and why.code is Code.BALANCED
         if known.suspended:
             again.suspends, again.origin, again.ran_s = again.suspends + 1, hosts, 0.0  # its life is not over
             if known.began_at is not None and known.ended_at is not None:

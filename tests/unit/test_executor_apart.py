@@ -147,7 +147,7 @@ def test_the_age_of_a_sample_is_measured_by_our_own_clock() -> None:
         bench.now += 10.0
         bench.samples = {n: Sample(1000 + seconds, 0) for n in range(3)}
         bench.see_hosts()
-        assert bench.decide() == []
+        assert {type(fact) for fact in bench.decide()} <= {f.HostObserved}
 
 
 def test_a_host_that_was_never_sampled_is_not_late() -> None:

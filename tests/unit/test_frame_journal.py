@@ -27,6 +27,7 @@ FIXTURES = Path(__file__).resolve().parents[1] / "fixtures"
 RECORDED = sorted(FIXTURES.glob("journal_v*.jsonl"))
 CORES = cores()
 DIGESTS = {
+    "journal_v4_observed.jsonl": "15f442bfdfaae39d61a04a1efe91e4129b4ed5fcfc8b84bc3e36b5c949da7093",
     "journal_v3_bound.jsonl": "06f9f159b4b81408f280b315f63f920e6b0b06db54f8c7f020cc631d6fd39f14",
     "journal_v1.jsonl": "a03047dd0eb08d543192118e21e67caaeef08644b4b8509c25405eae1f80ddaa",
     "journal_v2_leases.jsonl": "65322c70aa71d1de98ffbc1586c67f8a8e804fb7e66c9617db3e79e2c19becdb",

@@ -1,0 +1,201 @@
+"""The balancer: which machine moves where, by hand; and what the batch core makes of it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from schemas import facts as f
+from schemas.config import Balance
+from schemas.facts import Disposal
+from schemas.reasons import Code
+from services.runtime import config as runtime_config
+from services.runtime.config import ConfigError
+from services.scheduler.policies.balance import Load, Machine, plan
+from tests.support.balancing import balanced, moves, observe, up
+from tests.support.scheduling import cluster, core
+from tests.support.world import World
+
+RULES = Balance()
+
+
+def host(name: str, use: float, *machines: Machine, cores: int = 8, memory_mb: int = 8192) -> Load:
+    taken = sum(each.cores for each in machines), sum(each.memory_mb for each in machines)
+    return Load(name, use, cores, cores - taken[0], memory_mb - taken[1], len(machines), machines)
+
+
+def machine(unit: str, cores: int = 2, memory_mb: int = 1024, left_s: float = 3600.0, moved: int = 0) -> Machine:
+    return Machine(unit, cores, memory_mb, left_s, moved)
+
+
+def planned(*hosts: Load, rules: Balance = RULES) -> list[tuple[str, str, str]]:
+    return [(move.unit, move.source, move.target) for move in plan(hosts, rules)]
+
+
+CROWDED = host("h1", 0.9, machine("1"), machine("2"), machine("3"), machine("4"))
+
+
+def test_the_busiest_host_gives_one_to_the_idlest() -> None:
+    other = host("h2", 0.8, machine("5", 3), machine("6", 5))
+    assert planned(CROWDED, other, host("h3", 0.1), host("h4", 0.2)) == [("1", "h1", "h3"), ("5", "h2", "h4")]
+
+
+@pytest.mark.parametrize(("high", "low"), [(0.75, 0.1), (0.5, 0.5), (0.9, 0.25), (0.76, 0.26)])
+def test_inside_the_band_nothing_moves(high: float, low: float) -> None:
+    assert planned(CROWDED._replace(utilisation=high), host("h2", low)) == (
+        [] if high <= 0.75 or low >= 0.25 else [("1", "h1", "h2")]
+    )
+
+
+def test_a_host_keeps_its_only_machine() -> None:
+    assert planned(host("h1", 0.99, machine("1", 8)), host("h2", 0.0)) == []
+
+
+def test_memory_is_a_hard_limit_and_cores_too() -> None:
+    full = host("h2", 0.05, machine("9", 1, 7600))
+    assert planned(CROWDED, full) == []
+    assert planned(CROWDED, host("h2", 0.05, machine("9", 7, 64))) == []
+    assert planned(CROWDED, full, host("h3", 0.1)) == [("1", "h1", "h3")]
+
+
+def test_the_target_stays_where_it_may_still_have_more() -> None:
+    """A machine that makes up half of a host would bring the idle one to 0.7."""
+    big = host("h1", 0.9, machine("1", 4), machine("2", 4))
+    assert planned(big, host("h2", 0.24)) == []
+    assert planned(big, host("h2", 0.1)) == [("1", "h1", "h2")]
+
+
+def test_the_cheapest_that_brings_the_host_into_the_band_goes() -> None:
+    """0.96 on eight cores: one core is worth 0.12, so a machine of one core leaves 0.84, one of two 0.72."""
+    source = host("h1", 0.96, machine("1", 1, 128), machine("2", 2, 2048), machine("3", 2, 512), machine("4", 3, 512))
+    assert planned(source, host("h2", 0.0)) == [("3", "h1", "h2")]
+
+
+def test_cost_is_bounded_and_has_to_be_worth_it() -> None:
+    dear = Balance(mb_per_s=10.0, cost_max_s=100.0)
+    assert planned(CROWDED, host("h2", 0.0), rules=dear) == []
+    short = [machine(str(number), left_s=101.0) for number in range(1, 5)]
+    assert planned(host("h1", 0.9, *short), host("h2", 0.0)) == []
+    assert planned(host("h1", 0.9, *short), host("h2", 0.0), rules=Balance(worth=9.0)) == [("1", "h1", "h2")]
+
+
+def test_a_job_is_not_moved_for_ever() -> None:
+    often = [machine(str(number), moved=3) for number in range(1, 5)]
+    assert planned(host("h1", 0.9, *often), host("h2", 0.0)) == []
+
+
+def test_power_saving_empties_idle_hosts_into_busier_ones_and_only_then() -> None:
+    hosts = [
+        host("h1", 0.1, machine("1"), machine("2")),
+        host("h2", 0.4, machine("3")),
+        host("h3", 0.0),
+        host("h4", 0.3),
+    ]
+    assert planned(*hosts) == []
+    saving = Balance(power_saving=True)
+    assert planned(*hosts, rules=saving) == [("1", "h1", "h2"), ("2", "h1", "h2")]
+    assert planned(*hosts, host("h5", 0.9), rules=saving) == []
+    pinned = hosts[0]._replace(units=3)
+    assert planned(pinned, *hosts[1:], rules=saving) == []
+
+
+# ---------------------------------------------------------------------------------------------------------------- the core
+
+
+def crowded_world(**settings: Any) -> tuple[World, list[str]]:
+    world = balanced(2, **settings)
+    jobs = [up(world, cores=2) for _ in range(4)]
+    assert {world.unit(job).hosts for job in jobs} == {("h1",)}
+    return world, jobs
+
+
+def test_the_core_moves_a_job_in_one_envelope_and_once_an_observation() -> None:
+    world, jobs = crowded_world()
+    observe(world, "h1", 0.95)
+    assert core(world).decide(world.now) == []
+    observe(world, "h2", 0.05)
+    closing, placement = core(world).decide(world.now)
+    assert (closing.disposal, closing.why.code) == (Disposal.MIGRATE, Code.BALANCED)
+    assert (placement.unit, placement.attempt, placement.hosts) == (jobs[0], 2, ("h2",))
+    world.settle()
+    assert moves(world) == [(jobs[0], "h1", "h2")]
+    assert world.voids == []
+    assert world.unit(jobs[0]).resumes
+    observe(world, "h1", 0.95)  # h2 has not been seen since
+    world.settle()
+    assert len(moves(world)) == 1
+    observe(world, "h2", 0.05)
+    world.settle()
+    assert moves(world)[1:] == [(jobs[1], "h1", "h2")]
+
+
+def test_a_move_is_no_preemption_and_no_requeue() -> None:
+    world, jobs = crowded_world()
+    observe(world, "h1", 0.95)
+    observe(world, "h2", 0.05)
+    world.settle()
+    again = core(world).state.again[jobs[0]]
+    assert (again.moved, again.preempted, again.requeues, again.faults) == (1, 0, 0, 0)
+    assert world.unit(jobs[0]).failures == 0
+
+
+@pytest.mark.parametrize("why", ["off", "unable", "waits", "cleared"])
+def test_the_core_moves_nothing_where_it_may_not(why: str) -> None:
+    world, _ = plain_world() if why == "off" else crowded_world(able=why != "unable")
+    if why == "waits":
+        world.submit(nodes=2, cores=8)
+        world.settle()
+    observe(world, "h1", 0.95)
+    if why == "cleared":
+        world.lose("h1")
+        world.settle()
+    observe(world, "h2", 0.05)
+    world.settle()
+    assert moves(world) == []
+
+
+def plain_world() -> tuple[World, list[str]]:
+    world = cluster(2, cores=8)
+    return world, [up(world, cores=2) for _ in range(4)]
+
+
+def test_who_is_held_or_still_boots_stays() -> None:
+    world = balanced(2)
+    first, second = up(world, cores=2), up(world, cores=2)
+    world.write("admission", f.JobHeld(job=first, user="ann"))
+    boots = world.submit(cores=2, memory_mb=64)
+    world.settle()
+    observe(world, "h1", 0.95)
+    observe(world, "h2", 0.05)
+    world.settle()
+    assert moves(world) == [(second, "h1", "h2")]
+    assert world.unit(boots).hosts == ("h1",)
+
+
+# ----------------------------------------------------------------------------------------------------------- configuration
+
+CLOUD = """
+[cloud]
+name = "demo"
+[[department]]
+name = "hpc"
+kind = "batch"
+[department.batch.balance]
+"""
+
+
+@pytest.mark.parametrize(
+    ("line", "told"),
+    [
+        ("low = 0.8", "less than high"),
+        ("high = 1.5", "at most 1"),
+        ("mb_per_s = 0", "more than 0"),
+        ("worth = -1", "at least 0"),
+        ("moves_max = 0", "at least 1"),
+    ],
+)
+def test_settings_that_make_no_sense_are_refused(line: str, told: str) -> None:
+    with pytest.raises(ConfigError, match=told):
+        runtime_config.loads(CLOUD + line, "site.toml", Path())

@@ -1,0 +1,123 @@
+"""What hosts really use becomes a fact seldom: when it has been in another band for a minute and two samples."""
+
+from __future__ import annotations
+
+import itertools
+
+import msgspec
+import pytest
+
+from schemas import facts as f
+from schemas.config import Balance, BatchPolicy, CloudConfig, Department
+from schemas.reasons import Code, because
+from services.executor.bands import DEFAULTS, HOLD_S, edges
+from services.executor.calls import Sample
+from tests.support.executor_bench import Bench, held
+
+STEP_S = 20.0  # between two samples here
+
+
+class Site:
+    """A bench whose hosts have 4 cores and 4 GiB, sampled every STEP_S."""
+
+    def __init__(self, *hosts: str) -> None:
+        self.bench: Bench = held(*hosts)
+        self.stamps = itertools.count(1000, 20)
+
+    def sample(self, *cpu: float, times: int = 1, fresh: bool = True) -> list[tuple[str, float]]:
+        """Each host in turn uses so much of its cores; what the executor has told by then."""
+        for _ in range(times):
+            self.bench.now += STEP_S
+            stamp = next(self.stamps) if fresh else 1000
+            ids = [self.bench.host(name).one_id for name in self.bench.hosts]
+            cores = self.bench.host(next(iter(self.bench.hosts))).cores
+            self.bench.samples = {
+                number: Sample(stamp, round(use * 100 * cores), 1024 * 1024)
+                for number, use in zip(ids, cpu, strict=False)
+            }
+            self.bench.see_hosts()
+            self.bench.settle()
+        return self.told()
+
+    def told(self) -> list[tuple[str, float]]:
+        return [(fact.host, fact.cpu) for fact in self.bench.written if isinstance(fact, f.HostObserved)]
+
+
+def test_a_lasting_band_is_told_once() -> None:
+    site = Site("h0")
+    assert site.sample(0.9, times=3) == []
+    assert site.sample(0.9) == [("h0", 0.9)]
+    assert site.sample(0.8, times=10) == [("h0", 0.9)]
+    assert site.sample(0.3, times=3) == [("h0", 0.9)]
+    assert site.sample(0.3) == [("h0", 0.9), ("h0", 0.3)]
+
+
+def test_what_comes_and_goes_is_not_told() -> None:
+    site = Site("h0")
+    site.sample(0.1, times=4)
+    for _ in range(5):
+        site.sample(0.9, times=3)
+        site.sample(0.1)
+    assert site.told() == [("h0", 0.1)]
+
+
+@pytest.mark.parametrize(
+    "use", [*DEFAULTS, *(edge - 0.0004 for edge in DEFAULTS), *(edge + 0.0004 for edge in DEFAULTS)]
+)
+def test_a_host_at_an_edge_is_told_once(use: float) -> None:
+    assert len(Site("h0").sample(use, times=20)) == 1
+
+
+def test_one_sample_seen_again_and_again_is_one() -> None:
+    assert Site("h0").sample(0.9, times=10, fresh=False) == []
+
+
+def test_after_a_move_both_hosts_are_told_anew_from_samples_of_later() -> None:
+    site = Site("h0", "h1", "h2")
+    site.sample(0.9, 0.1, 0.1, times=4)
+    assert len(site.told()) == 3
+    bench = site.bench
+    bench.run("1", "h0")
+    bench.write(
+        "scheduler.hpc", f.AttemptClosed(unit="1", attempt=1, disposal=f.Disposal.MIGRATE, why=because(Code.BALANCED))
+    )
+    came = because(Code.BALANCED, from_hosts=["h0"])
+    bench.write("scheduler.hpc", f.UnitPlaced(unit="1", attempt=2, hosts=("h1",), cores=1, memory_mb=256, reason=came))
+    assert set(bench.core.ledger.state.told) == {"h2"}
+    site.sample(0.9, 0.1, 0.1, times=3)
+    assert len(site.told()) == 3
+    assert site.sample(0.9, 0.1, 0.1)[3:] == [("h0", 0.9), ("h1", 0.1)]
+
+
+def test_a_new_leader_tells_nothing_twice() -> None:
+    site = Site("h0")
+    site.sample(0.9, times=4)
+    site.bench.core.load(site.bench.core.dump())
+    site.bench.core.take_over(site.bench.now)
+    assert len(site.sample(0.9, times=10)) == 1
+    assert site.sample(0.1, times=4)[1:] == [("h0", 0.1)]
+
+
+def test_a_host_that_was_lost_and_cleared_is_told_anew() -> None:
+    site = Site("h0")
+    site.sample(0.9, times=4)
+    site.bench.write("executor", f.HostLost(host="h0", reason="test"))
+    assert site.bench.core.ledger.state.told == {}
+
+
+def test_edges_are_the_settings_of_those_who_balance() -> None:
+    def cloud(balance: Balance) -> CloudConfig:
+        return CloudConfig(
+            name="x", departments=(Department(name="hpc", kind="batch", batch=BatchPolicy(balance=balance)),)
+        )
+
+    assert edges(None) == edges(cloud(Balance(high=0.9))) == DEFAULTS
+    assert edges(cloud(Balance(enabled=True, high=0.9, low=0.1))) == (0.1, *DEFAULTS, 0.9)
+    assert HOLD_S == 60.0
+
+
+def test_what_is_told_is_part_of_a_snapshot() -> None:
+    site = Site("h0")
+    site.sample(0.9, times=4)
+    state = msgspec.msgpack.decode(site.bench.core.dump())
+    assert state["told"] == {"h0": 0.9}
