@@ -2,6 +2,7 @@
 # make test   set everything up, then style, types and tests; the last line counts
 # make chaos  [SEEDS=5000] [FIRST=0] more seeds of the simulated faults, on all cores; up to the first that fails
 # make faults the real faults: processes killed, the broker restarted
+# make crash  [ROUNDS=1] the executor killed around every call to OpenNebula and every append
 # make worlds [SECONDS=600] [WORLDS="3-all …"] small worlds, every order of events on the real cores, so long each
 # make model  every world of the exhaustive model (about an hour)
 
@@ -10,7 +11,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 
-.PHONY: demo test lint types chaos faults worlds model setup clean
+.PHONY: demo test lint types chaos faults crash worlds model setup clean
 
 demo: setup
 	@$(BIN)/python -m phoenix.local.demo
@@ -43,6 +44,10 @@ chaos: setup
 
 faults: setup
 	@$(BIN)/python -m pytest -q tests/integration/test_faults_kill.py tests/integration/test_faults_broker.py tests/integration/test_faults_down.py
+
+ROUNDS ?= 1
+crash: setup
+	@$(BIN)/python -m tests.support.crash_run --rounds $(ROUNDS) 2>/dev/null
 
 SECONDS ?= 600
 WORLDS ?= all

@@ -6,6 +6,7 @@
         gate.release()                                  # now it goes on, even if its caller is dead by then
         proxy.spoil("one.vm.allocate", status(500), times=2)
 
+`one.vm.action` has its action behind it: "one.vm.action terminate".
 A held request arrives late; a held answer has happened.  Each connection carries one call, as with `oned`.
 """
 
@@ -19,6 +20,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 ANY = "*"
+_ACTION = re.compile(rb"<string>([^<]*)</string>")
 _METHOD = re.compile(rb"<methodName>([^<]+)</methodName>")
 _BAD = '<?xml version="1.0"?><methodResponse>{}</methodResponse>'
 REACHED_S = 20.0
@@ -71,6 +73,11 @@ def fault(code: int, words: str) -> Spoil:
     members = f"<member><name>faultCode</name><value><int>{code}</int></value></member>"
     members += f"<member><name>faultString</name><value><string>{words}</string></value></member>"
     return lambda _: http_answer(_BAD.format(f"<fault><value><struct>{members}</struct></value></fault>"))
+
+
+def _is(method: str, wanted: str) -> bool:
+    """`wanted` may leave out which action it is."""
+    return wanted in (ANY, method, method.partition(" ")[0])
 
 
 @dataclass(eq=False)
@@ -175,6 +182,8 @@ class OneProxy:
         body = await reader.readexactly(int(found[1]) if found else 0)
         name = _METHOD.search(body)
         method = name[1].decode() if name else "?"
+        if method == "one.vm.action":
+            method += " " + _ACTION.findall(body)[1].decode()  # after the session
         self.calls[method] += 1
         self.now += 1
         self.most = max(self.most, self.now)
@@ -186,7 +195,7 @@ class OneProxy:
         await writer.drain()
 
     async def _answer(self, method: str, body: bytes) -> bytes:
-        gate = next((gate for gate in self._gates if gate.method in (method, ANY)), None)
+        gate = next((gate for gate in self._gates if _is(method, gate.method)), None)
         if gate is not None:
             self._gates.remove(gate)
             if not gate.answer:
@@ -200,7 +209,7 @@ class OneProxy:
         return answer if wrong is None else wrong.spoil(answer or http_answer("x" * 100))
 
     def _fault(self, method: str) -> _Fault | None:
-        wrong = next((wrong for wrong in self._faults if wrong.method in (method, ANY)), None)
+        wrong = next((wrong for wrong in self._faults if _is(method, wrong.method)), None)
         if wrong is not None and wrong.times is not None:
             wrong.times -= 1
             if not wrong.times:

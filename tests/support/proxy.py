@@ -1,6 +1,7 @@
 """A TCP proxy between a client and its broker: the network's ways of failing, made on purpose.
 
 `mute()`: what the broker says is swallowed, what the client says still arrives: answers get lost, deeds do not.
+`hold_up()`: from a message on that holds a mark, what the client says is swallowed: it believes to have said it.
 `cut()`: connections break and new ones are refused, until `heal()`.
 """
 
@@ -18,6 +19,7 @@ class Proxy:
         self._target = target
         self._muted = False
         self._refusing = False
+        self._mark, self._held = b"", asyncio.Event()
         self._server: asyncio.Server | None = None
         self._writers: set[asyncio.StreamWriter] = set()
         self._tasks: set[asyncio.Task[None]] = set()
@@ -42,6 +44,11 @@ class Proxy:
     def mute(self) -> None:
         self._muted = True
 
+    def hold_up(self, mark: bytes) -> asyncio.Event:
+        """The event: the mark was said, and did not arrive."""
+        self._mark, self._held = mark, asyncio.Event()
+        return self._held
+
     def cut(self) -> None:
         self._refusing = True
         self._drop()
@@ -49,6 +56,7 @@ class Proxy:
     def heal(self) -> None:
         """Everything passes again; connections that were muted have lost bytes, so they are broken."""
         self._muted = self._refusing = False
+        self._mark = b""
         self._drop()
 
     def _drop(self) -> None:
@@ -74,7 +82,10 @@ class Proxy:
     async def _pump(self, source: asyncio.StreamReader, sink: asyncio.StreamWriter, down: bool) -> None:
         with contextlib.suppress(OSError, asyncio.IncompleteReadError):
             while data := await source.read(1 << 16):
-                if not (down and self._muted):
+                if not down and self._mark and self._mark in data:
+                    self._held.set()
+                swallowed = self._muted if down else bool(self._mark) and self._held.is_set()
+                if not swallowed:
                     sink.write(data)
                     await sink.drain()
         sink.transport.abort()

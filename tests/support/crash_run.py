@@ -1,0 +1,50 @@
+"""`make crash`: every point at which the executor is killed, each so many times, also without word that it is dead (X8).
+
+    python -m tests.support.crash_run [--rounds 1]
+
+Prints a line a point; ends with 1 at the first that goes wrong.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from tests.support.crash import ALL, Where, crashes
+from tests.support.nats import NatsServer, running_server
+
+
+async def strikes(server: NatsServer, directory: Path, rounds: int) -> int:
+    """How many strikes were lived through."""
+    number = 0
+    async with crashes(server, directory) as scene:
+        for _ in range(rounds):
+            for point in ALL:
+                for reaped in (True, False) if point.where in (Where.REQUEST, Where.ANSWER) else (True,):
+                    number, began = number + 1, time.monotonic()
+                    await scene.strike(point, str(number), reaped=reaped)
+                    alone = "" if reaped else " (nobody says that it is dead)"
+                    print(f"{time.monotonic() - began:6.2f} s  {point.name}{alone}", flush=True)
+    return number
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rounds", type=int, default=1)
+    rounds = parser.parse_args().rounds
+    with running_server() as server, tempfile.TemporaryDirectory(prefix="phoenix-crash-") as directory:
+        try:
+            number = asyncio.run(strikes(server, Path(directory), rounds))
+        except AssertionError as error:
+            print(f"wrong: {error}")
+            return 1
+    print(f"killed {number} times; each attempt's VM ran once, nothing was left over, no report was lost")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
