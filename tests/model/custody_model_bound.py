@@ -16,6 +16,9 @@ Rules that can be taken out (MUTANTS)
   leaves_a_host    a host from which a VM moves is not cleared before it was seen elsewhere or gone
   all_or_none      a part of what was saved is worth nothing: without the rest the attempt is broken
   warm_room        a parked VM takes room
+  left_behind      a VM that was to leave a host that is lost is ended in the journal (found by b2-move-lost: the host that it
+                   was to move to could never be cleared)
+  take_is_a_start  X3 before a waiting VM is bound, since no call follows that could wait (found by b2-warm)
   (void_bind and park_held, the preconditions of the fold, are second walls: what the executor decides in its own order, and
   X4, hold without them.  They are kept because they make a story readable and a wrong executor visible.)
   one_leader       X8: no call of an earlier leader arrives after the next one has begun.  Without it a late deploy of a saved VM
@@ -87,6 +90,13 @@ class Bound(Model):
             for v in vms:
                 if v[:3] == fact[1:4] and v[5] == 3:
                     return hosts, units, self.swap(vms, v, v[:5] + (2,)), regs
+            return hosts, units, vms, regs
+        if k == "left":  # ended in the journal; what may still run on the lost host is the sweep's
+            _, u, a, h = fact
+            for v in vms:
+                if v[:3] == (u, a, h) and v[3] >= AWAY and v[5] == 1:
+                    hosts, units, vms, regs = self.gone(hosts, units, vms, regs, ("vend", u, a, h))
+                    vms = tuple(sorted(vms + ((u, a, v[3] - AWAY, RUN, 0, 4),)))
             return hosts, units, vms, regs
         if k in ("bind", "take"):
             return hosts, units, self.bound(hosts, units, vms, fact), regs
@@ -165,6 +175,8 @@ class Bound(Model):
         for v in vms:
             if v[3] == GONE and v[5] in (1, 3, 5):
                 yield (("vend",) + v[:3],), None
+            if v[3] >= AWAY and v[5] == 1 and hosts[v[3] - AWAY][0] == LOST and not v[4] and self.rule("left_behind"):
+                yield (("left",) + v[:3],), None
             saved = v[3] == SAVED or not self.rule("save_gives_up")
             if saved and v[5] == 3 and (not v[4] or not self.rule("one_leader")):
                 yield (("vsus",) + v[:3],), None
@@ -189,7 +201,8 @@ class Bound(Model):
         for h in missing:
             waiting = [v for v in vms if v[5] == 5 and v[2] == h and v[3] == RUN and self.dept[v[0]] == self.dept[u]]
             for v in waiting:
-                yield (("take", u, a, h, v[0], v[1]),), None
+                if not self.older(hosts, vms, u, a) or not self.rule("take_is_a_start"):
+                    yield (("take", u, a, h, v[0], v[1]),), None
             if not waiting:
                 yield (("alloc", u, a, h),), None
 
@@ -216,7 +229,7 @@ class Bound(Model):
         for label, t in super().calls(base, faults):
             i = next((x for x in zip(base[2], t[2], strict=False) if x[0] != x[1]), None)
             changed = [v for v in t[2] if v not in base[2]]
-            if label.startswith("E sends deploy") and changed and not self.has_room(vms, changed[0]):
+            if label.startswith("E sends deploy") and changed and not self.has_room(hosts, vms, changed[0]):
                 continue
             if i is None and not changed and len(t[2]) == len(base[2]):
                 continue
@@ -228,12 +241,17 @@ class Bound(Model):
     def special(v):
         return v[3] == SAVED or v[3] >= AWAY or v[5] != 1
 
-    def has_room(self, vms, v):
+    def has_room(self, hosts, vms, v):
         """There is room on `v`'s host beside all that is bound to it or runs on it, and nothing older of the unit is left."""
         others = [o for o in vms if o[:3] != v[:3]]
         taken = any((o[2] == v[2] and o[5] in (1, 3)) or runs_at(o) == v[2] for o in others if o[5] != 5)
         warm = any(o[2] == v[2] and o[5] == 5 for o in others) and self.rule("warm_room")
-        return not taken and not warm and not any(o[0] == v[0] and o[1] < v[1] and o[5] in (1, 3) for o in others)
+        return not taken and not warm and not self.older(hosts, vms, v[0], v[1])
+
+    @staticmethod
+    def older(hosts, vms, u, a):
+        """A VM of an older attempt is open on a host that is not lost (X3)."""
+        return any(o[0] == u and o[1] < a and o[5] in (1, 3) and hosts[o[2]][0] != LOST for o in vms)
 
     def special_calls(self, s, v, faults):
         hosts, units, vms, regs, parked, zomb, env = s
@@ -257,17 +275,17 @@ class Bound(Model):
         if busy:
             return
         if world == SAVED and reg == 1 and live and not sent and hosts[h][0] not in (DRAIN, LOST):
-            if self.has_room(vms, v):
+            if self.has_room(hosts, vms, v):
                 yield f"E sends deploy of saved {name}", became(SAVED, 1)
         if world == SAVED and not self.rule("bind_first") and reg == 2 and not sent:
             yield f"E sends deploy of unbound {name}", became(SAVED, 1)
-        if world >= AWAY and live and not sent and hosts[h][0] not in (DRAIN, LOST) and self.has_room(vms, v):
+        if world >= AWAY and live and not sent and hosts[h][0] not in (DRAIN, LOST) and self.has_room(hosts, vms, v):
             yield f"E sends migrate {name}", became(world, 1)
         if reg == 3 and at is not None and hosts[at][1]:
             yield f"E saves {name}", became(SAVED)
             if faults and self.unsaved and env[4]:
                 yield f"{name} cannot be saved", became(GONE, 0, env[:4] + (env[4] - 1,) + env[5:])
-        if reg == 4 and world in (SAVED, GONE) and not sent:
+        if reg == 4 and not sent and (at is None or hosts[at][1]):
             yield f"E sweeps {name}", became(GONE, out=True)
         ended = not live if reg == 1 else reg in (3, 5)
         gives_way = reg == 5 or hosts[h][0] in (DRAIN, LOST) or (at is not None and hosts[at][0] in (DRAIN, LOST))
@@ -291,7 +309,7 @@ class Bound(Model):
     # -------------------------------------------------------------------------------------------------------- names
     @staticmethod
     def attempts(f, u, latest):
-        if f[0] in ("sus", "vsus", "park") and f[1] == u:
+        if f[0] in ("sus", "vsus", "park", "left") and f[1] == u:
             return (f[2],)
         if f[0] == "bind" and f[1] == u:
             return (f[2], f[4])
@@ -302,7 +320,7 @@ class Bound(Model):
     @staticmethod
     def renamed(f, perm, rank):
         k = f[0]
-        if k in ("sus", "vsus", "park"):
+        if k in ("sus", "vsus", "park", "left"):
             return (k, f[1], rank[f[1]][f[2]]) + tuple(perm[h] for h in f[3:])
         if k == "bind":
             return (k, f[1], rank[f[1]][f[2]], perm[f[3]], rank[f[1]][f[4]], perm[f[5]])
@@ -316,7 +334,7 @@ class Bound(Model):
 
     @staticmethod
     def mentions(f, h):
-        if f[0] in ("vsus", "park", "take"):
+        if f[0] in ("vsus", "park", "take", "left"):
             return f[3] == h
         return h in (f[3], f[5]) if f[0] == "bind" else Model.mentions(f, h)
 
@@ -349,7 +367,8 @@ class Bound(Model):
         )
 
     def goal(self, s):
-        if any(v[5] in (2, 3, 4) for v in s[2] if s[1][v[0]][3] == 1):
+        left = [v for v in s[2] if s[1][v[0]][3] == 1 and v[5] in (2, 3, 4)]
+        if any(runs_at(v) is None or s[0][runs_at(v)][1] for v in left):
             return "what a completed job saved is never swept"
         return super().goal(s)
 
@@ -375,6 +394,8 @@ MUTANTS = {
     "all_or_none": dict(NONE, hosts=2, jobs=(2,), web=1, loads=2, fail=1, stale=2),
     "warm_room": dict(NONE, hosts=1, jobs=(1, 1), web=1, loads=2, parks=1, saves=0),
     "one_leader": dict(SMALL, loads=3),
+    "left_behind": dict(PAIR, down=1, stale=2),
+    "take_is_a_start": dict(NONE, hosts=2, jobs=(1, 1), web=1, loads=1, parks=1, stale=2),
 }
 if __name__ == "__main__":
     what, names = sys.argv[1], sys.argv[2:]
