@@ -124,7 +124,7 @@ def _story(seed: int) -> Fold:
         units = list(world.custody.state.units)
         unit = chance.choice(units) if units else ""
         known = world.custody.state.units.get(unit)
-        what = chance.randrange(8)
+        what = chance.randrange(11)
         if what <= 2 or known is None:
             world.submit(
                 chance.choice((ANN, LEO) if world.core.department("bio") else (ANN,)),
@@ -137,14 +137,59 @@ def _story(seed: int) -> Fold:
         elif what == 4:
             world.place(unit, chance.choice(("h1", "h2")), attempt=known.attempt + 1, dept=known.dept)
         elif what == 5:
-            disposal = chance.choice((f.Disposal.REQUEUE, f.Disposal.KILL))
+            goes_on = (f.Disposal.SUSPEND, f.Disposal.SUSPEND, f.Disposal.MIGRATE)
+            disposal = chance.choice((f.Disposal.REQUEUE, f.Disposal.KILL, *goes_on))
             world.close(unit, disposal, attempt=max(1, known.attempt), dept=known.dept)
         elif what == 6:
             world.put(f.AttemptReported(unit=unit, attempt=max(1, known.attempt), exit=chance.randrange(2)))
+        elif what in (7, 8):
+            _steer(world, unit, chance)
+            world.put(*world.core.decide(0.0))
         elif chance.random() < 0.2:
             world.adopt(cloud(*chance.choice(((), ("bio",)))))
             world.put(*world.core.decide(0.0))
     return world
+
+
+def _steer(world: Fold, unit: str, chance: random.Random) -> None:
+    """The executor does something about a VM of the unit: allocates or binds, starts, saves, ends."""
+    known, state = world.custody.state.units[unit], world.custody.state
+    saved = world.custody.index.saved.get(unit, {}).get(0, 1000 + len(world.history))
+    attempt = max(1, known.attempt)
+    host = known.hosts[0] if known.hosts else "h1"
+    facts: tuple[f.Fact, ...] = (
+        f.VmAllocated(unit=unit, attempt=attempt, rank=0, vm=saved, host=host),
+        f.VmStarted(unit=unit, attempt=attempt, rank=0),
+        f.VmEnded(unit=unit, attempt=attempt, rank=0, why=chance.choice((f.SUSPENDED, f.SUSPENDED, "gone"))),
+    )
+    if f"{unit}/{attempt}/0" not in state.vms:
+        facts = facts[:1]
+    world.put(chance.choice(facts), writer="executor")
+
+
+def _begun(world: Fold) -> list[tuple[str, int]]:
+    found = [fact for fact in world.core.decide(0.0) if isinstance(fact, f.AttemptBegan)]
+    world.put(*found)
+    return [(fact.unit, fact.attempt) for fact in found]
+
+
+def test_what_goes_on_with_its_vms_begins_when_all_of_them_run() -> None:
+    world = fold()
+    job = world.submit(nodes=2)
+    for attempt, hosts in ((1, ("h1", "h2")), (2, ("h2", "h1"))):
+        world.place(job, *hosts, attempt=attempt)
+        for rank, host in enumerate(hosts):
+            world.put(f.VmAllocated(unit=job, attempt=attempt, rank=rank, vm=7 + rank, host=host), writer="executor")
+        for rank in (0, 1):
+            assert _begun(world) == []
+            world.put(f.VmStarted(unit=job, attempt=attempt, rank=rank), writer="executor")
+        if attempt == 1:  # the guests of new VMs say it themselves
+            assert _begun(world) == []
+            world.close(job, f.Disposal.SUSPEND)
+            ended = [f.VmEnded(unit=job, attempt=1, rank=rank, why=f.SUSPENDED) for rank in (0, 1)]
+            world.put(*ended, writer="executor")
+    assert _begun(world) == [(job, 2)]
+    assert _begun(world) == []
 
 
 @pytest.mark.parametrize("seed", range(8))

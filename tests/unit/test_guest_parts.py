@@ -139,6 +139,17 @@ async def test_the_dummy_follows_the_contract_without_a_process() -> None:
         await asyncio.wait_for(dummy_guest(door.vm("1"), HOST), 10)
 
 
+async def test_a_dummy_takes_one_job_after_another() -> None:
+    async with GuestDoor() as door:
+        first, second = door.add("1"), door.add("2", environment={"PHOENIX_DUMMY_EXIT": "3"})
+        first.stay, first.following = True, "2/1/0"
+        await asyncio.wait_for(dummy_guest(door.vm("1"), HOST), 10)
+        assert [life.report and (life.report["exit"], life.report["stay"]) for life in (first, second)] == [
+            (0, True),
+            (3, False),
+        ]
+
+
 async def test_a_dummy_with_nonsense_in_its_environment_fails_with_a_note() -> None:
     async with GuestDoor() as door:
         life = door.add("1", environment={"PHOENIX_DUMMY_RUNTIME_S": "soon"})

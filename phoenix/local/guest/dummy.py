@@ -6,6 +6,7 @@ thousands fit into one process. A job's run time and exit code are in its enviro
     PHOENIX_DUMMY_RUNTIME_S   seconds, default 0
     PHOENIX_DUMMY_EXIT        exit code, default 0
 
+After a success it takes the next job, if admission has one for this VM.
 A rank above 0 stays until it is terminated or gone. An instance begins without an address and stays.
 """
 
@@ -47,6 +48,14 @@ async def guest_of_ours(vm: VmSpec, host: HostSpec) -> None:
 
 
 async def _live(door: Door) -> None:
+    """One job after another, while admission has one for this VM."""
+    while await _work(door):
+        following = await door.next()
+        door.rebind(following.id, following.token)
+
+
+async def _work(door: Door) -> bool:
+    """One job, or an instance; True if this VM is to stay for another one."""
     boot = await door.boot()
     await door.began(None)
     if boot.kind == "instance":
@@ -55,7 +64,8 @@ async def _live(door: Door) -> None:
         await _wait_until_gone(door)
     runtime_s, code, note = _wishes(boot)
     await _wait_or_gone(door, runtime_s)
-    await door.report(Report(code, code - 128 if code > 128 else None, runtime_s, 0.0, None, note))
+    stays = code == 0 and boot.ranks == 1
+    return await door.report(Report(code, code - 128 if code > 128 else None, runtime_s, 0.0, None, note, stays))
 
 
 def _wishes(boot: Boot) -> tuple[float, int, str | None]:
