@@ -122,9 +122,13 @@ def _story(seed: int) -> Fold:
     world = fold()
     for _ in range(150):
         units = list(world.custody.state.units)
-        unit = chance.choice(units) if units else ""
+        unit = chance.choice(units[-4:]) if units else ""
         known = world.custody.state.units.get(unit)
         what = chance.randrange(11)
+        if known is not None and chance.random() < 0.6:  # what comes next in a life, or the story goes nowhere
+            vm = world.custody.state.vms.get(f"{unit}/{known.attempt}/0")
+            runs = vm is not None and vm.started_at is not None
+            what = (5 if runs else 7) if known.state == "open" else 7 if known.vms_open else 4
         if what <= 2 or known is None:
             world.submit(
                 chance.choice((ANN, LEO) if world.core.department("bio") else (ANN,)),
@@ -157,14 +161,15 @@ def _steer(world: Fold, unit: str, chance: random.Random) -> None:
     saved = world.custody.index.saved.get(unit, {}).get(0, 1000 + len(world.history))
     attempt = max(1, known.attempt)
     host = known.hosts[0] if known.hosts else "h1"
-    facts: tuple[f.Fact, ...] = (
-        f.VmAllocated(unit=unit, attempt=attempt, rank=0, vm=saved, host=host),
-        f.VmStarted(unit=unit, attempt=attempt, rank=0),
-        f.VmEnded(unit=unit, attempt=attempt, rank=0, why=chance.choice((f.SUSPENDED, f.SUSPENDED, "gone"))),
-    )
-    if f"{unit}/{attempt}/0" not in state.vms:
-        facts = facts[:1]
-    world.put(chance.choice(facts), writer="executor")
+    vm = state.vms.get(f"{unit}/{attempt}/0")
+    fact: f.Fact = f.VmEnded(unit=unit, attempt=attempt, rank=0, why=chance.choice((f.SUSPENDED, "gone")))
+    if vm is None:
+        fact = f.VmAllocated(unit=unit, attempt=attempt, rank=0, vm=saved, host=host)
+    elif vm.started_at is None and known.live:
+        fact = f.VmStarted(unit=unit, attempt=attempt, rank=0)
+    elif known.suspended:
+        fact = f.VmEnded(unit=unit, attempt=attempt, rank=0, why=f.SUSPENDED)
+    world.put(fact, writer="executor")
 
 
 def _begun(world: Fold) -> list[tuple[str, int]]:
