@@ -94,7 +94,7 @@ class Bound(Model):
         if k == "left":  # ended in the journal; what may still run on the lost host is the sweep's
             _, u, a, h = fact
             for v in vms:
-                if v[:3] == (u, a, h) and v[3] >= AWAY and v[5] == 1:
+                if v[:3] == (u, a, h) and v[3] >= AWAY and v[5] in (1, 3):
                     hosts, units, vms, regs = self.gone(hosts, units, vms, regs, ("vend", u, a, h))
                     vms = tuple(sorted(vms + ((u, a, v[3] - AWAY, RUN, 0, 4),)))
             return hosts, units, vms, regs
@@ -175,7 +175,8 @@ class Bound(Model):
         for v in vms:
             if v[3] == GONE and v[5] in (1, 3, 5):
                 yield (("vend",) + v[:3],), None
-            if v[3] >= AWAY and v[5] == 1 and hosts[v[3] - AWAY][0] == LOST and not v[4] and self.rule("left_behind"):
+            away = v[3] >= AWAY and v[5] in (1, 3) and not v[4]
+            if away and hosts[v[3] - AWAY][0] == LOST and self.rule("left_behind"):
                 yield (("left",) + v[:3],), None
             saved = v[3] == SAVED or not self.rule("save_gives_up")
             if saved and v[5] == 3 and (not v[4] or not self.rule("one_leader")):
