@@ -254,6 +254,12 @@ class Hosts(_Config, frozen=True, kw_only=True):
     overcommit_use: str = ""  # a constraint: only there; empty: everywhere
 
 
+class Power(_Config, frozen=True, kw_only=True):
+    """Which hosts are reported as candidates for power saving (`phoenix hosts`).  Nobody here switches one off."""
+
+    idle_s: float = 1800.0  # empty for so long, several times what a host takes to boot; 0: none is reported
+
+
 class CloudConfig(_Config, frozen=True, kw_only=True):
     """The whole content of `config.adopted`.
 
@@ -267,6 +273,7 @@ class CloudConfig(_Config, frozen=True, kw_only=True):
     policy: Policy = Policy()
     limits: Limits = Limits()
     hosts: Hosts = Hosts()
+    power: Power = Power()
     capabilities: tuple[Capability, ...] = ()
 
     def department(self, name: str) -> Department | None:

@@ -126,6 +126,8 @@ def _note(host: dict[str, Any]) -> str:
         notes.append(f"quarantined: {host['quarantine']}{_until(host)}")
     if host.get("probation"):
         notes.append(f"on probation: {host['probation']}")
+    if host.get("power_saving"):
+        notes.append(f"could be switched off: empty since {units.iso(host.get('idle_since'))}")
     if host.get("lost"):
         notes.append(f"lost: {host['lost']}")
     return "; ".join(notes)

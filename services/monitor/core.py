@@ -32,6 +32,7 @@ from schemas.reasons import Code, Reason, because
 from services.monitor import accounting_state
 from services.monitor.accounting import Accounting
 from services.monitor.causes import Causes
+from services.monitor.idle import Idle
 from services.monitor.job import Job
 from services.runtime.core import NEVER
 
@@ -94,6 +95,7 @@ class _State(msgspec.Struct, kw_only=True):
     turnaround_s: float = 0.0  # sum over completed units
     credits: Credits = msgspec.field(default_factory=Credits)
     accounts: accounting_state.State = msgspec.field(default_factory=accounting_state.State)
+    idle: dict[str, float] = {}  # host -> since when it is empty (`idle`)
 
 
 class MonitorCore:
@@ -104,6 +106,7 @@ class MonitorCore:
         self.state = _State()
         self.causes = Causes(custody, self.state.jobs)
         self.accounting = Accounting(custody, self.state.jobs, self.state.accounts)
+        self.idle = Idle(custody, self.state.idle)
         self.touched: dict[str, None] = {}
 
     def apply(self, fact: f.Fact, meta: Meta) -> None:
@@ -118,6 +121,7 @@ class MonitorCore:
         handler = _HANDLERS.get(type(fact))
         if handler is not None:
             handler(self, fact, meta)
+        self.idle.apply(fact, meta)
         for unit in meta.broken:
             self._broken(unit, meta)
         for unit in self.custody.forgotten:
@@ -134,7 +138,7 @@ class MonitorCore:
 
     def check(self) -> list[str]:
         found = [f"{u} has attempts but no job" for u in self.state.attempts if not _has_owner(self, u)]
-        found += self.accounting.check()
+        found += [*self.accounting.check(), *self.idle.check()]
         return found + [
             f"claim of {c.dept} met before it opened" for c in self.state.claims if (c.met_at or c.at) < c.at
         ]
@@ -146,6 +150,7 @@ class MonitorCore:
         self.state = msgspec.msgpack.decode(data, type=_State)
         self.causes = Causes(self.custody, self.state.jobs)
         self.accounting = Accounting(self.custody, self.state.jobs, self.state.accounts)
+        self.idle = Idle(self.custody, self.state.idle)
         self.touched = dict.fromkeys(self.custody.state.units)
 
     # ----------------------------------------------------------------------------------------------------------- jobs
@@ -285,6 +290,7 @@ class MonitorCore:
     def _forget(self, unit: str) -> None:
         """Custody has forgotten the unit: so do we; the history keeps it."""
         self.state.attempts.pop(unit, None)
+        self.idle.forget(unit)
         job = self.state.jobs.get(job_of(unit))
         if job is not None:
             job.gone += 1

@@ -25,6 +25,7 @@ class ReadModel(Collector):
     def collect(self) -> Iterator[Metric]:
         yield self._hosts()
         yield self._set_apart()
+        yield self._power()
         yield from self._departments()
         yield self._outcomes()
         yield from self._accounts()
@@ -53,6 +54,11 @@ class ReadModel(Collector):
         for reason, count in sorted(found.items()):
             apart.add_metric([reason], count)
         return apart
+
+    def _power(self) -> Metric:
+        count = len(self.core.idle.candidates(self.views.power, self.clock()))
+        told = "Hosts that have been empty for so long that they could be switched off"
+        return GaugeMetricFamily("phoenix_hosts_power_saving_candidates", told, value=float(count))
 
     def _departments(self) -> Iterator[Metric]:
         label = ["department"]

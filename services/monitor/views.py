@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+from schemas.config import Power
 from schemas.custody_state import Host, Unit
 from schemas.ids import is_instance, job_of, sort_key
 from schemas.kept import kept_from
@@ -157,7 +158,21 @@ class Views:
         custody = self.core.custody
         at = custody.state.at if at is None else at
         hosts, where = custody.state.hosts, lending.where(custody, at)
-        return {"hosts": [host_view(hosts[name], where[name], at) for name in sorted(hosts)]}
+        return {
+            "hosts": [
+                {**host_view(hosts[name], where[name], at), **self._idle(hosts[name], at)} for name in sorted(hosts)
+            ]
+        }
+
+    def _idle(self, host: Host, at: float) -> dict[str, Any]:
+        """Since when it is empty, and whether it could be switched off."""
+        idle, power = self.core.idle, self.power
+        return {"idle_since": iso(idle.since.get(host.name)), "power_saving": idle.is_candidate(host, power, at)}
+
+    @property
+    def power(self) -> Power:
+        config = self.core.custody.state.config
+        return config.power if config is not None else Power()
 
     def lending(self, at: float) -> dict[str, Any]:
         return lending.picture(self.core.custody, self.core.state.credits, at)

@@ -29,7 +29,7 @@ from urllib.parse import urlsplit
 import msgspec
 
 from schemas.capabilities import Hypervisor
-from schemas.config import BatchPolicy, CloudConfig, Department, Hosts, Lending, Limits, Policy, User, WebPolicy
+from schemas.config import BatchPolicy, CloudConfig, Department, Hosts, Lending, Limits, Policy, Power, User, WebPolicy
 from services.runtime.config_checks import check_cloud, check_deployment
 from services.runtime.config_form import Form, Lines, Path_, Problem
 from services.runtime.config_machines import hypervisor_of, with_hypervisor, with_save_s
@@ -181,6 +181,7 @@ _TABLES: Final[dict[str, type[msgspec.Struct]]] = {
     "policy": Policy,
     "limits": Limits,
     "hosts": Hosts,
+    "power": Power,
     "nats": Nats,
     "http": Http,
     "monitor": Monitor,
@@ -250,6 +251,7 @@ def _read(form: Form, document: dict[str, Any]) -> Config:
         policy=with_save_s(tables["policy"], policy, hypervisor),
         limits=tables["limits"],
         hosts=tables["hosts"],
+        power=tables["power"],
     )
     cloud = with_hypervisor(cloud, hypervisor)
     tables["data"] = _in(tables["data"], form.base, "directory")

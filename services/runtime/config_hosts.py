@@ -1,4 +1,5 @@
-"""Meaning of the settings for hosts (`[hosts]`): which are used, when one is set apart, what it offers; see `config_checks`."""
+"""Meaning of the settings for hosts (`[hosts]`, `[power]`): which are used, when one is set apart, what it offers, when one is
+reported as empty; see `config_checks`."""
 
 from __future__ import annotations
 
@@ -11,6 +12,7 @@ from schemas.constraints import problem
 from services.runtime.config_form import Path_, Problem, shown
 
 DAY_S: Final = 86_400.0
+IDLE_MAX_S: Final = 365 * DAY_S
 RATIO_MAX: Final = 16.0  # beyond, a host is all switching: the thesis stops at 17 whole-node jobs on 8 cores
 CLUSTERS_MAX: Final = 1000
 _BOUNDS: Final[dict[str, tuple[float, float]]] = {
@@ -50,6 +52,11 @@ def check(cloud: CloudConfig) -> Iterator[Problem]:
         yield _problem(
             "clusters", list(hosts.clusters), f"should be names of at most {CLUSTERS_MAX} clusters, none empty"
         )
+
+    idle_s = cloud.power.idle_s
+    if math.isnan(idle_s) or not 0 <= idle_s <= IDLE_MAX_S:
+        right = f"should be 0 (never), or at most {IDLE_MAX_S:g}"
+        yield Problem(path=("power", "idle_s"), found=shown(idle_s), right=right)
 
 
 def _problem(key: str, value: object, right: str) -> Problem:

@@ -32,6 +32,7 @@ def dump_toml(config: Config) -> str:
     lines += _table("policy", msgspec.structs.asdict(cloud.policy))
     lines += _table("limits", msgspec.structs.asdict(cloud.limits))
     lines += _table("hosts", msgspec.structs.asdict(cloud.hosts))
+    lines += _table("power", msgspec.structs.asdict(cloud.power))
     for department in cloud.departments:
         lines += _table("department", msgspec.structs.asdict(department), is_list=True)
     for contract in cloud.lending:
