@@ -92,7 +92,8 @@ def _sampled(element: Any) -> bool:
 _DISK_VALUES = ("DISKRDBYTES", "DISKRDIOPS", "DISKWRBYTES", "DISKWRIOPS")
 
 
-def _text(element: Any) -> str:
+def masked(element: Any) -> str:
+    """An element's text as it is compared: `*` where any will do."""
     text = (element.text or "").strip()
     parent = element.getparent()
     if element.tag in ("FREE", "USED") and parent.tag == "MEMORY" and parent.getparent().tag == "NUMA_NODE":
@@ -118,7 +119,7 @@ def tree(element: Any) -> Any:
         if child[0] == "MONITORING" and kept and kept[-1][0] == "MONITORING":
             continue
         kept.append(child)
-    return (element.tag, _text(element), kept)
+    return (element.tag, masked(element), kept)
 
 
 def difference(expected: Any, actual: Any, path: str = "") -> str | None:
