@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from dataclasses import replace
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from phoenix.cli import cloud, emit
 from phoenix.cli.errors import FAILED, OK, CliError, usage
@@ -14,6 +14,7 @@ from phoenix.doctor.findings import table, worst
 from phoenix.doctor.look import examine
 from phoenix.doctor.wanted import Wanted, of_config
 from schemas.capabilities import CAPABILITIES
+from services.runtime.config import Config, ConfigError, load
 
 HELP: Final = """examples:
   phoenix doctor --config site.toml                            the OpenNebula that a configuration names
@@ -56,19 +57,29 @@ def run(args: argparse.Namespace) -> int:
 def _what(args: argparse.Namespace) -> tuple[str, Path, Wanted]:
     """Endpoint, login and what the cloud will ask; what is said on the command line wins."""
     if args.config is not None:
-        from services.runtime.config import ConfigError, load
-
-        try:
-            config = load(args.config)
-        except ConfigError as error:
-            raise CliError(FAILED, f"{args.config} has problems:\n{error}") from error
+        config = _load(args.config)
         one = config.opennebula
         return args.opennebula or one.endpoint, args.auth or one.auth_file, of_config(config)
     if args.opennebula is not None:
         return args.opennebula, args.auth or Path("~/.one/one_auth").expanduser(), Wanted()
     about = cloud.describe(cloud.data_dir(args))
-    mine = Wanted(hypervisor=str(about.get("hypervisor") or ""), door=str(about.get("http_url", "")))
-    return about["opennebula_url"], args.auth or Path(about["opennebula_auth_file"]), mine
+    return about["opennebula_url"], args.auth or Path(about["opennebula_auth_file"]), _of_running(about)
+
+
+def _of_running(about: dict[str, Any]) -> Wanted:
+    """What the cloud that runs here asks: its configuration in force, as far as it may be read."""
+    try:
+        wanted = of_config(_load(Path(about["config"])))
+    except (CliError, OSError, KeyError):
+        wanted = Wanted(door=str(about.get("http_url", "")))
+    return replace(wanted, hypervisor=wanted.hypervisor or str(about.get("hypervisor") or ""))
+
+
+def _load(file: Path) -> Config:
+    try:
+        return load(file)
+    except ConfigError as error:
+        raise CliError(FAILED, f"{file} has problems:\n{error}") from error
 
 
 def _session(file: Path) -> str:

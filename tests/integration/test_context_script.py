@@ -263,6 +263,26 @@ async def test_what_exceeds_the_limit_is_dropped_and_told(site: Site) -> None:
     assert await site.output(job, "stderr") == "fine\n"
 
 
+async def test_what_the_site_says_is_mounted_before_the_job_starts(site: Site) -> None:
+    """In a mount namespace of its own, where that may be made; else it is told that nothing can be mounted."""
+    alone = ("unshare", "--mount", "--propagation", "private")
+    may = (await (await asyncio.create_subprocess_exec(*alone, "true", stderr=asyncio.subprocess.DEVNULL)).wait()) == 0
+    place = site.driver.directory / "scratch"
+    context = {"GUEST_MOUNTS": f"tmpfs none {place}/one size=64k,mode=1777; tmpfs none {place}/two"}
+    site.driver.shell = (*alone, "/bin/sh") if may else ("/bin/sh",)
+    try:
+        script = f"cut -d ' ' -f 2,3 /proc/self/mounts | grep {place}; echo here >{place}/one/file"
+        job, vm = await site.run(script, context=context)
+        said = await site.off(vm)
+    finally:
+        site.driver.shell = ("/bin/sh",)
+    if may:
+        assert await site.output(job) == f"{place}/one tmpfs\n{place}/two tmpfs\n"
+    else:
+        assert f"none could not be mounted on {place}/one" in said
+    assert not (place / "one" / "file").exists()
+
+
 async def test_an_instance_begins_with_its_address_when_it_is_healthy(site: Site) -> None:
     here, port = site.here, free_port()
     config = here.broker.config.cloud

@@ -184,7 +184,7 @@ printf '%s\\0' "$@" >"$HOME/arguments"
 """
 
 
-@settings(max_examples=8, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=5, deadline=None, suppress_health_check=list(HealthCheck))
 @given(
     environment=st.dictionaries(TEXT.filter(lambda x: x and "=" not in x and x not in OURS), TEXT, max_size=20),
     argv=st.lists(TEXT, min_size=1, max_size=20),
@@ -232,7 +232,7 @@ def test_a_job_has_exactly_what_was_submitted(
         shutil.rmtree(place)
 
 
-@settings(max_examples=4, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=3, deadline=None, suppress_health_check=list(HealthCheck))
 @given(files=st.lists(FILE, min_size=1, max_size=5, unique=True), shell=st.sampled_from(SHELLS))
 @example(files=["$(touch pwned)", "-rf", "a b", "\\n", "%41", "*", "é"], shell=SHELLS[0])
 def test_a_kept_file_arrives_under_its_own_name(door: str, files: list[str], shell: str) -> None:

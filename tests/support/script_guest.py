@@ -30,14 +30,14 @@ def context_file(context: Mapping[str, str]) -> str:
 
 
 class ScriptDriver(DummyDriver):
-    """`shell`: who runs the script.  `environment`: of the machine."""
+    """`shell`: who runs the script."""
 
-    def __init__(self, shell: str = "/bin/sh", environment: Mapping[str, str] | None = None) -> None:
+    def __init__(self, shell: tuple[str, ...] = ("/bin/sh",)) -> None:
         super().__init__(guest=self._guest)
         # Below /tmp, where the job's account may go; pytest's own directories are for their owner alone.
         self.directory = Path(tempfile.mkdtemp(prefix="phoenix-guest-"))
         self.directory.chmod(0o755)
-        self.shell, self.environment = shell, dict(environment or {})
+        self.shell = shell
         self.processes: dict[int, asyncio.subprocess.Process] = {}
         self.said: dict[int, str] = {}
 
@@ -60,14 +60,13 @@ class ScriptDriver(DummyDriver):
 
     async def _spawn(self, file: Path, console: int) -> asyncio.subprocess.Process:
         return await asyncio.create_subprocess_exec(
-            self.shell,
+            *self.shell,
             str(SCRIPT),
             str(file),
             env={
                 "PATH": os.environ["PATH"],
                 "PHOENIX_GUEST_ROOM": str(self.directory / "rooms"),
                 "PHOENIX_GUEST_POWEROFF": "true",
-                **self.environment,
             },
             cwd="/",
             stdin=asyncio.subprocess.DEVNULL,

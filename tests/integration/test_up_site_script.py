@@ -1,0 +1,107 @@
+"""A whole cloud at a site's own OpenNebula whose VMs run the context script: `phoenix up` with an endpoint, jobs by the command
+line, and nothing between them but what a site has."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from phoenix.local.opennebula.server import OpenNebula, Settings
+from phoenix.local.opennebula.testing import running_server
+from tests.integration.up_cloud import Cloud, until
+from tests.support.script_guest import ACCOUNT, ScriptDriver
+
+pytestmark = pytest.mark.timeout(180)
+
+CONFIG = """
+[cloud]
+name = "site"
+[[department]]
+name = "hpc"
+kind = "batch"
+[[user]]
+name = "ann"
+department = "hpc"
+[[user]]
+name = "root"
+department = "operators"
+role = "operator"
+[policy]
+grace_s = 1.0
+[opennebula]
+endpoint = "{endpoint}"
+auth_file = "{auth}"
+events = "tcp://127.0.0.1:{events}"
+[opennebula.template]
+HYPERVISOR = "kvm"
+CONTEXT = {{ NETWORK = "YES", GUEST_USER = "{account}" }}
+"""
+
+
+@dataclass
+class Site:
+    """An OpenNebula in a thread of its own."""
+
+    place: Path
+    driver: ScriptDriver = field(default_factory=ScriptDriver)
+    one: OpenNebula | None = None
+
+    def live(self, ready: threading.Event, over: threading.Event) -> None:
+        async def serve() -> None:
+            async with running_server(3, self.driver, cores=4, settings=Settings(events_port=0)) as self.one:
+                ready.set()
+                await asyncio.to_thread(over.wait)
+
+        asyncio.run(serve())
+
+    def config(self) -> Path:
+        assert self.one is not None
+        auth = self.place / "one_auth"
+        auth.write_text(self.one.session + "\n")
+        auth.chmod(0o600)
+        file = self.place / "site.toml"
+        told = {"endpoint": self.one.url, "auth": auth, "events": self.one.events.port, "account": ACCOUNT or "phoenix"}
+        file.write_text(CONFIG.format(**told))
+        return file
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Iterator[Site]:
+    found = Site(tmp_path)
+    ready, over = threading.Event(), threading.Event()
+    thread = threading.Thread(target=found.live, args=(ready, over))
+    thread.start()
+    assert ready.wait(20)
+    yield found
+    over.set()
+    thread.join(30)
+
+
+def test_jobs_run_at_a_site_from_submit_to_output(site: Site, tmp_path: Path) -> None:
+    cloud, config = Cloud(tmp_path / "data"), str(site.config())
+    try:
+        assert "ok    events" in cloud.ok("doctor", "--config", config, "--hypervisor", "dummy", "--dry-run-vm")
+        cloud.ok("up", "--detach", "--config", config)
+        script = tmp_path / "job.sh"
+        script.write_text('#!/bin/sh\ncat in.txt; echo "$1 on $SLURM_JOB_NODELIST"; echo kept >out.txt; exit 3\n')
+        given = tmp_path / "in.txt"
+        given.write_text("given\n")
+        words = ["submit", "--wait", "--input", str(given), "--keep", "out.txt", str(script), "it's; $(this)"]
+        done = cloud.run(*words)
+        assert done.returncode == 3, done.stderr
+        assert cloud.ok("output", "1") in [f"given\nit's; $(this) on host{n:03}\n" for n in range(3)]
+        assert cloud.json("show", "1")["state"] == "failed"
+
+        cloud.ok("submit", "--wrap", "trap 'echo asked; exit 0' TERM; echo on; while :; do sleep 0.05; done")
+        until(lambda: cloud.run("output", "2").stdout == "on\n", "the second job runs")
+        cloud.ok("cancel", "2")
+        until(lambda: cloud.json("show", "2")["state"] == "cancelled", "the second job is cancelled")
+        assert site.one is not None
+        until(lambda: not site.one.store.vms, "no VM is left")
+    finally:
+        cloud.run("down", "--purge")
