@@ -112,11 +112,13 @@ class HostSeized(CustodyFact, frozen=True, kw_only=True, tag="host.seized"):
 
 
 class DemandChanged(CustodyFact, frozen=True, kw_only=True, tag="demand.changed"):
-    """Level: hosts wanted in all, never "n more".  `instances` is the web department's instance count behind it."""
+    """Level: hosts wanted in all, never "n more".  `instances` is the web department's instance count behind it; `prefer`:
+    constraints of jobs that wait, which hosts that are granted should satisfy."""
 
     dept: DepartmentName
     hosts: Count
     instances: int | None = None
+    prefer: tuple[str, ...] = ()
     reason: Reason | None = None
 
 
@@ -274,6 +276,7 @@ class JobSubmitted(CustodyFact, frozen=True, kw_only=True, tag="job.submitted"):
     short: bool = False  # declared short, whatever its walltime
     lease: Lease | None = None  # it is one; a best-effort lease has `best_effort` as well
     quality: str = ""  # its quality of service, of those of the department
+    constraint: str = ""  # hosts with these labels (`schemas.constraints`); empty: any
 
 
 class JobHeld(CustodyFact, frozen=True, kw_only=True, tag="job.held"):

@@ -42,6 +42,7 @@ KEEP_MAX: Final = 100
 JOBS_MAX: Final = 1000  # named in one cancel, hold or release
 REASON_MAX: Final = 500
 SERVICE_MAX: Final = 64
+CONSTRAINT_MAX: Final = 256  # schemas.constraints.CHARS_MAX
 INSTANCES_MAX: Final = 100_000
 INSTANT_MAX: Final = 253_402_300_799.0  # the end of the year 9999: what can be written as a date
 
@@ -203,6 +204,7 @@ class JobSubmit(Message, frozen=True, kw_only=True):
     best_effort: bool = False
     short: bool = False
     quality: Annotated[str, Meta(max_length=SERVICE_MAX)] = ""
+    constraint: Annotated[str, Meta(max_length=CONSTRAINT_MAX)] = ""
     directory: FilePath | None = None
     stdout: FilePath | None = None
     stderr: FilePath | None = None

@@ -81,6 +81,7 @@ _LABELS: Final = (
     ("user", "user"),
     ("service", "service"),
     ("quality", "quality of service"),
+    ("constraint", "constraint"),
     ("nodes", "nodes"),
     ("cores", "cores a node"),
     ("memory_mb", "memory a node, MiB"),

@@ -155,6 +155,7 @@ def _request(args: argparse.Namespace, options: argparse.Namespace, script: str)
         "best_effort": bool(options.best_effort),
         "short": bool(options.short),
         "quality": options.quality or "",
+        "constraint": options.constraint or "",
         "directory": options.chdir,
         "stdout": options.output,
         "stderr": options.error,

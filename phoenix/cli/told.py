@@ -39,7 +39,8 @@ def _hosts(p: Params, nodes: int) -> str:
 def _part(p: Params, nodes: int) -> str:
     """What a host has to have; memory that nobody asked for is not told."""
     memory = f" and {p['memory_mb']} MiB" if "memory_mb" in p else ""
-    return f"{count(p.number('cores'), 'core')}{memory}{' each' if nodes > 1 else ''}"
+    labels = f", {p['constraint']}," if p.get("constraint") else ""
+    return f"{count(p.number('cores'), 'core')}{memory}{labels}{' each' if nodes > 1 else ''}".rstrip(",")
 
 
 def _others(p: Params) -> str:
@@ -80,6 +81,8 @@ def waits_for_hosts(p: Params) -> str | None:
     if "short" in p and not p.number("short"):
         return f"there is room for it ({_need(p)}): it starts with the next decision"
     room = f"room for it is on {p.number('free')} of the {count(p.number('held'), 'host')} that the department holds"
+    if p.get("constraint") and not p.number("meeting"):
+        room = f"none of the {count(p.number('held'), 'host')} that the department holds satisfies {p['constraint']}"
     kept = (
         f"; room is kept for it, so it starts in {span(p['reserved_in_s'])} at the latest"
         if "reserved_in_s" in p

@@ -99,7 +99,7 @@ def submit(
         raise Refused("limit", f"script: is larger than {limits.script_max_bytes} bytes", "script")
     if sum(len(file.data) for file in request.inputs) > limits.input_max_bytes:
         raise Refused("limit", f"inputs: together are larger than {limits.input_max_bytes} bytes", "inputs")
-    nodes, cores, memory_mb = shape_of(request, core.capacity(), department.maximum)
+    nodes, cores, memory_mb = shape_of(request, core.capacity(request.constraint), department.maximum)
     array, throttle = ((), 0) if request.array is None else parse_array(request.array, limits.array_max)
     _refuse_too_many(core, dept, len(array) or 1, limits.jobs_pending_max, drafted)
     _refuse_wish(adopted(core), request.on_reclaim)
@@ -132,6 +132,7 @@ def submit(
         best_effort=request.best_effort or quality.best_effort,
         short=request.short,
         quality=name,
+        constraint=request.constraint,
         request=f"{request.request}{DIGEST_MARK}{digest}" if request.request else "",
     )
 

@@ -35,7 +35,7 @@ from schemas.envelope import FACTS_MAX
 from schemas.facts import Fact, Lease
 from schemas.ids import element_id, job_of
 from schemas.meta import Meta
-from services.admission.shape import Capacity
+from services.admission.shape import Capacity, constrained
 from services.runtime.core import NEVER
 
 REQUESTS_MAX: Final = (
@@ -366,8 +366,10 @@ class AdmissionCore:
             self._users = {user.name: user for user in config.users} if config else {}
             self._departments = {d.name: d for d in config.departments} if config else {}
 
-    def capacity(self) -> Capacity:
-        """What the hosts known now could hold, whoever has them."""
+    def capacity(self, constraint: str = "") -> Capacity:
+        """What the hosts known now could hold, whoever has them; with `constraint` those that satisfy it.  Raises `Refused`."""
+        if constraint:
+            return constrained(constraint, self.custody.state.hosts.values())
         if self._capacity is None:
             self._capacity = Capacity(self.custody.state.hosts.values())
         return self._capacity

@@ -103,6 +103,8 @@ def _digest(request: JobSubmit, key: str, dept: str) -> str:
     shared: tuple[object, ...] = (request.service, request.best_effort, request.short)
     if request.quality:
         shared = (*shared, request.quality)
+    if request.constraint:
+        shared = (*shared, ("constraint", request.constraint))
     return digest_of((*asked, shared) if any(shared) else asked)
 
 

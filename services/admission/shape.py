@@ -5,6 +5,7 @@ Rules
      and the memory each (docs: requests).
   2. What no set of the known hosts could ever hold is refused at once, with the field that makes it so and the largest host
      (DESIGN §4).  Every known host counts, whoever holds it and in whatever state: it may come back.
+     With a constraint (`schemas.constraints`) the hosts that satisfy it are all there are.
   3. Array specifications and dependencies are sbatch's (sbatch(1), --array and --dependency), without its OR (`?`).
   4. Sizes are checked before anything is expanded.
 """
@@ -15,6 +16,7 @@ import re
 from collections.abc import Iterable
 from typing import Any, Final, cast
 
+from schemas.constraints import problem, satisfies
 from schemas.custody_state import Host
 from schemas.facts import Dependency
 from schemas.requests import JobSubmit
@@ -30,9 +32,10 @@ _CONDITIONS: Final = ("afterok", "afternotok", "afterany", "after")  # facts.Dep
 
 
 class Capacity:
-    """The known hosts by size.  Made anew when a host is described or removed."""
+    """The known hosts by size.  Made anew when a host is described or removed.  `constraint`: what they all satisfy."""
 
-    def __init__(self, hosts: Iterable[Host]) -> None:
+    def __init__(self, hosts: Iterable[Host], constraint: str = "") -> None:
+        self.constraint = constraint
         sized = [host for host in hosts if host.cores > 0]
         # 1. most cores; 2. most memory; 3. unique: the name
         self._hosts = sorted(sized, key=lambda host: (-host.cores, -host.memory_mb, host.name))
@@ -81,6 +84,19 @@ class Capacity:
         return None
 
 
+def constrained(constraint: str, hosts: Iterable[Host]) -> Capacity:
+    """The hosts that satisfy it.  Raises `Refused` if it is no constraint, or if no known host does."""
+    wrong = problem(constraint)
+    if wrong:
+        raise Refused("invalid", f"constraint: {wrong}", "constraint")
+    known = list(hosts)
+    meeting = [h for h in known if satisfies(h.name, h.cluster, h.labels, constraint)]
+    if known and not meeting:
+        asked = f"constraint: none of the {len(known)} known hosts satisfies {constraint!r}"
+        raise Refused("invalid", f"{asked}; `phoenix hosts --json` shows their labels and clusters", "constraint")
+    return Capacity(meeting, constraint)
+
+
 def cores_on_node(tasks: int, nodes: int, cpus_per_task: int) -> int:
     return -(-tasks // nodes) * cpus_per_task
 
@@ -121,7 +137,8 @@ def _refuse_impossible(request: JobSubmit, capacity: Capacity, nodes: int, cores
 
 
 def _too_large(asked: str, capacity: Capacity) -> str:
-    return f"{asked} (the largest is {capacity.largest})"
+    where = f" of those with {capacity.constraint}" if capacity.constraint else ""
+    return f"{asked} (the largest{where} is {capacity.largest})"
 
 
 # ----------------------------------------------------------------------------------------------------------------- arrays

@@ -176,6 +176,7 @@ class MonitorCore:
             service=fact.service,
             best_effort=fact.best_effort,
             quality=fact.quality,
+            constraint=fact.constraint,
             lease=fact.job if fact.lease is not None else "",
             terms=fact.lease,
             elements=fact.array if fact.after or fact.throttle or self.causes.limited.concerns(fact) else (),

@@ -33,6 +33,7 @@ class Job(msgspec.Struct, kw_only=True):
     service: str = ""
     best_effort: bool = False
     quality: str = ""
+    constraint: str = ""
     lease: str = ""  # its own id, if it is one
     terms: Lease | None = None  # what a lease was promised
     elements: tuple[int, ...] = ()  # of an array that depends on something, has a throttle, or may wait for a limit

@@ -311,6 +311,8 @@ def _ask(job: Job | None) -> dict[str, Any]:
         shared["best_effort"] = job.best_effort
     if job.quality:
         shared["quality"] = job.quality
+    if job.constraint:
+        shared["constraint"] = job.constraint
     return {"tasks": job.tasks, "on_reclaim": job.on_reclaim, "array": job.array, **shared}
 
 

@@ -16,17 +16,21 @@ Rules
      lasts `TURN_S`; when all have had one in vain, twice as long, and so on: hosts may take longer than a turn to be cleared.
   6. Guarantees and maxima are those of the hours of now, and what is lent is within contracts (`agreements`): it is woken when
      a window opens or closes, a loan comes to its deadline, or what early returns have earned counts less.
-  7. It must never grant a host that is not free in its own view, nor seize below a quota.
+  7. Of free hosts a department is granted those first that satisfy constraints of its waiting jobs (`demand.changed`), then
+     those that no other department's need.
+  8. It must never grant a host that is not free in its own view, nor seize below a quota.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Final
 
 import msgspec
 
 from schemas import facts as f
 from schemas.config import CloudConfig, Department
+from schemas.constraints import satisfies
 from schemas.credit import Credits
 from schemas.custody import Custody
 from schemas.custody_state import Host, Quota, essential
@@ -69,6 +73,7 @@ class _State(msgspec.Struct, kw_only=True):
 
     facts: int = 0
     waiting: dict[str, float] = {}
+    prefers: dict[str, tuple[str, ...]] = {}  # department -> constraints of its jobs that wait
     credits: Credits = msgspec.field(default_factory=Credits)
 
 
@@ -97,6 +102,8 @@ class ProvisionerCore:
             return
         kind = type(fact)
         self._state.credits.note(self.custody, fact, meta.at)
+        if isinstance(fact, f.DemandChanged):
+            self._prefer(fact)
         if self._one_batch():
             self._apply_simply(kind, fact)
         elif kind in _LEVELS or kind in _MOVES or kind in _OCCUPYING:
@@ -104,6 +111,12 @@ class ProvisionerCore:
             self._note_waiting(fact, meta)
         elif kind is f.QuotaChanged:
             self._quiet_until = 0.0
+
+    def _prefer(self, fact: f.DemandChanged) -> None:
+        if fact.prefer:
+            self._state.prefers[fact.dept] = fact.prefer
+        else:
+            self._state.prefers.pop(fact.dept, None)
 
     def _apply_simply(self, kind: type, fact: f.Fact) -> None:
         """One batch department gets whatever is left: what it asks for and what it holds changes no target."""
@@ -280,9 +293,24 @@ class ProvisionerCore:
             short = min(wanted.get(department.name, 0) - self.custody.held(department.name), len(free))
             if short > 0:
                 reason = self._why_granted(department, now)
-                found += [f.HostGranted(host=n, dept=department.name, reason=reason) for n in free[:short]]
-                free = free[short:]
+                chosen = self._chosen(department.name, free)[:short]
+                found += [f.HostGranted(host=n, dept=department.name, reason=reason) for n in chosen]
+                free = [n for n in free if n not in chosen]
         return found
+
+    def _chosen(self, name: str, free: list[str]) -> list[str]:
+        """Rule 7: the free hosts (by name) in the order in which the department is to have them."""
+        prefers = self._state.prefers
+        if not prefers:
+            return free
+        mine = prefers.get(name, ())
+        others = [c for dept in sorted(prefers) if dept != name for c in prefers[dept]]
+        # 1. what its jobs need; 2. what no other's need; 3. unique: the name
+        return sorted(free, key=lambda n: (not self._meets(n, mine), self._meets(n, others), n))
+
+    def _meets(self, name: str, constraints: Iterable[str]) -> bool:
+        host = self.custody.state.hosts[name]
+        return any(satisfies(name, host.cluster, host.labels, c) for c in constraints)
 
     def _why_granted(self, department: Department, now: float) -> Reason:
         held, demand = self.custody.held(department.name), self.custody.state.demands.get(department.name, 0)

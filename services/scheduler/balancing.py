@@ -11,8 +11,8 @@ Rules
      a lease counts on.
   3. After a move neither host's use is known any more, nor that of a host which was cleared or lost.  The executor tells it
      anew after a while: so nothing moves twice on the strength of one observation, and at unchanged loads nothing moves at all.
-  4. A job moves if it runs on one host, its guest has called and its VM is up; not if it is held, cancelled or a lease with a
-     time slot.
+  4. A job moves if it runs on one host, its guest has called and its VM is up; not if it is held, cancelled, a lease with a
+     time slot or one that asked for hosts with certain labels.
   5. Hosts that are cordoned, in quarantine or taken as a whole neither give nor get (`Room`, rule 1).
   6. A move costs its job neither a retry nor a requeue, and is no preemption (`Book.over`).
 """
@@ -97,7 +97,8 @@ class Balancing:
         vm = self.custody.state.vms.get(vm_key(unit.id, unit.attempt, 0))
         if unit.nodes != 1 or unit.began_at is None or unit.held or unit.cancelled or not self.book.has(unit.id):
             return False
-        return vm is not None and vm.started_at is not None and not self.book.job(unit.id).is_local
+        job = self.book.job(unit.id)
+        return vm is not None and vm.started_at is not None and not (job.is_local or job.constraint)
 
     def _machine(self, unit: Unit, now: float) -> Machine:
         again = self.state.again.get(unit.id)

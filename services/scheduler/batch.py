@@ -40,7 +40,7 @@ from services.scheduler import notice as notices
 from services.scheduler.affinity import Unexchanged, settle
 from services.scheduler.batch_check import check
 from services.scheduler.batch_views import BatchViews
-from services.scheduler.demand import hosts_wanted
+from services.scheduler.demand import hosts_wanted, preferred
 from services.scheduler.moving import moves
 from services.scheduler.policies import known, leases_elsewhere
 from services.scheduler.policies.order import Order, Situation, Start
@@ -149,7 +149,7 @@ class BatchCore(BatchViews):
     def _moving(self, choice: Choice) -> dict[str, tuple[str, ...]]:
         """Which victims go on at once on hosts that stay."""
         wishing = [unit for unit in choice.victims if self.endings.wishes_to_move(unit)] if self.active else []
-        return moves(self.custody, self.room, wishing, choice.hosts) if wishing else {}
+        return moves(self.custody, self.room, wishing, choice.hosts, self.book.shape) if wishing else {}
 
     def _idle_hosts(self, closing: dict[str, None]) -> int:
         hosts = reclaim.loads(self.custody, self.dept, closing)
@@ -246,12 +246,13 @@ class BatchCore(BatchViews):
     def _demand_facts(self, starts: list[Start], now: float) -> list[f.DemandChanged]:
         leases = lease_times.hosts_wanted(self.book, self.open, self.capacities, self.policy.leases, now)
         wanted = max(self._wanted(starts), leases) if self.active else 0
-        if wanted == self.custody.state.demands.get(self.dept, 0):
-            return []
         queue = self.book.queue
+        prefer = preferred(queue) if self.book.constraints and self.active else ()
+        if wanted == self.custody.state.demands.get(self.dept, 0) and prefer == self.state.prefer:
+            return []
         pending = len(queue) + len(queue.bookings) - len(starts)
         reason = because(Code.QUEUE, pending=pending, running=len(self.open) + len(starts))
-        return [f.DemandChanged(dept=self.dept, hosts=wanted, reason=reason)]
+        return [f.DemandChanged(dept=self.dept, hosts=wanted, prefer=prefer, reason=reason)]
 
     def _wanted(self, starts: list[Start]) -> int:
         """Hosts that the department could use once `starts` are placed."""
@@ -262,7 +263,8 @@ class BatchCore(BatchViews):
             starting[start.shape] = starting.get(start.shape, 0) + 1
         busy = self.room.busy
         more = {name: None for start in starts for name in start.hosts if name not in busy}
-        wanted = hosts_wanted(self.book.queue, self.capacities, len(busy) + len(more), starting)
+        idle = {c: sum(n not in more for n in names) for c, names in self.room.classes.items() if c.empty}
+        wanted = hosts_wanted(self.book.queue, self.capacities, len(busy) + len(more), starting, idle)
         if self.order.hosts is not None:
             ask = self.order.hosts(self.situation(0.0, self.room), list(self.capacities.counts))
             wanted = max(wanted, min(ask, len(self.capacities.of_host)))

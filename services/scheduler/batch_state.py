@@ -45,10 +45,11 @@ class Job(msgspec.Struct, kw_only=True):
     user: str = ""
     since: float = 0.0  # it has been waiting, and could have started if there was room
     quality: str = ""
+    constraint: str = ""  # hosts with these labels
 
     @property
     def shape(self) -> Shape:
-        return Shape(self.nodes, self.cores, self.memory_mb, self.exclusive)
+        return Shape(self.nodes, self.cores, self.memory_mb, self.exclusive, self.constraint)
 
     @property
     def is_local(self) -> bool:
@@ -102,6 +103,7 @@ class State(msgspec.Struct, kw_only=True):
     made_way: list[float] = []  # when attempts ended for other jobs, of the last hour (`guards`)
     warm: dict[str, str] = {}  # completed unit of one node whose VM is open -> its user, while machines are kept warm
     used: dict[str, float] = {}  # host -> share of its cores in use, as the executor told it last (`balancing`)
+    prefer: tuple[str, ...] = ()  # constraints that the demand in the journal names
     usage: Usage = msgspec.field(default_factory=Usage)
 
 
@@ -125,4 +127,5 @@ def job_from(fact: f.JobSubmitted, entered: int) -> Job:
         lease=fact.lease,
         user=fact.user,
         quality=fact.quality,
+        constraint=fact.constraint,
     )

@@ -81,6 +81,8 @@ class BatchViews:
         handler = self._on.get(type(fact))
         if handler is not None:
             handler(fact)  # type: ignore[operator]
+        if len(self.book.constraints) != len(self.room.constraints) or self.book.constraints:
+            self._constrain()
         for name in meta.unsaved:
             if self.book.has(name):
                 self.book.unsaved(name)
@@ -101,7 +103,8 @@ class BatchViews:
     def _rebuild(self) -> None:
         """All views anew, from custody and state."""
         custody, dept = self.custody, self.dept
-        self.book, self.room = Book(custody, dept, self.state), Room.of(custody, dept)
+        self.book = Book(custody, dept, self.state)
+        self.room = Room.of(custody, dept, tuple(sorted(self.book.constraints)))
         self.capacities = Capacities.of(custody)
         self.limits = Limits(custody, self.book.length_s, lambda: self.policy.boot_timeout_s, self.book.slot_ends_at)
         self.endings = Endings(custody, self.book, lambda: self.policy)
@@ -122,6 +125,14 @@ class BatchViews:
         self._forecast: Forecast | None = None  # made when an order asks for it
         self._shifted = True  # since the flag was last taken down: a host or an expected end has changed
         self._passed_at = 0.0  # `now` of the last fruitless pass
+
+    def _constrain(self) -> None:
+        """Jobs may have other constraints than before: then hosts fall into other classes."""
+        constraints = tuple(sorted(self.book.constraints))
+        if constraints != self.room.constraints:
+            self.room.constrain(self.custody, self.dept, constraints)
+            self._forecast, self._shifted = None, True
+            self._stir()
 
     def _note_open(self, name: str) -> None:
         unit = self.custody.state.units[name]
@@ -259,12 +270,15 @@ class BatchViews:
             self.capacities.update(self.custody, fact.host),
             self.custody.state.hosts.get(fact.host),
         )
-        if counts_otherwise or host is None or host.dept == self.dept:
+        relabelled = bool(self.book.constraints) and isinstance(fact, f.HostDescribed)
+        if counts_otherwise or relabelled or host is None or host.dept == self.dept:
             self._touch((fact.host,))
 
     def _on_level(self, fact: f.QuotaChanged | f.DemandChanged) -> None:
         if fact.dept == self.dept:
             self._rests = False
+            if isinstance(fact, f.DemandChanged):
+                self.state.prefer = fact.prefer
 
     def _on_config(self, _fact: f.ConfigAdopted) -> None:
         self.limits.rebuild(self.open)
@@ -304,5 +318,7 @@ class BatchViews:
         """Live attempts with their hosts and expected ends; worked out when first asked for, then kept up to date."""
         if self._forecast is None:
             book = self.book
-            self._forecast = Forecast(self.custody, self.dept, book.ends_at, self.open, book.said, book.waited_s)
+            self._forecast = Forecast(
+                self.custody, self.dept, book.ends_at, self.open, book.said, book.waited_s, self.room.serves
+            )
         return self._forecast

@@ -63,7 +63,8 @@ def queue_view(core: BatchCore, limit: int = QUEUE_MAX) -> list[dict[str, Any]]:
     for number, place in enumerate(core.book.queue.in_order()[: max(0, min(limit, QUEUE_MAX))], start=1):
         job = core.book.job(place.unit)
         priority = core.book.ranking.priority(job)
-        found.append({"place": number, "unit": place.unit, "priority": priority, **job.shape._asdict()})
+        shape = {name: value for name, value in job.shape._asdict().items() if name != "constraint" or value}
+        found.append({"place": number, "unit": place.unit, "priority": priority, **shape})
     return found
 
 
@@ -184,6 +185,7 @@ def _why_no_room(core: BatchCore, unit: str, shape: Shape, now: float) -> list[R
         "cores": shape.cores,
         "memory_mb": shape.memory_mb,
         **({"exclusive": 1} if shape.exclusive else {}),
+        **({"constraint": shape.constraint} if shape.constraint else {}),
     }
     able, free, held = core.capacities.able(shape), room.count(shape), core.custody.held(core.dept)
     ahead, head = _ahead(core, core.book.place(unit))
@@ -198,7 +200,7 @@ def _why_no_room(core: BatchCore, unit: str, shape: Shape, now: float) -> list[R
     if free < shape.nodes:
         if kept is not None and kept.unit == unit:
             counts["reserved_in_s"] = max(0, round(kept.at - now))
-        counts |= turn | _agreed(core, held + shape.nodes - free, now)
+        counts |= turn | _agreed(core, held + shape.nodes - free, now) | _meeting(core, shape)
         return [because(Code.WAITS_FOR_HOSTS, free=free, short=shape.nodes - free, ahead=ahead, **needs, **counts)]
     if kept is not None:
         return [because(Code.WAITS_BEHIND, ahead=ahead, job=kept.unit, gap_s=max(0, round(kept.at - now)))]
@@ -207,6 +209,14 @@ def _why_no_room(core: BatchCore, unit: str, shape: Shape, now: float) -> list[R
     return [
         because(Code.WAITS_FOR_HOSTS, free=free, short=0, ahead=0, **needs, **counts)
     ]  # it starts with the next decision
+
+
+def _meeting(core: BatchCore, shape: Shape) -> dict[str, int]:
+    """How many held hosts satisfy its constraint, whatever runs there."""
+    if not shape.constraint:
+        return {}
+    held = map(core.custody.state.hosts.__getitem__, core.custody.index.held.get(core.dept, ()))
+    return {"meeting": sum(1 for host in held if shape.constraint in core.room.serves(host))}
 
 
 def _agreed(core: BatchCore, wanted: int, now: float) -> dict[str, int]:

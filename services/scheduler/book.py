@@ -50,7 +50,9 @@ class Book:
         self.ranking.look(custody.state.at)
         self.saved = Saved(custody, state)
         self.dependents: dict[str, dict[str, None]] = {}  # job or element -> jobs that wait for it
+        self.constraints: dict[str, int] = {}  # that jobs have -> how many jobs
         for name, job in state.jobs.items():
+            self._count(job, 1)
             self._note_dependencies(name, job)
             for unit in job.units(name):
                 self.refresh(unit)
@@ -126,6 +128,7 @@ class Book:
         job = self.state.jobs[fact.job] = job_from(fact, self.state.entries)
         self.state.entries += max(fact.array, default=0) + 1
         job.since = self.custody.state.at
+        self._count(job, 1)
         if job.after:
             self._note_dependencies(fact.job, job)
             self._look_again(fact.job)
@@ -307,11 +310,19 @@ class Book:
     def _end_job(self, name: str) -> None:
         """With its last unit a job is remembered by how it ended alone."""
         job = self.state.jobs.pop(name)
+        self._count(job, -1)
         self._forget_dependencies(name, job)
         elements = [ELEMENT.match(unit) for unit in job.bad]
         self.state.ended[name] = sorted(int(e[2]) if e else WHOLE for e in elements)
         if len(self.state.ended) > ENDED_MAX:
             del self.state.ended[next(iter(self.state.ended))]
+
+    def _count(self, job: Job, by: int) -> None:
+        """`by` (1 or -1) more jobs with this one's constraint."""
+        if job.constraint:
+            count = self.constraints[job.constraint] = self.constraints.get(job.constraint, 0) + by
+            if not count:
+                del self.constraints[job.constraint]
 
     # ---------------------------------------------------------------------------------------------------- dependencies
 

@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
 from schemas.custody import Custody
+from schemas.custody_state import Host
 from services.scheduler.room import Free
 from services.scheduler.shape import PLAIN, Kind, Shape
 
@@ -34,7 +35,7 @@ class Ending(NamedTuple):
 
 class Forecast:
     """`ends_at`: when a unit's attempt that began then ends at the latest; `kind`: whose it is; `waited_s`: how long it had
-    waited by then.
+    waited by then; `serves`: constraints that a host satisfies (`Room`).
 
     `used`: cores and MiB that production has of each service.  Live attempts by unit: `best_effort`; `declared` short;
     `exclusive`: production that has more than `used` says, whole hosts."""
@@ -47,7 +48,9 @@ class Forecast:
         units: Iterable[str],
         kind: Callable[[str], Kind] = lambda _: PLAIN,
         waited_s: Callable[[str, float], float] = lambda _unit, _since: 0.0,
+        serves: Callable[[Host], tuple[str, ...]] = lambda _host: (),
     ) -> None:
+        self.serves = serves
         self.custody, self.dept, self.ends_at, self.kind, self.waited_s = custody, dept, ends_at, kind, waited_s
         self.used: dict[str, tuple[int, int]] = {}
         self.best_effort: dict[str, Ending] = {}
@@ -102,9 +105,9 @@ class Forecast:
         """Anything about the host may have changed."""
         old, host, new = self.held.get(name), self.custody.state.hosts.get(name), None
         if host is not None and host.state == "held" and host.dept == self.dept and host.cordoned is None:
-            if old is not None and old.cores == host.cores and old.memory_mb == host.memory_mb:
+            new = Free(True, host.cores, host.memory_mb, self.serves(host))
+            if new == old:
                 return
-            new = Free(True, host.cores, host.memory_mb)
         if old is not None:
             del self.held[name]
             self.wholes[old] -= 1

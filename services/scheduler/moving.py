@@ -16,7 +16,7 @@ Rules
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
 from schemas.custody import Custody
@@ -33,8 +33,15 @@ class _Offer(NamedTuple):
     host: str
 
 
-def moves(custody: Custody, room: Room, wishing: Iterable[str], going: Iterable[str]) -> dict[str, tuple[str, ...]]:
-    """Who of `wishing` moves, in this order of preference, and to which hosts, rank by rank.  `going`: hosts given back."""
+def moves(
+    custody: Custody,
+    room: Room,
+    wishing: Iterable[str],
+    going: Iterable[str],
+    shape_of: Callable[[str], Shape] | None = None,
+) -> dict[str, tuple[str, ...]]:
+    """Who of `wishing` moves, in this order of preference, and to which hosts, rank by rank.  `going`: hosts given back;
+    `shape_of`: what a unit needs beside its size (its constraint)."""
     leave = dict.fromkeys(going)
     left: dict[str, Free] | None = None  # what each host that stays offers; made once somebody asks
     found: dict[str, tuple[str, ...]] = {}
@@ -44,19 +51,22 @@ def moves(custody: Custody, room: Room, wishing: Iterable[str], going: Iterable[
             continue
         if left is None:
             left = {host: free for host, free in room.free.items() if host not in leave}
-        hosts = _hosts(custody, unit, left, leave)
+        shape = shape_of(name) if shape_of is not None else _shape(unit)
+        hosts = _hosts(custody, unit, shape, left, leave)
         if hosts is None:
             continue
         found[name] = hosts
         for rank, host in enumerate(hosts):
             if host != unit.hosts[rank]:
-                _take(left, host, _shape(unit))
+                _take(left, host, shape)
     return found
 
 
-def _hosts(custody: Custody, unit: Unit, left: dict[str, Free], leave: dict[str, None]) -> tuple[str, ...] | None:
+def _hosts(
+    custody: Custody, unit: Unit, shape: Shape, left: dict[str, Free], leave: dict[str, None]
+) -> tuple[str, ...] | None:
     """Rules 1, 2 and 4."""
-    shape, short = _shape(unit), sum(host in leave for host in unit.hosts)
+    short = sum(host in leave for host in unit.hosts)
     offers = [
         _Offer(not _settled(custody, host), free, host)
         for host, free in left.items()
@@ -81,4 +91,4 @@ def _shape(unit: Unit) -> Shape:
 def _take(left: dict[str, Free], host: str, shape: Shape) -> None:
     free = left.pop(host)
     if not shape.exclusive:
-        left[host] = Free(False, free.cores - shape.cores, free.memory_mb - shape.memory_mb)
+        left[host] = Free(False, free.cores - shape.cores, free.memory_mb - shape.memory_mb, free.serves)

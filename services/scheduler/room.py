@@ -10,6 +10,8 @@ Rules
      hosts stay empty, for wide jobs and for giving back at once.
   3. The same custody state gives the same room, whichever way it came to be.
   4. A quarantine ends by time: such hosts wait in `resting` until `wake`.
+  5. A class says which constraints its hosts satisfy, of those that the department's jobs have (`constrain`): where none has
+     any, labels make no classes.
 """
 
 from __future__ import annotations
@@ -18,6 +20,7 @@ from bisect import bisect_left, insort
 from collections.abc import Iterable
 from typing import Final, NamedTuple
 
+from schemas.constraints import satisfies
 from schemas.custody import Custody
 from schemas.custody_state import Host
 from services.runtime.core import NEVER
@@ -27,14 +30,17 @@ FEW: Final = 4  # hosts; more are sorted in together
 
 
 class Free(NamedTuple):
-    """What is free on a host.  Natural order = rule 2."""
+    """What is free on a host.  Natural order = rule 2.  `serves`: constraints that the host satisfies (rule 5)."""
 
     empty: bool
     cores: int
     memory_mb: int
+    serves: tuple[str, ...] = ()
 
     def fits(self, shape: Shape) -> bool:
         if self.cores < shape.cores or self.memory_mb < shape.memory_mb:
+            return False
+        if shape.constraint and shape.constraint not in self.serves:
             return False
         return self.empty or not shape.exclusive
 
@@ -47,10 +53,13 @@ class Room:
         self.resting: dict[str, float] = {}  # hosts in quarantine -> its end
         self.busy: dict[str, None] = {}  # held hosts with a live attempt, cordoned ones too
         self.grew = True  # since the flag was last taken down: something may fit that did not
+        self.constraints: tuple[str, ...] = ()  # that jobs have, in order
+        self._met: dict[str, tuple[dict[str, str], tuple[str, ...]]] = {}  # host -> its labels, and what they satisfy
 
     @classmethod
-    def of(cls, custody: Custody, dept: str) -> Room:
+    def of(cls, custody: Custody, dept: str, constraints: tuple[str, ...] = ()) -> Room:
         room = cls()
+        room.constraints = constraints
         room.update(custody, dept, custody.index.held.get(dept, ()))
         return room
 
@@ -60,7 +69,25 @@ class Room:
         twin.free = dict(self.free)
         twin.classes = {free: list(names) for free, names in self.classes.items()}
         twin.order = list(self.order)
+        twin.constraints, twin._met = self.constraints, self._met
         return twin
+
+    # ---------------------------------------------------------------------------------------------------- constraints
+
+    def constrain(self, custody: Custody, dept: str, constraints: tuple[str, ...]) -> None:
+        """Jobs have these constraints now (rule 5)."""
+        self.constraints, self._met = constraints, {}
+        self.update(custody, dept, custody.index.held.get(dept, ()))
+
+    def serves(self, host: Host) -> tuple[str, ...]:
+        """Of the constraints that jobs have, those that the host satisfies."""
+        if not self.constraints:
+            return ()
+        met = self._met.get(host.name)
+        if met is None or met[0] is not host.labels:  # a description brings labels of its own, changed or not
+            found = tuple(c for c in self.constraints if satisfies(host.name, host.cluster, host.labels, c))
+            met = self._met[host.name] = (host.labels, found)
+        return met[1]
 
     # ------------------------------------------------------------------------------------------------------ following
 
@@ -102,7 +129,12 @@ class Room:
         if host.quarantine_until > now:
             self.resting[host.name] = host.quarantine_until
             return None
-        offered = (not host.units, host.cores - host.cores_used, host.memory_mb - host.memory_used_mb)
+        offered = (
+            not host.units,
+            host.cores - host.cores_used,
+            host.memory_mb - host.memory_used_mb,
+            self.serves(host),
+        )
         return before if offered == before else Free(*offered)
 
     def _move(self, left: Free | None, entered: Free | None, names: list[str]) -> None:
@@ -115,7 +147,7 @@ class Room:
             return
         self.free.update(dict.fromkeys(names, entered))
         self._enter(entered, names)
-        if left is None or any(now > then for now, then in zip(entered, left, strict=True)):
+        if left is None or entered.serves != left.serves or _offers_more(entered, left):
             self.grew = True
 
     def next_rested(self) -> float:
@@ -131,7 +163,7 @@ class Room:
             if until > now:
                 twin.resting[name] = until
             else:
-                twin.free[name] = _free(custody.state.hosts[name])
+                twin.free[name] = self._free(custody.state.hosts[name])
                 twin._enter(twin.free[name], [name])
         return twin
 
@@ -237,10 +269,15 @@ class Room:
             for name in names:
                 del self.free[name]
             return
-        left = Free(False, free.cores - shape.cores, free.memory_mb - shape.memory_mb)
+        left = Free(False, free.cores - shape.cores, free.memory_mb - shape.memory_mb, free.serves)
         self.free.update(dict.fromkeys(names, left))
         self._enter(left, names)
 
+    def _free(self, host: Host) -> Free:
+        return Free(
+            not host.units, host.cores - host.cores_used, host.memory_mb - host.memory_used_mb, self.serves(host)
+        )
 
-def _free(host: Host) -> Free:
-    return Free(not host.units, host.cores - host.cores_used, host.memory_mb - host.memory_used_mb)
+
+def _offers_more(now: Free, then: Free) -> bool:
+    return now.empty > then.empty or now.cores > then.cores or now.memory_mb > then.memory_mb

@@ -8,12 +8,14 @@ from schemas.reasons import Reason
 
 
 class Shape(NamedTuple):
-    """`nodes` different hosts, on each of them `cores` and `memory_mb`; `exclusive`: hosts that are otherwise empty."""
+    """`nodes` different hosts, on each of them `cores` and `memory_mb`; `exclusive`: hosts that are otherwise empty;
+    `constraint`: hosts with these labels (`schemas.constraints`); empty: any."""
 
     nodes: int
     cores: int
     memory_mb: int
     exclusive: bool
+    constraint: str = ""
 
 
 class Kind(NamedTuple):

@@ -32,7 +32,12 @@ CALLS_MAX: Final = 16  # more than a small world has VMs
 Names = dict[str, None]
 
 
-_PARTS: Final = ("launches", "appraisal", "probation")  # of fleet and host desk: owners with views of their own
+_PARTS: Final = (
+    "launches",
+    "brake",
+    "appraisal",
+    "probation",
+)  # of fleet and host desk: owners with views of their own
 
 
 class FleetView(msgspec.Struct, array_like=True):
@@ -93,6 +98,13 @@ class ProbationView(msgspec.Struct, array_like=True):
     trying: dict[str, str]
 
 
+class BrakeView(msgspec.Struct, array_like=True):
+    """What `Brake` remembers."""
+
+    refusals: int
+    until: float
+
+
 class LedgerView(msgspec.Struct, array_like=True):
     """What `Ledger` remembers."""
 
@@ -117,6 +129,7 @@ class Service(msgspec.Struct, array_like=True):
     desk: DeskView
     fleet: FleetView
     launches: LaunchesView
+    brake: BrakeView
     appraisal: AppraisalView
     probation: ProbationView
     timers: list[tuple[float, str]]
@@ -141,6 +154,7 @@ class Process:
             (core.desk, DeskView),
             (core.fleet, FleetView),
             (core.fleet.launches, LaunchesView),
+            (core.fleet.launches.brake, BrakeView),
             (core.desk.appraisal, AppraisalView),
             (core.desk.probation, ProbationView),
         )
@@ -161,7 +175,8 @@ class Process:
         core.custody.load(service.custody)
         if core.custody.state.rules:
             core.custody.state.config = config
-        views = (service.ledger, service.desk, service.fleet, service.launches, service.appraisal, service.probation)
+        parts = service.launches, service.brake, service.appraisal, service.probation
+        views = (service.ledger, service.desk, service.fleet, *parts)
         for (owner, kind), view in zip(self._owners, views, strict=True):
             for name in kind.__struct_fields__:
                 setattr(owner, name, getattr(view, name))

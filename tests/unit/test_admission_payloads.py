@@ -38,6 +38,7 @@ def test_the_order_of_the_environment_does_not_matter() -> None:
         ({"best_effort": True}, True),
         ({"short": True}, True),
         ({"quality": "q"}, True),
+        ({"constraint": "gpu"}, True),
         ({"exclusive": True}, True),
         ({"cpus_per_task": 2}, True),
         ({"script": "y"}, False),

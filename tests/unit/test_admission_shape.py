@@ -11,7 +11,15 @@ from hypothesis import strategies as st
 from schemas.custody_state import Host
 from schemas.facts import Dependency
 from schemas.requests import JobSubmit
-from services.admission.shape import DEPENDENCIES_MAX, Capacity, cores_on_node, parse_after, parse_array, shape_of
+from services.admission.shape import (
+    DEPENDENCIES_MAX,
+    Capacity,
+    constrained,
+    cores_on_node,
+    parse_after,
+    parse_array,
+    shape_of,
+)
 from services.runtime.edge import Refused
 
 HOSTS = [
@@ -172,3 +180,32 @@ def test_too_many_dependencies() -> None:
     with pytest.raises(Refused) as error:
         parse_after("afterok:" + ":".join(str(n) for n in range(1, DEPENDENCIES_MAX + 2)))
     assert error.value.code == "limit"
+
+
+LABELLED = [
+    Host(name="big", cores=16, memory_mb=8000, cluster="batch"),
+    Host(name="g1", cores=4, memory_mb=8000, labels={"GPU": "yes"}, state="lost"),
+    Host(name="g2", cores=4, memory_mb=8000, labels={"GPU": "yes"}),
+]
+
+
+def test_with_a_constraint_the_hosts_that_satisfy_it_are_all_there_are() -> None:
+    gpu = constrained("gpu=yes", LABELLED)
+    assert shape_of(JobSubmit(script="x", tasks=8, constraint="gpu=yes"), gpu, None) == (2, 4, 256)
+    with pytest.raises(Refused, match=r"no host has 5 cores \(the largest of those with gpu=yes is g1 with 4 cores"):
+        shape_of(JobSubmit(script="x", cpus_per_task=5), gpu, None)
+
+
+@pytest.mark.parametrize(
+    ("constraint", "said"),
+    [
+        ("gpu==yes", "NAME=VALUE"),
+        ("gpu=no", "none of the 3 known hosts satisfies 'gpu=no'"),
+        ("tape&cluster=batch", "none of the 3 known hosts"),
+    ],
+)
+def test_a_constraint_that_no_host_can_ever_satisfy_is_refused(constraint: str, said: str) -> None:
+    with pytest.raises(Refused) as refused:
+        constrained(constraint, LABELLED)
+    assert refused.value.field == "constraint"
+    assert said in str(refused.value)

@@ -135,5 +135,7 @@ def test_what_follows_the_script_is_the_scripts(
 
 def test_a_quality_of_service_is_asked_for_as_in_slurm() -> None:
     assert request("#!/bin/sh\n#SBATCH --qos=high\n")["quality"] == "high"
+    assert request("#!/bin/sh\n#SBATCH --constraint='gpu&rack=r1'\n")["constraint"] == "gpu&rack=r1"
+    assert request("#!/bin/sh\n#SBATCH -C gpu\n", "-C", "a|b")["constraint"] == "a|b"
     assert request("#!/bin/sh\n#SBATCH -q high\n", "--qos", "low")["quality"] == "low"
     assert request("#!/bin/sh\n")["quality"] == ""

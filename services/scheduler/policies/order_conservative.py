@@ -40,6 +40,7 @@ from typing import Final
 
 from schemas.reasons import Code, Reason, because
 from services.scheduler.policies.order import Situation, Start, fitting_lanes, push_next
+from services.scheduler.policies.reservation import less, more
 from services.scheduler.queue import Lane
 from services.scheduler.room import Free
 from services.scheduler.shape import Place, Shape
@@ -108,9 +109,7 @@ class Line:
         first, last = self._cut(since), self._cut(until)
         for i in range(first, last):
             old = self.free[i]
-            self.free[i] = (
-                NOTHING if shape.exclusive else Free(False, old.cores - shape.cores, old.memory_mb - shape.memory_mb)
-            )
+            self.free[i] = NOTHING if shape.exclusive else less(old, shape)
         self.changes += 1
 
     def _cut(self, at: float) -> int:
@@ -139,9 +138,7 @@ def profile(situation: Situation) -> list[Line]:
             there, shape = line.free[-1], ending.shape
             line.then(
                 ending.at,
-                Free(False, there.cores + shape.cores, there.memory_mb + shape.memory_mb)
-                if left[name]
-                else forecast.held[name],
+                more(there, shape) if left[name] else forecast.held[name],
             )
     return list(lines.values())
 

@@ -74,7 +74,7 @@ class Gap:
 
 
 def less(free: Free, shape: Shape) -> Free:
-    return Free(False, free.cores - shape.cores, free.memory_mb - shape.memory_mb)
+    return Free(False, free.cores - shape.cores, free.memory_mb - shape.memory_mb, free.serves)
 
 
 def gap_for(
@@ -98,7 +98,7 @@ def gap_for(
             units = left[name] = (left[name] if name in left else forecast.units(name)) - 1
             old = later.get(name)
             if units:
-                new = more(old or NOTHING, ending.shape)
+                new = more(old or NOTHING._replace(serves=held[name].serves), ending.shape)
             later[name] = new
             if new.fits(shape) and (old is None or not old.fits(shape)):
                 fitting += 1
@@ -106,4 +106,4 @@ def gap_for(
 
 
 def more(free: Free, shape: Shape) -> Free:
-    return Free(False, free.cores + shape.cores, free.memory_mb + shape.memory_mb)
+    return Free(False, free.cores + shape.cores, free.memory_mb + shape.memory_mb, free.serves)
