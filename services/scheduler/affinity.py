@@ -13,8 +13,9 @@ Rules
   3. Who was suspended prefers its old hosts, rank by rank; a job of one node prefers a host where a parked VM of its cores,
      its memory, its department (and its user, if `warm.share` says so) waits.  A parked VM serves one start.
   4. Failing that a host without parked VMs is preferred: what waits there is not for this job, and would have to end first.
-  5. Hosts of a start for which somebody makes way stay as they are.
-  6. Where nothing is parked and nothing saved, this costs two lookups.
+  5. Whose last attempt did not come up, or ended without a word, goes to none of its hosts again if there is an equal one.
+  6. Hosts of a start for which somebody makes way stay as they are.
+  7. Where nothing is parked, nothing saved and nothing has failed, this costs a lookup for each start.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ class Wish(NamedTuple):
 
 class Unexchanged(NamedTuple):
     """What starts are settled by.  `user`: of a unit that starts; `was`: of a completed unit whose VM is parked; `origin`:
-    where a unit was suspended; `empty_only`: rule 1."""
+    where a unit was suspended; `shuns`: where it failed; `empty_only`: rule 1."""
 
     custody: Custody
     dept: str
@@ -48,13 +49,14 @@ class Unexchanged(NamedTuple):
     user: Callable[[str], str]
     was: Mapping[str, str]
     origin: Callable[[str], tuple[str, ...]]
+    shuns: Callable[[str], tuple[str, ...]]
     empty_only: bool
 
 
 def settle(starts: list[Start], room: Room, given: Unexchanged) -> list[Start]:
     """The same starts, on the hosts that serve them best."""
     index = given.custody.index
-    if not starts or not (index.parked or index.saved):  # rule 6
+    if not (index.parked or index.saved or any(given.shuns(start.unit) for start in starts)):  # rule 7
         return starts
     return _Exchange(starts, room, given).settled()
 
@@ -88,9 +90,9 @@ class _Exchange:
         found = []
         for start in self.starts:
             if not start.victims:
-                origin, wish = self.given.origin(start.unit), self._wish(start)
+                origin, shuns, wish = self.given.origin(start.unit), self.given.shuns(start.unit), self._wish(start)
                 for rank, planned in enumerate(start.hosts):
-                    self._settle_host(planned, origin[rank] if rank < len(origin) else "", wish)
+                    self._settle_host(planned, origin[rank] if rank < len(origin) else "", shuns, wish)
                 self._serve(start, wish)
             found.append(start._replace(hosts=tuple(self.now.get(host, host) for host in start.hosts)))
         return found
@@ -103,8 +105,8 @@ class _Exchange:
         wish = Wish(shape.cores, shape.memory_mb, user)
         return wish if wish in self.waiting else None
 
-    def _settle_host(self, planned: str, origin: str, wish: Wish | None) -> None:
-        """Rules 2 to 4."""
+    def _settle_host(self, planned: str, origin: str, shuns: tuple[str, ...], wish: Wish | None) -> None:
+        """Rules 2 to 5."""
         host = self.now.get(planned, planned)
         if host in self.fixed:
             return
@@ -112,7 +114,7 @@ class _Exchange:
         if offers is None or (self.given.empty_only and not offers.empty):
             self.fixed[host] = None
             return
-        better = self._better(host, offers, origin, wish)
+        better = self._elsewhere(host, offers, shuns) if shuns else self._better(host, offers, origin, wish)
         if better != host:
             self._swap(planned, better)
         self.fixed[better] = None
@@ -127,6 +129,12 @@ class _Exchange:
                 if name not in self.fixed and self.waiting[wish].get(name, 0):
                     return name
         return self._clear(offers) or host if host in self.given.custody.index.parked else host
+
+    def _elsewhere(self, host: str, offers: Free, shuns: tuple[str, ...]) -> str:
+        """Rule 5."""
+        if host not in shuns:
+            return host
+        return next((name for name in self.room.classes[offers] if name not in self.fixed and name not in shuns), host)
 
     def _clear(self, offers: Free) -> str:
         """Rule 4: the next host of the class where nothing is parked; "" if there is none left."""

@@ -225,7 +225,8 @@ class BatchCore(BatchViews):
     def _affinity(self) -> Unexchanged:
         ahead, policy = self.order.foresees or bool(self.book.queue.bookings), self.policy
         custody, state = self.custody, self.state
-        return Unexchanged(custody, self.dept, policy.warm, self.book.user, state.warm, self.book.origin, ahead)
+        book = self.book
+        return Unexchanged(custody, self.dept, policy.warm, book.user, state.warm, book.origin, book.shuns, ahead)
 
     def _clearing_s(self, name: str) -> float:
         unit, saved = self.custody.state.units[name], self.endings.saved(name)

@@ -67,7 +67,8 @@ class Job(msgspec.Struct, kw_only=True):
 class Again(msgspec.Struct, kw_only=True):
     """A unit that is not in its first attempt any more.  `requeues`: attempts lost to reclaims and lost hosts; `faults`: to VMs
     that ended without a word or did not come up.  `suspends`: attempts that were suspended or moved; `used_s`: for how long
-    those ran that go on; `ran_s`: for how long the life ran that is over."""
+    those ran that go on; `ran_s`: for how long the life ran that is over.  `shuns`: hosts of its last attempt, if that was a
+    fault."""
 
     entered: int
     requeues: int = 0
@@ -76,6 +77,7 @@ class Again(msgspec.Struct, kw_only=True):
     used_s: float = 0.0
     ran_s: float = 0.0
     origin: tuple[str, ...] = ()  # where it was suspended last
+    shuns: tuple[str, ...] = ()
     why: Reason | None = None  # of the last attempt that this department closed
     moved: int = 0  # attempts that went on where there was more room
     preempted: int = 0  # attempts whose hosts were wanted for something else, suspended ones too

@@ -24,6 +24,7 @@ from schemas.custody_state import vm_key
 from schemas.ids import sort_key
 from schemas.meta import Meta
 from schemas.reasons import Code
+from schemas.saving import save_s
 from services.runtime.core import NEVER
 from services.scheduler.balancing import Balancing
 from services.scheduler.batch_state import State
@@ -106,7 +107,10 @@ class BatchViews:
         self.book = Book(custody, dept, self.state)
         self.room = Room.of(custody, dept, tuple(sorted(self.book.constraints)))
         self.capacities = Capacities.of(custody)
-        self.limits = Limits(custody, self.book.length_s, lambda: self.policy.boot_timeout_s, self.book.slot_ends_at)
+        self.limits = Limits(
+            *(custody, self.book.length_s, lambda: self.policy.boot_timeout_s, self.book.slot_ends_at),
+            save_s=lambda: save_s(custody.state.config, dept),
+        )
         self.endings = Endings(custody, self.book, lambda: self.policy)
         self.guards = Guards(custody, self.state, lambda: self.policy)
         self.open: dict[str, tuple[str, ...]] = {}  # units with an open attempt -> its hosts

@@ -109,6 +109,11 @@ class Book:
     def user(self, unit: str) -> str:
         return self.job(unit).user
 
+    def shuns(self, unit: str) -> tuple[str, ...]:
+        """Where the unit's last attempt did not come up, or ended without a word: another host is more likely to do."""
+        again = self.state.again.get(unit)
+        return () if again is None else again.shuns
+
     def origin(self, unit: str) -> tuple[str, ...]:
         """Where the unit was suspended, rank by rank, if it goes on; else nowhere."""
         return self.state.again[unit].origin if self.custody.state.units[unit].suspended else ()
@@ -239,6 +244,7 @@ class Book:
             return
         again = self.state.again.setdefault(unit, Again(entered=self.place(unit).entered))
         again.why = why or again.why
+        again.shuns = hosts if why is not None and why.code in reclaim.UNRELIABLE else ()
         again.preempted += why is not None and why.code in reclaim.TAKEN
         again.moved += why is not None and why.code is Code.BALANCED
         if known.suspended:

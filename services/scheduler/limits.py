@@ -4,7 +4,8 @@ Rules
   1. `walltime`: counts from `attempt.began`, when the guests of all ranks have called.
   2. `boot`: counts from the start of the attempt's last VM.  Whoever waits for OpenNebula is not yet booting.
   3. `start`: an attempt whose VMs have not all started after `START_PATIENCE` boot budgets goes back into the queue: its host
-     may be stuck.  It is long, and no fault of the job's, because an executor may be away for minutes.
+     may be stuck.  It is long, and no fault of the job's, because an executor may be away for minutes.  One that goes on with
+     saved VMs has twice what saving may take beside: they may still be being saved, and have to be read again.
   4. `slot`: a lease with a time slot ends with it, whenever it began and whether or not it has.  It has no walltime beside.
 """
 
@@ -32,7 +33,7 @@ class Limit(NamedTuple):
 
 class Limits:
     """`walltime_s` of a unit (instances have none: NEVER); `boot_s`: the boot budget; `slot_ends_at`: of a unit with a time
-    slot, else NEVER."""
+    slot, else NEVER; `save_s`: what saving a VM may take."""
 
     def __init__(
         self,
@@ -40,8 +41,10 @@ class Limits:
         walltime_s: Callable[[str], float],
         boot_s: Callable[[], float],
         slot_ends_at: Callable[[str], float] = lambda _: NEVER,
+        save_s: Callable[[], float] = lambda: 0.0,
     ) -> None:
         self.custody, self.walltime_s, self.boot_s, self.slot_ends_at = custody, walltime_s, boot_s, slot_ends_at
+        self.save_s = save_s
         self.heap: list[Limit] = []  # may hold limits that do not count any more
         self.started: dict[str, int] = {}  # open unit -> ranks of its attempt whose VM has started
 
@@ -97,7 +100,8 @@ class Limits:
         elif kind == "boot":
             due = started_at + self.boot_s()
         else:
-            due = (placed or 0.0) + START_PATIENCE * self.boot_s()
+            resuming_s = 2 * self.save_s() if unit.resumes else 0.0
+            due = (placed or 0.0) + START_PATIENCE * self.boot_s() + resuming_s
         if due < NEVER:
             heapq.heappush(self.heap, Limit(due, unit.id, unit.attempt, kind))
 

@@ -32,6 +32,10 @@ from services.scheduler.policies.victims import Candidate, Choice, HostLoad
 FAULTS_MAX: Final = 10  # each costs a VM's start; what has failed ten times in a row will fail the eleventh
 PREEMPTING: Final = (Code.RECLAIMED, Code.MADE_WAY, Code.HOST_TAKEN, Code.HOST_LOST, Code.NOT_SAVED)
 TAKEN: Final = (Code.RECLAIMED, Code.MADE_WAY, Code.HOST_TAKEN)  # its hosts were wanted for something else
+UNRELIABLE: Final = (
+    Code.VM_ENDED,
+    Code.BOOT_TIMEOUT,
+)  # it may have been the host: another one is tried if there is one
 START: Final = "start"  # `limit` of a BOOT_TIMEOUT whose VMs had not all started: OpenNebula's fault, not the job's
 _BROKEN: Final = {
     Broken.HOST_RELEASED: Code.RECLAIMED,

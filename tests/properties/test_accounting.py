@@ -192,7 +192,7 @@ class Ledger:
 
 
 @settings(max_examples=150, deadline=None)
-@given(STEPS, st.sampled_from(["requeue", "kill", "suspend"]))
+@given(STEPS, st.sampled_from(["requeue", "kill", "suspend", "migrate"]))
 def test_it_is_the_integral(steps: list[tuple[str, int, int]], on_reclaim: str) -> None:
     world = house(on_reclaim)
     for each in steps:

@@ -94,7 +94,7 @@ def submit(world: World, what: str, a: int, b: int) -> None:
     fields |= {"priority": b % 2, "retries": a % 2, "exclusive": b == 7}
     fields |= {"service": "ab"[b % 2], "best_effort": a % 3 == 2, "short": a == 5}
     fields |= {"user": ("ann", "bob")[a % 2], "quality": "q" if b == 3 else ""}
-    fields["on_reclaim"] = (None, "kill", "requeue", "suspend")[b % 4]
+    fields["on_reclaim"] = (None, "kill", "requeue", "suspend", "migrate")[b % 5]
     if what == "wide":
         fields["nodes"] = 1 + a % 4
     if what == "array":

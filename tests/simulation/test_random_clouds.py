@@ -28,7 +28,7 @@ def _batch(chance: random.Random, name: str, hosts: int) -> Department:
     policy = BatchPolicy(
         order=chance.choice(ORDERS),
         victims=chance.choice(VICTIMS),
-        on_reclaim=chance.choice(("kill", "requeue", "suspend")),
+        on_reclaim=chance.choice(("kill", "requeue", "suspend", "migrate")),
         requeues_max=chance.choice((100, 2)),
     )
     return Department(

@@ -202,7 +202,11 @@ def test_a_plan_is_exchanged_within_classes_and_stays_the_same_plan(data: st.Dat
         if hosts is not None:
             starts.append(Start(str(number), shape, hosts, because(Code.FIRST_FIT)))
             origins[str(number)] = tuple(data.draw(st.lists(st.sampled_from(names), max_size=3, unique=True)))
-    given_ = Unexchanged(custody, "hpc", KEEP, lambda _: "ann", was, origins.__getitem__, data.draw(st.booleans()))
+    failed = {unit: tuple(data.draw(st.lists(st.sampled_from(names), max_size=2))) for unit in origins}
+    given_ = Unexchanged(
+        *(custody, "hpc", KEEP, lambda _: "ann", was),
+        *(origins.__getitem__, failed.__getitem__, data.draw(st.booleans())),
+    )
     found = settle(starts, room, given_)
     assert [(s.unit, s.shape, len(s.hosts)) for s in found] == [(s.unit, s.shape, len(s.hosts)) for s in starts]
     exchanged: dict[str, str] = {}
