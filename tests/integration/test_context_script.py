@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+import pyone
 import pytest
 import pytest_asyncio
 
@@ -70,12 +71,11 @@ class Site:
         return self.driver.said[vm]
 
     async def terminate(self, vm: int) -> None:
-        def run() -> None:
-            client = OpenNebula(self.one.url, self.one.session, 5.0, 5.0)
-            client.terminate(vm, False)
-            client.close()
+        await self.act("terminate", vm)
 
-        await asyncio.to_thread(run)
+    async def act(self, action: str, vm: int) -> None:
+        one = pyone.OneServer(self.one.url, session=self.one.session)
+        await asyncio.to_thread(one.vm.action, action, vm)
 
     async def began(self, unit: str) -> None:
         await until(lambda: self.here.service.custody.state.units[unit].began_at is not None, f"{unit} has begun")
@@ -220,6 +220,15 @@ async def test_an_attempt_that_is_over_ends_the_script_and_the_vm(site: Site) ->
     assert "the attempt is over" in await site.off(late)
 
 
+async def test_a_vm_that_boots_again_does_not_run_its_job_twice(site: Site) -> None:
+    job, vm = await site.run("echo on; while :; do sleep 0.02; done")
+    await site.printed(job, "on\n")
+    await site.act("reboot-hard", vm)
+    assert "this VM has been rebooted: power off" in await site.off(vm)
+    assert await site.output(job) == "on\n"
+    assert [x for x in await site.here.journaled(f.AttemptReported) if x.unit == job] == []
+
+
 async def test_the_job_hears_the_signal_it_wishes(site: Site) -> None:
     script = "trap 'echo warned; exit 0' USR1; while :; do sleep 0.02; done"
     wish = {"number": 10, "before_s": 59, "script": True}
@@ -302,6 +311,20 @@ async def test_an_instance_begins_with_its_address_when_it_is_healthy(site: Site
     await site.terminate(vm)
     assert "the instance ended" in await site.off(vm)
     await here.furnish_limits(config)
+
+
+async def test_a_vm_that_is_not_ours_is_left_alone(tmp_path: Path) -> None:
+    """Whoever prepares the image boots it without our context."""
+    (tmp_path / "poweroff").write_text(f"#!/bin/sh\n: >{tmp_path}/off\n")
+    (tmp_path / "poweroff").chmod(0o755)
+    (tmp_path / "context.sh").write_text(context_file({"NETWORK": "YES"}))
+    environment = {"PATH": os.environ["PATH"], "PHOENIX_GUEST_POWEROFF": str(tmp_path / "poweroff")}
+    for file, expected in (("context.sh", False), ("bad.sh", True)):
+        (tmp_path / "bad.sh").write_text(context_file({"PHOENIX_ID": "c/1/1/0"}))
+        process = await asyncio.create_subprocess_exec("/bin/sh", str(SCRIPT), str(tmp_path / file), env=environment)
+        async with asyncio.timeout(20.0):
+            assert await process.wait() == 0
+        assert (tmp_path / "off").exists() is expected
 
 
 @pytest.mark.parametrize(

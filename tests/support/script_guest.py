@@ -42,7 +42,8 @@ class ScriptDriver(DummyDriver):
         self.said: dict[int, str] = {}
 
     def room(self, unit: str, attempt: int = 1, rank: int = 0) -> Path:
-        return self.directory / "rooms" / f"{unit}-{attempt}-{rank}"
+        """Of the VM that was started last for it."""
+        return max((self.directory / "rooms").glob(f"*/{unit}-{attempt}-{rank}"), key=lambda x: int(x.parent.name))
 
     async def _guest(self, vm: VmSpec, host: HostSpec) -> None:
         file = self.directory / f"context-{vm.vm_id}.sh"
@@ -50,7 +51,7 @@ class ScriptDriver(DummyDriver):
         file.chmod(0o600)
         console = self.directory / f"console-{vm.vm_id}"
         with console.open("wb") as told:
-            process = await self._spawn(file, told.fileno())
+            process = await self._spawn(vm.vm_id, file, told.fileno())
         self.processes[vm.vm_id] = process
         try:
             await process.wait()
@@ -58,14 +59,14 @@ class ScriptDriver(DummyDriver):
         finally:
             self._kill(process)
 
-    async def _spawn(self, file: Path, console: int) -> asyncio.subprocess.Process:
+    async def _spawn(self, vm: int, file: Path, console: int) -> asyncio.subprocess.Process:
         return await asyncio.create_subprocess_exec(
             *self.shell,
             str(SCRIPT),
             str(file),
             env={
                 "PATH": os.environ["PATH"],
-                "PHOENIX_GUEST_ROOM": str(self.directory / "rooms"),
+                "PHOENIX_GUEST_ROOM": str(self.directory / "rooms" / str(vm)),
                 "PHOENIX_GUEST_POWEROFF": "true",
             },
             cwd="/",

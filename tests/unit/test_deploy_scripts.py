@@ -9,15 +9,20 @@ from pathlib import Path
 DEPLOY = Path(__file__).parents[2] / "deploy" / "opennebula"
 
 
+DOOR = "phoenix-guest-door"  # what phoenix-guest reads
+
+
 def scripts() -> list[Path]:
-    return sorted(x for x in DEPLOY.rglob("*") if x.is_file() and x.read_bytes().startswith(b"#!/bin/sh"))
+    return sorted(
+        x for x in DEPLOY.rglob("*") if x.name == DOOR or (x.is_file() and x.read_bytes().startswith(b"#!/bin/sh"))
+    )
 
 
 def test_the_scripts_are_clean_for_shellcheck() -> None:
     checker = Path(sys.executable).with_name("shellcheck")
     assert checker.exists(), f"{checker} is missing: pip install -e '.[dev]'"
     assert DEPLOY / "phoenix-guest" in scripts()
-    found = subprocess.run([checker, *scripts()], capture_output=True, text=True, check=False, timeout=60)
+    found = subprocess.run([checker, "-x", *scripts()], capture_output=True, text=True, check=False, timeout=60)
     assert (found.returncode, found.stdout) == (0, "")
 
 
@@ -27,6 +32,7 @@ def test_nothing_of_a_user_is_evaluated() -> None:
         for line in script.read_text().splitlines():
             words = line.split("#")[0].split()
             assert "eval" not in words, line
-            assert words[:1] not in (["."], ["source"]), line
+            if words[:1] in (["."], ["source"]):
+                assert line == f'. "${{0%/*}}/{DOOR}"', line
             if "sh -c" in line:
                 assert "sh -c '" in line, line
