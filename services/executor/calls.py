@@ -27,12 +27,13 @@ class Allocate(msgspec.Struct, frozen=True):
 
 
 class Deploy(msgspec.Struct, frozen=True):
-    """Run the journaled VM `vm` on OpenNebula's host `one_id` (X1, second step)."""
+    """Run the journaled VM `vm` on OpenNebula's host `one_id` (X1, second step).  `resumes`: it is saved, and goes on (X7)."""
 
     key: str
     vm: int
     host: str
     one_id: int
+    resumes: bool = False
 
 
 class Terminate(msgspec.Struct, frozen=True):
@@ -43,6 +44,22 @@ class Terminate(msgspec.Struct, frozen=True):
     hard: bool
 
 
+class Save(msgspec.Struct, frozen=True):
+    """Save the running VM's memory and give its host up (X7)."""
+
+    key: str
+    vm: int
+
+
+class Migrate(msgspec.Struct, frozen=True):
+    """Let the running VM go on, without a pause, on OpenNebula's host `one_id` (X7)."""
+
+    key: str
+    vm: int
+    host: str
+    one_id: int
+
+
 class Look(msgspec.Struct, frozen=True):
     """Which VMs are on this one host (X5).  A read: it changes nothing."""
 
@@ -50,7 +67,7 @@ class Look(msgspec.Struct, frozen=True):
     one_id: int
 
 
-Call: TypeAlias = Allocate | Deploy | Terminate | Look
+Call: TypeAlias = Allocate | Deploy | Terminate | Save | Migrate | Look
 
 
 class Outcome(StrEnum):
@@ -79,23 +96,27 @@ class Result(msgspec.Struct, frozen=True):
 
 
 class Phase(StrEnum):
-    """What a VM's STATE and LCM_STATE mean for us."""
+    """What a VM's STATE and LCM_STATE mean for us; and, for one that moves, where it runs."""
 
     HELD = "held"  # HOLD or PENDING: it has never run, or does not any more
     MOVING = "moving"  # on its way: transfer, boot, shutdown, clean-up
     RUNNING = "running"
+    ELSEWHERE = "elsewhere"  # it runs, on another host than the one that it moves to
     UNKNOWN = "unknown"  # its host does not say
-    OFF = "off"  # powered off, suspended, stopped: it does not run, and could be resumed by hand
+    SAVED = "saved"  # stopped: its memory is on disk, and it is on no host
+    OFF = "off"  # powered off, suspended, undeployed: it does not run, and could be resumed by hand
     FAILED = "failed"  # a step failed; it does not go on by itself
     OVER = "over"  # DONE, or not there any more: it can never run again
 
 
 class Sight(msgspec.Struct, frozen=True):
-    """One VM in an answer of OpenNebula.  `tag`: PHOENIX_ID, where asked for."""
+    """One VM in an answer of OpenNebula.  `tag`: PHOENIX_ID, where asked for.  `one_host`: OpenNebula's id of the host of its
+    newest history record, or -1."""
 
     vm: int
     phase: Phase
     tag: str = ""
+    one_host: int = -1
 
 
 class HostSight(msgspec.Struct, frozen=True):
@@ -127,7 +148,7 @@ class Sample(msgspec.Struct, frozen=True):
     used_memory_kb: int = 0
 
 
-_PLAIN = {1: Phase.HELD, 2: Phase.HELD, 4: Phase.OFF, 5: Phase.OFF, 6: Phase.OVER, 8: Phase.OFF, 9: Phase.OFF}
+_PLAIN = {1: Phase.HELD, 2: Phase.HELD, 4: Phase.SAVED, 5: Phase.OFF, 6: Phase.OVER, 8: Phase.OFF, 9: Phase.OFF}
 _FAILED = (*range(36, 43), 44, *range(46, 51), 61)  # the LCM states named …_FAILURE
 _ACTIVE = {3: Phase.RUNNING, 16: Phase.UNKNOWN, **dict.fromkeys(_FAILED, Phase.FAILED)}
 _VM_ACTIVE = 3

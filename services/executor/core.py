@@ -36,7 +36,7 @@ _decoder: Final = msgspec.msgpack.Decoder(LedgerState)
 
 
 class ExecutorCore:
-    VERSION = 1
+    VERSION = 2
 
     def __init__(self, custody: Custody) -> None:
         self.custody = custody
@@ -76,6 +76,8 @@ class ExecutorCore:
     def take_over(self, now: float) -> None:
         """This replica leads: what earlier leaders left unsaid is for the first audit to find."""
         self.ledger.refused.clear()
+        self.ledger.rebound.clear()
+        self.ledger.forget_what_was_seen()
         self._start_world()
         self.ledger.dirty.update(dict.fromkeys(self.custody.state.vms))
         self._settle(now)
@@ -109,8 +111,10 @@ class ExecutorCore:
             self.fleet.result(result, now)
 
     def _ours(self) -> dict[int, str]:
-        strays = self.fleet.strays
-        return {**self.custody.index.vm_ids, **strays} if strays else self.custody.index.vm_ids
+        strays, saved = self.fleet.strays, self.custody.state.saved
+        if not strays and not saved:
+            return self.custody.index.vm_ids
+        return {**dict.fromkeys(saved, ""), **self.custody.index.vm_ids, **strays}
 
     def strangers(self, sights: list[Sight]) -> list[int]:
         """Ids in a pool whose tags are to be read before it is observed."""

@@ -11,6 +11,9 @@ Rules (X2, X6: `launches`)
   X3  deploy only a live attempt's VM, on a held and usable host with room, while no VM of an older attempt is open
   X4  doomed, or condemned: terminate, gracefully until `kill_by`, then hard, again and again; not gone `stuck_s` after the
       first hard order that OpenNebula answered: the host is lost
+  X7  what is to be saved is stopped, and `vm.ended` says so when it is; what is bound to the next attempt is deployed from
+      there, or migrates, as X3 allows.  A VM is no more relied on to stay where it is after a resume or a migration whose
+      outcome was never learned (`doubted`): it is ended rather than saved once more
   A sight counts only if its poll was begun after the last call about that VM had ended.
   Condemned: the attempt is live, but its VM does not run any more or never will (powered off, failed, refused).  It is
   terminated and `vm.ended` is written when it is gone, never before: a VM that is only powered off can be resumed by hand.
@@ -18,38 +21,31 @@ Rules (X2, X6: `launches`)
 
 from __future__ import annotations
 
-from itertools import islice
 from typing import Final
 
 from schemas import facts as f
 from schemas.custody_state import Vm
-from services.executor.calls import Allocate, Call, Deploy, Outcome, Phase, Result, Sight, Terminate
-from services.executor.hosts import HostDesk
-from services.executor.launches import Launches
-from services.executor.ledger import Ledger
-from services.executor.lifecycle import ASKED, Act, Aim
-from services.executor.timers import Timers
+from services.executor.calls import (
+    Allocate,
+    Call,
+    Deploy,
+    Look,
+    Migrate,
+    Outcome,
+    Phase,
+    Result,
+    Save,
+    Terminate,
+)
+from services.executor.lifecycle import ASKED, Act, Aim, Told, after
+from services.executor.timers import NEVER
 from services.executor.track import Track
+from services.executor.tracks import Tracks
 
 HARD_AGAIN_S: Final = 2.0  # a hard order is repeated: drivers lose some, and a VM in BOOT refuses it until it runs
-WATCHED_MAX: Final = 300  # ids in one targeted poll: about 5 ms at both ends
 
 
-class Fleet:
-    def __init__(self, ledger: Ledger, desk: HostDesk, timers: Timers) -> None:
-        self.ledger, self.desk, self.timers = ledger, desk, timers
-        self.custody = ledger.custody
-        self.launches = Launches(ledger, timers)
-        self.tracks: dict[str, Track] = {}
-        self.started: dict[str, None] = {}
-        self.ended: dict[str, str] = {}  # -> why
-        self.stuck: dict[str, None] = {}  # hosts
-        self.terminates: dict[str, None] = {}
-        self.deploys: dict[str, None] = {}
-        self.blocked: dict[str, dict[str, None]] = {}  # what is waited for -> keys
-        self.watched: dict[int, str] = {}  # ids in transition -> key
-        self.strays: dict[int, str] = {}  # ids of ours that the journal does not know -> key
-
+class Fleet(Tracks):
     # -------------------------------------------------------------------------------------------------------- settling
 
     def settle(self, now: float, due: list[str]) -> None:
@@ -61,23 +57,48 @@ class Fleet:
         for key in due:
             if not self.launches.again(key):
                 ledger.dirty[key] = None
+        for before, key in ledger.rebound.items():
+            self._rebind(before, key)
+        ledger.rebound.clear()
         self._end_orphans()
         dirty = list(ledger.dirty)
         ledger.dirty.clear()
         for key in dirty:
             self._judge(key, now)
+        if ledger.binding:
+            self.launches.bind(now, self)
+
+    def is_idle(self, key: str, aim: Aim) -> bool:
+        """It runs, has this aim, and nothing is asked of it."""
+        track = self.tracks.get(key)
+        if track is None or track.busy or track.is_asked_to_end or track.vm in self.doubted:
+            return False
+        return track.phase is Phase.RUNNING and key not in self.evicted and self._is_kept_for(key, aim)
+
+    def may_start(self, key: str, want: Allocate, now: float) -> bool:
+        """X3 for a VM that runs already, and waits."""
+        host = self.custody.state.hosts.get(want.host)
+        if host is None or host.state != "held" or not self.desk.may_start(want.host, want.key):
+            return False
+        if self.ledger.older_open(want.unit, want.attempt):
+            return False
+        if not self.ledger.has_room(key):
+            self._evict(key, now)
+            return False
+        return True
+
+    def _evict(self, key: str, now: float) -> None:
+        """Whoever waits for a job makes room."""
+        for other in self.ledger.in_the_way(key, now):
+            self.evicted[other] = self.ledger.dirty[other] = None
+
+    def _is_kept_for(self, key: str, aim: Aim) -> bool:
+        kept = self.ledger.state.kept.get(key)
+        return kept is not None and kept.aim is aim
 
     def unblock(self, what: str) -> None:
         for key in self.blocked.pop(what, ()):
             self.ledger.dirty[key] = None  # it may be gone by now
-
-    def _end_orphans(self) -> None:
-        for vm, phase in self.launches.orphans.items():
-            if vm not in self.strays:
-                key = self.strays[vm] = f"#{vm}"
-                self.tracks[key] = Track(key, vm, phase=phase, condemned="unknown to the journal")
-                self.ledger.dirty[key] = None
-        self.launches.orphans.clear()
 
     def _judge(self, key: str, now: float) -> None:
         """Put one VM where it belongs now."""
@@ -91,33 +112,13 @@ class Fleet:
         else:
             self._act(track, vm, now)
 
-    def _track(self, key: str, vm: Vm | None) -> Track | None:
-        """The track of an open VM or of a stray; None if there is no such VM any more."""
-        track = self.tracks.get(key)
-        if vm is None:
-            if track is None or track.vm in self.strays:
-                return track
-            del self.tracks[key]
-            self._unqueue(track)
-            self.launches.brake.eased()
-            return None
-        if track is None:
-            ours = self.launches.allocated.pop(key, None)
-            phase = Phase.HELD if ours is not None and ours.vm == vm.vm else None
-            track = self.tracks[key] = Track(key, vm.vm, vm.host, phase, heard=self.ledger.next_tick())
-        return track
-
-    def _unqueue(self, track: Track) -> None:
-        self.terminates.pop(track.key, None)
-        self.deploys.pop(track.key, None)
-        self.started.pop(track.key, None)
-        self.ended.pop(track.key, None)
-        self.watched.pop(track.vm, None)
-
     # ---------------------------------------------------------------------------------------------------- acts: the table
 
     def aim(self, track: Track, now: float) -> Aim:
-        return Aim.KILL if track.condemned else self.ledger.aim(track.key, now)
+        if track.condemned:
+            return Aim.KILL
+        aim = self.ledger.aim(track.key, now)
+        return after(aim, Told.EVICTED) if track.key in self.evicted else aim
 
     def _act(self, track: Track, vm: Vm | None, now: float) -> None:
         """What the table says for this VM."""
@@ -125,22 +126,55 @@ class Fleet:
         act = ASKED[aim, track.phase]
         if act is Act.ENDED:
             self._over(track)
-        elif aim in (Aim.END, Aim.KILL):
+        elif act is Act.SAVED:
+            self._saved(track, now)
+        elif act in (Act.SOFT, Act.HARD) or aim in (Aim.END, Aim.KILL):
             self._end(track, act, now)
+        elif aim is not Aim.RUN:
+            self._keep(track, act, now)
         elif vm is not None:
             self._run(track, vm, act, now)
+
+    def _keep(self, track: Track, act: Act, now: float) -> None:
+        """It is to be saved, or waits for its next place or job."""
+        kept, kill_by = self.ledger.state.kept.get(track.key), self.ledger.state.doomed.get(track.key)
+        for time in (kept.until if kept is not None else None, kill_by):
+            if time is not None and now < time < NEVER:
+                self.timers.set(time, track.key)
+        if act is Act.SAVE:
+            self._save(track, now)
+        elif act is Act.WATCH:
+            self.watched[track.vm] = track.key
+
+    def _save(self, track: Track, now: float) -> None:
+        """X7: again and again; its aim's time ends that."""
+        self.watched[track.vm] = track.key
+        again = max(track.not_before, now if track.saved_at is None else track.saved_at + HARD_AGAIN_S)
+        if again <= now:
+            self.saves[track.key] = None
+        else:
+            self.timers.set(again, track.key)
+
+    def _saved(self, track: Track, now: float) -> None:
+        if track.vm in self.doubted:
+            self._condemn(track, "a late call may resume it", now)
+        else:
+            self.ended[track.key] = f.SUSPENDED
 
     def _over(self, track: Track) -> None:
         if self.strays.pop(track.vm, None) is not None:
             del self.tracks[track.key]
             return
-        doomed = track.key in self.ledger.state.doomed
+        self.doubted.pop(track.vm, None)
+        doomed = self.ledger.is_burden(track.key)
         self.ended[track.key] = "terminated" if doomed and not track.condemned else track.condemned or "vanished"
 
     def _run(self, track: Track, vm: Vm, act: Act, now: float) -> None:
         """X1 to X3."""
         started = vm.started_at is not None
-        if act is Act.CONDEMN:
+        if self._is_late(track, now):
+            self._condemn(track, "not moved in time", now)
+        elif act is Act.CONDEMN:
             if (
                 not started and track.phase is Phase.FAILED
             ):  # one that is off may have been too quick to be seen running
@@ -153,12 +187,27 @@ class Fleet:
             if not started:
                 self.started[track.key] = None
                 self.desk.start_succeeded(track.host)
-        elif act is Act.DEPLOY and not track.deployed and now < track.not_before:
-            self.timers.set(track.not_before, track.key)
-        elif act is Act.DEPLOY and not track.deployed:
-            self.deploys[track.key] = None
-        else:
+        elif act is Act.MIGRATE and (track.cold or not self.ledger.migrates_live):
+            self._save(track, now)
+        elif act is Act.WATCH or track.deployed:
             self.watched[track.vm] = track.key
+        elif now < track.not_before:
+            self.timers.set(track.not_before, track.key)
+        else:
+            self.deploys[track.key] = None
+
+    def _is_late(self, track: Track, now: float) -> bool:
+        """It should have left a host by now."""
+        leaving = self.ledger.state.leaving.get(track.key)
+        if leaving is None or track.phase is Phase.RUNNING:
+            return False
+        if track.phase is Phase.SAVED and track.vm not in self.doubted:
+            self.ledger.has_left(track.key)
+        if track.key in self.ledger.away:
+            return False
+        if now < leaving.by < NEVER:
+            self.timers.set(leaving.by, track.key)
+        return now >= leaving.by
 
     def _condemn(self, track: Track, why: str, now: float) -> None:
         track.condemned = why
@@ -183,7 +232,7 @@ class Fleet:
             again = track.hard_at + HARD_AGAIN_S if track.hard_at is not None else now
         else:
             asks = act is Act.SOFT and track.soft_at is None
-            again = now if asks else self.ledger.state.doomed[track.key]
+            again = now if asks else self.ledger.kill_by(track.key, now)
         again = max(again, track.not_before) if again <= now else again
         if again <= now:
             self.terminates[track.key] = None
@@ -191,16 +240,21 @@ class Fleet:
             self.timers.set(again, track.key)
 
     def _watch_stuck(self, track: Track, now: float) -> None:
+        """It outlives hard orders: the hosts where it may be are lost.  If they are, and it was to be elsewhere by now, it is
+        left behind: what may still run there is nobody's (X6)."""
         if track.hard_first is None or not track.host:
             return
-        host = self.custody.state.hosts.get(track.host)
-        if host is None or host.state == "lost":
-            return
+        leaving = self.ledger.state.leaving.get(track.key)
+        left = [] if leaving is None or track.key in self.ledger.away else [room.host for room in leaving.rooms]
+        hosts = self.custody.state.hosts
+        may_be_on = [name for name in left or [track.host] if name in hosts and hosts[name].state != "lost"]
         due = track.hard_first + self.ledger.policy.stuck_s
-        if now >= due:
-            self.stuck[track.host] = None
-        else:
+        if now < due:
             self.timers.set(due, track.key)
+        elif may_be_on:
+            self.stuck.update(dict.fromkeys(may_be_on))
+        elif left and track.vm not in self.doubted:
+            self.ended[track.key] = "left behind"
 
     # ------------------------------------------------------------------------------------------------------------- calls
 
@@ -211,6 +265,9 @@ class Fleet:
             ending = self._termination(_pop(self.terminates), now)
             if ending is not None:
                 found.append(ending)
+        while self.saves and len(found) < limit:
+            track = self.tracks[_pop(self.saves)]
+            found.append(Save(track.key, track.vm))
         while self.deploys and len(found) < limit:
             deployment = self._deployment(_pop(self.deploys), now)
             if deployment is not None:
@@ -226,14 +283,16 @@ class Fleet:
         act = ASKED[self.aim(track, now), track.phase]
         return Terminate(key, track.vm, act is Act.HARD) if act in (Act.SOFT, Act.HARD) else None
 
-    def _deployment(self, key: str, now: float) -> Deploy | None:
+    def _deployment(self, key: str, now: float) -> Deploy | Migrate | None:
         """The call, if X3 allows it now; else the key waits where it will be found."""
         vm, track = self.custody.state.vms[key], self.tracks[key]
         host = self.custody.state.hosts.get(vm.host)
-        if key in self.ledger.state.doomed or not self.custody.live(vm.unit, vm.attempt) or host is None:
+        if self.ledger.is_burden(key) or not self.custody.live(vm.unit, vm.attempt) or host is None:
             self.ledger.dirty[key] = None
             return None
-        if host.quarantine_until > now:  # its attempt is better off elsewhere: no start fails here, none is tried
+        if (
+            track.phase is Phase.HELD and host.quarantine_until > now
+        ):  # its attempt is better off elsewhere: none is tried
             self._condemn(track, f"its host is set apart: {host.quarantine}", now)
             return None
         waits_for = ""
@@ -241,6 +300,7 @@ class Fleet:
             waits_for = f"u:{vm.unit}"
         elif host.state != "held" or not self.desk.may_start(vm.host, key) or not self.ledger.has_room(key):
             waits_for = f"h:{vm.host}"
+            self._evict(key, now)
         elif self.desk.probation.resting_until(vm.host) > now:
             track.not_before = self.desk.probation.resting_until(vm.host)
             self.timers.set(track.not_before, key)
@@ -249,33 +309,57 @@ class Fleet:
             self.blocked.setdefault(waits_for, {})[key] = None
             return None
         self.desk.probation.starts(vm.host, key)
-        return Deploy(key, vm.vm, vm.host, host.one_id)
+        if track.phase is Phase.HELD:
+            return Deploy(key, vm.vm, vm.host, host.one_id)
+        if track.vm in self.doubted:
+            self.doubted[track.vm] = True
+        if track.phase is Phase.ELSEWHERE:
+            return Migrate(key, vm.vm, vm.host, host.one_id)
+        return Deploy(key, vm.vm, vm.host, host.one_id, resumes=True)
 
     def result(self, result: Result, now: float) -> None:
         """A call has ended."""
         call = result.call
         if isinstance(call, Allocate):
             self.launches.result(call, result, now)
-        elif isinstance(call, Deploy | Terminate):
-            track = self.tracks.get(call.key)
+        elif not isinstance(call, Look):
+            track = self.tracks.get(call.key) or self.track(call.vm)  # it may be another attempt's by now
             if track is None:
                 return
             track.busy = False
             track.heard = self.ledger.next_tick()
-            self.ledger.dirty[call.key] = None
-            if isinstance(call, Deploy):
-                self._deployed(track, result, now)
-            else:
+            self.ledger.dirty[track.key] = None
+            if isinstance(call, Terminate):
                 self._terminated(track, call, result, now)
+            elif isinstance(call, Save):
+                self._stopped(track, result, now)
+            else:
+                self._deployed(track, call, result, now)
 
-    def _deployed(self, track: Track, result: Result, now: float) -> None:
+    def _deployed(self, track: Track, call: Deploy | Migrate, result: Result, now: float) -> None:
+        moves = isinstance(call, Migrate) or call.resumes
         if result.outcome in (Outcome.DENIED, Outcome.LATER):
             track.try_later(now, self.timers)
             return
+        if moves and result.outcome is Outcome.UNSURE:
+            self.doubted.setdefault(track.vm, False)
+        refused = result.outcome in (Outcome.REFUSED, Outcome.GONE)
+        if call.key != track.key:
+            return  # it was for an attempt that is over
+        if isinstance(call, Migrate) and result.outcome is not Outcome.OK:
+            track.cold = refused
+            return
         track.deployed = True  # also if refused or unsure: the next sight tells
-        track.refused = result.why if result.outcome in (Outcome.REFUSED, Outcome.GONE) else ""
-        if not track.refused:
+        track.refused = result.why if refused else ""
+        if not refused:
             track.phase = Phase.MOVING
+
+    def _stopped(self, track: Track, result: Result, now: float) -> None:
+        track.deployed = False  # to be seen saved is right from now on
+        if result.outcome is Outcome.OK:
+            track.saved_at, track.failures, track.phase = now, 0, Phase.MOVING
+        else:
+            track.try_later(now, self.timers)
 
     def _terminated(self, track: Track, call: Terminate, result: Result, now: float) -> None:
         if result.outcome is Outcome.GONE:
@@ -291,57 +375,6 @@ class Fleet:
             track.try_later(now, self.timers)
         if result.outcome is Outcome.OK:
             track.failures = 0
-
-    # ------------------------------------------------------------------------------------------------------------ sights
-
-    def watch_list(self) -> list[int]:
-        """Ids for the next targeted poll; those asked for now come last the next time."""
-        ids = list(islice(self.watched, WATCHED_MAX))
-        if len(self.watched) > WATCHED_MAX:
-            for vm in ids:
-                self.watched[vm] = self.watched.pop(vm)
-        return ids
-
-    def track(self, vm: int) -> Track | None:
-        """What is known of the VM with this id, if it is ours."""
-        key = self.custody.index.vm_ids.get(vm) or self.strays.get(vm)
-        return self.tracks.get(key) if key is not None else None
-
-    def see(self, sight: Sight, ticket: int, now: float) -> None:
-        track = self.track(sight.vm)
-        if track is None or track.busy or ticket < track.heard:
-            return
-        on_hold = sight.phase is Phase.HELD and track.deployed
-        if sight.phase is track.phase and not on_hold:
-            return
-        track.phase = sight.phase
-        if on_hold:  # asked to run, and it does not
-            track.deployed = False
-            if track.refused:
-                track.condemned = f"deploy refused: {track.refused}"
-                self.desk.start_failed(track.host, now, track.refused)
-            else:
-                track.try_later(now, self.timers)
-        self.ledger.dirty[track.key] = None
-
-    def missing(self, vms: list[int], ticket: int, now: float) -> None:
-        """A poll that should have shown these did not: they are not there any more."""
-        for vm in vms:
-            self.see(Sight(vm, Phase.OVER), ticket, now)
-
-    def seen_pool(self, sights: list[Sight], strange: list[Sight], ticket: int, now: float) -> None:
-        """Every VM that is not DONE; `strange`: those that `strangers` named, with tags (X6)."""
-        there = {sight.vm: None for sight in sights}
-        for sight in sights:
-            self.see(sight, ticket, now)
-        self.missing([t.vm for t in self.tracks.values() if t.vm not in there], ticket, now)
-        self.launches.seen_pool(sights)
-        self.launches.seen_strange(strange, ticket, self.strays)
-        self._end_orphans()
-
-    def strangers(self, sights: list[Sight]) -> list[int]:
-        """Ids that nobody here knows: their tags are needed."""
-        return self.launches.strangers(sights, self.strays)
 
     # ------------------------------------------------------------------------------------------------------------- facts
 

@@ -211,7 +211,7 @@ class HostDesk:
             return [_describe(seen)] if seen.usable and _offers(seen) else []
         if host.state in _IN_USE and host.one_id != seen.one_id:
             return [f.HostLost(host=name, reason="replaced")]
-        if seen.apart == EXCLUDED and host.state in _REMOVABLE and name not in self.ledger.by_host:
+        if seen.apart == EXCLUDED and host.state in _REMOVABLE and self.ledger.is_left(name):
             return [f.HostRemoved(host=name)]
         if seen.bad:
             return [f.HostLost(host=name, reason=seen.bad)] if host.state in _IN_USE else []
@@ -240,7 +240,7 @@ class HostDesk:
     def _gone(self, host: Host) -> list[f.Fact]:
         if host.state in ("held", "draining"):
             return [f.HostLost(host=host.name, reason="removed")]
-        if host.name in self.ledger.by_host:
+        if not self.ledger.is_left(host.name):
             return []  # its VMs are on their way out; their end is news
         self.empty.pop(host.name, None)
         return [f.HostRemoved(host=host.name)]
@@ -248,7 +248,7 @@ class HostDesk:
     def _clear(self, host: Host, now: float) -> list[f.Fact]:
         """X5."""
         name = host.name
-        if name in self.ledger.by_host:
+        if not self.ledger.is_left(name):
             return []
         if self.empty.get(name, -1) > self.ledger.touched.get(name, 0):
             return [f.HostCleared(host=name)]

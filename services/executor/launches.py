@@ -1,10 +1,14 @@
-"""The first step of a VM: allocated on hold, and journaled; and what was found of ours that the journal does not know.
+"""The first step of a VM: allocated on hold, or found among those that are there already, and journaled; and what was found of
+ours that the journal does not know.
 
 Theory of operation
   The ledger says which ranks want a VM.  Each is in one place here: asked for (`allocating`), of unknown outcome (`unsure`),
   refused and tried again later (`later`), or allocated and to be journaled (`allocated`).  Nothing here runs anything.
 
 Rules
+  X7  a rank of an attempt that resumes is bound to its saved VM, or to the one that runs and is to move; it waits for one that
+      is being saved, and has a fresh one only if there is none
+  A rank of one node is bound to a parked VM of its shape on its host; it waits for one that may be parked in a moment.
   X1  what was allocated is journaled before anything else is asked for it; if its attempt is dead by then, it is deleted
   X2  wanted are only ranks that never had a VM; an allocation whose outcome is unsure is not repeated before a poll begun
       after it has shown that there is no VM with its tag
@@ -14,7 +18,7 @@ Rules
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Final, Protocol
 
 from schemas import facts as f
 from schemas.custody_state import vm_key
@@ -22,10 +26,21 @@ from schemas.ids import parse_vm_tag
 from services.executor.brake import Brake
 from services.executor.calls import Allocate, Outcome, Phase, Result, Sight
 from services.executor.ledger import Ledger
+from services.executor.lifecycle import Aim
 from services.executor.outcomes import Failure, pause_s
 from services.executor.timers import Timers
 
 BRAKE: Final = "%allocations"  # among the timers: neither a key of custody nor a host
+
+
+class Finder(Protocol):
+    """Who knows what the VMs do."""
+
+    def is_idle(self, key: str, aim: Aim) -> bool:
+        """This open VM runs, has this aim, and nothing is asked of it."""
+
+    def may_start(self, key: str, want: Allocate, now: float) -> bool:
+        """X3 allows that the parked VM `key` runs the rank `want`; if others that wait are in its way, they go."""
 
 
 class Launches:
@@ -40,19 +55,65 @@ class Launches:
         self.allocated: dict[str, f.VmAllocated] = {}  # to be journaled
         self.orphans: dict[int, Phase] = {}  # ids of ours that nobody wants, for the fleet to end
         self.foreign: dict[int, None] = {}  # ids that are not ours
+        self.waking: dict[str, None] = {}  # ranks that wait for a VM to be parked, with a time set
 
     def again(self, key: str) -> bool:
         """Its time has come: True if it was an allocation that had been refused."""
         want = self.later.pop(key, None)
         if want is not None:
             self.ledger.wants[key] = want
-        return want is not None
+        return want is not None or self.waking.pop(key, "") is None
 
     def refuse(self, fact: f.VmAllocated) -> None:
         """Our own fact came back void: the rank had a VM already, and nobody knows this one."""
         self.allocated.pop(vm_key(fact.unit, fact.attempt, fact.rank), None)
-        if fact.vm not in self.custody.index.vm_ids:
+        if fact.vm not in self.custody.index.vm_ids and fact.vm not in self.custody.state.saved:
             self.orphans[fact.vm] = Phase.HELD
+
+    # --------------------------------------------------------------------------------------------------------- binding
+
+    def bind(self, now: float, found_by: Finder) -> None:
+        """Find VMs for the ranks that may have one already."""
+        binding, units = self.ledger.binding, self.custody.state.units
+        for key, want in list(binding.items()):
+            if not self.custody.live(want.unit, want.attempt):
+                del binding[key]
+            elif key not in self.allocated:
+                found = self._resumed(want, found_by) if units[want.unit].resumes else self._warm(want, now, found_by)
+                if found is None:
+                    self.ledger.wants[key] = binding.pop(key)
+                elif found >= 0:
+                    self._say(want, found)
+
+    def _resumed(self, want: Allocate, found_by: Finder) -> int | None:
+        """The VM that goes on as this rank; -1 if it is not ready, None if there is none."""
+        saved = self.custody.index.saved.get(want.unit, {}).get(want.rank)
+        if saved is not None:
+            return saved
+        vms, life = self.custody.state.vms, self.custody.state.units[want.unit].life
+        for key in self.ledger.by_unit.get(want.unit, ()):
+            if vms[key].rank == want.rank and life <= vms[key].attempt < want.attempt:
+                return vms[key].vm if found_by.is_idle(key, Aim.MOVE) else -1
+        return None
+
+    def _warm(self, want: Allocate, now: float, found_by: Finder) -> int | None:
+        """The parked VM that it takes over; -1 if there may be one in a moment.  To take it over is a start (X3)."""
+        if not self.audited:
+            return -1
+        taken = {fact.vm: None for fact in self.allocated.values()}
+        waits = [(key, vm) for key, vm in self.ledger.warm_for(want, now) if vm.vm not in taken]
+        for key, vm in waits:
+            if found_by.is_idle(key, Aim.PARK):
+                return vm.vm if found_by.may_start(key, want, now) else -1
+        for key, _ in waits:
+            if found_by.is_idle(key, Aim.LINGER) and want.key not in self.waking:
+                self.waking[want.key] = None
+                self.timers.set(self.ledger.state.kept[key].until, want.key)
+        return -1 if any(found_by.is_idle(key, Aim.LINGER) for key, _ in waits) else None
+
+    def _say(self, want: Allocate, vm: int) -> None:
+        fact = f.VmAllocated(unit=want.unit, attempt=want.attempt, rank=want.rank, vm=vm, host=want.host)
+        self.allocated[want.key] = fact
 
     # ------------------------------------------------------------------------------------------------------ allocations
 
@@ -93,8 +154,7 @@ class Launches:
 
     def _journal(self, call: Allocate, vm: int) -> None:
         if self.custody.live(call.unit, call.attempt):
-            fact = f.VmAllocated(unit=call.unit, attempt=call.attempt, rank=call.rank, vm=vm, host=call.host)
-            self.allocated[call.key] = fact
+            self._say(call, vm)
         else:
             self.orphans[vm] = Phase.HELD
 
@@ -107,8 +167,12 @@ class Launches:
     def strangers(self, sights: list[Sight], strays: dict[int, str]) -> list[int]:
         """Ids that nobody here knows: their tags are needed."""
         known, fresh = self.custody.index.vm_ids, {fact.vm: None for fact in self.allocated.values()}
-        seen_before = (known, strays, self.foreign, fresh, self.orphans)
-        return [s.vm for s in sights if not any(s.vm in ids for ids in seen_before)]
+        seen_before, saved = (known, strays, self.foreign, fresh, self.orphans), self.custody.state.saved
+        return [
+            s.vm
+            for s in sights
+            if not any(s.vm in ids for ids in seen_before) and not (s.vm in saved and s.phase is Phase.SAVED)
+        ]
 
     def seen_pool(self, sights: list[Sight]) -> None:
         """Every VM that is not DONE."""
@@ -123,7 +187,14 @@ class Launches:
             tag = parse_vm_tag(sight.tag)
             if tag is None or not cloud or tag[0] != cloud:
                 self.foreign[sight.vm] = None
-            elif self.strangers([sight], strays) and sight.phase is not Phase.OVER:
+            elif sight.phase is Phase.OVER or not self.strangers([sight], strays):
+                continue
+            elif sight.vm in self.custody.state.saved:
+                if ticket > self.ledger.saved_at.get(
+                    sight.vm, 0
+                ):  # X7: resumed by a call that nobody waits for any more
+                    self.orphans[sight.vm] = sight.phase
+            else:
                 self._adopt_or_end(sight, tag[1:])
         for key, (tick, call) in list(self.unsure.items()):
             if ticket > tick:
@@ -149,5 +220,6 @@ class Launches:
             return
         self.allocated[key] = f.VmAllocated(unit=unit, attempt=attempt, rank=rank, vm=sight.vm, host=known.hosts[rank])
         self.ledger.wants.pop(key, None)
+        self.ledger.binding.pop(key, None)
         self.later.pop(key, None)
         self.unsure.pop(key, None)

@@ -1,16 +1,17 @@
-"""What the executor folds beside custody: which open VMs must end and by when, what room each takes, and which are wanted.
+"""What the executor folds beside custody: what is wanted of each open VM, what room each takes, and which ranks want one.
 
 Theory of operation
-  `doomed` and `rooms` are the state (a snapshot is their encoding); all else is derived from custody and can be worked out
-  anew.  `dirty`, `freed` and `refused` tell the planner what has changed since it looked last; nothing is scanned per fact.
+  The state is that of `aims` (a snapshot is its encoding); all else is derived from custody and can be worked out anew.
+  `dirty`, `freed`, `rebound` and `refused` tell the planner what has changed since it looked last; nothing is scanned per fact.
 
 Rules
-  1. An open VM is doomed if its attempt is not live, or if its host is not held (X4); for ever, until it has ended.
-  2. `kill_by`: doomed + kill_s, for an instance at least DRAIN_SLACK_S more than its department's drain_s; on a host that is
-     draining or lost: + grace_s (of a contract of its department, else of the policy), since a department waits for the host.
-     It is never moved later.
-  3. A rank of a live attempt that never had a VM is wanted (X2: once it had one, never again).
-  4. An open VM takes room until it has ended, live or not (X3).
+  1. An open VM is doomed if its attempt is not live, or if its host is not held (X4), but for those that `aims` keeps: it goes
+     on as a later attempt, or waits for another job.
+  2. A rank of a live attempt that never had a VM is wanted (X2: once it had one, never again).  Of an attempt that resumes: the
+     VM that it had before (X7).
+  3. An open VM takes room until it has ended, live or not (X3); on the host that it leaves, until it has started elsewhere.
+  4. The VM of a completed job of one node, in a department that keeps VMs warm, lingers, and is parked when its guest asks for
+     another job.  No more than `vms_max` of a department are: who waited longest ends.
 """
 
 from __future__ import annotations
@@ -18,64 +19,47 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final
 
-import msgspec
-
 from schemas import facts as f
-from schemas import lending
-from schemas.config import Policy
+from schemas.config import Warm
 from schemas.custody import Custody
-from schemas.custody_state import Host, Unit, vm_key
-from schemas.ids import instance_parts, is_instance, sort_key
+from schemas.custody_state import Unit, Vm, vm_key
+from schemas.ids import element_id, is_instance, sort_key
 from schemas.meta import Meta
+from services.executor.aims import Aims, Kept, Leaving, LedgerState, Room, _remove
 from services.executor.bands import worthless
 from services.executor.calls import Allocate
-from services.executor.lifecycle import Aim
+from services.executor.lifecycle import Aim, Told
 
-DRAIN_SLACK_S: Final = 1.0  # the guest ends the drain by itself; this is for the way of the call and of the news
-_DEFAULT: Final = Policy()  # until a configuration is adopted
-
-
-class Room(msgspec.Struct, array_like=True):
-    """What one VM takes of its host."""
-
-    cores: int
-    memory_mb: int
-    exclusive: bool = False
-    host: str = ""
-    vm: int = -1
+__all__ = ["Kept", "Leaving", "Ledger", "LedgerState", "Room"]
+_WARM_OFF: Final = Warm()
+_GOES_ON: Final = (Aim.MOVE, Aim.SAVE)
 
 
-class LedgerState(msgspec.Struct, kw_only=True):
-    """`doomed`: key of an open VM -> when it is ended hard (UTC seconds); `rooms`: key of every open VM -> its room; `told`:
-    host -> share of its cores in use, as `host.observed` said it last (`bands`)."""
-
-    doomed: dict[str, float] = {}
-    rooms: dict[str, Room] = {}
-    told: dict[str, float] = {}
-
-
-class Ledger:
+class Ledger(Aims):
     def __init__(self, custody: Custody) -> None:
-        self.custody = custody
-        self.state = LedgerState()
+        super().__init__(custody)
         self.by_unit: dict[str, dict[str, None]] = {}  # unit -> keys of its open VMs
         self.by_host: dict[str, dict[str, None]] = {}  # host -> keys of the VMs journaled for it that are open
         self.by_vm: dict[int, str] = {}  # OpenNebula's id -> key of the open VM
-        self.weight: dict[str, Room] = {}  # host -> room taken by doomed VMs
         self.wants: dict[str, Allocate] = {}
-        self.dirty: dict[str, None] = {}  # keys whose case is to be looked at again
+        self.binding: dict[str, Allocate] = {}  # wanted, too, and perhaps there already: a saved VM, or a warm one
         self.freed: dict[str, None] = {}  # "h:<host>", "u:<unit>": what was waited for may be there
         self.untold: dict[str, None] = {}  # hosts of which what was told has become worthless
+        self.rebound: dict[str, str] = {}  # key under which a VM was known -> its new one
         self.refused: list[f.VmAllocated] = []  # own facts that came back void: VMs that nobody knows
         self.touched: dict[str, int] = {}  # host -> tick of the last fact about it or a VM on it (X5)
+        self.saved_at: dict[int, int] = {}  # saved VM -> tick at which it was journaled
         self.tick = 0
         self._on: dict[type, Callable[[Any, Meta], None]] = {
+            f.JobSubmitted: self._submitted,
+            f.JobCancelled: self._cancelled,
             f.UnitPlaced: self._placed,
             f.AttemptClosed: self._closed,
-            f.AttemptReported: self._closed,
+            f.AttemptReported: self._reported,
             f.DepartmentClosed: self._department_closed,
             f.VmAllocated: self._allocated,
             f.VmStarted: self._started,
+            f.VmParked: self._vm_parked,
             f.VmEnded: self._ended,
             f.HostReleased: self._host_taken,
             f.HostSeized: self._host_taken,
@@ -88,11 +72,6 @@ class Ledger:
             f.HostObserved: self._observed,
             f.ConfigAdopted: self._configured,
         }
-
-    @property
-    def policy(self) -> Policy:
-        config = self.custody.state.config
-        return config.policy if config is not None else _DEFAULT
 
     def next_tick(self) -> int:
         """Orders polls, ends of calls and facts among each other."""
@@ -112,6 +91,8 @@ class Ledger:
         handler = self._on.get(type(fact))
         if handler is not None:
             handler(fact, meta)
+        for unit in self.custody.forgotten:
+            self.state.users.pop(unit, None)
 
     def _observed(self, fact: f.HostObserved, _meta: Meta) -> None:
         if fact.host in self.custody.state.hosts:
@@ -121,23 +102,19 @@ class Ledger:
         """Begin from `state`, custody being where it was when the state was dumped."""
         custody = self.custody
         self.state = state
-        for view in (
-            self.by_unit,
-            self.by_host,
-            self.by_vm,
-            self.weight,
-            self.wants,
-            self.dirty,
-            self.freed,
-            self.touched,
-        ):
+        views = (self.by_unit, self.by_host, self.weight, self.leavers, self.away, self.parked, self.touched)
+        for view in (*views, self.by_vm, self.saved_at, self.wants, self.binding, self.dirty, self.freed, self.rebound):
             view.clear()
         self.refused.clear()
         for key, vm in custody.state.vms.items():
             self._index(key, vm.vm, vm.unit, vm.host)
             self.dirty[key] = None
-        for key in state.doomed:
             self._weigh(key, 1)
+        for key, leaving in state.leaving.items():
+            self._leave(key, leaving)
+        waiting = [(kept.until, *_order(key)) for key, kept in state.kept.items() if kept.aim is Aim.PARK]
+        for *_, key in sorted(waiting):
+            self.parked.setdefault(custody.state.units[custody.state.vms[key].unit].dept, {})[key] = None
         names = [name for dept in sorted(custody.index.open) for name in custody.index.open[dept]]
         for name in sorted(names, key=sort_key):
             self._want(custody.state.units[name])
@@ -154,30 +131,69 @@ class Ledger:
         for rank, host in enumerate(unit.hosts):
             if not had >> rank & 1:
                 key = vm_key(unit.id, unit.attempt, rank)
-                self.wants[key] = Allocate(unit.id, unit.attempt, rank, host, unit.cores, unit.memory_mb, key)
+                wants = self.binding if unit.resumes or self._may_be_warm(unit) else self.wants
+                wants[key] = Allocate(unit.id, unit.attempt, rank, host, unit.cores, unit.memory_mb, key)
 
     def _placed(self, fact: f.UnitPlaced, _meta: Meta) -> None:
         self._want(self.custody.state.units[fact.unit])
 
-    def _closed(self, fact: f.AttemptClosed | f.AttemptReported, _meta: Meta) -> None:
-        self._doom_unit(fact.unit)
+    def _submitted(self, fact: f.JobSubmitted, _meta: Meta) -> None:
+        warm = self.warm(fact.dept)
+        if warm.idle_s > 0.0 and warm.share == "user" and fact.nodes == 1:
+            for unit in [element_id(fact.job, i) for i in fact.array] or [fact.job]:
+                self.state.users[unit] = fact.user
 
-    def _department_closed(self, _fact: f.DepartmentClosed, _meta: Meta) -> None:
+    def _cancelled(self, fact: f.JobCancelled, _meta: Meta) -> None:
+        self._review(fact.job)
+
+    def _closed(self, fact: f.AttemptClosed, _meta: Meta) -> None:
+        if self.custody.state.units[fact.unit].suspended:
+            moves = fact.disposal is f.Disposal.MIGRATE and self.migrates_live
+            for key in self.by_unit.get(fact.unit, ()):
+                if self.custody.state.vms[key].attempt == fact.attempt:
+                    self._tell(key, Told.MIGRATED if moves else Told.SUSPENDED)
+        self._review(fact.unit)
+
+    def _reported(self, fact: f.AttemptReported, _meta: Meta) -> None:
+        unit = self.custody.state.units[fact.unit]
+        if fact.exit == 0 and unit.nodes == 1 and self.warm(unit.dept).idle_s > 0.0:
+            for key in self.by_unit.get(fact.unit, ()):
+                if self.custody.state.vms[key].attempt == fact.attempt:
+                    self._tell(key, Told.COMPLETED)
+        self._review(fact.unit)
+
+    def _department_closed(self, fact: f.DepartmentClosed, _meta: Meta) -> None:
         for unit in list(self.by_unit):
-            self._doom_unit(unit)
+            if self.custody.state.units[unit].dept == fact.dept:
+                for key in self.by_unit[unit]:
+                    self._tell(key, Told.UNSAVED if self._goes_on(key) else Told.CLOSED)
 
     def _allocated(self, fact: f.VmAllocated, _meta: Meta) -> None:
-        key = vm_key(fact.unit, fact.attempt, fact.rank)
+        key, before = vm_key(fact.unit, fact.attempt, fact.rank), self.by_vm.get(fact.vm)
+        self.saved_at.pop(fact.vm, None)
         self.wants.pop(key, None)
-        if fact.vm in self.by_vm:  # it was another attempt's until now
-            self._drop(self.by_vm[fact.vm])
+        self.binding.pop(key, None)
+        left: Leaving | None = None
+        if before is not None:  # it was another attempt's until now
+            left = self._still_there(before, fact.host)
+            self._drop(before)
+            self.rebound[before] = key
         self._index(key, fact.vm, fact.unit, fact.host)
         self.state.rooms[key] = self._room(fact)
+        if left is not None and left.rooms:
+            self._leave(key, left)
         self._touch(fact.host)
         self.dirty[key] = None
         host = self.custody.state.hosts.get(fact.host)
         if host is None or host.state != "held" or not self.custody.live(fact.unit, fact.attempt):
-            self._doom(key)
+            self._tell(key, Told.CLOSED)
+
+    def _still_there(self, key: str, host: str) -> Leaving:
+        """Where a VM may be that is to be on `host` from now on."""
+        before = self.state.leaving.get(key)
+        rooms = [self.state.rooms[key], *(before.rooms if before is not None else ())]
+        by = min(self.state.doomed.get(key, float("inf")), before.by if before is not None else float("inf"))
+        return Leaving([room for room in rooms if room.host != host], by)
 
     def _room(self, fact: f.VmAllocated) -> Room:
         unit, host = self.custody.state.units[fact.unit], self.custody.state.hosts.get(fact.host)
@@ -187,20 +203,37 @@ class Ledger:
         return Room(cores, memory_mb, True, fact.host, fact.vm)  # its size is forgotten: as large as can be
 
     def _started(self, fact: f.VmStarted, _meta: Meta) -> None:
-        self.dirty[vm_key(fact.unit, fact.attempt, fact.rank)] = None
+        key = vm_key(fact.unit, fact.attempt, fact.rank)
+        self._arrive(key)
+        self.dirty[key] = None
+
+    def _vm_parked(self, fact: f.VmParked, _meta: Meta) -> None:
+        key = vm_key(fact.unit, fact.attempt, fact.rank)
+        self._tell(key, Told.PARKED)
+        dept = self.custody.state.units[fact.unit].dept
+        waiting = self.parked.get(dept, {})
+        while len(waiting) > self.warm(dept).vms_max:
+            self._tell(next(iter(waiting)), Told.EVICTED)
+        self._left(self.custody.state.vms[key].host)
 
     def _ended(self, fact: f.VmEnded, meta: Meta) -> None:
         key = vm_key(fact.unit, fact.attempt, fact.rank)
+        vm = self.state.rooms[key].vm
         self._drop(key)
-        for unit in meta.broken:
-            self._doom_unit(unit)
+        if vm in self.custody.state.saved:
+            self.saved_at[vm] = self.next_tick()
+        for unit in (*meta.broken, *meta.unsaved):
+            self._review(unit)
 
     def _drop(self, key: str) -> None:
         """The VM is not this key's any more: it has ended, or is another attempt's from now on."""
-        if self.state.doomed.pop(key, None) is not None:
-            self._weigh(key, -1)
-        room = self.state.rooms.pop(key)
+        self._weigh(key, -1)
+        self._arrive(key)
+        room, kept = self.state.rooms.pop(key), self.state.kept.pop(key, None)
+        self.state.doomed.pop(key, None)
         host, unit = room.host, key.rsplit("/", 2)[0]
+        if kept is not None and kept.aim is Aim.PARK:
+            del self.parked[self.custody.state.units[unit].dept][key]
         self.by_vm.pop(room.vm, None)
         _remove(self.by_unit, unit, key)
         _remove(self.by_host, host, key)
@@ -209,11 +242,16 @@ class Ledger:
 
     def _host_taken(self, fact: f.HostReleased | f.HostSeized | f.HostLost, meta: Meta) -> None:
         self._host_moved(fact, meta)
+        told = Told.HOST_LOST if isinstance(fact, f.HostLost) else Told.HOST_TAKEN
         for key in self.by_host.get(fact.host, ()):
-            self._doom(key)
+            self._tell(key, told)
             self.freed[f"u:{self.custody.state.vms[key].unit}"] = None  # X3 does not wait for VMs on lost hosts
+        for key in self.leavers.get(fact.host, ()):
+            leaving = self.state.leaving[key]
+            leaving.by = min(leaving.by, self.custody.state.at + (0.0 if told is Told.HOST_LOST else self._save_s(key)))
+            self.dirty[key] = None
         for unit in meta.broken:
-            self._doom_unit(unit)
+            self._review(unit)
 
     def _host_moved(self, fact: Any, _meta: Meta) -> None:
         self._touch(fact.host)
@@ -227,63 +265,100 @@ class Ledger:
         self.touched[host] = self.next_tick()
         self.freed.setdefault(f"h:{host}", None)
 
-    # ---------------------------------------------------------------------------------------------------------- dooming
+    def _left(self, host: str) -> None:
+        self._touch(host)
+        self.freed[f"h:{host}"] = None
 
-    def _doom_unit(self, unit: str) -> None:
-        """Doom its open VMs whose attempt is not live."""
+    def _review(self, unit: str) -> None:
+        """Something has become of its attempt: its VMs that have no reason to run, or to be saved, must end."""
         for key in self.by_unit.get(unit, ()):
-            if not self.custody.live(unit, self.custody.state.vms[key].attempt):
-                self._doom(key)
+            if self._goes_on(key):
+                known = self.custody.state.units[unit]
+                if not (known.suspended or known.resumes):
+                    self._tell(key, Told.UNSAVED)
+            elif not self._waits(key) and not self.custody.live(unit, self.custody.state.vms[key].attempt):
+                self._tell(key, Told.CLOSED)
 
-    def _doom(self, key: str) -> None:
-        host = self.custody.state.hosts.get(self.custody.state.vms[key].host)
-        waited_for = host is None or host.state in ("draining", "lost")
-        kill_by = self.custody.state.at + (self._grace_s(host) if waited_for else self._patience_s(key))
-        known = self.state.doomed.get(key)
-        if known is None:
-            self._weigh(key, 1)
-        self.state.doomed[key] = kill_by if known is None else min(known, kill_by)
-        self.dirty[key] = None
+    def _goes_on(self, key: str) -> bool:
+        kept = self.state.kept.get(key)
+        return kept is not None and kept.aim in _GOES_ON
 
-    def _grace_s(self, host: Host | None) -> float:
-        """From a graceful end to a hard one where a department waits for the host: the policy's, or that of a contract."""
-        config, dept = self.custody.state.config, host.dept if host is not None else None
-        if config is None or dept is None:
-            return self.policy.grace_s
-        return lending.grace_s(config, dept)
+    def _waits(self, key: str) -> bool:
+        kept = self.state.kept.get(key)
+        return kept is not None and kept.aim not in _GOES_ON
 
-    def _patience_s(self, key: str) -> float:
-        """From a graceful end to a hard one where nobody waits for the host (rule 2)."""
-        unit, config = self.custody.state.vms[key].unit, self.custody.state.config
-        department = config.department(instance_parts(unit)[0]) if config is not None and is_instance(unit) else None
-        web = department.web if department is not None else None
-        return self.policy.kill_s if web is None else max(self.policy.kill_s, web.drain_s + DRAIN_SLACK_S)
+    # ------------------------------------------------------------------------------------------------------------- warm
 
-    def _weigh(self, key: str, sign: int) -> None:
-        room = self.state.rooms[key]
-        weight = self.weight.setdefault(room.host, Room(0, 0))
-        weight.cores += sign * room.cores
-        weight.memory_mb += sign * room.memory_mb
+    def warm(self, dept: str) -> Warm:
+        """How the department keeps VMs warm."""
+        config = self.custody.state.config
+        department = config.department(dept) if config is not None else None
+        return department.batch.warm if department is not None and department.batch is not None else _WARM_OFF
 
-    def aim(self, key: str, now: float) -> Aim:
-        """What the journal wants of this VM."""
-        kill_by = self.state.doomed.get(key)
-        if kill_by is None:
-            return Aim.RUN
-        return Aim.KILL if now >= kill_by else Aim.END
+    @property
+    def migrates_live(self) -> bool:
+        config = self.custody.state.config
+        return config is not None and "live_migration" in config.capabilities
+
+    def _may_be_warm(self, unit: Unit) -> bool:
+        return unit.nodes == 1 and not is_instance(unit.id) and self.warm(unit.dept).idle_s > 0.0
+
+    def warm_for(self, want: Allocate, now: float) -> list[tuple[str, Vm]]:
+        """VMs on the rank's host that it may take over, now or as soon as they are parked: parked ones first."""
+        unit, found = self.custody.state.units[want.unit], []
+        for key in self.by_host.get(want.host, ()):
+            if self.aim(key, now) in (Aim.LINGER, Aim.PARK) and self._fits(key, unit):
+                kept = self.state.kept[key]
+                found.append((kept.aim is not Aim.PARK, kept.until, *_order(key)))
+        return [(key, self.custody.state.vms[key]) for *_, key in sorted(found)]
+
+    def _fits(self, key: str, unit: Unit) -> bool:
+        """Of the same shape and department, and, if its VMs are their users', of the same user."""
+        vm, room = self.custody.state.vms[key], self.state.rooms[key]
+        if self.custody.state.units[vm.unit].dept != unit.dept:
+            return False
+        if (room.cores, room.memory_mb, room.exclusive) != (unit.cores, unit.memory_mb, unit.exclusive):
+            return False
+        if self.warm(unit.dept).share == "department":
+            return True
+        user = self.state.users.get(unit.id)
+        return user is not None and self.state.users.get(vm.unit) == user
 
     # ------------------------------------------------------------------------------------------------------------ X3
 
     def has_room(self, key: str) -> bool:
-        """The host has room for this VM beside the live attempts and the doomed VMs that are not gone yet."""
+        """The host has room for this VM beside the live attempts and the VMs that have no right to be there any more.  For one
+        that waits for a job, as if it had one: its room is that of the attempt that is to take it."""
+        return self._has_room(key, (key,) if self.is_burden(key) else ())
+
+    def _has_room(self, key: str, without: tuple[str, ...]) -> bool:
         vm, room = self.custody.state.vms[key], self.state.rooms[key]
         host, weight = self.custody.state.hosts[vm.host], self.weight.get(vm.host, Room(0, 0))
-        doomed = [k for k in self.by_host[vm.host] if k in self.state.doomed]
-        if any(self.state.rooms[k].exclusive for k in doomed) or (room.exclusive and doomed):
+        rooms = self.state.rooms
+        others = [rooms[k] for k in self.by_host[vm.host] if self.is_burden(k) and k not in without]
+        for other in self.leavers.get(vm.host, ()):
+            others += [r for r in self.state.leaving[other].rooms if r.host == vm.host]
+        if any(r.exclusive for r in others) or (room.exclusive and others):
             return False
-        cores, memory_mb = host.cores_used + weight.cores, host.memory_used_mb + weight.memory_mb
+        cores = host.cores_used + weight.cores - sum(rooms[k].cores for k in without)
+        memory_mb = host.memory_used_mb + weight.memory_mb - sum(rooms[k].memory_mb for k in without)
         # Live attempts had their room when they were placed: a host that offers less since then keeps none of them waiting.
         return cores <= max(host.cores, host.cores_used) and memory_mb <= max(host.memory_mb, host.memory_used_mb)
+
+    def in_the_way(self, key: str, now: float) -> list[str]:
+        """Those that wait for a job on this VM's host and must go so that it has room; none if that does not help.  Who has
+        waited longest goes first."""
+        host, itself = self.custody.state.vms[key].host, (key,) if self.is_burden(key) else ()
+        waiting = [k for k in self.by_host.get(host, ()) if k != key and self.aim(k, now) in (Aim.LINGER, Aim.PARK)]
+        waiting.sort(key=lambda k: (self.state.kept[k].until, *_order(k)))
+        for count in range(1, len(waiting) + 1):
+            if self._has_room(key, (*itself, *waiting[:count])):
+                return waiting[:count]
+        return []
+
+    def is_left(self, host: str) -> bool:
+        """No VM ever journaled for this host is open there (X5)."""
+        return host not in self.by_host and host not in self.leavers
 
     def older_open(self, unit: str, attempt: int) -> bool:
         """A VM of an older attempt is open on a host that is not lost."""
@@ -297,22 +372,26 @@ class Ledger:
         custody, doomed, rooms = self.custody, self.state.doomed, self.state.rooms
         vms, hosts = custody.state.vms, custody.state.hosts
         found = [f"room is kept for {k}, which is not open" for k in rooms if k not in vms]
-        found += [f"{k} is doomed and not open" for k in doomed if k not in vms]
+        for what, keys in (("doomed", doomed), ("kept", self.state.kept), ("leaving", self.state.leaving)):
+            found += [f"{k} is {what} and not open" for k in keys if k not in vms]
         for key, vm in vms.items():
             held = vm.host in hosts and hosts[vm.host].state == "held"
-            if key not in doomed and not (held and custody.live(vm.unit, vm.attempt)):
+            if key not in doomed and not (held and (self._waits(key) or custody.live(vm.unit, vm.attempt))):
                 found.append(f"{key} is open on {vm.host} and should be doomed")
+            if self._goes_on(key) and (key not in doomed or custody.live(vm.unit, vm.attempt)):
+                found.append(f"{key} is kept for a later attempt, and should be doomed and not live")
             if key not in rooms or key not in self.by_host.get(vm.host, {}) or key not in self.by_unit.get(vm.unit, {}):
                 found.append(f"{key} is open and not indexed")
         for host, weight in self.weight.items():
-            cores = sum(rooms[k].cores for k in self.by_host.get(host, ()) if k in doomed)
+            cores = sum(rooms[k].cores for k in self.by_host.get(host, ()) if self.is_burden(k))
+            cores += sum(
+                r.cores for k in self.leavers.get(host, ()) for r in self.state.leaving[k].rooms if r.host == host
+            )
             if cores != weight.cores:
                 found.append(f"doomed VMs on {host} take {cores} cores, counted {weight.cores}")
         return found
 
 
-def _remove(view: dict[str, dict[str, None]], name: str, key: str) -> None:
-    keys = view[name]
-    del keys[key]
-    if not keys:
-        del view[name]
+def _order(key: str) -> tuple[tuple[int, int, str], str]:
+    """A total order of VMs by their unit's submission."""
+    return sort_key(key.split("/", 1)[0]), key

@@ -52,6 +52,10 @@ _LAST_SAMPLES: Final = 0  # one.hostpool.monitoring: the newest of each host
 _IDS, _STATES, _LCM_STATES = (
     etree.XPath(f"VM/{name}/text()", smart_strings=False) for name in ("ID", "STATE", "LCM_STATE")
 )
+_PLACED_IDS, _PLACES = (  # columns of those that have been on a host
+    etree.XPath(f"VM[HISTORY_RECORDS/HISTORY]/{path}/text()", smart_strings=False)
+    for path in ("ID", "HISTORY_RECORDS/HISTORY[last()]/HID")
+)
 _LABELS_NOT: Final = ("ERROR", "ZOMBIES", "TOTAL_ZOMBIES", "CPUSPEED")  # they change by themselves: no labels
 LABEL_CHARS_MAX: Final = 200
 LABELS_MAX: Final = 64
@@ -179,6 +183,14 @@ class OpenNebula:
     def terminate(self, vm: int, hard: bool) -> None:
         self._acting().vm.action("terminate-hard" if hard else "terminate", vm)
 
+    def stop(self, vm: int) -> None:
+        """Save its memory, and give its host up."""
+        self._acting().vm.action("stop", vm)
+
+    def migrate(self, vm: int, one_host: int) -> None:
+        """Move it there while it runs.  Enforced, as `deploy`."""
+        self._acting().vm.migrate(vm, one_host, True, True, -1, 0)
+
     def host(self, one_host: int) -> HostSight:
         return host_sight(_root(self._reading().host.info(one_host)))
 
@@ -200,8 +212,8 @@ class OpenNebula:
         return found
 
     def vms_named(self, vms: list[int], tags: bool = False) -> list[Sight]:
-        """These VMs, DONE ones included; those that are not there are left out."""
-        return sights(_root(self._reading().vmpool.infoset(",".join(map(str, vms)), tags)), tags)
+        """These VMs and their hosts, DONE ones included; those that are not there are left out."""
+        return sights(_root(self._reading().vmpool.infoset(",".join(map(str, vms)), tags)), tags, places=True)
 
     def close(self) -> None:
         self._one.lean.close()
@@ -227,12 +239,15 @@ def _root(text: str | bytes) -> Any:
         raise Unreachable(f"the pool is no XML: {error}") from error
 
 
-def sights(pool: Any, tags: bool = False) -> list[Sight]:
-    """The VMs of a VM_POOL.  Columns are read one after another inside libxml2: a Python object for each VM costs more."""
+def sights(pool: Any, tags: bool = False, places: bool = False) -> list[Sight]:
+    """The VMs of a VM_POOL, if asked for with their tags and places.  Columns are read one after another inside libxml2: a
+    Python object for each VM costs more."""
     columns: list[Any] = [_IDS(pool), _STATES(pool), _LCM_STATES(pool)]
     numbers = zip(*(map(int, column) for column in columns), strict=True)
     found = _tags(pool) if tags else {}
-    return [Sight(vm, phase_of(state, lcm), found.get(vm, "")) for vm, state, lcm in numbers]
+    placed: list[Any] = [_PLACED_IDS(pool), _PLACES(pool)] if places else [(), ()]
+    there = dict(zip(map(int, placed[0]), map(int, placed[1]), strict=True))
+    return [Sight(vm, phase_of(state, lcm), found.get(vm, ""), there.get(vm, -1)) for vm, state, lcm in numbers]
 
 
 def _tags(pool: Any) -> dict[int, str]:

@@ -36,11 +36,11 @@ from services.executor.core import ExecutorCore
 from services.executor.endpoint import Endpoint
 from services.executor.errors import ERRORS, failure_of
 from services.executor.events import Told
-from services.executor.fleet import WATCHED_MAX
 from services.executor.hearsay import GRACE_S, Hearsay
 from services.executor.metrics import ExecutorMetrics
 from services.executor.opennebula import OpenNebula, pool_reader
 from services.executor.site import Site, told
+from services.executor.tracks import WATCHED_MAX
 from services.runtime.service import Service
 
 FIRST_S: Final = 0.02  # an infoset of 50 ids takes 3 ms there and 1 ms here

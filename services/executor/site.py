@@ -18,7 +18,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Final, TypeVar
 
-from services.executor.calls import Allocate, Call, Deploy, Outcome, Result, Terminate
+from services.executor.calls import Allocate, Call, Deploy, Migrate, Outcome, Result, Save, Terminate
 from services.executor.errors import ERRORS, Unreachable, failure_of
 from services.executor.opennebula import OpenNebula
 from services.executor.outcomes import RULES
@@ -33,7 +33,13 @@ WHY_CHARS_MAX: Final = 300
 _SECRET: Final = re.compile(r"[0-9a-fA-F]{32,}")
 T = TypeVar("T")
 
-METHODS: Final[dict[type, str]] = {Allocate: "vm.allocate", Deploy: "vm.deploy", Terminate: "vm.action"}
+METHODS: Final[dict[type, str]] = {
+    Allocate: "vm.allocate",
+    Deploy: "vm.deploy",
+    Terminate: "vm.action",
+    Save: "vm.action",
+    Migrate: "vm.migrate",
+}
 
 
 def method_of(call: Call) -> str:
@@ -150,6 +156,10 @@ class Site:
             client.deploy(call.vm, call.one_id)
         elif isinstance(call, Terminate):
             client.terminate(call.vm, call.hard)
+        elif isinstance(call, Save):
+            client.stop(call.vm)
+        elif isinstance(call, Migrate):
+            client.migrate(call.vm, call.one_id)
         else:
             return Result(call, Outcome.OK, found=client.host(call.one_id))
         return Result(call, Outcome.OK)

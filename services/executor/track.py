@@ -14,7 +14,8 @@ RETRY_MAX_S: Final = 5.0
 
 @dataclass(slots=True)
 class Track:
-    """`phase` None: not seen yet by this leader.  `heard`: tick at which the last call about it ended."""
+    """`phase` None: not seen yet by this leader.  `heard`: tick at which the last call about it ended.  `cold`: it could not
+    migrate while it runs, and is saved and deployed instead."""
 
     key: str
     vm: int
@@ -28,9 +29,24 @@ class Track:
     soft_at: float | None = None
     hard_at: float | None = None
     hard_first: float | None = None
+    saved_at: float | None = None  # the last order to save it
+    cold: bool = False
     not_before: float = 0.0
     failures: int = 0
     unknown_since: float | None = None
+
+    @property
+    def is_asked_to_end(self) -> bool:
+        """A terminate may be on its way, or may yet do what it was asked."""
+        return self.soft_at is not None or self.hard_at is not None or bool(self.condemned)
+
+    def rebind(self, key: str, host: str) -> None:
+        """It is another attempt's from now on, which wants it on `host`."""
+        if host != self.host and self.phase is Phase.RUNNING:
+            self.phase = Phase.ELSEWHERE
+        self.key, self.host, self.deployed, self.refused, self.cold = key, host, False, "", False
+        self.saved_at = self.unknown_since = None
+        self.not_before, self.failures = 0.0, 0
 
     def try_later(self, now: float, timers: Timers) -> None:
         """A call gave no useful answer: wait, longer each time."""

@@ -82,7 +82,7 @@ FACTORIES: Final[dict[str, Callable[[Custody], Any]]] = {
 _BIO: Final = batch("bio", boot_timeout_s=8.0)
 _HPC: Final = batch("hpc", boot_timeout_s=8.0, weight=2.0)
 _WEB: Final = web("web", window_s=1.0, instances_max=2, boot_timeout_s=8.0)
-_POLICY: Final = Policy(stuck_s=3.0)
+_POLICY: Final = Policy(stuck_s=3.0, save_s=1.5)
 
 
 def configured(*departments: Department) -> CloudConfig:

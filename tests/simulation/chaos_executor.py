@@ -1,6 +1,8 @@
 """The executor's hands in a simulated cloud: polls that show a past, calls that arrive late, answers that are lost.
 
-The core is real; this is the edge and the network.  A call that was made arrives whatever becomes of its caller.
+The core is real; this is the edge and the network.  A call that was made arrives whatever becomes of its caller; but those that
+X1 does not fence (X7: what makes a known VM run, or run elsewhere) arrive before the next executor takes over, or never: that
+is what X8 is for.
 """
 
 from __future__ import annotations
@@ -8,7 +10,19 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
-from services.executor.calls import Call, HostsSeen, Outcome, PoolSeen, Result, Sight, Terminate, VmsSeen
+from services.executor.calls import (
+    Call,
+    Deploy,
+    HostsSeen,
+    Migrate,
+    Outcome,
+    PoolSeen,
+    Result,
+    Save,
+    Sight,
+    Terminate,
+    VmsSeen,
+)
 from tests.simulation.chaos_node import Node
 
 if TYPE_CHECKING:
@@ -20,10 +34,17 @@ TWICE: Final = 0.1  # of all polls are heard a second time, later
 Poll = Callable[[], None]
 
 
+def is_unfenced(call: Call) -> bool:
+    return isinstance(call, Save | Migrate) or (isinstance(call, Deploy) and call.resumes)
+
+
 class Hands:
+    waits = True  # X8; False: nobody waits for the calls of the executor before
+
     def __init__(self, world: Chaos) -> None:
         self.world = world
         self.calls: list[tuple[Node | None, Call]] = []  # None: the caller has got its answer ("unsure") already
+        self.leader: Node | None = None  # who took over last
         self.answers: list[tuple[Node, Result]] = []
         self.polls: list[Poll] = []
 
@@ -37,8 +58,19 @@ class Hands:
             return None
         if not node.took_over:
             node.took_over = True
+            self._wait_out(node)
             node.executor.take_over(node.now(self.world.clock))
         return node
+
+    def _wait_out(self, node: Node) -> None:
+        """X8."""
+        if self.waits:
+            unfenced = [call for _, call in self.calls if is_unfenced(call)]
+            self.calls = [(caller, call) for caller, call in self.calls if not is_unfenced(call)]
+            for call in unfenced:
+                if self.world.chance.random() < 0.5:
+                    self.world.site.perform(call, self.world.clock)
+        self.leader = node
 
     def _now(self, node: Node) -> float:
         return node.now(self.world.clock)
@@ -53,7 +85,11 @@ class Hands:
     def _take_calls(self, node: Node) -> bool:
         made = node.executor.calls(self._now(node), CALLS_MAX)
         self._refuse_wrong_sweeps(made)
-        self.calls += [(node, call) for call in made]
+        for call in made:
+            if is_unfenced(call) and self.waits and node is not self.leader:  # its lease is over, and it knows
+                self.answers.append((node, Result(call, Outcome.UNSURE, why="no leader any more")))
+            else:
+                self.calls.append((node, call))
         return bool(made)
 
     def _refuse_wrong_sweeps(self, made: list[Call]) -> None:

@@ -14,7 +14,7 @@ from schemas import facts as f
 from schemas.custody import RULES, Custody
 from schemas.facts import Fact
 from schemas.ids import is_instance
-from services.admission import compose
+from services.admission import compose, standing, warm
 from services.executor.calls import Phase
 from services.runtime.edge import Refused
 from tests.simulation.chaos_node import Node
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from tests.simulation.chaos import Chaos
 
 JOBS_MAX: Final = 14
+STAYS: Final = 0.9  # of all guests ask for another job when theirs has completed
 NEVER: Final = float("inf")
 Compose = Callable[[Custody, list[Fact]], list[Fact]]
 
@@ -172,10 +173,11 @@ class People:
                 self.world.site.down.discard(host)
 
     def vm_dies(self) -> None:
-        running = [machine for machine in self.world.site.vms.values() if machine.phase is Phase.RUNNING]
+        phases = (Phase.RUNNING, Phase.SAVED)
+        running = [machine for machine in self.world.site.vms.values() if machine.phase in phases]
         if running:
             machine = self.world.chance.choice(running)
-            self.world.faults["VM dies"] += 1
+            self.world.faults["VM dies" if machine.phase is Phase.RUNNING else "saved VM is lost"] += 1
             if self.world.chance.random() < 0.5:
                 machine.phase = Phase.OFF
             else:
@@ -191,49 +193,81 @@ class People:
 
     def _call(self, machine: Machine, door: Node) -> bool:
         """One call of a guest; True if anything came of it."""
-        unit, attempt = machine.unit, machine.attempt
-        standing = compose.standing(door.core, unit, attempt)
-        if standing == "early":
+        if machine.reported:
+            return self._next(machine, door)
+        unit, named = machine.unit, machine.attempt
+        attempt = standing.speaks_for(door.core, unit, named, machine.rank)
+        worth = standing.standing(door.core, unit, attempt, named)
+        if worth in ("early", "away"):
             return False
-        if standing == "gone" or (standing == "over" and not self._is_done(machine)):
+        if worth == "gone" or (worth == "over" and not self._is_done(machine)):
             return self.world.site.power_off(machine)
         if machine.started is None:
-            return self._begin(machine, door)
+            return self._begin(machine, door, attempt)
         if self._is_done(machine):
-            return self._report(machine, door)
+            return self._report(machine, door, attempt)
         return False
 
-    def _begin(self, machine: Machine, door: Node) -> bool:
+    def _next(self, machine: Machine, door: Node) -> bool:
+        """Its job has completed: it asks what is next."""
+        now = door.now(self.world.clock)
+        told = warm.following(door.core, machine.unit, machine.attempt, machine.rank, now)
+        if told == "gone":
+            return self.world.site.power_off(machine)
+        if told == "park":
+            return bool(self._parked(door, machine, [])) and self._propose(
+                door, lambda: self._parked(door, machine, [])
+            )
+        if isinstance(told, str):
+            return False
+        self.world.faults["next job"] += 1
+        machine.unit, machine.attempt, machine.rank = told.unit, told.attempt, told.rank
+        machine.started, machine.reported = None, False
+        return True
+
+    def _parked(self, door: Node, machine: Machine, drafted: list[Fact]) -> list[Fact]:
+        vm = door.custody.bound(machine.unit, machine.attempt, machine.rank)
+        return warm.parked(door.core, vm, door.now(self.world.clock), drafted)
+
+    def _begin(self, machine: Machine, door: Node, attempt: int) -> bool:
         known = door.custody.state.units[machine.unit]
         if known.began_at is not None:
             machine.started = self.world.clock
             return True
         addresses = ("127.0.0.1:80",) if is_instance(machine.unit) else ()
-        if len(self.world.site.ranks(machine.unit, machine.attempt)) < known.nodes:
+        running = [m for m in self.world.site.vms.values() if m.unit == machine.unit and m.phase is Phase.RUNNING]
+        speaking = [m for m in running if standing.speaks_for(door.core, m.unit, m.attempt, m.rank) == attempt]
+        if len(speaking) < known.nodes:
             return False
-        return self._propose(door, lambda: compose.began(door.core, machine.unit, machine.attempt, addresses))
+        return self._propose(door, lambda: compose.began(door.core, machine.unit, attempt, addresses))
 
     def _is_done(self, machine: Machine) -> bool:
         return self._end_of(machine) <= self.world.clock
 
     def _end_of(self, machine: Machine) -> float:
         """When the script of this machine ends; never where none has begun."""
-        if machine.started is None or machine.rank != 0 or is_instance(machine.unit):
+        if machine.started is None or machine.rank != 0 or is_instance(machine.unit) or machine.reported:
             return NEVER
         return machine.started + self.script(machine.unit).seconds
 
     def script(self, unit: str) -> Script:
         return self.scripts.setdefault(unit, Script(self.world.seed, unit))
 
-    def _report(self, machine: Machine, door: Node) -> bool:
-        fact = f.AttemptReported(unit=machine.unit, attempt=machine.attempt, exit=self.script(machine.unit).exit)
+    def _report(self, machine: Machine, door: Node, attempt: int) -> bool:
+        fact = f.AttemptReported(unit=machine.unit, attempt=attempt, exit=self.script(machine.unit).exit)
         try:
             compose.report(door.core, fact, [])
         except Refused:
+            known = door.core.unit(machine.unit)
+            if known is not None and known.final == "completed" and self.world.chance.random() < STAYS:
+                machine.reported = True  # its report is journaled: it asks what is next
+                return True
             return self.world.site.power_off(machine)  # gone; or it is journaled
 
         def reported(_custody: Custody, drafted: list[Fact]) -> list[Fact]:
-            return compose.report(door.core, fact, drafted)
+            live = door.custody.live(fact.unit, fact.attempt)
+            said = compose.report(door.core, fact, drafted)
+            return [*said, *(self._parked(door, machine, drafted) if fact.exit == 0 and live else ())]
 
         door.proposals.append(lambda custody, drafted: _or_nothing(lambda: reported(custody, drafted)))
         return True

@@ -23,18 +23,21 @@ from schemas.capabilities import ALL
 from schemas.config import (
     BatchLimits,
     BatchPolicy,
+    Capability,
     CloudConfig,
     Department,
     Lending,
     MultiFactor,
     Quality,
     UserLimits,
+    Warm,
     WebPolicy,
 )
 from schemas.facts import Lease
 from services.scheduler.policies import order_multi_factor
 from services.scheduler.policies.known import ORDERS, VICTIMS
 
+COLD: Final[tuple[Capability, ...]] = ("suspend", "resume_elsewhere", "cold_migration")
 DRAWN: Final = 2
 WALLTIME_S: Final = 6.0  # of every job
 LARGEST: Final = 4  # cores of the largest job, and twice as many as its nodes
@@ -52,6 +55,7 @@ class Draw:
         self.chance = random.Random(f"policies {seed}")
         self.kills = self.chance.random() < 0.2
         self.suspends = self.chance.random() < 0.5
+        self.warmth = random.Random(f"warm {seed}")
         self.configs = tuple(self._config(bio=number != 2) for number in range(4))
         self.slots = random.Random(f"leases {seed}")
         self.leases = self.slots.random() < 0.5
@@ -59,7 +63,7 @@ class Draw:
     def job(self) -> dict[str, Any]:
         """What else `job.submitted` says."""
         pick = self.chance.choice
-        wishes = (None, None, "requeue", "suspend", *(("kill",) if self.kills else ()))
+        wishes = (None, None, "requeue", "suspend", "migrate", *(("kill",) if self.kills else ()))
         return {
             "user": pick(USERS),
             "priority": pick((0, 0, 5)),
@@ -93,12 +97,12 @@ class Draw:
             name="test",
             departments=(*batch, self._web()),
             lending=self._lending() if bio else (),
-            capabilities=ALL if self.suspends else (),
+            capabilities=self.warmth.choice((ALL, ALL, COLD)) if self.suspends else (),
         )
 
     def _batch(self, name: str, *, guaranteed: bool) -> Department:
         some, order = self._some, self.chance.choice([*ORDERS, order_multi_factor.NAME])
-        reclaims = ("requeue", "requeue", "suspend", *(("kill",) if self.kills else ()))
+        reclaims = ("requeue", "suspend", "migrate", *(("kill",) if self.kills else ()))
         policy = BatchPolicy(
             order=order,
             victims=self.chance.choice(list(VICTIMS)),
@@ -112,6 +116,7 @@ class Draw:
             min_run_s=some(0.0, 0.0, 0.5, 4.0),
             preemptions_max=some(0, 0, 1, 3),
             preemptions_per_hour_max=some(0, 0, 1, 3),
+            warm=self._warm(),
         )
         maximum = some(None, None, LARGEST - 1)
         window = f"{HOUR} guarantee {int(guaranteed)} maximum {LARGEST - 2}"
@@ -125,6 +130,10 @@ class Draw:
             maximum_cores=some(None, None, LARGEST),
             batch=policy,
         )
+
+    def _warm(self) -> Warm:
+        pick = self.warmth.choice
+        return Warm(idle_s=pick((0.0, 0.5, 3.0)), share=pick(("user", "department")), vms_max=pick((1, 1000)))
 
     def _multi_factor(self) -> MultiFactor:
         some = self._some

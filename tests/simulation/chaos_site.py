@@ -3,6 +3,8 @@
 What a VM does
   HELD ── deploy ──▶ MOVING ── boot ──▶ RUNNING (or FAILED) ── soft terminate ──▶ MOVING ──▶ gone
   A hard terminate works at once, but not while it boots.  A deploy of what is not HELD is refused, and of what is gone, too.
+  RUNNING ── save ──▶ MOVING ──▶ SAVED, on no host (or RUNNING again) ── deploy ──▶ …;  RUNNING ── migrate ──▶ MOVING, on both
+  hosts ──▶ RUNNING there (or here again).  A script's work goes on where it stopped.
   On a host that is down VMs show as UNKNOWN, go on running, and are seen again when it comes back (a partition), or die.
   Some boots hang for long.  A *deaf* guest ignores the graceful end; a *stuck* VM also outlives the hard one, until somebody
   fences its host, which he does only once the journal says that the host is lost.  Some calls are refused for no reason.
@@ -19,12 +21,26 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import Final
 
-from services.executor.calls import Allocate, Call, Deploy, HostSight, Outcome, Phase, Result, Sight, Terminate
+from services.executor.calls import (
+    Allocate,
+    Call,
+    Deploy,
+    HostSight,
+    Look,
+    Migrate,
+    Outcome,
+    Phase,
+    Result,
+    Save,
+    Sight,
+    Terminate,
+)
 
 CORES: Final = 2
 MEMORY_MB: Final = 4096
 BOOT_S: Final = (0.01, 1.5)
 SHUTDOWN_S: Final = (0.01, 1.0)
+SAVE_S: Final = (0.01, 1.0)  # sometimes longer than it may take
 HANG_S: Final = 20.0  # a boot that hangs: longer than its budget
 ODD: Final = 0.04  # of all calls are refused, of all boots hang
 FOREIGN: Final = {9_000_001: "", 9_000_002: "c2/1/1/0"}  # VMs of others, and their tags
@@ -32,9 +48,11 @@ FOREIGN: Final = {9_000_001: "", 9_000_002: "c2/1/1/0"}  # VMs of others, and th
 
 @dataclass
 class Machine:
-    """A VM.  `due`: when it gets where it is moving to."""
+    """A VM.  `unit`, `attempt`, `rank`: as what its guest knows itself; `tag`: what OpenNebula was told at its birth; `due`:
+    when it gets where it is moving to; `target`: the host that it migrates to; `worked`: of its script, before it was saved."""
 
     vm: int
+    tag: str
     unit: str
     attempt: int
     rank: int
@@ -46,6 +64,10 @@ class Machine:
     started: float | None = None  # its script runs since
     deaf: bool = False
     stuck: bool = False
+    saving: bool = False
+    target: str = ""
+    worked: float | None = None
+    reported: bool = False  # its job has completed, and it waits for another one
 
 
 @dataclass
@@ -75,23 +97,42 @@ class Site:
             if self._is_odd("allocate refused"):
                 return Result(call, Outcome.REFUSED, why="no quota left")
             self._last += 1
-            made = Machine(self._last, call.unit, call.attempt, call.rank, call.cores)
+            made = Machine(self._last, f"{self.cloud}/{call.key}", call.unit, call.attempt, call.rank, call.cores)
             made.deaf, made.stuck = self._is_odd("deaf guest"), self._is_odd("stuck VM")
             self.vms[self._last] = made
             return Result(call, Outcome.OK, vm=self._last)
-        if isinstance(call, Deploy | Terminate):
-            if call.vm in FOREIGN:
-                self.harmed.append(call.vm)
-            machine = self.vms.get(call.vm)
-            if machine is None:
-                return Result(call, Outcome.GONE, why="no such VM")
-            done = self._deploy(machine, call, now) if isinstance(call, Deploy) else self._end(machine, call.hard, now)
-            return Result(call, Outcome.OK) if done else Result(call, Outcome.REFUSED, why="wrong state")
-        return Result(call, Outcome.OK, found=self.sight(call.host))
+        if isinstance(call, Look):
+            return Result(call, Outcome.OK, found=self.sight(call.host))
+        if call.vm in FOREIGN:
+            self.harmed.append(call.vm)
+        machine = self.vms.get(call.vm)
+        if machine is None:
+            return Result(call, Outcome.GONE, why="no such VM")
+        done = self._change(machine, call, now)
+        return Result(call, Outcome.OK) if done else Result(call, Outcome.REFUSED, why="wrong state")
+
+    def _change(self, machine: Machine, call: Deploy | Terminate | Save | Migrate, now: float) -> bool:
+        if isinstance(call, Deploy):
+            return self._deploy(machine, call, now)
+        if isinstance(call, Terminate):
+            return self._end(machine, call.hard, now)
+        if machine.phase is not Phase.RUNNING or machine.host in self.down:
+            return False
+        if isinstance(call, Migrate) and (call.host in (machine.host, *self.down) or self._is_odd("migrate refused")):
+            return False
+        if machine.stuck:
+            return True
+        machine.phase, machine.due = Phase.MOVING, now + self.chance.uniform(*SAVE_S)
+        machine.saving, machine.target = isinstance(call, Save), call.host if isinstance(call, Migrate) else ""
+        return True
 
     def _deploy(self, machine: Machine, call: Deploy, now: float) -> bool:
-        if machine.phase is not Phase.HELD or call.host in self.down or self._is_odd("deploy refused"):
+        if machine.phase not in (Phase.HELD, Phase.SAVED) or call.host in self.down or self._is_odd("deploy refused"):
             return False
+        if machine.phase is Phase.SAVED:
+            self.faults["resumed"] += 1
+            machine.phase, machine.host, machine.due = Phase.MOVING, call.host, now + self.chance.uniform(*BOOT_S)
+            return True
         machine.phase, machine.host, machine.due = Phase.MOVING, call.host, now + self.chance.uniform(*BOOT_S)
         machine.due += HANG_S * self._is_odd("boot hangs")
         key = (machine.unit, machine.attempt, machine.rank)
@@ -127,10 +168,28 @@ class Site:
             if machine.phase is Phase.MOVING and machine.due <= now:
                 if machine.ending:
                     del self.vms[machine.vm]
+                elif machine.saving or machine.target:
+                    self._arrive(machine, now)
+                elif machine.worked is not None:
+                    machine.phase, machine.started, machine.worked = Phase.RUNNING, now - machine.worked, None
                 else:
                     failed = self.chance.random() < self.boots_fail
                     self.faults["boot fails"] += failed
                     machine.phase = Phase.FAILED if failed else Phase.RUNNING
+
+    def _arrive(self, machine: Machine, now: float) -> None:
+        """It is saved, or has moved; or not."""
+        what = "save fails" if machine.saving else "migration fails"
+        failed, saved, target = self._is_odd(what), machine.saving, machine.target
+        machine.phase, machine.saving, machine.target = Phase.RUNNING, False, ""
+        if failed:
+            return
+        self.faults["saved" if saved else "migrated"] += 1
+        if saved:
+            machine.phase, machine.host = Phase.SAVED, ""
+            machine.worked = None if machine.started is None else now - machine.started
+        else:
+            machine.host = target
 
     def next_due(self) -> float:
         return min((m.due for m in self.vms.values() if m.phase is Phase.MOVING), default=float("inf"))
@@ -139,7 +198,7 @@ class Site:
 
     def sight(self, name: str) -> HostSight:
         others = [vm for vm in FOREIGN if name == "h1"]
-        there = tuple(sorted([*others, *(m.vm for m in self.vms.values() if m.host == name)]))
+        there = tuple(sorted([*others, *(m.vm for m in self.on(name))]))
         bad = "error" if name in self.down else ""
         return HostSight(name, self.hosts[name], not bad, bad, CORES, MEMORY_MB, "default", {}, there)
 
@@ -152,13 +211,9 @@ class Site:
 
     def _show(self, machine: Machine, tags: bool) -> Sight:
         hidden = machine.host in self.down and machine.phase is not Phase.HELD
-        tag = f"{self.cloud}/{machine.unit}/{machine.attempt}/{machine.rank}" if tags else ""
-        return Sight(machine.vm, Phase.UNKNOWN if hidden else machine.phase, tag)
+        where = self.hosts.get(machine.target or machine.host, -1)
+        return Sight(machine.vm, Phase.UNKNOWN if hidden else machine.phase, machine.tag if tags else "", where)
 
     def on(self, host: str) -> list[Machine]:
-        return [machine for machine in self.vms.values() if machine.host == host]
-
-    def ranks(self, unit: str, attempt: int) -> list[Machine]:
-        """The running machines of an attempt, by rank."""
-        mine = [m for m in self.vms.values() if (m.unit, m.attempt, m.phase) == (unit, attempt, Phase.RUNNING)]
-        return sorted(mine, key=lambda m: m.rank)
+        """Who is there, or on the way there."""
+        return [machine for machine in self.vms.values() if host in (machine.host, machine.target)]

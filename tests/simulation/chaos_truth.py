@@ -11,7 +11,7 @@ from schemas.meta import Meta
 from services.runtime.fold import Fold
 from tests.simulation.chaos_node import Message, Node
 from tests.simulation.chaos_policies import WALLTIME_S
-from tests.simulation.chaos_site import CORES
+from tests.simulation.chaos_site import CORES, Machine
 
 if TYPE_CHECKING:
     from tests.simulation.chaos import Chaos
@@ -65,7 +65,7 @@ class Judge:
     def _closed(self, message: Message, fact: f.AttemptClosed) -> list[str]:
         """A suspended attempt's time counts (X7); whoever begins anew has all of it again."""
         began = self.began.get((fact.unit, fact.attempt))
-        if fact.disposal is f.Disposal.SUSPEND:
+        if fact.disposal in (f.Disposal.SUSPEND, f.Disposal.MIGRATE):
             self.used.setdefault(fact.unit, []).append(0.0 if began is None else message.drafted_at - began)
             return []
         used = self.used.pop(fact.unit, [])
@@ -80,24 +80,38 @@ class Judge:
 def site_problems(world: Chaos) -> list[str]:
     """C2, C3, C8."""
     custody, site, found = world.truth.custody, world.site, []
-    running: dict[str, int] = {}
+    lives: dict[str, int] = {}
+    ranks: dict[tuple[str, int], int] = {}
     for name in site.hosts:
         host, machines = custody.state.hosts.get(name), site.on(name)
         lost = host is not None and host.state == "lost"
         for machine in machines:
-            unit = custody.state.units[machine.unit]
+            unit_id, attempt, rank = whose(custody, machine)
+            unit = custody.state.units[unit_id]
             own = host is not None and host.state == "held" and host.dept == unit.dept
-            what = f"{machine.unit}/{machine.attempt}/{machine.rank}"
+            what = f"{unit_id}/{attempt}/{rank} (VM {machine.vm})"
             if host is None or not (own or host.state in ("draining", "lost")):
                 found.append(f"{what} runs on {name}, which is {host and host.state} of {host and host.dept} (C2)")
-            if not lost and running.setdefault(machine.unit, machine.attempt) != machine.attempt:
-                found.append(
-                    f"attempts {running[machine.unit]} and {machine.attempt} of {machine.unit} run at once (C3)"
-                )
+            life = (
+                unit.life if unit.life <= attempt else attempt
+            )  # attempts of one life are one (PROTOCOL, VMs that go on)
+            if not lost and lives.setdefault(unit_id, life) != life:
+                found.append(f"attempts {lives[unit_id]} and {attempt} of {unit_id} run at once (C3)")
+            if not lost and ranks.setdefault((unit_id, rank), machine.vm) != machine.vm:
+                found.append(f"VMs {ranks[unit_id, rank]} and {machine.vm} are both rank {rank} of {unit_id} (C3)")
         if not lost and sum(machine.cores for machine in machines) > CORES:
             found.append(f"{name} runs {machines} (C2)")
     found += [f"{key} was started {count} times (C3)" for key, count in site.ran.items() if count > 1]
     return found + [f"VM {vm} of somebody else was touched (C8)" for vm in site.harmed]
+
+
+def whose(custody: Custody, machine: Machine) -> tuple[str, int, int]:
+    """What the journal says the machine is; where it does not say, what it was told itself."""
+    key = custody.index.vm_ids.get(machine.vm)
+    if key is None:
+        return machine.unit, machine.attempt, machine.rank
+    vm = custody.state.vms[key]
+    return vm.unit, vm.attempt, vm.rank
 
 
 def bytes_problems(world: Chaos) -> list[str]:

@@ -90,7 +90,7 @@ def test_draws_reach_every_order_and_every_order_of_victims() -> None:
     policies = [department.batch for department in departments if department.batch is not None]
     assert {policy.order for policy in policies} >= {*ORDERS, order_multi_factor.NAME}
     assert {policy.victims for policy in policies} >= set(VICTIMS)
-    assert {policy.on_reclaim for policy in policies} == {"requeue", "suspend", "kill"}
+    assert {policy.on_reclaim for policy in policies} == {"requeue", "suspend", "migrate", "kill"}
     assert {department.web.rule for department in departments if department.web is not None} >= {
         "threshold",
         "target-tracking",

@@ -21,6 +21,7 @@ import msgspec
 from schemas import facts as f
 from schemas.custody import Custody
 from services.executor.appraisal import Known
+from services.executor.bands import Seen
 from services.executor.calls import Allocate, Call, HostSight, HostsSeen, Phase, PoolSeen, Result
 from services.executor.core import ExecutorCore
 from services.executor.ledger import LedgerState, Room
@@ -37,6 +38,7 @@ _PARTS: Final = (
     "brake",
     "appraisal",
     "probation",
+    "bands",
 )  # of fleet and host desk: owners with views of their own
 
 
@@ -48,7 +50,10 @@ class FleetView(msgspec.Struct, array_like=True):
     ended: dict[str, str]
     stuck: Names
     terminates: Names
+    saves: Names
     deploys: Names
+    evicted: Names
+    doubted: dict[int, bool]
     blocked: dict[str, Names]
     watched: dict[int, str]
     strays: dict[int, str]
@@ -65,6 +70,7 @@ class LaunchesView(msgspec.Struct, array_like=True):
     allocated: dict[str, f.VmAllocated]
     orphans: dict[int, Phase]
     foreign: dict[int, None]
+    waking: Names
 
 
 class DeskView(msgspec.Struct, array_like=True):
@@ -105,6 +111,12 @@ class BrakeView(msgspec.Struct, array_like=True):
     until: float
 
 
+class BandsView(msgspec.Struct, array_like=True):
+    """What `Bands` remembers."""
+
+    seen: dict[str, Seen]
+
+
 class LedgerView(msgspec.Struct, array_like=True):
     """What `Ledger` remembers."""
 
@@ -113,11 +125,18 @@ class LedgerView(msgspec.Struct, array_like=True):
     by_host: dict[str, Names]
     by_vm: dict[int, str]
     weight: dict[str, Room]
+    leavers: dict[str, Names]
+    away: Names
+    parked: dict[str, Names]
     wants: dict[str, Allocate]
+    binding: dict[str, Allocate]
     dirty: Names
     freed: Names
+    untold: Names
+    rebound: dict[str, str]
     refused: list[f.VmAllocated]
     touched: dict[str, int]
+    saved_at: dict[int, int]
     tick: int
 
 
@@ -132,6 +151,7 @@ class Service(msgspec.Struct, array_like=True):
     brake: BrakeView
     appraisal: AppraisalView
     probation: ProbationView
+    bands: BandsView
     timers: list[tuple[float, str]]
     poll: tuple[int, Site] | None = None
 
@@ -157,6 +177,7 @@ class Process:
             (core.fleet.launches.brake, BrakeView),
             (core.desk.appraisal, AppraisalView),
             (core.desk.probation, ProbationView),
+            (core.desk.bands, BandsView),
         )
 
     def dump(self) -> bytes:
@@ -175,7 +196,7 @@ class Process:
         core.custody.load(service.custody)
         if core.custody.state.rules:
             core.custody.state.config = config
-        parts = service.launches, service.brake, service.appraisal, service.probation
+        parts = service.launches, service.brake, service.appraisal, service.probation, service.bands
         views = (service.ledger, service.desk, service.fleet, *parts)
         for (owner, kind), view in zip(self._owners, views, strict=True):
             for name in kind.__struct_fields__:
@@ -195,7 +216,7 @@ def _in_order(view: Any) -> Any:
     if isinstance(view, dict):
         return {key: _in_order(view[key]) for key in sorted(view)}
     if isinstance(view, LedgerState):
-        return LedgerState(doomed=_in_order(view.doomed), rooms=_in_order(view.rooms))
+        return LedgerState(**{name: _in_order(getattr(view, name)) for name in LedgerState.__struct_fields__})
     return view
 
 
@@ -224,6 +245,7 @@ def _tidy_ticks(process: Process) -> None:
     desk.empty = {host: ledger.touched.get(host, 0) + 1 for host in valid}
     for track in fleet.tracks.values():
         track.heard = among(track.heard)
+    ledger.saved_at = {vm: among(tick) for vm, tick in ledger.saved_at.items()}
     launches = fleet.launches
     launches.unsure = {key: (among(tick), call) for key, (tick, call) in launches.unsure.items()}
     if poll is not None:

@@ -7,7 +7,8 @@ from typing import Any
 import msgspec
 
 from schemas import facts as f
-from schemas.config import Hosts
+from schemas.capabilities import ALL as ALL_CAPABILITIES
+from schemas.config import Capability, Hosts, Warm
 from schemas.custody import Custody
 from schemas.custody_check import check
 from schemas.facts import Fact
@@ -19,17 +20,19 @@ from services.executor.calls import (
     HostSight,
     HostsSeen,
     Look,
+    Migrate,
     Outcome,
     Phase,
     PoolSeen,
     Result,
     Sample,
+    Save,
     Sight,
     Terminate,
     VmsSeen,
 )
 from services.executor.core import ExecutorCore
-from tests.support.executor_stage import CLOUD, FAST, WHY, config_adopted
+from tests.support.executor_stage import CLOUD, COLD, FAST, WHY, config_adopted
 
 ALL = 1000
 
@@ -44,7 +47,14 @@ def host_sight(
 class Bench:
     """`vms`: what OpenNebula holds, id -> phase; `on`: where they are, id -> host."""
 
-    def __init__(self, hosts: int = 3, *, audited: bool = True) -> None:
+    def __init__(
+        self,
+        hosts: int = 3,
+        *,
+        audited: bool = True,
+        warm: Warm = COLD,
+        capabilities: tuple[Capability, ...] = ALL_CAPABILITIES,
+    ) -> None:
         self.custody = Custody()
         self.core = ExecutorCore(self.custody)
         self.position = 0
@@ -56,7 +66,7 @@ class Bench:
         self.next_vm = 0
         self.samples: dict[int, Sample] = {}  # of hosts, by OpenNebula's id
         self.written: list[Fact] = []
-        self.write("provisioner", config_adopted(FAST))
+        self.write("provisioner", config_adopted(FAST, warm, capabilities))
         if audited:
             self.core.take_over(self.now)
             self.see_hosts()
@@ -101,16 +111,25 @@ class Bench:
     def grant(self, *hosts: str) -> None:
         self.write("provisioner", *(f.HostGranted(host=h, dept="hpc") for h in hosts))
 
-    def place(self, unit: str, *hosts: str, attempt: int = 1, cores: int = 1, exclusive: bool = False) -> None:
+    def place(
+        self, unit: str, *hosts: str, attempt: int = 1, cores: int = 1, exclusive: bool = False, user: str = "a"
+    ) -> None:
         if unit not in self.custody.state.units:
             nodes = len(hosts)
-            job = f.JobSubmitted(job=unit, dept="hpc", user="a", name="j", payload="p", walltime_s=9.0, nodes=nodes)
+            job = f.JobSubmitted(job=unit, dept="hpc", user=user, name="j", payload="p", walltime_s=9.0, nodes=nodes)
             self.write("admission", job)
         placed = f.UnitPlaced(unit=unit, attempt=attempt, hosts=hosts, cores=cores, memory_mb=64, exclusive=exclusive)
         self.write("scheduler.hpc", placed)
 
     def close(self, unit: str, attempt: int = 1, disposal: f.Disposal = f.Disposal.REQUEUE) -> None:
         self.write("scheduler.hpc", f.AttemptClosed(unit=unit, attempt=attempt, disposal=disposal, why=WHY))
+
+    def report(self, unit: str, attempt: int = 1) -> None:
+        """Its script has ended well."""
+        self.write("admission", f.AttemptReported(unit=unit, attempt=attempt, exit=0))
+
+    def park(self, unit: str, attempt: int = 1) -> None:
+        self.write("admission", f.VmParked(unit=unit, attempt=attempt, rank=0))
 
     # ------------------------------------------------------------------------------------------------------------ calls
 
@@ -129,8 +148,11 @@ class Bench:
             vm, self.next_vm = self.next_vm, self.next_vm + 1
             self.vms[vm], self.tags[vm] = Phase.HELD, f"{CLOUD}/{call.key}"
             return Result(call, Outcome.OK, vm=vm)
-        if isinstance(call, Deploy):
+        if isinstance(call, Deploy | Migrate):
             self.vms[call.vm], self.on[call.vm] = Phase.RUNNING, call.host
+        elif isinstance(call, Save):
+            self.vms[call.vm] = Phase.SAVED
+            del self.on[call.vm]
         elif isinstance(call, Terminate):
             self.gone(call.vm)
         elif isinstance(call, Look):
@@ -157,8 +179,11 @@ class Bench:
         self.core.calls(self.now, 0)  # as the edge does after each answer
         asked = self.core.watch_list()
         ticket = self.core.ticket() if ticket is None else ticket
-        found = [Sight(vm, self.vms[vm]) for vm in asked if vm in self.vms]
+        found = [Sight(vm, self.vms[vm], one_host=self._one_host(vm)) for vm in asked if vm in self.vms]
         self.core.observe(VmsSeen(ticket, asked, found), self.now)
+
+    def _one_host(self, vm: int) -> int:
+        return self.hosts[self.on[vm]].one_id if vm in self.on else -1
 
     def audit(self, ticket: int | None = None) -> None:
         ticket = self.core.ticket() if ticket is None else ticket
@@ -187,9 +212,11 @@ class Bench:
         return [vms[f"{unit}/{attempt}/{rank}"].vm for rank in range(len(hosts))]
 
 
-def held(*hosts: str) -> Bench:
+def held(
+    *hosts: str, warm: Warm = COLD, capabilities: tuple[Capability, ...] = ALL_CAPABILITIES, count: int = 3
+) -> Bench:
     """A bench whose department holds these hosts, or two."""
-    bench = Bench()
+    bench = Bench(count, warm=warm, capabilities=capabilities)
     bench.grant(*(hosts or ("h0", "h1")))
     return bench
 

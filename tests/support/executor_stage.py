@@ -16,7 +16,8 @@ from phoenix.local.opennebula.server import OpenNebula as Server
 from phoenix.local.opennebula.server import Settings as OneSettings
 from phoenix.local.opennebula.testing import running_server as running_opennebula
 from schemas import facts as f
-from schemas.config import BatchPolicy, CloudConfig, Department, Policy, WebPolicy
+from schemas.capabilities import ALL
+from schemas.config import BatchPolicy, Capability, CloudConfig, Department, Policy, Warm, WebPolicy
 from schemas.custody import RULES, Custody
 from schemas.custody_check import check
 from schemas.facts import Fact
@@ -32,13 +33,16 @@ from tests.support.one_proxy import OneProxy
 from tests.support.shells import Running, World, until, world
 
 CLOUD = "c10d"
+COLD = Warm()
 HPC = Department(name="hpc", kind="batch", batch=BatchPolicy())
 WEB = Department(name="web", kind="web", web=WebPolicy())
 WHY = because(Code.CANCELLED)
 
 
-def config_adopted(policy: Policy) -> f.ConfigAdopted:
-    cloud = CloudConfig(name="c", departments=(HPC, WEB), policy=policy)
+def config_adopted(policy: Policy, warm: Warm = COLD, capabilities: tuple[Capability, ...] = ALL) -> f.ConfigAdopted:
+    """`warm`: of `hpc`; `capabilities`: of the cloud's hypervisor."""
+    hpc = msgspec.structs.replace(HPC, batch=BatchPolicy(warm=warm))
+    cloud = CloudConfig(name="c", departments=(hpc, WEB), policy=policy, capabilities=capabilities)
     return f.ConfigAdopted(cloud=CLOUD, custody_rules=RULES, config=cloud)
 
 
@@ -160,7 +164,7 @@ class Stage:
         return seen
 
 
-FAST = Policy(grace_s=0.3, kill_s=1.0, stuck_s=1.5)
+FAST = Policy(grace_s=0.3, kill_s=1.0, stuck_s=1.5, save_s=0.8)
 
 
 @contextlib.asynccontextmanager

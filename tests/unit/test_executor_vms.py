@@ -462,7 +462,7 @@ def test_a_wrong_login_is_no_reason_to_give_a_vm_up() -> None:
         (3, 43, Phase.MOVING),
         (3, 60, Phase.MOVING),
         (3, 61, Phase.FAILED),
-        (4, 10, Phase.OFF),
+        (4, 10, Phase.SAVED),
         (5, 0, Phase.OFF),
         (6, 0, Phase.OVER),
         (8, 0, Phase.OFF),

@@ -1,0 +1,223 @@
+"""Warm VMs: parked after a completed job, bound to the department's next one on that host, ended when they are in the way."""
+
+from __future__ import annotations
+
+import pytest
+
+from schemas import facts as f
+from schemas.config import Warm
+from schemas.custody import Custody
+from services.executor.aims import LINGER_S
+from services.executor.calls import Allocate, Deploy, Phase, Terminate
+from services.executor.core import ExecutorCore
+from tests.support.executor_bench import Bench, held, kinds
+from tests.support.executor_stage import FAST
+
+WARM = Warm(idle_s=10.0)
+
+
+def parked(warm: Warm = WARM, **shape: int) -> tuple[Bench, int]:
+    """The VM of job 1 waits for another job on h0."""
+    bench = held(warm=warm)
+    [vm] = bench.run("1", "h0", **shape)
+    bench.report("1")
+    bench.park("1")
+    bench.settle()
+    return bench, vm
+
+
+def test_a_completed_jobs_vm_is_left_alone_for_the_moment_in_which_its_guest_may_park_it() -> None:
+    bench = held(warm=WARM)
+    [vm] = bench.run("1", "h0")
+    bench.report("1")
+    assert bench.calls() == []
+    bench.now += LINGER_S
+    assert bench.core.wake_at() <= bench.now
+    assert bench.calls() == [Terminate("1/1/0", vm, False)]
+    bench.now += FAST.kill_s
+    bench.core.fleet.tracks["1/1/0"].busy = False
+    bench.core.ledger.dirty["1/1/0"] = None
+    assert bench.calls() == [Terminate("1/1/0", vm, True)]
+
+
+def test_without_warm_vms_it_is_ended_at_once() -> None:
+    bench = held()
+    [vm] = bench.run("1", "h0")
+    bench.report("1")
+    assert bench.calls() == [Terminate("1/1/0", vm, False)]
+
+
+def test_nor_does_the_vm_of_a_job_that_failed_or_had_several_nodes_linger() -> None:
+    bench = held(warm=WARM)
+    [vm] = bench.run("1", "h0")
+    bench.write("admission", f.AttemptReported(unit="1", attempt=1, exit=1))
+    assert bench.calls() == [Terminate("1/1/0", vm, False)]
+    bench = held(warm=WARM)
+    bench.run("1", "h0", "h1")
+    bench.report("1")
+    assert len(bench.calls()) == 2
+
+
+def test_a_parked_vm_waits_for_idle_s_and_is_ended_hard() -> None:
+    bench, vm = parked()
+    bench.now += 9.0
+    assert bench.calls() == []
+    bench.now = bench.core.wake_at()
+    assert bench.calls() == [Terminate("1/1/0", vm, True)]
+
+
+def test_the_next_job_takes_it_over_without_a_call() -> None:
+    bench, vm = parked()
+    bench.place("2", "h0")
+    assert bench.calls() == []
+    assert bench.decide() == [f.VmAllocated(unit="2", attempt=1, rank=0, vm=vm, host="h0")]
+    assert bench.decide() == [f.VmStarted(unit="2", attempt=1, rank=0)]
+    assert bench.calls() == []
+    bench.now += 100.0
+    assert bench.calls() == []
+
+
+def test_and_the_one_after_that() -> None:
+    bench, vm = parked()
+    for unit in ("2", "3", "4"):
+        bench.place(unit, "h0")
+        bench.settle()
+        bench.report(unit)
+        bench.park(unit)
+        bench.settle()
+        assert bench.custody.state.vms[f"{unit}/1/0"].vm == vm
+    assert bench.next_vm == 1
+
+
+def test_a_job_that_comes_before_the_guest_has_asked_waits_for_it() -> None:
+    bench = held(warm=WARM)
+    [vm] = bench.run("1", "h0")
+    bench.report("1")
+    bench.place("2", "h0")
+    assert bench.decide() == []
+    assert bench.calls() == []
+    bench.park("1")
+    assert bench.decide() == [f.VmAllocated(unit="2", attempt=1, rank=0, vm=vm, host="h0")]
+
+
+def test_but_not_for_ever() -> None:
+    bench = held(warm=WARM)
+    bench.run("1", "h0")
+    bench.report("1")
+    bench.place("2", "h0")
+    assert bench.calls() == []
+    bench.now += LINGER_S
+    assert bench.core.wake_at() <= bench.now
+    assert Allocate in [type(call) for call in bench.calls()]
+
+
+@pytest.mark.parametrize(
+    ("share", "user", "cores", "host", "takes"),
+    [
+        ("user", "a", 1, "h0", True),
+        ("user", "b", 1, "h0", False),
+        ("department", "b", 1, "h0", True),
+        ("department", "a", 2, "h0", False),
+        ("department", "a", 1, "h1", False),
+    ],
+)
+def test_it_is_taken_over_by_its_like_only(share: str, user: str, cores: int, host: str, takes: bool) -> None:
+    bench, _ = parked(Warm(idle_s=10.0, share=share))  # type: ignore[arg-type]
+    bench.place("2", host, cores=cores, user=user)
+    made = [type(call) for call in bench.calls()]
+    assert made == ([] if takes else [Allocate])
+
+
+def test_two_jobs_do_not_take_the_same_one() -> None:
+    bench, vm = parked()
+    bench.place("2", "h0")
+    bench.place("3", "h0")
+    assert [type(call) for call in bench.calls()] == [Allocate]
+    assert [fact.vm for fact in bench.decide() if isinstance(fact, f.VmAllocated)] == [vm]
+
+
+def test_a_job_of_several_nodes_and_an_instance_have_fresh_ones() -> None:
+    bench, _ = parked()
+    bench.place("2", "h0", "h1")
+    assert [type(call) for call in bench.calls()] == [Allocate, Allocate]
+
+
+def test_a_parked_vm_ends_hard_when_its_host_goes_and_the_host_is_cleared() -> None:
+    bench, vm = parked()
+    bench.write("scheduler.hpc", f.HostReleased(host="h0"))
+    assert bench.calls() == [Terminate("1/1/0", vm, True)]
+    bench.answer(Terminate("1/1/0", vm, True))
+    bench.settle()
+    assert bench.custody.state.hosts["h0"].state == "free"
+
+
+def test_parked_vms_make_room_for_a_job_that_does_not_fit_them_and_no_more_than_needed() -> None:
+    bench = held(warm=WARM)
+    first, second = bench.run("1", "h0") + bench.run("2", "h0")
+    for unit in ("1", "2"):
+        bench.report(unit)
+        bench.park(unit)
+        bench.now += 0.1
+    bench.place("3", "h0", cores=3)
+    bench.answer(bench.calls()[0])
+    bench.decide()
+    bench.calls()
+    assert bench.calls() == [Terminate("1/1/0", first, True)]
+    bench.answer(Terminate("1/1/0", first, True))
+    bench.poll()
+    bench.decide()
+    assert [type(call) for call in bench.calls()] == [Deploy]
+    assert second in bench.vms
+
+
+def test_no_more_than_vms_max_wait_and_who_waited_longest_ends() -> None:
+    bench = held(warm=Warm(idle_s=10.0, vms_max=2))
+    vms = [bench.run(unit, "h0")[0] for unit in ("1", "2", "3")]
+    for unit in ("2", "1", "3"):
+        bench.report(unit)
+        bench.now += 0.1
+        bench.park(unit)
+    assert bench.calls() == [Terminate("2/1/0", vms[1], True)]
+
+
+def test_one_whose_end_was_asked_is_not_taken_over() -> None:
+    bench, vm = parked()
+    bench.now += 10.0
+    [terminate] = bench.calls()
+    bench.place("2", "h0")
+    assert bench.decide() == []
+    assert [type(call) for call in bench.calls()] == [Allocate]
+    assert terminate == Terminate("1/1/0", vm, True)
+
+
+@pytest.mark.parametrize("phase", [Phase.UNKNOWN, Phase.OFF, Phase.FAILED])
+def test_one_that_does_not_run_is_ended(phase: Phase) -> None:
+    bench, vm = parked()
+    bench.vms[vm] = phase
+    bench.audit()
+    assert bench.calls() == [Terminate("1/1/0", vm, True)]
+
+
+def test_a_new_leader_looks_before_it_gives_a_waiting_vm_away() -> None:
+    bench, vm = parked()
+    other = Custody()
+    other.load(bench.custody.dump())
+    core = ExecutorCore(other)
+    core.load(bench.core.dump())
+    assert core.dump() == bench.core.dump()
+    assert core.ledger.parked == bench.core.ledger.parked
+    bench.custody, bench.core = other, core
+    core.take_over(bench.now)
+    bench.see_hosts()
+    bench.place("2", "h0")
+    assert bench.decide() == []
+    bench.audit()
+    assert bench.decide() == [f.VmAllocated(unit="2", attempt=1, rank=0, vm=vm, host="h0")]
+
+
+def test_a_parked_vm_that_is_gone_ends_and_nobody_is_harmed() -> None:
+    bench, vm = parked()
+    bench.gone(vm)
+    bench.audit()
+    assert kinds(bench.decide()) == ["vm.ended"]
+    assert bench.core.check() == []
