@@ -30,7 +30,7 @@ from schemas.config import CloudConfig, Policy
 from schemas.custody import RULES
 from schemas.envelope import FACTS_MAX
 from services.executor.core import ExecutorCore
-from services.executor.opennebula import OpenNebula, pool_reader
+from services.executor.opennebula import OpenNebula, vm_reader
 from services.runtime.config import Config, Data, Http, dump_toml
 from services.runtime.config import OpenNebula as OneConfig
 from services.runtime.service import Service
@@ -176,7 +176,7 @@ def looks(made: Bench, vms: int) -> list[list[object]]:
     plain = pyone.OneServer(made.url, session=SESSION)
     lean = OpenNebula(made.url, SESSION, 30.0, 30.0)
     ids = sorted(vm.vm for vm in made.custody.state.vms.values())[:50]
-    reader, last = pool_reader(), pool_reader()
+    reader, last = vm_reader(), vm_reader()
 
     def changed() -> None:
         for piece in list(reader._known)[: len(ids)]:

@@ -19,7 +19,8 @@ from __future__ import annotations
 import http.client
 import ssl
 import time
-from typing import Any, Final
+from collections.abc import Callable
+from typing import Any, Final, TypeVar
 from urllib.parse import urlsplit
 
 import pyone
@@ -32,6 +33,7 @@ from services.executor.outcomes import Failure
 from services.executor.pools import Decode, PoolReader
 from services.executor.template import TAG
 
+T = TypeVar("T")
 IDLE_MAX_S: Final = 5.0  # below what servers keep an idle connection for (aiohttp 75 s, most proxies 15 s or more)
 ANSWER_BYTES_MAX: Final = 512 << 20  # 100,000 hosts are about 750 MB; more than this is no answer
 _CHUNK: Final = 1 << 20
@@ -194,19 +196,23 @@ class OpenNebula:
     def host(self, one_host: int) -> HostSight:
         return host_sight(_root(self._reading().host.info(one_host)))
 
-    def hosts(self) -> list[HostSight]:
-        return [host_sight(element) for element in _root(self._reading().hostpool.info())]
+    def hosts(self, reader: PoolReader[HostSight] | None = None) -> list[HostSight]:
+        """Every host.  `reader`: knows the answer before."""
+        return self._pool(reader or host_reader(), lambda one: one.hostpool.info())
 
     def samples(self) -> dict[int, Sample]:
         """The newest sample of each host's monitoring, by id."""
         return host_samples(_root(self._reading().hostpool.monitoring(_LAST_SAMPLES)))
 
-    def vms(self, reader: PoolReader | None = None) -> list[Sight]:
+    def vms(self, reader: PoolReader[Sight] | None = None) -> list[Sight]:
         """Every VM that is not DONE, without tags: pools in short leave them out.  `reader`: knows the answer before."""
+        return self._pool(reader or vm_reader(), lambda one: one.vmpool.info(_ALL, _NEWEST, _OLDEST, _NOT_DONE))
+
+    def _pool(self, reader: PoolReader[T], ask: Callable[[LeanServer], Any]) -> list[T]:
         one = self._reading()
-        one.lean.decode = (reader or pool_reader()).read
+        one.lean.decode = reader.read
         try:
-            found: list[Sight] = one.vmpool.info(_ALL, _NEWEST, _OLDEST, _NOT_DONE)
+            found: list[T] = ask(one)
         finally:
             one.lean.decode = _decode
         return found
@@ -227,9 +233,14 @@ class OpenNebula:
         return self._one
 
 
-def pool_reader() -> PoolReader:
+def vm_reader() -> PoolReader[Sight]:
     """For polls of the pool of VMs, one at a time."""
-    return PoolReader(_decode, lambda xml: sights(_root(xml)))
+    return PoolReader("VM", _decode, lambda xml: sights(_root(xml)), lambda sight: sight.vm)
+
+
+def host_reader() -> PoolReader[HostSight]:
+    """For polls of the pool of hosts, one at a time."""
+    return PoolReader("HOST", _decode, lambda xml: [host_sight(h) for h in _root(xml)], lambda sight: sight.one_id)
 
 
 def _root(text: str | bytes) -> Any:

@@ -38,7 +38,7 @@ from services.executor.errors import ERRORS, failure_of
 from services.executor.events import Told
 from services.executor.hearsay import GRACE_S, Hearsay
 from services.executor.metrics import ExecutorMetrics
-from services.executor.opennebula import OpenNebula, pool_reader
+from services.executor.opennebula import OpenNebula, host_reader, vm_reader
 from services.executor.site import Site, told
 from services.executor.tracks import WATCHED_MAX
 from services.runtime.service import Service
@@ -81,7 +81,7 @@ class Poller:
         self._endpoint, self._metrics, self._poll_s, self._observe = endpoint, metrics, poll_s, observe
         self._watch, self._wanted = asyncio.Event(), asyncio.Event()
         self._hearsay = Hearsay()
-        self._pool_reader = pool_reader()
+        self._vms_read, self._hosts_read = vm_reader(), host_reader()
         self._interval_s = FIRST_S
         self._watch_due = 0.0  # monotonic: the next targeted poll of what is in transition
         self._resting = True  # nothing was in transition when last looked at
@@ -245,7 +245,7 @@ class Poller:
 
     async def _hosts(self) -> None:
         ticket = self._core.ticket()
-        hosts = await self._read("hostpool.info", lambda one: one.hosts())
+        hosts = await self._read("hostpool.info", lambda one: one.hosts(self._hosts_read))
         samples: dict[int, Sample] = {}
         if time.monotonic() >= self._sampled_at + self._samples_s():
             self._sampled_at = time.monotonic()
@@ -259,7 +259,7 @@ class Poller:
 
     async def _audit(self) -> None:
         ticket = self._core.ticket()
-        vms = await self._read("vmpool.info", lambda one: one.vms(self._pool_reader))
+        vms = await self._read("vmpool.info", lambda one: one.vms(self._vms_read))
         strange: list[Sight] = []
         unknown = self._core.strangers(vms)
         for start in range(0, len(unknown), TAGS_MAX):

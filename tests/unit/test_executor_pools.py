@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from services.executor.calls import Sight, phase_of
 from services.executor.errors import Unreachable
-from services.executor.opennebula import _decode, _root, pool_reader, sights
+from services.executor.opennebula import _decode, _root, host_reader, host_sight, sights, vm_reader
 from tests.conformance.harness import RECORDINGS
 
 BORDER = "</VM><VM>"
@@ -44,7 +44,7 @@ def plainly(data: bytes) -> list[Sight]:
 
 
 def test_only_what_changed_is_parsed() -> None:
-    reader, many = pool_reader(), [vm(n, 3, 3) for n in range(50)]
+    reader, many = vm_reader(), [vm(n, 3, 3) for n in range(50)]
     assert reader.read(pool(*many))[1] == plainly(pool(*many))
     assert reader.parsed == 50
     many[7] = vm(7, 8, 0)
@@ -57,7 +57,7 @@ def test_only_what_changed_is_parsed() -> None:
 
 
 def test_vms_come_and_go() -> None:
-    reader = pool_reader()
+    reader = vm_reader()
     for numbers in ([3, 2, 1], [4, 3, 1], [], [9], [4, 3, 1]):
         data = pool(*(vm(n, 3, 3) for n in numbers))
         assert [sight.vm for sight in reader.read(data)[1]] == numbers
@@ -65,7 +65,7 @@ def test_vms_come_and_go() -> None:
 
 def test_a_border_in_a_users_text_does_not_make_a_vm() -> None:
     """Somebody writes another's VM, or one that was read before, into an attribute of his own."""
-    reader, ours = pool_reader(), vm(1, 3, 3).replace("<![CDATA[]]>", "")
+    reader, ours = vm_reader(), vm(1, 3, 3).replace("<![CDATA[]]>", "")
     assert reader.read(pool(vm(2, 3, 3), ours))[1] == plainly(pool(vm(2, 3, 3), ours))
     for text in (
         FORGED + BORDER,
@@ -82,7 +82,7 @@ def test_a_border_in_a_users_text_does_not_make_a_vm() -> None:
 
 
 def test_whitespace_between_vms_costs_only_time() -> None:
-    reader = pool_reader()
+    reader = vm_reader()
     for state in (3, 8, 8):
         data = pool(vm(2, state, 0), vm(1, 3, 3), between="\n ")
         assert reader.read(data)[1] == plainly(data)
@@ -90,7 +90,7 @@ def test_whitespace_between_vms_costs_only_time() -> None:
 
 
 def test_an_answer_that_is_an_error_or_no_xml_is_told_as_one() -> None:
-    reader = pool_reader()
+    reader = vm_reader()
     refused = answer("no").replace(b"<boolean>1", b"<boolean>0").replace(b"<i4>0", b"<i4>256")
     assert reader.read(refused) == [False, "no", 256]
     with pytest.raises(Unreachable):
@@ -104,7 +104,7 @@ def test_an_answer_that_is_an_error_or_no_xml_is_told_as_one() -> None:
 def test_the_recorded_pools_are_read_as_pyone_would() -> None:
     with gzip.open(RECORDINGS / "calls.jsonl.gz", "rt") as file:
         cases = [json.loads(line) for line in file]
-    reader, seen = pool_reader(), 0
+    reader, seen = vm_reader(), 0
     for case in cases:
         if (
             case["method"] in ("one.vmpool.info", "one.vmpool.infoset")
@@ -115,6 +115,23 @@ def test_the_recorded_pools_are_read_as_pyone_would() -> None:
             assert found == sights(_root(case["response_body"]))
             seen += len(found)
     assert seen > 50
+
+
+def test_hosts_are_read_as_vms_are() -> None:
+    with gzip.open(RECORDINGS / "calls.jsonl.gz", "rt") as file:
+        every = [
+            case for case in map(json.loads, file) if case["method"] == "one.hostpool.info" and case["response_ok"]
+        ]
+        cases = [case for case in every if "<STATE>2</STATE>" in case["response_body"]]
+    reader, seen = host_reader(), []
+    for case in cases:
+        assert reader.read(answer(case["response_body"]))[1] == [host_sight(h) for h in _root(case["response_body"])]
+        seen.append(reader.parsed)
+    last = cases[-1]["response_body"]
+    offline = answer(last.replace("<STATE>2</STATE>", "<STATE>8</STATE>", 1))
+    assert [host.bad for host in reader.read(offline)[1]].count("offline") == 1
+    assert reader.parsed == 1
+    assert sum(seen) > 2
 
 
 TEXT = st.one_of(
@@ -131,7 +148,7 @@ VMS = st.dictionaries(
 @given(st.lists(VMS, min_size=1, max_size=6), st.sampled_from(["", "", "\n"]))
 def test_it_is_always_what_a_plain_parse_finds(pools: list[dict[int, tuple[int, int, str]]], between: str) -> None:
     """U1: whatever users write into their VMs, and whatever came before."""
-    reader = pool_reader()
+    reader = vm_reader()
     for vms in pools:
         data = pool(*(vm(number, *vms[number]) for number in vms), between=between)
         assert reader.read(data) == [True, plainly(data), 0]
