@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -19,9 +20,11 @@ SEED = int(os.environ.get("PHOENIX_FAULTS_SEED", "5"))  # another one: PHOENIX_F
 pytestmark = pytest.mark.timeout(240)
 
 
-async def besieged(directory: Path, load_s: float, jobs: int, rounds: int, names: tuple[str, ...]) -> Story:
+async def besieged(
+    directory: Path, load_s: float, jobs: int, rounds: int, names: tuple[str, ...], batch: str = ""
+) -> Story:
     """The story of a cloud whose processes are killed under work, after it was judged."""
-    with siege(directory) as cloud:
+    with siege(directory, batch=batch) as cloud:
         load = Load(cloud, jobs=jobs, seed=SEED, over_s=load_s)
         killer = Killer(cloud, seed=SEED, names=names)
         await together(load.run(), killer.run(load_s, rounds))
@@ -49,3 +52,14 @@ async def test_a_killed_hypervisor_takes_its_vms_along_and_their_jobs_run_again(
     story = await besieged(tmp_path, 10.0, 30, 1, (*SERVICES, NATS, OPENNEBULA, OPENNEBULA, "balancer.web"))
     again = [fact for fact in story.of(f.UnitPlaced) if fact.attempt > 1]
     assert again, "no attempt was interrupted"
+
+
+async def test_killed_services_neither_lose_a_suspended_job_nor_mix_up_vms_that_take_one_after_another(
+    tmp_path: Path,
+) -> None:
+    batch = '[department.batch]\non_reclaim = "suspend"\n[department.batch.warm]\nidle_s = 3\nshare = "department"\n'
+    story = await besieged(tmp_path, 12.0, 40, 2, ("admission", "executor", "scheduler.hpc", NATS), batch)
+    vms = Counter(fact.vm for fact in story.of(f.VmAllocated))
+    resumed = [fact for fact in story.of(f.AttemptBegan) if "." not in fact.unit and fact.attempt > 1]
+    print(f"  {len(vms)} VMs for {vms.total()} attempts, {len(story.of(f.VmParked))} waited, {len(resumed)} went on")
+    assert max(vms.values()) > 1, "no VM was used twice"

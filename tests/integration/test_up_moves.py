@@ -13,7 +13,7 @@ from phoenix.local import stack_config
 from tests.integration.up_cloud import Cloud, until
 
 pytestmark = pytest.mark.timeout(180)
-STEPS = 60
+STEPS = 40
 COUNTER = f"""#!/bin/sh
 echo "begins as $$ in attempt $PHOENIX_ATTEMPT"
 n=0; while [ $n -lt {STEPS} ]; do n=$((n+1)); echo $n; sleep 0.05; done

@@ -103,8 +103,9 @@ echo "end $me" >> "$1/witness"
 class Siege(Cloud):
     """A cloud with a witness."""
 
-    def __init__(self, data: Path, witness: Path) -> None:
+    def __init__(self, data: Path, witness: Path, batch: str = "") -> None:
         super().__init__(data)
+        self.site = SITE.replace('kind = "batch"\n', f'kind = "batch"\n{batch}')
         self.witness = witness
         witness.chmod(0o777)  # jobs run under uids of their own
         (witness / "witness").touch()
@@ -112,7 +113,7 @@ class Siege(Cloud):
 
     def up(self, hosts: int = HOSTS) -> None:
         file = self.data.parent / "site.toml"
-        file.write_text(SITE)
+        file.write_text(self.site)
         self.ok("up", "--detach", "--config", str(file), "--hosts", str(hosts), "--cores", "2")
 
     @property
@@ -225,10 +226,10 @@ class Siege(Cloud):
 
 
 @contextlib.contextmanager
-def siege(directory: Path, hosts: int = HOSTS) -> Iterator[Siege]:
-    """A running cloud in `directory`; nothing of it is left afterwards."""
+def siege(directory: Path, hosts: int = HOSTS, batch: str = "") -> Iterator[Siege]:
+    """A running cloud in `directory`, `batch` among the settings of its batch department; nothing is left afterwards."""
     witness = Path(tempfile.mkdtemp(prefix="phoenix-witness-"))  # jobs cannot enter pytest's directories
-    cloud = Siege(directory / "data", witness)
+    cloud = Siege(directory / "data", witness, batch)
     try:
         cloud.up(hosts)
         yield cloud

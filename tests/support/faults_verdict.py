@@ -26,6 +26,7 @@ from schemas.facts import Fact
 from schemas.ids import is_instance
 from schemas.meta import Meta
 from services.admission.core import AdmissionCore
+from services.admission.standing import stored_under
 from services.executor.core import ExecutorCore
 from services.monitor.core import MonitorCore
 from services.provisioner.core import ProvisionerCore
@@ -129,18 +130,24 @@ def runs(witness: list[str], story: Story) -> list[str]:
     ended: dict[str, str] = {}
     for line in witness:
         what, unit, attempt = line.split(" ")
-        if what == "start" and unit in ended and _completed_by(story, unit) == int(ended[unit]):
+        if what == "start" and unit in ended and _completed_as(story, unit) == int(ended[unit]):
             found.append(f"job {unit} ran again as attempt {attempt} after its attempt {ended[unit]} had completed it")
         if what == "end":
             ended[unit] = attempt
     for fact in story.of(f.AttemptReported):
-        if fact.exit == 0 and f"end {fact.unit} {fact.attempt}" not in witness:
+        name = stored_under(story.custody.state.units.get(fact.unit), fact.attempt)
+        if fact.exit == 0 and f"end {fact.unit} {name}" not in witness:
             found.append(f"attempt {fact.unit}/{fact.attempt} was reported and has not ended")
     return found
 
 
 def _completed_by(story: Story, unit: str) -> int:
     return next((r.attempt for r in story.of(f.AttemptReported) if r.unit == unit and r.exit == 0), 0)
+
+
+def _completed_as(story: Story, unit: str) -> int:
+    """The attempt that completed it, by the name that its script knew: one that was resumed goes by its first one."""
+    return stored_under(story.custody.state.units.get(unit), _completed_by(story, unit))
 
 
 def apart(story: Story) -> list[str]:
@@ -151,12 +158,18 @@ def apart(story: Story) -> list[str]:
     found += [f"VM {key} was allocated {count} times" for key, count in allocated.items() if count > 1]
     started: dict[str, dict[tuple[int, int], str]] = {}
     where: dict[tuple[str, int, int], str] = {}
+    whose: dict[int, tuple[str, int, int]] = {}
     lost: set[str] = set()
     for fact, _ in story.facts:
         if isinstance(fact, f.HostLost):
             lost.add(fact.host)
         elif isinstance(fact, f.VmAllocated):
             where[fact.unit, fact.attempt, fact.rank] = fact.host
+            unit, attempt, rank = whose.get(
+                fact.vm, (fact.unit, 0, 0)
+            )  # it goes on as another attempt's, or another job's
+            started.get(unit, {}).pop((attempt, rank), None)
+            whose[fact.vm] = fact.unit, fact.attempt, fact.rank
         elif isinstance(fact, f.VmEnded):
             started.get(fact.unit, {}).pop((fact.attempt, fact.rank), None)
         elif isinstance(fact, f.VmStarted):
@@ -171,7 +184,7 @@ def outputs(read: dict[str, bytes], story: Story) -> list[str]:
     """V3: `read` is each job's standard output."""
     found = []
     for job, data in read.items():
-        attempt = _completed_by(story, job)
+        attempt = _completed_as(story, job)
         if data.decode() != f"start {job} {attempt}\nend {job} {attempt}\n":
             found.append(f"the output of job {job}, completed by attempt {attempt}, is {data!r}")
     return found
@@ -185,11 +198,12 @@ def hosts(story: Story, count: int) -> list[str]:
 
 
 def vms(alive: dict[int, str], story: Story) -> list[str]:
-    """Nothing runs that the journal does not know, and nothing but instances."""
+    """Nothing runs that the journal does not know, and nothing but instances; a VM may wait for a job."""
     known = {vm.vm for vm in story.custody.state.vms.values()}
     found = [f"VM {number} ({tag}) is in OpenNebula and not in the journal" for number, tag in alive.items()
              if number not in known]  # fmt: skip
-    return found + [f"VM of {v.unit} is left" for v in story.custody.state.vms.values() if not is_instance(v.unit)]
+    busy = [v for v in story.custody.state.vms.values() if not is_instance(v.unit) and v.parked_at is None]
+    return found + [f"VM of {v.unit} is left" for v in busy]
 
 
 # -------------------------------------------------------------------------------------------------------------- the state
