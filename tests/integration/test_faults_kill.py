@@ -21,11 +21,11 @@ pytestmark = pytest.mark.timeout(240)
 
 
 async def besieged(
-    directory: Path, load_s: float, jobs: int, rounds: int, names: tuple[str, ...], batch: str = ""
+    directory: Path, load_s: float, jobs: int, rounds: int, names: tuple[str, ...], *wishes: str, batch: str = ""
 ) -> Story:
     """The story of a cloud whose processes are killed under work, after it was judged."""
     with siege(directory, batch=batch) as cloud:
-        load = Load(cloud, jobs=jobs, seed=SEED, over_s=load_s)
+        load = Load(cloud, jobs=jobs, seed=SEED, over_s=load_s, on_reclaim=wishes or ("requeue",))
         killer = Killer(cloud, seed=SEED, names=names)
         await together(load.run(), killer.run(load_s, rounds))
         began = time.monotonic()
@@ -40,10 +40,17 @@ async def besieged(
 
 
 async def test_killed_services_lose_no_job_and_run_none_twice(tmp_path: Path) -> None:
-    story = await besieged(tmp_path, 18.0, 60, 3, (*SERVICES, NATS))
+    """Jobs start again, are suspended or move, and VMs take one job after another, as each wishes."""
+    warm = '[department.batch.warm]\nidle_s = 3\nshare = "department"\n'
+    wishes = ("requeue", "suspend", "migrate")
+    story = await besieged(tmp_path, 18.0, 60, 3, (*SERVICES, NATS), *wishes, batch=warm)
     moved = story.of(f.HostSeized, f.HostReleased)
     again = [fact for fact in story.of(f.AttemptClosed) if fact.disposal is f.Disposal.REQUEUE]
-    print(f"  {len(moved)} hosts taken, {len(again)} requeued, voids {story.custody.state.voids}")
+    vms = Counter(fact.vm for fact in story.of(f.VmAllocated))
+    went_on = [fact for fact in story.of(f.AttemptClosed) if fact.disposal in (f.Disposal.SUSPEND, f.Disposal.MIGRATE)]
+    print(f"  {len(moved)} hosts taken, {len(again)} requeued, {len(went_on)} suspended or moved")
+    print(f"  {len(vms)} VMs for {vms.total()} attempts, voids {story.custody.state.voids}")
+    assert max(vms.values()) > 1, "no VM was used twice"
     assert len(moved) > 2, "hardly a host changed hands: nothing was at stake"
 
 
@@ -52,14 +59,3 @@ async def test_a_killed_hypervisor_takes_its_vms_along_and_their_jobs_run_again(
     story = await besieged(tmp_path, 10.0, 30, 1, (*SERVICES, NATS, OPENNEBULA, OPENNEBULA, "balancer.web"))
     again = [fact for fact in story.of(f.UnitPlaced) if fact.attempt > 1]
     assert again, "no attempt was interrupted"
-
-
-async def test_killed_services_neither_lose_a_suspended_job_nor_mix_up_vms_that_take_one_after_another(
-    tmp_path: Path,
-) -> None:
-    batch = '[department.batch]\non_reclaim = "suspend"\n[department.batch.warm]\nidle_s = 3\nshare = "department"\n'
-    story = await besieged(tmp_path, 12.0, 40, 2, ("admission", "executor", "scheduler.hpc", NATS), batch)
-    vms = Counter(fact.vm for fact in story.of(f.VmAllocated))
-    resumed = [fact for fact in story.of(f.AttemptBegan) if "." not in fact.unit and fact.attempt > 1]
-    print(f"  {len(vms)} VMs for {vms.total()} attempts, {len(story.of(f.VmParked))} waited, {len(resumed)} went on")
-    assert max(vms.values()) > 1, "no VM was used twice"

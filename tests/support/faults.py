@@ -248,8 +248,18 @@ async def together(*works: Coroutine[Any, Any, None]) -> None:
 class Load:
     """A stream of jobs, and web load that rises and falls.  `submitted`: request id -> job."""
 
-    def __init__(self, cloud: Siege, *, jobs: int, seed: int, over_s: float, longest_s: float = 3.0) -> None:
+    def __init__(
+        self,
+        cloud: Siege,
+        *,
+        jobs: int,
+        seed: int,
+        over_s: float,
+        longest_s: float = 3.0,
+        on_reclaim: tuple[str, ...] = ("requeue",),
+    ) -> None:
         self.cloud, self.jobs, self.over_s, self.longest_s = cloud, jobs, over_s, longest_s
+        self.on_reclaim = on_reclaim  # one job after the other
         self.chance = random.Random(f"load {seed}")
         self.submitted: dict[str, str] = {}
 
@@ -268,6 +278,7 @@ class Load:
             nodes = 2 if self.chance.random() < 0.15 else 1
             seconds = self.chance.uniform(0.1, self.longest_s)
             request = self._request(f"r{number}", seconds, nodes, self.chance.choice((1, 2)))  # a host has two cores
+            request["on_reclaim"] = self.on_reclaim[number % len(self.on_reclaim)]
             job = await self.cloud.submit(request)
             self.submitted[f"r{number}"] = job
             if self.chance.random() < 0.2:  # a client that has lost the answer
