@@ -411,6 +411,13 @@ def reclaimed(p: Params) -> str | None:
     return f"{gone}{chosen}{ran}{asked}{again}"
 
 
+def balanced(p: Params) -> str | None:
+    """Why it was moved, or why it is where it is now."""
+    if "used_pct" in p:
+        return f"{p['host']} really used {p['used_pct']:g} % of its cores, so the job moved to {p['to']} while it ran"
+    return f"it moved there from {p.names('from_hosts')} while it ran" if "from_hosts" in p else None
+
+
 UNBLOCK: Final[dict[str, Callable[[Params], str | None]]] = {
     "waits_for_hosts": unblock_hosts,
     "no_hosts_held": unblock_hosts,
@@ -420,6 +427,7 @@ UNBLOCK: Final[dict[str, Callable[[Params], str | None]]] = {
 TELL: Final[dict[str, Callable[[Params], str | None]]] = {
     "priority": priority,
     "reclaimed": reclaimed,
+    "balanced": balanced,
     "made_way": _before("its room was needed"),
     "lease_starts": lease_starts,
     "lease_ended": lease_ended,

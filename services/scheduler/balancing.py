@@ -107,7 +107,7 @@ class Balancing:
 
     def _moved(self, move: Move) -> list[f.Fact]:
         unit = self.custody.state.units[move.unit]
-        told = {"used": round(move.before, 3), "cost_s": round(move.cost_s, 3)}
+        told = {"used_pct": round(100 * move.before, 1), "cost_s": round(move.cost_s, 3)}
         closing = f.AttemptClosed(
             unit=unit.id,
             attempt=unit.attempt,

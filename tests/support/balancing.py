@@ -16,7 +16,7 @@ from tests.support.world import World, batch, cloud
 
 def balanced(hosts: int, *, able: bool = True, **settings: Any) -> World:
     """Hosts of 8 cores and 8 GiB held by hpc, whose balancer is on."""
-    balance = Balance(enabled=True, **settings)
+    balance = Balance(**({"enabled": True} | settings))
     config = cloud(batch("hpc", balance=balance))
     capabilities = ("live_migration",) if able else ()
     world = World()

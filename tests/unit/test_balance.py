@@ -13,9 +13,9 @@ from schemas.facts import Disposal
 from schemas.reasons import Code
 from services.runtime import config as runtime_config
 from services.runtime.config import ConfigError
-from services.scheduler.policies.balance import Load, Machine, plan
+from services.scheduler.policies.balance import MOVES_MAX, Load, Machine, plan
 from tests.support.balancing import balanced, moves, observe, up
-from tests.support.scheduling import cluster, core
+from tests.support.scheduling import core
 from tests.support.world import World
 
 RULES = Balance()
@@ -50,7 +50,14 @@ def test_inside_the_band_nothing_moves(high: float, low: float) -> None:
 
 
 def test_a_host_keeps_its_only_machine() -> None:
-    assert planned(host("h1", 0.99, machine("1", 8)), host("h2", 0.0)) == []
+    """Also where the other host is so large that it would hardly notice."""
+    assert planned(host("h1", 0.99, machine("1", 8)), host("h2", 0.0, cores=64)) == []
+
+
+def test_only_so_many_move_at_once() -> None:
+    crowded = [host(f"h{n}", 0.9, *(machine(str(4 * n + k)) for k in range(4))) for n in range(1, 41)]
+    idle = [host(f"i{n}", 0.0) for n in range(40)]
+    assert len(planned(*crowded, *idle)) == MOVES_MAX
 
 
 def test_memory_is_a_hard_limit_and_cores_too() -> None:
@@ -99,6 +106,16 @@ def test_power_saving_empties_idle_hosts_into_busier_ones_and_only_then() -> Non
     assert planned(*hosts, host("h5", 0.9), rules=saving) == []
     pinned = hosts[0]._replace(units=3)
     assert planned(pinned, *hosts[1:], rules=saving) == []
+    assert planned(*hosts[:2], rules=saving) == []  # two moves among two hosts
+
+
+def test_power_saving_fills_no_empty_host_and_empties_none_that_was_just_filled() -> None:
+    saving = Balance(power_saving=True)
+    others_use_it = host("h2", 0.3)
+    assert planned(host("h1", 0.1, machine("1")), others_use_it, rules=saving) == []
+    nearly_full = host("h3", 0.2, machine("3", 5))
+    chain = [host("h1", 0.05, machine("1", 4)), host("h2", 0.1, machine("2", 2)), nearly_full, host("h4", 0.0)]
+    assert planned(*chain, rules=saving) == [("1", "h1", "h2")]
 
 
 # ---------------------------------------------------------------------------------------------------------------- the core
@@ -143,7 +160,7 @@ def test_a_move_is_no_preemption_and_no_requeue() -> None:
 
 @pytest.mark.parametrize("why", ["off", "unable", "waits", "cleared"])
 def test_the_core_moves_nothing_where_it_may_not(why: str) -> None:
-    world, _ = plain_world() if why == "off" else crowded_world(able=why != "unable")
+    world, _ = crowded_world(able=why != "unable", enabled=why != "off")
     if why == "waits":
         world.submit(nodes=2, cores=8)
         world.settle()
@@ -156,17 +173,13 @@ def test_the_core_moves_nothing_where_it_may_not(why: str) -> None:
     assert moves(world) == []
 
 
-def plain_world() -> tuple[World, list[str]]:
-    world = cluster(2, cores=8)
-    return world, [up(world, cores=2) for _ in range(4)]
-
-
 def test_who_is_held_or_still_boots_stays() -> None:
     world = balanced(2)
     first, second = up(world, cores=2), up(world, cores=2)
     world.write("admission", f.JobHeld(job=first, user="ann"))
     boots = world.submit(cores=2, memory_mb=64)
     world.settle()
+    world.start_vms(boots)
     observe(world, "h1", 0.95)
     observe(world, "h2", 0.05)
     world.settle()

@@ -259,6 +259,9 @@ def test_shares_are_told_with_their_numbers() -> None:
         because(Code.ELECTED, **turn)
     )
     assert "above its share of 19.79 %" in sentences.sentence(because(Code.BORROWS, **turn))
+    moved = because(Code.BALANCED, host="h1", to="h2", used_pct=93.5, cost_s=4.0)
+    assert sentences.sentence(moved) == "h1 really used 93.5 % of its cores, so the job moved to h2 while it ran"
+    assert sentences.sentence(because(Code.BALANCED, from_hosts=["h1"])) == "it moved there from h1 while it ran"
     before = because(Code.MADE_WAY, unit="3", preempted=2, failed=0)
     assert sentences.sentence(before) == "it was preempted 2 times, last because its room was needed"
     assert "(job 7)" in sentences.sentence(because(Code.MADE_WAY, job="7"))

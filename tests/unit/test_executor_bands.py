@@ -9,9 +9,12 @@ import pytest
 
 from schemas import facts as f
 from schemas.config import Balance, BatchPolicy, CloudConfig, Department
+from schemas.custody import Custody
+from schemas.meta import Meta
 from schemas.reasons import Code, because
-from services.executor.bands import DEFAULTS, HOLD_S, edges
+from services.executor.bands import DEFAULTS, HOLD_S, Bands, edges
 from services.executor.calls import Sample
+from services.executor.ledger import Ledger
 from tests.support.executor_bench import Bench, held
 
 STEP_S = 20.0  # between two samples here
@@ -66,6 +69,21 @@ def test_what_comes_and_goes_is_not_told() -> None:
 )
 def test_a_host_at_an_edge_is_told_once(use: float) -> None:
     assert len(Site("h0").sample(use, times=20)) == 1
+
+
+@pytest.mark.parametrize("use", [0.74984, 0.75016, 0.24984, 0.6004])
+def test_a_large_host_at_an_edge_is_told_once(use: float) -> None:
+    """What is told is rounded; the band is that of what is told."""
+    bands, custody = Bands(Ledger(Custody())), f.HostDescribed(host="h0", one_id=0, cores=64, memory_mb=1)
+    bands.ledger.custody.apply(custody, 1, 0, "executor", 0.0)
+    told = []
+    for stamp in range(20):
+        if bands.sampled("h0", use, 0.1, stamp, 60.0 * stamp):
+            fact = bands.fact("h0", 60.0 * stamp)
+            assert fact is not None
+            bands.ledger.apply(fact, Meta(position=2, index=0, writer="executor", at=60.0 * stamp))
+            told.append(fact)
+    assert [fact.cpu for fact in told] == [round(use, 3)]
 
 
 def test_one_sample_seen_again_and_again_is_one() -> None:

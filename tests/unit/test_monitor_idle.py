@@ -78,6 +78,14 @@ def test_a_host_that_drains_or_is_lost_is_not_empty_and_a_cleared_one_begins_ane
     assert candidates(world, views) == ["h1"]
 
 
+def test_what_is_left_of_a_gang_whose_other_host_is_lost_is_empty() -> None:
+    world, views = watched(2)
+    world.submit(nodes=2, cores=8)
+    world.settle()
+    world.lose("h1")
+    assert row(world, views, "h2")["idle_since"] is not None
+
+
 def test_a_grant_changes_nothing_and_quarantine_hides_it() -> None:
     world, views = watched()
     world.hosts(1, cores=8, first=3)
