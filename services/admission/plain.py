@@ -40,6 +40,7 @@ def _pairs(boot: Boot) -> Iterator[tuple[str, str]]:
     yield "kind", boot.kind
     yield "user", boot.user
     yield "rank", str(boot.rank)
+    yield "ranks", str(boot.ranks)
     yield "script", "no" if boot.script is None else "yes"
     yield "grace_s", f"{boot.grace_s:.3f}"
     for name, value in (("directory", boot.directory), ("stdin", boot.stdin)):

@@ -19,6 +19,7 @@ import pytest_asyncio
 from phoenix.local.opennebula.server import OpenNebula as Server
 from phoenix.local.opennebula.testing import running_server
 from schemas import facts as f
+from schemas.config import CloudConfig, Warm
 from schemas.reasons import Code, because
 from services.executor.calls import Allocate
 from services.executor.opennebula import OpenNebula
@@ -270,6 +271,53 @@ async def test_what_exceeds_the_limit_is_dropped_and_told(site: Site) -> None:
     report = await site.report_of(job)
     assert (report.exit, report.note) == (0, "stdout: what exceeds the limit was dropped")
     assert await site.output(job, "stderr") == "fine\n"
+
+
+async def test_a_vm_takes_one_job_after_another_and_nothing_of_the_first_is_left(site: Site) -> None:
+    here, place = site.here, site.driver.directory / "writable"
+    place.mkdir()
+    place.chmod(0o777)
+    await here.furnish_limits(with_warm(here.broker.config.cloud, idle_s=60.0))
+    # An account that no other test uses, for all its processes are ended.
+    context = {"GUEST_STAY": "YES", "GUEST_CLEAN": str(place), **({"GUEST_USER": "games"} if ACCOUNT else {})}
+    first = await site.submit(f"mkdir -p {place}/a/b; echo secret >{place}/a/b/c; setsid sleep 300 & echo $!")
+    await here.place(first)
+    vm = await site.boot(first, **context)
+    await here.write("executor", f.VmAllocated(unit=first, attempt=1, rank=0, vm=vm, host="h1"))
+    await until(lambda: here.service.custody.state.units[first].final, "the first job ends")
+    if not ACCOUNT:  # without an account of its own nothing can be cleaned up, and it does not offer to stay
+        assert "reported" in await site.off(vm)
+        return
+    assert here.service.custody.state.vms[f"{first}/1/0"].parked_at is not None
+    second = await site.submit(f"ls -A {place}; id -un; pwd")
+    await here.place(second)
+    await here.write("executor", f.VmAllocated(unit=second, attempt=1, rank=0, vm=vm, host="h1"))
+    await until(lambda: here.service.custody.state.units[second].final == "completed", "the second job ends")
+    lines = (await site.output(second)).splitlines()
+    room = site.driver.room(second)
+    assert lines[-2:] == ["games", f"{room}/work"]
+    assert "a" not in lines
+    assert not _runs((await site.output(first)).strip())
+    assert list(place.iterdir()) == []
+    await site.terminate(vm)
+    assert "terminated: power off" in await site.off(vm)
+    await here.furnish_limits(here.broker.config.cloud)
+
+
+def _runs(pid: str) -> bool:
+    """False of what is gone, or dead and not yet looked at by its parent."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+def with_warm(cloud: CloudConfig, **wish: Any) -> CloudConfig:
+    departments = tuple(
+        msgspec.structs.replace(d, batch=msgspec.structs.replace(d.batch, warm=Warm(**wish))) if d.batch else d
+        for d in cloud.departments
+    )
+    return msgspec.structs.replace(cloud, departments=departments)
 
 
 async def test_what_the_site_says_is_mounted_before_the_job_starts(site: Site) -> None:

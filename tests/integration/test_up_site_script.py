@@ -85,7 +85,6 @@ def site(tmp_path: Path) -> Iterator[Site]:
 def test_jobs_run_at_a_site_from_submit_to_output(site: Site, tmp_path: Path) -> None:
     cloud, config = Cloud(tmp_path / "data"), str(site.config())
     try:
-        assert "ok    events" in cloud.ok("doctor", "--config", config, "--hypervisor", "dummy", "--dry-run-vm")
         cloud.ok("up", "--detach", "--config", config)
         script = tmp_path / "job.sh"
         script.write_text('#!/bin/sh\ncat in.txt; echo "$1 on $SLURM_JOB_NODELIST"; echo kept >out.txt; exit 3\n')
@@ -95,8 +94,6 @@ def test_jobs_run_at_a_site_from_submit_to_output(site: Site, tmp_path: Path) ->
         done = cloud.run(*words)
         assert done.returncode == 3, done.stderr
         assert cloud.ok("output", "1") in [f"given\nit's; $(this) on host{n:03}\n" for n in range(3)]
-        assert cloud.json("show", "1")["state"] == "failed"
-
         cloud.ok("submit", "--wrap", "trap 'echo asked; exit 0' TERM; echo on; while :; do sleep 0.05; done")
         until(lambda: cloud.run("output", "2").stdout == "on\n", "the second job runs")
         cloud.ok("cancel", "2")
