@@ -94,9 +94,9 @@ class Stage:
 
     # ---------------------------------------------------------------------------------------------------- what others do
 
-    async def open(self, hosts: int, policy: Policy) -> None:
+    async def open(self, hosts: int, policy: Policy, warm: Warm = COLD) -> None:
         """Configuration, an executor that leads, and all hosts free."""
-        await self.write("provisioner", config_adopted(policy))
+        await self.write("provisioner", config_adopted(policy, warm))
         self.start()
         await self.executor.leads()
         await self.until(lambda: len(self.custody.index.by_state["free"]) == hosts, "all hosts are free")
