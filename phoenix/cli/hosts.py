@@ -126,6 +126,8 @@ def _note(host: dict[str, Any]) -> str:
         notes.append(f"quarantined: {host['quarantine']}{_until(host)}")
     if host.get("probation"):
         notes.append(f"on probation: {host['probation']}")
+    if host.get("vms_waiting"):
+        notes.append(f"{host['vms_waiting']} VM{'s' if host['vms_waiting'] > 1 else ''} waiting for a job")
     if host.get("power_saving"):
         notes.append(f"could be switched off: empty since {units.iso(host.get('idle_since'))}")
     if host.get("lost"):

@@ -63,6 +63,9 @@ class ExecutorMetrics(Collector):
         if sent is not None:
             self._endings.observe(max(0.0, at - sent))
 
+    def _waiting(self) -> int:
+        return sum(map(len, self._core.custody.index.parked.values()))
+
     def describe(self) -> Iterable[Metric]:
         return ()
 
@@ -81,6 +84,7 @@ class ExecutorMetrics(Collector):
         yield failed
         for name, text, value in (
             ("phoenix_vms_wanted", "Ranks of live attempts that have no VM yet", len(ledger.wants)),
+            ("phoenix_vms_waiting", "VMs that have completed a job and wait for another one", self._waiting()),
             ("phoenix_vms_doomed", "Open VMs that must end", len(ledger.state.doomed)),
             ("phoenix_vms_strays", "VMs of ours that the journal does not know", len(fleet.strays)),
             ("phoenix_opennebula_calls_in_flight", "Calls in flight, polls included", self._in_flight()),

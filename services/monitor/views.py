@@ -160,7 +160,12 @@ class Views:
         hosts, where = custody.state.hosts, lending.where(custody, at)
         return {
             "hosts": [
-                {**host_view(hosts[name], where[name], at), **self._idle(hosts[name], at)} for name in sorted(hosts)
+                {
+                    **host_view(hosts[name], where[name], at),
+                    "vms_waiting": len(custody.index.parked.get(name, ())),
+                    **self._idle(hosts[name], at),
+                }
+                for name in sorted(hosts)
             ]
         }
 

@@ -77,6 +77,7 @@ def test_a_counter_goes_on_where_it_stopped_on_another_host(cloud: Cloud, tmp_pa
 def test_the_next_job_takes_the_vm_and_finds_nothing_of_the_one_before(cloud: Cloud, tmp_path: Path) -> None:
     first = submit(cloud, tmp_path / "leaves.sh", LEAVES)
     ended(cloud, first)
+    until(lambda: "waiting for a job" in cloud.ok("hosts"), "no VM waits")
     room, pid = cloud.ok("output", first).split()
     second = submit(cloud, tmp_path / "looks.sh", LOOKS, room, pid)
     ended(cloud, second)
