@@ -191,7 +191,8 @@ class Poller:
                 hearsay.forget(vm)
             elif not track.busy and ticket >= track.heard:
                 phase = there.get(vm, Phase.OVER)
-                if track.phase is not None and track.phase is not phase:
+                known = Phase.RUNNING if track.phase is Phase.ELSEWHERE else track.phase
+                if known is not None and known is not phase:
                     hearsay.changed(vm, phase, now)
                 hearsay.looked(vm, phase, now)
         self._note_trust()

@@ -60,6 +60,24 @@ def test_of_a_recorded_launch_and_end_only_what_concerns_us_is_sent() -> None:
     assert sorted(sent) == [f"EVENT STATE VM/{s}/0 " for s in ("ACTIVE/RUNNING", "DONE/LCM_INIT", "POWEROFF/LCM_INIT")]
 
 
+def test_of_no_state_in_which_something_follows_the_events_are_left_out() -> None:
+    prefixes = tuple(topics())
+    for state in ("STOPPED", "SUSPENDED", "POWEROFF", "UNDEPLOYED", "DONE", "PENDING", "FAILED", "CLONING_FAILURE"):
+        assert f"EVENT STATE VM/{state}/LCM_INIT/7 ".encode().startswith(prefixes)
+    for lcm in (
+        "RUNNING",
+        "UNKNOWN",
+        "BOOT_FAILURE",
+        "BOOT_STOPPED_FAILURE",
+        "PROLOG_RESUME_FAILURE",
+        "EPILOG_FAILURE",
+    ):
+        assert f"EVENT STATE VM/ACTIVE/{lcm}/7 ".encode().startswith(prefixes)
+    for lcm in ("LCM_INIT", "PROLOG", "BOOT", "SAVE_STOP", "EPILOG", "EPILOG_STOP", "SHUTDOWN", "MIGRATE"):
+        assert not f"EVENT STATE VM/ACTIVE/{lcm}/7 ".encode().startswith(prefixes)
+    assert not b"EVENT STATE VM/HOLD/LCM_INIT/7 ".startswith(prefixes)
+
+
 @given(st.one_of(st.binary(max_size=200), st.from_regex(rb"EVENT STATE (VM|HOST|IMAGE)/[A-Z_]*/[A-Z_]*/[0-9]* ?")))
 def test_whatever_comes_is_read_or_refused(topic: bytes) -> None:
     told = read_topic(topic)
