@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 
 from schemas import facts as f
-from services.executor.hearsay import PROOF_MIN
+from services.executor.edge import ExecutorEdge
+from services.executor.hearsay import PROOF_MIN, Hearsay
 from tests.support.executor_stage import FAST, Stage, stage
 from tests.support.nats import NatsServer, running_server
 
@@ -30,6 +31,12 @@ def sample(scene: Stage, name: str, **labels: str) -> float:
 
 def heard(scene: Stage, kind: str) -> float:
     return sample(scene, "phoenix_opennebula_events_total", kind=kind)
+
+
+def hearsay(scene: Stage) -> Hearsay:
+    edge = next(edge for edge in scene.service.edges if isinstance(edge, ExecutorEdge))
+    assert edge._poller is not None
+    return edge._poller._hearsay
 
 
 def trusted(scene: Stage) -> bool:
@@ -162,3 +169,19 @@ async def test_a_flood_of_events_is_outlived(scene: Stage) -> None:
     await scene.until(lambda: not any(v.unit == "8" for v in scene.custody.state.vms.values()), "it ended meanwhile")
     await flooding
     assert vm_of(scene, "1") == vm
+
+
+async def test_a_vm_is_saved_goes_on_and_moves_by_its_events_alone(scene: Stage) -> None:
+    vm = vm_of(scene, "1")
+    await scene.close_attempt("1", 1, f.Disposal.SUSPEND)
+    await scene.until(lambda: vm in scene.custody.state.saved, "saved")
+    await scene.place("1", "host001", attempt=2)
+    await scene.until(lambda: scene.started("1", 2) == 1, "it goes on elsewhere")
+    await scene.close_attempt("1", 2, f.Disposal.MIGRATE)
+    await scene.place("1", "host002", attempt=3)
+    await scene.until(lambda: scene.started("1", 3) == 1, "it has moved")
+    assert vm_of(scene, "1") == vm
+    assert scene.one.store.vms[vm].history[-1].host_name == "host002"
+    await scene.until(lambda: not hearsay(scene).owed, "what was found before it was told has been told")
+    assert trusted(scene)
+    assert not heard(scene, "missed")
