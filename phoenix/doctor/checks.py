@@ -18,6 +18,8 @@ from typing import Any, Final
 from phoenix.doctor.endpoint import is_loopback
 from phoenix.doctor.findings import Finding, fail, ok, warn
 from phoenix.doctor.wanted import REAL, Wanted
+from services.executor.appraisal import is_ours
+from services.executor.opennebula import host_sight
 from services.executor.template import TemplateError, Templates
 
 KNOWN: Final = re.compile(r"7\.\d")
@@ -77,6 +79,11 @@ def hosts(pool: Any, wanted: Wanted) -> list[Finding]:
     if not found:
         advice = "add hosts (onehost create), or let this user USE them: oneacl create '#UID HOST/* USE+MANAGE'"
         return [fail("hosts", "no host is visible", advice)]
+    every = len(found)
+    found = [host for host in found if is_ours(host_sight(host), wanted.rules)]
+    if not found:
+        advice = "[hosts] clusters and use, against onecluster list and the attributes of onehost show HOST"
+        return [fail("hosts", f"[hosts] of the configuration lets in none of {every} hosts", advice)]
     states = Counter(HOST_STATES.get(int(host.findtext("STATE") or 0), "usable") for host in found)
     usable = [host for host in found if int(host.findtext("STATE") or 0) in USABLE]
     told = ", ".join(f"{count} {state}" for state, count in sorted(states.items()))
@@ -84,10 +91,11 @@ def hosts(pool: Any, wanted: Wanted) -> list[Finding]:
         return [
             fail("hosts", f"none of {len(found)} hosts is usable: {told}", "onehost show HOST; onehost enable HOST")
         ]
-    cores = sum(int(host.findtext("HOST_SHARE/MAX_CPU") or 0) for host in usable) // 100
-    memory_gb = sum(int(host.findtext("HOST_SHARE/MAX_MEM") or 0) for host in usable) // (1 << 20)
+    cores = sum(host_sight(host).cores for host in usable)
+    memory_gb = sum(host_sight(host).memory_mb for host in usable) // 1024
     clusters = sorted({host.findtext("CLUSTER") or "-" for host in usable})
     says = f"{told}: {cores} cores, {memory_gb} GiB, in cluster {', '.join(clusters)}"
+    says += f"; {every - len(found)} more are left out by [hosts]" if every > len(found) else ""
     idle = len(usable) < len(found)
     head = warn("hosts", says, "onehost show HOST says why; no job runs there meanwhile") if idle else ok("hosts", says)
     return [head, *_capacity(usable, wanted), *_drivers(usable, wanted)]
@@ -96,9 +104,14 @@ def hosts(pool: Any, wanted: Wanted) -> list[Finding]:
 def _capacity(usable: list[Any], wanted: Wanted) -> list[Finding]:
     found = []
     more = [x.findtext("NAME") for x in usable if _number(x, "MAX_CPU") > _number(x, "TOTAL_CPU") > 0]
-    if more:
+    if wanted.rules.cpu_overcommit > 1.0 and not more:
+        says = "[hosts] cpu_overcommit asks for more cores than any host offers"
+        found.append(
+            warn("capacity", says, "a negative RESERVED_CPU on those hosts (docs/hosts.md): else nothing is shared")
+        )
+    if more and wanted.rules.cpu_overcommit <= 1.0:
         says = f"{_some(more)} offers more cores than it has (RESERVED_CPU)"
-        found.append(warn("capacity", says, "leave RESERVED_CPU at 0 or above, unless VMs are to share cores"))
+        found.append(warn("capacity", says, "RESERVED_CPU at 0 or above; less is for [hosts] cpu_overcommit alone"))
     none = [x.findtext("NAME") for x in usable if _number(x, "MAX_CPU") < 100 or _number(x, "MAX_MEM") < 1024]
     if none:
         says = f"{_some(none)} offers no whole core or no memory"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from schemas.config import Hosts
 from services.runtime.config import Config
 
 CONCURRENCY: Final = 8  # [opennebula] concurrency's default
@@ -13,22 +14,24 @@ REAL: Final = ("kvm", "lxc", "xen")  # hypervisors whose VMs are machines of the
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """`hypervisor` empty: not said.  `door`: where guests call.  `events`: HOST:PORT of the hook manager's publisher."""
+    """`hypervisor` empty: not said.  `door`: where guests call.  `events`: HOST:PORT of the hook manager's publisher.
+    `rules`: which hosts are the cloud's, and what they offer."""
 
     hypervisor: str = ""
     concurrency: int = CONCURRENCY
     door: str = ""
     events: str = ""
     template: dict[str, Any] = field(default_factory=dict)
+    rules: Hosts = field(default_factory=Hosts)
 
 
 def of_config(config: Config) -> Wanted:
     one = config.opennebula
-    events = str(getattr(one, "events", "") or "")
     return Wanted(
-        hypervisor=str(getattr(one, "hypervisor", "") or ""),
+        hypervisor=one.hypervisor or "",
         concurrency=one.concurrency,
         door=config.http.url or f"http://{config.http.listen}",
-        events=events.removeprefix("tcp://") if events.startswith("tcp://") else "",
+        events=one.events.removeprefix("tcp://") if one.events.startswith("tcp://") else "",
         template=dict(one.template),
+        rules=config.cloud.hosts,
     )

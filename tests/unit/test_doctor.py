@@ -20,6 +20,7 @@ from phoenix.doctor.wanted import Wanted
 from phoenix.local.opennebula.model import Acl
 from phoenix.local.opennebula.server import OpenNebula, Settings
 from phoenix.local.opennebula.testing import running_server
+from schemas.config import Hosts
 from tests.support.nats import free_port
 
 DUMMY = Wanted(hypervisor="dummy")
@@ -202,6 +203,24 @@ KVM = Wanted(hypervisor="kvm")
 )
 def test_hosts(pool: str, expected: dict[str, str]) -> None:
     assert levels(checks.hosts(xml(f"<HOST_POOL>{pool}</HOST_POOL>"), KVM)) == expected
+
+
+def test_hosts_that_the_configuration_leaves_out_do_not_count() -> None:
+    pool = xml(f"<HOST_POOL>{host('a')}{host('b', state=3)}</HOST_POOL>")
+    only_a = Wanted(hypervisor="kvm", rules=Hosts(use="host=a"))
+    (found, *_) = checks.hosts(pool, only_a)
+    assert (found.level, found.found) == (
+        "ok",
+        "1 usable: 7 cores, 7 GiB, in cluster default; 1 more are left out by [hosts]",
+    )
+    (found,) = checks.hosts(pool, Wanted(hypervisor="kvm", rules=Hosts(clusters=("other",))))
+    assert (found.level, found.found) == ("fail", "[hosts] of the configuration lets in none of 2 hosts")
+
+
+def test_overcommit_needs_hosts_that_offer_more_than_they_have() -> None:
+    wanted = Wanted(hypervisor="kvm", rules=Hosts(cpu_overcommit=2.0))
+    assert levels(checks.hosts(xml(f"<P>{host('a')}</P>"), wanted))["capacity"] == "warn"
+    assert "capacity" not in levels(checks.hosts(xml(f"<P>{host('a', MAX_CPU=1600)}</P>"), wanted))
 
 
 def store(kind: int, free: int, total: int = 100_000, state: int = 0) -> str:
