@@ -369,6 +369,10 @@ def idle_to_batch(p: Params) -> str | None:
     return f"nobody with precedence wants it, so {p['department']} gets it" if "department" in p else None
 
 
+def not_needed(p: Params) -> str | None:
+    return f"it was idle and set apart ({p['quarantine']})" if p.get("quarantine") else None
+
+
 def window(p: Params) -> str | None:
     return f'at these hours {p["department"]} has "{p["window"]}"' if "window" in p else None
 
@@ -467,6 +471,7 @@ TELL: Final[dict[str, Callable[[Params], str | None]]] = {
     "flap_budget": flap_budget,
     "web_demand": web_demand,
     "idle_to_batch": idle_to_batch,
+    "not_needed": not_needed,
     "window": window,
     "lending": lending,
     "notice": notice,

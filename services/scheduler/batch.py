@@ -19,7 +19,8 @@ Rules
   6. Best-effort jobs make way for production (`make_way`), suspended if that can be done; within bounds (`guards`).  Who makes
      way ahead of time for a lease's slot (`Agenda.clear`) is closed in a decision of its own; what starts follows.
   7. While nothing else is to be said and nobody waits, jobs may move from crowded hosts to idle ones (`balancing`).
-  8. A department that the configuration does not name, or that is closed, places nothing and demands nothing; it still
+  8. An idle host that is set apart for longer than `KEPT_S` (disabled, say) goes back: the department gets another one for it.
+  9. A department that the configuration does not name, or that is closed, places nothing and demands nothing; it still
      answers notices and closes what is broken.
 """
 
@@ -49,6 +50,7 @@ from services.scheduler.policies.victims import Choice
 from services.scheduler.room import Room
 from services.scheduler.shape import Shape
 
+KEPT_S: Final = 300.0  # a host that failed starts is tried again sooner; to move it to and fro would gain nothing
 STARTS_MAX: Final = 1000  # placements of one decision; the rest follow with the next one, a millisecond later
 
 
@@ -81,9 +83,19 @@ class BatchCore(BatchViews):
             for start in starts:
                 found += self.endings.made_way(start.victims, start.unit, closing)
                 found.append(self._placement(start))
+            found += self._useless(now)
             found += self._demand_facts(starts, now)
             found = found or self.balancing.facts(self.policy.balance, now)
         return found[:FACTS_MAX]
+
+    def _useless(self, now: float) -> list[f.HostReleased]:
+        """Rule 8."""
+        if not self.room.resting:
+            return []
+        hosts = self.custody.state.hosts
+        idle = sorted(n for n, until in self.room.resting.items() if until > now + KEPT_S and not hosts[n].units)
+        why = {name: hosts[name].quarantine or "" for name in idle}
+        return [f.HostReleased(host=n, reason=because(Code.NOT_NEEDED, quarantine=why[n])) for n in idle]
 
     def wake_at(self) -> float:
         due = min(self.limits.next_due(), self.book.next_moment(self.decided_at), self._due)

@@ -7,6 +7,7 @@ from functools import partial
 import pytest
 
 from schemas import facts as f
+from services.provisioner.core import ProvisionerCore
 from services.scheduler import reclaim
 from services.scheduler.batch import BatchCore
 from services.scheduler.policies.known import VICTIMS
@@ -49,3 +50,34 @@ def test_check_knows_a_core_that_rests_though_it_has_something_to_say() -> None:
     with pytest.raises(AssertionError):  # the world asks `check` after each fact
         world.submit("hpc", nodes=1, cores=1)
     assert any("it rests though it has to say" in problem for problem in core.check())
+
+
+def test_an_idle_host_that_is_set_apart_for_long_goes_back_and_another_one_comes_for_it() -> None:
+    world = World(cloud(batch("bio", maximum=1), batch("hpc", maximum=1)))
+    for dept in ("bio", "hpc"):
+        world.seat(f"scheduler.{dept}", partial(BatchCore, dept=dept))
+    world.seat("provisioner", ProvisionerCore)
+    world.executor()
+    world.hosts(3)
+    world.settle()
+    [held] = world.custody.index.held["hpc"]
+    job = world.submit("hpc", cores=2)
+    world.settle()
+    world.write("executor", f.HostQuarantined(host=held, reason="disabled", until=world.now + 1e8))
+    world.settle()
+    assert world.unit(job).hosts == (held,)  # it goes on
+    waits = world.submit("hpc")
+    world.settle()
+    assert world.unit(waits).state == "pending"  # hpc may hold one host, and that one has a job
+    world.report(job)
+    world.settle()
+    assert world.custody.state.hosts[held].state == "free"
+    assert world.unit(waits).hosts == ("h3",)
+
+
+def test_an_idle_host_that_is_soon_tried_again_stays_where_it_is() -> None:
+    world, core = _department(kinds=1)
+    idle = next(name for name in sorted(core.custody.index.held["hpc"]) if not core.custody.state.hosts[name].units)
+    world.write("executor", f.HostQuarantined(host=idle, reason="starts failed", until=world.now + 60))
+    world.settle()
+    assert world.custody.state.hosts[idle].state == "held"
