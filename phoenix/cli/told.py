@@ -422,7 +422,16 @@ def balanced(p: Params) -> str | None:
     return f"it moved there from {p.names('from_hosts')} while it ran" if "from_hosts" in p else None
 
 
+def unblock_size(p: Params) -> str | None:
+    if not p.get("constraint"):
+        return None
+    return (
+        f"bring hosts that satisfy {p['constraint']}, or label some (`onehost update`), or submit it again without it"
+    )
+
+
 UNBLOCK: Final[dict[str, Callable[[Params], str | None]]] = {
+    "too_large_now": unblock_size,
     "waits_for_hosts": unblock_hosts,
     "no_hosts_held": unblock_hosts,
     "waits_behind": unblock_behind,

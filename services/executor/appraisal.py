@@ -10,8 +10,9 @@ Rules
      ends, and nobody gets it before it is enabled.  It is no `host.lost`, which would end them; no `host.cordoned`, which is
      the word of people by way of admission; and no description without capacity, since what runs there takes room.
   2. Late: no new sample of its monitoring for `monitor_late_s`: apart; for `monitor_lost_s`: bad.  The age of a sample is
-     measured by our own clock from when it was seen first, so that no difference of clocks makes a host late; a host that was
-     never sampled is not late (OpenNebula says itself whether it is in error).
+     measured by our own clock from when it was seen first, so that no difference of clocks makes a host late, and grows by at
+     most `STEP_S` from one look to the next, so that a clock that is set, or an OpenNebula that was away, makes none late.  A
+     host that was never sampled is not late (OpenNebula says itself whether it is in error).
   3. Outside the clusters, or the constraint `use`, of the configuration: not one of ours.  Known already: apart while held.
   4. What others use: HOST_SHARE counts what all VMs on the host asked for, and VMS names them.  Both are of one moment; minus
      our own (whose size the ledger knows) that is the others' exactly, whatever comes and goes of ours.  A VM that is
@@ -45,18 +46,20 @@ STANDING: Final = (
     EXCLUDED,
     FULL,
 )  # reasons that last until OpenNebula or the configuration says otherwise
+STEP_S: Final = 60.0  # hosts are looked at each few seconds; no pool takes so long
 _NOBODY: Final = (0, 0)
 RoomOf: TypeAlias = Callable[[int], Room | None]  # of a VM: what of ours it takes (nothing: another's); None: not known
 
 
 class Known(msgspec.Struct):
     """`others`: percent of a core and KiB that VMs of others asked for; None: not known yet.  `sampled_at`: OpenNebula's time
-    of the newest sample; `heard_at`: ours, when it was seen first."""
+    of the newest sample; `silent_s`: how long there has been none since; `looked_at`: our time of the last look."""
 
     others: tuple[int, int] | None = None
     offered: int = 0
     sampled_at: int = 0
-    heard_at: float = 0.0
+    silent_s: float = 0.0
+    looked_at: float = float("inf")
     used_cpu: int | None = None
 
 
@@ -70,7 +73,7 @@ class Appraisal:
         """The newest sample of a host's monitoring."""
         known = self.known.setdefault(name, Known())
         if sample.at != known.sampled_at:
-            known.sampled_at, known.heard_at = sample.at, now
+            known.sampled_at, known.silent_s, known.looked_at = sample.at, 0.0, now
         known.used_cpu = sample.used_cpu
 
     def forget(self, name: str) -> None:
@@ -80,10 +83,11 @@ class Appraisal:
         """The sight, judged.  `before`: the cores and MiB that custody says it offers, if it knows the host."""
         known = self.known.setdefault(sight.name, Known())
         known.others = self._others(sight, room, known.others)
+        known.silent_s += min(STEP_S, max(0.0, now - known.looked_at))
+        known.looked_at = now
         cores, memory_mb = self._offer(sight, rules, known, before)
-        apart = self._apart(sight, rules, known, now)
-        late_s = now - known.heard_at if known.sampled_at and not sight.bad else 0.0
-        lost = bool(rules.monitor_lost_s) and late_s >= rules.monitor_lost_s
+        apart = self._apart(sight, rules, known)
+        lost = bool(rules.monitor_lost_s and known.sampled_at) and known.silent_s >= rules.monitor_lost_s
         if not apart and (cores <= 0 or memory_mb <= 0) and known.others not in (None, _NOBODY):
             apart = FULL
         return msgspec.structs.replace(
@@ -96,13 +100,13 @@ class Appraisal:
         )
 
     @staticmethod
-    def _apart(sight: HostSight, rules: Hosts, known: Known, now: float) -> str:
+    def _apart(sight: HostSight, rules: Hosts, known: Known) -> str:
         """Rules 1 to 3: the strongest reason."""
         if not is_ours(sight, rules):
             return EXCLUDED
         if sight.apart:
             return sight.apart
-        late = bool(rules.monitor_late_s and known.sampled_at) and now - known.heard_at >= rules.monitor_late_s
+        late = bool(rules.monitor_late_s and known.sampled_at) and known.silent_s >= rules.monitor_late_s
         return LATE if late else ""
 
     @staticmethod

@@ -150,6 +150,17 @@ def test_the_age_of_a_sample_is_measured_by_our_own_clock() -> None:
         assert {type(fact) for fact in bench.decide()} <= {f.HostObserved}
 
 
+def test_a_clock_that_is_set_makes_no_host_late() -> None:
+    bench = late_bench()
+    bench.configure(monitor_late_s=300.0, monitor_lost_s=900.0)
+    bench.now += 3600.0
+    bench.see_hosts()
+    assert bench.decide() == []
+    bench.now -= 1800.0
+    bench.see_hosts()
+    assert bench.decide() == []
+
+
 def test_a_host_that_was_never_sampled_is_not_late() -> None:
     bench = held()
     bench.configure(monitor_late_s=1.0, monitor_lost_s=2.0)
