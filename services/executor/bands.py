@@ -2,22 +2,25 @@
 
 Theory of operation
   Measurements are no facts: a thousand hosts would fill the journal with them.  What schedulers decide on is in which band a
-  host is, if it stays there.  So a host's use is told when it has been in another band than the one told last for a while.
-  The edges are those at which somebody decides (`edges`).  What was told last is folded (`Ledger`); what is seen is this
-  leader's alone, so a new leader tells nothing twice, and may tell a little later.
+  host is, most of the time.  So a host's use is told when it has mostly been in another band than the one told last.  The edges
+  are those at which somebody decides (`edges`).  What was told last is folded (`Ledger`); what is seen is this leader's alone,
+  so a new leader tells nothing twice, and may tell a little later.
 
 Rules
-  1. Told if it has been in another band than the one told for `HOLD_S` and in `SAMPLES` different samples of OpenNebula.  So a
-     host tells once a minute at most, and what comes and goes within it is not told.
-  2. A VM that was moved to or from a host, or the host's clearing, makes what was told worthless: it is forgotten, and told
+  1. Told is the median of the samples of the last `HOLD_S`, at least `SAMPLES`, once they span so long; of the two in the
+     middle the one nearer to what was told last.  One sample is no measure: OpenNebula's says what a few seconds were like.
+  2. Told if it is beyond an edge by `MARGIN`: a host that swings around one would otherwise be told again and again.
+  3. Samples count anew after each telling, so a host tells once in `HOLD_S` at most.
+  4. A VM that was moved to or from a host, or the host's clearing, makes what was told worthless: it is forgotten, and told
      anew by rule 1.  Only samples that are new since then count; the first may still have been taken before, hence two.
-  3. Nothing is told of a host of which there is no sample.
+  5. Nothing is told of a host of which there is no sample.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_right
-from typing import TYPE_CHECKING, Final
+from statistics import median_high, median_low
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import msgspec
 
@@ -30,20 +33,24 @@ if TYPE_CHECKING:  # it folds what is told
 
 HOLD_S: Final = 60.0
 SAMPLES: Final = 2
+MARGIN: Final = 0.02
 FULL_ENOUGH: Final = 0.60  # where overcommit ends by default (`overcommit`), and the balancer fills no further
 DEFAULTS: Final = (Balance().low, FULL_ENOUGH, Balance().high)
-_NOWHERE: Final = -1  # the band of a host whose samples so far are of before
+
+
+class Sight(NamedTuple):
+    """A sample: when it was seen first, and the shares in use."""
+
+    at: float
+    cpu: float
+    memory: float
 
 
 class Seen(msgspec.Struct):
-    """`band`: which one it is in; `since`: when it was seen there first; `samples`: in how many; `stamp`: of the last one."""
+    """`stamp`: OpenNebula's time of the newest sample; `sights`: those that count."""
 
-    band: int
-    since: float
-    samples: int
     stamp: int
-    cpu: float
-    memory: float
+    sights: list[Sight]
 
 
 def edges(config: CloudConfig | None) -> tuple[float, ...]:
@@ -56,7 +63,7 @@ def edges(config: CloudConfig | None) -> tuple[float, ...]:
 
 
 def worthless(fact: f.Fact) -> tuple[str, ...]:
-    """Rule 2: hosts of which nothing is known any more once this is folded."""
+    """Rule 4: hosts of which nothing is known any more once this is folded."""
     if isinstance(fact, f.HostCleared | f.HostLost | f.HostRemoved):
         return (fact.host,)
     if isinstance(fact, f.UnitPlaced) and fact.reason is not None and fact.reason.code is Code.BALANCED:
@@ -66,7 +73,7 @@ def worthless(fact: f.Fact) -> tuple[str, ...]:
 
 
 class Bands:
-    """Reads `ledger.state.told` and drains `ledger.untold`."""
+    """Reads `ledger.state.told` and drains `ledger.worn`."""
 
     def __init__(self, ledger: Ledger) -> None:
         self.ledger = ledger
@@ -74,36 +81,45 @@ class Bands:
 
     def sampled(self, name: str, cpu: float, memory: float, stamp: int, now: float) -> bool:
         """A sample that OpenNebula took at `stamp`, as shares of the host's own; True if a fact follows."""
-        self._forget_untold()
-        cpu, memory = round(cpu, 3), round(memory, 3)  # as told: else a host at an edge would be told again and again
-        band, seen = self._band(cpu), self.seen.get(name)
-        new = seen is None or seen.stamp != stamp
-        if seen is None or seen.band != band:
-            self.seen[name] = Seen(band, now, int(new), stamp, cpu, memory)
-        else:
-            seen.samples, seen.stamp, seen.cpu, seen.memory = seen.samples + new, stamp, cpu, memory
+        self._begin_anew()
+        seen = self.seen.get(name)
+        if seen is None:
+            seen = self.seen[name] = Seen(stamp - 1, [])
+        if seen.stamp != stamp:
+            seen.stamp = stamp
+            sights = seen.sights
+            sights.append(Sight(now, cpu, memory))
+            while len(sights) > SAMPLES and sights[1].at <= now - HOLD_S:  # the first is as old as the window, or older
+                del sights[0]
         return self.fact(name, now) is not None
 
     def fact(self, name: str, now: float) -> f.HostObserved | None:
-        """Rule 1."""
-        self._forget_untold()
+        """Rules 1 and 2."""
+        self._begin_anew()
         seen, told = self.seen.get(name), self.ledger.state.told.get(name)
-        if seen is None or seen.band == _NOWHERE or seen.samples < SAMPLES or now - seen.since < HOLD_S:
+        if seen is None or len(seen.sights) < SAMPLES or now - seen.sights[0].at < HOLD_S:
             return None
-        if told is not None and self._band(told) == self._band(seen.cpu):
+        used = [sight.cpu for sight in seen.sights]
+        low, high = round(median_low(used), 3), round(median_high(used), 3)
+        cpu = low if told is None else min(max(told, low), high)
+        if told is not None and not self._elsewhere(told, cpu):
             return None
-        return f.HostObserved(host=name, cpu=seen.cpu, memory=seen.memory)
+        return f.HostObserved(host=name, cpu=cpu, memory=round(median_low(sight.memory for sight in seen.sights), 3))
 
     def forget(self, name: str) -> None:
         """The host is gone."""
         self.seen.pop(name, None)
 
-    def _band(self, cpu: float) -> int:
-        return bisect_right(edges(self.ledger.custody.state.config), cpu)
+    def _elsewhere(self, told: float, cpu: float) -> bool:
+        """Rule 2."""
+        at = edges(self.ledger.custody.state.config)
+        for_certain = cpu - MARGIN if cpu > told else cpu + MARGIN
+        between = bisect_right(at, for_certain) - bisect_right(at, told)
+        return between > 0 if cpu > told else between < 0
 
-    def _forget_untold(self) -> None:
-        """Rule 2: the samples so far count no more."""
-        for name in self.ledger.untold:
+    def _begin_anew(self) -> None:
+        """Rules 3 and 4: the samples so far count no more."""
+        for name in self.ledger.worn:
             if name in self.seen:
-                self.seen[name].band = _NOWHERE
-        self.ledger.untold.clear()
+                self.seen[name].sights.clear()
+        self.ledger.worn.clear()

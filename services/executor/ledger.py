@@ -44,7 +44,7 @@ class Ledger(Aims):
         self.wants: dict[str, Allocate] = {}
         self.binding: dict[str, Allocate] = {}  # wanted, too, and perhaps there already: a saved VM, or a warm one
         self.freed: dict[str, None] = {}  # "h:<host>", "u:<unit>": what was waited for may be there
-        self.untold: dict[str, None] = {}  # hosts of which what was told has become worthless
+        self.worn: dict[str, None] = {}  # hosts whose samples so far count no more (`bands`)
         self.rebound: dict[str, str] = {}  # key under which a VM was known -> its new one
         self.refused: list[f.VmAllocated] = []  # own facts that came back void: VMs that nobody knows
         self.touched: dict[str, int] = {}  # host -> tick of the last fact about it or a VM on it (X5)
@@ -87,7 +87,7 @@ class Ledger(Aims):
             return
         for name in worthless(fact):
             self.state.told.pop(name, None)
-            self.untold[name] = None
+            self.worn[name] = None
         handler = self._on.get(type(fact))
         if handler is not None:
             handler(fact, meta)
@@ -96,7 +96,7 @@ class Ledger(Aims):
 
     def _observed(self, fact: f.HostObserved, _meta: Meta) -> None:
         if fact.host in self.custody.state.hosts:
-            self.state.told[fact.host] = fact.cpu
+            self.state.told[fact.host], self.worn[fact.host] = fact.cpu, None
 
     def load(self, state: LedgerState) -> None:
         """Begin from `state`, custody being where it was when the state was dumped."""

@@ -51,7 +51,7 @@ def test_a_lasting_band_is_told_once() -> None:
     assert site.sample(0.9, times=3) == []
     assert site.sample(0.9) == [("h0", 0.9)]
     assert site.sample(0.8, times=10) == [("h0", 0.9)]
-    assert site.sample(0.3, times=3) == [("h0", 0.9)]
+    assert site.sample(0.3, times=2) == [("h0", 0.9)]
     assert site.sample(0.3) == [("h0", 0.9), ("h0", 0.3)]
 
 
@@ -59,9 +59,31 @@ def test_what_comes_and_goes_is_not_told() -> None:
     site = Site("h0")
     site.sample(0.1, times=4)
     for _ in range(5):
-        site.sample(0.9, times=3)
-        site.sample(0.1)
+        site.sample(0.9)
+        site.sample(0.1, times=2)
     assert site.told() == [("h0", 0.1)]
+
+
+def test_a_host_that_swings_around_an_edge_is_told_all_the_same_and_once() -> None:
+    """As a busy one does: each sample says what a few seconds were like."""
+    site = Site("h0")
+    for use in (0.31, 0.22, 0.28, 0.2, 0.33, 0.24, 0.26, 0.19, 0.3, 0.23) * 6:
+        site.sample(use)
+    assert len(site.told()) == 1
+    assert 0.2 < site.told()[0][1] < 0.32
+
+
+def test_of_two_samples_a_minute_both_have_to_say_it() -> None:
+    site = Site("h0")
+    site.sample(0.1, times=4)
+    for use in (0.9, 0.1, 0.9, 0.1):
+        site.bench.now += 120.0
+        site.sample(use)
+    assert site.told() == [("h0", 0.1)]
+    site.bench.now += 120.0
+    site.sample(0.9)
+    site.bench.now += 120.0
+    assert site.sample(0.9)[1:] == [("h0", 0.9)]
 
 
 @pytest.mark.parametrize(
