@@ -60,6 +60,7 @@ FACTS: Final[tuple[f.Fact, ...]] = (
     f.HostReleased(host="node-2", reason=because(Code.NOTICE, quota=1, held=2)),
     f.HostSeized(host="node-3", dept="hpc", reason=because(Code.NOTICE_EXPIRED)),
     f.VmEnded(unit="17", attempt=1, rank=0, why="terminated"),
+    f.VmRefused(unit="17", attempt=1, rank=0, failure="quota", why="user [3] limit of 2 reached for VMS quota in VM."),
     f.HostLost(host="node-3", reason="stuck: VM 32 outlived a hard terminate"),
     f.HostObserved(host="node-2", cpu=0.87, memory=0.52),
     f.HostQuarantined(host="node-3", reason="3 VMs failed to start", until=AT + 600),

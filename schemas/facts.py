@@ -223,6 +223,17 @@ class VmEnded(CustodyFact, frozen=True, kw_only=True, tag="vm.ended"):
     why: str  # SUSPENDED: it has given its host up and can go on elsewhere
 
 
+class VmRefused(PlainFact, frozen=True, kw_only=True, tag="vm.refused"):
+    """OpenNebula does not allocate a VM for this rank: `failure` by name (docs/operations.md), `why` in its words.  Told once
+    an attempt; it is tried again all the same, until the attempt's scheduler gives it up.  It changes nothing."""
+
+    unit: UnitId
+    attempt: AttemptNumber
+    rank: Rank
+    failure: str
+    why: str
+
+
 # -------------------------------------------------------------------------------------------------------------- admission
 
 
@@ -396,6 +407,7 @@ Fact: TypeAlias = (
     | VmAllocated
     | VmStarted
     | VmEnded
+    | VmRefused
     | JobSubmitted
     | JobHeld
     | JobResumed
@@ -441,6 +453,7 @@ _EXECUTOR = (
     VmAllocated,
     VmStarted,
     VmEnded,
+    VmRefused,
 )
 _EVERYBODY = (LeaderStarted, LeaderStopped)
 

@@ -52,6 +52,7 @@ class Launches:
         self.later: dict[str, Allocate] = {}  # refused; wanted again at a time
         self.refusals: dict[str, int] = {}  # allocations refused in a row
         self.brake = Brake()
+        self.untold: dict[str, f.VmRefused] = {}  # unit -> what OpenNebula says; to be written once an attempt
         self.allocated: dict[str, f.VmAllocated] = {}  # to be journaled
         self.orphans: dict[int, Phase] = {}  # ids of ours that nobody wants, for the fleet to end
         self.foreign: dict[int, None] = {}  # ids that are not ours
@@ -143,14 +144,29 @@ class Launches:
         elif result.outcome is Outcome.DENIED:
             self.ledger.wants[call.key] = call  # nothing at all is asked until the login is another one
         elif result.outcome is Outcome.LATER:
+            self._tell(call, result)
             self.ledger.wants[call.key] = call  # behind the others: a smaller one may be granted
             failure = Failure(result.failure) if result.failure else Failure.OTHER
             self.timers.set(self.brake.refused(failure, now), BRAKE)
         else:
             failures = self.refusals[call.key] = self.refusals.get(call.key, 0) + 1
             self.later[call.key] = call
+            self._tell(call, result)
             kind = Failure(result.failure) if result.failure else None
             self.timers.set(now + pause_s(kind, failures), call.key)
+
+    def _tell(self, call: Allocate, result: Result) -> None:
+        self.untold[call.unit] = f.VmRefused(
+            unit=call.unit, attempt=call.attempt, rank=call.rank, failure=result.failure, why=result.why
+        )
+
+    def _refusals(self) -> list[f.VmRefused]:
+        """Of live attempts that nobody has been told of; the others are forgotten."""
+        told = self.ledger.refusals
+        for unit, fact in list(self.untold.items()):
+            if told.get(unit) == fact.attempt or not self.custody.live(unit, fact.attempt):
+                del self.untold[unit]
+        return list(self.untold.values())
 
     def _journal(self, call: Allocate, vm: int) -> None:
         if self.custody.live(call.unit, call.attempt):
@@ -160,7 +176,8 @@ class Launches:
 
     def facts(self) -> list[f.Fact]:
         vms = self.custody.state.vms
-        return [fact for key, fact in self.allocated.items() if key not in vms]
+        found: list[f.Fact] = [fact for key, fact in self.allocated.items() if key not in vms]
+        return [*found, *self._refusals()]
 
     # ------------------------------------------------------------------------------------------------------ X6: strangers
 

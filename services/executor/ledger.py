@@ -46,6 +46,7 @@ class Ledger(Aims):
         self.freed: dict[str, None] = {}  # "h:<host>", "u:<unit>": what was waited for may be there
         self.worn: dict[str, None] = {}  # hosts whose samples so far count no more (`bands`)
         self.rebound: dict[str, str] = {}  # key under which a VM was known -> its new one
+        self.refusals: dict[str, int] = {}  # unit -> attempt of which it was told that OpenNebula allocates no VM
         self.refused: list[f.VmAllocated] = []  # own facts that came back void: VMs that nobody knows
         self.touched: dict[str, int] = {}  # host -> tick of the last fact about it or a VM on it (X5)
         self.saved_at: dict[int, int] = {}  # saved VM -> tick at which it was journaled
@@ -70,6 +71,7 @@ class Ledger(Aims):
             f.HostRemoved: self._host_moved,
             f.HostQuarantined: self._host_moved,
             f.HostObserved: self._observed,
+            f.VmRefused: self._vm_refused,
             f.ConfigAdopted: self._configured,
         }
 
@@ -93,16 +95,21 @@ class Ledger(Aims):
             handler(fact, meta)
         for unit in self.custody.forgotten:
             self.state.users.pop(unit, None)
+            self.refusals.pop(unit, None)
 
     def _observed(self, fact: f.HostObserved, _meta: Meta) -> None:
         if fact.host in self.custody.state.hosts:
             self.state.told[fact.host], self.worn[fact.host] = fact.cpu, None
 
+    def _vm_refused(self, fact: f.VmRefused, _meta: Meta) -> None:
+        if self.custody.live(fact.unit, fact.attempt):
+            self.refusals[fact.unit] = fact.attempt
+
     def load(self, state: LedgerState) -> None:
         """Begin from `state`, custody being where it was when the state was dumped."""
         custody = self.custody
         self.state = state
-        views = (self.by_unit, self.by_host, self.weight, self.leavers, self.away, self.parked, self.touched)
+        views = (self.by_unit, self.by_host, self.weight, self.leavers, self.away, self.parked, self.touched, self.refusals)
         for view in (*views, self.by_vm, self.saved_at, self.wants, self.binding, self.dirty, self.freed, self.rebound):
             view.clear()
         self.refused.clear()

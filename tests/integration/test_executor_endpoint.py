@@ -204,5 +204,8 @@ async def test_a_used_up_quota_makes_few_calls_and_no_requeue_storm(scene: Stage
     [sentence] = scene.service.health()["ailing"]  # type: ignore[misc]
     assert "quota for oneadmin is used up" in str(sentence)
     assert all(unit.live for unit in scene.custody.state.units.values())
+    told = [fact for fact in await scene.journal() if isinstance(fact, f.VmRefused)]
+    assert 0 < len({fact.unit for fact in told}) == len(told)
+    assert {(fact.failure, fact.why) for fact in told} == {("quota", QUOTA)}
     scene.proxy.heal()
     await until(lambda: sum(scene.started(str(n + 1)) for n in range(30)) == 30, "all run")

@@ -78,7 +78,27 @@ def test_an_attempt_that_its_scheduler_gives_up_is_asked_for_no_more(bench: Benc
     bench.now += QUOTA.most_s
     assert asked(bench) == []
     assert bench.core.ledger.wants == {}
-    assert bench.decide() == []
+    assert bench.decide() == [], "nor told of: it is over"
+
+
+def test_people_are_told_once_an_attempt_in_opennebulas_words(bench: Bench) -> None:
+    for _ in range(3):
+        for call in asked(bench):
+            refuse(bench, call)
+        bench.decide()
+        bench.now += QUOTA.most_s
+    told = [fact for fact in bench.written if isinstance(fact, f.VmRefused)]
+    assert sorted(fact.unit for fact in told) == [str(n + 1) for n in range(UNITS)]
+    assert {(fact.failure, fact.why) for fact in told} == {("quota", WORDS)}
+    bench.close("1")
+    bench.place("1", "h0", attempt=2)
+    for _ in range(UNITS + 1):
+        for call in asked(bench):
+            refuse(bench, call)
+        bench.decide()
+        bench.now += QUOTA.most_s
+    told = [fact for fact in bench.written if isinstance(fact, f.VmRefused)]
+    assert [(fact.unit, fact.attempt) for fact in told[UNITS:]] == [("1", 2)]
 
 
 def test_a_refused_login_keeps_no_rank_waiting_once_there_is_another(bench: Bench) -> None:
