@@ -109,7 +109,16 @@ class Ledger(Aims):
         """Begin from `state`, custody being where it was when the state was dumped."""
         custody = self.custody
         self.state = state
-        views = (self.by_unit, self.by_host, self.weight, self.leavers, self.away, self.parked, self.touched, self.refusals)
+        views = (
+            self.by_unit,
+            self.by_host,
+            self.weight,
+            self.leavers,
+            self.away,
+            self.parked,
+            self.touched,
+            self.refusals,
+        )
         for view in (*views, self.by_vm, self.saved_at, self.wants, self.binding, self.dirty, self.freed, self.rebound):
             view.clear()
         self.refused.clear()
