@@ -32,11 +32,11 @@ def run(args: argparse.Namespace) -> int:
     return {"check": _check, "diff": _diff, "apply": _apply}[args.verb](args)
 
 
-def _load(file: Path) -> Any:
+def _load(file: Path, opennebula: Any = None) -> Any:
     from services.runtime.config import ConfigError, load
 
     try:
-        return load(file)
+        return load(file, opennebula)
     except ConfigError as error:
         raise CliError(FAILED, f"{file} has problems:\n{error}") from error
 
@@ -56,9 +56,9 @@ def _check(args: argparse.Namespace) -> int:
 def _diff(args: argparse.Namespace) -> int:
     from services.runtime.config import diff, load
 
-    wanted = _load(args.file)
-    about = cloud.describe(cloud.data_dir(args))
-    changes = diff(load(Path(about["config"])).cloud, wanted.cloud)
+    running = load(Path(cloud.describe(cloud.data_dir(args))["config"]))
+    wanted = _load(args.file, running.opennebula)
+    changes = diff(running.cloud, wanted.cloud)
     _show(args, {"ok": True, "changes": changes}, "nothing would change")
     return OK
 

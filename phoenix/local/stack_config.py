@@ -22,7 +22,7 @@ from phoenix.local.stack_ports import Ports
 from schemas.capabilities import Hypervisor
 from services.runtime import config as runtime_config
 from services.runtime.config import Config
-from services.runtime.config_machines import EMBEDDED, with_hypervisor
+from services.runtime.config_machines import EMBEDDED
 
 DEFAULT: Final = Path(__file__).with_name("stack_default.toml")
 LOOPBACK: Final = "127.0.0.1"
@@ -38,19 +38,13 @@ def effective(
 ) -> Config:
     """Rules 1 and 2; `external`: rule 3 holds; else the embedded one has this `hypervisor`, whatever the file says.  Raises
     ConfigError with every problem of the file."""
+    ours = None if external else runtime_config.OpenNebula(hypervisor=hypervisor)
     if chosen is not None:
-        found = fill(runtime_config.load(chosen), layout, ports, external=external)
-    elif layout.config.exists():
-        kept = _without_ports(runtime_config.load(layout.config), ports, external=external)
-        found = fill(kept, layout, ports, external=external)
-    else:
-        found = fill(runtime_config.load(DEFAULT), layout, ports)
-    return found if external else _run_by(found, hypervisor)
-
-
-def _run_by(config: Config, hypervisor: Hypervisor) -> Config:
-    cloud = with_hypervisor(config.cloud, hypervisor)
-    return replace(config, cloud=cloud, opennebula=replace(config.opennebula, hypervisor=hypervisor))
+        return fill(runtime_config.load(chosen, ours), layout, ports, external=external)
+    if layout.config.exists():
+        kept = _without_ports(runtime_config.load(layout.config, ours), ports, external=external)
+        return fill(kept, layout, ports, external=external)
+    return fill(runtime_config.load(DEFAULT, ours), layout, ports)
 
 
 def names_opennebula(file: Path) -> bool:
@@ -65,13 +59,9 @@ def names_opennebula(file: Path) -> bool:
 def applied(text: str, name: str, base: Path, running: Config) -> Config:
     """A new configuration for a running cloud: its own departments, users and limits, the addresses that are in use, and what
     the hypervisor that runs can do."""
-    wanted = runtime_config.loads(text, name, base)
+    wanted = runtime_config.loads(text, name, base, running.opennebula)
     kept = {key: getattr(running, key) for key in ("nats", "http", "monitor", "opennebula", "runtime", "data")}
-    cloud = with_hypervisor(wanted.cloud, running.opennebula.hypervisor)
-    problems = runtime_config.check_cloud(cloud)
-    if problems:
-        raise runtime_config.ConfigError(problems, name)
-    return replace(running, cloud=cloud, **kept)
+    return replace(running, cloud=wanted.cloud, **kept)
 
 
 def fill(config: Config, layout: Layout, ports: Ports, *, external: bool = False) -> Config:

@@ -13,7 +13,7 @@ ignore a mistyped key, and never read the inputs themselves (`scenarios` does).
 
 Rules
   1. Every problem is reported at once, each with file, line, key, the value found, and what would be right.
-  2. What the product's configuration refuses is refused here by the same code; but a simulated cloud can suspend.
+  2. What the product's configuration refuses is refused here by the same code; but a simulated cloud can suspend and migrate.
   3. Paths are relative to the file.
   4. Without [[vary]] there is one variant, with an empty name.
 """

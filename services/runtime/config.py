@@ -199,8 +199,8 @@ def processes(cloud: CloudConfig) -> tuple[str, ...]:
     return (*SERVICES, *(f"scheduler.{d.name}" for d in cloud.departments))
 
 
-def load(path: Path) -> Config:
-    """Read and validate a configuration file.  Raises `ConfigError`."""
+def load(path: Path, opennebula: OpenNebula | None = None) -> Config:
+    """Read and validate a configuration file.  `opennebula`: as of `loads`.  Raises `ConfigError`."""
     try:
         with path.open("rb") as file:
             data = file.read(FILE_MAX_BYTES + 1)
@@ -211,18 +211,21 @@ def load(path: Path) -> Config:
         raise _unreadable(str(path), f"cannot be read ({error.strerror}); name a readable file") from error
     except UnicodeDecodeError as error:
         raise _unreadable(str(path), f"should be UTF-8 text (byte {error.start} is not)") from error
-    return loads(text, path.name, base=path.absolute().parent)
+    return loads(text, path.name, path.absolute().parent, opennebula)
 
 
-def loads(text: str, name: str = "configuration", base: Path | None = None) -> Config:
+def loads(
+    text: str, name: str = "configuration", base: Path | None = None, opennebula: OpenNebula | None = None
+) -> Config:
     """Validate a configuration text.  `name` stands in messages; `base`: what relative paths start from (default: the working
-    directory).  Raises `ConfigError`."""
+    directory); `opennebula`: the one that is in force, whose hypervisor counts, whatever the text says.  Raises
+    `ConfigError`."""
     try:
         document = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise _unreadable(name, f"should be TOML: {error}") from error
     form = Form((base or Path.cwd()).absolute())
-    config = _read(form, document)
+    config = _read(form, document, opennebula)
     broken = {p.path for p in form.problems}
     meant = check_cloud(config.cloud) + check_deployment(config, config.processes())
     problems = form.problems + [p for p in meant if not _covers(broken, p.path)]
@@ -231,7 +234,7 @@ def loads(text: str, name: str = "configuration", base: Path | None = None) -> C
     return config
 
 
-def _read(form: Form, document: dict[str, Any]) -> Config:
+def _read(form: Form, document: dict[str, Any], in_force: OpenNebula | None) -> Config:
     form.unknown_keys(document, [*_TABLES, *_LISTS], ())
     if "cloud" not in document:
         form.report(("cloud", "name"), 'should be the name of this cloud, for example [cloud] name = "site-a"')
@@ -241,7 +244,7 @@ def _read(form: Form, document: dict[str, Any]) -> Config:
             tables[key] = form.table(cls, document.get(key, {}), (key,))
     lists: dict[str, Any] = {key: form.tables(cls, document.get(key, []), (key,)) for key, cls in _LISTS.items()}
     opennebula, policy = document.get("opennebula"), document.get("policy")
-    hypervisor = hypervisor_of(opennebula, tables["opennebula"].hypervisor)
+    hypervisor = hypervisor_of(opennebula, tables["opennebula"].hypervisor) if in_force is None else in_force.hypervisor
     tables["opennebula"] = msgspec.structs.replace(tables["opennebula"], hypervisor=hypervisor)
     cloud = CloudConfig(
         name=tables["cloud"].name if "cloud" in tables else "",

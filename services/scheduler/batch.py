@@ -205,7 +205,7 @@ class BatchCore(BatchViews):
         if queue.budgets is not None:
             booked, rest = [s for s in starts if s.unit in queue.bookings], [s for s in starts if s.unit in queue.where]
             starts = booked + queue.budgets.cut(rest, self.book.owner, self.book.shape)  # accepted ones: not again
-        starts = settle(starts, room, self._affinity)
+        starts = settle(starts, room, self._affinity) if starts else starts
         if not (starts or way) and room is self.room:
             queue.grew = self.room.grew = self._shifted = False
             self._passed_at = now

@@ -260,6 +260,7 @@ class Book:
         """It waits to be resumed, and what it saved is lost: it begins anew, at the end of the queue."""
         again = self.state.again[unit]
         again.ran_s = again.used_s
+        again.suspends -= 1  # it was a requeue after all
         self.queue.remove(unit)
         self._enter_again(again, because(Code.NOT_SAVED))
         again.why = because(Code.NOT_SAVED)

@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from phoenix.cli.sentences import sentence
 from schemas import facts as f
 from schemas.capabilities import ALL
 from schemas.config import BatchPolicy
@@ -195,3 +196,39 @@ def test_a_configuration_may_ask_for_what_the_cloud_can_do() -> None:
     assert [problem.key for problem in check_cloud(config)] == ["department.batch.on_reclaim"]
     assert check_cloud(msgspec.structs.replace(config, capabilities=ALL)) == []
     assert BatchPolicy().on_reclaim == "requeue"
+
+
+@pytest.mark.parametrize("when", ["before it is placed again", "after"])
+def test_a_suspension_that_failed_is_a_requeue_and_spends_no_retry(when: str) -> None:
+    hosts = 2 if when == "after" else 1
+    world = able(hosts, on_reclaim="suspend")
+    job = running(world, walltime_s=100.0, retries=1, after_s=30)
+    world.cordon("h1")
+    world.quota("hpc", hosts - 1)
+    world.settle()
+    if when == "after":
+        assert (world.unit(job).state, world.unit(job).resumes) == ("open", True)
+    world.write("executor", f.VmEnded(unit=job, attempt=1, rank=0, why="it could not be saved"))
+    again = core(world).state.again[job]
+    if when == "after":
+        assert closed(world) == {job: (Disposal.REQUEUE, Code.NOT_SAVED)}
+        world.settle()
+    assert world.voids == []
+    assert (again.requeues, again.faults, again.used_s) == (1, 0, 0.0)
+    assert core(world).book.length_s(job) == 100  # it has all of its time again
+    assert world.unit(job).failures == 0
+    assert not world.unit(job).resumes
+
+
+def test_what_could_not_be_saved_waits_at_the_end_and_is_told_so() -> None:
+    world = able(1, on_reclaim="suspend")
+    job = running(world, after_s=30)
+    world.quota("hpc", 0)
+    world.settle()
+    other = world.submit(cores=4)
+    assert [place.unit for place in core(world).book.queue.in_order()] == [job, other]
+    world.write("executor", f.VmEnded(unit=job, attempt=1, rank=0, why="it could not be saved"))
+    assert [place.unit for place in core(world).book.queue.in_order()] == [other, job]
+    reason = why(core(world), job, world.now)[-1]
+    assert (reason.code, reason.params["preempted"]) == (Code.NOT_SAVED, 1)
+    assert "what it had saved was lost" in sentence(reason)

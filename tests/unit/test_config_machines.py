@@ -12,7 +12,7 @@ from phoenix.local import stack_config
 from schemas.capabilities import ALL, CAPABILITIES, Hypervisor, can
 from schemas.config import BatchPolicy, Capability, CloudConfig, OnReclaim
 from schemas.saving import save_s
-from services.runtime.config import ConfigError, check_cloud, dump_toml, loads
+from services.runtime.config import ConfigError, check_cloud, diff, dump_toml, loads
 from services.runtime.config_machines import SAVE_S, WISHES, lacks
 from tests.support.world import batch, cloud
 
@@ -79,8 +79,15 @@ def test_what_is_applied_to_a_running_cloud_has_what_its_hypervisor_can(tmp_path
     applied = stack_config.applied(BASE, "new.toml", tmp_path, running)
     assert (applied.cloud.capabilities, applied.opennebula.hypervisor) == ((), "lxc")
     wishing = BASE + '[department.batch]\non_reclaim = "suspend"\n'
-    with pytest.raises(ConfigError, match="cannot suspend a running VM"):
+    with pytest.raises(ConfigError, match=r"^new\.toml:7: .* cannot suspend a running VM"):
         stack_config.applied(wishing, "new.toml", tmp_path, running)
+
+
+def test_what_is_applied_keeps_the_time_for_saving_of_the_hypervisor_that_runs(tmp_path: Path) -> None:
+    running = loads(one(endpoint="http://one:2633/RPC2", hypervisor="kvm"))
+    applied = stack_config.applied(BASE, "new.toml", tmp_path, running)
+    assert applied.cloud == running.cloud
+    assert diff(running.cloud, loads(BASE, opennebula=running.opennebula).cloud) == []
 
 
 def test_the_journal_carries_what_can_be_done() -> None:
