@@ -12,8 +12,9 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Sequence
-from typing import Final
+from typing import Final, Literal
 
+import msgspec
 from aiohttp import web
 
 from schemas import facts as f
@@ -28,6 +29,17 @@ from services.admission.web import bearer, gone, no_content, number, reply, unau
 
 WAIT_MAX_S: Final = 25.0
 LOOK_S: Final = 5.0  # a host that is taken is seen so late by a guest that waits there; its end comes sooner anyway
+
+
+class Following(msgspec.Struct, frozen=True, kw_only=True):
+    """Who the VM is from now on.  `id`: its PHOENIX_ID, `token`: the guest's."""
+
+    status: Literal["bound"] = "bound"
+    id: str
+    unit: str
+    attempt: int
+    rank: int
+    token: str
 
 
 class NextCalls:
@@ -56,8 +68,8 @@ class NextCalls:
 
     def _identity(self, vm: Vm) -> web.Response:
         tag = self._tag(vm.unit, vm.attempt, vm.rank)
-        who = {"unit": vm.unit, "attempt": vm.attempt, "rank": vm.rank}
-        return reply({"status": "bound", "id": tag, **who, "token": self._tokens.of(tag)})
+        token = self._tokens.of(tag)
+        return reply(Following(id=tag, unit=vm.unit, attempt=vm.attempt, rank=vm.rank, token=token))
 
     def _tag(self, unit: str, attempt: int, rank: int) -> str:
         return vm_tag(self._core.custody.state.cloud, unit, attempt, rank)

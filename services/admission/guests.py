@@ -70,6 +70,13 @@ class ReportBody(msgspec.Struct, frozen=True, kw_only=True):
     stay: bool = False  # the guest can take another job
 
 
+class Acknowledged(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """The report is in the journal, and valid.  `stay`: the VM is to take another job."""
+
+    status: str
+    stay: bool = False
+
+
 class Guest(msgspec.Struct, frozen=True):
     """Who calls, once the token is checked."""
 
@@ -311,7 +318,7 @@ class Guests:
         if outcome.facts[0][1].void is not None:
             return self._gone(guest)
         stays = any(isinstance(fact, f.VmParked) and meta.void is None for fact, meta in outcome.facts)
-        return reply({"status": "acknowledged", **({"stay": True} if stays else {})})
+        return reply(Acknowledged(status="acknowledged", stay=stays))
 
     # ----------------------------------------------------------------------------------------------------------- content
 

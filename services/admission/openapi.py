@@ -16,6 +16,8 @@ from typing import Any, Final
 import msgspec
 
 from schemas import requests as r
+from services.admission.guest_routes import BASE, Content, GuestRoute
+from services.admission.guest_routes import ROUTES as GUESTS
 from services.admission.routes import ROUTES, Parameter, Route
 
 _REF: Final = "#/components/schemas/{name}"
@@ -42,22 +44,31 @@ def document() -> bytes:
 
 
 def _document() -> dict[str, Any]:
-    structs = [struct for pair in r.REQUESTS.values() for struct in pair]
+    structs: list[type[msgspec.Struct]] = [struct for pair in r.REQUESTS.values() for struct in pair]
+    contents = [content for route in GUESTS for content in (route.body, route.answer)]
+    structs += [content for content in contents if isinstance(content, type)]
     _, schemas = msgspec.json.schema_components([*structs, r.Failed], ref_template=_REF)
     paths: dict[str, Any] = {}
     for route in ROUTES:
         paths.setdefault(route.path, {})[route.method.lower()] = _operation(route)
+    for call in GUESTS:
+        paths.setdefault(call.path, {})[call.method.lower()] = _guests(call)
     return {
         "openapi": "3.1.0",
         "info": {
             "title": "Phoenix Cloud: the door",
             "version": "1",
-            "description": "Requests of people and programs. Every other GET below /v1 is passed on to the monitor.",
+            "description": "Requests of people and programs, and what a VM asks and reports (/v1/guest/…, docs/guests.md). "
+            "Every other GET below /v1 is passed on to the monitor.",
         },
         "security": [{"bearer": []}],
         "paths": paths,
         "components": {
-            "securitySchemes": {"bearer": {"type": "http", "scheme": "bearer"}},
+            "securitySchemes": {
+                "bearer": {"type": "http", "scheme": "bearer"},
+                "guest": {"type": "http", "scheme": "bearer", "description": "PHOENIX_TOKEN of this VM"},
+                "job": {"type": "http", "scheme": "bearer", "description": "The job's: in PHOENIX_TOKEN_FILE"},
+            },
             "schemas": dict(sorted(schemas.items())),
         },
     }
@@ -83,6 +94,33 @@ def _operation(route: Route) -> dict[str, Any]:
             "content": {"application/json": {"schema": schema}},
         }
     return found
+
+
+def _guests(route: GuestRoute) -> dict[str, Any]:
+    """A call of a VM's guest, or of its job."""
+    answer = _content(route.answer) if route.answer is not None else {}
+    found: dict[str, Any] = {
+        "operationId": f"guest_{route.method.lower()}_{re.sub(r'[/{}]+', '_', route.path.removeprefix(BASE)).strip('_')}",
+        "summary": route.text,
+        "parameters": [_in_path(name) for name in re.findall(r"{(\w+)}", route.path)]
+        + [_in_query(parameter) for parameter in route.query],
+        "responses": {
+            str(route.status): {"description": "done", **answer},
+            **_errors(),
+            "410": {"description": "gone"},
+        },
+        "security": [{"guest": []}, *([{"job": []}] if route.job else [])],
+    }
+    if route.body is not None:
+        found["requestBody"] = {"required": True, **_content(route.body)}
+    return found
+
+
+def _content(content: Content) -> dict[str, Any]:
+    if isinstance(content, type):
+        return {"content": {"application/json": {"schema": {"$ref": _REF.format(name=content.__name__)}}}}
+    kind = "text/plain" if content == "text" else "application/octet-stream"
+    return {"content": {kind: {"schema": {}}}}
 
 
 def _answer(route: Route) -> dict[str, Any]:
