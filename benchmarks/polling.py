@@ -13,6 +13,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import contextlib
+import socket
 import subprocess
 import sys
 import tempfile
@@ -25,6 +26,9 @@ import msgspec
 import pyone
 
 from benchmarks.cloud import cpu_seconds, percentile, table
+from phoenix.local.opennebula.dummy import DummyDriver
+from phoenix.local.opennebula.server import OpenNebula as Server
+from phoenix.local.opennebula.server import Settings
 from schemas import facts as f
 from schemas.config import CloudConfig, Policy
 from schemas.custody import RULES
@@ -124,14 +128,21 @@ class Bench:
         return f.UnitPlaced(unit=unit, attempt=1, hosts=(f"host{int(unit) % HOSTS:03}",), cores=1, memory_mb=64)
 
 
+async def serve(port: int, events_port: int) -> None:
+    """The embedded OpenNebula with a dummy hypervisor whose VMs have no guests: nobody is there whom they could call."""
+    settings = Settings(hosts=HOSTS, cores=CORES, memory_mb=MEMORY_MB, port=port, events_port=events_port)
+    server = Server(settings, DummyDriver())
+    await server.start()
+    await asyncio.get_running_loop().create_future()
+
+
 @contextlib.contextmanager
-def opennebula(directory: Path, port: int, events_port: int) -> Iterator[subprocess.Popen[bytes]]:
-    words = ["--port", port, "--port-file", directory / "port", "--events-port", events_port, "--hosts", HOSTS]
-    words += ["--cores", CORES, "--memory-mb", MEMORY_MB]
-    process = subprocess.Popen([sys.executable, "-m", "phoenix.local.opennebula", *map(str, words)])
+def opennebula(port: int, events_port: int) -> Iterator[subprocess.Popen[bytes]]:
+    words = ["--serve", str(port), str(events_port)]
+    process = subprocess.Popen([sys.executable, "-m", "benchmarks.polling", *words])
     try:
         end = time.monotonic() + READY_S
-        while not (directory / "port").exists():
+        while not _listens(port):
             assert time.monotonic() < end, "the embedded OpenNebula does not come up"
             time.sleep(0.05)
         yield process
@@ -140,13 +151,18 @@ def opennebula(directory: Path, port: int, events_port: int) -> Iterator[subproc
         process.wait(10)
 
 
+def _listens(port: int) -> bool:
+    with socket.socket() as probe:
+        return probe.connect_ex(("127.0.0.1", port)) == 0
+
+
 @contextlib.asynccontextmanager
 async def bench() -> AsyncIterator[Bench]:
     with tempfile.TemporaryDirectory(prefix="phoenix-bench-") as name, running_server() as broker:
         directory, port, events_port = Path(name), free_port(), free_port()
         (directory / "one_auth").write_text(SESSION + "\n")
         (directory / "guest.key").write_bytes(b"a key of the guests")
-        with opennebula(directory, port, events_port) as server:
+        with opennebula(port, events_port) as server:
             async with world(broker, lease_ttl_s=LEASE_S) as here:
                 made = Bench(here, directory, port, events_port, server)
                 try:
@@ -280,7 +296,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--vms", default="100,1000,5000", help="sizes, ascending")
     parser.add_argument("--idle-s", type=float, default=10.0, help="seconds of rest that are measured")
+    parser.add_argument("--serve", nargs=2, type=int, help=argparse.SUPPRESS)
     given = parser.parse_args()
+    if given.serve:
+        asyncio.run(serve(*given.serve))
     asyncio.run(measure([int(size) for size in given.vms.split(",")], given.idle_s))
 
 
