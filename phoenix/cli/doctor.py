@@ -6,6 +6,7 @@ import argparse
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
+from urllib.parse import urlsplit
 
 from phoenix.cli import cloud, emit
 from phoenix.cli.errors import FAILED, OK, CliError, usage
@@ -26,16 +27,36 @@ It changes nothing, but for --dry-run-vm.  Exit code: 0 nothing fails, 1 somethi
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--opennebula", metavar="URL", help="oned's XML-RPC endpoint")
+    parser.add_argument("--opennebula", metavar="URL", type=_url, help="oned's XML-RPC endpoint")
     parser.add_argument(
         "--auth", type=Path, metavar="FILE", help="a file with user:password (default: ~/.one/one_auth)"
     )
     parser.add_argument("--config", type=Path, metavar="FILE", help="the cloud's configuration: endpoint, template, …")
     parser.add_argument("--hypervisor", choices=sorted(CAPABILITIES), help="what the hosts are expected to have")
-    parser.add_argument("--events", metavar="HOST:PORT", help="where state changes are published, if oned does not say")
+    parser.add_argument(
+        "--events", metavar="HOST:PORT", type=_place, help="where state changes are published, if oned does not say"
+    )
     parser.add_argument(
         "--dry-run-vm", action="store_true", help="allocate a VM on HOLD, try to deploy it where it cannot fit, end it"
     )
+
+
+def _url(text: str) -> str:
+    try:
+        parts = urlsplit(text)
+        if parts.scheme in ("http", "https") and parts.hostname and parts.port != 0:
+            return text
+    except ValueError:
+        pass
+    raise argparse.ArgumentTypeError(f"{text!r} is no address: write http://HOST:2633/RPC2")
+
+
+def _place(text: str) -> str:
+    text = text.removeprefix("tcp://")
+    host, _, port = text.rpartition(":")
+    if host and port.isdecimal() and 0 < int(port) < 65536:
+        return text
+    raise argparse.ArgumentTypeError(f"{text!r} is no HOST:PORT")
 
 
 def run(args: argparse.Namespace) -> int:

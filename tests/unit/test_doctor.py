@@ -12,6 +12,7 @@ import pyone
 import pytest
 from lxml import etree
 
+from phoenix.cli.__main__ import main
 from phoenix.doctor import checks
 from phoenix.doctor.endpoint import Endpoint, is_loopback, speaks_zeromq
 from phoenix.doctor.findings import Finding, worst
@@ -167,6 +168,24 @@ async def _command(*words: str) -> tuple[int, str]:
         out, _ = await process.communicate()
     assert process.returncode is not None
     return process.returncode, out.decode()
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["--opennebula", "foo"],
+        ["--opennebula", "http://"],
+        ["--opennebula", "http://one:99999/RPC2"],
+        ["--opennebula", "http://one:x/RPC2"],
+        ["--events", "one"],
+        ["--events", "one:0"],
+        ["--hypervisor", "vmware"],
+        ["--opennebula", "http://one/RPC2", "--auth", "/no/such/file"],
+    ],
+)
+def test_what_is_mistyped_is_told_and_ends_with_2(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["doctor", *words]) == 2
+    assert capsys.readouterr().err.startswith("phoenix: ")
 
 
 # --------------------------------------------------------------------------------------- answers of other installations
