@@ -3,7 +3,7 @@
 Theory of operation
   Every answer and every failure passes here.  *Down* is: the last thing heard was a failure that says that nothing there works
   as OpenNebula (`outcomes`, `away`); one answer ends it.  *Hindered* is: OpenNebula answers, and refuses the same of every VM;
-  the next success of that method ends it.
+  the next success of that method ends it, or that nobody has met it for FADES_S.
 
 Rules
   1. While it is down calls pause, longer with each failure in a row (`outcomes.pause_s`), and go on with the first answer.
@@ -23,16 +23,18 @@ from services.executor.outcomes import RULES, Failure, pause_s
 from services.runtime.log import Log
 
 TELL_AGAIN_S: Final = 60.0
+FADES_S: Final = 90.0  # what is still wanted is tried again within 30 s
 TELL_AFTER_S: Final = 2.0  # longer than a restart of the embedded server; a restart of oned may be told
 
 
 class Trouble(NamedTuple):
-    """`since`: monotonic seconds; `method`: what was asked."""
+    """`since`, `last`: monotonic seconds; `method`: what was asked."""
 
     failure: Failure
     method: str
     since: float
     why: str
+    last: float
 
 
 class Endpoint:
@@ -51,7 +53,7 @@ class Endpoint:
         self.counts: Counter[Failure] = Counter()
         self.down: Trouble | None = None
         self.down_since = 0.0  # UTC; 0: it answers
-        self.hindered: dict[Failure, Trouble] = {}
+        self._hindered: dict[Failure, Trouble] = {}
         self._row = 0  # failures since the last answer
         self._paused_until = 0.0
         self._told: dict[Failure, float] = {}
@@ -59,11 +61,16 @@ class Endpoint:
     def answered(self, method: str) -> None:
         """OpenNebula did what it was asked."""
         self.heard()
-        if self.hindered:
-            for failure in [k for k, trouble in self.hindered.items() if trouble.method == method]:
-                del self.hindered[failure]
-                self._told.pop(failure, None)
-                self._log.info("OpenNebula does again what it refused", method=method, failure=failure)
+        for failure in [k for k, trouble in self._hindered.items() if trouble.method == method]:
+            del self._hindered[failure]
+            self._told.pop(failure, None)
+            self._log.info("OpenNebula does again what it refused", method=method, failure=failure)
+
+    def hindered(self) -> dict[Failure, Trouble]:
+        """What all VMs are refused for now."""
+        now = self._clock()
+        self._hindered = {k: trouble for k, trouble in self._hindered.items() if now - trouble.last < FADES_S}
+        return self._hindered
 
     def heard(self) -> None:
         """OpenNebula has answered, if only to refuse."""
@@ -81,12 +88,13 @@ class Endpoint:
         if not rule.away:
             self.heard()
             if rule.most_s >= RULES[Failure.QUOTA].most_s:
-                self.hindered.setdefault(failure, Trouble(failure, method, now, why))
+                since = self._hindered[failure].since if failure in self.hindered() else now
+                self._hindered[failure] = Trouble(failure, method, since, why, now)
                 self._tell(failure, why, now)
             return
         if self.down is None or self.down.failure is not failure:
             since = self.down.since if self.down is not None else now
-            self.down = Trouble(failure, method, since, why)
+            self.down = Trouble(failure, method, since, why, now)
             self.down_since = self.down_since or self._utc()
         self._row += 1
         self._paused_until = now + pause_s(failure, self._row)
@@ -102,7 +110,7 @@ class Endpoint:
 
     def ailing(self) -> list[str]:
         """Sentences for whoever runs the cloud; none if all is well."""
-        troubles = [*([self.down] if self.down is not None else ()), *self.hindered.values()]
+        troubles = [*([self.down] if self.down is not None else ()), *self.hindered().values()]
         now = self._clock()
         return [self.sentence(t.failure, t.why) for t in troubles if now - t.since >= TELL_AFTER_S]
 

@@ -93,7 +93,7 @@ class ExecutorMetrics(Collector):
                 "Since when OpenNebula gives no answer that is one (UTC); 0: it does",
                 self._endpoint.down_since,
             ),
-            ("phoenix_opennebula_hindered", "Kinds of refusal that all VMs meet now", len(self._endpoint.hindered)),
+            ("phoenix_opennebula_hindered", "Kinds of refusal that all VMs meet now", len(self._endpoint.hindered())),
             ("phoenix_opennebula_events_trusted", "1 while polling relies on the event stream", self.events_trusted),
             ("phoenix_hosts_ignored", "Hosts whose names cannot be used", len(self._core.desk.ignored)),
         ):

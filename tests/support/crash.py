@@ -30,11 +30,13 @@ import msgspec
 from phoenix.local.opennebula.model import Vm
 from phoenix.local.opennebula.states import VmState
 from schemas import facts as f
+from schemas.facts import Disposal
 from schemas.ids import parse_vm_tag
 from services.executor.core import ExecutorCore
 from services.runtime.config import Nats, dump_toml
+from services.runtime.exits import Exit
 from services.runtime.service import Service
-from tests.support.executor_stage import FAST, Stage, config_adopted, stage
+from tests.support.executor_stage import FAST, WHY, Stage, config_adopted, stage
 from tests.support.nats import NatsServer
 from tests.support.one_proxy import Gate
 from tests.support.proxy import Proxy
@@ -42,6 +44,7 @@ from tests.support.shells import Running, until
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 HOSTS: Final = ("host000", "host001", "host002")
+POLICY: Final = msgspec.structs.replace(FAST, save_s=10.0)  # longer than a restart: what was not saved by then is ended
 APPENDS: Final = b"HPUB phoenix.journal.executor"
 END_S: Final = 10.0
 RUNNING_LCM: Final = 3
@@ -64,13 +67,15 @@ class Story(NamedTuple):
 
 
 class Point(NamedTuple):
-    """`meanwhile`: what others do while no executor is there; `done`: the end then, if it is not the story's."""
+    """`meanwhile`: what others do while no executor is there; `done`: the end then, if it is not the story's; `harms`: the late
+    call makes the VM run, though it is not to."""
 
     story: str
     method: str
     where: Where
     meanwhile: Callable[[Scene, str], Awaitable[None]] | None = None
     done: Callable[[Scene, str], bool] | None = None
+    harms: bool = False
 
     @property
     def name(self) -> str:
@@ -83,10 +88,13 @@ class Scene:
         self.stage, self.broker = scene, broker
         self.config = directory / "cloud.toml"
         self.problems: list[str] = []
+        self.was: dict[str, int] = {}  # unit -> its VM before it was suspended or moved
+        self.woken: list[int] = []  # VMs as they began to run
         self._running: dict[tuple[str, int], set[int]] = {}
         self._process: subprocess.Popen[bytes] | None = None
+        self._paused: list[subprocess.Popen[bytes]] = []
         self._number = 0
-        adopted = config_adopted(FAST).config
+        adopted = config_adopted(POLICY).config
         nats = Nats(url=broker.url, credentials_dir=scene.config.nats.credentials_dir)
         self.config.write_text(dump_toml(msgspec.structs.replace(scene.config, cloud=adopted, nats=nats)))
         scene.one.machine.listeners.append(self._changed)
@@ -99,6 +107,7 @@ class Scene:
         there = self._running.setdefault((tag[1], tag[3]), set())
         if vm.state == VmState.ACTIVE and vm.lcm == RUNNING_LCM:
             there.add(vm.id)
+            self.woken.append(vm.id)
             if len(there) > 1:
                 self.problems.append(f"{tag[1]} rank {tag[3]} runs as VMs {sorted(there)}")
         elif vm.state != VmState.ACTIVE:
@@ -112,11 +121,26 @@ class Scene:
         command = [sys.executable, "-m", "services.executor", "--config", str(self.config)]
         self._process = subprocess.Popen([*command, "--instance", f"e{self._number}", "--reaped", before], cwd=ROOT)
 
+    def pause(self) -> subprocess.Popen[bytes]:
+        """It stands still, and whoever has it may let it go on."""
+        process, self._process = self._process, None
+        assert process is not None
+        process.send_signal(signal.SIGSTOP)
+        self._paused.append(process)
+        return process
+
     async def leads(self) -> None:
         """The process that was started last is the leader."""
         name = f"e{self._number}"
         leaders = self.stage.custody.state.leaders
         await self.stage.until(lambda: "executor" in leaders and leaders["executor"].instance == name, f"{name} leads")
+
+    def close(self) -> None:
+        """Whatever a failure has left standing still."""
+        for process in self._paused:
+            if process.poll() is None:
+                process.kill()
+                process.wait()
 
     async def kill(self) -> None:
         if self._process is not None:
@@ -126,13 +150,16 @@ class Scene:
 
     # --------------------------------------------------------------------------------------------------------- one strike
 
-    async def strike(self, point: Point, unit: str, *, reaped: bool = True) -> None:
+    async def strike(self, point: Point, unit: str, *, reaped: bool = True, paused: bool = False) -> None:
+        """`reaped`: the next one is told that this one is dead; `paused`: it is not killed but stands still, and goes on when
+        another leads: it must end by itself, and its call must do no harm (X8)."""
         story = STORIES[point.story]
         await story.prepare(self, unit)
         gate = self.stage.proxy.hold(point.method, answer=point.where is not Where.REQUEST)
         await story.act(self, unit)
         await gate.reached()
         await self._around_the_append(point.where, gate)
+        before, reaped = (self.pause(), False) if paused else (None, reaped)
         await self.kill()
         if point.meanwhile is not None:
             await point.meanwhile(self, unit)
@@ -141,11 +168,16 @@ class Scene:
         done = point.done or story.done
         await self.leads()
         await self.stage.until(lambda: done(self, unit), f"{point.name}: its end")
+        woken = len(self.woken)
         gate.release()  # the request of a dead executor, or an answer that nobody hears
         async with asyncio.timeout(END_S):
             await gate.passed.wait()
+        if before is not None:
+            before.send_signal(signal.SIGCONT)
+            assert await asyncio.to_thread(before.wait, END_S) == Exit.DEPOSED, "it knows that another one leads"
         await self.stage.until(lambda: done(self, unit) and self.clean(), f"{point.name}: nothing is left over")
         assert self.verdict() == [], point.name
+        assert not point.harms or self.was[unit] in self.woken[woken:], f"{point.name}: the late call did nothing"
         if story.tidy is not None:
             await story.tidy(self, unit)
 
@@ -168,10 +200,15 @@ class Scene:
         return sum(applied.get(cls, 0) for cls in (f.VmAllocated, f.VmStarted, f.VmEnded))
 
     def clean(self) -> bool:
-        """OpenNebula holds what the journal knows, and nothing else of ours."""
-        state = self.stage.custody.state
-        known = {vm.vm for vm in state.vms.values()} | set(getattr(state, "saved", ()))
-        return set(self.stage.alive()) == known
+        """OpenNebula holds what the journal knows, and nothing else of ours; and what is saved does not run."""
+        state, there = self.stage.custody.state, self.stage.one.store.vms
+        known = {vm.vm for vm in state.vms.values()}
+        return known <= set(there) <= known | set(state.saved) and not any(self.active(vm) for vm in state.saved)
+
+    def active(self, vm: int) -> bool:
+        """It is on a host, by OpenNebula's account."""
+        there = self.stage.one.store.vms
+        return vm in there and there[vm].state == VmState.ACTIVE
 
     def verdict(self) -> list[str]:
         every = [*self.stage.one.store.vms.values(), *self.stage.one.store.final_vms.values()]
@@ -186,7 +223,7 @@ async def crashes(server: NatsServer, directory: Path) -> AsyncIterator[Scene]:
     async with stage(server, directory, hosts=len(HOSTS), cores=64, proxied=True) as made, Proxy(server.port) as broker:
         made.executor = Running(Service(None, ExecutorCore, made.config, instance="m1", name="monitor"))
         await made.executor.caught_up()
-        await made.write("provisioner", config_adopted(FAST))
+        await made.write("provisioner", config_adopted(POLICY))
         scene = Scene(made, directory, broker)
         try:
             scene.start()
@@ -195,6 +232,7 @@ async def crashes(server: NatsServer, directory: Path) -> AsyncIterator[Scene]:
             yield scene
         finally:
             await scene.kill()
+            scene.close()
             await made.executor.stop()
 
 
@@ -230,7 +268,7 @@ async def reported(scene: Scene, unit: str) -> None:
 
 
 async def closed(scene: Scene, unit: str) -> None:
-    await scene.stage.close_attempt(unit)
+    await scene.stage.close_attempt(unit, scene.stage.custody.state.units[unit].attempt)
 
 
 async def _away(scene: Scene, unit: str) -> None:
@@ -242,6 +280,53 @@ async def _away(scene: Scene, unit: str) -> None:
 
 async def _released(scene: Scene, unit: str) -> None:
     await scene.stage.write("scheduler.hpc", f.HostReleased(host=host_of(unit)))
+
+
+async def suspended(scene: Scene, unit: str) -> None:
+    await scene.stage.close_attempt(unit, scene.stage.custody.state.units[unit].attempt, Disposal.SUSPEND)
+
+
+async def _saved(scene: Scene, unit: str) -> None:
+    await running(scene, unit)
+    _remember(scene, unit)
+    await suspended(scene, unit)
+    await scene.stage.until(lambda: is_saved(scene, unit), "it is saved")
+
+
+async def _resumed(scene: Scene, unit: str) -> None:
+    await scene.stage.place(unit, other_host(unit), attempt=2)
+
+
+async def _runs_here(scene: Scene, unit: str) -> None:
+    await running(scene, unit)
+    _remember(scene, unit)
+
+
+async def _moved(scene: Scene, unit: str) -> None:
+    closing = f.AttemptClosed(unit=unit, attempt=1, disposal=Disposal.MIGRATE, why=WHY)
+    placing = f.UnitPlaced(unit=unit, attempt=2, hosts=(other_host(unit),), cores=1, memory_mb=64)
+    await scene.stage.write("scheduler.hpc", closing, placing)
+
+
+def _remember(scene: Scene, unit: str) -> None:
+    [scene.was[unit]] = [vm.vm for vm in scene.stage.custody.state.vms.values() if vm.unit == unit]
+
+
+async def suspended_again_and_released(scene: Scene, unit: str) -> None:
+    """The scheduler wants its host back, before the call of the dead executor has arrived."""
+    await suspended(scene, unit)
+    await scene.stage.write("scheduler.hpc", f.HostReleased(host=other_host(unit)))
+
+
+async def cancelled_and_released(scene: Scene, unit: str) -> None:
+    await scene.stage.close_attempt(unit, 2, Disposal.CANCELLED)
+    await scene.stage.write("scheduler.hpc", f.HostReleased(host=other_host(unit)))
+
+
+async def _other_granted(scene: Scene, unit: str) -> None:
+    if scene.stage.host(other_host(unit)) == "free":
+        await scene.stage.grant(other_host(unit))
+    await _away(scene, unit)
 
 
 async def _granted(scene: Scene, unit: str) -> None:
@@ -265,15 +350,48 @@ def _free(scene: Scene, unit: str) -> bool:
     return scene.stage.host(host_of(unit)) == "free" and ended(scene, unit)
 
 
+def other_host(unit: str) -> str:
+    return host_of(str(int(unit) + 1))
+
+
+def is_saved(scene: Scene, unit: str) -> bool:
+    return any(saved.unit == unit for saved in scene.stage.custody.state.saved.values()) and ended(scene, unit)
+
+
+def goes_on(scene: Scene, unit: str) -> bool:
+    """The same VM, on the other host, also by OpenNebula's account."""
+    vm = scene.was[unit]
+    mine = [known.vm for known in scene.stage.custody.state.vms.values() if known.unit == unit]
+    if not runs(scene, unit) or mine != [vm] or not scene.active(vm):
+        return False
+    return scene.stage.one.store.vms[vm].history[-1].host_name == other_host(unit)
+
+
+def stopped_and_free(scene: Scene, unit: str) -> bool:
+    """Nothing of it runs, and the host that it should have gone to is nobody's."""
+    return ended(scene, unit) and not scene.active(scene.was[unit]) and scene.stage.host(other_host(unit)) == "free"
+
+
 STORIES: Final[dict[str, Story]] = {
     "launch": Story(_submitted, _placed, runs, _away),
     "gang": Story(_gang, _gang_placed, runs, _away),
     "finish": Story(running, reported, completed),
     "release": Story(running, _released, _free, _granted),
+    "suspend": Story(_runs_here, suspended, is_saved),
+    "resume": Story(_saved, _resumed, goes_on, _other_granted),
+    "move": Story(_runs_here, _moved, goes_on, _other_granted),
 }
 
 ALLOCATE, DEPLOY, TERMINATE = "one.vm.allocate", "one.vm.deploy", "one.vm.action terminate"
-_CALLS: Final = (("launch", ALLOCATE), ("launch", DEPLOY), ("finish", TERMINATE))
+STOP, MIGRATE = "one.vm.action stop", "one.vm.migrate"
+_CALLS: Final = (
+    ("launch", ALLOCATE),
+    ("launch", DEPLOY),
+    ("finish", TERMINATE),
+    ("suspend", STOP),
+    ("resume", DEPLOY),
+    ("move", MIGRATE),
+)
 AROUND: Final = tuple(
     Point(story, method, where) for story, method in _CALLS for where in (Where.REQUEST, Where.ANSWER)
 )
@@ -285,8 +403,19 @@ MEANWHILE: Final = (
     Point("launch", ALLOCATE, Where.ANSWER, closed, ended),
     Point("launch", DEPLOY, Where.REQUEST, closed, ended),
 )
+# X7 and X8: the one call that the journal cannot fence arrives when its VM is not to run any more.
+LATE: Final = (
+    Point("resume", DEPLOY, Where.REQUEST, suspended_again_and_released, stopped_and_free, harms=True),
+    Point("resume", DEPLOY, Where.REQUEST, cancelled_and_released, stopped_and_free),
+)
 WIDE: Final = tuple(Point("gang", method, where) for method in (ALLOCATE, DEPLOY) for where in Where)
 RELEASE: Final = tuple(Point("release", TERMINATE, where) for where in Where)
 
-SHORT: Final = (*AROUND, *APPENDING[:2], *MEANWHILE)  # about two seconds each, most of it the start of a process
-ALL: Final = (*SHORT, *APPENDING[2:], *WIDE, *RELEASE)
+SHORT: Final = (
+    *AROUND,
+    *APPENDING[:2],
+    MEANWHILE[0],
+    LATE[0],
+)  # about two seconds each, most of it the start of a process
+ALL: Final = (*AROUND, *APPENDING, *MEANWHILE, *LATE, *WIDE, *RELEASE)
+DEPOSED: Final = (LATE[0], AROUND[2], AROUND[4])

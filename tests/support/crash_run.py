@@ -14,7 +14,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from tests.support.crash import ALL, Where, crashes
+from tests.support.crash import ALL, DEPOSED, Point, Scene, Where, crashes
 from tests.support.nats import NatsServer, running_server
 
 
@@ -24,12 +24,23 @@ async def strikes(server: NatsServer, directory: Path, rounds: int) -> int:
     async with crashes(server, directory) as scene:
         for _ in range(rounds):
             for point in ALL:
-                for reaped in (True, False) if point.where in (Where.REQUEST, Where.ANSWER) else (True,):
-                    number, began = number + 1, time.monotonic()
-                    await scene.strike(point, str(number), reaped=reaped)
-                    alone = "" if reaped else " (nobody says that it is dead)"
-                    print(f"{time.monotonic() - began:6.2f} s  {point.name}{alone}", flush=True)
+                number += 1
+                await struck(scene, number, point, "")
+                if point.where in (Where.REQUEST, Where.ANSWER):
+                    number += 1
+                    await struck(scene, number, point, "nobody says that it is dead", reaped=False)
+            for point in DEPOSED:
+                number += 1
+                await struck(scene, number, point, "it is not dead, and goes on later", paused=True)
     return number
+
+
+async def struck(
+    scene: Scene, number: int, point: Point, how: str, *, reaped: bool = True, paused: bool = False
+) -> None:
+    began = time.monotonic()
+    await scene.strike(point, str(number), reaped=reaped, paused=paused)
+    print(f"{time.monotonic() - began:6.2f} s  {point.name}{f' ({how})' if how else ''}", flush=True)
 
 
 def main() -> int:

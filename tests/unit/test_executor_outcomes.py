@@ -15,7 +15,7 @@ import pyone
 import pytest
 
 from services.executor.calls import Outcome
-from services.executor.endpoint import TELL_AFTER_S, TELL_AGAIN_S, Endpoint
+from services.executor.endpoint import FADES_S, TELL_AFTER_S, TELL_AGAIN_S, Endpoint
 from services.executor.errors import Faulted, Unreachable, failure_of, unreachable
 from services.executor.opennebula import _EXCEPTIONS, _decode
 from services.executor.outcomes import RULES, Failure, pause_s
@@ -205,6 +205,11 @@ def test_a_quota_hinders_until_the_same_call_succeeds(endpoint: Endpoint, clock:
     assert sentence.startswith(f"OpenNebula's quota for oneadmin is used up: {words}.  Raise it")
     assert endpoint.down is None
     endpoint.answered("vm.deploy")
+    assert endpoint.ailing() != []
+    clock.now += FADES_S
+    assert endpoint.ailing() == [], "nobody has met it for so long"
+    endpoint.failed(Failure.QUOTA, "vm.allocate", words)
+    clock.now += TELL_AFTER_S
     assert endpoint.ailing() != []
     endpoint.answered("vm.allocate")
     assert endpoint.ailing() == []
