@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from itertools import pairwise
 
 import msgspec
 import pytest
@@ -23,14 +24,15 @@ STEP_S = 20.0  # between two samples here
 class Site:
     """A bench whose hosts have 4 cores and 4 GiB, sampled every STEP_S."""
 
-    def __init__(self, *hosts: str) -> None:
+    def __init__(self, *hosts: str, step_s: float = STEP_S) -> None:
+        self.step_s = step_s
         self.bench: Bench = held(*hosts)
         self.stamps = itertools.count(1000, 20)
 
     def sample(self, *cpu: float, times: int = 1, fresh: bool = True) -> list[tuple[str, float]]:
         """Each host in turn uses so much of its cores; what the executor has told by then."""
         for _ in range(times):
-            self.bench.now += STEP_S
+            self.bench.now += self.step_s
             stamp = next(self.stamps) if fresh else 1000
             ids = [self.bench.host(name).one_id for name in self.bench.hosts]
             cores = self.bench.host(next(iter(self.bench.hosts))).cores
@@ -71,6 +73,25 @@ def test_a_host_that_swings_around_an_edge_is_told_all_the_same_and_once() -> No
         site.sample(use)
     assert len(site.told()) == 1
     assert 0.2 < site.told()[0][1] < 0.32
+
+
+def test_a_host_that_goes_slowly_back_and_forth_over_an_edge_is_told_once() -> None:
+    site = Site("h0")
+    for _ in range(4):
+        site.sample(0.26, times=6)
+        site.sample(0.24, times=6)
+    assert len(site.told()) == 1
+
+
+def test_a_host_is_told_once_a_minute_at_most() -> None:
+    site = Site("h0", step_s=5.0)
+    told_at: list[float] = []
+    for place in range(120):
+        count = len(site.told())
+        if len(site.sample(0.1 if place // 8 % 2 else 0.9)) > count:
+            told_at.append(site.bench.now)
+    assert len(told_at) > 3
+    assert all(later - earlier >= HOLD_S for earlier, later in pairwise(told_at))
 
 
 def test_of_two_samples_a_minute_both_have_to_say_it() -> None:
@@ -114,7 +135,7 @@ def test_one_sample_seen_again_and_again_is_one() -> None:
 
 def test_after_a_move_both_hosts_are_told_anew_from_samples_of_later() -> None:
     site = Site("h0", "h1", "h2")
-    site.sample(0.9, 0.1, 0.1, times=4)
+    site.sample(0.9, 0.1, 0.1, times=8)
     assert len(site.told()) == 3
     bench = site.bench
     bench.run("1", "h0")
