@@ -35,9 +35,17 @@ class Site(Cloud):
         witness.chmod(0o777)
         (data.parent / "count.sh").write_text(COUNTER)
 
-    def submit(self, wish: str) -> str:
+    def submit(self, wish: str, nodes: int = 1) -> str:
         """A counter with this wish that runs and has counted."""
-        words = ("--on-reclaim", wish, "--exclusive", str(self.data.parent / "count.sh"), str(self.witness))
+        words = (
+            "--on-reclaim",
+            wish,
+            "-N",
+            str(nodes),
+            "--exclusive",
+            str(self.data.parent / "count.sh"),
+            str(self.witness),
+        )
         job = self.ok("submit", *words).strip()
         until(lambda: self.count(job) > 2, f"job {job} does not count")
         return job
@@ -67,8 +75,8 @@ class Site(Cloud):
         return self.reach(job, "completed")
 
     def taken_from(self, job: str) -> str:
-        """Its host is asked back."""
-        (host,) = self.show(job)["hosts"]
+        """Its host, or its last one, is asked back."""
+        host = self.show(job)["hosts"][-1]
         self.ok("hosts", "drain", host, "--reason", "a test")
         return str(host)
 
@@ -95,6 +103,20 @@ def test_who_wishes_to_migrate_moves_and_its_counter_goes_on(site: Site) -> None
     assert [done["attempt"], len(done["attempts"]), done["exit_code"]] == [2, 2, 0]
     assert [line.split(" ")[0] for line in site.log(job)] == ["start", "end"]  # never started again
     assert int(site.log(job)[-1].split(" ")[1]) > before
+    site.ok("hosts", "uncordon", left)
+
+
+def test_of_a_gang_the_node_moves_whose_host_is_taken(site: Site) -> None:
+    job = site.submit("migrate", nodes=2)
+    stays = site.show(job)["hosts"][0]
+    left, before = site.taken_from(job), site.count(job)
+    moved = site.reach(job, "running", attempt=2)
+    assert moved["hosts"][0] == stays
+    assert left not in moved["hosts"]
+    until(lambda: site.count(job) > before + 3, "it has stopped counting")
+    until(lambda: _holder(site, left) != "hpc", "the host that it has left is not given back")
+    assert site.finish(job)["attempt"] == 2
+    assert [line.split(" ")[0] for line in site.log(job)] == ["start", "end"]
     site.ok("hosts", "uncordon", left)
 
 
