@@ -97,7 +97,7 @@ def opennebula(config: Config, layout: Layout, settings: Settings) -> Spec:
         "--status-file": status_file(layout),
     }
     if config.opennebula.listens:
-        options["--events-port"] = urlsplit(config.opennebula.events).port
+        options["--events"] = config.opennebula.events
     words = [str(word) for pair in options.items() for word in pair]
     words += [f"--{name}" for name in ("steering", "pace") if getattr(settings, name)]
     return Spec(

@@ -15,13 +15,15 @@ from pathlib import Path
 from typing import Any, Final
 from urllib.parse import urlsplit
 
+import zmq
 from msgspec.structs import replace
 
+from phoenix.local.opennebula.events import IPC
 from phoenix.local.stack_layout import Layout, write_private
 from phoenix.local.stack_ports import Ports
 from schemas.capabilities import Hypervisor
 from services.runtime import config as runtime_config
-from services.runtime.config import Config
+from services.runtime.config import EVENTS_OFF, Config
 from services.runtime.config_machines import EMBEDDED
 
 DEFAULT: Final = Path(__file__).with_name("stack_default.toml")
@@ -78,7 +80,7 @@ def fill(config: Config, layout: Layout, ports: Ports, *, external: bool = False
     one = config.opennebula
     if not external:
         endpoint = address("opennebula", "endpoint", lambda: f"http://{LOOPBACK}:{ports.of('opennebula')}/RPC2")
-        events = address("opennebula", "events", lambda: f"tcp://{LOOPBACK}:{ports.of('opennebula.events')}")
+        events = address("opennebula", "events", lambda: _events(layout))
         one = replace(one, endpoint=endpoint, events=events, auth_file=layout.auth_file)
     return replace(
         config,
@@ -125,9 +127,20 @@ def _without_ports(config: Config, ports: Ports, *, external: bool) -> Config:
         nats=said("nats", "url"),
         http=said("http", "listen", "url"),
         monitor=said("monitor", "listen", "url"),
-        opennebula=config.opennebula if external else said("opennebula", "endpoint", "events"),
+        opennebula=config.opennebula if external else _own_opennebula(said("opennebula", "endpoint")),
         metrics=plain.metrics,
     )
+
+
+def _events(layout: Layout) -> str:
+    """A socket file has a short path, or none."""
+    path = str(layout.events)
+    return f"{IPC}{path}" if len(path.encode()) < zmq.IPC_PATH_MAX_LEN else EVENTS_OFF
+
+
+def _own_opennebula(one: Any) -> Any:
+    """A socket file of ours: the data directory may have moved."""
+    return replace(one, events="") if one.events.startswith(IPC) else one
 
 
 def _port(address: str) -> int | None:

@@ -79,6 +79,11 @@ class Layout:
         return self.run / "control.sock"
 
     @property
+    def events(self) -> Path:
+        """Where the embedded OpenNebula publishes its events: they hold guests' tokens, so only the owner may listen."""
+        return self.run / "events.sock"
+
+    @property
     def about(self) -> Path:
         """What a running cloud says about itself; read by the command line."""
         return self.run / "cloud.json"

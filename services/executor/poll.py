@@ -11,6 +11,10 @@ Theory of operation
   grows with what changes, and not with all VMs.  A stream that tells nothing costs nothing: the first poll that finds a change
   of which nobody told ends the trust, and everything is polled as without it, at once.
 
+  Of OpenNebula's filters an audit uses the state (not DONE: the pool of all VMs only grows).  Not the owner: one whose owner
+  was changed would seem to have gone, and whose VMs the others on a host are would have to be asked one by one (X5, and what
+  others use); all it could save is a share of what `pools` leaves of an audit.  `infoset` is a filter, too: for ids we know.
+
 Rules
   1. A poll gets its ticket before it is begun.
   2. VMs that nobody knows are judged only after their tags were read and the journal was folded to its end as read after that

@@ -99,7 +99,8 @@ EVENTS_OFF: Final = "off"
 class OpenNebula(_Table, frozen=True, kw_only=True):
     """`auth_file` holds ``user:password``; `template`: attributes added to every VM's template.
 
-    `events`: the hook manager's publisher, ``tcp://HOST:PORT``.  Empty: none, but an embedded OpenNebula's own; ``off``: none.
+    `events`: the hook manager's publisher, ``tcp://HOST:PORT`` or ``ipc:///PATH``.  Empty: none, but an embedded OpenNebula's
+    own; ``off``: none.
     """
 
     endpoint: str = "http://127.0.0.1:2633/RPC2"

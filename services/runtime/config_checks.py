@@ -197,7 +197,7 @@ def check_deployment(config: Config, processes: Sequence[str]) -> list[Problem]:
     problems += _url(config.monitor.url, ("monitor", "url"), ("http", "https"))
     problems += _url(config.opennebula.endpoint, ("opennebula", "endpoint"), ("http", "https"))
     if config.opennebula.listens:
-        problems += _url(config.opennebula.events, ("opennebula", "events"), ("tcp",))
+        problems += _publisher(config.opennebula.events, ("opennebula", "events"))
     problems += _listeners(config, processes)
     if config.runtime.lease_ttl_s < 2 * config.runtime.heartbeat_s:
         right = f"should be at least twice heartbeat_s ({config.runtime.heartbeat_s:g}), or one late renewal loses the lease"
@@ -365,6 +365,19 @@ def _url(url: str, path: Path_, schemes: tuple[str, ...]) -> Iterator[Problem]:
         yield _problem(path, "a URL with a password", "should hold no password: credentials are files")
     elif not good:
         yield _problem(path, url, f"should be {' or '.join(s + '://HOST:PORT' for s in schemes)}")
+
+
+def _publisher(url: str, path: Path_) -> Iterator[Problem]:
+    """A ZeroMQ publisher: a socket file, or a port, of which there is no default."""
+    if url.startswith("ipc:///"):
+        return
+    found = list(_url(url, path, ("tcp",)))
+    if not found and (urlsplit(url).port is None or urlsplit(url).path):
+        right = (
+            "should be tcp://HOST:PORT, or ipc:///PATH; the hook manager's port is 2101 unless oned.conf names another"
+        )
+        found = [_problem(path, url, right)]
+    yield from found
 
 
 def _listeners(config: Config, processes: Sequence[str]) -> Iterator[Problem]:

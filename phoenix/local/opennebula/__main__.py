@@ -56,6 +56,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--isolate", default="auto", help="process: how VMs are kept apart")
     add("--steering", action="store_true", help="allow phoenix.dummy.steer")
     add("--events-port", type=int, help="port of the ZeroMQ event publisher; none: no events")
+    add("--events", default="", metavar="ADDRESS", help="address of the event publisher, as ipc://PATH")
     add("--hook-commands", action="store_true", help="run the commands of hooks from DIR/hooks")
     add("--monitor-interval-s", type=float, default=2.0, help="seconds between probes of hosts and VMs")
     add("--pace", action="store_true", help="no faster than a real oned: 35 launches a second, 60 ends, 15 connections")
@@ -114,6 +115,7 @@ def _settings(options: argparse.Namespace) -> Settings:
         bind=options.bind,
         port=options.port,
         events_port=options.events_port,
+        events=options.events,
         steering=options.steering,
         monitor_interval_s=options.monitor_interval_s,
         data_dir=options.data,

@@ -4,11 +4,15 @@
    has it.
 2. A call event: `EVENT API <method> <1 or 0>`, with the parameters in and out; the session is never shown.
 3. Nobody listening loses events: it is a publisher, not a queue.
+4. It shows whole templates, guests' tokens included, to whoever connects. So an embedded cloud, whose jobs share the
+   machine, publishes on a socket file that only its owner may open (`ipc://`); a port is for tests and for a machine
+   of its own.
 """
 
 from __future__ import annotations
 
 import base64
+import os
 from typing import Any
 
 import zmq
@@ -16,13 +20,16 @@ import zmq
 # A subscriber that does not read loses events beyond this; oned's publisher has ZeroMQ's default, too.
 HIGH_WATER = 10_000
 
+IPC = "ipc://"
+
 
 class Events:
     """The publisher."""
 
-    def __init__(self, bind: str, port: int | None) -> None:
+    def __init__(self, bind: str, port: int | None, address: str = "") -> None:
         self._bind = bind
         self._port = port
+        self._address = address
         self._context: Any = None
         self._socket: Any = None
         self.port: int | None = None
@@ -33,14 +40,18 @@ class Events:
         return self._socket is not None
 
     async def start(self) -> None:
-        """Bind; port 0 takes a free one (see `port`)."""
-        if self._port is None:
+        """Bind; port 0 takes a free one (see `port`). Raises OSError."""
+        if self._port is None and not self._address:
             return
         self._context = zmq.Context()
         self._socket = self._context.socket(zmq.PUB)
         self._socket.setsockopt(zmq.SNDHWM, HIGH_WATER)
         self._socket.setsockopt(zmq.LINGER, 0)
-        if self._port:
+        if self._address:
+            self._socket.bind(self._address)
+            if self._address.startswith(IPC):
+                os.chmod(self._address.removeprefix(IPC), 0o600)
+        elif self._port:
             self._socket.bind(f"tcp://{self._bind}:{self._port}")
             self.port = self._port
         else:

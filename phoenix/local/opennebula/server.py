@@ -81,6 +81,7 @@ class Settings:
     """What an embedded OpenNebula is made of.
 
     `monitor_interval_s` None: hosts are probed only by steering. `pace`: no faster than a real `oned` (see `pace`).
+    `events`: where events are published, `ipc://PATH` or `tcp://HOST:PORT`; or `events_port`, on `bind`.
     """
 
     hosts: int = 4
@@ -90,6 +91,7 @@ class Settings:
     bind: str = "127.0.0.1"
     port: int = 0
     events_port: int | None = None
+    events: str = ""
     steering: bool = False
     monitor_interval_s: float | None = 2.0
     data_dir: Path | None = None
@@ -113,7 +115,7 @@ class OpenNebula:
         self.auth = Auth(self.store, self.clock)
         self.machine = Machine(self.store, driver, self.clock, self.steering)
         self.monitor = Monitor(self)
-        self.events = Events(settings.bind, settings.events_port)
+        self.events = Events(settings.bind, settings.events_port, settings.events)
         self.hooks = Hooks(self)
         self.persistence = Persistence(self.store, settings.data_dir)
         self._pace = Pace() if settings.pace else None
