@@ -244,17 +244,22 @@ class Fleet(Tracks):
         left behind: what may still run there is nobody's (X6)."""
         if track.hard_first is None or not track.host:
             return
-        leaving = self.ledger.state.leaving.get(track.key)
-        left = [] if leaving is None or track.key in self.ledger.away else [room.host for room in leaving.rooms]
-        hosts = self.custody.state.hosts
-        may_be_on = [name for name in left or [track.host] if name in hosts and hosts[name].state != "lost"]
+        hosts, left = self.custody.state.hosts, self._not_left(track)
+        arrives = track.deployed or track.phase is Phase.MOVING or track.vm in self.doubted
+        may_be_on = left if left and not arrives else [*left, track.host]
+        may_be_on = [name for name in may_be_on if name in hosts and hosts[name].state != "lost"]
         due = track.hard_first + self.ledger.policy.stuck_s
         if now < due:
             self.timers.set(due, track.key)
         elif may_be_on:
             self.stuck.update(dict.fromkeys(may_be_on))
-        elif left and track.vm not in self.doubted:
+        elif left:
             self.ended[track.key] = "left behind"
+
+    def _not_left(self, track: Track) -> list[str]:
+        """Hosts that it was to leave, and may be on still."""
+        leaving = self.ledger.state.leaving.get(track.key)
+        return [] if leaving is None or track.key in self.ledger.away else [room.host for room in leaving.rooms]
 
     # ------------------------------------------------------------------------------------------------------------- calls
 

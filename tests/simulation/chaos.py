@@ -328,6 +328,7 @@ class Chaos:
         self.moved.clear()
         if self.truth.position > self.judged:
             self.judged = self.truth.position
+            self.judge.live(self.truth.custody)
             problems += check(self.truth.custody)
         problems += site_problems(self)
         if problems:

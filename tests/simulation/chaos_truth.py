@@ -28,6 +28,12 @@ class Judge:
         self.used: dict[str, list[float]] = {}  # unit -> for how long each attempt ran that was suspended and goes on
         self.held: dict[str, tuple[int, int]] = {}
         self.leaders: dict[str, int] = {}
+        self.lives: dict[tuple[str, int], int] = {}  # attempt -> the one with which its life began
+
+    def live(self, custody: Custody) -> None:
+        """The journal has been appended to."""
+        for unit in custody.state.units.values():
+            self.lives[unit.id, unit.attempt] = unit.life
 
     def before(self, custody: Custody) -> None:
         self.held = {name: (custody.held(name), custody.quota(name).hosts) for name in DEPARTMENTS}
@@ -92,9 +98,7 @@ def site_problems(world: Chaos) -> list[str]:
             what = f"{unit_id}/{attempt}/{rank} (VM {machine.vm})"
             if host is None or not (own or host.state in ("draining", "lost")):
                 found.append(f"{what} runs on {name}, which is {host and host.state} of {host and host.dept} (C2)")
-            life = (
-                unit.life if unit.life <= attempt else attempt
-            )  # attempts of one life are one (PROTOCOL, VMs that go on)
+            life = world.judge.lives[unit_id, attempt]  # attempts of one life are one (PROTOCOL, VMs that go on)
             if not lost and lives.setdefault(unit_id, life) != life:
                 found.append(f"attempts {lives[unit_id]} and {attempt} of {unit_id} run at once (C3)")
             if not lost and ranks.setdefault((unit_id, rank), machine.vm) != machine.vm:
