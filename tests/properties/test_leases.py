@@ -162,7 +162,7 @@ def nobody_could_stay(scheduler: BatchCore, now: float) -> None:
     for seat in seats.walk():
         for unit in seat.victims:
             since = seats.gone.pop(unit)
-            assert any(min(seats.free(name, seat.at)[1:]) < 0 for name in seat.hosts)
+            assert any(min(seats.free(name, seat.at)[1:3]) < 0 for name in seat.hosts)
             seats.gone[unit] = since
 
 
