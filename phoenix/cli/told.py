@@ -122,6 +122,11 @@ def _safe(p: Params) -> str:
     return f"; its checkpoint of {span(p['checkpoint_ago_s'])} ago keeps {span(p['safe_s'])} of its work{of}"
 
 
+def _refused(p: Params) -> str:
+    """What OpenNebula said instead of allocating a VM."""
+    return f"; OpenNebula refused it a VM ({p['refused']}): {p['refused_why']}" if p.get("refused_why") else ""
+
+
 def _before(words: str) -> Callable[[Params], str | None]:
     """Of a unit that waits again: how often its attempts ended without its doing, and why the last one did."""
 
@@ -133,7 +138,8 @@ def _before(words: str) -> Callable[[Params], str | None]:
             for what, number in (("preempted", p.number("preempted")), ("failed to run", p.number("failed")))
             if number
         ]
-        return f"it was {' and '.join(times)}, last because {words}{_safe(p)}".replace("was failed", "failed")
+        told = f"it was {' and '.join(times)}, last because {words}{_safe(p)}".replace("was failed", "failed")
+        return f"{told}{_refused(p)}"
 
     return told
 
@@ -294,6 +300,7 @@ def starting(p: Params) -> str | None:
         return None
     return (
         f"its machines are being started on {p.names('hosts')} ({p.number('vms_started')} of {p.number('vms')} are up)"
+        f"{_refused(p)}{', and is asked again' if p.get('refused_why') else ''}"
     )
 
 

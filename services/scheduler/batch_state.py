@@ -94,6 +94,14 @@ class Checkpoint(msgspec.Struct, kw_only=True):
     percent: float | None = None
 
 
+class Refused(msgspec.Struct, kw_only=True):
+    """Why OpenNebula allocated no VM for this attempt of a unit, as the executor told it."""
+
+    attempt: int
+    failure: str
+    why: str
+
+
 class State(msgspec.Struct, kw_only=True):
     jobs: dict[str, Job] = {}
     again: dict[str, Again] = {}
@@ -103,6 +111,7 @@ class State(msgspec.Struct, kw_only=True):
     turn: str = ""  # the service of which production was placed last
     turn_best_effort: str = ""  # … and of which best-effort was
     made_way: list[float] = []  # when attempts ended for other jobs, of the last hour (`guards`)
+    refused: dict[str, Refused] = {}  # unit that is not final, and has not begun since -> what OpenNebula said last
     warm: dict[str, str] = {}  # completed unit of one node whose VM is open -> its user, while machines are kept warm
     used: dict[str, float] = {}  # host -> share of its cores in use, as the executor told it last (`balancing`)
     prefer: tuple[str, ...] = ()  # constraints that the demand in the journal names

@@ -27,7 +27,7 @@ from schemas.reasons import Code
 from schemas.saving import save_s
 from services.runtime.core import NEVER
 from services.scheduler.balancing import Balancing
-from services.scheduler.batch_state import State
+from services.scheduler.batch_state import Refused, State
 from services.scheduler.book import Book
 from services.scheduler.demand import Capacities
 from services.scheduler.endings import Endings
@@ -57,6 +57,7 @@ class BatchViews:
             f.CheckpointReported: self._on_checkpoint,
             f.VmAllocated: self._on_vm_allocated,
             f.VmStarted: self._on_vm_started,
+            f.VmRefused: self._on_vm_refused,
             f.VmEnded: self._on_vm_ended,
             f.HostObserved: self._on_observed,
             f.ConfigAdopted: self._on_config,
@@ -216,6 +217,7 @@ class BatchViews:
     def _on_began(self, fact: f.AttemptBegan) -> None:
         if self.book.has(fact.unit):
             self._may_move()
+            self.state.refused.pop(fact.unit, None)
             self.limits.began(fact.unit)
             self.book.began(fact.unit)
             self._expect(fact.unit)
@@ -256,6 +258,11 @@ class BatchViews:
         if fact.unit in self.open:
             self.limits.vm_started(fact.unit, fact.attempt)
             self._may_move()
+
+    def _on_vm_refused(self, fact: f.VmRefused) -> None:
+        """It is only told (`batch_why`): the attempt's limits decide what becomes of it."""
+        if fact.unit in self.open and self.custody.live(fact.unit, fact.attempt):
+            self.state.refused[fact.unit] = Refused(attempt=fact.attempt, failure=fact.failure, why=fact.why)
 
     def _on_observed(self, fact: f.HostObserved) -> None:
         self.balancing.observed(fact)

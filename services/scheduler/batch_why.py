@@ -6,7 +6,8 @@ Rules
   3. What is missing is told also of a unit that waits for something else; that there is room is not: it would not start.
      Of a unit whose dependency has failed neither is told: no host would help it.
   4. What became of earlier attempts comes last: how often they ended without its doing, why the last one did, and what is safe
-     of their work.  Of a job that runs its last checkpoint is told.
+     of their work.  Of a job that runs its last checkpoint is told.  Where OpenNebula has allocated no VM for an attempt, its
+     words are told while that attempt lasts, and until the next one.
   5. Where the order keeps room for somebody (`order_easy`), the one is told when at the latest it starts, and who would be in
      its way how long the gap before that is.  Where it keeps room for everybody (`order_conservative`), each is told when.
   6. Where priorities are points (`order_multi_factor`), what they are made of comes after what keeps it waiting.
@@ -88,6 +89,7 @@ def _why_open(core: BatchCore, unit: Unit, now: float) -> Reason:
             hosts=hosts,
             vms_started=core.limits.started.get(unit.id, 0),
             vms=unit.nodes,
+            **(_refused(core, unit) if unit.allocated.get(unit.attempt, 0).bit_count() < unit.nodes else {}),
         )
     ran_s = round(core.book.used_s(unit.id) + max(0.0, now - unit.began_at), 3)
     walltime_s = core.book.job(unit.id).walltime_s
@@ -95,6 +97,14 @@ def _why_open(core: BatchCore, unit: Unit, now: float) -> Reason:
     return because(
         Code.RUNNING, unit=unit.id, attempt=unit.attempt, hosts=hosts, seconds=ran_s, walltime_s=walltime_s, **saved
     )
+
+
+def _refused(core: BatchCore, unit: Unit) -> dict[str, str]:
+    """What OpenNebula said to the unit's last attempt, if it allocated no VM for it."""
+    known = core.state.refused.get(unit.id)
+    if known is None or known.attempt != unit.attempt:
+        return {}
+    return {"refused": known.failure, "refused_why": known.why}
 
 
 def _checkpoint(core: BatchCore, unit: str, now: float) -> dict[str, int | float]:
@@ -174,7 +184,8 @@ def _history(core: BatchCore, unit: str, now: float) -> list[Reason]:
     saved = {"saved_s": round(again.used_s, 3)} if again.used_s else {}
     preempted = again.requeues + again.suspends
     saved |= _checkpoint(core, unit, now)
-    return [because(again.why.code, unit=unit, preempted=preempted, failed=again.faults, **saved)]
+    refused = _refused(core, core.custody.state.units[unit]) if again.why.code is Code.BOOT_TIMEOUT else {}
+    return [because(again.why.code, unit=unit, preempted=preempted, failed=again.faults, **saved, **refused)]
 
 
 def _why_no_room(core: BatchCore, unit: str, shape: Shape, now: float) -> list[Reason]:

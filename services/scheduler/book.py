@@ -299,12 +299,14 @@ class Book:
             job.bad.update(unfinished)
             self._end_job(name)
         self.state.again.clear()
+        self.state.refused.clear()
         self.state.checkpoints.clear()
         self.queue, self.dependents = Queue(self.length_s, self.queue.budgets), {}
 
     def _end(self, unit: str, completed: bool) -> None:
         job = self.job(unit)
         self.state.again.pop(unit, None)
+        self.state.refused.pop(unit, None)
         self.saved.forget(unit)
         job.begun.pop(unit, None)
         job.left -= 1

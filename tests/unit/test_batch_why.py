@@ -264,3 +264,38 @@ def test_a_job_that_hours_or_contracts_keep_waiting_is_told_so() -> None:
     told = sentence({"code": code.value, "params": params})
     assert "the department may have at most 2 hosts now, by its maximum, hours and contracts" in told
     assert "at_most" not in explain(world, world.submit(nodes=2, cores=4))[0][1]
+
+
+def test_what_opennebula_refuses_is_told_while_the_attempt_waits_and_after_it() -> None:
+    world = cluster(1)
+    job = world.submit(nodes=1)
+    world.settle()
+    words = "user [3] limit of 2 reached for VMS quota in VM."
+    world.write("executor", f.VmRefused(unit=job, attempt=1, rank=0, failure="quota", why=words))
+    ((code, params),) = explain(world, job)
+    assert (code, params["refused"], params["refused_why"]) == (Code.STARTING, "quota", words)
+    told = sentence({"code": code, "params": params})
+    assert told.startswith("its machines are being started on h1 (0 of 1 are up)")
+    assert f"OpenNebula refused it a VM (quota): {words}" in told
+    world.restart("scheduler.hpc")
+    assert explain(world, job)[0][1]["refused_why"] == words
+    world.cordon("h1")
+    world.advance(5 * world.custody.state.config.departments[0].batch.boot_timeout_s + 1)
+    last = explain(world, job)[-1]
+    assert (last[0], last[1]["refused_why"]) == (Code.BOOT_TIMEOUT, words)
+    assert words in sentence({"code": last[0], "params": last[1]})
+    world.cancel(job)
+    world.settle()
+    assert not world.seats["scheduler.hpc"].core.state.refused
+
+
+def test_a_refusal_is_forgotten_when_there_is_a_vm_after_all() -> None:
+    world = cluster(1)
+    job = world.submit()
+    world.settle()
+    world.write("executor", f.VmRefused(unit=job, attempt=1, rank=0, failure="quota", why="full"))
+    world.start_vms(job)
+    assert "refused" not in explain(world, job)[0][1]
+    world.begin(job)
+    world.settle()
+    assert not world.seats["scheduler.hpc"].core.state.refused
