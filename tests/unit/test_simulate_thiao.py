@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from phoenix.simulate.experiments import thiao
+from phoenix.simulate.experiments import thiao_product as product
 from phoenix.simulate.experiments import thiao_rules as rules
 from phoenix.simulate.experiments.thiao_rules import IDEAL, MEASURED, Costs, Run
 
@@ -81,7 +82,7 @@ def test_who_wakes_a_vm_waits_for_it_and_clones_share_the_file_server() -> None:
 def test_nobody_wakes_a_vm_for_nothing() -> None:
     batch = rules._Batch([1000.0] * 4, 16, "incremental", MEASURED)
     assert batch.run() == pytest.approx(1000.0)
-    assert not any(host.guests for host in batch.hosts)
+    assert not any(host.besides for host in batch.hosts)
 
 
 @given(
@@ -106,12 +107,70 @@ def test_every_job_ends_once_and_no_core_does_more_than_a_cores_work(
 def test_the_document_holds_every_run_and_the_plots_are_made(
     capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
-    given: dict[str, Any] = {"seeds": 1, "clone_s": 0.0, "workers": 1, "plots": None}
+    given: dict[str, Any] = {"seeds": 1, "clone_s": 0.0, "workers": 1, "plots": tmp_path}
     assert thiao.run(argparse.Namespace(**given, json=True)) == 0
     document = json.loads(capsys.readouterr().out)
     assert len(document["runs"]) == 33
     assert {"vms_per_host", "mode", "seed", "makespan_s", "ratio_to_base"} <= set(document["runs"][0])
+    assert len(document["overcommit"]) == sum(map(len, product.RATIOS.values()))
     assert [target["id"] for target in document["targets"]] == ["B1", "B2", "B3", "B4", "B5", "B6"]
-    assert thiao.run(argparse.Namespace(**(given | {"plots": tmp_path}), json=False)) == 0
-    assert capsys.readouterr().out.endswith(f"{thiao.LEGEND}\n")
     assert {file.name for file in tmp_path.iterdir()} == {"thiao.svg", "thiao.png"}
+
+
+def test_the_tables_say_what_their_columns_mean() -> None:
+    text = thiao.told(*runs(), overcommitted())
+    assert thiao.LEGEND in text
+    for head in ("VMS", "ALL", "IDEAL", "INCREMENTAL", "THESIS", "RATIO", "OF-NONE", "STRETCH", "USED", "MEMORY"):
+        assert f"{head}:" in thiao.LEGEND or f"{head}, " in thiao.LEGEND, head
+        assert head in text.replace(thiao.LEGEND, "")
+    assert text.count("  met") == 6
+
+
+# ------------------------------------------------------------------------------------------------------- the product's rule
+
+
+@cache
+def overcommitted() -> list[product.Run]:
+    return thiao.by_rule((1, 2), workers=2)
+
+
+@pytest.mark.parametrize("ask", product.RATIOS)
+def test_overcommit_shortens_the_batch_and_slows_hardly_anybody_down(ask: product.Ask) -> None:
+    for seed in (1, 2):
+        mine = [run for run in overcommitted() if run.ask == ask and run.seed == seed]
+        assert [run.ratio for run in mine] == list(product.RATIOS[ask])
+        spans = [run.makespan_s for run in mine]
+        assert spans == sorted(spans, reverse=True)
+        assert mine[0].makespan_to_none == 1.0
+        assert mine[-1].makespan_to_none < 0.62
+        assert all(run.stretch < 1.03 for run in mine)
+
+
+def test_memory_is_a_hard_limit_and_is_reached() -> None:
+    most = {run.ratio: run.memory_most_mb for run in overcommitted() if run.ask == "partial" and run.seed == 1}
+    assert max(most.values()) <= product.HOST_MB
+    assert most[4.0] > product.HOST_MB - 1024
+    memory = [max(1, job.memory_mb) for job in product.wishes("partial", 1)]
+    assert sorted(set(memory)) == [1024, 2048, 4096, 8192]
+
+
+def test_a_host_that_is_used_above_the_threshold_gets_no_more_than_its_cores() -> None:
+    """Two whole-node jobs a host that use four of eight cores each, offered eightfold: eight at once while nobody knows better,
+    then none until fewer than half of the cores are in use."""
+    busy = [product.Wish(1000.0 + 10 * number, rules.HOST_CORES, 1024, 4.0) for number in range(64)]
+    site = product._Site(busy, product.Overcommit(ratio=8.0), IDEAL)
+    seen: list[int] = []
+    hear = site._hear
+
+    def counted(fact: Any, meta: Any) -> None:
+        hear(fact, meta)
+        if type(fact).__name__ == "UnitPlaced":
+            seen.append(len(site.journal.custody.state.hosts[fact.hosts[0]].units))
+
+    site.journal.readers[1] = counted
+    site.run()
+    assert max(seen[:32]) == 8
+    plain = product._Site(busy, product.Overcommit(), IDEAL)
+    assert plain.run() > site.now
+    assert len(site.stretches) == len(plain.stretches) == 64
+    assert max(plain.stretches) == pytest.approx(1.0)

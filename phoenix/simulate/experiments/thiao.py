@@ -1,7 +1,8 @@
 """`phoenix simulate thiao`: the 107-job experiment of the Thiao thesis, with a distribution over seeds.
 
 The thesis ran each of its 33 batches once, by hand.  Here each is run for every seed, and the targets say what of its findings
-holds.  The model is in `thiao_rules`: the thesis's design, not the product's.
+holds.  The model is in `thiao_rules`: the thesis's design, not the product's.  What the product's own rule makes of the same
+jobs, with its batch core, is `thiao_product`.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from phoenix.cli.errors import OK
 from phoenix.cli.parser import count
 from phoenix.cli.tables import render
 from phoenix.simulate import report, sweep
+from phoenix.simulate.experiments import thiao_product as product
 from phoenix.simulate.experiments import thiao_rules as rules
 from phoenix.simulate.experiments.thiao_rules import MODES, Costs, Mode, Run
 
@@ -53,7 +55,12 @@ SLOWED: Final = 1.01  # a job that takes 1 % longer than on a host of its own: m
 LEGEND: Final = """\
 VMS: on each host, beside its own job.  ALL, INCREMENTAL: makespan in percent of that without VMs, mean and (least to most) of
 the seeds.  IDEAL: the same for "all" where VMs cost nothing.  RUNTIME: minutes by a job's clock, the mean; first all, then
-incremental.  THESIS: what it measured, once."""
+incremental.  THESIS: what it measured, once.
+
+Below: the product's batch core with CPU overcommit where less than 60 % of a host's cores is really in use, memory hard.
+whole-node: jobs ask for 8 cores and use one; partial: for 2, of which they use 10 to 60 %, and up to a quarter of the memory.
+RATIO: cores offered for each real one.  OF-NONE: makespan in percent of that without overcommit, mean and (least to most).
+STRETCH: run time to that of a job alone.  USED: of the real cores.  MEMORY: GiB placed on a host at most; it has 32."""
 
 
 class Target(NamedTuple):
@@ -76,12 +83,13 @@ def run(args: argparse.Namespace) -> int:
     seeds = range(1, args.seeds + 1)
     runs = simulated(seeds, Costs(clone_s=max(0.0, args.clone_s)), workers=args.workers)
     ideal = simulated(seeds, rules.IDEAL, modes=("all",), workers=args.workers)
+    overcommitted = by_rule(seeds, workers=args.workers)
     if args.plots is not None:
         plot(args.plots, runs)
     if args.json:
-        print(report.as_json(document(runs, ideal)), end="")
+        print(report.as_json(document(runs, ideal, overcommitted)), end="")
     else:
-        print(told(runs, ideal))
+        print(told(runs, ideal, overcommitted))
     return OK
 
 
@@ -101,13 +109,24 @@ def _of_seed(seed: int, costs: Costs, modes: Sequence[Mode]) -> list[Run]:
     ]
 
 
-def document(runs: Sequence[Run], ideal: Sequence[Run]) -> dict[str, Any]:
-    """For programs: every run, and the targets."""
+def by_rule(seeds: Sequence[int], workers: int | None = None) -> list[product.Run]:
+    """The product's rule, by seed, way of asking and ratio."""
+    tasks = [
+        sweep.Task(f"{ask}, seed {seed}", partial(product.simulated, ask, seed))
+        for seed in seeds
+        for ask in product.RATIOS
+    ]
+    return [run for found in sweep.run_all(tasks, title="overcommit", workers=workers) for run in found]
+
+
+def document(runs: Sequence[Run], ideal: Sequence[Run], overcommitted: Sequence[product.Run]) -> dict[str, Any]:
+    """For programs: every run, the targets, and every run of the product's rule."""
     return {
         "format": report.FORMAT,
         "experiment": "thiao",
         "runs": [msgspec.to_builtins(each) for each in runs],
         "targets": [target._asdict() for target in targets(runs, ideal)],
+        "overcommit": [msgspec.to_builtins(each) for each in overcommitted],
     }
 
 
@@ -193,9 +212,10 @@ def _later(means: Means) -> Target:
 # ------------------------------------------------------------------------------------------------------------------ tables
 
 
-def told(runs: Sequence[Run], ideal: Sequence[Run]) -> str:
+def told(runs: Sequence[Run], ideal: Sequence[Run], overcommitted: Sequence[product.Run]) -> str:
     """For people."""
-    return "\n\n".join([_table(runs, ideal), _targets(targets(runs, ideal)), LEGEND])
+    thesis = [_table(runs, ideal), _targets(targets(runs, ideal))]
+    return "\n\n".join([*thesis, LEGEND, _overcommit(overcommitted)])
 
 
 def _table(runs: Sequence[Run], ideal: Sequence[Run]) -> str:
@@ -218,6 +238,26 @@ def _table(runs: Sequence[Run], ideal: Sequence[Run]) -> str:
 def _targets(found: Sequence[Target]) -> str:
     rows = [(each.id, each.says, each.found, "met" if each.met else "not met") for each in found]
     return render(("TARGET", "THE THESIS", "HERE", ""), rows)
+
+
+def _overcommit(runs: Sequence[product.Run]) -> str:
+    rows = []
+    for ask, ratios in product.RATIOS.items():
+        for ratio in ratios:
+            mine = [each for each in runs if each.ask == ask and each.ratio == ratio]
+            rows.append(
+                (
+                    ask,
+                    f"{ratio:g}",
+                    f"{_mean([each.makespan_s for each in mine]):,.0f} s",
+                    _spread([each.makespan_to_none for each in mine]),
+                    f"{_mean([each.stretch for each in mine]):.3f}",
+                    f"{100 * _mean([each.used for each in mine]):.0f} %",
+                    f"{max(each.memory_most_mb for each in mine) / 1024:.0f}",
+                )
+            )
+    head = ("JOBS", "RATIO", "MAKESPAN", "OF-NONE", "STRETCH", "USED", "MEMORY")
+    return render(head, rows, right=" ".join(head[1:]))
 
 
 def _spread(ratios: Sequence[float]) -> str:

@@ -11,8 +11,7 @@ Rules
   3. Measured there: a job in a VM takes 0.46 % longer; whoever wakes a VM waits 90 s for it, counted as the job's run time; a
      guest takes 5 % of a core for its services even if no job runs (text, section 3.3).
   4. Chosen: lengths are uniform in [20, 40] minutes, drawn by seed; the order is drawn anew for each run of a seed, as there.
-  5. Processor sharing, exact: b jobs and v guests on c cores run at min(1, c / (b + 0.05 v)) of their speed.  All on a host run
-     at one rate, so a host needs one clock of work done, on which each of its jobs has a fixed end.
+  5. b jobs and v guests on c cores run at min(1, c / (b + 0.05 v)) of their speed (`simulate.sharing`).
   6. Cloning (off by default): the file server needs `clone_s` seconds for an image and copies all that are wanted at once, so
      the four VMs that are made at one moment are there four times as late.
   7. Not modelled: starts that fail (up to 15 jobs were queued again there), and that guests disturb each other by anything but
@@ -23,10 +22,11 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from typing import Final, Literal
+from typing import Final, Literal, TypeAlias
 
 import msgspec
 
+from phoenix.simulate.sharing import Shared
 from phoenix.simulate.variates import Variates
 
 Mode = Literal["all", "incremental"]
@@ -37,7 +37,7 @@ JOBS: Final = 107
 SHORTEST_S: Final = 20 * 60.0
 LONGEST_S: Final = 40 * 60.0
 STEP_S: Final = 4 * 60.0
-_END: Final = 1e-6  # seconds of work: what is left of a job by rounding alone
+_NOW: Final = 1e-6  # seconds: moments that differ by rounding alone are one
 
 
 class Costs(msgspec.Struct, frozen=True, kw_only=True):
@@ -66,36 +66,14 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class _Job:
-    __slots__ = ("began_s", "end", "work_s")
+    __slots__ = ("began_s", "work_s")
 
     def __init__(self, work_s: float) -> None:
         self.work_s = work_s
-        self.began_s = 0.0  # on the clock on the wall
-        self.end = 0.0  # on the clock of its host
+        self.began_s = 0.0
 
 
-class _Host:
-    """Rule 5: what runs here and how much work each of its jobs has got since the beginning."""
-
-    def __init__(self) -> None:
-        self.done_s = 0.0
-        self.running: list[tuple[_Job, bool]] = []  # (job, in a VM)
-        self.guests = 0
-
-    def rate(self, costs: Costs) -> float:
-        wanted = len(self.running) + costs.guest_cores * self.guests
-        return min(1.0, HOST_CORES / wanted) if wanted else 1.0
-
-    def next_end_s(self, costs: Costs) -> float:
-        """Seconds from now."""
-        if not self.running:
-            return math.inf
-        return max(0.0, min(job.end for job, _ in self.running) - self.done_s) / self.rate(costs)
-
-    def finish(self) -> list[tuple[_Job, bool]]:
-        over = [each for each in self.running if each[0].end <= self.done_s + _END]
-        self.running = [each for each in self.running if each[0].end > self.done_s + _END]
-        return over
+_Host: TypeAlias = Shared[tuple[_Job, bool]]  # a job, and whether it is in a VM
 
 
 class _Batch:
@@ -105,23 +83,21 @@ class _Batch:
         self.costs, self.now = costs, 0.0
         self.queue = deque(_Job(work_s) for work_s in works_s)
         self.jobs = len(self.queue)
-        self.hosts = [_Host() for _ in range(HOSTS)]
-        self.coming: deque[tuple[float, _Host, _Job]] = (
-            deque()
-        )  # (a VM is up then, on this host, this job waits for it)
+        self.hosts = [_Host(HOST_CORES) for _ in range(HOSTS)]
+        self.coming: deque[tuple[float, _Host, _Job]] = deque()  # when a VM is up, where, and who waits for it
         self.steps = deque(STEP_S * k for k in range(1, vms + 1) if mode == "incremental")
         self.runtimes_s: list[float] = []
         for host in self.hosts:
             self._start(host, virtual=False)
             for _ in range(vms if mode == "all" else 0):
-                host.guests += 1
+                host.besides += costs.guest_cores
                 self._start(host, virtual=True)
 
     def run(self) -> float:
         """Returns the makespan in seconds."""
         while len(self.runtimes_s) < self.jobs:
             self._pass(self._next_s())
-            while self.steps and self.steps[0] <= self.now + _END:
+            while self.steps and self.steps[0] <= self.now + _NOW:
                 self.steps.popleft()
                 self._wake()
             self._come_up()
@@ -132,13 +108,13 @@ class _Batch:
         return self.now
 
     def _next_s(self) -> float:
-        ends = [host.next_end_s(self.costs) for host in self.hosts]
+        ends = [host.next_end_s() for host in self.hosts]
         moments = [*(at for at, _, _ in list(self.coming)[:1]), *list(self.steps)[:1]]
         return min([*ends, *(max(0.0, at - self.now) for at in moments)])
 
     def _pass(self, seconds: float) -> None:
         for host in self.hosts:
-            host.done_s += seconds * host.rate(self.costs)
+            host.pass_s(seconds)
         self.now += seconds
 
     def _start(self, host: _Host, *, virtual: bool) -> None:
@@ -149,8 +125,7 @@ class _Batch:
             self._run(host, job, virtual=virtual)
 
     def _run(self, host: _Host, job: _Job, *, virtual: bool) -> None:
-        job.end = host.done_s + job.work_s * (1.0 + self.costs.overhead if virtual else 1.0)
-        host.running.append((job, virtual))
+        host.start((job, virtual), job.work_s * (1.0 + self.costs.overhead if virtual else 1.0))
 
     def _wake(self) -> None:
         """A VM more on each host, if a job waits for it: nobody wakes a node for nothing."""
@@ -161,9 +136,9 @@ class _Batch:
             self.coming.append((up_s, host, job))
 
     def _come_up(self) -> None:
-        while self.coming and self.coming[0][0] <= self.now + _END:
+        while self.coming and self.coming[0][0] <= self.now + _NOW:
             _, host, job = self.coming.popleft()
-            host.guests += 1
+            host.besides += self.costs.guest_cores
             self._run(host, job, virtual=True)
 
 
