@@ -53,6 +53,9 @@ _TAIL: Final = """
 again every two seconds; a VM that outlives it by `stuck_s` makes its host lost. *doubt*: its host does not say whether it runs;
 after `stuck_s` it is condemned. *condemn*: it does not run though it should; it is terminated, and `vm.ended` is written when
 it is gone.
+
+On a lost host nothing is waited for that was to be saved or moved from there: `vm.ended` says *left behind*, and the job begins
+anew. What may still run there is found and ended when the host is back, before it is cleared.
 """
 
 

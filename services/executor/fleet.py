@@ -13,7 +13,8 @@ Rules (X2, X6: `launches`)
       first hard order that OpenNebula answered: the host is lost
   X7  what is to be saved is stopped, and `vm.ended` says so when it is; what is bound to the next attempt is deployed from
       there, or migrates, as X3 allows.  A VM is no more relied on to stay where it is after a resume or a migration whose
-      outcome was never learned (`doubted`): it is ended rather than saved once more
+      outcome was never learned (`doubted`): it is ended rather than saved once more.  One that was to be saved or moved, on a
+      host that is lost, is ended in the journal, so that its job begins anew: X6 and X5 deal with what may still run there
   A sight counts only if its poll was begun after the last call about that VM had ended.
   Condemned: the attempt is live, but its VM does not run any more or never will (powered off, failed, refused).  It is
   terminated and `vm.ended` is written when it is gone, never before: a VM that is only powered off can be resumed by hand.
@@ -43,6 +44,7 @@ from services.executor.track import Track
 from services.executor.tracks import Tracks
 
 HARD_AGAIN_S: Final = 2.0  # a hard order is repeated: drivers lose some, and a VM in BOOT refuses it until it runs
+LEFT_BEHIND: Final = "left behind"  # on a lost host, from which it was to be saved or moved
 
 
 class Fleet(Tracks):
@@ -126,6 +128,8 @@ class Fleet(Tracks):
         act = ASKED[aim, track.phase]
         if act is Act.ENDED:
             self._over(track)
+        elif self.ledger.is_left_behind(track.key):
+            self.ended[track.key] = LEFT_BEHIND
         elif act is Act.SAVED:
             self._saved(track, now)
         elif act in (Act.SOFT, Act.HARD) or aim in (Aim.END, Aim.KILL):
@@ -162,10 +166,10 @@ class Fleet(Tracks):
             self.ended[track.key] = f.SUSPENDED
 
     def _over(self, track: Track) -> None:
+        self.doubted.pop(track.vm, None)
         if self.strays.pop(track.vm, None) is not None:
             del self.tracks[track.key]
             return
-        self.doubted.pop(track.vm, None)
         doomed = self.ledger.is_burden(track.key)
         self.ended[track.key] = "terminated" if doomed and not track.condemned else track.condemned or "vanished"
 
@@ -254,7 +258,7 @@ class Fleet(Tracks):
         elif may_be_on:
             self.stuck.update(dict.fromkeys(may_be_on))
         elif left:
-            self.ended[track.key] = "left behind"
+            self.ended[track.key] = LEFT_BEHIND
 
     def _not_left(self, track: Track) -> list[str]:
         """Hosts that it was to leave, and may be on still."""

@@ -376,6 +376,16 @@ class Ledger(Aims):
         """No VM ever journaled for this host is open there (X5)."""
         return host not in self.by_host and host not in self.leavers
 
+    def is_left_behind(self, key: str) -> bool:
+        """It was to be saved, or to move, and its host is lost; its job cannot go on with it, and does not know that yet."""
+        vm = self.custody.state.vms.get(key)
+        host = self.custody.state.hosts.get(vm.host) if vm is not None else None
+        if vm is None or host is None or host.state != "lost":
+            return False
+        unit = self.custody.state.units[vm.unit]
+        goes_on = unit.suspended or (unit.resumes and vm.attempt < unit.attempt)
+        return goes_on and vm.attempt >= unit.life
+
     def older_open(self, unit: str, attempt: int) -> bool:
         """A VM of an older attempt is open on a host that is not lost."""
         vms, hosts = self.custody.state.vms, self.custody.state.hosts
