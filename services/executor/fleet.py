@@ -249,8 +249,7 @@ class Fleet(Tracks):
         if track.hard_first is None or not track.host:
             return
         hosts, left = self.custody.state.hosts, self._not_left(track)
-        arrives = track.deployed or track.phase is Phase.MOVING or track.vm in self.doubted
-        may_be_on = left if left and not arrives else [*left, track.host]
+        may_be_on = left if left and not self._may_arrive(track) else [*left, track.host]
         may_be_on = [name for name in may_be_on if name in hosts and hosts[name].state != "lost"]
         due = track.hard_first + self.ledger.policy.stuck_s
         if now < due:
@@ -346,6 +345,7 @@ class Fleet(Tracks):
                 self._deployed(track, call, result, now)
 
     def _deployed(self, track: Track, call: Deploy | Migrate, result: Result, now: float) -> None:
+        track.one_host = -1
         moves = isinstance(call, Migrate) or call.resumes
         if result.outcome in (Outcome.DENIED, Outcome.LATER):
             track.try_later(now, self.timers)

@@ -377,14 +377,15 @@ class Ledger(Aims):
         return host not in self.by_host and host not in self.leavers
 
     def is_left_behind(self, key: str) -> bool:
-        """It was to be saved, or to move, and its host is lost; its job cannot go on with it, and does not know that yet."""
-        vm = self.custody.state.vms.get(key)
-        host = self.custody.state.hosts.get(vm.host) if vm is not None else None
-        if vm is None or host is None or host.state != "lost":
+        """It was to be saved, or to move, and is on lost hosts alone; its job is to go on with it, and does not know that."""
+        vm, hosts = self.custody.state.vms.get(key), self.custody.state.hosts
+        if vm is None or vm.host not in hosts or hosts[vm.host].state != "lost":
+            return False
+        leaving = self.state.leaving.get(key)
+        if leaving is not None and any(r.host in hosts and hosts[r.host].state != "lost" for r in leaving.rooms):
             return False
         unit = self.custody.state.units[vm.unit]
-        goes_on = unit.suspended or (unit.resumes and vm.attempt < unit.attempt)
-        return goes_on and vm.attempt >= unit.life
+        return vm.attempt >= unit.life and (unit.suspended or (unit.resumes and vm.attempt < unit.attempt))
 
     def older_open(self, unit: str, attempt: int) -> bool:
         """A VM of an older attempt is open on a host that is not lost."""

@@ -34,6 +34,7 @@ class Track:
     not_before: float = 0.0
     failures: int = 0
     unknown_since: float | None = None
+    one_host: int = -1  # OpenNebula's id of the host of its newest record, as seen since it was last deployed or moved
 
     @property
     def is_asked_to_end(self) -> bool:

@@ -104,6 +104,8 @@ class Tracks:
         track = self.track(sight.vm)
         if track is None or track.busy or ticket < track.heard:
             return
+        if sight.one_host >= 0:
+            track.one_host = sight.one_host
         phase = self._place(track, sight)
         back = track.deployed and phase in (Phase.HELD, Phase.SAVED, Phase.ELSEWHERE)
         if phase is None or (phase is track.phase and not back):
@@ -123,6 +125,15 @@ class Tracks:
         if sight.one_host < 0:
             return None
         return Phase.RUNNING if host is not None and host.one_id == sight.one_host else Phase.ELSEWHERE
+
+    def _may_arrive(self, track: Track) -> bool:
+        """It may yet come up on its attempt's host: its newest record is there, as far as is known, or a call is in doubt."""
+        host = self.custody.state.hosts.get(track.host)
+        if track.vm in self.doubted:
+            return True
+        if track.one_host >= 0 and (host is None or host.one_id != track.one_host):
+            return False
+        return track.deployed or track.phase is Phase.MOVING
 
     def _came_back(self, track: Track, now: float) -> None:
         track.deployed = False
