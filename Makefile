@@ -1,6 +1,7 @@
 # make demo   a day in the life of two departments, in about a minute
 # make test   set everything up, then style, types and tests; the last line counts
 # make chaos  [SEEDS=5000] [FIRST=0] more seeds of the simulated faults, on all cores; up to the first that fails
+# make properties [ROUNDS=1] other examples than the test command's, up to the first that fails
 # make faults the real faults: processes killed, the broker restarted
 # make crash  [ROUNDS=1] the executor killed around every call to OpenNebula and every append
 # make worlds [SECONDS=600] [WORLDS="3-all …"] small worlds, every order of events on the real cores, so long each
@@ -11,7 +12,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 
-.PHONY: demo test lint types chaos faults crash worlds model setup clean
+.PHONY: demo test lint types chaos properties faults crash worlds model setup clean
 
 demo: setup
 	@$(BIN)/python -m phoenix.local.demo
@@ -42,10 +43,13 @@ FIRST ?= 0
 chaos: setup
 	@$(BIN)/python -m tests.simulation.chaos_run --seeds $(SEEDS) --first $(FIRST)
 
+ROUNDS ?= 1
+properties: setup
+	@for round in $$(seq $(ROUNDS)); do PROPERTIES=search $(BIN)/python -m pytest -q -x -n 2 tests/properties || exit 1; done
+
 faults: setup
 	@$(BIN)/python -m pytest -q tests/integration/test_faults_kill.py tests/integration/test_faults_broker.py tests/integration/test_faults_down.py
 
-ROUNDS ?= 1
 crash: setup
 	@$(BIN)/python -m tests.support.crash_run --rounds $(ROUNDS) 2>/dev/null
 
