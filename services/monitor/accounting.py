@@ -12,7 +12,8 @@ Rules
   3. Work is what ran since the guests called, or since the last checkpoint, until the attempt was broken or closed.  It is lost
      when the attempt is closed to be run again because its host was taken or production needed its room; if the unit is
      killed, so is what it had saved.  What was suspended is lost with an attempt that goes on from it.  What is thrown away
-     because a host or VM failed is counted apart (`failed`).  Over its time, cancelled, failed by itself: not lost.
+     because a host or VM failed, or saving it did, is counted apart (`failed`).  Over its time, cancelled, failed by itself:
+     not lost.
   4. A late success, or a checkpoint in the grace time, takes back what its attempt had lost, where it was counted; the unit
      ends once.
   5. To whom: the department that claims the host, as the notice's reason says, else the reason; to production of the same
@@ -46,7 +47,7 @@ from services.runtime.core import NEVER
 
 OWN_PRODUCTION: Final = "(production)"
 _TAKEN: Final = (Code.RECLAIMED, Code.MADE_WAY, Code.HOST_TAKEN)
-_FAILED: Final = (Code.HOST_LOST, Code.VM_ENDED, Code.BOOT_TIMEOUT)
+_FAILED: Final = (Code.HOST_LOST, Code.VM_ENDED, Code.BOOT_TIMEOUT, Code.NOT_SAVED)
 _AGAIN: Final = (Disposal.REQUEUE, Disposal.KILL)
 _PRESENT: Final = ("free", "held", "draining")
 _KEPT: Final = (Disposal.SUSPEND, Disposal.MIGRATE)
@@ -73,6 +74,8 @@ class Accounting:
             if run is not None:
                 run.broken_at = self.state.at
                 self._weigh(self.custody.state.units[unit].dept)
+        for unit in meta.unsaved:
+            self._unsaved(unit)
 
     def as_of(self, now: int) -> Buckets:
         """What has not been added up yet, as of `now` (milliseconds, not before the last fact): to be added to what is kept."""
@@ -405,6 +408,15 @@ class Accounting:
         amount = run.risked(self.state.at) + (run.before.kept if killed else 0)
         loss = self.state.losses[name] = Loss(run.key, self.state.at, amount, to)
         self._account(loss, 1)
+
+    def _unsaved(self, name: str) -> None:
+        """It waits to go on, and what was suspended turns out to be lost."""
+        work = self.state.work.get(name)
+        if work is not None and work.risked:
+            of = self._key(name, self.custody.state.units[name].dept)
+            loss = self.state.losses[name] = Loss(of, self.state.at, work.risked, None)
+            self._account(loss, 1)
+            work.risked = 0
 
     def _account(self, loss: Loss, sign: int) -> None:
         """Count the loss where it happened, or take it back there."""

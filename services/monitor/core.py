@@ -371,7 +371,13 @@ def _slot(job: Job | None, unit: Unit) -> Reason | None:
 def plain_reason(unit: Unit) -> Reason:
     """What custody alone can say about why a unit is where it is."""
     state = unit_state(unit)
-    codes = {"held": Code.HELD, "starting": Code.STARTING, "running": Code.RUNNING, "pending": Code.QUEUE}
+    codes = {
+        "held": Code.HELD,
+        "starting": Code.STARTING,
+        "running": Code.RUNNING,
+        "pending": Code.QUEUE,
+        "suspended": Code.QUEUE,
+    }
     return because(codes.get(state, Code.FINISHED))
 
 

@@ -9,6 +9,7 @@ Rules
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 from schemas.custody_state import Unit
@@ -24,6 +25,11 @@ TAKEN = (
     Code.MADE_WAY,
     Code.HOST_TAKEN,
 )  # its hosts were wanted for something else; a lost one is no way made
+
+
+def preempted(attempts: Iterable[Attempt]) -> int:
+    """How many of them ended because their hosts were wanted for something else, whatever became of their work."""
+    return sum(1 for attempt in attempts if attempt.why is not None and attempt.why.code in TAKEN)
 
 
 def times(job: Job, lease: Lease) -> dict[str, Any]:
@@ -68,7 +74,7 @@ def lease(core: MonitorCore, name: str, now: float) -> dict[str, Any] | None:
         "began_at": iso(next((a.began_at for a in attempts if a.began_at is not None), None)),
         "ended_at": iso(unit.ended_at if unit.state == "final" else None),
         "ending": _ending(job, job.terms, unit) if state == "ended" else None,
-        "preempted": sum(1 for a in attempts if a.why is not None and a.why.code in TAKEN),
+        "preempted": preempted(attempts),
         "core_s_reserved": job.nodes * job.cores * job.walltime_s,
         "core_s_used": round(sum(_core_s(job, attempt, now) for attempt in attempts), 3),
         "reason": plain(_reason(core, job, unit, now)),

@@ -148,8 +148,12 @@ class Views:
         }
 
     def _life(self, unit: Unit) -> dict[str, Any]:
-        attempts = [attempt_view(a) for a in self.core.state.attempts.get(unit.id, ())]
-        return {"attempts": attempts, "preempted": sum(1 for a in attempts if a["disposal"] == "requeue"), "units": []}
+        attempts = self.core.state.attempts.get(unit.id, ())
+        return {
+            "attempts": [attempt_view(attempt) for attempt in attempts],
+            "preempted": leases.preempted(attempts),
+            "units": [],
+        }
 
     # ---------------------------------------------------------------------------------------------- hosts, departments
 

@@ -182,7 +182,7 @@ def _history(core: BatchCore, unit: str, now: float) -> list[Reason]:
     if again is None or again.why is None:
         return []
     saved = {"saved_s": round(again.used_s, 3)} if again.used_s else {}
-    preempted = again.requeues + again.suspends
+    preempted = again.requeues + again.suspends - again.moved  # to be moved for balance is no preemption
     saved |= _checkpoint(core, unit, now)
     refused = _refused(core, core.custody.state.units[unit]) if again.why.code is Code.BOOT_TIMEOUT else {}
     return [because(again.why.code, unit=unit, preempted=preempted, failed=again.faults, **saved, **refused)]

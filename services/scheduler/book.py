@@ -253,6 +253,9 @@ class Book:
                 again.used_s += known.ended_at - known.began_at
         else:
             again.ran_s = again.used_s + ran_for(known, self.custody.state.at)
+            again.suspends -= (
+                why is not None and why.code is Code.NOT_SAVED
+            )  # it was a requeue after all, and is told as one
             self._enter_again(again, why)
         self.refresh(unit)
 

@@ -11,6 +11,7 @@ Rules
      so on notice alone: who makes way for a job of the department would take the room that is being made.
   3. A lease whose time is over is stopped: that is its end as agreed, not a limit that it ran into.
   4. Only best-effort makes way for another job.  Production ends for nobody of its own department.
+  5. Whom saving has failed too often (it was requeued for that while it waited, beyond `requeues_max`) is not suspended again.
 """
 
 from __future__ import annotations
@@ -73,7 +74,7 @@ class Endings:
 
     def saved(self, name: str) -> bool:
         """True if the unit's attempt would be suspended were it a victim now."""
-        return self._able and self._has_work(name)
+        return self._able and self._has_work(name) and self._requeues(name) <= self.policy().requeues_max  # rule 5
 
     def wishes_to_move(self, name: str) -> bool:
         """True if the unit's attempt would go on elsewhere were it a victim now and were there room."""
@@ -84,9 +85,12 @@ class Endings:
 
     def kept_s(self, name: str) -> float:
         """How much of what the unit has run is safe and would be gone on from, were it a victim now, in seconds."""
-        kept_s, again = self.book.saved.kept_s(name), self.book.state.again.get(name)
-        spent = (0 if again is None else again.requeues) >= self.policy().requeues_max
-        return 0.0 if spent or self._wish(name) == "kill" else kept_s
+        spent = self._requeues(name) >= self.policy().requeues_max
+        return 0.0 if spent or self._wish(name) == "kill" else self.book.saved.kept_s(name)
+
+    def _requeues(self, name: str) -> int:
+        again = self.book.state.again.get(name)
+        return 0 if again is None else again.requeues
 
     def _wish(self, name: str) -> OnReclaim:
         """Rule 2."""

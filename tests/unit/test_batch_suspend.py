@@ -232,3 +232,35 @@ def test_what_could_not_be_saved_waits_at_the_end_and_is_told_so() -> None:
     reason = why(core(world), job, world.now)[-1]
     assert (reason.code, reason.params["preempted"]) == (Code.NOT_SAVED, 1)
     assert "what it had saved was lost" in sentence(reason)
+
+
+def test_who_can_never_be_saved_is_killed_in_the_end() -> None:
+    world = able(1, on_reclaim="suspend", requeues_max=1)
+    job = running(world, after_s=30)
+    ends = []
+    for _ in range(3):
+        world.quota("hpc", 0)
+        world.settle()
+        ends.append(world.unit(job).final or world.unit(job).state)
+        if world.unit(job).state == "final":
+            break
+        attempt = world.unit(job).attempt
+        world.write("executor", f.VmEnded(unit=job, attempt=attempt, rank=0, why="it could not be saved"))
+        back(world)
+        world.settle()
+        world.start_vms(job)
+        world.begin(job)
+        world.now += 30
+    assert ends == ["pending", "pending", "killed"]
+
+
+def test_a_move_that_failed_is_told_as_one_preemption() -> None:
+    world = able(2, on_reclaim="suspend")
+    job = running(world, after_s=30)
+    world.cordon("h1")
+    world.quota("hpc", 1)
+    world.settle()
+    world.write("executor", f.VmEnded(unit=job, attempt=1, rank=0, why="it could not be saved"))
+    world.settle()
+    again = core(world).state.again[job]
+    assert (again.requeues, again.suspends) == (1, 0)

@@ -158,6 +158,30 @@ def test_a_job_tells_the_life_of_each_attempt() -> None:
     assert view["submitted_at"] == "1970-01-01T00:00:05.000Z"
 
 
+@pytest.mark.parametrize(
+    ("disposal", "code", "times"),
+    [
+        (f.Disposal.SUSPEND, Code.RECLAIMED, 1),
+        (f.Disposal.MIGRATE, Code.RECLAIMED, 1),
+        (f.Disposal.SUSPEND, Code.MADE_WAY, 1),
+        (f.Disposal.KILL, Code.RECLAIMED, 1),
+        (f.Disposal.MIGRATE, Code.BALANCED, 0),
+        (f.Disposal.REQUEUE, Code.VM_ENDED, 0),
+    ],
+)
+def test_preempted_is_whose_hosts_were_wanted(disposal: f.Disposal, code: Code, times: int) -> None:
+    ended = ("scheduler.hpc", f.AttemptClosed(unit="1", attempt=1, disposal=disposal, why=because(code)))
+    desk = Desk().play(ADOPTED, *granted(), job(), placed(), BEGAN, ended)
+    view = desk.views.job("1")
+    assert view is not None
+    assert view["preempted"] == times
+
+
+def test_who_is_suspended_is_not_told_to_have_ended() -> None:
+    desk = Desk().play(ADOPTED, *granted(), job(), placed(), BEGAN, closed(disposal=f.Disposal.SUSPEND))
+    assert desk.queue()[0]["reason"]["code"] == Code.QUEUE
+
+
 def test_an_array_with_an_element_that_has_no_exit_code_has_no_good_one() -> None:
     cancelled: Step = ("admission", f.JobCancelled(job="1_2", user="alice"))
     desk = Desk().play(ADOPTED, *granted(), job("1", array=(1, 2)), placed("1_1"), cancelled, reported(unit="1_1"))
