@@ -71,6 +71,38 @@ async def test_the_second_job_finds_neither_files_nor_processes_of_the_first(hyp
     assert len(second.began) == 1
 
 
+LEAVES_OUTSIDE = """#!/bin/sh
+umask 077
+mkdir -p "/tmp/phoenix-left-$(id -u)/deep" "/dev/shm/phoenix-left-$(id -u)"
+echo secret > "/tmp/phoenix-left-$(id -u)/deep/file"; echo secret > "/dev/shm/phoenix-left-$(id -u)/file"
+ln -s / "/tmp/phoenix-left-$(id -u)/deep/root"; mkfifo "/var/tmp/phoenix-left-$(id -u)"
+ipcmk -M 64 -p 0600 >/dev/null; ipcmk -S 1 -p 0600 >/dev/null; ipcmk -Q -p 0600 >/dev/null
+id -u
+"""
+LOOKS_OUTSIDE = """#!/bin/sh
+id -u
+me=$(id -u); ls -d "/tmp/phoenix-left-$me" "/dev/shm/phoenix-left-$me" "/var/tmp/phoenix-left-$me" 2>/dev/null
+ipcs -m -s -q | grep " $(id -u) "
+"""
+
+
+@pytest.mark.parametrize("hypervisor", [i for i in ISOLATIONS if i != "none"], indirect=True)
+@pytest.mark.parametrize("stay", [True, False])
+async def test_what_was_left_outside_the_room_is_not_the_next_jobs(hypervisor: Hypervisor, stay: bool) -> None:
+    first = hypervisor.door.add("1", script=LEAVES_OUTSIDE)
+    second = hypervisor.door.add("2", script=LOOKS_OUTSIDE)
+    first.stay = stay
+    vm = await hypervisor.boot("1")
+    if stay:
+        await parked(hypervisor, first)
+        await hypervisor.door.bind(first, "2/1/0")
+    else:
+        await hypervisor.until_ended(vm)
+        vm = await hypervisor.boot("2")
+    assert await hypervisor.until_ended(vm) == ["reported"]
+    assert second.text() == first.text()  # the same uid, and nothing else
+
+
 async def test_a_third_job_and_then_gone(hypervisor: Hypervisor) -> None:
     lives = [hypervisor.door.add(str(n), script=f"#!/bin/sh\nls -A; echo {n} > f; cat f\n") for n in (1, 2, 3)]
     for life in lives:

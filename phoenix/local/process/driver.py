@@ -40,6 +40,7 @@ import aiohttp
 from phoenix.local.guest.agent import Guest
 from phoenix.local.guest.door import Door, new_session
 from phoenix.local.opennebula.driver import DriverError, HostSpec, Usage, VmSpec
+from phoenix.local.process import leavings
 from phoenix.local.process.house import House
 from phoenix.local.process.isolation import Isolation, IsolationUnavailableError, raise_open_files_limit
 from phoenix.local.process.machine import ProcessMachine
@@ -117,6 +118,8 @@ class ProcessDriver:
         if killed:
             _log.warning("killed %d processes that an earlier hypervisor had left", killed)
         await asyncio.to_thread(self._house.empty)
+        if self._isolation.users is not None:
+            await asyncio.to_thread(leavings.remove, self._isolation.users.block)
         self._spawner.on_start = self._record_nursery
         self._spawner.start()
         self._session = new_session()
@@ -187,7 +190,7 @@ class ProcessDriver:
         try:
             await machine.vacate()
         except OSError:
-            _log.exception("the control group of VM %d cannot be removed; its uid stays taken", vm_id)
+            _log.exception("VM %d cannot be cleaned up; its uid stays taken", vm_id)
         self._vms.pop(vm_id, None)
         vm.gone.set()
 

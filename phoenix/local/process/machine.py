@@ -1,7 +1,8 @@
 """The machine of one VM of the process hypervisor: its room, its cell, and what runs in them.
 
 Rules
-  1. A second boot, and a second job, find nothing of what was before: no process, no file, not its room's name.
+  1. A second boot, and a second job, find nothing of what was before: no process, no file, not its room's name; nor does the
+     next VM under the same uid (`leavings`).
   2. A saved VM is on no host: its room is in a closed directory meanwhile.  It comes back under its old path, since what runs
      in it knows that path.
   3. Whoever is cancelled, uid and control group are given back once and for all.
@@ -19,7 +20,7 @@ from pathlib import Path
 from phoenix.local.guest.machine import Launch, Programs, StartError
 from phoenix.local.guest.room import Room
 from phoenix.local.opennebula.driver import Usage, VmSpec
-from phoenix.local.process import zygote
+from phoenix.local.process import leavings, zygote
 from phoenix.local.process.cgroups import Group
 from phoenix.local.process.house import House
 from phoenix.local.process.isolation import Cell, Isolation
@@ -149,6 +150,8 @@ class ProcessMachine:
             cell, self.cell = self.cell, None
             if cell.group is not None and not cell.group.try_remove():
                 await asyncio.to_thread(cell.group.remove)
+            if cell.held.uid is not None:
+                await asyncio.to_thread(leavings.remove, (cell.held.uid,))
             self._isolation.release(cell)
 
     def usage(self) -> Usage:

@@ -2,7 +2,7 @@
 
 Theory of operation. Each VM that runs has a uid of its own, so VMs are protected from each other even inside a
 department. A uid is bound to its department for ever (a counter, recorded in a file) and is used again only for that
-department: what a job may leave behind outside its room, say in /tmp, stays inside the department.
+department, when what was left outside its room, say in /tmp, is removed (leavings.py).
 
 Several clouds may run on one machine, so the range is cut into blocks; a hypervisor owns a block while it holds a lock
 on a file in the machine's lock directory, and comes back to its block when it can.
@@ -41,6 +41,11 @@ class Users:
         self._departments: dict[str, list[int]] = defaultdict(list, kept)
         self._free = {department: sorted(uids, reverse=True) for department, uids in self._departments.items()}
         self._next = self.first + sum(map(len, self._departments.values()))
+
+    @property
+    def block(self) -> range:
+        """All uids that are ours to hand out."""
+        return range(self.first, self.first + BLOCK_UIDS)
 
     def take(self, department: str) -> int:
         """A uid of this department that no VM uses. Raises `UsersExhaustedError`."""
