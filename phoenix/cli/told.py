@@ -138,7 +138,8 @@ def _before(words: str) -> Callable[[Params], str | None]:
             for what, number in (("preempted", p.number("preempted")), ("failed to run", p.number("failed")))
             if number
         ]
-        told = f"it was {' and '.join(times)}, last because {words}{_safe(p)}".replace("was failed", "failed")
+        goes_on = f"; what it did in {span(p['saved_s'])} is saved, and it goes on from there" if "saved_s" in p else ""
+        told = f"it was {' and '.join(times)}, last because {words}{goes_on}{_safe(p)}".replace("was failed", "failed")
         return f"{told}{_refused(p)}"
 
     return told

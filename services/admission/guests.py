@@ -314,11 +314,18 @@ class Guests:
         except Refused as refused:
             if refused.code != "conflict":
                 raise
-            return self._gone(guest)
+            return self._reported_before(guest, told) or self._gone(guest)
         if outcome.facts[0][1].void is not None:
-            return self._gone(guest)
+            return self._reported_before(guest, told) or self._gone(guest)
         stays = any(isinstance(fact, f.VmParked) and meta.void is None for fact, meta in outcome.facts)
         return reply(Acknowledged(status="acknowledged", stay=stays))
+
+    def _reported_before(self, guest: Guest, told: ReportBody) -> web.Response | None:
+        """The same answer again to a guest that has not heard it: its VM may be the next job's by now."""
+        if not (told.stay and told.exit == 0):
+            return None
+        found = warm.following(self._core, guest.unit, guest.named, guest.rank, self._shell.now())
+        return None if found in ("gone", "park") else reply(Acknowledged(status="acknowledged", stay=True))
 
     # ----------------------------------------------------------------------------------------------------------- content
 

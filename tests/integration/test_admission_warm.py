@@ -104,6 +104,27 @@ async def test_a_vm_stays_and_is_given_the_next_job_under_a_new_name(here: House
     assert await parked_facts(here, second) == 0  # it did not offer to stay
 
 
+async def test_a_report_whose_answer_was_lost_is_answered_the_same_again(here: House) -> None:
+    first = await running(here)
+    vm = number(here, first)
+    assert await done(here, first) == STAYS
+
+    async def again(**told: Any) -> tuple[int, Any]:
+        status, content = await here.guest(first).call("POST", "report", {"exit": 0, "stay": True, **told})
+        return status, msgspec.json.decode(content)
+
+    assert await again() == (200, STAYS)
+    second = await running(here, vm=vm)  # the VM is the next job's before its guest has heard of its own report
+    assert await again() == (200, STAYS)
+    assert await again(stay=False) == (410, {"status": "gone"})
+    assert await again(exit=1) == (410, {"status": "gone"})
+    guest = here.guest(second)
+    await guest.began()
+    assert await guest.report() == 200
+    assert await again() == (410, {"status": "gone"})
+    assert await parked_facts(here, first) == 1
+
+
 async def test_the_jobs_own_token_does_not_ask_for_what_comes_after_it(here: House) -> None:
     job = await running(here)
     assert await done(here, job) == STAYS

@@ -97,6 +97,9 @@ def test_what_would_unblock_it_is_told_with_numbers_and_in_grammar() -> None:
 def test_what_became_of_earlier_attempts_is_told() -> None:
     again = because(Code.RECLAIMED, unit="3", preempted=2, failed=0)
     assert sentences.sentence(again) == "it was preempted 2 times, last because its host had to be returned"
+    suspended = because(Code.RECLAIMED, unit="3", preempted=1, failed=0, saved_s=65.0)
+    goes_on = "; what it did in 1m05s is saved, and it goes on from there"
+    assert sentences.sentence(suspended) == f"it was preempted once, last because its host had to be returned{goes_on}"
     failed = because(Code.VM_ENDED, unit="3", preempted=0, failed=1)
     assert sentences.sentence(failed) == "it failed to run once, last because its VM ended without a report"
 

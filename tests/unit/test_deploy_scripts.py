@@ -36,3 +36,29 @@ def test_nothing_of_a_user_is_evaluated() -> None:
                 assert line in [f'. "${{0%/*}}/{part}"' for part in PARTS], line
             if "sh -c" in line:
                 assert "sh -c '" in line, line
+
+
+def test_an_account_with_other_numbers_takes_no_second_job(tmp_path: Path) -> None:
+    """What runs under subordinate user ids is not found by the account's uid."""
+    tool, numbers = tmp_path / "newuidmap", tmp_path / "subuid"
+    tool.write_text("#!/bin/sh\n")
+    tool.chmod(0o755)
+    ask = '. "$1"; SUBUID=$2; account=$3 uid=$4; context() { value=YES; }; may_stay && echo stays'
+    given = "set -u; kind=job ranks=1 ended=0 terminated=0; "
+
+    def asked(account: str, uid: str) -> str:
+        words = ["sh", "-c", given + ask, "sh", str(DEPLOY / "phoenix-guest-stay"), str(numbers), account, uid]
+        path = {"PATH": f"{tmp_path}:/usr/bin:/bin"}
+        return subprocess.run(words, env=path, capture_output=True, text=True, check=True, timeout=20).stdout.strip()
+
+    def stays(account: str, uid: str) -> bool:
+        try:
+            return asked(account, uid) == "stays"
+        except subprocess.CalledProcessError:
+            return False
+
+    assert stays("phoenix", "1001")  # there is no such file
+    numbers.write_text("phoenixes:100000:65536\n1002:165536:65536\n")
+    assert stays("phoenix", "1001")
+    assert not stays("phoenixes", "1001")
+    assert not stays("phoenix", "1002")
