@@ -126,7 +126,9 @@ class ExecutorCore:
         self._settle(now)
         facts = self.fleet.facts()
         facts += self.desk.facts(now)
-        return [*facts, *self._lose_stuck()][:FACTS_MAX]
+        facts = [*facts, *self._lose_stuck()][:FACTS_MAX]
+        self.fleet.said(facts)
+        return facts
 
     def _lose_stuck(self) -> list[f.Fact]:
         hosts = self.custody.state.hosts

@@ -25,7 +25,7 @@ from __future__ import annotations
 from typing import Final
 
 from schemas import facts as f
-from schemas.custody_state import Vm
+from schemas.custody_state import Vm, vm_key
 from services.executor.calls import (
     Allocate,
     Call,
@@ -91,8 +91,10 @@ class Fleet(Tracks):
 
     def _evict(self, key: str, now: float) -> None:
         """Whoever waits for a job makes room."""
+        vms = self.custody.state.vms
         for other in self.ledger.in_the_way(key, now):
-            self.evicted[other] = self.ledger.dirty[other] = None
+            if not self.launches.is_promised(vms[other].vm):
+                self.evicted[other] = self.ledger.dirty[other] = None
 
     def _is_kept_for(self, key: str, aim: Aim) -> bool:
         kept = self.ledger.state.kept.get(key)
@@ -119,6 +121,10 @@ class Fleet(Tracks):
     def aim(self, track: Track, now: float) -> Aim:
         if track.condemned:
             return Aim.KILL
+        if track.said_saved:  # its end is on its way to the journal, which will rely on what is saved
+            return Aim.SAVE
+        if self.launches.is_promised(track.vm) and self._is_kept_for(track.key, Aim.PARK):
+            return Aim.PARK  # … and so is its binding
         aim = self.ledger.aim(track.key, now)
         return after(aim, Told.EVICTED) if track.key in self.evicted else aim
 
@@ -395,6 +401,12 @@ class Fleet(Tracks):
             vm = vms[key]
             found.append(f.VmEnded(unit=vm.unit, attempt=vm.attempt, rank=vm.rank, why=why))
         return found
+
+    def said(self, facts: list[f.Fact]) -> None:
+        """These are written now: what they say of a VM must stay true until they are folded."""
+        for fact in facts:
+            if isinstance(fact, f.VmEnded) and fact.why == f.SUSPENDED:
+                self.tracks[vm_key(fact.unit, fact.attempt, fact.rank)].said_saved = True
 
 
 def _pop(queue: dict[str, None]) -> str:

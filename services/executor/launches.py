@@ -54,6 +54,7 @@ class Launches:
         self.brake = Brake()
         self.untold: dict[str, f.VmRefused] = {}  # unit -> what OpenNebula says; to be written once an attempt
         self.allocated: dict[str, f.VmAllocated] = {}  # to be journaled
+        self.promised: dict[int, str] = {}  # id of a VM that is there -> key in `allocated` that takes it over
         self.orphans: dict[int, Phase] = {}  # ids of ours that nobody wants, for the fleet to end
         self.foreign: dict[int, None] = {}  # ids that are not ours
         self.waking: dict[str, None] = {}  # ranks that wait for a VM to be parked, with a time set
@@ -68,6 +69,9 @@ class Launches:
     def refuse(self, fact: f.VmAllocated) -> None:
         """Our own fact came back void: the rank had a VM already, and nobody knows this one."""
         self.allocated.pop(vm_key(fact.unit, fact.attempt, fact.rank), None)
+        known = self.ledger.by_vm.get(fact.vm)
+        if known is not None:
+            self.ledger.dirty[known] = None
         if fact.vm not in self.custody.index.vm_ids and fact.vm not in self.custody.state.saved:
             self.orphans[fact.vm] = Phase.HELD
 
@@ -85,6 +89,15 @@ class Launches:
                     self.ledger.wants[key] = binding.pop(key)
                 elif found >= 0:
                     self._say(want, found)
+                    self.promised[found] = key
+
+    def is_promised(self, vm: int) -> bool:
+        """It becomes another attempt's, as soon as the journal has that."""
+        key = self.promised.get(vm)
+        if key is not None and key not in self.allocated:
+            del self.promised[vm]
+            return False
+        return key is not None
 
     def _resumed(self, want: Allocate, found_by: Finder) -> int | None:
         """The VM that goes on as this rank; -1 if it is not ready, None if there is none."""

@@ -30,6 +30,7 @@ class Track:
     hard_at: float | None = None
     hard_first: float | None = None
     saved_at: float | None = None  # the last order to save it
+    said_saved: bool = False  # `vm.ended` with `suspended` is on its way: nothing is asked of it any more
     cold: bool = False
     not_before: float = 0.0
     failures: int = 0

@@ -55,7 +55,7 @@ class Tracks:
         """The track of an open VM or of a stray; None if there is no such VM any more."""
         track = self.tracks.get(key)
         if vm is None:
-            if track is None or track.vm in self.strays:
+            if track is None or self.strays.get(track.vm) == key:
                 return track
             del self.tracks[key]
             self._unqueue(track)

@@ -82,6 +82,31 @@ def test_x7_what_is_not_saved_at_kill_by_is_ended_hard_and_begins_anew() -> None
     assert not bench.custody.state.units["1"].suspended
 
 
+@pytest.mark.parametrize("why", ["its time is up", "its host is lost", "its job is cancelled"])
+def test_x7_nothing_is_asked_of_a_vm_whose_saving_is_on_its_way_to_the_journal(why: str) -> None:
+    """The journal would rely on what is gone."""
+    bench = held()
+    [vm] = bench.run("1", "h0")
+    bench.close("1", disposal=SUSPEND)
+    [save] = bench.calls()
+    bench.answer(save)
+    bench.poll()
+    facts = bench.core.decide(bench.now)
+    assert facts == [f.VmEnded(unit="1", attempt=1, rank=0, why=f.SUSPENDED)]
+    if why == "its time is up":
+        bench.now += 10 * FAST.save_s
+    elif why == "its host is lost":
+        bench.write("executor", f.HostLost(host="h0", reason="error"))
+    else:
+        bench.write("admission", f.JobCancelled(job="1", user="a"))
+    assert bench.calls() == []
+    bench.write("executor", *facts)
+    assert list(bench.custody.state.saved) == ([] if why == "its job is cancelled" else [vm])
+    bench.audit()
+    ends = [call for call in bench.calls() if isinstance(call, Terminate)]
+    assert ends == ([Terminate(f"#{vm}", vm, True)] if why == "its job is cancelled" else [])
+
+
 def test_x7_an_order_to_save_that_had_no_effect_is_given_again() -> None:
     bench = held()
     [vm] = bench.run("1", "h0")

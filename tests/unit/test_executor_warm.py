@@ -221,3 +221,33 @@ def test_a_parked_vm_that_is_gone_ends_and_nobody_is_harmed() -> None:
     bench.audit()
     assert kinds(bench.decide()) == ["vm.ended"]
     assert bench.core.check() == []
+
+
+@pytest.mark.parametrize("why", ["its room is wanted", "its time is up"])
+def test_what_a_job_is_to_take_over_is_not_ended_before_the_journal_has_that(why: str) -> None:
+    bench, vm = parked()
+    if why == "its room is wanted":
+        bench.place("2", "h0", cores=3)
+        [allocate] = bench.calls()
+        bench.answer(allocate)
+        bench.decide()
+    bench.place("3", "h0")
+    facts = bench.core.decide(bench.now)
+    assert facts == [f.VmAllocated(unit="3", attempt=1, rank=0, vm=vm, host="h0")]
+    if why == "its time is up":
+        bench.now += WARM.idle_s
+    assert bench.calls() == []
+    bench.write("executor", *facts)
+    bench.settle()
+    assert bench.vms[vm] is Phase.RUNNING
+    assert len(bench.vms) == (2 if why == "its room is wanted" else 1)
+
+
+def test_what_a_job_was_to_take_over_that_is_cancelled_meanwhile_ends_in_its_time() -> None:
+    bench, vm = parked()
+    bench.place("2", "h0")
+    facts = bench.core.decide(bench.now)
+    bench.close("2")
+    bench.now += WARM.idle_s
+    bench.write("executor", *facts)  # void
+    assert bench.calls() == [Terminate("1/1/0", vm, True)]
