@@ -44,7 +44,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def _url(text: str) -> str:
     try:
         parts = urlsplit(text)
-        if parts.scheme in ("http", "https") and parts.hostname and parts.port != 0:
+        if parts.scheme in ("http", "https") and parts.hostname and parts.port != 0 and parts.password is None:
             return text
     except ValueError:
         pass
@@ -105,7 +105,7 @@ def _load(file: Path) -> Config:
 
 def _session(file: Path) -> str:
     try:
-        text = file.read_text().strip()
+        text = file.read_text(errors="replace").strip()
     except OSError as error:
         raise usage(f"{file}: cannot read the login: {error.strerror}", "--auth FILE, with user:password") from error
     if ":" not in text or len(text.splitlines()) != 1:

@@ -10,6 +10,9 @@ from phoenix.doctor.dry_run import dry_run
 from phoenix.doctor.endpoint import Endpoint, Trouble, is_loopback, speaks_zeromq
 from phoenix.doctor.findings import Finding, ok, warn, worst
 from phoenix.doctor.wanted import Wanted
+from services.executor.appraisal import is_ours
+from services.executor.opennebula import host_sight
+from services.executor.outcomes import Failure
 
 SLOW_S: Final = (
     1.0  # of a call that does nothing, with as many at once as the cloud makes; a real oned needs 10 to 60 ms
@@ -18,12 +21,27 @@ SLOW_S: Final = (
 
 def examine(endpoint: Endpoint, wanted: Wanted, dry: bool) -> list[Finding]:
     """Findings; the last ones are missing where an earlier one makes them pointless."""
+    found: list[Finding] = []
+    try:
+        _examine(endpoint, wanted, dry, found)
+    except (
+        ValueError,
+        TypeError,
+        AttributeError,
+    ) as error:  # as the executor takes them: no number where one should be
+        why = f"the answer cannot be read: {type(error).__name__}: {error}"
+        found.append(endpoint.trouble("reachable", Trouble(Failure.MALFORMED, why)))
+    return found
+
+
+def _examine(endpoint: Endpoint, wanted: Wanted, dry: bool, found: list[Finding]) -> None:
     try:
         told = str(endpoint.ask(lambda one: one.system.version()))
     except Trouble as trouble:
         check = "credentials" if trouble.failure.value == "login" else "reachable"
-        return [endpoint.trouble(check, trouble)]
-    found = [ok("reachable", f"{endpoint.url} answers, and knows {endpoint.user}"), *checks.version(told)]
+        found.append(endpoint.trouble(check, trouble))
+        return
+    found += [ok("reachable", f"{endpoint.url} answers, and knows {endpoint.user}"), *checks.version(told)]
     user = _ask(endpoint, found, "rights", lambda one: one.user.info(-1, False))
     rules = _ask(endpoint, [], "rights", lambda one: one.acl.info())
     if user is not None:
@@ -39,8 +57,7 @@ def examine(endpoint: Endpoint, wanted: Wanted, dry: bool) -> list[Finding]:
     of_template = checks.template(wanted, images)
     found += of_template
     if dry and worst(of_template) != "fail":
-        found += dry_run(endpoint, wanted, _some_host(pool))
-    return found
+        found += dry_run(endpoint, wanted, _some_host(pool, wanted))
 
 
 def _ask(endpoint: Endpoint, found: list[Finding], check: str, call: Any) -> Any | None:
@@ -102,6 +119,10 @@ def _speed(endpoint: Endpoint, wanted: Wanted) -> list[Finding]:
     return [warn("speed", says, "MAX_CONN of oned.conf, other clients of it, or a busy front end; lower concurrency")]
 
 
-def _some_host(pool: Any | None) -> int | None:
-    usable = [] if pool is None else [x for x in pool.findall("HOST") if int(x.findtext("STATE") or 0) in checks.USABLE]
+def _some_host(pool: Any | None, wanted: Wanted) -> int | None:
+    """One that the cloud would use: on others it may have no rights."""
+    every = [] if pool is None else pool.findall("HOST")
+    usable = [
+        x for x in every if int(x.findtext("STATE") or 0) in checks.USABLE and is_ours(host_sight(x), wanted.rules)
+    ]
     return min((int(x.findtext("ID") or -1) for x in usable), default=None)

@@ -124,7 +124,7 @@ class ExecutorEdge(Edge):
         now = self._service.now()
         delay_s = self._forbidden_s()
         if delay_s == 0.0:
-            for call in self._core.calls(now, self._site.acts_max - len(self._in_flight)):
+            for call in self._core.calls(now, min(self._site.acts_max - len(self._in_flight), self._site.free)):
                 self._make(call)
             delay_s = min(WAKE_MAX_S, max(WAKE_MIN_S, self._core.wake_at() - now))
         self._arm(delay_s)

@@ -22,6 +22,8 @@ Rules
   3. A poll that fails is tried again after `poll_s`, or later while OpenNebula is not to be asked at all (`endpoint`).
   4. An event only says where to look (`hearsay`, rule 1); what nobody will tell (a refused call) is looked at without one.
   5. Between two targeted polls lies GAP_S, however many events come: a flood of them costs one poll of WATCHED_MAX ids each.
+  6. An event about a host is looked into at once; those that follow within HOSTS_GAP_S wait for its end, together: a flood of
+     them, or somebody's invention, costs no more than polling would.
 """
 
 from __future__ import annotations
@@ -41,6 +43,7 @@ from services.executor.endpoint import Endpoint
 from services.executor.errors import ERRORS, failure_of
 from services.executor.events import Told
 from services.executor.hearsay import GRACE_S, Hearsay
+from services.executor.hosts import LOOKS_MAX
 from services.executor.metrics import ExecutorMetrics
 from services.executor.opennebula import OpenNebula, host_reader, vm_reader
 from services.executor.site import Site, told
@@ -50,6 +53,8 @@ from services.runtime.service import Service
 FIRST_S: Final = 0.02  # an infoset of 50 ids takes 3 ms there and 1 ms here
 SLOWEST_S: Final = 0.1
 SLOWER: Final = 1.25  # each targeted poll in which nothing was asked for
+HOSTS_GAP_S: Final = 1.0  # poll_s by default: without events the hosts would be looked at as often
+HOSTS_TOLD_MAX: Final = LOOKS_MAX + 2  # more hosts than this are looked at by one pool
 GAP_S: Final = 0.005  # changes that come together are looked at together
 WATCH_TRUSTED_S: Final = 1.0  # for an event that was lost: less than a person notices, a tenth of the polls
 RARER: Final = 10  # audits, while events are trusted: what they find was lost by the stream
@@ -92,19 +97,36 @@ class Poller:
         self._pools_now = False  # the trust in events is gone
         self._failing = False
         self._sampled_at = float("-inf")
+        self._hosts_told: dict[int, None] = {}  # OpenNebula's ids of hosts of which events wait (rule 6)
+        self._hosts_passed_at = float("-inf")
 
     # ----------------------------------------------------------------------------------------------------- what is told
 
     def told(self, told: Told) -> None:
         """An event."""
         if told.phase is None:
-            self._observe(HostTold(told.id))
+            self._host_told(told.id)
         elif self._core.fleet.track(told.id) is None:
             self._metrics.heard("foreign")
         else:
             self._hearsay.told(told.id, told.phase)
             self._note_trust()
             self._watch.set()
+
+    def _host_told(self, one_id: int) -> None:
+        """Rule 6."""
+        first = not self._hosts_told
+        if len(self._hosts_told) < HOSTS_TOLD_MAX:
+            self._hosts_told[one_id] = None
+        if first:
+            wait_s = max(0.0, self._hosts_passed_at + HOSTS_GAP_S - time.monotonic())
+            asyncio.get_running_loop().call_later(wait_s, self._pass_hosts_on)
+
+    def _pass_hosts_on(self) -> None:
+        self._hosts_passed_at = time.monotonic()
+        for one_id in self._hosts_told:
+            self._observe(HostTold(one_id))
+        self._hosts_told.clear()
 
     def connection(self, connected: bool) -> None:
         """The event stream has begun, or broken off."""

@@ -1,7 +1,8 @@
 """The site's OpenNebula as the executor's edge sees it: a bounded set of clients, and every error as a defined outcome.
 
 Rules
-  1. At most `concurrency` calls are in flight (oned takes 15 connections and serialises most calls; BEHAVIOUR.md).
+  1. At most `concurrency` calls are in flight (oned takes 15 connections and serialises most calls; BEHAVIOUR.md).  None waits
+     here for another one's end (`free`): what was asked while the lease was long enough is made then, or not (X8).
   2. A call that changes something has at most half a lease to be answered, so that a leader whose lease is renewed in time is
      never without a call, and one whose lease is not, stops before anybody else may lead (X8).
   3. What OpenNebula says is passed on without anything that could be a guest's token.
@@ -92,7 +93,7 @@ class Site:
         workers = config.opennebula.concurrency
         self._idle = [self._client() for _ in range(workers)]
         self._threads = ThreadPoolExecutor(workers, thread_name_prefix="opennebula")
-        self._workers = workers
+        self._workers, self._begun = workers, 0
 
     def _client(self) -> OpenNebula:
         one = self._config.opennebula
@@ -102,6 +103,11 @@ class Site:
     def in_flight(self) -> int:
         """Calls that are on their way now, polls included."""
         return self._workers - len(self._idle)
+
+    @property
+    def free(self) -> int:
+        """Calls that would be made at once, were they asked for now."""
+        return max(0, self._workers - self._begun)
 
     @property
     def user(self) -> str:
@@ -119,11 +125,21 @@ class Site:
 
     def act(self, call: Call) -> asyncio.Future[Result]:
         """Make the call; the future never holds an expected error."""
-        return asyncio.get_running_loop().run_in_executor(self._threads, self._act, call)
+        self._begun += 1
+        future = asyncio.get_running_loop().run_in_executor(self._threads, self._act, call)
+        future.add_done_callback(self._ended)
+        return future
+
+    def _ended(self, _future: asyncio.Future[Result]) -> None:
+        self._begun -= 1
 
     async def read(self, work: Callable[[OpenNebula], T]) -> T:
         """One poll.  Raises one of `outcomes.ERRORS`."""
-        return await asyncio.get_running_loop().run_in_executor(self._threads, self._with_client, work)
+        self._begun += 1
+        try:
+            return await asyncio.get_running_loop().run_in_executor(self._threads, self._with_client, work)
+        finally:
+            self._begun -= 1
 
     def close(self) -> None:
         self._threads.shutdown(wait=False, cancel_futures=True)

@@ -13,6 +13,7 @@ Rules
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
@@ -51,6 +52,8 @@ DAY_S: Final = 86_400.0
 HOSTS_MAX: Final = 100_000  # ten times the largest cluster of the scale tests; more is a typing error
 DEPARTMENTS_MAX: Final = 200  # one scheduler process each
 USERS_MAX: Final = 10_000  # one block each in the server's configuration
+SOCKET_PATH_MAX: Final = 107  # bytes: what a socket's address holds
+PEER: Final = re.compile(r"[A-Za-z0-9:][A-Za-z0-9._:-]*")  # a name or address that one can connect to
 SERVICE_PREFIX: Final = "service-"  # credential files of services
 RESERVED: Final[dict[str, str]] = {
     subjects.OPERATORS: "the department of operators, which exists by itself",
@@ -370,8 +373,14 @@ def _url(url: str, path: Path_, schemes: tuple[str, ...]) -> Iterator[Problem]:
 def _publisher(url: str, path: Path_) -> Iterator[Problem]:
     """A ZeroMQ publisher: a socket file, or a port, of which there is no default."""
     if url.startswith("ipc:///"):
+        if len(url.encode()) > SOCKET_PATH_MAX + len("ipc://"):
+            yield _problem(
+                path, url, f"should have a path of at most {SOCKET_PATH_MAX} bytes: longer ones cannot be opened"
+            )
         return
     found = list(_url(url, path, ("tcp",)))
+    if not found and not PEER.fullmatch(urlsplit(url).hostname or ""):
+        found = [_problem(path, url, "should name the host to connect to, not an address to listen on")]
     if not found and (urlsplit(url).port is None or urlsplit(url).path):
         right = (
             "should be tcp://HOST:PORT, or ipc:///PATH; the hook manager's port is 2101 unless oned.conf names another"

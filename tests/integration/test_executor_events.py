@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import time
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ import pytest
 from schemas import facts as f
 from services.executor.edge import ExecutorEdge
 from services.executor.hearsay import PROOF_MIN, Hearsay
+from services.executor.poll import HOSTS_GAP_S
 from tests.support.executor_stage import FAST, Stage, stage
 from tests.support.nats import NatsServer, running_server
 
@@ -169,6 +171,27 @@ async def test_a_flood_of_events_is_outlived(scene: Stage) -> None:
     await scene.until(lambda: not any(v.unit == "8" for v in scene.custody.state.vms.values()), "it ended meanwhile")
     await flooding
     assert vm_of(scene, "1") == vm
+
+
+def asked(scene: Stage, method: str) -> float:
+    return sample(scene, "phoenix_opennebula_calls_total", method=method, outcome="ok")
+
+
+async def test_a_flood_of_events_about_hosts_costs_no_more_than_polling(scene: Stage) -> None:
+    """A look at each of them would be hundreds of calls a second, of whoever can publish anything."""
+    began, before = time.monotonic(), (asked(scene, "host.info"), asked(scene, "hostpool.info"), heard(scene, "host"))
+    while heard(scene, "host") < before[2] + 3_000:
+        for number in range(30):
+            scene.one.events.publish(
+                f"EVENT STATE HOST/ERROR//{number % 2 * 998} ", "x" * 2_000
+            )  # 0, and one that nobody has
+        await asyncio.sleep(0.002)
+        assert time.monotonic() < began + 30.0
+    await scene.running("8", "host001")
+    times = 2 + (time.monotonic() - began) / HOSTS_GAP_S
+    assert asked(scene, "host.info") - before[0] <= times
+    assert asked(scene, "hostpool.info") - before[1] <= times
+    assert scene.host("host000") == "held"
 
 
 async def test_a_vm_is_saved_goes_on_and_moves_by_its_events_alone(scene: Stage) -> None:

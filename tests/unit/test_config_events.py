@@ -19,7 +19,15 @@ PLAIN = '[cloud]\nname = "c"\n[[department]]\nname = "hpc"\nkind = "batch"\n'
 
 
 @pytest.mark.parametrize(
-    ("events", "listens"), [("", False), ("off", False), ("tcp://127.0.0.1:2101", True), ("ipc:///run/x", True)]
+    ("events", "listens"),
+    [
+        ("", False),
+        ("off", False),
+        ("tcp://127.0.0.1:2101", True),
+        ("ipc:///run/x", True),
+        (f"ipc:///{'x' * 106}", True),
+        ("tcp://[::1]:2101", True),
+    ],
 )
 def test_what_may_be_written(events: str, listens: bool) -> None:
     config = loads(f'{PLAIN}[opennebula]\nevents = "{events}"\n', "phoenix.toml", Path())
@@ -36,6 +44,10 @@ def test_what_may_be_written(events: str, listens: bool) -> None:
         "tcp://:2101",
         "ipc://x",
         "tcp://u:p@a:1",
+        "tcp://*:2101",
+        "tcp://-:2101",
+        "tcp://a b:2101",
+        f"ipc:///{'x' * 107}",
     ],
 )
 def test_what_may_not(events: str) -> None:

@@ -317,3 +317,40 @@ def test_who_publishes_where_and_what_is_loopback() -> None:
         False,
         True,
     ]
+
+
+async def test_a_deployment_is_tried_on_a_host_that_the_cloud_would_use() -> None:
+    async with running_server(2) as one:
+        session = await bob(one, "VM/* CREATE+ADMIN", "HOST/* USE", "HOST/#1 MANAGE", "DATASTORE/* USE")
+        wanted = Wanted(hypervisor="dummy", rules=Hosts(use="host=host001"))
+        found = await examined(one.url, session, wanted, dry=True)
+        assert levels(found)["dry run"] == "ok", of(found, "dry run")
+
+
+async def test_an_answer_without_sense_is_a_finding_and_what_was_found_before_it_is_told(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    plain = Endpoint.tree
+
+    def garbled(self: Endpoint, call: Any) -> Any:
+        tree = plain(self, call)
+        for state in tree.iter("STATE"):
+            state.text = "up"
+        return tree
+
+    monkeypatch.setattr(Endpoint, "tree", garbled)
+    async with running_server(1) as one:
+        found = await examined(one.url, one.session)
+        assert levels(found)["version"] == "ok"
+        assert found[-1].level == "fail"
+        assert "cannot be read" in found[-1].found
+
+
+def test_a_login_that_is_no_text_or_an_address_with_a_password_is_refused_in_a_sentence(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "auth"
+    file.write_bytes(b"\xff\xfe\n\x00")
+    assert main(["doctor", "--opennebula", "http://127.0.0.1:1/RPC2", "--auth", str(file)]) == 2
+    assert "user:password" in capsys.readouterr().err
+    assert main(["doctor", "--opennebula", "http://a:secret@127.0.0.1:1/RPC2", "--auth", str(file)]) == 2
