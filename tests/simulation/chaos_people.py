@@ -52,7 +52,7 @@ class People:
     def actions(self) -> list[tuple[Callable[[], None], int]]:
         draw = self.world.draw
         return [
-            *([(self.extend, 2)] if draw is not None and draw.leases else []),
+            *([(self.extend, 6)] if draw is not None and draw.leases else []),
             (self.guest, 40),
             (self.submit, 12),
             (self.job, 4),
