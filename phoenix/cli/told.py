@@ -50,6 +50,7 @@ def _others(p: Params) -> str:
         ("draining", "draining"),
         ("lost", "lost"),
         ("cordoned", "cordoned"),
+        ("quarantined", "in quarantine"),
         ("on_notice", "on notice"),
         ("free_hosts", "free"),
     )

@@ -23,6 +23,7 @@ from services.executor.errors import ERRORS, failure_of
 from services.executor.opennebula import LeanServer
 from services.executor.outcomes import RULES, Failure
 
+IPC: Final = "ipc://"
 TIMEOUT_S: Final = 10.0
 GREETING_S: Final = 2.0
 _SECRET: Final = re.compile(r"[0-9a-fA-F]{32,}")
@@ -90,10 +91,11 @@ class Endpoint:
             raise Trouble(failure_of(error), why) from error
 
 
-def speaks_zeromq(host: str, port: int) -> str:
-    """Empty if a ZeroMQ socket greets there; else why not.  (ZMTP 3: ten bytes, the first 0xFF and the last 0x7F.)"""
+def speaks_zeromq(host: str, port: int = 0) -> str:
+    """Empty if a ZeroMQ socket greets there; else why not.  (ZMTP 3: ten bytes, the first 0xFF and the last 0x7F.)  `host`: a
+    name, an address, or ipc:///PATH."""
     try:
-        with socket.create_connection((host, port), GREETING_S) as line:
+        with _connected(host, port) as line:
             line.settimeout(GREETING_S)
             greeting = b""
             while len(greeting) < 10:
@@ -104,6 +106,20 @@ def speaks_zeromq(host: str, port: int) -> str:
     except OSError as error:
         return str(error) or type(error).__name__
     return "" if greeting[0] == 0xFF and greeting[9] == 0x7F else "something else than ZeroMQ answers"
+
+
+def _connected(host: str, port: int) -> socket.socket:
+    """Raises OSError."""
+    if not host.startswith(IPC):
+        return socket.create_connection((host, port), GREETING_S)
+    line = socket.socket(socket.AF_UNIX)
+    try:
+        line.settimeout(GREETING_S)
+        line.connect(host.removeprefix(IPC))
+    except OSError:
+        line.close()
+        raise
+    return line
 
 
 def is_loopback(url_or_host: str) -> bool:

@@ -7,7 +7,7 @@ from urllib.parse import urlsplit
 
 from phoenix.doctor import checks
 from phoenix.doctor.dry_run import dry_run
-from phoenix.doctor.endpoint import Endpoint, Trouble, is_loopback, speaks_zeromq
+from phoenix.doctor.endpoint import IPC, Endpoint, Trouble, is_loopback, speaks_zeromq
 from phoenix.doctor.findings import Finding, ok, warn, worst
 from phoenix.doctor.wanted import Wanted
 from services.executor.appraisal import is_ours
@@ -93,6 +93,8 @@ def _configuration(endpoint: Endpoint, wanted: Wanted) -> list[Finding]:
 def _events(endpoint: Endpoint, wanted: Wanted, bound: str, port: int) -> list[Finding]:
     """The hook manager's publisher: without it the cloud polls, which costs calls and up to poll_s of delay."""
     host = urlsplit(endpoint.url).hostname or "127.0.0.1"
+    if wanted.events.startswith(IPC):
+        return [_published(wanted.events, speaks_zeromq(wanted.events))]
     if wanted.events:
         host, _, number = wanted.events.rpartition(":")
         port = int(number) if number.isdigit() else 0
@@ -101,11 +103,15 @@ def _events(endpoint: Endpoint, wanted: Wanted, bound: str, port: int) -> list[F
         return [warn("events", "state changes are published to the front end alone; the cloud polls", advice)]
     if not port:
         return [warn("events", "where state changes are published is not known; the cloud polls", "--events HOST:PORT")]
-    why = speaks_zeromq(host.strip("[]"), port)
+    return [_published(f"{host}:{port}", speaks_zeromq(host.strip("[]"), port))]
+
+
+def _published(at: str, why: str) -> Finding:
+    """`why` there is no event stream; empty if there is."""
     if not why:
-        return [ok("events", f"state changes are published at {host}:{port}")]
+        return ok("events", f"state changes are published at {at}")
     advice = "HM_MAD in oned.conf (-p port, -b address), and the firewall between; without it the cloud polls"
-    return [warn("events", f"no event stream at {host}:{port}: {why}", advice)]
+    return warn("events", f"no event stream at {at}: {why}", advice)
 
 
 def _speed(endpoint: Endpoint, wanted: Wanted) -> list[Finding]:

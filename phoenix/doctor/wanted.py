@@ -14,7 +14,7 @@ REAL: Final = ("kvm", "lxc", "xen")  # hypervisors whose VMs are machines of the
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """`hypervisor` empty: not said.  `door`: where guests call.  `events`: HOST:PORT of the hook manager's publisher.
+    """`hypervisor` empty: not said.  `door`: where guests call.  `events`: of the hook manager's publisher, HOST:PORT or ipc:///PATH.
     `rules`: which hosts are the cloud's, and what they offer."""
 
     hypervisor: str = ""
@@ -31,7 +31,7 @@ def of_config(config: Config) -> Wanted:
         hypervisor=one.hypervisor or "",
         concurrency=one.concurrency,
         door=config.http.url or f"http://{config.http.listen}",
-        events=one.events.removeprefix("tcp://") if one.events.startswith("tcp://") else "",
+        events=one.events.removeprefix("tcp://") if one.listens else "",
         template=dict(one.template),
         rules=config.cloud.hosts,
     )

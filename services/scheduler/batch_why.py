@@ -204,7 +204,7 @@ def _why_no_room(core: BatchCore, unit: str, shape: Shape, now: float) -> list[R
     turn = _turn(core, unit, room, now)
     if able < shape.nodes:
         return [because(Code.TOO_LARGE_NOW, able=able, **needs)]
-    counts = _host_counts(core)
+    counts = _host_counts(core, now)
     if held == 0:
         counts |= _agreed(core, shape.nodes, now)
         return [because(Code.NO_HOSTS_HELD, ahead=ahead, **needs, **counts)]
@@ -235,8 +235,9 @@ def _agreed(core: BatchCore, wanted: int, now: float) -> dict[str, int]:
     config = core.custody.state.config
     if config is None:
         return {}
-    most = lending.reach(config, core.dept, now, usable(core.custody, now))
-    if wanted <= most:
+    there = usable(core.custody, now)
+    most = lending.reach(config, core.dept, now, there)
+    if wanted <= most or most >= there:  # then it is the hosts that are short, not what was agreed
         return {}
     changes = lending.next_change(config, now)
     return {"at_most": most} | ({} if changes == NEVER else {"changes_in_s": round(changes - now)})
@@ -264,17 +265,19 @@ def _ahead(core: BatchCore, place: Place) -> tuple[int, Place | None]:
     return core.book.queue.ahead(place), core.book.queue.head()
 
 
-def _host_counts(core: BatchCore) -> dict[str, int | list[str]]:
+def _host_counts(core: BatchCore, now: float) -> dict[str, int | list[str]]:
     """Hosts of the cluster by state, as this department sees them."""
     state, index = core.custody.state, core.custody.index
     held = core.custody.held(core.dept)
+    resting = [state.hosts[name].state for name in index.apart if state.hosts[name].quarantine_until > now]
     found: dict[str, int | list[str]] = {
         "held": held,
         "held_by_others": len(index.by_state["held"]) - held,
-        "free_hosts": len(index.by_state["free"]),
+        "free_hosts": len(index.by_state["free"]) - resting.count("free"),
         "draining": len(index.by_state["draining"]),
         "lost": len(index.by_state["lost"]),
         "cordoned": sum(1 for host in state.hosts.values() if host.cordoned is not None),
+        "quarantined": len(resting),
         "on_notice": core.notice(),
     }
     by_load = _held_by_load(core)

@@ -299,3 +299,15 @@ def test_a_refusal_is_forgotten_when_there_is_a_vm_after_all() -> None:
     world.begin(job)
     world.settle()
     assert not world.seats["scheduler.hpc"].core.state.refused
+
+
+def test_hosts_in_quarantine_are_told_as_such_and_not_as_a_matter_of_contracts() -> None:
+    world = World(cloud(batch("hpc")))
+    world.hosts(1)
+    world.seat("scheduler.hpc", lambda custody: BatchCore(custody, "hpc"))
+    world.write("executor", f.HostQuarantined(host="h1", reason="disabled", until=world.now + 1e8))
+    ((code, params),) = explain(world, world.submit())
+    assert (code, params["quarantined"], params["free_hosts"]) == (Code.NO_HOSTS_HELD, 1, 0)
+    assert sentence({"code": code.value, "params": params}).endswith(
+        "holds no host at all (elsewhere: 1 in quarantine)"
+    )

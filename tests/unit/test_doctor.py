@@ -354,3 +354,11 @@ def test_a_login_that_is_no_text_or_an_address_with_a_password_is_refused_in_a_s
     assert main(["doctor", "--opennebula", "http://127.0.0.1:1/RPC2", "--auth", str(file)]) == 2
     assert "user:password" in capsys.readouterr().err
     assert main(["doctor", "--opennebula", "http://a:secret@127.0.0.1:1/RPC2", "--auth", str(file)]) == 2
+
+
+async def test_a_publisher_on_a_socket_file_is_heard_as_one_on_a_port(tmp_path: Path) -> None:
+    address = f"ipc://{tmp_path}/events.sock"
+    async with running_server(1, settings=Settings(events=address)) as one:
+        found = await examined(one.url, one.session, Wanted(hypervisor="dummy", events=address))
+        assert of(found, "events") == [Finding("events", "ok", f"state changes are published at {address}")]
+    assert await asyncio.to_thread(speaks_zeromq, address)  # nobody is there any more
