@@ -67,7 +67,9 @@ class LaunchesView(msgspec.Struct, array_like=True):
     unsure: dict[str, tuple[int, Allocate]]
     later: dict[str, Allocate]
     refusals: dict[str, int]
+    untold: dict[str, f.VmRefused]
     allocated: dict[str, f.VmAllocated]
+    promised: dict[int, str]
     orphans: dict[int, Phase]
     foreign: dict[int, None]
     waking: Names
@@ -132,8 +134,9 @@ class LedgerView(msgspec.Struct, array_like=True):
     binding: dict[str, Allocate]
     dirty: Names
     freed: Names
-    untold: Names
+    worn: Names
     rebound: dict[str, str]
+    refusals: dict[str, int]
     refused: list[f.VmAllocated]
     touched: dict[str, int]
     saved_at: dict[int, int]
