@@ -12,7 +12,8 @@ Rules
   2. Late: no new sample of its monitoring for `monitor_late_s`: apart; for `monitor_lost_s`: bad.  The age of a sample is
      measured by our own clock from when it was seen first, so that no difference of clocks makes a host late, and grows by at
      most `STEP_S` from one look to the next, so that a clock that is set, or an OpenNebula that was away, makes none late.  A
-     host that was never sampled is not late (OpenNebula says itself whether it is in error).
+     host that was never sampled is not late (OpenNebula says itself whether it is in error).  One that the journal says is late
+     stays so until a new leader has seen a newer sample than the one that it found.
   3. Outside the clusters, or the constraint `use`, of the configuration: not one of ours.  Known already: apart while held.
   4. What others use: HOST_SHARE counts what all VMs on the host asked for, and VMS names them.  Both are of one moment; minus
      our own (whose size the ledger knows) that is the others' exactly, whatever comes and goes of ours.  A VM that is
@@ -61,6 +62,7 @@ class Known(msgspec.Struct):
     silent_s: float = 0.0
     looked_at: float = float("inf")
     used_cpu: int | None = None
+    heard: bool = False  # a sample newer than the first one that this leader found
 
 
 class Appraisal:
@@ -73,20 +75,30 @@ class Appraisal:
         """The newest sample of a host's monitoring."""
         known = self.known.setdefault(name, Known())
         if sample.at != known.sampled_at:
+            known.heard = known.sampled_at != 0
             known.sampled_at, known.silent_s, known.looked_at = sample.at, 0.0, now
         known.used_cpu = sample.used_cpu
 
     def forget(self, name: str) -> None:
         self.known.pop(name, None)
 
-    def of(self, sight: HostSight, rules: Hosts, now: float, room: RoomOf, before: tuple[int, int] | None) -> HostSight:
-        """The sight, judged.  `before`: the cores and MiB that custody says it offers, if it knows the host."""
+    def of(
+        self,
+        sight: HostSight,
+        rules: Hosts,
+        now: float,
+        room: RoomOf,
+        before: tuple[int, int] | None,
+        was_late: bool = False,
+    ) -> HostSight:
+        """The sight, judged.  `before`: the cores and MiB that custody says it offers, if it knows the host; `was_late`: that
+        custody says it is late."""
         known = self.known.setdefault(sight.name, Known())
         known.others = self._others(sight, room, known.others)
         known.silent_s += min(STEP_S, max(0.0, now - known.looked_at))
         known.looked_at = now
         cores, memory_mb = self._offer(sight, rules, known, before)
-        apart = self._apart(sight, rules, known)
+        apart = self._apart(sight, rules, known, was_late)
         lost = bool(rules.monitor_lost_s and known.sampled_at) and known.silent_s >= rules.monitor_lost_s
         if not apart and (cores <= 0 or memory_mb <= 0) and known.others not in (None, _NOBODY):
             apart = FULL
@@ -100,13 +112,15 @@ class Appraisal:
         )
 
     @staticmethod
-    def _apart(sight: HostSight, rules: Hosts, known: Known) -> str:
+    def _apart(sight: HostSight, rules: Hosts, known: Known, was_late: bool) -> str:
         """Rules 1 to 3: the strongest reason."""
         if not is_ours(sight, rules):
             return EXCLUDED
         if sight.apart:
             return sight.apart
-        late = bool(rules.monitor_late_s and known.sampled_at) and known.silent_s >= rules.monitor_late_s
+        if not (rules.monitor_late_s and known.sampled_at):
+            return ""
+        late = known.silent_s >= rules.monitor_late_s or (was_late and not known.heard)
         return LATE if late else ""
 
     @staticmethod

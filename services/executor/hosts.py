@@ -125,12 +125,14 @@ class HostDesk:
     def _appraised(self, sight: HostSight, now: float, ours: dict[int, str], foreign: dict[int, None]) -> HostSight:
         """The sight as `appraisal` has it."""
         host, rooms = self.custody.state.hosts.get(sight.name), self.ledger.state.rooms
-        before = (host.cores, host.memory_mb) if host is not None and host.one_id == sight.one_id else None
+        same = host if host is not None and host.one_id == sight.one_id else None
+        before = (same.cores, same.memory_mb) if same is not None else None
+        was_late = same is not None and same.quarantine == LATE and same.quarantine_until > now
 
         def room(vm: int) -> Room | None:
             return _NOTHING if vm in foreign else rooms.get(ours.get(vm, ""))
 
-        return self.appraisal.of(sight, self.rules, now, room, before)
+        return self.appraisal.of(sight, self.rules, now, room, before, was_late)
 
     @staticmethod
     def _differs(before: HostSight | None, after: HostSight | None) -> bool:

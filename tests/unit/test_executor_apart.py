@@ -141,6 +141,21 @@ def test_a_late_host_that_reports_again_goes_on_as_if_nothing_had_been() -> None
     assert bench.custody.live("1", 1)
 
 
+def test_a_new_leader_believes_a_late_host_again_only_when_it_has_been_heard_of() -> None:
+    bench = late_bench()
+    bench.now += 31.0
+    bench.samples = {0: Sample(1000, 0), 1: Sample(1030, 0), 2: Sample(1030, 0)}
+    bench.see_hosts()
+    assert [fact.reason for fact in bench.decide() if isinstance(fact, f.HostQuarantined)] == [LATE]
+    bench.core.take_over(bench.now)
+    bench.audit()
+    bench.see_hosts()
+    assert bench.decide() == []
+    bench.samples = {n: Sample(1060, 0) for n in range(3)}
+    bench.see_hosts()
+    assert bench.decide() == [f.HostQuarantined(host="h0", reason="no longer monitored late", until=0.0)]
+
+
 def test_the_age_of_a_sample_is_measured_by_our_own_clock() -> None:
     bench = late_bench()
     for seconds in range(1, 20):  # OpenNebula's clock stands an hour behind and runs
