@@ -179,7 +179,7 @@ def _priority(core: BatchCore, job: Job) -> list[Reason]:
 def _history(core: BatchCore, unit: str, now: float) -> list[Reason]:
     """Rule 4."""
     again = core.state.again.get(unit)
-    if again is None or again.why is None:
+    if again is None or again.why is None or again.why.code is Code.BALANCED:  # it went on: no reason to wait
         return []
     saved = {"saved_s": round(again.used_s, 3)} if again.used_s else {}
     preempted = again.requeues + again.suspends - again.moved  # to be moved for balance is no preemption

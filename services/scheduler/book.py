@@ -243,7 +243,7 @@ class Book:
             self._end(unit, known.final in ("completed", "stopped"))  # a lease whose time is over ended as it should
             return
         again = self.state.again.setdefault(unit, Again(entered=self.place(unit).entered))
-        again.why = why or again.why
+        before, again.why = again.why, why or again.why
         again.shuns = hosts if why is not None and why.code in reclaim.UNRELIABLE else ()
         again.preempted += why is not None and why.code in reclaim.TAKEN
         again.moved += why is not None and why.code is Code.BALANCED
@@ -253,9 +253,8 @@ class Book:
                 again.used_s += known.ended_at - known.began_at
         else:
             again.ran_s = again.used_s + ran_for(known, self.custody.state.at)
-            again.suspends -= (
-                why is not None and why.code is Code.NOT_SAVED
-            )  # it was a requeue after all, and is told as one
+            if why is not None and why.code is Code.NOT_SAVED and (before is None or before.code is not Code.BALANCED):
+                again.suspends -= 1  # it was a requeue after all, and is told as one
             self._enter_again(again, why)
         self.refresh(unit)
 

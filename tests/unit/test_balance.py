@@ -13,6 +13,7 @@ from schemas.facts import Disposal
 from schemas.reasons import Code
 from services.runtime import config as runtime_config
 from services.runtime.config import ConfigError
+from services.scheduler.batch_why import why as why_waits
 from services.scheduler.policies.balance import MOVES_MAX, Load, Machine, plan
 from tests.support.balancing import balanced, moves, observe, up
 from tests.support.scheduling import core
@@ -156,6 +157,24 @@ def test_a_move_is_no_preemption_and_no_requeue() -> None:
     again = core(world).state.again[jobs[0]]
     assert (again.moved, again.preempted, again.requeues, again.faults) == (1, 0, 0, 0)
     assert world.unit(jobs[0]).failures == 0
+
+
+@pytest.mark.parametrize(("then", "told"), [("lost on the way", [(Code.NOT_SAVED, 1)]), ("failed by itself", [])])
+def test_a_move_is_not_told_as_why_a_job_waits_again(then: str, told: list[tuple[Code, int]]) -> None:
+    world = balanced(2)
+    jobs = [up(world, cores=2, retries=1) for _ in range(4)]
+    observe(world, "h1", 0.95)
+    observe(world, "h2", 0.05)
+    world.settle()
+    world.write("admission", f.JobHeld(job=jobs[0], user="ann"))  # it waits afterwards
+    if then == "lost on the way":
+        world.write("executor", f.VmEnded(unit=jobs[0], attempt=1, rank=0, why="it could not be moved"))
+    else:
+        world.report(jobs[0], exit=1)
+    world.settle()
+    assert world.unit(jobs[0]).state == "pending"
+    history = [reason for reason in why_waits(core(world), jobs[0], world.now) if "preempted" in reason.params]
+    assert [(reason.code, reason.params["preempted"]) for reason in history] == told
 
 
 @pytest.mark.parametrize("why", ["off", "unable", "waits", "cleared"])
