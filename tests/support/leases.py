@@ -9,6 +9,8 @@ import msgspec
 from schemas import facts as f
 from schemas.capabilities import ALL
 from schemas.config import Leases
+from schemas.facts import Disposal
+from schemas.reasons import Code
 from services.scheduler.batch import BatchCore
 from tests.support.world import World, batch, cloud
 
@@ -74,3 +76,11 @@ def told(world: World, kind: type) -> list[tuple[float, Any]]:
         envelope = decode(data, writer)
         found += [(envelope.at - START, fact) for fact in envelope.facts if isinstance(fact, kind)]
     return found
+
+
+def placements(world: World) -> list[tuple[float, str]]:
+    return [(at, fact.unit) for at, fact in told(world, f.UnitPlaced)]
+
+
+def closings(world: World) -> list[tuple[float, str, Disposal, Code]]:
+    return [(at, x.unit, x.disposal, x.why.code) for at, x in told(world, f.AttemptClosed)]

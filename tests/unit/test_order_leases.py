@@ -12,17 +12,9 @@ from schemas.config import BatchLimits
 from schemas.facts import Disposal
 from schemas.reasons import Code
 from services.scheduler.batch_why import why
-from tests.support.leases import external, lease, settle, site, told, until
+from tests.support.leases import closings, external, lease, placements, settle, site, told, until
 from tests.support.scheduling import core
-from tests.support.world import RULES, START, World
-
-
-def placements(world: World) -> list[tuple[float, str]]:
-    return [(at, fact.unit) for at, fact in told(world, f.UnitPlaced)]
-
-
-def closings(world: World) -> list[tuple[float, str, Disposal, Code]]:
-    return [(at, x.unit, x.disposal, x.why.code) for at, x in told(world, f.AttemptClosed)]
+from tests.support.world import RULES, START
 
 
 def test_a_lease_starts_at_its_time_and_ends_with_its_slot() -> None:
@@ -373,33 +365,6 @@ def test_a_lease_that_waits_for_its_slot_is_kept_when_limits_are_configured() ->
     assert placements(world) == [(100, job)]
 
 
-def test_where_machines_are_being_saved_nobody_starts_but_the_lease() -> None:
-    world = site(1)
-    other = external(world, memory_mb=3000)
-    settle(world)
-    job = lease(world, 200)
-    brief, briefer = external(world, walltime_s=20.0), world.submit(cores=4, walltime_s=30.0)
-    until(world, START + 200)
-    assert placements(world) == [(0, other), (200, job)], "from 170 s on the host is being cleared"
-    world.report(job)
-    until(world, START + 200)
-    assert placements(world)[2:] == [(200, other)], "who made way is saved by then"
-    assert {world.states()[unit] for unit in (brief, briefer)} == {"pending"}
-
-
-def test_who_is_resumed_stays_as_long_as_that_takes_too() -> None:
-    world = site(1)
-    other = external(world, memory_mb=3000, walltime_s=215.0)
-    settle(world)
-    first = lease(world, 200)
-    until(world, START + 200)
-    second = lease(world, 140)
-    until(world, START + 300)
-    assert placements(world) == [(0, other), (200, first)], "45 s are left, and 30 s it takes to go on: 15 s too late"
-    until(world, START + 440)
-    assert placements(world)[2:] == [(340, second), (440, other)]
-
-
 def test_who_comes_too_late_to_be_ended_in_time_does_not_start_before_the_slot() -> None:
     world = site(1, suspend=False, margin_s=10.0)
     job = lease(world, 100)
@@ -445,16 +410,6 @@ def test_a_lease_that_follows_another_finds_the_room_that_it_leaves() -> None:
     second, third = lease(world, 200, nodes=2, cores=1), lease(world, 210)
     until(world, START + 210)
     assert placements(world)[1:] == [(100, first), (200, second), (210, third)]
-
-
-def test_a_host_that_is_being_cleared_is_left_to_the_slot_that_it_is_cleared_for() -> None:
-    world = site(2)
-    other = external(world, memory_mb=1500)
-    settle(world)
-    first, second = lease(world, 100), lease(world, 110)
-    until(world, START + 110)
-    assert placements(world) == [(0, other), (100, first), (110, second)]
-    assert world.unit(first).hosts == ("h2",), "on h1 memory is written until 110 s"
 
 
 @pytest.mark.parametrize("order", ["fcfs", "leases"])

@@ -19,14 +19,17 @@ Rules
   5. A lease for which there are too few hosts whoever makes way has those that there are kept from jobs, so that they do not
      lengthen its wait; nobody makes way for it yet.  Nothing is kept from other leases: one that is due and fits starts.
   6. A slot that has passed takes nothing.
+  7. Memory that is being written is not free.  A host where somebody is still being saved when the slot begins (for one that
+     begins later) is ready only if the lease fits beside that.  Others are taken only if there are too few that are ready or
+     can still be cleared in time: the lease is late then, and nobody more makes way for it.
 
 Cost: a slot looks at every host once; only slots that matter to the question are seated.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import NamedTuple
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Final, NamedTuple
 
 from schemas.config import Leases
 from services.scheduler.forecast import Ending
@@ -35,6 +38,8 @@ from services.scheduler.policies.preemption import Cost, cheapest_first, overhea
 from services.scheduler.policies.reservation import NOTHING, less
 from services.scheduler.room import Free
 from services.scheduler.shape import Booking, Shape
+
+ROUNDING_S: Final = 0.001  # moments are counted back from a start: adding it all up again may miss it by a rounding
 
 
 class Seat(NamedTuple):
@@ -63,9 +68,10 @@ class Seats:
         self.waiting = sorted(waiting, reverse=True)  # the next one is the last
         self.there: dict[str, list[Seat]] = {}  # host -> slots that will be there
         self.kept: dict[str, list[Seat]] = {}  # host -> slots for which it is kept (rule 5)
-        self.saved_at: dict[str, float] = {}  # host -> when all that is being saved there is
+        self.saving: dict[str, list[Ending]] = {}  # host -> who is being saved there
         for each in saving(situation):
-            self.saved_at |= {name: max(each.at, self.saved_at.get(name, 0.0)) for name in each.hosts}
+            for name in each.hosts:
+                self.saving.setdefault(name, []).append(each)
         self.gone: dict[str, float] = {}  # victim -> from when on
 
     def add(self, ending: Ending) -> None:
@@ -98,6 +104,14 @@ class Seats:
                 found = _beside(found, ending.shape)
         return _beside_slots(found, self.there.get(name, ()), at)
 
+    def unwritten(self, name: str, at: float) -> Free:
+        """What is left of that beside memory that is still being written then."""
+        found = self.free(name, at)
+        for each in self.saving.get(name, ()):
+            if each.at > at + ROUNDING_S:
+                found = _beside(found, each.shape)
+        return found
+
     def spare(self, name: str, at: float) -> Free:
         """What the host offers a job then: not what is kept."""
         return _beside_slots(self.free(name, at), self.kept.get(name, ()), at)
@@ -124,14 +138,9 @@ class Seats:
 
     def _seat(self, booking: Booking) -> Seat:
         at, shape = max(booking.start_at, self.now), booking.shape
-        offers = {name: self.free(name, at) for name in self.forecast.held}
-        fitting = [name for name, free in offers.items() if free.fits(shape)]
-        before, victims = dict.fromkeys(fitting), list[Ending]()
-        if len(fitting) < shape.nodes and self.settings.preempt:
-            victims, fitting = self._preempt(booking, at, offers, fitting)
-        if len(fitting) < shape.nodes:
-            victims = []
-        fitting.sort(key=lambda name: (name not in before, self.saved_at.get(name, 0.0) > at, name))
+        victims, fitting, before = self._room_for(booking, at)
+        busy = {name: None for name in self.saving if not self._ready([name], shape, at)}
+        fitting.sort(key=lambda name: (name not in before, name in busy, name))
         hosts = tuple(fitting[: shape.nodes])
         seat = Seat(booking, at, hosts, tuple(self._needed(hosts, shape, at, victims)))
         where = self.there if seat.whole else self.kept
@@ -139,11 +148,28 @@ class Seats:
             where.setdefault(name, []).append(seat)
         return seat
 
+    def _room_for(self, booking: Booking, at: float) -> tuple[list[Ending], list[str], dict[str, None]]:
+        """Who goes in thought, the hosts that fit then, and those of them that fit before.  Rule 7: first what is in time."""
+        shape, preempt = booking.shape, self.settings.preempt
+        offers = {name: self.free(name, at) for name in self.forecast.held}
+        fitting = [name for name, free in offers.items() if free.fits(shape)]
+        if self.saving and booking.start_at >= self.now:
+            ready = [name for name in fitting if name not in self.saving or self._ready([name], shape, at)]
+            victims, found = list[Ending](), ready
+            if len(ready) < shape.nodes and preempt:
+                victims, found = self._preempt(booking, at, dict(offers), ready, in_time=True)
+            if len(found) >= shape.nodes:
+                return victims, found, dict.fromkeys(ready)
+        if len(fitting) >= shape.nodes or not preempt:
+            return [], fitting, dict.fromkeys(fitting)
+        victims, found = self._preempt(booking, at, offers, fitting)
+        return victims if len(found) >= shape.nodes else [], found, dict.fromkeys(fitting)
+
     def _preempt(
-        self, booking: Booking, at: float, offers: dict[str, Free], fitting: list[str]
+        self, booking: Booking, at: float, offers: dict[str, Free], fitting: list[str], *, in_time: bool = False
     ) -> tuple[list[Ending], list[str]]:
         """Best-effort goes in thought, cheapest first, until the lease fits: who went, in that order, and the hosts that fit.
-        `gone` and `offers` say so from here on."""
+        `gone` and `offers` say so from here on.  `in_time`: only who can be away by then, and hosts that are ready."""
         candidates = {e.unit: e for e in self.movable.values() if not self._away(e, at)}
         costs = [
             Cost(e.unit, e.waited_s, overhead_s(e.shape.nodes, e.shape.memory_mb, self.settings))
@@ -154,36 +180,43 @@ class Seats:
         order = cheapest_first(costs, self.settings)
         order.sort(key=lambda unit: self._too_late(booking, unit))
         for unit in order:
-            if len(found) >= booking.shape.nodes:
+            if len(found) >= booking.shape.nodes or (in_time and self._too_late(booking, unit)):
                 break
             ending = candidates[unit]
             self.gone[unit] = at
             went.append(ending)
             for name in ending.hosts:
                 offers[name] = self.free(name, at)
-                if name in self.forecast.held and offers[name].fits(booking.shape):
+                if name not in self.forecast.held or not offers[name].fits(booking.shape):
+                    continue
+                if not in_time or self._ready([name], booking.shape, at):
                     found[name] = None
         if len(found) < booking.shape.nodes:  # rule 5
             for ending in went:
                 del self.gone[ending.unit]
         return went, list(found)
 
+    def _ready(self, hosts: Iterable[str], shape: Shape, at: float) -> bool:
+        """Rule 7: each has room for `shape` then beside all that is still being saved there."""
+        return all(self.unwritten(name, at).fits(shape) for name in hosts)
+
     def _too_late(self, booking: Booking, unit: str) -> bool:
-        return self.now < booking.start_at and self.moment(booking, unit) < self.now
+        return self.now <= booking.start_at and self.moment(booking, unit) < self.now - ROUNDING_S
 
     def moment(self, booking: Booking, unit: str) -> float:
         """When the unit has to be told to make way for the slot."""
         return booking.start_at - self.situation.clearing_s(unit)
 
     def _needed(self, hosts: tuple[str, ...], shape: Shape, at: float, went: list[Ending]) -> list[str]:
-        """Rule 3: those without whose leaving the lease would not fit."""
+        """Rule 3: those without whose leaving the lease would not fit, or not in time."""
         needed: list[str] = []
+        in_time = self._ready(hosts, shape, at)
         for ending in reversed(went):
             del self.gone[ending.unit]
-            if all(self.free(name, at).fits(shape) for name in hosts):
-                continue
-            self.gone[ending.unit] = at
-            needed.append(ending.unit)
+            fits = self._ready(hosts, shape, at) if in_time else all(self.free(n, at).fits(shape) for n in hosts)
+            if not fits:
+                self.gone[ending.unit] = at
+                needed.append(ending.unit)
         return needed[::-1]
 
 
