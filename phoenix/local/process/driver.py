@@ -119,7 +119,10 @@ class ProcessDriver:
             _log.warning("killed %d processes that an earlier hypervisor had left", killed)
         await asyncio.to_thread(self._house.empty)
         if self._isolation.users is not None:
-            await asyncio.to_thread(leavings.remove, self._isolation.users.block)
+            try:
+                await asyncio.to_thread(leavings.remove, self._isolation.users.block)
+            except OSError as error:
+                _log.warning("what earlier VMs have left on this machine cannot all be removed: %s", error)
         self._spawner.on_start = self._record_nursery
         self._spawner.start()
         self._session = new_session()

@@ -7,6 +7,7 @@ one's to read. The same holds for System V's shared memory, queues and semaphore
 1. It looks at the entries of the machine's shared directories, and at nothing below what is another user's.
 2. Nothing of the uid runs any more: so no name changes hands between the look and the removal (the directories are sticky).
 3. What cannot be removed is an OSError: then the uid must not be given to anybody.
+4. What cannot be looked at (a mount whose server is gone) is passed over: else it would be in the way of every uid.
 """
 
 from __future__ import annotations
@@ -38,12 +39,15 @@ def remove(uids: Container[int]) -> None:
 
 
 def _empty(directory: str, uids: Container[int]) -> None:
+    mine: list[tuple[str, bool]] = []
     with suppress(FileNotFoundError, NotADirectoryError), os.scandir(directory) as entries:
         for entry in entries:
-            with suppress(FileNotFoundError):
+            with suppress(OSError):  # rule 4
                 status = entry.stat(follow_symlinks=False)
-                if status.st_uid in uids:
-                    (shutil.rmtree if stat.S_ISDIR(status.st_mode) else os.unlink)(entry.path)
+                mine.extend([(entry.path, stat.S_ISDIR(status.st_mode))] if status.st_uid in uids else [])
+    for path, is_directory in mine:
+        with suppress(FileNotFoundError):
+            (shutil.rmtree if is_directory else os.unlink)(path)
 
 
 def _end_all(kind: str, end: Callable[[int], int], uids: Container[int]) -> None:
