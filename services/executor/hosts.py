@@ -55,7 +55,7 @@ class HostDesk:
         self.seen: dict[str, HostSight] = {}
         self.news: dict[str, None] = {}
         self.empty: dict[str, int] = {}  # host -> ticket of the look that showed none of ours
-        self.looks: dict[str, None] = {}  # hosts that need one
+        self.looks: dict[str, int] = {}  # hosts that need one -> since which tick
         self.looking: dict[str, int] = {}  # in flight -> ticket
         self.not_before: dict[str, float] = {}
         self.appraisal, self.probation, self.bands = Appraisal(), Probation(ledger.custody), Bands(ledger)
@@ -94,6 +94,7 @@ class HostDesk:
     def see_pool(self, pool: HostsSeen, now: float, ours: dict[int, str], foreign: dict[int, None]) -> None:
         """All hosts that OpenNebula has.  `ours`: ids of VMs that are ours, by whatever key; `foreign`: ids that are not."""
         now_there: dict[str, HostSight] = {}
+        unusable: dict[str, None] = {}
         for sight in pool.hosts:
             if HOST.match(sight.name):
                 sample = pool.samples.get(sight.one_id)
@@ -102,7 +103,7 @@ class HostDesk:
                     self._sampled(sight, sample, now)
                 now_there[sight.name] = self._appraised(sight, now, ours, foreign)
             else:
-                self.ignored[sight.name] = None
+                unusable[sight.name] = None
         for name in [*now_there, *self.seen, *(() if self.polled else self.custody.state.hosts)]:
             if self._differs(self.seen.get(name), now_there.get(name)) or not self.polled:
                 self._tell(name)
@@ -110,6 +111,8 @@ class HostDesk:
                 self.appraisal.forget(name)
                 self.bands.forget(name)
         self.seen, self.polled, self.pool_wanted = now_there, True, False
+        self.ignored = unusable
+        self.looks = {name: tick for name, tick in self.looks.items() if name in now_there and tick > pool.ticket}
         for name in [n for state in _TO_CLEAR for n in self.custody.index.by_state[state]]:
             seen = now_there.get(name)
             if seen is not None:
@@ -155,10 +158,10 @@ class HostDesk:
     def told(self, one_id: int) -> None:
         """Somebody says that this host has changed.  What is so, a look says, or a pool if nobody knows the host."""
         name = next((n for n, sight in self.seen.items() if sight.one_id == one_id), None)
-        if name is None or len(self.looks) > LOOKS_MAX:
+        if name is None:
             self.pool_wanted = True
         else:
-            self.looks[name] = None
+            self.looks[name] = self.ledger.next_tick()
 
     def looked(self, result: Result, now: float, ours: dict[int, str], foreign: dict[int, None]) -> None:
         """The answer to a look."""
@@ -259,7 +262,7 @@ class HostDesk:
         if self.not_before.get(name, 0.0) > now:
             self.timers.set(self.not_before[name], TIMER + name)
         else:
-            self.looks[name] = None
+            self.looks.setdefault(name, self.ledger.next_tick())
         return []
 
 

@@ -8,7 +8,7 @@ import pytest
 from schemas import facts as f
 from schemas.config import Hosts
 from schemas.custody_state import Leader
-from services.executor.calls import HostSight, Look, Outcome, Phase, Terminate
+from services.executor.calls import HostSight, HostTold, Look, Outcome, Phase, Terminate
 from services.executor.edge import wait_out_s
 from services.executor.hosts import LOOKS_MAX
 from tests.support.executor_bench import Bench, host_sight, kinds
@@ -58,6 +58,47 @@ def test_a_host_whose_name_no_subject_could_carry_is_left_out() -> None:
     bench.see_hosts()
     assert [x.host for x in bench.decide() if isinstance(x, f.HostDescribed)] == ["h0"]
     assert list(bench.core.desk.ignored) == ["a b"]
+    del bench.hosts["a b"]
+    bench.see_hosts()
+    assert not bench.core.desk.ignored
+
+
+def test_hosts_that_are_gone_before_they_were_looked_at_are_not_asked_for_for_ever() -> None:
+    bench = Bench(LOOKS_MAX + 1)
+    bench.settle()
+    bench.see_hosts()  # shows that they are empty
+    bench.settle()
+    bench.grant(*bench.hosts)
+    bench.settle()
+    bench.write("scheduler.hpc", *(f.HostReleased(host=name) for name in bench.hosts))
+    bench.decide()
+    assert bench.calls() == []
+    assert bench.core.hosts_wanted, "so many are looked at by one pool"
+    bench.hosts.clear()
+    bench.see_hosts()
+    bench.settle()
+    assert bench.custody.state.hosts == {}
+    assert bench.calls() == []
+    assert not bench.core.hosts_wanted
+
+
+def test_many_hosts_that_are_told_to_have_changed_are_looked_at_by_one_pool_and_no_more() -> None:
+    bench = Bench(LOOKS_MAX + 2)
+    bench.settle()
+    bench.see_hosts()  # shows that they are empty
+    bench.settle()
+    bench.grant(*bench.hosts)
+    bench.settle()
+    assert len(bench.custody.index.by_state["held"]) == LOOKS_MAX + 2
+    ticket = bench.core.ticket()
+    for number in range(LOOKS_MAX + 2):
+        bench.core.observe(HostTold(number), bench.now)
+    bench.see_hosts(ticket)
+    assert bench.calls() == []
+    assert bench.core.hosts_wanted, "that pool was begun before"
+    bench.see_hosts()
+    assert bench.calls() == []
+    assert not bench.core.hosts_wanted
 
 
 def test_other_capacity_is_a_new_description_whoever_holds_the_host() -> None:
