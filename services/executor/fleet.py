@@ -44,6 +44,9 @@ from services.executor.track import Track
 from services.executor.tracks import Tracks
 
 HARD_AGAIN_S: Final = 2.0  # a hard order is repeated: drivers lose some, and a VM in BOOT refuses it until it runs
+IDLE: Final = "idle"  # these three: why one that waited for a job was ended
+ROOM_NEEDED: Final = "its room was needed"
+HOST_GONE: Final = "its host was given back"
 LEFT_BEHIND: Final = "left behind"  # on a lost host, from which it was to be saved or moved
 
 
@@ -78,13 +81,13 @@ class Fleet(Tracks):
         return track.phase is Phase.RUNNING and key not in self.evicted and self._is_kept_for(key, aim)
 
     def may_start(self, key: str, want: Allocate, now: float) -> bool:
-        """X3 for a VM that runs already, and waits."""
+        """X3 for a VM that runs already, and waits: beside what is there now, since others that are placed find their own."""
         host = self.custody.state.hosts.get(want.host)
         if host is None or host.state != "held" or not self.desk.may_start(want.host, want.key):
             return False
         if self.ledger.older_open(want.unit, want.attempt):
             return False
-        if not self.ledger.has_room(key):
+        if not self.ledger.has_room(key, now):
             self._evict(key, now)
             return False
         return True
@@ -133,7 +136,7 @@ class Fleet(Tracks):
         aim = self.aim(track, now)
         act = ASKED[aim, track.phase]
         if act is Act.ENDED:
-            self._over(track)
+            self._over(track, now)
         elif self.ledger.is_left_behind(track.key):
             self.ended[track.key] = LEFT_BEHIND
         elif act is Act.SAVED:
@@ -171,13 +174,27 @@ class Fleet(Tracks):
         else:
             self.ended[track.key] = f.SUSPENDED
 
-    def _over(self, track: Track) -> None:
+    def _over(self, track: Track, now: float) -> None:
         self.doubted.pop(track.vm, None)
         if self.strays.pop(track.vm, None) is not None:
             del self.tracks[track.key]
             return
-        doomed = self.ledger.is_burden(track.key)
-        self.ended[track.key] = "terminated" if doomed and not track.condemned else track.condemned or "vanished"
+        if track.condemned or not self.ledger.is_burden(track.key):
+            self.ended[track.key] = track.condemned or "vanished"
+        else:
+            self.ended[track.key] = self._why_not_kept(track.key, now) or "terminated"
+
+    def _why_not_kept(self, key: str, now: float) -> str:
+        """Why one that waited for a job did not go on waiting; empty for any other."""
+        vm, kept = self.custody.state.vms[key], self.ledger.state.kept.get(key)
+        if vm.parked_at is None:
+            return ""
+        host = self.custody.state.hosts.get(vm.host)
+        if host is None or host.state != "held":
+            return HOST_GONE
+        if key in self.evicted:
+            return ROOM_NEEDED
+        return IDLE if kept is not None and now >= kept.until else ""
 
     def _run(self, track: Track, vm: Vm, act: Act, now: float) -> None:
         """X1 to X3."""
@@ -312,7 +329,7 @@ class Fleet(Tracks):
         waits_for = ""
         if self.ledger.older_open(vm.unit, vm.attempt):
             waits_for = f"u:{vm.unit}"
-        elif host.state != "held" or not self.desk.may_start(vm.host, key) or not self.ledger.has_room(key):
+        elif host.state != "held" or not self.desk.may_start(vm.host, key) or not self.ledger.has_room(key, now):
             waits_for = f"h:{vm.host}"
             self._evict(key, now)
         elif self.desk.probation.resting_until(vm.host) > now:

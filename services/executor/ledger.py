@@ -12,11 +12,14 @@ Rules
   3. An open VM takes room until it has ended, live or not (X3); on the host that it leaves, until it has started elsewhere.
   4. The VM of a completed job of one node, in a department that keeps VMs warm, lingers, and is parked when its guest asks for
      another job.  No more than `vms_max` of a department are: who waited longest ends.
+  5. A rank that is placed and the waiting VM that it may take over have one room between them: such pairs are made first, and
+     only what is left over makes room for others, longest waiting first.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import islice
 from typing import Any, Final
 
 from schemas import facts as f
@@ -342,33 +345,51 @@ class Ledger(Aims):
 
     # ------------------------------------------------------------------------------------------------------------ X3
 
-    def has_room(self, key: str) -> bool:
-        """The host has room for this VM beside the live attempts and the VMs that have no right to be there any more.  For one
-        that waits for a job, as if it had one: its room is that of the attempt that is to take it."""
-        return self._has_room(key, (key,) if self.is_burden(key) else ())
+    def has_room(self, key: str, now: float) -> bool:
+        """The host has room for this VM beside the live attempts and the VMs that have no right to be there any more.  One that
+        waits for a job is there already, as is each open VM: together they must have room, whatever else was placed there."""
+        return self._has_room(
+            key, () if self.is_burden(key) else self.taken_over(self.custody.state.vms[key].host, now)
+        )
+
+    def taken_over(self, host: str, now: float) -> tuple[str, ...]:
+        """VMs that wait there, one for each rank that is placed there, has no VM yet and may take that one over.  They are in
+        nobody's way: the rank has the same room, in custody."""
+        units, taken = self.custody.state.units, dict[str, None]()
+        for unit in map(units.__getitem__, self.custody.state.hosts[host].units if self.binding else ()):
+            want = self.binding.get(vm_key(unit.id, unit.attempt, 0))
+            if want is not None and not unit.resumes:
+                fitting = (key for key, _ in self.warm_for(want, now) if key not in taken)
+                taken.update(dict.fromkeys(islice(fitting, 1)))
+        return tuple(taken)
 
     def _has_room(self, key: str, without: tuple[str, ...]) -> bool:
-        vm, room = self.custody.state.vms[key], self.state.rooms[key]
+        vm, room, rooms = self.custody.state.vms[key], self.state.rooms[key], self.state.rooms
         host, weight = self.custody.state.hosts[vm.host], self.weight.get(vm.host, Room(0, 0))
-        rooms = self.state.rooms
-        others = [rooms[k] for k in self.by_host[vm.host] if self.is_burden(k) and k not in without]
+        others = [rooms[k] for k in self.by_host[vm.host] if k != key and self.is_burden(k) and k not in without]
         for other in self.leavers.get(vm.host, ()):
             others += [r for r in self.state.leaving[other].rooms if r.host == vm.host]
         if any(r.exclusive for r in others) or (room.exclusive and others):
             return False
-        cores = host.cores_used + weight.cores - sum(rooms[k].cores for k in without)
-        memory_mb = host.memory_used_mb + weight.memory_mb - sum(rooms[k].memory_mb for k in without)
+        cores, memory_mb = host.cores_used, host.memory_used_mb
+        if self.is_burden(key):
+            live = [rooms[k] for k in self.by_host[vm.host] if not self.is_burden(k)]
+            cores, memory_mb = sum(r.cores for r in live), sum(r.memory_mb for r in live)
+        cores += weight.cores - sum(rooms[k].cores for k in without)
+        memory_mb += weight.memory_mb - sum(rooms[k].memory_mb for k in without)
         # Live attempts had their room when they were placed: a host that offers less since then keeps none of them waiting.
         return cores <= max(host.cores, host.cores_used) and memory_mb <= max(host.memory_mb, host.memory_used_mb)
 
     def in_the_way(self, key: str, now: float) -> list[str]:
-        """Those that wait for a job on this VM's host and must go so that it has room; none if that does not help.  Who has
-        waited longest goes first."""
-        host, itself = self.custody.state.vms[key].host, (key,) if self.is_burden(key) else ()
+        """Those that wait on this VM's host for a job that nobody has for them, and must go so that it has room; none if that
+        does not help.  Who has waited longest goes first."""
+        host = self.custody.state.vms[key].host
+        taken = self.taken_over(host, now)
         waiting = [k for k in self.by_host.get(host, ()) if k != key and self.aim(k, now) in (Aim.LINGER, Aim.PARK)]
+        waiting = [k for k in waiting if k not in taken]
         waiting.sort(key=lambda k: (self.state.kept[k].until, *_order(k)))
         for count in range(1, len(waiting) + 1):
-            if self._has_room(key, (*itself, *waiting[:count])):
+            if self._has_room(key, (*(() if self.is_burden(key) else taken), *waiting[:count])):
                 return waiting[:count]
         return []
 

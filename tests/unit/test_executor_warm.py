@@ -10,7 +10,7 @@ from schemas.custody import Custody
 from services.executor.aims import LINGER_S
 from services.executor.calls import Allocate, Deploy, Phase, Terminate
 from services.executor.core import ExecutorCore
-from tests.support.executor_bench import Bench, held, kinds
+from tests.support.executor_bench import Bench, held, host_sight, kinds
 from tests.support.executor_stage import FAST
 
 WARM = Warm(idle_s=10.0)
@@ -170,6 +170,110 @@ def test_parked_vms_make_room_for_a_job_that_does_not_fit_them_and_no_more_than_
     assert second in bench.vms
 
 
+def full(*users: str) -> tuple[Bench, list[int]]:
+    """VMs of one core each wait on h0, which has four, for another job of these users; longest waiting first."""
+    bench, units = held(warm=WARM), [str(n) for n in range(1, len(users) + 1)]
+    for unit, user in zip(units, users, strict=True):
+        bench.place(unit, "h0", user=user)
+    bench.settle()
+    vms = [bench.custody.state.vms[f"{unit}/1/0"].vm for unit in units]
+    for unit in units:
+        bench.now += 0.1
+        bench.report(unit)
+        bench.park(unit)
+    bench.settle()
+    return bench, vms
+
+
+def place_together(bench: Bench, **users: str) -> None:
+    for unit, user in users.items():
+        unit = unit.removeprefix("j")
+        job = f.JobSubmitted(job=unit, dept="hpc", user=user, name="j", payload="p", walltime_s=9.0)
+        bench.write("admission", job)
+    units = [unit.removeprefix("j") for unit in users]
+    placed = [f.UnitPlaced(unit=unit, attempt=1, hosts=("h0",), cores=1, memory_mb=64) for unit in units]
+    bench.write("scheduler.hpc", *placed)
+
+
+def test_jobs_that_are_placed_together_on_a_full_host_take_over_all_the_vms_that_wait_there() -> None:
+    bench, vms = full("a", "a", "a", "a")
+    place_together(bench, j5="a", j6="a", j7="a", j8="a")
+    assert bench.calls() == []
+    bench.settle()
+    assert [bench.custody.state.vms[f"{unit}/1/0"].vm for unit in "5678"] == vms
+    assert bench.next_vm == 4
+
+
+def test_only_those_that_are_left_over_make_room_and_who_waited_longest_goes_first() -> None:
+    bench, vms = full("a", "b", "b", "a")
+    place_together(bench, j5="c", j6="a", j7="b", j8="a")
+    [allocate] = bench.calls()
+    assert isinstance(allocate, Allocate)
+    assert allocate.unit == "5"
+    bench.answer(allocate)
+    bench.decide()
+    ends = bench.calls()
+    if not ends:
+        ends = bench.calls()
+    assert ends == [Terminate("3/1/0", vms[2], True)]
+    assert [bench.custody.state.vms[f"{unit}/1/0"].vm for unit in "678"] == [vms[0], vms[1], vms[3]]
+    assert [type(call) for call in bench.calls()] == []
+    bench.answer(ends[0])
+    bench.settle()
+    assert sorted(bench.vms) == [vms[0], vms[1], vms[3], bench.next_vm - 1]
+
+
+def test_what_is_to_be_taken_over_as_soon_as_it_is_parked_does_not_make_room_either() -> None:
+    bench = held(warm=WARM)
+    vms = bench.run("1", "h0") + bench.run("2", "h0", cores=3)
+    bench.report("2")
+    bench.park("2")
+    bench.report("1")
+    place_together(bench, j3="a", j4="b", j5="b", j6="b")
+    for allocate in bench.calls():
+        assert isinstance(allocate, Allocate)
+        bench.answer(allocate)
+    bench.decide()
+    assert [*bench.calls(), *bench.calls()] == [Terminate("2/1/0", vms[1], True)]
+    bench.park("1")
+    bench.answer(Terminate("2/1/0", vms[1], True))
+    bench.settle()
+    assert bench.custody.state.vms["3/1/0"].vm == vms[0]
+    assert bench.next_vm == 5
+
+
+def test_a_host_that_has_become_smaller_is_not_filled_with_what_waits_there() -> None:
+    bench, vms = full("a", "a", "a", "a")
+    bench.hosts["h0"] = host_sight("h0", 0, cores=2)
+    bench.see_hosts()
+    bench.decide()
+    place_together(bench, j5="a")
+    assert bench.decide() == []
+    ends = bench.calls()
+    assert ends == [Terminate(f"{n + 1}/1/0", vms[n], True) for n in (1, 2)]
+    for end in ends:
+        bench.answer(end)
+    bench.settle()
+    assert bench.custody.state.vms["5/1/0"].vm == vms[0]
+    assert sorted(bench.vms) == [vms[0], vms[3]]
+
+
+@pytest.mark.parametrize("why", ["idle", "its room was needed", "its host was given back", "terminated"])
+def test_the_journal_says_why_one_does_not_go_on_waiting(why: str) -> None:
+    bench, _ = full("a", "b", "b", "b")
+    if why == "idle":
+        bench.now += WARM.idle_s
+    elif why == "its room was needed":
+        place_together(bench, j5="c", j6="b", j7="b", j8="b")
+    elif why == "its host was given back":
+        bench.write("scheduler.hpc", f.HostReleased(host="h0"))
+    else:
+        bench.write("admission", f.DepartmentClosed(dept="hpc"))
+    bench.settle()
+    ends = {fact.unit: fact.why for fact in bench.written if isinstance(fact, f.VmEnded)}
+    assert ends == dict.fromkeys(["1"] if why == "its room was needed" else ["1", "2", "3", "4"], why)
+
+
 def test_no_more_than_vms_max_wait_and_who_waited_longest_ends() -> None:
     bench = held(warm=Warm(idle_s=10.0, vms_max=2))
     vms = [bench.run(unit, "h0")[0] for unit in ("1", "2", "3")]
@@ -236,7 +340,9 @@ def test_what_a_job_is_to_take_over_is_not_ended_before_the_journal_has_that(why
     assert facts == [f.VmAllocated(unit="3", attempt=1, rank=0, vm=vm, host="h0")]
     if why == "its time is up":
         bench.now += WARM.idle_s
-    assert bench.calls() == []
+    for call in bench.calls():  # the other job starts beside it: the room of the two is one job's
+        assert isinstance(call, Deploy)
+        bench.answer(call)
     bench.write("executor", *facts)
     bench.settle()
     assert bench.vms[vm] is Phase.RUNNING
