@@ -3,7 +3,8 @@
 Rules
   1. `--config FILE` first; else what is in force already (DATA/phoenix.toml); else the default next to this module.
   2. An address that the person wrote is kept; only defaults are replaced by ports of our own.
-  3. An OpenNebula is the site's own exactly if the person's file names its endpoint: then its whole table is kept.
+  3. An OpenNebula is the site's own exactly if the person's file names its endpoint: then its whole table is kept.  Of the
+     embedded one a file may name the hypervisor (`named_hypervisor`); what `--hypervisor` says goes before.
   4. The result is validated as every configuration is, and written whole: a service reads only DATA/phoenix.toml.
 """
 
@@ -24,7 +25,7 @@ from phoenix.local.stack_ports import Ports
 from schemas.capabilities import Hypervisor
 from services.runtime import config as runtime_config
 from services.runtime.config import EVENTS_OFF, Config
-from services.runtime.config_machines import EMBEDDED
+from services.runtime.config_machines import EMBEDDED, EMBEDDED_HAS
 
 DEFAULT: Final = Path(__file__).with_name("stack_default.toml")
 LOOPBACK: Final = "127.0.0.1"
@@ -51,11 +52,23 @@ def effective(
 
 def names_opennebula(file: Path) -> bool:
     """Rule 3.  False for a file that cannot be read: whoever loads it says what is wrong."""
+    return "endpoint" in _opennebula_of(file)
+
+
+def named_hypervisor(file: Path) -> Hypervisor | None:
+    """The embedded OpenNebula's hypervisor, if the file names one that it has (rule 3)."""
+    table = _opennebula_of(file)
+    return (
+        None if "endpoint" in table else next((each for each in EMBEDDED_HAS if each == table.get("hypervisor")), None)
+    )
+
+
+def _opennebula_of(file: Path) -> dict[str, Any]:
     try:
         table = tomllib.loads(file.read_text("utf-8")).get("opennebula")
     except (OSError, ValueError):
-        return False
-    return isinstance(table, dict) and "endpoint" in table
+        return {}
+    return table if isinstance(table, dict) else {}
 
 
 def applied(text: str, name: str, base: Path, running: Config) -> Config:

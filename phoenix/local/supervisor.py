@@ -132,6 +132,7 @@ class Supervisor:
         if chosen is not None:
             named = stack_config.names_opennebula(chosen)
             self.settings = stack_settings.changed(self.settings, opennebula="external" if named else "embedded")
+            self._take_hypervisor(chosen, given.get("hypervisor"))
         self.ports = Ports(self.layout.ports)  # read again: only now is the directory ours
         external, hypervisor = self.settings.external, self.settings.hypervisor
         self.config = stack_config.effective(self.layout, self.ports, chosen, external=external, hypervisor=hypervisor)
@@ -140,6 +141,14 @@ class Supervisor:
         stack_config.write(self.config, self.layout)
         stack.write_files(self.config, self.layout)
         stack.status_file(self.layout).unlink(missing_ok=True)
+
+    def _take_hypervisor(self, chosen: Path, given: object) -> None:
+        """The file's, unless `--hypervisor` says another: then that is told."""
+        named = stack_config.named_hypervisor(chosen)
+        if given is None:
+            self.settings = stack_settings.changed(self.settings, hypervisor=named)
+        elif named not in (None, given):
+            self.tell(f"{chosen.name} names the hypervisor {named}; --hypervisor {given} goes before")
 
     def _reap_leftovers(self) -> None:
         """Rule 2."""

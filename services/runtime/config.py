@@ -32,7 +32,7 @@ from schemas.capabilities import Hypervisor
 from schemas.config import BatchPolicy, CloudConfig, Department, Hosts, Lending, Limits, Policy, Power, User, WebPolicy
 from services.runtime.config_checks import check_cloud, check_deployment
 from services.runtime.config_form import Form, Lines, Path_, Problem
-from services.runtime.config_machines import hypervisor_of, with_hypervisor, with_save_s
+from services.runtime.config_machines import elsewhere, hypervisor_of, with_hypervisor, with_save_s
 from services.runtime.config_text import diff, dump_toml
 
 __all__ = [
@@ -245,7 +245,10 @@ def _read(form: Form, document: dict[str, Any], in_force: OpenNebula | None) -> 
             tables[key] = form.table(cls, document.get(key, {}), (key,))
     lists: dict[str, Any] = {key: form.tables(cls, document.get(key, []), (key,)) for key, cls in _LISTS.items()}
     opennebula, policy = document.get("opennebula"), document.get("policy")
-    hypervisor = hypervisor_of(opennebula, tables["opennebula"].hypervisor) if in_force is None else in_force.hypervisor
+    named = tables["opennebula"].hypervisor
+    if wrong := elsewhere(opennebula, named):
+        form.report(("opennebula", "hypervisor"), wrong, named)
+    hypervisor = hypervisor_of(opennebula, named) if in_force is None else in_force.hypervisor
     tables["opennebula"] = msgspec.structs.replace(tables["opennebula"], hypervisor=hypervisor)
     cloud = CloudConfig(
         name=tables["cloud"].name if "cloud" in tables else "",

@@ -9,6 +9,8 @@ Rules
      that names an endpoint alone may mean any: nothing is taken for granted, so nothing can be suspended or migrated.
   2. `policy.save_s` follows from the hypervisor unless the file says it (`SAVE_S`).
   3. An `on_reclaim` that the hypervisor cannot keep is a problem, told with what it can.
+  4. The embedded OpenNebula has no machines but processes and dummies (`EMBEDDED_HAS`).  A file that names another hypervisor
+     and no endpoint is a problem wherever it is read: `phoenix up` would start the embedded one, and not what the file says.
 """
 
 from __future__ import annotations
@@ -23,6 +25,7 @@ from schemas.config import BatchPolicy, Capability, CloudConfig, OnReclaim, Poli
 from services.runtime.config_form import Path_, Problem, shown
 
 EMBEDDED: Final[Hypervisor] = "process"
+EMBEDDED_HAS: Final[tuple[Hypervisor, ...]] = ("process", "dummy")
 WISHES: Final[tuple[OnReclaim, ...]] = ("kill", "requeue", "suspend", "migrate")
 IDLE_MAX_S: Final = 7 * 86_400.0
 SAVE_MAX_S: Final = 86_400.0
@@ -35,6 +38,16 @@ SAVE_S: Final[dict[Hypervisor, float]] = {"process": 5.0, "dummy": 5.0, "lxc": 5
 def hypervisor_of(table: object, named: Hypervisor | None) -> Hypervisor | None:
     """Rule 1.  `table`: what the file says under [opennebula]; `named`: the hypervisor that it names there."""
     return EMBEDDED if named is None and not (isinstance(table, dict) and "endpoint" in table) else named
+
+
+def elsewhere(table: object, named: Hypervisor | None) -> str:
+    """Rule 4: what would be right, "" if nothing is wrong.  The arguments are those of `hypervisor_of`."""
+    if named is None or named in EMBEDDED_HAS or (isinstance(table, dict) and "endpoint" in table):
+        return ""
+    return (
+        'should be "process" or "dummy": without an endpoint this is for the embedded OpenNebula, which has only those; '
+        f"for hosts with {named} name the endpoint of their OpenNebula too"
+    )
 
 
 def with_hypervisor(cloud: CloudConfig, hypervisor: Hypervisor | None) -> CloudConfig:

@@ -63,8 +63,8 @@ class Preempting:
         return preemption.priced(self.custody, found, book.waited_s, policy.leases)
 
     def _with_limit(self, candidate: Candidate, now: float) -> Candidate:
-        """Whose it is, and how much of its time it has left."""
+        """Whose it is, its priority, and how much of its time it has left."""
         unit, job = self.custody.state.units[candidate.unit], self.book.job(candidate.unit)
         since = now if unit.began_at is None else unit.began_at
         left_s = max(0.0, self.book.ends_at(unit.id, since) - now)
-        return candidate._replace(left_s=left_s, user=job.user, priority=job.priority)
+        return candidate._replace(left_s=left_s, user=job.user, priority=self.book.ranking.asked(job))

@@ -107,9 +107,10 @@ class Ranking:
 
     def priority(self, job: Job) -> int:
         """Higher first."""
-        return self.points(job).priority if self.by_points else self._asked(job)
+        return self.points(job).priority if self.by_points else self.asked(job)
 
-    def _asked(self, job: Job) -> int:
+    def asked(self, job: Job) -> int:
+        """The job's priority and that of its quality of service together: what counts where there are no points."""
         quality = self.policy.quality.get(job.quality)
         return job.priority if quality is None else job.priority + quality.priority
 
@@ -144,7 +145,7 @@ class Ranking:
             self.at - job.since,
             1.0 if standing is None else standing.factor,
             job.nodes * job.cores,
-            self._asked(job),
+            self.asked(job),
             job.user,
             self.department,
         )

@@ -60,6 +60,24 @@ def test_secrets_are_files_that_only_their_owner_reads_and_no_argument_holds_one
         assert secret not in shown + said
 
 
+def test_the_file_names_the_hypervisor_if_it_is_one_that_the_embedded_opennebula_has(
+    cloud: Cloud, tmp_path: Path
+) -> None:
+    file = tmp_path / "site.toml"
+
+    def names(hypervisor: str) -> tuple[str, str]:
+        table = f'[opennebula]\nhypervisor = "{hypervisor}"\n'
+        file.write_text(f'[cloud]\nname = "c"\n[[department]]\nname = "hpc"\nkind = "batch"\n{table}')
+        return "--config", str(file)
+
+    refused = cloud.run(*UP, *names("lxc"))
+    assert refused.returncode == 1
+    assert 'hypervisor: "lxc": should be "process" or "dummy": without an endpoint' in refused.stderr
+    assert not (cloud.data / "phoenix.toml").exists()
+    cloud.ok(*UP, *names("dummy"))
+    assert cloud.json("status")["hypervisor"] == "dummy"
+
+
 def test_a_second_up_on_the_same_directory_is_refused(cloud: Cloud) -> None:
     cloud.ok(*UP)
     before = cloud.pids()

@@ -9,6 +9,8 @@ import pytest
 from phoenix.cli import sentences
 from schemas import facts as f
 from schemas.checkpoints import counts
+from schemas.config import Quality
+from schemas.config import Quality
 from schemas.custody_state import Unit
 from schemas.facts import Disposal
 from schemas.reasons import Code, because
@@ -238,11 +240,11 @@ def test_a_reason_for_each_victim() -> None:
 
 
 def test_an_order_of_victims_sees_cores_whose_the_job_is_and_what_is_left_of_its_time() -> None:
-    world = cluster(2)
-    job = running(world, nodes=2, cores=3, after_s=20, user="bob", priority=7, walltime_s=100.0)
+    world = cluster(2, quality={"urgent": Quality(priority=50)})
+    job = running(world, nodes=2, cores=3, after_s=20, user="bob", priority=7, quality="urgent", walltime_s=100.0)
     it = core(world)
     found = it.preempting.on_notice(reclaim.loads(world.custody, "hpc", {}), world.now)[job]
-    assert (found.nodes, found.cores, found.user, found.priority) == (2, 6, "bob", 7)
+    assert (found.nodes, found.cores, found.user, found.priority) == (2, 6, "bob", 57)  # as in the queue
     assert (found.running_s, found.left_s) == (20.0, 80.0)
 
 

@@ -9,11 +9,15 @@ import msgspec
 import pytest
 
 from phoenix.local import stack_config
+from phoenix.local.stack_layout import layout
+from phoenix.local.stack_ports import Ports
+from phoenix.local.stack_settings import Settings
+from phoenix.local.supervisor import Supervisor
 from schemas.capabilities import ALL, CAPABILITIES, Hypervisor, can
 from schemas.config import BatchPolicy, Capability, CloudConfig, OnReclaim
 from schemas.saving import save_s
-from services.runtime.config import ConfigError, check_cloud, diff, dump_toml, loads
-from services.runtime.config_machines import SAVE_S, WISHES, lacks
+from services.runtime.config import ConfigError, check_cloud, diff, dump_toml, load, loads
+from services.runtime.config_machines import EMBEDDED_HAS, SAVE_S, WISHES, lacks
 from tests.support.world import batch, cloud
 
 BASE = '[cloud]\nname = "c"\n[[department]]\nname = "hpc"\nkind = "batch"\n'
@@ -44,6 +48,51 @@ def test_what_can_be_done_follows_from_the_hypervisor(text: str, hypervisor: Any
     assert loads(dump_toml(config)) == config
 
 
+@pytest.mark.parametrize("hypervisor", sorted(set(get_args(Hypervisor)) - set(EMBEDDED_HAS)))
+def test_a_hypervisor_that_the_embedded_opennebula_lacks_needs_an_endpoint(hypervisor: str, tmp_path: Path) -> None:
+    """Checked, started and applied: the same words."""
+    file, place = tmp_path / "site.toml", layout(tmp_path / "data")
+    file.write_text(one(hypervisor=hypervisor))
+    told = rf"^site\.toml:7: opennebula\.hypervisor: \"{hypervisor}\": should be \"process\" or \"dummy\": .* endpoint"
+    with pytest.raises(ConfigError, match=told):
+        load(file)
+    with pytest.raises(ConfigError, match=told):
+        stack_config.effective(place, Ports(place.ports), file, hypervisor="process")
+    with pytest.raises(ConfigError, match=told):
+        stack_config.applied(file.read_text(), file.name, tmp_path, loads(BASE))
+    assert stack_config.named_hypervisor(file) is None
+
+
+def test_the_embedded_opennebula_has_the_hypervisor_that_the_file_names(tmp_path: Path) -> None:
+    file = tmp_path / "site.toml"
+    for values, named in (
+        ({"hypervisor": "dummy"}, "dummy"),
+        ({"poll_s": "1"}, None),
+        ({"endpoint": "http://one:2633/RPC2", "hypervisor": "dummy"}, None),  # that one is the site's
+    ):
+        file.write_text(one(**values))
+        assert stack_config.named_hypervisor(file) == named
+
+
+@pytest.mark.parametrize(
+    ("given", "hypervisor", "told"),
+    [
+        (None, "dummy", []),
+        ("dummy", "process", []),  # what was given is in the settings already
+        ("process", "process", ["site.toml names the hypervisor dummy; --hypervisor process goes before"]),
+    ],
+)
+def test_the_option_goes_before_the_file_and_says_so(
+    given: str | None, hypervisor: str, told: list[str], tmp_path: Path
+) -> None:
+    said: list[str] = []
+    supervisor, file = Supervisor(layout(tmp_path / "data"), said.append), tmp_path / "site.toml"
+    supervisor.settings = Settings(hypervisor="process")
+    file.write_text(one(hypervisor="dummy"))
+    supervisor._take_hypervisor(file, given)
+    assert (supervisor.settings.hypervisor, said) == (hypervisor, told)
+
+
 @pytest.mark.parametrize("wish", WISHES)
 @pytest.mark.parametrize("hypervisor", get_args(Hypervisor))
 def test_a_department_may_wish_what_its_hypervisor_can_and_nothing_else(hypervisor: Any, wish: OnReclaim) -> None:
@@ -61,7 +110,11 @@ def test_what_cannot_be_kept_is_told_with_what_can() -> None:
 
 @pytest.mark.parametrize(
     ("more", "expected"),
-    [("", 5.0), ('[opennebula]\nhypervisor = "kvm"\n', 120.0), ("[policy]\nsave_s = 7\n", 7.0)],
+    [
+        ("", 5.0),
+        ('[opennebula]\nhypervisor = "kvm"\nendpoint = "http://one:2633/RPC2"\n', 120.0),
+        ("[policy]\nsave_s = 7\n", 7.0),
+    ],
 )
 def test_how_long_saving_may_take_follows_from_the_hypervisor_unless_it_is_said(more: str, expected: float) -> None:
     assert loads(BASE + more).cloud.policy.save_s == expected

@@ -35,7 +35,8 @@ class Candidate(NamedTuple):
     """A live attempt.  `running_s`: for how long its job has run, counting what was saved by suspending; 0 before its guests
     began.  `lost_s`: how much of that would be lost if it were the victim: nothing of one that would be suspended, only what
     came after its last checkpoint of one that has made one.  `cores`: of all its hosts together.  `left_s`: for how long it may
-    still run, by its time limit."""
+    still run, by its time limit.  `user`: whose job it is.  `priority`: the job's and that of its quality of service together,
+    by which the queue goes too (but for `multi-factor`, where it is one of the factors)."""
 
     unit: str
     nodes: int
