@@ -10,7 +10,6 @@ from phoenix.cli import sentences
 from schemas import facts as f
 from schemas.checkpoints import counts
 from schemas.config import Quality
-from schemas.config import Quality
 from schemas.custody_state import Unit
 from schemas.facts import Disposal
 from schemas.reasons import Code, because
