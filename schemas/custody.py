@@ -379,7 +379,8 @@ class Custody(Verdicts):
         if goes_on and fact.why == f.SUSPENDED and (unit.suspended or fact.attempt < unit.attempt):
             self._save(vm)
         elif unit.state == "open" and unit.attempt == fact.attempt:
-            self._break(unit, Broken.VM_ENDED)
+            went_on = vm.started_at is not None or vm.known_as in ("", vm_key(vm.unit, vm.attempt, vm.rank))
+            self._break(unit, Broken.VM_ENDED if went_on else Broken.NOT_SAVED)
         elif goes_on and unit.suspended:
             self._unsave(unit)
             self.newly_unsaved.append(unit.id)

@@ -17,11 +17,13 @@ from tests.unit.test_custody_rules import (
     LOST,
     QUOTA_0,
     RELEASE,
+    RESUMES,
     RUNNING,
     SEIZE,
     A,
     E,
     P,
+    bound,
     closed,
     ended,
     granted,
@@ -197,3 +199,11 @@ def test_check_sees_a_host_with_a_unit_too_many() -> None:
     custody, _ = play([*RUNNING, (E, f.VmStarted(unit="1", attempt=1, rank=0))])
     custody.state.units["1"].vms_open = 0
     assert check(custody)
+
+
+def test_a_resumed_vm_that_never_ran_was_not_saved_and_one_that_ran_has_ended() -> None:
+    gone = (E, f.VmEnded(unit="1", attempt=2, rank=0, why="gone"))
+    assert play([*RESUMES, bound(), gone])[0].state.units["1"].broken == "not_saved"
+    started = (E, f.VmStarted(unit="1", attempt=2, rank=0))
+    assert play([*RESUMES, bound(), started, gone])[0].state.units["1"].broken == "vm_ended"
+    assert play([*RUNNING, ended()])[0].state.units["1"].broken == "vm_ended"
