@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import argparse
+import time
+from datetime import datetime
 from typing import Any, Final
 
 from phoenix.cli import cloud, emit, sentences, tables, units
@@ -96,6 +98,9 @@ _LABELS: Final = (
 def _pairs(job: dict[str, Any]) -> list[tuple[str, str]]:
     found = [("job", str(job.get("unit") or job["job"]))]  # of an array's element its own name, not the array's
     found += [(label, str(job[key])) for key, label in _LABELS if job.get(key) is not None]
+    ran_s = _ran_s(job, time.time())
+    if ran_s is not None:
+        found.append(("run time", units.span(ran_s)))
     if isinstance(job.get("walltime_s"), int | float):
         found.append(("time limit", units.span(job["walltime_s"])))
     if job.get("lease"):
@@ -109,6 +114,18 @@ def _pairs(job: dict[str, Any]) -> list[tuple[str, str]]:
     if job.get("reason"):
         found.append(("reason", sentences.sentence(job["reason"])))
     return found
+
+
+def _ran_s(job: dict[str, Any], now: float) -> float | None:
+    """What counts towards the time limit, of a job that runs or is suspended: its present life, without the pauses."""
+    before_s = job.get("ran_before_s")
+    if not isinstance(before_s, int | float):
+        return None
+    if job["state"] == "suspended":
+        return before_s
+    if job["state"] not in ("running", "completing") or not job.get("started_at"):
+        return None
+    return before_s + max(0.0, now - datetime.fromisoformat(str(job["started_at"])).timestamp())
 
 
 def _notes(attempts: list[dict[str, Any]]) -> list[tuple[str, str]]:

@@ -4,6 +4,8 @@ Rules
   1. A unit's row is rendered once and kept until the unit changes: a queue of 10,000 is a join of ready bytes.
   2. Times leave here in UTC, ISO 8601 with a Z.
   3. A view changes nothing.
+  4. How long a unit has run is what counts towards its time limit: all attempts of its present life, that is since it was last
+     started anew, without the time in which it was suspended or moved (`ran_before_s`).
 """
 
 from __future__ import annotations
@@ -45,8 +47,9 @@ class Views:
         short: bool = False,
     ) -> bytes:
         """Units of jobs that are not over (or those in `states`), in order of submission: ``{"jobs": [row…], "total"}``, or
-        with `short` ``{"lines": [line…], "total"}``; a line is [unit, name, department, user, state, nodes, cores, started_at
-        (UTC seconds), hosts or reason], and of a lease its kind."""
+        with `short` ``{"lines": [line…], "total"}``; a line is [unit, name, department, user, state, nodes, cores, since
+        (UTC seconds), hosts or reason], and of a lease its kind.  `since`: it has run from then on (rule 4), as if it had never
+        been suspended or moved; null: it does not run."""
         self._refresh()
         if self._order is None:
             self._order = sorted(self._rows, key=sort_key)
@@ -74,7 +77,8 @@ class Views:
                 self._order = None
             row = self.row(unit)
             line = [name, row["name"], unit.dept, row["user"], row["state"], unit.nodes, row["cores"]]
-            line.append(unit.began_at if unit.state == "open" else None)  # of an earlier attempt it says nothing
+            began_at = unit.began_at if unit.state == "open" else None  # of an earlier attempt it says nothing
+            line.append(None if began_at is None else began_at - row["ran_before_s"])
             line.append(row["hosts"] or row["reason"])
             line += [row["lease"]["kind"]] if "lease" in row else []
             self._rows[name] = (unit.dept, row["user"], row["state"], kept_json(row), kept_json(line))
@@ -97,6 +101,7 @@ class Views:
             "submitted_at": iso(job.submitted_at if job else None),
             "started_at": iso(unit.began_at if unit.state != "pending" else None),
             "ended_at": iso(unit.ended_at) if unit.state == "final" else None,
+            "ran_before_s": ran_before_s(unit, attempts),
             "walltime_s": job.walltime_s if job else None,
             "attempt": unit.attempt,
             "attempts": len(attempts),
@@ -263,6 +268,16 @@ class Views:
             "claim_max_s": lengths[-1] if lengths else None,
             "timeline": [[at, owners] for at, owners in state.timeline if at >= since],
         }
+
+
+def ran_before_s(unit: Unit, attempts: Iterable[Attempt]) -> float:
+    """How long the unit ran in this life before its open or last attempt; of who is suspended, in all its attempts.  Seconds,
+    of as many attempts as are remembered (`ATTEMPTS_MAX`)."""
+    if unit.state == "pending" and not unit.suspended:
+        return 0.0  # it begins anew
+    before = (a for a in attempts if a.attempt >= unit.life and (unit.suspended or a.attempt < unit.attempt))
+    spans = (a.ended_at - a.began_at for a in before if a.began_at is not None and a.ended_at is not None)
+    return round(sum(spans), 3)
 
 
 def attempt_view(a: Attempt) -> dict[str, Any]:

@@ -122,6 +122,20 @@ def test_a_reason_of_a_newer_version_is_told_all_the_same() -> None:
     assert sentences.remedy({"code": "moon_phase"}) == ""
 
 
+@pytest.mark.parametrize(
+    ("state", "before_s", "run_time"),
+    [("running", 20.0, "run time:    50s"), ("suspended", 20.0, "run time:    20s"), ("pending", 0.0, None)],
+)
+def test_run_time_and_time_limit_are_of_one_clock(
+    state: str, before_s: float, run_time: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(show.time, "time", lambda: 1000.5)
+    job = {"job": "3", "state": state, "started_at": 970.0 if state == "running" else None, "ran_before_s": before_s}
+    shown = show.render(show.normal({**job, "walltime_s": 600.0}, "3")).splitlines()
+    assert "time limit:  10m00s" in shown
+    assert [line for line in shown if line.startswith("run time")] == ([] if run_time is None else [run_time])
+
+
 def test_what_a_guest_noted_is_shown() -> None:
     """A job that ran elsewhere than it had asked for has succeeded all the same."""
     note = "the directory /nonexist cannot be entered (No such file or directory): ran in its own room"

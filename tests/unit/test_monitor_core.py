@@ -177,6 +177,33 @@ def test_preempted_is_whose_hosts_were_wanted(disposal: f.Disposal, code: Code, 
     assert view["preempted"] == times
 
 
+def test_the_time_that_is_shown_is_the_one_that_counts_towards_the_limit() -> None:
+    """Each step is a second.  It runs for 1 s, is suspended for 2 s, runs for 2 s, and moves."""
+    desk = Desk().play(ADOPTED, *granted(), *granted("h2"), job(), placed(), BEGAN)
+
+    def shown() -> tuple[str, float, float | None]:
+        line = orjson.loads(desk.views.queue(None, None, short=True))["lines"][0]
+        view = desk.views.job("1")
+        assert view is not None
+        return line[4], view["ran_before_s"], None if line[7] is None else desk.position - line[7]
+
+    idle: Step = ("provisioner", f.ConfigAdopted(cloud="x", custody_rules=RULES, config=CONFIG))
+    assert shown() == ("running", 0.0, 0.0)
+    desk.play(closed(disposal=f.Disposal.SUSPEND), idle)
+    assert shown() == ("suspended", 1.0, None)
+    desk.play(placed(attempt=2))
+    assert shown() == ("starting", 1.0, None)
+    desk.play(("admission", f.AttemptBegan(unit="1", attempt=2)), idle)
+    assert shown() == ("running", 1.0, 2.0)
+    desk.play(closed(attempt=2, disposal=f.Disposal.MIGRATE), placed(attempt=3, hosts=("h2",)))
+    desk.play(("admission", f.AttemptBegan(unit="1", attempt=3)), ("executor", f.HostLost(host="h2", reason="x")))
+    assert shown() == ("completing", 3.0, 4.0)
+    desk.play(closed(attempt=3))
+    assert shown() == ("pending", 0.0, None)  # it starts anew
+    desk.play(placed(attempt=4), ("admission", f.AttemptBegan(unit="1", attempt=4)))
+    assert shown() == ("running", 0.0, 0.0)
+
+
 def test_who_is_suspended_is_not_told_to_have_ended() -> None:
     desk = Desk().play(ADOPTED, *granted(), job(), placed(), BEGAN, closed(disposal=f.Disposal.SUSPEND))
     assert desk.queue()[0]["reason"]["code"] == Code.QUEUE
