@@ -5,8 +5,8 @@ Pure.  A guest adds what only its machine knows (HOME, TMPDIR, paths, the door's
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Final
+from collections.abc import Mapping, Sequence
+from typing import Final, Protocol
 
 # Our name → Slurm's name, where Slurm has one (sbatch(1), srun(1): OUTPUT ENVIRONMENT VARIABLES).
 SLURM_NAMES: Final[Mapping[str, tuple[str, ...]]] = {
@@ -25,6 +25,63 @@ SLURM_NAMES: Final[Mapping[str, tuple[str, ...]]] = {
     "PHOENIX_USER": ("SLURM_JOB_USER",),
     "PHOENIX_TASK_ID": ("SLURM_PROCID",),
 }
+
+
+class SavedWork(Protocol):
+    @property
+    def attempt(self) -> int: ...
+    @property
+    def at(self) -> float: ...
+
+
+class BootedJob(Protocol):
+    """What both ends of the guest contract know of a job that is to start (`services.admission.boot`, the guest's own)."""
+
+    @property
+    def unit(self) -> str: ...
+    @property
+    def name(self) -> str: ...
+    @property
+    def nodes(self) -> Sequence[str]: ...
+    @property
+    def rank(self) -> int: ...
+    @property
+    def ranks(self) -> int: ...
+    @property
+    def cores(self) -> int: ...
+    @property
+    def tasks(self) -> int | None: ...
+    @property
+    def cpus_per_task(self) -> int | None: ...
+    @property
+    def array_job(self) -> str | None: ...
+    @property
+    def array_index(self) -> int | None: ...
+    @property
+    def checkpoint(self) -> SavedWork | None: ...
+
+
+def of_job(boot: BootedJob) -> dict[str, str]:
+    """What the job's script finds of itself, under our names."""
+    own = {
+        "PHOENIX_JOB_ID": boot.unit,
+        "PHOENIX_JOB_NAME": boot.name,
+        "PHOENIX_NODELIST": ",".join(boot.nodes),
+        "PHOENIX_NNODES": str(boot.ranks),
+        "PHOENIX_NODEID": str(boot.rank),
+        "PHOENIX_NTASKS": str(boot.tasks or boot.ranks),
+        "PHOENIX_CPUS_PER_TASK": str(boot.cpus_per_task or boot.cores),
+        "PHOENIX_CPUS": str(boot.cores),
+    }
+    if boot.checkpoint is not None:
+        own["PHOENIX_CHECKPOINT"] = "1"
+        own["PHOENIX_CHECKPOINT_ATTEMPT"] = str(boot.checkpoint.attempt)
+        own["PHOENIX_CHECKPOINT_AT"] = f"{boot.checkpoint.at:.3f}"
+    if boot.array_job is not None:
+        own["PHOENIX_ARRAY_JOB_ID"] = boot.array_job
+    if boot.array_index is not None:
+        own["PHOENIX_ARRAY_TASK_ID"] = str(boot.array_index)
+    return own
 
 
 def with_slurm_names(environment: dict[str, str]) -> dict[str, str]:

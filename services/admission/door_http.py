@@ -247,7 +247,7 @@ class HttpDoor:
             if data or over or left_s <= 0:
                 end = over and (not data or not await self._outputs.read(stream, offset + len(data)))
                 return data, end
-            await self._outputs.changed(stream.unit, left_s)
+            await self._outputs.news.wait(stream.unit, left_s)
 
     async def files(self, request: web.Request, caller: Caller, _kind: str) -> web.Response:
         found = await self._readable(request, caller)

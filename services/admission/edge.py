@@ -105,6 +105,6 @@ class Doors(Edge):
             return
         self._guests.applied(fact, meta.broken)
         if isinstance(fact, _OF_UNIT):
-            self._outputs.notify(fact.unit)
+            self._outputs.news.tell(fact.unit)
         elif isinstance(fact, f.JobCancelled):
-            self._outputs.notify(fact.job)
+            self._outputs.news.tell(fact.job)

@@ -9,7 +9,6 @@ Rules
 
 from __future__ import annotations
 
-import asyncio
 import time
 from collections.abc import Sequence
 from typing import Final, Literal
@@ -24,6 +23,7 @@ from schemas.ids import vm_tag
 from services.admission import warm
 from services.admission.core import AdmissionCore
 from services.admission.desk import Shell
+from services.admission.news import News
 from services.admission.tokens import GuestTokens
 from services.admission.web import bearer, gone, no_content, number, reply, unauthorised
 
@@ -45,7 +45,7 @@ class Following(msgspec.Struct, frozen=True, kw_only=True):
 class NextCalls:
     def __init__(self, shell: Shell, core: AdmissionCore, tokens: GuestTokens) -> None:
         self._shell, self._core, self._tokens = shell, core, tokens
-        self._waiting: dict[str, list[asyncio.Future[None]]] = {}  # by the name under which they ask
+        self._news = News()  # by the name under which they ask
 
     async def ask(self, request: web.Request) -> web.Response:
         info = request.match_info
@@ -64,7 +64,7 @@ class NextCalls:
             left_s = deadline - time.monotonic()
             if left_s <= 0:
                 return no_content()
-            await self._news(vm_key(unit, attempt, rank), min(left_s, LOOK_S))
+            await self._news.wait(vm_key(unit, attempt, rank), min(left_s, LOOK_S))
 
     def _identity(self, vm: Vm) -> web.Response:
         tag = self._tag(vm.unit, vm.attempt, vm.rank)
@@ -86,34 +86,11 @@ class NextCalls:
         vm = self._core.custody.bound(unit, attempt, rank)
         return vm is None or vm.parked_at is not None
 
-    # ------------------------------------------------------------------------------------------------------------ waiting
-
-    async def _news(self, name: str, timeout_s: float) -> None:
-        """Return when something happened to the VM that was `name`, or after `timeout_s`."""
-        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._waiting.setdefault(name, []).append(future)
-        try:
-            async with asyncio.timeout(timeout_s):
-                await future
-        except TimeoutError:
-            return
-        finally:
-            waiting = self._waiting.get(name)
-            if waiting is not None and future in waiting:
-                waiting.remove(future)
-                if not waiting:
-                    del self._waiting[name]
-
     def applied(self, fact: Fact) -> None:
         """A valid fact came."""
         if isinstance(fact, f.VmAllocated):
             vm = self._core.custody.state.vms.get(vm_key(fact.unit, fact.attempt, fact.rank))
             if vm is not None and vm.was:
-                self._wake(vm.was)
+                self._news.tell(vm.was)
         elif isinstance(fact, f.VmEnded):
-            self._wake(vm_key(fact.unit, fact.attempt, fact.rank))
-
-    def _wake(self, name: str) -> None:
-        for future in self._waiting.pop(name, ()):
-            if not future.done():
-                future.set_result(None)
+            self._news.tell(vm_key(fact.unit, fact.attempt, fact.rank))

@@ -24,6 +24,7 @@ from typing import Final
 import msgspec
 
 from schemas.requests import is_relative
+from services.admission.news import News
 from services.admission.payloads import STORE_ERRORS, unavailable
 from services.runtime.edge import Refused
 from services.runtime.objects import Damaged, Objects
@@ -70,7 +71,7 @@ class Outputs:
     def __init__(self, objects: Objects) -> None:
         self._objects = objects
         self._streams: OrderedDict[StreamId, _Stream] = OrderedDict()
-        self._waiting: dict[str, list[asyncio.Future[None]]] = {}
+        self.news = News()  # of a unit: its output grew, or its attempt changed
 
     async def append(self, stream: StreamId, offset: int, data: bytes, stream_max_bytes: int) -> None:
         """Store `data` at `offset`.  Raises `TooLarge`, and `Refused` (invalid) for a gap."""
@@ -91,7 +92,7 @@ class Outputs:
             known.starts.append(known.end)
             known.end += len(fresh)
             known.known = True
-        self.notify(stream.unit)
+        self.news.tell(stream.unit)
 
     async def end(self, stream: StreamId) -> int:
         """How many bytes there are."""
@@ -146,28 +147,6 @@ class Outputs:
         return known
 
     # --------------------------------------------------------------------------------------------------------- waiting
-
-    def notify(self, unit: str) -> None:
-        """Something changed for `unit`: its output grew, or its attempt."""
-        for waiting in self._waiting.pop(unit, ()):
-            if not waiting.done():
-                waiting.set_result(None)
-
-    async def changed(self, unit: str, timeout_s: float) -> None:
-        """Return when `notify` is called for `unit`, or after `timeout_s`."""
-        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._waiting.setdefault(unit, []).append(future)
-        try:
-            async with asyncio.timeout(timeout_s):
-                await future
-        except TimeoutError:
-            return
-        finally:
-            waiting = self._waiting.get(unit)
-            if waiting is not None and future in waiting:
-                waiting.remove(future)
-                if not waiting:
-                    del self._waiting[unit]
 
     # ---------------------------------------------------------------------------------------------------------- objects
 

@@ -20,7 +20,7 @@ from pathlib import PurePosixPath
 from typing import Final
 from urllib.parse import quote
 
-from schemas.slurm_names import with_slurm_names
+from schemas.slurm_names import of_job, with_slurm_names
 from services.admission.boot import Boot
 
 _PATH_SAFE: Final = "/?=&;,@"  # of a health path: its query stays one
@@ -78,34 +78,12 @@ def environment(boot: Boot) -> dict[str, str]:
         "PHOENIX_MEMORY_MB": str(boot.memory_mb),
         "PHOENIX_CORE_SHARE": "1",
     }
-    own = _of_instance(boot) if boot.kind == "instance" else _of_job(boot)
+    own = _of_instance(boot) if boot.kind == "instance" else of_job(boot)
     return {**ground, **users, **with_slurm_names({**ours, **own})}
 
 
 def _of_instance(boot: Boot) -> dict[str, str]:
     return {"PHOENIX_INSTANCE": boot.unit, "PHOENIX_CORES": str(boot.cores), "PHOENIX_SELF_LIMIT": "0"}
-
-
-def _of_job(boot: Boot) -> dict[str, str]:
-    own = {
-        "PHOENIX_JOB_ID": boot.unit,
-        "PHOENIX_JOB_NAME": boot.name,
-        "PHOENIX_NODELIST": ",".join(boot.nodes),
-        "PHOENIX_NNODES": str(boot.ranks),
-        "PHOENIX_NODEID": str(boot.rank),
-        "PHOENIX_NTASKS": str(boot.tasks or boot.ranks),
-        "PHOENIX_CPUS_PER_TASK": str(boot.cpus_per_task or boot.cores),
-        "PHOENIX_CPUS": str(boot.cores),
-    }
-    if boot.checkpoint is not None:
-        own["PHOENIX_CHECKPOINT"] = "1"
-        own["PHOENIX_CHECKPOINT_ATTEMPT"] = str(boot.checkpoint.attempt)
-        own["PHOENIX_CHECKPOINT_AT"] = f"{boot.checkpoint.at:.3f}"
-    if boot.array_job is not None:
-        own["PHOENIX_ARRAY_JOB_ID"] = boot.array_job
-    if boot.array_index is not None:
-        own["PHOENIX_ARRAY_TASK_ID"] = str(boot.array_index)
-    return own
 
 
 def _collide(one: str, other: str) -> bool:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from phoenix.local.guest.door import Boot, Command
 from phoenix.local.guest.machine import Machine
-from schemas.slurm_names import with_slurm_names
+from schemas.slurm_names import of_job, with_slurm_names
 
 
 def common(boot: Boot, machine: Machine, url: str, phoenix_id: str) -> dict[str, str]:
@@ -39,25 +39,7 @@ def common(boot: Boot, machine: Machine, url: str, phoenix_id: str) -> dict[str,
 
 def for_job(boot: Boot, machine: Machine, url: str, phoenix_id: str) -> dict[str, str]:
     """The environment of a job's script (and, on every rank, the ground of its launched tasks)."""
-    ours = {
-        "PHOENIX_JOB_ID": boot.unit,
-        "PHOENIX_JOB_NAME": boot.name,
-        "PHOENIX_NODELIST": ",".join(boot.nodes),
-        "PHOENIX_NNODES": str(boot.ranks),
-        "PHOENIX_NODEID": str(boot.rank),
-        "PHOENIX_NTASKS": str(boot.tasks or boot.ranks),
-        "PHOENIX_CPUS_PER_TASK": str(boot.cpus_per_task or boot.cores),
-        "PHOENIX_CPUS": str(boot.cores),
-    }
-    if boot.checkpoint is not None:
-        ours["PHOENIX_CHECKPOINT"] = "1"
-        ours["PHOENIX_CHECKPOINT_ATTEMPT"] = str(boot.checkpoint.attempt)
-        ours["PHOENIX_CHECKPOINT_AT"] = f"{boot.checkpoint.at:.3f}"
-    if boot.array_job is not None:
-        ours["PHOENIX_ARRAY_JOB_ID"] = boot.array_job
-    if boot.array_index is not None:
-        ours["PHOENIX_ARRAY_TASK_ID"] = str(boot.array_index)
-    return with_slurm_names({**common(boot, machine, url, phoenix_id), **ours})
+    return with_slurm_names({**common(boot, machine, url, phoenix_id), **of_job(boot)})
 
 
 def for_task(job: dict[str, str], command: Command, task: int, local: int) -> dict[str, str]:
