@@ -106,6 +106,7 @@ class House:
         await self.running.leads()
         await until(lambda: self.doors.port or self.running.task.done(), "the doors are open")
         assert not self.running.task.done()
+        await service.nc.flush()  # the broker knows its subscriptions
 
     async def client(self, credential: str) -> Client:
         found = self._clients.get(credential)
