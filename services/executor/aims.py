@@ -217,7 +217,7 @@ class Aims:
             for room in leaving.rooms:
                 self._add(room, -1)
                 _remove(self.leavers, room.host, key)
-                self._left(room.host)
+                self._left(room.host, key)
 
     def _arrive(self, key: str) -> Leaving | None:
         """It has started, or is gone, or is another attempt's."""
@@ -231,8 +231,8 @@ class Aims:
             self._leave(key, self.state.leaving[key])
         self.away.clear()
 
-    def _left(self, host: str) -> None:
-        """Somebody may wait for this host."""
+    def _left(self, host: str, key: str) -> None:
+        """Somebody may wait for this host, or for this VM to be on it no more."""
         raise NotImplementedError
 
 

@@ -12,9 +12,9 @@ Rules (X2, X6: `launches`)
   X4  doomed, or condemned: terminate, gracefully until `kill_by`, then hard, again and again; not gone `stuck_s` after the
       first hard order that OpenNebula answered: the host is lost
   X7  what is to be saved is stopped, and `vm.ended` says so when it is; what is bound to the next attempt is deployed from
-      there, or migrates, as X3 allows.  A VM is no more relied on to stay where it is after a resume or a migration whose
-      outcome was never learned (`doubted`): it is ended rather than saved once more.  One that was to be saved or moved, on a
-      host that is lost, is ended in the journal, so that its job begins anew: X6 and X5 deal with what may still run there
+      there, or migrates, as X3 allows.  A VM is no more relied on to stay where it is after a migration or a deploy (the first
+      one, too) whose outcome was never learned (`doubted`): it is ended rather than saved.  One that was to be saved or moved,
+      on a host that is lost, is ended in the journal, so that its job begins anew: X6 and X5 deal with what may still run there
   A sight counts only if its poll was begun after the last call about that VM had ended.
   Condemned: the attempt is live, but its VM does not run any more or never will (powered off, failed, refused).  It is
   terminated and `vm.ended` is written when it is gone, never before: a VM that is only powered off can be resumed by hand.
@@ -340,10 +340,10 @@ class Fleet(Tracks):
             self.blocked.setdefault(waits_for, {})[key] = None
             return None
         self.desk.probation.starts(vm.host, key)
-        if track.phase is Phase.HELD:
-            return Deploy(key, vm.vm, vm.host, host.one_id)
         if track.vm in self.doubted:
             self.doubted[track.vm] = True
+        if track.phase is Phase.HELD:
+            return Deploy(key, vm.vm, vm.host, host.one_id)
         if track.phase is Phase.ELSEWHERE:
             return Migrate(key, vm.vm, vm.host, host.one_id)
         return Deploy(key, vm.vm, vm.host, host.one_id, resumes=True)
@@ -369,11 +369,10 @@ class Fleet(Tracks):
 
     def _deployed(self, track: Track, call: Deploy | Migrate, result: Result, now: float) -> None:
         track.one_host = -1
-        moves = isinstance(call, Migrate) or call.resumes
         if result.outcome in (Outcome.DENIED, Outcome.LATER):
             track.try_later(now, self.timers)
             return
-        if moves and result.outcome is Outcome.UNSURE:
+        if result.outcome is Outcome.UNSURE:
             self.doubted.setdefault(track.vm, False)
         refused = result.outcome in (Outcome.REFUSED, Outcome.GONE)
         if call.key != track.key:

@@ -233,7 +233,7 @@ class Ledger(Aims):
         waiting = self.parked.get(dept, {})
         while len(waiting) > self.warm(dept).vms_max:
             self._tell(next(iter(waiting)), Told.EVICTED)
-        self._left(self.custody.state.vms[key].host)
+        self._left(self.custody.state.vms[key].host, key)
 
     def _ended(self, fact: f.VmEnded, meta: Meta) -> None:
         key = vm_key(fact.unit, fact.attempt, fact.rank)
@@ -268,7 +268,7 @@ class Ledger(Aims):
         for key in self.leavers.get(fact.host, ()):
             leaving = self.state.leaving[key]
             leaving.by = min(leaving.by, self.custody.state.at + (0.0 if told is Told.HOST_LOST else self._save_s(key)))
-            self.dirty[key] = None
+            self.dirty[key] = self.freed[f"u:{self.custody.state.vms[key].unit}"] = None
         for unit in meta.broken:
             self._review(unit)
 
@@ -284,9 +284,9 @@ class Ledger(Aims):
         self.touched[host] = self.next_tick()
         self.freed.setdefault(f"h:{host}", None)
 
-    def _left(self, host: str) -> None:
+    def _left(self, host: str, key: str) -> None:
         self._touch(host)
-        self.freed[f"h:{host}"] = None
+        self.freed[f"h:{host}"] = self.freed[f"u:{key.rsplit('/', 2)[0]}"] = None
 
     def _review(self, unit: str) -> None:
         """Something has become of its attempt: its VMs that have no reason to run, or to be saved, must end."""
@@ -409,10 +409,14 @@ class Ledger(Aims):
         return vm.attempt >= unit.life and (unit.suspended or (unit.resumes and vm.attempt < unit.attempt))
 
     def older_open(self, unit: str, attempt: int) -> bool:
-        """A VM of an older attempt is open on a host that is not lost."""
-        vms, hosts = self.custody.state.vms, self.custody.state.hosts
-        older = (vms[k] for k in self.by_unit.get(unit, ()) if vms[k].attempt < attempt)
-        return any(vm.host not in hosts or hosts[vm.host].state != "lost" for vm in older)
+        """A VM of an older attempt is open on a host that is not lost, or may be on such a host still, which it is to leave."""
+        hosts = self.custody.state.hosts
+        older = [k for k in self.by_unit.get(unit, ()) if self.custody.state.vms[k].attempt < attempt]
+        return any(name not in hosts or hosts[name].state != "lost" for k in older for name in self._may_be_on(k))
+
+    def _may_be_on(self, key: str) -> list[str]:
+        leaving = self.state.leaving.get(key) if key not in self.away else None
+        return [self.state.rooms[key].host, *(room.host for room in (leaving.rooms if leaving is not None else ()))]
 
     # ------------------------------------------------------------------------------------------------------------ checks
 

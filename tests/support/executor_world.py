@@ -1,8 +1,9 @@
 """A small world for the executor's core: calls arrive late or never, polls are stale, leaders die and go on as zombies.
 
 OpenNebula is a table of VMs; the journal is a list; the other writers do what their roles allow, at random.  Nothing of X8
-of X8 holds here: a deposed leader goes on calling on the prefix that it knew, and what it called may arrive at any later time.
+holds here: a deposed leader goes on calling on the prefix that it knew, and what it called may arrive at any later time.
 Only what X1 does not fence (X7: calls that make a known VM run, or run elsewhere) arrives before the next leader, or never.
+A first deploy is fenced by X1 until its VM is saved: from then on OpenNebula takes it for a resume.
 """
 
 from __future__ import annotations
@@ -68,10 +69,6 @@ class Machine:
     target: str = ""
 
 
-def is_unfenced(call: Call) -> bool:
-    return isinstance(call, Save | Migrate) or (isinstance(call, Deploy) and call.resumes)
-
-
 class World:
     def __init__(self, seed: int) -> None:
         self.random = random.Random(seed)
@@ -80,7 +77,7 @@ class World:
         self.journal: list[tuple[str, tuple[Fact, ...], float]] = []
         self.machines: dict[int, Machine] = {}
         self.bad: dict[str, str] = {}
-        self.late: list[Call] = []  # calls of the dead, still on their way
+        self.late: list[tuple[Leader, Call]] = []  # calls that are still on their way, though nobody waits for them
         self.ran: dict[str, dict[int, None]] = {}  # tag -> ids that ever ran
         self.zombies: list[Leader] = []
         self.resumed = self.moved = self.taken_over = 0
@@ -123,12 +120,19 @@ class World:
 
     def _wait_out(self) -> None:
         """X8, for what nothing else fences."""
-        waiting = [self.late, *(zombie.pending for zombie in self.zombies)]
-        for calls in waiting:
-            for call in [call for call in calls if is_unfenced(call)]:
-                calls.remove(call)
-                if self.random.random() < 0.5:
-                    self.perform(call)
+        found = [call for _, call in self.late] + [call for zombie in self.zombies for call in zombie.pending]
+        found = [call for call in found if self.is_unfenced(call)]
+        self.late = [(leader, call) for leader, call in self.late if not self.is_unfenced(call)]
+        for zombie in self.zombies:
+            zombie.pending = [call for call in zombie.pending if not self.is_unfenced(call)]
+        for call in found:
+            if self.random.random() < 0.5:
+                self.perform(call)
+
+    def is_unfenced(self, call: Call) -> bool:
+        if isinstance(call, Deploy):
+            return call.resumes or self.machines[call.vm].phase is Phase.SAVED
+        return isinstance(call, Save | Migrate)
 
     # ------------------------------------------------------------------------------------------------------------ checks
 
@@ -163,6 +167,12 @@ class World:
         return tag if found is None else (found.unit, found.attempt, found.rank)
 
     # -------------------------------------------------------------------------------------------------------- OpenNebula
+
+    def reach(self, leader: Leader, call: Call) -> Result:
+        """X8: what is not fenced has reached OpenNebula before the next leader's first call, or never does."""
+        if leader is not self.leader and self.is_unfenced(call):
+            return Result(call, Outcome.UNSURE)
+        return self.perform(call)
 
     def perform(self, call: Call) -> Result:
         if isinstance(call, Allocate):
@@ -234,7 +244,7 @@ class World:
     def call(self, leader: Leader) -> None:
         made = leader.core.calls(self.now, self.random.choice((1, 3, 8)))
         if leader in self.zombies:  # X8: its lease is over, and it knows
-            for call in [call for call in made if is_unfenced(call)]:
+            for call in [call for call in made if self.is_unfenced(call)]:
                 made.remove(call)
                 leader.core.observe(Result(call, Outcome.UNSURE), self.now)
         leader.pending += made
@@ -246,8 +256,8 @@ class World:
         call = leader.pending.pop(self.random.randrange(len(leader.pending)))
         fate = self.random.random() if lossy else 1.0
         if fate < 0.1:
-            self.late.append(call)
-        result = self.perform(call) if fate >= 0.1 else Result(call, Outcome.UNSURE)
+            self.late.append((leader, call))
+        result = self.reach(leader, call) if fate >= 0.1 else Result(call, Outcome.UNSURE)
         if fate < 0.2:
             result = Result(call, Outcome.UNSURE)
         leader.core.observe(result, self.now)
@@ -291,10 +301,11 @@ class World:
         """The leader is a zombie from now on, or dead with its calls on their way."""
         old = self.leader
         if self.random.random() < 0.5:
-            self.zombies = [*self.zombies, old][-2:]
-            self.late += [call for zombie in self.zombies[:-2] for call in zombie.pending]
+            zombies = [*self.zombies, old]
+            self.zombies = zombies[-2:]
+            self.late += [(zombie, call) for zombie in zombies[:-2] for call in zombie.pending]
         else:
-            self.late += old.pending
+            self.late += [(old, call) for call in old.pending]
         self.leader = self.elect()
 
     def haunt(self) -> None:
@@ -305,7 +316,7 @@ class World:
 
     def arrive(self) -> None:
         if self.late:
-            self.perform(self.late.pop(self.random.randrange(len(self.late))))
+            self.reach(*self.late.pop(self.random.randrange(len(self.late))))
 
     # ------------------------------------------------------------------------------------------------------- all others
 
@@ -414,7 +425,7 @@ class World:
         """Nothing goes wrong any more: what is late arrives, zombies are dead, and the world comes to rest."""
         self.bad.clear()
         for zombie in self.zombies:
-            self.late += zombie.pending
+            self.late += [(zombie, call) for call in zombie.pending]
         self.zombies = []
         while self.late:
             self.arrive()

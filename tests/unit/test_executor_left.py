@@ -1,4 +1,7 @@
-"""Left behind (PROTOCOL): a VM that was to leave a host that is lost before it has left it is ended in the journal."""
+"""Left behind (PROTOCOL): a VM that was to leave a host that is lost before it has left it is ended in the journal.
+
+And what the journal does not show of where a VM is: it has yet to leave a host, or a late call may take it to one.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,7 @@ import msgspec
 import pytest
 
 from schemas import facts as f
-from services.executor.calls import Migrate, Outcome, Phase, Result, Save, Terminate
+from services.executor.calls import Deploy, Migrate, Outcome, Phase, Result, Save, Terminate
 from tests.support.executor_bench import Bench, held
 from tests.support.executor_stage import FAST
 
@@ -118,3 +121,50 @@ def test_not_left_behind_where_the_host_that_it_leaves_is_well() -> None:
     assert bench.vms[vm] is Phase.RUNNING
     bench.settle()
     assert [vm] != list(bench.vms)
+
+
+def test_x3_a_vm_that_has_not_left_its_host_holds_the_next_attempt_up_though_the_host_it_was_to_go_to_is_lost() -> None:
+    """It is journaled for the lost host, and runs on another one."""
+    bench = held("h0", "h1", "h2")
+    [vm] = bench.run("1", "h0")
+    bench.close("1", disposal=MIGRATE)
+    bench.place("1", "h1", attempt=2)
+    bench.decide()  # bound, and nothing asked of it yet
+    bench.close("1", attempt=2)
+    bench.place("1", "h2", attempt=3)
+    host_dies(bench, "h1", 99)
+    bench.vms.pop(99)
+    wait_in_vain(bench, "h0", FAST.stuck_s / 2)
+    assert bench.vms[vm] is Phase.RUNNING
+    assert bench.custody.state.vms["1/3/0"].started_at is None
+    wait_in_vain(bench, "h0", FAST.kill_s + 2 * FAST.stuck_s)
+    assert bench.custody.state.hosts["h0"].state == "lost"  # it will not die
+    assert bench.custody.state.vms["1/3/0"].started_at is not None
+
+
+@pytest.mark.parametrize("repeated", [False, True])
+def test_x7_a_first_deploy_in_doubt_that_was_repeated_leaves_nothing_to_save(repeated: bool) -> None:
+    """Once its VM is saved, a late first deploy is a resume for OpenNebula, of which nobody knows."""
+    bench = held()
+    bench.place("1", "h0")
+    bench.decide()
+    bench.answer(*bench.calls())
+    bench.decide()
+    [deploy] = bench.calls()
+    assert isinstance(deploy, Deploy)
+    if not repeated:
+        bench.answer(deploy)  # it happens, and nobody hears of it
+        bench.core.fleet.tracks["1/1/0"].busy = True
+    bench.core.observe(Result(deploy, Outcome.UNSURE), bench.now)
+    bench.poll()
+    bench.now += 1.0
+    if repeated:
+        assert bench.calls() == [deploy]
+        bench.answer(deploy)
+    bench.settle()
+    bench.close("1", disposal=SUSPEND)
+    bench.settle()
+    assert len(bench.custody.state.saved) == (0 if repeated else 1)
+    assert [x.why for x in bench.written if isinstance(x, f.VmEnded)] == (
+        ["a late call may resume it"] if repeated else ["suspended"]
+    )
