@@ -84,7 +84,7 @@ class DeskView(msgspec.Struct, array_like=True):
     seen: dict[str, HostSight]
     news: Names
     empty: dict[str, int]
-    looks: Names
+    looks: dict[str, int]
     looking: dict[str, int]
     not_before: dict[str, float]
     ignored: Names
@@ -244,6 +244,7 @@ def _tidy_ticks(process: Process) -> None:
 
     valid = [host for host, tick in desk.empty.items() if tick > ledger.touched.get(host, 0)]
     desk.looking = {host: place[tick] for host, tick in desk.looking.items()}
+    desk.looks = {host: among(tick) for host, tick in desk.looks.items()}
     ledger.touched.update({host: among(tick) for host, tick in ledger.touched.items()})
     desk.empty = {host: ledger.touched.get(host, 0) + 1 for host in valid}
     for track in fleet.tracks.values():
