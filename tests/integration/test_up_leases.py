@@ -97,7 +97,8 @@ def test_leases_begin_and_end_on_time(cloud: Cloud) -> None:
     longer = cloud.json("lease", "extend", first["lease"], "--by", "5s")
     assert at(longer["end_at"]) == at(first["end_at"]) + 5.0
     listed = {x["lease"]: x["state"] for x in cloud.json("lease", "list")["leases"]}
-    assert listed == {filler: "running", first["lease"]: "reserved", smaller["lease"]: "reserved"}
+    assert listed.pop(filler) in ("running", "suspended")  # to save four VMs takes as long as the slot is away
+    assert listed == {first["lease"]: "reserved", smaller["lease"]: "reserved"}
 
     running = reach(cloud, first["lease"], "running")
     placed = [at(cloud.json("show", x["lease"])["attempts"][0]["placed_at"]) for x in (first, smaller)]
@@ -105,7 +106,7 @@ def test_leases_begin_and_end_on_time(cloud: Cloud) -> None:
     assert len(running["hosts"]) == 3
     assert set(running["hosts"]).isdisjoint(lease(cloud, smaller["lease"])["hosts"])
     made_way = lease(cloud, filler)
-    assert (made_way["state"], made_way["preempted"]) == ("waiting", 1)
+    assert (made_way["state"], made_way["preempted"]) == ("suspended", 1)
 
     over = reach(cloud, first["lease"], "ended")
     assert over["ending"] == "stopped"

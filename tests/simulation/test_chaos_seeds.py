@@ -25,7 +25,7 @@ from tests.simulation.chaos_policies import Draw
 from tests.simulation.chaos_run import live
 from tests.support.world import World, batch, cloud
 
-SEEDS = int(os.environ.get("PHOENIX_CHAOS_SEEDS", "300"))
+SEEDS = int(os.environ.get("PHOENIX_CHAOS_SEEDS", "200"))
 BLOCK = 25  # seeds of one test: a few seconds
 STORIES = 30
 WORDS = (
