@@ -251,8 +251,14 @@ class Bound(Model):
 
     @staticmethod
     def older(hosts, vms, u, a):
-        """A VM of an older attempt is open on a host that is not lost (X3)."""
-        return any(o[0] == u and o[1] < a and o[5] in (1, 3) and hosts[o[2]][0] != LOST for o in vms)
+        """A VM of an older attempt is open, and a host on which it may be is not lost (X3)."""
+        return any(
+            o[0] == u
+            and o[1] < a
+            and o[5] in (1, 3)
+            and any(hosts[h][0] != LOST for h in (o[2], runs_at(o)) if h is not None)
+            for o in vms
+        )
 
     def special_calls(self, s, v, faults):
         hosts, units, vms, regs, parked, zomb, env = s
