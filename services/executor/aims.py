@@ -15,6 +15,7 @@ Rules
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from typing import Final
 
 import msgspec
@@ -72,7 +73,7 @@ class LedgerState(msgspec.Struct, kw_only=True):
     told: dict[str, float] = {}
 
 
-class Aims:
+class Aims(ABC):
     """`weight`: host -> room taken there that custody does not count (rule 3)."""
 
     def __init__(self, custody: Custody) -> None:
@@ -231,9 +232,9 @@ class Aims:
             self._leave(key, self.state.leaving[key])
         self.away.clear()
 
+    @abstractmethod
     def _left(self, host: str, key: str) -> None:
         """Somebody may wait for this host, or for this VM to be on it no more."""
-        raise NotImplementedError
 
 
 def _remove(view: dict[str, dict[str, None]], name: str, key: str) -> None:
