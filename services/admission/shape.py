@@ -24,7 +24,6 @@ from services.runtime.edge import Refused
 
 MEMORY_DEFAULT_MB: Final = 256  # as in job.submitted
 DEPENDENCIES_MAX: Final = 1000
-INDEX_MAX: Final = 999_999_999  # nine digits (ids.ELEMENT)
 FITTING_KEPT_MAX: Final = 1000  # shapes whose fitting hosts are remembered: a department's jobs come in a few sizes
 _RANGE: Final = re.compile(r"([0-9]{1,9})(?:-([0-9]{1,9})(?::([0-9]{1,9}))?)?\Z")
 _JOB_OR_ELEMENT: Final = re.compile(r"[1-9][0-9]{0,17}(?:_(?:0|[1-9][0-9]{0,8}))?\Z")

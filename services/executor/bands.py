@@ -11,8 +11,9 @@ Rules
      middle the one nearer to what was told last.  One sample is no measure: OpenNebula's says what a few seconds were like.
   2. Told if it is beyond an edge by `MARGIN`: a host that swings around one would otherwise be told again and again.
   3. Samples count anew after each telling, so a host tells once in `HOLD_S` at most.
-  4. A VM that was moved to or from a host, or the host's clearing, makes what was told worthless: it is forgotten, and told
-     anew by rule 1.  Only samples that are new since then count; the first may still have been taken before, hence two.
+  4. A VM that was moved to or from a host, or the host's clearing, makes what was told worthless (`schemas.observed`): it is
+     forgotten, and told anew by rule 1.  Only samples that are new since then count; the first may still have been taken
+     before, hence two.
   5. Nothing is told of a host of which there is no sample.
 """
 
@@ -20,16 +21,13 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from statistics import median_high, median_low
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 
 import msgspec
 
 from schemas import facts as f
 from schemas.config import Balance, CloudConfig
-from schemas.reasons import Code
-
-if TYPE_CHECKING:  # it folds what is told
-    from services.executor.ledger import Ledger
+from services.executor.ledger import Ledger
 
 HOLD_S: Final = 60.0
 SAMPLES: Final = 2
@@ -60,16 +58,6 @@ def edges(config: CloudConfig | None) -> tuple[float, ...]:
         if department.batch is not None and department.batch.balance.enabled:
             found |= dict.fromkeys((department.batch.balance.low, department.batch.balance.high))
     return tuple(sorted(found))
-
-
-def worthless(fact: f.Fact) -> tuple[str, ...]:
-    """Rule 4: hosts of which nothing is known any more once this is folded."""
-    if isinstance(fact, f.HostCleared | f.HostLost | f.HostRemoved):
-        return (fact.host,)
-    if isinstance(fact, f.UnitPlaced) and fact.reason is not None and fact.reason.code is Code.BALANCED:
-        left = fact.reason.params.get("from_hosts", ())
-        return (*fact.hosts, *(left if isinstance(left, list) else ()))
-    return ()
 
 
 class Bands:

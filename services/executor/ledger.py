@@ -28,8 +28,8 @@ from schemas.custody import Custody
 from schemas.custody_state import Unit, Vm, vm_key
 from schemas.ids import element_id, is_instance, sort_key
 from schemas.meta import Meta
+from schemas.observed import worthless
 from services.executor.aims import Aims, Kept, Leaving, LedgerState, Room, _remove
-from services.executor.bands import worthless
 from services.executor.calls import Allocate
 from services.executor.lifecycle import Aim, Told
 

@@ -27,6 +27,7 @@ from schemas.custody import Custody
 from schemas.custody_state import Unit, vm_key
 from schemas.facts import Disposal
 from schemas.ids import sort_key
+from schemas.observed import worthless
 from schemas.reasons import Code, because
 from services.scheduler.batch_state import State
 from services.scheduler.book import Book
@@ -46,15 +47,10 @@ class Balancing:
         if fact.host in self.custody.state.hosts:
             self.state.used[fact.host] = fact.cpu
 
-    def forget(self, host: str) -> None:
-        """Rule 3."""
-        self.state.used.pop(host, None)
-
-    def moved(self, fact: f.UnitPlaced) -> None:
-        """A job goes on on another host: rule 3, of both."""
-        left = fact.reason.params.get("from_hosts") if fact.reason is not None else None
-        for name in (*fact.hosts, *(left if isinstance(left, list) else ())):
-            self.forget(name)
+    def forget(self, fact: f.Fact) -> None:
+        """Rule 3, after any fact."""
+        for name in worthless(fact):
+            self.state.used.pop(name, None)
 
     # --------------------------------------------------------------------------------------------------------- deciding
 

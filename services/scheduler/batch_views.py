@@ -23,7 +23,6 @@ from schemas.custody import Custody
 from schemas.custody_state import vm_key
 from schemas.ids import sort_key
 from schemas.meta import Meta
-from schemas.reasons import Code
 from schemas.saving import save_s
 from services.runtime.core import NEVER
 from services.scheduler.balancing import Balancing
@@ -80,10 +79,11 @@ class BatchViews:
         if meta.void is not None:
             self._rests = False  # it may be its own: what it wanted to say is to be said again
             return
+        self.balancing.forget(fact)
         handler = self._on.get(type(fact))
         if handler is not None:
             handler(fact)  # type: ignore[operator]
-        if len(self.book.constraints) != len(self.room.constraints) or self.book.constraints:
+        if self.book.constrained_anew:
             self._constrain()
         for name in meta.unsaved:
             if self.book.has(name):
@@ -133,7 +133,7 @@ class BatchViews:
 
     def _constrain(self) -> None:
         """Jobs may have other constraints than before: then hosts fall into other classes."""
-        constraints = tuple(sorted(self.book.constraints))
+        constraints, self.book.constrained_anew = tuple(sorted(self.book.constraints)), False
         if constraints != self.room.constraints:
             self.room.constrain(self.custody, self.dept, constraints)
             self._forecast, self._shifted = None, True
@@ -211,8 +211,6 @@ class BatchViews:
             self.limits.placed(fact.unit)
             self._touch(fact.hosts)
             self._expect(fact.unit)
-            if fact.reason is not None and fact.reason.code is Code.BALANCED:
-                self.balancing.moved(fact)
 
     def _on_began(self, fact: f.AttemptBegan) -> None:
         if self.book.has(fact.unit):
@@ -275,8 +273,6 @@ class BatchViews:
 
     def _on_host(self, fact: f.HostFact) -> None:
         """Of a host that leaves this department custody still says whose it was."""
-        if isinstance(fact, f.HostCleared | f.HostLost | f.HostRemoved):
-            self.balancing.forget(fact.host)
         counts_otherwise, host = (
             self.capacities.update(self.custody, fact.host),
             self.custody.state.hosts.get(fact.host),

@@ -51,6 +51,7 @@ class Book:
         self.saved = Saved(custody, state)
         self.dependents: dict[str, dict[str, None]] = {}  # job or element -> jobs that wait for it
         self.constraints: dict[str, int] = {}  # that jobs have -> how many jobs
+        self.constrained_anew = False  # there is one more of them, or one less, since the flag was last taken down
         for name, job in state.jobs.items():
             self._count(job, 1)
             self._note_dependencies(name, job)
@@ -331,9 +332,11 @@ class Book:
     def _count(self, job: Job, by: int) -> None:
         """`by` (1 or -1) more jobs with this one's constraint."""
         if job.constraint:
-            count = self.constraints[job.constraint] = self.constraints.get(job.constraint, 0) + by
-            if not count:
+            before = self.constraints.get(job.constraint, 0)
+            self.constraints[job.constraint] = before + by
+            if not before + by:
                 del self.constraints[job.constraint]
+            self.constrained_anew = self.constrained_anew or not before or not before + by
 
     # ---------------------------------------------------------------------------------------------------- dependencies
 

@@ -8,10 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from phoenix.local.process.driver import ProcessDriver
-from tests.integration.test_process_driver import Hypervisor
+from tests.integration.test_process_driver import Hypervisor, started
 from tests.integration.up_cloud import until
-from tests.support.guest_door import HOST, GuestDoor
+from tests.support.guest_door import HOST
 
 STUBBORN = """#!/bin/sh
 trap 'echo term >> {said}; sleep 0.4; echo rested >> {said}; exit 143' TERM
@@ -22,14 +21,8 @@ while :; do sleep 60; done
 
 @pytest.fixture
 async def hypervisor(tmp_path: Path) -> AsyncIterator[Hypervisor]:
-    driver = ProcessDriver(tmp_path / "data", core_share=0.5, grace_s=5.0, isolate="none")
-    async with GuestDoor() as door:
-        it = Hypervisor(driver, door)
-        await driver.start(it.note_end)
-        try:
-            yield it
-        finally:
-            await driver.close()
+    async with started(tmp_path / "data", "none") as it:
+        yield it
 
 
 async def until_said(said: Path, word: str) -> None:

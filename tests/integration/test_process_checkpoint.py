@@ -10,9 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from phoenix.local.process.driver import ProcessDriver
-from tests.integration.test_process_driver import Hypervisor
-from tests.support.guest_door import HOST, GuestDoor, Life
+from tests.integration.test_process_driver import Hypervisor, started
+from tests.support.guest_door import HOST, Life
 
 ISOLATIONS = ["none"] if os.geteuid() else ["uid+cgroup", "none"]
 pytestmark = pytest.mark.timeout(60)
@@ -20,14 +19,8 @@ pytestmark = pytest.mark.timeout(60)
 
 @pytest.fixture(params=ISOLATIONS)
 async def hypervisor(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Hypervisor]:
-    driver = ProcessDriver(tmp_path / "data", core_share=0.5, grace_s=5.0, isolate=request.param)
-    async with GuestDoor() as door:
-        it = Hypervisor(driver, door)
-        await driver.start(it.note_end)
-        try:
-            yield it
-        finally:
-            await driver.close()
+    async with started(tmp_path / "data", request.param) as it:
+        yield it
 
 
 async def test_files_are_sent_whole_and_named_as_the_next_attempt_finds_them(hypervisor: Hypervisor) -> None:

@@ -7,6 +7,7 @@ import dataclasses
 import os
 import signal
 from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import aiohttp
@@ -67,9 +68,9 @@ class Hypervisor:
         return life
 
 
-@pytest.fixture(params=ISOLATIONS)
-async def hypervisor(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Hypervisor]:
-    driver = ProcessDriver(tmp_path / "data", core_share=0.05, grace_s=0.3, isolate=request.param)
+@asynccontextmanager
+async def started(data: Path, isolate: str, core_share: float = 0.5, grace_s: float = 5.0) -> AsyncIterator[Hypervisor]:
+    driver = ProcessDriver(data, core_share=core_share, grace_s=grace_s, isolate=isolate)
     async with GuestDoor() as door:
         it = Hypervisor(driver, door)
         await driver.start(it.note_end)
@@ -80,6 +81,12 @@ async def hypervisor(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIte
             await driver.close()
             assert nursery is not None
             assert not exists(f"/proc/{nursery}")
+
+
+@pytest.fixture(params=ISOLATIONS)
+async def hypervisor(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Hypervisor]:
+    async with started(tmp_path / "data", request.param, core_share=0.05, grace_s=0.3) as it:
+        yield it
 
 
 async def test_a_script_runs_and_everything_it_did_is_reported(hypervisor: Hypervisor) -> None:

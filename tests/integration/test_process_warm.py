@@ -10,9 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from phoenix.local.process.driver import ProcessDriver
-from tests.integration.test_process_driver import Hypervisor, exists
-from tests.support.guest_door import HOST, GuestDoor, Life, job_token_of, token_of
+from tests.integration.test_process_driver import Hypervisor, exists, started
+from tests.support.guest_door import HOST, Life, job_token_of, token_of
 
 ISOLATIONS = ["none"] if os.geteuid() else ["uid+cgroup", "uid", "none"]
 pytestmark = pytest.mark.timeout(60)
@@ -34,14 +33,8 @@ tr '\\0' '\\n' < /proc/self/environ | grep -c "^EARLIER="; echo "$PHOENIX_JOB_ID
 @pytest.fixture
 async def hypervisor(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Hypervisor]:
     isolate = getattr(request, "param", ISOLATIONS[0])
-    driver = ProcessDriver(tmp_path / "data", core_share=0.5, grace_s=5.0, isolate=isolate)
-    async with GuestDoor() as door:
-        it = Hypervisor(driver, door)
-        await driver.start(it.note_end)
-        try:
-            yield it
-        finally:
-            await driver.close()
+    async with started(tmp_path / "data", isolate) as it:
+        yield it
 
 
 async def parked(hypervisor: Hypervisor, life: Life) -> None:

@@ -156,6 +156,27 @@ def door() -> Iterator[str]:
     server.server_close()
 
 
+def booted(script: str, argv: list[str], **given: Any) -> Boot:
+    """A job of a user, and with a name, that a shell would act on."""
+    fields: dict[str, Any] = {"environment": {}, "grace_s": 0.1} | given
+    return Boot(
+        kind="job",
+        unit="1",
+        attempt=1,
+        rank=0,
+        ranks=1,
+        department="hpc",
+        user="$(touch pwned)",
+        name='`touch pwned`"',
+        cores=1,
+        memory_mb=1,
+        nodes=("h",),
+        script=script,
+        argv=tuple(argv),
+        **fields,
+    )
+
+
 def lived(door: str, boot: Boot, inputs: dict[str, bytes], shell: str) -> Path:
     """Let a job live in a VM; returns its directory, in a place that whoever calls removes."""
     _Door.boot, _Door.inputs, _Door.kept = boot, inputs, {}
@@ -200,24 +221,8 @@ def test_a_job_has_exactly_what_was_submitted(
 ) -> None:
     """Q3."""
     inputs = {f"in/{name}": name.encode() for name in files}
-    boot = Boot(
-        kind="job",
-        unit="1",
-        attempt=1,
-        rank=0,
-        ranks=1,
-        department="hpc",
-        user="$(touch pwned)",
-        name='`touch pwned`"',
-        cores=1,
-        memory_mb=1,
-        nodes=("h",),
-        script=SHOW,
-        argv=tuple(argv),
-        environment=environment,
-        inputs=tuple(BootInput(name=name, size=len(data)) for name, data in inputs.items()),
-        grace_s=0.1,
-    )
+    given = tuple(BootInput(name=name, size=len(data)) for name, data in inputs.items())
+    boot = booted(SHOW, argv, environment=environment, inputs=given)
     place = lived(door, boot, inputs, shell)
     try:
         work = place / "1-1-0" / "work"
@@ -237,23 +242,8 @@ def test_a_job_has_exactly_what_was_submitted(
 @example(files=["$(touch pwned)", "-rf", "a b", "\\n", "%41", "*", "é"], shell=SHELLS[0])
 def test_a_kept_file_arrives_under_its_own_name(door: str, files: list[str], shell: str) -> None:
     """Q4."""
-    boot = Boot(
-        kind="job",
-        unit="1",
-        attempt=1,
-        rank=0,
-        ranks=1,
-        department="hpc",
-        user="ann",
-        name="n",
-        cores=1,
-        memory_mb=1,
-        nodes=("h",),
-        script='mkdir out; for name; do printf %s "$name" >"./out/$name"; done',
-        argv=tuple(files),
-        environment={},
-        keep=("out/*", "$(touch pwned)/*"),
-        grace_s=0.1,
+    boot = booted(
+        'mkdir out; for name; do printf %s "$name" >"./out/$name"; done', files, keep=("out/*", "$(touch pwned)/*")
     )
     place = lived(door, boot, {}, shell)
     shutil.rmtree(place)

@@ -1,0 +1,20 @@
+"""What a host really uses (`host.observed`) is worth something until the host begins anew, or a VM is moved to it or from it.
+
+Whoever remembers what was told asks here when to forget it: the executor, which then tells it anew, and the balancer, which
+moves nothing on the strength of it any more.
+"""
+
+from __future__ import annotations
+
+from schemas import facts as f
+from schemas.reasons import Code
+
+
+def worthless(fact: f.Fact) -> tuple[str, ...]:
+    """Hosts of which nothing is known any more once this is folded."""
+    if isinstance(fact, f.HostCleared | f.HostLost | f.HostRemoved):
+        return (fact.host,)
+    if isinstance(fact, f.UnitPlaced) and fact.reason is not None and fact.reason.code is Code.BALANCED:
+        left = fact.reason.params.get("from_hosts", ())
+        return (*fact.hosts, *(left if isinstance(left, list) else ()))
+    return ()
