@@ -174,8 +174,16 @@ class WebPolicy(_Config, frozen=True, kw_only=True):
     drain_s: float = 5.0
     command: tuple[str, ...] = ()  # empty: the default web program
     health_path: str = "/healthz"
+    port: int = 0  # that the command listens on; 0: any free one, told as $PORT
     environment: dict[str, str] = {}
+    secrets: dict[str, str] = {}  # environment variable -> name of a secret (docs/web.md)
     image: str = ""
+    template: dict[str, str | dict[str, str]] = {}  # attributes of its VMs, instead of those of [opennebula.template]
+    requests_per_instance: float = 0.0  # requests/s that one is to serve, for signals that count requests; 0: not said
+    start_failures_max: int = 5  # failed starts, and not one in service: the release is given up; 0: never
+    unreachable_s: float = 10.0  # its health check has failed for so long: it is replaced; 0: never
+    max_unavailable: int = 0  # of a rolling update, unless it says otherwise
+    max_surge: int = 1
     options: dict[str, Option] = {}  # of a rule that is a plug-in
 
 

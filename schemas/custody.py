@@ -23,7 +23,20 @@ from typing import Any, Final
 import msgspec
 
 from schemas import facts as f
-from schemas.custody_state import FINALS_MAX, Broken, Host, Index, Leader, Quota, Saved, State, Unit, Vm, vm_key
+from schemas.custody_state import (
+    FINALS_MAX,
+    RELEASES_KEPT,
+    Broken,
+    Host,
+    Index,
+    Leader,
+    Quota,
+    Saved,
+    State,
+    Unit,
+    Vm,
+    vm_key,
+)
 from schemas.custody_verdicts import BINDS_AGAIN, Verdicts
 from schemas.envelope import AnyFact, UnknownFact
 from schemas.ids import element_id, instance_parts
@@ -194,6 +207,19 @@ class Custody(Verdicts):
 
     # ----------------------------------------------------------------------------------------------------- effects: jobs
 
+    def _do_instance_draining(self, fact: f.InstanceDraining) -> None:
+        self.state.units[fact.unit].drains_until = fact.until
+
+    def _do_release_requested(self, fact: f.ReleaseRequested) -> None:
+        self.state.release_last[fact.dept] = fact.release
+        known = self.state.releases.setdefault(fact.dept, {})
+        known[fact.release] = fact
+        if len(known) > RELEASES_KEPT:
+            used = {self.state.units[name].release for name in self.index.open.get(fact.dept, ())}
+            spare = next((number for number in known if number not in used), None)
+            if spare is not None:
+                del known[spare]
+
     def _do_job_submitted(self, fact: f.JobSubmitted) -> None:
         self.state.job_last = int(fact.job)
         for name in [element_id(fact.job, i) for i in fact.array] or [fact.job]:
@@ -226,6 +252,7 @@ class Custody(Verdicts):
         unit.cores, unit.memory_mb, unit.exclusive = fact.cores, fact.memory_mb, fact.exclusive
         unit.broken = unit.began_at = unit.exit = unit.ended_at = None
         unit.placed_at, unit.addresses, unit.suspended = self.state.at, (), False
+        unit.release, unit.drains_until = fact.release, None
         self.index.open.setdefault(unit.dept, {})[unit.id] = None
         hosts, occupied = self.state.hosts, self.index.occupied.setdefault(unit.dept, {})
         for name in fact.hosts:

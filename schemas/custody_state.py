@@ -11,8 +11,10 @@ from typing import Final, Literal
 
 import msgspec
 
+from schemas import facts as f
 from schemas.config import CloudConfig
 
+RELEASES_KEPT: Final = 20  # of a department, for those who ask what there was; and those that run
 FINALS_MAX: Final = 10_000  # final units that are remembered (dependencies, `show`); older ones live in the history
 HostState = Literal["absent", "free", "held", "draining", "lost"]
 UnitState = Literal["pending", "open", "final"]
@@ -76,6 +78,8 @@ class Unit(msgspec.Struct, kw_only=True):
     exit: int | None = None
     ended_at: float | None = None
     allocated: dict[int, int] = {}  # attempt -> bit mask of ranks that ever had a VM
+    release: int = 0  # of an instance: what it runs
+    drains_until: float | None = None  # of an instance: no new session goes there; it stops then at the latest
     vms_open: int = 0
 
     @property
@@ -171,6 +175,8 @@ class State(msgspec.Struct, kw_only=True):
     finals: dict[str, None] = {}  # final units without open VM, oldest first
     job_last: int = 0  # the highest job number submitted
     instance_last: dict[str, int] = {}  # the highest instance number placed, by department
+    release_last: dict[str, int] = {}  # the highest release number, by department
+    releases: dict[str, dict[int, f.ReleaseRequested]] = {}  # department -> its last releases, oldest first
     voids: dict[str, int] = {}  # void facts by reason
     closed: dict[str, None] = {}  # departments closed and not configured again
 

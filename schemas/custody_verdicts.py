@@ -164,6 +164,26 @@ class Verdicts:
             return Void.NOT_ITS_DEPARTMENT
         return None if unit.state == "open" and unit.attempt == fact.attempt else Void.ATTEMPT_NOT_OPEN
 
+    def _void_instance_draining(self, fact: f.InstanceDraining, writer: str) -> Void | None:
+        unit = self.state.units.get(fact.unit)
+        if unit is None or not is_instance(fact.unit):
+            return Void.UNIT_UNKNOWN
+        if unit.dept != writer.partition(".")[2]:
+            return Void.NOT_ITS_DEPARTMENT
+        return None if self.live(fact.unit, fact.attempt) else Void.ATTEMPT_NOT_LIVE
+
+    def _void_instance_reported(self, fact: f.InstanceReported, _writer: str) -> Void | None:
+        if fact.unit not in self.state.units or not is_instance(fact.unit):
+            return Void.UNIT_UNKNOWN
+        return None if self.live(fact.unit, fact.attempt) else Void.ATTEMPT_NOT_LIVE
+
+    def _void_release_requested(self, fact: f.ReleaseRequested, _writer: str) -> Void | None:
+        """Two doors that number at once: the second one numbers anew."""
+        return None if fact.release > self.state.release_last.get(fact.dept, 0) else Void.RELEASE_NOT_NEWER
+
+    def _void_release_changed(self, fact: f.ReleaseChanged, writer: str) -> Void | None:
+        return None if fact.dept == writer.partition(".")[2] else Void.NOT_ITS_DEPARTMENT
+
     def _void_attempt_reported(self, fact: f.AttemptReported, _writer: str) -> Void | None:
         unit = self.state.units.get(fact.unit)
         if unit is None or is_instance(fact.unit):

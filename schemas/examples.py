@@ -15,7 +15,8 @@ from schemas.config import BatchPolicy, CloudConfig, Department, User, WebPolicy
 from schemas.envelope import Envelope
 from schemas.events import Event, Refusal
 from schemas.reasons import Code, because
-from schemas.signals import CpuSignal
+from schemas.releases import Release
+from schemas.signals import ClaimSignal, CpuSignal, RequestsSignal, SessionsSignal
 
 AT: Final = 1_780_000_000.0
 CLOUD: Final = CloudConfig(
@@ -61,6 +62,21 @@ FACTS: Final[tuple[f.Fact, ...]] = (
     f.HostSeized(host="node-3", dept="hpc", reason=because(Code.NOTICE_EXPIRED)),
     f.VmEnded(unit="17", attempt=1, rank=0, why="terminated"),
     f.VmRefused(unit="17", attempt=1, rank=0, failure="quota", why="user [3] limit of 2 reached for VMS quota in VM."),
+    f.InstanceDraining(unit="web.7", attempt=1, until=AT + 5, reason=because(Code.SCALE_DOWN, instances=3)),
+    f.InstanceReported(unit="web.7", attempt=1, state="drained", user="balancer"),
+    f.ReleaseRequested(
+        dept="web",
+        release=2,
+        user="wes",
+        content=Release(
+            image="shop-2", command=("./serve",), environment={"GREETING": "hello"}, secrets={"KEY": "shop-key"}
+        ),
+        max_unavailable=1,
+        request="77ab",
+    ),
+    f.ReleaseChanged(
+        dept="web", release=2, state="rolling", reason=because(Code.RELEASE_DEPLOYED, release=2, user="wes")
+    ),
     f.HostLost(host="node-3", reason="stuck: VM 32 outlived a hard terminate"),
     f.HostObserved(host="node-2", cpu=0.87, memory=0.52),
     f.HostQuarantined(host="node-3", reason="3 VMs failed to start", until=AT + 600),
@@ -143,7 +159,10 @@ REPLIES: Final[tuple[msgspec.Struct, ...]] = (
 )
 
 SIGNALS: Final[dict[str, msgspec.Struct]] = {
-    "cpu": CpuSignal(utilisation=0.93, instances=4, at=AT, interval_s=1.0, source="haproxy-1")
+    "requests": RequestsSignal(rate=412.5, queue=0, response_ms=18.2, errors=0.0, at=AT, source="haproxy-1"),
+    "claim": ClaimSignal(instances=6, at=AT, source="rush-plan"),
+    "sessions": SessionsSignal(sessions={"web.7": 3, "web.8": 0}, at=AT, source="haproxy-1"),
+    "cpu": CpuSignal(utilisation=0.93, instances=4, at=AT, interval_s=1.0, source="haproxy-1"),
 }
 
 REFUSAL: Final = Refusal(

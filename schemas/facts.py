@@ -17,6 +17,7 @@ import msgspec
 
 from schemas.config import CloudConfig, OnReclaim
 from schemas.reasons import Reason
+from schemas.releases import IMAGE_MAX, Release
 
 # Checked when a message is decoded: what does not fit is garbage, void for every reader (S10), and cannot break the fold.
 _END: Final = r"$(?!\n)"  # `$` alone would let a trailing newline pass
@@ -32,6 +33,7 @@ Count: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=1 << 40)]
 AttemptNumber: TypeAlias = Annotated[int, msgspec.Meta(ge=1, le=1 << 31)]
 Rank: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=65_535)]  # a VM each: no cluster runs more for one job
 Index: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=999_999_999)]
+QUIET_MAX: Final = 20  # instances of one step down that are chosen by their sessions
 Seconds: TypeAlias = Annotated[float, msgspec.Meta(ge=-1e12, le=1e12)]  # no NaN, no infinity
 
 
@@ -128,7 +130,8 @@ class HostReleased(CustodyFact, frozen=True, kw_only=True, tag="host.released"):
 
 
 class UnitPlaced(CustodyFact, frozen=True, kw_only=True, tag="unit.placed"):
-    """An attempt opens: rank r runs on hosts[r] with `cores` and `memory_mb` there; `exclusive`: it needs the host empty."""
+    """An attempt opens: rank r runs on hosts[r] with `cores` and `memory_mb` there; `exclusive`: it needs the host empty.
+    Of an instance: `release` is what it runs (0: what the configuration says), `image` that release's (empty: the site's)."""
 
     unit: UnitId
     attempt: AttemptNumber
@@ -137,6 +140,8 @@ class UnitPlaced(CustodyFact, frozen=True, kw_only=True, tag="unit.placed"):
     memory_mb: Count
     exclusive: bool = False
     reason: Reason | None = None
+    release: Count = 0
+    image: Annotated[str, msgspec.Meta(max_length=IMAGE_MAX)] = ""
 
 
 class AttemptClosed(CustodyFact, frozen=True, kw_only=True, tag="attempt.closed"):
@@ -147,13 +152,42 @@ class AttemptClosed(CustodyFact, frozen=True, kw_only=True, tag="attempt.closed"
 
 
 class LoadObserved(PlainFact, frozen=True, kw_only=True, tag="load.observed"):
-    """The web scheduler's edge condenses signals to at most one of these a second: mean of `samples` over [start, end)."""
+    """The web scheduler's edge condenses signals to at most one of these a second: means of `samples` over [start, end).
+
+    `requests_per_s`: of the whole department, of which an instance is to serve `requests_per_instance` (None: the
+    configuration's); `claim`: instances that a balancer wants, by its own word; `quiet`: the instances in service with the
+    fewest open sessions, the fewest first, at most `QUIET_MAX`."""
 
     dept: DepartmentName
     start: Seconds
     end: Seconds
     utilisation: Annotated[float, msgspec.Meta(ge=0, le=1e6)]
     samples: Count
+    requests_per_s: Annotated[float, msgspec.Meta(ge=0, le=1e9)] | None = None
+    requests_per_instance: Annotated[float, msgspec.Meta(gt=0, le=1e9)] | None = None
+    claim: Annotated[int, msgspec.Meta(ge=0, le=1_000_000)] | None = None
+    quiet: Annotated[tuple[UnitId, ...], msgspec.Meta(max_length=QUIET_MAX)] = ()
+
+
+class InstanceDraining(PlainFact, frozen=True, kw_only=True, tag="instance.draining"):
+    """No new session goes to this instance: it stops when its open ones have ended (`instance.reported`), at `until` at the
+    latest.  Its attempt is live until it is closed."""
+
+    unit: UnitId
+    attempt: AttemptNumber
+    until: Seconds
+    reason: Reason
+
+
+class ReleaseChanged(PlainFact, frozen=True, kw_only=True, tag="release.changed"):
+    """Level: how far the department's release is.  `rolling`: instances are replaced by ones of it; `complete`: all run it;
+    `rolled_back`: it did not come up, and `release` before it is wanted again; `stopped`: it did not come up, and there is
+    none to go back to: nothing more is started until a person says something."""
+
+    dept: DepartmentName
+    release: Count
+    state: Literal["rolling", "complete", "rolled_back", "stopped"]
+    reason: Reason
 
 
 # --------------------------------------------------------------------------------------------------------------- executor
@@ -333,6 +367,30 @@ class AttemptBegan(CustodyFact, frozen=True, kw_only=True, tag="attempt.began"):
     addresses: tuple[str | None, ...] = ()
 
 
+class InstanceReported(PlainFact, frozen=True, kw_only=True, tag="instance.reported"):
+    """A load balancer's word on an instance.  `drained`: it drains, and no session is open there; `unreachable`: its health
+    check has failed for the department's `unreachable_s`; `reachable`: it answers again."""
+
+    unit: UnitId
+    attempt: AttemptNumber
+    state: Literal["drained", "unreachable", "reachable"]
+    user: str
+    why: Annotated[str, msgspec.Meta(max_length=200)] = ""
+
+
+class ReleaseRequested(PlainFact, frozen=True, kw_only=True, tag="release.requested"):
+    """A manager's word: instances of `dept` are to run `content`, as release number `release` of the department (they grow).
+    At most `max_unavailable` fewer than are wanted serve meanwhile, at most `max_surge` more run."""
+
+    dept: DepartmentName
+    release: Annotated[int, msgspec.Meta(ge=1, le=1 << 31)]
+    user: str
+    content: Release
+    max_unavailable: Count = 0
+    max_surge: Count = 1
+    request: str = ""
+
+
 class AttemptReported(CustodyFact, frozen=True, kw_only=True, tag="attempt.reported"):
     unit: UnitId
     attempt: AttemptNumber
@@ -398,6 +456,8 @@ Fact: TypeAlias = (
     | UnitPlaced
     | AttemptClosed
     | LoadObserved
+    | InstanceDraining
+    | ReleaseChanged
     | HostDescribed
     | HostRemoved
     | HostCleared
@@ -418,6 +478,8 @@ Fact: TypeAlias = (
     | AttemptReported
     | CheckpointReported
     | ScaleRequested
+    | InstanceReported
+    | ReleaseRequested
     | HostCordoned
     | HostUncordoned
     | DepartmentClosed
@@ -441,7 +503,7 @@ FACTS: tuple[type[_Fact], ...] = Fact.__args__
 KIND: dict[type, str] = {cls: str(cls.__struct_config__.tag) for cls in FACTS}
 BY_KIND: dict[str, type[_Fact]] = {kind: cls for cls, kind in KIND.items()}
 
-_SCHEDULER = (DemandChanged, HostReleased, UnitPlaced, AttemptClosed, LoadObserved)
+_SCHEDULER = (DemandChanged, HostReleased, UnitPlaced, AttemptClosed, LoadObserved, InstanceDraining, ReleaseChanged)
 _PROVISIONER = (ConfigAdopted, QuotaChanged, HostGranted, HostSeized)
 _EXECUTOR = (
     HostDescribed,

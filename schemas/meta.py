@@ -32,6 +32,7 @@ class Void(StrEnum):
     VM_KNOWN = "vm_known"
     VM_NOT_OPEN = "vm_not_open"
     VM_BUSY = "vm_busy"  # it is another attempt's, and not for this one
+    RELEASE_NOT_NEWER = "release_not_newer"
     VM_NOT_IDLE = "vm_not_idle"  # its job has not completed, or it waits already
 
 

@@ -39,6 +39,7 @@ class Code(StrEnum):
     BALANCED = "balanced"  # its host was crowded, or was to be emptied; it goes on elsewhere (also why it was closed)
     LEASE_STARTS = "lease_starts"  # its time slot has begun
     SCALE_UP = "scale_up"
+    ROLLING = "rolling"  # a rolling update (also why an instance drains)
     REPLACEMENT = "replacement"
     # why an attempt was closed
     RECLAIMED = "reclaimed"  # victim: its host had to be returned
@@ -51,11 +52,18 @@ class Code(StrEnum):
     LEASE_ENDED = "lease_ended"  # its time is over, as agreed
     CANCELLED = "cancelled"
     SCALE_DOWN = "scale_down"
+    DRAINED = "drained"  # its last session has ended
+    DRAIN_TIMEOUT = "drain_timeout"  # sessions were still open after `drain_s`
+    UNREACHABLE = "unreachable"  # its health check has failed for too long
     BOOT_TIMEOUT = "boot_timeout"
     # why demand is what it is
     UTILISATION_HIGH = "utilisation_high"
     UTILISATION_LOW = "utilisation_low"
     UTILISATION_STEADY = "utilisation_steady"
+    CLAIMED = "claimed"  # a load balancer asks for so many, by its own word
+    RELEASE_DEPLOYED = "release_deployed"  # a person asked for it
+    RELEASE_COMPLETE = "release_complete"
+    RELEASE_FAILED = "release_failed"  # none of its instances came into service
     SIGNAL_MISSING = "signal_missing"
     SCALED_BY_PERSON = "scaled_by_person"
     AT_MINIMUM = "at_minimum"

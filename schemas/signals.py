@@ -16,13 +16,17 @@ from typing import Annotated, Any, Final
 import msgspec
 from msgspec import Meta
 
+from schemas.facts import UnitId
 from schemas.requests import Malformed, is_json
 
 UTILISATION_MAX: Final = 1000.0  # a demand of a thousand times the capacity is a broken meter
 INSTANCES_MAX: Final = 1_000_000
 INTERVAL_MAX_S: Final = 3600.0
 SOURCE_MAX: Final = 128
-BYTES_MAX: Final = 4096  # a signal is about 100 bytes
+RATE_MAX: Final = 1e9  # requests/s
+QUEUE_MAX: Final = 1_000_000_000
+BYTES_MAX: Final = 4096  # a signal is about 100 bytes …
+SESSIONS_BYTES_MAX: Final = 512 << 10  # … but for this one: 10,000 instances
 
 
 class CpuSignal(msgspec.Struct, frozen=True, kw_only=True):
@@ -41,7 +45,47 @@ class CpuSignal(msgspec.Struct, frozen=True, kw_only=True):
     source: Annotated[str, Meta(max_length=SOURCE_MAX)] = ""
 
 
-SIGNALS: Final[dict[str, type[msgspec.Struct]]] = {"cpu": CpuSignal}
+class RequestsSignal(msgspec.Struct, frozen=True, kw_only=True):
+    """What a balancer served: `rate` requests/s over the interval.  `target`: requests/s that one instance is to serve; absent:
+    the department's `requests_per_instance`.  `queue`: requests that wait now; `response_ms`: mean time to answer; `errors`:
+    requests/s that failed.  Rates of several sources add up: each sees its own part."""
+
+    v: Annotated[int, Meta(ge=1)] = 1
+    rate: Annotated[float, Meta(ge=0, le=RATE_MAX)]
+    target: Annotated[float, Meta(gt=0, le=RATE_MAX)] | None = None
+    queue: Annotated[int, Meta(ge=0, le=QUEUE_MAX)] | None = None
+    response_ms: Annotated[float, Meta(ge=0, le=1e9)] | None = None
+    errors: Annotated[float, Meta(ge=0, le=RATE_MAX)] | None = None
+    at: Annotated[float, Meta(ge=0, le=1e12)] | None = None
+    interval_s: Annotated[float, Meta(gt=0, le=INTERVAL_MAX_S)] = 1.0
+    source: Annotated[str, Meta(max_length=SOURCE_MAX)] = ""
+
+
+class ClaimSignal(msgspec.Struct, frozen=True, kw_only=True):
+    """A ready claim: the source wants `instances` in all, whatever their load.  A level: it is repeated as long as it holds.
+    The highest claim of all sources counts, beside what the load wants."""
+
+    v: Annotated[int, Meta(ge=1)] = 1
+    instances: Annotated[int, Meta(ge=0, le=INSTANCES_MAX)]
+    at: Annotated[float, Meta(ge=0, le=1e12)] | None = None
+    source: Annotated[str, Meta(max_length=SOURCE_MAX)] = ""
+
+
+class SessionsSignal(msgspec.Struct, frozen=True, kw_only=True):
+    """Open sessions by instance (``web.7``) as this source sees them; those of several sources add up."""
+
+    v: Annotated[int, Meta(ge=1)] = 1
+    sessions: Annotated[dict[UnitId, Annotated[int, Meta(ge=0, le=QUEUE_MAX)]], Meta(max_length=10_000)]
+    at: Annotated[float, Meta(ge=0, le=1e12)] | None = None
+    source: Annotated[str, Meta(max_length=SOURCE_MAX)] = ""
+
+
+SIGNALS: Final[dict[str, type[msgspec.Struct]]] = {
+    "cpu": CpuSignal,
+    "requests": RequestsSignal,
+    "claim": ClaimSignal,
+    "sessions": SessionsSignal,
+}
 
 _place: Final = re.compile(r"(?:at `\$\.|missing required field `)([^`]+)`")
 _json: Final = {name: msgspec.json.Decoder(cls) for name, cls in SIGNALS.items()}
@@ -51,8 +95,9 @@ _msgpack: Final = {name: msgspec.msgpack.Decoder(cls) for name, cls in SIGNALS.i
 def decode(name: str, payload: bytes, content_type: str = "") -> Any:
     """The signal `name` ("cpu").  Raises `Malformed`; KeyError for a name that is no signal."""
     decoder = (_json if is_json(payload, content_type) else _msgpack)[name]
-    if len(payload) > BYTES_MAX:
-        raise Malformed(f"a signal of {len(payload)} bytes; at most {BYTES_MAX} are read")
+    most = SESSIONS_BYTES_MAX if name == "sessions" else BYTES_MAX
+    if len(payload) > most:
+        raise Malformed(f"a signal of {len(payload)} bytes; at most {most} are read")
     try:
         return decoder.decode(payload)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:

@@ -3,6 +3,7 @@
     phoenix.journal.<writer>                                    the truth, one subject a writer (scheduler.<department>)
     phoenix.request.<department>.<user>.<noun>.<verb>           to the door; the server lets a user publish only its own name
     phoenix.signal.<department>.<name>                          high rate, not journaled
+    phoenix.measure.<department>.<name>                         what guests report of themselves, from the door; not journaled
     phoenix.query.<service>.<department>.<what>                 read only
     phoenix.event.<department>.<noun>.<verb>                    public events (stream EVENTS)
     phoenix.audit.<department>                                  refusals (stream AUDIT, bounded)
@@ -64,6 +65,10 @@ def parse_request(subject: str) -> RequestSubject | None:
 
 def signal(department: str, name: str) -> str:
     return f"phoenix.signal.{department}.{name}"
+
+
+def measure(department: str, name: str) -> str:
+    return f"phoenix.measure.{department}.{name}"
 
 
 def query(service: str, department: str, what: str) -> str:

@@ -72,7 +72,7 @@ def of_user(user: User) -> Permissions:
     if user.role == "operator":
         return Permissions(
             publish=(f"phoenix.request.*.{user.name}.>", "phoenix.query.>"),
-            subscribe=(inbox, subjects.EVENTS_ALL, subjects.AUDIT_ALL),
+            subscribe=(inbox, subjects.EVENTS_ALL, subjects.AUDIT_ALL, subjects.measure("*", ">")),
         )
     return Permissions(
         publish=(
@@ -80,7 +80,7 @@ def of_user(user: User) -> Permissions:
             subjects.signal(user.department, ">"),
             subjects.query("*", user.department, ">"),
         ),
-        subscribe=(inbox, subjects.event(user.department, ">")),
+        subscribe=(inbox, subjects.event(user.department, ">"), subjects.measure(user.department, ">")),
     )
 
 
@@ -112,7 +112,13 @@ def _edges(process: str, cloud: CloudConfig) -> tuple[tuple[str, ...], tuple[str
     """What a service needs besides: publish, subscribe."""
     answers = tuple(f"_INBOX_{d}.>" for d in (*(x.name for x in cloud.departments), subjects.OPERATORS))
     if process == "admission":
-        publish = (*answers, subjects.AUDIT_ALL, "phoenix.signal.>", *_objects(subjects.OBJECTS))
+        publish = (
+            *answers,
+            subjects.AUDIT_ALL,
+            "phoenix.signal.>",
+            subjects.measure("*", ">"),
+            *_objects(subjects.OBJECTS),
+        )
         return publish, ("phoenix.request.>", _queries("admission"))
     if process == "provisioner":  # answers config.apply
         publish = (*answers, subjects.audit(subjects.OPERATORS))
@@ -123,6 +129,7 @@ def _edges(process: str, cloud: CloudConfig) -> tuple[tuple[str, ...], tuple[str
         return (*answers, *_monitor_publishes()), (
             _queries("monitor"),
             "phoenix.signal.>",
+            subjects.measure("*", ">"),
             subjects.AUDIT_ALL,
             f"{MONITOR_INBOX}.>",
         )

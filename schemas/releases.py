@@ -1,0 +1,28 @@
+"""What the instances of a web department run: the content of a release.  It holds no secret, only what secrets are called."""
+
+from __future__ import annotations
+
+from typing import Annotated, Final
+
+import msgspec
+from msgspec import Meta
+
+IMAGE_MAX: Final = 256  # characters; names of OpenNebula images have 128 at most
+VARIABLE_MAX: Final = 128 << 10  # characters: Linux' MAX_ARG_STRLEN
+VARIABLES_MAX: Final = 1000
+
+Variable = Annotated[str, Meta(pattern=r"^[A-Za-z_][A-Za-z0-9_]{0,127}$(?!\n)")]
+SecretName = Annotated[str, Meta(pattern=r"^[a-z0-9][a-z0-9._-]{0,63}$(?!\n)")]
+Text = Annotated[str, Meta(max_length=VARIABLE_MAX)]
+
+
+class Release(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=False):
+    """`image`: what the VM boots, at a site's OpenNebula the name of an image, elsewhere a label that the program sees as
+    `PHOENIX_IMAGE`.  `command`: empty is the guest's default web program.  `secrets`: environment variable -> name of a secret,
+    whose value the door hands to the guest alone (docs/web.md)."""
+
+    image: Annotated[str, Meta(max_length=IMAGE_MAX)] = ""
+    command: Annotated[tuple[Text, ...], Meta(max_length=4096)] = ()
+    environment: Annotated[dict[Variable, Text], Meta(max_length=VARIABLES_MAX)] = {}
+    secrets: Annotated[dict[Variable, SecretName], Meta(max_length=VARIABLES_MAX)] = {}
+    health_path: Annotated[str, Meta(max_length=1024)] = "/healthz"
