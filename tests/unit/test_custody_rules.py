@@ -6,7 +6,7 @@ that fails without it is not a rule.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import pytest
 
@@ -17,6 +17,7 @@ from schemas.custody_check import check
 from schemas.facts import Fact
 from schemas.meta import Void
 from schemas.reasons import Code, because
+from schemas.releases import Release
 
 WHY = because(Code.RECLAIMED)
 E, P, A, HPC, WEB = "executor", "provisioner", "admission", "scheduler.hpc", "scheduler.web"
@@ -76,6 +77,9 @@ CLEAR = (E, f.HostCleared(host="h1"))
 HOLD = (A, f.JobHeld(job="1", user="alice"))
 CANCEL = (A, f.JobCancelled(job="1", user="alice"))
 
+INSTANCE = [*granted(dept="web"), placed("web.1")]
+STOPPED = (WEB, closed("web.1", disposal=f.Disposal.STOPPED)[1])
+
 # From rules 2 on a VM may be bound to one attempt after another.
 RULES_2 = [(P, f.ConfigAdopted(cloud="c", custody_rules=2, config=CloudConfig(name="c", departments=())))]
 S_1 = closed(disposal=f.Disposal.SUSPEND)
@@ -86,6 +90,24 @@ PARK = (A, f.VmParked(unit="1", attempt=1, rank=0))
 COMPLETED = [*RULES_2, *RUNNING, reported()]
 PARKED = [*COMPLETED, PARK]
 NEXT = [*PARKED, job("2"), placed("2")]
+
+
+def draining(unit: str = "web.1", attempt: int = 1, writer: str = WEB) -> Step:
+    return writer, f.InstanceDraining(unit=unit, attempt=attempt, until=99.0, reason=WHY)
+
+
+def heard(
+    unit: str = "web.1", attempt: int = 1, state: Literal["drained", "unreachable", "reachable"] = "drained"
+) -> Step:
+    return A, f.InstanceReported(unit=unit, attempt=attempt, state=state, user="balancer")
+
+
+def release(number: int, dept: str = "web") -> Step:
+    return A, f.ReleaseRequested(dept=dept, release=number, user="wes", content=Release(image="shop"))
+
+
+def rolling(dept: str, writer: str = WEB) -> Step:
+    return writer, f.ReleaseChanged(dept=dept, release=1, state="rolling", reason=WHY)
 
 
 def bound(unit: str = "1", attempt: int = 2, host: str = "h2", rank: int = 0, vm: int = 7) -> Step:
@@ -147,6 +169,26 @@ STORIES = [
     Story("an instance is born by its placement", granted(dept="web"), placed("web.1"), None),
     Story("an instance's number is never used again", [*granted(dept="web"), placed("web.2")], placed("web.1"), Void.ATTEMPT_NOT_NEXT),
     Story("an instance of another department", granted(dept="web"), (WEB, f.UnitPlaced(unit="other.1", attempt=1, hosts=("h1",), cores=1, memory_mb=1)), Void.NOT_ITS_DEPARTMENT),
+    Story("a live instance drains", INSTANCE, draining(), None),
+    Story("and is still live", [*INSTANCE, draining()], STOPPED, None),
+    Story("an unknown instance does not drain", [], draining(), Void.UNIT_UNKNOWN),
+    Story("a job does not drain", RUNNING, draining("1", writer=HPC), Void.UNIT_UNKNOWN),
+    Story("another department drains nothing", INSTANCE, draining(writer="scheduler.shop"), Void.NOT_ITS_DEPARTMENT),
+    Story("a stopped instance does not drain", [*INSTANCE, STOPPED], draining(), Void.ATTEMPT_NOT_LIVE),
+    Story("nor one that is broken", [*INSTANCE, LOST], draining(), Void.ATTEMPT_NOT_LIVE),
+    Story("nor as another attempt", INSTANCE, draining(attempt=2), Void.ATTEMPT_NOT_LIVE),
+    Story("a balancer's word on a live instance", INSTANCE, heard(), None),
+    Story("on one that cannot be reached", INSTANCE, heard(state="unreachable"), None),
+    Story("not on an unknown one", [], heard(), Void.UNIT_UNKNOWN),
+    Story("not on a job", RUNNING, heard("1"), Void.UNIT_UNKNOWN),
+    Story("too late for a stopped one", [*INSTANCE, STOPPED], heard(), Void.ATTEMPT_NOT_LIVE),
+    # releases
+    Story("a first release", [], release(1), None),
+    Story("a newer release", [release(1)], release(2), None),
+    Story("two doors number at once", [release(1)], release(1), Void.RELEASE_NOT_NEWER),
+    Story("each department has its numbers", [release(1)], release(1, "shop"), None),
+    Story("a department says how far its release is", [release(1)], rolling("web"), None),
+    Story("and nobody else's", [release(1, "shop")], rolling("shop"), Void.NOT_ITS_DEPARTMENT),
     # attempts
     Story("a live attempt begins", RUNNING, (A, f.AttemptBegan(unit="1", attempt=1)), None),
     Story("a broken one does not", [*RUNNING, ended()], (A, f.AttemptBegan(unit="1", attempt=1)), Void.ATTEMPT_NOT_LIVE),
