@@ -10,56 +10,27 @@ Rules
 
 from __future__ import annotations
 
-from enum import StrEnum
 from typing import Annotated, Final, Literal, TypeAlias
 
 import msgspec
 
 from schemas.config import CloudConfig, OnReclaim
+from schemas.facts_base import AnyKind, CustodyFact, JobId, PlainFact, Seconds
+from schemas.facts_base import AttemptNumber as AttemptNumber
+from schemas.facts_base import Count as Count
+from schemas.facts_base import DepartmentName as DepartmentName
+from schemas.facts_base import Disposal as Disposal
+from schemas.facts_base import Index as Index
+from schemas.facts_base import Rank as Rank
+from schemas.facts_base import UnitId as UnitId
+from schemas.facts_instances import InstanceDraining as InstanceDraining
+from schemas.facts_instances import InstanceReported as InstanceReported
+from schemas.facts_instances import ReleaseChanged as ReleaseChanged
+from schemas.facts_instances import ReleaseRequested as ReleaseRequested
 from schemas.reasons import Reason
-from schemas.releases import IMAGE_MAX, Release
+from schemas.releases import IMAGE_MAX
 
-# Checked when a message is decoded: what does not fit is garbage, void for every reader (S10), and cannot break the fold.
-_END: Final = r"$(?!\n)"  # `$` alone would let a trailing newline pass
-JobId: TypeAlias = Annotated[str, msgspec.Meta(pattern=rf"^[1-9][0-9]{{0,17}}{_END}")]
-UnitId: TypeAlias = Annotated[
-    str,
-    msgspec.Meta(
-        pattern=rf"^([1-9][0-9]{{0,17}}(_(0|[1-9][0-9]{{0,8}}))?|[a-z][a-z0-9-]{{0,31}}\.[1-9][0-9]{{0,17}}){_END}"
-    ),
-]
-DepartmentName: TypeAlias = Annotated[str, msgspec.Meta(pattern=rf"^[a-z][a-z0-9-]{{0,31}}{_END}")]
-Count: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=1 << 40)]
-AttemptNumber: TypeAlias = Annotated[int, msgspec.Meta(ge=1, le=1 << 31)]
-Rank: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=65_535)]  # a VM each: no cluster runs more for one job
-Index: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=999_999_999)]
 QUIET_MAX: Final = 20  # instances of one step down that are chosen by their sessions
-Seconds: TypeAlias = Annotated[float, msgspec.Meta(ge=-1e12, le=1e12)]  # no NaN, no infinity
-
-
-class Disposal(StrEnum):
-    """What becomes of a unit whose attempt is closed."""
-
-    KILL = "kill"  # final: killed
-    REQUEUE = "requeue"  # pending again, from the start
-    SUSPEND = "suspend"  # pending, to be resumed
-    MIGRATE = "migrate"  # pending, to be resumed elsewhere at once
-    TIMEOUT = "timeout"  # final: over its walltime
-    CANCELLED = "cancelled"  # final
-    FAILED = "failed"  # final
-    STOPPED = "stopped"  # final: an instance that is not needed any more
-
-
-class _Fact(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind"):
-    pass
-
-
-class CustodyFact(_Fact, frozen=True, kw_only=True):
-    custody: bool = True
-
-
-class PlainFact(_Fact, frozen=True, kw_only=True):
-    custody: bool = False
 
 
 # ---------------------------------------------------------------------------------------------------------- every writer
@@ -169,27 +140,6 @@ class LoadObserved(PlainFact, frozen=True, kw_only=True, tag="load.observed"):
     quiet: Annotated[tuple[UnitId, ...], msgspec.Meta(max_length=QUIET_MAX)] = ()
 
 
-class InstanceDraining(PlainFact, frozen=True, kw_only=True, tag="instance.draining"):
-    """No new session goes to this instance: it stops when its open ones have ended (`instance.reported`), at `until` at the
-    latest.  Its attempt is live until it is closed."""
-
-    unit: UnitId
-    attempt: AttemptNumber
-    until: Seconds
-    reason: Reason
-
-
-class ReleaseChanged(PlainFact, frozen=True, kw_only=True, tag="release.changed"):
-    """Level: how far the department's release is.  `rolling`: instances are replaced by ones of it; `complete`: all run it;
-    `rolled_back`: it did not come up, and `release` before it is wanted again; `stopped`: it did not come up, and there is
-    none to go back to: nothing more is started until a person says something."""
-
-    dept: DepartmentName
-    release: Count
-    state: Literal["rolling", "complete", "rolled_back", "stopped"]
-    reason: Reason
-
-
 # --------------------------------------------------------------------------------------------------------------- executor
 
 
@@ -198,7 +148,7 @@ class HostDescribed(CustodyFact, frozen=True, kw_only=True, tag="host.described"
     one_id: int
     cores: Count
     memory_mb: Count
-    labels: dict[str, str] = {}
+    labels: dict[str, str] = msgspec.field(default_factory=dict)
     cluster: str = ""
 
 
@@ -367,30 +317,6 @@ class AttemptBegan(CustodyFact, frozen=True, kw_only=True, tag="attempt.began"):
     addresses: tuple[str | None, ...] = ()
 
 
-class InstanceReported(PlainFact, frozen=True, kw_only=True, tag="instance.reported"):
-    """A load balancer's word on an instance.  `drained`: it drains, and no session is open there; `unreachable`: its health
-    check has failed for the department's `unreachable_s`; `reachable`: it answers again."""
-
-    unit: UnitId
-    attempt: AttemptNumber
-    state: Literal["drained", "unreachable", "reachable"]
-    user: str
-    why: Annotated[str, msgspec.Meta(max_length=200)] = ""
-
-
-class ReleaseRequested(PlainFact, frozen=True, kw_only=True, tag="release.requested"):
-    """A manager's word: instances of `dept` are to run `content`, as release number `release` of the department (they grow).
-    At most `max_unavailable` fewer than are wanted serve meanwhile, at most `max_surge` more run."""
-
-    dept: DepartmentName
-    release: Annotated[int, msgspec.Meta(ge=1, le=1 << 31)]
-    user: str
-    content: Release
-    max_unavailable: Count = 0
-    max_surge: Count = 1
-    request: str = ""
-
-
 class AttemptReported(CustodyFact, frozen=True, kw_only=True, tag="attempt.reported"):
     unit: UnitId
     attempt: AttemptNumber
@@ -499,9 +425,9 @@ HostFact: TypeAlias = (
     | HostSeized
 )
 
-FACTS: tuple[type[_Fact], ...] = Fact.__args__
+FACTS: tuple[type[AnyKind], ...] = Fact.__args__
 KIND: dict[type, str] = {cls: str(cls.__struct_config__.tag) for cls in FACTS}
-BY_KIND: dict[str, type[_Fact]] = {kind: cls for cls, kind in KIND.items()}
+BY_KIND: dict[str, type[AnyKind]] = {kind: cls for cls, kind in KIND.items()}
 
 _SCHEDULER = (DemandChanged, HostReleased, UnitPlaced, AttemptClosed, LoadObserved, InstanceDraining, ReleaseChanged)
 _PROVISIONER = (ConfigAdopted, QuotaChanged, HostGranted, HostSeized)

@@ -27,7 +27,7 @@ FIXTURES = Path(__file__).resolve().parents[1] / "fixtures"
 RECORDED = sorted(FIXTURES.glob("journal_v*.jsonl"))
 CORES = cores()
 DIGESTS = {
-    "journal_v6_draining.jsonl": "c2f737b17c477dd4aae98650aaacd863d92ca88989e0826e2fe49a47c826d2e8",
+    "journal_v6_draining.jsonl": "a14b0ad52e77960e65950f8779bc5566bb34649f1cd7e920bf01bad11ec71784",
     "journal_v5_refused.jsonl": "47959b7bd0e42539a07e5330283e4d7804085aed225c313f8ef2c1a28b302246",
     "journal_v4_observed.jsonl": "15f442bfdfaae39d61a04a1efe91e4129b4ed5fcfc8b84bc3e36b5c949da7093",
     "journal_v3_bound.jsonl": "06f9f159b4b81408f280b315f63f920e6b0b06db54f8c7f020cc631d6fd39f14",

@@ -1,0 +1,49 @@
+"""What facts are made of: names, numbers and times with their bounds, and the two kinds of fact (`schemas.facts`, rule 2)."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Annotated, Final, TypeAlias
+
+import msgspec
+
+# Checked when a message is decoded: what does not fit is garbage, void for every reader (S10), and cannot break the fold.
+_END: Final = r"$(?!\n)"  # `$` alone would let a trailing newline pass
+JobId: TypeAlias = Annotated[str, msgspec.Meta(pattern=rf"^[1-9][0-9]{{0,17}}{_END}")]
+UnitId: TypeAlias = Annotated[
+    str,
+    msgspec.Meta(
+        pattern=rf"^([1-9][0-9]{{0,17}}(_(0|[1-9][0-9]{{0,8}}))?|[a-z][a-z0-9-]{{0,31}}\.[1-9][0-9]{{0,17}}){_END}"
+    ),
+]
+DepartmentName: TypeAlias = Annotated[str, msgspec.Meta(pattern=rf"^[a-z][a-z0-9-]{{0,31}}{_END}")]
+Count: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=1 << 40)]
+AttemptNumber: TypeAlias = Annotated[int, msgspec.Meta(ge=1, le=1 << 31)]
+Rank: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=65_535)]  # a VM each: no cluster runs more for one job
+Index: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=999_999_999)]
+Seconds: TypeAlias = Annotated[float, msgspec.Meta(ge=-1e12, le=1e12)]  # no NaN, no infinity
+
+
+class Disposal(StrEnum):
+    """What becomes of a unit whose attempt is closed."""
+
+    KILL = "kill"  # final: killed
+    REQUEUE = "requeue"  # pending again, from the start
+    SUSPEND = "suspend"  # pending, to be resumed
+    MIGRATE = "migrate"  # pending, to be resumed elsewhere at once
+    TIMEOUT = "timeout"  # final: over its walltime
+    CANCELLED = "cancelled"  # final
+    FAILED = "failed"  # final
+    STOPPED = "stopped"  # final: an instance that is not needed any more
+
+
+class AnyKind(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind"):
+    """What every fact is."""
+
+
+class CustodyFact(AnyKind, frozen=True, kw_only=True):
+    custody: bool = True
+
+
+class PlainFact(AnyKind, frozen=True, kw_only=True):
+    custody: bool = False
