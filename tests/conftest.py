@@ -3,14 +3,23 @@
 Properties are tried on the same examples each time (profile `repeatable`): a red run of the test command is a change's doing,
 and is red again.  `make properties` looks for new counter-examples (profile `search`); what it finds becomes an `@example`.
 None has a deadline: the machine may be busy.
+
+A test that was skipped because its tool is missing (``ALLOW_MISSING=1``) is counted on the last line (tests/support/tools.py).
 """
 
 from __future__ import annotations
 
 import os
 
+import pytest
 from hypothesis import settings
+
+from tests.support.tools import status_of_missing
 
 settings.register_profile("repeatable", derandomize=True, deadline=None, print_blob=True)
 settings.register_profile("search", deadline=None, print_blob=True)
 settings.load_profile(os.environ.get("PROPERTIES", "repeatable"))
+
+
+def pytest_report_teststatus(report: pytest.TestReport) -> tuple[str, str, str] | None:
+    return status_of_missing(report)

@@ -26,6 +26,8 @@ AS_PUBLISHED = (Path("tests/model/custody_model.py"),)
 # Words that say that something is not finished; put together here so that this file does not hold them.
 UNFINISHED = re.compile(r"\b(" + "|".join(["TO" + "DO", "FIX" + "ME", "XX" + "X", "HA" + "CK"]) + r")\b")
 NOT_RUN = re.compile("|".join([r"pytest\.mark\.s" + "kip", r"pytest\.s" + "kip", "x" + "fail", r"unittest\.s" + "kip"]))
+# Where a test may be left out, if its tool is missing and that was allowed; it is counted then.
+MAY_SKIP = Path("tests/support/tools.py")
 OF_THIS_MACHINE = re.compile("|".join(["/wo" + r"rk/(main|shared)\b", "/ro" + r"ot/", "/ho" + r"me/\w+"]))
 
 
@@ -94,6 +96,7 @@ def test_nothing_is_left_lying_about(pattern: re.Pattern[str]) -> None:
     found = [
         f"{path}:{number}: {line.strip()[:80]}"
         for path in sources(*EVERYTHING)
+        if (pattern, path) != (NOT_RUN, MAY_SKIP)
         for number, line in enumerate(text(path).splitlines(), start=1)
         if pattern.search(line)
     ]

@@ -1,0 +1,116 @@
+#!/bin/sh
+# Debian packages without installing them: programs that tests and the demo use, for whoever is not root.
+#
+#   sh deploy/tools.sh [--own] [--into DIR] TOOL...     DIR: .tools of this checkout
+#
+# 1. A tool that is installed is used as it is (unless --own); one that was brought before is there.  Then nothing is done.
+# 2. Else its package and the packages that it needs and this machine has not are downloaded, checked by apt against the
+#    signed lists, and unpacked into DIR/TOOL.  Nothing is installed: no script of a package runs, no service starts.
+# 3. DIR/bin/PROGRAM runs a program with the libraries unpacked beside it.  It appears last, and whole.
+# 4. Where the lists of this machine are missing or too old, DIR/apt has its own; /var/lib/apt is not touched.
+# 5. It ends with 1 if a tool cannot be had, and says why.  Two may run at once: what is there first stays.
+set -eu
+
+into=$(cd "$(dirname "$0")/.." && pwd)/.tools
+PATH=$PATH:/usr/sbin:/sbin
+CALL_S=60 # one call of apt: half a second where the mirror answers; one that does not must not hold up the demo for long
+ANSWER_S=10
+
+fail() {
+    echo "tools: $1" >&2
+    exit 1
+}
+
+# What a tool's package has to run, by place; the first is the one that is looked for.
+programs() {
+    case $1 in
+    haproxy) echo usr/sbin/haproxy ;;
+    prometheus) echo usr/bin/prometheus usr/bin/promtool ;;
+    prometheus-alertmanager) echo usr/bin/prometheus-alertmanager usr/bin/amtool ;;
+    chromium) echo usr/lib/chromium/chromium ;;
+    *) fail "there is no tool $1: haproxy, prometheus, prometheus-alertmanager or chromium" ;;
+    esac
+}
+
+is_there() {
+    [ -x "$into/bin/${1##*/}" ] && return
+    [ -z "$own" ] && { [ -x "/$1" ] || command -v "${1##*/}" >/dev/null; }
+}
+
+# apt-get, which as root would take another user's rights, to whom the directory is closed.
+apt() {
+    timeout "$CALL_S" apt-get -qq -o APT::Sandbox::User=root -o Acquire::Retries=1 -o "Acquire::http::Timeout=$ANSWER_S" \
+        ${own_lists:+-o "Dir::State::lists=$into/apt/lists" -o "Dir::Cache=$into/apt/cache"} "$@"
+}
+
+update() {
+    own_lists=yes
+    mkdir -p "$into/apt/lists/partial" "$into/apt/cache/archives/partial"
+    apt update
+}
+
+# What apt would install for the package $1, a NAME=VERSION a line.
+needed() {
+    apt --simulate --no-install-recommends install "$1" | sed -n 's/^Inst \([^ ]*\) \(\[.*\] \)\{0,1\}(\([^ ]*\) .*/\1=\3/p'
+}
+
+# The package $1 and what it needs, unpacked into $2/root.
+unpack() {
+    packages=$(needed "$1") || return 1
+    # shellcheck disable=SC2086  # a word for each package
+    (cd "$2" && apt download $packages) || return 1
+    for package in "$2"/*.deb; do
+        dpkg -x "$package" "$2/root" || return 1
+    done
+}
+
+# A program of the tool $1, at $2 in its package, that finds its libraries wherever the checkout is moved to.
+wrapper() {
+    cat <<END
+#!/bin/sh
+root=\$(cd "\${0%/*}/../$1" && pwd) || exit 127
+for libraries in "\$root"/lib/*-linux-* "\$root"/usr/lib/*-linux-* "\$root"/usr/lib; do
+    LD_LIBRARY_PATH=\$libraries\${LD_LIBRARY_PATH:+:\$LD_LIBRARY_PATH}
+done
+export LD_LIBRARY_PATH
+exec "\$root/$2" "\$@"
+END
+}
+
+bring() {
+    echo "bringing $1 into $into (once)"
+    { unpack "$1" "$work" || { update && unpack "$1" "$work"; }; } 2>"$work/said" || return 1
+    mv -T "$work/root" "$into/$1" 2>/dev/null || [ -d "$into/$1" ] || return 1
+    for program in $2; do
+        wrapper "$1" "$program" >"$work/${program##*/}"
+        chmod 755 "$work/${program##*/}"
+        mv "$work/${program##*/}" "$into/bin/${program##*/}"
+    done
+}
+
+own=''
+own_lists=''
+while :; do
+    case ${1-} in
+    --own) own=yes ;;
+    --into) into=${2:?a directory is missing} && shift ;;
+    '') fail "which tool?  sh deploy/tools.sh [--own] [--into DIR] TOOL..." ;;
+    *) break ;;
+    esac
+    shift
+done
+for tool; do
+    places=$(programs "$tool") || exit 1
+    is_there "${places%% *}" && continue
+    for program in apt-get dpkg timeout; do
+        command -v "$program" >/dev/null || fail "$tool is missing, and $program too, which would bring it: install $tool yourself"
+    done
+    mkdir -p "$into/bin"
+    work=$(mktemp -d "$into/.$tool.XXXXXX")
+    trap 'rm -rf "$work"' EXIT
+    bring "$tool" "$places" || {
+        sed 's/^/  /' "$work/said" >&2
+        fail "$tool cannot be had here: as root, apt-get install $tool; or make its mirror (apt's sources) reachable"
+    }
+    rm -rf "$work"
+done
