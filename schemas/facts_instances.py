@@ -47,10 +47,11 @@ class ReleaseRequested(CustodyFact, frozen=True, kw_only=True, tag="release.requ
 
 class ReleaseChanged(CustodyFact, frozen=True, kw_only=True, tag="release.changed"):
     """Level: how far the department's release is.  `rolling`: instances are replaced by ones of it; `complete`: all run it;
-    `rolled_back`: it did not come up, and `release` before it is wanted again; `stopped`: it did not come up, and there is
+    `rolled_back`: it did not come up, and release `back_to` is wanted again; `stopped`: it did not come up, and there is
     none to go back to: nothing more is started until a person says something."""
 
     dept: DepartmentName
     release: Count
     state: Literal["rolling", "complete", "rolled_back", "stopped"]
     reason: Reason
+    back_to: Count = 0
