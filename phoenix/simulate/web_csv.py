@@ -51,6 +51,17 @@ def read(path: Path | str, *, column: Unit | None = None, measured_on: float | N
     return _Table(Path(path), column, measured_on).read()
 
 
+def origin(path: Path | str) -> float:
+    """What the first column says of the first row: seconds, a date as UTC seconds.  Raises InputError as `read` does."""
+    table = _Table(Path(path), None, None)
+    cells = table.cells()
+    header, first = next(cells, None), next(cells, None)
+    if header is None or first is None:
+        raise InputError("there is no row below the header", table.path, 2)
+    table.names = header[1]
+    return table.time(first[0], first[1][0].strip())[0]
+
+
 class _Row(msgspec.Struct, frozen=True):
     line: int
     begin: float
