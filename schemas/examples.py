@@ -117,6 +117,7 @@ REQUESTS: Final[dict[str, msgspec.Struct]] = {
     "lease.extend": r.LeaseExtend(lease="19", until_at=AT + 7200),
     "lease.cancel": r.LeaseNamed(lease="19"),
     "scale.set": r.ScaleSet(minimum=3, for_s=3600.0),
+    "release.deploy": r.ReleaseDeploy(image="shop-2", environment={"GREETING": "hello"}, max_surge=1, request="77ab"),
     "host.cordon": r.HostNamed(host="node-3", reason="new memory"),
     "host.drain": r.HostNamed(host="node-3", reason="new memory"),
     "host.uncordon": r.HostNamed(host="node-3", reason="done"),
@@ -140,6 +141,7 @@ REPLIES: Final[tuple[msgspec.Struct, ...]] = (
             r.Instance(unit="web.7", attempt=1, address="127.0.0.1:9001", state="running", host="node-2", cores=1),
         )
     ),
+    r.Deployed(release=2),
     r.LeaseGranted(lease="19", kind="advance", nodes=2, start_at=AT + 600, end_at=AT + 3300),
     r.ConfigApplied(position=1204),
     r.Failed(error=r.Error(code="denied", field=None, message="only operators may drain hosts")),

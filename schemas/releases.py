@@ -10,6 +10,8 @@ from msgspec import Meta
 IMAGE_MAX: Final = 256  # characters; names of OpenNebula images have 128 at most
 VARIABLE_MAX: Final = 128 << 10  # characters: Linux' MAX_ARG_STRLEN
 VARIABLES_MAX: Final = 1000
+HEALTH_PATH_MAX: Final = 1024
+CONTENT_MAX_BYTES: Final = 64 << 10  # of one release as JSON: it stands in the journal, and in every fold
 
 Variable = Annotated[str, Meta(pattern=r"^[A-Za-z_][A-Za-z0-9_]{0,127}$(?!\n)")]
 SecretName = Annotated[str, Meta(pattern=r"^[a-z0-9][a-z0-9._-]{0,63}$(?!\n)")]
@@ -25,4 +27,4 @@ class Release(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=F
     command: Annotated[tuple[Text, ...], Meta(max_length=4096)] = ()
     environment: Annotated[dict[Variable, Text], Meta(max_length=VARIABLES_MAX)] = {}
     secrets: Annotated[dict[Variable, SecretName], Meta(max_length=VARIABLES_MAX)] = {}
-    health_path: Annotated[str, Meta(max_length=1024)] = "/healthz"
+    health_path: Annotated[str, Meta(max_length=HEALTH_PATH_MAX)] = "/healthz"

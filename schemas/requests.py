@@ -21,16 +21,23 @@ from msgspec import UNSET, Meta, UnsetType
 
 from schemas.config import CloudConfig, OnReclaim
 from schemas.ids import JOB_NAME_MAX
+from schemas.requests_base import INSTANCES_MAX as INSTANCES_MAX
+from schemas.requests_base import REQUEST_ID_MAX as REQUEST_ID_MAX
+from schemas.requests_base import WALLTIME_MAX_S as WALLTIME_MAX_S
+from schemas.requests_base import Message as Message
+from schemas.requests_base import RequestId
+from schemas.requests_web import Deployed as Deployed
+from schemas.requests_web import ReleaseDeploy as ReleaseDeploy
+from schemas.requests_web import ScaleSet as ScaleSet
+from schemas.requests_web import problem_of_deploy, problem_of_scale
 
 # Sane maxima.  Each is far above what a cluster of OpenNebula's size means, and keeps arithmetic and messages bounded.
 TASKS_MAX: Final = 1_000_000
 NODES_MAX: Final = 10_000
 CPUS_MAX: Final = 4096  # of one task; the largest machines on sale have about 1,000 threads
 MEMORY_MAX_MB: Final = 1 << 26  # 64 TiB on one node
-WALLTIME_MAX_S: Final = 10 * 365 * 86400.0
 PRIORITY_MAX: Final = 1_000_000
 RETRIES_MAX: Final = 1000
-REQUEST_ID_MAX: Final = 128
 ARGUMENT_MAX: Final = 128 << 10  # Linux: MAX_ARG_STRLEN
 ARGUMENTS_MAX: Final = 4096
 VARIABLES_MAX: Final = 4096
@@ -43,23 +50,16 @@ JOBS_MAX: Final = 1000  # named in one cancel, hold or release
 REASON_MAX: Final = 500
 SERVICE_MAX: Final = 64
 CONSTRAINT_MAX: Final = 256  # schemas.constraints.CHARS_MAX
-INSTANCES_MAX: Final = 100_000
 INSTANT_MAX: Final = 253_402_300_799.0  # the end of the year 9999: what can be written as a date
 
 Text = Annotated[str, Meta(max_length=REASON_MAX)]
 FilePath = Annotated[str, Meta(min_length=1, max_length=PATH_MAX)]
 JobId = Annotated[str, Meta(min_length=1, max_length=64)]
 HostName = Annotated[str, Meta(min_length=1, max_length=128)]
-Count = Annotated[int, Meta(ge=0, le=INSTANCES_MAX)]
-RequestId = Annotated[str, Meta(max_length=REQUEST_ID_MAX)]
 ErrorCode = Literal["invalid", "unknown", "denied", "conflict", "limit", "unavailable"]
 LeaseKind = Literal["advance", "deadline", "immediate", "best-effort"]
 Duration = Annotated[float, Meta(gt=0, le=WALLTIME_MAX_S)]
 Instant = Annotated[float, Meta(ge=0, le=INSTANT_MAX)]  # UTC seconds since 1970
-
-
-class Message(msgspec.Struct, frozen=True, kw_only=True):
-    pass
 
 
 # ---------------------------------------------------------------------------------------------------------------- replies
@@ -187,7 +187,7 @@ class JobSubmit(Message, frozen=True, kw_only=True):
     environment: Annotated[
         dict[Annotated[str, Meta(min_length=1, max_length=4096)], Annotated[str, Meta(max_length=ARGUMENT_MAX)]],
         Meta(max_length=VARIABLES_MAX),
-    ] = {}
+    ] = msgspec.field(default_factory=dict)
     tasks: Annotated[int, Meta(ge=1, le=TASKS_MAX)] = 1
     nodes: Annotated[int, Meta(ge=1, le=NODES_MAX)] | None = None
     cpus_per_task: Annotated[int, Meta(ge=1, le=CPUS_MAX)] = 1
@@ -243,7 +243,7 @@ class LeaseCreate(Message, frozen=True, kw_only=True):
     environment: Annotated[
         dict[Annotated[str, Meta(min_length=1, max_length=4096)], Annotated[str, Meta(max_length=ARGUMENT_MAX)]],
         Meta(max_length=VARIABLES_MAX),
-    ] = {}
+    ] = msgspec.field(default_factory=dict)
     directory: FilePath | None = None
     stdout: FilePath | None = None
     stderr: FilePath | None = None
@@ -285,17 +285,6 @@ class LeaseNamed(Message, frozen=True, kw_only=True):
     lease: JobId
 
 
-class ScaleSet(Message, frozen=True, kw_only=True):
-    """A person's word on a web department: at least `minimum`, or exactly `exact` instances, for `for_s` seconds (null: until
-    changed).  `auto`: drop all of it."""
-
-    request: RequestId = ""
-    minimum: Count | None = None
-    exact: Count | None = None
-    for_s: Annotated[float, Meta(gt=0, le=WALLTIME_MAX_S)] | None = None
-    auto: bool = False
-
-
 class HostNamed(Message, frozen=True, kw_only=True):
     host: HostName
     reason: Text = ""
@@ -321,6 +310,7 @@ REQUESTS: Final[dict[str, tuple[type[Message], type[Message]]]] = {
     "lease.extend": (LeaseExtend, LeaseGranted),
     "lease.cancel": (LeaseNamed, Done),
     "scale.set": (ScaleSet, Done),
+    "release.deploy": (ReleaseDeploy, Deployed),
     "host.cordon": (HostNamed, Done),
     "host.drain": (HostNamed, Done),
     "host.uncordon": (HostNamed, Done),
@@ -402,7 +392,9 @@ def _problem(request: object) -> tuple[str, str] | None:
     if isinstance(request, LeaseExtend) and (request.by_s is None) == (request.until_at is None):
         return "until_at", "give by_s or until_at, one of them"
     if isinstance(request, ScaleSet):
-        return _problem_of_scale(request)
+        return problem_of_scale(request)
+    if isinstance(request, ReleaseDeploy):
+        return problem_of_deploy(request)
     if isinstance(request, HostNamed) and _control.search(request.reason):
         return "reason", "reason must not hold control characters"
     return None
@@ -455,17 +447,6 @@ def _problem_of_lease(request: LeaseCreate) -> tuple[str, str] | None:
                 "deadline_at",
                 f"deadline_at: {window_s:g} s after start_at; the lease lasts {request.duration_s:g} s",
             )
-    return None
-
-
-def _problem_of_scale(request: ScaleSet) -> tuple[str, str] | None:
-    named = [f for f in ("minimum", "exact") if getattr(request, f) is not None]
-    if request.auto and named:
-        return named[0], f"auto drops every setting: leave {named[0]} out, or auto"
-    if len(named) == 2:
-        return "exact", "give minimum or exact, not both"
-    if not request.auto and not named:
-        return "exact", "give exact, minimum, or auto"
     return None
 
 

@@ -2,8 +2,9 @@
 
 Rules
   1. Size is that of the attempt (`unit.placed`), not of the request.
-  2. A job without a script runs its arguments as a command, by a script of one line that hands over to it; a web department's
-     command likewise.  A web department without a command has the guest's default web program (script null).
+  2. A job without a script runs its arguments as a command, by a script of one line that hands over to it; an instance the
+     command of its release likewise.  A release without a command is the guest's default web program (script null).  Its
+     number and image are PHOENIX_RELEASE and PHOENIX_IMAGE in its environment, whatever that says itself.
   3. `grace_s` (SIGTERM to SIGKILL) of a job is the policy's, or the longest that a contract grants its department; of an
      instance its department's `drain_s`: requests end.
 """
@@ -18,6 +19,7 @@ from schemas import lending
 from schemas.config import CloudConfig, WebPolicy
 from schemas.custody_state import Unit
 from schemas.ids import ELEMENT, instance_parts, is_instance
+from schemas.releases import Release
 from schemas.requests import JobSignal
 from services.admission.core import Job
 from services.admission.payloads import Payload
@@ -80,11 +82,14 @@ def boot_of(
     job: Job | None,
     payload: Payload | None,
     checkpoint: BootCheckpoint | None = None,
+    release: Release | None = None,
 ) -> Boot | None:
-    """None if there is nothing to run: the department or the job is not known any more."""
+    """`release`: what an instance runs.  None if there is nothing to run: department, release or job is not known any more."""
     if is_instance(unit.id):
         department = config.department(instance_parts(unit.id)[0])
-        return None if department is None else _of_instance(unit, rank, department.web or WebPolicy())
+        if department is None or release is None:
+            return None
+        return _of_instance(unit, rank, department.web or WebPolicy(), release)
     return None if job is None or payload is None else _of_job(config, unit, rank, job, payload, checkpoint)
 
 
@@ -124,7 +129,8 @@ def _of_job(
     )
 
 
-def _of_instance(unit: Unit, rank: int, web: WebPolicy) -> Boot:
+def _of_instance(unit: Unit, rank: int, web: WebPolicy, release: Release) -> Boot:
+    told = {"PHOENIX_RELEASE": str(unit.release), "PHOENIX_IMAGE": release.image}
     return Boot(
         kind="instance",
         unit=unit.id,
@@ -137,9 +143,9 @@ def _of_instance(unit: Unit, rank: int, web: WebPolicy) -> Boot:
         cores=unit.cores,
         memory_mb=unit.memory_mb,
         nodes=unit.hosts,
-        script=COMMAND_SCRIPT if web.command else None,
-        argv=web.command,
-        environment=web.environment,
+        script=COMMAND_SCRIPT if release.command else None,
+        argv=release.command,
+        environment={**release.environment, **told},
         grace_s=web.drain_s,
-        health_path=web.health_path,
+        health_path=release.health_path,
     )

@@ -36,6 +36,7 @@ from schemas.facts import Fact, Lease
 from schemas.ids import element_id, job_of
 from schemas.meta import Meta
 from services.admission.shape import Capacity, constrained
+from services.admission.wanted import Wanted, follow
 from services.runtime.core import NEVER
 
 REQUESTS_MAX: Final = (
@@ -70,7 +71,7 @@ class Job(msgspec.Struct, kw_only=True):
 
 
 class Answered(msgspec.Struct, kw_only=True):
-    """A request that was granted: the digest of what it asked; `job` is what came of a submission."""
+    """A request that was granted: the digest of what it asked; `job` is what came of it: the job, or the release."""
 
     digest: str
     job: str = ""
@@ -95,6 +96,7 @@ class _State(msgspec.Struct, kw_only=True):
     unfinished: dict[str, int] = {}
     reserved: dict[str, None] = {}  # local leases that are neither over nor cancelled, in order of acceptance
     checkpoints: dict[str, Checkpoint] = {}  # of units that are not final
+    wanted: dict[str, Wanted] = {}  # releases, by web department
 
 
 class AdmissionCore:
@@ -141,6 +143,10 @@ class AdmissionCore:
             self._note_checkpoint(fact, meta)
         elif isinstance(fact, f.ScaleRequested):
             self._remember(fact.user, fact.request, "", 0)
+        elif isinstance(fact, f.ReleaseRequested | f.ReleaseChanged):
+            self._state.wanted[fact.dept] = follow(self.wanted(fact.dept), fact)
+            if isinstance(fact, f.ReleaseRequested):
+                self._remember(fact.user, fact.request, str(fact.release), 1)
         elif isinstance(fact, f.ConfigAdopted):
             for department in fact.config.departments:
                 self._state.departments[department.name] = None
@@ -230,6 +236,7 @@ class AdmissionCore:
     def _close(self, dept: str) -> None:
         self._state.departments.pop(dept, None)
         self._state.unfinished.pop(dept, None)
+        self._state.wanted.pop(dept, None)
         self._resuming = {name: None for name in self._resuming if self._resumes(name)}
         for name, job in list(self._state.jobs.items()):
             if job.dept == dept and job.left:
@@ -340,6 +347,10 @@ class AdmissionCore:
     def checkpointed(self) -> list[str]:
         """Units that are not final and have one."""
         return list(self._state.checkpoints)
+
+    def wanted(self, dept: str) -> Wanted:
+        """What a web department is to run."""
+        return self._state.wanted.get(dept, Wanted())
 
     def answered(self, user: str, request: str) -> Answered | None:
         return self._state.requests.get(f"{user}/{request}")

@@ -23,7 +23,7 @@ from schemas import facts as f
 from schemas import requests as r
 from schemas.facts import Fact
 from schemas.meta import Meta, Void
-from services.admission import compose, leases
+from services.admission import compose, leases, releases
 from services.admission.compose import Caller
 from services.admission.core import AdmissionCore, Answered
 from services.admission.payloads import Packed, Payloads, digest_of, pack
@@ -58,6 +58,7 @@ class Desk:
             "lease.extend": self._extend_lease,
             "lease.cancel": self._cancel_lease,
             "scale.set": self._scale,
+            "release.deploy": self._deploy,
             "host.cordon": lambda caller, _dept, request: self._change_host(caller, "cordon", request),
             "host.drain": lambda caller, _dept, request: self._change_host(caller, "drain", request),
             "host.uncordon": lambda caller, _dept, request: self._change_host(caller, "uncordon", request),
@@ -226,6 +227,30 @@ class Desk:
 
         done: r.Done = await self._once(caller.user, request.request, digest, do, lambda _answered: r.Done())
         return done
+
+    async def _deploy(self, caller: Caller, dept: str, request: r.ReleaseDeploy) -> r.Deployed:
+        digest = releases.digest(dept, request) if request.request else ""
+
+        def facts(_now: float, drafted: Sequence[Fact]) -> list[Fact]:
+            if self._core.answered(caller.user, request.request) is not None:
+                return []
+            return [releases.deploy(self._core, caller, dept, request, digest, drafted)]
+
+        async def do() -> r.Deployed:
+            outcome = await self._shell.propose(facts, cause=request.request or "release.deploy")
+            if not outcome.facts:
+                return again(self._same(caller.user, request.request, digest))
+            fact = _valid(outcome)
+            assert isinstance(fact, f.ReleaseRequested)
+            return r.Deployed(release=fact.release)
+
+        def again(answered: Answered) -> r.Deployed:
+            if not answered.job:
+                raise _other_request(request.request)
+            return r.Deployed(release=int(answered.job))
+
+        deployed: r.Deployed = await self._once(caller.user, request.request, digest, do, again)
+        return deployed
 
     async def _change_host(self, caller: Caller, verb: str, request: r.HostNamed) -> r.Done:
         if compose.change_host(self._core, caller, verb, request):

@@ -159,7 +159,7 @@ class HttpDoor:
         asked = {**given, "lease": request.match_info["id"]}
         return await self._answer(caller, caller.department, kind, _decoded(kind, msgspec.json.encode(asked), True))
 
-    async def scale(self, request: web.Request, caller: Caller, kind: str) -> web.Response:
+    async def change_department(self, request: web.Request, caller: Caller, kind: str) -> web.Response:
         data = await body(request, EXTRA_MAX_BYTES)
         return await self._ask(request, caller, request.match_info["department"], kind, data)
 

@@ -28,7 +28,7 @@ from schemas.checkpoints import counts
 from schemas.custody_state import Unit
 from schemas.facts import Fact
 from schemas.ids import is_instance, job_of, vm_tag
-from services.admission import compose, warm
+from services.admission import compose, releases, warm
 from services.admission.boot import Boot, boot_of
 from services.admission.checkpoints import Checkpoints
 from services.admission.core import AdmissionCore
@@ -236,7 +236,8 @@ class Guests:
             return None
         config = compose.adopted(self._core)
         saved = None if job is None else await self.checkpoints.of_boot(guest.unit)
-        return boot_of(config, guest.known, guest.rank, job, payload, saved)
+        release = releases.content(self._core, guest.known.dept, guest.known.release) if job is None else None
+        return boot_of(config, guest.known, guest.rank, job, payload, saved, release)
 
     async def _began(self, request: web.Request, guest: Guest) -> web.Response:
         address = decoded(await body(request, SMALL_MAX_BYTES), _began).address

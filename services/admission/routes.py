@@ -74,9 +74,16 @@ ROUTES: Final = (
     Route(
         method="POST",
         path="/v1/departments/{department}/scale",
-        handler="scale",
+        handler="change_department",
         kind="scale.set",
         text="Set a web department's instances.",
+    ),
+    Route(
+        method="POST",
+        path="/v1/departments/{department}/releases",
+        handler="change_department",
+        kind="release.deploy",
+        text="Deploy a release: a web department's instances are replaced by ones that run it.",
     ),
     Route(
         method="POST",

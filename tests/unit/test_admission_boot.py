@@ -4,13 +4,31 @@ from __future__ import annotations
 
 from schemas.config import CloudConfig, Department, Policy, WebPolicy
 from schemas.custody_state import Unit
-from services.admission.boot import boot_of
+from schemas.releases import Release
+from services.admission.boot import COMMAND_SCRIPT, boot_of
 
 
 def test_an_instance_has_its_departments_time_to_drain() -> None:
     departments = (Department(name="web", kind="web", web=WebPolicy(drain_s=7.0)),)
     config = CloudConfig(name="test", policy=Policy(grace_s=0.3), departments=departments)
     unit = Unit(id="web.1", dept="web", attempt=1, hosts=("h1",), cores=1, memory_mb=64)
-    boot = boot_of(config, unit, 0, None, None)
+    boot = boot_of(config, unit, 0, None, None, release=Release())
     assert boot is not None
     assert (boot.kind, boot.grace_s) == ("instance", 7.0)
+
+
+def test_an_instance_runs_its_release() -> None:
+    departments = (Department(name="web", kind="web", web=WebPolicy(command=("old",), environment={"A": "1"})),)
+    config = CloudConfig(name="test", departments=departments)
+    unit = Unit(id="web.1", dept="web", attempt=1, hosts=("h1",), cores=1, memory_mb=64, release=3)
+    content = Release(
+        image="shop-3", command=("serve", "-v"), environment={"B": "2", "PHOENIX_RELEASE": "x"}, health_path="/up"
+    )
+    boot = boot_of(config, unit, 0, None, None, release=content)
+    assert boot is not None
+    assert (boot.script, boot.argv, boot.health_path) == (COMMAND_SCRIPT, ("serve", "-v"), "/up")
+    assert boot.environment == {"B": "2", "PHOENIX_RELEASE": "3", "PHOENIX_IMAGE": "shop-3"}
+    plain = boot_of(config, unit, 0, None, None, release=Release())
+    assert plain is not None
+    assert (plain.script, plain.argv) == (None, ())  # the guest's default web program
+    assert boot_of(config, unit, 0, None, None) is None  # nobody remembers what it was to run

@@ -1,0 +1,85 @@
+"""Requests on a web department: how many instances, and what they run (`schemas.requests` has the rules)."""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated, Final, Literal
+
+import msgspec
+from msgspec import Meta
+
+from schemas.releases import HEALTH_PATH_MAX, IMAGE_MAX, VARIABLES_MAX, SecretName, Text, Variable
+from schemas.requests_base import WALLTIME_MAX_S, Count, Message, RequestId
+
+_IMAGE: Final = re.compile(r"[\x00-\x1f\x7f\"\\]")  # what a template cannot express, or nobody means
+_HEALTH: Final = re.compile(r"/[\x21-\x7e]*\Z")
+
+
+class ScaleSet(Message, frozen=True, kw_only=True):
+    """A person's word on a web department: at least `minimum`, or exactly `exact` instances, for `for_s` seconds (null: until
+    changed).  `auto`: drop all of it."""
+
+    request: RequestId = ""
+    minimum: Count | None = None
+    exact: Count | None = None
+    for_s: Annotated[float, Meta(gt=0, le=WALLTIME_MAX_S)] | None = None
+    auto: bool = False
+
+
+class ReleaseDeploy(Message, frozen=True, kw_only=True):
+    """A new release for the department's instances, which take each other's places (`docs/deploy.md`).  What is null is as in
+    the release that is wanted now; or, with `configured`, as the configuration says; or, with `undo`, as in the last complete
+    release before that one.  `environment` and `secrets` name what changes: null takes a variable away.  `max_unavailable`,
+    `max_surge`: null: the department's."""
+
+    request: RequestId = ""
+    image: Annotated[str, Meta(max_length=IMAGE_MAX)] | None = None
+    command: Annotated[tuple[Text, ...], Meta(max_length=4096)] | None = None
+    environment: Annotated[dict[Variable, Text | None], Meta(max_length=VARIABLES_MAX)] = msgspec.field(
+        default_factory=dict
+    )
+    secrets: Annotated[dict[Variable, SecretName | None], Meta(max_length=VARIABLES_MAX)] = msgspec.field(
+        default_factory=dict
+    )
+    health_path: Annotated[str, Meta(max_length=HEALTH_PATH_MAX)] | None = None
+    configured: bool = False
+    undo: bool = False
+    max_unavailable: Count | None = None
+    max_surge: Count | None = None
+
+
+class Deployed(Message, frozen=True, kw_only=True):
+    """`release`: its number in the department."""
+
+    ok: Literal[True] = True
+    release: int
+
+
+def problem_of_scale(request: ScaleSet) -> tuple[str, str] | None:
+    """(field, what would be right), or None."""
+    named = [f for f in ("minimum", "exact") if getattr(request, f) is not None]
+    if request.auto and named:
+        return named[0], f"auto drops every setting: leave {named[0]} out, or auto"
+    if len(named) == 2:
+        return "exact", "give minimum or exact, not both"
+    if not request.auto and not named:
+        return "exact", "give exact, minimum, or auto"
+    return None
+
+
+def problem_of_deploy(request: ReleaseDeploy) -> tuple[str, str] | None:
+    """(field, what would be right), or None."""
+    if request.configured and request.undo:
+        return "undo", "give undo or configured, not both"
+    if _IMAGE.search(request.image or ""):
+        return "image", "image must not hold control characters, quotes or backslashes"
+    if request.health_path is not None and not _HEALTH.match(request.health_path):
+        return "health_path", "health_path begins with / and holds neither spaces nor control characters"
+    if any("\0" in word for word in request.command or ()):
+        return "command", "a word of the command must not hold a NUL character"
+    if any("\0" in (value or "") for value in request.environment.values()):
+        return "environment", "a value must not hold a NUL character"
+    both = [name for name, secret in request.secrets.items() if secret is not None and request.environment.get(name)]
+    if both:
+        return "secrets", f"{both[0]} is given in environment and in secrets: one of them"
+    return None
