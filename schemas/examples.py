@@ -122,6 +122,7 @@ REQUESTS: Final[dict[str, msgspec.Struct]] = {
     "host.drain": r.HostNamed(host="node-3", reason="new memory"),
     "host.uncordon": r.HostNamed(host="node-3", reason="done"),
     "instance.list": r.InstanceList(),
+    "instance.report": r.InstanceReport(unit="web.7", attempt=1, state="drained"),
     "config.apply": r.ConfigApply(config=CLOUD),
 }
 
@@ -138,8 +139,20 @@ REPLIES: Final[tuple[msgspec.Struct, ...]] = (
     r.Done(),
     r.Instances(
         instances=(
-            r.Instance(unit="web.7", attempt=1, address="127.0.0.1:9001", state="running", host="node-2", cores=1),
-        )
+            r.Instance(
+                unit="web.7",
+                attempt=1,
+                address="127.0.0.1:9001",
+                state="running",
+                host="node-2",
+                cores=1,
+                release=2,
+                health_path="/healthz",
+            ),
+        ),
+        drain_s=5.0,
+        unreachable_s=10.0,
+        health_path="/healthz",
     ),
     r.Deployed(release=2),
     r.LeaseGranted(lease="19", kind="advance", nodes=2, start_at=AT + 600, end_at=AT + 3300),

@@ -48,6 +48,7 @@ INPUTS_MAX: Final = 1000
 KEEP_MAX: Final = 100
 JOBS_MAX: Final = 1000  # named in one cancel, hold or release
 REASON_MAX: Final = 500
+WHY_MAX: Final = 200  # as in `facts.InstanceReported`
 SERVICE_MAX: Final = 64
 CONSTRAINT_MAX: Final = 256  # schemas.constraints.CHARS_MAX
 INSTANT_MAX: Final = 253_402_300_799.0  # the end of the year 9999: what can be written as a date
@@ -124,17 +125,29 @@ class JobResults(Message, frozen=True, kw_only=True):
 
 
 class Instance(Message, frozen=True, kw_only=True):
+    """`state`: starting (it boots, and has no address), running (in service), draining (no new session goes there; without an
+    address it is over, and only its VM runs off).  `drains_until`: then it is stopped at the latest, UTC seconds.
+    `release`: what it runs, which says its `health_path`."""
+
     unit: str
     attempt: int
     address: str | None
     state: Literal["starting", "running", "draining"]
     host: str
     cores: int
+    release: int = 0
+    drains_until: float | None = None
+    health_path: str = ""
 
 
 class Instances(Message, frozen=True, kw_only=True):
+    """With what the department says of its load balancer, so that nobody keeps a copy of the policy."""
+
     ok: Literal[True] = True
     instances: tuple[Instance, ...]
+    drain_s: float = 0.0
+    unreachable_s: float = 0.0
+    health_path: str = ""
 
 
 class LeaseGranted(Message, frozen=True, kw_only=True):
@@ -294,6 +307,15 @@ class InstanceList(Message, frozen=True, kw_only=True):
     """The web department of the subject or the path."""
 
 
+class InstanceReport(Message, frozen=True, kw_only=True):
+    """A load balancer's word on an instance of its department (`facts.InstanceReported`).  Said again, it changes nothing."""
+
+    unit: Annotated[str, Meta(min_length=1, max_length=64)]
+    attempt: Annotated[int, Meta(ge=1, le=1 << 31)]
+    state: Literal["drained", "unreachable", "reachable"]
+    why: Annotated[str, Meta(max_length=WHY_MAX)] = ""
+
+
 class ConfigApply(Message, frozen=True, kw_only=True):
     """Operators only; the provisioner answers."""
 
@@ -315,6 +337,7 @@ REQUESTS: Final[dict[str, tuple[type[Message], type[Message]]]] = {
     "host.drain": (HostNamed, Done),
     "host.uncordon": (HostNamed, Done),
     "instance.list": (InstanceList, Instances),
+    "instance.report": (InstanceReport, Done),
     "config.apply": (ConfigApply, ConfigApplied),
 }
 
@@ -397,6 +420,8 @@ def _problem(request: object) -> tuple[str, str] | None:
         return problem_of_deploy(request)
     if isinstance(request, HostNamed) and _control.search(request.reason):
         return "reason", "reason must not hold control characters"
+    if isinstance(request, InstanceReport) and _control.search(request.why):
+        return "why", "why must not hold control characters"
     return None
 
 

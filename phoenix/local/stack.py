@@ -180,10 +180,9 @@ def balancer(config: Config, layout: Layout, settings: Settings, ports: Ports, d
         "listen": f"127.0.0.1:{port}",
         "port_file": str(port_file),
         "signal_interval_s": SIGNAL_INTERVAL_S,
-        "core_share": settings.core_share,
-        "instance_cores": department.web.instance_cores,
         "health_path": department.web.health_path,
         "drain_s": department.web.drain_s,
+        "unreachable_s": department.web.unreachable_s,
     }
     write_private(file, orjson.dumps(content, option=orjson.OPT_INDENT_2))
     return Spec(

@@ -33,7 +33,7 @@ from schemas.custody import Custody
 from schemas.custody_state import Unit, vm_key
 from schemas.envelope import FACTS_MAX
 from schemas.facts import Fact, Lease
-from schemas.ids import element_id, job_of
+from schemas.ids import element_id, instance_parts, job_of
 from schemas.meta import Meta
 from services.admission.shape import Capacity, constrained
 from services.admission.wanted import Wanted, follow
@@ -88,6 +88,14 @@ class Checkpoint(msgspec.Struct, kw_only=True):
     request: str
 
 
+class Reported(msgspec.Struct, kw_only=True):
+    """What a load balancer said last of an instance."""
+
+    attempt: int
+    at: float
+    state: str
+
+
 class _State(msgspec.Struct, kw_only=True):
     jobs: dict[str, Job] = {}
     finished: dict[str, None] = {}  # jobs without a unit left, oldest first
@@ -97,6 +105,7 @@ class _State(msgspec.Struct, kw_only=True):
     reserved: dict[str, None] = {}  # local leases that are neither over nor cancelled, in order of acceptance
     checkpoints: dict[str, Checkpoint] = {}  # of units that are not final
     wanted: dict[str, Wanted] = {}  # releases, by web department
+    reported: dict[str, Reported] = {}  # of instances whose attempt is open
 
 
 class AdmissionCore:
@@ -126,6 +135,7 @@ class AdmissionCore:
             return
         if isinstance(fact, f.AttemptClosed | f.AttemptReported):
             self._resuming.pop(fact.unit, None)
+            self._state.reported.pop(fact.unit, None)
             self._count_final(fact.unit)
         elif isinstance(fact, f.UnitPlaced):
             if self._resumes(fact.unit):
@@ -141,6 +151,8 @@ class AdmissionCore:
             self._extend(fact)
         elif isinstance(fact, f.CheckpointReported):
             self._note_checkpoint(fact, meta)
+        elif isinstance(fact, f.InstanceReported):
+            self._state.reported[fact.unit] = Reported(attempt=fact.attempt, at=meta.at, state=fact.state)
         elif isinstance(fact, f.ScaleRequested):
             self._remember(fact.user, fact.request, "", 0)
         elif isinstance(fact, f.ReleaseRequested | f.ReleaseChanged):
@@ -238,6 +250,8 @@ class AdmissionCore:
         self._state.unfinished.pop(dept, None)
         self._state.wanted.pop(dept, None)
         self._resuming = {name: None for name in self._resuming if self._resumes(name)}
+        for name in [name for name in self._state.reported if instance_parts(name)[0] == dept]:
+            del self._state.reported[name]
         for name, job in list(self._state.jobs.items()):
             if job.dept == dept and job.left:
                 for unit in self.units(name):
@@ -312,6 +326,9 @@ class AdmissionCore:
         for name in self._state.checkpoints:
             if name not in units or units[name].state == "final":
                 found.append(f"unit {name} is over and its checkpoint is remembered")
+        for name in self._state.reported:
+            if name not in units or units[name].state != "open":
+                found.append(f"instance {name} is over and what was reported of it is remembered")
         fresh = AdmissionCore(self.custody)
         fresh.load(self.dump())
         if fresh._submitted != self._submitted:
@@ -351,6 +368,10 @@ class AdmissionCore:
     def wanted(self, dept: str) -> Wanted:
         """What a web department is to run."""
         return self._state.wanted.get(dept, Wanted())
+
+    def reported(self, unit: str) -> Reported | None:
+        """What a load balancer said last of an instance whose attempt is open."""
+        return self._state.reported.get(unit)
 
     def answered(self, user: str, request: str) -> Answered | None:
         return self._state.requests.get(f"{user}/{request}")

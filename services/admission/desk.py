@@ -23,7 +23,7 @@ from schemas import facts as f
 from schemas import requests as r
 from schemas.facts import Fact
 from schemas.meta import Meta, Void
-from services.admission import compose, leases, releases
+from services.admission import compose, instances, leases, releases
 from services.admission.compose import Caller
 from services.admission.core import AdmissionCore, Answered
 from services.admission.payloads import Packed, Payloads, digest_of, pack
@@ -63,6 +63,7 @@ class Desk:
             "host.drain": lambda caller, _dept, request: self._change_host(caller, "drain", request),
             "host.uncordon": lambda caller, _dept, request: self._change_host(caller, "uncordon", request),
             "instance.list": self._instances,
+            "instance.report": self._report_instance,
         }
 
     async def handle(self, caller: Caller, department: str, kind: str, request: r.Message) -> r.Message:
@@ -262,33 +263,17 @@ class Desk:
         return r.Done()
 
     async def _instances(self, caller: Caller, dept: str, _request: r.InstanceList) -> r.Instances:
-        compose.department_for(self._core, caller, dept, "web")
-        return r.Instances(instances=instances_of(self._core, dept))
+        return instances.listed(self._core, compose.department_for(self._core, caller, dept, "web"))
 
+    async def _report_instance(self, caller: Caller, dept: str, request: r.InstanceReport) -> r.Done:
+        def facts(now: float, drafted: Sequence[Fact]) -> list[Fact]:
+            return instances.report(self._core, caller, dept, request, now, drafted)
 
-def instances_of(core: AdmissionCore, dept: str) -> tuple[r.Instance, ...]:
-    """The instances of a web department that run or are about to: live ones, and those whose VM still runs off."""
-    units, custody = core.custody.state.units, core.custody
-    found: dict[str, r.Instance] = {}
-    for name in custody.index.open.get(dept, ()):
-        unit = units[name]
-        if unit.live:
-            found[name] = r.Instance(
-                unit=name,
-                attempt=unit.attempt,
-                address=unit.addresses[0] if unit.addresses else None,
-                state="starting" if unit.began_at is None else "running",
-                host=unit.hosts[0],
-                cores=unit.cores,
-            )
-    prefix = f"{dept}."
-    for vm in custody.state.vms.values():
-        if vm.unit.startswith(prefix) and vm.unit not in found:
-            unit = units[vm.unit]
-            found[vm.unit] = r.Instance(
-                unit=vm.unit, attempt=vm.attempt, address=None, state="draining", host=vm.host, cores=unit.cores
-            )
-    return tuple(found[name] for name in sorted(found, key=lambda unit: int(unit.rpartition(".")[2])))
+        if facts(self._shell.now(), ()):
+            outcome = await self._shell.propose(facts, cause=request.unit)
+            if outcome.facts:
+                _valid(outcome)
+        return r.Done()
 
 
 def _valid(outcome: Outcome) -> Fact:

@@ -171,6 +171,11 @@ class HttpDoor:
     async def instances(self, request: web.Request, caller: Caller, kind: str) -> web.Response:
         return await self._answer(caller, request.match_info["department"], kind, r.InstanceList())
 
+    async def report_instance(self, request: web.Request, caller: Caller, kind: str) -> web.Response:
+        given = _object(await body(request, EXTRA_MAX_BYTES))
+        asked = _decoded(kind, msgspec.json.encode({**given, "unit": request.match_info["unit"]}), True)
+        return await self._answer(caller, request.match_info["department"], kind, asked)
+
     async def signal(self, request: web.Request, caller: Caller, _kind: str) -> web.Response:
         department, name = request.match_info["department"], request.match_info["name"]
         if self._core.department(department) is None or not compose.may_see(caller, department):

@@ -28,6 +28,7 @@ from services.admission.guests import Guests
 from services.admission.output import Files, Outputs
 from services.admission.payloads import Payloads
 from services.admission.tokens import GuestTokens
+from services.admission.usages import Usages
 from services.admission.web import errors_as_answers
 from services.runtime.edge import Edge
 from services.runtime.identity import Identities
@@ -62,7 +63,8 @@ class Doors(Edge):
         gate = Gate(service.nc.publish, service.now, service.log, service.registry)
         desk = Desk(service, core, payloads, service.registry)
         tokens = GuestTokens.load(service.config.guest_key_file)
-        self._guests = Guests(service, core, payloads, self._outputs, files, Checkpoints(objects), tokens)
+        self._usages = Usages(service.nc.publish, time.monotonic, service.registry)
+        self._guests = Guests(service, core, payloads, self._outputs, files, Checkpoints(objects), tokens, self._usages)
         self._nats = NatsDoor(service.nc, core, desk, gate, service.log)
         identities = Identities.load(service.config)
         self._http = HttpDoor(
@@ -72,7 +74,7 @@ class Doors(Edge):
     async def lead(self) -> None:
         app = web.Application(middlewares=[errors_as_answers(self._service.log)])
         app.router.add_routes([*self._guests.routes(), *self._http.routes()])
-        app.cleanup_ctx.extend([self._http.open, self._guests.checkpoints.removing])
+        app.cleanup_ctx.extend([self._http.open, self._guests.checkpoints.removing, self._usages.publishing])
         self._runner = web.AppRunner(app, access_log=None, handle_signals=False, shutdown_timeout=SHUTDOWN_S)
         await self._runner.setup()
         await self._listen(self._runner)

@@ -11,6 +11,7 @@ from typing import Final, Literal, TypeAlias
 
 import msgspec
 
+from schemas.measures import Usage
 from services.admission.boot import Boot
 from services.admission.guest_checkpoint import CheckpointBody
 from services.admission.guest_warm import Following
@@ -89,6 +90,7 @@ ROUTES: Final = (
     _route("PUT", "output/{stream}", "Bytes of stdout or stderr; repeating is harmless.", "bytes", query=(_OFFSET,)),
     _route("PUT", "files/{name}", "A file to keep.", "bytes"),
     _route("POST", "report", "How the script ended; with stay: take another job.", ReportBody, Acknowledged),
+    _route("POST", "usage", "An instance: how busy its cores were; about once a second.", Usage),
     _route("POST", "next", "The next job of this VM; 204: ask again.", answer=Following, query=(_WAIT,)),
     _route("PUT", "checkpoint/files/{name}", "A file for the next checkpoint.", "bytes", Sent, job=True),
     _route("GET", "checkpoint/files/{name}", "A file of the last checkpoint.", answer="bytes", job=True),

@@ -28,6 +28,7 @@ from schemas.checkpoints import counts
 from schemas.custody_state import Unit
 from schemas.facts import Fact
 from schemas.ids import is_instance, job_of, vm_tag
+from schemas.measures import Usage
 from services.admission import compose, releases, warm
 from services.admission.boot import Boot, boot_of
 from services.admission.checkpoints import Checkpoints
@@ -41,11 +42,13 @@ from services.admission.payloads import Payloads
 from services.admission.plain import lines
 from services.admission.standing import Standing, goes_on, speaks_for, standing
 from services.admission.tokens import GuestTokens
+from services.admission.usages import Usages
 from services.admission.web import HttpError, bearer, body, decoded, gone, no_content, number, reply, unauthorised
 from services.runtime.edge import Refused
 
 BASE: Final = "/v1/guest/{unit}/{attempt:[0-9]{1,9}}/{rank:[0-9]{1,5}}"
 SMALL_MAX_BYTES: Final = 4 << 20  # of a JSON body: a batch of launch events is about 1.4 MiB
+USAGE_MAX_BYTES: Final = 4096
 GATHER_S: Final = 20.0  # a rank's call waits so long for the others; below the guest's deadline for one try
 POLL_MAX_S: Final = 25.0
 UPLOADS_MAX: Final = 4  # large bodies in memory at once
@@ -112,6 +115,7 @@ class _Gathering:
 
 _began: Final = msgspec.json.Decoder(BeganBody)
 _report: Final = msgspec.json.Decoder(ReportBody)
+_usage: Final = msgspec.json.Decoder(Usage)
 _launch: Final = msgspec.json.Decoder(LaunchBody)
 _events: Final = msgspec.json.Decoder(EventsBody)
 _signal: Final = msgspec.json.Decoder(SignalBody)
@@ -129,9 +133,11 @@ class Guests:
         files: Files,
         checkpoints: Checkpoints,
         tokens: GuestTokens,
+        usages: Usages,
     ) -> None:
         self._shell, self._core = shell, core
         self._payloads, self._outputs, self._files, self._tokens = payloads, outputs, files, tokens
+        self._usages = usages
         self._launches = Launches()
         self._gathering: dict[tuple[str, int], _Gathering] = {}
         self._uploads = asyncio.Semaphore(UPLOADS_MAX)
@@ -154,6 +160,7 @@ class Guests:
             route("PUT", "files/{name:.+}", self._file, "latest"),
             route("GET", "inputs/{name:.+}", self._input),
             route("POST", "report", self._report, "latest"),
+            route("POST", "usage", self._usage),
             route("PUT", "checkpoint/files/{name:.+}", self.checkpoints.send, "saves", job=True),
             route("GET", "checkpoint/files/{name:.+}", self.checkpoints.fetch, job=True),
             route("POST", "checkpoint", self.checkpoints.say, "saves", job=True),
@@ -327,6 +334,13 @@ class Guests:
             return None
         found = warm.following(self._core, guest.unit, guest.named, guest.rank, self._shell.now())
         return None if found in ("gone", "park") else reply(Acknowledged(status="acknowledged", stay=True))
+
+    async def _usage(self, request: web.Request, guest: Guest) -> web.Response:
+        if not is_instance(guest.unit):
+            raise HttpError(400, Refused("invalid", "the guest of an instance reports its use, nobody else", "unit"))
+        told = decoded(await body(request, USAGE_MAX_BYTES), _usage)
+        self._usages.hear(guest.known.dept, (guest.unit, guest.attempt, guest.rank), told, self._shell.now())
+        return no_content()
 
     # ----------------------------------------------------------------------------------------------------------- content
 

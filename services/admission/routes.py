@@ -109,6 +109,13 @@ ROUTES: Final = (
     ),
     Route(
         method="POST",
+        path="/v1/departments/{department}/instances/{unit}/report",
+        handler="report_instance",
+        kind="instance.report",
+        text="A load balancer's word: an instance has drained, cannot be reached, or is reached again.",
+    ),
+    Route(
+        method="POST",
         path="/v1/signals/{department}/{name}",
         handler="signal",
         text="Pass a JSON object on as a signal (not journaled).",

@@ -14,6 +14,7 @@ import pytest_asyncio
 
 from phoenix.local.guest.door import Boot, Command
 from schemas import facts as f
+from schemas.measures import Measures
 from schemas.reasons import Code, because
 from services.admission import output
 from services.admission.boot import COMMAND_SCRIPT
@@ -111,6 +112,25 @@ async def test_an_instance_boots_from_the_configuration(here: House) -> None:
         None,
     )
     assert await guest.report() == 400
+
+
+async def test_a_guest_tells_how_busy_its_instance_is_and_its_department_hears_it(here: House) -> None:
+    await here.place("web.2", "w1", dept="web")
+    guest, told = here.guest("web.2"), {"utilisation": 0.75, "interval_s": 1.0, "memory_mb": 12.5}
+    heard = await (await here.client("wim")).subscribe("phoenix.measure.web.instances")
+    await (await here.client("wim")).flush()
+    assert (await guest.call("POST", "usage", told))[0] == 204
+    measures = msgspec.json.decode((await heard.next_msg(5)).data, type=Measures)
+    (measured,) = measures.instances
+    assert (measured.unit, measured.attempt, measured.rank) == ("web.2", 1, 0)
+    assert (measured.utilisation, measured.interval_s, measured.memory_mb) == (0.75, 1.0, 12.5)
+    for wrong in ({}, {"utilisation": -0.1}, {"utilisation": "NaN"}, {"utilisation": 1e9}):
+        assert (await guest.call("POST", "usage", wrong))[0] == 400
+    assert (await here.guest(await running(here)).call("POST", "usage", told))[0] == 400
+    assert await here.journaled(f.LoadObserved) == []
+    stop = f.AttemptClosed(unit="web.2", attempt=1, disposal=f.Disposal.STOPPED, why=because(Code.SCALE_DOWN))
+    await here.write("scheduler.web", stop)
+    assert (await guest.call("POST", "usage", told))[0] == 410
 
 
 async def test_tokens_are_for_one_vm_and_never_logged(here: House, caplog: pytest.LogCaptureFixture) -> None:

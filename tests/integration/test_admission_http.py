@@ -128,10 +128,24 @@ async def test_instances(here: House) -> None:
     path = "/v1/departments/web/instances"
     (found,) = (await call(here, "wim", "GET", path))[1]["instances"]
     expected = {"unit": "web.1", "attempt": 1, "address": None, "state": "starting", "host": "w1", "cores": 2}
-    assert found == expected
+    assert found == {**expected, "release": 0, "drains_until": None, "health_path": "/healthz"}
     assert await here.guest("web.1").began("127.0.0.1:8000") == 204
     (found,) = (await call(here, "wim", "GET", path))[1]["instances"]
     assert (found["state"], found["address"]) == ("running", "127.0.0.1:8000")
+    drained = {"attempt": 1, "state": "drained"}
+    assert (await call(here, "wim", "POST", f"{path}/web.1/report", drained))[0] == 409
+    begun = f.InstanceDraining(unit="web.1", attempt=1, until=9e9, reason=because(Code.SCALE_DOWN))
+    await here.write("scheduler.web", begun)
+    told = (await call(here, "wim", "GET", path))[1]
+    assert [told[name] for name in ("drain_s", "unreachable_s", "health_path")] == [5.0, 10.0, "/healthz"]
+    (found,) = told["instances"]
+    assert (found["state"], found["address"], found["drains_until"]) == ("draining", "127.0.0.1:8000", 9e9)
+    assert (await call(here, "ann", "POST", f"{path}/web.1/report", drained))[0] == 403
+    for _ in range(2):
+        assert (await call(here, "wim", "POST", f"{path}/web.1/report", drained))[1] == {"ok": True}
+        assert await here.ask("wim", "instance.report", {"unit": "web.1", **drained}) == {"ok": True}
+    (fact,) = await here.journaled(f.InstanceReported)
+    assert (fact.unit, fact.attempt, fact.state, fact.user) == ("web.1", 1, "drained", "wim")
     await here.write("executor", f.VmAllocated(unit="web.1", attempt=1, rank=0, vm=5, host="w1"))
     stop = f.AttemptClosed(unit="web.1", attempt=1, disposal=f.Disposal.STOPPED, why=because(Code.SCALE_DOWN))
     await here.write("scheduler.web", stop)

@@ -57,6 +57,7 @@ class Site:
         self.url = ""
         self.listed: list[dict[str, Any]] = []
         self.signals: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
+        self.reports: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
         self._next = 1
 
     async def spawn(self, *argv: str, **environment: str) -> Process:
@@ -89,7 +90,8 @@ class Site:
         )
         self.stack.push_async_callback(self.client.close)
         await self.client.subscribe("phoenix.request.web.lb.instance.list", cb=self._list)
-        await self.client.subscribe("phoenix.signal.web.cpu", cb=self._signal)
+        await self.client.subscribe("phoenix.request.web.lb.instance.report", cb=self._report)
+        await self.client.subscribe("phoenix.signal.web.>", cb=self._signal)
         self.session = await self.stack.enter_async_context(aiohttp.ClientSession())
         config = self.directory / "balancer.json"
         content = {
@@ -98,7 +100,6 @@ class Site:
             "nats_url": f"nats://127.0.0.1:{self.nats_port}",
             "inbox_prefix": "_INBOX_web.lb",
             "port_file": str(self.directory / "port"),
-            "core_share": 0.05,
             "drain_s": 3.0,
             **settings,
         }
@@ -118,7 +119,17 @@ class Site:
         await message.respond(json.dumps({"ok": True, "instances": self.listed}).encode())
 
     async def _signal(self, message: Msg) -> None:
-        self.signals.put_nowait(json.loads(message.data))
+        self.signals.put_nowait({"name": message.subject.rpartition(".")[2], **json.loads(message.data)})
+
+    async def _report(self, message: Msg) -> None:
+        self.reports.put_nowait(json.loads(message.data))
+        await message.respond(b'{"ok": true}')
+
+    async def measure(self, **utilisation: float) -> None:
+        """What the guests of instances report (`n1`: web.1)."""
+        told = [{"unit": f"web.{n[1:]}", "attempt": 1, "utilisation": u, "at": 0.0} for n, u in utilisation.items()]
+        await self.client.publish("phoenix.measure.web.instances", json.dumps({"v": 1, "instances": told}).encode())
+        await self.client.flush()
 
     async def event(self, kind: str, **fact: Any) -> None:
         event = {"v": 1, "kind": kind, "department": "web", "position": 1, "at": 0.0, "fact": fact}
@@ -227,7 +238,7 @@ async def test_a_killed_instance_costs_no_idempotent_request(site: Site) -> None
     await site.until_in_service(second)
 
 
-async def test_an_open_request_is_finished_while_its_instance_drains_and_stops(site: Site) -> None:
+async def test_an_open_request_is_finished_while_its_instance_drains_and_that_is_reported(site: Site) -> None:
     await site.start()
     unit, process = await site.instance()
     await site.until_in_service(unit)
@@ -237,10 +248,19 @@ async def test_an_open_request_is_finished_while_its_instance_drains_and_stops(s
         return any(one["open_requests"] for one in (await site.status())["instances"])
 
     await until(is_open)
+    await site.event("instance.draining", unit=unit, attempt=1, until=9e9)
+    site.listed[0]["state"] = "draining"
+    await site.until_in_service()
+    assert await slow == 200
+    assert await asyncio.wait_for(site.reports.get(), DEADLINE_S) == {
+        "unit": unit,
+        "attempt": 1,
+        "state": "drained",
+        "why": "",
+    }
     site.unlist(unit)
     await site.event("attempt.closed", unit=unit, attempt=1)
     process.send_signal(signal.SIGTERM)
-    assert await slow == 200
     assert await asyncio.wait_for(process.wait(), DEADLINE_S) == 0
 
 
@@ -330,33 +350,42 @@ async def test_bodies_and_headers_pass_through_and_hop_headers_do_not(site: Site
         assert answer.status == 201
 
 
-async def next_signal(site: Site, good: Callable[[dict[str, Any]], bool]) -> dict[str, Any]:
+async def next_signal(site: Site, name: str, good: Callable[[dict[str, Any]], bool]) -> dict[str, Any]:
     async with asyncio.timeout(DEADLINE_S):
         while True:
             signal_ = await site.signals.get()
-            if good(signal_):
+            if signal_["name"] == name and good(signal_):
                 return signal_
 
 
-async def test_the_signal_is_the_cpu_used_over_the_cpu_allowed(site: Site) -> None:
+async def test_the_signals_are_what_guests_measure_and_what_was_served(site: Site) -> None:
     await site.start()
-    limited = {"PHOENIX_SELF_LIMIT": "1", "PHOENIX_CORES": "1", "PHOENIX_CORE_SHARE": "0.05"}
-    units = [(await site.instance(environment=limited))[0] for _ in range(2)]
+    units = [(await site.instance())[0] for _ in range(2)]
     await site.until_in_service(*units)
-    idle = await next_signal(site, lambda s: s["instances"] == 2 and s["utilisation"] < 0.3)
-    assert idle["source"] == "lb"
-    assert idle["v"] == 1
+    await site.measure(n1=1.0, n2=0.5, n9=0.0)
+    busy = await next_signal(site, "cpu", lambda s: s["instances"] == 2)
+    assert (busy["utilisation"], busy["source"], busy["v"]) == (0.75, "lb", 1)
+    statuses = [await site.get() for _ in range(20)]
+    assert set(statuses) == {200}
+    served = await next_signal(site, "requests", lambda s: s["rate"] > 0)
+    assert served["errors"] == 0
+    assert served["response_ms"] > 0
+    slow = asyncio.create_task(site.get("/?cpu_ms=20000"))
+    open_ = await next_signal(site, "sessions", lambda s: sum(s["sessions"].values()) == 1)
+    assert set(open_["sessions"]) == set(units)
+    slow.cancel()
 
-    async def user() -> None:
-        while True:
-            await site.get("/?cpu_ms=5")
 
-    users = [asyncio.create_task(user()) for _ in range(6)]
-    busy = await next_signal(site, lambda s: s["utilisation"] > 0.8)
-    assert busy["utilisation"] < 2.0
-    for task in users:
-        task.cancel()
-    await next_signal(site, lambda s: s["utilisation"] < 0.3)
+async def test_what_answers_no_health_check_is_reported_and_so_is_its_return(site: Site) -> None:
+    await site.start(unreachable_s=0.5, health_interval_s=0.1)
+    unit, process = await site.instance()
+    await site.until_in_service(unit)
+    process.send_signal(signal.SIGSTOP)
+    report = await asyncio.wait_for(site.reports.get(), DEADLINE_S)
+    assert (report["unit"], report["state"]) == (unit, "unreachable")
+    assert "health check of 127.0.0.1" in report["why"]
+    process.send_signal(signal.SIGCONT)
+    assert (await asyncio.wait_for(site.reports.get(), DEADLINE_S))["state"] == "reachable"
 
 
 async def test_it_serves_on_while_the_broker_is_away_and_finds_it_again(site: Site) -> None:
@@ -371,7 +400,8 @@ async def test_it_serves_on_while_the_broker_is_away_and_finds_it_again(site: Si
         site.signals.get_nowait()
     second, _ = await site.instance(announce=False)
     await site.until_in_service(unit, second)
-    await next_signal(site, lambda s: s["instances"] == 2)
+    await site.measure(n1=0.5, n2=0.5)
+    await next_signal(site, "cpu", lambda s: s["instances"] == 2)
 
 
 async def test_it_stops_cleanly_and_its_numbers_are_shown(site: Site) -> None:

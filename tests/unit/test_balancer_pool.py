@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import pytest
-
-from phoenix.local.balancer.meter import Meter
-from phoenix.local.balancer.pool import Instance, Listed, Pool
+from phoenix.balance.feed import Listed
+from phoenix.balance.reporter import Report
+from phoenix.local.balancer.pool import Instance, Pool
 
 
 def pool_of(*units: str, healthy: bool = True) -> Pool:
-    pool = Pool(drain_s=5.0, cores=1.0)
+    pool = Pool(drain_s=5.0, unreachable_s=10.0)
     for number, unit in enumerate(units):
         pool.began(unit, 1, [f"127.0.0.1:{9000 + number}"], now=0.0)
     if healthy:
@@ -45,28 +44,28 @@ def test_the_fewest_open_requests_win_then_the_longest_unused() -> None:
 def test_a_failed_connection_ejects_at_once_and_probes_are_patient() -> None:
     pool = pool_of("web.1", "web.2")
     first, second = pool.all()
-    pool.eject(first)
+    pool.eject(first, 1.0)
     assert names(pool.in_service()) == ["web.2"]
-    pool.missed(second)
+    pool.missed(second, 1.0, "503")
     assert second.in_service
-    pool.missed(second)
+    pool.missed(second, 1.5, "503")
     assert not second.in_service
     pool.answered(first, 2.0)
     assert names(pool.in_service()) == ["web.1"]
     assert pool.choose(without=first) is None
 
 
-def test_a_closed_attempt_drains_and_is_forgotten_when_its_requests_end_or_time_is_up() -> None:
+def test_a_closed_attempt_gets_nothing_and_is_forgotten_when_its_requests_end_or_time_is_up() -> None:
     pool = pool_of("web.1", "web.2")
     first, second = pool.all()
     first.open_requests = second.open_requests = 1
     pool.closed("web.1", 1, now=10.0)
     pool.closed("web.2", 1, now=10.0)
     assert pool.choose() is None
-    assert pool.forget_drained(11.0) == []
+    assert pool.forget_closed(11.0) == []
     first.open_requests = 0
-    assert names(pool.forget_drained(12.0)) == ["web.1"]
-    assert names(pool.forget_drained(15.0)) == ["web.2"]
+    assert names(pool.forget_closed(12.0)) == ["web.1"]
+    assert names(pool.forget_closed(15.0)) == ["web.2"]
     assert pool.all() == []
 
 
@@ -80,45 +79,61 @@ def test_a_late_began_does_not_bring_back_a_closed_attempt_but_a_new_attempt_ser
 
 
 def test_an_audit_adds_drains_and_spares_what_is_newer_than_its_question() -> None:
-    pool = pool_of("web.1", "web.2")
+    pool = pool_of("web.1", "web.2", "web.5")
     pool.began("web.9", 1, ["127.0.0.1:9009"], now=20.0)
     listed = [
-        Listed("web.2", 1, "127.0.0.1:9001", draining=True, cores=2.0),
-        Listed("web.3", 1, "127.0.0.1:9002", draining=False, cores=2.0),
-        Listed("web.4", 1, "", draining=False, cores=2.0),
+        Listed(unit="web.2", attempt=1, address="127.0.0.1:9001", state="draining", cores=2.0, drains_until=99.0),
+        Listed(unit="web.3", attempt=1, address="127.0.0.1:9002", state="running", cores=2.0, health_path="/new"),
+        Listed(unit="web.4", attempt=1, state="starting"),
+        Listed(unit="web.5", attempt=1, state="draining"),  # over: only its VM runs off
     ]
     pool.audited(listed, asked_at=10.0, now=21.0)
-    state = {one.unit: one.draining_since is not None for one in pool.all()}
-    assert state == {"web.1": True, "web.2": True, "web.3": False, "web.9": False}
-    assert next(one.cores for one in pool.all() if one.unit == "web.3") == 2.0
+    state = {one.unit: one.state for one in pool.all()}
+    assert state == {
+        "web.1": "closed",
+        "web.2": "draining",
+        "web.3": "unhealthy",
+        "web.5": "closed",
+        "web.9": "unhealthy",
+    }
+    assert next((one.cores, one.health_path) for one in pool.all() if one.unit == "web.3") == (2.0, "/new")
 
 
-def test_utilisation_is_used_over_allowed_of_instances_in_service_for_an_interval() -> None:
-    pool, meter = pool_of("web.1", "web.2"), Meter(core_share=0.05, interval_s=0.25)
+def test_a_draining_instance_gets_no_new_request_and_is_drained_when_its_last_one_has_ended() -> None:
+    pool = pool_of("web.1", "web.2")
     first, second = pool.all()
-    second.cores = 3.0
-    for instance, cpu_s in ((first, 0.05), (second, 0.0)):
-        meter.sample(instance.key, 1.0, 7.0)
-        meter.sample(instance.key, 2.0, 7.0 + cpu_s)
-    reading = meter.read(pool.all(), now=2.0)
-    assert reading is not None
-    assert reading.utilisation == pytest.approx(0.25)
-    assert reading.instances == 2
-    second.healthy_since = 1.9
-    reading = meter.read(pool.all(), now=2.0)
-    assert reading is not None
-    assert reading.utilisation == pytest.approx(1.0)
-    assert reading.instances == 1
+    first.open_requests = 1
+    pool.draining("web.1", 1, until=60.0, now=10.0)
+    assert [one.unit for one in (pool.choose(), pool.choose()) if one] == ["web.2", "web.2"]
+    assert pool.reports(10.0) == []
+    first.open_requests = 0
+    assert pool.reports(11.0) == [Report("web.1", 1, "drained")]
+    assert pool.reports(12.0) == []
+    assert pool.forget_closed(99.0) == []  # until it is closed it stays
+    pool.closed("web.1", 1, now=100.0)
+    assert names(pool.forget_closed(100.0)) == ["web.1"]
+    assert second.in_service
 
 
-def test_nothing_measured_is_no_reading_and_a_restarted_process_starts_over() -> None:
-    pool, meter = pool_of("web.1"), Meter(core_share=0.05, interval_s=0.25)
-    [instance] = pool.all()
-    assert meter.read(pool.all(), now=1.0) is None
-    meter.sample(instance.key, 1.0, 50.0)
-    meter.sample(instance.key, 2.0, 0.1)
-    assert meter.read(pool.all(), now=2.0) is None
-    meter.sample(instance.key, 3.0, 0.125)
-    reading = meter.read(pool.all(), now=3.0)
-    assert reading is not None
-    assert reading.utilisation == pytest.approx(0.5)
+def test_what_fails_for_long_is_unreachable_and_reachable_when_it_is_back() -> None:
+    pool = pool_of("web.1", "web.2")
+    first, second = pool.all()
+    pool.eject(first, 5.0)
+    pool.missed(first, 6.0, "health check: 500")
+    pool.missed(first, 7.0, "health check: 500")
+    assert pool.reports(14.9) == []
+    assert pool.reports(15.0) == [Report("web.1", 1, "unreachable", "health check: 500")]
+    assert pool.reports(16.0) == []
+    pool.answered(first, 17.0)
+    assert pool.reports(17.0) == [Report("web.1", 1, "reachable")]
+    pool.eject(second, 20.0)
+    pool.draining("web.2", 1, until=None, now=21.0)
+    assert pool.reports(99.0) == [Report("web.2", 1, "drained")]
+
+
+def test_what_has_never_answered_is_unreachable_too_and_a_limit_of_0_means_never() -> None:
+    pool = pool_of("web.1", healthy=False)
+    assert pool.reports(10.0) == [Report("web.1", 1, "unreachable", "it has not answered yet")]
+    patient = pool_of("web.1", healthy=False)
+    patient.unreachable_s = 0.0
+    assert patient.reports(1e9) == []

@@ -13,7 +13,7 @@ from phoenix.cli import launch
 from phoenix.local.guest.door import Boot, Command, Door, new_session
 from phoenix.local.guest.dummy import dummy_guest
 from phoenix.local.guest.environment import for_instance, for_job, for_task
-from phoenix.local.guest.machine import Programs
+from phoenix.local.guest.machine import Programs, Used
 from phoenix.local.guest.room import Room, UnsafeNameError, relative_name
 from tests.support.guest_door import HOST, GuestDoor
 
@@ -84,6 +84,9 @@ class StillMachine:
 
     def cpu_seconds(self) -> float | None:
         return None
+
+    def used(self) -> Used:
+        return Used(0.0, 0)
 
 
 BOOT = Boot(

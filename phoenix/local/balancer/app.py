@@ -1,9 +1,10 @@
-"""The balancer's process: puts pool, probes, feed, proxy and signal together, and takes them down again.
+"""The balancer's process: puts pool, probes, feed, proxy, reports and signals together, and takes them down again.
 
 1. It serves before it knows anything: requests wait for the first instance.
 2. Whatever fails in one of its tasks ends the process; the supervisor starts it anew.
 3. A NATS connection that the library has given up is a zombie: the process ends (NATS.md 3.7).
 4. SIGTERM: stop accepting, let open requests end within `drain_s`, exit 0.
+5. The signal `cpu` comes each `signal_interval_s`, from what guests measure; `requests` and `sessions` once a second.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import contextlib
 import os
 import signal
 import time
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import aiohttp
@@ -21,22 +23,23 @@ import orjson
 from aiohttp import web
 from nats.aio.client import Client
 
-from phoenix.local.balancer.feed import Feed
-from phoenix.local.balancer.meter import Meter
+from phoenix.balance.account import connected
+from phoenix.balance.feed import Feed
+from phoenix.balance.reporter import Reporter
+from phoenix.balance.signals import publish
+from phoenix.balance.usages import Usages
 from phoenix.local.balancer.pool import Pool
 from phoenix.local.balancer.probe import Prober
 from phoenix.local.balancer.proxy import Proxy
 from phoenix.local.balancer.settings import Settings
 from phoenix.local.balancer.stats import Stats
-from schemas import subjects
-from services.runtime import connect
-from services.runtime.exits import Exit, Stop
+from schemas.signals import CpuSignal, RequestsSignal, SessionsSignal
+from services.runtime.exits import Exit
 from services.runtime.log import get_log
 
-FORGET_INTERVAL_S = 0.1
+TEND_INTERVAL_S = 0.1
 CLOSE_DEADLINE_S = 2.0
-RECONNECT_PAUSE_S = 1.0
-SIGNAL_NAME = "cpu"
+FLOW_INTERVAL_S = 1.0  # a rate over less is noise
 
 _log = get_log()
 
@@ -46,13 +49,14 @@ class Balancer:
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
-        self._pool = Pool(settings.drain_s, settings.instance_cores)
-        self._meter = Meter(settings.core_share, settings.signal_interval_s)
+        self._pool = Pool(settings.drain_s, settings.unreachable_s)
+        self._usages = Usages()
         self._stats = Stats(self._pool)
         self._proxy = Proxy(self._pool, self._stats)
-        self._feed = Feed(settings, self._pool, self._proxy.instances_changed)
+        self._feed = Feed(settings, self._pool, self._changed)
+        self._reporter = Reporter(settings)
         self._prober = Prober(
-            self._pool, self._meter, settings.health_path, settings.probe_interval_s, self._proxy.instances_changed
+            self._pool, settings.health_path, settings.health_interval_s, self._proxy.instances_changed
         )
         self._stop = asyncio.Event()
         self._code = Exit.OK
@@ -68,7 +72,7 @@ class Balancer:
             async with asyncio.TaskGroup() as group, _probe_session() as session:
                 tasks = [
                     group.create_task(self._prober.run(session)),
-                    group.create_task(self._forget()),
+                    group.create_task(self._tend()),
                     group.create_task(self._talk()),
                 ]
                 await self._stop.wait()
@@ -102,73 +106,102 @@ class Balancer:
     async def _metrics(self, _request: web.Request) -> web.Response:
         return web.Response(body=self._stats.metrics(), headers={"Content-Type": "text/plain; version=0.0.4"})
 
-    async def _forget(self) -> None:
+    def _changed(self) -> None:
+        """The feed has brought something: the department's wishes, or who is there."""
+        wishes = self._feed.wishes
+        if wishes.drain_s is not None:
+            self._pool.drain_s = wishes.drain_s
+        if wishes.unreachable_s is not None:
+            self._pool.unreachable_s = wishes.unreachable_s
+        if wishes.health_path is not None:
+            self._prober.path = wishes.health_path
+        self._proxy.instances_changed()
+        self._report()
+
+    def _report(self) -> None:
+        for report in self._pool.reports(time.monotonic()):
+            if self._reporter.say(report.unit, report.attempt, report.state, report.why):
+                self._stats.reports.inc()
+
+    async def _tend(self) -> None:
+        """What time alone brings: requests end, and instances are silent for too long."""
         while True:
-            await asyncio.sleep(FORGET_INTERVAL_S)
-            for instance in self._pool.forget_drained(time.monotonic()):
+            await asyncio.sleep(TEND_INTERVAL_S)
+            self._report()
+            now = time.monotonic()
+            for instance in self._pool.forget_closed(now):
                 self._proxy.abandon(instance)
+            self._usages.forget_stale(now)
 
     async def _talk(self) -> None:
         """Everything that needs the broker, from the moment that there is one."""
-        client = await self._connect()
+        client = await connected(self._settings, f"balancer-{self._settings.department}", self._closed)
         try:
             await self._feed.subscribe(client)
+            await self._usages.subscribe(client, self._settings.department)
             async with asyncio.TaskGroup() as group:
                 group.create_task(self._feed.audit(client))
-                group.create_task(self._publish(client))
+                group.create_task(self._reporter.run(client))
+                group.create_task(self._publish_cpu(client))
+                group.create_task(self._publish_flow(client))
         finally:
             with contextlib.suppress(nats.errors.Error, OSError, TimeoutError):
                 async with asyncio.timeout(CLOSE_DEADLINE_S):
                     await client.close()
-
-    async def _connect(self) -> Client:
-        settings = self._settings
-        while True:
-            try:
-                return await connect.connect(
-                    settings.nats_url,
-                    name=f"balancer-{settings.department}",
-                    inbox=settings.inbox_prefix,
-                    log=_log,
-                    seed_file=Path(settings.nkey) if settings.nkey else None,
-                    watch=connect.Watch(on_closed=self._closed),
-                )
-            except Stop as error:
-                if error.code == Exit.USAGE:
-                    raise
-                _log.warning("no broker yet", error=error.why)
-                await asyncio.sleep(RECONNECT_PAUSE_S)
 
     def _closed(self) -> None:
         if not self._stop.is_set():
             self._code = Exit.FAILED
             self._stop.set()
 
-    async def _publish(self, client: Client) -> None:
-        """The signal, once an interval; nothing when nothing could be measured, which the scheduler takes as "hold"."""
-        settings = self._settings
-        subject = subjects.signal(settings.department, SIGNAL_NAME)
-        due = time.monotonic()
-        while True:
-            due = max(due + settings.signal_interval_s, time.monotonic())
-            await asyncio.sleep(due - time.monotonic())
-            reading = self._meter.read(self._pool.all(), time.monotonic())
+    async def _publish_cpu(self, client: Client) -> None:
+        """Nothing when nothing could be measured, which the scheduler takes as "hold"."""
+        interval_s = self._settings.signal_interval_s
+        async for _ in _ticks(interval_s):
+            serving = ((instance.key, instance.cores) for instance in self._pool.in_service())
+            reading = self._usages.mean(serving, time.monotonic())
             self._stats.measured(reading)
-            if reading is None or not client.is_connected:
+            if reading is None:
                 continue
-            signal_ = {
-                "v": 1,
-                "utilisation": round(reading.utilisation, 4),
-                "instances": reading.instances,
-                "at": time.time(),
-                "interval_s": settings.signal_interval_s,
-                "source": settings.user,
-            }
-            try:
-                await client.publish(subject, orjson.dumps(signal_))
+            signal_ = CpuSignal(
+                utilisation=round(reading.utilisation, 4),
+                instances=reading.instances,
+                at=time.time(),
+                interval_s=interval_s,
+                source=self._settings.user,
+            )
+            if await publish(client, self._settings, signal_):
                 self._stats.signals.inc()
-            except (nats.errors.Error, OSError) as error:
-                _log.warning("signal not sent", error=str(error) or type(error).__name__)
+
+    async def _publish_flow(self, client: Client) -> None:
+        """Requests per second, and how many are open at each instance."""
+        before, began = self._stats.flow(), time.monotonic()
+        async for _ in _ticks(FLOW_INTERVAL_S):
+            flow, now = self._stats.flow(), time.monotonic()
+            new, interval_s = flow.since(before), now - began
+            before, began = flow, now
+            source, at = self._settings.user, time.time()
+            requests = RequestsSignal(
+                rate=round(new.requests / interval_s, 3),
+                queue=self._stats.waiting,
+                response_ms=round(new.seconds / new.requests * 1000, 3) if new.requests else None,
+                errors=round(new.errors / interval_s, 3),
+                at=at,
+                interval_s=round(interval_s, 3),
+                source=source,
+            )
+            await publish(client, self._settings, requests)
+            open_ = {one.unit: one.open_requests for one in self._pool.all() if one.closed_since is None}
+            await publish(client, self._settings, SessionsSignal(sessions=open_, at=at, source=source))
+
+
+async def _ticks(interval_s: float) -> AsyncIterator[None]:
+    """Once an interval; what is late is not made up for."""
+    due = time.monotonic()
+    while True:
+        due = max(due + interval_s, time.monotonic())
+        await asyncio.sleep(due - time.monotonic())
+        yield
 
 
 def _probe_session() -> aiohttp.ClientSession:

@@ -1,27 +1,31 @@
-"""The pool: which instances there are, which may get requests, and which gets the next one.
+"""The pool: which instances there are, which may get requests, which gets the next one, and what is to be reported of them.
 
-Theory of operation. The department's events say which instances have begun and which attempts are closed; the audit
-(`instance.list`) repairs what was missed; probes and failed connections say which of them answer. All three only change
+Theory of operation. The department's events say which instances have begun, drain or are closed; the audit
+(`instance.list`) repairs what was missed; probes and failed connections say which of them answer. All of them only change
 this table. It has no I/O and no clock: times come in as arguments.
 
-1. In service = healthy and not draining. An instance starts unhealthy: its first good probe puts it in service.
+1. In service = healthy, not draining, not closed. An instance starts unhealthy: its first good probe puts it in service.
 2. Least connections: the fewest open requests, then the one that was chosen longest ago, then by name.
 3. One failed connection takes an instance out at once; the next good probe brings it back. Probes are more patient:
    two failures in a row, because an instance at its CPU limit may be late.
-4. Draining is for ever. It gets no new request; it is forgotten when its open ones have ended or after `drain_s`.
-5. An audit speaks of the moment it was asked: it removes nothing that came later, and brings back nothing closed.
+4. Draining is for ever. It gets no new request; when its open ones have ended it is reported as drained, and closed soon.
+5. Closed is the end. It is forgotten when its open requests have ended, or after `drain_s`: then they are broken off.
+6. Unhealthy for `unreachable_s` is unreachable, and reported; so is its recovery. One that drains is not: it goes anyway.
+7. An audit speaks of the moment it was asked: it removes nothing that came later, and brings back nothing closed.
 """
 
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+
+from phoenix.balance.feed import Listed
+from phoenix.balance.reporter import Report, State
+from phoenix.balance.usages import Key
 
 PROBE_FAILURES_MAX = 2
 CLOSED_REMEMBERED_MAX = 10_000  # attempts; an audit that is older than so many closings does not exist
-
-type_key = tuple[str, int, int]
 
 
 @dataclass(slots=True)
@@ -32,44 +36,44 @@ class Instance:
     attempt: int
     rank: int
     address: str
-    cores: float
     added_at: float
+    cores: float = 1.0
+    health_path: str | None = None  # of its release; None: not told yet
     healthy: bool = False
-    healthy_since: float = 0.0
-    draining_since: float | None = None
+    turned_at: float = 0.0  # since when it is healthy, or is not
+    draining: bool = False
+    closed_since: float | None = None
     open_requests: int = 0
     chosen: int = 0
     probe_failures: int = 0
     served: int = 0
     failed: int = 0
+    why: str = "it has not answered yet"  # its last failure
+    reported: State | None = None
 
     @property
-    def key(self) -> type_key:
+    def key(self) -> Key:
         return (self.unit, self.attempt, self.rank)
 
     @property
     def in_service(self) -> bool:
-        return self.healthy and self.draining_since is None
+        return self.healthy and not self.draining and self.closed_since is None
 
-
-@dataclass(frozen=True, slots=True)
-class Listed:
-    """One instance as an audit lists it."""
-
-    unit: str
-    attempt: int
-    address: str
-    draining: bool
-    cores: float
+    @property
+    def state(self) -> str:
+        """For people."""
+        if self.closed_since is not None:
+            return "closed"
+        return "draining" if self.draining else "in service" if self.healthy else "unhealthy"
 
 
 class Pool:
     """The table of instances."""
 
-    def __init__(self, drain_s: float, cores: float) -> None:
-        self._drain_s = drain_s
-        self._cores = cores
-        self._instances: dict[type_key, Instance] = {}
+    def __init__(self, drain_s: float, unreachable_s: float = 0.0) -> None:
+        self.drain_s = drain_s
+        self.unreachable_s = unreachable_s  # 0: nothing is unreachable
+        self._instances: dict[Key, Instance] = {}
         self._closed: OrderedDict[tuple[str, int], None] = OrderedDict()
         self._choices = 0
 
@@ -79,41 +83,53 @@ class Pool:
     def in_service(self) -> list[Instance]:
         return [instance for instance in self.all() if instance.in_service]
 
+    def _of(self, unit: str, attempt: int) -> Iterator[Instance]:
+        return (one for one in self._instances.values() if (one.unit, one.attempt) == (unit, attempt))
+
+    # ------------------------------------------------------------------------------------------------ events and audits
+
     def began(self, unit: str, attempt: int, addresses: Iterable[str | None], now: float) -> None:
         """An attempt has begun at these addresses, in rank order."""
         if (unit, attempt) in self._closed:
             return
         for rank, address in enumerate(addresses):
             if address and (unit, attempt, rank) not in self._instances:
-                new = Instance(unit, attempt, rank, address, self._cores, added_at=now)
+                new = Instance(unit, attempt, rank, address, added_at=now, turned_at=now)
                 self._instances[new.key] = new
 
+    def draining(self, unit: str, attempt: int, until: float | None, now: float) -> None:  # noqa: ARG002  (the feed's table)
+        """Rule 4."""
+        for instance in self._of(unit, attempt):
+            instance.draining = True
+
     def closed(self, unit: str, attempt: int, now: float) -> None:
-        """An attempt is over: its instances drain."""
+        """Rule 5."""
         self._closed[unit, attempt] = None
         while len(self._closed) > CLOSED_REMEMBERED_MAX:
             self._closed.popitem(last=False)
-        for instance in self._instances.values():
-            if (instance.unit, instance.attempt) == (unit, attempt) and instance.draining_since is None:
-                instance.draining_since = now
+        for instance in self._of(unit, attempt):
+            if instance.closed_since is None:
+                instance.closed_since = now
 
-    def audited(self, listed: Iterable[Listed], asked_at: float, now: float) -> None:
+    def audited(self, listed: Sequence[Listed], asked_at: float, now: float) -> None:
         """Correct the table by a listing that was asked for at `asked_at`."""
         seen: set[tuple[str, int]] = set()
         for entry in listed:
             seen.add((entry.unit, entry.attempt))
-            if entry.draining:
+            if entry.is_over:
                 self.closed(entry.unit, entry.attempt, now)
                 continue
-            known = any(key[:2] == (entry.unit, entry.attempt) for key in self._instances)
-            if not known:
+            if not any(self._of(entry.unit, entry.attempt)):
                 self.began(entry.unit, entry.attempt, [entry.address], now)
-            for instance in self._instances.values():
-                if (instance.unit, instance.attempt) == (entry.unit, entry.attempt):
-                    instance.cores = entry.cores
+            for instance in self._of(entry.unit, entry.attempt):
+                instance.cores, instance.health_path = entry.cores, entry.health_path
+            if entry.state == "draining":
+                self.draining(entry.unit, entry.attempt, entry.drains_until, now)
         for instance in self.all():
             if (instance.unit, instance.attempt) not in seen and instance.added_at < asked_at:
                 self.closed(instance.unit, instance.attempt, now)
+
+    # --------------------------------------------------------------------------------------------------------- requests
 
     def choose(self, without: Instance | None = None) -> Instance | None:
         """The instance for the next request (rule 2), None if none is in service; `without` one that just failed."""
@@ -129,26 +145,54 @@ class Pool:
         """A probe was answered well."""
         instance.probe_failures = 0
         if not instance.healthy:
-            instance.healthy = True
-            instance.healthy_since = now
+            instance.healthy, instance.turned_at = True, now
 
-    def missed(self, instance: Instance) -> None:
+    def missed(self, instance: Instance, now: float, why: str) -> None:
         """A probe failed."""
         instance.probe_failures += 1
         if instance.probe_failures >= PROBE_FAILURES_MAX:
-            instance.healthy = False
+            self._fail(instance, now, why)
 
-    def eject(self, instance: Instance) -> None:
+    def eject(self, instance: Instance, now: float) -> None:
         """A connection for a request failed."""
-        instance.healthy = False
+        self._fail(instance, now, "a connection for a request failed")
 
-    def forget_drained(self, now: float) -> list[Instance]:
-        """Remove drained instances from the table and return them; those out of time may still have open requests."""
+    def _fail(self, instance: Instance, now: float, why: str) -> None:
+        instance.why = why
+        if instance.healthy:
+            instance.healthy, instance.turned_at = False, now
+
+    # ---------------------------------------------------------------------------------------------------------- reports
+
+    def reports(self, now: float) -> list[Report]:
+        """What is to be reported that has not been (rules 4 and 6)."""
+        found = []
+        for instance in self.all():
+            state = self._news(instance, now)
+            if state is not None:
+                instance.reported = state
+                why = instance.why if state == "unreachable" else ""
+                found.append(Report(instance.unit, instance.attempt, state, why))
+        return found
+
+    def _news(self, instance: Instance, now: float) -> State | None:
+        if instance.closed_since is not None:
+            return None
+        if instance.draining:
+            ends = instance.open_requests == 0 and instance.reported != "drained"
+            return "drained" if ends else None
+        if instance.healthy:
+            return "reachable" if instance.reported == "unreachable" else None
+        silent = 0 < self.unreachable_s <= now - instance.turned_at
+        return "unreachable" if silent and instance.reported != "unreachable" else None
+
+    def forget_closed(self, now: float) -> list[Instance]:
+        """Remove closed instances from the table and return them; those out of time may still have open requests."""
         done = [
             instance
             for instance in self.all()
-            if instance.draining_since is not None
-            and (instance.open_requests == 0 or now - instance.draining_since >= self._drain_s)
+            if instance.closed_since is not None
+            and (instance.open_requests == 0 or now - instance.closed_since >= self.drain_s)
         ]
         for instance in done:
             del self._instances[instance.key]

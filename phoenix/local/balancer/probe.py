@@ -1,4 +1,4 @@
-"""Probes: is each instance healthy, and how much CPU has it used?"""
+"""Probes: is each instance healthy?"""
 
 from __future__ import annotations
 
@@ -8,22 +8,20 @@ from collections.abc import Callable
 
 import aiohttp
 
-from phoenix.local.balancer.meter import Meter
 from phoenix.local.balancer.pool import Instance, Pool
 
-CPU_HEADER = "Phoenix-Cpu-Seconds"
 PROBE_TIMEOUT_S = 2.0  # an instance at its CPU limit stands still for most of each 0.1 s, several times in a row
 
 
 class Prober:
-    """Probes every instance each interval; `changed` is called when one comes into or goes out of service."""
+    """Probes every instance each interval; `changed` is called when one comes into or goes out of service.
 
-    def __init__(
-        self, pool: Pool, meter: Meter, path: str | None, interval_s: float, changed: Callable[[], None]
-    ) -> None:
+    `path`: of instances whose own is not known yet; None or empty: a connection is enough.
+    """
+
+    def __init__(self, pool: Pool, path: str | None, interval_s: float, changed: Callable[[], None]) -> None:
         self._pool = pool
-        self._meter = meter
-        self._path = path
+        self.path = path
         self._interval_s = interval_s
         self._changed = changed
         self._busy: set[tuple[str, int, int]] = set()
@@ -43,29 +41,27 @@ class Prober:
         before = instance.in_service
         try:
             async with asyncio.timeout(PROBE_TIMEOUT_S):
-                cpu_s = await self._ask(session, instance.address)
-        except (OSError, TimeoutError, ValueError, aiohttp.ClientError):
-            self._pool.missed(instance)
+                await self._ask(session, instance)
+        except (OSError, TimeoutError, ValueError, aiohttp.ClientError) as error:
+            why = f"health check of {instance.address}: {str(error) or type(error).__name__}"
+            self._pool.missed(instance, time.monotonic(), why)
         else:
-            now = time.monotonic()
-            self._pool.answered(instance, now)
-            if cpu_s is not None:
-                self._meter.sample(instance.key, now, cpu_s)
+            self._pool.answered(instance, time.monotonic())
         finally:
             self._busy.discard(instance.key)
         if instance.in_service != before:
             self._changed()
 
-    async def _ask(self, session: aiohttp.ClientSession, address: str) -> float | None:
-        """CPU seconds, None if the instance does not tell. Raises when it is not healthy."""
-        if self._path is None:
+    async def _ask(self, session: aiohttp.ClientSession, instance: Instance) -> None:
+        """Raises when it is not healthy."""
+        address = instance.address
+        path = self.path if instance.health_path is None else instance.health_path
+        if not path:
             host, _, port = address.rpartition(":")
             _, writer = await asyncio.open_connection(host, int(port))
             writer.close()
-            return None
-        async with session.get(f"http://{address}/{self._path.lstrip('/')}", allow_redirects=False) as answer:
+            return
+        async with session.get(f"http://{address}/{path.lstrip('/')}", allow_redirects=False) as answer:
             await answer.read()
             if not 200 <= answer.status < 300:
-                raise ValueError(f"health path answered {answer.status}")
-            told = answer.headers.get(CPU_HEADER)
-            return float(told) if told is not None else None
+                raise ValueError(f"{path} answered {answer.status}")

@@ -24,7 +24,8 @@ from aiohttp import web
 from multidict import CIMultiDict, CIMultiDictProxy
 from yarl import URL
 
-from phoenix.local.balancer.pool import Instance, Pool, type_key
+from phoenix.balance.usages import Key
+from phoenix.local.balancer.pool import Instance, Pool
 from phoenix.local.balancer.stats import Stats
 
 IDEMPOTENT = {"GET", "HEAD", "OPTIONS", "PUT", "DELETE", "TRACE"}
@@ -67,7 +68,7 @@ class Proxy:
         self._kept: aiohttp.ClientSession | None = None
         self._fresh: aiohttp.ClientSession | None = None
         self._changed = asyncio.Event()
-        self._tasks: dict[type_key, set[asyncio.Task[object]]] = {}
+        self._tasks: dict[Key, set[asyncio.Task[object]]] = {}
 
     async def start(self) -> None:
         self._kept = _session(aiohttp.TCPConnector(limit=0, keepalive_timeout=KEEPALIVE_S))
@@ -91,7 +92,7 @@ class Proxy:
         try:
             return await self._attempts(request)
         finally:
-            self._stats.latency.observe(time.monotonic() - began)
+            self._stats.answered(time.monotonic() - began)
 
     async def _attempts(self, request: web.Request) -> web.StreamResponse:
         body = await _small_body(request)
@@ -110,7 +111,7 @@ class Proxy:
             except _LostError as error:
                 instance.failed += 1
                 if not error.timed_out:
-                    self._pool.eject(instance)
+                    self._pool.eject(instance, time.monotonic())
                 failed, timed_out = instance, error.timed_out
                 if error.sent and (request.method not in IDEMPOTENT or body is None or error.timed_out):
                     break

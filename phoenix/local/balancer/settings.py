@@ -7,31 +7,27 @@ from pathlib import Path
 
 import msgspec
 
+from phoenix.balance.account import Account
+
 
 class SettingsError(Exception):
     """The configuration cannot be used; the message names file and field."""
 
 
-class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """All settings. `nkey`: path of the NATS seed file, None for a broker without authentication.
+class Settings(Account, frozen=True, forbid_unknown_fields=True):
+    """All settings.
 
-    `listen`: HOST:PORT, port 0 for any; the real one is written to `port_file` as HOST:PORT. `instance_cores`: virtual
-    cores of an instance whose listing does not say; `core_share`: real cores per virtual core.
+    `listen`: HOST:PORT, port 0 for any; the real one is written to `port_file` as HOST:PORT. `health_path`, `drain_s` and
+    `unreachable_s` hold until the door has told the department's own.
     """
 
-    department: str
-    user: str
-    nats_url: str
-    inbox_prefix: str
-    nkey: str | None = None
     listen: str = "127.0.0.1:0"
     port_file: str | None = None
     signal_interval_s: float = 0.25
-    core_share: float = 0.05
-    instance_cores: float = 1.0
     health_path: str | None = "/healthz"
     health_interval_s: float = 0.5
     drain_s: float = 5.0
+    unreachable_s: float = 10.0
 
     @property
     def host(self) -> str:
@@ -40,11 +36,6 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     @property
     def port(self) -> int:
         return int(self.listen.rpartition(":")[2])
-
-    @property
-    def probe_interval_s(self) -> float:
-        """Probes carry the CPU times, so they come at least as often as the signal."""
-        return min(self.health_interval_s, self.signal_interval_s)
 
 
 def load(path: Path) -> Settings:
@@ -59,9 +50,10 @@ def load(path: Path) -> Settings:
         raise SettingsError(f"{path}: {error}") from error
     if not settings.host or not settings.listen.rpartition(":")[2].isdigit():
         raise SettingsError(f"{path}: listen is {settings.listen!r}; it must be HOST:PORT")
-    for name in ("signal_interval_s", "core_share", "instance_cores", "health_interval_s"):
+    for name in ("signal_interval_s", "health_interval_s"):
         if not getattr(settings, name) > 0:
             raise SettingsError(f"{path}: {name} must be more than 0")
-    if settings.drain_s < 0:
-        raise SettingsError(f"{path}: drain_s must not be negative")
+    for name in ("drain_s", "unreachable_s"):
+        if getattr(settings, name) < 0:
+            raise SettingsError(f"{path}: {name} must not be negative")
     return settings

@@ -2,15 +2,28 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
-from phoenix.local.balancer.meter import Reading
+from phoenix.balance.usages import Reading
 from phoenix.local.balancer.pool import Instance, Pool
 
 # From an idle instance's answer (a millisecond) to a request that sat out a scale-up.
 BUCKETS_S = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
+
+
+@dataclass(frozen=True, slots=True)
+class Flow:
+    """Requests that were answered, the seconds that they took together, and how many of them were errors of ours."""
+
+    requests: int
+    seconds: float
+    errors: int
+
+    def since(self, before: Flow) -> Flow:
+        return Flow(self.requests - before.requests, self.seconds - before.seconds, self.errors - before.errors)
 
 
 class Stats:
@@ -24,6 +37,7 @@ class Stats:
         self.refused = self._counter("refused", "Requests refused because no instance was in service (503)")
         self.retried = self._counter("retried", "Requests sent to a second instance")
         self.signals = self._counter("signals", "Utilisation signals published")
+        self.reports = self._counter("reports", "Instances reported as drained, unreachable or reachable again")
         self.queued = Gauge("phoenix_balancer_queued", "Requests that wait for an instance", registry=self.registry)
         self.in_service = Gauge("phoenix_balancer_instances", "Instances in service", registry=self.registry)
         self.in_service.set_function(lambda: len(pool.in_service()))
@@ -33,6 +47,7 @@ class Stats:
         self.utilisation = Gauge("phoenix_balancer_utilisation", "1.0 is all busy", registry=self.registry)
         self.reading: Reading | None = None
         self.waiting = 0
+        self._flow = Flow(0, 0.0, 0)
 
     def _counter(self, name: str, text: str) -> Counter:
         return Counter(f"phoenix_balancer_{name}", text, registry=self.registry)
@@ -40,6 +55,16 @@ class Stats:
     def measured(self, reading: Reading | None) -> None:
         self.reading = reading
         self.utilisation.set(reading.utilisation if reading else 0.0)
+
+    def answered(self, seconds: float) -> None:
+        """A request has had its answer, whatever it was."""
+        self.latency.observe(seconds)
+        self._flow = Flow(self._flow.requests + 1, self._flow.seconds + seconds, 0)
+
+    def flow(self) -> Flow:
+        """All that was answered, and of it what failed or was refused, since the process began."""
+        errors = _value(self.failed) + _value(self.refused)
+        return Flow(self._flow.requests, self._flow.seconds, errors)
 
     def metrics(self) -> bytes:
         self.queued.set(self.waiting)
@@ -53,6 +78,7 @@ class Stats:
             "refused": _value(self.refused),
             "retried": _value(self.retried),
             "signals": _value(self.signals),
+            "reports": _value(self.reports),
             "queued": self.waiting,
             "utilisation": self.reading.utilisation if self.reading else None,
             "instances": [_shown(instance) for instance in self._pool.all()],
@@ -77,12 +103,11 @@ def _value(counter: Counter) -> int:
 
 
 def _shown(instance: Instance) -> dict[str, Any]:
-    state = "draining" if instance.draining_since is not None else "in service" if instance.healthy else "unhealthy"
     return {
         "unit": instance.unit,
         "attempt": instance.attempt,
         "address": instance.address,
-        "state": state,
+        "state": instance.state,
         "open_requests": instance.open_requests,
         "served": instance.served,
         "failed": instance.failed,

@@ -39,6 +39,8 @@ from phoenix.local.guest.room import UnsafeNameError, collide
 
 SHORT_JOB_S = 0.25  # most trivial jobs end within: their guest never starts pump and long poll
 MEMORY_CHECK_S = 0.5
+MEASURE_S = 1.0  # as often as a load balancer says something
+BUSY_MAX = 1000.0  # the contract's; a share of a core is never so small
 # Loading a program takes tens of milliseconds of CPU, on a twentieth of a core half a second, for which users wait: until it
 # is healthy, and no longer than this, an instance is not limited. (A real VM boots on its host's time as well.)
 FREE_START_S = 1.0
@@ -181,7 +183,7 @@ class Guest:
             os.close(null)
 
     async def _attend(self, process: Process, launches: Launches | None) -> Ended:
-        """Stream output and serve launches while the process runs."""
+        """Stream output and serve launches while the process runs; an instance tells how busy it is."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(SHORT_JOB_S):
                 return await process.wait()
@@ -195,6 +197,8 @@ class Guest:
                 ]
                 if launches is not None:
                     helpers.append(group.create_task(launches.serve()))
+                else:
+                    helpers.append(group.create_task(self._measure()))
                 ended = await process.wait()
                 for helper in helpers:
                     helper.cancel()
@@ -240,6 +244,19 @@ class Guest:
             await asyncio.sleep(left_s)
         self.warned = True
         process.warn(wish.number, script=wish.script)
+
+    async def _measure(self) -> None:
+        """Tell how busy the program is (`schemas.measures`): all that it has started, over the cores that it may use."""
+        machine = self.machine
+        cores = machine.cores * machine.core_share
+        before, began = machine.used(), time.monotonic()
+        while True:
+            await asyncio.sleep(MEASURE_S)
+            used, now = machine.used(), time.monotonic()
+            busy = max(0.0, used.cpu_seconds - before.cpu_seconds) / (now - began) / cores
+            with contextlib.suppress(RefusedError):
+                await self.door.usage(round(min(busy, BUSY_MAX), 4), round(now - began, 3), used.memory_kb / 1024)
+            before, began = used, now
 
     async def _watch_memory(self, process: Process) -> None:
         """Version 1 groups kill one process only; a script that shrugs that off would run on, maimed."""

@@ -25,6 +25,7 @@ import aiohttp
 import msgspec
 
 TRY_DEADLINE_S = 30.0
+USAGE_DEADLINE_S = 2.0
 TRANSFER_DEADLINE_S = 600.0  # one file; inputs and kept files may be large
 LONG_POLL_S = 25.0  # the contract's maximum
 BACKOFF_FIRST_S, BACKOFF_MAX_S = 0.05, 2.0
@@ -186,6 +187,11 @@ class Door:
     async def began(self, address: str | None) -> None:
         await self._call("POST", "began", _json({"address": address}))
 
+    async def usage(self, utilisation: float, interval_s: float, memory_mb: float) -> None:
+        """How busy this instance is.  It is a level: one that cannot be told now is not told (rule 2 is not for it)."""
+        told = {"utilisation": utilisation, "interval_s": interval_s, "memory_mb": memory_mb}
+        await self._call("POST", "usage", _json(told), deadline_s=USAGE_DEADLINE_S, tries=1)
+
     async def put_output(self, stream: str, offset: int, data: bytes) -> None:
         await self._call("PUT", f"output/{stream}?offset={offset}", data, content_type="application/octet-stream")
 
@@ -230,7 +236,9 @@ class Door:
         content_type: str = "application/json",
         sink: Callable[[bytes, bool], None] | None = None,
         deadline_s: float = TRY_DEADLINE_S,
+        tries: int | None = None,
     ) -> bytes:
+        """`tries`: so many at most, and no answer then; None: for ever."""
         backoff_s = BACKOFF_FIRST_S
         while True:
             await self.awake.wait()
@@ -243,6 +251,9 @@ class Door:
                     async with self._session.request(method, base + path, data=data, headers=headers) as answer:
                         return await self._judge(answer, sink)
             except (_RetryError, TimeoutError, aiohttp.ClientConnectionError, aiohttp.ClientPayloadError):
+                tries = None if tries is None else tries - 1
+                if tries == 0:
+                    return b""
                 await asyncio.sleep(backoff_s)
                 backoff_s = min(BACKOFF_MAX_S, backoff_s * 2)
 

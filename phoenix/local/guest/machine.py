@@ -63,6 +63,14 @@ class Process(Protocol):
         """Signal the process alone (`script`), or only what it has started in its process group."""
 
 
+@dataclass(frozen=True, slots=True)
+class Used:
+    """`cpu_seconds`: never falls, unless processes are gone that nobody has waited for; `memory_kb`: now."""
+
+    cpu_seconds: float
+    memory_kb: int
+
+
 class Machine(Protocol):
     """The VM as its guest sees it."""
 
@@ -92,6 +100,9 @@ class Machine(Protocol):
 
     def cpu_seconds(self) -> float | None:
         """CPU time of everything that ran here; None if nobody counts it."""
+
+    def used(self) -> Used:
+        """What runs here has used until now, as well as this machine can tell."""
 
 
 @dataclass(frozen=True, slots=True)

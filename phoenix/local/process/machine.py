@@ -17,7 +17,7 @@ import shutil
 import time
 from pathlib import Path
 
-from phoenix.local.guest.machine import Launch, Programs, StartError
+from phoenix.local.guest.machine import Launch, Programs, StartError, Used
 from phoenix.local.guest.room import Room
 from phoenix.local.opennebula.driver import Usage, VmSpec
 from phoenix.local.process import leavings, zygote
@@ -154,18 +154,21 @@ class ProcessMachine:
                 await asyncio.to_thread(leavings.remove, (cell.held.uid,))
             self._isolation.release(cell)
 
-    def usage(self) -> Usage:
-        now, pids = time.monotonic(), self.pids()
+    def used(self) -> Used:
         cpu = self.cpu_seconds()
-        if cpu is None:
-            cpu = sum(_cpu_seconds(pid) for pid in pids)
         memory_kb = self._group.memory_kb() if self._group is not None else None
-        if memory_kb is None:
-            memory_kb = sum(_resident_kb(pid) for pid in pids)
+        pids = self.pids() if cpu is None or memory_kb is None else []
+        return Used(
+            cpu_seconds=sum(_cpu_seconds(pid) for pid in pids) if cpu is None else cpu,
+            memory_kb=sum(_resident_kb(pid) for pid in pids) if memory_kb is None else memory_kb,
+        )
+
+    def usage(self) -> Usage:
+        now, used = time.monotonic(), self.used()
         before, before_cpu = self._measured
         interval_s = max(USAGE_INTERVAL_MIN_S, now - before)
-        self._measured = (now, cpu)
-        return Usage(cpu_percent=max(0.0, cpu - before_cpu) / interval_s * 100, memory_kb=memory_kb)
+        self._measured = (now, used.cpu_seconds)
+        return Usage(cpu_percent=max(0.0, used.cpu_seconds - before_cpu) / interval_s * 100, memory_kb=used.memory_kb)
 
 
 def _cpu_seconds(pid: int) -> float:

@@ -1,0 +1,114 @@
+"""What a load balancer reports of instances: drained, unreachable, reachable (`instance.report`).
+
+Rules
+  1. A report is a level: what was said last of an attempt is what counts, and is said until the door has answered.
+  2. A door that is away, or full, is asked again; one that refuses has its reason, which is logged: the attempt is over, or it
+     does not drain.  Saying it again would change nothing.
+  3. The same is not said twice of an attempt, unless something else was said in between.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from typing import Final, Literal
+
+import msgspec
+import nats.errors
+from nats.aio.client import Client
+
+from phoenix.balance.account import Account
+from schemas import subjects
+from services.runtime.log import get_log
+
+DEADLINE_S: Final = 2.0
+RETRY_S: Final = 0.5
+SAID_MAX: Final = 10_000  # attempts whose last report is remembered
+WHY_MAX: Final = 200
+
+State = Literal["drained", "unreachable", "reachable"]
+_log = get_log()
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    unit: str
+    attempt: int
+    state: State
+    why: str = ""
+
+
+class _Error(msgspec.Struct, frozen=True):
+    code: str = ""
+    message: str = ""
+
+
+class _Answer(msgspec.Struct, frozen=True):
+    ok: bool
+    error: _Error = _Error()
+
+
+_answers: Final = msgspec.json.Decoder(_Answer)
+
+
+class Reporter:
+    """Says what it is told, until the door has heard it."""
+
+    def __init__(self, account: Account) -> None:
+        self._account = account
+        self._said: dict[tuple[str, int], State] = {}  # oldest first
+        self._due: dict[tuple[str, int], Report] = {}
+        self._news = asyncio.Event()
+
+    def say(self, unit: str, attempt: int, state: State, why: str = "") -> bool:
+        """Report it, soon.  False if it has been said already."""
+        key = (unit, attempt)
+        if self._said.get(key) == state:
+            return False
+        self._said.pop(key, None)
+        self._said[key] = state
+        if len(self._said) > SAID_MAX:
+            oldest = next(iter(self._said))
+            del self._said[oldest]
+            self._due.pop(oldest, None)
+        self._due[key] = Report(unit, attempt, state, why[:WHY_MAX])
+        self._news.set()
+        return True
+
+    def said(self, unit: str, attempt: int) -> State | None:
+        return self._said.get((unit, attempt))
+
+    async def run(self, client: Client) -> None:
+        """Until cancelled."""
+        while True:
+            await self._news.wait()
+            self._news.clear()
+            for report in list(self._due.values()):
+                if await self._report(client, report):
+                    if self._due.get((report.unit, report.attempt)) is report:
+                        del self._due[report.unit, report.attempt]
+                else:
+                    self._news.set()
+            if self._news.is_set() and self._due:
+                await asyncio.sleep(RETRY_S)
+
+    async def _report(self, client: Client, report: Report) -> bool:
+        """True if the door has answered for good."""
+        account = self._account
+        subject = subjects.request(account.department, account.user, "instance", "report")
+        payload = msgspec.json.encode(
+            {"unit": report.unit, "attempt": report.attempt, "state": report.state, "why": report.why}
+        )
+        try:
+            answer = await client.request(
+                subject, payload, timeout=DEADLINE_S, headers={"Content-Type": "application/json"}
+            )
+            told = _answers.decode(answer.data)
+        except (nats.errors.Error, TimeoutError, msgspec.DecodeError, OSError) as error:
+            _log.warning("report not answered", unit=report.unit, state=report.state, error=str(error))
+            return False
+        if told.ok:
+            _log.info("reported", unit=report.unit, attempt=report.attempt, state=report.state, why=report.why)
+            return True
+        _log.info("report refused", unit=report.unit, state=report.state, error=told.error.message)
+        return told.error.code not in ("unavailable", "limit")

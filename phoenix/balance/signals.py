@@ -1,0 +1,30 @@
+"""The signals of a load balancer, published (docs/signals.md says what they mean).
+
+A signal that cannot be published is lost: the next one says the same again.
+"""
+
+from __future__ import annotations
+
+import msgspec
+import nats.errors
+from nats.aio.client import Client
+
+from phoenix.balance.account import Account
+from schemas import subjects
+from schemas.signals import SIGNALS
+from services.runtime.log import get_log
+
+_log = get_log()
+_NAMES = {cls: name for name, cls in SIGNALS.items()}
+
+
+async def publish(client: Client, account: Account, signal: msgspec.Struct) -> bool:
+    """Publish one of `schemas.signals`; False if the broker is away."""
+    if not client.is_connected:
+        return False
+    try:
+        await client.publish(subjects.signal(account.department, _NAMES[type(signal)]), msgspec.json.encode(signal))
+    except (nats.errors.Error, OSError) as error:
+        _log.warning("signal not sent", error=str(error) or type(error).__name__)
+        return False
+    return True

@@ -1,0 +1,95 @@
+"""Instances at the door: how they are listed, and what balancers may report of them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from schemas import facts as f
+from schemas.reasons import Code, because
+from schemas.releases import Release
+from schemas.requests import InstanceReport
+from services.admission import instances
+from services.admission.compose import Caller
+from services.runtime.edge import Refused
+from tests.support.admission import ANN, ROOT, WAL, WIM, Fold, fold
+
+
+def reported(world: Fold, caller: Caller = WIM, now: float = 100.0, **asked: Any) -> list[Any]:
+    request = InstanceReport(**{"unit": "web.1", "attempt": 1, **asked})
+    return instances.report(world.core, caller, "web", request, now, ())
+
+
+def in_service() -> Fold:
+    world = fold()
+    world.place("web.1", "w1", dept="web")
+    world.put(f.AttemptBegan(unit="web.1", attempt=1, addresses=("h:1",)))
+    return world
+
+
+def drains(world: Fold) -> None:
+    fact = f.InstanceDraining(unit="web.1", attempt=1, until=9e9, reason=because(Code.SCALE_DOWN))
+    assert world.put(fact, writer="scheduler.web") is None
+
+
+def test_a_balancer_says_once_that_an_instance_has_drained_and_only_of_one_that_drains() -> None:
+    world = in_service()
+    with pytest.raises(Refused, match="does not drain") as refused:
+        reported(world, state="drained")
+    assert refused.value.code == "conflict"
+    drains(world)
+    (fact,) = reported(world, state="drained", why="all gone")
+    assert fact == f.InstanceReported(unit="web.1", attempt=1, state="drained", user="wim", why="all gone")
+    request = InstanceReport(unit="web.1", attempt=1, state="drained")
+    assert instances.report(world.core, WIM, "web", request, 100.0, [fact]) == []
+    assert world.put(fact) is None
+    assert reported(world, state="drained") == []
+    assert reported(world, state="unreachable") == []  # it goes anyway
+    world.close("web.1", f.Disposal.STOPPED, dept="web")
+    with pytest.raises(Refused, match="is over"):
+        reported(world, state="drained")
+
+
+def test_unreachable_is_a_level_that_reachable_takes_back() -> None:
+    world = in_service()
+    assert reported(world, state="reachable") == []
+    (fact,) = reported(world, state="unreachable", now=100.0)
+    world.put(fact)
+    assert reported(world, state="unreachable") == []
+    at = world.core.reported("web.1").at  # type: ignore[union-attr]
+    with pytest.raises(Refused, match="a moment ago") as refused:
+        reported(world, state="reachable", now=at + 0.5)
+    assert refused.value.code == "limit"
+    (fact,) = reported(world, state="reachable", now=at + 1.0)
+    world.put(fact)
+    assert [x.state for x in reported(world, state="unreachable", now=at + 9.0)] == ["unreachable"]
+
+
+def test_who_may_report_what_of_whose_instances() -> None:
+    world = in_service()
+    assert reported(world, WAL, state="unreachable")[0].user == "wal"
+    assert reported(world, ROOT, state="unreachable")[0].user == "root"
+    for caller, asked, code in (
+        (ANN, {}, "denied"),
+        (WIM, {"unit": "web.2"}, "unknown"),
+        (WIM, {"unit": world.submit()}, "unknown"),
+        (WIM, {"attempt": 2}, "conflict"),
+    ):
+        with pytest.raises(Refused) as refused:
+            reported(world, caller, **{"state": "unreachable", **asked})
+        assert refused.value.code == code
+
+
+def test_an_instance_is_listed_with_its_state_and_the_health_path_of_its_release() -> None:
+    world = in_service()
+    release = f.ReleaseRequested(dept="web", release=1, user="wim", content=Release(health_path="/new"))
+    assert world.put(release) is None
+    placed = f.UnitPlaced(unit="web.2", attempt=1, hosts=("w1",), cores=1, memory_mb=1, release=1)
+    assert world.put(placed, writer="scheduler.web") is None
+    drains(world)
+    told = instances.listed(world.core, world.core.department("web"))  # type: ignore[arg-type]
+    assert [(x.unit, x.state, x.address, x.release, x.health_path, x.drains_until) for x in told.instances] == [
+        ("web.1", "draining", "h:1", 0, "/healthz", 9e9),
+        ("web.2", "starting", None, 1, "/new", None),
+    ]
