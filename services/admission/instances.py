@@ -23,6 +23,7 @@ from schemas.config import Department, WebPolicy
 from schemas.custody_state import Unit
 from schemas.facts import Fact
 from schemas.ids import is_instance
+from services.admission import releases
 from services.admission.compose import Caller, department_for
 from services.admission.core import AdmissionCore
 from services.runtime.edge import Refused
@@ -68,8 +69,8 @@ def _live(core: AdmissionCore, web: WebPolicy, name: str) -> r.Instance:
 
 def health_path(core: AdmissionCore, web: WebPolicy, unit: Unit) -> str:
     """Of what the instance runs."""
-    release = core.custody.state.releases.get(unit.dept, {}).get(unit.release)
-    return web.health_path if release is None else release.content.health_path
+    content = releases.content(core, unit.dept, unit.release)
+    return web.health_path if content is None else content.health_path
 
 
 def _running_off(core: AdmissionCore, dept: str, live: dict[str, r.Instance]) -> dict[str, r.Instance]:
