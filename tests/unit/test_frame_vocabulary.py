@@ -16,7 +16,7 @@ from schemas.facts import BY_KIND, FACTS, KIND, WRITERS, Fact, kind_of, may_writ
 from tests.unit.frame_source import path_of, sources, tree
 
 # Promised and not kept yet: whoever keeps one takes it out here, and the last one the whole list.
-UNDER_WAY = ["instance.draining by scheduler", "instance.reported by admission"]
+UNDER_WAY = ["instance.draining by scheduler"]
 SERVICES = ("admission", "provisioner", "executor", "scheduler")
 
 
