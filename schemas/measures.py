@@ -11,14 +11,15 @@ import msgspec
 from msgspec import Meta
 
 from schemas.facts import AttemptNumber, Rank, UnitId
+from schemas.signals import INTERVAL_MAX_S, UTILISATION_MAX
 
 
 class Usage(msgspec.Struct, frozen=True, kw_only=True):
     """What a guest reports (`POST usage`): `utilisation` of the cores that it may use, mean over the last `interval_s`; at 1.0
     all of them were busy."""
 
-    utilisation: Annotated[float, Meta(ge=0, le=1000)]
-    interval_s: Annotated[float, Meta(gt=0, le=3600)] = 1.0
+    utilisation: Annotated[float, Meta(ge=0, le=UTILISATION_MAX)]
+    interval_s: Annotated[float, Meta(gt=0, le=INTERVAL_MAX_S)] = 1.0
     memory_mb: Annotated[float, Meta(ge=0, le=1 << 26)] | None = None
 
 
