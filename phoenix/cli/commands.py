@@ -63,6 +63,8 @@ COMMANDS: Final = (
     Command("lending", "whose hosts are lent to whom, on what terms", _SITE, reads=True),
     Command("usage", "who held, used, lent and lost how much, since when", _SITE, reads=True),
     Command("scale", "a web department's minimum or exact number of instances", _SITE, reads=True),
+    Command("deploy", "what a web department's instances run: a new release, instance by instance", _SITE, reads=True),
+    Command("releases", "a web department's releases, and how far each is", _SITE, reads=True),
     Command("signal", "publish a web department's CPU utilisation", _SITE, reads=True),
     Command(
         "simulate",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import Any, Final
 
-from phoenix.cli import ailing, cloud, emit, tables, units
+from phoenix.cli import ailing, cloud, emit, sentences, tables, units
 
 HELP: Final = """examples:
   phoenix departments           demand, quota and hosts held
@@ -30,7 +30,21 @@ def run(args: argparse.Namespace) -> int:
 
 def render(departments: list[dict[str, Any]]) -> str:
     table = tables.render(HEAD, [_row(one) for one in departments], right="HELD QUOTA DEMAND UTILISATION")
-    return "\n".join([table, *(_kept(one) for one in departments if one.get("kept_by_guarantees"))])
+    kept = [_kept(one) for one in departments if one.get("kept_by_guarantees")]
+    return "\n".join([table, *kept, *(line for line in map(_release, departments) if line)])
+
+
+def _release(one: dict[str, Any]) -> str:
+    """Of a web department whose release is on its way, or was given up with none to go back to."""
+    release = one.get("release") or {}
+    if release.get("state") in ("requested", "rolling"):
+        others = f"{release['others']} another one"
+        here = units.count(int(release["instances"]), "instance")
+        return f"{one['department']} rolls release {release['release']} out: {here} of it, {others}"
+    if release.get("state") == "stopped":
+        told = sentences.sentence(release["reason"])
+        return f"{one['department']} has stopped: {told}; {sentences.remedy(release['reason'])}"
+    return ""
 
 
 def _kept(one: dict[str, Any]) -> str:

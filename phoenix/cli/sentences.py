@@ -53,7 +53,7 @@ _TEXTS: Final[dict[str, tuple[str, str, str]]] = {
     "release_complete": ("release complete", "all instances run it", ""),
     "release_failed": (
         "release failed",
-        "none of its instances came into service",
+        "none of its instances stayed in service",
         "look at phoenix logs INSTANCE, and deploy one that runs",
     ),
     "scale_up": ("scale up", "the load asks for one more instance", ""),

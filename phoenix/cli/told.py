@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final
 
+from phoenix.cli import told_releases
 from phoenix.cli.units import count, iso, span
 
 
@@ -293,10 +294,6 @@ def spared(p: Params) -> str | None:
     return "; ".join(["it would fit if best-effort made way", *filter(None, (who, hour)), *when])
 
 
-def held(_p: Params) -> str:
-    return "it is held"
-
-
 def starting(p: Params) -> str | None:
     if "hosts" not in p:
         return None
@@ -445,8 +442,10 @@ UNBLOCK: Final[dict[str, Callable[[Params], str | None]]] = {
     "no_hosts_held": unblock_hosts,
     "waits_behind": unblock_behind,
     "lease_keeps_room": unblock_behind,
+    **told_releases.UNBLOCK,
 }
 TELL: Final[dict[str, Callable[[Params], str | None]]] = {
+    **told_releases.TELL,
     "priority": priority,
     "reclaimed": reclaimed,
     "balanced": balanced,
@@ -476,7 +475,7 @@ TELL: Final[dict[str, Callable[[Params], str | None]]] = {
     "user_limit": limited,
     "quality_limit": limited,
     "department_limit": limited,
-    "held": held,
+    "held": lambda _: "it is held",
     "starting": starting,
     "running": running,
     "finished": finished,

@@ -29,7 +29,7 @@ from schemas.custody_state import Unit
 from schemas.ids import element_id, job_of
 from schemas.meta import Meta
 from schemas.reasons import Code, Reason, because
-from services.monitor import accounting_state
+from services.monitor import accounting_state, releases
 from services.monitor.accounting import Accounting
 from services.monitor.causes import Causes
 from services.monitor.idle import Idle
@@ -91,6 +91,7 @@ class _State(msgspec.Struct, kw_only=True):
     loads: dict[str, Load] = {}
     scales: dict[str, f.ScaleRequested] = {}
     instances: dict[str, int] = {}  # wanted, by web department
+    releases: dict[str, releases.Releases] = {}
     counts: dict[str, int] = {}  # completed, failed, killed, requeued, …
     turnaround_s: float = 0.0  # sum over completed units
     credits: Credits = msgspec.field(default_factory=Credits)
@@ -250,6 +251,7 @@ class MonitorCore:
         self.touched[fact.unit] = None
 
     def _department_closed(self, fact: f.DepartmentClosed, meta: Meta) -> None:
+        self._released(fact, meta)
         for unit in self.custody.state.units.values():
             if unit.dept == fact.dept and unit.ended_at == meta.at:
                 self._finished(unit, meta)
@@ -342,6 +344,9 @@ class MonitorCore:
     def _scaled(self, fact: f.ScaleRequested, _meta: Meta) -> None:
         self.state.scales[fact.dept] = fact
 
+    def _released(self, fact: f.Fact, meta: Meta) -> None:
+        releases.note(self.state.releases, fact, meta)
+
 
 def _has_owner(core: MonitorCore, unit: str) -> bool:
     return "." in unit or job_of(unit) in core.state.jobs
@@ -408,4 +413,6 @@ _HANDLERS: dict[type, Callable[[MonitorCore, Any, Meta], None]] = {
     f.DemandChanged: MonitorCore._demand,
     f.LoadObserved: MonitorCore._load,
     f.ScaleRequested: MonitorCore._scaled,
+    f.ReleaseRequested: MonitorCore._released,
+    f.ReleaseChanged: MonitorCore._released,
 }

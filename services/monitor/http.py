@@ -81,6 +81,7 @@ class Reads:
                 web.get("/v1/hosts", self.hosts),
                 web.get("/v1/departments", self.departments),
                 web.get("/v1/departments/{department}", self.department),
+                web.get("/v1/departments/{department}/releases", self.releases),
                 web.get("/v1/events", self.events),
                 web.get("/v1/overview", self.overview),
                 web.get("/v1/summary", self.summary),
@@ -237,6 +238,15 @@ class Reads:
         if config is None or config.department(name) is None:
             raise Fault(404, "unknown", f"there is no department {name!r}", "department")
         return _json({**self.views.department(name), "instances": self.views.instances(name)})
+
+    async def releases(self, request: web.Request) -> web.Response:
+        """What a web department's instances ran, run and are to run; contents are its own people's and the operators'."""
+        name, config = request.match_info["department"], self.core.custody.state.config
+        self._own(request, name, f"department {name}")
+        known = config.department(name) if config is not None else None
+        if known is None or known.kind != "web":
+            raise Fault(404, "unknown", f"there is no web department {name!r}", "department")
+        return _json(self.views.releases(name))
 
     async def overview(self, request: web.Request) -> web.Response:
         self._who(request)

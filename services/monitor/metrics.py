@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from services.monitor import releases
 from services.monitor.core import MonitorCore
 from services.monitor.views import Views
 from services.runtime.clock import Clock, system_clock
@@ -27,6 +28,7 @@ class ReadModel(Collector):
         yield self._set_apart()
         yield self._power()
         yield from self._departments()
+        yield from self._releases()
         yield self._outcomes()
         yield from self._accounts()
         voids = CounterMetricFamily("phoenix_custody_void_facts", "Facts that were void, by reason", labels=["reason"])
@@ -82,6 +84,20 @@ class ReadModel(Collector):
             if view["utilisation"] is not None:
                 load.add_metric(name, view["utilisation"])
         yield from (quota, demand, jobs, load, wanted, running)
+
+    def _releases(self) -> Iterator[Metric]:
+        number = GaugeMetricFamily(
+            "phoenix_web_release", "Release that instances are to run; 0: the configuration's", labels=["department"]
+        )
+        state = GaugeMetricFamily(
+            "phoenix_web_release_state", "1 for how far that release is", labels=["department", "state"]
+        )
+        for view in self.views.departments()["departments"]:
+            if view["release"] is not None:
+                number.add_metric([view["department"]], view["release"]["release"])
+                for stage in releases.STAGES:
+                    state.add_metric([view["department"], stage], float(view["release"]["state"] == stage))
+        yield from (number, state)
 
     def _outcomes(self) -> Metric:
         outcomes = CounterMetricFamily("phoenix_job_outcomes", "What became of attempts and jobs", labels=["outcome"])

@@ -55,6 +55,8 @@ class Queries:
             return orjson.dumps(view)
         if what == "department" and scope is not None:
             return orjson.dumps(views.department(scope))
+        if what == "releases" and scope is not None:
+            return orjson.dumps(views.releases(scope))
         if what == "usage":
             by, since, until = asked.get("by", "department"), asked.get("since", 0.0), asked.get("until", EVER)
             if by not in BY:
@@ -64,7 +66,7 @@ class Queries:
         pictures = {"hosts": views.hosts, "departments": views.departments, "overview": views.overview}
         if what in pictures:
             return orjson.dumps(pictures[what]())
-        known = ", ".join(sorted([*pictures, "queue", "job", "department", "usage"]))
+        known = ", ".join(sorted([*pictures, "queue", "job", "department", "releases", "usage"]))
         return _refusal("unknown", f"there is no query {what!r}; known: {known}")
 
     async def why(self, department: str, job: str) -> bytes | None:

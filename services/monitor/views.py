@@ -18,7 +18,7 @@ from schemas.custody_state import Host, Unit
 from schemas.ids import is_instance, job_of, sort_key
 from schemas.kept import kept_from
 from schemas.whereabouts import Whereabouts
-from services.monitor import leases, lending
+from services.monitor import leases, lending, release_views
 from services.monitor.core import Attempt, MonitorCore, unit_state
 from services.monitor.events import kept_json
 from services.monitor.job import Job
@@ -204,7 +204,7 @@ class Views:
             for u in custody.index.open.get(name, ())
             if is_instance(u) and unit_state(custody.state.units[u]) == "running"
         ]
-        load = state.loads.get(name)
+        load, web = state.loads.get(name), config is not None and config.kind == "web"
         scale = state.scales.get(name)
         return {
             "department": name,
@@ -222,7 +222,11 @@ class Views:
             "utilisation": load.utilisation if load else None,
             "signal_at": iso(load.at) if load else None,
             "scale": plain(scale) if scale else None,
+            "release": release_views.summary(state.releases.get(name), custody, name) if web else None,
         }
+
+    def releases(self, department: str) -> dict[str, Any]:
+        return release_views.shown(self.core.state.releases.get(department), self.core.custody, department)
 
     def counts(self, department: str) -> dict[str, int]:
         """Jobs that are not over, by state."""

@@ -1,0 +1,176 @@
+"""`phoenix deploy DEPT`: a new release for a web department's instances; with `--wait`, until all run it or it was given up.
+
+Rules
+  1. What is not named is as in the release that is wanted now; `--configured` and `--undo` begin from another one.
+  2. What follows `--` is the command; nothing follows it: the guest's default web program.
+  3. `--wait` ends with 0 if the release is complete, with 1 if it was given up, another one took over, or the time is over.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+import uuid
+from typing import Any, Final
+
+import orjson
+
+from phoenix.cli import cloud, emit, sentences, units
+from phoenix.cli.errors import FAILED, OK, UNREACHABLE, CliError, usage
+from phoenix.cli.http import Client, quote
+from phoenix.cli.parser import at_least_zero
+from phoenix.cli.submit import ask_again
+from phoenix.cli.waiting import LOST_MAX_S, POLL_FIRST_S, POLL_MAX_S
+
+HELP: Final = """examples:
+  phoenix deploy web --image shop-2 --wait            another image; 0 when all instances run it, 1 if it was given up
+  phoenix deploy web --env GREETING=hello             one variable, the rest as it is
+  phoenix deploy web --secret DB_PASSWORD=shop-db     the secret shop-db as a variable
+  phoenix deploy web -- ./serve --verbose             another command
+  phoenix deploy web                                  the same anew: every instance is replaced
+  phoenix deploy web --undo                           what was complete before
+  phoenix deploy web --configured                     what the configuration says
+How instances are replaced, and when a release is given up: docs/deploy.md"""
+_COMMAND: Final = "-\0"  # in place of `--`, which argparse would drop; nobody can type it
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("department", metavar="DEPT")
+    parser.add_argument("--image", metavar="NAME", help="the image; '' is the site's own")
+    parser.add_argument("--env", action="append", default=[], metavar="K=V", help="a variable (may be repeated)")
+    parser.add_argument(
+        "--secret", action="append", default=[], metavar="VAR=NAME", help="a variable with the value of this secret"
+    )
+    parser.add_argument("--unset", action="append", default=[], metavar="K", help="without this variable or secret")
+    parser.add_argument("--health-path", metavar="PATH", help="what a balancer asks for, such as /healthz")
+    parser.add_argument("--configured", action="store_true", help="begin from what the configuration says")
+    parser.add_argument("--undo", action="store_true", help="begin from the last complete release before this one")
+    parser.add_argument(
+        "--max-unavailable",
+        type=at_least_zero,
+        metavar="N",
+        help="so many fewer may serve meanwhile (default: its own)",
+    )
+    parser.add_argument("--max-surge", type=at_least_zero, metavar="N", help="so many more may run meanwhile")
+    parser.add_argument("--wait", action="store_true", help="until it is complete, or given up")
+    parser.add_argument("--timeout", metavar="TIME", help="wait so long at most: 90s, 10m")
+    parser.add_argument(_COMMAND, dest="command", type=orjson.loads, help=argparse.SUPPRESS)
+
+
+def prepared(argv: list[str]) -> list[str]:
+    """Rule 2."""
+    at = argv.index("--") if "--" in argv else len(argv)
+    return [*argv[:at], _COMMAND, orjson.dumps(argv[at + 1 :]).decode()] if at < len(argv) else argv
+
+
+def run(args: argparse.Namespace) -> int:
+    body, timeout_s = _asked(args), _timeout_s(args)
+    where = cloud.find(args)
+    where.check_department(args.department)
+    client = where.operator()
+    answer = ask_again(client, f"/v1/departments/{quote(args.department)}/releases", body)
+    if not args.wait:
+        return _tell(args, answer, f"{args.department}: release {answer['release']}")
+    if not args.json:
+        print(f"{args.department}: release {answer['release']}", flush=True)
+    found = wait(client, args.department, int(answer["release"]), timeout_s)
+    if found["state"] == "complete":
+        return _tell(
+            args, {**answer, "state": "complete"}, f"{args.department}: release {answer['release']} is complete"
+        )
+    if args.json:
+        emit.json({**answer, "state": found["state"], "reason": found.get("reason")})
+    raise CliError(FAILED, f"{args.department}: {_why_not(found)}", sentences.remedy(found.get("reason")))
+
+
+def _tell(args: argparse.Namespace, answer: dict[str, Any], line: str) -> int:
+    if args.json:
+        emit.json(answer)
+    else:
+        print(line)
+    return OK
+
+
+def _asked(args: argparse.Namespace) -> dict[str, Any]:
+    gone = dict.fromkeys(args.unset)
+    return {
+        "request": str(uuid.uuid4()),
+        "image": args.image,
+        "command": args.command,
+        "environment": {**gone, **_pairs("--env", args.env)},
+        "secrets": {**gone, **_pairs("--secret", args.secret)},
+        "health_path": args.health_path,
+        "configured": args.configured,
+        "undo": args.undo,
+        "max_unavailable": args.max_unavailable,
+        "max_surge": args.max_surge,
+    }
+
+
+def _pairs(option: str, words: list[str]) -> dict[str, str]:
+    found = {}
+    for word in words:
+        name, equals, value = word.partition("=")
+        if not name or not equals:
+            raise usage(f"{option} {word}: NAME=VALUE is needed", f"{option} GREETING=hello")
+        found[name] = value
+    return found
+
+
+def _timeout_s(args: argparse.Namespace) -> float | None:
+    if args.timeout is None:
+        return None
+    if not args.wait:
+        raise usage("--timeout goes with --wait", "without --wait nothing is waited for")
+    try:
+        return units.parse_time_s(args.timeout)
+    except ValueError as error:
+        raise usage(f"--timeout: {error}") from error
+
+
+# ---------------------------------------------------------------------------------------------------------------- waiting
+
+
+def wait(client: Client, department: str, number: int, timeout_s: float | None) -> dict[str, Any]:
+    """The release once nothing more will come of it; as it is when the time is over.  On a terminal progress is shown."""
+    end = None if timeout_s is None else time.monotonic() + timeout_s
+    pause_s, shown, lost_since = POLL_FIRST_S, "", None
+    while True:
+        try:
+            found = _look(client, department, number)
+            lost_since = None
+        except CliError as error:
+            lost_since = lost_since or time.monotonic()
+            if error.code != UNREACHABLE or time.monotonic() - lost_since > LOST_MAX_S:
+                raise
+            found = {"release": number, "state": "not reachable"}
+        if found["state"] in ("complete", "rolled_back", "stopped", "replaced", "forgotten"):
+            return found
+        if end is not None and time.monotonic() >= end:
+            return {**found, "late_s": timeout_s}
+        shown = _progress(found, shown)
+        time.sleep(pause_s)
+        pause_s = min(POLL_MAX_S, pause_s * 1.3)
+
+
+def _look(client: Client, department: str, number: int) -> dict[str, Any]:
+    answer = client.get(f"/v1/departments/{quote(department)}/releases")
+    found = next((one for one in answer["releases"] if one["release"] == number), None)
+    return dict(found or {"release": number, "state": "forgotten"})
+
+
+def _progress(found: dict[str, Any], shown: str) -> str:
+    text = f"release {found['release']}: {found['state']}, {found.get('instances_serving', 0)} in service"
+    if text != shown and sys.stderr.isatty():
+        print(text, file=sys.stderr)
+    return text
+
+
+def _why_not(found: dict[str, Any]) -> str:
+    number = found["release"]
+    if "late_s" in found:
+        return f"release {number} is not complete after {found['late_s']:g} s ({found['state']}); it goes on"
+    if found["state"] in ("replaced", "forgotten"):
+        return f"another release took the place of release {number}"
+    return sentences.sentence(found.get("reason")) if found.get("reason") else f"release {number}: {found['state']}"
