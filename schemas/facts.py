@@ -123,16 +123,17 @@ class AttemptClosed(CustodyFact, frozen=True, kw_only=True, tag="attempt.closed"
 
 
 class LoadObserved(PlainFact, frozen=True, kw_only=True, tag="load.observed"):
-    """The web scheduler's edge condenses signals to at most one of these a second: means of `samples` over [start, end).
+    """The web scheduler's edge condenses signals to at most one of these a second: means of `samples` over [start, end); where
+    start = end, levels at that moment.
 
-    `requests_per_s`: of the whole department, of which an instance is to serve `requests_per_instance` (None: the
-    configuration's); `claim`: instances that a balancer wants, by its own word; `quiet`: the instances in service with the
-    fewest open sessions, the fewest first, at most `QUIET_MAX`."""
+    `utilisation`: of the instances in service (None: nobody said).  `requests_per_s`: of the whole department, of which an
+    instance is to serve `requests_per_instance` (None: the configuration's).  `claim`: instances that a balancer wants, by its
+    own word.  `quiet`: the instances in service with the fewest open sessions, the fewest first, at most `QUIET_MAX`."""
 
     dept: DepartmentName
     start: Seconds
     end: Seconds
-    utilisation: Annotated[float, msgspec.Meta(ge=0, le=1e6)]
+    utilisation: Annotated[float, msgspec.Meta(ge=0, le=1e6)] | None = None
     samples: Count
     requests_per_s: Annotated[float, msgspec.Meta(ge=0, le=1e9)] | None = None
     requests_per_instance: Annotated[float, msgspec.Meta(gt=0, le=1e9)] | None = None

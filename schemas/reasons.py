@@ -65,6 +65,7 @@ class Code(StrEnum):
     RELEASE_COMPLETE = "release_complete"
     RELEASE_FAILED = "release_failed"  # none of its instances came into service
     SIGNAL_MISSING = "signal_missing"
+    SIGNALS_DROPPED = "signals_dropped"  # whose signals do not count, and why: a wrong clock, say
     SCALED_BY_PERSON = "scaled_by_person"
     AT_MINIMUM = "at_minimum"
     AT_MAXIMUM = "at_maximum"

@@ -6,12 +6,16 @@ Rules
   1. A signal is a level at a moment, never a change: a lost or repeated one does no harm.
   2. What does not fit is refused with the field named (`schemas.requests.Malformed`), and counted by who reads it.
   3. The web scheduler's edge condenses them into `load.observed` facts; no core reads a signal.
+  4. `at` is the end of what was measured, by the publisher's clock; what is older than LATE_S when it arrives, or more than
+     AHEAD_S ahead, tells of another time or comes from a wrong clock, and is dropped.  Without `at` the arrival counts.
+
+docs/signals.md is the contract for who publishes them.
 """
 
 from __future__ import annotations
 
 import re
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, Final, TypeAlias
 
 import msgspec
 from msgspec import Meta
@@ -21,10 +25,17 @@ from schemas.requests import Malformed, is_json
 
 UTILISATION_MAX: Final = 1000.0  # a demand of a thousand times the capacity is a broken meter
 INSTANCES_MAX: Final = 1_000_000
+INTERVAL_MIN_S: Final = 0.001  # who measures for less has measured nothing
 INTERVAL_MAX_S: Final = 3600.0
-SOURCE_MAX: Final = 128
-RATE_MAX: Final = 1e9  # requests/s
-QUEUE_MAX: Final = 1_000_000_000
+SOURCE_MAX: Final = 128  # characters
+RATE_MAX: Final = (
+    1e7  # requests/s: more than any one site serves; and 64 sources of it are a sum that still fits the fact
+)
+QUEUE_MAX: Final = 10_000_000  # requests that wait, or sessions of one instance
+MILLISECONDS_MAX: Final = 1e9  # eleven days
+SESSIONS_MAX: Final = 10_000  # instances of one signal
+LATE_S: Final = 5.0  # a quarter of the usual window: older news would tell of another load
+AHEAD_S: Final = 1.0  # twice the clock difference at which services stop (S6)
 BYTES_MAX: Final = 4096  # a signal is about 100 bytes …
 SESSIONS_BYTES_MAX: Final = 512 << 10  # … but for this one: 10,000 instances
 
@@ -34,36 +45,39 @@ class CpuSignal(msgspec.Struct, frozen=True, kw_only=True):
 
     `utilisation`: mean over the instances that served, 1.0 = all their cores busy; above 1 if the meter counts demand that
     waits.  `instances`: how many served.  `at`: end of the measurement, UTC seconds; absent: when it arrives.  `interval_s`:
-    how long was measured.  `source`: who measured; signals of several sources of a department are averaged.
+    how long was measured.  `source`: who measured; each has a name of its own.  Sources that say `instances` share the
+    department: they are averaged by it.  One that does not speaks of the whole department.  The highest word counts.
     """
 
     v: Annotated[int, Meta(ge=1)] = 1
     utilisation: Annotated[float, Meta(ge=0, le=UTILISATION_MAX)]
     instances: Annotated[int, Meta(ge=0, le=INSTANCES_MAX)] | None = None
     at: Annotated[float, Meta(ge=0, le=1e12)] | None = None
-    interval_s: Annotated[float, Meta(gt=0, le=INTERVAL_MAX_S)] = 1.0
+    interval_s: Annotated[float, Meta(ge=INTERVAL_MIN_S, le=INTERVAL_MAX_S)] = 1.0
     source: Annotated[str, Meta(max_length=SOURCE_MAX)] = ""
 
 
 class RequestsSignal(msgspec.Struct, frozen=True, kw_only=True):
-    """What a balancer served: `rate` requests/s over the interval.  `target`: requests/s that one instance is to serve; absent:
-    the department's `requests_per_instance`.  `queue`: requests that wait now; `response_ms`: mean time to answer; `errors`:
-    requests/s that failed.  Rates of several sources add up: each sees its own part."""
+    """What a balancer was asked: `rate` requests/s that came in over the interval (not those that were answered: an overload
+    would hide in them).  `target`: requests/s that one instance is to serve; absent: the department's `requests_per_instance`;
+    of several the smallest counts.  `queue`: requests that wait now; `response_ms`: mean time to answer; `errors`: requests/s
+    that failed; nothing is decided on these three.  Rates of several sources add up: each sees its own part."""
 
     v: Annotated[int, Meta(ge=1)] = 1
     rate: Annotated[float, Meta(ge=0, le=RATE_MAX)]
     target: Annotated[float, Meta(gt=0, le=RATE_MAX)] | None = None
     queue: Annotated[int, Meta(ge=0, le=QUEUE_MAX)] | None = None
-    response_ms: Annotated[float, Meta(ge=0, le=1e9)] | None = None
+    response_ms: Annotated[float, Meta(ge=0, le=MILLISECONDS_MAX)] | None = None
     errors: Annotated[float, Meta(ge=0, le=RATE_MAX)] | None = None
     at: Annotated[float, Meta(ge=0, le=1e12)] | None = None
-    interval_s: Annotated[float, Meta(gt=0, le=INTERVAL_MAX_S)] = 1.0
+    interval_s: Annotated[float, Meta(ge=INTERVAL_MIN_S, le=INTERVAL_MAX_S)] = 1.0
     source: Annotated[str, Meta(max_length=SOURCE_MAX)] = ""
 
 
 class ClaimSignal(msgspec.Struct, frozen=True, kw_only=True):
-    """A ready claim: the source wants `instances` in all, whatever their load.  A level: it is repeated as long as it holds.
-    The highest claim of all sources counts, beside what the load wants."""
+    """A ready claim: the source wants `instances` in all, whatever their load.  A level: it is repeated as long as it holds,
+    and ends `signal_timeout_s` after the last one, or with a lower one.  The highest claim of all sources counts, beside what
+    the load wants."""
 
     v: Annotated[int, Meta(ge=1)] = 1
     instances: Annotated[int, Meta(ge=0, le=INSTANCES_MAX)]
@@ -75,11 +89,12 @@ class SessionsSignal(msgspec.Struct, frozen=True, kw_only=True):
     """Open sessions by instance (``web.7``) as this source sees them; those of several sources add up."""
 
     v: Annotated[int, Meta(ge=1)] = 1
-    sessions: Annotated[dict[UnitId, Annotated[int, Meta(ge=0, le=QUEUE_MAX)]], Meta(max_length=10_000)]
+    sessions: Annotated[dict[UnitId, Annotated[int, Meta(ge=0, le=QUEUE_MAX)]], Meta(max_length=SESSIONS_MAX)]
     at: Annotated[float, Meta(ge=0, le=1e12)] | None = None
     source: Annotated[str, Meta(max_length=SOURCE_MAX)] = ""
 
 
+AnySignal: TypeAlias = CpuSignal | RequestsSignal | ClaimSignal | SessionsSignal
 SIGNALS: Final[dict[str, type[msgspec.Struct]]] = {
     "cpu": CpuSignal,
     "requests": RequestsSignal,
@@ -87,17 +102,22 @@ SIGNALS: Final[dict[str, type[msgspec.Struct]]] = {
     "sessions": SessionsSignal,
 }
 
+NAME: Final[dict[type[msgspec.Struct], str]] = {cls: name for name, cls in SIGNALS.items()}
+
 _place: Final = re.compile(r"(?:at `\$\.|missing required field `)([^`]+)`")
 _json: Final = {name: msgspec.json.Decoder(cls) for name, cls in SIGNALS.items()}
 _msgpack: Final = {name: msgspec.msgpack.Decoder(cls) for name, cls in SIGNALS.items()}
 
 
+def bytes_max(name: str) -> int:
+    return SESSIONS_BYTES_MAX if name == "sessions" else BYTES_MAX
+
+
 def decode(name: str, payload: bytes, content_type: str = "") -> Any:
     """The signal `name` ("cpu").  Raises `Malformed`; KeyError for a name that is no signal."""
     decoder = (_json if is_json(payload, content_type) else _msgpack)[name]
-    most = SESSIONS_BYTES_MAX if name == "sessions" else BYTES_MAX
-    if len(payload) > most:
-        raise Malformed(f"a signal of {len(payload)} bytes; at most {most} are read")
+    if len(payload) > bytes_max(name):
+        raise Malformed(f"a signal of {len(payload)} bytes; at most {bytes_max(name)} are read")
     try:
         return decoder.decode(payload)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:

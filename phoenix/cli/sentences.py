@@ -74,9 +74,10 @@ _TEXTS: Final[dict[str, tuple[str, str, str]]] = {
     "utilisation_steady": ("load steady", "utilisation is where it should be", ""),
     "signal_missing": (
         "no signal",
-        "no CPU signal has arrived for a while, so the number of instances is held",
+        "nobody has said for a while how busy the instances are, so their number is held",
         "look at the load balancer; by hand: phoenix scale DEPARTMENT N",
     ),
+    "signals_dropped": ("signals dropped", "signals that arrive do not count", "docs/signals.md says what counts"),
     "scaled_by_person": ("scaled by hand", "a person set the number of instances", "phoenix scale DEPARTMENT --auto"),
     "at_minimum": ("at minimum", "the department is at its minimum", ""),
     "at_maximum": ("at maximum", "the department is at its maximum", "raise the maximum in the configuration"),

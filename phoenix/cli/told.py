@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final
 
-from phoenix.cli import told_releases
+from phoenix.cli import told_releases, told_signals
 from phoenix.cli.units import count, iso, span
 
 
@@ -314,28 +314,6 @@ def finished(p: Params) -> str | None:
     return f"it is finished: {p['end']}" if p.get("end") else None
 
 
-def utilisation(p: Params) -> str | None:
-    if "utilisation" not in p:
-        return None
-    measured = f"utilisation was {float(p['utilisation']) * 100:.0f} %"
-    with_n = f"with {count(p.number('instances'), 'instance')}"
-    if "target" in p:
-        return f"{measured} {with_n}{_tracked(p)}"
-    mark = f"; the threshold is {float(p['threshold']) * 100:.0f} %" if "threshold" in p else ""
-    over = f" over {p['window_s']:g} s" if isinstance(p.get("window_s"), int | float) else ""
-    return f"{measured}{over} {with_n}{mark}"
-
-
-def _tracked(p: Params) -> str:
-    """Of rule target-tracking: how many keep the target."""
-    target = f"target {'is' if 'wanted' not in p else 'of'} {float(p['target']) * 100:.0f} %"
-    if "wanted" not in p:
-        return f"; the {target}"
-    if p.number("wanted") > p.number("instances") or not p.get("window_s"):
-        return f": {p['wanted']} keep it at the {target}"
-    return f": for {span(p.number('window_s'))} at most {p['wanted']} were needed for the {target}"
-
-
 def scheduled(p: Params) -> str | None:
     left = f" for another {span(p['left_s'])}" if p.number("left_s") else ""
     return f"the schedule asks for at least {count(p.number('minimum'), 'instance')}{left}" if "minimum" in p else None
@@ -479,9 +457,12 @@ TELL: Final[dict[str, Callable[[Params], str | None]]] = {
     "starting": starting,
     "running": running,
     "finished": finished,
-    "utilisation_high": utilisation,
-    "utilisation_low": utilisation,
-    "utilisation_steady": utilisation,
+    "utilisation_high": told_signals.utilisation,
+    "utilisation_low": told_signals.utilisation,
+    "utilisation_steady": told_signals.utilisation,
+    "claimed": told_signals.claimed,
+    "signal_missing": told_signals.signal_missing,
+    "signals_dropped": told_signals.signals_dropped,
     "schedule": scheduled,
     "forecast": foreseen,
     "step_limit": step_limit,

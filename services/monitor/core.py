@@ -78,8 +78,12 @@ class Claim(msgspec.Struct, kw_only=True):
 
 
 class Load(msgspec.Struct, kw_only=True):
+    """A web department's, as last observed."""
+
     at: float
-    utilisation: float
+    utilisation: float | None = None
+    requests_per_s: float | None = None
+    claim: int | None = None  # instances
 
 
 class _State(msgspec.Struct, kw_only=True):
@@ -91,6 +95,7 @@ class _State(msgspec.Struct, kw_only=True):
     loads: dict[str, Load] = {}
     scales: dict[str, f.ScaleRequested] = {}
     instances: dict[str, int] = {}  # wanted, by web department
+    silent: dict[str, float] = {}  # … since when its number is held because nobody says how busy it is
     releases: dict[str, releases.Releases] = {}
     counts: dict[str, int] = {}  # completed, failed, killed, requeued, …
     turnaround_s: float = 0.0  # sum over completed units
@@ -334,12 +339,22 @@ class MonitorCore:
             self.state.claims.append(claim)
             del self.state.claims[:-CLAIMS_MAX]
 
-    def _demand(self, fact: f.DemandChanged, _meta: Meta) -> None:
+    def _demand(self, fact: f.DemandChanged, meta: Meta) -> None:
         if fact.instances is not None:
             self.state.instances[fact.dept] = fact.instances
+            if fact.reason is None or fact.reason.code is not Code.SIGNAL_MISSING:
+                self.state.silent.pop(fact.dept, None)
+            else:
+                self.state.silent.setdefault(fact.dept, meta.at)
 
     def _load(self, fact: f.LoadObserved, _meta: Meta) -> None:
-        self.state.loads[fact.dept] = Load(at=fact.end, utilisation=fact.utilisation)
+        if fact.end == fact.start:  # a moment: claims and sessions, which say nothing of the load
+            last = self.state.loads.setdefault(fact.dept, Load(at=fact.end))
+            last.at, last.claim = fact.end, fact.claim
+            return
+        self.state.loads[fact.dept] = Load(
+            at=fact.end, utilisation=fact.utilisation, requests_per_s=fact.requests_per_s, claim=fact.claim
+        )
 
     def _scaled(self, fact: f.ScaleRequested, _meta: Meta) -> None:
         self.state.scales[fact.dept] = fact

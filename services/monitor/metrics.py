@@ -68,6 +68,11 @@ class ReadModel(Collector):
         demand = GaugeMetricFamily("phoenix_hosts_demanded", "Hosts that a department wants in all", labels=label)
         jobs = GaugeMetricFamily("phoenix_jobs", "Jobs that are not over, by state", labels=["department", "state"])
         load = GaugeMetricFamily("phoenix_web_utilisation_ratio", "Utilisation last observed", labels=label)
+        rate = GaugeMetricFamily("phoenix_web_requests_per_second", "Requests/s last observed", labels=label)
+        claim = GaugeMetricFamily("phoenix_web_instances_claimed", "Instances that balancers claim", labels=label)
+        silent = GaugeMetricFamily(
+            "phoenix_web_signal_missing", "1 while the number is held because no signal tells the load", labels=label
+        )
         wanted = GaugeMetricFamily(
             "phoenix_web_instances_wanted", "Instances that a web department wants", labels=label
         )
@@ -81,9 +86,11 @@ class ReadModel(Collector):
             if view["kind"] == "web":
                 wanted.add_metric(name, view["instances_wanted"] or 0)
                 running.add_metric(name, view["instances_running"])
-            if view["utilisation"] is not None:
-                load.add_metric(name, view["utilisation"])
-        yield from (quota, demand, jobs, load, wanted, running)
+                silent.add_metric(name, float(view["signal_missing_since"] is not None))
+            for family, key in ((load, "utilisation"), (rate, "requests_per_s"), (claim, "claim")):
+                if view[key] is not None:
+                    family.add_metric(name, view[key])
+        yield from (quota, demand, jobs, load, rate, claim, silent, wanted, running)
 
     def _releases(self) -> Iterator[Metric]:
         number = GaugeMetricFamily(

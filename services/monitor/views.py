@@ -220,7 +220,10 @@ class Views:
             "instances_wanted": state.instances.get(name),
             "instances_running": len(running),
             "utilisation": load.utilisation if load else None,
+            "requests_per_s": load.requests_per_s if load else None,
+            "claim": load.claim if load else None,
             "signal_at": iso(load.at) if load else None,
+            "signal_missing_since": iso(state.silent.get(name)),
             "scale": plain(scale) if scale else None,
             "release": release_views.summary(state.releases.get(name), custody, name) if web else None,
         }

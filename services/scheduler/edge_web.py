@@ -1,15 +1,17 @@
-"""The web scheduler's edge: CPU signals become `load.observed` facts; and it answers why the department has what it has.
+"""The web scheduler's edge: signals become `load.observed` facts; and it answers why the department has what it has.
 
-    phoenix.signal.<department>.cpu               `schemas.signals.CpuSignal`, JSON or MessagePack
+    phoenix.signal.<department>.<name>            `schemas.signals`: cpu, requests, claim, sessions; JSON or MessagePack
     phoenix.query.scheduler.<department>.why      -> {"ok": true, "instances": …, "reasons": [{code, params}, …]}
     phoenix.query.scheduler.<department>.queue    the same: a web department has no queue
 
 Rules
   1. At most one observation in FACT_EVERY_S, so that a journal grows by a fact a second, whatever the signals' rate.
-  2. But nothing waits that decides something: if the number of instances would change with what has been measured, the
-     observation is written at once.  After it the window begins anew, so this happens at most once a window.  Rules that
-     look at single observations do not hurry (`Rule.hurried`): a fraction of a second would decide.
+  2. But nothing waits that decides something: if the number of instances would change with what has been measured, or rise with
+     what is claimed, the observation is written at once.  After a change by load the window begins anew, so that happens once a
+     window at most; and between any two are HURRY_EVERY_S.  Rules that look at single observations do not hurry
+     (`Rule.hurried`): a fraction of a second would decide.
   3. Only the leader writes.  An observation that is refused is given up: a seam of a second, which the window bridges.
+  4. A publisher gets no answer.  What is wrong with its signals is told in `why`, in `phoenix status`, and once in the log.
 """
 
 from __future__ import annotations
@@ -20,13 +22,12 @@ from typing import Any, Final
 
 import msgspec
 from nats.aio.msg import Msg
-from prometheus_client.metrics_core import CounterMetricFamily
-from prometheus_client.registry import Collector
 
 from schemas import signals, subjects
 from schemas.facts import Fact, LoadObserved
 from schemas.meta import Meta
 from schemas.requests import Malformed
+from schemas.signal_drops import Drop
 from services.runtime.answer import answer
 from services.runtime.edge import Edge, Refused
 from services.runtime.exits import Stop
@@ -34,10 +35,13 @@ from services.runtime.service import Service
 from services.scheduler import plugins
 from services.scheduler.edge_batch import refusal
 from services.scheduler.meter import Meter
+from services.scheduler.meter_gate import Trouble
+from services.scheduler.meter_metrics import Counts
 from services.scheduler.web import WebCore
 from services.scheduler.web_why import why
 
 FACT_EVERY_S: Final = 1.0  # DESIGN §2: condensed into at most one fact a second
+HURRY_EVERY_S: Final = 0.1  # a claim that rises with every signal
 _JSON: Final = {"Content-Type": "application/json"}
 
 
@@ -46,57 +50,97 @@ class WebEdge(Edge):
         self.department = department
         self.meter = Meter(department)
         self._heard = asyncio.Event()
+        self._again: asyncio.TimerHandle | None = None
         self._written_at = 0.0
 
     async def start(self, service: Service) -> None:
         self.service = service
+        self.meter.since = service.now()
         plugins.watch(service, self.department)
-        service.registry.register(_Counts(self.meter))
-        await service.nc.subscribe(subjects.signal(self.department, "cpu"), cb=self._on_signal)
+        service.registry.register(Counts(self.meter, service.now))
+        for name in signals.SIGNALS:
+            await service.nc.subscribe(subjects.signal(self.department, name), cb=self._on_signal)
         await service.nc.subscribe(subjects.query("scheduler", self.department, "*"), cb=self._on_query)
 
     def applied(self, fact: Fact, _meta: Meta) -> None:
         plugins.on_applied(self.service, self.department, fact)
 
     async def lead(self) -> None:
+        core = self._core()
+        self.meter.inherit(core.state.claim, core.state.heard_at + core.policy.signal_timeout_s)
         self.service.spawn("load", self._write_forever())
+
+    def ailing(self) -> list[str]:
+        now, core = self.service.now(), self._core()
+        told = [str(one) for one in self.meter.gate.troubles(now)]
+        if core.state.heard_at and core.missing(now):  # who never had a signal has no balancer that has failed
+            told.append(f"nobody says any more how busy the instances of {self.department} are: their number is held")
+        return told
+
+    def _core(self) -> WebCore:
+        core = self.service.core
+        assert isinstance(core, WebCore)
+        return core
 
     # --------------------------------------------------------------------------------------------------------- signals
 
     async def _on_signal(self, msg: Msg) -> None:
+        name, now = msg.subject.rsplit(".", 1)[1], self.service.now()
+        self.meter.timeout_s = self._core().policy.signal_timeout_s
         try:
-            signal = signals.decode("cpu", msg.data, (msg.headers or {}).get("Content-Type", ""))
-        except Malformed:
-            self.meter.drop("malformed")
+            signal = signals.decode(name, msg.data, (msg.headers or {}).get("Content-Type", ""))
+        except Malformed as error:
+            self._tell(self.meter.gate.drop(name, Drop.MALFORMED, now, note=error.message))
             return
-        if self.meter.take(signal, self.service.now()):
+        self._tell(self.meter.take(signal, now))
+        if self.meter.pending:
             self._heard.set()
+
+    def _tell(self, trouble: Trouble | None) -> None:
+        if trouble is not None:
+            self.service.log.warning("signals are dropped", what=str(trouble))
 
     async def _write_forever(self) -> None:
         while True:
             await self._heard.wait()
             self._heard.clear()
-            fact = self._due(self.service.now())
+            now = self.service.now()
+            fact = self._due(now)
             if fact is not None:
-                await self._write(fact)
+                await self._write(fact, now)
+            elif self.meter.pending:
+                self._look_again(max(HURRY_EVERY_S, self._written_at + FACT_EVERY_S - now))
+
+    def _look_again(self, after_s: float) -> None:
+        """When the second is over, whether more is heard or not."""
+        if self._again is not None:
+            self._again.cancel()
+        self._again = asyncio.get_running_loop().call_later(after_s, self._heard.set)
 
     def _due(self, now: float) -> LoadObserved | None:
         """The observation to write now, if one is (rules 1 and 2)."""
-        fact = self.meter.observation(now)
-        core = self.service.core
-        assert isinstance(core, WebCore)
-        if fact is None or (now - self._written_at < FACT_EVERY_S and not core.would_change(fact, now)):
+        fact, since_s = self.meter.observation(now), now - self._written_at
+        if fact is None or since_s < HURRY_EVERY_S:
             return None
-        return fact
+        return fact if since_s >= FACT_EVERY_S or self._core().would_change(fact, now) else None
 
-    async def _write(self, fact: LoadObserved) -> None:
+    async def _write(self, fact: LoadObserved, now: float) -> None:
+        custody = self.service.custody
+        units = custody.state.units
+        serving = [
+            name
+            for name in custody.index.open.get(self.department, ())
+            if units[name].began_at is not None and units[name].drains_until is None and units[name].broken is None
+        ]
+        fact = msgspec.structs.replace(fact, quiet=self.meter.quiet(serving, now))
+
         def compose(_now: float, _drafted: Sequence[Fact]) -> list[Fact]:
             return [fact]
 
         try:
             self.meter.observed(fact)  # signals that arrive meanwhile belong to the next one
+            self._written_at = now
             await self.service.propose(compose, "signal")
-            self._written_at = fact.end
         except Refused as refused:
             self.service.log.warning("load not written", why=refused.message)
 
@@ -107,31 +151,12 @@ class WebEdge(Edge):
             await answer(msg, self.department, self.render(msg.subject.rsplit(".", 1)[1]), _JSON)
 
     def render(self, what: str) -> bytes:
-        core = self.service.core
-        assert isinstance(core, WebCore)
+        core, now = self._core(), self.service.now()
         if what not in ("why", "queue"):
             return refusal("unknown", f"there is no query {what!r}; known: why")
         shown: dict[str, Any] = {"ok": True, "instances": core.state.target or 0, "serving": core.state.serving}
         try:
-            return msgspec.json.encode({**shown, "reasons": why(core, self.service.now())})
+            reasons = why(core, now, self.meter.last, self.meter.gate.troubles(now))
         except Stop as error:  # as in `edge_batch`
             return refusal("failed", error.why)
-
-
-class _Counts(Collector):
-    """Signals taken and dropped."""
-
-    def __init__(self, meter: Meter) -> None:
-        self.meter = meter
-
-    def describe(self) -> list[Any]:
-        return []
-
-    def collect(self) -> list[Any]:
-        taken = CounterMetricFamily("phoenix_signals_taken", "CPU signals that were averaged", value=self.meter.taken)
-        dropped = CounterMetricFamily(
-            "phoenix_signals_dropped", "CPU signals that were not, by reason", labels=["reason"]
-        )
-        for reason, count in sorted(self.meter.dropped.items()):
-            dropped.add_metric([reason], count)
-        return [taken, dropped]
+        return msgspec.json.encode({**shown, "reasons": reasons})

@@ -11,7 +11,7 @@ Theory of operation
 Rules
   1. How many instances there should be is decided in `web_number`, from what is folded here.
   2. No signal for `signal_timeout_s` though instances are in service: the number is held, and `demand.changed` says
-     `signal_missing`, once; and says something else once signals have come back.
+     `signal_missing`, once; and says something else once signals have come back (`web_signals`).
   3. Claim: hosts for all instances (where some hosts of the cluster are too small, no more than are not); at least those in
      use; plus held ones that can carry none (cordoned; too small, while others are short).  What is not needed goes back at
      once (paper, II-B), but a host whose instance was closed by rule 1 only when its VM has ended, and it is claimed until
@@ -39,11 +39,11 @@ from schemas.ids import instance_id, sort_key
 from schemas.meta import Meta
 from schemas.reasons import Code, Reason, because
 from services.runtime.core import NEVER
-from services.scheduler import web_hosts, web_number
+from services.scheduler import web_hosts, web_number, web_signals
 from services.scheduler.demand import Capacities
 from services.scheduler.limits import Limits
-from services.scheduler.policies import known, scale_flaps, scale_forecast, scale_steps
-from services.scheduler.policies.scale import Memory, Track
+from services.scheduler.policies import known, scale_flaps, scale_steps
+from services.scheduler.policies.scale import Track
 from services.scheduler.reclaim import why_broken
 from services.scheduler.shape import Shape
 from services.scheduler.web_holdings import Holdings
@@ -58,7 +58,9 @@ _FAILURES: Final = (Code.VM_ENDED, Code.BOOT_TIMEOUT)
 class WebCore:
     """The core of web department `dept`."""
 
-    VERSION = 2  # 2: remembers the load of the last days; a first start reads it from the journal
+    VERSION = (
+        3  # 2: remembers the load of the last days; 3: claims and requests.  A first start reads them from the journal
+    )
 
     def __init__(self, custody: Custody, dept: str) -> None:
         self.custody, self.dept = custody, dept
@@ -109,15 +111,8 @@ class WebCore:
     def _on_load(self, fact: f.LoadObserved, meta: Meta) -> bool:
         if fact.dept != self.dept or meta.writer != self._writer:
             return False
-        past = scale_forecast.follow(self.state.past, web_number.as_heard(self.state, fact))
-        self.state.samples, self.state.track = self._with(fact)
-        self.state.past = past
-        self.state.heard_at = max(self.state.heard_at, min(fact.end, meta.at))
+        self.state = web_signals.observed(self.state, fact, meta.at, self.policy)
         return True
-
-    def _with(self, fact: f.LoadObserved) -> Memory:
-        """What the rule remembers, with this observation in it."""
-        return web_number.heard(self.state, fact, self.policy)
 
     def _on_demand(self, fact: f.DemandChanged, meta: Meta) -> bool:
         if fact.dept != self.dept:
@@ -287,28 +282,28 @@ class WebCore:
 
     def desired(self, now: float) -> Number:
         """The number of instances that should be, and why."""
-        return self._desired(now, web_number.remembered(self.state), self.missing(now))
+        return self._desired(self.state, now)
 
     def would_change(self, fact: f.LoadObserved, now: float) -> bool:
-        """True if the number would be another one with this observation, and the rule is one that hurries.  Changes nothing:
-        the edge asks before it waits."""
-        if not known.rule(self.policy.rule).hurried:
-            return False
-        return self._desired(now, self._with(fact), False)[0] != self.desired(now)[0]
+        """True if the number would be another one with this observation: by its load, if the rule is one that hurries, or
+        because more are claimed.  Changes nothing: the edge asks before it waits."""
+        state, number = self.state, self.desired(now)[0]
+        if known.rule(self.policy.rule).hurried:
+            after = web_signals.observed(state, msgspec.structs.replace(fact, claim=state.claim), now, self.policy)
+            if self._desired(after, now)[0] != number:
+                return True
+        claims = web_signals.observed(state, web_signals.claim_of(fact), now, self.policy)
+        return (fact.claim or 0) > (state.claim or 0) and self._desired(claims, now)[0] > number
 
-    def _desired(self, now: float, memory: Memory, missing: bool) -> Number:
+    def _desired(self, state: State, now: float) -> Number:
         if self.department is None:
             return 0, because(Code.DEPARTMENT_REMOVED, department=self.dept)
         most = web_number.most(self.department, self.policy, self.per_host())
-        situation = web_number.Situation(self.state, self.policy, self._bounds, memory, most, missing, now)
-        return web_number.desired(situation)
+        return web_number.desired(web_number.Situation(state, self.policy, self._bounds, most, now))
 
     def missing(self, now: float) -> bool:
         """Rule 2: instances are in service, and nobody says how busy they are."""
-        return self.state.serving > 0 and now >= self._missing_at()
-
-    def _missing_at(self) -> float:
-        return max(self.state.heard_at, self.state.since) + self.policy.signal_timeout_s
+        return web_signals.missing(self.state, self.policy, now)
 
     # -------------------------------------------------------------------------------------------------------- deciding
 
@@ -358,7 +353,8 @@ class WebCore:
         state = self.state
         times = [] if state.until is None else [state.until]
         if state.serving and not state.missing:
-            times.append(self._missing_at())
+            times.append(web_signals.missing_at(state, self.policy, self._decided_at))
+        times += web_signals.lost_at(state)
         hosts = self.custody.state.hosts
         if self.department is not None:
             times.append(self._bounds.wake_at(self._decided_at, self.policy))

@@ -6,7 +6,8 @@
 
 Rules
   1. How many instances the load wants is the rule's (`policies/scale_*`): by default the paper's threshold (III-C).  No signal
-     for `signal_timeout_s` though instances are in service: it wants as many as there are.
+     for `signal_timeout_s` though instances are in service: it wants as many as there are.  A claim of a balancer counts if it
+     is more (`web_signals`).
   2. Limits: the rule's step is the smallest that `up_limits` or `down_limits` allow (`scale_steps`).
   3. Floors: the greatest of `instances_min`, the schedule's (`scale_schedule`), the forecast's (`scale_forecast`) and a
      person's minimum, at once: a floor is a promise, so no step limit delays it.
@@ -21,15 +22,14 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from schemas import facts as f
 from schemas.config import Department, WebPolicy
 from schemas.reasons import Code, Reason, because
 from schemas.scaling import Limit
 from services.runtime.core import NEVER
+from services.scheduler import web_signals
 from services.scheduler.policies import known, scale_flaps, scale_forecast, scale_steps
-from services.scheduler.policies.scale import Heard, Memory
 from services.scheduler.policies.scale_schedule import Timetable
-from services.scheduler.web_load import Sample
+from services.scheduler.web_signals import remembered
 from services.scheduler.web_state import State
 
 Number = tuple[int, Reason]
@@ -60,14 +60,12 @@ def freed_at(state: State, policy: WebPolicy, bounds: Bounds, now: float) -> flo
 
 
 class Situation(NamedTuple):
-    """What a number is decided on.  `most`: rule 5; `missing`: rule 1."""
+    """What a number is decided on.  `most`: rule 5."""
 
     state: State
     policy: WebPolicy
     bounds: Bounds
-    memory: Memory
     most: int
-    missing: bool
     now: float
 
 
@@ -76,20 +74,6 @@ def most(department: Department, policy: WebPolicy, per_host: int) -> int:
     if department.maximum is None:
         return policy.instances_max
     return min(policy.instances_max, department.maximum * per_host)
-
-
-def remembered(state: State) -> Memory:
-    return Memory(state.samples, state.track)
-
-
-def as_heard(state: State, fact: f.LoadObserved) -> Heard:
-    return Heard(Sample(fact.start, fact.end, fact.utilisation), state.serving, state.since)
-
-
-def heard(state: State, fact: f.LoadObserved, policy: WebPolicy) -> Memory:
-    """What the rule remembers, with this observation in it: nothing new, if it is not here (`known`, rule 2)."""
-    rule = known.RULES.get(policy.rule)
-    return rule.follow(remembered(state), as_heard(state, fact), policy) if rule is not None else remembered(state)
 
 
 def desired(at: Situation) -> Number:
@@ -110,10 +94,28 @@ def desired(at: Situation) -> Number:
 
 def _by_load(at: Situation, current: int) -> Number:
     """Rule 1."""
-    serving = at.state.serving
-    if at.missing:
-        return current, because(Code.SIGNAL_MISSING, timeout_s=at.policy.signal_timeout_s, instances=serving)
-    return known.rule(at.policy.rule).wanted(at.memory, serving, current, at.policy)
+    state, policy = at.state, at.policy
+    claim = web_signals.claimed(state, policy, at.now)
+    if web_signals.missing(state, policy, at.now):
+        silence = because(Code.SIGNAL_MISSING, timeout_s=policy.signal_timeout_s, instances=state.serving)
+        wanted, reason = current, silence
+    elif claim is not None and not web_signals.load_known(state, at.now):
+        return claim, because(Code.CLAIMED, instances=claim)
+    else:
+        wanted, reason = known.rule(policy.rule).wanted(remembered(state), state.serving, current, policy)
+        reason = _in_requests(state, reason)
+    if claim and claim >= wanted:
+        load = {"load": wanted} if wanted < claim else {}
+        return claim, because(Code.CLAIMED, instances=claim, **load)
+    return wanted, reason
+
+
+def _in_requests(state: State, reason: Reason) -> Reason:
+    """The rule speaks of utilisation; people who count requests are told them too."""
+    if state.rate is None or state.per_instance is None:
+        return reason
+    told = {"requests_per_s": round(state.rate, 3), "requests_per_instance": state.per_instance}
+    return because(reason.code, **reason.params, **told)
 
 
 def _stepped(at: Situation, current: int, number: Number) -> Number:

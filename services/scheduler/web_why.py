@@ -3,17 +3,26 @@
 Rules
   1. First why the number of instances is what it is; then what is short: hosts, and instances that are on their way.
      If guarantees of batch departments keep the hosts (`schemas.kept`), whose.
+  2. If load is missing, since when, and who told it last, as far as the edge has heard it since it started.  Last of all whose
+     signals are dropped: the edge knows, the core does not.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+
 from schemas.kept import kept_from
 from schemas.reasons import Code, Reason, because
+from services.scheduler.meter import Last
+from services.scheduler.meter_gate import Trouble
 from services.scheduler.web import WebCore
 
 
-def why(core: WebCore, now: float) -> list[Reason]:
+def why(
+    core: WebCore, now: float, last: Mapping[str, Last] | None = None, troubles: Sequence[Trouble] = ()
+) -> list[Reason]:
     target, reason = core.desired(now)
+    reason = _silence(core, reason, now, last or {}) if reason.code is Code.SIGNAL_MISSING else reason
     held, wanted = core.custody.held(core.dept), core.custody.state.demands.get(core.dept, 0)
     live, found = len(core.holdings.live), [reason]
     if wanted > held:
@@ -28,4 +37,15 @@ def why(core: WebCore, now: float) -> list[Reason]:
         wait_s = round(core.state.retry_at - now, 3)
         found.append(because(Code.REPLACEMENT, failures=core.state.failures, wait_s=wait_s))
     found.append(because(Code.RUNNING, instances=core.state.serving, target=target))
-    return found
+    return found + [because(Code.SIGNALS_DROPPED, **trouble.params()) for trouble in troubles]
+
+
+def _silence(core: WebCore, reason: Reason, now: float, last: Mapping[str, Last]) -> Reason:
+    """Rule 2."""
+    told: dict[str, str | float] = {}
+    if core.state.heard_at:
+        told["silent_s"] = round(now - (core.state.load_at or core.state.heard_at), 1)
+    heard = [(one.at, name, one.source) for name, one in last.items() if name in ("cpu", "requests")]
+    if heard:
+        _, told["signal"], told["source"] = max(heard)
+    return because(reason.code, **reason.params, **told)

@@ -11,10 +11,12 @@ from typing import Any
 
 import msgspec
 import pytest
+from prometheus_client import generate_latest
 
 from schemas import facts as f
 from schemas.config import CloudConfig
 from schemas.custody import RULES
+from schemas.envelope import decode
 from services.runtime.service import Service
 from services.scheduler.batch import BatchCore
 from services.scheduler.edge_batch import BatchEdge
@@ -92,17 +94,59 @@ async def test_a_high_load_becomes_a_claim_within_one_signal_of_the_full_window(
     assert "waits_for_hosts" in [reason["code"] for reason in answer["reasons"]]
 
 
-async def test_signals_that_mean_nothing_are_counted_and_dropped(here: World) -> None:
+async def send(here: World, name: str, **fields: Any) -> None:
+    await here.admin.publish(f"phoenix.signal.web.{name}", json.dumps({"source": "b1", **fields}).encode())
+
+
+async def test_signals_that_mean_nothing_are_counted_and_dropped_and_told(here: World) -> None:
     service = await scheduler(here, "web")
     edge = service.edges[0]
     assert isinstance(edge, WebEdge)
-    for payload in (b"", b"{", b'{"utilisation": -1}', b'{"utilisation": "high"}', b"\xc1", b'{"utilisation": 1e9}'):
+    for payload in (b"", b"{", b'{"utilisation": -1}', b'{"utilisation": NaN}', b"\xc1", b'{"utilisation": 1e9}'):
         await here.admin.publish("phoenix.signal.web.cpu", payload)
-    await signal(here, 0.5, at=time.time() - 3600)
+    for _ in range(5):
+        await signal(here, 0.5, at=time.time() - 3600, source="an hour behind")
+    await here.admin.publish("phoenix.signal.web.memory", b"{}")  # no signal: nobody listens
     await signal(here, 0.5)
-    await until(lambda: edge.meter.taken == 1, "the good one is taken")
-    assert edge.meter.dropped == {"malformed": 6, "late": 1}
+    await until(lambda: edge.meter.gate.taken == {"cpu": 1}, "the good one is taken")
+    assert edge.meter.gate.dropped == {("cpu", "malformed"): 6, ("cpu", "late"): 5}
     await until(lambda: isinstance(service.core, WebCore) and service.core.state.samples, "it is in the journal")
+    unreadable, behind = edge.ailing()
+    assert unreadable.startswith("6 cpu signals were dropped: they cannot be read (")
+    assert behind == "5 cpu signals of an hour behind were dropped: its clock is 3600.0 s behind"
+    told = [reason["params"] for reason in (await ask(here, "web", "why", {}))["reasons"][-2:]]
+    assert [(one["why"], one["count"]) for one in told] == [("malformed", 6), ("late", 5)]
+    text = generate_latest(service.registry).decode()
+    for line in (
+        'phoenix_signals_taken_total{department="web",signal="cpu"} 1.0',
+        'phoenix_signals_dropped_total{department="web",reason="late",signal="cpu"} 5.0',
+        'phoenix_signal_age_seconds{department="web",signal="cpu"}',
+    ):
+        assert line in text
+
+
+async def test_a_claim_is_heard_at_once_with_requests_and_sessions_beside_it(here: World) -> None:
+    service = await scheduler(here, "web")
+    core, edge, observed = service.core, service.edges[0], list[f.LoadObserved]()
+    assert isinstance(core, WebCore)
+    assert isinstance(edge, WebEdge)
+    edge.meter.since -= 60  # it has listened for long enough to know every balancer's rate
+    events = await here.admin.subscribe("phoenix.journal.scheduler.web")
+    await until(lambda: service.custody.index.open.get("web"), "an instance is placed")
+    await here.write(f.AttemptBegan(unit="web.1", attempt=1), writer="admission")
+    await until(lambda: core.state.serving == 1, "it serves")
+    await send(here, "sessions", sessions={"web.1": 3, "web.9": 0})
+    await send(here, "requests", rate=70.0, target=100)
+    await until(lambda: core.state.heard_at, "the load is in the journal")
+    await send(here, "claim", instances=3)
+    await until(lambda: core.state.target == 3, "the claim is the number")
+    while not observed or observed[-1].claim != 3:
+        envelope = decode((await events.next_msg(timeout=5)).data, "scheduler.web")
+        observed += [fact for fact in envelope.facts if isinstance(fact, f.LoadObserved)]
+    assert ("web.1",) in [fact.quiet for fact in observed]
+    assert 100.0 in [fact.requests_per_instance for fact in observed]
+    assert service.custody.state.demands["web"] == 3
+    assert "claimed" in [reason["code"] for reason in (await ask(here, "web", "why", {}))["reasons"]]
 
 
 async def test_why_and_queue_are_answered_and_jobs_are_placed(here: World) -> None:

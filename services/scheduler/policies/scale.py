@@ -7,7 +7,7 @@ Rules
   1. What a rule remembers is in the core's state, and bounded; neither function changes what it is given.
   2. The bounds (minimum, maximum, a person's word, a missing signal) are the core's: a rule speaks of the load alone.
 
-A new rule is one module with such functions and one line in `RULES` of `web_number.py`.
+A new rule is one module with such functions and one line in `RULES` of `known.py`.
 """
 
 from __future__ import annotations
@@ -41,11 +41,18 @@ class Memory(NamedTuple):
 
 
 class Heard(NamedTuple):
-    """An observation of `serving` instances, whose number last changed at `since`."""
+    """An observation of `serving` instances, whose number last changed at `since`.  `counted`: it comes from counting requests,
+    which an overload neither hides nor multiplies."""
 
     sample: Sample
     serving: int
     since: float
+    counted: bool = False
+
+
+def level(policy: WebPolicy) -> float:
+    """The utilisation that the rule keeps."""
+    return policy.target if policy.rule == "target-tracking" else policy.threshold
 
 
 class Rule(NamedTuple):

@@ -8,7 +8,8 @@ Rules
   1. Time is cut into buckets of a quarter of an hour.  Each remembers for how long it was observed, and the busy instances in
      it: utilisation times instances in service.  At most 7 days of buckets: older ones are forgotten.
   2. An observation that began before the number in service last changed is dropped: it speaks of two numbers.
-  3. Above BUSY_MAX an instance's utilisation counts as that: a backlog is counted again and again while it waits.
+  3. Above BUSY_MAX an instance's utilisation counts as that: a backlog is counted again and again while it waits.  Not where
+     requests are counted.
   4. The forecast of a bucket is the mean of the same bucket of the last `forecast_days` days, as far as they were observed for
      MEASURED_MIN_S, times 1 + `forecast_margin`; the floor keeps it at the rule's target (or threshold).
   5. The floor is that of now or that of `forecast_ahead_s` later, whichever is more: so what the next quarter needs has booted.
@@ -26,7 +27,7 @@ import msgspec
 
 from schemas.config import WebPolicy
 from services.runtime.core import NEVER
-from services.scheduler.policies.scale import Heard
+from services.scheduler.policies.scale import Heard, level
 
 BUCKET_S: Final = 900.0
 A_DAY: Final = 96  # buckets
@@ -50,7 +51,7 @@ def follow(past: list[Bucket], heard: Heard) -> list[Bucket]:
     number = _number((sample.start + sample.end) / 2)
     if seconds <= 0 or sample.start < heard.since - _ROUNDING or (past and number < past[-1].number):
         return past
-    busy_s = seconds * heard.serving * min(sample.utilisation, BUSY_MAX)
+    busy_s = seconds * heard.serving * min(sample.utilisation, math.inf if heard.counted else BUSY_MAX)
     if past and past[-1].number == number:
         last = past[-1]
         return [*past[:-1], Bucket(number, last.seconds + seconds, last.busy_s + busy_s)]
@@ -62,13 +63,12 @@ def floor(past: Sequence[Bucket], now: float, policy: WebPolicy) -> tuple[int, i
     """Rules 4 and 5: instances, and how many days they were foreseen from; 0 without any."""
     if not policy.forecast_days:
         return 0, 0
-    level = policy.target if policy.rule == "target-tracking" else policy.threshold
     found = (0, 0)
     for number in (_number(now), _number(now + policy.forecast_ahead_s)):
         means = _means(past, number, policy.forecast_days)
         if means:
             busy = math.fsum(means) / len(means) * (1.0 + policy.forecast_margin)
-            found = max(found, (math.ceil(busy / level - _ROUNDING), len(means)))
+            found = max(found, (math.ceil(busy / level(policy) - _ROUNDING), len(means)))
     return found
 
 

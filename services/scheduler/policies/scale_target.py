@@ -5,7 +5,8 @@ Source: the Kubernetes horizontal pod autoscaler: its ratio of utilisation and t
 Rules
   1. Each observation recommends ceil(n · u / target) instances, n in service and u their utilisation; n itself while u is
      within `tolerance` of the target; at least one, at most `instances_max` and RATIO_MAX · n.  An overload hides its size,
-     as a processor cannot be busier than all the time: then each step grows by 1 / target at most.
+     as a processor cannot be busier than all the time: then each step grows by 1 / target at most.  Requests are counted as
+     they come in, so where they are the measure a rush is met in one step, without RATIO_MAX.
   2. Up: to the least that was recommended in the last `up_window_s`, so more must be wanted for so long.
      Down: to the most that was recommended in the last `down_window_s`, so a dip shorter than that costs nothing.
   3. A window decides once it is covered: nobody knows what was wanted in a time that nobody observed.  A gap as long as
@@ -30,12 +31,13 @@ _ROUNDING: Final = 1e-6  # instances: 3 · 0.8 / 0.8 is 3
 _ROUNDING_S: Final = 1e-6  # a float of UTC seconds has a resolution of 2e-7
 
 
-def recommended(serving: int, utilisation: float, policy: WebPolicy) -> int:
+def recommended(serving: int, utilisation: float, policy: WebPolicy, *, counted: bool = False) -> int:
     """Rule 1."""
     ratio = utilisation / policy.target
     if abs(ratio - 1.0) <= policy.tolerance + _ROUNDING:
         return serving
-    return max(1, min(policy.instances_max, math.ceil(serving * min(ratio, RATIO_MAX) - _ROUNDING)))
+    ratio = ratio if counted else min(ratio, RATIO_MAX)
+    return max(1, min(policy.instances_max, math.ceil(serving * ratio - _ROUNDING)))
 
 
 def follow(memory: Memory, heard: Heard, policy: WebPolicy) -> Memory:
@@ -45,7 +47,7 @@ def follow(memory: Memory, heard: Heard, policy: WebPolicy) -> Memory:
     if not heard.serving or sample.end <= sample.start or sample.start < begun - _ROUNDING_S:
         return memory
     known = track if sample.start - track.end < policy.signal_timeout_s else Track(since=sample.start)
-    level = (sample.end, recommended(heard.serving, sample.utilisation, policy))
+    level = (sample.end, recommended(heard.serving, sample.utilisation, policy, counted=heard.counted))
     return memory._replace(
         track=Track(
             since=known.since,

@@ -1,0 +1,57 @@
+"""Reasons that speak of a web department's load and of its signals, as sentences (see `told`)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from phoenix.cli.units import count, span
+from schemas import signal_drops
+
+if TYPE_CHECKING:
+    from phoenix.cli.told import Params
+
+
+def utilisation(p: Params) -> str | None:
+    if "utilisation" not in p:
+        return None
+    asked = ""
+    if "requests_per_s" in p:
+        asked = f" ({p['requests_per_s']:g} requests/s, {p['requests_per_instance']:g} for each)"
+    measured = f"utilisation was {float(p['utilisation']) * 100:.0f} %{asked}"
+    with_n = f"with {count(p.number('instances'), 'instance')}"
+    if "target" in p:
+        return f"{measured} {with_n}{_tracked(p)}"
+    mark = f"; the threshold is {float(p['threshold']) * 100:.0f} %" if "threshold" in p else ""
+    over = f" over {p['window_s']:g} s" if isinstance(p.get("window_s"), int | float) else ""
+    return f"{measured}{over} {with_n}{mark}"
+
+
+def _tracked(p: Params) -> str:
+    """Of rule target-tracking: how many keep the target."""
+    target = f"target {'is' if 'wanted' not in p else 'of'} {float(p['target']) * 100:.0f} %"
+    if "wanted" not in p:
+        return f"; the {target}"
+    if p.number("wanted") > p.number("instances") or not p.get("window_s"):
+        return f": {p['wanted']} keep it at the {target}"
+    return f": for {span(p.number('window_s'))} at most {p['wanted']} were needed for the {target}"
+
+
+def claimed(p: Params) -> str | None:
+    if "instances" not in p:
+        return None
+    load = f"; the load alone asks for {p['load']}" if "load" in p else ""
+    return f"a load balancer claims {count(p.number('instances'), 'instance')}{load}"
+
+
+def signal_missing(p: Params) -> str | None:
+    if "silent_s" not in p:
+        return None
+    last = ""
+    if "signal" in p:
+        last = f"; the last one was {p['signal']}" + (f" of {p['source']}" if p.get("source") else "")
+    held = f"the number of instances is held after {p['timeout_s']:g} s" if "timeout_s" in p else "their number is held"
+    return f"for {span(p['silent_s'])} nobody has said how busy the instances are{last}: {held}"
+
+
+def signals_dropped(p: Params) -> str | None:
+    return signal_drops.sentence(p) if "why" in p else None

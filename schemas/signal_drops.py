@@ -1,0 +1,46 @@
+"""Why a signal does not count, and the sentence for whoever publishes it.
+
+Rules
+  1. A signal is counted under the first of these reasons that fits, in this order.
+  2. Their sentences are here, since both the scheduler (its log, `GET /healthz`) and the command line tell them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import StrEnum
+from typing import Any, Final
+
+
+class Drop(StrEnum):
+    MALFORMED = "malformed"
+    NOT_FINITE = "not_finite"
+    ABSURD = "absurd"
+    LATE = "late"
+    FUTURE = "future"
+    OUT_OF_ORDER = "out_of_order"
+    TOO_OFTEN = "too_often"
+    TOO_MANY_SOURCES = "too_many_sources"
+
+
+CLOCK: Final = (Drop.LATE, Drop.FUTURE)
+_WHY: Final = {
+    Drop.MALFORMED: "they cannot be read",
+    Drop.NOT_FINITE: "they are not numbers",
+    Drop.ABSURD: "they are out of bounds",
+    Drop.OUT_OF_ORDER: "they are not newer than its last (repeated, late, or two programs that use one name)",
+    Drop.TOO_OFTEN: "they come too often",
+    Drop.TOO_MANY_SOURCES: "there are too many sources, or they name too many instances",
+}
+
+
+def sentence(told: Mapping[str, Any]) -> str:
+    """`12 cpu signals of haproxy-1 were dropped: its clock is 3600.0 s behind`.  `told`: parameters of `signals_dropped`."""
+    whose = f" of {told['source']}" if told.get("source") else ""
+    note = f" ({told['note']})" if told.get("note") else ""
+    why = _WHY.get(told["why"]) or _clock(float(told.get("off_s", 0.0)))
+    return f"{told.get('count', '?')} {told.get('signal', '')} signals{whose} were dropped: {why}{note}"
+
+
+def _clock(off_s: float) -> str:
+    return f"its clock is {abs(off_s):.1f} s {'behind' if off_s < 0 else 'ahead'}"

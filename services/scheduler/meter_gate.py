@@ -1,0 +1,129 @@
+"""Which signals are taken, and who must look at a publisher whose signals are not.  No I/O; the clock is given.
+
+Rules
+  1. A signal is dropped, and counted by its name and one reason, the first that fits (`schemas.signal_drops`): what cannot be
+     read or a field out of its bounds is malformed, which the codec says; not finite and absurd (the same bounds) are for what
+     came without a codec; late: older than LATE_S; future: more than AHEAD_S ahead; out of order: not newer than its source's
+     last; too often: less than SPACING_S after that.  What is dropped changes nothing: the next good level says all.
+  2. Times count by the publisher's own clock (`at`), each signal of a source after its last; without `at` the arrival counts.
+  3. Publishers get no answer, so whose signals are dropped is remembered here, by signal and source: since when, how many, why,
+     and by how much its clock is off.  After TELL_AFTER it is told (`phoenix why`, `phoenix status`, the log).
+  4. A wrong clock spoils every signal of a source: one that is taken ends that trouble.  Signals out of order come between good
+     ones (two programs under one name): that trouble ends when none was dropped for SILENT_S, as all do.
+  5. At most TROUBLES_MAX are remembered; the one that was silent for longest makes room.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Final
+
+import msgspec
+
+from schemas import signal_drops
+from schemas import signals as s
+from schemas.signal_drops import CLOCK, Drop
+
+SOURCES_MAX: Final = 64  # publishers of one signal of a department
+SESSIONS_MAX: Final = 100_000  # instances that all sources of sessions name: about 10 MB
+SILENT_S: Final = 60.0  # a source is forgotten
+SPACING_S: Final = 0.04  # 25 a second of a source: what comes more often is load on the scheduler, and no news
+TELL_AFTER: Final = 5  # one that was late now and then is nobody's business
+TROUBLES_MAX: Final = 64
+NOTE_MAX: Final = 200  # characters
+
+
+_Bounded = tuple[float | None, float, float]  # a number of a signal, and its bounds
+
+
+def refusal(signal: s.AnySignal, at: float, now: float, last: float | None) -> Drop | None:
+    """Rules 1 and 2; `last`: `at` of its source's last signal, None if it is not known."""
+    numbers = [(at, -math.inf, math.inf), *_numbers(signal)]
+    if any(isinstance(number, float) and not math.isfinite(number) for number, _, _ in numbers):
+        return Drop.NOT_FINITE
+    if any(number is not None and not low <= number <= high for number, low, high in numbers):
+        return Drop.ABSURD
+    if at < now - s.LATE_S:
+        return Drop.LATE
+    if at > now + s.AHEAD_S:
+        return Drop.FUTURE
+    if last is None:
+        return None
+    if at <= last:
+        return Drop.OUT_OF_ORDER
+    return Drop.TOO_OFTEN if at < last + SPACING_S else None
+
+
+def _numbers(signal: s.AnySignal) -> list[_Bounded]:
+    """Those that count."""
+    if isinstance(signal, s.ClaimSignal):
+        return [(signal.instances, 0, s.INSTANCES_MAX)]
+    if isinstance(signal, s.SessionsSignal):
+        return [(count, 0, s.QUEUE_MAX) for count in signal.sessions.values()]
+    interval = (signal.interval_s, s.INTERVAL_MIN_S, s.INTERVAL_MAX_S)
+    if isinstance(signal, s.CpuSignal):
+        return [interval, (signal.utilisation, 0, s.UTILISATION_MAX), (signal.instances, 0, s.INSTANCES_MAX)]
+    return [interval, (signal.rate, 0, s.RATE_MAX), (signal.target, math.ulp(0.0), s.RATE_MAX)]
+
+
+class Trouble(msgspec.Struct, kw_only=True):
+    """A publisher whose signals are dropped (rule 3).  `off_s`: its clock minus ours."""
+
+    signal: str
+    source: str
+    why: Drop
+    since: float
+    last: float = 0.0
+    count: int = 0
+    off_s: float = 0.0
+    note: str = ""
+
+    @property
+    def told(self) -> bool:
+        return self.count >= TELL_AFTER
+
+    def params(self) -> dict[str, str | int | float]:
+        """As a reason has them."""
+        found: dict[str, str | int | float] = {"signal": self.signal, "why": str(self.why), "count": self.count}
+        if self.source:
+            found["source"] = self.source
+        if self.why in CLOCK:
+            found["off_s"] = round(self.off_s, 1)
+        if self.note:
+            found["note"] = self.note
+        return found
+
+    def __str__(self) -> str:
+        return signal_drops.sentence(self.params())
+
+
+class Gate:
+    def __init__(self) -> None:
+        self.taken: dict[str, int] = {}  # by signal
+        self.dropped: dict[tuple[str, str], int] = {}  # by signal and reason
+        self._troubles: dict[tuple[str, str], Trouble] = {}  # by signal and source, who was dropped last at the end
+
+    def took(self, name: str, source: str) -> None:
+        self.taken[name] = self.taken.get(name, 0) + 1
+        trouble = self._troubles.get((name, source))
+        if trouble is not None and trouble.why in CLOCK:  # rule 4
+            del self._troubles[name, source]
+
+    def drop(
+        self, name: str, why: Drop, now: float, *, source: str = "", off_s: float = 0.0, note: str = ""
+    ) -> Trouble | None:
+        """Count it.  Returns what is to be told for the first time."""
+        self.dropped[name, why] = self.dropped.get((name, why), 0) + 1
+        trouble = self._troubles.pop((name, source), None)
+        if trouble is None or trouble.why is not why or now - trouble.last > SILENT_S:
+            trouble = Trouble(signal=name, source=source, why=why, since=now)
+        trouble.last, trouble.off_s, trouble.note = now, off_s, note[:NOTE_MAX]
+        trouble.count += 1
+        if len(self._troubles) >= TROUBLES_MAX:  # rule 5
+            del self._troubles[next(iter(self._troubles))]
+        self._troubles[name, source] = trouble
+        return trouble if trouble.count == TELL_AFTER else None
+
+    def troubles(self, now: float) -> list[Trouble]:
+        """Those to be told, by signal and source."""
+        return [one for _, one in sorted(self._troubles.items()) if one.told and now - one.last <= SILENT_S]

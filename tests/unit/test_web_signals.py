@@ -1,0 +1,273 @@
+"""What signals ask for: CPU and requests as one utilisation, claims beside it, and what silence means."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from schemas import facts as f
+from schemas.config import WebPolicy
+from schemas.reasons import Code
+from services.provisioner.core import ProvisionerCore
+from services.scheduler.meter import Last
+from services.scheduler.web import WebCore
+from services.scheduler.web_signals import LOAD_LOST_S, Word, word
+from services.scheduler.web_why import why
+from tests.support.world import START, World, cloud, web
+
+
+def site(hosts: int = 8, **policy: Any) -> World:
+    """Hosts come, VMs start and guests call at once; target-tracking without windows, unless said otherwise."""
+    rule = {"rule": "target-tracking", "tolerance": 0.0, "down_window_s": 0.0} | policy
+    world = World(cloud(web("web", **rule)))
+    world.hosts(hosts, cores=4)
+    world.seat("scheduler.web", lambda custody: WebCore(custody, "web"))
+    world.seat("provisioner", ProvisionerCore)
+    world.executor()
+    world.guests()
+    world.settle()
+    return world
+
+
+def core(world: World) -> WebCore:
+    found: WebCore = world.seats["scheduler.web"].core
+    return found
+
+
+def observed(world: World, *, settle: bool = True, moment: bool = False, **fields: Any) -> None:
+    """An observation of the next second."""
+    world.now += 1.0
+    start = world.now if moment else world.now - 1
+    world.write("scheduler.web", f.LoadObserved(dept="web", start=start, end=world.now, samples=1, **fields))
+    if settle:
+        world.settle()
+
+
+def number(world: World) -> tuple[int | None, Code]:
+    """The last that was told."""
+    fact = world.facts(f.DemandChanged)[-1]
+    return fact.instances, fact.reason.code
+
+
+def asks(world: World) -> tuple[int, Code]:
+    """What is asked for now."""
+    wanted, reason = core(world).desired(world.now)
+    return wanted, reason.code
+
+
+# ------------------------------------------------------------------------------------------------- requests as utilisation
+
+
+def load(**fields: Any) -> f.LoadObserved:
+    return f.LoadObserved(dept="web", start=0, end=1, samples=1, **fields)
+
+
+TRACKING = WebPolicy(rule="target-tracking", target=0.5, threshold=0.8)
+
+
+@pytest.mark.parametrize(
+    ("fact", "serving", "policy", "expected"),
+    [
+        (load(utilisation=0.7), 2, TRACKING, Word(0.7)),
+        (load(requests_per_s=300.0, requests_per_instance=100.0), 3, TRACKING, Word(0.5, 300, 100)),
+        (load(requests_per_s=300.0, requests_per_instance=100.0), 3, WebPolicy(threshold=0.8), Word(0.8, 300, 100)),
+        (load(requests_per_s=300.0), 3, WebPolicy(threshold=0.8, requests_per_instance=50), Word(1.6, 300, 50)),
+        (load(requests_per_s=300.0), 3, TRACKING, None),  # nobody says what one is to serve: it is only shown
+        (load(requests_per_s=300.0, utilisation=0.1), 3, TRACKING, Word(0.1)),
+        (load(requests_per_s=9.0, requests_per_instance=100.0), 0, TRACKING, None),  # nobody serves: no utilisation
+        (load(requests_per_s=300.0, requests_per_instance=100.0, utilisation=0.6), 3, TRACKING, Word(0.6)),
+        (load(requests_per_s=300.0, requests_per_instance=100.0, utilisation=0.4), 3, TRACKING, Word(0.5, 300, 100)),
+        (load(requests_per_s=1e9, requests_per_instance=1e-3), 1, TRACKING, Word(1e6, 1e9, 1e-3)),
+        (load(claim=4), 3, TRACKING, None),
+    ],
+)
+def test_one_utilisation_of_cpu_and_requests(
+    fact: f.LoadObserved, serving: int, policy: WebPolicy, expected: Word | None
+) -> None:
+    assert word(fact, serving, policy) == expected
+
+
+@pytest.mark.parametrize(("rate", "instances"), [(1.0, 1), (100.0, 1), (101.0, 2), (700.0, 7), (701.0, 8)])
+def test_target_tracking_takes_as_many_as_the_requests_need_in_one_step(rate: float, instances: int) -> None:
+    world = site(requests_per_instance=100.0)
+    observed(world, requests_per_s=rate)
+    assert number(world)[0] == instances
+    if instances > 1:
+        (reason,) = [one for one in why(core(world), world.now) if one.code is Code.UTILISATION_HIGH] or [None]
+        assert reason is None, "it has what it asked for"
+        params = world.facts(f.DemandChanged)[-1].reason.params
+        assert (params["requests_per_s"], params["requests_per_instance"]) == (rate, 100.0)
+
+
+def test_a_backlog_of_cpu_doubles_at_most_and_counted_requests_do_not() -> None:
+    world = site()
+    observed(world, utilisation=6.4)
+    assert number(world)[0] == 2
+    world = site()
+    observed(world, requests_per_s=640.0, requests_per_instance=80.0)
+    assert number(world)[0] == 8
+
+
+def test_the_threshold_rule_goes_by_what_each_instance_is_to_serve() -> None:
+    world = site(rule="threshold", window_s=5.0, instances_min=2)
+    for rate, steps, expected in ((199.0, 6, 2), (200.0, 6, 3), (299.0, 6, 3), (199.0, 6, 2), (99.0, 6, 2)):
+        for _ in range(steps):
+            observed(world, requests_per_s=rate, requests_per_instance=100.0)
+        assert number(world)[0] == expected, rate
+
+
+def test_the_highest_word_of_cpu_and_requests_decides() -> None:
+    world = site(target=0.5)
+    observed(world, utilisation=0.9, requests_per_s=50.0, requests_per_instance=100.0)
+    assert number(world)[0] == 2
+    observed(world, utilisation=0.1, requests_per_s=400.0, requests_per_instance=100.0)
+    assert number(world)[0] == 4
+
+
+# ------------------------------------------------------------------------------------------------------------------- claims
+
+
+def test_a_claim_alone_is_the_number_and_its_silence_holds_it() -> None:
+    world = site(signal_timeout_s=10.0)
+    observed(world, moment=True, claim=5)
+    assert number(world) == (5, Code.CLAIMED)
+    observed(world, moment=True, claim=3)
+    assert number(world) == (3, Code.CLAIMED)
+    world.advance(9.9)
+    assert number(world) == (3, Code.CLAIMED)
+    world.advance(0.2)
+    assert number(world) == (3, Code.SIGNAL_MISSING)
+    observed(world, moment=True, claim=0)
+    assert number(world) == (1, Code.AT_MINIMUM)
+
+
+def test_a_claim_counts_if_it_is_more_than_the_load_wants() -> None:
+    world = site()
+    observed(world, utilisation=0.8, claim=4)
+    assert number(world) == (4, Code.CLAIMED)
+    observed(world, utilisation=0.2, claim=4)  # one would do
+    assert asks(world) == (4, Code.CLAIMED)
+    assert core(world).desired(world.now)[1].params == {"instances": 4, "load": 1}
+    observed(world, utilisation=1.6, claim=4)
+    assert number(world) == (8, Code.UTILISATION_HIGH)
+    observed(world, utilisation=0.1, claim=4)
+    assert number(world) == (4, Code.CLAIMED)
+    observed(world, utilisation=0.2)
+    assert number(world)[0] == 1
+
+
+@pytest.mark.parametrize(
+    ("policy", "claim", "expected"),
+    [
+        ({"instances_max": 4}, 100, (4, Code.AT_MAXIMUM)),
+        ({"instances_min": 3}, 2, (3, Code.AT_MINIMUM)),
+        ({"up_limits": ("2 in 60s",)}, 6, (3, Code.STEP_LIMIT)),
+    ],
+)
+def test_a_claim_goes_through_the_bounds(policy: dict[str, Any], claim: int, expected: tuple[int, Code]) -> None:
+    world = site(**policy)
+    observed(world, moment=True, claim=claim)
+    assert asks(world)[0] == expected[0]
+    assert number(world)[0] == expected[0]
+    assert expected[1] in {fact.reason.code for fact in world.facts(f.DemandChanged)} | {asks(world)[1]}
+
+
+def test_a_claim_is_held_by_the_flap_budget_like_the_load() -> None:
+    world = site(turns_per_hour_max=2)
+    for claim, expected in ((5, 5), (2, 2), (6, 6), (2, 6)):  # up, down, up: the next turn down is not in the budget
+        observed(world, moment=True, claim=claim)
+        assert number(world)[0] == expected
+    assert asks(world) == (6, Code.FLAP_BUDGET)
+
+
+def test_a_person_overrides_a_claim() -> None:
+    world = site()
+    world.write("admission", f.ScaleRequested(dept="web", user="wes", exact=2))
+    observed(world, moment=True, claim=7)
+    assert number(world) == (2, Code.SCALED_BY_PERSON)
+
+
+# ------------------------------------------------------------------------------------------------------------------ silence
+
+
+def test_claims_do_not_hide_that_the_load_is_missing() -> None:
+    world = site(signal_timeout_s=10.0)
+    for _ in range(3):
+        observed(world, utilisation=0.9, claim=1)
+    high = number(world)[0]
+    assert high is not None
+    assert high > 1
+    for _ in range(14):
+        observed(world, moment=True, claim=1)
+    assert number(world) == (high, Code.SIGNAL_MISSING)
+    observed(world, moment=True, claim=high + 1)  # but more may be claimed
+    assert number(world)[0] == high + 1
+    while world.now < START + LOAD_LOST_S + 60:
+        world.now += 9
+        observed(world, moment=True, claim=1)
+    assert number(world) == (1, Code.CLAIMED)
+
+
+def test_when_lost_load_is_given_up_the_core_wakes_by_itself() -> None:
+    world = site(signal_timeout_s=2 * LOAD_LOST_S)
+    observed(world, utilisation=1.6, claim=1)
+    assert number(world)[0] == 2
+    observed(world, moment=True, claim=1)
+    world.advance(LOAD_LOST_S - 1.5)
+    assert number(world)[0] == 2
+    world.advance(1.0)
+    assert number(world) == (1, Code.CLAIMED)
+
+
+def test_a_bare_rate_and_sessions_do_not_tell_how_busy_it_is() -> None:
+    world = site(signal_timeout_s=10.0)
+    observed(world, utilisation=0.8)
+    for _ in range(11):
+        observed(world, requests_per_s=100.0, quiet=("web.1",))
+    assert number(world) == (1, Code.SIGNAL_MISSING)
+
+
+def test_why_says_how_long_and_who_told_it_last() -> None:
+    world = site(signal_timeout_s=10.0)
+    observed(world, utilisation=0.8)
+    heard = {
+        "cpu": Last(world.now, "lb-1"),
+        "requests": Last(world.now - 1, "lb-2"),
+        "claim": Last(world.now + 9, "plan"),
+    }
+    world.advance(30)
+    reason = why(core(world), world.now, heard)[0]
+    assert reason.code is Code.SIGNAL_MISSING
+    assert reason.params == {"timeout_s": 10.0, "instances": 1, "silent_s": 30.0, "signal": "cpu", "source": "lb-1"}
+    assert "source" not in why(core(world), world.now)[0].params
+
+
+# ------------------------------------------------------------------------------------------------------------------- hurry
+
+
+def hurries(world: World, **fields: Any) -> bool:
+    now = world.now + 0.3
+    start = now if fields.pop("moment", False) else now - 0.3
+    return core(world).would_change(f.LoadObserved(dept="web", start=start, end=now, samples=1, **fields), now)
+
+
+@pytest.mark.parametrize("rule", ["threshold", "target-tracking"])
+def test_a_claim_hurries_upwards_under_every_rule(rule: str) -> None:
+    world = site(rule=rule)
+    observed(world, moment=True, claim=3)
+    before = core(world).dump()
+    assert hurries(world, moment=True, claim=4)
+    assert hurries(world, utilisation=0.5, claim=4)
+    assert not hurries(world, moment=True, claim=3)
+    assert not hurries(world, moment=True, claim=2)
+    assert not hurries(world, utilisation=0.5)
+    assert core(world).dump() == before
+    capped = site(rule=rule, instances_max=1)
+    assert not hurries(capped, moment=True, claim=4)
+
+
+def test_a_rule_that_does_not_hurry_does_not_for_a_claim_that_is_known() -> None:
+    world = site()
+    observed(world, utilisation=0.8, claim=2)
+    assert not hurries(world, utilisation=5.0, claim=2)
