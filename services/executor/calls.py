@@ -15,7 +15,7 @@ import msgspec
 
 
 class Allocate(msgspec.Struct, frozen=True):
-    """A VM on HOLD for one rank of an attempt (X1, first step)."""
+    """A VM on HOLD for one rank of an attempt (X1, first step).  `image`: what it boots; empty: what the template says."""
 
     unit: str
     attempt: int
@@ -24,6 +24,7 @@ class Allocate(msgspec.Struct, frozen=True):
     cores: int
     memory_mb: int
     key: str
+    image: str = ""
 
 
 class Deploy(msgspec.Struct, frozen=True):

@@ -146,12 +146,23 @@ class Ledger(Aims):
     def _want(self, unit: Unit) -> None:
         if not unit.live:
             return
-        had = unit.allocated.get(unit.attempt, 0)
+        had, image = unit.allocated.get(unit.attempt, 0), self._image(unit)
         for rank, host in enumerate(unit.hosts):
             if not had >> rank & 1:
                 key = vm_key(unit.id, unit.attempt, rank)
                 wants = self.binding if unit.resumes or self._may_be_warm(unit) else self.wants
-                wants[key] = Allocate(unit.id, unit.attempt, rank, host, unit.cores, unit.memory_mb, key)
+                wants[key] = Allocate(unit.id, unit.attempt, rank, host, unit.cores, unit.memory_mb, key, image)
+
+    def _image(self, unit: Unit) -> str:
+        """Of an instance: its release's; empty: the site's."""
+        if not is_instance(unit.id):
+            return ""
+        state = self.custody.state
+        asked = state.releases.get(unit.dept, {}).get(unit.release)
+        if asked is not None:
+            return asked.content.image
+        department = state.config.department(unit.dept) if state.config is not None else None
+        return department.web.image if department is not None and department.web is not None else ""
 
     def _placed(self, fact: f.UnitPlaced, _meta: Meta) -> None:
         self._want(self.custody.state.units[fact.unit])

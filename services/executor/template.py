@@ -8,7 +8,9 @@ Rules
   1. A value's quotes are escaped; a backslash at its end or before a quote is refused, since nothing can express it.
   2. Names are ``[A-Z_][A-Z0-9_]*`` after upper-casing; everything else is refused when the configuration is read.
   3. The site's attributes come first and may never replace ours: NAME, CPU, VCPU, MEMORY, PHOENIX_ID and CONTEXT's PHOENIX_*.
-  4. The guest's token is made here and goes nowhere but into the template.
+  4. A release's image takes the place of the first IMAGE among the site's DISKs, if there is one; CONTEXT tells it in any case
+     (PHOENIX_IMAGE), so that a site's own start script may look at it.
+  5. The guest's token is made here and goes nowhere but into the template.
 """
 
 from __future__ import annotations
@@ -76,6 +78,7 @@ class Templates:
             raise TemplateError("opennebula.template: CONTEXT must be a table without PHOENIX_ names")
         self._context = {checked(k): str(v) for k, v in context.items()}
         attribute("CONTEXT", self._context | {"PHOENIX_URL": url})  # says now what would be refused later
+        self._attributes = upper
         self._site = "".join(attribute(name, value) for name, value in upper.items())
 
     def token(self, tag: str) -> str:
@@ -90,8 +93,9 @@ class Templates:
             "PHOENIX_ID": tag,
             "PHOENIX_URL": self._url,
             "PHOENIX_TOKEN": self.token(tag),
+            **({"PHOENIX_IMAGE": call.image} if call.image else {}),
         }
-        return self._site + "".join(
+        return self._site_with(call.image) + "".join(
             (
                 attribute("NAME", f"{cloud}-{call.unit}-{call.attempt}-{call.rank}"),
                 attribute("CPU", call.cores),
@@ -101,3 +105,21 @@ class Templates:
                 attribute("CONTEXT", context),
             )
         )
+
+    def _site_with(self, image: str) -> str:
+        """Rule 4."""
+        if not image:
+            return self._site
+        replaced = {**self._attributes, "DISK": _booting(self._attributes.get("DISK", ()), image)}
+        return "".join(attribute(name, value) for name, value in replaced.items())
+
+
+def _booting(disks: Any, image: str) -> list[Any]:
+    """The DISKs with `image` in the place of the first IMAGE."""
+    found = list(disks) if isinstance(disks, list | tuple) else [disks]
+    for index, disk in enumerate(found):
+        names = [name for name in disk if name.upper() == "IMAGE"] if isinstance(disk, Mapping) else []
+        if names:
+            found[index] = {**disk, names[0]: image}
+            break
+    return found

@@ -8,6 +8,7 @@ import hmac
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from phoenix.local.opennebula.templates import parse
 from services.executor.calls import Allocate
@@ -35,6 +36,22 @@ def test_the_sites_context_is_kept_beside_ours() -> None:
     context = read.vector("CONTEXT") or {}
     assert context["NETWORK"] == "YES"
     assert set(context) == {"NETWORK", "PHOENIX_ID", "PHOENIX_URL", "PHOENIX_TOKEN"}
+
+
+def test_the_image_of_a_release_is_what_the_vm_boots() -> None:
+    call = replace(CALL, unit="web.3", image="shop-2")
+    site = {"DISK": [{"SIZE": "10"}, {"image": "phoenix", "IMAGE_UNAME": "phoenix"}, {"IMAGE": "data"}]}
+    templates = Templates(b"k", URL, site)
+    read = parse(templates.of("c", call))
+    assert read.vectors("DISK") == [{"SIZE": "10"}, {"IMAGE": "shop-2", "IMAGE_UNAME": "phoenix"}, {"IMAGE": "data"}]
+    assert (read.vector("CONTEXT") or {})["PHOENIX_IMAGE"] == "shop-2"
+    assert parse(templates.of("c", CALL)).vectors("DISK")[1]["IMAGE"] == "phoenix"  # nobody else is concerned
+    one = parse(Templates(b"k", URL, {"DISK": {"IMAGE": "phoenix"}}).of("c", call))
+    assert one.vectors("DISK") == [{"IMAGE": "shop-2"}]
+    for without in ({}, {"DISK": {"SIZE": "10"}}):  # where there are no images it is a label
+        read = parse(Templates(b"k", URL, without).of("c", call))
+        assert read.vectors("DISK") == ([{"SIZE": "10"}] if without else [])
+        assert (read.vector("CONTEXT") or {})["PHOENIX_IMAGE"] == "shop-2"
 
 
 @pytest.mark.parametrize(
