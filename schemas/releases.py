@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Annotated, Final
 
 import msgspec
@@ -16,6 +17,13 @@ CONTENT_MAX_BYTES: Final = 64 << 10  # of one release as JSON: it stands in the 
 Variable = Annotated[str, Meta(pattern=r"^[A-Za-z_][A-Za-z0-9_]{0,127}$(?!\n)")]
 SecretName = Annotated[str, Meta(pattern=r"^[a-z0-9][a-z0-9._-]{0,63}$(?!\n)")]
 Text = Annotated[str, Meta(max_length=VARIABLE_MAX)]
+
+_IMAGE: Final = re.compile(r"[\x00-\x1f\x7f\"\\]")  # what a template cannot express, or nobody means
+
+
+def image_fits(name: str) -> bool:
+    """True if `name` can be written into a template, and into a fact."""
+    return len(name) <= IMAGE_MAX and not _IMAGE.search(name)
 
 
 class Release(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=False):

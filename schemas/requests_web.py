@@ -8,10 +8,9 @@ from typing import Annotated, Final, Literal
 import msgspec
 from msgspec import Meta
 
-from schemas.releases import HEALTH_PATH_MAX, IMAGE_MAX, VARIABLES_MAX, SecretName, Text, Variable
+from schemas.releases import HEALTH_PATH_MAX, IMAGE_MAX, VARIABLES_MAX, SecretName, Text, Variable, image_fits
 from schemas.requests_base import WALLTIME_MAX_S, Count, Message, RequestId
 
-_IMAGE: Final = re.compile(r"[\x00-\x1f\x7f\"\\]")  # what a template cannot express, or nobody means
 _HEALTH: Final = re.compile(r"/[\x21-\x7e]*\Z")
 
 
@@ -71,7 +70,7 @@ def problem_of_deploy(request: ReleaseDeploy) -> tuple[str, str] | None:
     """(field, what would be right), or None."""
     if request.configured and request.undo:
         return "undo", "give undo or configured, not both"
-    if _IMAGE.search(request.image or ""):
+    if not image_fits(request.image or ""):
         return "image", "image must not hold control characters, quotes or backslashes"
     if request.health_path is not None and not _HEALTH.match(request.health_path):
         return "health_path", "health_path begins with / and holds neither spaces nor control characters"

@@ -32,6 +32,8 @@ from schemas.config import (
     User,
     WebPolicy,
 )
+from schemas.releases import image_fits
+from schemas.requests_base import INSTANCES_MAX
 from services.runtime import (
     config_balance,
     config_hosts,
@@ -151,6 +153,9 @@ _RANGES: Final[dict[type, dict[str, Range]]] = {
         "forecast_margin": Range(0, 10),
         "forecast_ahead_s": Range(0, 3600),
         "turns_per_hour_max": Range(0, 100),
+        "start_failures_max": Range(0, 1000),
+        "max_unavailable": Range(0, INSTANCES_MAX),
+        "max_surge": Range(0, INSTANCES_MAX),
     },
     Department: {
         "weight": _positive(1e6),
@@ -320,6 +325,12 @@ def _web(department: Department, web: WebPolicy, path: Path_) -> Iterator[Proble
         yield _problem((*path, "instances_min"), web.instances_min, right, label)
     if not web.health_path.startswith("/") or any(c.isspace() for c in web.health_path):
         yield _problem((*path, "health_path"), web.health_path, 'should be a path such as "/healthz"', label)
+    if not web.max_unavailable and not web.max_surge:
+        right = "should be at least 1, or max_unavailable: with both 0 no release could take another one's place"
+        yield _problem((*path, "max_surge"), web.max_surge, right, label)
+    if not image_fits(web.image):
+        right = "should hold neither control characters nor quotes nor backslashes, at most 256 characters"
+        yield _problem((*path, "image"), web.image, right, label)
     for key in web.environment:
         if not key or "=" in key or "\0" in key:
             yield _problem((*path, "environment"), key, 'should be names of variables without "="', label)

@@ -90,7 +90,7 @@ class Terms(NamedTuple):
 
 class Plan(NamedTuple):
     """`leave`: instances of other releases that go now; `most`: that may be there beside what drains; `start`: to be placed;
-    `room`: instances that need a host, those to be placed included."""
+    `room`: instances that need a host, those to be placed included, and those on hosts that must go left out."""
 
     leave: tuple[str, ...]
     most: int
@@ -231,18 +231,17 @@ def change(
 def _given_up(roll: Roll, dept: str) -> f.ReleaseChanged:
     """Rule 7."""
     back = [number for number in roll.good if number != roll.wanted]
-    told: dict[str, str | int | float | list[str]] = {
-        "release": roll.wanted,
-        "failures": roll.failures,
-        "unit": roll.failed,
-        "cause": roll.cause,
-    }
+    told = _failures(roll)
     if not back:
         return f.ReleaseChanged(
             dept=dept, release=roll.wanted, state="stopped", reason=Reason(code=Code.RELEASE_FAILED, params=told)
         )
     reason = Reason(code=Code.RELEASE_FAILED, params={**told, "back_to": back[-1]})
     return f.ReleaseChanged(dept=dept, release=roll.wanted, state="rolled_back", back_to=back[-1], reason=reason)
+
+
+def _failures(roll: Roll) -> dict[str, str | int | float | list[str]]:
+    return {"release": roll.wanted, "failures": roll.failures, "unit": roll.failed, "cause": roll.cause}
 
 
 def _is_complete(roll: Roll, seen: Sequence[Seen], terms: Terms, target: int) -> bool:
@@ -258,9 +257,10 @@ def plan(roll: Roll, seen: Sequence[Seen], terms: Terms, target: int, now: float
     here = [one for one in seen if not one.leaves]
     others = [one for one in here if one.release != roll.wanted or not one.stays]
     own = len(here) - len(others)
+    fixed = sum(1 for one in here if one.stays)
     if held_back(roll, seen, terms, now):
         most = target + terms.max_surge if others else target
-        return Plan((), most, 0, min(most, len(here)))
+        return Plan((), most, 0, min(most, fixed))
     leave = [one for one in others if one.began_at is None]
     serving = [one for one in others if one.began_at is not None]
     if not roll.failures or has_stood(roll, seen, now):  # rule 5
@@ -269,4 +269,16 @@ def plan(roll: Roll, seen: Sequence[Seen], terms: Terms, target: int, now: float
     left = len(others) - len(leave)
     most = target + terms.max_surge if left else target
     start = max(0, min(target - own, most - own - left))
-    return Plan(tuple(one.unit for one in leave), most, start, min(most, own + left) + start)
+    fixed -= sum(1 for one in leave if one.stays)
+    return Plan(tuple(one.unit for one in leave), most, start, min(most, fixed) + start)
+
+
+def why(roll: Roll, seen: Sequence[Seen]) -> Reason | None:
+    """What there is to say of it while it is not simply complete."""
+    if roll.stage == "complete" and not roll.failures:
+        return None
+    here = sum(1 for one in seen if one.release == roll.wanted and not one.leaves)
+    if roll.stage == "stopped":
+        return Reason(code=Code.RELEASE_FAILED, params=_failures(roll))
+    others = sum(1 for one in seen if one.release != roll.wanted)
+    return because(Code.ROLLING, release=roll.wanted, instances=here, others=others, failures=roll.failures)
