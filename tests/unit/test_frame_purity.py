@@ -18,6 +18,9 @@ PATTERNS = (
     "services/scheduler/batch*.py",
     "services/scheduler/web*.py",
     "services/*/policies/*.py",
+    "phoenix/haproxy/reconciler.py",
+    "phoenix/haproxy/watch.py",
+    "phoenix/haproxy/flow.py",
 )
 
 

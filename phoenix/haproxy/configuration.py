@@ -1,0 +1,129 @@
+"""HAProxy's configuration for a department, from one template: for a site (`deploy/haproxy/haproxy.cfg` is that text) and for
+an embedded cloud.
+
+    .venv/bin/python -m phoenix.haproxy.configuration > deploy/haproxy/haproxy.cfg
+
+The template's own comments say what each line is for.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from dataclasses import dataclass
+from importlib.resources import files
+from pathlib import Path
+from string import Template
+from typing import Final
+
+SLOTS_PREFIX: Final = "phoenix"
+SLOTS_DEFAULT: Final = 64
+SLOTS_MAX: Final = 10_000  # a slot costs HAProxy about 40 KiB, and the agent a line at each look
+STATE_EMPTY: Final = "1\n"  # a state file without servers: the version of its format
+_PLAIN: Final = re.compile(r"[A-Za-z0-9/._~-]+\Z")  # goes into HAProxy's configuration as one word
+_HEALTH_PATH: Final = re.compile(r"/[A-Za-z0-9/._~%?&=:,@+-]*\Z")
+_SITE: Final = "The site's: every path and number here is meant to be changed where it does not fit."
+_EMBEDDED: Final = "Written by a program at each start: changes here do not last."
+
+
+class ConfigurationError(ValueError):
+    """A value that HAProxy's configuration cannot hold; the message names it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Front:
+    """One HAProxy for one department.  `owner`: the user and group that HAProxy becomes and that owns the socket; None: whoever
+    starts it.  `server_maxconn`: requests that an instance works on at once.  `wait_s`: how long a request waits while there is
+    no server at all."""
+
+    department: str
+    listen: str  # HOST:PORT
+    socket: Path
+    state_file: Path
+    lua_file: Path
+    health_path: str = "/healthz"
+    backend: str = "web"
+    slots: int = SLOTS_DEFAULT
+    server_maxconn: int = 64
+    queue_s: int = 10
+    wait_s: int = 10
+    old_process_s: int = 30
+    owner: tuple[str, str] | None = None
+
+
+def site() -> Front:
+    """What `deploy/haproxy` has: Debian's user and directories."""
+    return Front(
+        department="web",
+        listen=":80",
+        socket=Path("/run/haproxy/phoenix.sock"),
+        state_file=Path("/run/haproxy/phoenix.state"),
+        lua_file=Path("/etc/haproxy/phoenix-wait.lua"),
+        owner=("haproxy", "haproxy"),
+    )
+
+
+def render(front: Front) -> str:
+    """The text of haproxy.cfg.  Raises `ConfigurationError`."""
+    _check(front)
+    owned = front.owner is not None
+    user, group = front.owner or ("", "")
+    return Template(_text("haproxy.cfg.template")).substitute(
+        department=front.department,
+        origin=_SITE if owned else _EMBEDDED,
+        log="log /dev/log local0" if owned else "log stderr format raw daemon notice",
+        identity=f"    chroot /var/lib/haproxy\n    user {user}\n    group {group}\n" if owned else "",
+        # A line a request is what an operator wants; an embedded cloud would drown in it.
+        logging="    option httplog\n    option dontlognull\n" if owned else "",
+        socket=front.socket,
+        socket_owner=f" user {user} group {group}" if owned else "",
+        state_file=front.state_file,
+        lua_file=front.lua_file,
+        listen=front.listen,
+        backend=front.backend,
+        health_path=front.health_path,
+        slots_prefix=SLOTS_PREFIX,
+        slots=front.slots,
+        server_maxconn=front.server_maxconn,
+        queue_s=front.queue_s,
+        wait_s=front.wait_s,
+        old_process_s=front.old_process_s,
+    )
+
+
+def wait_lua() -> str:
+    """The text of the Lua file that `lua_file` names."""
+    return _text("wait.lua")
+
+
+def write(front: Front, config: Path) -> None:
+    """The configuration, the Lua file and an empty state file, for a start.  Raises `ConfigurationError`, OSError."""
+    config.write_text(render(front), encoding="utf-8")
+    front.lua_file.write_text(wait_lua(), encoding="utf-8")
+    front.state_file.write_text(STATE_EMPTY, encoding="utf-8")
+
+
+def _text(name: str) -> str:
+    return (files("phoenix.haproxy") / name).read_text(encoding="utf-8")
+
+
+def _check(front: Front) -> None:
+    """What would become more than one word, or another directive."""
+    for name in ("department", "backend", "socket", "state_file", "lua_file"):
+        value = str(getattr(front, name))
+        if not _PLAIN.match(value):
+            raise ConfigurationError(
+                f"{name} is {value!r}: HAProxy's configuration takes letters, digits and / . _ ~ - only"
+            )
+    if not _HEALTH_PATH.match(front.health_path):
+        raise ConfigurationError(
+            f"health_path is {front.health_path!r}: it must begin with / and have no spaces or quotes"
+        )
+    if not re.fullmatch(r"[A-Za-z0-9_.:*\[\]-]*:[0-9]{1,5}", front.listen):
+        raise ConfigurationError(f"listen is {front.listen!r}: it must be HOST:PORT")
+    if not 1 <= front.slots <= SLOTS_MAX:
+        raise ConfigurationError(f"slots is {front.slots}: it must be from 1 to {SLOTS_MAX}")
+
+
+if __name__ == "__main__":
+    sys.stdout.write(render(site()))

@@ -1,0 +1,85 @@
+"""HAProxy's Runtime API over its stats socket (a unix socket of level `admin`): one command, one connection, one answer.
+
+Rules
+  1. A connection a command: the answer ends where the connection ends, so that no answer can be taken for another's, and a
+     reload (which hands the socket to the next process) is nothing special.
+  2. Each command has a deadline, connecting included: a stopped HAProxy accepts, and is silent.
+  3. HAProxy says nothing when it has done what it was told, but for an address, where it says what has changed.  Whatever else
+     it says is an error, and is told as HAProxy has put it.
+  4. An answer has a limit, far above what the largest backend gives.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from pathlib import Path
+from typing import Final
+
+from phoenix.haproxy.reconciler import Command, SetAddress
+from phoenix.haproxy.slots import Reading, reading
+
+DEADLINE_S: Final = 2.0  # an idle HAProxy answers in a millisecond; one that starves for so long serves nobody either
+ANSWER_MAX_BYTES: Final = 16 << 20  # a slot is about 600 bytes: some 25,000 of them
+_CHUNK_BYTES: Final = 1 << 16
+
+
+class GoneError(Exception):
+    """HAProxy cannot be asked: no socket, nobody behind it, no answer in time.  The message names the socket."""
+
+
+class RefusedError(Exception):
+    """HAProxy has not done what it was told; the message has the command and its answer."""
+
+
+class RuntimeApi:
+    """The socket of one HAProxy, and one backend of it, whose slots begin with `prefix`."""
+
+    def __init__(self, socket: Path, backend: str, prefix: str) -> None:
+        self._socket = socket
+        self._backend = backend
+        self._prefix = prefix
+
+    async def ask(self, command: str) -> str:
+        """The whole answer.  Raises `GoneError`."""
+        try:
+            async with asyncio.timeout(DEADLINE_S):
+                return await self._ask(command)
+        except TimeoutError as error:
+            raise GoneError(f"{self._socket}: no answer within {DEADLINE_S:g} s to {command!r}") from error
+        except OSError as error:
+            raise GoneError(f"{self._socket}: {error.strerror or error}") from error
+
+    async def _ask(self, command: str) -> str:
+        reader, writer = await asyncio.open_unix_connection(str(self._socket))
+        try:
+            writer.write(f"{command}\n".encode())
+            await writer.drain()
+            found = bytearray()
+            while chunk := await reader.read(_CHUNK_BYTES):
+                found += chunk
+                if len(found) > ANSWER_MAX_BYTES:
+                    raise GoneError(f"{self._socket}: more than {ANSWER_MAX_BYTES} bytes in answer to {command!r}")
+            return found.decode("utf-8", "replace")
+        finally:
+            writer.close()
+            with contextlib.suppress(OSError):
+                await writer.wait_closed()
+
+    async def read(self) -> Reading:
+        """The backend now.  Raises `GoneError`, `AnswerError`."""
+        state = await self.ask(f"show servers state {self._backend}")
+        stat = await self.ask("show stat -1 6 -1")
+        return reading(await self.ask("show info"), state, stat, self._backend, self._prefix)
+
+    async def tell(self, slot: str, command: Command) -> None:
+        """Raises `GoneError`, `RefusedError`."""
+        text = command.text(f"{self._backend}/{slot}")
+        answer = (await self.ask(text)).strip()
+        if answer and not (isinstance(command, SetAddress) and _is_change(answer)):
+            raise RefusedError(f"{text}: {answer}")
+
+
+def _is_change(answer: str) -> bool:
+    """``IP changed from 'a' to 'b', port changed from 'c' to 'd' by 'stats socket command'``; or no need to."""
+    return "changed from" in answer or "no need to change" in answer

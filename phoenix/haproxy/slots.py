@@ -1,0 +1,179 @@
+"""What HAProxy says of itself, read: a backend's slots, its counters, the process.
+
+A slot is a server that `server-template` has prepared (`phoenix1`, `phoenix2`, …): it has no instance until the agent gives it
+an address.  Two answers make one reading: `show servers state` has addresses and what was ordered, `show stat` has health,
+sessions and counters.  Pure.
+
+Rules
+  1. Columns are found by their names in the answer's head: HAProxy adds new ones with each version.
+  2. What was ordered is told from bits, not from the status text, which shows a drained server that is down as just down.
+  3. An answer that cannot be read is an error that says what was missed; it is never taken for an empty backend.
+  4. Servers whose name does not begin with the slots' prefix are the department's own: they are not looked at.
+"""
+
+from __future__ import annotations
+
+import csv
+import ipaddress
+import re
+from dataclasses import dataclass
+from typing import Final, Literal, TypeAlias
+
+Ordered: TypeAlias = Literal["ready", "drain", "maint"]
+Address: TypeAlias = tuple[str, int]  # an IP address in its usual form, and a port
+
+# Bits of srv_admin_state that keep a server out of service altogether: forced, by a tracked one, no address, not resolved.
+MAINT: Final = 0x01 | 0x02 | 0x20 | 0x40
+DRAIN: Final = 0x08 | 0x10  # forced, by a tracked one
+_STOPPED: Final = 0  # srv_op_state: 0 stopped, 1 starting, 2 running, 3 stopping
+_CHECK_ENABLED: Final = 0x04  # of srv_check_state
+
+
+class AnswerError(Exception):
+    """HAProxy's answer cannot be read; the message says what it lacks."""
+
+
+@dataclass(frozen=True, slots=True)
+class Slot:
+    """One server.  `sessions`: requests that it is working on now; `queued`: those that wait for it.  `for_s`: how long it has
+    been up or down; `why`: what its last health check found."""
+
+    name: str
+    address: Address
+    ordered: Ordered
+    is_up: bool
+    is_checked: bool
+    weight: int
+    sessions: int = 0
+    queued: int = 0
+    for_s: float = 0.0
+    why: str = ""
+
+    @property
+    def serves(self) -> bool:
+        return self.ordered == "ready" and self.is_up
+
+    @property
+    def key(self) -> tuple[str, int]:
+        """By name, 2 before 10."""
+        digits = re.search(r"[0-9]*\Z", self.name)
+        number = digits[0] if digits else ""
+        return (self.name.removesuffix(number), int(number or 0))
+
+
+@dataclass(frozen=True, slots=True)
+class Counters:
+    """Of the whole backend, since HAProxy's start.  `response_ms`: from the request to the head of its answer, the mean over
+    its last 1024 requests; None if there was none yet."""
+
+    requests: int
+    errors: int  # answered with 5xx, by an instance or by HAProxy for it, or broken off by the instance
+    queued: int  # now
+    response_ms: float | None
+    retries: int
+    redispatches: int
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """A backend at a moment.  `uptime_s`: of the process `pid`."""
+
+    pid: int
+    uptime_s: float
+    slots: tuple[Slot, ...]
+    counters: Counters
+
+
+def address_of(text: str) -> Address | None:
+    """The address in HOST:PORT, with an IP for a host; None if it is none that a server can be given."""
+    host, _, port = text.rpartition(":")
+    try:
+        return (str(ipaddress.ip_address(host.strip("[]"))), _port(port))
+    except ValueError:
+        return None
+
+
+def _port(text: str) -> int:
+    port = int(text)
+    if not 1 <= port <= 65_535:
+        raise ValueError(text)
+    return port
+
+
+def reading(info: str, state: str, stat: str, backend: str, prefix: str) -> Reading:
+    """The answers to `show info`, `show servers state BACKEND` and `show stat -1 6 -1`: all backends and their servers, for the
+    name of one may find a frontend that is called the same.  Raises `AnswerError`."""
+    try:
+        told = dict(line.split(": ", 1) for line in info.splitlines() if ": " in line)
+        ordered = {row["srv_name"]: row for row in _states(state, backend)}
+        measured = {row["svname"]: row for row in _stats(stat, backend)}
+        slots = [_slot(row, measured[name]) for name, row in ordered.items() if name.startswith(prefix)]
+        return Reading(
+            pid=int(told["Pid"]),
+            uptime_s=float(told["Uptime_sec"]),
+            slots=tuple(sorted(slots, key=lambda slot: slot.key)),
+            counters=_counters(measured["BACKEND"]),
+        )
+    except KeyError as error:
+        raise AnswerError(f"the answer has no {error.args[0]}") from error
+    except ValueError as error:
+        raise AnswerError(f"the answer has no number where one belongs: {error}") from error
+
+
+def _states(text: str, backend: str) -> list[dict[str, str]]:
+    """Rule 1 for a format version, a head that begins with `#`, and a line for each server."""
+    lines = text.split("\n")
+    if len(lines) < 2 or not lines[1].startswith("# "):
+        raise AnswerError(f"no state of backend {backend}: {text.strip()[:200]!r}")
+    names = lines[1][2:].split()
+    rows = [dict(zip(names, line.split(), strict=False)) for line in lines[2:] if line]
+    return [row for row in rows if row["be_name"] == backend]
+
+
+def _stats(text: str, backend: str) -> list[dict[str, str]]:
+    if not text.startswith("# "):
+        raise AnswerError(f"no statistics of backend {backend}: {text.strip()[:200]!r}")
+    rows = csv.DictReader(text[2:].strip().splitlines())
+    return [row for row in rows if row["pxname"] == backend]
+
+
+def _slot(state: dict[str, str], stat: dict[str, str]) -> Slot:
+    admin = int(state["srv_admin_state"])
+    host = state["srv_addr"]
+    return Slot(
+        name=state["srv_name"],
+        address=("" if host == "-" else str(ipaddress.ip_address(host)), int(state["srv_port"])),
+        ordered="maint" if admin & MAINT else "drain" if admin & DRAIN else "ready",
+        is_up=int(state["srv_op_state"]) != _STOPPED,
+        is_checked=bool(int(state["srv_check_state"]) & _CHECK_ENABLED),
+        weight=int(state["srv_uweight"]),
+        sessions=_count(stat["scur"]),
+        queued=_count(stat["qcur"]),
+        for_s=float(stat["lastchg"] or 0),
+        why=_why(stat),
+    )
+
+
+def _why(stat: dict[str, str]) -> str:
+    """``L4CON: Connection refused``, ``L7STS 503: Service Unavailable``."""
+    status = stat["check_status"].removeprefix("* ")
+    code, told = stat["check_code"], stat["last_chk"]
+    head = f"{status} {code}" if code and code != "0" else status
+    return f"{head}: {told}" if told else head
+
+
+def _counters(stat: dict[str, str]) -> Counters:
+    served = _count(stat["stot"])
+    phases = sum(_count(stat[name]) for name in ("qtime", "ctime", "rtime"))
+    return Counters(
+        requests=served,
+        errors=_count(stat["hrsp_5xx"]) + _count(stat["srv_abrt"]),
+        queued=_count(stat["qcur"]),
+        response_ms=float(phases) if served else None,
+        retries=_count(stat["wretr"]),
+        redispatches=_count(stat["wredis"]),
+    )
+
+
+def _count(text: str) -> int:
+    return int(text or 0)

@@ -1,0 +1,103 @@
+"""A real HAProxy for tests, with the configuration that `phoenix.haproxy.configuration` renders: started, reloaded, killed."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import sys
+from asyncio.subprocess import DEVNULL, PIPE, Process
+from pathlib import Path
+
+from phoenix.haproxy.configuration import Front, write
+from phoenix.haproxy.runtime_api import RuntimeApi
+from tests.support.nats import free_port
+from tests.support.tools import tool
+
+READY_S = 10.0
+
+
+def front(directory: Path, **more: object) -> Front:
+    """A department's HAProxy with everything in `directory`."""
+    values: dict[str, object] = {"department": "web", "slots": 6, **more}
+    return Front(
+        listen=f"127.0.0.1:{free_port()}",
+        socket=directory / "haproxy.sock",
+        state_file=directory / "haproxy.state",
+        lua_file=directory / "wait.lua",
+        **values,  # type: ignore[arg-type]
+    )
+
+
+class Haproxy:
+    """One HAProxy, in master-worker mode as systemd starts it."""
+
+    def __init__(self, front: Front, directory: Path) -> None:
+        self.front = front
+        self.config = directory / "haproxy.cfg"
+        self.api = RuntimeApi(front.socket, front.backend, "phoenix")
+        self._log = directory / "haproxy.log"
+        self._process: Process | None = None
+
+    @property
+    def url(self) -> str:
+        return f"http://{self.front.listen}"
+
+    async def start(self) -> None:
+        """Returns when it answers."""
+        write(self.front, self.config)
+        with self._log.open("ab") as output:
+            self._process = await asyncio.create_subprocess_exec(
+                str(tool("haproxy")), "-W", "-db", "-f", str(self.config), stdout=DEVNULL, stderr=output
+            )
+        await self._until_process_other_than(None)
+
+    async def _until_process_other_than(self, pid: int | None) -> None:
+        async with asyncio.timeout(READY_S):
+            while await self.pid() in (None, pid):  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
+
+    async def pid(self) -> int | None:
+        """Of the process that answers on the socket."""
+        try:
+            return (await self.api.read()).pid
+        except Exception as error:
+            if self._process is not None and self._process.returncode is not None:
+                raise RuntimeError(f"haproxy has ended:\n{self._log.read_text()[-2000:]}") from error
+            return None
+
+    async def reload(self, agent_config: Path) -> None:
+        """As the systemd unit does it: save the servers, then replace the process.  Returns when the new one answers."""
+        assert self._process is not None
+        before = await self.pid()
+        saving = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-m", "phoenix.haproxy", "--config", str(agent_config)),
+            *("--save-state", str(self.front.state_file)),
+        )
+        assert await saving.wait() == 0
+        self._process.send_signal(signal.SIGUSR2)
+        await self._until_process_other_than(before)
+
+    async def kill(self) -> None:
+        """The whole of it; what was under way is lost.  The worker dies with its master."""
+        if self._process is not None and self._process.returncode is None:
+            pid = await self.pid()
+            self._process.kill()
+            await self._process.wait()
+            async with asyncio.timeout(READY_S):
+                while pid is not None and _runs(pid):  # noqa: ASYNC110
+                    await asyncio.sleep(0.01)
+        self._process = None
+
+
+def _runs(pid: int) -> bool:
+    """A zombie does not."""
+    return Path(f"/proc/{pid}/cwd").exists()
+
+
+async def checked(config: Path) -> tuple[int, str]:
+    """`haproxy -c`, a warning being an error."""
+    process = await asyncio.create_subprocess_exec(
+        str(tool("haproxy")), "-dW", "-c", "-f", str(config), stdout=PIPE, stderr=PIPE
+    )
+    _, told = await process.communicate()
+    return process.returncode or 0, told.decode()

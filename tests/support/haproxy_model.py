@@ -1,0 +1,83 @@
+"""HAProxy's slots as a model: what each command does to a server, as HAProxy 2.6 was seen to do it (docs/haproxy.md).
+
+tests/integration/test_haproxy.py sends the same commands to the real one.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from phoenix.haproxy.reconciler import Command, DeclareDown, Drain, Maint, Order, Ready, SetAddress, SetWeight
+from phoenix.haproxy.slots import Address, Ordered, Slot
+
+NOWHERE: Address = ("127.0.0.1", 1)
+
+
+@dataclass
+class Server:
+    """`seen`: a health check has passed at this address since it left maint."""
+
+    name: str
+    address: Address = NOWHERE
+    ordered: Ordered = "maint"
+    is_up: bool = False
+    weight: int = 1
+    sessions: int = 0
+    seen: bool = False
+
+    @property
+    def serves(self) -> bool:
+        return self.ordered == "ready" and self.is_up
+
+    def slot(self) -> Slot:
+        return Slot(self.name, self.address, self.ordered, self.is_up, True, self.weight, self.sessions)
+
+
+@dataclass
+class Model:
+    """`listening`: addresses at which a health check would pass."""
+
+    count: int
+    listening: set[Address] = field(default_factory=set)
+    servers: list[Server] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.restart()
+
+    def restart(self) -> None:
+        self.servers = [Server(f"phoenix{number}") for number in range(1, self.count + 1)]
+
+    def slots(self) -> list[Slot]:
+        return [server.slot() for server in self.servers]
+
+    def named(self, name: str) -> Server:
+        return next(server for server in self.servers if server.name == name)
+
+    def tell(self, slot: str, command: Command) -> None:
+        server = self.named(slot)
+        if isinstance(command, SetAddress):
+            server.address, server.seen = command.address, False
+        elif isinstance(command, SetWeight):
+            server.weight = command.weight
+        elif isinstance(command, DeclareDown):
+            if server.ordered != "maint":  # in maint it is forgotten as soon as the server leaves it
+                server.is_up = False
+        elif isinstance(command, Maint):
+            server.ordered, server.is_up, server.seen = "maint", False, False
+        elif isinstance(command, Drain | Ready):
+            if server.ordered == "maint":
+                server.is_up = True  # until its first check
+            server.ordered = "drain" if isinstance(command, Drain) else "ready"
+
+    def check(self) -> None:
+        """A round of health checks."""
+        for server in self.servers:
+            if server.ordered != "maint":
+                server.is_up = server.address in self.listening
+                server.seen = server.seen or server.is_up
+
+    def obey(self, orders: tuple[Order, ...], upto: int | None = None) -> None:
+        """All commands, or the first `upto` of them."""
+        told = [(order.slot, command) for order in orders for command in order.commands]
+        for slot, command in told[:upto]:
+            self.tell(slot, command)
