@@ -190,7 +190,7 @@ class WebPolicy(_Config, frozen=True, kw_only=True):
 class Department(_Config, frozen=True, kw_only=True):
     name: str
     kind: Literal["batch", "web"]
-    weight: float = 1.0  # share of what is idle, among batch departments
+    weight: float = 1.0  # of what is short or idle, among web departments of one priority, among batch departments
     priority: int = 0  # among web departments: higher first
     guarantee: int = 0  # hosts
     maximum: int | None = None  # hosts; None: the whole cluster

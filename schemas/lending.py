@@ -3,9 +3,9 @@
 For the provisioner that divides the hosts, the executor, and everybody who shows or counts what is lent.
 
 Rules
-  1. A department's own hosts are its guarantee at the hours of now (if guarantees exceed the hosts: web by priority, then batch
-     by name, as the targets have it), and a batch department's also its part by weight of the rest, up to its maximum: largest
-     remainder, ties by name.  What is left, if maxima leave anything, is nobody's.
+  1. A department's own hosts are its guarantee at the hours of now (if guarantees exceed the hosts: web by priority, then
+     batch, equals by weight, as the targets have it), and a batch department's also its part by weight of the rest, up to its
+     maximum: largest remainder, ties by name.  What is left, if maxima leave anything, is nobody's.
   2. Of the contracts that name a pair, in the order of the file, the first one whose hours it is holds.  A pair that is named
      lends nothing at other hours; one that is not named lends whatever is idle, on `policy.notice_s`: without contracts
      everything is as the paper has it.
@@ -18,6 +18,7 @@ from __future__ import annotations
 from typing import Final, NamedTuple
 
 from schemas.config import CloudConfig, Department, Lending
+from schemas.fair import Part, fill
 from schemas.windows import NEVER, calendar
 
 ANY: Final = "*"
@@ -86,16 +87,22 @@ def next_change(config: CloudConfig, at: float) -> float:
 
 def owned(config: CloudConfig, at: float, usable: int) -> dict[str, int]:
     """Department -> how many of `usable` hosts are its own at `at` (rule 1); together at most `usable`."""
-    order = sorted(config.departments, key=lambda d: (d.kind != "web", -d.priority if d.kind == "web" else 0, d.name))
-    own, room, rest = dict.fromkeys((d.name for d in config.departments), 0), {}, max(0, usable)
-    for department in order:  # unique last key: name
+    ranks: dict[tuple[bool, int], list[Part]] = {}
+    own, room, rest = {d.name: 0 for d in config.departments}, {}, max(0, usable)
+    for department in config.departments:
         guarantee, maximum = bounds(department, at)
         most = UNLIMITED if maximum is None else maximum
-        own[department.name] = min(guarantee, most, rest)
-        rest -= own[department.name]
-        if department.kind == "batch":
-            room[department.name] = most - own[department.name]
-    weights = {d.name: d.weight for d in order if d.kind == "batch"}
+        batch = department.kind == "batch"
+        part = Part(department.name, department.weight, 0, min(guarantee, most))
+        ranks.setdefault((batch, 0 if batch else -department.priority), []).append(part)
+        if batch:
+            room[department.name] = most
+    for rank in sorted(ranks):
+        given = fill(ranks[rank], rest)
+        own.update(given)
+        rest -= sum(given.values())
+    room = {name: most - own[name] for name, most in room.items()}
+    weights = {d.name: d.weight for d in config.departments}
     for name, hosts in _by_weight(rest, room, weights).items():
         own[name] += hosts
     return own
@@ -155,11 +162,6 @@ def notice_s(config: CloudConfig, lender: str, borrower: str, at: float) -> floa
     """How long before one of `lender`'s own hosts is taken from `borrower` it is told."""
     contract = agreed(config, lender, borrower, at)
     return config.policy.notice_s if contract is None or contract.notice_s is None else contract.notice_s
-
-
-def granted_in_order(config: CloudConfig) -> list[Department]:
-    """Who is granted free hosts before whom: web by priority, then batch by priority."""
-    return sorted(config.departments, key=lambda d: (d.kind != "web", -d.priority, d.name))  # unique last key: name
 
 
 def reach(config: CloudConfig, department: str, at: float, usable: int) -> int:

@@ -13,6 +13,7 @@ import msgspec
 class Code(StrEnum):
     # why a host moved
     WEB_DEMAND = "web_demand"  # a web department wants more hosts than it holds
+    WEB_SHARE = "web_share"  # a web department has its part of what is short; this one keeps its own
     IDLE_TO_BATCH = "idle_to_batch"  # nobody with precedence wants it: batch gets what is idle
     GUARANTEE = "guarantee"  # the department's guaranteed minimum
     NOTICE_EXPIRED = "notice_expired"  # the department was given notice and still held more than its quota

@@ -18,6 +18,7 @@ Params = Mapping[str, Any]
 # code -> (in a column, in full, what would unblock it); {…} are parameters
 _TEXTS: Final[dict[str, tuple[str, str, str]]] = {
     "web_demand": ("web demand", "a web department wants more hosts than it holds", ""),
+    "web_share": ("web share", "what is short for web is divided: {department} had fewer than its part", ""),
     "idle_to_batch": ("idle", "nobody with precedence wants the host, so batch gets it", ""),
     "guarantee": ("guarantee", "it belongs to the department's guaranteed minimum", ""),
     "notice_expired": ("notice expired", "the department was given notice and still held more than its quota", ""),

@@ -42,6 +42,7 @@ CORE_HEAD: Final = ("OF CORE-HOURS", "USED", "%", "LOST", "FAILED", "JOBS", "END
 _MEANINGS: Final = {
     "(production)": "production of its own",
     "(batch_share)": "other batch departments, by guarantee or weight",
+    "(web_share)": "other web departments, by priority, guarantee or weight",
     "(window)": "another guarantee or maximum at that hour",
     "(cordoned)": "hosts taken out of use",
     "(lending)": "a lender that had its own hosts back",

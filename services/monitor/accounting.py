@@ -256,7 +256,7 @@ class Accounting:
 
     def _quota(self, fact: f.QuotaChanged) -> None:
         if fact.hosts < self.custody.held(fact.dept) and fact.reason is not None:
-            names = {Code.WEB_DEMAND: "department", Code.LENDING: "lender"}
+            names = {Code.WEB_DEMAND: "department", Code.WEB_SHARE: "department", Code.LENDING: "lender"}
             to = fact.reason.params.get(names.get(fact.reason.code, ""))
             short = self._short(fact.dept) if fact.reason.code is Code.BATCH_SHARE else []
             one = str(to) if to else short[0] if len(short) == 1 else ""

@@ -29,6 +29,7 @@ from schemas.loans import NOBODY, Loan, limits, loans
 from schemas.reasons import Code, Reason, because
 from schemas.whereabouts import held_now, usable
 from schemas.windows import NEVER
+from services.provisioner.grants import grants
 from services.provisioner.policies.contracts import targets_within
 from services.provisioner.policies.phoenix import Claim, targets
 
@@ -170,12 +171,9 @@ class Agreements:
         coming = max(
             0, min(self.usable, sum(wanted.values())) - sum(self.held.values())
         )  # no contract keeps these free
-        found = {}
-        for department in lending.granted_in_order(config):
-            lacks = max(0, wanted.get(department.name, 0) - self.custody.held(department.name))
-            served = min(lacks, coming)
-            found[department.name], coming = lacks - served, coming - served
-        return found
+        held = {d.name: self.custody.held(d.name) for d in config.departments}
+        served = grants(config, held, wanted, coming, self.now)
+        return {name: max(0, wanted.get(name, 0) - held[name]) - hosts for name, hosts in served.items()}
 
     def _lacks(self, name: str, wanted: Mapping[str, int]) -> bool:
         return wanted.get(name, 0) > self.custody.held(name)

@@ -8,7 +8,7 @@ Theory of operation
 Rules
   1. quota ≠ target: `quota.changed`, due one notice from now: the policy's, or that of the contract under which it gives back.
      Of several notices each stands for as many hosts as are wanted on it.
-  2. Free hosts, neither cordoned nor quarantined, go to web departments below their quota by priority, then to batch.
+  2. Free hosts, neither cordoned nor quarantined, go to departments below their quota: web before batch (`grants`).
   3. A lowering whose time has passed and that is not met: the difference is seized, cordoned hosts first, then idle ones.
   4. A department that the configuration does not name has target 0: its hosts come back by rules 1 and 3.
   5. Two batch departments whose wide jobs each need more than their share would hold idle pieces for ever.  Who lacks hosts and
@@ -35,11 +35,12 @@ from schemas.credit import Credits
 from schemas.custody import Custody
 from schemas.custody_state import Host, Quota, essential
 from schemas.envelope import FACTS_MAX
-from schemas.lending import bounds, granted_in_order
+from schemas.lending import bounds
 from schemas.meta import Meta
 from schemas.reasons import Code, Reason, because
 from schemas.whereabouts import usable
 from services.provisioner.agreements import Agreements
+from services.provisioner.grants import grants
 from services.provisioner.policies.phoenix import UNLIMITED, Claim
 from services.runtime.core import NEVER
 
@@ -241,6 +242,7 @@ class ProvisionerCore:
             web=department.kind == "web",
             demand=self.custody.state.demands.get(name, 0),
             held=len(held) - len(cordoned),
+            had=self.custody.quota(name).hosts if department.kind == "web" else 0,
             occupied=len(occupied) - sum(1 for h in cordoned if h in occupied),
             weight=department.weight,
             priority=department.priority,
@@ -254,21 +256,24 @@ class ProvisionerCore:
             quota = self.custody.quota(name)
             if quota.hosts != hosts or (quota.lowerings and config.lending):
                 steps = self._agreements.notices(name, hosts, wanted)
-                reasons = [step.reason or self._why_quota(config, name, hosts) for step in steps]
+                reasons = [step.reason or self._why_quota(config, name, hosts, wanted) for step in steps]
                 told = [(step.hosts, now + step.seconds) for step in steps]
                 found += _quota_facts(name, quota, hosts, self.custody.held(name), told, reasons)
         return found
 
-    def _why_quota(self, config: CloudConfig, name: str, hosts: int) -> Reason:
+    def _why_quota(self, config: CloudConfig, name: str, hosts: int, wanted: dict[str, int]) -> Reason:
         demand, held = self.custody.state.demands.get(name, 0), self.custody.held(name)
         department = config.department(name)
         if department is None:
             return because(Code.DEPARTMENT_REMOVED, department=name)
+        others = [d.name for d in config.departments if d.kind == "web" and d.name != name]
+        claimants = [other for other in others if wanted.get(other, 0) > self.custody.held(other)]
         if department.kind == "web":
+            if hosts < min(held, demand) and claimants:
+                return because(Code.WEB_SHARE, department=", ".join(claimants), demand=demand, held=held, quota=hosts)
             return because(Code.WEB_DEMAND, department=name, demand=demand, held=held)
         if hosts >= held:
             return because(Code.IDLE_TO_BATCH, department=name, held=held)
-        claimants = [d.name for d in config.departments if d.kind == "web" and self._unmet(d.name)]
         if claimants:
             return because(Code.WEB_DEMAND, department=", ".join(claimants), held=held)
         cordoned = [
@@ -278,9 +283,6 @@ class ProvisionerCore:
             return because(Code.CORDONED, hosts=sorted(cordoned))
         return because(Code.BATCH_SHARE, department=name, held=held)
 
-    def _unmet(self, name: str) -> bool:
-        return self.custody.state.demands.get(name, 0) > self.custody.held(name)
-
     def _grant(self, config: CloudConfig, wanted: dict[str, int], now: float) -> list[f.Fact]:
         if not self.custody.index.by_state["free"]:
             return []
@@ -289,12 +291,13 @@ class ProvisionerCore:
             n for n in sorted(self.custody.index.by_state["free"]) if _healthy(hosts[n], now) and not hosts[n].cordoned
         ]
         found: list[f.Fact] = []
-        for department in granted_in_order(config):
-            short = min(wanted.get(department.name, 0) - self.custody.held(department.name), len(free))
-            if short > 0:
+        held = {name: self.custody.held(name) for name in wanted}
+        for name, count in grants(config, held, wanted, len(free), now).items():
+            department = config.department(name)
+            if count > 0 and department is not None:
                 reason = self._why_granted(department, now)
-                chosen = self._chosen(department.name, free)[:short]
-                found += [f.HostGranted(host=n, dept=department.name, reason=reason) for n in chosen]
+                chosen = self._chosen(name, free)[:count]
+                found += [f.HostGranted(host=n, dept=name, reason=reason) for n in chosen]
                 free = [n for n in free if n not in chosen]
         return found
 

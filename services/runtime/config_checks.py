@@ -158,7 +158,7 @@ _RANGES: Final[dict[type, dict[str, Range]]] = {
         "max_surge": Range(0, INSTANCES_MAX),
     },
     Department: {
-        "weight": _positive(1e6),
+        "weight": Range(1e-6, 1e6),  # shares are worked out in floats: twelve of their fifteen digits
         "priority": Range(-1_000_000, 1_000_000),
         "guarantee": Range(0, HOSTS_MAX),
         "maximum": Range(0, HOSTS_MAX),

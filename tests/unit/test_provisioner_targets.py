@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
+
 import msgspec
 import pytest
 from hypothesis import given
@@ -29,7 +32,7 @@ def batch(name: str = "hpc", demand: int = 0, **kw: float) -> Claim:
         ([batch(), web(demand=99, maximum=6)], 16, {"hpc": 10, "web": 6}),
         ([batch(), web(demand=1, guarantee=3)], 16, {"hpc": 15, "web": 1}),  # no host idles in web
         ([web("a", 9), web("b", 9, priority=1)], 12, {"a": 3, "b": 9}),
-        ([web("a", 9), web("b", 9)], 12, {"a": 9, "b": 3}),  # ties by name
+        ([web("a", 9), web("b", 9)], 12, {"a": 6, "b": 6}),  # among equals by weight
         ([batch("a", 99), batch("b", 99, weight=3.0)], 16, {"a": 4, "b": 12}),
         ([batch("a", 2), batch("b", 99)], 16, {"a": 2, "b": 14}),  # capped by demand
         ([batch("a", 2), batch("b", 3)], 16, {"a": 8, "b": 8}),  # nobody wants the rest: by weight
@@ -51,6 +54,16 @@ def batch(name: str = "hpc", demand: int = 0, **kw: float) -> Claim:
 )
 def test_targets(claims: list[Claim], usable: int, expected: dict[str, int]) -> None:
     assert targets(claims, usable) == expected
+
+
+def test_the_example_of_the_documentation() -> None:
+    text = (Path(__file__).parents[2] / "docs" / "policies.md").read_text()
+    rows = re.findall(r"^\| (\d+) \| (\d+) \| (\d+) \| (\d+) \| (\d+) \| (\d+) \| (\d+) \|", text, flags=re.MULTILINE)
+    assert len(rows) == 6
+    for row in rows:
+        shop, blog, news, *expected = map(int, row)
+        claims = [web("shop", shop, weight=2.0), web("blog", blog, guarantee=2), web("news", news, priority=1)]
+        assert list(targets([*claims, batch("hpc", 99, guarantee=4)], 16).values()) == expected
 
 
 CLAIMS = st.lists(

@@ -7,23 +7,28 @@ Theory of operation (PROTOCOL.md "levels, not counts"; Phoenix Cloud paper, II-B
 Rules
   1. Guarantees first.  A web department's counts as far as it demands it.  A batch department's is kept from web always, so
      that batch never loses it to a spike; among batch departments it counts as far as it is demanded: an idle guaranteed host
-     works for another's job until its owner wants it back.  If guarantees exceed the cluster: web by priority, then batch
-     by name.
-  2. Then web demand by priority (higher first, ties by name), up to each department's maximum.
-  3. The rest to batch: what each needs, by weight.  An occupied host is never taken from one batch department for another's
+     works for another's job until its owner wants it back.  If guarantees exceed the cluster: web by priority, then batch.
+  2. Then web demand by priority, up to each department's maximum: a higher one is served before a lower one has anything
+     beyond its guarantee.
+  3. What is short among equals (web departments of one priority, batch departments) is divided by weight, guarantees and all
+     counted: weighted max-min (`schemas.fair`).  Of two web departments to which one host is due alike, the one keeps it whose
+     quota has it, so that what is divided once stays so until a level changes; then by name.
+  4. The rest to batch: what each needs, by weight.  An occupied host is never taken from one batch department for another's
      weight, an idle one is as soon as the other's demand is unmet (otherwise its wide job would wait for ever).  Where idle
      hosts lie in pieces, none of which any department can use, one department is served `first` (whose turn it is: `core`).
      A lender with a contract is served before weights count, up to its own hosts (`own`): what it has lent and is free, or
      overdue (not counted as `occupied` then), comes back to it, unless it is another one's turn.
-  4. What nobody demands stays where it is; what nobody holds goes to batch by weight, within maxima.
-  5. Ties by department name.  The quotas never add up to more than the usable hosts.
+  5. What nobody demands stays where it is; what nobody holds goes to batch by weight, within maxima.
+  6. The quotas never add up to more than the usable hosts.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import msgspec
+
+from schemas.fair import Part, fill
 
 UNLIMITED = 1 << 30
 
@@ -35,41 +40,45 @@ class Claim(msgspec.Struct, frozen=True, kw_only=True):
     web: bool
     demand: int
     held: int = 0
+    had: int = 0  # of a web department: its quota so far (rule 3)
     occupied: int = 0
     weight: float = 1.0
     priority: int = 0
     guarantee: int = 0
     maximum: int = UNLIMITED
-    own: int = 0  # of a lender with a contract; 0: rule 3 knows weights alone
+    own: int = 0  # of a lender with a contract; 0: rule 4 knows weights alone
 
 
-def targets(claims: list[Claim], usable: int, first: str = "", levels: int = 6) -> dict[str, int]:
+def targets(claims: Sequence[Claim], usable: int, first: str = "", levels: int = 6) -> dict[str, int]:
     """Hosts that each department may keep, of `usable` ones in all.  `first`: the batch department whose need is met before the
-    others' (rule 3).  `levels`: of those at which batch departments share: without any they have
-    their guarantees, with four nobody has what nobody needs (rule 4)."""
+    others' (rule 4).  `levels`: of those at which batch departments share: without any they have
+    their guarantees, with four nobody has what nobody needs (rule 5)."""
     quota = {c.name: 0 for c in claims}
-    web = sorted((c for c in claims if c.web), key=lambda c: (-c.priority, c.name))  # unique last key: name
-    batch = sorted((c for c in claims if not c.web), key=lambda c: c.name)
+    web, batch = web_ranks(claims), [c for c in claims if not c.web]
     rest = usable
-    for claim in web:
-        quota[claim.name] = min(claim.guarantee, claim.maximum, claim.demand, rest)
-        rest -= quota[claim.name]
+    for rank in web:
+        rest = _pour(rank, quota, rest, lambda c: min(c.guarantee, c.maximum, c.demand))
     kept = min(rest, sum(min(c.guarantee, c.maximum) for c in batch))  # from web, for batch as a whole
     rest -= kept
-    for claim in web:
-        more = min(max(0, min(claim.demand, claim.maximum) - quota[claim.name]), rest)
-        quota[claim.name] += more
-        rest -= more
+    for rank in web:
+        rest = _pour(rank, quota, rest, lambda c: min(c.demand, c.maximum))
     _share(batch, quota, rest + kept, first, levels)
     return quota
 
 
+def web_ranks(claims: Sequence[Claim]) -> list[list[Claim]]:
+    """The web departments, those of one priority together, the highest first."""
+    ranks: dict[int, list[Claim]] = {}
+    for claim in claims:
+        if claim.web:
+            ranks.setdefault(claim.priority, []).append(claim)
+    return [ranks[priority] for priority in sorted(ranks, reverse=True)]
+
+
 def _share(batch: list[Claim], quota: dict[str, int], rest: int, first: str, count: int) -> None:
     """Divide `rest` among the batch departments, level after level; each level is filled by weight."""
-    for claim in batch:
-        quota[claim.name] = min(claim.guarantee, claim.maximum, claim.demand, rest)
-        rest -= quota[claim.name]
     levels: tuple[Callable[[Claim], int], ...] = (
+        lambda c: min(c.guarantee, c.maximum, c.demand),
         lambda c: min(c.occupied, c.maximum),  # nobody loses an occupied host to a weight
         # A turn goes before what is somebody's own: of two that have some each, neither would ever have enough for a wide job.
         lambda c: min(max(c.demand if c.name == first else 0, c.occupied), c.maximum),
@@ -78,23 +87,14 @@ def _share(batch: list[Claim], quota: dict[str, int], rest: int, first: str, cou
         lambda c: min(max(c.demand, c.held), c.maximum),  # what nobody demands stays where it is
         lambda c: c.maximum,
     )
-    for level in levels[:count]:
-        rest = _fill([(c, level(c)) for c in batch], quota, rest)
+    for level in levels[: count + 1]:
+        rest = _pour(batch, quota, rest, level)
 
 
-def _fill(caps: list[tuple[Claim, int]], quota: dict[str, int], rest: int) -> int:
-    """Raise quotas towards their caps so that quota/weight stays as even as it can; returns what is left."""
-    while rest > 0:
-        open_ = [(c, cap) for c, cap in caps if quota[c.name] < cap]
-        if not open_:
-            break
-        if len(open_) == 1:  # the common case, without the loop
-            claim, cap = open_[0]
-            given = min(rest, cap - quota[claim.name])
-            quota[claim.name] += given
-            rest -= given
-            continue
-        neediest = min(open_, key=lambda x: ((quota[x[0].name] + 1) / x[0].weight, x[0].name))[0]
-        quota[neediest.name] += 1
-        rest -= 1
+def _pour(claims: list[Claim], quota: dict[str, int], rest: int, cap: Callable[[Claim], int]) -> int:
+    """Raise quotas towards their caps, by weight (rule 3); returns what is left."""
+    parts = [Part(c.name, c.weight, quota[c.name], cap(c), c.had) for c in claims]
+    given = fill(parts, rest)
+    rest -= sum(given[p.name] - p.least for p in parts)
+    quota.update(given)
     return rest
