@@ -315,7 +315,8 @@ class Load:
                         await client.publish(subjects.signal("web", "cpu"), orjson.dumps(signal_))
                     await asyncio.sleep(0.25)
         finally:
-            await client.close()
+            with contextlib.suppress(nats.errors.Error, OSError):  # the broker may just have died
+                await client.close()
 
 
 async def _quiet(_error: Exception) -> None:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
+from phoenix.local.process import zygote
 from phoenix.local.process.cgroups import CgroupsUnavailableError, find_roots
 
 V1 = """tmpfs /sys/fs/cgroup tmpfs rw 0 0
@@ -35,3 +38,27 @@ def test_version_2_is_below_the_one_own_group() -> None:
 def test_a_machine_without_any_says_so() -> None:
     with pytest.raises(CgroupsUnavailableError, match="no control group hierarchy"):
         find_roots("proc /proc proc rw 0 0\n", "")
+
+
+COME_AND_GO = """
+import os, sys
+while True:
+    os.mkdir(sys.argv[1])
+    open(sys.argv[1] + "/pids.max", "w").close()
+    os.unlink(sys.argv[1] + "/pids.max")
+    os.rmdir(sys.argv[1])
+"""
+
+
+def test_a_group_that_is_removed_at_that_moment_does_not_end_the_nursery(tmp_path: Path) -> None:
+    """All VMs would die with it.  The race is tried, not staged: with a look before the opening some of the rounds fail."""
+    group = tmp_path / "group"
+    with subprocess.Popen([sys.executable, "-c", COME_AND_GO, str(group)]) as other:
+        try:
+            while not group.exists():
+                assert other.poll() is None
+            for _ in range(10_000):
+                zygote.purge([str(group)], None, None)
+            assert other.poll() is None, "a group that was removed came back"
+        finally:
+            other.kill()

@@ -326,10 +326,18 @@ def purge(cgroups: list[str], uid: int | None, marker: str | None, spare: int = 
 
 
 def _forbid_forks(path: str) -> None:
-    limit = path + "/pids.max"
-    if os.path.exists(limit):
-        with open(limit, "w") as pids_max:
-            pids_max.write("0")
+    """Not every group has this limit; and the hypervisor may remove one at any moment, once it is empty."""
+    try:
+        fd = os.open(path + "/pids.max", os.O_WRONLY | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return
+    try:
+        os.write(fd, b"0")
+    except OSError as error:
+        if error.errno != errno.ENODEV:  # removed after it was opened
+            raise
+    finally:
+        os.close(fd)
 
 
 def _pids_in(cgroup: str) -> list[int]:
