@@ -97,6 +97,16 @@ def _replies() -> dict[str, Any]:
     return {**made, "x-replies": {kind: f"#/$defs/{cls.__name__}" for kind, (_, cls) in requests.REQUESTS.items()}}
 
 
+def _signals() -> dict[str, Any]:
+    made = document(
+        "signals",
+        "Payloads of phoenix.signal.<department>.<name>, as JSON or MessagePack; x-signals: which is which.",
+        {cls.__name__: cls for cls in signals.SIGNALS.values()},
+        _by_class(examples.SIGNALS.values()),
+    )
+    return {**made, "x-signals": {name: f"#/$defs/{cls.__name__}" for name, cls in signals.SIGNALS.items()}}
+
+
 def _by_class(messages: Iterable[msgspec.Struct]) -> dict[str, list[msgspec.Struct]]:
     found: dict[str, list[msgspec.Struct]] = {}
     for message in messages:
@@ -122,12 +132,7 @@ def documents() -> dict[str, dict[str, Any]]:
         ),
         "requests.json": _requests(),
         "replies.json": _replies(),
-        "signals.json": document(
-            "signals",
-            "Payloads of phoenix.signal.<department>.<name>, as JSON or MessagePack.",
-            {cls.__name__: cls for cls in signals.SIGNALS.values()},
-            _by_class(examples.SIGNALS.values()),
-        ),
+        "signals.json": _signals(),
         "events.json": document(
             "events",
             "Payloads of phoenix.event.<department>.<noun>.<verb> (JSON), and of phoenix.audit.<department>.",

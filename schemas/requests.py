@@ -374,7 +374,7 @@ def decode(kind: str, payload: bytes, as_json: bool = True) -> Any:
     try:
         request = decoder.decode(payload or b"{}" if as_json else payload or b"\x80")
     except msgspec.ValidationError as error:
-        raise _misfit(str(error)) from None
+        raise misfit(str(error)) from None
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         form = "JSON" if as_json else "MessagePack"
         raise Malformed(f"the payload is not one {form} object: {error}") from None
@@ -388,7 +388,7 @@ def encode(message: msgspec.Struct, as_json: bool = True) -> bytes:
     return msgspec.json.encode(message) if as_json else msgspec.msgpack.encode(message)
 
 
-def _misfit(text: str) -> Malformed:
+def misfit(text: str) -> Malformed:
     """msgspec names the place as `$.inputs[0].name`; people get the field and what was expected there."""
     place = _place.match(text)
     what, path = (place["what"], place["path"]) if place else (text, "$")

@@ -1,6 +1,9 @@
-"""Publish a web department's CPU signal once a second, with nats-py alone, as a load balancer does.
+"""Publish a signal of a web department once a second, with nats-py alone, as a load balancer does.
 
-    python publish_signal.py NATS_URL DEPARTMENT USER NKEY_FILE UTILISATION SECONDS
+    python publish_signal.py NATS_URL DEPARTMENT USER NKEY_FILE SECONDS cpu UTILISATION
+    python publish_signal.py NATS_URL DEPARTMENT USER NKEY_FILE SECONDS requests RATE [TARGET]
+    python publish_signal.py NATS_URL DEPARTMENT USER NKEY_FILE SECONDS claim INSTANCES
+    python publish_signal.py NATS_URL DEPARTMENT USER NKEY_FILE SECONDS sessions web.1=3 web.2=0 ...
 
 Ends with 4 if this key may not publish signals of that department.
 """
@@ -12,16 +15,28 @@ import nats
 import orjson
 
 
-async def main(url: str, department: str, user: str, nkey: str, utilisation: str, seconds: str) -> int:
+def content(kind: str, *values: str) -> dict[str, object]:
+    """What each signal says; docs/signals.md has all fields."""
+    if kind == "cpu":
+        return {"utilisation": float(values[0])}  # 1.0: all instances are busy
+    if kind == "requests":
+        target = {"target": float(values[1])} if len(values) > 1 else {}
+        return {"rate": float(values[0]), **target}  # requests/s that came in; how many one instance is to serve
+    if kind == "claim":
+        return {"instances": int(values[0])}  # so many in all, whatever the load
+    return {"sessions": {unit: int(n) for unit, _, n in (value.partition("=") for value in values)}}
+
+
+async def main(url: str, department: str, user: str, nkey: str, seconds: str, kind: str, *values: str) -> int:
     denials = []
 
     async def on_error(error: Exception) -> None:  # a publish has no answer: a denial is told here alone
         denials.append(error)
 
     nc = await nats.connect(url, nkeys_seed=nkey, inbox_prefix=f"_INBOX_{department}.{user}", error_cb=on_error)
-    signal = {"utilisation": float(utilisation), "source": f"example of {user}"}  # 1.0: all instances are busy
+    signal = {**content(kind, *values), "source": f"example of {user}"}  # a name of its own for each publisher
     for _ in range(int(seconds)):
-        await nc.publish(f"phoenix.signal.{department}.cpu", orjson.dumps(signal))
+        await nc.publish(f"phoenix.signal.{department}.{kind}", orjson.dumps(signal))
         await nc.flush()  # the server has read it, and has told if it was not permitted
         await asyncio.sleep(1)
         if denials:

@@ -31,7 +31,17 @@ def run(args: argparse.Namespace) -> int:
 def render(departments: list[dict[str, Any]]) -> str:
     table = tables.render(HEAD, [_row(one) for one in departments], right="HELD QUOTA DEMAND UTILISATION")
     kept = [_kept(one) for one in departments if one.get("kept_by_guarantees")]
-    return "\n".join([table, *kept, *(line for line in map(_release, departments) if line)])
+    told = [line for one in departments for line in (_release(one), _silence(one)) if line]
+    return "\n".join([table, *kept, *told])
+
+
+def _silence(one: dict[str, Any]) -> str:
+    """Of a web department whose number of instances is held because no signal tells its load."""
+    if not one.get("signal_missing_since"):
+        return ""
+    last = f" (the last word is of {one['signal_at']})" if one.get("signal_at") else ""
+    held = f"{one['department']}: nobody says how busy its instances are{last}: since {one['signal_missing_since']}"
+    return f"{held} their number is held; see phoenix why {one['department']}"
 
 
 def _release(one: dict[str, Any]) -> str:
@@ -56,10 +66,16 @@ def _kept(one: dict[str, Any]) -> str:
 
 
 def _row(one: dict[str, Any]) -> tuple[str, ...]:
-    load = one.get("utilisation")
     numbers = (str(one.get(key, "-")) for key in ("hosts_held", "hosts_quota", "hosts_demanded"))
-    level = f"{load * 100:.0f} %" if isinstance(load, int | float) else "-"
-    return (str(one["department"]), str(one.get("kind") or "-"), *numbers, work(one), level)
+    return (str(one["department"]), str(one.get("kind") or "-"), *numbers, work(one), load(one) or "-")
+
+
+def load(one: dict[str, Any]) -> str:
+    """How busy its instances are, or what they are asked, as last observed."""
+    utilisation, rate = one.get("utilisation"), one.get("requests_per_s")
+    if isinstance(utilisation, int | float):
+        return f"{utilisation * 100:.0f} %"
+    return f"{rate:.4g}/s" if isinstance(rate, int | float) else ""
 
 
 def work(one: dict[str, Any]) -> str:

@@ -1,4 +1,4 @@
-"""`phoenix signal DEPT 0.9`: publish a web department's CPU utilisation, as its load balancer does."""
+"""`phoenix signal DEPT …`: publish a web department's load or a claim, as its load balancer does."""
 
 from __future__ import annotations
 
@@ -9,39 +9,46 @@ from typing import Final
 from phoenix.cli import cloud, emit
 from phoenix.cli.errors import usage
 from phoenix.cli.http import quote
+from phoenix.cli.parser import at_least_zero
 from phoenix.cli.units import parse_time_s
 
 HELP: Final = """examples:
-  phoenix signal web 0.9               once: 90 %
-  phoenix signal web 0.9 --for 30s     every second for half a minute (the rule looks at a window)
-  phoenix scale web 4                  to say a number of instances instead"""
+  phoenix signal web 0.9                          once: the instances' CPUs are at 90 %
+  phoenix signal web 0.9 --for 30s                every second for half a minute (the rule looks at a window)
+  phoenix signal web --requests 400 --target 100  400 requests/s came in, and an instance is to serve 100
+  phoenix signal web --claim 5 --for 10m          five instances, whatever the load, for ten minutes
+  phoenix scale web 4                             to say a number of instances instead
+
+A signal counts until the next one; what counts how long, and how signals combine: docs/signals.md."""
 MAX: Final = 10.0  # utilisation is 0 to 1; above it an overloaded department may report its backlog
+SOURCE: Final = "phoenix signal"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("department", metavar="DEPT")
-    parser.add_argument("value", type=float, metavar="VALUE", help="utilisation: 0.9 is 90 %%")
+    parser.add_argument("value", type=float, nargs="?", metavar="VALUE", help="CPU utilisation: 0.9 is 90 %%")
+    parser.add_argument("--requests", type=float, metavar="RATE", help="requests that came in, per second")
+    parser.add_argument("--target", type=float, metavar="RATE", help="… of which an instance is to serve so many")
+    parser.add_argument("--claim", type=at_least_zero, metavar="N", help="instances that are wanted in all")
     parser.add_argument("--for", dest="for_time", metavar="TIME", help="repeat for so long")
     parser.add_argument("--every", default="1s", metavar="TIME", help="how often (default 1s)")
 
 
 def run(args: argparse.Namespace) -> int:
-    if not 0 <= args.value <= MAX:
-        raise usage(f"{args.value:g} is no utilisation", "0.9 is 90 %")
     try:
         until = time.monotonic() + (parse_time_s(args.for_time) if args.for_time else 0.0)
         every_s = max(0.05, parse_time_s(args.every))
     except ValueError as error:
         raise usage(str(error)) from error
+    name, content = _content(args, every_s)
     where = cloud.find(args)
     where.check_department(args.department)
     client = where.member(args.department)
-    path = f"/v1/signals/{quote(args.department)}/cpu"
+    path = f"/v1/signals/{quote(args.department)}/{name}"
     sent = 0
     while True:
-        answer = client.post(
-            path, {"utilisation": args.value, "at": time.time(), "interval_s": every_s, "source": "phoenix signal"}
-        )
+        # No `at`: it counts when it arrives, whatever this machine's clock says.
+        answer = client.post(path, {**content, "source": SOURCE})
         sent += 1
         if time.monotonic() + every_s > until:
             break
@@ -49,3 +56,21 @@ def run(args: argparse.Namespace) -> int:
     if args.json:
         emit.json({**answer, "sent": sent})
     return 0
+
+
+def _content(args: argparse.Namespace, every_s: float) -> tuple[str, dict[str, object]]:
+    """Name and payload of the signal."""
+    if [args.value, args.requests, args.claim].count(None) != 2:
+        raise usage(
+            "say one of VALUE, --requests and --claim", "phoenix signal web 0.9, or --requests 400, or --claim 5"
+        )
+    if args.target is not None and args.requests is None:
+        raise usage("--target goes with --requests", "phoenix signal web --requests 400 --target 100")
+    if args.claim is not None:
+        return "claim", {"instances": args.claim}
+    if args.requests is not None:
+        target = {} if args.target is None else {"target": args.target}
+        return "requests", {"rate": args.requests, "interval_s": every_s, **target}
+    if not 0 <= args.value <= MAX:
+        raise usage(f"{args.value:g} is no utilisation", "0.9 is 90 %")
+    return "cpu", {"utilisation": args.value, "interval_s": every_s}

@@ -126,7 +126,6 @@ def _departments(departments: Sequence[dict[str, Any]], colours: dict[str, str])
         table.add_column(head, justify="left" if head in ("department", "kind", "work") else "right")
     for one in departments:
         name = str(one.get("department"))
-        utilisation = one.get("utilisation")
         table.add_row(
             f"[{colours.get(name, 'white')}]{name}[/]",
             str(one.get("kind") or ""),
@@ -134,6 +133,6 @@ def _departments(departments: Sequence[dict[str, Any]], colours: dict[str, str])
             str(one.get("hosts_quota", "")),
             str(one.get("hosts_demanded", "")),
             departments_of.work(one),
-            f"{utilisation * 100:.0f} %" if isinstance(utilisation, int | float) else "",
+            departments_of.load(one) + (" [red]no signal[/]" if one.get("signal_missing_since") else ""),
         )
     return table

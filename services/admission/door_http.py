@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import re
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Final
@@ -24,7 +23,7 @@ from nats.aio.client import Client
 from yarl import URL
 
 from schemas import requests as r
-from schemas import subjects
+from schemas import signals, subjects
 from schemas.config import Limits
 from services.admission import compose
 from services.admission.compose import Caller
@@ -40,7 +39,6 @@ from services.runtime.edge import Refused
 from services.runtime.identity import Identities
 
 FOLLOW_MAX_S: Final = 25.0
-SIGNAL_MAX_BYTES: Final = 64 << 10
 EXTRA_MAX_BYTES: Final = 4 << 20  # of a submission, beside script and inputs: arguments, environment, JSON's escapes
 LARGE_BYTES: Final = 1 << 20
 LARGE_MAX: Final = 4  # submissions with large bodies in memory at once; others wait
@@ -51,7 +49,6 @@ CONNECT_S: Final = 5.0  # to the monitor
 SILENCE_MAX_S: Final = 300.0  # of the monitor within one answer: event streams send heartbeats
 CHUNK_BYTES: Final = 64 << 10
 _BYTES: Final = "application/octet-stream"
-_SIGNAL: Final = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}\Z")
 _PASSED_ON: Final = ("Authorization", "Accept", "Last-Event-ID")
 _PASSED_BACK: Final = ("Content-Type", "Cache-Control", "ETag")
 
@@ -185,12 +182,13 @@ class HttpDoor:
             raise Refused(
                 "invalid", f"department: {department} is a batch department; signals are for web ones", "department"
             )
-        if _SIGNAL.match(name) is None:
-            raise Refused("invalid", "name: small letters, digits, '_' and '-', at most 64", "name")
-        data = await body(request, SIGNAL_MAX_BYTES)
-        _object(data)
+        if name not in signals.SIGNALS:
+            raise Refused("unknown", f"name: there is no signal {name[:64]!r}; {', '.join(signals.SIGNALS)}", "name")
+        data = await body(request, signals.bytes_max(name))
+        kind = MSGPACK if request.content_type == MSGPACK else JSON
+        _in_time(_signal(name, data, kind), time.time())
         try:
-            await self._nc.publish(subjects.signal(department, name), data)
+            await self._nc.publish(subjects.signal(department, name), data, headers={"Content-Type": kind})
         except (nats.errors.Error, OSError) as error:
             raise Refused("unavailable", "the broker does not answer: ask again") from error
         return reply(r.Done())
@@ -330,8 +328,28 @@ def _decoded(kind: str, data: bytes, as_json: bool) -> r.Message:
     try:
         decoded: r.Message = r.decode(kind, data, as_json)
     except r.Malformed as error:
-        refused = Refused("invalid", error.message, error.field)
-        if error.field is None:
-            raise HttpError(400, refused) from None
-        raise refused from None
+        raise _malformed(error) from None
     return decoded
+
+
+def _malformed(error: r.Malformed) -> HttpError | Refused:
+    refused = Refused("invalid", error.message, error.field)
+    return HttpError(400, refused) if error.field is None else refused
+
+
+def _signal(name: str, data: bytes, content_type: str) -> signals.AnySignal:
+    """Raises as `_decoded` does."""
+    try:
+        signal: signals.AnySignal = signals.decode(name, data, content_type)
+    except r.Malformed as error:
+        raise _malformed(error) from None
+    return signal
+
+
+def _in_time(signal: signals.AnySignal, now: float) -> None:
+    """Whoever asks over HTTP is told of a wrong clock at once.  Raises `Refused`."""
+    off_s = 0.0 if signal.at is None else signal.at - now
+    if not -signals.LATE_S <= off_s <= signals.AHEAD_S:
+        off = f"{abs(off_s):.1f} s {'before' if off_s < 0 else 'after'} this door's clock"
+        right = f"a signal is at most {signals.LATE_S:g} s old and {signals.AHEAD_S:g} s ahead"
+        raise Refused("invalid", f"at: {off}; {right}: set the clock, or leave `at` out", "at")

@@ -16,6 +16,7 @@ from typing import Any, Final
 import msgspec
 
 from schemas import requests as r
+from schemas import signals
 from services.admission.guest_routes import BASE, Content, GuestRoute
 from services.admission.guest_routes import ROUTES as GUESTS
 from services.admission.routes import ROUTES, Parameter, Route
@@ -47,6 +48,7 @@ def _document() -> dict[str, Any]:
     structs: list[type[msgspec.Struct]] = [struct for pair in r.REQUESTS.values() for struct in pair]
     contents = [content for route in GUESTS for content in (route.body, route.answer)]
     structs += [content for content in contents if isinstance(content, type)]
+    structs += signals.SIGNALS.values()
     _, schemas = msgspec.json.schema_components([*structs, r.Failed], ref_template=_REF)
     paths: dict[str, Any] = {}
     for route in ROUTES:
@@ -88,6 +90,8 @@ def _operation(route: Route) -> dict[str, Any]:
         schema: dict[str, Any] = {"type": "object"}
         if route.kind:
             schema = {"$ref": _REF.format(name=r.REQUESTS[route.kind][0].__name__)}
+        elif route.bodies:
+            schema = {"anyOf": [{"$ref": _REF.format(name=name)} for name in route.bodies]}
         # Where the path names the jobs or the host, the body may be left out or incomplete.
         found["requestBody"] = {
             "required": route.kind not in _OF_PATH,

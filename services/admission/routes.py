@@ -19,13 +19,15 @@ class Parameter(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Route(msgspec.Struct, frozen=True, kw_only=True):
-    """`handler`: name of the door's method; `answers`: content type of the answer; `token`: needs one."""
+    """`handler`: name of the door's method; `answers`: content type of the answer; `token`: needs one; `bodies`: what is sent,
+    if that is none of the requests: one of these."""
 
     method: str
     path: str
     handler: str
     text: str
     kind: str = ""
+    bodies: tuple[str, ...] = ()
     query: tuple[Parameter, ...] = ()
     answers: str = "application/json"
     status: int = 200
@@ -118,7 +120,8 @@ ROUTES: Final = (
         method="POST",
         path="/v1/signals/{department}/{name}",
         handler="signal",
-        text="Pass a JSON object on as a signal (not journaled).",
+        text="Hand a signal on to the department's scheduler: cpu, requests, claim or sessions (docs/signals.md).",
+        bodies=("CpuSignal", "RequestsSignal", "ClaimSignal", "SessionsSignal"),
     ),
     Route(
         method="GET",

@@ -147,6 +147,7 @@ _RANGES: Final[dict[type, dict[str, Range]]] = {
         "instance_cores": Range(1, 10_000),
         "instance_memory_mb": Range(1, 1 << 30),
         "signal_timeout_s": _positive(3600),
+        "requests_per_instance": Range(0, 1e7),  # `schemas.signals.RATE_MAX`
         "boot_timeout_s": _positive(DAY_S),
         "drain_s": Range(0, DAY_S),
         "forecast_days": Range(0, 7),  # a week is what a core remembers

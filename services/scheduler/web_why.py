@@ -45,7 +45,8 @@ def _silence(core: WebCore, reason: Reason, now: float, last: Mapping[str, Last]
     told: dict[str, str | float] = {}
     if core.state.heard_at:
         told["silent_s"] = round(now - (core.state.load_at or core.state.heard_at), 1)
-    heard = [(one.at, name, one.source) for name, one in last.items() if name in ("cpu", "requests")]
+    names = ("cpu", "requests") if core.state.load_at else ("claim",)
+    heard = [(last[name].at, name, last[name].source) for name in names if name in last]
     if heard:
         _, told["signal"], told["source"] = max(heard)
     return because(reason.code, **reason.params, **told)

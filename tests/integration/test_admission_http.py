@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+import time
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,10 @@ import pytest_asyncio
 from aiohttp import web
 
 from schemas import facts as f
+from schemas import signals
+from schemas.examples import SIGNALS
 from schemas.reasons import Code, because
+from schemas.signals import ClaimSignal
 from services.admission import openapi
 from services.admission.guest_routes import ROUTES as GUESTS
 from services.admission.routes import ROUTES
@@ -61,7 +65,7 @@ async def submitted(here: House, user: str = "ann", **asked: Any) -> str:
         ("ann", "GET", "/v1/jobs/99/output", None, 503, "unavailable"),  # the monitor knows old jobs; none runs here
         ("ann", "GET", "/v1/jobs/x/output", None, 422, "invalid"),
         ("ann", "POST", "/v1/signals/web/cpu", {"x": 1}, 403, "denied"),
-        ("wim", "POST", "/v1/signals/web/a.b", {"x": 1}, 422, "invalid"),
+        ("wim", "POST", "/v1/signals/web/a.b", {"x": 1}, 404, "unknown"),
         ("ann", "POST", "/v1/signals/hpc/cpu", {"x": 1}, 422, "invalid"),
         ("wim", "POST", "/v1/signals/web/cpu", b"[1]", 400, "invalid"),
         ("ann", "PUT", "/v1/jobs", {}, 405, "invalid"),
@@ -112,15 +116,58 @@ async def test_an_operator_submits_for_a_department(here: House) -> None:
     assert here.core.job(answer["job"]).user == "root"  # type: ignore[union-attr]
 
 
-async def test_hosts_scale_and_signals(here: House) -> None:
+async def test_hosts_and_scale(here: House) -> None:
     for verb in ("cordon", "drain", "uncordon"):
         assert (await call(here, "root", "POST", f"/v1/hosts/h2/{verb}", {"reason": "r"}))[0] == 200
     assert (await call(here, "wim", "POST", "/v1/departments/web/scale", {"minimum": 2}))[1] == {"ok": True}
+
+
+async def test_each_signal_is_handed_on_as_it_came(here: House) -> None:
     nc = await here.client("service-monitor")
-    heard = await nc.subscribe("phoenix.signal.web.cpu")
+    heard = await nc.subscribe("phoenix.signal.web.*")
     await nc.flush()
-    assert (await call(here, "wim", "POST", "/v1/signals/web/cpu", {"utilisation": 0.5}))[0] == 200
-    assert (await heard.next_msg(5)).data == b'{"utilisation":0.5}'
+    for name, example in SIGNALS.items():
+        sent = msgspec.to_builtins(example) | {"at": time.time()}
+        assert (await call(here, "wim", "POST", f"/v1/signals/web/{name}", sent))[:2] == (200, {"ok": True})
+        message = await heard.next_msg(5)
+        assert (message.subject, msgspec.json.decode(message.data)) == (f"phoenix.signal.web.{name}", sent)
+    packed = msgspec.msgpack.encode({"instances": 3})
+    headers = {**here.headers("wim"), "Content-Type": "application/msgpack"}
+    async with here.session.post(f"{here.url}/v1/signals/web/claim", data=packed, headers=headers) as answer:
+        assert answer.status == 200
+    message = await heard.next_msg(5)
+    assert signals.decode("claim", message.data, message.headers["Content-Type"]) == ClaimSignal(instances=3)
+
+
+@pytest.mark.parametrize(
+    ("name", "data", "status", "field"),
+    [
+        ("cpu", {}, 422, "utilisation"),
+        ("cpu", {"utilisation": -1}, 422, "utilisation"),
+        ("cpu", {"utilisation": 1e9}, 422, "utilisation"),
+        ("cpu", {"utilisation": "0.5"}, 422, "utilisation"),
+        ("cpu", b'{"utilisation": NaN}', 400, None),
+        ("cpu", b'{"utilisation": Infinity}', 400, None),
+        ("cpu", b'{"utilisation": 1e999}', 422, "utilisation"),
+        ("cpu", {"utilisation": 0.5, "at": time.time() - 3600}, 422, "at"),
+        ("cpu", {"utilisation": 0.5, "at": time.time() + 3600}, 422, "at"),
+        ("cpu", b"{" + b" " * 5000 + b"}", 413, None),
+        ("cpu", {"utilisation": 0.5, "source": "\x1b[2J"}, 422, "source"),
+        ("requests", {"rate": 1e9}, 422, "rate"),
+        ("requests", {"rate": 5, "target": 0}, 422, "target"),
+        ("claim", {"instances": -1}, 422, "instances"),
+        ("claim", {"instances": 10**9}, 422, "instances"),
+        ("claim", {"instances": 2.5}, 422, "instances"),
+        ("sessions", {"sessions": {"web.1": -1}}, 422, "sessions"),
+        ("sessions", {"sessions": {"x y": 1}}, 422, "sessions"),
+        ("memory", {}, 404, "name"),
+    ],
+)
+async def test_a_signal_that_cannot_be_is_refused_with_its_field(
+    here: House, name: str, data: Any, status: int, field: str | None
+) -> None:
+    got, answer = await call(here, "wim", "POST", f"/v1/signals/web/{name}", data)
+    assert (got, answer["error"].get("field")) == (status, field), answer
 
 
 async def test_instances(here: House) -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+import os
 import re
 import subprocess
 import sys
@@ -21,6 +23,21 @@ pytestmark = pytest.mark.timeout(120)
 ROOT = Path(__file__).parents[2]
 EXAMPLES = ROOT / "docs" / "examples"
 RUN_S = 30.0
+NATS_PUB = """
+import argparse, asyncio, nats
+parser = argparse.ArgumentParser()
+for option in ("--server", "--nkey", "--inbox-prefix"):
+    parser.add_argument(option, required=True)
+parser.add_argument("command", choices=["pub"])
+parser.add_argument("subject")
+parser.add_argument("body")
+args = parser.parse_args()
+async def main():
+    nc = await nats.connect(args.server, nkeys_seed=args.nkey, inbox_prefix=args.inbox_prefix)
+    await nc.publish(args.subject, args.body.encode())
+    await nc.close()
+asyncio.run(main())
+"""
 
 
 class Site:
@@ -50,8 +67,9 @@ class Site:
         return self.cloud.ok("output", job)
 
 
-def run(*words: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(words, capture_output=True, text=True, timeout=RUN_S, check=False)
+def run(*words: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    env = {**os.environ, **environment}
+    return subprocess.run(words, capture_output=True, text=True, timeout=RUN_S, check=False, env=env)
 
 
 @pytest.fixture(scope="module")
@@ -97,19 +115,40 @@ def test_a_plain_client_is_told_what_is_wrong_with_its_job(site: Site) -> None:
     assert "a job needs a script or argv" in done.stderr
 
 
-async def test_a_published_signal_reaches_the_scheduler(site: Site, wendy: Any) -> None:
+PUBLISHED = (("cpu", "8.0"), ("requests", "0.5", "100"), ("claim", "1"), ("sessions", "web.1=3", "web.2=0"))
+
+
+async def test_published_signals_reach_the_scheduler(site: Site, wendy: Any) -> None:
+    """The balancer's own signal makes less of the CPU's, but not nothing."""
     events = await wendy.subscribe("phoenix.event.web.load.observed")
     await wendy.flush()
-    assert site.python("publish_signal.py", "web", "wendy", "wendy", "8.0", "3").returncode == 0
-    for _ in range(20):  # one a second; the balancer's own signal makes less of it, but not nothing
-        message = await events.next_msg(timeout=RUN_S)
-        if json.loads(message.data)["fact"]["utilisation"] > 1.0:
-            return
-    raise AssertionError("no observation has heard of the signal")
+    words = [("publish_signal.py", "web", "wendy", "wendy", "2", *values) for values in PUBLISHED]
+    publishers = [asyncio.create_task(asyncio.to_thread(site.python, *each)) for each in words]
+    missing = {"utilisation", "requests_per_s", "requests_per_instance", "claim", "quiet"}
+    while missing:
+        fact = json.loads((await events.next_msg(timeout=RUN_S)).data)["fact"]
+        missing -= {key for key in ("requests_per_s", "requests_per_instance", "claim", "quiet") if fact[key]}
+        missing -= {"utilisation"} if (fact["utilisation"] or 0.0) > 1.0 else set()
+    assert [(await publisher).returncode for publisher in publishers] == [0, 0, 0, 0]
+
+
+async def test_signals_as_the_nats_tool_sends_them(site: Site, wendy: Any, tmp_path: Path) -> None:
+    """The tool is no Python package; what stands in for it takes the same words and puts the same on the wire."""
+    tool = tmp_path / "nats"
+    tool.write_text(f"#!{sys.executable}\n{NATS_PUB}")
+    tool.chmod(0o755)
+    events = await wendy.subscribe("phoenix.event.web.load.observed")
+    await wendy.flush()
+    script, path = str(EXAMPLES / "signal-nats.sh"), f"{tmp_path}:{os.environ['PATH']}"
+    words = [script, site.status["nats_url"], "web", "wendy", site.credential("wendy", "nkey"), "1", "claim", "2"]
+    assert (await asyncio.to_thread(run, *words, PATH=path)).returncode == 0
+    while json.loads((await events.next_msg(timeout=RUN_S)).data)["fact"]["claim"] != 2:
+        pass
+    assert run(*words[:6], "memory", "1").returncode == 2
 
 
 def test_anothers_signal_is_denied(site: Site) -> None:
-    done = site.python("publish_signal.py", "web", "alice", "alice", "0.9", "5")
+    done = site.python("publish_signal.py", "web", "alice", "alice", "5", "cpu", "0.9")
     assert done.returncode == 4
     assert "permissions violation" in done.stderr.lower()
 
@@ -125,10 +164,13 @@ def test_submit_with_curl(site: Site, tmp_path: Path) -> None:
 
 
 def test_signal_with_curl(site: Site) -> None:
-    assert json.loads(site.curl("signal.sh", "web-balancer", "web", "0.5").stdout) == {"ok": True}
-    denied = site.curl("signal.sh", "alice", "web", "0.5")
-    assert denied.returncode == 22  # curl: an HTTP status of 400 or more
-    assert json.loads(denied.stdout)["error"]["code"] == "denied"
+    for values in (("cpu", "0.5"), ("requests", "0.5", "100"), ("requests", "0.5"), ("claim", "1")):
+        assert json.loads(site.curl("signal.sh", "web-balancer", "web", *values).stdout) == {"ok": True}
+    for user, value, code in (("alice", "0.5", "denied"), ("web-balancer", "-1", "invalid")):
+        refused = site.curl("signal.sh", user, "web", "cpu", value)
+        assert refused.returncode == 22  # curl: an HTTP status of 400 or more
+        assert json.loads(refused.stdout)["error"]["code"] == code
+    assert site.curl("signal.sh", "alice", "web", "memory", "1").returncode == 2
 
 
 async def test_requests_as_the_nats_tool_sends_them(site: Site) -> None:

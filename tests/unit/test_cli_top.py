@@ -6,7 +6,7 @@ from io import StringIO
 
 from rich.console import Console
 
-from phoenix.cli import top
+from phoenix.cli import departments, top
 
 
 def test_the_screen_shows_hosts_departments_the_queue_and_events() -> None:
@@ -34,3 +34,33 @@ def test_the_screen_shows_hosts_departments_the_queue_and_events() -> None:
     for part in ("2 hosts", "hpc 1", "free 1", "queue: 2", "early", "late", "host.granted"):
         assert part in shown
     assert shown.index("early") < shown.index("late")  # what runs comes first
+
+
+WEB = {
+    "department": "web",
+    "kind": "web",
+    "hosts_held": 1,
+    "hosts_quota": 2,
+    "hosts_demanded": 2,
+    "instances_running": 2,
+    "instances_wanted": 2,
+    "utilisation": None,
+    "requests_per_s": 412.5,
+    "signal_at": "2026-11-21T12:10:07.000Z",
+    "signal_missing_since": "2026-11-21T12:10:17.000Z",
+}
+
+
+def test_load_in_requests_and_a_missing_signal_are_seen() -> None:
+    console = Console(file=StringIO(), width=140)
+    console.print(top.screen([], [WEB], {"lines": [], "total": 0}, []))
+    assert isinstance(console.file, StringIO)
+    assert "412.5/s no signal" in console.file.getvalue()
+    table, silence = departments.render([WEB]).rsplit("\n", 1)
+    assert table.endswith("412.5/s")
+    assert silence == (
+        "web: nobody says how busy its instances are (the last word is of 2026-11-21T12:10:07.000Z): "
+        "since 2026-11-21T12:10:17.000Z their number is held; see phoenix why web"
+    )
+    well = departments.render([WEB | {"signal_missing_since": None, "utilisation": 0.5}])
+    assert well.endswith(" 50 %")

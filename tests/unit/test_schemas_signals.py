@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import jsonschema
 import msgspec
@@ -30,26 +31,73 @@ def test_the_content_type_decides_where_there_is_one() -> None:
         signals.decode("cpu", payload, "application/json")
 
 
-@pytest.mark.parametrize(
-    ("values", "field"),
-    [
-        ({}, "utilisation"),
-        ({"utilisation": -0.01}, "utilisation"),
-        ({"utilisation": 1000.1}, "utilisation"),
-        ({"utilisation": math.nan}, "utilisation"),
-        ({"utilisation": math.inf}, "utilisation"),
-        ({"utilisation": "0.5"}, "utilisation"),
-        ({"utilisation": 0.5, "instances": -1}, "instances"),
-        ({"utilisation": 0.5, "interval_s": 0}, "interval_s"),
-        ({"utilisation": 0.5, "at": math.inf}, "at"),
-        ({"utilisation": 0.5, "source": "x" * 129}, "source"),
-        ({"utilisation": 0.5, "v": 0}, "v"),
-    ],
-)
-def test_a_measurement_that_cannot_be_is_refused_with_its_field(values: dict[str, object], field: str) -> None:
+GOOD: dict[str, dict[str, Any]] = {
+    "cpu": {"utilisation": 0.5},
+    "requests": {"rate": 0.5},
+    "claim": {"instances": 5},
+    "sessions": {"sessions": {"web.1": 5}},
+}
+TIMES = [("at", -1), ("at", math.inf), ("at", math.nan), ("at", 2e12), ("at", "now")]
+SPANS = [("interval_s", 0), ("interval_s", 1e-9), ("interval_s", -1), ("interval_s", 3601), ("interval_s", math.nan)]
+NO_NUMBER = [math.nan, math.inf, -math.inf, -0.01, 1e9 + 1, "0.5", None, [], True]
+WRONG: list[tuple[str, str, Any]] = [
+    *((name, field, value) for name in GOOD for field, value in TIMES),
+    *((name, field, value) for name in ("cpu", "requests") for field, value in SPANS),
+    *((name, "source", value) for name in GOOD for value in ("x" * 129, "\x1b[2J", "a\n", 7, None)),
+    *((name, "v", value) for name in GOOD for value in (0, "1")),
+    *(("cpu", "utilisation", value) for value in (*NO_NUMBER, 1000.1, 1e9)),
+    *(("cpu", "instances", value) for value in (-1, 1.5, 10**9, "1")),
+    *(("requests", "rate", value) for value in (*NO_NUMBER, 1e9)),
+    *(("requests", "target", value) for value in (0, -1, 1e9, math.nan, math.inf, "9")),
+    *(
+        ("requests", field, value)
+        for field in ("queue", "errors", "response_ms")
+        for value in (-1, 1e10, math.nan, "9")
+    ),
+    *(("claim", "instances", value) for value in (*NO_NUMBER, 1.5, 10**9)),
+    *(("sessions", "sessions", value) for value in (None, [], {"web.1": -1}, {"web.1": 10**9}, {"web.1": math.nan})),
+    *(("sessions", "sessions", {key: 1}) for key in ("", "web", "web.0", "Web.1", "web.1\n", "../x", 1)),
+    ("sessions", "sessions", {f"web.{n}": 0 for n in range(1, signals.SESSIONS_MAX + 2)}),
+]
+
+
+@pytest.mark.parametrize("name", GOOD)
+def test_the_least_of_each_signal_is_enough(name: str) -> None:
+    decoded = signals.decode(name, msgspec.msgpack.encode(GOOD[name]))
+    assert type(decoded) is signals.SIGNALS[name]
+    assert signals.decode(name, msgspec.json.encode(GOOD[name])) == decoded
+    assert decoded.at is None
+    field = next(iter(GOOD[name]))
     with pytest.raises(Malformed) as caught:
-        signals.decode("cpu", msgspec.msgpack.encode(values))
+        signals.decode(name, b"{}")
+    assert (caught.value.field, caught.value.message) == (field, f"{field} is missing")
+
+
+@pytest.mark.parametrize(("name", "field", "value"), WRONG)
+def test_a_measurement_that_cannot_be_is_refused_with_its_field(name: str, field: str, value: Any) -> None:
+    with pytest.raises(Malformed) as caught:
+        signals.decode(name, msgspec.msgpack.encode({**GOOD[name], field: value}))
     assert caught.value.field == field
+
+
+@pytest.mark.parametrize(
+    "text", ["NaN", "Infinity", "-Infinity", "1e999", "-1e999", "-1", "1e9", '"0.5"', "null", "0x5", "1_0"]
+)
+def test_what_is_no_number_in_json_is_refused_too(text: str) -> None:
+    for name, good in GOOD.items():
+        (field, value), *_ = good.items()
+        told = text if not isinstance(value, dict) else f'{{"web.1": {text}}}'
+        with pytest.raises(Malformed):
+            signals.decode(name, f'{{"{field}": {told}}}'.encode())
+
+
+def test_the_largest_signals_fit() -> None:
+    """What the schema allows is not refused for its size."""
+    names = {f"{'d' * 32}.{10**17 + n}": signals.QUEUE_MAX for n in range(signals.SESSIONS_MAX)}
+    for name, content in (("sessions", {"sessions": names}), ("cpu", {**GOOD["cpu"], "source": "\U0001f600" * 128})):
+        payload = msgspec.json.encode(content)
+        assert len(payload) <= signals.bytes_max(name), len(payload)
+        signals.decode(name, payload)
 
 
 @pytest.mark.parametrize("payload", [b"", b"{", b"\xc1", b"[1]", b'{"utilisation": 0.5' + b" " * 5000 + b"}"])

@@ -1,0 +1,59 @@
+"""What the monitor tells of a web department's load, and that nobody tells it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from prometheus_client import CollectorRegistry, generate_latest
+
+from schemas import facts as f
+from schemas.reasons import Code, because
+from services.monitor.metrics import ReadModel
+from tests.unit.test_custody_rules import Step
+from tests.unit.test_monitor_core import ADOPTED, Desk
+
+
+def observed(start: float, end: float, **fields: Any) -> Step:
+    return "scheduler.web", f.LoadObserved(dept="web", start=start, end=end, samples=1, **fields)
+
+
+def wants(instances: int, code: Code) -> Step:
+    return "scheduler.web", f.DemandChanged(dept="web", hosts=1, instances=instances, reason=because(code))
+
+
+def view(desk: Desk) -> tuple[Any, ...]:
+    found = desk.views.department("web")
+    return tuple(found[key] for key in ("utilisation", "requests_per_s", "claim", "signal_at"))
+
+
+def test_load_is_shown_as_it_was_told() -> None:
+    desk = Desk().play(ADOPTED, observed(1, 2, utilisation=0.5, claim=3))
+    assert view(desk) == (0.5, None, 3, "1970-01-01T00:00:02.000Z")
+    desk.play(observed(3, 3, claim=5))  # a moment: claims alone, the load stays
+    assert view(desk) == (0.5, None, 5, "1970-01-01T00:00:03.000Z")
+    desk.play(observed(3, 4, requests_per_s=400.0))
+    assert view(desk) == (None, 400.0, None, "1970-01-01T00:00:04.000Z")
+    fresh = Desk().play(ADOPTED, observed(3, 3, claim=5))
+    assert view(fresh) == (None, None, 5, "1970-01-01T00:00:03.000Z")
+
+
+def test_a_number_that_is_held_for_want_of_a_signal_is_an_alert_until_it_is_not() -> None:
+    desk = Desk().play(ADOPTED, observed(0, 1, requests_per_s=400.0, claim=2), wants(2, Code.UTILISATION_HIGH))
+    registry = CollectorRegistry()
+    registry.register(ReadModel(desk.core, desk.views, lambda: 10.0))
+
+    def missing() -> tuple[str | None, str]:
+        told = generate_latest(registry).decode()
+        assert 'phoenix_web_requests_per_second{department="web"} 400.0' in told
+        assert 'phoenix_web_instances_claimed{department="web"} 2.0' in told
+        (line,) = [line for line in told.splitlines() if line.startswith("phoenix_web_signal_missing{")]
+        return desk.views.department("web")["signal_missing_since"], line.rpartition(" ")[2]
+
+    assert missing() == (None, "0.0")
+    desk.play(wants(2, Code.SIGNAL_MISSING))
+    since = "1970-01-01T00:00:04.000Z"
+    assert missing() == (since, "1.0")
+    desk.play(wants(2, Code.SIGNAL_MISSING))  # its first time counts
+    assert missing() == (since, "1.0")
+    desk.play(wants(2, Code.UTILISATION_STEADY))
+    assert missing() == (None, "0.0")
