@@ -96,6 +96,7 @@ class Code(StrEnum):
     TOO_LARGE_NOW = "too_large_now"  # no host known now could hold it
     RUNNING = "running"
     STARTING = "starting"
+    DRAINING = "draining"
     FINISHED = "finished"
 
 

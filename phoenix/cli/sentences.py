@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
+from phoenix.cli import told_web
 from phoenix.cli.told import TELL, UNBLOCK
 from phoenix.cli.told import Params as Told
 
@@ -42,6 +43,7 @@ _TEXTS: Final[dict[str, tuple[str, str, str]]] = {
     "by_policy": ("by policy", "the department's policy says so", ""),
     "lease_starts": ("its time", "its time slot had begun", ""),
     "rolling": ("rolling update", "another release is deployed, and it is replaced by an instance of that one", ""),
+    "draining": ("draining", "it is not needed any more, and gets no new session", ""),
     "drained": ("drained", "it was not needed any more, and its last session has ended", ""),
     "drain_timeout": (
         "drain timeout",
@@ -191,7 +193,7 @@ def short(reason: object) -> str:
 def sentence(reason: object) -> str:
     """In full, with its numbers."""
     code, params = code_of(reason)
-    special = TELL.get(code)
+    special = TELL.get(code) or told_web.TELL.get(code)
     told = special(Told(params)) if special else None
     if told is not None:
         return told

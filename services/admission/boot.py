@@ -5,8 +5,8 @@ Rules
   2. A job without a script runs its arguments as a command, by a script of one line that hands over to it; an instance the
      command of its release likewise.  A release without a command is the guest's default web program (script null).  Its
      number and image are PHOENIX_RELEASE and PHOENIX_IMAGE in its environment, whatever that says itself.
-  3. `grace_s` (SIGTERM to SIGKILL) of a job is the policy's, or the longest that a contract grants its department; of an
-     instance its department's `drain_s`: requests end.
+  3. `grace_s` (SIGTERM to SIGKILL) is the policy's, or the longest that a contract grants the department.  An instance has
+     drained before it is told to end.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Final
 import msgspec
 
 from schemas import lending
-from schemas.config import CloudConfig, WebPolicy
+from schemas.config import CloudConfig
 from schemas.custody_state import Unit
 from schemas.ids import ELEMENT, instance_parts, is_instance
 from schemas.releases import Release
@@ -89,7 +89,7 @@ def boot_of(
         department = config.department(instance_parts(unit.id)[0])
         if department is None or release is None:
             return None
-        return _of_instance(unit, rank, department.web or WebPolicy(), release)
+        return _of_instance(config, unit, rank, release)
     return None if job is None or payload is None else _of_job(config, unit, rank, job, payload, checkpoint)
 
 
@@ -129,7 +129,7 @@ def _of_job(
     )
 
 
-def _of_instance(unit: Unit, rank: int, web: WebPolicy, release: Release) -> Boot:
+def _of_instance(config: CloudConfig, unit: Unit, rank: int, release: Release) -> Boot:
     told = {"PHOENIX_RELEASE": str(unit.release), "PHOENIX_IMAGE": release.image}
     return Boot(
         kind="instance",
@@ -146,6 +146,6 @@ def _of_instance(unit: Unit, rank: int, web: WebPolicy, release: Release) -> Boo
         script=COMMAND_SCRIPT if release.command else None,
         argv=release.command,
         environment={**release.environment, **told},
-        grace_s=web.drain_s,
+        grace_s=lending.grace_s(config, unit.dept),
         health_path=release.health_path,
     )

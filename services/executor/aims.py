@@ -6,8 +6,8 @@ Theory of operation
   which event leads where; `_tell` looks it up, and nothing else changes an aim.
 
 Rules
-  1. `kill_by`: doomed + kill_s, for an instance at least DRAIN_SLACK_S more than its department's drain_s; on a host that is
-     draining or lost: + grace_s (of a contract of its department, else of the policy), since a department waits for the host.
+  1. `kill_by`: doomed + kill_s; on a host that is draining or lost: + grace_s (of a contract of its department, else of the
+     policy), since a department waits for the host.
      A parked VM runs nothing: at once.  What is saved or moves has `save_s` (`schemas.saving`).  It is never moved later.
   2. One that moves waits for its new place for MOVE_WAIT_S at most, and half of its time: then it is saved.
   3. What is doomed, kept, or has not left the host from which it moves takes room there that custody gives to others (X3).
@@ -24,10 +24,8 @@ from schemas import lending, saving
 from schemas.config import Policy
 from schemas.custody import Custody
 from schemas.custody_state import Host
-from schemas.ids import instance_parts, is_instance
 from services.executor.lifecycle import Aim, Told, after
 
-DRAIN_SLACK_S: Final = 1.0  # the guest ends the drain by itself; this is for the way of the call and of the news
 MOVE_WAIT_S: Final = 1.0  # for the news of the new place, which comes with the closing or a few ms later
 LINGER_S: Final = 2.0  # from the report to the guest's next call: its outputs are sent by then, and it calls at once
 _DEFAULT: Final = Policy()  # until a configuration is adopted
@@ -110,7 +108,7 @@ class Aims(ABC):
         """When it is ended hard (UTC seconds); `now` for one that nothing is known of."""
         kill_by, kept = self.state.doomed.get(key), self.state.kept.get(key)
         if kill_by is None and kept is not None:
-            return kept.until + self._patience_s(key)
+            return kept.until + self.policy.kill_s
         return now if kill_by is None else kill_by
 
     def is_burden(self, key: str) -> bool:
@@ -146,7 +144,7 @@ class Aims(ABC):
         """Set `kill_by`, or bring it forward (rule 1)."""
         at, host = self.custody.state.at, self.custody.state.hosts.get(self.custody.state.vms[key].host)
         waited_for = host is None or host.state in ("draining", "lost")
-        patience_s = self._grace_s(host) if waited_for else self._patience_s(key)
+        patience_s = self._grace_s(host) if waited_for else self.policy.kill_s
         if aim in (Aim.SAVE, Aim.MOVE):
             patience_s = self._save_s(key)
         kill_by = at if aim is Aim.KILL else at + patience_s
@@ -175,13 +173,6 @@ class Aims(ABC):
         if config is None or dept is None:
             return self.policy.grace_s
         return lending.grace_s(config, dept)
-
-    def _patience_s(self, key: str) -> float:
-        """From a graceful end to a hard one where nobody waits for the host."""
-        unit, config = self.custody.state.vms[key].unit, self.custody.state.config
-        department = config.department(instance_parts(unit)[0]) if config is not None and is_instance(unit) else None
-        web = department.web if department is not None else None
-        return self.policy.kill_s if web is None else max(self.policy.kill_s, web.drain_s + DRAIN_SLACK_S)
 
     def _save_s(self, key: str) -> float:
         state = self.custody.state

@@ -1,14 +1,15 @@
-"""What a web department holds: its live instances, and its hosts by what can be done with them.  A view derived from custody.
+"""What a web department holds: its instances, and its hosts by what can be done with them.  A view derived from custody.
 
 Theory of operation
-  Every question of a decision (how many are live, which hosts are idle, where is room) is answered without looking at all
+  Every question of a decision (how many are active, which hosts are idle, where is room) is answered without looking at all
   hosts or instances: each is looked at when a fact changes it.  The view says nothing that custody does not say; `of` makes it
   anew, and the core's `check` compares the two.
 
 Rules
-  1. `live` is in the order of numbers: custody lets them only grow.  An instance leaves it when its attempt is closed or
-     broken.
-  2. An idle host has no live instance and no open VM.  A host where only VMs are left drains.
+  1. A live instance is `active`, or it drains: then it takes room until its attempt is closed, and counts for nothing else.
+     An instance leaves both when its attempt is closed or broken.  `active` is in the order of numbers: custody lets them
+     only grow.
+  2. An idle host has no live instance and no open VM.  A host where only VMs are left empties.
   3. A host has room if one more instance fits beside the live ones, whatever is cordoned or in quarantine now.
 """
 
@@ -24,13 +25,15 @@ Names = dict[str, None]
 
 class Holdings:
     __slots__ = (
+        "active",
+        "carrying",
         "cordoned",
         "custody",
         "dept",
         "draining",
+        "emptying",
         "hosts",
         "idle",
-        "live",
         "most",
         "quarantined",
         "roomy",
@@ -42,11 +45,13 @@ class Holdings:
     def __init__(self, custody: Custody, dept: str, shape: Shape, most: int) -> None:
         """`shape` of an instance; `most` of them on one host."""
         self.custody, self.dept, self.shape, self.most = custody, dept, shape, most
-        self.live: dict[str, str] = {}  # instance -> its host
+        self.active: dict[str, str] = {}  # instance -> its host
         self.starting: Names = {}  # those of them that are not in service
+        self.draining: dict[str, str] = {}  # instance that drains -> its host
+        self.carrying: dict[str, int] = {}  # host with active instances -> how many
         self.hosts: Names = {}  # held ones
         self.idle: Names = {}
-        self.draining: Names = {}
+        self.emptying: Names = {}
         self.cordoned: Names = {}
         self.quarantined: Names = {}  # their quarantine may be over
         self.small: Names = {}  # too small for an instance
@@ -65,8 +70,9 @@ class Holdings:
 
     def as_data(self) -> tuple[object, ...]:
         """Equal for equal views."""
-        hosts = self.hosts, self.idle, self.draining, self.cordoned, self.quarantined, self.small, self.roomy
-        return (list(self.live.items()), list(self.starting), self.shape, self.most, *hosts)
+        hosts = self.hosts, self.idle, self.emptying, self.cordoned, self.quarantined, self.small, self.roomy
+        instances = list(self.active.items()), list(self.starting), self.draining, self.carrying
+        return (*instances, self.shape, self.most, *hosts)
 
     # ------------------------------------------------------------------------------------------------------- following
 
@@ -77,7 +83,7 @@ class Holdings:
             return self._lost(name)
         _note(self.hosts, name, True)
         _note(self.idle, name, not host.units and not host.vms)
-        _note(self.draining, name, not host.units and bool(host.vms))
+        _note(self.emptying, name, not host.units and bool(host.vms))
         _note(self.cordoned, name, host.cordoned is not None)
         _note(self.quarantined, name, host.quarantine_until > 0)
         _note(self.small, name, too_small(host, self.shape))
@@ -90,7 +96,7 @@ class Holdings:
         for names in (
             self.hosts,
             self.idle,
-            self.draining,
+            self.emptying,
             self.cordoned,
             self.quarantined,
             self.small,
@@ -101,33 +107,55 @@ class Holdings:
 
     def placed(self, name: str) -> None:
         unit = self.custody.state.units[name]
-        if unit.live:
-            self.live[name] = unit.hosts[0]
+        if not unit.live:
+            return
+        host = unit.hosts[0]
+        if unit.drains_until is not None:
+            self.draining[name] = host
+        else:
+            self.active[name] = host
             self.starting[name] = None
-            self.host_changed(unit.hosts[0])
+            self.carrying[host] = self.carrying.get(host, 0) + 1
+        self.host_changed(host)
 
     def began(self, name: str) -> None:
         self.starting.pop(name, None)
 
+    def drains(self, name: str) -> None:
+        """It drains from now on, or by another time."""
+        host = self._inactive(name)
+        if host is not None:
+            self.draining[name] = host
+
     def ended(self, name: str) -> None:
         """Its attempt is closed or broken."""
-        host = self.live.pop(name, None)
-        self.starting.pop(name, None)
+        host = self._inactive(name) or self.draining.pop(name, None)
         if host is not None:
             self.host_changed(host)
 
+    def _inactive(self, name: str) -> str | None:
+        """It is not active any more; its host, if it was."""
+        host = self.active.pop(name, None)
+        self.starting.pop(name, None)
+        if host is not None:
+            self.carrying[host] -= 1
+            if not self.carrying[host]:
+                del self.carrying[host]
+        return host
+
     def vm_ended(self) -> bool:
-        """A VM has ended somewhere; True if it may have been on a host that drains."""
-        draining = list(self.draining)
-        for name in draining:
+        """A VM has ended somewhere; True if it may have been on a host that empties."""
+        emptying = list(self.emptying)
+        for name in emptying:
             self.host_changed(name)
-        return bool(draining)
+        return bool(emptying)
 
     # --------------------------------------------------------------------------------------------------------- reading
 
     @property
     def serving(self) -> int:
-        return len(self.live) - len(self.starting)
+        """Instances in service that do not drain."""
+        return len(self.active) - len(self.starting)
 
     @property
     def useful(self) -> int:
@@ -136,6 +164,10 @@ class Holdings:
 
     def host(self, name: str) -> Host:
         return self.custody.state.hosts[name]
+
+    def where(self, name: str) -> str:
+        """The host of a live instance."""
+        return self.active.get(name) or self.draining[name]
 
     def on(self, host: str) -> list[Unit]:
         """Live instances there, by number."""

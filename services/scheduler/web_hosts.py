@@ -1,44 +1,68 @@
-"""Instances on hosts: which to close, where to place, which hosts to give back.  Pure functions over one picture.
+"""Instances on hosts: which to end, where to place, which hosts to give back.  Pure functions over one picture.
 
 Rules
-  1. An instance on a cordoned host is replaced before it is closed: the host goes back when enough others are in service.
-  2. Too many: those not yet in service go first, then those on the host with the fewest (it may become empty), then the newest.
+  1. An instance on a cordoned host is replaced before it ends: the host goes back when enough others are in service.
+  2. Too many: those not yet in service go first.  Then, while more hosts carry instances than are needed, those on the host
+     with the fewest (then with the fewest sessions, then with the newest) go, so that it becomes empty; when no host can be
+     saved, the instances with the fewest sessions, wherever they are; then the newest.  Who cannot be reached goes before
+     all others in service.
   3. Too few: the host with the most instances that still has room, so that as few hosts as possible are in use; then by name.
   4. An idle host that cannot be used now (cordoned, in quarantine) goes back at once, an idle one beyond the claim too.  Idle
-     is a host without instances and without open VMs: what drains there would be killed within `grace_s` if the host went.
-  5. On notice go cordoned hosts first, then idle ones, then those where something drains, then the ones with the fewest
-     instances, the newest first, then by name.
+     is a host without instances and without open VMs: what ends there would be killed within `grace_s` if the host went.
+  5. On notice go cordoned hosts first, then those with the fewest active instances (so whoever drains already goes on), idle
+     ones first of all, then those that have drained soonest, then those with the fewest sessions, then with the newest
+     instance, then by name.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from itertools import chain, islice
 
 from schemas.custody_state import Host, Unit
 from schemas.ids import sort_key
 from services.scheduler.web_holdings import Holdings, too_small
 
+Ranks = Mapping[
+    str, int
+]  # instance -> its place among those with the fewest sessions; who is not named comes after them
+Order = tuple[bool, int, int]
+
 
 class Picture:
-    """What the department holds without the instances that are being closed (`gone`)."""
+    """What the department holds without the instances that are being closed (`gone`), where those that begin to drain
+    (`drained`) do so already."""
 
-    def __init__(self, held: Holdings, gone: dict[str, None]) -> None:
-        self.held, self.gone = held, gone
-        self._left: dict[str, int] = {}  # hosts of those that are gone -> instances left there
+    def __init__(self, held: Holdings, gone: dict[str, None], drained: dict[str, None], ranks: Ranks) -> None:
+        self.held, self.gone, self.drained, self.ranks = held, gone, drained, ranks
+        self._left: dict[str, int] = {}  # hosts of those that are gone -> live instances left there
         self._idle: list[str] | None = None
         for name in gone:
-            host = held.live[name]
+            host = held.where(name)
             left = self._left.get(host)
             self._left[host] = (len(held.host(host).units) if left is None else left) - 1
+        self._active_gone = sum(1 for name in gone if name in held.active)
 
     @property
     def count(self) -> int:
-        """Instances."""
-        return len(self.held.live) - len(self.gone)
+        """Active instances."""
+        return len(self.held.active) - self._active_gone - len(self.drained)
+
+    @property
+    def draining(self) -> int:
+        """Instances that drain."""
+        return len(self.held.draining) + len(self.drained) - (len(self.gone) - self._active_gone)
+
+    def live_on(self, host: str) -> list[Unit]:
+        """Live instances there, by number."""
+        return [unit for unit in self.held.on(host) if unit.id not in self.gone]
 
     def on(self, host: str) -> list[Unit]:
-        """Instances there, by number."""
-        return [unit for unit in self.held.on(host) if unit.id not in self.gone]
+        """Active instances there, by number."""
+        return [unit for unit in self.live_on(host) if self._is_active(unit.id)]
+
+    def _is_active(self, name: str) -> bool:
+        return name in self.held.active and name not in self.gone and name not in self.drained
 
     def idle(self) -> list[str]:
         """Hosts without instances and without open VMs (rule 4), by name."""
@@ -47,61 +71,86 @@ class Picture:
             self._idle = sorted([*self.held.idle, *emptied])
         return self._idle
 
-    def without(self, closed: list[Unit]) -> Picture:
-        return Picture(self.held, self.gone | {unit.id: None for unit in closed}) if closed else self
+    def without(self, closed: list[Unit], drained: list[Unit]) -> Picture:
+        if not closed and not drained:
+            return self
+        gone, drains = dict.fromkeys(x.id for x in closed), dict.fromkeys(x.id for x in drained)
+        return Picture(self.held, self.gone | gone, self.drained | drains, self.ranks)
 
     def leaving(self) -> list[Unit]:
-        """Instances on cordoned hosts."""
+        """Active instances on cordoned hosts."""
         if not self.held.cordoned:
             return []
         return [unit for name in sorted(self.held.cordoned) for unit in self.on(name)]
 
     def instances(self) -> list[Unit]:
-        """By number."""
+        """Active ones, by number."""
         units = self.held.custody.state.units
-        return [units[name] for name in self.held.live if name not in self.gone]
+        return [units[name] for name in self.held.active if self._is_active(name)]
+
+    def order(self, unit: Unit) -> Order:
+        """Who goes first: not in service, then the fewest sessions, then the highest number (unique)."""
+        return unit.began_at is not None, self.rank(unit), -sort_key(unit.id)[0]
+
+    def rank(self, unit: Unit) -> int:
+        return self.ranks.get(unit.id, len(self.ranks))
 
 
-def surplus(seen: Picture, target: int) -> list[Unit]:
-    """Instances to close (rules 1 and 2)."""
+def surplus(seen: Picture, target: int, per_host: int) -> list[Unit]:
+    """Instances that are to end (rules 1 and 2)."""
     held, leave = seen.held, seen.leaving()
     if not leave and seen.count <= target:
         return []
-    if not leave and not seen.gone and len(held.live) == len(held.hosts) - len(held.idle) - len(held.draining):
-        return _last(held, len(held.live) - target)
+    if not leave and not seen.gone and not seen.drained and len(held.active) == len(held.carrying):
+        return _single(seen, len(held.active) - target)
     goes = dict.fromkeys(unit.id for unit in leave)
     stay = [unit for unit in seen.instances() if unit.id not in goes]
-    serving = sum(1 for unit in stay if unit.began_at is not None)
-    closed = sorted(leave, key=_newest)[: max(0, serving + len(leave) - target)]
-    counts: dict[str, int] = {}
-    for unit in seen.instances():
-        counts[unit.hosts[0]] = counts.get(unit.hosts[0], 0) + 1
-    starting = _emptying(counts, [unit for unit in stay if unit.began_at is None])
-    for unit in starting:
-        counts[unit.hosts[0]] -= 1
-    order = starting + _emptying(counts, [unit for unit in stay if unit.began_at is not None])
-    return closed + order[: max(0, len(stay) - target)]
+    serving = [unit for unit in stay if unit.began_at is not None]
+    ended = sorted(leave, key=seen.order)[: max(0, len(serving) + len(leave) - target)]
+    extra = max(0, len(stay) - target)
+    starting = _emptying(seen, [unit for unit in stay if unit.began_at is None])[:extra]
+    return [*ended, *starting, *_fewest(seen, serving, extra - len(starting), -(-target // per_host))]
 
 
-def _last(held: Holdings, count: int) -> list[Unit]:
-    """Rule 2 where each host carries one instance: those not in service, then the newest."""
-    serving = (name for name in reversed(held.live) if name not in held.starting)
+def _single(seen: Picture, count: int) -> list[Unit]:
+    """Rule 2 where each host carries one instance: none saves more hosts than another."""
+    held, ranks = seen.held, seen.ranks
+    quiet = (name for name in ranks if name in held.active and name not in held.starting)
+    others = (name for name in reversed(held.active) if name not in held.starting and name not in ranks)
     units = held.custody.state.units
-    return [units[name] for name in islice(chain(reversed(held.starting), serving), count)]
+    return [units[name] for name in islice(chain(reversed(held.starting), quiet, others), count)]
 
 
-def _emptying(counts: dict[str, int], units: list[Unit]) -> list[Unit]:
-    """In an order that empties one host after another: fewest instances first, then the newest (unique)."""
-    on: dict[str, list[Unit]] = {}
-    for unit in sorted(units, key=_newest):
-        on.setdefault(unit.hosts[0], []).append(unit)
-    hosts = sorted(on, key=lambda host: (counts[host], _newest(on[host][0])))
+def _emptying(seen: Picture, starting: list[Unit]) -> list[Unit]:
+    """In an order that empties one host after another: fewest active instances first, then the newest (unique)."""
+    on = _by_host(seen, starting)
+    hosts = sorted(on, key=lambda host: (seen.held.carrying[host], seen.order(on[host][0])))
     return [unit for host in hosts for unit in on[host]]
 
 
-def _newest(unit: Unit) -> tuple[bool, int]:
-    """Not in service first, then the highest number (unique)."""
-    return unit.began_at is not None, -sort_key(unit.id)[0]
+def _fewest(seen: Picture, serving: list[Unit], count: int, needed: int) -> list[Unit]:
+    """Rule 2 for those in service: `count` of them; `needed`: hosts that those who stay need."""
+    if count <= 0:
+        return []
+    on = _by_host(seen, serving)
+
+    def key(host: str) -> tuple[int, int, Order]:
+        sessions = sum(map(seen.rank, on[host]))
+        return len(on[host]), sessions, seen.order(on[host][0])  # fewest instances, fewest sessions, newest (unique)
+
+    found: list[Unit] = []
+    for host in sorted(on, key=key)[: max(0, len(on) - needed)]:
+        found += on.pop(host)[: count - len(found)]
+    rest = sorted((unit for units in on.values() for unit in units), key=seen.order)
+    return [*found, *rest[: count - len(found)]]
+
+
+def _by_host(seen: Picture, units: list[Unit]) -> dict[str, list[Unit]]:
+    """Each host's in the order in which they go."""
+    on: dict[str, list[Unit]] = {}
+    for unit in sorted(units, key=seen.order):
+        on.setdefault(unit.hosts[0], []).append(unit)
+    return on
 
 
 def shortage(seen: Picture, target: int) -> int:
@@ -142,16 +191,19 @@ def not_needed(seen: Picture, claim: int, placed: list[str], now: float) -> list
 
 
 def on_notice(seen: Picture, count: int) -> list[str]:
-    """`count` hosts to give back now (rule 5)."""
+    """`count` hosts to give back (rule 5), in the order in which they go."""
 
-    def key(host: Host) -> tuple[bool, int, bool, tuple[bool, int], str]:
-        units = seen.on(host.name)
+    def key(host: Host) -> tuple[bool, int, bool, float, int, Order, str]:
+        active = seen.on(host.name)
+        drains = [unit.drains_until for unit in seen.live_on(host.name) if unit.drains_until is not None]
         return (
             host.cordoned is None,  # 1. hosts that must go anyway
-            len(units),  # 2. idle ones, then the fewest instances
-            bool(host.vms),  # 3. nothing drains there
-            min(map(_newest, units), default=(False, 0)),  # 4. the newest instance
-            host.name,  # 5. unique
+            len(active),  # 2. the fewest active instances
+            bool(host.units or host.vms),  # 3. nothing drains or ends there
+            max(drains, default=0.0),  # 4. what drains there ends first
+            sum(map(seen.rank, active)),  # 5. the fewest sessions
+            min(map(seen.order, active), default=(False, 0, 0)),  # 6. the newest instance
+            host.name,  # 7. unique
         )
 
     order = sorted((seen.held.host(name) for name in seen.held.hosts), key=key)

@@ -39,6 +39,13 @@ class State(msgspec.Struct, kw_only=True):
     failures: int = 0  # in a row
     to_replace: int = 0  # failed instances whose successor is not placed yet
     retry_at: float = 0.0
+    quiet: tuple[str, ...] = ()  # instances with the fewest sessions, the fewest first, as of …
+    quiet_at: float = 0.0
+    drained: dict[str, None] = {}  # live instances that drain and have no session any more
+    unreachable: dict[
+        str, float
+    ] = {}  # live instances that the balancer does not reach -> since when, the longest first
+    replaced_at: float = 0.0  # when one of these was closed last
 
 
 def backoff_s(failures: int) -> float:

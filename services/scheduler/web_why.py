@@ -3,19 +3,24 @@
 Rules
   1. First why the number of instances is what it is; then what is short: hosts, and instances that are on their way.
      If guarantees of batch departments keep the hosts (`schemas.kept`), whose.
-  2. If load is missing, since when, and who told it last, as far as the edge has heard it since it started.  Last of all whose
+  2. Then who drains, and until when at the latest; and which ones the balancer does not reach: UNITS_MAX are named.
+  3. If load is missing, since when, and who told it last, as far as the edge has heard it since it started.  Last of all whose
      signals are dropped: the edge knows, the core does not.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Final
 
 from schemas.kept import kept_from
 from schemas.reasons import Code, Reason, because
+from services.scheduler import web_ends
 from services.scheduler.meter import Last
 from services.scheduler.meter_gate import Trouble
 from services.scheduler.web import WebCore
+
+UNITS_MAX: Final = 10  # more names than this nobody reads; their number is told as well
 
 
 def why(
@@ -24,24 +29,37 @@ def why(
     target, reason = core.desired(now)
     reason = _silence(core, reason, now, last or {}) if reason.code is Code.SIGNAL_MISSING else reason
     held, wanted = core.custody.held(core.dept), core.custody.state.demands.get(core.dept, 0)
-    live, found = len(core.holdings.live), [reason]
+    active, found = len(core.holdings.active), [reason]
     if wanted > held:
         kept = kept_from(core.custody, core.dept, now)
         by: dict[str, int | list[str]] = {}
         if kept is not None:
             by = {"kept": kept.hosts, "usable": kept.usable, "kept_by": list(kept.departments)}
         found.append(because(Code.WAITS_FOR_HOSTS, demand=wanted, held=held, short=wanted - held, **by))
-    if live > core.state.serving:
-        found.append(because(Code.STARTING, instances=live - core.state.serving))
-    if live < target and now < core.state.retry_at:
+    if active > core.state.serving:
+        found.append(because(Code.STARTING, instances=active - core.state.serving))
+    if active < target and now < core.state.retry_at:
         wait_s = round(core.state.retry_at - now, 3)
         found.append(because(Code.REPLACEMENT, failures=core.state.failures, wait_s=wait_s))
-    found.append(because(Code.RUNNING, instances=core.state.serving, target=target))
+    found += [*_ending(core, now), because(Code.RUNNING, instances=core.state.serving, target=target)]
     return found + [because(Code.SIGNALS_DROPPED, **trouble.params()) for trouble in troubles]
 
 
-def _silence(core: WebCore, reason: Reason, now: float, last: Mapping[str, Last]) -> Reason:
+def _ending(core: WebCore, now: float) -> list[Reason]:
     """Rule 2."""
+    found, units = [], core.custody.state.units
+    drains = [units[name].drains_until or now for name in core.holdings.draining]
+    if drains:
+        left_s = max(0.0, round(max(drains) - now, 3))
+        found.append(because(Code.DRAINING, instances=len(drains), left_s=left_s))
+    lost = web_ends.unreachable(core.scene(now))
+    if lost:
+        found.append(because(Code.UNREACHABLE, instances=len(lost), units=lost[:UNITS_MAX]))
+    return found
+
+
+def _silence(core: WebCore, reason: Reason, now: float, last: Mapping[str, Last]) -> Reason:
+    """Rule 3."""
     told: dict[str, str | float] = {}
     if core.state.heard_at:
         told["silent_s"] = round(now - (core.state.load_at or core.state.heard_at), 1)

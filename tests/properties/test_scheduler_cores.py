@@ -202,6 +202,7 @@ def small_cloud() -> World:
     world.seat("scheduler.web", lambda custody: WebCore(custody, "web"))
     world.executor()
     world.guests(boot_s=0.2, run_s=4.0)
+    world.balancer()
     world.advance(1)
     return world
 

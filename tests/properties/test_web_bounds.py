@@ -49,6 +49,7 @@ def site(policy: WebPolicy) -> World:
     world.seat("scheduler.web", lambda custody: WebCore(custody, "web"))
     world.executor()
     world.guests()
+    world.balancer()
     world.grant("web", "h1")
     world.settle()
     return world

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Literal
 
 from schemas import facts as f
 from schemas.custody import RULES, Custody
@@ -58,7 +58,8 @@ class People:
             (self.job, 4),
             (self.host, 3),
             (self.load, 10),
-            (self.scale, 4),
+            (self.balancer, 8),
+            (self.scale, 10),
             (self.configure, 1),
             (self.host_fails, 2),
             (self.host_returns, 4),
@@ -133,7 +134,7 @@ class People:
         self._ask("admission", lambda custody, _: [fact] if host in custody.state.hosts else [])
 
     def scale(self) -> None:
-        minimum, exact = self.world.chance.choice(((None, None), (1, None), (2, None), (None, 0), (None, 1)))
+        minimum, exact = self.world.chance.choice(((None, None), (1, None), (2, None), (None, 0), (None, 1), (None, 2)))
         fact = f.ScaleRequested(dept="web", user="wendy", minimum=minimum, exact=exact)
         self._ask("admission", lambda _custody, _: [fact])
 
@@ -156,6 +157,28 @@ class People:
             self.heard_until = end
             fact = f.LoadObserved(dept="web", start=start, end=end, utilisation=level, samples=1)
             self._ask("scheduler.web", lambda _custody, _: [fact])
+
+    def balancer(self) -> None:
+        """A word on an instance: often that it has drained; that it is not reached, or is again; now and then nonsense."""
+        pick, kind = self.world.chance.random(), self.world.chance.random()
+
+        def heard(custody: Custody, _drafted: list[Fact]) -> list[Fact]:
+            live = [u for u in custody.state.units.values() if is_instance(u.id) and u.live]
+            drain = [u for u in live if u.drains_until is not None]
+            if not live:
+                return []
+            some = drain if drain and kind < 0.7 else live
+            unit = some[int(pick * len(some))]
+            state: Literal["drained", "unreachable", "reachable"] = (
+                "drained"
+                if unit.drains_until is not None or kind < 0.1
+                else "unreachable"
+                if kind < 0.5
+                else "reachable"
+            )
+            return [f.InstanceReported(unit=unit.id, attempt=unit.attempt, state=state, user="balancer")]
+
+        self._ask("admission", heard)
 
     # -------------------------------------------------------------------------------------------------------- bad luck
 

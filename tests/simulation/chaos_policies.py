@@ -177,6 +177,8 @@ class Draw:
             instances_min=some(1, 1, 2),
             instances_max=2,
             boot_timeout_s=8.0,
+            drain_s=some(0.0, 0.5, 2.0),
+            unreachable_s=some(0.0, 1.0),
         )
         return Department(name="web", kind="web", web=web)
 

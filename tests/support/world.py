@@ -22,7 +22,8 @@ What it asserts, after each envelope and each step, for each seat that has folde
 Stand-ins
   `executor()` is level-triggered: allocates and starts a VM for each rank of a live attempt, ends VMs of attempts that are not
   live, clears draining hosts.  `guests(boot_s, run_s)` calls `attempt.began` `boot_s` after the VMs have started and reports
-  exit 0 `run_s` later (a number, or a dict unit -> seconds; units without one run for ever).
+  exit 0 `run_s` later (a number, or a dict unit -> seconds; units without one run for ever).  `balancer(sessions_s)` reports an
+  instance as drained so long after it began to drain.
 """
 
 from __future__ import annotations
@@ -30,6 +31,8 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Mapping
 from typing import Any, Final
+
+import msgspec
 
 from schemas import facts as f
 from schemas.config import BatchPolicy, CloudConfig, Department, WebPolicy
@@ -307,6 +310,9 @@ class World:
         """`run_s` may be a dict that the test changes later."""
         return self.seat("admission", lambda custody: StandInGuests(custody, boot_s, run_s), "guests")
 
+    def balancer(self, *, sessions_s: float = 0.0) -> Seat:
+        return self.seat("admission", lambda custody: StandInBalancer(custody, sessions_s), "balancer")
+
 
 class StandInExecutor(NullCore):
     def decide(self, now: float) -> list[Fact]:
@@ -382,3 +388,33 @@ class StandInGuests(NullCore):
         vms = [self.custody.state.vms.get(vm_key(unit.id, unit.attempt, rank)) for rank in range(unit.nodes)]
         started = [vm.started_at for vm in vms if vm is not None and vm.started_at is not None]
         return max(started) + self.boot_s if len(started) == unit.nodes else NEVER
+
+
+class StandInBalancer(NullCore):
+    def __init__(self, custody: Custody, sessions_s: float) -> None:
+        super().__init__(custody)
+        self.sessions_s = sessions_s
+        self.draining: dict[str, float] = {}  # instance that drains, and is not reported -> since when
+
+    def apply(self, fact: Fact, meta: Meta) -> None:
+        if isinstance(fact, f.InstanceDraining) and meta.void is None:
+            self.draining.setdefault(fact.unit, meta.at)
+        elif isinstance(fact, f.InstanceReported | f.AttemptClosed):
+            self.draining.pop(fact.unit, None)
+
+    def decide(self, now: float) -> list[Fact]:
+        return [
+            f.InstanceReported(unit=name, attempt=1, state="drained", user="balancer")
+            for name, since in self.draining.items()
+            if since + self.sessions_s <= now and self.custody.live(name, 1)
+        ]
+
+    def wake_at(self) -> float:
+        live = (since for name, since in self.draining.items() if self.custody.live(name, 1))
+        return min(live, default=NEVER) + self.sessions_s
+
+    def dump(self) -> bytes:
+        return msgspec.msgpack.encode(self.draining)
+
+    def load(self, data: bytes) -> None:
+        self.draining = msgspec.msgpack.decode(data, type=dict[str, float])

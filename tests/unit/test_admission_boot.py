@@ -8,13 +8,13 @@ from schemas.releases import Release
 from services.admission.boot import COMMAND_SCRIPT, boot_of
 
 
-def test_an_instance_has_its_departments_time_to_drain() -> None:
+def test_an_instance_has_the_policys_grace_since_it_has_drained_before() -> None:
     departments = (Department(name="web", kind="web", web=WebPolicy(drain_s=7.0)),)
     config = CloudConfig(name="test", policy=Policy(grace_s=0.3), departments=departments)
     unit = Unit(id="web.1", dept="web", attempt=1, hosts=("h1",), cores=1, memory_mb=64)
     boot = boot_of(config, unit, 0, None, None, release=Release())
     assert boot is not None
-    assert (boot.kind, boot.grace_s) == ("instance", 7.0)
+    assert (boot.kind, boot.grace_s) == ("instance", 0.3)
 
 
 def test_an_instance_runs_its_release() -> None:

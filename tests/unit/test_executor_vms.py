@@ -248,19 +248,16 @@ def test_x4_a_drain_shortens_the_time_of_a_vm_that_is_dying_already() -> None:
     assert killed_by(bench) == pytest.approx(FAST.grace_s)
 
 
-@pytest.mark.parametrize(("drain_s", "patience_s"), [(30.0, 31.0), (0.0, FAST.kill_s)])
-def test_x4_an_instance_has_its_departments_time_to_drain_unless_its_host_goes(
-    drain_s: float, patience_s: float
-) -> None:
+def test_x4_an_instance_has_drained_before_so_it_has_no_more_time_than_a_job() -> None:
     bench = Bench()
-    web = Department(name="web", kind="web", web=WebPolicy(drain_s=drain_s))
+    web = Department(name="web", kind="web", web=WebPolicy(drain_s=30.0))
     config = CloudConfig(name="test", policy=FAST, departments=(web,))
     bench.write("provisioner", f.ConfigAdopted(cloud="c1", custody_rules=RULES, config=config))
     bench.write("provisioner", f.HostGranted(host="h0", dept="web"))
     bench.write("scheduler.web", f.UnitPlaced(unit="web.1", attempt=1, hosts=("h0",), cores=1, memory_mb=64))
     bench.write("executor", f.VmAllocated(unit="web.1", attempt=1, rank=0, vm=77, host="h0"))
     bench.write("scheduler.web", f.AttemptClosed(unit="web.1", attempt=1, disposal=f.Disposal.STOPPED, why=WHY))
-    assert killed_by(bench, "web.1/1/0") == pytest.approx(patience_s)
+    assert killed_by(bench, "web.1/1/0") == pytest.approx(FAST.kill_s)
     bench.write("scheduler.web", f.HostReleased(host="h0"))
     assert killed_by(bench, "web.1/1/0") == pytest.approx(FAST.grace_s)
 

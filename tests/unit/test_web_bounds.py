@@ -244,6 +244,7 @@ def site(now: float = MONDAY + 7 * HOUR, **policy: Any) -> World:
     world.seat("scheduler.web", lambda custody: WebCore(custody, "web"))
     world.executor()
     world.guests()
+    world.balancer()
     world.grant("web", "h1", "h2")
     world.settle()
     return world

@@ -19,13 +19,15 @@ WINDOW_S = 20.0
 
 
 def site(hosts: int = 4, *, held: int = 1, cores: int = 4, maximum: int | None = None, **policy: Any) -> World:
-    """`held` of `hosts` hosts held by web, whose scheduler sits at the table; VMs start and guests call at once."""
+    """`held` of `hosts` hosts held by web, whose scheduler sits at the table; VMs start, guests call, and what drains has
+    drained at once."""
     world = World(cloud(web("web", maximum=maximum, **policy)))
     names = world.hosts(hosts, cores=cores)
     world.seat("scheduler.web", lambda custody: WebCore(custody, "web"))
     world.settle()  # claims its minimum
     world.executor()
     world.guests()
+    world.balancer()
     world.grant("web", *names[:held])
     world.settle()
     return world
@@ -155,16 +157,15 @@ def test_below_the_lower_threshold_the_newest_goes_and_its_host_once_its_vm_has_
         "provisioner", f.ConfigAdopted(cloud="c1", custody_rules=RULES, config=cloud(web("web", instances_min=1)))
     )
     load(world, 0.8 * 2 / 3 - 0.001, 20)
-    demand, closed = decide(world)
-    assert (demand.instances, demand.hosts, demand.reason.code) == (
-        2,
-        3,
-        Code.UTILISATION_LOW,
-    )  # a lower claim is notice
-    assert (closed.unit, closed.disposal, closed.why.code) == ("web.3", Disposal.STOPPED, Code.SCALE_DOWN)
+    demand, drains = decide(world)
+    assert (demand.instances, demand.reason.code) == (2, Code.UTILISATION_LOW)
+    assert demand.hosts == 3  # a lower claim is notice
+    assert (drains.unit, drains.until, drains.reason.code) == ("web.3", world.now + 5.0, Code.SCALE_DOWN)
     executor = world.seats["executor"]
-    executor.paused = True  # the VM drains
+    executor.paused = True  # the VM is ending
     world.settle()
+    closed = world.facts(f.AttemptClosed)[-1]
+    assert (closed.unit, closed.disposal, closed.why.code) == ("web.3", Disposal.STOPPED, Code.DRAINED)
     assert (claim(world)[:2], world.custody.held("web")) == ((3, 2), 3)
     assert world.states("web") == {"web.1": "open", "web.2": "open", "web.3": "stopped"}
     world.end_vm("web.3")
@@ -214,19 +215,19 @@ def test_a_person_sets_an_exact_number_until_then() -> None:
     assert (claim(world), running(world), world.custody.held("web")) == ((0, 0, Code.SCALED_BY_PERSON), [], 0)
 
 
-def test_what_a_person_set_is_placed_and_closed_as_such_and_after_auto_the_load_is_the_cause() -> None:
+def test_what_a_person_set_is_placed_and_drained_as_such_and_after_auto_the_load_is_the_cause() -> None:
     world = site(held=1, instances_per_host=4)
     scale(world, exact=3)
     world.settle()
     scale(world, exact=2)
     world.settle()
     assert [fact.reason.code for fact in world.facts(f.UnitPlaced)[1:]] == [Code.SCALED_BY_PERSON] * 2
-    assert world.facts(f.AttemptClosed)[-1].why.code is Code.SCALED_BY_PERSON
+    assert world.facts(f.InstanceDraining)[-1].reason.code is Code.SCALED_BY_PERSON
     scale(world)  # --auto
     load(world, 0.1, 25)
     world.settle()
     assert claim(world)[1:] == (1, Code.UTILISATION_LOW)
-    assert world.facts(f.AttemptClosed)[-1].why.code is Code.SCALE_DOWN
+    assert world.facts(f.InstanceDraining)[-1].reason.code is Code.SCALE_DOWN
     load(world, 0.9, 25)
     world.settle()
     assert claim(world)[1:] == (2, Code.UTILISATION_HIGH)
@@ -438,14 +439,15 @@ def test_a_cordoned_host_is_left_once_another_serves() -> None:
 def test_on_notice_idle_hosts_go_first_then_those_with_the_fewest_instances() -> None:
     world = site(held=2, instances_min=3, instances_per_host=2)
     world.quota("web", 1)
-    closed, released = decide(world)
-    assert (closed.unit, closed.why.code, released.host) == ("web.3", Code.RECLAIMED, "h2")
+    (drains,) = decide(world)
+    assert (drains.unit, drains.reason.code) == ("web.3", Code.RECLAIMED)
     world.settle()
+    assert world.facts(f.HostReleased)[-1].host == "h2"
     assert world.custody.held("web") == 1
     assert claim(world)[1] == 3  # it still wants them
 
 
-def test_on_notice_a_host_where_something_drains_goes_at_once_but_after_an_idle_one() -> None:
+def test_on_notice_a_host_where_a_vm_is_ending_goes_at_once_but_after_an_idle_one() -> None:
     world = site(held=3, instances_min=3)
     scale(world, exact=1)
     world.seats["executor"].paused = True
@@ -462,8 +464,9 @@ def test_on_notice_a_cordoned_host_goes_before_one_with_fewer_instances() -> Non
     world.cordon("h1")
     world.settle()
     world.quota("web", 1)
-    assert [fact.host for fact in decide(world, f.HostReleased)] == ["h1"]
-    assert [fact.unit for fact in decide(world, f.AttemptClosed)] == ["web.1", "web.2"]
+    assert [fact.unit for fact in decide(world)] == ["web.1", "web.2"]
+    world.settle()
+    assert [fact.host for fact in world.facts(f.HostReleased)] == ["h1"]
 
 
 def test_a_department_that_is_not_configured_any_more_leaves() -> None:

@@ -146,6 +146,7 @@ def site(**fields: Any) -> World:
     world.seat("scheduler.web", lambda custody: WebCore(custody, "web"))
     world.executor()
     world.guests()
+    world.balancer()
     world.grant("web", "h1", "h2", "h3", "h4")
     world.settle()
     return world
