@@ -28,10 +28,14 @@ def endpoints(about: dict[str, Any]) -> str:
         ("http", about["http_url"] or "(no services)"),
         ("monitor", about["monitor_url"] or "(no services)"),
         ("opennebula", f"{about['opennebula_url']}  ({whose}{about['opennebula_auth_file']})"),
-        *((f"{department}", f"{url}  (load balancer)") for department, url in sorted(about["balancers"].items())),
+        *((name, f"{url}  ({_balancer(about)})") for name, url in sorted(about["balancers"].items())),
         ("credentials", about["credentials_dir"]),
     ]
     return tables.pairs(items)
+
+
+def _balancer(about: dict[str, Any]) -> str:
+    return "HAProxy" if about.get("balancer") == "haproxy" else "load balancer"
 
 
 def is_external(about: dict[str, Any]) -> bool:

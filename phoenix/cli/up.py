@@ -12,12 +12,14 @@ from phoenix.cli.errors import FAILED, OK, CliError, usage
 from phoenix.cli.parser import count
 
 HYPERVISORS: Final = ("process", "dummy")
+BALANCERS: Final = ("embedded", "haproxy")
 HOSTS_MAX: Final = 5000  # hosts of one machine's embedded cloud: more is a typing error, and would never be up
 HELP: Final = """examples:
   phoenix up                               in the foreground, with a live status; Ctrl-C stops everything
   phoenix up --detach                      return when it is ready; `phoenix down` stops it
   phoenix up --hosts 128 --cores 1 --hypervisor dummy
   phoenix up --config site.toml --data /srv/phoenix
+  phoenix up --balancer haproxy            HAProxy instead of the embedded load balancer
   phoenix up --services none               only NATS and the embedded OpenNebula
 
 What it is told is kept in the data directory (default: $PHOENIX_DATA or ./.phoenix): a later `phoenix up` there goes on
@@ -34,6 +36,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--memory-mb", type=count, metavar="MB", help="memory of each (default 8192)")
     parser.add_argument(
         "--hypervisor", metavar="process|dummy", help="process: jobs really run; dummy: timed transitions"
+    )
+    parser.add_argument(
+        "--balancer",
+        metavar="embedded|haproxy",
+        help="of the web departments: embedded (default), or HAProxy with its agent",
     )
     parser.add_argument("--services", metavar="none|all", help="none: only NATS and OpenNebula")
     parser.add_argument(
@@ -66,14 +73,29 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _given(args: argparse.Namespace) -> dict[str, Any]:
-    for value, known in ((args.hypervisor, HYPERVISORS), (args.services, ("none", "all"))):
+    for value, known in (
+        (args.hypervisor, HYPERVISORS),
+        (args.balancer, BALANCERS),
+        (args.services, ("none", "all")),
+    ):
         if value is not None and value not in known:
             raise usage(f"{value!r} is not one of {', '.join(known)}", suggest.hint(value, known))
     if args.hosts is not None and args.hosts > HOSTS_MAX:
         raise usage(f"--hosts {args.hosts}: at most {HOSTS_MAX}")
     if args.core_share is not None and not 0 < args.core_share <= 1:
         raise usage(f"--core-share {args.core_share:g}: above 0, at most 1")
-    names = ("hosts", "cores", "memory_mb", "hypervisor", "services", "core_share", "isolate", "steering", "pace")
+    names = (
+        "hosts",
+        "cores",
+        "memory_mb",
+        "hypervisor",
+        "balancer",
+        "services",
+        "core_share",
+        "isolate",
+        "steering",
+        "pace",
+    )
     return {name: getattr(args, name) for name in names if getattr(args, name) is not None}
 
 

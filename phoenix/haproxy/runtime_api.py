@@ -7,12 +7,15 @@ Rules
   3. HAProxy says nothing when it has done what it was told, but for an address, where it says what has changed.  Whatever else
      it says is an error, and is told as HAProxy has put it.
   4. An answer has a limit, far above what the largest backend gives.
+  5. A socket's path has 107 bytes at the most, a directory's may have more: then it is addressed through the directory.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
@@ -22,6 +25,7 @@ from phoenix.haproxy.slots import Reading, reading
 DEADLINE_S: Final = 2.0  # an idle HAProxy answers in a millisecond; one that starves for so long serves nobody either
 ANSWER_MAX_BYTES: Final = 16 << 20  # a slot is about 600 bytes: some 25,000 of them
 _CHUNK_BYTES: Final = 1 << 16
+_PATH_MAX_BYTES: Final = 107  # of sockaddr_un, without the last byte
 
 
 class GoneError(Exception):
@@ -51,7 +55,8 @@ class RuntimeApi:
             raise GoneError(f"{self._socket}: {error.strerror or error}") from error
 
     async def _ask(self, command: str) -> str:
-        reader, writer = await asyncio.open_unix_connection(str(self._socket))
+        with _short(self._socket) as path:
+            reader, writer = await asyncio.open_unix_connection(path)
         try:
             writer.write(f"{command}\n".encode())
             await writer.drain()
@@ -83,3 +88,16 @@ class RuntimeApi:
 def _is_change(answer: str) -> bool:
     """``IP changed from 'a' to 'b', port changed from 'c' to 'd' by 'stats socket command'``; or no need to."""
     return "changed from" in answer or "no need to change" in answer
+
+
+@contextlib.contextmanager
+def _short(socket: Path) -> Iterator[str]:
+    """Rule 5."""
+    if len(os.fsencode(socket)) <= _PATH_MAX_BYTES:
+        yield str(socket)
+        return
+    directory = os.open(socket.parent, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        yield f"/proc/self/fd/{directory}/{socket.name}"
+    finally:
+        os.close(directory)

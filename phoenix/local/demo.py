@@ -1,9 +1,9 @@
 """`make demo`: a day in the life of two departments, played in about a minute on this machine.
 
 Everything is real: the cloud is the one that `phoenix up` starts, jobs are processes with output, web instances are HTTP
-servers behind the embedded load balancer, and the load is HTTP.  What is not as in production: the day is short, so the web
-rule looks at a window of 3 seconds instead of 20, and a core of a host is a twentieth of a real one, so that sixteen hosts
-fit here.
+servers behind HAProxy (behind the embedded load balancer where there is none), and the load is HTTP.  What is not as in
+production: the day is short, so the web rule looks at a window of 3 seconds instead of 20, and a core of a host is a twentieth
+of a real one, so that sixteen hosts fit here.
 
     python -m phoenix.local.demo [--seconds 60] [--hosts 16] [--out out] [--data DIR]
 
@@ -29,7 +29,9 @@ import orjson
 from phoenix.local import demo_report
 from phoenix.local.demo_load import People, Researchers
 from phoenix.local.demo_view import Show
+from phoenix.local.programs import program
 from phoenix.local.stack_layout import layout
+from phoenix.local.stack_settings import Balancer
 from phoenix.local.supervisor import StartError, Supervisor
 from services.runtime import credentials
 
@@ -100,7 +102,7 @@ async def play(up: Supervisor, day_s: float, show: Show) -> demo_report.Day:
         timeline = (await operator.get("/v1/summary?since=0"))["timeline"]
         summary = {**await operator.get(f"/v1/summary?since={began_at}"), "timeline": timeline}
         last = {job: (text.rstrip().splitlines() or [""])[-1] for job, text in outputs.items()}
-        return demo_report.Day(submitted, jobs, last, summary, people.seen, began_at, ended_at)
+        return demo_report.Day(submitted, jobs, last, summary, people.seen, began_at, ended_at, up.settings.balancer)
 
 
 def _api(session: aiohttp.ClientSession, up: Supervisor, user: str) -> Api:
@@ -150,7 +152,8 @@ async def _demo(args: argparse.Namespace, data: Path) -> int:
     print(f"A day of two departments in {args.seconds:.0f} s on {args.hosts} hosts.")
     print("So that a day fits, the web rule looks at a window of 3 s here (default: 20 s).", flush=True)
     try:
-        await up.start(CLOUD, hosts=args.hosts, cores=CORES, hypervisor="process", services="all")
+        balancer: Balancer = "haproxy" if program("haproxy") else "embedded"
+        await up.start(CLOUD, hosts=args.hosts, cores=CORES, hypervisor="process", balancer=balancer, services="all")
         up.tell = lambda _text: None  # the live view has the screen; the logs have the rest
         day = await play(up, args.seconds, Show())
         return _report(day, args.out / "first-day.svg")

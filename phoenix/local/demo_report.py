@@ -8,8 +8,13 @@ from pathlib import Path
 from typing import Any, Final
 
 from phoenix.local.demo_load import Web
+from phoenix.local.stack_settings import Balancer
 
 COLOURS: Final = {"hpc": "#3b6fb6", "web": "#d9822b", "(free)": "#d8d8d8", "(draining)": "#8c8c8c", "(lost)": "#b03030"}
+BALANCERS: Final = {
+    "haproxy": "HAProxy, kept in step by phoenix-haproxy",
+    "embedded": "the embedded one (HAProxy is not installed)",
+}
 LAST_LINE: Final = "finished"
 
 
@@ -25,6 +30,7 @@ class Day:
     web: Web
     began_at: float
     ended_at: float
+    balancer: Balancer = "embedded"
 
 
 def lost(day: Day) -> list[str]:
@@ -80,6 +86,7 @@ def text(day: Day) -> str:
             "web requests",
             f"{day.web.served} served, {day.web.failed} failed, the slowest took {day.web.slowest_s:.2f} s",
         ),
+        ("load balancer", BALANCERS[day.balancer]),
     ]
     return "\n".join(f"  {name:<16} {value}" for name, value in lines)
 

@@ -15,6 +15,10 @@ BROUGHT = CHECKOUT / ".tools" / "bin"
 ADMINISTRATION = "/usr/local/sbin:/usr/sbin:/sbin"
 
 
+class PartMissingError(Exception):
+    """Something that must be installed is not; the message says what, and how to get it."""
+
+
 def program(name: str) -> Path | None:
     """The program of this name, or None."""
     directories = os.pathsep.join([os.environ.get("PATH", os.defpath), ADMINISTRATION, str(BROUGHT)])

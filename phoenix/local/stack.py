@@ -3,7 +3,8 @@
     nats          the broker                          everything waits for it
     opennebula    the embedded OpenNebula             the executor waits for it; not there if the site has its own
     admission, provisioner, executor, monitor, scheduler.<department>
-    balancer.<department>                             one for each web department
+    balancer.<department>                             one for each web department: the embedded one, or HAProxy, and then
+    agent.<department>                                its agent (`stack_haproxy`)
 
 Rules
   1. Arguments name files; no secret is ever an argument or a variable.
@@ -25,7 +26,9 @@ from urllib.parse import urlsplit
 
 import orjson
 
+from phoenix.local import stack_haproxy
 from phoenix.local import supervisor_probe as probe
+from phoenix.local.programs import PartMissingError
 from phoenix.local.stack_layout import Layout, write_private
 from phoenix.local.stack_ports import Ports
 from phoenix.local.stack_settings import Settings
@@ -42,10 +45,7 @@ SIGNAL_INTERVAL_S: Final = (
     0.25  # four samples to each of the web scheduler's observations, which it makes once a second
 )
 BALANCER_STOP_S: Final = 3.0
-
-
-class PartMissingError(Exception):
-    """Something that must be installed is not."""
+BALANCERS: Final = ("balancer", "agent")  # first names of the processes that serve a web department
 
 
 def nats_server() -> str:
@@ -162,12 +162,19 @@ def balancer_user(cloud: CloudConfig, department: str) -> User | None:
     return min(named or own, key=lambda user: (user.role != "user", user.name), default=None)
 
 
-def balancer(config: Config, layout: Layout, settings: Settings, ports: Ports, department: Department) -> Spec | None:
-    """The embedded load balancer of a web department; None if nobody in it could publish its signal, or if no instance listens:
-    dummy ones do not."""
+def balancers(config: Config, layout: Layout, settings: Settings, ports: Ports, department: Department) -> list[Spec]:
+    """What serves a web department.  Nothing if nobody in it could publish its signal; if no instance listens, as dummy ones do
+    not; or on a site's own OpenNebula: it has load balancers of its own.  Raises `PartMissingError`."""
     user = balancer_user(config.cloud, department.name)
-    if user is None or department.web is None or settings.hypervisor == "dummy":
-        return None
+    if user is None or department.web is None or not settings.balances:
+        return []
+    if settings.balancer == "haproxy":
+        return stack_haproxy.pair(config, layout, settings, ports, department, user)
+    return [_embedded_balancer(config, layout, ports, department, user)]
+
+
+def _embedded_balancer(config: Config, layout: Layout, ports: Ports, department: Department, user: User) -> Spec:
+    assert department.web is not None
     name = f"balancer.{department.name}"
     port = ports.of(name)
     file, port_file = layout.run / f"{name}.json", layout.run / f"{name}.port"

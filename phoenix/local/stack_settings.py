@@ -15,6 +15,7 @@ from phoenix.local.stack_layout import write_private
 
 Hypervisor = Literal["process", "dummy"]
 Services = Literal["all", "none"]
+Balancer = Literal["embedded", "haproxy"]
 OpenNebula = Literal["embedded", "external"]
 
 
@@ -30,11 +31,17 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     isolate: str = "auto"
     steering: bool = False  # the dummy hypervisor can be steered over XML-RPC
     pace: bool = False  # the embedded OpenNebula is no faster than a real one
+    balancer: Balancer = "embedded"  # of the web departments
     opennebula: OpenNebula = "embedded"  # external: the configuration names a site's own; hosts and hypervisor are its
 
     @property
     def external(self) -> bool:
         return self.opennebula == "external"
+
+    @property
+    def balances(self) -> bool:
+        """Whether web departments have a balancer of ours: a site has its own, and dummy instances do not listen."""
+        return not self.external and self.hypervisor == "process"
 
 
 def load(path: Path) -> Settings:

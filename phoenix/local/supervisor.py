@@ -27,7 +27,9 @@ from typing import Any, Final
 
 import orjson
 
-from phoenix.local import stack, stack_about, stack_config, stack_settings
+from phoenix.haproxy.configuration import ConfigurationError
+from phoenix.local import stack, stack_about, stack_config, stack_haproxy, stack_settings
+from phoenix.local.programs import PartMissingError
 from phoenix.local.stack_broker import BrokerError, make_streams
 from phoenix.local.stack_layout import Layout, write_private
 from phoenix.local.stack_ports import NoPortError, Ports
@@ -94,7 +96,8 @@ class Supervisor:
             BrokerError,
             OpenNebulaError,
             Stop,
-            stack.PartMissingError,
+            PartMissingError,
+            ConfigurationError,
             OSError,
         ) as error:
             await self.stop(hard=True)
@@ -133,6 +136,8 @@ class Supervisor:
             named = stack_config.names_opennebula(chosen)
             self.settings = stack_settings.changed(self.settings, opennebula="external" if named else "embedded")
             self._take_hypervisor(chosen, given.get("hypervisor"))
+        if self.settings.balances and self.settings.balancer == "haproxy":
+            stack_haproxy.haproxy()  # before the settings are kept: it might be missing
         self.ports = Ports(self.layout.ports)  # read again: only now is the directory ours
         external, hypervisor = self.settings.external, self.settings.hypervisor
         self.config = stack_config.effective(self.layout, self.ports, chosen, external=external, hypervisor=hypervisor)
@@ -209,14 +214,12 @@ class Supervisor:
         return stack.opennebula(self.config, self.layout, self.settings)
 
     def _balancers(self) -> list[Spec]:
-        """A site has load balancers of its own: the embedded one measures instances that are processes of this machine."""
-        if self.settings.external:
-            return []
-        made = [
-            stack.balancer(self.config, self.layout, self.settings, self.ports, d)
-            for d in self.config.cloud.departments
+        departments = self.config.cloud.departments
+        return [
+            spec
+            for d in departments
+            for spec in stack.balancers(self.config, self.layout, self.settings, self.ports, d)
         ]
-        return [spec for spec in made if spec is not None]
 
     async def add(self, specs: Sequence[Spec]) -> None:
         """Start more children while running, and wait until they are up.  Raises TimeoutError."""
@@ -306,7 +309,7 @@ class Supervisor:
             self._lock = None
 
     async def _stop_in_order(self) -> None:
-        await self.stop_children([n for n in self.children if n.startswith("balancer.")])
+        await self.stop_children([n for n in self.children if n.partition(".")[0] in stack.BALANCERS])
         await self.stop_children([n for n in self.children if n == "admission" or n.startswith("scheduler.")])
         if stack.OPENNEBULA in self.children:
             self.tell("ending the VMs")

@@ -19,7 +19,9 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from phoenix.haproxy.configuration import ConfigurationError
 from phoenix.local import stack, stack_config
+from phoenix.local.programs import PartMissingError
 from phoenix.local.stack_broker import BrokerError, adopt
 from phoenix.local.supervisor import Supervisor
 from schemas.config import CloudConfig
@@ -81,18 +83,24 @@ async def _processes(up: Supervisor, was: Config, wanted: Config) -> AsyncIterat
     old = {department.name: department for department in was.cloud.departments}
     new = {department.name: department for department in wanted.cloud.departments}
     gone = [name for name in old if name not in new or new[name].kind != old[name].kind]
+    for name in old.keys() & new.keys():
+        if (was_web := old[name].web) and (web := new[name].web) and was_web.health_path != web.health_path:
+            yield {
+                "progress": f"the load balancer of {name} asks for {was_web.health_path} until the next `phoenix up`"
+            }
     come = [name for name in new if name not in old or new[name].kind != old[name].kind]
     if gone:
         yield {"progress": f"stopping the processes of {', '.join(gone)}"}
-        await up.stop_children([f"{part}.{name}" for name in gone for part in ("balancer", "scheduler")])
+        await up.stop_children([f"{part}.{name}" for name in gone for part in (*stack.BALANCERS, "scheduler")])
     if come:
         yield {"progress": f"starting the processes of {', '.join(come)}"}
         specs = [stack.service(wanted, up.layout, f"scheduler.{name}") for name in come]
-        made = [
-            None if up.settings.external else stack.balancer(wanted, up.layout, up.settings, up.ports, new[name])
-            for name in come
-        ]
+        for name in come:
+            try:
+                specs += stack.balancers(wanted, up.layout, up.settings, up.ports, new[name])
+            except (PartMissingError, ConfigurationError) as error:
+                yield {"progress": f"{name} has no load balancer: {error}"}
         try:
-            await up.add([*specs, *(spec for spec in made if spec is not None)])
+            await up.add(specs)
         except TimeoutError:
             yield {"progress": f"the processes of {', '.join(come)} are slow to come up; `phoenix status` shows them"}

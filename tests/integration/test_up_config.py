@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import socket
+import subprocess
 from pathlib import Path
 
 import pytest
 
-from phoenix.local import stack, stack_config, stack_settings
+from phoenix.haproxy import settings as agent_settings
+from phoenix.local import stack, stack_config, stack_haproxy, stack_settings
 from phoenix.local.stack_layout import Layout, layout
 from phoenix.local.stack_ports import FIRST, LAST, Ports
 from phoenix.local.supervisor import StartError, Supervisor
 from services.runtime.config import Config, ConfigError, load
+from tests.support.tools import tool
 
 SITE = """
 [cloud]
@@ -146,11 +149,36 @@ def test_the_balancer_is_the_departments_own_program(place: Layout, site: Path) 
     assert user.name == "cpu-balancer"
     shop = config.cloud.department("shop")
     assert shop is not None
-    spec = stack.balancer(config, place, stack_settings.Settings(), ports, shop)
-    assert spec is not None
+    assert len(stack.balancers(config, place, stack_settings.Settings(), ports, shop)) == 1
     assert (place.run / "balancer.shop.json").stat().st_mode & 0o077 == 0
     assert stack.balancer_user(config.cloud, "hpc") is None
-    assert stack.balancer(config, place, stack_settings.Settings(hypervisor="dummy"), ports, shop) is None
+    assert stack.balancers(config, place, stack_settings.Settings(hypervisor="dummy"), ports, shop) == []
+    assert stack.balancers(config, place, stack_settings.Settings(opennebula="external"), ports, shop) == []
+
+
+def test_haproxy_stands_where_the_embedded_balancer_would_with_an_agent_beside_it(place: Layout, site: Path) -> None:
+    config, ports = effective(place, site)
+    shop = config.cloud.department("shop")
+    assert shop is not None
+    [embedded] = stack.balancers(config, place, stack_settings.Settings(), ports, shop)
+    binary, settings = tool("haproxy"), stack_settings.Settings(balancer="haproxy")
+    front, agent = stack.balancers(config, place, settings, ports, shop)
+    assert (front.name, front.url) == (embedded.name, embedded.url)
+    assert front.argv[0] == str(binary)
+    checked = subprocess.run([*front.argv, "-c"], capture_output=True, text=True, check=False, timeout=20)
+    assert checked.returncode == 0, checked.stderr
+    told = agent_settings.load(Path(agent.argv[-1]))
+    assert (told.user, Path(told.socket)) == ("cpu-balancer", place.run / "balancer.shop.sock")
+    assert all(path.stat().st_mode & 0o077 == 0 for path in place.run.iterdir())
+
+
+async def test_without_haproxy_up_says_how_to_get_it_and_does_not_keep_the_wish(
+    place: Layout, site: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(stack_haproxy, "program", lambda _name: None)
+    with pytest.raises(StartError, match=r"there is no haproxy: as root, apt-get install haproxy.*--balancer embedded"):
+        await Supervisor(place, lambda _text: None).start(site, balancer="haproxy")
+    assert stack_settings.load(place.settings).balancer == "embedded"
 
 
 def test_settings_are_kept_and_a_damaged_file_is_none(place: Layout) -> None:

@@ -76,8 +76,10 @@ def test_summary() -> None:
         "50 ms (median), 100 ms (longest)",
         "8 at the most, 1 at the end",
         "100 served",
+        "the embedded one (HAProxy is not installed)",
     ):
         assert words in told
+    assert "HAProxy, kept in step by phoenix-haproxy" in demo_report.text(day(balancer="haproxy"))
 
 
 @pytest.mark.parametrize("name", ["day.svg", "day.png"])

@@ -1,0 +1,118 @@
+"""HAProxy as the balancer of an embedded cloud (`phoenix up --balancer haproxy`): for each web department the real program in
+the foreground, and the agent `phoenix-haproxy` beside it.
+
+    balancer.<department>     HAProxy: requests       DATA/run/balancer.<department>.cfg   its configuration
+    agent.<department>        the agent               DATA/run/agent.<department>.toml     its configuration
+
+Rules
+  1. HAProxy listens where the embedded balancer would: the department's address does not tell which of them it has.
+  2. Both are written anew at each start.  HAProxy is never reloaded here: one that ends is started with empty slots, which the
+     agent fills at once; so no older process serves beside it (`old_process_s` is 0).
+  3. HAProxy's paths are relative to its directory: its socket's path is limited to some 90 bytes, a data directory's is not.
+"""
+
+from __future__ import annotations
+
+import signal
+import sys
+from pathlib import Path
+from typing import Final
+
+import orjson
+
+from phoenix.haproxy.configuration import SLOTS_DEFAULT, SLOTS_MAX, STATE_EMPTY, Front, render, wait_lua
+from phoenix.local import supervisor_probe as probe
+from phoenix.local.programs import PartMissingError, program
+from phoenix.local.stack_layout import Layout, write_private
+from phoenix.local.stack_ports import Ports
+from phoenix.local.stack_settings import Settings
+from phoenix.local.supervisor_child import Spec
+from schemas.config import Department, User, WebPolicy
+from services.runtime import credentials
+from services.runtime.config import Config
+
+LOOPBACK: Final = "127.0.0.1"
+SIGNAL_INTERVAL_S: Final = 0.25  # four samples to each of the scheduler's observations, as the embedded balancer gives
+LOOK_INTERVAL_S: Final = 0.25
+STOP_S: Final = 3.0
+MISSING: Final = (
+    "there is no haproxy: as root, apt-get install haproxy; or, in a checkout, make setup (deploy/tools.sh); "
+    "or use the embedded balancer: phoenix up --balancer embedded"
+)
+
+
+def haproxy() -> Path:
+    """The program.  Raises `PartMissingError`."""
+    found = program("haproxy")
+    if found is None:
+        raise PartMissingError(MISSING)
+    return found
+
+
+def slots(web: WebPolicy, settings: Settings) -> int:
+    """Twice the instances that the department may have and the hosts can hold: a rolling update and those that drain need
+    slots too."""
+    held = int(settings.hosts * settings.cores / web.instance_cores)
+    return min(SLOTS_MAX, max(SLOTS_DEFAULT, 2 * min(web.instances_max, held)))
+
+
+def pair(
+    config: Config, layout: Layout, settings: Settings, ports: Ports, department: Department, user: User
+) -> list[Spec]:
+    """HAProxy and its agent, who speaks as `user`.  Raises `PartMissingError`."""
+    return [_balancer(layout, settings, ports, department), _agent(config, layout, ports, department, user)]
+
+
+def _socket(department: Department) -> str:
+    return f"balancer.{department.name}.sock"
+
+
+def _balancer(layout: Layout, settings: Settings, ports: Ports, department: Department) -> Spec:
+    assert department.web is not None
+    name = f"balancer.{department.name}"
+    port = ports.of(name)
+    front = Front(
+        department=department.name,
+        listen=f"{LOOPBACK}:{port}",
+        socket=Path(_socket(department)),
+        state_file=Path(f"{name}.state"),
+        lua_file=Path(f"{name}.lua"),
+        health_path=department.web.health_path,
+        slots=slots(department.web, settings),
+    )
+    for file, text in ((f"{name}.cfg", render(front)), (front.lua_file, wait_lua()), (front.state_file, STATE_EMPTY)):
+        write_private(layout.run / file, text.encode())
+    return Spec(
+        name=name,
+        argv=(str(haproxy()), "-db", "-C", str(layout.run), "-f", f"{name}.cfg"),
+        probe=probe.listens(LOOPBACK, port),
+        death_signal=signal.SIGTERM,
+        stop_s=STOP_S,
+        url=f"http://{LOOPBACK}:{port}",
+    )
+
+
+def _agent(config: Config, layout: Layout, ports: Ports, department: Department, user: User) -> Spec:
+    name = f"agent.{department.name}"
+    port = ports.of(name)
+    content = {
+        "department": department.name,
+        "user": user.name,
+        "nats_url": config.nats.url,
+        "nkey": str(credentials.seed_file(config, user.name)),
+        "socket": _socket(department),
+        "signal_interval_s": SIGNAL_INTERVAL_S,
+        "look_interval_s": LOOK_INTERVAL_S,
+        "old_process_s": 0.0,
+        "metrics": f"{LOOPBACK}:{port}",
+    }
+    file = layout.run / f"{name}.toml"
+    # A string or number of JSON is one of TOML.
+    write_private(file, "".join(f"{key} = {orjson.dumps(value).decode()}\n" for key, value in content.items()).encode())
+    return Spec(
+        name=name,
+        argv=(sys.executable, "-m", "phoenix.haproxy", "--config", str(file)),
+        probe=probe.http(LOOPBACK, port, "/healthz"),
+        stop_s=STOP_S,
+        url=f"http://{LOOPBACK}:{port}/metrics",
+    )
