@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import Any, Final
 
-from phoenix.cli import ailing, cloud, emit, sentences, tables, units
+from phoenix.cli import ailing, cloud, emit, sentences, tables, told_shares, units
 
 HELP: Final = """examples:
   phoenix departments           demand, quota and hosts held
@@ -30,9 +30,9 @@ def run(args: argparse.Namespace) -> int:
 
 def render(departments: list[dict[str, Any]]) -> str:
     table = tables.render(HEAD, [_row(one) for one in departments], right="HELD QUOTA DEMAND UTILISATION")
-    kept = [_kept(one) for one in departments if one.get("kept_by_guarantees")]
-    told = [line for one in departments for line in (_release(one), _silence(one)) if line]
-    return "\n".join([table, *kept, *told])
+    told = [_short(one) for one in departments]
+    told += [line for one in departments for line in (_release(one), _silence(one))]
+    return "\n".join([table, *filter(None, told)])
 
 
 def _silence(one: dict[str, Any]) -> str:
@@ -57,12 +57,10 @@ def _release(one: dict[str, Any]) -> str:
     return ""
 
 
-def _kept(one: dict[str, Any]) -> str:
-    kept, demand = one["kept_by_guarantees"], units.count(int(one["hosts_demanded"]), "host")
-    rest = f"{kept['hosts']} of the {kept['usable']} hosts are kept from web by the guarantees of"
-    return (
-        f"{one['department']} wants {demand} and may keep {one['hosts_quota']}: {rest} {', '.join(kept['departments'])}"
-    )
+def _short(one: dict[str, Any]) -> str:
+    """Of a web department that may keep fewer hosts than it wants, since others keep or have them."""
+    why, demand = told_shares.of_row(one), units.count(int(one.get("hosts_demanded") or 0), "host")
+    return f"{one['department']} wants {demand} and may keep {one['hosts_quota']}: {why}" if why else ""
 
 
 def _row(one: dict[str, Any]) -> tuple[str, ...]:

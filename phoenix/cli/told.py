@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final
 
-from phoenix.cli import told_releases, told_signals
+from phoenix.cli import told_releases, told_shares, told_signals
 from phoenix.cli.units import count, iso, span
 
 
@@ -68,16 +68,11 @@ def _agreed(p: Params) -> str:
     return f"; the department may have at most {most} now, by its maximum, hours and contracts{change}"
 
 
-def kept_by(p: Params) -> str:
-    """Of a web department: what guarantees keep from it (`schemas.kept`)."""
-    if "kept" not in p:
-        return ""
-    return f": {p['kept']} of the {p['usable']} hosts are kept from web by the guarantees of {p.names('kept_by')}"
-
-
 def waits_for_hosts(p: Params) -> str | None:
     if "demand" in p:  # of a web department
-        return f"the department wants {count(p.number('demand'), 'host')} and holds {p['held']}{kept_by(p)}"
+        return (
+            f"the department wants {count(p.number('demand'), 'host')} and holds {p['held']}{told_shares.of_reason(p)}"
+        )
     if "nodes" not in p:
         return None
     if "short" in p and not p.number("short"):

@@ -16,7 +16,7 @@ from typing import Any
 from schemas.config import Power
 from schemas.custody_state import Host, Unit
 from schemas.ids import is_instance, job_of, sort_key
-from schemas.kept import kept_from
+from schemas.kept import kept_from, shares_of_others
 from schemas.whereabouts import Whereabouts
 from services.monitor import leases, lending, release_views
 from services.monitor.core import Attempt, MonitorCore, unit_state
@@ -210,12 +210,14 @@ class Views:
             "department": name,
             "kind": config.kind if config else None,
             "weight": config.weight if config else None,
+            "priority": config.priority if config else None,
             "guarantee": config.guarantee if config else 0,
             "maximum": config.maximum if config else None,
             "hosts_held": custody.held(name),
             "hosts_quota": custody.quota(name).hosts,
             "hosts_demanded": custody.state.demands.get(name, 0),
             "kept_by_guarantees": plain(kept_from(custody, name, custody.state.at)),
+            "shares_of_others": plain(shares_of_others(custody, name, custody.state.at)),
             "jobs": jobs,
             "instances_wanted": state.instances.get(name),
             "instances_running": len(running),

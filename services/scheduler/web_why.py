@@ -2,7 +2,7 @@
 
 Rules
   1. First why the number of instances is what it is; then what is short: hosts, and instances that are on their way.
-     If guarantees of batch departments keep the hosts (`schemas.kept`), whose.
+     If guarantees of batch departments keep the hosts, or other web departments have them (`schemas.kept`), which.
   2. Then who drains, and until when at the latest; and which ones the balancer does not reach: UNITS_MAX are named.
   3. If load is missing, since when, and who told it last, as far as the edge has heard it since it started.  Last of all whose
      signals are dropped: the edge knows, the core does not.
@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from schemas.kept import kept_from
+from schemas.kept import kept_from, shares_of_others
 from schemas.reasons import Code, Reason, because
 from services.scheduler import web_ends
 from services.scheduler.meter import Last
@@ -31,10 +31,7 @@ def why(
     held, wanted = core.custody.held(core.dept), core.custody.state.demands.get(core.dept, 0)
     active, found = len(core.holdings.active), [reason]
     if wanted > held:
-        kept = kept_from(core.custody, core.dept, now)
-        by: dict[str, int | list[str]] = {}
-        if kept is not None:
-            by = {"kept": kept.hosts, "usable": kept.usable, "kept_by": list(kept.departments)}
+        by = _kept(core, now)
         found.append(because(Code.WAITS_FOR_HOSTS, demand=wanted, held=held, short=wanted - held, **by))
     if active > core.state.serving:
         found.append(because(Code.STARTING, instances=active - core.state.serving))
@@ -43,6 +40,17 @@ def why(
         found.append(because(Code.REPLACEMENT, failures=core.state.failures, wait_s=wait_s))
     found += [*_ending(core, now), because(Code.RUNNING, instances=core.state.serving, target=target)]
     return found + [because(Code.SIGNALS_DROPPED, **trouble.params()) for trouble in troubles]
+
+
+def _kept(core: WebCore, now: float) -> dict[str, int | float | list[str]]:
+    """Rule 1: by whose guarantees hosts are kept, and what others have."""
+    kept, shares = kept_from(core.custody, core.dept, now), shares_of_others(core.custody, core.dept, now)
+    by: dict[str, int | float | list[str]] = {}
+    if kept is not None:
+        by |= {"kept": kept.hosts, "usable": kept.usable, "kept_by": list(kept.departments)}
+    if shares and (config := core.custody.state.config) is not None and (mine := config.department(core.dept)):
+        by |= {"shares": [share.text for share in shares], "weight": mine.weight}
+    return by
 
 
 def _ending(core: WebCore, now: float) -> list[Reason]:

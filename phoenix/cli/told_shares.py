@@ -1,0 +1,43 @@
+"""Why a web department may keep fewer hosts than it wants (`schemas.kept`), for `phoenix why` and `phoenix departments`.
+
+4 of the 16 hosts are kept from web by the guarantees of hpc; news goes first and may keep 6; blog may keep 2 by its
+guarantee; the rest is shared by weight (2 here): mail 2 (weight 1)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from phoenix.cli.told import Params
+
+Share = tuple[str, str, str, str]  # department, hosts, rule, weight
+
+
+def of_reason(p: Params) -> str:
+    """`: …`, or nothing if it is something other that is short."""
+    kept = (p["kept"], p["usable"], p.names("kept_by")) if "kept" in p else None
+    listed = p.get("shares")
+    texts = [str(text).split(":") for text in listed] if isinstance(listed, list | tuple) else []
+    shares = [(t[0], t[1], t[2], t[3]) for t in texts if len(t) == 4]
+    weight = p.get("weight", 1.0)
+    told = _told(kept, shares, f"{weight:g}" if isinstance(weight, int | float) else str(weight))
+    return f": {told}" if told else ""
+
+
+def of_row(row: Mapping[str, Any]) -> str:
+    """The same of a department's row; empty if it is something other that is short."""
+    known, others = row.get("kept_by_guarantees"), row.get("shares_of_others") or ()
+    kept = (known["hosts"], known["usable"], ", ".join(known["departments"])) if known else None
+    shares = [(one["department"], str(one["hosts"]), one["rule"], f"{one['weight']:g}") for one in others]
+    return _told(kept, shares, f"{row.get('weight') or 1:g}")
+
+
+def _told(kept: tuple[object, object, str] | None, shares: Sequence[Share], weight: str) -> str:
+    words = [f"{kept[0]} of the {kept[1]} hosts are kept from web by the guarantees of {kept[2]}"] if kept else []
+    words += [f"{name} goes first and may keep {hosts}" for name, hosts, rule, _ in shares if rule == "priority"]
+    words += [f"{name} may keep {hosts} by its guarantee" for name, hosts, rule, _ in shares if rule == "guarantee"]
+    equals = ", ".join(f"{name} {hosts} (weight {its})" for name, hosts, rule, its in shares if rule == "weight")
+    words += [f"the rest is shared by weight ({weight} here): {equals}"] if equals else []
+    return "; ".join(words)
