@@ -52,16 +52,17 @@ class Keeper:
         """One look, and everything that follows from it."""
         try:
             reading = await self._read()
+            planned = self._plan(reading)
             for _ in range(ROUNDS_MAX):
-                planned = self._plan(reading)
                 if not planned.orders or not await self._tell_all(planned.orders):
                     break
                 reading = await self._read()
+                planned = self._plan(reading)
         except (GoneError, AnswerError) as error:
             self._lost(str(error))
             return None
         self._say_shortage(planned)
-        self.seen = Seen(reading, self._plan(reading), time.monotonic(), time.time())
+        self.seen = Seen(reading, planned, time.monotonic(), time.time())
         return self.seen
 
     @property

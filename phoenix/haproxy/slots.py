@@ -67,7 +67,7 @@ class Counters:
     its last 1024 requests; None if there was none yet."""
 
     requests: int
-    errors: int  # answered with 5xx, by an instance or by HAProxy for it, or broken off by the instance
+    errors: int  # each once: answered with 5xx, by an instance or by HAProxy for it, or the answer was broken off
     queued: int  # now
     response_ms: float | None
     retries: int
@@ -167,6 +167,7 @@ def _counters(stat: dict[str, str]) -> Counters:
     phases = sum(_count(stat[name]) for name in ("qtime", "ctime", "rtime"))
     return Counters(
         requests=served,
+        # Not econ and eresp: they count tries, and those that ended a request are among the 5xx or the broken off.
         errors=_count(stat["hrsp_5xx"]) + _count(stat["srv_abrt"]),
         queued=_count(stat["qcur"]),
         response_ms=float(phases) if served else None,
