@@ -51,7 +51,7 @@ _TEXTS: Final[dict[str, tuple[str, str, str]]] = {
         "",
     ),
     "unreachable": ("unreachable", "the load balancer has not reached it for too long", ""),
-    "claimed": ("claimed", "a load balancer asks for so many", ""),
+    "claimed": ("claimed", "a signal claims so many", ""),
     "release_deployed": ("release deployed", "a person has deployed it", ""),
     "release_complete": ("release complete", "all instances run it", ""),
     "release_failed": (
@@ -80,7 +80,11 @@ _TEXTS: Final[dict[str, tuple[str, str, str]]] = {
         "nobody has said for a while how busy the instances are, so their number is held",
         "look at the load balancer; by hand: phoenix scale DEPARTMENT N",
     ),
-    "signals_dropped": ("signals dropped", "signals that arrive do not count", "docs/signals.md says what counts"),
+    "signals_dropped": (
+        "signals dropped",
+        "signals that arrive do not count",
+        "publish what docs/signals.md asks for; who cannot trust its clock leaves `at` out",
+    ),
     "scaled_by_person": ("scaled by hand", "a person set the number of instances", "phoenix scale DEPARTMENT --auto"),
     "at_minimum": ("at minimum", "the department is at its minimum", ""),
     "at_maximum": ("at maximum", "the department is at its maximum", "raise the maximum in the configuration"),

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 def utilisation(p: Params) -> str | None:
     if "utilisation" not in p:
-        return None
+        return _asked(p) if "requests_per_s" in p else None
     asked = ""
     if "requests_per_s" in p:
         asked = f" ({p['requests_per_s']:g} requests/s, {p['requests_per_instance']:g} for each)"
@@ -36,11 +36,17 @@ def _tracked(p: Params) -> str:
     return f": for {span(p.number('window_s'))} at most {p['wanted']} were needed for the {target}"
 
 
+def _asked(p: Params) -> str:
+    """Before there is a mean that could decide."""
+    rate = f"{p['requests_per_s']:g} requests/s come in, {p['requests_per_instance']:g} are for each of"
+    return f"{rate} {count(p.number('instances'), 'instance')}; the window is not full yet"
+
+
 def claimed(p: Params) -> str | None:
     if "instances" not in p:
         return None
     load = f"; the load alone asks for {p['load']}" if "load" in p else ""
-    return f"a load balancer claims {count(p.number('instances'), 'instance')}{load}"
+    return f"a signal claims {count(p.number('instances'), 'instance')}{load}"
 
 
 def signal_missing(p: Params) -> str | None:

@@ -71,6 +71,8 @@ class WebEdge(Edge):
         self.service.spawn("load", self._write_forever())
 
     def ailing(self) -> list[str]:
+        if not hasattr(self, "service"):  # it has not started
+            return []
         now, core = self.service.now(), self._core()
         told = [str(one) for one in self.meter.gate.troubles(now)]
         if core.state.heard_at and core.missing(now):  # who never had a signal has no balancer that has failed

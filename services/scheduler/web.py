@@ -48,9 +48,7 @@ PLACED_MAX: Final = 500  # instances of one decision; the rest follow with the n
 class WebCore(WebFold):
     """The core of web department `dept`."""
 
-    VERSION = (
-        3  # 2: remembers the load of the last days; 3: claims and requests.  A first start reads them from the journal
-    )
+    VERSION = 3  # 3: claims, requests, who drains; a first start reads them from the journal
 
     def check(self) -> list[str]:
         found = super().check()

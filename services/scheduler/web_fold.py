@@ -228,6 +228,7 @@ class WebFold:
         """The number in service may have changed; if so, the window begins anew."""
         serving = self.holdings.serving
         if serving != self.state.serving:
+            self.state.serves_at = self.state.serves_at if self.state.serving else self.custody.state.at
             self.state.serving, self.state.since = serving, self.custody.state.at
             self.state.samples = []
 

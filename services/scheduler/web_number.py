@@ -97,17 +97,16 @@ def _by_load(at: Situation, current: int) -> Number:
     state, policy = at.state, at.policy
     claim = web_signals.claimed(state, policy, at.now)
     if web_signals.missing(state, policy, at.now):
-        silence = because(Code.SIGNAL_MISSING, timeout_s=policy.signal_timeout_s, instances=state.serving)
-        wanted, reason = current, silence
-    elif claim is not None and not web_signals.load_known(state, at.now):
+        if claim is None or claim <= current:
+            return current, because(Code.SIGNAL_MISSING, timeout_s=policy.signal_timeout_s, instances=state.serving)
         return claim, because(Code.CLAIMED, instances=claim)
-    else:
-        wanted, reason = known.rule(policy.rule).wanted(remembered(state), state.serving, current, policy)
-        reason = _in_requests(state, reason)
+    if claim is not None and not web_signals.load_known(state, at.now):
+        return claim, because(Code.CLAIMED, instances=claim)
+    wanted, reason = known.rule(policy.rule).wanted(remembered(state), state.serving, current, policy)
     if claim and claim >= wanted:
         load = {"load": wanted} if wanted < claim else {}
         return claim, because(Code.CLAIMED, instances=claim, **load)
-    return wanted, reason
+    return wanted, _in_requests(state, reason)
 
 
 def _in_requests(state: State, reason: Reason) -> Reason:

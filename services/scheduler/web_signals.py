@@ -98,7 +98,7 @@ def load_known(state: State, now: float) -> bool:
 def missing_at(state: State, policy: WebPolicy, now: float) -> float:
     """When the number is to be held, if nothing more is heard."""
     heard_at = state.load_at if load_known(state, now) else state.heard_at
-    return max(heard_at, state.since) + policy.signal_timeout_s
+    return max(heard_at, state.serves_at) + policy.signal_timeout_s
 
 
 def missing(state: State, policy: WebPolicy, now: float) -> bool:

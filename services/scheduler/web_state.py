@@ -23,6 +23,7 @@ class State(msgspec.Struct, kw_only=True):
     by_person: bool = False  # that number is a person's: placements and closings until the next one say so
     serving: int = 0  # instances in service
     since: float = 0.0  # when their number last changed
+    serves_at: float = 0.0  # when somebody came into service after nobody
     heard_at: float = 0.0  # end of the last load.observed that told load or a claim
     load_at: float = 0.0  # … that told load
     claim: int | None = None  # what it claimed

@@ -27,9 +27,10 @@ def why(
     core: WebCore, now: float, last: Mapping[str, Last] | None = None, troubles: Sequence[Trouble] = ()
 ) -> list[Reason]:
     target, reason = core.desired(now)
-    reason = _silence(core, reason, now, last or {}) if reason.code is Code.SIGNAL_MISSING else reason
     held, wanted = core.custody.held(core.dept), core.custody.state.demands.get(core.dept, 0)
     active, found = len(core.holdings.active), [reason]
+    if core.missing(now):
+        found = [*(found if reason.code is not Code.SIGNAL_MISSING else ()), _silence(core, now, last or {})]
     if wanted > held:
         by = _kept(core, now)
         found.append(because(Code.WAITS_FOR_HOSTS, demand=wanted, held=held, short=wanted - held, **by))
@@ -66,13 +67,13 @@ def _ending(core: WebCore, now: float) -> list[Reason]:
     return found
 
 
-def _silence(core: WebCore, reason: Reason, now: float, last: Mapping[str, Last]) -> Reason:
+def _silence(core: WebCore, now: float, last: Mapping[str, Last]) -> Reason:
     """Rule 3."""
-    told: dict[str, str | float] = {}
+    told: dict[str, str | float] = {"timeout_s": core.policy.signal_timeout_s, "instances": core.state.serving}
     if core.state.heard_at:
         told["silent_s"] = round(now - (core.state.load_at or core.state.heard_at), 1)
     names = ("cpu", "requests") if core.state.load_at else ("claim",)
     heard = [(last[name].at, name, last[name].source) for name in names if name in last]
     if heard:
         _, told["signal"], told["source"] = max(heard)
-    return because(reason.code, **reason.params, **told)
+    return because(Code.SIGNAL_MISSING, **told)

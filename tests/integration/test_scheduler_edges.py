@@ -125,6 +125,19 @@ async def test_signals_that_mean_nothing_are_counted_and_dropped_and_told(here: 
         assert line in text
 
 
+async def test_a_scheduler_that_starts_goes_on_with_the_claim_of_the_journal(here: World) -> None:
+    """Whoever claims has not spoken to it yet; the balancer's next signal must not take the claim back."""
+    now = time.time()
+    await here.write(f.LoadObserved(dept="web", start=now, end=now, claim=3, samples=1), writer="scheduler.web")
+    service = await scheduler(here, "web")
+    core = service.core
+    assert isinstance(core, WebCore)
+    await until(lambda: core.state.target == 3, "the claim is the number")
+    await signal(here, 0.1)
+    await until(lambda: core.state.load_at, "the load is in the journal")
+    assert (core.state.claim, core.state.target) == (3, 3)
+
+
 async def test_a_claim_is_heard_at_once_with_requests_and_sessions_beside_it(here: World) -> None:
     service = await scheduler(here, "web")
     core, edge, observed = service.core, service.edges[0], list[f.LoadObserved]()

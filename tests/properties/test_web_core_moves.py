@@ -19,7 +19,22 @@ from tests.support.world import World, cloud, web
 
 HOSTS = tuple(f"h{n}" for n in range(1, 7))
 KINDS = (
-    *("load", "load", "load", "scale", "auto", "grant", "grant", "quota", "lose", "clear", "cordon", "uncordon"),
+    *(
+        "load",
+        "load",
+        "load",
+        "asked",
+        "claim",
+        "scale",
+        "auto",
+        "grant",
+        "grant",
+        "quota",
+        "lose",
+        "clear",
+        "cordon",
+        "uncordon",
+    ),
     *("rest", "smaller", "vm", "config", "executor", "guests", "foreign", "time", "decide"),
 )
 STEPS = st.lists(st.tuples(st.sampled_from(KINDS), st.integers(0, 7), st.floats(0, 1.2)), min_size=5, max_size=40)
@@ -62,6 +77,17 @@ def play(world: World, what: str, number: int, level: float) -> None:
         world.now += 1.0
         fact = f.LoadObserved(dept="web", start=world.now - 1, end=world.now, utilisation=level, samples=1)
         world.write("scheduler.web", fact)
+    elif what == "asked":
+        world.now += 1.0
+        asked = {
+            "requests_per_s": 50 * number * level,
+            "requests_per_instance": 50.0,
+            "claim": number if number > 4 else None,
+        }
+        world.write("scheduler.web", f.LoadObserved(dept="web", start=world.now - 1, end=world.now, samples=1, **asked))
+    elif what == "claim":
+        claim = f.LoadObserved(dept="web", start=world.now, end=world.now, claim=number, samples=1)
+        world.write("scheduler.web", claim)
     elif what == "scale":
         world.write("admission", f.ScaleRequested(dept="web", user="wes", exact=number, until=world.now + 5))
     elif what == "auto":

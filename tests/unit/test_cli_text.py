@@ -45,6 +45,32 @@ def test_a_reason_is_told_with_its_numbers() -> None:
     assert "afterok of job 3" in sentences.sentence(because(Code.DEPENDENCY, job="3", condition="afterok"))
 
 
+def test_load_and_silence_of_a_web_department_are_told_with_whose_they_are() -> None:
+    asked = {"requests_per_s": 412.5, "requests_per_instance": 100.0}
+    for reason, expected in (
+        (
+            because(Code.UTILISATION_HIGH, utilisation=1.1, instances=3, window_s=20.0, threshold=0.8, **asked),
+            "utilisation was 110 % (412.5 requests/s, 100 for each) over 20 s with 3 instances; the threshold is 80 %",
+        ),
+        (
+            because(Code.UTILISATION_STEADY, instances=3, **asked),
+            "412.5 requests/s come in, 100 are for each of 3 instances; the window is not full yet",
+        ),
+        (because(Code.CLAIMED, instances=5, load=2), "a signal claims 5 instances; the load alone asks for 2"),
+        (because(Code.CLAIMED, instances=5), "a signal claims 5 instances"),
+        (
+            because(Code.SIGNAL_MISSING, timeout_s=10.0, silent_s=75.0, signal="cpu", source="lb-1", instances=2),
+            "for 1m15s nobody has said how busy the instances are; the last one was cpu of lb-1: "
+            "the number of instances is held after 10 s",
+        ),
+        (
+            because(Code.SIGNALS_DROPPED, signal="cpu", source="lb-1", why="future", count=7, off_s=3600.04),
+            "7 cpu signals of lb-1 were dropped: its clock is 3600.0 s ahead",
+        ),
+    ):
+        assert sentences.sentence(reason) == expected
+
+
 def test_what_room_is_kept_for_is_told_by_time() -> None:
     kept = because(Code.WAITS_FOR_HOSTS, nodes=2, cores=4, memory_mb=512, held=3, free=1, short=1, reserved_in_s=70)
     assert "; room is kept for it, so it starts in 1m10s at the latest" in sentences.sentence(kept)

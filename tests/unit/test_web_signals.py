@@ -201,8 +201,13 @@ def test_claims_do_not_hide_that_the_load_is_missing() -> None:
     for _ in range(14):
         observed(world, moment=True, claim=1)
     assert number(world) == (high, Code.SIGNAL_MISSING)
+    observed(world, moment=True, claim=high)
+    assert [reason.code for reason in why(core(world), world.now)][:1] == [Code.SIGNAL_MISSING]
     observed(world, moment=True, claim=high + 1)  # but more may be claimed
     assert number(world)[0] == high + 1
+    observed(world, moment=True, claim=high + 2, settle=False)
+    assert [reason.code for reason in why(core(world), world.now)][:2] == [Code.CLAIMED, Code.SIGNAL_MISSING]
+    world.settle()
     while world.now < START + LOAD_LOST_S + 60:
         world.now += 9
         observed(world, moment=True, claim=1)
