@@ -19,6 +19,7 @@ import pytest_asyncio
 from phoenix.local.opennebula.server import OpenNebula as Server
 from phoenix.local.opennebula.testing import running_server
 from schemas import facts as f
+from schemas.measures import Measures
 from schemas.config import CloudConfig, Warm
 from schemas.reasons import Code, because
 from services.executor.calls import Allocate
@@ -352,10 +353,14 @@ async def test_an_instance_begins_with_its_address_when_it_is_healthy(site: Site
         for d in config.departments
     )
     await here.furnish_limits(msgspec.structs.replace(config, departments=departments))
+    heard = await (await here.client("wim")).subscribe("phoenix.measure.web.instances")
     await here.place("web.1", "w1", dept="web")
     vm = await site.boot("web.1", GUEST_ADDRESS="127.0.0.1", GUEST_PORT=str(port))
     await site.began("web.1")
     assert here.service.custody.state.units["web.1"].addresses == (f"127.0.0.1:{port}",)
+    (measured,) = msgspec.json.decode((await heard.next_msg(20)).data, type=Measures).instances
+    assert (measured.unit, measured.memory_mb is not None) == ("web.1", True)
+    assert 0 <= measured.utilisation <= 1
     await site.terminate(vm)
     assert "the instance ended" in await site.off(vm)
     await here.furnish_limits(config)
