@@ -65,6 +65,9 @@ COMMANDS: Final = (
     Command("scale", "a web department's minimum or exact number of instances", _SITE, reads=True),
     Command("deploy", "what a web department's instances run: a new release, instance by instance", _SITE, reads=True),
     Command("releases", "a web department's releases, and how far each is", _SITE, reads=True),
+    Command(
+        "secret", "values that a web department's instances are handed", _SITE, ("set", "list", "remove"), reads=True
+    ),
     Command("signal", "publish a web department's load, or a claim", _SITE, reads=True),
     Command(
         "simulate",

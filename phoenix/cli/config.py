@@ -43,14 +43,31 @@ def _load(file: Path, opennebula: Any = None) -> Any:
 
 def _check(args: argparse.Namespace) -> int:
     config = _load(args.file)
+    warnings = _warnings(args, config)
+    for warning in warnings:
+        print(f"phoenix: {warning}", file=sys.stderr)
     departments = [f"{d.name} ({d.kind})" for d in config.cloud.departments]
     if args.json:
         emit.json(
-            {"ok": True, "departments": [d.name for d in config.cloud.departments], "users": len(config.cloud.users)}
+            {
+                "ok": True,
+                "departments": [d.name for d in config.cloud.departments],
+                "users": len(config.cloud.users),
+                "warnings": warnings,
+            }
         )
     else:
         print(f"{args.file} is good: {', '.join(departments)}; {len(config.cloud.users)} users")
     return OK
+
+
+def _warnings(args: argparse.Namespace, config: Any) -> list[str]:
+    """What is no mistake of the file, and will be in the way."""
+    from phoenix.local.stack_config import secrets_directory
+    from phoenix.local.stack_layout import layout
+    from services.runtime.secret_files import problems
+
+    return problems(secrets_directory(config, layout(cloud.data_dir(args))), config.cloud)
 
 
 def _diff(args: argparse.Namespace) -> int:

@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 from phoenix.cli import cloud, emit
 from phoenix.cli.errors import FAILED, OK, CliError, usage
 from phoenix.doctor.endpoint import Endpoint
-from phoenix.doctor.findings import table, worst
+from phoenix.doctor.findings import Finding, table, warn, worst
 from phoenix.doctor.look import examine
 from phoenix.doctor.wanted import Wanted, of_config
 from schemas.capabilities import CAPABILITIES
@@ -67,12 +67,26 @@ def run(args: argparse.Namespace) -> int:
         found = examine(endpoint, wanted, args.dry_run_vm)
     finally:
         endpoint.close()
+    found += _secrets(args)
     level = worst(found)
     if args.json:
         emit.json({"opennebula": url, "result": level, "findings": [x.as_dict() for x in found]})
     else:
         print(table(found))
     return FAILED if level == "fail" else OK
+
+
+def _secrets(args: argparse.Namespace) -> list[Finding]:
+    """Of the configuration file, where one is known: what web departments' instances are to be handed."""
+    from services.runtime.secret_files import problems
+
+    if args.config is None:
+        return []
+    config = _load(args.config)
+    return [
+        warn("secrets", problem, "phoenix secret list DEPT")
+        for problem in problems(config.secrets.directory, config.cloud)
+    ]
 
 
 def _what(args: argparse.Namespace) -> tuple[str, Path, Wanted]:

@@ -37,7 +37,7 @@ from phoenix.local.stack_settings import Settings
 from phoenix.local.stack_vms import OpenNebulaError, check, end_vms
 from phoenix.local.supervisor_child import Child, Spec, kill_leftover, started_at, tail, truncate
 from phoenix.local.supervisor_probe import http_get
-from services.runtime import credentials
+from services.runtime import credentials, secret_files
 from services.runtime.config import Config, ConfigError
 from services.runtime.config_lending import beyond
 from services.runtime.credentials import CredentialsError
@@ -181,6 +181,8 @@ class Supervisor:
             await asyncio.gather(self._up([self._opennebula()]), make_streams(self.config))
         if self.settings.services == "none":
             return
+        for problem in secret_files.problems(self.config.secrets.directory, self.config.cloud):
+            self.tell(problem)
         self._say("starting the services")
         await self._up([stack.service(self.config, self.layout, process) for process in self.config.processes()])
         self._say("waiting for the hosts")

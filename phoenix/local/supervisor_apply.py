@@ -25,6 +25,7 @@ from phoenix.local.programs import PartMissingError
 from phoenix.local.stack_broker import BrokerError, adopt
 from phoenix.local.supervisor import Supervisor
 from schemas.config import CloudConfig
+from services.runtime import secret_files
 from services.runtime.config import Config, ConfigError, diff
 from services.runtime.config_lending import beyond
 
@@ -39,6 +40,8 @@ async def apply(up: Supervisor, text: str, name: str, base: str) -> AsyncIterato
         return
     for warning in [] if up.settings.external else beyond(wanted.cloud, up.settings.hosts):
         yield {"progress": warning}
+    for problem in secret_files.problems(wanted.secrets.directory, wanted.cloud):
+        yield {"progress": problem}
     changes = diff(was.cloud, wanted.cloud)
     if not changes:
         renewed = _publish(up, was)  # somebody may have deleted a secret to have another

@@ -11,6 +11,7 @@ Rules
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Final
 
 import msgspec
@@ -58,6 +59,7 @@ class Boot(msgspec.Struct, frozen=True, kw_only=True):
     script: str | None
     argv: tuple[str, ...]
     environment: dict[str, str]
+    secrets: dict[str, str] = {}
     directory: str | None = None
     stdout: str | None = None
     stderr: str | None = None
@@ -73,6 +75,7 @@ class Boot(msgspec.Struct, frozen=True, kw_only=True):
     cpus_per_task: int = 1
     checkpoint: BootCheckpoint | None = None
     signal: JobSignal | None = None
+    port: int | None = None
 
 
 def boot_of(
@@ -83,13 +86,16 @@ def boot_of(
     payload: Payload | None,
     checkpoint: BootCheckpoint | None = None,
     release: Release | None = None,
+    secrets: Mapping[str, str] | None = None,
 ) -> Boot | None:
-    """`release`: what an instance runs.  None if there is nothing to run: department, release or job is not known any more."""
+    """`release`: what an instance runs; `secrets`: variable -> value of those
+    that it names.  None if there is nothing to run: department, release or job is not known any more."""
     if is_instance(unit.id):
         department = config.department(instance_parts(unit.id)[0])
         if department is None or release is None:
             return None
-        return _of_instance(config, unit, rank, release)
+        grace_s = lending.grace_s(config, unit.dept)
+        return _of_instance(unit, rank, department.web or WebPolicy(), grace_s, release, secrets or {})
     return None if job is None or payload is None else _of_job(config, unit, rank, job, payload, checkpoint)
 
 
@@ -129,7 +135,9 @@ def _of_job(
     )
 
 
-def _of_instance(config: CloudConfig, unit: Unit, rank: int, release: Release) -> Boot:
+def _of_instance(
+    unit: Unit, rank: int, web: WebPolicy, grace_s: float, release: Release, secrets: Mapping[str, str]
+) -> Boot:
     told = {"PHOENIX_RELEASE": str(unit.release), "PHOENIX_IMAGE": release.image}
     return Boot(
         kind="instance",
@@ -146,6 +154,8 @@ def _of_instance(config: CloudConfig, unit: Unit, rank: int, release: Release) -
         script=COMMAND_SCRIPT if release.command else None,
         argv=release.command,
         environment={**release.environment, **told},
-        grace_s=lending.grace_s(config, unit.dept),
+        secrets=dict(secrets),
+        port=web.port or None,
+        grace_s=grace_s,
         health_path=release.health_path,
     )

@@ -27,6 +27,7 @@ from services.admission import compose, instances, leases, releases
 from services.admission.compose import Caller
 from services.admission.core import AdmissionCore, Answered
 from services.admission.payloads import Packed, Payloads, digest_of, pack
+from services.admission.secrets import Secrets
 from services.runtime.edge import Compose, Outcome, Refused
 
 NewJob: TypeAlias = Callable[[float, Sequence[Fact]], f.JobSubmitted]  # (now, what is drafted before it)
@@ -42,12 +43,20 @@ class Shell(Protocol):
 
 
 class Desk:
-    def __init__(self, shell: Shell, core: AdmissionCore, payloads: Payloads, registry: CollectorRegistry) -> None:
+    def __init__(
+        self,
+        shell: Shell,
+        core: AdmissionCore,
+        payloads: Payloads,
+        registry: CollectorRegistry,
+        secrets: Secrets,
+    ) -> None:
         text = "Requests that were granted, by kind"
         self._granted = Counter("phoenix_requests_granted", text, ["kind"], registry=registry)
         self._shell = shell
         self._core = core
         self._payloads = payloads
+        self._secrets = secrets
         self._running: dict[str, tuple[str, asyncio.Future[Any]]] = {}
         self._handlers: dict[str, Callable[[Caller, str, Any], Awaitable[r.Message]]] = {
             "job.submit": self._submit,
@@ -263,7 +272,9 @@ class Desk:
         return r.Done()
 
     async def _instances(self, caller: Caller, dept: str, _request: r.InstanceList) -> r.Instances:
-        return instances.listed(self._core, compose.department_for(self._core, caller, dept, "web"))
+        found = instances.listed(self._core, compose.department_for(self._core, caller, dept, "web"))
+        problems = {n: await self._secrets.problem(dept, x) for n, x in instances.awaited(self._core, dept).items()}
+        return instances.with_problems(found, problems)
 
     async def _report_instance(self, caller: Caller, dept: str, request: r.InstanceReport) -> r.Done:
         def facts(now: float, drafted: Sequence[Fact]) -> list[Fact]:

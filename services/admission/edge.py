@@ -27,6 +27,7 @@ from services.admission.gate import Gate
 from services.admission.guests import Guests
 from services.admission.output import Files, Outputs
 from services.admission.payloads import Payloads
+from services.admission.secrets import Secrets
 from services.admission.tokens import GuestTokens
 from services.admission.usages import Usages
 from services.admission.web import errors_as_answers
@@ -61,10 +62,13 @@ class Doors(Edge):
         objects = Objects(service.js, OBJECTS)
         payloads, self._outputs, files = Payloads(objects), Outputs(objects), Files(objects)
         gate = Gate(service.nc.publish, service.now, service.log, service.registry)
-        desk = Desk(service, core, payloads, service.registry)
+        secrets = Secrets(service.config.secrets.directory, time.monotonic, service.log)
+        desk = Desk(service, core, payloads, service.registry, secrets)
         tokens = GuestTokens.load(service.config.guest_key_file)
         self._usages = Usages(service.nc.publish, time.monotonic, service.registry)
-        self._guests = Guests(service, core, payloads, self._outputs, files, Checkpoints(objects), tokens, self._usages)
+        self._guests = Guests(
+            service, core, payloads, self._outputs, files, Checkpoints(objects), tokens, self._usages, secrets
+        )
         self._nats = NatsDoor(service.nc, core, desk, gate, service.log)
         identities = Identities.load(service.config)
         self._http = HttpDoor(

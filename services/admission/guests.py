@@ -40,6 +40,7 @@ from services.admission.launch import EventsBody, Full, LaunchBody, Launches, Si
 from services.admission.output import FILE_MAX_BYTES, PART_MAX_BYTES, STREAMS, Files, Outputs, StreamId
 from services.admission.payloads import Payloads
 from services.admission.plain import lines
+from services.admission.secrets import Secrets
 from services.admission.standing import Standing, goes_on, speaks_for, standing
 from services.admission.tokens import GuestTokens
 from services.admission.usages import Usages
@@ -134,10 +135,11 @@ class Guests:
         checkpoints: Checkpoints,
         tokens: GuestTokens,
         usages: Usages,
+        secrets: Secrets,
     ) -> None:
         self._shell, self._core = shell, core
         self._payloads, self._outputs, self._files, self._tokens = payloads, outputs, files, tokens
-        self._usages = usages
+        self._usages, self._secrets = usages, secrets
         self._launches = Launches()
         self._gathering: dict[tuple[str, int], _Gathering] = {}
         self._uploads = asyncio.Semaphore(UPLOADS_MAX)
@@ -244,7 +246,8 @@ class Guests:
         config = compose.adopted(self._core)
         saved = None if job is None else await self.checkpoints.of_boot(guest.unit)
         release = releases.content(self._core, guest.known.dept, guest.known.release) if job is None else None
-        return boot_of(config, guest.known, guest.rank, job, payload, saved, release)
+        secrets = {} if release is None else await self._secrets.of(guest.unit, guest.known.dept, release.secrets)
+        return boot_of(config, guest.known, guest.rank, job, payload, saved, release, secrets)
 
     async def _began(self, request: web.Request, guest: Guest) -> web.Response:
         address = decoded(await body(request, SMALL_MAX_BYTES), _began).address

@@ -14,8 +14,10 @@ Rules
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final
+
+import msgspec
 
 from schemas import facts as f
 from schemas import requests as r
@@ -71,6 +73,24 @@ def health_path(core: AdmissionCore, web: WebPolicy, unit: Unit) -> str:
     """Of what the instance runs."""
     content = releases.content(core, unit.dept, unit.release)
     return web.health_path if content is None else content.health_path
+
+
+def awaited(core: AdmissionCore, dept: str) -> dict[int, Mapping[str, str]]:
+    """The secrets that instances wait for which boot, or may: by release."""
+    units = core.custody.state.units
+    booting = {units[name].release for name in _open(core, dept) if units[name].began_at is None}
+    contents = {number: releases.content(core, dept, number) for number in sorted(booting)}
+    return {number: content.secrets for number, content in contents.items() if content is not None and content.secrets}
+
+
+def with_problems(found: r.Instances, problems: Mapping[int, str]) -> r.Instances:
+    """Why those that boot cannot, by release."""
+
+    def told(one: r.Instance) -> r.Instance:
+        problem = problems.get(one.release, "") if one.state == "starting" else ""
+        return msgspec.structs.replace(one, problem=problem) if problem else one
+
+    return msgspec.structs.replace(found, instances=tuple(map(told, found.instances)))
 
 
 def _running_off(core: AdmissionCore, dept: str, live: dict[str, r.Instance]) -> dict[str, r.Instance]:

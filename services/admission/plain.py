@@ -10,7 +10,8 @@ Rules
   2. Names are ours, from a fixed list; a line's name is what stands before the first ``=``.
   3. What a guest puts into an address (`input`, `saved`: a percent-encoded name, a space, the name; `health`) comes encoded.
   4. What needs arithmetic is computed here: which inputs the checkpoint replaces, after how long to warn.
-  5. `env` lines are in order: defaults, the user's, ours.  The last one of a name counts.
+  5. `env` lines are in order: defaults, the user's, ours.  The last one of a name counts.  A `secret` line counts before all
+     of them, and is kept apart: its value must be in no list of processes, as arguments of env(1) are.
 """
 
 from __future__ import annotations
@@ -63,6 +64,10 @@ def _pairs(boot: Boot) -> Iterator[tuple[str, str]]:
         yield "keep", pattern
     for name, value in environment(boot).items():
         yield "env", f"{name}={value}"
+    for name, value in boot.secrets.items():
+        yield "secret", f"{name}={value}"
+    if boot.port is not None:
+        yield "port", str(boot.port)
     for argument in boot.argv:
         yield "arg", argument
 

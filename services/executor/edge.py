@@ -15,11 +15,13 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Mapping
 from functools import partial
-from typing import Final
+from typing import Any, Final
 
 from schemas.custody_state import Leader, vm_key
 from schemas.facts import Fact, VmEnded
+from schemas.ids import instance_parts, is_instance
 from schemas.meta import Meta
 from services.executor.calls import Allocate, Call, Look, Observation, Outcome, Result, Terminate
 from services.executor.core import ExecutorCore
@@ -57,10 +59,16 @@ class ExecutorEdge(Edge):
 
     async def connected(self, service: Service) -> None:
         self._service = service
-        self._site = Site(service.config, lambda: service.custody.state.cloud)
+        self._site = Site(service.config, lambda: service.custody.state.cloud, self._own)
         one = service.config.opennebula
         self._endpoint = Endpoint(one.endpoint, one.auth_file, service.log)
         self._endpoint.user = self._site.user
+
+    def _own(self, unit: str) -> Mapping[str, Any]:
+        """What the unit's department says of its VMs' templates.  Called from the threads of the calls: it only reads."""
+        config = self._service.custody.state.config
+        department = config.department(instance_parts(unit)[0]) if config is not None and is_instance(unit) else None
+        return department.web.template if department is not None and department.web is not None else {}
 
     def ailing(self) -> list[str]:
         return self._endpoint.ailing() if hasattr(self, "_endpoint") else []

@@ -14,10 +14,10 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 
 from services.executor.calls import Allocate, Call, Deploy, Migrate, Outcome, Result, Save, Terminate
 from services.executor.errors import ERRORS, Unreachable, failure_of
@@ -81,13 +81,17 @@ def _secret(file: Path, what: str) -> bytes:
     return text
 
 
-class Site:
-    """Calls to one OpenNebula from an event loop.  `cloud`: the tag's first part, asked for at each allocation."""
+Own = Callable[[str], Mapping[str, Any]]
 
-    def __init__(self, config: Config, cloud: Callable[[], str]) -> None:
+
+class Site:
+    """Calls to one OpenNebula from an event loop.  `cloud`: the tag's first part, and `own`: the attributes of a
+    unit's department, both asked for at each allocation."""
+
+    def __init__(self, config: Config, cloud: Callable[[], str], own: Own = lambda _unit: {}) -> None:
         self.timeout_s = call_timeout_s(config)
         self.acts_max = max(1, config.opennebula.concurrency - POLLS_MAX)
-        self._cloud = cloud
+        self._cloud, self._own = cloud, own
         self._templates = load_templates(config)
         self._config, self._session = config, load_session(config)
         workers = config.opennebula.concurrency
@@ -167,7 +171,9 @@ class Site:
 
     def _perform(self, client: OpenNebula, call: Call) -> Result:
         if isinstance(call, Allocate):
-            return Result(call, Outcome.OK, vm=client.allocate(self._templates.of(self._cloud(), call)))
+            return Result(
+                call, Outcome.OK, vm=client.allocate(self._templates.of(self._cloud(), call, self._own(call.unit)))
+            )
         if isinstance(call, Deploy):
             client.deploy(call.vm, call.one_id)
         elif isinstance(call, Terminate):

@@ -10,7 +10,9 @@ Rules
   3. The site's attributes come first and may never replace ours: NAME, CPU, VCPU, MEMORY, PHOENIX_ID and CONTEXT's PHOENIX_*.
   4. A release's image takes the place of the first IMAGE among the site's DISKs, if there is one; CONTEXT tells it in any case
      (PHOENIX_IMAGE), so that a site's own start script may look at it.
-  5. The guest's token is made here and goes nowhere but into the template.
+  5. A department's attributes (`[department.web] template`) take the place of the site's of the same name; of CONTEXT each
+     value does.  The configuration was refused if they could not be written, or were ours.
+  6. The guest's token is made here and goes nowhere but into the template.
 """
 
 from __future__ import annotations
@@ -23,11 +25,10 @@ from typing import Any, Final
 
 from schemas.ids import vm_tag
 from services.executor.calls import Allocate
+from services.runtime.config_web import CONTEXT, OURS, unwritable
 
 TAG: Final = "PHOENIX_ID"
 _NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}\Z")
-_OURS: Final = ("NAME", "CPU", "VCPU", "MEMORY", TAG)
-_REFUSED: Final = re.compile(r'\\(?="|\Z)|[\x00-\x08\x0b\x0c\x0e-\x1f]|[\ud800-\udfff\ufffe\uffff]')
 VALUE_CHARS_MAX: Final = 64 * 1024  # OpenNebula has no limit; no attribute of a site comes near
 
 
@@ -40,9 +41,8 @@ def quoted(name: str, value: object) -> str:
     text = str(value)
     if len(text) > VALUE_CHARS_MAX:
         raise TemplateError(f"{name}: {len(text)} characters; at most {VALUE_CHARS_MAX}")
-    found = _REFUSED.search(text)
-    if found is not None:
-        what = "a backslash before a quote or at the end" if found[0] == "\\" else f"the character {found[0]!r}"
+    what = unwritable(text)
+    if what:
         raise TemplateError(f"{name}: OpenNebula's templates cannot express {what}")
     return '"' + text.replace('"', '\\"') + '"'
 
@@ -70,10 +70,10 @@ class Templates:
     def __init__(self, key: bytes, url: str, site: Mapping[str, Any]) -> None:
         self._key, self._url = key, url
         upper = {checked(name): value for name, value in site.items()}
-        replaced = sorted(name for name in upper if name in _OURS)
+        replaced = sorted(name for name in upper if name in OURS)
         if replaced:
             raise TemplateError(f"opennebula.template: {', '.join(replaced)} is set for each VM and cannot be given")
-        context = upper.pop("CONTEXT", {})
+        context = upper.pop(CONTEXT, {})
         if not isinstance(context, Mapping) or any(checked(k).startswith("PHOENIX_") for k in context):
             raise TemplateError("opennebula.template: CONTEXT must be a table without PHOENIX_ names")
         self._context = {checked(k): str(v) for k, v in context.items()}
@@ -85,17 +85,24 @@ class Templates:
         """The secret of the VM with this PHOENIX_ID: hex HMAC-SHA256 under the guests' key."""
         return hmac.new(self._key, tag.encode(), hashlib.sha256).hexdigest()
 
-    def of(self, cloud: str, call: Allocate) -> str:
-        """The whole template of one VM."""
+    def of(self, cloud: str, call: Allocate, own: Mapping[str, Any] | None = None) -> str:
+        """The whole template of one VM.  `own`: its department's attributes.  Raises `TemplateError`."""
+        overlay = {checked(name): value for name, value in (own or {}).items()}
+        replaced = sorted(name for name in overlay if name in OURS)
+        if replaced:
+            raise TemplateError(
+                f"department.web.template: {', '.join(replaced)} is set for each VM and cannot be given"
+            )
         tag = vm_tag(cloud, call.unit, call.attempt, call.rank)
         context = {
             **self._context,
+            **{checked(k): str(v) for k, v in overlay.pop(CONTEXT, {}).items()},
             "PHOENIX_ID": tag,
             "PHOENIX_URL": self._url,
             "PHOENIX_TOKEN": self.token(tag),
             **({"PHOENIX_IMAGE": call.image} if call.image else {}),
         }
-        return self._site_with(call.image) + "".join(
+        return self._site_with(overlay, call.image) + "".join(
             (
                 attribute("NAME", f"{cloud}-{call.unit}-{call.attempt}-{call.rank}"),
                 attribute("CPU", call.cores),
@@ -106,11 +113,13 @@ class Templates:
             )
         )
 
-    def _site_with(self, image: str) -> str:
-        """Rule 4."""
-        if not image:
+    def _site_with(self, own: Mapping[str, Any], image: str) -> str:
+        """Rules 4 and 5."""
+        if not image and not own:
             return self._site
-        replaced = {**self._attributes, "DISK": _booting(self._attributes.get("DISK", ()), image)}
+        replaced = {**self._attributes, **own}
+        if image:
+            replaced["DISK"] = _booting(replaced.get("DISK", ()), image)
         return "".join(attribute(name, value) for name, value in replaced.items())
 
 

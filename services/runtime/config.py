@@ -9,7 +9,7 @@ around a mistyped key, and never hold a secret: keys and tokens are files of the
     [[lending]]
     [[user]]
     [nats] [http] [monitor] [opennebula]         -> Config.nats, …: what processes need to run; never in the journal
-    [metrics] [runtime] [data]
+    [metrics] [runtime] [data] [secrets]
 
 Rules
   1. Every problem is reported at once, each with file, line, key, the value found, and what would be right.
@@ -138,6 +138,12 @@ class Data(_Table, frozen=True, kw_only=True):
     guest_key_file: Path = Path("credentials/guest.key")
 
 
+class Secrets(_Table, frozen=True, kw_only=True):
+    """Where the values of web departments' secrets are (`services.runtime.secret_files`)."""
+
+    directory: Path = Path("credentials/secrets")
+
+
 class Config(_Table, frozen=True, kw_only=True):
     """Everything a process needs to run.  `cloud` is the part that cores read, by way of `config.adopted`."""
 
@@ -149,6 +155,7 @@ class Config(_Table, frozen=True, kw_only=True):
     metrics: Metrics = Metrics()
     runtime: Runtime = Runtime()
     data: Data = Data()
+    secrets: Secrets = Secrets()
 
     @property
     def data_dir(self) -> Path:
@@ -190,9 +197,10 @@ _TABLES: Final[dict[str, type[msgspec.Struct]]] = {
     "metrics": Metrics,
     "runtime": Runtime,
     "data": Data,
+    "secrets": Secrets,
 }
 _LISTS: Final[dict[str, type[msgspec.Struct]]] = {"department": Department, "lending": Lending, "user": User}
-_DEPLOYMENT: Final = ("nats", "http", "monitor", "opennebula", "metrics", "runtime", "data")
+_DEPLOYMENT: Final = ("nats", "http", "monitor", "opennebula", "metrics", "runtime", "data", "secrets")
 
 
 def processes(cloud: CloudConfig) -> tuple[str, ...]:

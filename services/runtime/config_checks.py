@@ -44,6 +44,7 @@ from services.runtime import (
     config_policies,
     config_scaling,
     config_services,
+    config_web,
 )
 from services.runtime.config_form import Path_, Problem, shown, suggestion
 
@@ -150,6 +151,8 @@ _RANGES: Final[dict[type, dict[str, Range]]] = {
         "requests_per_instance": Range(0, 1e7),  # `schemas.signals.RATE_MAX`
         "boot_timeout_s": _positive(DAY_S),
         "drain_s": Range(0, DAY_S),
+        "unreachable_s": Range(0, DAY_S),
+        "port": Range(0, 65_535),
         "forecast_days": Range(0, 7),  # a week is what a core remembers
         "forecast_margin": Range(0, 10),
         "forecast_ahead_s": Range(0, 3600),
@@ -207,6 +210,7 @@ def check_deployment(config: Config, processes: Sequence[str]) -> list[Problem]:
     problems += _url(config.opennebula.endpoint, ("opennebula", "endpoint"), ("http", "https"))
     if config.opennebula.listens:
         problems += _publisher(config.opennebula.events, ("opennebula", "events"))
+    problems += config_web.check_ports(config.cloud, config.opennebula.hypervisor)
     problems += _listeners(config, processes)
     if config.runtime.lease_ttl_s < 2 * config.runtime.heartbeat_s:
         right = f"should be at least twice heartbeat_s ({config.runtime.heartbeat_s:g}), or one late renewal loses the lease"
@@ -335,6 +339,7 @@ def _web(department: Department, web: WebPolicy, path: Path_) -> Iterator[Proble
     for key in web.environment:
         if not key or "=" in key or "\0" in key:
             yield _problem((*path, "environment"), key, 'should be names of variables without "="', label)
+    yield from config_web.check(department, web, path)
 
 
 def _users(cloud: CloudConfig) -> Iterator[Problem]:

@@ -18,7 +18,9 @@ from schemas.measures import Measures
 from schemas.reasons import Code, because
 from services.admission import output
 from services.admission.boot import COMMAND_SCRIPT
+from services.runtime import secret_files
 from tests.support.admission_house import House, house
+from tests.support.leaks import places
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -114,21 +116,47 @@ async def test_an_instance_boots_from_the_configuration(here: House) -> None:
     assert await guest.report() == 400
 
 
+async def test_secrets_are_in_the_boot_document_and_nowhere_else(here: House, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("DEBUG")
+    config, value = here.broker.config, "hunter2\\ two\nlines"
+    release = {"secrets": {"DB_PASSWORD": "db-password"}, "image": "v1"}
+    assert (await here.ask("wim", "release.deploy", release))["ok"]
+    fact = f.UnitPlaced(unit="web.5", attempt=1, hosts=("w1",), cores=1, memory_mb=1, release=1)
+    await here.write("scheduler.web", fact)
+    guest = here.guest("web.5")
+    status, told = await guest.call("GET", "boot")
+    assert (status, b"secret db-password of web is missing" in told) == (503, True)
+    assert "secret db-password of web is missing" in caplog.text
+    (entry,) = [x for x in (await here.ask("wim", "instance.list", {}))["instances"] if x["unit"] == "web.5"]
+    assert "db-password of web is missing" in entry["problem"]
+    secret_files.write(config.secrets.directory, "web", "db-password", f"{value}\n".encode())
+    boot = await guest.json("GET", "boot")
+    assert boot["secrets"] == {"DB_PASSWORD": value}
+    assert msgspec.convert(boot, Boot).secrets == boot["secrets"]
+    assert b"secret=DB_PASSWORD=hunter2" in (await guest.call("GET", "plain/boot"))[1]
+    assert await guest.began("127.0.0.1:1") == 204
+    assert "hunter2" not in msgspec.json.encode(await here.ask("wim", "instance.list", {})).decode()
+    assert "hunter2" not in repr(await here.journaled())
+    assert "hunter2" not in caplog.text
+    kept = config.secrets.directory / "web" / "db-password"
+    assert places(b"hunter2", config.data_dir) == [kept]
+
+
 async def test_a_guest_tells_how_busy_its_instance_is_and_its_department_hears_it(here: House) -> None:
-    await here.place("web.2", "w1", dept="web")
-    guest, told = here.guest("web.2"), {"utilisation": 0.75, "interval_s": 1.0, "memory_mb": 12.5}
+    await here.place("web.6", "w1", dept="web")
+    guest, told = here.guest("web.6"), {"utilisation": 0.75, "interval_s": 1.0, "memory_mb": 12.5}
     heard = await (await here.client("wim")).subscribe("phoenix.measure.web.instances")
     await (await here.client("wim")).flush()
     assert (await guest.call("POST", "usage", told))[0] == 204
     measures = msgspec.json.decode((await heard.next_msg(5)).data, type=Measures)
     (measured,) = measures.instances
-    assert (measured.unit, measured.attempt, measured.rank) == ("web.2", 1, 0)
+    assert (measured.unit, measured.attempt, measured.rank) == ("web.6", 1, 0)
     assert (measured.utilisation, measured.interval_s, measured.memory_mb) == (0.75, 1.0, 12.5)
     for wrong in ({}, {"utilisation": -0.1}, {"utilisation": "NaN"}, {"utilisation": 1e9}):
         assert (await guest.call("POST", "usage", wrong))[0] == 400
     assert (await here.guest(await running(here)).call("POST", "usage", told))[0] == 400
     assert await here.journaled(f.LoadObserved) == []
-    stop = f.AttemptClosed(unit="web.2", attempt=1, disposal=f.Disposal.STOPPED, why=because(Code.SCALE_DOWN))
+    stop = f.AttemptClosed(unit="web.6", attempt=1, disposal=f.Disposal.STOPPED, why=because(Code.SCALE_DOWN))
     await here.write("scheduler.web", stop)
     assert (await guest.call("POST", "usage", told))[0] == 410
 

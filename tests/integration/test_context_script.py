@@ -19,14 +19,16 @@ import pytest_asyncio
 from phoenix.local.opennebula.server import OpenNebula as Server
 from phoenix.local.opennebula.testing import running_server
 from schemas import facts as f
-from schemas.measures import Measures
 from schemas.config import CloudConfig, Warm
+from schemas.measures import Measures
 from schemas.reasons import Code, because
 from services.executor.calls import Allocate
 from services.executor.opennebula import OpenNebula
 from services.executor.template import Templates
+from services.runtime import secret_files
 from tests.integration.nats_process import until as until_true
 from tests.support.admission_house import CLOUD_ID, House, house
+from tests.support.leaks import places
 from tests.support.nats import free_port
 from tests.support.script_guest import ACCOUNT, SCRIPT, ScriptDriver, context_file
 from tests.support.shells import until
@@ -344,10 +346,15 @@ async def test_what_the_site_says_is_mounted_before_the_job_starts(site: Site) -
 async def test_an_instance_begins_with_its_address_when_it_is_healthy(site: Site) -> None:
     here, port = site.here, free_port()
     config = here.broker.config.cloud
-    program = "import http.server as h, os; h.HTTPServer(('127.0.0.1', int(os.environ['PORT'])), type('H', \
-(h.BaseHTTPRequestHandler,), {'do_GET': lambda s: (s.send_response(204), s.end_headers())})).serve_forever()"
+    secret_files.write(here.broker.config.secrets.directory, "web", "db", b"hunter2 \\x $HOME \nline")
+    handler = "type('H', (h.BaseHTTPRequestHandler,), {'do_GET': lambda s: (s.send_response(204), s.end_headers())})"
+    program = f"""import http.server as h, os
+print(repr(os.environ['DB']), flush=True)
+h.HTTPServer(('127.0.0.1', int(os.environ['PORT'])), {handler}).serve_forever()"""
     departments = tuple(
-        msgspec.structs.replace(d, web=msgspec.structs.replace(d.web, command=("python3", "-c", program)))
+        msgspec.structs.replace(
+            d, web=msgspec.structs.replace(d.web, command=("python3", "-c", program), secrets={"DB": "db"})
+        )
         if d.web is not None
         else d
         for d in config.departments
@@ -358,6 +365,9 @@ async def test_an_instance_begins_with_its_address_when_it_is_healthy(site: Site
     vm = await site.boot("web.1", GUEST_ADDRESS="127.0.0.1", GUEST_PORT=str(port))
     await site.began("web.1")
     assert here.service.custody.state.units["web.1"].addresses == (f"127.0.0.1:{port}",)
+    room = Path(site.driver.room("web.1"))
+    assert (room / "stdout").read_text() == f"{'hunter2 ' + chr(92) + 'x $HOME ' + chr(10) + 'line'!r}\n"
+    assert places(b"hunter2", room.parent) == [room / "stdout"]
     (measured,) = msgspec.json.decode((await heard.next_msg(20)).data, type=Measures).instances
     assert (measured.unit, measured.memory_mb is not None) == ("web.1", True)
     assert 0 <= measured.utilisation <= 1

@@ -16,6 +16,7 @@ import pytest
 from phoenix.local.opennebula.driver import DriverError, HostSpec, VmSpec
 from phoenix.local.process.driver import ProcessDriver
 from tests.support.guest_door import HOST, GuestDoor, Life
+from tests.support.leaks import places
 
 DEADLINE_S = 20.0
 OTHER = HostSpec(1, "host1", 4, 8192)
@@ -396,6 +397,25 @@ async def test_an_instance_is_begun_when_it_is_healthy_and_ends_cleanly(hypervis
     await hypervisor.door.until(lambda: any(told["utilisation"] > 0.1 for told in life.usages))
     assert all(told["interval_s"] >= 1 and told["memory_mb"] > 0 for told in life.usages)
     await hypervisor.driver.shutdown(vm, HOST)
+    assert life.report is None
+
+
+async def test_a_secret_is_in_an_instances_environment_and_in_no_list_of_processes_or_file(
+    hypervisor: Hypervisor,
+) -> None:
+    script = """#!/bin/sh
+        [ "$(printf %s "$DB_PASSWORD" | wc -c)" -eq 9 ] && echo known
+        exec sleep 60
+    """
+    life = hypervisor.door.add(
+        "web.7", kind="instance", script=script, health_path="/x", secrets={"DB_PASSWORD": "hunter2 x"}
+    )
+    vm = await hypervisor.boot("web.7")
+    room = Path(hypervisor.driver._vms[vm.vm_id].machine.path)
+    await until(lambda: (room / "stdout").exists() and "known" in (room / "stdout").read_text())
+    assert places(b"echo known", room.parent.parent) == [room / "script"]
+    assert places(b"hunter2", room.parent.parent) == []
+    await hypervisor.driver.cancel(vm, HOST)
     assert life.report is None
 
 

@@ -305,7 +305,7 @@ class Guest:
     async def _serve(self, boot: Boot) -> str:
         room, machine = self.machine.room, self.machine
         room.write("token", self.door.job_token.encode())
-        port = _free_port()
+        port = boot.port or _free_port()
         environment = for_instance(boot, machine, self.door.url, self.door.phoenix_id, port)
         if boot.script is None and machine.programs.web_instance is None:
             return "no python3 that the instance's user may read: the default web program cannot run"

@@ -90,6 +90,7 @@ class Boot(msgspec.Struct, frozen=True):
     script: str | None = None
     argv: list[str] = []
     environment: dict[str, str] = {}
+    secrets: dict[str, str] = {}
     directory: str | None = None
     stdout: str | None = None
     stderr: str | None = None
@@ -105,6 +106,7 @@ class Boot(msgspec.Struct, frozen=True):
     cpus_per_task: int | None = None
     checkpoint: Checkpoint | None = None
     signal: Signal | None = None
+    port: int | None = None
 
 
 class Command(msgspec.Struct, frozen=True):
