@@ -17,7 +17,7 @@ from typing import Final
 import msgspec
 
 from schemas import lending
-from schemas.config import CloudConfig
+from schemas.config import CloudConfig, WebPolicy
 from schemas.custody_state import Unit
 from schemas.ids import ELEMENT, instance_parts, is_instance
 from schemas.releases import Release
