@@ -51,7 +51,7 @@ def rolling(p: Params) -> str | None:
         here, others = p.number("instances"), count(p.number("others"), "other")
         paused = f"; {count(p.number('failures'), 'failure')} until now" if p.number("failures") else ""
         return f"release {p['release']} takes the others' places: {count(here, 'instance')} of it, {others}{paused}"
-    return f"release {p['release']} takes the place of another one" if "release" in p else None
+    return f"release {p['release']} is rolled out" if "release" in p else None
 
 
 _Told = Callable[[Any], str | None]

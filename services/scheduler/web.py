@@ -31,15 +31,17 @@ from typing import Final
 import msgspec
 
 from schemas import facts as f
+from schemas.custody_state import Unit
 from schemas.envelope import FACTS_MAX
 from schemas.ids import instance_id
 from schemas.reasons import Code, Reason, because
-from services.scheduler import web_ends, web_hosts, web_number, web_signals
+from services.scheduler import web_ends, web_hosts, web_number, web_rolls, web_signals
 from services.scheduler.policies import known
 from services.scheduler.web_ends import Scene
 from services.scheduler.web_fold import WebFold
 from services.scheduler.web_hosts import Picture
 from services.scheduler.web_number import Number
+from services.scheduler.web_rolls import Step
 from services.scheduler.web_state import State
 
 PLACED_MAX: Final = 500  # instances of one decision; the rest follow with the next one
@@ -107,26 +109,38 @@ class WebCore(WebFold):
         scene, notice = self.scene(now), self.notice()
         closings = web_ends.closings(scene, target)
         seen = self._picture(scene, closings)
+        step = self._step(seen, target, now)
         if notice:
             claim = self.claim(seen, target, 0)  # what drains goes with its host
             rest = web_ends.give_back(scene, seen, notice)
-            return [*self._claim(target, claim, reason, now), *closings, *rest][:FACTS_MAX]
-        spare = web_ends.spare(scene, target, self._most())
-        wanted = target + spare
-        surplus = web_hosts.surplus(seen, wanted, self.per_host())
-        if surplus:
-            drained = [unit for unit in surplus if web_ends.drains(scene, unit)]
-            seen = seen.without([unit for unit in surplus if not web_ends.drains(scene, unit)], drained)
-        claim = self.claim(seen, wanted, seen.draining)
-        found: list[f.Fact] = [*self._claim(target, claim, reason, now), *closings]
-        if surplus:
-            found += web_ends.ends(scene, surplus, self._cause(target, reason, Code.SCALE_DOWN))
+            return [*step.words, *self._claim(target, claim, reason, now), *closings, *rest][:FACTS_MAX]
+        spare = 0 if step.plan is not None else web_ends.spare(scene, target, self._most())
+        most = target + spare
+        ended: list[f.Fact] = []
+        if step.plan is not None:
+            most, leave = step.plan.most, [scene.unit(name) for name in step.plan.leave]
+            ended += web_ends.ends(scene, leave, because(Code.ROLLING, release=step.at.roll.wanted))
+            seen = self._without(scene, seen, leave)
+        surplus = web_hosts.surplus(seen, most, self.per_host())
+        ended += web_ends.ends(scene, surplus, self._cause(target, reason, Code.SCALE_DOWN))
+        seen = self._without(scene, seen, surplus)
+        claim = self.claim(seen, most if step.plan is None else step.plan.room, seen.draining)
+        found = [*step.words, *self._claim(target, claim, reason, now), *closings, *ended]
         # How long to wait with new ones is known once failed ones are closed.
-        why = self._cause(target, reason, Code.SCALE_UP)
-        placed = [] if closings else self._placements(now, web_hosts.shortage(seen, wanted), spare, why)
+        placed = [] if closings else self._placements(step, seen, target, spare, reason)
         hosts = web_hosts.not_needed(seen, claim, [fact.hosts[0] for fact in placed], now)
         found += [f.HostReleased(host=name, reason=because(Code.NOT_NEEDED, demand=claim)) for name in hosts]
         return [*found, *placed][:FACTS_MAX]
+
+    def _step(self, seen: Picture, target: int, now: float) -> Step:
+        """What releases have to say."""
+        at = self.releases(now)
+        return web_rolls.step(at, seen, target) if self.department is not None else Step(None, at, None)
+
+    def _without(self, scene: Scene, seen: Picture, units: list[Unit]) -> Picture:
+        """Those are to end."""
+        drained = [unit for unit in units if web_ends.drains(scene, unit)]
+        return seen.without([unit for unit in units if not web_ends.drains(scene, unit)], drained)
 
     def scene(self, now: float) -> Scene:
         drain_s = self.policy.drain_s if self.department is not None else 0.0
@@ -160,6 +174,7 @@ class WebCore(WebFold):
             times.append(web_number.freed_at(state, self.policy, self._bounds, self._decided_at))
         times += [state.retry_at, *(hosts[name].quarantine_until for name in self.holdings.quarantined)]
         times.append(web_ends.wake_at(self.scene(self._decided_at)))
+        times.append(web_rolls.wake_at(self.releases(self._decided_at)))
         return min([self.limits.next_due(), *(time for time in times if time > self._decided_at)])
 
     def notice(self) -> int:
@@ -189,15 +204,20 @@ class WebCore(WebFold):
             reason = because(Code.SIGNAL_MISSING, timeout_s=self.policy.signal_timeout_s, instances=self.state.serving)
         return [f.DemandChanged(dept=self.dept, hosts=hosts, instances=target, reason=reason)]
 
-    def _placements(self, now: float, short: int, spare: int, cause: Reason) -> list[f.UnitPlaced]:
-        """`short`: instances that are missing, `spare` of them for one that is not reached."""
-        count = min(short, PLACED_MAX)
-        if not count or now < self.state.retry_at or not self.holdings.roomy:
+    def _placements(self, step: Step, seen: Picture, target: int, spare: int, reason: Reason) -> list[f.UnitPlaced]:
+        """New instances, `spare` of them for one that is not reached."""
+        short = web_hosts.shortage(seen, target + spare) if step.plan is None else step.plan.start
+        count, at = min(short, PLACED_MAX), step.at
+        retry_at = 0.0 if step.word is not None and step.at.roll.stage == "rolling" else self.state.retry_at
+        if not count or at.now < retry_at or not self.holdings.roomy:
             return []
         shape, last = self.shape, self.custody.state.instance_last.get(self.dept, 0)
-        hosts = web_hosts.places(self.holdings, count, now)
+        hosts = web_hosts.places(self.holdings, count, at.now)
         replacing = self.state.to_replace + spare
-        again = because(Code.REPLACEMENT, **cause.params)
+        cause = self._cause(target, reason, Code.SCALE_UP)
+        if at.roll.stage == "rolling":
+            cause = because(Code.ROLLING, release=at.roll.wanted)
+        again = because(Code.REPLACEMENT, instances=target)
         return [
             f.UnitPlaced(
                 unit=instance_id(self.dept, last + 1 + i),
@@ -206,6 +226,8 @@ class WebCore(WebFold):
                 cores=shape.cores,
                 memory_mb=shape.memory_mb,
                 reason=again if i < replacing else cause,
+                release=at.roll.wanted,
+                image=at.image,
             )
             for i, host in enumerate(hosts)
         ]

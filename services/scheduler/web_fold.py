@@ -26,13 +26,15 @@ from schemas.ids import sort_key
 from schemas.meta import Meta
 from schemas.reasons import Code
 from services.runtime.core import NEVER
-from services.scheduler import web_number, web_signals
+from services.scheduler import web_number, web_release, web_rolls, web_signals
 from services.scheduler.demand import Capacities
 from services.scheduler.limits import Limits
 from services.scheduler.policies import scale_flaps, scale_steps
 from services.scheduler.policies.scale import Track
 from services.scheduler.shape import Shape
 from services.scheduler.web_holdings import Holdings
+from services.scheduler.web_release import Roll
+from services.scheduler.web_rolls import Releases
 from services.scheduler.web_state import STABLE_S, State, backoff_s
 
 _FAILURES: Final = (Code.VM_ENDED, Code.BOOT_TIMEOUT, Code.UNREACHABLE)
@@ -54,6 +56,8 @@ class WebFold:
             f.InstanceDraining: self._on_draining,
             f.InstanceReported: self._on_reported,
             f.AttemptClosed: self._on_closed,
+            f.ReleaseRequested: self._on_release_requested,
+            f.ReleaseChanged: self._on_release_changed,
             f.VmAllocated: self._on_vm_allocated,
             f.VmStarted: self._on_vm_started,
             f.VmEnded: self._on_vm_ended,
@@ -121,7 +125,26 @@ class WebFold:
         if fact.dept != self.dept:
             return False
         self.state.minimum, self.state.exact, self.state.until = fact.minimum, fact.exact, fact.until
+        self.state.roll = web_release.spoken(self.state.roll, fact.user)
         return True
+
+    def _on_release_requested(self, fact: f.ReleaseRequested, _meta: Meta) -> bool:
+        if fact.dept != self.dept:
+            return False
+        self.state.roll = web_release.known(self.state.roll, self.custody.state.releases[self.dept])
+        return True
+
+    def _on_release_changed(self, fact: f.ReleaseChanged, _meta: Meta) -> bool:
+        """Another release has not failed yet: its instances do not wait."""
+        if fact.dept != self.dept:
+            return False
+        self.state.roll = web_release.changed(self.state.roll, fact, self.releases(0.0).live())
+        if fact.state in ("rolling", "rolled_back"):
+            self.state.failures, self.state.to_replace, self.state.retry_at = 0, 0, 0.0
+        return True
+
+    def releases(self, now: float) -> Releases:
+        return Releases(self.custody, self.dept, self.policy, self.holdings, self.state, self.state.roll, now)
 
     def _on_vm_allocated(self, fact: f.VmAllocated, _meta: Meta) -> bool:
         return fact.host in self.holdings.hosts and self.holdings.host_changed(fact.host)
@@ -148,6 +171,8 @@ class WebFold:
             return False
         self.holdings.began(fact.unit)
         self.limits.began(fact.unit)
+        seen = self.releases(0.0).look(self.custody.state.units[fact.unit])
+        self.state.roll = web_release.began(self.state.roll, seen)
         self._count()
         return True
 
@@ -176,8 +201,11 @@ class WebFold:
     def _on_closed(self, fact: f.AttemptClosed, _meta: Meta) -> bool:
         if not self._mine(fact.unit):
             return False
-        self._forget(fact.unit)
         unit, now = self.custody.state.units[fact.unit], self.custody.state.at
+        releases = self.releases(now)
+        seen = releases.look(unit)
+        self._forget(fact.unit)
+        self.state.roll = web_release.ended(self.state.roll, seen, fact.why.code, releases.live(), now)
         if fact.why.code in _FAILURES and unit.drains_until is None:
             self._on_failure(unit, fact.why.code, now)
         self._count()
@@ -209,8 +237,11 @@ class WebFold:
         self.state.unreachable.pop(name, None)
 
     def _on_config(self, _fact: f.ConfigAdopted, _meta: Meta) -> bool:
-        rule = self.policy.rule
+        before, rule = self.policy, self.policy.rule
         self._rebuild()
+        if not web_rolls.same_content(before, self.policy):
+            last = self.custody.state.instance_last.get(self.dept, 0)
+            self.state.roll = web_release.configured(self.state.roll, last)
         if (
             self.policy.rule != rule
         ):  # what a rule remembers is its own: whoever does not have the old one goes on alike
@@ -222,6 +253,7 @@ class WebFold:
             return False
         self._rebuild()
         self._count()
+        self.state.roll = Roll(asked=self.custody.state.release_last.get(self.dept, 0))
         return True
 
     def _count(self) -> None:
@@ -238,6 +270,8 @@ class WebFold:
     def load(self, data: bytes) -> None:
         self.state = msgspec.msgpack.decode(data, type=State)
         self._rebuild()
+        for seen in self.releases(0.0).live():  # a snapshot of a version that knew no releases: what serves is good
+            self.state.roll = web_release.began(self.state.roll, seen)
 
     def _rebuild(self) -> None:
         """All views anew, from custody and configuration."""

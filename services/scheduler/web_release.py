@@ -18,7 +18,8 @@ Theory of operation
 
 Rules
   1. New instances run the wanted release.  Instances of others leave: one that is not in service at once, one in service when
-     at least `target - max_unavailable` others serve then.  What drains counts neither as serving nor as one too many.
+     at least `target - max_unavailable` others serve then.  What drains counts neither as serving nor as one too many; what
+     no balancer reaches does not serve.
   2. As long as others stay, at most `target + max_surge` are there, those on their way included; so many are claimed.  If no
      host comes for the surge, rule 1 goes on by itself where `max_unavailable` is 1 or more.
   3. A release has *stood* when one instance of it has served for STABLE_S.  It is never given up.  (Of release 0 only
@@ -39,6 +40,7 @@ Rules
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from itertools import chain
 from typing import Final, Literal, NamedTuple
 
 import msgspec
@@ -67,7 +69,8 @@ class Roll(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Seen(NamedTuple):
-    """A live instance.  `leaves`: it drains already; `stays`: it may go on where it is (no cordoned host)."""
+    """A live instance.  `leaves`: it drains already; `stays`: it may go on where it is (no cordoned host); `unreached_at`: no
+    balancer reaches it since then."""
 
     unit: str
     number: int
@@ -75,6 +78,16 @@ class Seen(NamedTuple):
     began_at: float | None
     leaves: bool = False
     stays: bool = True
+    unreached_at: float | None = None
+
+    @property
+    def serves(self) -> bool:
+        return self.began_at is not None and self.unreached_at is None and not self.leaves
+
+    def served_s(self, now: float) -> float:
+        if self.began_at is None:
+            return 0.0
+        return (now if self.unreached_at is None else self.unreached_at) - self.began_at
 
 
 class Terms(NamedTuple):
@@ -101,8 +114,8 @@ class Plan(NamedTuple):
 # ---------------------------------------------------------------------------------------------------------------- folding
 
 
-def changed(roll: Roll, fact: f.ReleaseChanged, serving: bool) -> Roll:
-    """After the core's own word.  `serving`: an instance of it is in service."""
+def changed(roll: Roll, fact: f.ReleaseChanged, live: Iterable[Seen]) -> Roll:
+    """After the core's own word."""
     if fact.state == "rolling":
         return _want(roll, fact.release, max(roll.asked, fact.release))
     if fact.state == "stopped":
@@ -111,19 +124,19 @@ def changed(roll: Roll, fact: f.ReleaseChanged, serving: bool) -> Roll:
         rest = tuple(number for number in roll.good if number != fact.release)
         return _want(msgspec.structs.replace(roll, good=rest), fact.back_to, roll.asked)
     complete = msgspec.structs.replace(roll, stage="complete")
-    return _keep(complete) if serving else complete
+    return _keep(complete) if any(one.release == fact.release and one.serves for one in live) else complete
 
 
 def began(roll: Roll, seen: Seen) -> Roll:
-    """An instance is in service."""
-    return _keep(roll) if roll.stage == "complete" and _own(roll, seen) else roll
+    """An instance is in service, if it is."""
+    return _keep(roll) if roll.stage == "complete" and _own(roll, seen) and seen.serves else roll
 
 
 def ended(roll: Roll, seen: Seen, code: Code, others: Iterable[Seen], at: float) -> Roll:
     """An instance was closed at `at` for `code`; `others` are live.  Rules 3 and 4."""
     if not _own(roll, seen) or roll.wanted in roll.stood:
         return roll
-    if has_stood(roll, [seen, *others], at):
+    if has_stood(roll, chain((seen,), others), at):
         stood = (*roll.stood, roll.wanted)[-GOOD_MAX:]
         return msgspec.structs.replace(roll, stood=stood, failures=0, failed="", cause="")
     if code not in FAILURES:
@@ -172,16 +185,14 @@ def _keep(roll: Roll) -> Roll:
 
 def has_stood(roll: Roll, seen: Iterable[Seen], now: float) -> bool:
     """Rule 3."""
-    return roll.wanted in roll.stood or any(
-        _own(roll, one) and one.began_at is not None and now - one.began_at >= STABLE_S for one in seen
-    )
+    return roll.wanted in roll.stood or any(_own(roll, one) and one.served_s(now) >= STABLE_S for one in seen)
 
 
 def stands_at(roll: Roll, seen: Iterable[Seen], now: float) -> float | None:
     """When it will have stood if nothing happens; None if nothing depends on it."""
     if not roll.failures or roll.wanted in roll.stood:
         return None
-    begun = (one.began_at for one in seen if _own(roll, one) and one.began_at is not None)
+    begun = (one.began_at for one in seen if _own(roll, one) and one.began_at is not None and one.unreached_at is None)
     return min((at + STABLE_S for at in begun if at + STABLE_S > now), default=None)
 
 
@@ -220,8 +231,7 @@ def change(
         told = because(Code.RELEASE_DEPLOYED, release=roll.wanted, user=roll.again)
         return f.ReleaseChanged(dept=dept, release=roll.wanted, state="rolling", reason=told)
     if _spent(roll, terms) and not has_stood(roll, seen, now):
-        serves = any(_own(roll, one) and one.began_at is not None and not one.leaves for one in seen)
-        return None if serves else _given_up(roll, dept)
+        return None if any(_own(roll, one) and one.serves for one in seen) else _given_up(roll, dept)
     if roll.stage == "rolling" and _is_complete(roll, seen, terms, target):
         told = because(Code.RELEASE_COMPLETE, release=roll.wanted, instances=len(seen))
         return f.ReleaseChanged(dept=dept, release=roll.wanted, state="complete", reason=told)
@@ -248,7 +258,7 @@ def _is_complete(roll: Roll, seen: Sequence[Seen], terms: Terms, target: int) ->
     """Rule 8."""
     if any(one.release != roll.wanted for one in seen):
         return False
-    serving = sum(1 for one in seen if one.began_at is not None and not one.leaves)
+    serving = sum(1 for one in seen if one.serves)
     return not target or serving >= max(1, target - terms.max_unavailable)
 
 
@@ -264,7 +274,7 @@ def plan(roll: Roll, seen: Sequence[Seen], terms: Terms, target: int, now: float
     leave = [one for one in others if one.began_at is None]
     serving = [one for one in others if one.began_at is not None]
     if not roll.failures or has_stood(roll, seen, now):  # rule 5
-        spare = sum(1 for one in here if one.began_at is not None) - (target - terms.max_unavailable)
+        spare = sum(1 for one in here if one.serves) - (target - terms.max_unavailable)
         leave += serving[: max(0, spare)]
     left = len(others) - len(leave)
     most = target + terms.max_surge if left else target

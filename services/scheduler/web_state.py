@@ -11,8 +11,9 @@ from services.scheduler.policies.scale_flaps import Course
 from services.scheduler.policies.scale_forecast import Bucket
 from services.scheduler.policies.scale_steps import Change
 from services.scheduler.web_load import Sample
+from services.scheduler.web_release import STABLE_S as STABLE_S
+from services.scheduler.web_release import Roll
 
-STABLE_S: Final = 30.0  # who has served this long has not failed at the start
 BACKOFF_FIRST_S: Final = 0.5
 BACKOFF_MAX_S: Final = 30.0  # a program that is repaired is back within half a minute
 
@@ -37,6 +38,7 @@ class State(msgspec.Struct, kw_only=True):
     minimum: int | None = None  # a person's word (`web_number`, rule 3)
     exact: int | None = None
     until: float | None = None
+    roll: Roll = Roll()  # what instances run, and how far that is
     failures: int = 0  # in a row
     to_replace: int = 0  # failed instances whose successor is not placed yet
     retry_at: float = 0.0

@@ -170,7 +170,7 @@ def test_a_word_says_why() -> None:
 def told(roll: Roll, state: Stage | str, release: int, *, back_to: int = 0, serving: bool = True) -> Roll:
     reason = because(Code.RELEASE_DEPLOYED)
     fact = f.ReleaseChanged(dept="web", release=release, state=state, back_to=back_to, reason=reason)  # type: ignore[arg-type]
-    return wr.changed(roll, fact, serving)
+    return wr.changed(roll, fact, [Seen("web.1", 1, release, NOW)] if serving else [])
 
 
 def test_a_life_of_releases() -> None:

@@ -1,0 +1,159 @@
+"""A web department in a `World` whose instances do what their release does to them: come up, never call, end, or crash later.
+
+    world, fates = site(instances=8)             # release 0 is good
+    fates[2] = "crashes"                         # before anybody deploys it
+    deploy(world, max_unavailable=1)             # -> 1, 2, … as the journal has it
+    world.advance(60)
+
+`Watch` looks at every fact: nobody drains for a roll while that leaves fewer in service than its terms allow.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from schemas import facts as f
+from schemas.custody_state import Unit
+from schemas.envelope import FACTS_MAX
+from schemas.facts import Fact
+from schemas.meta import Meta
+from schemas.reasons import Code
+from schemas.releases import Release
+from services.provisioner.core import ProvisionerCore
+from services.scheduler.web import WebCore
+from tests.support.world import NullCore, StandInGuests, World, cloud, web
+
+BOOT_S: Final = 0.5
+CRASH_S: Final = 2.0  # a crash after so long in service: shorter than what counts as having stood
+Fates = dict[int | str, str]  # release, or one instance -> "good" (default), "silent", "ends", "crashes"
+
+
+def site(*, instances: int = 8, hosts: int = 12, **policy: Any) -> tuple[World, Fates]:
+    given: dict[str, Any] = {"signal_timeout_s": 1e6, "boot_timeout_s": 5.0, "drain_s": 2.0, "instances_min": instances}
+    world = World(cloud(web("web", **{**given, **policy})))
+    world.strict = False  # `verify` after each fact is the other properties'
+    fates: Fates = {}
+    world.hosts(hosts)
+    world.seat("provisioner", ProvisionerCore)
+    world.seat("scheduler.web", lambda custody: WebCore(custody, "web"))
+    world.executor()
+    world.seat("admission", lambda custody: Guests(custody, fates), "guests")
+    world.seat("executor", lambda custody: Faults(custody, fates), "faults")
+    world.seat("observer", Watch, "watch")
+    world.advance(3 * BOOT_S)
+    return world, fates
+
+
+def core(world: World) -> WebCore:
+    found: WebCore = world.seats["scheduler.web"].core
+    return found
+
+
+def deploy(world: World, *, max_unavailable: int = 0, max_surge: int = 1, image: str = "") -> int:
+    number = world.custody.state.release_last.get("web", 0) + 1
+    fact = f.ReleaseRequested(
+        dept="web",
+        release=number,
+        user="wes",
+        content=Release(image=image),
+        max_unavailable=max_unavailable,
+        max_surge=max_surge,
+    )
+    world.write("admission", fact)
+    return number
+
+
+def scale(world: World, exact: int) -> None:
+    world.write("admission", f.ScaleRequested(dept="web", user="wes", exact=exact))
+
+
+def said(world: World) -> list[tuple[int, str]]:
+    return [(fact.release, fact.state) for fact in world.facts(f.ReleaseChanged)]
+
+
+def serving(custody: Any) -> list[Unit]:
+    units = (custody.state.units[name] for name in custody.index.open.get("web", ()))
+    return [unit for unit in units if unit.live and unit.began_at is not None and unit.drains_until is None]
+
+
+def of_releases(world: World) -> dict[int, int]:
+    """Release -> instances in service."""
+    found: dict[int, int] = {}
+    for unit in serving(world.custody):
+        found[unit.release] = found.get(unit.release, 0) + 1
+    return found
+
+
+def fate_of(fates: Fates, unit: Unit) -> str:
+    return fates.get(unit.id) or fates.get(unit.release, "good")
+
+
+class Guests(StandInGuests):
+    def __init__(self, custody: Any, fates: Fates) -> None:
+        super().__init__(custody, BOOT_S, {})
+        self.fates = fates
+
+    def _call(self, unit: Unit) -> float:
+        due = super()._call(unit)
+        return due if fate_of(self.fates, unit) in ("good", "crashes") else float("inf")
+
+
+class Faults(NullCore):
+    """The executor's word that a VM has ended."""
+
+    def __init__(self, custody: Any, fates: Fates) -> None:
+        super().__init__(custody)
+        self.fates = fates
+
+    def decide(self, now: float) -> list[Fact]:
+        ended = [vm for vm, due in self._doomed() if due <= now]
+        return [f.VmEnded(unit=vm.unit, attempt=vm.attempt, rank=vm.rank, why="exit 1") for vm in ended][:FACTS_MAX]
+
+    def wake_at(self) -> float:
+        return min((due for _, due in self._doomed()), default=float("inf"))
+
+    def _doomed(self) -> list[tuple[Any, float]]:
+        found = []
+        for vm in self.custody.state.vms.values():
+            unit = self.custody.state.units[vm.unit]
+            fate = fate_of(self.fates, unit)
+            if fate == "ends" and vm.started_at is not None:
+                found.append((vm, vm.started_at + BOOT_S / 2))
+            elif fate == "crashes" and unit.began_at is not None:
+                found.append((vm, unit.began_at + CRASH_S))
+        return found
+
+
+class Watch(NullCore):
+    """Looks at every fact; `fewest`: in service at any moment since it was last set."""
+
+    def __init__(self, custody: Any) -> None:
+        super().__init__(custody)
+        self.target = self.wanted = 0
+        self.fewest = 1 << 30
+
+    def apply(self, fact: Fact, meta: Meta) -> None:
+        if meta.void is not None:
+            return
+        if isinstance(fact, f.DemandChanged) and fact.instances is not None:
+            self.target = fact.instances
+        elif isinstance(fact, f.ReleaseChanged):
+            self.wanted = fact.back_to if fact.state == "rolled_back" else fact.release
+        here = len(serving(self.custody))
+        self.fewest = min(self.fewest, here)
+        unavailable, surge = self._bounds()
+        if isinstance(fact, f.InstanceDraining) and fact.reason.code is Code.ROLLING:
+            assert here >= self.target - unavailable, (fact, here, self.target)
+        if isinstance(fact, f.UnitPlaced) and fact.reason is not None and fact.reason.code is Code.ROLLING:
+            units = (self.custody.state.units[name] for name in self.custody.index.open["web"])
+            active = sum(1 for unit in units if unit.live and unit.drains_until is None)
+            assert active <= self.target + surge, (fact, active, self.target)
+
+    def _bounds(self) -> tuple[int, int]:
+        asked = self.custody.state.releases.get("web", {}).get(self.wanted)
+        return (0, 1) if asked is None else (asked.max_unavailable, asked.max_surge)
+
+
+def watch(world: World) -> Watch:
+    found: Watch = world.seats["watch"].core
+    return found

@@ -1,0 +1,210 @@
+"""Releases in the web core: whole stories, with the real provisioner, of instances that do what their release does to them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from schemas import facts as f
+from schemas.custody import RULES
+from schemas.reasons import Code
+from services.scheduler.web_release import STABLE_S
+from services.scheduler.web_why import why
+from tests.support.releases import core, deploy, of_releases, said, scale, serving, site, watch
+from tests.support.world import World
+
+
+def configure(world: World, **policy: Any) -> None:
+    config = world.custody.state.config
+    assert config is not None
+    department = config.departments[0]
+    changed = msgspec.structs.replace(department, web=msgspec.structs.replace(department.web, **policy))
+    told = msgspec.structs.replace(config, departments=(changed,))
+    world.write("provisioner", f.ConfigAdopted(cloud="c1", custody_rules=RULES, config=told))
+
+
+def reasons(world: World) -> list[Code]:
+    return [reason.code for reason in why(core(world), world.now)]
+
+
+@pytest.mark.parametrize(("unavailable", "surge"), [(0, 1), (0, 3), (1, 0), (2, 0), (1, 1), (2, 2), (8, 8)])
+def test_eight_instances_are_replaced_within_the_terms(unavailable: int, surge: int) -> None:
+    world, _ = site()
+    watch(world).fewest = 8
+    assert deploy(world, max_unavailable=unavailable, max_surge=surge, image="shop-1") == 1
+    world.advance(60)
+    assert said(world) == [(1, "rolling"), (1, "complete")]
+    assert of_releases(world) == {1: 8}
+    assert watch(world).fewest >= 8 - unavailable
+    placed = world.facts(f.UnitPlaced)[8:]
+    assert {(fact.release, fact.image) for fact in placed} == {(1, "shop-1")}
+    assert placed[0].reason.code is Code.ROLLING
+    assert world.custody.held("web") == world.custody.state.demands["web"] == 8  # the surge's hosts have gone back
+    assert world.voids == []
+
+
+def test_a_full_cluster_waits_for_a_host_or_drains_first() -> None:
+    world, _ = site(hosts=8)
+    deploy(world)
+    world.advance(30)
+    assert (said(world), of_releases(world), world.custody.state.demands["web"]) == ([(1, "rolling")], {0: 8}, 9)
+    assert {Code.ROLLING, Code.WAITS_FOR_HOSTS} <= set(reasons(world))
+    deploy(world, max_unavailable=1)
+    world.advance(60)
+    assert (said(world)[-1], of_releases(world)) == ((2, "complete"), {2: 8})
+
+
+def test_several_instances_on_a_host_need_few_hosts_for_the_surge() -> None:
+    world, _ = site(instances=8, hosts=3, instances_per_host=4)
+    deploy(world, max_surge=2)
+    world.step()
+    assert world.custody.state.demands["web"] == 3
+    world.advance(60)
+    assert (of_releases(world), world.custody.held("web")) == ({1: 8}, 2)
+
+
+def test_what_is_wanted_meanwhile_is_of_the_new_release_and_what_is_not_is_of_the_old_one() -> None:
+    world, _ = site(instances=4)
+    deploy(world)
+    world.advance(1.0)
+    scale(world, 7)
+    world.advance(1.0)
+    assert of_releases(world)[1] >= 4
+    scale(world, 2)
+    world.advance(3.0)
+    assert of_releases(world) == {1: 2}
+    assert said(world) == [(1, "rolling"), (1, "complete")]
+
+
+@pytest.mark.parametrize("fate", ["silent", "ends", "crashes"])
+def test_a_bad_release_is_rolled_back(fate: str) -> None:
+    world, fates = site(start_failures_max=3)
+    fates[1] = fate
+    watch(world).fewest = 8
+    deploy(world)
+    world.advance(120)
+    assert said(world) == [(1, "rolling"), (1, "rolled_back"), (0, "complete")]
+    assert of_releases(world) == {0: 8}
+    if fate != "crashes":  # whoever comes up and crashes has been believed until then
+        assert watch(world).fewest == 8
+    (given_up,) = [fact for fact in world.facts(f.ReleaseChanged) if fact.state == "rolled_back"]
+    cause = "boot_timeout" if fate == "silent" else "vm_ended"
+    assert (given_up.back_to, given_up.reason.code) == (0, Code.RELEASE_FAILED)
+    assert given_up.reason.params["cause"] == cause
+    assert given_up.reason.params["failures"] >= 3  # several may have been on their way
+    assert world.voids == []
+
+
+def test_what_crashes_after_a_while_takes_few_places_before_it_is_given_up() -> None:
+    world, fates = site(start_failures_max=3)
+    fates[1] = "crashes"
+    watch(world).fewest = 8
+    deploy(world)
+    world.advance(120)
+    assert watch(world).fewest >= 4  # after the first crash nobody else leaves for it
+
+
+def test_without_a_release_to_go_back_to_the_department_stops_until_somebody_speaks() -> None:
+    world, fates = site(instances=2, start_failures_max=2, hosts=0)
+    fates[0] = fates[1] = "ends"
+    world.hosts(4)
+    world.advance(60)
+    assert said(world) == [(0, "stopped")]
+    assert serving(world.custody) == []
+    assert world.custody.held("web") == 0  # nobody keeps hosts for what is not started
+    placed = len(world.facts(f.UnitPlaced))
+    world.advance(600)
+    assert len(world.facts(f.UnitPlaced)) == placed
+    assert Code.RELEASE_FAILED in reasons(world)
+    scale(world, 2)
+    world.advance(60)
+    assert said(world)[1:] == [(0, "rolling"), (0, "stopped")]
+    configure(world, command=("serve",))
+    fates[0] = "good"
+    world.advance(5)
+    assert said(world)[3:] == [(0, "rolling"), (0, "complete")]
+    assert of_releases(world) == {0: 2}
+
+
+def test_a_deploy_begins_anew_where_a_department_has_stopped() -> None:
+    world, fates = site(instances=2, start_failures_max=2, hosts=0)
+    fates[0] = "silent"
+    world.hosts(4)
+    world.advance(60)
+    deploy(world)
+    world.advance(10)
+    assert said(world) == [(0, "stopped"), (1, "rolling"), (1, "complete")]
+    assert of_releases(world) == {1: 2}
+
+
+def test_a_release_that_has_stood_is_never_given_up() -> None:
+    world, fates = site(instances=2, start_failures_max=2)
+    world.advance(STABLE_S)
+    fates[0] = "ends"
+    world.advance(300)
+    assert said(world) == []
+    fates[0] = "good"
+    world.advance(60)
+    assert of_releases(world) == {0: 2}
+
+
+def test_the_configuration_may_be_wrong_too_and_what_serves_stays() -> None:
+    world, fates = site(instances=2, start_failures_max=2)
+    world.advance(STABLE_S)
+    old = [unit.id for unit in serving(world.custody)]
+    fates.update(dict.fromkeys(old, "good"))
+    fates[0] = "ends"
+    configure(world, command=("nonsense",), instances_min=3)
+    world.advance(60)
+    assert said(world) == [(0, "stopped")]  # that the old ones have stood says nothing of it
+    assert [unit.id for unit in serving(world.custody)] == old
+    assert world.custody.held("web") == 2
+
+
+def test_another_deploy_takes_over_and_the_last_complete_one_stays_what_is_gone_back_to() -> None:
+    world, fates = site(start_failures_max=2)
+    deploy(world)
+    world.advance(30)
+    fates[3] = "ends"
+    deploy(world)
+    world.advance(2)
+    assert len(of_releases(world)) == 2
+    deploy(world)
+    world.advance(60)
+    assert said(world)[2:] == [(2, "rolling"), (3, "rolling"), (3, "rolled_back"), (1, "complete")]
+    assert of_releases(world) == {1: 8}
+
+
+def test_old_instances_that_are_lost_meanwhile_come_back_as_new_ones() -> None:
+    world, _ = site(instances=4)
+    deploy(world)
+    world.advance(0.8)
+    host = next(unit.hosts[0] for unit in serving(world.custody) if unit.release == 0)
+    world.lose(host)
+    world.advance(60)
+    assert (of_releases(world), said(world)[-1]) == ({1: 4}, (1, "complete"))
+
+
+def test_a_cordoned_host_is_left_during_a_roll() -> None:
+    world, _ = site(instances=4)
+    deploy(world)
+    world.advance(0.8)
+    cordoned = [unit.hosts[0] for unit in serving(world.custody)][:2]
+    for host in cordoned:
+        world.cordon(host)
+    world.advance(60)
+    assert of_releases(world) == {1: 4}
+    assert not {unit.hosts[0] for unit in serving(world.custody)} & set(cordoned)
+
+
+def test_a_restart_in_the_middle_changes_nothing() -> None:
+    world, fates = site(instances=3, start_failures_max=2)
+    world.strict = True
+    fates[1] = "crashes"
+    deploy(world)
+    for _ in range(40):
+        world.advance(1.0)
+        world.restart("scheduler.web")
+    assert said(world) == [(1, "rolling"), (1, "rolled_back"), (0, "complete")]
