@@ -1,4 +1,7 @@
 # make demo   a day in the life of two departments, in about a minute
+# make rush   [MATCH_S=240] [BALANCER=haproxy] the load of a match on real instances, by rules and with fixed numbers (20 minutes;
+#             MATCH_S=60: a quick look)
+# make flaps  [STEPS=100] [BALANCER=haproxy] scale-ups and scale-downs under load, and how many requests failed (2 minutes)
 # make test   set everything up, then style, types and tests; the last line counts
 # make chaos  [SEEDS=5000] [FIRST=0] more seeds of the simulated faults, on all cores; up to the first that fails
 # make properties [ROUNDS=1] other examples than the test command's, up to the first that fails
@@ -14,10 +17,19 @@ READY  := $(VENV)/.ready
 
 # ALLOW_MISSING=1 make test   without the tests whose tool cannot be had; the last line counts them
 
-.PHONY: demo test lint types chaos properties faults crash worlds model setup tools clean
+.PHONY: demo rush flaps test lint types chaos properties faults crash worlds model setup tools clean
 
 demo: setup
 	@$(BIN)/python -m phoenix.local.demo
+
+MATCH_S ?= 240
+STEPS ?= 100
+BALANCER ?= haproxy
+rush: setup
+	@$(BIN)/python -m phoenix.rush --seconds $(MATCH_S) --balancer $(BALANCER)
+
+flaps: setup
+	@$(BIN)/python -m phoenix.rush.flaps --steps $(STEPS) --balancer $(BALANCER)
 
 test: setup
 	@$(BIN)/ruff check .

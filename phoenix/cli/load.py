@@ -98,6 +98,9 @@ async def _send(args: argparse.Namespace, target: Target, what: Plan) -> Record:
     generator = Generator(target, what, body=b"x" * args.body, timeout_s=timeout_s, connections_max=most)
     for number in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(number, generator.stop)
+    curve = what.curve
+    told = f"{len(what.due):,} requests in {curve.end_s:g} s, at most {curve.peak:,.1f}/s"
+    print(f"phoenix: the load begins: {told}; Ctrl-C ends it early, with its results", file=sys.stderr, flush=True)
     return await generator.run()
 
 

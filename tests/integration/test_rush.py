@@ -1,0 +1,44 @@
+"""The experiment on real processes, small: instances come and go under load without one failed request, and a load that rises
+gets instances on hosts that batch gives up.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from phoenix.load.curve import Curve
+from phoenix.rush import flaps, play
+from phoenix.rush.account import account
+from phoenix.rush.setting import Setting, Variant
+
+pytestmark = pytest.mark.timeout(120)
+SMALL = Setting(cpus=2, hosts=5, instances_max=4, peak_instances=4, job_s=(20.0, 40.0), cpu_ms=40.0)
+
+
+async def test_a_rise_of_the_load_takes_hosts_from_batch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two instances' load to four instances; an instance has a fifth of a core, and serves five requests a second."""
+    monkeypatch.setattr(play, "SETTLE_S", 0.5)
+    table = tmp_path / "shape.csv"
+    table.write_text("at_s,requests\n0,12\n2,36\n4,36\n")
+    curve = Curve((0.0, 2.0, 4.0), (6.0, 18.0, 18.0), 6.0)
+    options = ("--shape", str(table), "--scale", "1")
+    one = await play.play(SMALL, Variant(name="adaptive"), curve, options, SMALL.nominal_capacity, lambda _text: None)
+    found = account(one)
+    assert (found.load.failed, found.load.failures) == (0, {})
+    assert found.load.requests == pytest.approx(84, abs=45)
+    assert found.most > 2
+    assert found.hosts_to_web >= 1
+    assert found.batch.preempted >= 1
+    assert found.batch.lost_core_s > 0
+    assert [stage.mark for stage in found.stages][-1] == "serving"
+    assert all(stage.max_s >= 0 for stage in found.stages)
+
+
+async def test_scaling_up_and_down_fails_no_request(tmp_path: Path) -> None:
+    found = await flaps.flap(Setting(cpus=2, hosts=8), 2, tmp_path)
+    assert found.failures == ()
+    assert [step.to > step.before for step in found.steps] == [True, False]
+    assert all(load.requests for load in found.loads.values())
+    assert "1 ups" in flaps.text(found)

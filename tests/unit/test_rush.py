@@ -1,0 +1,152 @@
+"""What the experiment says of a recording, worked out by hand; its report, its table and its picture."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from phoenix.load.curve import constant
+from phoenix.rush import __main__ as command
+from phoenix.rush import levels, plot, report, setting, site, stages
+from phoenix.rush import recording as recordings
+from phoenix.rush.account import account
+from phoenix.rush.setting import Setting, Variant
+from phoenix.simulate import plots_style
+from services.runtime import config
+from services.runtime.config import OpenNebula
+from tests.support.rush import BEGAN, recording
+
+
+def test_all_vms_together_leave_half_of_the_machine() -> None:
+    for cpus in (2, 8):
+        chosen = Setting(cpus=cpus)
+        assert chosen.hosts * chosen.cores * chosen.core_share == pytest.approx(cpus / 2)
+        assert chosen.nominal_capacity * chosen.cpu_ms / 1000 == pytest.approx(chosen.instance_cpu)
+    chosen = Setting(cpus=2)
+    peak = constant(chosen.peak_rate(12.0), 1.0)
+    assert setting.busy(peak, 12.0) == [(0.0, pytest.approx(8.0))]
+    assert setting.ideal(peak, 12.0, chosen) == [(0.0, 10)]
+    assert setting.ideal(constant(1e4, 1.0), 12.0, chosen) == [(0.0, chosen.instances_max)]
+    assert setting.ideal(constant(0.0, 1.0), 12.0, chosen) == [(0.0, 1)]
+
+
+@pytest.mark.parametrize("rule", ["target-tracking", "threshold"])
+def test_the_configuration_is_one_that_phoenix_takes(rule: setting.Rule, tmp_path: Path) -> None:
+    file = tmp_path / "site.toml"
+    file.write_text(site.configuration(Setting(cpus=2), Variant(name="x", rule=rule)))
+    web = config.load(file, OpenNebula()).cloud.department("web")
+    assert web is not None
+    assert web.web is not None
+    assert (web.web.rule, web.web.target, web.web.threshold, web.web.instances_max) == (rule, 0.8, 0.8, 12)
+
+
+# --------------------------------------------------------------------------------------------------------------- the truth
+
+
+def test_levels_are_those_of_the_load_s_own_time() -> None:
+    one = recording()
+    assert levels.needed(one) == [(0.0, 0.8), (10.0, 2.4), (20.0, 0.8)]
+    assert levels.ideal(one) == [(0.0, 1.0), (10.0, 3.0), (20.0, 1.0)]
+    assert levels.serving(one) == [(0.0, 1.0), (12.0, 2.0), (14.0, 3.0), (26.0, 1.0)]
+    assert levels.wanted(one) == [(0.0, 1.0), (11.0, 2.0), (pytest.approx(13.502), 3.0), (pytest.approx(25.9), 1.0)]
+    hosts = levels.holders(one)
+    assert levels.at(hosts["web"], 13.0) == 2.0
+    assert levels.at(hosts[levels.OTHER], 11.6) == 1.0
+    assert all(sum(values) == 4 for _, _, values in levels.merged(*hosts.values(), until=30.0))
+
+
+def test_over_short_and_overload_in_instance_seconds() -> None:
+    found = account(recording())
+    assert found.capacity.ideal == 50.0  # 10 + 30 + 10
+    assert found.capacity.served == 56.0  # 12 + 4 + 36 + 4
+    assert found.capacity.over == 12.0  # 20 to 26: two more than one
+    assert found.capacity.short == 6.0  # 10 to 12: two of three; 12 to 14: one
+    assert found.capacity.overload == pytest.approx(3.6)  # 2 s × 1.4, 2 s × 0.4
+    assert (found.most, found.mean) == (3, pytest.approx(56 / 30, abs=0.01))
+    assert (found.hosts_to_web, found.hosts_to_batch) == (2, 2)
+    assert (found.rises.met, found.rises.missed, found.rises.p50, found.rises.max) == (2, 0, 2.0, 4.0)
+    assert (found.machine_busy, found.machine_busy_s) == (pytest.approx(0.53), 1)
+
+
+def test_a_rise_that_the_load_takes_back_is_not_met() -> None:
+    one = recording()
+    found = account(msgspec.structs.replace(one, seen=one.seen[:2]))  # the third never comes
+    assert (found.rises.met, found.rises.missed) == (1, 1)
+    assert found.capacity.short == 2 * 2.0 + 8 * 1.0
+
+
+def test_stages_are_those_of_an_instance_whose_host_came_from_batch() -> None:
+    one = recording()
+    found = stages.starts(one)
+    assert [(start.unit, start.whole) for start in found] == [("web.2", False), ("web.3", True)]
+    told = {stage.mark: stage.p50_s for stage in stages.mechanism(found)}
+    truth = {
+        "decided": 0.002, "released": 0.010, "cleared": 0.040, "granted": 0.003, "placed": 0.001, "allocated": 0.005,
+        "started": 0.010, "began": 0.229, "serving": 0.2,
+    }  # fmt: skip
+    assert told == {mark: pytest.approx(seconds, abs=1e-6) for mark, seconds in truth.items()}
+    assert sum(stage.share for stage in stages.mechanism(found)) == pytest.approx(1.0)
+    assert stages.totals(found) == [pytest.approx(0.5)]
+    assert stages.mechanism([]) == []
+
+
+def test_a_port_that_is_used_again_is_not_its_former_instance() -> None:
+    one = recording()
+    earlier = recordings.Seen(BEGAN - 3, ("127.0.0.1:1", "127.0.0.1:3"))
+    found = stages.starts(msgspec.structs.replace(one, seen=(*one.seen[:1], earlier, *one.seen)))
+    assert found[-1].at["serving"] == BEGAN + 14
+
+
+# ---------------------------------------------------------------------------------------------------------------- for people
+
+
+def test_the_report_has_every_variant_side_by_side() -> None:
+    accounts = [account(recording()), account(recording("mean: 2 fixed", exact=2, fail=3))]
+    told = report.text(recording().setting, 10.0, accounts)
+    rows = {line[:32].strip(): line[32:].split("  ") for line in told.splitlines()}
+    assert "3 (3 status-502)" in told
+    assert [word.strip() for word in rows["requests"] if word.strip()] == ["400", "400"]
+    assert "2.0 s, 4.0 s (0 of 2 not met)" in told
+    assert "12 (2 attempts)" in told
+    assert "the job's VM ends" in told
+    assert "all VMs together may use 1 of the machine's 2 cores" in told
+    assert "services 15%, balancer.web 20%" in told
+    found = json.loads(report.json(accounts, recording().setting, 10.0))
+    assert [one["load"]["failed"] for one in found["variants"]] == [0, 3]
+
+
+def test_the_table_has_a_row_for_each_second() -> None:
+    rows = list(csv.DictReader(io.StringIO(report.seconds_csv([recording()]))))
+    assert len(rows) == 30
+    assert rows[13] == {
+        "variant": "adaptive", "at_s": "13", "due": "24", "failed": "0", "p50_s": "0.020000", "p99_s": "0.020000",
+        "needed": "2.4", "ideal": "3", "wanted": "2", "serving": "2", "hosts_web": "2", "hosts_batch": "2",
+    }  # fmt: skip
+
+
+def test_the_picture_is_the_same_each_time_and_shows_failures(tmp_path: Path) -> None:
+    both = [recording(), recording("mean: 2 fixed", exact=2, fail=3)]
+    for name in ("one.svg", "two.svg"):
+        plots_style.save(plot.figure(both, title="A rush", caption="by hand"), tmp_path / name)
+    assert (tmp_path / "one.svg").read_bytes() == (tmp_path / "two.svg").read_bytes()
+
+
+def test_a_recording_is_told_again(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    recordings.save(recording(), tmp_path / "0-adaptive.json")
+    assert recordings.load(tmp_path / "0-adaptive.json") == recording()
+    assert command.main(["--again", str(tmp_path)]) == 0
+    assert "instance-seconds served" in capsys.readouterr().out
+    assert {path.name for path in tmp_path.iterdir()} >= {"report.txt", "report.json", "seconds.csv", "rush.svg"}
+
+
+def test_what_is_mistyped_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert command.main(["--again", str(tmp_path)]) == 2
+    assert "no recording is there" in capsys.readouterr().err
+    for words in (["--variants", "best"], ["--seconds", "3"]):
+        with pytest.raises(SystemExit):
+            command.main(words)
