@@ -27,9 +27,8 @@ INSTANCES_MAX: Final = 1_000_000
 INTERVAL_MIN_S: Final = 0.001  # who measures for less has measured nothing
 INTERVAL_MAX_S: Final = 3600.0
 SOURCE_MAX: Final = 128  # characters
-RATE_MAX: Final = (
-    1e7  # requests/s: more than any one site serves; and 64 sources of it are a sum that still fits the fact
-)
+TARGET_MIN: Final = 0.001  # requests/s of an instance: less than one in a quarter of an hour is no target
+RATE_MAX: Final = 1e7  # requests/s: more than any one site serves; the sum of 64 sources still fits the fact
 QUEUE_MAX: Final = 10_000_000  # requests that wait, or sessions of one instance
 MILLISECONDS_MAX: Final = 1e9  # eleven days
 SESSIONS_MAX: Final = 10_000  # instances of one signal
@@ -37,7 +36,6 @@ LATE_S: Final = 5.0  # a quarter of the usual window: older news would tell of a
 AHEAD_S: Final = 1.0  # twice the clock difference at which services stop (S6)
 BYTES_MAX: Final = 4096  # a signal is about 100 bytes …
 SESSIONS_BYTES_MAX: Final = 640 << 10  # … but for this one: 10,000 instances of the longest names
-
 
 Source: TypeAlias = Annotated[str, Meta(max_length=SOURCE_MAX, pattern=r"^[^\x00-\x1f\x7f]*$(?!\n)")]  # people read it
 
@@ -67,7 +65,7 @@ class RequestsSignal(msgspec.Struct, frozen=True, kw_only=True):
 
     v: Annotated[int, Meta(ge=1)] = 1
     rate: Annotated[float, Meta(ge=0, le=RATE_MAX)]
-    target: Annotated[float, Meta(gt=0, le=RATE_MAX)] | None = None
+    target: Annotated[float, Meta(ge=TARGET_MIN, le=RATE_MAX)] | None = None
     queue: Annotated[int, Meta(ge=0, le=QUEUE_MAX)] | None = None
     response_ms: Annotated[float, Meta(ge=0, le=MILLISECONDS_MAX)] | None = None
     errors: Annotated[float, Meta(ge=0, le=RATE_MAX)] | None = None

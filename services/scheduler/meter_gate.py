@@ -32,7 +32,6 @@ TELL_AFTER: Final = 5  # one that was late now and then is nobody's business
 TROUBLES_MAX: Final = 64
 NOTE_MAX: Final = 200  # characters
 
-
 _Bounded = tuple[float | None, float, float]  # a number of a signal, and its bounds
 
 
@@ -63,7 +62,7 @@ def _numbers(signal: s.AnySignal) -> list[_Bounded]:
     interval = (signal.interval_s, s.INTERVAL_MIN_S, s.INTERVAL_MAX_S)
     if isinstance(signal, s.CpuSignal):
         return [interval, (signal.utilisation, 0, s.UTILISATION_MAX), (signal.instances, 0, s.INSTANCES_MAX)]
-    return [interval, (signal.rate, 0, s.RATE_MAX), (signal.target, math.ulp(0.0), s.RATE_MAX)]
+    return [interval, (signal.rate, 0, s.RATE_MAX), (signal.target, s.TARGET_MIN, s.RATE_MAX)]
 
 
 class Trouble(msgspec.Struct, kw_only=True):

@@ -137,6 +137,9 @@ async def test_each_signal_is_handed_on_as_it_came(here: House) -> None:
         assert answer.status == 200
     message = await heard.next_msg(5)
     assert signals.decode("claim", message.data, message.headers["Content-Type"]) == ClaimSignal(instances=3)
+    for wrong in (b"", b"\xc1", b'{"instances": 3}', packed[:-1], packed + b"\x00"):
+        async with here.session.post(f"{here.url}/v1/signals/web/claim", data=wrong, headers=headers) as answer:
+            assert answer.status == 400
 
 
 @pytest.mark.parametrize(
@@ -175,7 +178,7 @@ async def test_instances(here: House) -> None:
     path = "/v1/departments/web/instances"
     (found,) = (await call(here, "wim", "GET", path))[1]["instances"]
     expected = {"unit": "web.1", "attempt": 1, "address": None, "state": "starting", "host": "w1", "cores": 2}
-    assert found == {**expected, "release": 0, "drains_until": None, "health_path": "/healthz"}
+    assert found == {**expected, "release": 0, "drains_until": None, "health_path": "/healthz", "problem": ""}
     assert await here.guest("web.1").began("127.0.0.1:8000") == 204
     (found,) = (await call(here, "wim", "GET", path))[1]["instances"]
     assert (found["state"], found["address"]) == ("running", "127.0.0.1:8000")

@@ -38,8 +38,6 @@ def bounds(described: dict[str, Any]) -> str:
         return f"at most {described['maxProperties']} instances, {bounds(described['additionalProperties'])} each"
     if "maximum" not in described:
         return f"at least {described['minimum']}"
-    if "exclusiveMinimum" in described:
-        return f"above {number(described['exclusiveMinimum'])}, to {number(described['maximum'])}"
     return f"{number(described['minimum'])} to {number(described['maximum'])}"
 
 

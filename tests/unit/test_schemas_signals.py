@@ -48,7 +48,7 @@ WRONG: list[tuple[str, str, Any]] = [
     *(("cpu", "utilisation", value) for value in (*NO_NUMBER, 1000.1, 1e9)),
     *(("cpu", "instances", value) for value in (-1, 1.5, 10**9, "1")),
     *(("requests", "rate", value) for value in (*NO_NUMBER, 1e9)),
-    *(("requests", "target", value) for value in (0, -1, 1e9, math.nan, math.inf, "9")),
+    *(("requests", "target", value) for value in (0, -1, 1e-300, 1e9, math.nan, math.inf, "9")),
     *(
         ("requests", field, value)
         for field in ("queue", "errors", "response_ms")
