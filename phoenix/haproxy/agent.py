@@ -66,6 +66,7 @@ class Agent:
         self._feed = Feed(self._account, self._table, self._changed.set)
         self._reporter = Reporter(self._account)
         self._utilisation: float | None = None
+        self._told: Seen | None = None
         self._stop = asyncio.Event()
         self._code = Exit.OK
 
@@ -151,9 +152,12 @@ class Agent:
         self._utilisation = None
         if seen is None:
             return []
-        found: list[msgspec.Struct | None] = [self._flow.requests(seen.reading, seen.now, seen.at)]
-        if self._table.is_known:
-            found += [self._cpu(seen, now), self._flow.sessions(self._table.all(), seen.plan, seen.at)]
+        found: list[msgspec.Struct | None] = [self._cpu(seen, now)]
+        if seen is not self._told:  # what has been told of a look is not told again: it would not be newer
+            self._told = seen
+            found.append(self._flow.requests(seen.reading, seen.now, seen.at))
+            if self._table.is_known:
+                found.append(self._flow.sessions(self._table.all(), seen.plan, seen.at))
         return [signal_ for signal_ in found if signal_ is not None]
 
     def _cpu(self, seen: Seen, now: float) -> CpuSignal | None:

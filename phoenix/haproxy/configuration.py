@@ -19,6 +19,7 @@ from typing import Final
 SLOTS_PREFIX: Final = "phoenix"
 SLOTS_DEFAULT: Final = 64
 SLOTS_MAX: Final = 4096  # HAProxy does not mind (6 KiB each), but a look at 1000 takes the agent 16 ms
+SERVER_MAXCONN: Final = 64  # a program with threads or coroutines that wait for a database more than they compute
 STATE_EMPTY: Final = "1\n"  # a state file without servers: the version of its format
 _PLAIN: Final = re.compile(r"[A-Za-z0-9/._~-]+\Z")  # goes into HAProxy's configuration as one word
 _HEALTH_PATH: Final = re.compile(r"/[A-Za-z0-9/._~%?&=:,@+-]*\Z")
@@ -44,7 +45,7 @@ class Front:
     health_path: str = "/healthz"
     backend: str = "web"
     slots: int = SLOTS_DEFAULT
-    server_maxconn: int = 64
+    server_maxconn: int = SERVER_MAXCONN
     queue_s: int = 10
     wait_s: int = 10
     old_process_s: int = 30
@@ -71,10 +72,11 @@ def render(front: Front) -> str:
     return Template(_text("haproxy.cfg.template")).substitute(
         department=front.department,
         origin=_SITE if owned else _EMBEDDED,
-        log="log /dev/log local0" if owned else "log stderr format raw daemon notice",
+        # In the foreground HAProxy writes what happens to its servers to standard error anyway.
+        log="    log /dev/log local0\n" if owned else "",
         identity=f"    chroot /var/lib/haproxy\n    user {user}\n    group {group}\n" if owned else "",
         # A line a request is what an operator wants; an embedded cloud would drown in it.
-        logging="    option httplog\n    option dontlognull\n" if owned else "",
+        logging="    log global\n    option httplog\n    option dontlognull\n" if owned else "",
         socket=front.socket,
         socket_owner=f" user {user} group {group}" if owned else "",
         state_file=front.state_file,

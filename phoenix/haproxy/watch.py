@@ -1,5 +1,5 @@
-"""What is to be reported of instances: drained, unreachable, reachable.  A look at one reading; what was said before is the
-reporter's to know (`phoenix.balance.reporter`).
+"""What is to be reported of instances: drained, unreachable, reachable.  A level, as often as it is looked at; that nothing is
+said twice is the reporter's business (`phoenix.balance.reporter`).
 
 Rules
   1. Drained: it drains, and two readings in a row show its slot in drain (or no slot of its own) without a request and without
@@ -9,7 +9,8 @@ Rules
      first `old_process_s` of a process (`hard-stop-after`): the scheduler waits for `drain_s` then, and nobody is cut off.
   3. Unreachable: its slot is ready and its checks have failed for the department's `unreachable_s`, by HAProxy's own clock, so
      that a restart of the agent does not begin anew.  The check says why.  0 s: never.
-  4. Reachable: up again.  It is said of each that is up; the reporter leaves out what is no news, and so does the door.
+  4. Reachable: up again, after it was called unreachable.  Nobody knows what an agent before this one has said: so it is said
+     of all that are up at the first look with instances; the door leaves out what is no news.
 Pure.
 """
 
@@ -31,6 +32,9 @@ class Watch:
         self._old_process_s = old_process_s
         self._tells_drained = tells_drained
         self._quiet: set[Key] = set()  # draining ones without a request at the last reading
+        self._doubted: set[Key] | None = (
+            None  # called unreachable, by this agent or maybe by one before it; None: nobody yet
+        )
 
     def look(self, wanted: Sequence[Wanted], plan: Plan, reading: Reading, unreachable_s: float) -> list[Report]:
         """What this reading is worth."""
@@ -38,11 +42,16 @@ class Watch:
         drained = quiet & self._quiet if self._may_tell(reading) else set()
         self._quiet = quiet
         found = [Report(one.unit, one.attempt, "drained") for one in wanted if one.key in drained]
-        for one in wanted:
-            report = None if one.draining else _reached(one, plan, unreachable_s)
-            if report is not None:
-                found.append(report)
-        return found
+        return found + self._reached([one for one in wanted if not one.draining], plan, unreachable_s)
+
+    def _reached(self, wanted: Sequence[Wanted], plan: Plan, unreachable_s: float) -> list[Report]:
+        """Rules 3 and 4."""
+        keys = {one.key for one in wanted}
+        reports = {one.key: report for one in wanted if (report := _of(one, plan, unreachable_s)) is not None}
+        before = keys if self._doubted is None else self._doubted & keys
+        doubted = before | {key for key, report in reports.items() if report.state == "unreachable"}
+        self._doubted = doubted if wanted or self._doubted is not None else None
+        return [report for key, report in reports.items() if key in doubted]
 
     def _may_tell(self, reading: Reading) -> bool:
         return self._tells_drained and reading.uptime_s >= self._old_process_s
@@ -53,8 +62,8 @@ def _is_quiet(one: Wanted, plan: Plan) -> bool:
     return slot is None or (slot.ordered == "drain" and not slot.sessions and not slot.queued)
 
 
-def _reached(one: Wanted, plan: Plan, unreachable_s: float) -> Report | None:
-    """Rules 3 and 4."""
+def _of(one: Wanted, plan: Plan, unreachable_s: float) -> Report | None:
+    """What an instance's slot shows."""
     slot = plan.holders.get(one.address)
     if slot is None or slot.ordered != "ready" or unreachable_s <= 0:
         return None

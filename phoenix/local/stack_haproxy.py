@@ -20,7 +20,7 @@ from typing import Final
 
 import orjson
 
-from phoenix.haproxy.configuration import SLOTS_DEFAULT, SLOTS_MAX, STATE_EMPTY, Front, render, wait_lua
+from phoenix.haproxy.configuration import SERVER_MAXCONN, SLOTS_DEFAULT, SLOTS_MAX, STATE_EMPTY, Front, render, wait_lua
 from phoenix.local import supervisor_probe as probe
 from phoenix.local.programs import PartMissingError, program
 from phoenix.local.stack_layout import Layout, write_private
@@ -35,6 +35,7 @@ LOOPBACK: Final = "127.0.0.1"
 SIGNAL_INTERVAL_S: Final = 0.25  # four samples to each of the scheduler's observations, as the embedded balancer gives
 LOOK_INTERVAL_S: Final = 0.25
 STOP_S: Final = 3.0
+OWN_MAXCONN: Final = 4  # the default program works on one request at a time: more would only wait where they are stuck
 MISSING: Final = (
     "there is no haproxy: as root, apt-get install haproxy; or, in a checkout, make setup (deploy/tools.sh); "
     "or use the embedded balancer: phoenix up --balancer embedded"
@@ -79,6 +80,7 @@ def _balancer(layout: Layout, settings: Settings, ports: Ports, department: Depa
         lua_file=Path(f"{name}.lua"),
         health_path=department.web.health_path,
         slots=slots(department.web, settings),
+        server_maxconn=SERVER_MAXCONN if department.web.command else OWN_MAXCONN,
     )
     for file, text in ((f"{name}.cfg", render(front)), (front.lua_file, wait_lua()), (front.state_file, STATE_EMPTY)):
         write_private(layout.run / file, text.encode())

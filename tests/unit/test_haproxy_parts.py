@@ -204,6 +204,16 @@ def test_unreachable_is_down_for_so_long_by_haproxys_clock_and_it_says_why() -> 
     assert said(watch, one, seen(replace(down, ordered="drain", for_s=99.0))) == []
 
 
+def test_reachable_is_said_at_first_and_then_of_those_that_were_not() -> None:
+    watch = Watch(old_process_s=30.0)
+    assert said(watch, [], seen()) == []
+    assert said(watch, [instance(1)], seen(slot(1))) == [Report("web.1", 1, "reachable")]
+    assert said(watch, [instance(2)], seen(slot(2))) == []
+    (report,) = said(watch, [instance(2)], seen(slot(2, is_up=False, for_s=11.0)))
+    assert report.state == "unreachable"
+    assert said(watch, [instance(2), instance(3)], seen(slot(2), slot(3))) == [Report("web.2", 1, "reachable")]
+
+
 # ------------------------------------------------------------------------------------------------------------------- flow
 
 
