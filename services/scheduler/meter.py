@@ -18,8 +18,8 @@ Rules
      part of a balancer that has died counts for so long: too much rather than too little.
   3. A claim and sessions hold for `timeout_s` after their `at`, or until the source says something else.
   4. Claims and sessions alone make an observation of a moment (start = end); time is covered by load only.
-  5. Who has just begun to listen has not heard everybody: a rate is told after HELD_S, and what was claimed before counts on
-     (`inherit`), for `timeout_s`.  A scheduler that starts again must not take half a rate for a fall.
+  5. Who has just begun to listen has not heard everybody: load is told after HELD_S, and what was claimed before counts on
+     (`inherit`), for `timeout_s`.  A scheduler that starts again must not take half a rate, or CPU without it, for a fall.
   6. A source that is silent for SILENT_S (or `timeout_s`, if that is longer) makes room for another.
 """
 
@@ -150,7 +150,7 @@ class Meter:
         samples = sum(one.samples for one in self._load())
         end = min(self._last, now)
         start = self._ended if self._first - self._ended < SEAM_S else self._first
-        if not (samples and end > start):
+        if not (samples and end > start and self._knows_all(now)):
             if not self._levels:
                 return None
             return LoadObserved(  # rule 4
@@ -167,6 +167,10 @@ class Meter:
             requests_per_instance=target,
             claim=self._claim(now),
         )
+
+    def _knows_all(self, now: float) -> bool:
+        """Rule 5."""
+        return now >= self.since + min(self.timeout_s, HELD_S)
 
     def observed(self, fact: LoadObserved) -> None:
         """`fact` is in the journal: begin anew where it ended."""
@@ -195,7 +199,7 @@ class Meter:
     def _requests(self, now: float) -> tuple[float | None, float | None]:
         """Requests/s of all, and what an instance is to serve of them."""
         heard = self._words("requests", now)
-        if not heard or now < self.since + min(self.timeout_s, HELD_S):
+        if not heard:
             return None, None
         return math.fsum(one.word() for one in heard), min(
             (one.of for one in heard if one.of is not None), default=None

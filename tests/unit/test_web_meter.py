@@ -151,11 +151,17 @@ def test_who_measures_for_longer_is_held_for_longer() -> None:
 
 
 def test_who_has_just_begun_to_listen_has_not_heard_every_balancer() -> None:
+    """Half a rate, or CPU alone where requests say more, would look like a fall."""
     meter = Meter("web", since=NOW - 1)
-    meter.take(requests(300), NOW)
-    assert written(meter).requests_per_s is None
-    meter.take(requests(300, NOW + 2), NOW + 2)
-    assert written(meter, NOW + 2).requests_per_s == 300
+    meter.take(signal(0.1), NOW)
+    assert meter.observation(NOW) is None
+    meter.take(requests(300, NOW + 1), NOW + 1)
+    meter.take(claim(3, NOW + 1), NOW + 1)
+    moment = written(meter, NOW + 1)
+    assert (moment.start, moment.utilisation, moment.requests_per_s, moment.claim) == (NOW + 1, None, None, 3)
+    assert meter.observation(NOW + 1.4) is None
+    first = written(meter, NOW + 1.5)
+    assert (first.start, first.end, first.utilisation, first.requests_per_s) == (NOW - 1, NOW + 1, 0.1, 300)
 
 
 # ----------------------------------------------------------------------------------------------------- claims and sessions
