@@ -21,7 +21,7 @@ HELP: Final = """examples:
   eval "$(phoenix completion zsh)"           in ~/.zshrc
   phoenix completion fish | source           in ~/.config/fish/config.fish"""
 _TAKE_JOBS: Final = frozenset(("show", "why", "output", "cancel", "hold", "release"))
-_TAKE_DEPARTMENTS: Final = frozenset(("scale", "signal", "deploy", "releases"))
+_TAKE_DEPARTMENTS: Final = frozenset(("scale", "signal", "deploy", "releases", "instances"))
 
 _BASH: Final = """_phoenix() {
     local IFS=$'\\n'

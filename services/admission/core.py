@@ -33,7 +33,7 @@ from schemas.custody import Custody
 from schemas.custody_state import Unit, vm_key
 from schemas.envelope import FACTS_MAX
 from schemas.facts import Fact, Lease
-from schemas.ids import element_id, instance_parts, job_of
+from schemas.ids import element_id, instance_parts, is_instance, job_of
 from schemas.meta import Meta
 from services.admission.shape import Capacity, constrained
 from services.admission.wanted import Wanted, follow
@@ -43,6 +43,8 @@ REQUESTS_MAX: Final = (
     50_000  # a client repeats within minutes; at 1,000 a second these are the last 50 s, at 10 the last hour
 )
 FINISHED_MAX: Final = 20_000  # twice what custody remembers of final units (FINALS_MAX)
+LOGS_KEPT: Final = 200  # ended instances of a department whose output is kept: 1.6 GiB at most
+LOGS_DUE_MAX: Final = 50  # whose output is just being removed; a door that starts looks at these again
 DIGEST_MARK: Final = "@"  # a fact's `request` is "<client's id>@<digest of what was asked>"
 
 
@@ -106,6 +108,7 @@ class _State(msgspec.Struct, kw_only=True):
     checkpoints: dict[str, Checkpoint] = {}  # of units that are not final
     wanted: dict[str, Wanted] = {}  # releases, by web department
     reported: dict[str, Reported] = {}  # of instances whose attempt is open
+    logs: dict[str, list[str]] = {}  # ended instances by department, oldest first: the first ones' output goes
 
 
 class AdmissionCore:
@@ -136,6 +139,7 @@ class AdmissionCore:
         if isinstance(fact, f.AttemptClosed | f.AttemptReported):
             self._resuming.pop(fact.unit, None)
             self._state.reported.pop(fact.unit, None)
+            self._keep_logs(fact.unit)
             self._count_final(fact.unit)
         elif isinstance(fact, f.UnitPlaced):
             if self._resumes(fact.unit):
@@ -194,6 +198,13 @@ class AdmissionCore:
             self._state.reserved[fact.job] = None
         self._state.unfinished[fact.dept] = self.unfinished(fact.dept) + units
         self._remember(fact.user, fact.request, fact.job, units)
+
+    def _keep_logs(self, unit: str) -> None:
+        """What ended instances wrote is kept for a while."""
+        if is_instance(unit):
+            ended = self._state.logs.setdefault(instance_parts(unit)[0], [])
+            ended.append(unit)
+            del ended[: -LOGS_KEPT - LOGS_DUE_MAX]
 
     def _extend(self, fact: f.LeaseExtended) -> None:
         job = self._state.jobs.get(fact.job)
@@ -372,6 +383,14 @@ class AdmissionCore:
     def reported(self, unit: str) -> Reported | None:
         """What a load balancer said last of an instance whose attempt is open."""
         return self._state.reported.get(unit)
+
+    def logs_due(self, dept: str) -> list[str]:
+        """Ended instances whose output is to go; the oldest of them are forgotten when new ones come."""
+        return self._state.logs.get(dept, [])[:-LOGS_KEPT]
+
+    def logged(self) -> list[str]:
+        """Departments of which an instance has ended."""
+        return list(self._state.logs)
 
     def answered(self, user: str, request: str) -> Answered | None:
         return self._state.requests.get(f"{user}/{request}")

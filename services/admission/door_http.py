@@ -25,6 +25,7 @@ from yarl import URL
 from schemas import requests as r
 from schemas import signals, subjects
 from schemas.config import Limits
+from schemas.ids import is_instance
 from services.admission import compose
 from services.admission.compose import Caller
 from services.admission.core import AdmissionCore
@@ -222,6 +223,8 @@ class HttpDoor:
         stream = StreamId(found.unit, found.stored, rank, name)
         if not found.attempt:
             return web.Response(headers=_place(found, offset, over), content_type=_BYTES)
+        if is_instance(found.unit):
+            offset = max(offset, await self._outputs.first(stream))  # what came before is not kept
         if not follow_s:
             return await self._send(request, found, stream, offset, over)
         data, end = await self._follow(found, stream, offset, time.monotonic() + follow_s)

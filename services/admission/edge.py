@@ -25,6 +25,7 @@ from services.admission.door_http import HttpDoor
 from services.admission.door_nats import NatsDoor
 from services.admission.gate import Gate
 from services.admission.guests import Guests
+from services.admission.logs import Logs
 from services.admission.output import Files, Outputs
 from services.admission.payloads import Payloads
 from services.admission.secrets import Secrets
@@ -61,6 +62,7 @@ class Doors(Edge):
         core = cast("AdmissionCore", service.core)
         objects = Objects(service.js, OBJECTS)
         payloads, self._outputs, files = Payloads(objects), Outputs(objects), Files(objects)
+        self._logs = Logs(core, self._outputs)
         gate = Gate(service.nc.publish, service.now, service.log, service.registry)
         secrets = Secrets(service.config.secrets.directory, time.monotonic, service.log)
         desk = Desk(service, core, payloads, service.registry, secrets)
@@ -78,7 +80,9 @@ class Doors(Edge):
     async def lead(self) -> None:
         app = web.Application(middlewares=[errors_as_answers(self._service.log)])
         app.router.add_routes([*self._guests.routes(), *self._http.routes()])
-        app.cleanup_ctx.extend([self._http.open, self._guests.checkpoints.removing, self._usages.publishing])
+        app.cleanup_ctx.extend(
+            [self._http.open, self._guests.checkpoints.removing, self._usages.publishing, self._logs.removing]
+        )
         self._runner = web.AppRunner(app, access_log=None, handle_signals=False, shutdown_timeout=SHUTDOWN_S)
         await self._runner.setup()
         await self._listen(self._runner)
@@ -110,6 +114,7 @@ class Doors(Edge):
         if meta.void is not None:
             return
         self._guests.applied(fact, meta.broken)
+        self._logs.applied(fact)
         if isinstance(fact, _OF_UNIT):
             self._outputs.news.tell(fact.unit)
         elif isinstance(fact, f.JobCancelled):

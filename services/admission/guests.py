@@ -37,7 +37,7 @@ from services.admission.desk import Shell
 from services.admission.guest_checkpoint import CheckpointCalls
 from services.admission.guest_warm import NextCalls
 from services.admission.launch import EventsBody, Full, LaunchBody, Launches, SignalBody
-from services.admission.output import FILE_MAX_BYTES, PART_MAX_BYTES, STREAMS, Files, Outputs, StreamId
+from services.admission.output import FILE_MAX_BYTES, LOG_KEPT, PART_MAX_BYTES, STREAMS, Files, Outputs, StreamId
 from services.admission.payloads import Payloads
 from services.admission.plain import lines
 from services.admission.secrets import Secrets
@@ -353,8 +353,10 @@ class Guests:
             raise HttpError(404, Refused("unknown", "the streams are stdout and stderr", "stream"))
         offset = int(number(request, "offset", 0, OFFSET_MAX))
         data = await body(request, PART_MAX_BYTES)
-        limit = compose.adopted(self._core).limits.output_max_bytes
-        await self._outputs.append(StreamId(guest.unit, guest.named, guest.rank, name), offset, data, limit)
+        limit, kept = compose.adopted(self._core).limits.output_max_bytes, None
+        if is_instance(guest.unit):
+            limit, kept = OFFSET_MAX, LOG_KEPT
+        await self._outputs.append(StreamId(guest.unit, guest.named, guest.rank, name), offset, data, limit, kept)
         return no_content()
 
     async def _file(self, request: web.Request, guest: Guest) -> web.Response:

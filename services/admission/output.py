@@ -1,6 +1,7 @@
 """What jobs leave behind: output streams in parts, kept files.
 
     out/<unit>/<attempt>/<rank>/<stream>/<offset, 12 digits>    one part; the next one starts where it ends
+    out/<unit>/<attempt>/<rank>/<stream>/first                  of an instance: where the first part is that is still there
     files/<unit>/<attempt>/f/<name>                             one kept file
     files/<unit>/<attempt>/index                                MessagePack: name -> size
 
@@ -11,6 +12,8 @@ Rules
      loses nothing; what this process has seen is remembered and saves the walk.
   3. An empty part is no object: a job that prints nothing costs nothing.
   4. Everything has a limit: a part, a stream, a file, the files of an attempt.
+  5. A job's stream ends at its limit.  An instance may live for ever: of its streams the end is kept, `Kept`, and the oldest
+     parts go, a quarter of it at once.  `first` is written before they go, so that the chain is never broken.
 """
 
 from __future__ import annotations
@@ -23,6 +26,7 @@ from typing import Final
 
 import msgspec
 
+from schemas.ids import is_instance
 from schemas.requests import is_relative
 from services.admission.news import News
 from services.admission.payloads import STORE_ERRORS, unavailable
@@ -39,6 +43,18 @@ INDEXES_MAX: Final = 2000
 STREAMS: Final = ("stdout", "stderr")
 
 
+class Kept(msgspec.Struct, frozen=True):
+    """How much of a stream's end is kept."""
+
+    bytes: int
+    parts: int
+
+
+# Of an instance's stream: some ten thousand lines.  A guest sends a part a second, if there is something: at least the last
+# 25 minutes of one that always has something to say.
+LOG_KEPT: Final = Kept(bytes=4 << 20, parts=2000)
+
+
 class TooLarge(Exception):
     """Over a limit of size: HTTP 413."""
 
@@ -50,7 +66,15 @@ class StreamId(msgspec.Struct, frozen=True):
     name: str
 
     def part(self, offset: int) -> str:
-        return f"out/{self.unit}/{self.attempt}/{self.rank}/{self.name}/{offset:012d}"
+        return f"{self._place}/{offset:012d}"
+
+    @property
+    def first(self) -> str:
+        return f"{self._place}/first"
+
+    @property
+    def _place(self) -> str:
+        return f"out/{self.unit}/{self.attempt}/{self.rank}/{self.name}"
 
 
 class _Stream:
@@ -73,8 +97,11 @@ class Outputs:
         self._streams: OrderedDict[StreamId, _Stream] = OrderedDict()
         self.news = News()  # of a unit: its output grew, or its attempt changed
 
-    async def append(self, stream: StreamId, offset: int, data: bytes, stream_max_bytes: int) -> None:
-        """Store `data` at `offset`.  Raises `TooLarge`, and `Refused` (invalid) for a gap."""
+    async def append(
+        self, stream: StreamId, offset: int, data: bytes, stream_max_bytes: int, kept: Kept | None = None
+    ) -> None:
+        """Store `data` at `offset`; of the whole stream `kept` stays (None: all).  Raises `TooLarge`, and `Refused` (invalid)
+        for a gap."""
         if len(data) > PART_MAX_BYTES or offset + len(data) > stream_max_bytes:
             raise TooLarge(f"at most {PART_MAX_BYTES} bytes a part and {stream_max_bytes} bytes a stream")
         if not data:
@@ -92,7 +119,39 @@ class Outputs:
             known.starts.append(known.end)
             known.end += len(fresh)
             known.known = True
+            if kept is not None:
+                await self._shorten(stream, known, kept)
         self.news.tell(stream.unit)
+
+    async def _shorten(self, stream: StreamId, known: _Stream, kept: Kept) -> None:
+        """Rule 5."""
+        starts = known.starts
+        if len(starts) <= kept.parts and known.end - starts[0] <= kept.bytes:
+            return
+        fewest = len(starts) - kept.parts * 3 // 4
+        index = max(fewest, bisect.bisect_left(starts, known.end - kept.bytes * 3 // 4))
+        index = min(index, len(starts) - 1)  # the last part always stays
+        gone, known.starts = starts[:index], starts[index:]
+        await self._put(stream.first, str(known.starts[0]).encode())
+        for start in gone:
+            await self._delete(stream.part(start))
+
+    async def first(self, stream: StreamId) -> int:
+        """The first byte that is still there."""
+        await self.end(stream)
+        starts = self._of(stream).starts
+        return starts[0] if starts else 0
+
+    async def forget(self, stream: StreamId) -> None:
+        """Remove it: the last part first, so that whoever is interrupted finds the rest again."""
+        known = self._of(stream)
+        async with known.lock:
+            await self._walk(stream, known)
+            for start in reversed(known.starts):
+                await self._delete(stream.part(start))
+            if known.starts and known.starts[0]:
+                await self._delete(stream.first)
+        self._streams.pop(stream, None)
 
     async def end(self, stream: StreamId) -> int:
         """How many bytes there are."""
@@ -130,11 +189,12 @@ class Outputs:
     async def _walk(self, stream: StreamId, known: _Stream) -> None:
         """Find the parts from their chain.  An empty stream stays unknown: its first byte may be on its way."""
         starts: list[int] = []
-        end = 0
+        told = await self._get(stream.first) if is_instance(stream.unit) else None
+        end = int(told) if told and told.isdigit() else 0
         while (part := await self._get(stream.part(end))) is not None and part:
             starts.append(end)
             end += len(part)
-        known.starts, known.end, known.known = starts, end, bool(starts)
+        known.starts, known.end, known.known = starts, end if starts else 0, bool(starts)
 
     def _of(self, stream: StreamId) -> _Stream:
         known = self._streams.get(stream)
@@ -145,8 +205,6 @@ class Outputs:
         else:
             self._streams.move_to_end(stream)
         return known
-
-    # --------------------------------------------------------------------------------------------------------- waiting
 
     # ---------------------------------------------------------------------------------------------------------- objects
 
@@ -159,6 +217,12 @@ class Outputs:
     async def _get(self, name: str) -> bytes | None:
         try:
             return await self._objects.get(name)
+        except (*STORE_ERRORS, Damaged) as error:
+            raise unavailable() from error
+
+    async def _delete(self, name: str) -> None:
+        try:
+            await self._objects.delete(name)
         except (*STORE_ERRORS, Damaged) as error:
             raise unavailable() from error
 

@@ -6,6 +6,7 @@ Rules
      memory, and it checks the caller as we do.
   3. An attempt is over for a reader when it is closed and its report is in or its VM is gone: everything that a guest hands in
      comes before either.  One that is suspended, or moves, is not over.
+  4. An instance is nobody's own: whoever is of its department reads what it wrote.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ import aiohttp
 import msgspec
 
 from schemas.custody_state import vm_key
-from schemas.ids import ELEMENT, JOB, job_of
+from schemas.ids import ELEMENT, JOB, instance_parts, is_instance, job_of
 from services.admission.compose import Caller, may_see
 from services.admission.core import AdmissionCore
 from services.admission.output import STREAMS, Outputs, StreamId
@@ -60,6 +61,8 @@ async def locate(
     attempt: str | None,
 ) -> Readable:
     """The unit and attempt to read.  `monitor`: URL that a job id is appended to.  Raises `Refused`."""
+    if is_instance(unit):
+        return _instance(core, caller, unit, _attempt(attempt))
     if JOB.match(unit) is None and ELEMENT.match(unit) is None:
         raise Refused("invalid", f"id: {unit[:64]!r} is no job: 17, or 17_3 for an element of an array", "id")
     number = _attempt(attempt)
@@ -79,6 +82,15 @@ async def locate(
     if number is None:
         number = known.attempt if known is not None else await _newest(outputs, unit)
     return Readable(unit, number, stored_under(known, number))
+
+
+def _instance(core: AdmissionCore, caller: Caller, unit: str, attempt: int | None) -> Readable:
+    """Rule 4."""
+    dept, number = instance_parts(unit)
+    if not may_see(caller, dept) or not 0 < number <= core.custody.state.instance_last.get(dept, 0):
+        raise Refused("unknown", f"there is no instance {unit}", "id")
+    known = core.unit(unit)
+    return Readable(unit, attempt or (known.attempt if known is not None else 1), attempt or 1)
 
 
 def _check(caller: Caller, unit: str, dept: str, user: str | None) -> None:

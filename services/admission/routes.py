@@ -139,6 +139,18 @@ ROUTES: Final = (
     ),
     Route(
         method="GET",
+        path="/v1/instances/{id}/output",
+        handler="output",
+        text="What an instance of a web department wrote, as a job's output: the end of it, also after it is gone.",
+        query=(
+            Parameter(name="stream", text="stdout (default) or stderr"),
+            Parameter(name="offset", type="integer", text="byte to start from, default 0: the first that is kept"),
+            Parameter(name="follow_s", type="number", text="wait up to so long for more, at most 25"),
+        ),
+        answers=_BYTES,
+    ),
+    Route(
+        method="GET",
         path="/v1/jobs/{id}/files",
         handler="files",
         text="The files that a job kept: name and size.",

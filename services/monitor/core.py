@@ -66,6 +66,7 @@ class Attempt(msgspec.Struct, kw_only=True):
     max_rss_mb: float | None = None
     note: str | None = None
     checkpoint: Checkpoint | None = None  # its last one
+    draining_at: float | None = None  # of an instance: since when no new session goes there
 
 
 class Claim(msgspec.Struct, kw_only=True):
@@ -215,6 +216,11 @@ class MonitorCore:
             self._first_begun(fact.unit)
             attempt.began_at = meta.at
         self._touch(fact.unit)
+
+    def _draining(self, fact: f.InstanceDraining, meta: Meta) -> None:
+        attempt = self._attempt(fact.unit, fact.attempt)
+        if attempt is not None and attempt.draining_at is None:
+            attempt.draining_at = meta.at
 
     def _closed(self, fact: f.AttemptClosed, meta: Meta) -> None:
         attempt = self._attempt(fact.unit, fact.attempt)
@@ -420,6 +426,7 @@ _HANDLERS: dict[type, Callable[[MonitorCore, Any, Meta], None]] = {
     f.LeaseExtended: MonitorCore._extended,
     f.UnitPlaced: MonitorCore._placed,
     f.AttemptBegan: MonitorCore._began,
+    f.InstanceDraining: MonitorCore._draining,
     f.AttemptClosed: MonitorCore._closed,
     f.AttemptReported: MonitorCore._reported,
     f.CheckpointReported: MonitorCore._checkpointed,

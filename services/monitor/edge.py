@@ -8,6 +8,7 @@ Theory of operation
 from __future__ import annotations
 
 import asyncio
+import time
 from typing import Final
 
 from aiohttp import web
@@ -19,6 +20,7 @@ from services.monitor.core import MonitorCore
 from services.monitor.events import Publisher
 from services.monitor.history import COMMIT_S, History
 from services.monitor.http import Reads
+from services.monitor.levels import Levels
 from services.monitor.metrics import ReadModel
 from services.monitor.queries import Queries
 from services.monitor.views import Views
@@ -56,7 +58,8 @@ class MonitorEdge(Edge):
         await self.history.flush()
         service.spawn("history", self._commit())
         service.spawn("events", self._publish())
-        views = Views(self.core)
+        views, levels = Views(self.core), Levels(time.monotonic)
+        await levels.subscribe(service.nc)
         self.queries = Queries(service.nc, views)
         await self.queries.start()
         service.registry.register(ReadModel(self.core, views))
@@ -70,6 +73,7 @@ class MonitorEdge(Edge):
             service.registry,
             dict(self.config.metrics.ports),
             service.wait_for,
+            levels=levels,
         )
         self._runner = web.AppRunner(reads.app(), access_log=None, shutdown_timeout=CLOSE_S)
         await self._runner.setup()

@@ -24,6 +24,8 @@ from prometheus_client import CollectorRegistry, generate_latest
 from services.monitor.core import MonitorCore
 from services.monitor.events import Entry, Publisher
 from services.monitor.history import History
+from services.monitor.instances import instances
+from services.monitor.levels import Levels
 from services.monitor.usage import BY, EVER, usage
 from services.monitor.views import QUEUE_LIMIT, Views
 from services.runtime.clock import Clock, system_clock
@@ -60,10 +62,12 @@ class Reads:
         ports: dict[str, int],
         wait_for: Callable[[int, float], Awaitable[None]],
         clock: Clock = system_clock,
+        levels: Levels | None = None,
     ) -> None:
         self.core, self.views, self.history, self.publisher = core, views, history, publisher
         self.identities, self.why, self.registry, self.ports = identities, why, registry, ports
         self.wait_for, self.clock = wait_for, clock
+        self.levels = levels or Levels(time.monotonic)
 
     def app(self) -> web.Application:
         app = web.Application(middlewares=[_faults, self._catch_up])
@@ -82,6 +86,7 @@ class Reads:
                 web.get("/v1/departments", self.departments),
                 web.get("/v1/departments/{department}", self.department),
                 web.get("/v1/departments/{department}/releases", self.releases),
+                web.get("/v1/instances", self.instances),
                 web.get("/v1/events", self.events),
                 web.get("/v1/overview", self.overview),
                 web.get("/v1/summary", self.summary),
@@ -247,6 +252,11 @@ class Reads:
         if known is None or known.kind != "web":
             raise Fault(404, "unknown", f"there is no web department {name!r}", "department")
         return _json(self.views.releases(name))
+
+    async def instances(self, request: web.Request) -> web.Response:
+        """Of web departments; with `all=1` also the last ones that have ended."""
+        scope, ended = self._scope(request), request.query.get("all") in ("1", "true")
+        return _json(instances(self.core, self.levels, scope, ended=ended))
 
     async def overview(self, request: web.Request) -> web.Response:
         self._who(request)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import hashlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
 import msgspec
@@ -16,9 +16,10 @@ from phoenix.local.guest.door import Boot, Command
 from schemas import facts as f
 from schemas.measures import Measures
 from schemas.reasons import Code, because
-from services.admission import output
+from services.admission import core, guests, output
 from services.admission.boot import COMMAND_SCRIPT
 from services.runtime import secret_files
+from tests.integration.nats_process import until as until_true
 from tests.support.admission_house import House, house
 from tests.support.leaks import places
 
@@ -142,21 +143,72 @@ async def test_secrets_are_in_the_boot_document_and_nowhere_else(here: House, ca
     assert places(b"hunter2", config.data_dir) == [kept]
 
 
+async def test_what_an_instance_wrote_is_kept_and_of_much_the_end(here: House, monkeypatch: pytest.MonkeyPatch) -> None:
+    await here.place("web.7", "w1", dept="web")
+    guest, path = here.guest("web.7"), "/v1/instances/web.7/output"
+    kept = output.Kept(bytes=1000, parts=8)
+    monkeypatch.setattr(guests, "LOG_KEPT", kept)
+    for number in range(30):
+        assert (await guest.call("PUT", f"output/stdout?offset={number * 10}", b"%09d\n" % number))[0] == 204
+
+    async def read(user: str = "wim", **query: str) -> tuple[int, bytes, str]:
+        async with here.session.get(f"{here.url}{path}", params=query, headers=here.headers(user)) as answer:
+            return answer.status, await answer.read(), answer.headers.get("Phoenix-Offset", "")
+
+    status, data, offset = await read()
+    assert (status, data[-10:], int(offset)) == (200, b"000000029\n", 300)
+    assert len(data) // 10 in range(6, 9)
+    assert await read(offset="290") == (200, b"000000029\n", "300")
+    assert (await read("ann"))[0] == 404
+    stop = f.AttemptClosed(unit="web.7", attempt=1, disposal=f.Disposal.STOPPED, why=because(Code.SCALE_DOWN))
+    await here.write("scheduler.web", stop)
+    again = output.Outputs(here.doors._outputs._objects)  # as a door that has just started
+    stream = output.StreamId("web.7", 1, 0, "stdout")
+    assert await again.read(stream, await again.first(stream)) == data
+    await again.append(stream, 300, b"more", 1 << 30, kept)
+    assert await again.read(stream, 290) == b"000000029\nmore"
+    await again.forget(stream)
+    assert (await again.end(stream), await again.exists(stream)) == (0, False)
+
+
+async def test_the_logs_of_all_but_the_last_instances_go(here: House, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(core, "LOGS_KEPT", 2)
+    ended = [f"web.{number}" for number in range(11, 15)]
+    for unit in ended:
+        await here.place(unit, "w1", dept="web")
+        assert (await here.guest(unit).call("PUT", "output/stderr?offset=0", unit.encode()))[0] == 204
+        stop = f.AttemptClosed(unit=unit, attempt=1, disposal=f.Disposal.STOPPED, why=because(Code.SCALE_DOWN))
+        await here.write("scheduler.web", stop)
+    outputs = output.Outputs(here.doors._outputs._objects)
+
+    async def left() -> list[str]:
+        return [unit for unit in ended if await outputs.exists(output.StreamId(unit, 1, 0, "stderr"))]
+
+    await until_true(left_is(left, ended[-2:]))
+
+
+def left_is(left: Callable[[], Awaitable[list[str]]], wanted: list[str]) -> Callable[[], Awaitable[bool]]:
+    async def same() -> bool:
+        return await left() == wanted
+
+    return same
+
+
 async def test_a_guest_tells_how_busy_its_instance_is_and_its_department_hears_it(here: House) -> None:
-    await here.place("web.6", "w1", dept="web")
-    guest, told = here.guest("web.6"), {"utilisation": 0.75, "interval_s": 1.0, "memory_mb": 12.5}
+    await here.place("web.16", "w1", dept="web")
+    guest, told = here.guest("web.16"), {"utilisation": 0.75, "interval_s": 1.0, "memory_mb": 12.5}
     heard = await (await here.client("wim")).subscribe("phoenix.measure.web.instances")
     await (await here.client("wim")).flush()
     assert (await guest.call("POST", "usage", told))[0] == 204
     measures = msgspec.json.decode((await heard.next_msg(5)).data, type=Measures)
     (measured,) = measures.instances
-    assert (measured.unit, measured.attempt, measured.rank) == ("web.6", 1, 0)
+    assert (measured.unit, measured.attempt, measured.rank) == ("web.16", 1, 0)
     assert (measured.utilisation, measured.interval_s, measured.memory_mb) == (0.75, 1.0, 12.5)
     for wrong in ({}, {"utilisation": -0.1}, {"utilisation": "NaN"}, {"utilisation": 1e9}):
         assert (await guest.call("POST", "usage", wrong))[0] == 400
     assert (await here.guest(await running(here)).call("POST", "usage", told))[0] == 400
     assert await here.journaled(f.LoadObserved) == []
-    stop = f.AttemptClosed(unit="web.6", attempt=1, disposal=f.Disposal.STOPPED, why=because(Code.SCALE_DOWN))
+    stop = f.AttemptClosed(unit="web.16", attempt=1, disposal=f.Disposal.STOPPED, why=because(Code.SCALE_DOWN))
     await here.write("scheduler.web", stop)
     assert (await guest.call("POST", "usage", told))[0] == 410
 

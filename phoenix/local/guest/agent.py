@@ -175,7 +175,8 @@ class Guest:
     async def _start(self, launch: Launch) -> Process:
         """Start the program that is the VM's purpose, its output going to files in the room."""
         room = self.machine.room
-        self.output = Output(self.door, room.create("stdout"), room.create("stderr"))
+        endless = self.boot is not None and self.boot.kind == "instance"
+        self.output = Output(self.door, room.create("stdout"), room.create("stderr"), endless)
         null = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
         try:
             return await self.machine.run(launch, (null, self.output.streams[0].fd, self.output.streams[1].fd))
