@@ -107,7 +107,8 @@ class Faults(NullCore):
 
     def decide(self, now: float) -> list[Fact]:
         ended = [vm for vm, due in self._doomed() if due <= now]
-        return [f.VmEnded(unit=vm.unit, attempt=vm.attempt, rank=vm.rank, why="exit 1") for vm in ended][:FACTS_MAX]
+        found: list[Fact] = [f.VmEnded(unit=vm.unit, attempt=vm.attempt, rank=vm.rank, why="exit 1") for vm in ended]
+        return found[:FACTS_MAX]
 
     def wake_at(self) -> float:
         return min((due for _, due in self._doomed()), default=float("inf"))
