@@ -1,4 +1,5 @@
--- Requests wait for a server instead of failing at once: `http-request lua.wait_for_server BACKEND SECONDS if { nbsrv(BACKEND) eq 0 }`.
+-- Requests wait for a server instead of failing at once:
+--     http-request lua.wait_for_server BACKEND SECONDS if { nbsrv(BACKEND) eq 0 }
 -- The first instance of a department boots for a second or so, and so does the one that replaces its only one.  A request that
 -- waits holds a connection of its client and nothing else; frontend `maxconn` bounds how many there are.
 local PAUSE_MS = 20

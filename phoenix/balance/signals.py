@@ -15,7 +15,7 @@ from schemas.signals import SIGNALS
 from services.runtime.log import get_log
 
 _log = get_log()
-_NAMES = {cls: name for name, cls in SIGNALS.items()}
+NAMES = {cls: name for name, cls in SIGNALS.items()}
 
 
 async def publish(client: Client, account: Account, signal: msgspec.Struct) -> bool:
@@ -23,7 +23,7 @@ async def publish(client: Client, account: Account, signal: msgspec.Struct) -> b
     if not client.is_connected:
         return False
     try:
-        await client.publish(subjects.signal(account.department, _NAMES[type(signal)]), msgspec.json.encode(signal))
+        await client.publish(subjects.signal(account.department, NAMES[type(signal)]), msgspec.json.encode(signal))
     except (nats.errors.Error, OSError) as error:
         _log.warning("signal not sent", error=str(error) or type(error).__name__)
         return False

@@ -26,7 +26,7 @@ from nats.aio.client import Client
 from phoenix.balance.account import connected
 from phoenix.balance.feed import Feed
 from phoenix.balance.reporter import Reporter
-from phoenix.balance.signals import publish
+from phoenix.balance.signals import NAMES, publish
 from phoenix.balance.usages import Usages
 from phoenix.haproxy.flow import Flow
 from phoenix.haproxy.keeper import Keeper, Seen
@@ -36,14 +36,13 @@ from phoenix.haproxy.runtime_api import RuntimeApi
 from phoenix.haproxy.settings import Settings
 from phoenix.haproxy.table import Table
 from phoenix.haproxy.watch import Watch
-from schemas.signals import SIGNALS, SOURCE_MAX, CpuSignal
+from schemas.signals import SOURCE_MAX, CpuSignal
 from services.runtime.exits import Exit
 from services.runtime.log import get_log
 from services.runtime.metrics import MetricsListener
 
 HURRY_S: Final = 0.1
 CLOSE_DEADLINE_S: Final = 2.0
-_NAMES: Final = {cls: name for name, cls in SIGNALS.items()}
 
 _log = get_log()
 
@@ -143,7 +142,7 @@ class Agent:
             await asyncio.sleep(due - time.monotonic())
             for signal_ in self._signals():
                 if await publish(client, self._account, signal_):
-                    self._counts.signals[_NAMES[type(signal_)]] += 1
+                    self._counts.signals[NAMES[type(signal_)]] += 1
 
     def _signals(self) -> list[msgspec.Struct]:
         """What the last look is worth (rule 2)."""

@@ -43,9 +43,9 @@ class Keeper:
     def __init__(self, api: RuntimeApi, table: Table, counts: Counts) -> None:
         self._api, self._table, self._counts = api, table, counts
         self._pid: int | None = None
-        self._gone = ""
+        self._gone = ""  # why there was no look
         self._refused: dict[str, str] = {}  # slot -> what HAProxy said
-        self._short: tuple[int, int] = (0, 0)  # instances that wait, slots without checks
+        self._short = (0, 0, 0)  # instances that wait, slots without checks, instances without a usable address
         self.seen: Seen | None = None
 
     async def look(self) -> Seen | None:
@@ -76,8 +76,8 @@ class Keeper:
 
     async def _read(self) -> Reading:
         reading = await self._api.read()
-        if reading.pid != self._pid:
-            self._counts.processes += 1
+        if reading.pid != self._pid or self._gone:
+            self._counts.processes += reading.pid != self._pid
             _log.info("haproxy answers", pid=reading.pid, uptime_s=reading.uptime_s, slots=len(reading.slots))
         self._pid, self._gone = reading.pid, ""
         return reading
@@ -86,8 +86,8 @@ class Keeper:
         self._counts.looks_failed += 1
         self.seen = None
         if why != self._gone:
-            _log.warning("haproxy does not answer", error=why)
-        self._gone, self._pid = why, None
+            _log.warning("no look at haproxy", error=why)
+        self._gone = why
 
     def _plan(self, reading: Reading) -> Plan:
         """Rule 1."""
@@ -119,7 +119,8 @@ class Keeper:
         return True
 
     def _say_shortage(self, planned: Plan) -> None:
-        short = (len(planned.waiting), len(planned.unchecked))
+        unusable = self._table.unusable
+        short = (len(planned.waiting), len(planned.unchecked), len(unusable))
         if short == self._short:
             return
         self._short = short
@@ -128,5 +129,8 @@ class Keeper:
             _log.error("more instances than slots: raise the number in server-template", waiting=short[0], first=first)
         if planned.unchecked:
             _log.error("slots without health checks get nothing: server-template needs `check`", slots=short[1])
-        if short == (0, 0):
+        if unusable:
+            address = next(iter(unusable.values()))
+            _log.error("instances whose address is no IP address with a port", count=short[2], first=address)
+        if not any(short):
             _log.info("every instance has a slot")

@@ -8,7 +8,7 @@ Rules
   1. Columns are found by their names in the answer's head: HAProxy adds new ones with each version.
   2. What was ordered is told from bits, not from the status text, which shows a drained server that is down as just down.
   3. An answer that cannot be read is an error that says what was missed; it is never taken for an empty backend.
-  4. Servers whose name does not begin with the slots' prefix are the department's own: they are not looked at.
+  4. Slots are the prefix and a number.  Servers of other names are the department's own: they are not looked at.
 """
 
 from __future__ import annotations
@@ -85,8 +85,11 @@ class Reading:
 
 
 def address_of(text: str) -> Address | None:
-    """The address in HOST:PORT, with an IP for a host; None if it is none that a server can be given."""
+    """The address in HOST:PORT, with an IP for a host; None if it is none that a server can be given.  A guest has chosen the
+    text: what comes out holds nothing but the digits, dots and colons of an address."""
     host, _, port = text.rpartition(":")
+    if "%" in host:  # a scope may be any text, and this goes into a command
+        return None
     try:
         return (str(ipaddress.ip_address(host.strip("[]"))), _port(port))
     except ValueError:
@@ -107,7 +110,7 @@ def reading(info: str, state: str, stat: str, backend: str, prefix: str) -> Read
         told = dict(line.split(": ", 1) for line in info.splitlines() if ": " in line)
         ordered = {row["srv_name"]: row for row in _states(state, backend)}
         measured = {row["svname"]: row for row in _stats(stat, backend)}
-        slots = [_slot(row, measured[name]) for name, row in ordered.items() if name.startswith(prefix)]
+        slots = [_slot(row, measured[name]) for name, row in ordered.items() if _is_slot(name, prefix)]
         return Reading(
             pid=int(told["Pid"]),
             uptime_s=float(told["Uptime_sec"]),
@@ -118,6 +121,12 @@ def reading(info: str, state: str, stat: str, backend: str, prefix: str) -> Read
         raise AnswerError(f"the answer has no {error.args[0]}") from error
     except ValueError as error:
         raise AnswerError(f"the answer has no number where one belongs: {error}") from error
+
+
+def _is_slot(name: str, prefix: str) -> bool:
+    """Rule 4."""
+    number = name.removeprefix(prefix)
+    return number != name and number.isdecimal()
 
 
 def _states(text: str, backend: str) -> list[dict[str, str]]:

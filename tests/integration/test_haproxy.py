@@ -27,8 +27,11 @@ from nats.aio.msg import Msg
 
 from phoenix.haproxy import check
 from phoenix.haproxy.configuration import ConfigurationError, Front, render, site, wait_lua
+from phoenix.haproxy.keeper import Keeper
+from phoenix.haproxy.metrics import Counts
 from phoenix.haproxy.settings import load
 from phoenix.haproxy.slots import Reading, Slot
+from phoenix.haproxy.table import Table
 from phoenix.load.curve import constant, plan
 from phoenix.load.generator import Generator
 from phoenix.load.record import Record
@@ -425,6 +428,26 @@ async def test_check_says_what_is_wrong_and_changes_nothing(
         wrong = [line for line in capsys.readouterr().out.splitlines() if line.startswith("wrong")]
         assert len(wrong) == 1
         assert what in wrong[0]
+
+
+async def test_a_socket_that_may_not_command_is_told_and_nothing_else_is_made_of_it(
+    tmp_path: Path, cloud: Site, capsys: pytest.CaptureFixture[str]
+) -> None:
+    haproxy = Haproxy(front(tmp_path), tmp_path)
+    await haproxy.start(level="operator")
+    try:
+        settings = msgspec.structs.replace(load(cloud.config), socket=str(haproxy.front.socket))
+        assert await check.run(settings) == 2
+        assert "has level operator: the agent needs `level admin` in haproxy.cfg" in capsys.readouterr().out
+        table, counts = Table(), Counts()
+        table.began("web.1", 1, ["127.0.0.1:8001"], 0.0)
+        table.audited([], asked_at=0.0, now=0.0)
+        seen = await Keeper(haproxy.api, table, counts).look()
+        assert seen is not None
+        assert [slot.ordered for slot in seen.reading.slots] == ["maint"] * 6
+        assert counts.commands == {("SetAddress", "refused"): 1}
+    finally:
+        await haproxy.kill()
 
 
 async def test_the_sites_configuration_is_the_rendered_one_and_haproxy_takes_it(tmp_path: Path) -> None:

@@ -42,9 +42,11 @@ class Haproxy:
     def url(self) -> str:
         return f"http://{self.front.listen}"
 
-    async def start(self) -> None:
-        """Returns when it answers."""
+    async def start(self, level: str = "admin") -> None:
+        """Returns when it answers.  `level`: of its socket."""
         write(self.front, self.config)
+        text = self.config.read_text()
+        self.config.write_text(text.replace("level admin", f"level {level}"))
         with self._log.open("ab") as output:
             self._process = await asyncio.create_subprocess_exec(
                 str(tool("haproxy")), "-W", "-db", "-f", str(self.config), stdout=DEVNULL, stderr=output

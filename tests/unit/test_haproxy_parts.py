@@ -23,6 +23,7 @@ STATE = """1
 3 web 3 phoenix10 127.0.0.1 2 12 7 6 localhost 19002
 3 web 4 phoenix3 127.0.0.1 0 5 1 14 localhost 1
 3 web 5 spare 10.0.0.9 2 0 1 6 - 80
+3 web 6 phoenix-own 10.0.0.9 2 0 1 6 - 80
 4 other 1 phoenix1 127.0.0.1 2 0 1 10 - 80
 
 """
@@ -32,6 +33,7 @@ web,phoenix1,1,3,84,0,0,0,0,11,L7OK,200,,0,0,0
 web,phoenix2,0,0,0,0,0,0,0,8,* L4CON,,Connection refused,0,0,0
 web,phoenix10,0,2,0,0,0,0,0,15,L7OK,200,,0,0,0
 web,phoenix3,0,0,0,0,0,0,0,1,,,,0,0,0
+web,phoenix-own,0,0,0,0,0,0,0,1,L7OK,200,,0,0,0
 web,spare,0,0,0,0,0,0,0,1,L7OK,200,,0,0,0
 web,BACKEND,2,5,140,3,1,4,61,1,,,,4,1,12
 other,phoenix1,0,0,9,0,0,0,0,1,L7OK,200,,0,0,0
@@ -87,6 +89,9 @@ def test_what_cannot_be_read_is_never_an_empty_backend(answers: dict[str, str], 
         ("127.0.0.1:0", None),
         ("127.0.0.1:65536", None),
         ("127.0.0.1:80; show info", None),
+        ("[fe80::1%x; disable frontend web]:80", None),
+        ("[fe80::1%eth0]:80", None),
+        ("127.0.0.1\n:80", None),
         ("", None),
     ],
 )
