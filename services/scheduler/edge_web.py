@@ -9,7 +9,7 @@ Rules
   2. But nothing waits that decides something: if the number of instances would change with what has been measured, or rise with
      what is claimed, the observation is written at once.  After a change by load the window begins anew, so that happens once a
      window at most; and between any two are HURRY_EVERY_S.  Rules that look at single observations do not hurry
-     (`Rule.hurried`): a fraction of a second would decide.
+     (`Rule.hurried`), since a fraction of a second would decide: but upwards, where requests were counted for a whole one.
   3. Only the leader writes.  An observation that is refused is given up: a seam of a second, which the window bridges.
   4. A publisher gets no answer.  What is wrong with its signals is told in `why`, in `phoenix status`, and once in the log.
 """
@@ -42,6 +42,7 @@ from services.scheduler.web_why import why
 
 FACT_EVERY_S: Final = 1.0  # DESIGN §2: condensed into at most one fact a second
 HURRY_EVERY_S: Final = 0.1  # a claim that rises with every signal
+WHOLE_S: Final = 0.9  # a second of a publisher's timer may be a little short
 _JSON: Final = {"Content-Type": "application/json"}
 
 
@@ -124,7 +125,8 @@ class WebEdge(Edge):
         fact, since_s = self.meter.observation(now), now - self._written_at
         if fact is None or since_s < HURRY_EVERY_S:
             return None
-        return fact if since_s >= FACT_EVERY_S or self._core().would_change(fact, now) else None
+        whole = self.meter.counted_s() >= WHOLE_S
+        return fact if since_s >= FACT_EVERY_S or self._core().would_change(fact, now, whole=whole) else None
 
     async def _write(self, fact: LoadObserved, now: float) -> None:
         custody = self.service.custody

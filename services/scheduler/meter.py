@@ -141,6 +141,10 @@ class Meter:
         """True if there is something to observe."""
         return bool(self._levels) or any(self._load())
 
+    def counted_s(self) -> float:
+        """For how long each source of requests that was heard since the last observation has counted, at least."""
+        return min((one.seconds for one in self._sources["requests"].values() if one.samples), default=0.0)
+
     def _load(self) -> Iterator[_Source]:
         """Sources of load that were heard since the last observation."""
         return (one for name in _LOAD for one in self._sources[name].values() if one.samples)

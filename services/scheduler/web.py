@@ -66,14 +66,15 @@ class WebCore(WebFold):
         """The number of instances that should be, and why."""
         return self._desired(self.state, now)
 
-    def would_change(self, fact: f.LoadObserved, now: float) -> bool:
-        """True if the number would be another one with this observation: by its load, if the rule is one that hurries, or
-        because more are claimed.  Changes nothing: the edge asks before it waits."""
+    def would_change(self, fact: f.LoadObserved, now: float, *, whole: bool = False) -> bool:
+        """True if the number would be another one with this observation: by its load, if the rule is one that hurries; more by
+        requests that were counted for a `whole` second; or more by what is claimed.  Changes nothing: the edge asks before it
+        waits."""
         state, number = self.state, self.desired(now)[0]
-        if known.rule(self.policy.rule).hurried:
-            after = web_signals.observed(state, msgspec.structs.replace(fact, claim=state.claim), now, self.policy)
-            if self._desired(after, now)[0] != number:
-                return True
+        after = web_signals.observed(state, msgspec.structs.replace(fact, claim=state.claim), now, self.policy)
+        wanted, hurried = self._desired(after, now)[0], known.rule(self.policy.rule).hurried
+        if wanted != number and (hurried or (whole and wanted > number and after.rate is not None)):
+            return True
         claims = web_signals.observed(state, web_signals.claim_of(fact), now, self.policy)
         return (fact.claim or 0) > (state.claim or 0) and self._desired(claims, now)[0] > number
 

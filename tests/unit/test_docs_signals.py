@@ -86,6 +86,7 @@ def test_every_reason_is_listed() -> None:
         f"silent for {meter_gate.SILENT_S:g} s",
         f"until the source's next; {meter.HELD_S:g} s, or twice its `interval_s`",
         f"in its first {meter.HELD_S:g} s",
+        f"`interval_s` of {edge_web.WHOLE_S:g} or more",
     ],
 )
 def test_numbers_are_those_of_the_code(words: str) -> None:

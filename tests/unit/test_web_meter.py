@@ -150,6 +150,17 @@ def test_who_measures_for_longer_is_held_for_longer() -> None:
         assert written(meter, NOW + after).requests_per_s == expected
 
 
+def test_for_how_long_requests_were_counted_is_that_of_the_source_with_the_least() -> None:
+    meter = heard(signal(0.5), requests(300, NOW - 0.5, source="a", interval_s=0.5))
+    assert meter.counted_s() == 0.5
+    meter.take(requests(300, NOW, source="a", interval_s=0.5), NOW)
+    assert meter.counted_s() == 1.0
+    meter.take(requests(100, NOW, source="b", interval_s=0.25), NOW)
+    assert meter.counted_s() == 0.25
+    written(meter)
+    assert meter.counted_s() == 0.0
+
+
 def test_who_has_just_begun_to_listen_has_not_heard_every_balancer() -> None:
     """Half a rate, or CPU alone where requests say more, would look like a fall."""
     meter = Meter("web", since=NOW - 1)

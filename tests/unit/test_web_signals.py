@@ -251,10 +251,12 @@ def test_why_says_how_long_and_who_told_it_last() -> None:
 # ------------------------------------------------------------------------------------------------------------------- hurry
 
 
-def hurries(world: World, **fields: Any) -> bool:
+def hurries(world: World, *, whole: bool = False, **fields: Any) -> bool:
     now = world.now + 0.3
     start = now if fields.pop("moment", False) else now - 0.3
-    return core(world).would_change(f.LoadObserved(dept="web", start=start, end=now, samples=1, **fields), now)
+    return core(world).would_change(
+        f.LoadObserved(dept="web", start=start, end=now, samples=1, **fields), now, whole=whole
+    )
 
 
 @pytest.mark.parametrize("rule", ["threshold", "target-tracking"])
@@ -276,3 +278,15 @@ def test_a_rule_that_does_not_hurry_does_not_for_a_claim_that_is_known() -> None
     world = site()
     observed(world, utilisation=0.8, claim=2)
     assert not hurries(world, utilisation=5.0, claim=2)
+
+
+@pytest.mark.parametrize(
+    ("rate", "whole", "expected"),
+    [(700.0, True, True), (700.0, False, False), (100.0, True, False), (300.0, True, False)],
+)
+def test_requests_of_a_whole_second_hurry_upwards(rate: float, whole: bool, expected: bool) -> None:
+    world = site()
+    observed(world, requests_per_s=300.0, requests_per_instance=100.0)
+    assert hurries(world, requests_per_s=rate, requests_per_instance=100.0, whole=whole) == expected
+    assert not hurries(world, requests_per_s=rate, whole=whole), "a bare rate decides nothing"
+    assert not hurries(world, utilisation=1.6, whole=whole), "what the CPUs say may be a fraction of a second"
