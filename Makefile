@@ -6,6 +6,7 @@
 # make chaos  [SEEDS=5000] [FIRST=0] more seeds of the simulated faults, on all cores; up to the first that fails
 # make properties [ROUNDS=1] other examples than the test command's, up to the first that fails
 # make faults the real faults: processes killed, the broker restarted
+# make failures [ROUNDS=3] HAProxy, its agent, NATS, an instance, a host killed under web load: what clients see
 # make crash  [ROUNDS=1] the executor killed around every call to OpenNebula and every append
 # make worlds [SECONDS=600] [WORLDS="3-all …"] small worlds, every order of events on the real cores, so long each
 # make model  every world of the exhaustive model (about an hour)
@@ -17,7 +18,7 @@ READY  := $(VENV)/.ready
 
 # ALLOW_MISSING=1 make test   without the tests whose tool cannot be had; the last line counts them
 
-.PHONY: demo rush flaps test lint types chaos properties faults crash worlds model setup tools clean
+.PHONY: demo rush flaps test lint types chaos properties faults failures crash worlds model setup tools clean
 
 demo: setup
 	@$(BIN)/python -m phoenix.local.demo
@@ -67,6 +68,10 @@ properties: setup
 
 faults: setup
 	@$(BIN)/python -m pytest -q tests/integration/test_faults_kill.py tests/integration/test_faults_broker.py tests/integration/test_faults_down.py
+
+failures: ROUNDS = 3
+failures: setup
+	@$(BIN)/python -m tests.support.failures_run --rounds $(ROUNDS)
 
 crash: setup
 	@$(BIN)/python -m tests.support.crash_run --rounds $(ROUNDS) 2>/dev/null
