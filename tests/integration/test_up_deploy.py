@@ -1,0 +1,93 @@
+"""Rolling updates end to end: on a whole cloud with real processes a good release and a bad one are deployed, while somebody
+asks the load balancer all the time.  No request fails."""
+
+from __future__ import annotations
+
+import threading
+import urllib.request
+from collections.abc import Iterator
+
+import pytest
+
+from phoenix.local import stack_config
+from tests.integration.up_cloud import Cloud, until
+
+pytestmark = pytest.mark.timeout(180)
+PAUSE_S = 0.03  # between two requests
+WEB = """[department.web]
+start_failures_max = 2
+drain_s = 2
+environment = { WORK_CPU_MS = "1" }
+"""
+
+
+class Visitor:
+    """Asks one page after another until it is told to stop."""
+
+    def __init__(self, url: str) -> None:
+        self.url, self.served, self.failed = url, 0, list[str]()
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._visit)
+
+    def __enter__(self) -> Visitor:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._over.set()
+        self._thread.join()
+
+    def _visit(self) -> None:
+        while not self._over.wait(PAUSE_S):
+            try:
+                with urllib.request.urlopen(self.url, timeout=20) as answer:  # an error status raises
+                    answer.read()
+                self.served += 1
+            except OSError as error:
+                self.failed.append(str(error))
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cloud]:
+    directory = tmp_path_factory.mktemp("deploy")
+    text = stack_config.DEFAULT.read_text().replace("[department.web]\n", WEB)
+    text = text.replace("instances_min = 1\ninstances_max = 12", "instances_min = 2\ninstances_max = 2")
+    (directory / "site.toml").write_text(text)
+    found = Cloud(directory / "data")
+    found.ok("up", "--detach", "--hosts", "4", "--cores", "1", "--config", str(directory / "site.toml"))
+    until(lambda: states(found) == {0: ("complete", 2)}, "two instances do not serve")
+    yield found
+    found.close()
+
+
+def states(cloud: Cloud) -> dict[int, tuple[str, int]]:
+    """Release -> how far it is, and how many instances of it serve."""
+    found = cloud.json("releases", "web")["releases"]
+    return {one["release"]: (one["state"], one["instances_serving"]) for one in found}
+
+
+def test_a_good_and_a_bad_release_cost_no_request(site: Cloud) -> None:
+    with Visitor(site.status()["balancers"]["web"]) as visitor:
+        good = site.ok("deploy", "web", "--env", "GREETING=hello", "--wait", "--timeout", "60s", "--as", "wendy")
+        assert good.splitlines() == ["web: release 1", "web: release 1 is complete"]
+        assert states(site) == {1: ("complete", 2), 0: ("replaced", 0)}
+        bad = site.run("deploy", "web", "--image", "shop-2", "--wait", "--timeout", "60s", "--", "false")
+        assert (bad.returncode, bad.stdout) == (1, "web: release 2\n")
+        assert "release 2 was given up after 2 failures: the last instance, web." in bad.stderr
+        assert "ended by itself; release 1 is wanted again" in bad.stderr
+        until(lambda: states(site)[1] == ("complete", 2), "release 1 is not back")
+    assert visitor.failed == []
+    assert visitor.served > 20
+    instances = site.json("releases", "web")
+    assert [one["content"]["environment"].get("GREETING") for one in instances["releases"][:2]] == ["hello", "hello"]
+    assert instances["wanted"] == 1
+
+
+def test_undo_and_who_may(site: Cloud) -> None:
+    asked = site.json("deploy", "web", "--undo", "--max-unavailable", "2", "--max-surge", "0", "--wait")
+    assert asked == {"ok": True, "release": 3, "state": "complete"}
+    newest = site.json("releases", "web")["releases"][0]
+    assert (newest["content"]["environment"], newest["content"]["command"]) == ({"WORK_CPU_MS": "1"}, [])
+    assert site.run("deploy", "web", "--as", "alice").returncode == 4
+    refused = site.run("deploy", "web", "--max-surge", "0")
+    assert (refused.returncode, "one of them is at least 1" in refused.stderr) == (1, True)
