@@ -14,7 +14,9 @@ Rules
   6. Suspending and resuming take as long as the memory of the job's VMs takes to disk and back, one VM after the other
      (InterGrid, eq. 1), and what `latencies` say beside.  Different jobs do not wait for each other's.  Moving is modelled as
      the two together, the cold way: it takes longer than a live one, and never promises what a live one may miss.
-  7. Where run time and time limit are equal, the job completes: both are counted by the same sums, and ends come first.
+  7. What is modelled of a web department's load is how busy its instances are, not sessions: one that drains has drained at
+     once.
+  8. Where run time and time limit are equal, the job completes: both are counted by the same sums, and ends come first.
 """
 
 from __future__ import annotations
@@ -74,6 +76,7 @@ class Cluster:
             f.HostSeized: self._drain,
             f.UnitPlaced: self._placed,
             f.AttemptBegan: self._began,
+            f.InstanceDraining: self._drains,
             f.AttemptClosed: self._closed,
         }
 
@@ -89,6 +92,10 @@ class Cluster:
     def _drain(self, fact: f.HostReleased | f.HostSeized, meta: Meta) -> None:
         due = max(meta.at + self.latencies.end_s, self._gone_at.get(fact.host, 0.0))
         self._wait(due, fact.host, 0)
+
+    def _drains(self, fact: f.InstanceDraining, meta: Meta) -> None:
+        """Rule 7."""
+        self._wait(meta.at, fact.unit, fact.attempt)
 
     def _placed(self, fact: f.UnitPlaced, meta: Meta) -> None:
         gone_at = self._gone_at
@@ -109,7 +116,7 @@ class Cluster:
             life = self._lives.setdefault(fact.unit, Life(length_s, self.habits[fact.unit]))
             length_s = life.length_s
             self._save_next(life, int(fact.unit), fact.attempt, meta.at)
-        seconds = max(0.0, length_s - self._used_s.get(fact.unit, 0.0))  # rule 7
+        seconds = max(0.0, length_s - self._used_s.get(fact.unit, 0.0))  # rule 8
         self._began_at[fact.unit] = meta.at
         self.resuming_s += self._resuming_s.pop(fact.unit, 0.0)
         heapq.heappush(self.ends, End(meta.at + seconds, int(fact.unit), fact.unit, fact.attempt))
@@ -188,8 +195,13 @@ class Cluster:
                 cleared.append(f.HostCleared(host=name))
                 self._gone_at.pop(name, None)
             elif self.custody.live(name, attempt):
-                began.append(f.AttemptBegan(unit=name, attempt=attempt))
+                began.append(self._word(name, attempt))
         return cleared, began
+
+    def _word(self, unit: str, attempt: int) -> Fact:
+        if self.custody.state.units[unit].drains_until is None:
+            return f.AttemptBegan(unit=unit, attempt=attempt)
+        return f.InstanceReported(unit=unit, attempt=attempt, state="drained", user="balancer")
 
 
 def _moved_s(memory_mb: int, mb_per_s: float) -> float:
