@@ -4,18 +4,29 @@ W1  What its views say is what custody says, and a core that rests has nothing t
 W2  A restart from the snapshot changes neither bytes, decisions nor wake-up times (asserted by `World` after each envelope).
 W3  Nothing that it writes is void when nothing is concurrent.
 W4  Left alone, with hosts enough, every wanted instance serves, on hosts that it claims, and no other host is held.
+W5  Nobody who serves is closed because it is not needed, without having drained (unless there is no time to drain).
+W6  Because it is not needed nobody drains of those who are: as many as are wanted still serve then.
+W7  Whoever drains is closed when its balancer says that it has drained, or at its time; never later.
+W8  A notice is answered before it is due, whatever drains.
 """
 
 from __future__ import annotations
 
+from typing import Any
+
+import msgspec
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from schemas import facts as f
 from schemas.config import CloudConfig
-from schemas.custody import RULES
+from schemas.custody import RULES, Custody
+from schemas.meta import Meta
+from schemas.reasons import Code
 from services.scheduler.web import WebCore
-from tests.support.world import World, cloud, web
+from tests.support.world import NullCore, World, cloud, web
+
+NOT_NEEDED = (Code.SCALE_DOWN, Code.SCALED_BY_PERSON)
 
 HOSTS = tuple(f"h{n}" for n in range(1, 7))
 KINDS = (
@@ -36,13 +47,26 @@ KINDS = (
         "uncordon",
     ),
     *("rest", "smaller", "vm", "config", "executor", "guests", "foreign", "time", "decide"),
+    *("drained", "drained", "unreachable", "reachable", "sessions"),
 )
 STEPS = st.lists(st.tuples(st.sampled_from(KINDS), st.integers(0, 7), st.floats(0, 1.2)), min_size=5, max_size=40)
 CONFIGS: tuple[CloudConfig, ...] = (
     cloud(web("web", window_s=3, signal_timeout_s=4, boot_timeout_s=9, instances_max=6)),
     cloud(web("web", window_s=3, signal_timeout_s=4, instances_max=9, instances_per_host=3, instances_min=2)),
-    cloud(web("web", rule="target-tracking", down_window_s=4, instances_max=9, instances_per_host=2)),
-    cloud(web("web", rule="target-tracking", up_window_s=2, down_window_s=3, instances_max=6, instance_cores=3)),
+    cloud(web("web", rule="target-tracking", down_window_s=4, instances_max=9, instances_per_host=2, drain_s=0)),
+    cloud(
+        web(
+            "web",
+            rule="target-tracking",
+            up_window_s=2,
+            down_window_s=3,
+            instances_max=6,
+            instance_cores=3,
+            drain_s=1,
+            unreachable_s=2,
+            boot_timeout_s=6,
+        )
+    ),
     cloud(
         web(
             rule="target-tracking",
@@ -59,14 +83,70 @@ CONFIGS: tuple[CloudConfig, ...] = (
 )
 
 
-def site(config: CloudConfig) -> World:
+def site(config: CloudConfig, held: int = 0) -> World:
+    """With `held` hosts, and as many instances, as a person wants for five seconds."""
     world = World(config)
     world.hosts(len(HOSTS))
     world.seat("scheduler.web", lambda custody: WebCore(custody, "web"))
     world.executor()
     world.guests(boot_s=0.5)
+    world.seat("judge", Judge)
     world.settle()
+    if held:
+        world.write("admission", f.ScaleRequested(dept="web", user="wes", exact=held, until=world.now + 5))
+        world.grant("web", *HOSTS[:held])
+        world.advance(1)
     return world
+
+
+class Judge(NullCore):
+    """W5 to W7, fact by fact."""
+
+    def __init__(self, custody: Custody) -> None:
+        super().__init__(custody)
+        self.serving: dict[str, None] = {}
+        self.wanted = 0
+
+    def apply(self, fact: f.Fact, meta: Meta) -> None:
+        if isinstance(fact, f.DemandChanged) and fact.dept == "web":
+            self.wanted = fact.instances or 0
+        elif isinstance(fact, f.AttemptBegan):
+            self.serving[fact.unit] = None
+        elif isinstance(fact, f.InstanceDraining):
+            known = self.serving.pop(fact.unit, "drains already")
+            needed = fact.reason.code in NOT_NEEDED and known is None and len(self.serving) < self.wanted
+            assert not needed, f"{fact.unit} drains, and {len(self.serving)} serve of {self.wanted}"  # W6
+        elif isinstance(fact, f.AttemptClosed):
+            self._closed(fact, meta)
+        for name in meta.broken:
+            self.serving.pop(name, None)
+
+    def _closed(self, fact: f.AttemptClosed, meta: Meta) -> None:
+        unit, served = self.custody.state.units[fact.unit], fact.unit in self.serving
+        self.serving.pop(fact.unit, None)
+        if served and self._drain_s() > 0:
+            assert fact.why.code not in NOT_NEEDED, f"{fact.unit} served"  # W5
+        if fact.why.code in (Code.DRAINED, Code.DRAIN_TIMEOUT):
+            assert unit.drains_until is not None
+            assert meta.at >= unit.drains_until or fact.why.code is Code.DRAINED  # W7
+
+    def _drain_s(self) -> float:
+        config = self.custody.state.config
+        department = config.department("web") if config is not None else None
+        return department.web.drain_s if department is not None and department.web is not None else 0.0
+
+    def dump(self) -> bytes:
+        return msgspec.msgpack.encode((self.serving, self.wanted))
+
+    def load(self, data: bytes) -> None:
+        self.serving, self.wanted = msgspec.msgpack.decode(data, type=tuple[dict[str, None], int])
+
+
+def overdue(world: World) -> list[str]:
+    """W7: who has drained, by a balancer's word or by the clock, and is not closed."""
+    drained = world.seats["scheduler.web"].core.state.drained
+    drains = [unit for unit in world.custody.state.units.values() if unit.live and unit.drains_until is not None]
+    return [unit.id for unit in drains if unit.id in drained or (unit.drains_until or 0.0) <= world.now]
 
 
 def play(world: World, what: str, number: int, level: float) -> None:
@@ -96,6 +176,8 @@ def play(world: World, what: str, number: int, level: float) -> None:
         world.grant("web", name)
     elif what == "quota":
         world.quota("web", number)
+    elif what in ("drained", "unreachable", "reachable", "sessions"):
+        balancer(world, what, number)
     elif what in ("lose", "clear", "cordon", "uncordon", "rest", "smaller", "vm"):
         about_hosts(world, what, name, level)
     elif what == "config":
@@ -109,6 +191,22 @@ def play(world: World, what: str, number: int, level: float) -> None:
         world.advance(level * 4)
     else:
         world.settle()
+
+
+def balancer(world: World, what: str, number: int) -> None:
+    """A word on some instance, or on the sessions of all."""
+    names = [name for name in world.custody.index.open.get("web", ()) if world.unit(name).live]
+    if what == "sessions":
+        quiet = tuple(names[number:] + names[:number])
+        fact = f.LoadObserved(dept="web", start=world.now, end=world.now, samples=1, quiet=quiet)
+        world.write("scheduler.web", fact)
+        return
+    drains = [name for name in names if world.unit(name).drains_until is not None]
+    some = drains if drains and what == "drained" else names
+    if some:
+        word: Any = what
+        told = f.InstanceReported(unit=some[number % len(some)], attempt=1, state=word, user="balancer")
+        world.write("admission", told)
 
 
 def about_hosts(world: World, what: str, name: str, level: float) -> None:
@@ -131,14 +229,19 @@ def about_hosts(world: World, what: str, name: str, level: float) -> None:
         world.write("executor", f.VmEnded(unit=vm.unit, attempt=vm.attempt, rank=vm.rank, why="gone"))
 
 
-@settings(max_examples=40, deadline=None)
-@example(CONFIGS[0], [("scale", 7, 0.0), ("config", 4, 0.0)])  # no signal: it wants the 7 that it had, and there are 6
-@given(st.sampled_from(CONFIGS), STEPS)
-def test_the_web_core_keeps_its_word_whatever_happens(config: CloudConfig, steps: list[tuple[str, int, float]]) -> None:
-    world = site(config)
+@settings(max_examples=50, deadline=None)
+@example(
+    CONFIGS[0], 0, [("scale", 7, 0.0), ("config", 4, 0.0)]
+)  # no signal: it wants the 7 that it had, and there are 6
+@given(st.sampled_from(CONFIGS), st.integers(0, 6), STEPS)
+def test_the_web_core_keeps_its_word_whatever_happens(
+    config: CloudConfig, held: int, steps: list[tuple[str, int, float]]
+) -> None:
+    world = site(config, held)
     for what, number, level in steps:
         play(world, what, number, level)
         world.settle()
+        assert overdue(world) == []
     assert world.voids == []  # W3
     heal(world)
     wanted = world.custody.state.demands["web"]
@@ -159,6 +262,8 @@ def heal(world: World) -> None:
         world.write("executor", f.HostDescribed(host=name, one_id=host.one_id, cores=4, memory_mb=8192))
         if host.state == "lost":
             world.write("executor", f.HostCleared(host=name))
+    for name in list(world.seats["scheduler.web"].core.state.unreachable):
+        world.write("admission", f.InstanceReported(unit=name, attempt=1, state="reachable", user="balancer"))
     world.write("admission", f.ScaleRequested(dept="web", user="wes"))
     world.advance(120)
     for _ in range(3):  # the claim may change when the hosts are there
@@ -167,3 +272,19 @@ def heal(world: World) -> None:
         if short > 0:
             world.grant("web", *sorted(world.custody.index.by_state["free"])[:short])
         world.advance(40)
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.sampled_from(CONFIGS), st.integers(1, 6), STEPS, st.integers(0, 5))
+def test_a_notice_is_answered_before_it_is_due(
+    config: CloudConfig, held: int, steps: list[tuple[str, int, float]], quota: int
+) -> None:
+    """W8."""
+    world = site(config, held)
+    world.strict = False  # the other property verifies
+    for what, number, level in steps[:12]:
+        if what not in ("quota", "grant"):
+            play(world, what, number, level)
+    world.quota("web", quota, by_s=0.3)
+    world.advance(0.3 - 0.01)
+    assert world.custody.held("web") <= quota
