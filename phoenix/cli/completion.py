@@ -100,6 +100,9 @@ def _things(words: list[str]) -> list[str]:
             return list(where.kinds)
         if words[-1] == "--as":
             return [user.name for user in where.users]
+        if words[0] == "logs":
+            found = where.operator().get("/v1/instances?all=1")["instances"]
+            return [str(one["instance"]) for one in found[:JOBS_MAX]]
         if words[0] in _TAKE_JOBS:
             jobs = where.operator().get("/v1/queue", limit=JOBS_MAX)["jobs"]
             return [str(job.get("unit") or job["job"]) for job in jobs[:JOBS_MAX]]

@@ -7,6 +7,7 @@ from typing import Any, Final
 
 from phoenix.cli import ailing, cloud, emit, sentences
 from phoenix.cli.errors import UNREACHABLE, CliError
+from phoenix.cli.http import Client, quote
 from phoenix.cli.parser import job_or_department
 
 HELP: Final = """examples:
@@ -34,11 +35,25 @@ def run(args: argparse.Namespace) -> int:
         raise
     answer.setdefault("job", args.job)
     answer.setdefault("what", "job" if args.job[0].isdecimal() else "instance" if "." in args.job else "department")
+    problems = _problems(where.operator(), args.job, str(answer["what"]))
     if args.json:
-        emit.json(answer | {"sentences": [sentences.capital(sentences.sentence(reason)) for reason in reasons(answer)]})
+        told = [sentences.capital(sentences.sentence(reason)) for reason in reasons(answer)]
+        emit.json(answer | {"sentences": told} | ({"problems": problems} if problems else {}))
     else:
-        print(render(answer))
+        print("\n".join([render(answer), *(f"  {problem}" for problem in problems)]))
     return 0
+
+
+def _problems(client: Client, name: str, what: str) -> list[str]:
+    """Why instances that boot cannot, which the door knows and no scheduler: a secret that is missing."""
+    if what == "job":
+        return []
+    try:
+        listed = client.get(f"/v1/departments/{quote(name.partition('.')[0])}/instances")["instances"]
+    except CliError:
+        return []  # it is a word beside what was asked for
+    found = [f"{one['unit']} cannot boot: {one['problem']}" for one in listed if one.get("problem")]
+    return [told for told in found if what == "department" or told.startswith(f"{name} ")]
 
 
 def reasons(answer: dict[str, Any]) -> list[Any]:

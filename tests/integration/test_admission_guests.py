@@ -197,8 +197,7 @@ def left_is(left: Callable[[], Awaitable[list[str]]], wanted: list[str]) -> Call
 async def test_a_guest_tells_how_busy_its_instance_is_and_its_department_hears_it(here: House) -> None:
     await here.place("web.16", "w1", dept="web")
     guest, told = here.guest("web.16"), {"utilisation": 0.75, "interval_s": 1.0, "memory_mb": 12.5}
-    heard = await (await here.client("wim")).subscribe("phoenix.measure.web.instances")
-    await (await here.client("wim")).flush()
+    heard = await here.hear("wim", "phoenix.measure.web.instances")
     assert (await guest.call("POST", "usage", told))[0] == 204
     measures = msgspec.json.decode((await heard.next_msg(5)).data, type=Measures)
     (measured,) = measures.instances

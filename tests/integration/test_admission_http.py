@@ -123,9 +123,7 @@ async def test_hosts_and_scale(here: House) -> None:
 
 
 async def test_each_signal_is_handed_on_as_it_came(here: House) -> None:
-    nc = await here.client("service-monitor")
-    heard = await nc.subscribe("phoenix.signal.web.*")
-    await nc.flush()
+    heard = await here.hear("service-monitor", "phoenix.signal.web.*")
     for name, example in SIGNALS.items():
         sent = msgspec.to_builtins(example) | {"at": time.time()}
         assert (await call(here, "wim", "POST", f"/v1/signals/web/{name}", sent))[:2] == (200, {"ok": True})

@@ -360,7 +360,7 @@ h.HTTPServer(('127.0.0.1', int(os.environ['PORT'])), {handler}).serve_forever()"
         for d in config.departments
     )
     await here.furnish_limits(msgspec.structs.replace(config, departments=departments))
-    heard = await (await here.client("wim")).subscribe("phoenix.measure.web.instances")
+    heard = await here.hear("wim", "phoenix.measure.web.instances")
     await here.place("web.1", "w1", dept="web")
     vm = await site.boot("web.1", GUEST_ADDRESS="127.0.0.1", GUEST_PORT=str(port))
     await site.began("web.1")

@@ -15,6 +15,7 @@ import pytest
 
 from phoenix.local import stack_config
 from tests.integration.up_cloud import Cloud, until
+from tests.support.leaks import places
 
 pytestmark = pytest.mark.timeout(180)
 
@@ -22,7 +23,7 @@ pytestmark = pytest.mark.timeout(180)
 @pytest.fixture(scope="module")
 def cloud(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cloud]:
     found = Cloud(tmp_path_factory.mktemp("cloud") / "data")
-    found.ok("up", "--detach", "--hosts", "4", "--cores", "2")
+    found.ok("up", "--detach", "--hosts", "4", "--cores", "8")
     yield found
     found.close()
 
@@ -201,6 +202,54 @@ def test_config_apply_adds_and_removes_a_department_while_running(cloud: Cloud, 
     assert "scheduler.bio" not in {p["name"] for p in status["processes"]}
     assert not Path(cloud.data / "credentials" / "bob.token").exists()
     assert status["healthy"]
+
+
+PROGRAM = """import http.server, os
+print(os.environ['PHOENIX_INSTANCE'], len(os.environ['DB_PASSWORD']), flush=True)
+do = {'do_GET': lambda s: (s.send_response(200), s.end_headers())}
+server = type('H', (http.server.BaseHTTPRequestHandler,), do)
+http.server.ThreadingHTTPServer(('127.0.0.1', int(os.environ['PORT'])), server).serve_forever()"""
+WEB = f"""[department.web]
+instances_per_host = 8
+instance_memory_mb = 64
+command = ["python3", "-c", '''{PROGRAM}''']
+secrets = {{ DB_PASSWORD = "db" }}
+"""
+
+
+def test_eight_instances_of_one_core_fill_a_host_of_eight_run_what_is_said_and_are_shown(
+    cloud: Cloud, tmp_path: Path
+) -> None:
+    file = tmp_path / "site.toml"
+    file.write_text(stack_config.DEFAULT.read_text().replace("[department.web]\n", WEB))
+    applied = cloud.run("config", "apply", str(file))
+    assert (applied.returncode, "secret db of web is missing" in applied.stderr) == (0, True)
+    before = {one["instance"] for one in cloud.json("instances")["instances"]}
+    cloud.ok("scale", "web", str(len(before) + 8))
+    until(lambda: "cannot boot: secret db of web is missing" in cloud.ok("why", "web"), "why does not say it")
+    assert "secret db of web is missing" in cloud.ok("instances")
+    (tmp_path / "value").write_text("hunter2\n")
+    cloud.ok("secret", "set", "web", "db", "--file", str(tmp_path / "value"))
+
+    def serving() -> list[dict[str, Any]]:
+        told = [one for one in cloud.json("instances", "web")["instances"] if one["instance"] not in before]
+        new = [one for one in told if one["state"] == "in-service" and one["cpu"] is not None]
+        return new if len(new) >= 8 else []
+
+    found = until(serving, "eight instances do not serve, or are not measured")
+    hosts = [one["host"] for one in found]
+    assert max(hosts.count(host) for host in hosts) in (7, 8)  # one that was there before may have taken a core
+    assert all(one["sessions"] == 0 for one in found)
+    name = found[0]["instance"]
+    assert cloud.ok("logs", name) == f"{name} 7\n"
+    cloud.ok("scale", "web", "--exact", "1")
+    ended = "instances", "web", "--all"
+    until(lambda: "its last session has ended" in cloud.ok(*ended), "no balancer says that an instance has drained")
+    assert cloud.ok("logs", name) == f"{name} 7\n"  # it is gone, or will be
+    assert places(b"hunter2", cloud.data) == [cloud.data / "credentials" / "secrets" / "web" / "db"]
+    cloud.ok("scale", "web", "--auto")
+    file.write_text(stack_config.DEFAULT.read_text())
+    cloud.ok("config", "apply", str(file))
 
 
 def test_a_deleted_token_and_key_are_made_anew_by_an_apply_that_changes_nothing(cloud: Cloud) -> None:

@@ -19,6 +19,7 @@ import aiohttp
 import msgspec
 import nats
 from nats.aio.client import Client
+from nats.aio.subscription import Subscription
 
 from schemas import facts as f
 from schemas.config import CloudConfig
@@ -160,6 +161,14 @@ class House:
         subject = request(department or entry.department, user, noun, verb)
         data = payload if isinstance(payload, bytes) else msgspec.json.encode(payload)
         return msgspec.json.decode((await nc.request(subject, data, timeout=timeout_s)).data)
+
+    async def hear(self, credential: str, subject: str) -> Subscription:
+        """A subscription that the broker knows.  Twice: the client's PING overtakes a SUB that it has still to send."""
+        nc = await self.client(credential)
+        found = await nc.subscribe(subject)
+        await nc.flush()
+        await nc.flush()
+        return found
 
     def headers(self, user: str) -> dict[str, str]:
         token = credentials.token_file(self.broker.config, user).read_text().strip()
