@@ -1,11 +1,12 @@
 """`make rush`: the shape of a World Cup match on a cloud of this machine, adaptive and with fixed numbers of instances.
 
-    python -m phoenix.rush [--seconds 240] [--out out/rush] [--balancer embedded|haproxy] [--variants adaptive,peak]
+    python -m phoenix.rush [--seconds 240] [--out out/rush] [--balancer embedded|haproxy] [--variants cpu,peak]
     python -m phoenix.rush --shape load.csv --since 2026-07-01T12:00 --until 2026-07-01T18:00
     python -m phoenix.rush --again out/rush       tell and draw what was recorded there, without a run
 
-Variants: `adaptive` (target-tracking), `threshold` (the paper's rule), `mean` and `peak` (as many instances all the time as
-adaptive had in the mean, and at most).  Each has a cloud of its own, the same load and the same jobs.
+Variants: `cpu` (target-tracking by CPU utilisation), `requests` (also by requests a second), `threshold` (the paper's rule),
+`mean` and `peak` (as many instances all the time as `cpu` had in the mean, and at most).  Each has a cloud of its own, the
+same load and the same jobs.
 
 Exit codes: 0 done, also if requests failed (the report says how many), 1 it could not be done, 2 mistyped, 130 Ctrl-C.
 """
@@ -33,7 +34,7 @@ from phoenix.rush.site import SiteError
 from phoenix.simulate import plots_style, traces
 from phoenix.simulate.text_input import InputError
 
-VARIANTS: Final = ("adaptive", "mean", "peak", "threshold")
+VARIANTS: Final = ("cpu", "requests", "threshold", "mean", "peak")
 MATCH: Final = (
     "1998-06-15T11:00",
     "1998-06-15T17:00",
@@ -66,7 +67,7 @@ def _parse(argv: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--out", type=Path, default=Path("out/rush"), help="where results go (default ./out/rush)")
     parser.add_argument("--balancer", choices=("embedded", "haproxy"), default="haproxy")
     parser.add_argument(
-        "--variants", default=",".join(VARIANTS), help=f"of {', '.join(VARIANTS)}; adaptive is always played"
+        "--variants", default=",".join(VARIANTS), help=f"of {', '.join(VARIANTS)}; cpu is always played"
     )
     parser.add_argument("--shape", type=Path, help="CSV with a column requests (default: the World Cup's, of a match)")
     parser.add_argument("--since", help="from this row of the shape on")
@@ -92,7 +93,7 @@ async def _run(args: argparse.Namespace) -> int:
     options += [word for name, value in (("--since", since), ("--until", until)) if value for word in (name, value)]
     done: list[Recording] = []
     for name in _ordered(args.variants):
-        variant = _variant(name, done)
+        variant = _variant(name, done, capacity)
         one = await play.play(chosen, variant, curve, tuple(options), capacity, _say)
         recording.save(one, args.out / f"{len(done)}-{name}.json")
         done.append(one)
@@ -109,18 +110,20 @@ def _shape(args: argparse.Namespace) -> tuple[Path, str | None, str | None]:
 
 
 def _ordered(names: str) -> list[str]:
-    """Adaptive first: the fixed numbers are its own."""
-    return [name for name in VARIANTS if name == "adaptive" or name in names.split(",")]
+    """`cpu` first: the fixed numbers are its own."""
+    return [name for name in VARIANTS if name == VARIANTS[0] or name in names.split(",")]
 
 
-def _variant(name: str, done: Sequence[Recording]) -> Variant:
-    if name == "adaptive":
-        return Variant(name="adaptive", rule="target-tracking")
+def _variant(name: str, done: Sequence[Recording], capacity: float) -> Variant:
+    if name == "cpu":
+        return Variant(name="target, by CPU")
+    if name == "requests":
+        return Variant(name="target, by requests", requests_per_instance=setting.TARGET * capacity)
     if name == "threshold":
-        return Variant(name="threshold 80 %, 20 s", rule="threshold")
+        return Variant(name="80 %, 20 s", rule="threshold")
     had = account(done[0])
     count = had.most if name == "peak" else max(1, round(had.mean))
-    return Variant(name=f"{name}: {count} fixed", exact=count)
+    return Variant(name=f"{count} fixed ({name})", exact=count)
 
 
 def _recorded(directory: Path) -> list[Recording]:

@@ -4,7 +4,7 @@ Rules
   1. Ideal is what a rule that knew the load would have: each instance busy to the target at most (as in docs/policies.md).
   2. In instance-seconds: over is serving above the ideal; short below it; overload is load beyond what served could do.
   3. A rise is a moment at which the ideal becomes higher than what serves, one for each instance; it is met when as many
-     serve.  One that the load takes back before is not met, and counted so.
+     serve.  One that the load takes back before that is missed; within `BLIP_S` it was noise, and is no rise.
 """
 
 from __future__ import annotations
@@ -19,9 +19,11 @@ from phoenix.rush import levels
 from phoenix.rush.recording import Batch, Recording
 from phoenix.rush.setting import Variant
 from phoenix.rush.site import BATCH, WEB
-from phoenix.rush.stages import Stage, mechanism, starts
+from phoenix.rush.stages import Stage, mechanism, starts, totals
 
 BUSY: Final = 0.95  # of a second of the machine: the CPUs were the limit then
+BUSY_PART_MAX: Final = 0.05  # of the run; a machine that is full for longer says nothing of the cloud
+BLIP_S: Final = 3.0  # two or three signals: no rule could know before, and none should follow
 
 
 class Capacity(msgspec.Struct, frozen=True, kw_only=True):
@@ -56,10 +58,22 @@ class Account(msgspec.Struct, frozen=True, kw_only=True):
     hosts_to_batch: int
     instances_started: int
     stages: tuple[Stage, ...]
+    chain_p50_s: float | None  # from signal to service, all stages
+    chain_max_s: float | None
     batch: Batch
     machine_busy: float  # mean
     machine_busy_s: int  # seconds in which it was full
     cpu_s: dict[str, float]
+
+    @property
+    def doubts(self) -> list[str]:
+        """Why these figures may not be the cloud's; none if nothing speaks against them."""
+        said = list(self.load.generator.bottleneck)
+        if self.machine_busy_s > BUSY_PART_MAX * self.load.seconds:
+            said.append(
+                f"the machine was full for {self.machine_busy_s} of {self.load.seconds:.0f} s: others used it too"
+            )
+        return said
 
 
 def account(recording: Recording) -> Account:
@@ -68,6 +82,7 @@ def account(recording: Recording) -> Account:
     capacity = _capacity(recording)
     busy = [one.busy for one in recording.machine if recording.began_at < one.at <= recording.ended_at]
     found = starts(recording)
+    chains = totals(found)
     return Account(
         variant=recording.variant,
         load=recording.load,
@@ -79,6 +94,8 @@ def account(recording: Recording) -> Account:
         hosts_to_batch=_granted(recording, BATCH),
         instances_started=len(found),
         stages=tuple(mechanism(found)),
+        chain_p50_s=percentile(chains, 0.5),
+        chain_max_s=chains[-1] if chains else None,
         batch=recording.batch,
         machine_busy=round(math.fsum(busy) / len(busy), 3) if busy else 0.0,
         machine_busy_s=sum(1 for share in busy if share > BUSY),
@@ -104,11 +121,9 @@ def _rises(recording: Recording) -> Rises:
     delays, missed = [], 0
     rows = levels.ideal(recording), levels.serving(recording)
     for since, _, (ideal, serving) in levels.merged(*rows, until=recording.curve.end_s):
-        for number in [one for one in waiting if one <= serving]:
-            delays.append(since - waiting.pop(number))
+        delays += [since - waiting.pop(number) for number in list(waiting) if number <= serving]
         for number in [one for one in waiting if one > ideal]:
-            del waiting[number]
-            missed += 1
+            missed += since - waiting.pop(number) > BLIP_S
         for number in range(int(serving) + 1, int(ideal) + 1):
             waiting.setdefault(number, since)
     delays.sort()

@@ -60,7 +60,7 @@ ROWS: Final[tuple[tuple[str, Cell], ...]] = (
     ("  jobs completed", lambda a: f"{a.batch.completed}"),
     ("machine busy, mean; full for", lambda a: f"{a.machine_busy:.0%}; {a.machine_busy_s} s"),
     ("generator: late, CPU, of ceiling", _lag),
-    ("  was it the bottleneck", lambda a: "; ".join(a.load.generator.bottleneck) or "no"),
+    ("doubts (below)", lambda a: str(len(a.doubts) or "none")),
 )
 
 
@@ -69,6 +69,7 @@ def text(setting: Setting, capacity: float, accounts: Sequence[Account]) -> str:
     head = ("", *(one.variant.name for one in accounts))
     rows = [(name, *(cell(one) for one in accounts)) for name, cell in ROWS]
     parts = [about(setting, capacity), tables.render(head, rows)]
+    parts += [f"Doubtful, {one.variant.name}: {'; '.join(one.doubts)}." for one in accounts if one.doubts]
     parts += [_stages(one) for one in accounts if one.stages]
     parts += [_cpu(one) for one in accounts[:1]]
     return "\n\n".join(parts)
@@ -92,7 +93,9 @@ def about(setting: Setting, capacity: float) -> str:
 
 def _stages(found: Account) -> str:
     rows = [(one.meaning, milliseconds(one.p50_s), milliseconds(one.max_s), f"{one.share:.0%}") for one in found.stages]
-    title = f"From the observation to service, {found.variant.name}, {found.stages[0].chains} instances on hosts from batch:"
+    title = f"From signal to service, {found.variant.name}, {found.stages[0].chains} instances on hosts from batch:"
+    total = [("in all", milliseconds(found.chain_p50_s), milliseconds(found.chain_max_s), "100%")]
+    rows += total
     return title + "\n" + tables.render(("STAGE", "P50", "MAX", "SHARE"), rows, right="P50 MAX SHARE")
 
 

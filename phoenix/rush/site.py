@@ -46,6 +46,7 @@ down_window_s = {down_window_s}
 instances_min = 1
 instances_max = {instances_max}
 instance_cores = {instance_cores}
+requests_per_instance = {requests_per_instance}
 
 [[user]]
 name = "alice"
@@ -81,6 +82,7 @@ def configuration(setting: Setting, variant: Variant) -> str:
         down_window_s=DOWN_WINDOW_S,
         instances_max=setting.instances_max,
         instance_cores=setting.instance_cores,
+        requests_per_instance=round(variant.requests_per_instance, 3),
     )
 
 

@@ -1,8 +1,8 @@
 """From signal to service, stage by stage: what each new instance waited for, by the journal's own times.
 
-    observed ─▶ decided ─▶ released ─▶ cleared ─▶ granted ─▶ placed ─▶ allocated ─▶ started ─▶ began ─▶ in service
-    the load    the rule   batch has   its VM     to web     the       VM in        VM runs    the      the load balancer
-    is a fact              let go      is gone               instance  OpenNebula              guest    sends to it
+    told ─▶ observed ─▶ decided ─▶ released ─▶ cleared ─▶ granted ─▶ placed ─▶ allocated ─▶ started ─▶ began ─▶ in service
+    newest  the load    the rule   batch has   its VM     to web     the       VM in        VM runs    the      the balancer
+    signal  is a fact              let go      is gone               instance  OpenNebula              guest    sends to it
 
 Rules
   1. An instance's chain is found backwards from its `unit.placed`: the last grant of its host, before that the last clearing
@@ -28,9 +28,10 @@ from phoenix.rush.site import WEB
 
 LOOK_S: Final = 0.05  # the load balancer may be looked at in the moment in which the guest's word is journaled
 MARKS: Final = (
-    "observed", "decided", "released", "cleared", "granted", "placed", "allocated", "started", "began", "serving",
+    "told", "observed", "decided", "released", "cleared", "granted", "placed", "allocated", "started", "began", "serving",
 )  # fmt: skip
 MEANINGS: Final = {
+    "observed": "signal waits to be observed",
     "decided": "the rule decides",
     "released": "quota; batch gives the host",
     "cleared": "the job's VM ends",
@@ -134,7 +135,8 @@ def _claim(story: _Story, placed: dict[str, Any], host: str) -> dict[str, float]
     if _place(released) < _place(decided) or (before and before["fact"]["instances"] >= decided["fact"]["instances"]):
         return {}
     times = {"released": released["at"], "cleared": cleared["at"], "granted": granted["at"]}
-    return {"observed": float(observed["fact"].get("end") or observed["at"]), "decided": decided["at"], **times}
+    told = float(observed["fact"].get("end") or observed["at"])
+    return {"told": told, "observed": observed["at"], "decided": decided["at"], **times}
 
 
 def _first(seen: Sequence[Seen], since: float, address: str) -> float | None:
@@ -168,5 +170,5 @@ def _spans(chains: Sequence[dict[str, float]], before: str, mark: str) -> list[f
 
 
 def totals(found: Iterable[Start]) -> list[float]:
-    """Seconds from the observation to service, of the whole chains, rising."""
-    return sorted(one.at["serving"] - one.at["observed"] for one in found if one.whole)
+    """Seconds from the signal to service, of the whole chains, rising."""
+    return sorted(one.at["serving"] - one.at["told"] for one in found if one.whole)
