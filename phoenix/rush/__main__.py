@@ -1,4 +1,4 @@
-"""`make rush`: the shape of a World Cup match on a cloud of this machine, adaptive and with fixed numbers of instances.
+"""`make rush`: the shape of a World Cup match on a cloud of this machine, by rules and with fixed numbers of instances.
 
     python -m phoenix.rush [--seconds 240] [--out out/rush] [--balancer embedded|haproxy] [--variants cpu,peak]
     python -m phoenix.rush --shape load.csv --since 2026-07-01T12:00 --until 2026-07-01T18:00
@@ -141,7 +141,9 @@ def _tell(done: Sequence[Recording], out: Path) -> int:
     (out / "report.txt").write_text(told + "\n")
     (out / "report.json").write_bytes(report.json(accounts, chosen, capacity))
     (out / "seconds.csv").write_text(report.seconds_csv(done))
-    picture = plot.figure(done, title="A rush, adaptive and with fixed numbers of instances", caption=_caption(done[0]))
+    picture = plot.figure(
+        done, title="A rush: by rules, and with fixed numbers of instances", caption=_caption(done[0])
+    )
     plots_style.save(picture, out / "rush.svg")
     print(f"{told}\n\nresults: {out}/report.txt, report.json, seconds.csv, rush.svg; recordings beside them")
     return OK

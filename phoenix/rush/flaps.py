@@ -104,7 +104,7 @@ async def flap(chosen: Setting, steps: int, out: Path) -> Flaps:
             finally:
                 stop.set()
         loads = {"short": short.result(), "long": long.result()}
-    return Flaps(setting=chosen, steps=tuple(done), loads=loads, failures=tuple(_failures(rows, loads, done)))
+    return Flaps(setting=chosen, steps=tuple(done), loads=loads, failures=tuple(failures_of(rows, loads, done)))
 
 
 async def _play(
@@ -132,7 +132,7 @@ async def _walk(where: Site, eyes: Eyes, chosen: Setting, steps: int) -> list[St
     return done
 
 
-def _failures(rows: dict[str, Path], loads: dict[str, Results], steps: Sequence[Step]) -> list[Failure]:
+def failures_of(rows: dict[str, Path], loads: dict[str, Results], steps: Sequence[Step]) -> list[Failure]:
     """Rule 2."""
     found = []
     for name, path in rows.items():

@@ -21,7 +21,7 @@ LATENCY_FROM_S: Final = 0.002  # the axis begins here: nothing through a balance
 HOLDERS: Final = (
     (WEB, look.ORANGE, "web"),
     (BATCH, look.BLUE, "batch"),
-    (levels.OTHER, look.PALE, "between"),
+    (levels.OTHER, look.PALE, "_between"),
 )
 
 
@@ -44,15 +44,22 @@ def figure(recordings: Sequence[Recording], *, title: str, caption: str) -> Figu
             assert unit_s == 1.0, "a run of minutes is shown in seconds"
             hosts.xaxis.set_major_locator(MaxNLocator(5, integer=True))
             hosts.set_xlabel("seconds")
+        axes[0].set_ylim(0, _most(recordings))
         for row, label in enumerate(("instances", "latency (s)", "hosts")):
             axes[row * columns].set_ylabel(label)
         look.finish(made, axes, title=title)
     return made
 
 
+def _most(recordings: Sequence[Recording]) -> float:
+    """The top of all instance axes, which are one."""
+    rows = (level for one in recordings for level in (levels.serving(one), levels.wanted(one), levels.needed(one)))
+    return 0.5 + max(value for level in rows for _, value in level)
+
+
 def _name(recording: Recording) -> str:
-    failed = recording.load.failed
-    return f"{recording.variant.name}\n{recording.load.requests:,} requests, {failed or 'none'} failed"
+    load = recording.load
+    return f"{recording.variant.name}\n{f'{load.failed:,}' if load.failed else 'none'} of {load.requests:,} failed"
 
 
 def _draw_load(axes: Axes, recording: Recording) -> None:
@@ -71,7 +78,6 @@ def _draw_load(axes: Axes, recording: Recording) -> None:
     axes.fill_between(
         edges, [*low, low[-1]], [*high, high[-1]], step="post", color=look.VERMILION, linewidth=0, label="overload"
     )
-    axes.set_ylim(bottom=0)
     look.whole_numbers(axes.yaxis)
 
 
@@ -95,7 +101,7 @@ def _draw_latency(axes: Axes, recording: Recording) -> None:
             "x",
             color=look.PURPLE,
             markersize=5,
-            label="seconds with failures",
+            label="failures",
         )
     axes.set_ylim(LATENCY_FROM_S, 1.5 * top)
     axes.yaxis.set_major_formatter(look.thousands)

@@ -12,7 +12,7 @@ import pytest
 
 from phoenix.load.curve import constant
 from phoenix.rush import __main__ as command
-from phoenix.rush import levels, plot, report, setting, site, stages
+from phoenix.rush import flaps, levels, plot, report, setting, site, stages
 from phoenix.rush import recording as recordings
 from phoenix.rush.account import account
 from phoenix.rush.setting import Setting, Variant
@@ -144,6 +144,31 @@ def test_a_recording_is_told_again(tmp_path: Path, capsys: pytest.CaptureFixture
     assert command.main(["--again", str(tmp_path)]) == 0
     assert "instance-seconds served" in capsys.readouterr().out
     assert {path.name for path in tmp_path.iterdir()} >= {"report.txt", "report.json", "seconds.csv", "rush.svg"}
+
+
+def test_a_machine_that_was_full_makes_doubts() -> None:
+    one = recording()
+    full = tuple(recordings.Machine(BEGAN + second, 1.0) for second in range(1, 31))
+    found = account(msgspec.structs.replace(one, machine=full))
+    assert found.doubts == ["the machine was full for 30 of 30 s: others used it too"]
+    assert "Doubtful, adaptive: the machine was full" in report.text(one.setting, 10.0, [found])
+
+
+def test_a_failure_while_scaling_is_told_with_its_step(tmp_path: Path) -> None:
+    rows = tmp_path / "short.csv"
+    rows.write_text(
+        "due_s,taken_s,sent_s,ended_s,outcome,status,connection,method\n"
+        "1.0,1.0,1.0,1.1,answered,200,kept,GET\n4.0,4.0,4.0,4.5,status-502,502,fresh,POST\n"
+    )
+    steps = [flaps.Step(BEGAN + 0.5, 3, 5, 0.7), flaps.Step(BEGAN + 3, 5, 4, 0.1), flaps.Step(BEGAN + 9, 4, 6, 0.4)]
+    loads = {"short": recording(fail=1).load}
+    failures = flaps.failures_of({"short": rows}, loads, steps)
+    assert failures == [
+        flaps.Failure(BEGAN + 4.0, BEGAN + 4.5, "status-502", "POST", "fresh", "short", 2),
+    ]
+    told = flaps.text(flaps.Flaps(setting=Setting(cpus=2), steps=tuple(steps), loads=loads, failures=tuple(failures)))
+    assert "p50 400.0 ms, max 700.0 ms" in told
+    assert "failed: short POST, fresh connection: status-502 at 1004.500, in step 2" in told
 
 
 def test_what_is_mistyped_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
