@@ -16,8 +16,9 @@ Rules
   4. A slot whose instance is wanted and does not drain never goes to maint.  Of two slots with its address (a person's hand)
      the later one drains first, and goes to maint when it has no request left.
   5. A draining instance that has no slot gets none: nothing of it goes through here.
-  6. A slot is free in maint.  Among free ones, one that has the address already goes first, then the one with the fewest
-     requests (those of an instance that was closed before they ended), then by name.
+  6. A slot is free in maint, when no health check is under way any more: one that began there before would pass for the next
+     instance (seen so in 2.6); it ends within `timeout check`.  Among free ones, one that has the address already goes first,
+     then the one with the fewest requests (those of an instance that was closed before they ended), then by name.
   7. Too many instances for the slots: the first to come have one, the rest wait (`waiting`), and it is said.
   8. A slot without health checks gets nothing: rule 3 could not be kept (`unchecked`).
 """
@@ -106,7 +107,8 @@ def plan(wanted: Sequence[Wanted], slots: Sequence[Slot]) -> Plan:
     addresses = {one.address for one in wanted}
     holders = _holders(usable, addresses)
     held = {slot.name for slot in holders.values()}
-    free = [slot for slot in usable if slot.ordered == "maint"]
+    empty = [slot for slot in usable if slot.ordered == "maint"]
+    free = [slot for slot in empty if not slot.is_checking]  # rule 6
     orders = [_retire(slot, addresses) for slot in usable if slot.name not in held]
     orders += [_keep(one, holders[one.address]) for one in wanted if one.address in holders]
     homeless = [one for one in wanted if one.address not in holders and not one.draining]  # rule 5
@@ -114,7 +116,7 @@ def plan(wanted: Sequence[Wanted], slots: Sequence[Slot]) -> Plan:
     return Plan(
         orders=tuple(order for order in orders if order.commands),
         holders=holders,
-        waiting=tuple(homeless[len(free) :]),
+        waiting=tuple(homeless[len(empty) :]),
         unchecked=tuple(slot.name for slot in slots if not slot.is_checked),
     )
 

@@ -26,7 +26,8 @@ Address: TypeAlias = tuple[str, int]  # an IP address in its usual form, and a p
 MAINT: Final = 0x01 | 0x02 | 0x20 | 0x40
 DRAIN: Final = 0x08 | 0x10  # forced, by a tracked one
 _STOPPED: Final = 0  # srv_op_state: 0 stopped, 1 starting, 2 running, 3 stopping
-_CHECK_ENABLED: Final = 0x04  # of srv_check_state
+_CHECK_RUNS: Final = 0x01  # of srv_check_state
+_CHECK_ENABLED: Final = 0x04
 
 
 class AnswerError(Exception):
@@ -36,7 +37,7 @@ class AnswerError(Exception):
 @dataclass(frozen=True, slots=True)
 class Slot:
     """One server.  `sessions`: requests that it is working on now; `queued`: those that wait for it.  `for_s`: how long it has
-    been up or down; `why`: what its last health check found."""
+    been up or down; `why`: what its last health check found; `is_checking`: one is under way."""
 
     name: str
     address: Address
@@ -48,6 +49,7 @@ class Slot:
     queued: int = 0
     for_s: float = 0.0
     why: str = ""
+    is_checking: bool = False
 
     @property
     def serves(self) -> bool:
@@ -147,14 +149,15 @@ def _stats(text: str, backend: str) -> list[dict[str, str]]:
 
 
 def _slot(state: dict[str, str], stat: dict[str, str]) -> Slot:
-    admin = int(state["srv_admin_state"])
+    admin, check = int(state["srv_admin_state"]), int(state["srv_check_state"])
     host = state["srv_addr"]
     return Slot(
         name=state["srv_name"],
         address=("" if host == "-" else str(ipaddress.ip_address(host)), int(state["srv_port"])),
         ordered="maint" if admin & MAINT else "drain" if admin & DRAIN else "ready",
         is_up=int(state["srv_op_state"]) != _STOPPED,
-        is_checked=bool(int(state["srv_check_state"]) & _CHECK_ENABLED),
+        is_checked=bool(check & _CHECK_ENABLED),
+        is_checking=bool(check & _CHECK_RUNS),
         weight=int(state["srv_uweight"]),
         sessions=_count(stat["scur"]),
         queued=_count(stat["qcur"]),

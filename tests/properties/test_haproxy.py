@@ -30,14 +30,19 @@ ops = st.one_of(
     st.tuples(st.just("close"), st.integers(0, 9)),
     st.tuples(st.just("close unheard"), st.integers(0, 9)),
     st.tuples(st.just("audit"), st.just(0)),
-    st.tuples(st.just("look"), st.just(99)),
+    *(st.tuples(st.just("look"), st.just(99)) for _ in range(4)),  # the agent looks often
     st.tuples(st.just("look, commands lost"), st.integers(0, 4)),
     st.tuples(st.just("checks"), st.just(0)),
+    st.tuples(st.just("slow checks begin"), st.just(0)),
+    st.tuples(st.just("slow checks end"), st.just(0)),
     st.tuples(st.just("requests"), st.integers(0, 3)),
     st.tuples(st.just("a hand"), st.integers(0, 9)),
     st.tuples(st.just("agent restarts"), st.just(0)),
     st.tuples(st.just("haproxy restarts"), st.just(0)),
 )
+
+LOOKS = [("look", 99)] * 4  # as many as an instance takes to be ready
+FULL = [("begin", 1), ("begin", 2), ("begin", 3), *LOOKS, ("checks", 0)]
 
 
 @dataclass
@@ -77,6 +82,10 @@ class World:
             self.look(number)
         elif op == "checks":
             self.model.check()
+        elif op == "slow checks begin":
+            self.model.begin_slow_checks()
+        elif op == "slow checks end":
+            self.model.end_slow_checks()
         elif op == "requests":
             for server in self.model.servers:
                 server.sessions = number if server.serves else min(server.sessions, number)
@@ -141,6 +150,7 @@ class World:
         """H4."""
         self.now += 1
         self._audit()
+        self.model.end_slow_checks()
         for _ in range(LOOKS_MAX):
             for server in self.model.servers:
                 server.sessions = 0
@@ -162,6 +172,7 @@ class World:
 
 @settings(max_examples=400)
 @given(st.lists(ops, max_size=40))
+@example([*FULL, ("slow checks begin", 0), ("close", 0), ("begin", 4), *LOOKS, ("slow checks end", 0)])
 @example([("begin", 1), ("a hand", 0), ("a hand", 1), ("requests", 3), ("look", 99), ("look", 99)])
 def test_whatever_comes_it_converges_and_nobody_is_sent_to_the_wrong_place(steps: list[tuple[str, int]]) -> None:
     world = World()

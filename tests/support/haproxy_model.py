@@ -15,7 +15,8 @@ NOWHERE: Address = ("127.0.0.1", 1)
 
 @dataclass
 class Server:
-    """`seen`: a health check has passed at this address since it left maint."""
+    """`seen`: a health check has passed at this address since it left maint.  `checking`: where one is under way that
+    will pass, and count whatever the server's address is by then."""
 
     name: str
     address: Address = NOWHERE
@@ -24,13 +25,17 @@ class Server:
     weight: int = 1
     sessions: int = 0
     seen: bool = False
+    checking: Address | None = None
 
     @property
     def serves(self) -> bool:
         return self.ordered == "ready" and self.is_up
 
     def slot(self) -> Slot:
-        return Slot(self.name, self.address, self.ordered, self.is_up, True, self.weight, self.sessions)
+        return Slot(
+            *(self.name, self.address, self.ordered, self.is_up, True, self.weight, self.sessions),
+            is_checking=self.checking is not None,
+        )
 
 
 @dataclass
@@ -75,6 +80,18 @@ class Model:
             if server.ordered != "maint":
                 server.is_up = server.address in self.listening
                 server.seen = server.seen or server.is_up
+
+    def begin_slow_checks(self) -> None:
+        for server in self.servers:
+            listens = server.ordered != "maint" and server.address in self.listening
+            server.checking = server.address if listens else server.checking
+
+    def end_slow_checks(self) -> None:
+        for server in self.servers:
+            if server.checking is not None and server.ordered != "maint":
+                server.is_up = True
+                server.seen = server.seen or server.checking == server.address
+            server.checking = None
 
     def obey(self, orders: tuple[Order, ...], upto: int | None = None) -> None:
         """All commands, or the first `upto` of them."""

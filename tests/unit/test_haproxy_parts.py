@@ -21,7 +21,7 @@ STATE = """1
 3 web 1 phoenix1 127.0.0.1 2 4 7 6 localhost 19001
 3 web 2 phoenix2 127.0.0.2 0 4 1 6 localhost 19001
 3 web 3 phoenix10 127.0.0.1 2 12 7 6 localhost 19002
-3 web 4 phoenix3 127.0.0.1 0 5 1 14 localhost 1
+3 web 4 phoenix3 127.0.0.1 0 5 1 15 localhost 1
 3 web 5 spare 10.0.0.9 2 0 1 6 - 80
 3 web 6 phoenix-own 10.0.0.9 2 0 1 6 - 80
 4 other 1 phoenix1 127.0.0.1 2 0 1 10 - 80
@@ -52,7 +52,7 @@ def test_haproxys_answers_are_slots_in_the_order_of_their_numbers() -> None:
     assert (first.ordered, first.is_up, first.weight, first.sessions, first.queued) == ("ready", True, 7, 3, 1)
     assert (second.address, second.is_up, second.for_s) == (("127.0.0.2", 19001), False, 8.0)
     assert second.why == "L4CON: Connection refused"
-    assert (third.ordered, third.is_checked) == ("maint", True)
+    assert (third.ordered, third.is_checked, third.is_checking) == ("maint", True, True)
     assert (tenth.ordered, tenth.serves) == ("drain", False)
 
 

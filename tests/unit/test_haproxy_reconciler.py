@@ -64,6 +64,9 @@ def commands(planned: Plan) -> dict[str, tuple[Command, ...]]:
         ([wanted(1)], [slot(1, 8001, "ready"), slot(2, 8001, "drain", sessions=1)], {}),
         ([wanted(1)], [slot(1, 8001, "ready"), slot(2, 8001, "drain")], {"phoenix2": (Maint(),)}),
         ([wanted(1)], [slot(1, 8001, "drain"), slot(2, 8001, "ready")], {"phoenix1": (Maint(),)}),
+        # a check that had begun for the last instance would pass for the next one
+        ([wanted(1)], [slot(1, is_checking=True), slot(2)], {"phoenix2": (SetAddress((HERE, 8001)),)}),
+        ([wanted(1)], [slot(1, 8001, is_checking=True)], {}),
         # slots of the department's own making have no health check: nothing goes there
         ([wanted(1)], [slot(1, is_checked=False)], {}),
     ],
@@ -94,6 +97,10 @@ def test_a_slot_that_becomes_free_in_this_step_is_not_given_away_in_it() -> None
     planned = plan([wanted(2)], [slot(1, 8001, "ready")])
     assert commands(planned) == {"phoenix1": (Maint(),)}
     assert [one.unit for one in planned.waiting] == ["web.2"]
+
+
+def test_one_that_waits_for_the_end_of_a_check_does_not_want_for_slots() -> None:
+    assert plan([wanted(1)], [slot(1, is_checking=True)]).waiting == ()
 
 
 def test_slots_without_checks_are_named() -> None:
