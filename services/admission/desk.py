@@ -247,6 +247,10 @@ class Desk:
             return [releases.deploy(self._core, caller, dept, request, digest, drafted)]
 
         async def do() -> r.Deployed:
+            wanted = releases.deploy(self._core, caller, dept, request, digest, ()).content.secrets
+            problem = await self._secrets.problem(dept, wanted) if wanted else ""
+            if problem:  # its instances could not boot
+                raise Refused("unknown", f"secrets: {problem}", "secrets")
             outcome = await self._shell.propose(facts, cause=request.request or "release.deploy")
             if not outcome.facts:
                 return again(self._same(caller.user, request.request, digest))

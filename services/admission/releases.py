@@ -104,7 +104,10 @@ def _base(
         number = before[-1].release if before else wanted.release
     if before and number == before[-1].release:
         return before[-1].content
-    return content(core, department.name, number) or ours
+    found = content(core, department.name, number)
+    if found is None:
+        raise Refused("unknown", f"release {number} of {department.name} is forgotten: begin with --configured", "undo")
+    return found
 
 
 def _changed(base: Release, asked: ReleaseDeploy) -> Release:

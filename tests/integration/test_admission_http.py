@@ -62,6 +62,10 @@ async def submitted(here: House, user: str = "ann", **asked: Any) -> str:
         ("root", "POST", "/v1/hosts/h77/cordon", {}, 404, "unknown"),
         ("ann", "POST", "/v1/departments/web/scale", {"exact": 1}, 403, "denied"),
         ("wim", "POST", "/v1/departments/web/scale", {}, 422, "invalid"),
+        ("ann", "POST", "/v1/departments/web/releases", {}, 403, "denied"),
+        ("wim", "POST", "/v1/departments/web/releases", {"health_path": "up"}, 422, "invalid"),
+        ("wim", "POST", "/v1/departments/web/releases", {"secrets": {"KEY": "none-such"}}, 404, "unknown"),
+        ("wim", "GET", "/v1/departments/web/releases", None, 503, "unavailable"),  # the monitor's
         ("ann", "GET", "/v1/jobs/99/output", None, 503, "unavailable"),  # the monitor knows old jobs; none runs here
         ("ann", "GET", "/v1/jobs/x/output", None, 422, "invalid"),
         ("ann", "POST", "/v1/signals/web/cpu", {"x": 1}, 403, "denied"),
@@ -120,6 +124,17 @@ async def test_hosts_and_scale(here: House) -> None:
     for verb in ("cordon", "drain", "uncordon"):
         assert (await call(here, "root", "POST", f"/v1/hosts/h2/{verb}", {"reason": "r"}))[0] == 200
     assert (await call(here, "wim", "POST", "/v1/departments/web/scale", {"minimum": 2}))[1] == {"ok": True}
+
+
+async def test_a_release_has_one_number_however_often_it_is_asked_for(here: House) -> None:
+    path, last = "/v1/departments/web/releases", here.service.custody.state.release_last.get("web", 0)
+    asked = {"image": "shop-2", "request": "deploy-1"}
+    for _ in range(2):
+        assert await call(here, "wim", "POST", path, asked) == (200, {"ok": True, "release": last + 1})
+    assert (await call(here, "wim", "POST", path, {**asked, "image": "shop-3"}))[0] == 409
+    both = await asyncio.gather(*(call(here, "root", "POST", path, {"image": f"shop-{n}"}) for n in (4, 5)))
+    assert sorted(answer["release"] for _, answer in both) == [last + 2, last + 3]
+    assert here.service.custody.state.releases["web"][last + 1].content.image == "shop-2"
 
 
 async def test_each_signal_is_handed_on_as_it_came(here: House) -> None:
