@@ -22,28 +22,31 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import gc
+import resource
 import time
 from collections import deque
 from typing import Final
 
 from phoenix.load.connection import Connection
-from phoenix.load.curve import FRESH, POST, Plan
+from phoenix.load.curve import FRESH, POST, LoadError, Plan
 from phoenix.load.record import Outcome, Record
 from phoenix.load.target import Target
 from phoenix.load.wire import request
 
 CONNECTIONS_MAX: Final = 512  # by default: half the files that a process may have open on most systems
+OWN_FILES: Final = 64  # modules, pipes, sockets of the loop
 IDLE_S: Final = 4.0  # less than the 5 s of the servers that are quickest to close
 TICK_S: Final = 0.02  # how late a timeout may be noticed
 FINISH_S: Final = 2.0
 
 
 class Generator:
-    """One run of a plan.  `stop()` ends it early."""
+    """One run of a plan.  `stop()` ends it early.  LoadError if this process may not open so many connections."""
 
     def __init__(
         self, target: Target, plan: Plan, *, body: bytes = b"", timeout_s: float, connections_max: int = CONNECTIONS_MAX
     ) -> None:
+        _allow_files(connections_max)
         self.record = Record(plan)
         self._target = target
         self._timeout_s = timeout_s
@@ -68,8 +71,7 @@ class Generator:
         """Everything; returns when the last request has ended."""
         loop = asyncio.get_running_loop()
         gc.collect()
-        gc.freeze()
-        gc.disable()  # a collection would make requests late; the run allocates nothing in circles that is worth one
+        gc.freeze()  # a collection then looks at what the run itself has made, and makes no request late
         cpu_s = time.process_time()
         self.record.began_at, self._began = time.time(), loop.time()
         watch = asyncio.create_task(self._watch(), name="timeouts")
@@ -81,7 +83,6 @@ class Generator:
             with contextlib.suppress(asyncio.CancelledError):
                 await watch
             self._close()
-            gc.enable()
             gc.unfreeze()
         self.record.seconds = self._now()
         self.record.cpu_s = time.process_time() - cpu_s
@@ -229,3 +230,17 @@ class Generator:
     def _close(self) -> None:
         for connection in list(self._open):
             connection.close()
+
+
+def _allow_files(connections: int) -> None:
+    """Else the connection that is one too many would look as if the service had refused it."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = connections + OWN_FILES
+    if soft == resource.RLIM_INFINITY or soft >= wanted:
+        return
+    try:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+    except (ValueError, OSError):
+        raise LoadError(
+            f"this process may open {hard} files, too few for {connections} connections (ulimit -n)"
+        ) from None

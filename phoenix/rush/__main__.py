@@ -30,7 +30,7 @@ from phoenix.rush import play, plot, recording, report, setting
 from phoenix.rush.account import Account, account
 from phoenix.rush.recording import Recording
 from phoenix.rush.setting import Setting, Variant
-from phoenix.rush.site import SiteError
+from phoenix.rush.site import SiteError, plainly
 from phoenix.simulate import plots_style, traces
 from phoenix.simulate.text_input import InputError
 
@@ -51,8 +51,16 @@ def main(argv: list[str] | None = None) -> int:
     except (LoadError, InputError) as error:
         print(f"rush: {error}", file=sys.stderr)
         return USAGE
-    except (SiteError, CliError, OSError, msgspec.DecodeError, aiohttp.ClientError, TimeoutError) as error:
-        print(f"rush: {str(error) or type(error).__name__}", file=sys.stderr)
+    except (
+        SiteError,
+        CliError,
+        OSError,
+        msgspec.DecodeError,
+        aiohttp.ClientError,
+        TimeoutError,
+        ExceptionGroup,
+    ) as error:
+        print(f"rush: {plainly(error)}", file=sys.stderr)
         return FAILED
     except (KeyboardInterrupt, asyncio.CancelledError):
         print("\nrush: interrupted; everything is stopped", file=sys.stderr)

@@ -39,7 +39,7 @@ from phoenix.rush import setting
 from phoenix.rush.eyes import Eyes
 from phoenix.rush.play import eyes_on, play_load, until
 from phoenix.rush.setting import Balancer, Setting, Variant
-from phoenix.rush.site import Site, SiteError, site
+from phoenix.rush.site import Site, SiteError, plainly, site
 
 FEWEST: Final = 3
 MOST: Final = 9
@@ -181,8 +181,8 @@ def main(argv: list[str] | None = None) -> int:
     try:
         args.out.mkdir(parents=True, exist_ok=True)
         found = asyncio.run(flap(setting.of_this_machine(balancer), args.steps, args.out))
-    except (SiteError, OSError, aiohttp.ClientError, TimeoutError) as error:
-        print(f"flaps: {str(error) or type(error).__name__}", file=sys.stderr)
+    except (SiteError, OSError, aiohttp.ClientError, TimeoutError, ExceptionGroup) as error:
+        print(f"flaps: {plainly(error)}", file=sys.stderr)
         return FAILED
     except (KeyboardInterrupt, asyncio.CancelledError):
         print("\nflaps: interrupted; everything is stopped", file=sys.stderr)

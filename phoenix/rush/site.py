@@ -72,6 +72,13 @@ class SiteError(Exception):
     """The cloud cannot do what the experiment needs; the message says what."""
 
 
+def plainly(error: BaseException) -> str:
+    """The first cause of a failure, as people are told."""
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    return str(error) or type(error).__name__
+
+
 def configuration(setting: Setting, variant: Variant) -> str:
     return CONFIG.format(
         batch=BATCH,

@@ -14,7 +14,7 @@ import pytest
 
 from phoenix.load import calibrate
 from phoenix.load import generator as module
-from phoenix.load.curve import constant, plan
+from phoenix.load.curve import LoadError, constant, plan
 from phoenix.load.generator import Generator
 from phoenix.load.record import Outcome, Record
 from phoenix.load.results import sum_up
@@ -115,6 +115,14 @@ async def test_more_than_it_may_open_is_counted_as_not_sent() -> None:
     assert record.outcomes.count(Outcome.NOT_SENT) == 15
     assert record.connections_most == 5
     assert record.statuses.count(0) == 20
+
+
+def test_more_connections_than_files_is_refused_before_the_run() -> None:
+    """Else the generator's own lack would be told as the service's refusal."""
+    with pytest.raises(LoadError, match="ulimit -n"):
+        Generator(
+            Target("127.0.0.1", 1, "h", "/"), plan(constant(1.0, 1.0), seed=1), timeout_s=1.0, connections_max=1 << 40
+        )
 
 
 async def test_kept_and_fresh_connections_and_posts() -> None:
