@@ -4,6 +4,8 @@ Rules
   1. A report is a level: what was said last of an attempt is what counts, and is said until the door has answered.
   2. A door that is away, or full, is asked again; one that refuses has its reason, which is logged: the attempt is over, or it
      does not drain.  Saying it again would change nothing.
+     But for one thing: the door may know of `instance.draining` a moment later than the events tell it.  So `drained` that is
+     refused since "it does not drain" is said again, `TRIES_MAX` times.
   3. The same is not said twice of an attempt, unless something else was said in between.
 """
 
@@ -23,6 +25,7 @@ from services.runtime.log import get_log
 
 DEADLINE_S: Final = 2.0
 RETRY_S: Final = 0.5
+TRIES_MAX: Final = 10  # a door that is five seconds behind has other troubles
 SAID_MAX: Final = 10_000  # attempts whose last report is remembered
 WHY_MAX: Final = 200
 
@@ -40,6 +43,7 @@ class Report:
 
 class _Error(msgspec.Struct, frozen=True):
     code: str = ""
+    field: str | None = None
     message: str = ""
 
 
@@ -58,6 +62,7 @@ class Reporter:
         self._account = account
         self._said: dict[tuple[str, int], State] = {}  # oldest first
         self._due: dict[tuple[str, int], Report] = {}
+        self._tries: dict[tuple[str, int], int] = {}  # of those that are due
         self._news = asyncio.Event()
 
     def say(self, unit: str, attempt: int, state: State, why: str = "") -> bool:
@@ -71,6 +76,8 @@ class Reporter:
             oldest = next(iter(self._said))
             del self._said[oldest]
             self._due.pop(oldest, None)
+            self._tries.pop(oldest, None)
+        self._tries[key] = 0
         self._due[key] = Report(unit, attempt, state, why[:WHY_MAX])
         self._news.set()
         return True
@@ -87,6 +94,7 @@ class Reporter:
                 if await self._report(client, report):
                     if self._due.get((report.unit, report.attempt)) is report:
                         del self._due[report.unit, report.attempt]
+                        self._tries.pop((report.unit, report.attempt), None)
                 else:
                     self._news.set()
             if self._news.is_set() and self._due:
@@ -111,4 +119,7 @@ class Reporter:
             _log.info("reported", unit=report.unit, attempt=report.attempt, state=report.state, why=report.why)
             return True
         _log.info("report refused", unit=report.unit, state=report.state, error=told.error.message)
+        if told.error.code == "conflict" and told.error.field == "state":
+            tries = self._tries[report.unit, report.attempt] = self._tries.get((report.unit, report.attempt), 0) + 1
+            return tries >= TRIES_MAX
         return told.error.code not in ("unavailable", "limit")

@@ -112,7 +112,7 @@ class _State(msgspec.Struct, kw_only=True):
 
 
 class AdmissionCore:
-    VERSION = 2  # 1 knew neither leases nor checkpoints
+    VERSION = 3  # 1 knew neither leases nor checkpoints; 2 neither releases nor what is reported and kept of instances
 
     def __init__(self, custody: Custody) -> None:
         self.custody = custody

@@ -11,6 +11,7 @@ import nats.errors
 import pytest
 from nats.aio.client import Client
 
+from phoenix.balance import reporter
 from phoenix.balance.account import Account
 from phoenix.balance.feed import Feed, Listed
 from phoenix.balance.reporter import Reporter
@@ -123,10 +124,10 @@ class Door:
 
 
 async def said(door: Door, *reports: tuple[str, str]) -> list[tuple[str, str]]:
-    reporter = Reporter(ACCOUNT)
+    speaker = Reporter(ACCOUNT)
     for unit, state in reports:
-        reporter.say(unit, 1, cast("Any", state), "because")
-    task = asyncio.create_task(reporter.run(cast("Client", door)))
+        speaker.say(unit, 1, cast("Any", state), "because")
+    task = asyncio.create_task(speaker.run(cast("Client", door)))
     await asyncio.wait_for(door.enough.wait(), 10)
     task.cancel()
     return [(one["unit"], one["state"]) for one in door.asked]
@@ -142,11 +143,21 @@ async def test_a_report_is_said_until_the_door_has_answered_for_good() -> None:
     ]
 
 
+async def test_a_door_that_is_behind_the_events_is_told_again_that_an_instance_has_drained(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(reporter, "RETRY_S", 0.0)
+    behind = {"ok": False, "error": {"code": "conflict", "field": "state", "message": "web.1 does not drain"}}
+    assert await said(Door(behind, behind, {"ok": True}), ("web.1", "drained")) == [("web.1", "drained")] * 3
+    told = await said(Door(*[behind] * reporter.TRIES_MAX), ("web.1", "drained"))
+    assert len(told) == reporter.TRIES_MAX  # and no more
+
+
 async def test_the_last_word_counts_and_the_same_is_not_said_twice() -> None:
     assert await said(Door({"ok": True}), ("web.1", "unreachable"), ("web.1", "reachable")) == [("web.1", "reachable")]
-    reporter = Reporter(ACCOUNT)
-    assert reporter.say("web.1", 1, "unreachable")
-    assert not reporter.say("web.1", 1, "unreachable")
-    assert reporter.say("web.1", 1, "reachable")
-    assert reporter.said("web.1", 1) == "reachable"
-    assert reporter.said("web.1", 2) is None
+    speaker = Reporter(ACCOUNT)
+    assert speaker.say("web.1", 1, "unreachable")
+    assert not speaker.say("web.1", 1, "unreachable")
+    assert speaker.say("web.1", 1, "reachable")
+    assert speaker.said("web.1", 1) == "reachable"
+    assert speaker.said("web.1", 2) is None

@@ -115,6 +115,7 @@ class Balancer:
             self._pool.unreachable_s = wishes.unreachable_s
         if wishes.health_path is not None:
             self._prober.path = wishes.health_path
+        self._prober.look()
         self._proxy.instances_changed()
         self._report()
 

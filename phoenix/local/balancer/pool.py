@@ -9,7 +9,8 @@ this table. It has no I/O and no clock: times come in as arguments.
 3. One failed connection takes an instance out at once; the next good probe brings it back. Probes are more patient:
    two failures in a row, because an instance at its CPU limit may be late.
 4. Draining is for ever. It gets no new request; when its open ones have ended it is reported as drained, and closed soon.
-5. Closed is the end. It is forgotten when its open requests have ended, or after `drain_s`: then they are broken off.
+5. Closed is the end. It is forgotten when its open requests have ended, or after `drain_s`, a second at least, in which the
+   program may finish what it has begun: then they are broken off.
 6. Unhealthy for `unreachable_s` is unreachable, and reported; so is its recovery. One that drains is not: it goes anyway.
 7. An audit speaks of the moment it was asked: it removes nothing that came later, and brings back nothing closed.
 """
@@ -25,6 +26,7 @@ from phoenix.balance.reporter import Report, State
 from phoenix.balance.usages import Key
 
 PROBE_FAILURES_MAX = 2
+FINISH_S = 1.0
 CLOSED_REMEMBERED_MAX = 10_000  # attempts; an audit that is older than so many closings does not exist
 
 
@@ -58,6 +60,11 @@ class Instance:
     @property
     def in_service(self) -> bool:
         return self.healthy and not self.draining and self.closed_since is None
+
+    @property
+    def is_new(self) -> bool:
+        """Nobody has asked it yet."""
+        return not self.healthy and not self.probe_failures and self.closed_since is None
 
     @property
     def state(self) -> str:
@@ -192,7 +199,7 @@ class Pool:
             instance
             for instance in self.all()
             if instance.closed_since is not None
-            and (instance.open_requests == 0 or now - instance.closed_since >= self.drain_s)
+            and (instance.open_requests == 0 or now - instance.closed_since >= max(self.drain_s, FINISH_S))
         ]
         for instance in done:
             del self._instances[instance.key]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
 from collections.abc import Callable
 
@@ -24,18 +25,29 @@ class Prober:
         self.path = path
         self._interval_s = interval_s
         self._changed = changed
+        self._news = asyncio.Event()
         self._busy: set[tuple[str, int, int]] = set()
 
     async def run(self, session: aiohttp.ClientSession) -> None:
-        """Probe until cancelled. A slow instance delays no other, and is not asked again before it has answered."""
+        """Probe until cancelled. A slow instance delays no other, and is not asked again before it has answered. One that has
+        just begun is asked at once, not after an interval (`look`)."""
+        due = time.monotonic()
         async with asyncio.TaskGroup() as group:
             while True:
+                self._news.clear()
+                everyone = time.monotonic() >= due
                 for instance in self._pool.all():
-                    if instance.key not in self._busy:
+                    if instance.key not in self._busy and (everyone or instance.is_new):
                         self._busy.add(instance.key)
                         group.create_task(self._probe(session, instance))
-                # An instance that has just begun is asked at once, not after an interval.
-                await asyncio.sleep(self._interval_s)
+                due = time.monotonic() + self._interval_s if everyone else due
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(max(0.0, due - time.monotonic())):
+                        await self._news.wait()
+
+    def look(self) -> None:
+        """There may be somebody new."""
+        self._news.set()
 
     async def _probe(self, session: aiohttp.ClientSession, instance: Instance) -> None:
         before = instance.in_service
