@@ -7,6 +7,7 @@ import json
 import signal
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -167,11 +168,13 @@ async def test_the_signals_say_what_haproxy_serves(cloud: Site) -> None:
         await until(enough)
     told = cloud.signals["requests"][1:8]
     mean = sum(signal_["rate"] * signal_["interval_s"] for signal_ in told) / sum(s["interval_s"] for s in told)
-    assert mean == pytest.approx(RATE, rel=0.3)
+    assert mean == pytest.approx(RATE, rel=0.4)
     assert all(signal_["errors"] == 0 and signal_["response_ms"] is not None for signal_ in told)
     assert {signal_["source"] for signal_ in told} == {"lb@test"}
     assert cloud.signals["cpu"][-1]["utilisation"] == 0.75
     assert cloud.signals["sessions"][-1]["sessions"].keys() == {"web.1"}
+    for told in cloud.signals.values():  # the scheduler drops one that is not newer than the last
+        assert all(before["at"] < after["at"] for before, after in pairwise(told))
 
 
 async def test_more_instances_than_slots_are_told_and_wait_for_one(cloud: Site) -> None:
