@@ -6,7 +6,7 @@ Rules
      A suspended attempt loses nothing until its job is ended, or begins anew after all; one that has made a checkpoint loses
      what came after it, and all of it if its job is ended.
   3. Levels (hosts held, instances wanted and in service) are noted once an instant, when everybody has said what there is to
-     say: what changes back within an instant has not changed.
+     say: what changes back within an instant has not changed.  An instance that drains is not in service any more.
 """
 
 from __future__ import annotations
@@ -62,6 +62,7 @@ class Recorder:
             f.AttemptReported: self._on_reported,
             f.CheckpointReported: self._on_checkpoint,
             f.DemandChanged: self._on_demand,
+            f.InstanceDraining: self._on_draining,
             f.ScaleRequested: self._on_scale,
         }
 
@@ -97,6 +98,11 @@ class Recorder:
         self._running[record.department] += record.nodes
         if record.start_s is None:
             record.start_s = meta.at
+
+    def _on_draining(self, fact: f.InstanceDraining, _meta: Meta) -> None:
+        """From now on it has no part in the load."""
+        if self._began.pop(fact.unit, None) is not None:
+            self._serve(fact.unit, -1)
 
     def _serve(self, instance: str, by: int) -> None:
         dept = instance.rpartition(".")[0]

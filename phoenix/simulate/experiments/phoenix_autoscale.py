@@ -20,6 +20,7 @@ from phoenix.cli.errors import OK, usage
 from phoenix.cli.parser import count
 from phoenix.cli.tables import render
 from phoenix.simulate import engine, report, sweep, traces, web_csv, web_model
+from phoenix.simulate.experiments import phoenix_autoscale_compare as compare
 from phoenix.simulate.experiments import phoenix_autoscale_rules as rules
 from phoenix.simulate.experiments import phoenix_autoscale_try as trying
 from phoenix.simulate.experiments.phoenix_autoscale_rules import Followed, Ideal, Load, Variant
@@ -37,6 +38,7 @@ examples:
   phoenix simulate phoenix-autoscale --try target=0.8,turns=6,forecast=3,margin=0.1
   phoenix simulate phoenix-autoscale --try 'rule=threshold,down-limit=10% in 60s,schedule=daily 18:00-24:00 at least 6'
   phoenix simulate phoenix-autoscale --boot 30 --plots figures      instances need 30 s; plots as SVG and PNG
+  phoenix simulate phoenix-autoscale --compare --busiest-day        over- and under-capacity, hosts moved
 
 --try knows rule, threshold, window; target, up, down, tolerance; up-limit, down-limit, schedule (each again for
 one more); forecast (days), margin, ahead; turns (an hour).  The simulated clock begins on a Monday, 00:00 UTC.
@@ -55,7 +57,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--scale", type=_positive, metavar="F", help="multiply the load (2.22 for the paper's trace, else 1)"
     )
-    parser.add_argument("--boot", type=_seconds, default=0.0, metavar="S", help="until a new instance serves (0)")
+    parser.add_argument(
+        "--compare", action="store_true", help="the paper's rule against target tracking: over- and under-capacity"
+    )
+    parser.add_argument("--busiest-day", action="store_true", help="only the day of the busiest moment")
+    parser.add_argument("--boot", type=_seconds, metavar="S", help="until a new instance serves (0; --compare: 30)")
+    parser.add_argument("--drain", type=_seconds, metavar="S", help="until one that goes has gone (0; --compare: 5)")
+    parser.add_argument("--signal", type=_positive, metavar="S", help="from signal to signal (20; --compare: 1)")
     parser.add_argument(
         "--try", type=trying.variant, action="append", default=[], dest="tried", metavar="K=V,…", help=trying.HELP
     )
@@ -92,6 +100,9 @@ class Given(msgspec.Struct, frozen=True, kw_only=True):
     scale: float
     capacity_requests_per_s: float | None  # None: the table tells utilisation
     boot_s: float
+    drain_s: float
+    signal_s: float
+    compare: bool
     window_s: float
     measured_from_s: float  # what is before is warm-up
 
@@ -103,13 +114,15 @@ class Result(msgspec.Struct, frozen=True):
 
 def run(args: argparse.Namespace) -> int:
     given, load = _given(args)
-    variants = _unique([*rules.VARIANTS, *args.tried])
+    chosen = compare.VARIANTS if given.compare else rules.VARIANTS
+    variants = _unique([*chosen, *args.tried])
     tasks = [sweep.Task(each.label, partial(_simulate, each, load, given)) for each in variants]
     results = sweep.run_all(tasks, title="phoenix-autoscale", workers=args.workers)
     ideal = rules.ideal_of(load, given.window_s)
     if args.plots is not None:
         plot(args.plots, given, load, results)
     runs = [result.followed for result in results]
+    runs += compare.fixed(load, given.window_s, ideal) if given.compare else []
     if args.json:
         print(report.as_json(document(given, ideal, runs)), end="")
     else:
@@ -122,7 +135,8 @@ def _unique(variants: Sequence[Variant]) -> list[Variant]:
 
 
 def _simulate(variant: Variant, load: Load, given: Given) -> Result:
-    outcome = engine.run(rules.scenario(variant, load, given.window_s, given.boot_s))
+    scenario = rules.scenario(variant, load, given.window_s, given.boot_s, given.drain_s, given.signal_s)
+    outcome = engine.run(scenario)
     outcome.web[0].load = list(load)
     return Result(rules.followed(variant, load, outcome), outcome)
 
@@ -141,6 +155,9 @@ def _given(args: argparse.Namespace) -> tuple[Given, Load]:
     if series.unit == "requests":
         capacity = args.capacity if args.capacity is not None else rules.capacity_for(series, peak, scale)
     load = rules.load_of(series, capacity or 0.0, scale)
+    window_s = series.end_s
+    if args.busiest_day:
+        load, window_s = compare.busiest_day(load)
     most = max(busy for _, busy in load)
     if most > rules.PEAK_MAX * rules.LEVEL:
         raise usage(
@@ -151,9 +168,12 @@ def _given(args: argparse.Namespace) -> tuple[Given, Load]:
         generated=generated,
         scale=scale,
         capacity_requests_per_s=capacity,
-        boot_s=args.boot,
-        window_s=series.end_s,
-        measured_from_s=rules.measured_from(series.end_s),
+        boot_s=args.boot if args.boot is not None else compare.BOOT_S if args.compare else 0.0,
+        drain_s=args.drain if args.drain is not None else compare.DRAIN_S if args.compare else 0.0,
+        signal_s=args.signal or (compare.SIGNAL_S if args.compare else rules.SIGNAL_S),
+        compare=args.compare,
+        window_s=window_s,
+        measured_from_s=rules.measured_from(window_s),
     )
     return given, load
 
@@ -207,15 +227,22 @@ def told(given: Given, ideal: Ideal, runs: Sequence[Followed]) -> str:
     capacity = given.capacity_requests_per_s
     serves = f"; an instance serves {capacity:.4g} requests/s" if capacity is not None else ""
     scaled = f" × {given.scale:g}" if given.scale != 1 else ""
-    first = f"{given.source}{scaled}, {days:.4g} days{serves}; {given.boot_s:g} s until a new instance serves."
+    about = f"{given.boot_s:g} s until a new instance serves"
+    if given.compare:
+        about += f"; one that goes drains for {given.drain_s:g} s; a signal each {given.signal_s:g} s"
+    first = f"{given.source}{scaled}, {days:.4g} days{serves}; {about}."
     second = (
         f"Ideal at {share(rules.LEVEL)}: {ideal.peak_instances} instances at the peak, {ideal.mean_instances:.1f} in the mean,"
         f" {host_hours(ideal.used_instance_s)}; the peak all the time: {host_hours(ideal.peak_all_the_time_instance_s)}."
     )
     warm = f" The first {given.measured_from_s / 3600:g} h are not measured." if given.measured_from_s else ""
-    rows = [_row(run) for run in runs]
-    table = render(_HEAD, rows, right=" ".join(_HEAD[1:]))
-    return f"{first}{warm}\n{second}\n\n{table}\n\n{_MEANINGS}"
+    return f"{first}{warm}\n{second}\n\n{_table(given, ideal, runs)}"
+
+
+def _table(given: Given, ideal: Ideal, runs: Sequence[Followed]) -> str:
+    if given.compare:
+        return compare.table(runs, ideal, given.window_s)
+    return f"{render(_HEAD, [_row(run) for run in runs], right=' '.join(_HEAD[1:]))}\n\n{_MEANINGS}"
 
 
 _MEANINGS: Final = """CORR, OFF-BY  correlation, and mean deviation in instances, of instances in service and the ideal
@@ -245,8 +272,9 @@ def plot(directory: Path, given: Given, load: Load, results: Sequence[Result]) -
     """Rules side by side over the whole window, and around the busiest moment."""
     from phoenix.simulate import plots
 
-    chosen = [results[place].outcome for place in PLOTTED]
-    chosen += [result.outcome for result in results[len(rules.VARIANTS) :]]
+    places, known = (compare.PLOTTED, compare.VARIANTS) if given.compare else (PLOTTED, rules.VARIANTS)
+    chosen = [results[place].outcome for place in places]
+    chosen += [result.outcome for result in results[len(known) :]]
     busiest = max(load, key=lambda level: level[1])[0]
     since = math.floor(max(0.0, busiest - ZOOM_S / 2) / 3600.0) * 3600.0
     caption = f"Load: {given.source}, scaled by {given.scale:g}; a new instance serves after {given.boot_s:g} s."
@@ -254,6 +282,9 @@ def plot(directory: Path, given: Given, load: Load, results: Sequence[Result]) -
     near = plots.scaling_comparison(
         chosen, between=(since, min(since + ZOOM_S, given.window_s)), title="The busiest hours", caption=caption
     )
-    for name, figure in (("autoscale", whole), ("autoscale-peak", near)):
+    figures = {"autoscale": whole, "autoscale-peak": near}
+    if given.compare:
+        figures["autoscale-capacity"] = compare.plot([result.followed for result in results], caption)
+    for name, figure in figures.items():
         for ending in ("svg", "png"):
             plots.save(figure, directory / f"{name}.{ending}")

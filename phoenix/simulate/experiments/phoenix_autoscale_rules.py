@@ -7,8 +7,9 @@ Rules
   1. If nobody names a capacity, it is the one with which the busiest interval needs exactly `peak` instances at LEVEL (paper:
      "the peak resource demand is 64 virtual machines").  Requests are multiplied by `scale` first (paper: 2.22).
   2. The department is alone on hosts enough for twice the peak, one instance each: the rule is measured, not a shortage.
-  3. Short: instances below the ideal, so that those in service are above LEVEL.  Overloaded: below the load itself, so that
-     requests wait or are lost.  Both in instance-seconds.
+  3. Short: instances below the ideal, so that those in service are above LEVEL.  Over: instances in service beyond it.
+     Overloaded: below the load itself, so that requests wait or are lost.  All in instance-seconds.  Hosts are held from grant
+     to return, so while instances boot and drain as well; each that comes or goes has moved.
   4. Correlation and mean deviation compare instances in service and ideal at every moment, weighted by time.
   5. Every rule begins with one instance.  How it gets from there to what the first load needs is no following of a load, so
      the first WARM_UP_S are simulated and not measured; a load shorter than a day is measured as a whole.
@@ -100,10 +101,12 @@ def measured_from(window_s: float) -> float:
     return WARM_UP_S if window_s >= WARM_UP_FROM_S else 0.0
 
 
-def scenario(variant: Variant, load: Load, window_s: float, boot_s: float) -> Scenario:
-    """Rule 2."""
+def scenario(
+    variant: Variant, load: Load, window_s: float, boot_s: float, drain_s: float = 0.0, signal_s: float = SIGNAL_S
+) -> Scenario:
+    """Rule 2.  Nobody reports an instance drained: each drains for `drain_s`."""
     hosts = 2 * max(ideal(busy) for _, busy in load) + 1
-    policy = msgspec.structs.replace(variant.policy, instances_max=hosts, drain_s=0.0)
+    policy = msgspec.structs.replace(variant.policy, instances_max=hosts, drain_s=drain_s)
     policy = msgspec.structs.replace(policy, boot_timeout_s=10 * boot_s + 60)
     return Scenario(
         label=variant.label,
@@ -112,7 +115,7 @@ def scenario(variant: Variant, load: Load, window_s: float, boot_s: float) -> Sc
         web={"web": WebInput(load=load)},
         window_s=window_s,
         latencies=Latencies(boot_s=boot_s),
-        signal_s=SIGNAL_S,
+        signal_s=signal_s,
     )
 
 
@@ -130,8 +133,11 @@ class Followed(msgspec.Struct, frozen=True, kw_only=True):
     longest_short_s: float
     overload_instance_s: float
     longest_overload_s: float
+    over_instance_s: float
     used_instance_s: float
     used_of_ideal: float  # used instance-seconds ÷ the ideal's
+    held_host_s: float
+    hosts_moved: int
     peak_instances: int
     changes_per_hour: float
     turns_in_an_hour_max: int  # changes of direction
@@ -152,6 +158,7 @@ def followed(variant: Variant, load: Load, outcome: Outcome) -> Followed:
     ideal_s = math.fsum(seconds * needed for seconds, needed, _ in wanted)
     short_s, longest_short_s = _missing(wanted)
     overload_s, longest_overload_s = _missing(rows)
+    held = [(at, hosts) for at, department, hosts in outcome.held if department == record.department]
     return Followed(
         label=variant.label,
         policy=variant.policy,
@@ -161,8 +168,11 @@ def followed(variant: Variant, load: Load, outcome: Outcome) -> Followed:
         longest_short_s=longest_short_s,
         overload_instance_s=overload_s,
         longest_overload_s=longest_overload_s,
+        over_instance_s=math.fsum(seconds * max(0, there - needed) for seconds, needed, there in wanted),
         used_instance_s=used,
         used_of_ideal=used / ideal_s,
+        held_host_s=math.fsum((until - since) * n for since, until, n in _lasting(held, from_s, outcome.window_s)),
+        hosts_moved=sum(abs(after - before) for (_, before), (at, after) in pairwise(held) if at > from_s),
         peak_instances=max(there for _, _, there in rows),
         changes_per_hour=_changes(there for _, _, there in rows) * 3600.0 / measured_s,
         turns_in_an_hour_max=turns_in_an_hour((since, there) for since, _, (_, there) in lasting),

@@ -93,6 +93,8 @@ def _share(batch: list[Claim], quota: dict[str, int], rest: int, first: str, cou
 
 def _pour(claims: list[Claim], quota: dict[str, int], rest: int, cap: Callable[[Claim], int]) -> int:
     """Raise quotas towards their caps, by weight (rule 3); returns what is left."""
+    if rest <= 0:
+        return rest
     parts = [Part(c.name, c.weight, quota[c.name], cap(c), c.had) for c in claims]
     given = fill(parts, rest)
     rest -= sum(given[p.name] - p.least for p in parts)
