@@ -14,8 +14,8 @@ Rules
   6. Suspending and resuming take as long as the memory of the job's VMs takes to disk and back, one VM after the other
      (InterGrid, eq. 1), and what `latencies` say beside.  Different jobs do not wait for each other's.  Moving is modelled as
      the two together, the cold way: it takes longer than a live one, and never promises what a live one may miss.
-  7. What is modelled of a web department's load is how busy its instances are, not sessions: one that drains has drained at
-     once.
+  7. What is modelled of a web department's load is how busy its instances are, not sessions: one that drains has drained after
+     `latencies.drain_s`.
   8. Where run time and time limit are equal, the job completes: both are counted by the same sums, and ends come first.
 """
 
@@ -95,7 +95,7 @@ class Cluster:
 
     def _drains(self, fact: f.InstanceDraining, meta: Meta) -> None:
         """Rule 7."""
-        self._wait(meta.at, fact.unit, fact.attempt)
+        self._wait(meta.at + self.latencies.drain_s, fact.unit, fact.attempt)
 
     def _placed(self, fact: f.UnitPlaced, meta: Meta) -> None:
         gone_at = self._gone_at

@@ -5,7 +5,7 @@ ignore a mistyped key, and never read the inputs themselves (`scenarios` does).
 
     [experiment]   name, window, seeds, signal_s          what is simulated, for how long
     [cluster]      hosts or sizes, cores, memory_mb       on what
-    [latencies]    boot_s, end_s, suspend_s, resume_s     how long things take; suspend_mb_per_s, resume_mb_per_s
+    [latencies]    boot_s, end_s, drain_s, suspend_s, resume_s     how long things take; suspend_mb_per_s, resume_mb_per_s
     [policy]  [[department]]                              as in the product's configuration, and of each department its input:
                                                           jobs (batch), demand or load (web)
     [[vary]]       name, set, hosts or sizes              variants, crossed with sizes and seeds (`vary`)

@@ -99,6 +99,7 @@ class Latencies(msgspec.Struct, frozen=True, kw_only=True):
 
     boot_s: float = 0.0  # from placement until all guests have called
     end_s: float = 0.0  # from a closed attempt or a released host until the host is clear
+    drain_s: float = 0.0  # from its last new session until a web instance's last one has ended
     suspend_s: float = 0.0  # more than `end_s` if memory has to be written
     resume_s: float = 0.0  # instead of boot_s
     suspend_mb_per_s: float = 0.0  # and so much memory a second, of one VM of a job after the other; 0: at once

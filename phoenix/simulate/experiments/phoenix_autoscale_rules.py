@@ -104,7 +104,7 @@ def measured_from(window_s: float) -> float:
 def scenario(
     variant: Variant, load: Load, window_s: float, boot_s: float, drain_s: float = 0.0, signal_s: float = SIGNAL_S
 ) -> Scenario:
-    """Rule 2.  Nobody reports an instance drained: each drains for `drain_s`."""
+    """Rule 2.  `drain_s`: how long sessions last, and how long the department lets them."""
     hosts = 2 * max(ideal(busy) for _, busy in load) + 1
     policy = msgspec.structs.replace(variant.policy, instances_max=hosts, drain_s=drain_s)
     policy = msgspec.structs.replace(policy, boot_timeout_s=10 * boot_s + 60)
@@ -114,7 +114,7 @@ def scenario(
         hosts=hosts,
         web={"web": WebInput(load=load)},
         window_s=window_s,
-        latencies=Latencies(boot_s=boot_s),
+        latencies=Latencies(boot_s=boot_s, drain_s=drain_s),
         signal_s=signal_s,
     )
 
