@@ -14,6 +14,7 @@ from schemas import facts as f
 from schemas.custody import RULES, Custody
 from schemas.facts import Fact
 from schemas.ids import is_instance
+from schemas.releases import Release
 from services.admission import compose, standing, warm
 from services.executor.calls import Phase
 from services.runtime.edge import Refused
@@ -60,6 +61,7 @@ class People:
             (self.load, 10),
             (self.balancer, 8),
             (self.scale, 10),
+            (self.deploy, 2),
             (self.configure, 1),
             (self.host_fails, 2),
             (self.host_returns, 4),
@@ -137,6 +139,27 @@ class People:
         minimum, exact = self.world.chance.choice(((None, None), (1, None), (2, None), (None, 0), (None, 1), (None, 2)))
         fact = f.ScaleRequested(dept="web", user="wendy", minimum=minimum, exact=exact)
         self._ask("admission", lambda _custody, _: [fact])
+
+    def deploy(self) -> None:
+        """A release; two doors, or two people, may take the same number."""
+        unavailable, surge = self.world.chance.choice(((0, 1), (1, 0), (2, 1)))
+
+        def asked(custody: Custody, _drafted: list[Fact]) -> list[Fact]:
+            if custody.state.config is None or custody.state.config.department("web") is None:
+                return []
+            number = custody.state.release_last.get("web", 0) + 1
+            return [
+                f.ReleaseRequested(
+                    dept="web",
+                    release=number,
+                    user="wendy",
+                    content=Release(image=f"v{number}"),
+                    max_unavailable=unavailable,
+                    max_surge=surge,
+                )
+            ]
+
+        self._ask("admission", asked)
 
     def configure(self) -> None:
         """The operator changes weights and limits, removes a department, or brings it back."""

@@ -32,7 +32,15 @@ WORDS = (
     *("is killed", "VOID", "host.lost", "host.seized", "requeue", "many grants", "partly void", "department.closed"),
     *("completed", "failed", "timeout", "cancelled", "stopped", "suspend"),
     *("lease stopped", "lease cancelled", "lease.extended", "instance.draining", "instance.reported"),
-    *("killed", "stale leader", "message sent twice", "message lost", "broker restarted", "clock set"),
+    *(
+        "release.changed",
+        "killed",
+        "stale leader",
+        "message sent twice",
+        "message lost",
+        "broker restarted",
+        "clock set",
+    ),
     *(
         "configuration changed",
         "host lost",
@@ -45,7 +53,13 @@ WORDS = (
     *("saved", "resumed", "next job"),
     *("answer lost: allocate", "answer lost: deploy", "call unanswered", "poll heard twice", "deaf guest", "stuck VM"),
 )
-TOLD = ("department.closed", "lease.extended", "instance.draining", "instance.reported")  # facts of the story
+TOLD = (
+    "department.closed",
+    "lease.extended",
+    "instance.draining",
+    "instance.reported",
+    "release.changed",
+)  # facts of the story
 MUTANT_SEEDS = 100  # within which a mutant must be caught; most are within two
 LATE = {  # where the search begins for those that most seeds do not notice: it only saves time
     "a unit is placed on hosts that are not held": 36,
