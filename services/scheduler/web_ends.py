@@ -91,7 +91,7 @@ def _drained(at: Scene) -> list[f.AttemptClosed]:
         if name in at.state.drained:
             found.append(close(unit, Disposal.STOPPED, because(Code.DRAINED)))
         elif unit.drains_until <= at.now:
-            found.append(close(unit, Disposal.STOPPED, because(Code.DRAIN_TIMEOUT, drain_s=at.policy.drain_s)))
+            found.append(close(unit, Disposal.STOPPED, because(Code.DRAIN_TIMEOUT)))
     return found
 
 

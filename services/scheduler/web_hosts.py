@@ -50,8 +50,10 @@ class Picture:
 
     @property
     def draining(self) -> int:
-        """Instances that drain."""
-        return len(self.held.draining) + len(self.drained) - (len(self.gone) - self._active_gone)
+        """Instances that drain, and take room that others could have: not on cordoned hosts."""
+        held, gone = self.held, self.gone
+        hosts = [held.where(name) for name in (*held.draining, *self.drained) if name not in gone]
+        return sum(1 for host in hosts if host not in held.cordoned)
 
     def live_on(self, host: str) -> list[Unit]:
         """Live instances there, by number."""

@@ -73,6 +73,18 @@ def test_on_a_host_with_room_the_new_one_comes_beside_what_drains() -> None:
     assert (world.custody.state.demands["web"], world.custody.held("web")) == (1, 1)
 
 
+def test_what_drains_on_a_cordoned_host_takes_no_room_that_anybody_could_have() -> None:
+    world = site(held=1, instances_min=1)
+    world.cordon("h1")
+    world.grant("web", "h2")
+    world.settle()
+    assert (serving(world), draining(world)) == (["web.2"], ["web.1"])
+    assert world.custody.state.demands["web"] == 2  # the successor's, and the cordoned one until it is left
+    hear(world, "web.1", "drained")
+    world.settle()
+    assert world.custody.state.demands["web"] == 1
+
+
 def test_a_report_of_what_does_not_drain_is_nothing() -> None:
     world = site(held=1)
     hear(world, "web.1", "drained")
