@@ -9,7 +9,7 @@ Rules
   3. A broken instance is closed, and one that has not come up in time.
   4. Notice (held above quota): the instances on the hosts that go drain at once, until shortly before the notice is due at
      the latest (`room_s`); what drains there already has no longer.  A host goes back when its last instance has ended, or
-     then, with all that is left on it closed.  The seizure at `by` must not come first: it kills.
+     then, with all that is left on it closed.  The seizure at `by` should not come first.
   5. An instance that the balancer does not reach is replaced, the longest first and one at a time: it may be the balancer's
      network that is broken, and not all its instances.  Its successor comes first (`spare`).  It is closed when one more than
      wanted is in service, and one of them has been for `unreachable_s` and is reached; else, if none is missing, after
@@ -35,9 +35,9 @@ from services.scheduler.web_holdings import Holdings
 from services.scheduler.web_hosts import Picture
 from services.scheduler.web_state import State
 
-ROOM_MAX_S: Final = (
-    0.1  # a release is in the journal and folded by the provisioner in a tenth of it, on machines that are busy
-)
+# A release is in the journal and folded by the provisioner in a tenth of it.  Where clocks differ by more, the host may be
+# seized first: its instances have drained as long, and end with the same grace.
+ROOM_MAX_S: Final = 0.1
 
 
 class Scene(NamedTuple):
