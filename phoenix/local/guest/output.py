@@ -5,7 +5,9 @@ not matter. Each stream is bounded: what exceeds the cap is dropped, and the fil
 endless `yes` cannot fill the disk (the script appends, so it goes on at the new end).
 
 An instance may live for ever, and so may its streams (`endless`): admission keeps the end of them, and what it has is taken
-out of the file, which keeps its length: a hole takes no room. Where a file system cannot do that the cap holds.
+out of the file, which keeps its length: a hole takes no room. Where a file system cannot do that the cap holds. Of what it
+writes between two flushes the end is sent, LOG_BYTES_MAX, and before it a line that says how much is left out: a program
+that prints without end must not fill everybody's store with what nobody reads.
 """
 
 from __future__ import annotations
@@ -19,6 +21,7 @@ from phoenix.local.guest.door import Door, RefusedError
 STREAM_BYTES_MAX = 64 << 20  # the contract's cap
 PART_BYTES_MAX = 1 << 20  # the contract's cap on one part
 FLUSH_INTERVAL_S = 1.0
+LOG_BYTES_MAX = 1 << 20  # of an instance's stream at one flush: some ten thousand lines; four times that is kept
 HOLE_STEP_BYTES = 1 << 20  # so much at once is taken out …
 HOLE_SPARES_BYTES = 64 << 10  # … but for the end, in which the last words are
 _PUNCH_HOLE, _KEEP_SIZE = 0x02, 0x01  # fallocate(2)
@@ -33,31 +36,43 @@ class OutputStream:
         self._door = door
         self.name = name
         self.fd = fd
-        self._sent = 0
+        self._sent = 0  # of the file
+        self._told = 0  # where admission's stream ends: the same, but for what was left out
         self._endless = endless
         self._hole = 0  # bytes at the beginning that are taken out
         self.dropped = False
 
     async def flush(self) -> None:
-        """Send what is new."""
+        """Send what is new; of an endless stream no more than there is at the beginning, since more may come for ever."""
+        end = os.fstat(self.fd).st_size
+        if self._endless and end - self._sent > LOG_BYTES_MAX and not self.dropped:
+            left_out = end - self._sent - LOG_BYTES_MAX
+            self._sent += left_out
+            await self._send(f"\n[{left_out} bytes left out: more than {LOG_BYTES_MAX} at once]\n".encode())
         while not self.dropped:
-            left = PART_BYTES_MAX if self._endless else STREAM_BYTES_MAX - self._sent
+            left = end - self._sent if self._endless else STREAM_BYTES_MAX - self._sent
             if left <= 0:
-                self.dropped = os.fstat(self.fd).st_size > self._sent
+                self.dropped = not self._endless and os.fstat(self.fd).st_size > self._sent
                 break
             part = os.pread(self.fd, min(PART_BYTES_MAX, left), self._sent)
             if not part:
                 return
-            try:
-                await self._door.put_output(self.name, self._sent, part)
-            except RefusedError:
-                self.dropped = True
+            await self._send(part)
+            if self.dropped:
                 break
             self._sent += len(part)
             if self._endless and self._sent - self._hole >= HOLE_STEP_BYTES:
                 self._take_out()
         if self.dropped:
             os.ftruncate(self.fd, 0)
+
+    async def _send(self, part: bytes) -> None:
+        try:
+            await self._door.put_output(self.name, self._told, part)
+        except RefusedError:
+            self.dropped = True
+        else:
+            self._told += len(part)
 
     def _take_out(self) -> None:
         """What admission has needs no room here."""
