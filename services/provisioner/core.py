@@ -9,7 +9,8 @@ Rules
   1. quota ≠ target: `quota.changed`, due one notice from now: the policy's, or that of the contract under which it gives back.
      Of several notices each stands for as many hosts as are wanted on it.
   2. Free hosts, neither cordoned nor quarantined, go to departments below their quota: web before batch (`grants`).
-  3. A lowering whose time has passed and that is not met: the difference is seized, cordoned hosts first, then idle ones.
+  3. A lowering whose time has passed and that is not met: the difference is seized, cordoned hosts first, then idle ones, and
+     those whose instances all drain.
   4. A department that the configuration does not name has target 0: its hosts come back by rules 1 and 3.
   5. Two batch departments whose wide jobs each need more than their share would hold idle pieces for ever.  Who lacks hosts and
      has placed nothing for `STUCK_S` waits; where two wait, they take turns: the idle hosts go to whose turn it is.  A turn
@@ -337,12 +338,18 @@ class ProvisionerCore:
             self.custody.index.held[name],
             key=lambda n: (
                 hosts[n].cordoned is None,  # 1. hosts that must go anyway
-                len(hosts[n].units),  # 2. idle ones, then those with the fewest live attempts
-                n,  # 3. unique: the name
+                self._busy(n),  # 2. those where nobody would be hurt
+                len(hosts[n].units),  # 3. idle ones, then those with the fewest live attempts
+                n,  # 4. unique: the name
             ),
         )
         reason = because(Code.NOTICE_EXPIRED, department=name, held=held, quota=quota.hosts)
         return [f.HostSeized(host=n, dept=name, reason=reason) for n in order[:count]]
+
+    def _busy(self, host: str) -> int:
+        """Live attempts there that do not drain: what drains has no new sessions, and its department has chosen it."""
+        units = self.custody.state.units
+        return sum(1 for name in self.custody.state.hosts[host].units if units[name].drains_until is None)
 
 
 def _quota_facts(

@@ -97,6 +97,26 @@ def test_two_notices_have_their_own_time() -> None:
     assert world.custody.held("web") == 1
 
 
+def test_where_the_schedulers_clock_is_late_what_is_seized_is_what_has_drained() -> None:
+    """Clocks may differ by more than a notice is long (S6)."""
+    world = World(cloud(web("web", instances_min=3, drain_s=60.0), web("shop", priority=5, instances_min=0)))
+    world.hosts(3)
+    world.seat("provisioner", ProvisionerCore)
+    for name in ("web", "shop"):
+        world.seat(f"scheduler.{name}", partial(WebCore, dept=name))
+    world.executor()
+    world.guests()
+    world.advance(1.0)
+    world.write("admission", f.ScaleRequested(dept="shop", user="ann", exact=1))
+    world.settle()
+    (drains,) = draining(world)
+    world.seats["scheduler.web"].paused = True
+    world.advance(NOTICE_S)
+    (seized,) = world.facts(f.HostSeized)
+    assert (seized.host, drains) == (world.unit("web.3").hosts[0], "web.3")
+    assert serving(world)[:2] == ["web.1", "web.2"]
+
+
 def test_a_notice_that_is_withdrawn_lets_what_drains_end_and_replaces_it() -> None:
     world = site(held=2, instances_min=2)
     world.quota("web", 1)
