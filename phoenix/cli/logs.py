@@ -3,14 +3,10 @@
 from __future__ import annotations
 
 import argparse
-import sys
-import time
 from typing import Final
 
-from phoenix.cli import cloud, emit
-from phoenix.cli.errors import UNREACHABLE, CliError
-from phoenix.cli.http import Client, query
-from phoenix.cli.output import FOLLOW_S, PAUSE_S
+from phoenix.cli import cloud, emit, following
+from phoenix.cli.http import query
 from phoenix.cli.parser import job_id
 
 HELP: Final = """examples:
@@ -35,7 +31,8 @@ def run(args: argparse.Namespace) -> int:
         answer = client.fetch("GET", _path(args, 0, None))
         emit.json({"instance": args.unit, stream: answer.body.decode(errors="replace")})
         return 0
-    return _print(client, args)
+    following.follow(client, lambda offset, follow_s: _path(args, offset, follow_s), args.follow)
+    return 0
 
 
 def _path(args: argparse.Namespace, offset: int, follow_s: int | None) -> str:
@@ -46,24 +43,3 @@ def _path(args: argparse.Namespace, offset: int, follow_s: int | None) -> str:
         offset=offset,
         follow_s=follow_s,
     )
-
-
-def _print(client: Client, args: argparse.Namespace) -> int:
-    """Parts of the stream until its end; without --follow what there is now."""
-    offset = 0
-    while True:
-        try:
-            part = client.fetch("GET", _path(args, offset, FOLLOW_S if args.follow else None))
-        except CliError as error:
-            if not (args.follow and offset and error.code == UNREACHABLE):
-                raise
-            time.sleep(1.0)  # the door restarts: what was written waits for us
-            continue
-        sys.stdout.buffer.write(part.body)
-        sys.stdout.buffer.flush()
-        following = int(part.headers.get("phoenix-offset", offset + len(part.body)))
-        moved, offset = following > offset, following
-        if part.headers.get("phoenix-end", "true") == "true" or (not args.follow and not moved):
-            return 0
-        if not moved:
-            time.sleep(PAUSE_S)

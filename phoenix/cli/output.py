@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import argparse
 import sys
-import time
 from pathlib import Path
 from typing import Final
 
-from phoenix.cli import cloud, emit, show, waiting
-from phoenix.cli.errors import UNREACHABLE, CliError, usage
+from phoenix.cli import cloud, emit, following, show, waiting
+from phoenix.cli.errors import usage
 from phoenix.cli.http import Client, query, quote
 from phoenix.cli.parser import at_least_zero, job_id
 
-FOLLOW_S: Final = 20  # how long the server may hold an answer that has nothing new
-PAUSE_S: Final = 0.2  # if it answers at once all the same
 NAME_DEFAULT: Final = "phoenix-%j.out"  # as slurm-%j.out
 HELP: Final = """examples:
   phoenix output 17                 what job 17 wrote to stdout
@@ -42,7 +39,7 @@ def run(args: argparse.Namespace) -> int:
     if args.files:
         return _files(client, base, args.json)
     if args.file is not None:
-        return _raw(client.fetch("GET", f"{base}/files/{quote(args.file)}").body)
+        return following.write(client.fetch("GET", f"{base}/files/{quote(args.file)}").body)
     if args.save is not None:
         return _save(client, args)
     if args.json:
@@ -65,31 +62,9 @@ def _path(args: argparse.Namespace, offset: int, follow_s: int | None) -> str:
 
 
 def _print(client: Client, args: argparse.Namespace) -> int:
-    """Parts of the stream until its end; without --follow what there is now."""
-    offset = 0
-    while True:
-        try:
-            part = client.fetch("GET", _path(args, offset, FOLLOW_S if args.follow else None))
-        except CliError as error:
-            if not (args.follow and offset and error.code == UNREACHABLE):
-                raise
-            time.sleep(1.0)  # the door restarts: the output waits for us
-            continue
-        _raw(part.body)
-        following = int(part.headers.get("phoenix-offset", offset + len(part.body)))
-        ended = part.headers.get("phoenix-end", "true") == "true"
-        moved, offset = following > offset, following
-        if ended or (not args.follow and not moved):
-            if not ended:
-                print(f"phoenix: job {args.job} is not over: more may come (--follow waits for it)", file=sys.stderr)
-            return 0
-        if not moved:
-            time.sleep(PAUSE_S)
-
-
-def _raw(data: bytes) -> int:
-    sys.stdout.buffer.write(data)
-    sys.stdout.buffer.flush()
+    ended = following.follow(client, lambda offset, follow_s: _path(args, offset, follow_s), args.follow)
+    if not ended:
+        print(f"phoenix: job {args.job} is not over: more may come (--follow waits for it)", file=sys.stderr)
     return 0
 
 

@@ -10,8 +10,8 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from phoenix.cli import told_web
+from phoenix.cli.params import Params as Told
 from phoenix.cli.told import TELL, UNBLOCK
-from phoenix.cli.told import Params as Told
 
 Params = Mapping[str, Any]
 

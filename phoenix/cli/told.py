@@ -6,25 +6,11 @@ Each takes the parameters (one that is missing reads as `?`) and returns the sen
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Final
 
 from phoenix.cli import told_releases, told_shares, told_signals
+from phoenix.cli.params import Params
 from phoenix.cli.units import count, iso, span
-
-
-class Params(dict[str, Any]):
-    """Parameters of a reason; those that are missing read as `?`."""
-
-    def __missing__(self, key: str) -> str:
-        return "?"
-
-    def number(self, key: str) -> int:
-        value = self.get(key, 0)
-        return int(value) if isinstance(value, int | float) else 0
-
-    def names(self, key: str) -> str:
-        value = self.get(key)
-        return ", ".join(map(str, value)) if isinstance(value, list | tuple) else "" if value is None else str(value)
 
 
 def _need(p: Params) -> str:

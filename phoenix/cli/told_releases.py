@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
+from phoenix.cli.params import Params
 from phoenix.cli.units import count
-
-if TYPE_CHECKING:
-    from phoenix.cli.told import Params
 
 _CAUSES: Final = {
     "vm_ended": "ended by itself",

@@ -7,10 +7,9 @@ guarantee; the rest is shared by weight (2 here): mail 2 (weight 1)
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    from phoenix.cli.told import Params
+from phoenix.cli.params import Params
 
 Share = tuple[str, str, str, str]  # department, hosts, rule, weight
 

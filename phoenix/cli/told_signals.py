@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from phoenix.cli.params import Params
 from phoenix.cli.units import count, span
 from schemas import signal_drops
-
-if TYPE_CHECKING:
-    from phoenix.cli.told import Params
 
 
 def utilisation(p: Params) -> str | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from phoenix.cli.told import Params
+from phoenix.cli.params import Params
 from phoenix.cli.units import count, span
 
 

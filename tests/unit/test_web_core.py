@@ -13,6 +13,7 @@ from schemas.reasons import Code
 from services.scheduler.web import WebCore
 from services.scheduler.web_load import Sample, follow, mean
 from services.scheduler.web_state import BACKOFF_MAX_S, backoff_s
+from tests.support.ending import core, decide
 from tests.support.world import World, cloud, web
 
 WINDOW_S = 20.0
@@ -31,15 +32,6 @@ def site(hosts: int = 4, *, held: int = 1, cores: int = 4, maximum: int | None =
     world.grant("web", *names[:held])
     world.settle()
     return world
-
-
-def core(world: World) -> WebCore:
-    found: WebCore = world.seats["scheduler.web"].core
-    return found
-
-
-def decide(world: World, kind: type | None = None) -> list[Any]:
-    return [fact for fact in core(world).decide(world.now) if kind is None or isinstance(fact, kind)]
 
 
 def load(world: World, utilisation: float, seconds: int = 20) -> None:
