@@ -21,6 +21,7 @@ SLOTS_DEFAULT: Final = 64
 SLOTS_MAX: Final = 4096  # HAProxy does not mind (6 KiB each), but a look at 1000 takes the agent 16 ms
 SERVER_MAXCONN: Final = 64  # a program with threads or coroutines that wait for a database more than they compute
 STATE_EMPTY: Final = "1\n"  # a state file without servers: the version of its format
+_LISTEN: Final = re.compile(r'[A-Za-z0-9_.:*\[\]-]*:[0-9]{1,5}|"fd@\$\{[A-Z_]+\}"')
 _PLAIN: Final = re.compile(r"[A-Za-z0-9/._~-]+\Z")  # goes into HAProxy's configuration as one word
 _HEALTH_PATH: Final = re.compile(r"/[A-Za-z0-9/._~%?&=:,@+-]*\Z")
 _SITE: Final = "The site's: every path and number here is meant to be changed where it does not fit."
@@ -38,7 +39,7 @@ class Front:
     no server at all."""
 
     department: str
-    listen: str  # HOST:PORT
+    listen: str  # HOST:PORT; or "fd@${NAME}", quoted: a listening socket whose number is in that variable
     socket: Path
     state_file: Path
     lua_file: Path
@@ -121,7 +122,7 @@ def _check(front: Front) -> None:
         raise ConfigurationError(
             f"health_path is {front.health_path!r}: it must begin with / and have no spaces or quotes"
         )
-    if not re.fullmatch(r"[A-Za-z0-9_.:*\[\]-]*:[0-9]{1,5}", front.listen):
+    if not _LISTEN.fullmatch(front.listen):
         raise ConfigurationError(f"listen is {front.listen!r}: it must be HOST:PORT")
     if not 1 <= front.slots <= SLOTS_MAX:
         raise ConfigurationError(f"slots is {front.slots}: it must be from 1 to {SLOTS_MAX}")

@@ -8,7 +8,9 @@ Rules
   1. HAProxy listens where the embedded balancer would: the department's address does not tell which of them it has.
   2. Both are written anew at each start.  HAProxy is never reloaded here: one that ends is started with empty slots, which the
      agent fills at once; so no older process serves beside it (`old_process_s` is 0).
-  3. HAProxy's paths are relative to its directory: its socket's path is limited to some 90 bytes, a data directory's is not.
+  3. The listening socket is the supervisor's: while HAProxy is started again nobody is refused, and requests wait, first for it
+     and then for the agent.  So a connection says nothing of it; it is well when it answers on its stats socket.
+  4. HAProxy's paths are relative to its directory: its socket's path is limited to some 90 bytes, a data directory's is not.
 """
 
 from __future__ import annotations
@@ -20,13 +22,24 @@ from typing import Final
 
 import orjson
 
-from phoenix.haproxy.configuration import SERVER_MAXCONN, SLOTS_DEFAULT, SLOTS_MAX, STATE_EMPTY, Front, render, wait_lua
+from phoenix.haproxy.configuration import (
+    SERVER_MAXCONN,
+    SLOTS_DEFAULT,
+    SLOTS_MAX,
+    SLOTS_PREFIX,
+    STATE_EMPTY,
+    ConfigurationError,
+    Front,
+    render,
+    wait_lua,
+)
+from phoenix.haproxy.runtime_api import GoneError, RuntimeApi
 from phoenix.local import supervisor_probe as probe
 from phoenix.local.programs import PartMissingError, program
 from phoenix.local.stack_layout import Layout, write_private
 from phoenix.local.stack_ports import Ports
 from phoenix.local.stack_settings import Settings
-from phoenix.local.supervisor_child import Spec
+from phoenix.local.supervisor_child import LISTEN_FD, Spec
 from schemas.config import Department, User, WebPolicy
 from services.runtime import credentials
 from services.runtime.config import Config
@@ -69,12 +82,36 @@ def _socket(department: Department) -> str:
 
 
 def _balancer(layout: Layout, settings: Settings, ports: Ports, department: Department) -> Spec:
-    assert department.web is not None
     name = f"balancer.{department.name}"
     port = ports.of(name)
-    front = Front(
+    front = _front(settings, department)
+    for file, text in (
+        (_configuration(layout, department), render(front)),
+        (layout.run / front.lua_file, wait_lua()),
+        (layout.run / front.state_file, STATE_EMPTY),
+    ):
+        write_private(file, text.encode())
+    return Spec(
+        name=name,
+        argv=(str(haproxy()), "-db", "-C", str(layout.run), "-f", f"{name}.cfg"),
+        probe=_answers(RuntimeApi(layout.run / front.socket, front.backend, SLOTS_PREFIX)),
+        death_signal=signal.SIGTERM,
+        stop_s=STOP_S,
+        url=f"http://{LOOPBACK}:{port}",
+        listen=(LOOPBACK, port),
+    )
+
+
+def _configuration(layout: Layout, department: Department) -> Path:
+    return layout.run / f"balancer.{department.name}.cfg"
+
+
+def _front(settings: Settings, department: Department) -> Front:
+    assert department.web is not None
+    name = f"balancer.{department.name}"
+    return Front(
         department=department.name,
-        listen=f"{LOOPBACK}:{port}",
+        listen=f'"fd@${{{LISTEN_FD}}}"',
         socket=Path(_socket(department)),
         state_file=Path(f"{name}.state"),
         lua_file=Path(f"{name}.lua"),
@@ -82,16 +119,31 @@ def _balancer(layout: Layout, settings: Settings, ports: Ports, department: Depa
         slots=slots(department.web, settings),
         server_maxconn=SERVER_MAXCONN if department.web.command else OWN_MAXCONN,
     )
-    for file, text in ((f"{name}.cfg", render(front)), (front.lua_file, wait_lua()), (front.state_file, STATE_EMPTY)):
-        write_private(layout.run / file, text.encode())
-    return Spec(
-        name=name,
-        argv=(str(haproxy()), "-db", "-C", str(layout.run), "-f", f"{name}.cfg"),
-        probe=probe.listens(LOOPBACK, port),
-        death_signal=signal.SIGTERM,
-        stop_s=STOP_S,
-        url=f"http://{LOOPBACK}:{port}",
-    )
+
+
+def outdated(layout: Layout, settings: Settings, department: Department) -> str:
+    """What to say if HAProxy runs with another configuration than the department asks for now; empty if it does not."""
+    if settings.balancer != "haproxy" or not settings.balances:  # the embedded one follows
+        return ""
+    has = "HAProxy goes on with the health path, the slots and the requests of an instance that it was started with"
+    try:
+        wanted = render(_front(settings, department)).encode()
+    except ConfigurationError as error:
+        return f"{has}: {error}"
+    file = _configuration(layout, department)
+    return f"{has}, until the next `phoenix up`" if file.exists() and file.read_bytes() != wanted else ""
+
+
+def _answers(api: RuntimeApi) -> probe.Probe:
+    """Rule 3."""
+
+    async def ask() -> bool:
+        try:
+            return "Pid:" in await api.ask("show info")
+        except GoneError:
+            return False
+
+    return ask
 
 
 def _agent(config: Config, layout: Layout, ports: Ports, department: Department, user: User) -> Spec:

@@ -20,7 +20,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from phoenix.haproxy.configuration import ConfigurationError
-from phoenix.local import stack, stack_config
+from phoenix.local import stack, stack_config, stack_haproxy
 from phoenix.local.programs import PartMissingError
 from phoenix.local.stack_broker import BrokerError, adopt
 from phoenix.local.supervisor import Supervisor
@@ -86,11 +86,9 @@ async def _processes(up: Supervisor, was: Config, wanted: Config) -> AsyncIterat
     old = {department.name: department for department in was.cloud.departments}
     new = {department.name: department for department in wanted.cloud.departments}
     gone = [name for name in old if name not in new or new[name].kind != old[name].kind]
-    for name in old.keys() & new.keys():
-        if (was_web := old[name].web) and (web := new[name].web) and was_web.health_path != web.health_path:
-            yield {
-                "progress": f"the load balancer of {name} asks for {was_web.health_path} until the next `phoenix up`"
-            }
+    for name in sorted(old.keys() & new.keys()):
+        if old[name].web and new[name].web and (told := stack_haproxy.outdated(up.layout, up.settings, new[name])):
+            yield {"progress": f"{name}: {told}"}
     come = [name for name in new if name not in old or new[name].kind != old[name].kind]
     if gone:
         yield {"progress": f"stopping the processes of {', '.join(gone)}"}
@@ -107,3 +105,5 @@ async def _processes(up: Supervisor, was: Config, wanted: Config) -> AsyncIterat
             await up.add(specs)
         except TimeoutError:
             yield {"progress": f"the processes of {', '.join(come)} are slow to come up; `phoenix status` shows them"}
+        except OSError as error:
+            yield {"progress": f"not all processes of {', '.join(come)} have started: {error}"}

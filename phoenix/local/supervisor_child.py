@@ -7,7 +7,9 @@ Rules
      (`--reaped`): their successor need not wait for their lease (PROTOCOL X8).
   3. No child outlives the supervisor: the kernel sends `death_signal` when the supervisor dies, however it dies.
   4. A child has a session of its own: Ctrl-C in the terminal reaches the supervisor only, which stops children in order.
-  5. What a child says goes to its log file, which is bounded; arguments and environment of a child hold no secret.
+  5. Who must not refuse anybody while it is started again is given its listening socket (`Spec.listen`), which is the
+     supervisor's: whoever connects meanwhile waits in the kernel's queue and is served by the next process.
+  6. What a child says goes to its log file, which is bounded; arguments and environment of a child hold no secret.
 """
 
 from __future__ import annotations
@@ -18,6 +20,7 @@ import ctypes
 import os
 import secrets
 import signal
+import socket
 import subprocess
 import time
 from collections.abc import Awaitable, Callable
@@ -32,6 +35,8 @@ HOPELESS: Final = frozenset((2, 4, 5, 7))  # services.runtime.exits: USAGE, INCO
 LOG_MAX_BYTES: Final = 32 << 20  # per process; one older file is kept
 REAPED_MAX: Final = 8  # instances named to a successor: the last leader is among them
 LEFTOVER_S: Final = 5.0  # a killed process frees its ports within milliseconds, unless the disk hangs
+LISTEN_FD: Final = "PHOENIX_LISTEN_FD"  # in a child's environment: the number of the socket it is given
+BACKLOG: Final = 1024  # connections that wait for a process; what HAProxy asks for with its default of connections
 _PR_SET_PDEATHSIG: Final = 1
 _libc = ctypes.CDLL(None, use_errno=True)
 
@@ -40,7 +45,8 @@ Health = Literal["stopped", "starting", "ok", "failing", "restarting"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Spec:
-    """What a child is.  `probe`: True once it does its work.  `stop_s`: from SIGTERM to SIGKILL."""
+    """What a child is.  `probe`: True once it does its work.  `stop_s`: from SIGTERM to SIGKILL.  `listen`: the address of the
+    socket that it is given (rule 5); a connection to it says nothing of its health."""
 
     name: str
     argv: tuple[str, ...]
@@ -49,6 +55,7 @@ class Spec:
     death_signal: int = signal.SIGKILL
     stop_s: float = 8.0
     url: str = ""
+    listen: tuple[str, int] | None = None
 
 
 @dataclass(slots=True)
@@ -66,6 +73,7 @@ class Child:
     since: float = 0.0
     exit_code: int | None = None
     _process: subprocess.Popen[bytes] | None = None
+    _listener: socket.socket | None = None
     _task: asyncio.Task[None] | None = None
     _stopping: bool = False
 
@@ -74,8 +82,10 @@ class Child:
         return self._process.pid if self._process is not None and self._process.returncode is None else None
 
     def start(self) -> None:
-        """Start it, and again whenever it ends."""
+        """Start it, and again whenever it ends.  Raises OSError if its address is taken."""
         self._stopping = False
+        if self.spec.listen is not None and self._listener is None:
+            self._listener = _listening(self.spec.name, self.spec.listen)
         self._task = asyncio.create_task(self._keep(), name=f"keep {self.spec.name}")
 
     async def probe(self) -> bool:
@@ -119,6 +129,9 @@ class Child:
             self._task.cancel()
             with contextlib.suppress(asyncio.CancelledError):
                 await self._task
+        if self._listener is not None:
+            self._listener.close()
+            self._listener = None
         self.health = "stopped"
 
     async def _keep(self) -> None:
@@ -150,10 +163,13 @@ class Child:
             self.instance = f"{self.spec.name}-{secrets.token_hex(4)}"
             argv += ["--instance", self.instance]
             argv += ["--reaped", ",".join(self.reaped)] if self.reaped else []
+        given = () if self._listener is None else (self._listener.fileno(),)
         rotate(self.log)
         with self.log.open("ab") as log:
             self._process = subprocess.Popen(
                 argv,
+                env=os.environ | ({LISTEN_FD: str(given[0])} if given else {}),
+                pass_fds=given,
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
@@ -165,8 +181,17 @@ class Child:
         return self._process
 
 
+def _listening(name: str, address: tuple[str, int]) -> socket.socket:
+    """Rule 5.  Raises OSError."""
+    try:
+        return socket.create_server(address, backlog=BACKLOG)
+    except OSError as error:
+        host, port = address
+        raise OSError(error.errno, f"{name} cannot listen at {host}:{port}: {os.strerror(error.errno or 0)}") from error
+
+
 def rotate(log: Path) -> None:
-    """Keep a log below its limit (rule 5)."""
+    """Keep a log below its limit (rule 6)."""
     with contextlib.suppress(FileNotFoundError):
         if log.stat().st_size > LOG_MAX_BYTES:
             log.replace(log.with_suffix(".log.1"))

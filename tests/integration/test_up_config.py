@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import socket
 import subprocess
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from phoenix.haproxy import settings as agent_settings
@@ -13,6 +15,7 @@ from phoenix.local import stack, stack_config, stack_haproxy, stack_settings
 from phoenix.local.stack_layout import Layout, layout
 from phoenix.local.stack_ports import FIRST, LAST, Ports
 from phoenix.local.supervisor import StartError, Supervisor
+from phoenix.local.supervisor_child import LISTEN_FD
 from services.runtime.config import Config, ConfigError, load
 from tests.support.tools import tool
 
@@ -165,11 +168,41 @@ def test_haproxy_stands_where_the_embedded_balancer_would_with_an_agent_beside_i
     front, agent = stack.balancers(config, place, settings, ports, shop)
     assert (front.name, front.url) == (embedded.name, embedded.url)
     assert front.argv[0] == str(binary)
-    checked = subprocess.run([*front.argv, "-c"], capture_output=True, text=True, check=False, timeout=20)
+    assert front.listen is not None
+    with socket.create_server(front.listen) as listener:
+        checked = subprocess.run(
+            [*front.argv, "-c"],
+            env=os.environ | {LISTEN_FD: str(listener.fileno())},
+            pass_fds=[listener.fileno()],
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=20,
+        )
     assert checked.returncode == 0, checked.stderr
     told = agent_settings.load(Path(agent.argv[-1]))
     assert (told.user, Path(told.socket)) == ("cpu-balancer", place.run / "balancer.shop.sock")
     assert all(path.stat().st_mode & 0o077 == 0 for path in place.run.iterdir())
+
+
+def test_a_running_haproxy_that_does_not_follow_a_new_configuration_is_told(place: Layout, site: Path) -> None:
+    config, ports = effective(place, site)
+    shop = config.cloud.department("shop")
+    assert shop is not None
+    assert shop.web is not None
+    tool("haproxy")
+    settings = stack_settings.Settings(balancer="haproxy")
+    assert stack_haproxy.outdated(place, settings, shop) == ""  # it has none
+    stack.balancers(config, place, settings, ports, shop)
+    assert stack_haproxy.outdated(place, settings, shop) == ""
+    for change in ({"health_path": "/up"}, {"instances_max": 1000}, {"command": ("./server",)}):
+        other = msgspec.structs.replace(shop, web=msgspec.structs.replace(shop.web, **change))  # type: ignore[arg-type]
+        large = stack_settings.changed(settings, hosts=100)
+        assert "until the next `phoenix up`" in stack_haproxy.outdated(place, large, other)
+        embedded = stack_settings.changed(large, balancer="embedded")
+        assert stack_haproxy.outdated(place, embedded, other) == ""  # that one follows
+    bad = msgspec.structs.replace(shop, web=msgspec.structs.replace(shop.web, health_path="/up now"))
+    assert "health_path is '/up now'" in stack_haproxy.outdated(place, settings, bad)
 
 
 async def test_without_haproxy_up_says_how_to_get_it_and_does_not_keep_the_wish(

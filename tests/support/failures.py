@@ -9,8 +9,8 @@ What a client may see
   2. An instance, or a host with one: a GET is tried again elsewhere, so none fails.  A POST is never sent twice: what was
      under way of them when the instance died fails, and nothing else.
   3. One that hangs: as HAProxy cannot know it before its checks have failed, what is sent there until then waits.
-  4. HAProxy: what was under way is cut off, and nobody listens until it is started again.  From the first request on that is
-     answered, none fails: those wait until the agent has told HAProxy its servers.
+  4. HAProxy: what was under way is cut off.  Nothing else fails: what comes meanwhile waits in the socket that the supervisor
+     holds until it is started again, and then until the agent has told it its servers.
   Every other failure is unexplained.
 
 The load is open and stops for nobody (`phoenix.load`).  A fault begins when STEADY requests have been answered; the trial ends
@@ -252,27 +252,15 @@ def under_way(row: Row, struck: Struck) -> bool:
     return row.sent <= struck.until and row.ended >= struck.since
 
 
-def back_at(rows: list[Row], struck: Struck) -> float:
-    """When the first request was taken up after the fault that was answered."""
-    answered = (row.taken for row in rows if row.outcome is Outcome.ANSWERED and row.taken > struck.until)
-    return min(answered, default=float("inf"))
-
-
-def explained(row: Row, struck: Struck, back: float) -> str:
+def explained(row: Row, struck: Struck) -> str:
     """Why the request may have failed, in two words; empty if it may not."""
-    if struck.dies == "instance" and row.post and under_way(row, struck):
-        return "under way"
-    if struck.dies in ("front", "hangs") and under_way(row, struck):
-        return "under way"
-    if struck.dies == "front" and struck.since <= row.taken <= back:
-        return "until it listened"
-    return ""
+    may = struck.dies in ("front", "hangs") or (struck.dies == "instance" and row.post)
+    return "under way" if may and under_way(row, struck) else ""
 
 
 def judge(rows: list[Row], struck: Struck, again_s: float) -> Found:
-    back = back_at(rows, struck)
     bad = [row for row in rows if row.outcome is not Outcome.ANSWERED]
-    why = [(row, explained(row, struck, back)) for row in bad]
+    why = [(row, explained(row, struck)) for row in bad]
     return Found(
         requests=len(rows),
         failed=Counter(f"{'POST' if row.post else 'GET'} {kind(row)}, {told or 'unexplained'}" for row, told in why),
