@@ -121,7 +121,10 @@ async def test_secrets_are_in_the_boot_document_and_nowhere_else(here: House, ca
     caplog.set_level("DEBUG")
     config, value = here.broker.config, "hunter2\\ two\nlines"
     release = {"secrets": {"DB_PASSWORD": "db-password"}, "image": "v1"}
+    kept = config.secrets.directory / "web" / "db-password"
+    secret_files.write(config.secrets.directory, "web", "db-password", b"of before\n")
     assert (await here.ask("wim", "release.deploy", release))["ok"]
+    kept.unlink()
     fact = f.UnitPlaced(unit="web.5", attempt=1, hosts=("w1",), cores=1, memory_mb=1, release=1)
     await here.write("scheduler.web", fact)
     guest = here.guest("web.5")
@@ -139,7 +142,6 @@ async def test_secrets_are_in_the_boot_document_and_nowhere_else(here: House, ca
     assert "hunter2" not in msgspec.json.encode(await here.ask("wim", "instance.list", {})).decode()
     assert "hunter2" not in repr(await here.journaled())
     assert "hunter2" not in caplog.text
-    kept = config.secrets.directory / "web" / "db-password"
     assert places(b"hunter2", config.data_dir) == [kept]
 
 

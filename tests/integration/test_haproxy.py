@@ -18,6 +18,7 @@ import pytest_asyncio
 
 from phoenix.haproxy import check
 from phoenix.haproxy.settings import load
+from phoenix.load.record import Outcome
 from tests.support.haproxy_site import RATE, Site, until
 from tests.support.nats import free_port
 
@@ -158,8 +159,13 @@ async def test_the_signals_say_what_haproxy_serves(cloud: Site) -> None:
         payload = json.dumps({"v": 1, "instances": [measured, foreign]}).encode()
         await cloud.client.publish("phoenix.measure.web.instances", payload)
 
-    async with cloud.load(post_share=0.0):
+    async with cloud.load(post_share=0.0) as record:
         await measure(0.75)
+
+        async def answered() -> bool:
+            return record.outcomes.count(Outcome.ANSWERED) > 0
+
+        await until(answered)
         cloud.signals["requests"].clear()
 
         async def enough() -> bool:
