@@ -12,6 +12,7 @@ Rules
 from __future__ import annotations
 
 import asyncio
+import re
 from dataclasses import dataclass
 from typing import Final, Literal
 
@@ -53,6 +54,12 @@ class _Answer(msgspec.Struct, frozen=True):
 
 
 _answers: Final = msgspec.json.Decoder(_Answer)
+_CONTROL: Final = re.compile(r"[\x00-\x1f\x7f]+")
+
+
+def _line(why: str) -> str:
+    """What an instance answered may be in it, and the door refuses control characters."""
+    return _CONTROL.sub(" ", why).strip()
 
 
 class Reporter:
@@ -78,7 +85,7 @@ class Reporter:
             self._due.pop(oldest, None)
             self._tries.pop(oldest, None)
         self._tries[key] = 0
-        self._due[key] = Report(unit, attempt, state, why[:WHY_MAX])
+        self._due[key] = Report(unit, attempt, state, _line(why)[:WHY_MAX])
         self._news.set()
         return True
 

@@ -20,6 +20,7 @@ from prometheus_client import CollectorRegistry, Counter
 from schemas.ids import is_department
 from schemas.requests import JobResults, Message
 from schemas.subjects import SITE, audit
+from services.runtime.bucket import Bucket
 from services.runtime.edge import Refused
 from services.runtime.log import Log
 
@@ -29,24 +30,6 @@ AUDIT_PER_S: Final = 2.0
 AUDIT_BURST: Final = 20.0
 CALLERS_MAX: Final = 10_000  # buckets kept; an idle one is full again, so forgetting it changes nothing
 MESSAGE_MAX: Final = 500
-
-
-class Bucket:
-    """A token bucket."""
-
-    __slots__ = ("_at", "_burst", "_level", "_rate", "left_out")
-
-    def __init__(self, rate: float, burst: float, now: float) -> None:
-        self._rate, self._burst, self._level, self._at = rate, burst, burst, now
-        self.left_out = 0
-
-    def take(self, now: float) -> bool:
-        self._level = min(self._burst, self._level + (now - self._at) * self._rate)
-        self._at = now
-        if self._level < 1.0:
-            return False
-        self._level -= 1.0
-        return True
 
 
 class Buckets:

@@ -5,7 +5,9 @@
 
 Rules
   1. A level: the last word of a source counts, for `STALE_S`.  Sessions of several balancers add up.
-  2. Bounded, and what cannot be read is dropped: the schedulers count that.
+  2. Bounded, each department by itself, so that none can take the room or the time of another: so many sources, instances and
+     bytes a second as its scheduler takes (`services.scheduler.meter_gate`).  What exceeds it, and what cannot be read, is
+     dropped: the schedulers count that.
 """
 
 from __future__ import annotations
@@ -20,10 +22,13 @@ from nats.aio.msg import Msg
 from schemas import signals, subjects
 from schemas.measures import Measures
 from schemas.requests import Malformed
+from services.runtime.bucket import Bucket
 
 STALE_S: Final = 5.0  # both are said about once a second
-MEASURED_MAX: Final = 100_000  # instances, and …
-SOURCES_MAX: Final = 1000  # … balancers
+MEASURED_MAX: Final = 100_000  # instances of all departments, by the door's word
+SOURCES_MAX: Final = 64  # balancers of a department
+SESSIONS_MAX: Final = 100_000  # instances that they name together
+BYTES_PER_S: Final = 4 << 20  # of a department
 
 _measures: Final = msgspec.json.Decoder(Measures)
 
@@ -42,7 +47,8 @@ class Levels:
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
         self._use: dict[tuple[str, int], tuple[float, float, float | None]] = {}  # heard, utilisation, memory
-        self._open: dict[tuple[str, str], tuple[float, dict[str, int]]] = {}  # department, source -> heard, sessions
+        self._open: dict[str, dict[str, tuple[float, dict[str, int]]]] = {}  # department -> source -> heard, sessions
+        self._bytes: dict[str, Bucket] = {}  # by department
 
     async def subscribe(self, client: Client) -> None:
         await client.subscribe(subjects.measure("*", "instances"), cb=self._measured)
@@ -61,18 +67,25 @@ class Levels:
             return
         now = self._clock()
         self._use = {key: one for key, one in self._use.items() if now - one[0] <= STALE_S}
-        for one in told.instances[: MEASURED_MAX - len(self._use)]:
-            self._use[one.unit, one.attempt] = now, one.utilisation, one.memory_mb
+        for one in told.instances:
+            key = (one.unit, one.attempt)
+            if key in self._use or len(self._use) < MEASURED_MAX:
+                self._use[key] = now, one.utilisation, one.memory_mb
 
     def counted(self, department: str, data: bytes) -> None:
+        now = self._clock()
+        if not self._bytes.setdefault(department, Bucket(BYTES_PER_S, BYTES_PER_S, now)).take(now, len(data)):
+            return
         try:
             told = signals.decode("sessions", data)
         except Malformed:
             return
-        now = self._clock()
-        self._open = {key: one for key, one in self._open.items() if now - one[0] <= STALE_S}
-        if len(self._open) < SOURCES_MAX:
-            self._open[department, told.source] = now, told.sessions
+        known = self._open.get(department, {}).items()
+        others = {source: one for source, one in known if source != told.source and now - one[0] <= STALE_S}
+        named = sum(len(sessions) for _, sessions in others.values()) + len(told.sessions)
+        if len(others) < SOURCES_MAX and named <= SESSIONS_MAX:
+            others[told.source] = now, told.sessions
+        self._open[department] = others
 
     def of(self, unit: str, attempt: int) -> Level:
         now = self._clock()
@@ -80,8 +93,8 @@ class Levels:
         dept = unit.partition(".")[0]
         counts = [
             sessions[unit]
-            for (whose, _), (at, sessions) in self._open.items()
-            if whose == dept and now - at <= STALE_S and unit in sessions
+            for at, sessions in self._open.get(dept, {}).values()
+            if now - at <= STALE_S and unit in sessions
         ]
         fresh = now - heard <= STALE_S
         return Level(cpu if fresh else None, memory_mb if fresh else None, sum(counts) if counts else None)

@@ -90,6 +90,9 @@ class WebEdge(Edge):
     async def _on_signal(self, msg: Msg) -> None:
         name, now = msg.subject.rsplit(".", 1)[1], self.service.now()
         self.meter.timeout_s = self._core().policy.signal_timeout_s
+        if not self.meter.gate.affords(name, len(msg.data), now):
+            self._tell(self.meter.gate.drop(name, Drop.TOO_OFTEN, now, note="4 MiB a second are read"))
+            return
         try:
             signal = signals.decode(name, msg.data, (msg.headers or {}).get("Content-Type", ""))
         except Malformed as error:

@@ -6,8 +6,9 @@ Theory of operation
   held to its last word for a while (rule 2), so that two sources which speak once a second, at different moments, do not take
   turns.  What the words of several sources make together depends on what they say:
 
-    cpu        sources that name their instances share the department: their mean, weighted by that number.  A source that does
-               not speaks of the whole department.  The highest of these words: an idle balancer must not outvote a person
+    cpu        sources that name their instances share the department: their mean, weighted by that number; one that names none
+               says nothing.  One that does not name them speaks of the whole department.  The highest of these words: an idle
+               balancer must not outvote a person
     requests   the sum; the smallest target that one of them names
     claim      the highest
     sessions   the sum for each instance
@@ -98,7 +99,10 @@ class Meter:
         source = self._sources[name].setdefault(signal.source, _Source())
         source.at = at
         if isinstance(signal, s.CpuSignal):
-            self._measured(source, signal.utilisation, signal.interval_s, signal.instances)
+            if signal.instances == 0:  # the mean of nothing: it ends what the source has said
+                source.of = 0
+            else:
+                self._measured(source, signal.utilisation, signal.interval_s, signal.instances)
         elif isinstance(signal, s.RequestsSignal):
             self._measured(source, signal.rate, signal.interval_s, signal.target)
         else:
@@ -195,7 +199,7 @@ class Meter:
     def _utilisation(self, now: float) -> float | None:
         heard = self._words("cpu", now)
         shares = [(one.of, one.word()) for one in heard if one.of]
-        words = [one.word() for one in heard if not one.of]
+        words = [one.word() for one in heard if one.of is None]
         if shares:
             words.append(sum(n * word for n, word in shares) / sum(n for n, _ in shares))
         return max(words, default=None)

@@ -11,6 +11,7 @@ Rules
   4. A wrong clock spoils every signal of a source: one that is taken ends that trouble.  Signals out of order come between good
      ones (two programs under one name): that trouble ends when none was dropped for SILENT_S, as all do.
   5. At most TROUBLES_MAX are remembered; the one that was silent for longest makes room.
+  6. What exceeds BYTES_PER_S of one signal is not even read (`affords`), since that costs the scheduler's time: too often.
 """
 
 from __future__ import annotations
@@ -23,10 +24,13 @@ import msgspec
 from schemas import signal_drops
 from schemas import signals as s
 from schemas.signal_drops import CLOCK, Drop
+from services.runtime.bucket import Bucket
 
 SOURCES_MAX: Final = 64  # publishers of one signal of a department
 SESSIONS_MAX: Final = 100_000  # instances that all sources of sessions name: about 10 MB
 SILENT_S: Final = 60.0  # a source is forgotten
+# Sessions of 100,000 instances once a second are 2 MB.  A MB of them takes 30 ms to read: an eighth of the scheduler's time.
+BYTES_PER_S: Final = 4 << 20
 SPACING_S: Final = 0.04  # 25 a second of a source: what comes more often is load on the scheduler, and no news
 TELL_AFTER: Final = 5  # one that was late now and then is nobody's business
 TROUBLES_MAX: Final = 64
@@ -101,6 +105,12 @@ class Gate:
         self.taken: dict[str, int] = {}  # by signal
         self.dropped: dict[tuple[str, str], int] = {}  # by signal and reason
         self._troubles: dict[tuple[str, str], Trouble] = {}  # by signal and source, who was dropped last at the end
+        self._bytes: dict[str, Bucket] = {}  # by signal
+
+    def affords(self, name: str, size: int, now: float) -> bool:
+        """Rule 6."""
+        bucket = self._bytes.setdefault(name, Bucket(BYTES_PER_S, BYTES_PER_S, now))
+        return bucket.take(now, size)
 
     def took(self, name: str, source: str) -> None:
         self.taken[name] = self.taken.get(name, 0) + 1

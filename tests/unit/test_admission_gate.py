@@ -9,7 +9,8 @@ from prometheus_client import CollectorRegistry
 
 from schemas.requests import Done, Error, JobResult, JobResults
 from services.admission import gate
-from services.admission.gate import Bucket, Buckets, Gate
+from services.admission.gate import Buckets, Gate
+from services.runtime.bucket import Bucket
 from services.runtime.edge import Refused
 from services.runtime.log import get_log
 

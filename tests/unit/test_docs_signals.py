@@ -11,6 +11,7 @@ import pytest
 
 from schemas import signals
 from schemas.signal_drops import Drop
+from services.monitor import levels
 from services.scheduler import edge_web, meter, meter_gate, web_signals
 
 TEXT = (Path(__file__).parents[2] / "docs" / "signals.md").read_text()
@@ -82,6 +83,7 @@ def test_every_reason_is_listed() -> None:
         f"less than {meter_gate.SPACING_S:g} s after",
         f"{1 / meter_gate.SPACING_S:g} a second count",
         f"beyond {meter_gate.SOURCES_MAX} of one signal",
+        f"exceeds {meter_gate.BYTES_PER_S >> 20} MiB a second of one signal",
         f"more than {meter_gate.SESSIONS_MAX:,} instances",
         f"silent for {meter_gate.SILENT_S:g} s",
         f"until the source's next; {meter.HELD_S:g} s, or twice its `interval_s`",
@@ -97,3 +99,9 @@ def test_numbers_in_words_are_those_of_the_code() -> None:
     assert (meter_gate.TELL_AFTER, "five dropped ones" in TEXT) == (5, True)
     assert (web_signals.LOAD_LOST_S, "After an hour without load" in TEXT) == (3600.0, True)
     assert (edge_web.FACT_EVERY_S, "at most one a second of a department" in TEXT) == (1.0, True)
+
+
+def test_the_monitor_takes_of_a_department_what_its_scheduler_takes() -> None:
+    assert levels.SOURCES_MAX == meter_gate.SOURCES_MAX
+    assert levels.SESSIONS_MAX == meter_gate.SESSIONS_MAX
+    assert levels.BYTES_PER_S == meter_gate.BYTES_PER_S

@@ -14,7 +14,7 @@ from schemas.reasons import Code, because
 from schemas.signals import SessionsSignal
 from services.monitor import instances as module
 from services.monitor.instances import instances
-from services.monitor.levels import STALE_S, Levels
+from services.monitor.levels import BYTES_PER_S, SESSIONS_MAX, SOURCES_MAX, STALE_S, Levels
 from tests.unit.test_custody_rules import Step
 from tests.unit.test_monitor_core import ADOPTED, Desk
 from tests.unit.test_releases_shown import SERVES, instance
@@ -59,6 +59,26 @@ def test_levels_are_the_last_word_and_sessions_of_several_balancers_add_up() -> 
     levels.counted("web", sessions("b", n1=4))
     one = levels.of("web.1", 1)
     assert (one.cpu, one.sessions) == (None, 4)
+
+
+def test_a_department_that_says_too_much_takes_no_others_room_or_time() -> None:
+    clock = Clock()
+    levels = Levels(clock)
+    for number in range(SOURCES_MAX + 5):
+        levels.counted("web", sessions(f"s{number}", n1=1))
+    levels.counted("shop", sessions("a", n1=9))
+    assert levels.of("web.1", 1).sessions == SOURCES_MAX
+    levels.counted("web", sessions("s0", n1=10))  # one of those that are known
+    assert levels.of("web.1", 1).sessions == SOURCES_MAX + 9
+    named = msgspec.json.encode(SessionsSignal(sessions={f"web.{n}": 1 for n in range(1, 10_001)}, source="s0"))
+    for number in range(SESSIONS_MAX // 10_000 + 1):
+        levels.counted("many", named.replace(b"s0", b"t%d" % number).replace(b"web.", b"many."))
+    assert sum(len(told) for _, told in levels._open["many"].values()) == SESSIONS_MAX
+    for _ in range(BYTES_PER_S // (512 << 10)):
+        levels.counted("loud", b"[" + b" " * (512 << 10))
+    levels.counted("loud", sessions("a", n1=1))
+    levels.counted("web", sessions("s0", n1=1))
+    assert (levels.of("loud.1", 1).sessions, levels.of("web.1", 1).sessions) == (None, SOURCES_MAX)
 
 
 def drains(unit: str) -> Step:

@@ -18,6 +18,7 @@ from schemas.signal_drops import Drop
 from schemas.signals import AHEAD_S, LATE_S, AnySignal, ClaimSignal, CpuSignal, RequestsSignal, SessionsSignal
 from services.scheduler.meter import HELD_S, Last, Meter
 from services.scheduler.meter_gate import (
+    BYTES_PER_S,
     SESSIONS_MAX,
     SILENT_S,
     SOURCES_MAX,
@@ -105,6 +106,17 @@ def test_sources_that_name_their_instances_share_the_department() -> None:
 def test_a_source_that_speaks_of_all_counts_if_it_is_the_highest(word: float, highest: float) -> None:
     shares = signal(1.0, source="a", instances=3), signal(0.2, source="b", instances=1)
     assert fact_of(heard(*shares, signal(word, source="a person"))).utilisation == pytest.approx(highest)
+
+
+def test_a_mean_of_no_instances_says_nothing_and_ends_what_its_source_said() -> None:
+    """A balancer that has lost all of its instances must not call the department idle."""
+    assert heard(signal(0.0, instances=0)).observation(NOW) is None
+    meter = heard(signal(0.9, NOW - 0.5, source="a", instances=4), signal(0.0, source="b", instances=0))
+    assert fact_of(meter).utilisation == 0.9
+    meter.take(signal(0.0, source="a", instances=0), NOW)
+    assert fact_of(meter).utilisation is None
+    meter.take(signal(0.1, NOW + 0.5, source="b", instances=2), NOW + 0.5)
+    assert fact_of(meter, NOW + 0.5).utilisation == 0.1
 
 
 def test_a_source_that_speaks_more_often_does_not_count_more() -> None:
@@ -372,6 +384,16 @@ def test_what_cannot_be_read_is_told_with_what_is_wrong() -> None:
     for _ in range(TELL_AFTER):
         gate.drop("cpu", Drop.MALFORMED, NOW, note="utilisation: a number")
     assert told(gate) == [f"{TELL_AFTER} cpu signals were dropped: they cannot be read (utilisation: a number)"]
+
+
+def test_more_than_can_be_read_is_not_read() -> None:
+    gate = Gate()
+    size = BYTES_PER_S // 4
+    assert [gate.affords("sessions", size, NOW) for _ in range(5)] == [True] * 4 + [False]
+    assert gate.affords("cpu", 100, NOW)  # each signal by itself
+    assert [gate.affords("sessions", size, NOW + 0.5) for _ in range(3)] == [True, True, False]
+    assert not gate.affords("sessions", size, NOW - 3600)  # a clock that is set back
+    assert gate.affords("sessions", size, NOW - 3599)
 
 
 def test_troubles_are_bounded() -> None:

@@ -183,9 +183,9 @@ class Balancer:
             before, began = flow, now
             source, at = self._settings.user, time.time()
             requests = RequestsSignal(
-                rate=round(new.requests / interval_s, 3),
+                rate=round(new.came / interval_s, 3),
                 queue=self._stats.waiting,
-                response_ms=round(new.seconds / new.requests * 1000, 3) if new.requests else None,
+                response_ms=round(new.seconds / new.answered * 1000, 3) if new.answered else None,
                 errors=round(new.errors / interval_s, 3),
                 at=at,
                 interval_s=round(interval_s, 3),

@@ -89,6 +89,7 @@ class Proxy:
         if "upgrade" in request.headers.get("Connection", "").lower():
             return web.Response(status=501, text="connections cannot be upgraded here\n")
         began = time.monotonic()
+        self._stats.came()
         try:
             return await self._attempts(request)
         finally:

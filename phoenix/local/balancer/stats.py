@@ -16,14 +16,20 @@ BUCKETS_S = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 
 
 @dataclass(frozen=True, slots=True)
 class Flow:
-    """Requests that were answered, the seconds that they took together, and how many of them were errors of ours."""
+    """Requests that came in; those that were answered, and the seconds that these took together; errors of ours."""
 
-    requests: int
+    came: int
+    answered: int
     seconds: float
     errors: int
 
     def since(self, before: Flow) -> Flow:
-        return Flow(self.requests - before.requests, self.seconds - before.seconds, self.errors - before.errors)
+        return Flow(
+            came=self.came - before.came,
+            answered=self.answered - before.answered,
+            seconds=self.seconds - before.seconds,
+            errors=self.errors - before.errors,
+        )
 
 
 class Stats:
@@ -47,7 +53,8 @@ class Stats:
         self.utilisation = Gauge("phoenix_balancer_utilisation", "1.0 is all busy", registry=self.registry)
         self.reading: Reading | None = None
         self.waiting = 0
-        self._flow = Flow(0, 0.0, 0)
+        self._came = self._answered = 0
+        self._seconds = 0.0
 
     def _counter(self, name: str, text: str) -> Counter:
         return Counter(f"phoenix_balancer_{name}", text, registry=self.registry)
@@ -56,15 +63,20 @@ class Stats:
         self.reading = reading
         self.utilisation.set(reading.utilisation if reading else 0.0)
 
+    def came(self) -> None:
+        """A request has come in.  It is counted at once: those that wait for an answer are what an overload consists of."""
+        self._came += 1
+
     def answered(self, seconds: float) -> None:
         """A request has had its answer, whatever it was."""
         self.latency.observe(seconds)
-        self._flow = Flow(self._flow.requests + 1, self._flow.seconds + seconds, 0)
+        self._answered += 1
+        self._seconds += seconds
 
     def flow(self) -> Flow:
-        """All that was answered, and of it what failed or was refused, since the process began."""
+        """Since the process began."""
         errors = _value(self.failed) + _value(self.refused)
-        return Flow(self._flow.requests, self._flow.seconds, errors)
+        return Flow(self._came, self._answered, self._seconds, errors)
 
     def metrics(self) -> bytes:
         self.queued.set(self.waiting)
