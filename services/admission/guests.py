@@ -360,6 +360,8 @@ class Guests:
         return no_content()
 
     async def _file(self, request: web.Request, guest: Guest) -> web.Response:
+        if is_instance(guest.unit):  # there is no end of them, and nobody would remove the files
+            raise HttpError(400, Refused("invalid", "an instance keeps no files, a job does", "unit"))
         async with self._uploads:
             data = await body(request, FILE_MAX_BYTES)
             await self._files.put(guest.unit, guest.named, request.match_info["name"], data)

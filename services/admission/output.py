@@ -139,7 +139,7 @@ class Outputs:
     async def first(self, stream: StreamId) -> int:
         """The first byte that is still there."""
         await self.end(stream)
-        starts = self._of(stream).starts
+        starts = self._starts(stream)
         return starts[0] if starts else 0
 
     async def forget(self, stream: StreamId) -> None:
@@ -160,11 +160,13 @@ class Outputs:
             async with known.lock:
                 if not known.known:
                     await self._walk(stream, known)
+            if not known.known and not known.lock.locked() and self._streams.get(stream) is known:
+                del self._streams[stream]  # who asks for what is not there must not have others' streams walked again
         return known.end
 
     async def parts(self, stream: StreamId, offset: int, end: int) -> AsyncIterator[bytes]:
         """The bytes from `offset` to `end`, which is not beyond `self.end`, part by part."""
-        starts = self._of(stream).starts
+        starts = self._starts(stream)
         for index in range(max(0, bisect.bisect_right(starts, offset) - 1), len(starts)):
             start = starts[index]
             if start >= end:
@@ -195,6 +197,11 @@ class Outputs:
             starts.append(end)
             end += len(part)
         known.starts, known.end, known.known = starts, end if starts else 0, bool(starts)
+
+    def _starts(self, stream: StreamId) -> list[int]:
+        """Where its parts begin, as far as they are known."""
+        known = self._streams.get(stream)
+        return [] if known is None else known.starts
 
     def _of(self, stream: StreamId) -> _Stream:
         known = self._streams.get(stream)

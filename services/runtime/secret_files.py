@@ -13,6 +13,7 @@ Rules
      end is cut, since editors and `echo` write one.
   3. What is wrong is told by the secret's name and never by its value, or a part of it.
   4. A value is replaced whole or not at all.
+  5. All of an instance together are at most TOTAL_MAX_BYTES: more is no environment, and the door sends it with each boot.
 """
 
 from __future__ import annotations
@@ -27,8 +28,12 @@ from pathlib import Path
 from typing import Final
 
 from schemas.config import CloudConfig
+from schemas.ids import is_department
 
 VALUE_MAX_BYTES: Final = 64 << 10  # half of what one environment variable may have (Linux: MAX_ARG_STRLEN)
+TOTAL_MAX_BYTES: Final = (
+    1 << 20
+)  # half of what arguments and environment of a process may have together (Linux: ARG_MAX)
 NAMES_MAX: Final = 1000  # of one department, as of a release's environment
 NAME: Final = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}\Z")  # as `schemas.releases.SecretName`
 _FLAGS: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
@@ -57,15 +62,19 @@ def read(directory: Path, dept: str, name: str) -> str:
 
 def values(directory: Path, dept: str, wanted: Mapping[str, str]) -> dict[str, str]:
     """Variable -> value of `wanted` (variable -> name).  Raises `SecretError` with all that is missing."""
-    found, problems = {}, []
-    for variable, name in wanted.items():
+    known: dict[str, str] = {}
+    problems = []
+    for name in dict.fromkeys(wanted.values()):
         try:
-            found[variable] = read(directory, dept, name)
+            known[name] = read(directory, dept, name)
         except SecretError as error:
             problems.append(str(error))
     if problems:
-        raise SecretError("; ".join(dict.fromkeys(problems)))
-    return found
+        raise SecretError("; ".join(problems))
+    size = sum(len(variable) + len(known[name].encode()) for variable, name in wanted.items())
+    if size > TOTAL_MAX_BYTES:
+        raise SecretError(f"the secrets of {dept} have {size} bytes together; an environment holds {TOTAL_MAX_BYTES}")
+    return {variable: known[name] for variable, name in wanted.items()}
 
 
 def problems(directory: Path, cloud: CloudConfig) -> list[str]:
@@ -105,9 +114,9 @@ def write(directory: Path, dept: str, name: str, data: bytes) -> None:
 
 
 def names(directory: Path, dept: str) -> list[str]:
-    """What there is, by name."""
+    """What there is, by name.  Raises `SecretError`."""
     try:
-        return sorted(entry.name for entry in (directory / dept).iterdir() if NAME.match(entry.name))
+        return sorted(entry.name for entry in _path(directory, dept, "any").parent.iterdir() if NAME.match(entry.name))
     except FileNotFoundError:
         return []
 
@@ -124,6 +133,8 @@ def remove(directory: Path, dept: str, name: str) -> bool:
 def _path(directory: Path, dept: str, name: str) -> Path:
     if NAME.match(name) is None:
         raise SecretError(f"{name[:64]!r} is no name of a secret: small letters, digits, '.', '_' and '-', at most 64")
+    if not is_department(dept):
+        raise SecretError(f"{dept[:64]!r} is no name of a department")
     return directory / dept / name
 
 

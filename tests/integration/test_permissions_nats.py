@@ -84,6 +84,7 @@ PUBLISH_ALLOWED = {
         "_INBOX_operators.root.x.y",
         "phoenix.audit.hpc",
         "phoenix.signal.web.cpu",
+        "phoenix.measure.web.instances",
         "$KV.PHOENIX_LEASES.admission",
         "$O.PHOENIX_OBJECTS.C.x",
         "$O.PHOENIX_SNAPSHOTS.C.x",
@@ -118,6 +119,7 @@ PUBLISH_DENIED = {
         "phoenix.request.web.lb.scale.set",
         "phoenix.request.operators.ann.host.drain",
         "phoenix.signal.web.cpu",
+        "phoenix.measure.hpc.instances",  # it is the door's word
         "phoenix.query.monitor.web.queue",
         "phoenix.journal.admission",
         "phoenix.journal.scheduler.hpc",
@@ -177,7 +179,8 @@ PUBLISH_DENIED = {
 
 SUBSCRIBE_ALLOWED = {
     "ann": ["_INBOX_hpc.ann.x.*", "phoenix.event.hpc.>", "phoenix.event.hpc.job.submitted"],
-    "root": ["_INBOX_operators.root.>", "phoenix.event.>", "phoenix.audit.>"],
+    "lb": ["phoenix.event.web.>", "phoenix.measure.web.instances"],
+    "root": ["_INBOX_operators.root.>", "phoenix.event.>", "phoenix.audit.>", "phoenix.measure.*.instances"],
     "service-admission": ["phoenix.request.>", "_INBOX_service.admission.>"],
     "service-provisioner": ["phoenix.request.*.*.config.apply", "phoenix.request.operators.*.config.apply"],
     "service-scheduler.web": ["phoenix.signal.web.>", "phoenix.query.scheduler.web.>"],
@@ -185,6 +188,7 @@ SUBSCRIBE_ALLOWED = {
         "phoenix.query.monitor.>",
         "phoenix.query.monitor.*.*",
         "phoenix.signal.>",
+        "phoenix.measure.*.instances",
         "_INBOX_operators.monitor.1",
     ],
 }
@@ -201,6 +205,8 @@ SUBSCRIBE_DENIED = {
         "phoenix.request.hpc.ann.>",  # to take away the door's requests, or to answer them
         "phoenix.audit.hpc",
         "phoenix.signal.hpc.cpu",
+        "phoenix.measure.web.instances",
+        "phoenix.measure.*.instances",
         "_INBOX_hpc.bob.>",
         "_INBOX_hpc.>",
         "_INBOX_hpc.*.>",

@@ -18,7 +18,7 @@ from services.admission.secrets import TOLD_EVERY_S, Secrets
 from services.runtime import secret_files
 from services.runtime.config import loads
 from services.runtime.edge import Refused
-from services.runtime.secret_files import SecretError
+from services.runtime.secret_files import VALUE_MAX_BYTES, SecretError
 from tests.support.admission import cloud, fold
 
 VALUE = "correct horse \\ battery\nstaple"
@@ -110,6 +110,22 @@ class Log:
 
     def warning(self, _event: str, **told: Any) -> None:
         self.told.append(told)
+
+
+def test_a_department_is_no_path(place: Path) -> None:
+    for dept in ("..", "web/../web", "", "Web"):
+        with pytest.raises(SecretError, match="is no name of a department"):
+            secret_files.read(place, dept, "db")
+        with pytest.raises(SecretError, match="is no name of a department"):
+            secret_files.names(place, dept)
+
+
+def test_all_secrets_of_an_instance_fit_an_environment(place: Path) -> None:
+    """A release may name one secret many times: each boot would cost the door as much."""
+    secret_files.write(place, "web", "large", b"x" * VALUE_MAX_BYTES)
+    assert len(secret_files.values(place, "web", {f"V{n}": "large" for n in range(15)})) == 15
+    with pytest.raises(SecretError, match="an environment holds 1048576"):
+        secret_files.values(place, "web", {f"V{n}": "large" for n in range(16)})
 
 
 async def test_the_door_tells_a_guest_to_come_back_and_says_so_once_in_a_while(place: Path) -> None:

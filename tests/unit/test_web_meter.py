@@ -14,17 +14,14 @@ from hypothesis import strategies as st
 from schemas import signals as s
 from schemas.facts import QUIET_MAX, LoadObserved
 from schemas.requests import Malformed
-from schemas.signal_drops import Drop
 from schemas.signals import AHEAD_S, LATE_S, AnySignal, ClaimSignal, CpuSignal, RequestsSignal, SessionsSignal
 from services.scheduler.meter import HELD_S, Last, Meter
 from services.scheduler.meter_gate import (
-    BYTES_PER_S,
     SESSIONS_MAX,
     SILENT_S,
     SOURCES_MAX,
     SPACING_S,
     TELL_AFTER,
-    TROUBLES_MAX,
     Gate,
 )
 
@@ -377,31 +374,6 @@ def test_what_is_dropped_between_good_ones_is_told_until_it_ends() -> None:
     (line,) = told(meter.gate, NOW + n)
     assert "not newer than its last (repeated, late, or two programs that use one name)" in line
     assert told(meter.gate, NOW + n + SILENT_S + 1) == []
-
-
-def test_what_cannot_be_read_is_told_with_what_is_wrong() -> None:
-    gate = Gate()
-    for _ in range(TELL_AFTER):
-        gate.drop("cpu", Drop.MALFORMED, NOW, note="utilisation: a number")
-    assert told(gate) == [f"{TELL_AFTER} cpu signals were dropped: they cannot be read (utilisation: a number)"]
-
-
-def test_more_than_can_be_read_is_not_read() -> None:
-    gate = Gate()
-    size = BYTES_PER_S // 4
-    assert [gate.affords("sessions", size, NOW) for _ in range(5)] == [True] * 4 + [False]
-    assert gate.affords("cpu", 100, NOW)  # each signal by itself
-    assert [gate.affords("sessions", size, NOW + 0.5) for _ in range(3)] == [True, True, False]
-    assert not gate.affords("sessions", size, NOW - 3600)  # a clock that is set back
-    assert gate.affords("sessions", size, NOW - 3599)
-
-
-def test_troubles_are_bounded() -> None:
-    gate = Gate()
-    for n in range(3 * TROUBLES_MAX):
-        for _ in range(TELL_AFTER):
-            gate.drop("cpu", Drop.LATE, NOW + n, source=str(n))
-    assert len(gate.troubles(NOW + n)) == min(TROUBLES_MAX, SILENT_S + 1)
 
 
 # ---------------------------------------------------------------------------------------------------------------- properties
