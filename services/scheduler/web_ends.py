@@ -12,8 +12,9 @@ Rules
      then, with all that is left on it closed.  The seizure at `by` should not come first.
   5. An instance that the balancer does not reach is replaced, the longest first and one at a time: it may be the balancer's
      network that is broken, and not all its instances.  Its successor comes first (`spare`).  It is closed when one more than
-     wanted is in service, and one of them has been for `unreachable_s` and is reached; else, if none is missing, after
-     `boot_timeout_s`, so that one goes in that time however many are not reached.
+     wanted is in service, and one of them has been for `unreachable_s` and is reached; else after `boot_timeout_s`, if none is
+     missing, or nobody has a place: so one goes in that time however many are not reached.  None does in a department that
+     has stopped: nobody would come after it.
 """
 
 from __future__ import annotations
@@ -181,12 +182,17 @@ def spare(at: Scene, target: int, most: int) -> int:
 def _replaced(at: Scene, target: int) -> f.AttemptClosed | None:
     """Rule 5: who is closed now."""
     names = unreachable(at)
-    if not names or not target or at.held.serving < target:
+    if not names or not target or at.state.roll.stage == "stopped" or _some_are_coming(at, target):
         return None
     proven = at.held.serving > target and at.now >= _proven_at(at)
     if not proven and at.now < _patience_ends(at, names[0]):
         return None
     return close(at.unit(names[0]), Disposal.FAILED, because(Code.UNREACHABLE, unreachable_s=at.policy.unreachable_s))
+
+
+def _some_are_coming(at: Scene, target: int) -> bool:
+    """Some are missing, and are on their way or have a place to come to."""
+    return at.held.serving < target and bool(at.held.starting or web_hosts.places(at.held, 1, at.now))
 
 
 def _proven_at(at: Scene) -> float:

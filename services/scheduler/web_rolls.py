@@ -66,7 +66,7 @@ class Releases(NamedTuple):
         return asked.content.image if asked is not None else self.policy.image
 
     def look(self, unit: Unit, stays: bool = True) -> Seen:
-        told_at = self.state.unreachable.get(unit.id)
+        told_at = self.state.unreachable.get(unit.id) if self.policy.unreachable_s else None
         unreached_at = None if told_at is None else told_at - self.policy.unreachable_s
         number, leaves = sort_key(unit.id)[0], unit.drains_until is not None
         return Seen(unit.id, number, unit.release, unit.began_at, leaves, stays, unreached_at)

@@ -12,6 +12,7 @@ from schemas.custody import RULES
 from schemas.reasons import Code
 from services.scheduler.web_release import STABLE_S
 from services.scheduler.web_why import why
+from tests.support.ending import hear
 from tests.support.releases import core, deploy, of_releases, said, scale, serving, site, watch
 from tests.support.world import World
 
@@ -161,6 +162,19 @@ def test_the_configuration_may_be_wrong_too_and_what_serves_stays() -> None:
     assert said(world) == [(0, "stopped")]  # that the old ones have stood says nothing of it
     assert [unit.id for unit in serving(world.custody)] == old
     assert world.custody.held("web") == 2
+    for name in old:
+        hear(world, name, "unreachable")
+    world.advance(200)
+    assert core(world).state.roll.stage == "stopped"
+    assert [unit.id for unit in serving(world.custody)] == old  # nobody would come after one that is closed
+
+
+def test_where_nobody_is_replaced_for_being_unreachable_a_roll_does_not_wait_for_it() -> None:
+    world, _ = site(instances=2, unreachable_s=0.0)
+    hear(world, "web.1", "unreachable")
+    deploy(world)
+    world.advance(30)
+    assert (of_releases(world), said(world)[-1]) == ({1: 2}, (1, "complete"))
 
 
 def test_another_deploy_takes_over_and_the_last_complete_one_stays_what_is_gone_back_to() -> None:

@@ -80,6 +80,29 @@ def test_where_there_may_be_no_more_it_is_closed_first_but_not_soon() -> None:
     assert serving(world) == ["web.2"]
 
 
+def test_where_hosts_are_short_its_place_is_its_successors() -> None:
+    world = site(hosts=2, held=2, instances_min=3, unreachable_s=10.0, boot_timeout_s=60.0)
+    hear(world, "web.1", "unreachable")
+    world.advance(59.9)
+    assert ends(world) == {}
+    world.advance(0.2)
+    assert ends(world) == {"web.1": (Disposal.FAILED, Code.UNREACHABLE)}
+    assert serving(world) == ["web.2", "web.3"]
+
+
+def test_while_somebody_is_on_the_way_it_stays_though_hosts_are_short() -> None:
+    world = site(hosts=3, held=2, instances_min=4, unreachable_s=10.0, boot_timeout_s=60.0)
+    hear(world, "web.1", "unreachable")
+    world.advance(50)
+    world.seats["guests"].paused = True
+    world.grant("web", "h3")
+    world.advance(20)
+    assert ends(world) == {}
+    world.seats["guests"].paused = False
+    world.settle()
+    assert list(ends(world)) == ["web.1"]
+
+
 def test_with_unreachable_s_0_nobody_is_replaced() -> None:
     world = site(held=2, instances_min=1, unreachable_s=0.0)
     hear(world, "web.1", "unreachable")
