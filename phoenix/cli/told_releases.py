@@ -48,8 +48,20 @@ def rolling(p: Params) -> str | None:
     if "others" in p:  # how far an update is
         here, others = p.number("instances"), count(p.number("others"), "other")
         paused = f"; {count(p.number('failures'), 'failure')} until now" if p.number("failures") else ""
-        return f"release {p['release']} takes the others' places: {count(here, 'instance')} of it, {others}{paused}"
+        waits = f"; it waits for {count(p.number('short'), 'host')}" if p.number("short") else ""
+        return (
+            f"release {p['release']} takes the others' places: {count(here, 'instance')} of it, {others}{paused}{waits}"
+        )
     return f"release {p['release']} is rolled out" if "release" in p else None
+
+
+def unblock_rolling(p: Params) -> str | None:
+    """Of one that needs more hosts than there are (docs/deploy.md, "How instances are replaced", 4)."""
+    if not p.number("short"):
+        return None
+    return (
+        "another host, or to let one drain before its successor serves: phoenix deploy DEPARTMENT --max-unavailable 1"
+    )
 
 
 _Told = Callable[[Any], str | None]
@@ -59,4 +71,4 @@ TELL: Final[dict[str, _Told]] = {
     "release_failed": failed,
     "rolling": rolling,
 }
-UNBLOCK: Final[dict[str, _Told]] = {"release_failed": unblock_failed}
+UNBLOCK: Final[dict[str, _Told]] = {"release_failed": unblock_failed, "rolling": unblock_rolling}

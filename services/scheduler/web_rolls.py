@@ -19,7 +19,7 @@ from schemas.config import WebPolicy
 from schemas.custody import Custody
 from schemas.custody_state import Unit
 from schemas.ids import sort_key
-from schemas.reasons import Reason
+from schemas.reasons import Code, Reason, because
 from services.runtime.core import NEVER
 from services.scheduler import web_release
 from services.scheduler.web_holdings import Holdings
@@ -117,8 +117,12 @@ def wake_at(at: Releases) -> float:
     return NEVER if found is None else found
 
 
-def why(at: Releases) -> Reason | None:
-    return None if at.quiet else web_release.why(at.roll, list(at.live()))
+def why(at: Releases, short: int) -> Reason | None:
+    """`short`: hosts that are wanted and not held.  Where nobody may leave first the update waits for them, and says so."""
+    found = None if at.quiet else web_release.why(at.roll, list(at.live()))
+    if found is None or found.code is not Code.ROLLING or not short or at.terms.max_unavailable:
+        return found
+    return because(Code.ROLLING, **found.params, short=short)
 
 
 def same_content(old: WebPolicy, new: WebPolicy) -> bool:

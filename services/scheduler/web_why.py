@@ -32,7 +32,7 @@ def why(
     active, found = len(core.holdings.active), [reason]
     if core.missing(now):
         found = [*(found if reason.code is not Code.SIGNAL_MISSING else ()), _silence(core, now, last or {})]
-    release = web_rolls.why(core.releases(now))
+    release = web_rolls.why(core.releases(now), short=max(0, wanted - held))
     found += [release] if release is not None else []
     if wanted > held:
         by = _kept(core, now)

@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from phoenix.cli import sentences
 from schemas import facts as f
 from schemas.custody import RULES
 from schemas.reasons import Code
@@ -51,7 +52,9 @@ def test_a_full_cluster_waits_for_a_host_or_drains_first() -> None:
     deploy(world)
     world.advance(30)
     assert (said(world), of_releases(world), world.custody.state.demands["web"]) == ([(1, "rolling")], {0: 8}, 9)
-    assert {Code.ROLLING, Code.WAITS_FOR_HOSTS} <= set(reasons(world))
+    told = {reason.code: reason for reason in why(core(world), world.now)}
+    assert Code.WAITS_FOR_HOSTS in told
+    assert sentences.remedy(told[Code.ROLLING]).endswith("phoenix deploy DEPARTMENT --max-unavailable 1")
     deploy(world, max_unavailable=1)
     world.advance(60)
     assert (said(world)[-1], of_releases(world)) == ((2, "complete"), {2: 8})
