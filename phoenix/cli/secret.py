@@ -91,7 +91,9 @@ def _set(args: argparse.Namespace, directory: Path, wanted: Wanted) -> int:
     print(f"{args.department}: {args.name} is set; instances that start from now on have it")
     if args.name not in wanted:
         print(
-            f'phoenix: nothing uses it yet: [department.web] secrets = {{ VARIABLE = "{args.name}" }}', file=sys.stderr
+            f"phoenix: the configuration does not use it: phoenix deploy {args.department} --secret VARIABLE={args.name}, "
+            f'or [department.web] secrets = {{ VARIABLE = "{args.name}" }}',
+            file=sys.stderr,
         )
     return 0
 
@@ -120,7 +122,7 @@ def _list(args: argparse.Namespace, directory: Path, wanted: Wanted) -> int:
         emit.json({"department": args.department, "secrets": found})
         return 0
     for name, problem in problems.items():
-        used = ", ".join(f"${variable}" for variable in wanted.get(name, ())) or "nothing uses it"
+        used = ", ".join(f"${variable}" for variable in wanted.get(name, ())) or "the configuration does not use it"
         print("  ".join(word for word in (name, used, problem) if word))
     if not problems:
         print(f"{args.department} has no secrets")

@@ -173,6 +173,10 @@ async def test_what_an_instance_wrote_is_kept_and_of_much_the_end(here: House, m
     assert await again.read(stream, await again.first(stream)) == data
     await again.append(stream, 300, b"more", 1 << 30, kept)
     assert await again.read(stream, 290) == b"000000029\nmore"
+    for number in range(5):  # few parts, but large
+        await again.append(stream, 304 + number * 400, b"%400d" % number, 1 << 30, kept)
+    assert await again.first(stream) in (304 + 2 * 400, 304 + 3 * 400)
+    assert (await again.read(stream, await again.first(stream)))[-400:] == b"%400d" % 4
     await again.forget(stream)
     assert (await again.end(stream), await again.exists(stream)) == (0, False)
 

@@ -112,11 +112,17 @@ async def test_signals_that_mean_nothing_are_counted_and_dropped_and_told(here: 
     await signal(here, 0.5)
     await until(lambda: edge.meter.gate.taken == {"cpu": 1}, "the good one is taken")
     assert edge.meter.gate.dropped == {("cpu", "malformed"): 6, ("cpu", "late"): 5}
+    for _ in range(20):  # 10 MiB at once
+        await here.admin.publish("phoenix.signal.web.sessions", b" " * (512 << 10))
+    await until(
+        lambda: sum(n for (name, _), n in edge.meter.gate.dropped.items() if name == "sessions") == 20, "all came"
+    )
+    assert edge.meter.gate.dropped["sessions", "too_often"] >= 8
     await until(lambda: isinstance(service.core, WebCore) and service.core.state.samples, "it is in the journal")
-    unreadable, behind = edge.ailing()
+    unreadable, behind, _flood = edge.ailing()
     assert unreadable.startswith("6 cpu signals were dropped: they cannot be read (")
     assert behind == "5 cpu signals of an hour behind were dropped: its clock is 3600.0 s behind"
-    told = [reason["params"] for reason in (await ask(here, "web", "why", {}))["reasons"][-2:]]
+    told = [reason["params"] for reason in (await ask(here, "web", "why", {}))["reasons"][-3:-1]]
     assert [(one["why"], one["count"]) for one in told] == [("malformed", 6), ("late", 5)]
     text = generate_latest(service.registry).decode()
     for line in (

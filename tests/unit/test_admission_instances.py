@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 import pytest
 
 from schemas import facts as f
+from schemas.config import Department, WebPolicy
 from schemas.reasons import Code, because
 from schemas.releases import Release
 from schemas.requests import InstanceReport
 from services.admission import instances
 from services.admission.compose import Caller
 from services.runtime.edge import Refused
-from tests.support.admission import ANN, ROOT, WAL, WIM, Fold, fold
+from tests.support.admission import ANN, ROOT, WAL, WIM, Fold, cloud, fold
 
 
 def reported(world: Fold, caller: Caller = WIM, now: float = 100.0, **asked: Any) -> list[Any]:
@@ -79,6 +81,18 @@ def test_who_may_report_what_of_whose_instances() -> None:
         with pytest.raises(Refused) as refused:
             reported(world, caller, **{"state": "unreachable", **asked})
         assert refused.value.code == code
+
+
+def test_a_web_department_cannot_report_anothers_instances() -> None:
+    """It speaks in its own name, to its own address, of an instance that is not its own."""
+    config = cloud()
+    shop = Department(name="shop", kind="web", web=WebPolicy())
+    world = fold()
+    world.adopt(msgspec.structs.replace(config, departments=(*config.departments, shop)))
+    world.host("s1", 2, 4000, "shop")
+    assert world.place("shop.1", "s1", dept="shop") is None
+    with pytest.raises(Refused, match=r"web has no instance shop\.1"):
+        reported(world, unit="shop.1", state="unreachable")
 
 
 def test_an_instance_is_listed_with_its_state_and_the_health_path_of_its_release() -> None:

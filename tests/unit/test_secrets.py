@@ -185,7 +185,7 @@ def test_the_command_sets_lists_and_removes_and_never_shows_a_value(
     told = capsys.readouterr()
     assert "db-password  $DB_PASSWORD, $DB_COPY" in told.out
     assert "api-key  $API  secret api-key of web is missing" in told.out
-    assert "unused  nothing uses it" in told.out
+    assert "unused  the configuration does not use it" in told.out
     assert secret_files.read(tmp_path / "credentials" / "secrets", "web", "db-password") == VALUE
     assert phoenix(tmp_path, "secret", "list", "web", "--json") == 0
     assert phoenix(tmp_path, "secret", "remove", "web", "unused") == 0

@@ -12,7 +12,8 @@ from schemas.reasons import Code
 from services.provisioner.core import ProvisionerCore
 from services.scheduler.meter import Last
 from services.scheduler.web import WebCore
-from services.scheduler.web_signals import LOAD_LOST_S, Word, word
+from services.scheduler.web_signals import LOAD_LOST_S, Word, claimed, word
+from services.scheduler.web_state import State
 from services.scheduler.web_why import why
 from tests.support.world import START, World, cloud, web
 
@@ -179,6 +180,11 @@ def test_a_claim_is_held_by_the_flap_budget_like_the_load() -> None:
         observed(world, moment=True, claim=claim)
         assert number(world)[0] == expected
     assert asks(world) == (6, Code.FLAP_BUDGET)
+
+
+def test_a_claim_that_is_not_said_again_is_none() -> None:
+    policy, state = WebPolicy(signal_timeout_s=10.0), State(claim=3, heard_at=START)
+    assert [claimed(state, policy, START + age) for age in (0.0, 9.9, 10.0)] == [3, 3, None]
 
 
 def test_a_person_overrides_a_claim() -> None:
