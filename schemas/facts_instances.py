@@ -8,7 +8,7 @@ import msgspec
 
 from schemas.facts_base import AttemptNumber, Count, CustodyFact, DepartmentName, Seconds, UnitId
 from schemas.reasons import Reason
-from schemas.releases import Release
+from schemas.releases import MinReady, Release
 
 
 class InstanceDraining(CustodyFact, frozen=True, kw_only=True, tag="instance.draining"):
@@ -34,7 +34,8 @@ class InstanceReported(CustodyFact, frozen=True, kw_only=True, tag="instance.rep
 
 class ReleaseRequested(CustodyFact, frozen=True, kw_only=True, tag="release.requested"):
     """A manager's word: instances of `dept` are to run `content`, as release number `release` of the department (they grow).
-    At most `max_unavailable` fewer than are wanted serve meanwhile, at most `max_surge` more run."""
+    At most `max_unavailable` fewer than are wanted serve meanwhile, at most `max_surge` more run; one that has served for less
+    than `min_ready_s` does not count as serving (null: the department's)."""
 
     dept: DepartmentName
     release: Annotated[int, msgspec.Meta(ge=1, le=1 << 31)]
@@ -42,6 +43,7 @@ class ReleaseRequested(CustodyFact, frozen=True, kw_only=True, tag="release.requ
     content: Release
     max_unavailable: Count = 0
     max_surge: Count = 1
+    min_ready_s: MinReady | None = None
     request: str = ""
 
 

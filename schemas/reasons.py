@@ -64,6 +64,7 @@ class Code(StrEnum):
     CLAIMED = "claimed"  # a load balancer asks for so many, by its own word
     RELEASE_DEPLOYED = "release_deployed"  # a person asked for it
     RELEASE_COMPLETE = "release_complete"
+    ROLL_STUCK = "roll_stuck"  # a rolling update waits for a host, and nothing else would help it on
     RELEASE_FAILED = "release_failed"  # none of its instances came into service
     SIGNAL_MISSING = "signal_missing"
     SIGNALS_DROPPED = "signals_dropped"  # whose signals do not count, and why: a wrong clock, say

@@ -17,6 +17,7 @@ CONTENT_MAX_BYTES: Final = 64 << 10  # of one release as JSON: it stands in the 
 Variable = Annotated[str, Meta(pattern=r"^[A-Za-z_][A-Za-z0-9_]{0,127}$(?!\n)")]
 SecretName = Annotated[str, Meta(pattern=r"^[a-z0-9][a-z0-9._-]{0,63}$(?!\n)")]
 Text = Annotated[str, Meta(max_length=VARIABLE_MAX)]
+MinReady = Annotated[float, Meta(ge=0, le=86_400)]  # seconds; a day, as other times of instances
 
 _IMAGE: Final = re.compile(r"[\x00-\x1f\x7f\"\\]")  # what a template cannot express, or nobody means
 

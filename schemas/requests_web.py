@@ -8,7 +8,7 @@ from typing import Annotated, Final, Literal
 import msgspec
 from msgspec import Meta
 
-from schemas.releases import HEALTH_PATH_MAX, IMAGE_MAX, VARIABLES_MAX, SecretName, Text, Variable, image_fits
+from schemas.releases import HEALTH_PATH_MAX, IMAGE_MAX, VARIABLES_MAX, MinReady, SecretName, Text, Variable, image_fits
 from schemas.requests_base import WALLTIME_MAX_S, Count, Message, RequestId
 
 _HEALTH: Final = re.compile(r"/[\x21-\x7e]*\Z")
@@ -29,7 +29,7 @@ class ReleaseDeploy(Message, frozen=True, kw_only=True):
     """A new release for the department's instances, which take each other's places (`docs/deploy.md`).  What is null is as in
     the release that is wanted now; or, with `configured`, as the configuration says; or, with `undo`, as in the last complete
     release before that one.  `environment` and `secrets` name what changes: null takes a variable away.  `max_unavailable`,
-    `max_surge`: null: the department's."""
+    `max_surge`, `min_ready_s`: null: the department's."""
 
     request: RequestId = ""
     image: Annotated[str, Meta(max_length=IMAGE_MAX)] | None = None
@@ -45,6 +45,7 @@ class ReleaseDeploy(Message, frozen=True, kw_only=True):
     undo: bool = False
     max_unavailable: Count | None = None
     max_surge: Count | None = None
+    min_ready_s: MinReady | None = None
 
 
 class Deployed(Message, frozen=True, kw_only=True):

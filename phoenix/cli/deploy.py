@@ -3,7 +3,8 @@
 Rules
   1. What is not named is as in the release that is wanted now; `--configured` and `--undo` begin from another one.
   2. What follows `--` is the command; nothing follows it: the guest's default web program.
-  3. `--wait` ends with 0 if the release is complete, with 1 if it was given up, another one took over, or the time is over.
+  3. `--wait` ends with 0 if the release is complete, with 1 if it was given up, another one took over, or the time is over;
+     then it says what the update waits for, if it makes no progress.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from typing import Any, Final
 
 import orjson
 
-from phoenix.cli import cloud, emit, sentences, units
+from phoenix.cli import cloud, emit, releases, sentences, units
 from phoenix.cli.errors import FAILED, OK, UNREACHABLE, CliError, usage
 from phoenix.cli.http import Client, quote
 from phoenix.cli.parser import at_least_zero
@@ -53,6 +54,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="so many fewer may serve meanwhile (default: its own)",
     )
     parser.add_argument("--max-surge", type=at_least_zero, metavar="N", help="so many more may run meanwhile")
+    parser.add_argument("--min-ready", metavar="TIME", help="a new one counts once it has served for so long: 5s, 1m")
     parser.add_argument("--wait", action="store_true", help="until it is complete, or given up")
     parser.add_argument("--timeout", metavar="TIME", help="wait so long at most: 90s, 10m")
     parser.add_argument(_COMMAND, dest="command", type=orjson.loads, help=argparse.SUPPRESS)
@@ -79,9 +81,10 @@ def run(args: argparse.Namespace) -> int:
         return _tell(
             args, {**answer, "state": "complete"}, f"{args.department}: release {answer['release']} is complete"
         )
+    reason = found.get("stuck") or found.get("reason")
     if args.json:
-        emit.json({**answer, "state": found["state"], "reason": found.get("reason")})
-    raise CliError(FAILED, f"{args.department}: {_why_not(found)}", sentences.remedy(found.get("reason")))
+        emit.json({**answer, "state": found["state"], "reason": reason})
+    raise CliError(FAILED, f"{args.department}: {_why_not(found)}", sentences.remedy(reason))
 
 
 def _tell(args: argparse.Namespace, answer: dict[str, Any], line: str) -> int:
@@ -105,6 +108,7 @@ def _asked(args: argparse.Namespace) -> dict[str, Any]:
         "undo": args.undo,
         "max_unavailable": args.max_unavailable,
         "max_surge": args.max_surge,
+        "min_ready_s": _min_ready_s(args),
     }
 
 
@@ -116,6 +120,13 @@ def _pairs(option: str, words: list[str]) -> dict[str, str]:
             raise usage(f"{option} {word}: NAME=VALUE is needed", f"{option} GREETING=hello")
         found[name] = value
     return found
+
+
+def _min_ready_s(args: argparse.Namespace) -> float | None:
+    try:
+        return None if args.min_ready is None else units.parse_time_s(args.min_ready)
+    except ValueError as error:
+        raise usage(f"--min-ready: {error}") from error
 
 
 def _timeout_s(args: argparse.Namespace) -> float | None:
@@ -148,7 +159,7 @@ def wait(client: Client, department: str, number: int, timeout_s: float | None) 
         if found["state"] in ("complete", "rolled_back", "stopped", "replaced", "forgotten"):
             return found
         if end is not None and time.monotonic() >= end:
-            return {**found, "late_s": timeout_s}
+            return {**found, "late_s": timeout_s, "stuck": releases.stuck(client, department)}
         shown = _progress(found, shown)
         time.sleep(pause_s)
         pause_s = min(POLL_MAX_S, pause_s * 1.3)
@@ -170,7 +181,9 @@ def _progress(found: dict[str, Any], shown: str) -> str:
 def _why_not(found: dict[str, Any]) -> str:
     number = found["release"]
     if "late_s" in found:
-        return f"release {number} is not complete after {found['late_s']:g} s ({found['state']}); it goes on"
+        late = f"release {number} is not complete after {found['late_s']:g} s"
+        waits = found.get("stuck")
+        return f"{late}: {sentences.sentence(waits)}" if waits else f"{late} ({found['state']}); it goes on"
     if found["state"] in ("replaced", "forgotten"):
         return f"another release took the place of release {number}"
     return sentences.sentence(found.get("reason")) if found.get("reason") else f"release {number}: {found['state']}"

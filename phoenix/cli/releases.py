@@ -6,7 +6,8 @@ import argparse
 from typing import Any, Final
 
 from phoenix.cli import cloud, emit, sentences, tables
-from phoenix.cli.http import quote
+from phoenix.cli.errors import CliError
+from phoenix.cli.http import Client, quote
 
 HELP: Final = """examples:
   phoenix releases web           the newest first; how far each is, and how many instances run it
@@ -22,7 +23,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     where = cloud.find(args)
     where.check_department(args.department)
-    answer = where.operator().get(f"/v1/departments/{quote(args.department)}/releases")
+    client = where.operator()
+    answer = client.get(f"/v1/departments/{quote(args.department)}/releases")
+    if answer.get("state") == "rolling" and (reason := stuck(client, args.department)):
+        answer["stuck"] = reason
     if args.json:
         emit.json(answer)
     else:
@@ -30,11 +34,24 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
+def stuck(client: Client, department: str) -> dict[str, Any] | None:
+    """Why a rolling update makes no progress, which its scheduler knows."""
+    try:
+        reasons = client.get(f"/v1/why/{quote(department)}").get("reasons") or []
+    except CliError:
+        return None  # it is a word beside what was asked for
+    return next((dict(reason) for reason in reasons if reason["code"] == "roll_stuck"), None)
+
+
 def render(answer: dict[str, Any]) -> str:
     found = answer["releases"]
     table = tables.render(HEAD, [_row(one) for one in found], right="RELEASE")
     failed = [one for one in found if one["state"] in ("rolled_back", "stopped") and one.get("reason")]
-    return "\n".join([table, *(sentences.capital(sentences.sentence(one["reason"])) for one in failed[:1])])
+    lines = [sentences.capital(sentences.sentence(one["reason"])) for one in failed[:1]]
+    if reason := answer.get("stuck"):
+        lines.append(sentences.capital(sentences.sentence(reason)))
+        lines.append(f"To unblock it: {sentences.remedy(reason)}")
+    return "\n".join([table, *lines])
 
 
 def _row(one: dict[str, Any]) -> tuple[str, ...]:

@@ -59,6 +59,11 @@ _TEXTS: Final[dict[str, tuple[str, str, str]]] = {
         "none of its instances stayed in service",
         "look at phoenix logs INSTANCE, and deploy one that runs",
     ),
+    "roll_stuck": (
+        "update waits",
+        "the rolling update waits for a host",
+        "free a host, or deploy with a higher --max-unavailable",
+    ),
     "scale_up": ("scale up", "the load asks for one more instance", ""),
     "replacement": ("replacement", "it replaces an instance that was lost", ""),
     "reclaimed": ("reclaimed", "its host had to be returned", ""),

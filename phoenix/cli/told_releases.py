@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from phoenix.cli.params import Params
-from phoenix.cli.units import count
+from phoenix.cli.units import count, span
 
 _CAUSES: Final = {
     "vm_ended": "ended by itself",
@@ -48,20 +48,32 @@ def rolling(p: Params) -> str | None:
     if "others" in p:  # how far an update is
         here, others = p.number("instances"), count(p.number("others"), "other")
         paused = f"; {count(p.number('failures'), 'failure')} until now" if p.number("failures") else ""
-        waits = f"; it waits for {count(p.number('short'), 'host')}" if p.number("short") else ""
-        return (
-            f"release {p['release']} takes the others' places: {count(here, 'instance')} of it, {others}{paused}{waits}"
-        )
+        return f"release {p['release']} takes the others' places: {count(here, 'instance')} of it, {others}{paused}{_fresh(p)}"
     return f"release {p['release']} is rolled out" if "release" in p else None
 
 
-def unblock_rolling(p: Params) -> str | None:
-    """Of one that needs more hosts than there are (docs/deploy.md, "How instances are replaced", 4)."""
-    if not p.number("short"):
+def _fresh(p: Params) -> str:
+    fresh = p.number("fresh")
+    has = "has" if fresh == 1 else "have"
+    return f"; {count(fresh, 'instance')} {has} served for less than {span(p['min_ready_s'])}" if fresh else ""
+
+
+def stuck(p: Params) -> str | None:
+    if "hosts" not in p:
         return None
-    return (
-        "another host, or to let one drain before its successor serves: phoenix deploy DEPARTMENT --max-unavailable 1"
-    )
+    most = ", as many as it may have" if "maximum" in p else ", and none is free for it"
+    held = f"{p['department']} holds {count(p.number('hosts'), 'host')}{most}"
+    first = f"; with max_unavailable {p['max_unavailable']} no other instance may leave first" if "helps" in p else ""
+    return f"release {p['release']} waits for a host for its next instance: {held}{first}"
+
+
+def unblock_stuck(p: Params) -> str | None:
+    if "hosts" not in p:
+        return None
+    host = "raise the maximum of the department" if "maximum" in p else "free a host"
+    if "helps" not in p:
+        return host
+    return f"`phoenix deploy {p['department']} --max-unavailable {p['helps']}` goes on in the places that there are; or {host}"
 
 
 _Told = Callable[[Any], str | None]
@@ -69,6 +81,7 @@ TELL: Final[dict[str, _Told]] = {
     "release_deployed": deployed,
     "release_complete": complete,
     "release_failed": failed,
+    "roll_stuck": stuck,
     "rolling": rolling,
 }
-UNBLOCK: Final[dict[str, _Told]] = {"release_failed": unblock_failed, "rolling": unblock_rolling}
+UNBLOCK: Final[dict[str, _Told]] = {"release_failed": unblock_failed, "roll_stuck": unblock_stuck}

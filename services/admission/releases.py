@@ -62,6 +62,7 @@ def deploy(
         content=_checked(_changed(_base(core, department, asked, before), asked)),
         max_unavailable=unavailable,
         max_surge=surge,
+        min_ready_s=policy.min_ready_s if asked.min_ready_s is None else asked.min_ready_s,
         request=f"{asked.request}{DIGEST_MARK}{digest}" if asked.request else "",
     )
 

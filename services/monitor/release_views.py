@@ -58,6 +58,7 @@ def _row(record: Record, image: str, counts: dict[int, tuple[int, int]], custody
         "content": plain(asked.content) if asked is not None else None,
         "max_unavailable": asked.max_unavailable if asked is not None else None,
         "max_surge": asked.max_surge if asked is not None else None,
+        "min_ready_s": asked.min_ready_s if asked is not None else None,
         "instances": live,
         "instances_serving": serving,
         "reason": plain(record.reason),

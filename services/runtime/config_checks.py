@@ -160,6 +160,7 @@ _RANGES: Final[dict[type, dict[str, Range]]] = {
         "start_failures_max": Range(0, 1000),
         "max_unavailable": Range(0, INSTANCES_MAX),
         "max_surge": Range(0, INSTANCES_MAX),
+        "min_ready_s": Range(0, DAY_S),
     },
     Department: {
         "weight": Range(1e-6, 1e6),  # shares are worked out in floats: twelve of their fifteen digits

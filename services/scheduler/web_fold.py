@@ -205,7 +205,7 @@ class WebFold:
         releases = self.releases(now)
         seen = releases.look(unit)
         self._forget(fact.unit)
-        self.state.roll = web_release.ended(self.state.roll, seen, fact.why.code, releases.live(), now)
+        self.state.roll = web_release.ended(self.state.roll, seen, fact.why.code, releases.live(), releases.terms, now)
         if fact.why.code in _FAILURES and unit.drains_until is None:
             self._on_failure(unit, fact.why.code, now)
         self._count()

@@ -18,14 +18,15 @@ Theory of operation
 
 Rules
   1. New instances run the wanted release.  Instances of others leave: one that is not in service at once, one in service when
-     at least `target - max_unavailable` others serve then.  What drains counts neither as serving nor as one too many; what
-     no balancer reaches does not serve.
+     at least `target - max_unavailable` others are *ready* then: they serve, and have for `min_ready_s`.  Those that are not
+     ready leave first.  What drains counts neither as serving nor as one too many; what no balancer reaches does not serve.
   2. As long as others stay, at most `target + max_surge` are there, those on their way included; so many are claimed.  If no
      host comes for the surge, rule 1 goes on by itself where `max_unavailable` is 1 or more.
-  3. A release has *stood* when one instance of it has served for STABLE_S.  It is never given up.  (Of release 0 only
-     instances count that were placed after it was last configured otherwise.)
-  4. An instance that ends, or does not come up, before it has served for STABLE_S is a failure of its release: its VM ended,
-     it did not call in time, no balancer reached it.  A lost host, a reclaim, a scale-down is none.
+  3. A release has *stood* when one instance of it has served for STABLE_S, or for `min_ready_s` if that is longer.  It is
+     never given up.  (Of release 0 only instances count that were placed after it was last configured otherwise.)
+  4. An instance that ends, or does not come up, before its release has stood is a failure of it: its VM ended, it did not call
+     in time, no balancer reached it.  A lost host, a reclaim, a scale-down is none.  So what serves, and fails before it is
+     ready, has taken the places of `max_unavailable` others at most.
   5. After a failure nobody leaves for the sake of rule 1 until the release has stood: those that serve are kept.
   6. `start_failures_max` failures of a release that has not stood: no more are started.  If none of it is in service (now or
      when the last one has failed), it is given up; if one stands meanwhile, it goes on.  0: never given up.
@@ -33,7 +34,7 @@ Rules
      department stops: what is there stays, nothing is started until a release is deployed, a person scales, or the
      configuration says otherwise what release 0 runs.
   8. A roll is complete when no instance of another release is live, and `target - max_unavailable` (one at least, none if none
-     is wanted) of it serve.
+     is wanted) of it are ready.
   9. A newer request takes over at any moment.  What was complete stays what is gone back to.
 """
 
@@ -84,21 +85,31 @@ class Seen(NamedTuple):
     def serves(self) -> bool:
         return self.began_at is not None and self.unreached_at is None and not self.leaves
 
-    def served_s(self, now: float) -> float:
-        if self.began_at is None:
-            return 0.0
-        return (now if self.unreached_at is None else self.unreached_at) - self.began_at
+    def has_served(self, for_s: float, now: float) -> bool:
+        """Compared as times, as whoever wakes for it does: a difference of such floats may fall short by their rounding."""
+        until = now if self.unreached_at is None else self.unreached_at
+        return self.began_at is not None and until >= self.began_at + for_s
 
 
 class Terms(NamedTuple):
     max_unavailable: int
     max_surge: int
     failures_max: int
+    min_ready_s: float = 0.0
 
     @classmethod
-    def of(cls, max_unavailable: int, max_surge: int, failures_max: int) -> Terms:
-        """With both 0 nothing could ever be replaced: one more is what costs nobody a request."""
-        return cls(max_unavailable, max_surge or int(not max_unavailable), failures_max)
+    def of(cls, max_unavailable: int, max_surge: int, failures_max: int, min_ready_s: float = 0.0) -> Terms:
+        """With both bounds 0 nothing could ever be replaced: one more is what costs nobody a request."""
+        return cls(max_unavailable, max_surge or int(not max_unavailable), failures_max, min_ready_s)
+
+    @property
+    def stood_s(self) -> float:
+        """Rule 3."""
+        return max(STABLE_S, self.min_ready_s)
+
+    def ready(self, seen: Seen, now: float) -> bool:
+        """Rule 1."""
+        return seen.serves and seen.has_served(self.min_ready_s, now)
 
 
 class Plan(NamedTuple):
@@ -132,11 +143,11 @@ def began(roll: Roll, seen: Seen) -> Roll:
     return _keep(roll) if roll.stage == "complete" and _own(roll, seen) and seen.serves else roll
 
 
-def ended(roll: Roll, seen: Seen, code: Code, others: Iterable[Seen], at: float) -> Roll:
+def ended(roll: Roll, seen: Seen, code: Code, others: Iterable[Seen], terms: Terms, at: float) -> Roll:
     """An instance was closed at `at` for `code`; `others` are live.  Rules 3 and 4."""
     if not _own(roll, seen) or roll.wanted in roll.stood:
         return roll
-    if has_stood(roll, chain((seen,), others), at):
+    if has_stood(roll, chain((seen,), others), terms, at):
         stood = (*roll.stood, roll.wanted)[-GOOD_MAX:]
         return msgspec.structs.replace(roll, stood=stood, failures=0, failed="", cause="")
     if code not in FAILURES:
@@ -183,17 +194,24 @@ def _keep(roll: Roll) -> Roll:
 # ---------------------------------------------------------------------------------------------------------------- looking
 
 
-def has_stood(roll: Roll, seen: Iterable[Seen], now: float) -> bool:
+def has_stood(roll: Roll, seen: Iterable[Seen], terms: Terms, now: float) -> bool:
     """Rule 3."""
-    return roll.wanted in roll.stood or any(_own(roll, one) and one.served_s(now) >= STABLE_S for one in seen)
+    return roll.wanted in roll.stood or any(_own(roll, one) and one.has_served(terms.stood_s, now) for one in seen)
 
 
-def stands_at(roll: Roll, seen: Iterable[Seen], now: float) -> float | None:
-    """When it will have stood if nothing happens; None if nothing depends on it."""
-    if not roll.failures or roll.wanted in roll.stood:
-        return None
-    begun = (one.began_at for one in seen if _own(roll, one) and one.began_at is not None and one.unreached_at is None)
-    return min((at + STABLE_S for at in begun if at + STABLE_S > now), default=None)
+def next_at(roll: Roll, seen: Iterable[Seen], terms: Terms, now: float) -> float | None:
+    """When next an instance will be ready, or the release will have stood, if nothing happens; None if nothing depends on
+    it."""
+    stands = roll.failures > 0 and roll.wanted not in roll.stood
+    times = []
+    for one in seen:
+        if one.began_at is None or one.unreached_at is not None:
+            continue
+        if roll.stage == "rolling" and not one.leaves:
+            times.append(one.began_at + terms.min_ready_s)
+        if stands and _own(roll, one):
+            times.append(one.began_at + terms.stood_s)
+    return min((at for at in times if at > now), default=None)
 
 
 def is_quiet(roll: Roll, asked: int) -> bool:
@@ -203,7 +221,7 @@ def is_quiet(roll: Roll, asked: int) -> bool:
 
 def held_back(roll: Roll, seen: Iterable[Seen], terms: Terms, now: float) -> bool:
     """Nothing is started (rules 6 and 7)."""
-    return roll.stage == "stopped" or (_spent(roll, terms) and not has_stood(roll, seen, now))
+    return roll.stage == "stopped" or (_spent(roll, terms) and not has_stood(roll, seen, terms, now))
 
 
 def _spent(roll: Roll, terms: Terms) -> bool:
@@ -230,9 +248,9 @@ def change(
             return None
         told = because(Code.RELEASE_DEPLOYED, release=roll.wanted, user=roll.again)
         return f.ReleaseChanged(dept=dept, release=roll.wanted, state="rolling", reason=told)
-    if _spent(roll, terms) and not has_stood(roll, seen, now):
+    if _spent(roll, terms) and not has_stood(roll, seen, terms, now):
         return None if any(_own(roll, one) and one.serves for one in seen) else _given_up(roll, dept)
-    if roll.stage == "rolling" and _is_complete(roll, seen, terms, target):
+    if roll.stage == "rolling" and _is_complete(roll, seen, terms, target, now):
         told = because(Code.RELEASE_COMPLETE, release=roll.wanted, instances=len(seen))
         return f.ReleaseChanged(dept=dept, release=roll.wanted, state="complete", reason=told)
     return None
@@ -254,12 +272,12 @@ def _failures(roll: Roll) -> dict[str, str | int | float | list[str]]:
     return {"release": roll.wanted, "failures": roll.failures, "unit": roll.failed, "cause": roll.cause}
 
 
-def _is_complete(roll: Roll, seen: Sequence[Seen], terms: Terms, target: int) -> bool:
+def _is_complete(roll: Roll, seen: Sequence[Seen], terms: Terms, target: int, now: float) -> bool:
     """Rule 8."""
     if any(one.release != roll.wanted for one in seen):
         return False
-    serving = sum(1 for one in seen if one.serves)
-    return not target or serving >= max(1, target - terms.max_unavailable)
+    ready = sum(1 for one in seen if terms.ready(one, now))
+    return not target or ready >= max(1, target - terms.max_unavailable)
 
 
 def plan(roll: Roll, seen: Sequence[Seen], terms: Terms, target: int, now: float) -> Plan:
@@ -272,10 +290,8 @@ def plan(roll: Roll, seen: Sequence[Seen], terms: Terms, target: int, now: float
         most = target + terms.max_surge if others else target
         return Plan((), most, 0, min(most, fixed))
     leave = [one for one in others if one.began_at is None]
-    serving = [one for one in others if one.began_at is not None]
-    if not roll.failures or has_stood(roll, seen, now):  # rule 5
-        spare = sum(1 for one in here if one.serves) - (target - terms.max_unavailable)
-        leave += serving[: max(0, spare)]
+    if not roll.failures or has_stood(roll, seen, terms, now):  # rule 5
+        leave += _leaving(others, here, terms, target, now)
     left = len(others) - len(leave)
     most = target + terms.max_surge if left else target
     start = max(0, min(target - own, most - own - left))
@@ -283,7 +299,17 @@ def plan(roll: Roll, seen: Sequence[Seen], terms: Terms, target: int, now: float
     return Plan(tuple(one.unit for one in leave), most, start, min(most, fixed) + start)
 
 
-def why(roll: Roll, seen: Sequence[Seen]) -> Reason | None:
+def _leaving(others: list[Seen], here: list[Seen], terms: Terms, target: int, now: float) -> list[Seen]:
+    """Rule 1, of those in service."""
+    spare = sum(1 for one in here if terms.ready(one, now)) - (target - terms.max_unavailable)
+    if spare < 0:
+        return []
+    serving = [one for one in others if one.began_at is not None]
+    ready = [one for one in serving if terms.ready(one, now)]
+    return [*(one for one in serving if one not in ready), *ready[:spare]]
+
+
+def why(roll: Roll, seen: Sequence[Seen], terms: Terms, now: float) -> Reason | None:
     """What there is to say of it while it is not simply complete."""
     if roll.stage == "complete" and not roll.failures:
         return None
@@ -291,4 +317,19 @@ def why(roll: Roll, seen: Sequence[Seen]) -> Reason | None:
     if roll.stage == "stopped":
         return Reason(code=Code.RELEASE_FAILED, params=_failures(roll))
     others = sum(1 for one in seen if one.release != roll.wanted)
-    return because(Code.ROLLING, release=roll.wanted, instances=here, others=others, failures=roll.failures)
+    fresh = sum(1 for one in seen if one.serves and not terms.ready(one, now)) if roll.stage == "rolling" else 0
+    waits = {"fresh": fresh, "min_ready_s": terms.min_ready_s} if fresh else {}
+    return because(Code.ROLLING, release=roll.wanted, instances=here, others=others, failures=roll.failures, **waits)
+
+
+def helps(roll: Roll, seen: Sequence[Seen], terms: Terms, target: int, now: float) -> int | None:
+    """Of a roll that only a host helps on, as nobody may leave, nobody drains, and none is on its way or will be ready: by
+    which `max_unavailable` it would go on without; 0 if nobody is left to make room.  None of one that goes on."""
+    found = plan(roll, seen, terms, target, now)
+    if roll.stage != "rolling" or found.leave or not found.start:
+        return None
+    if any(one.leaves or (one.unreached_at is None and not terms.ready(one, now)) for one in seen):
+        return None
+    if all(one.release == roll.wanted for one in seen):
+        return 0
+    return max(1, target - sum(1 for one in seen if terms.ready(one, now)) + 1)

@@ -21,7 +21,7 @@ from schemas.custody_state import Unit
 from schemas.ids import sort_key
 from schemas.reasons import Code, Reason, because
 from services.runtime.core import NEVER
-from services.scheduler import web_release
+from services.scheduler import web_hosts, web_release
 from services.scheduler.web_holdings import Holdings
 from services.scheduler.web_hosts import Picture
 from services.scheduler.web_release import Plan, Roll, Seen, Terms
@@ -56,8 +56,9 @@ class Releases(NamedTuple):
     @property
     def terms(self) -> Terms:
         """Rule 4."""
-        bounds = self.request(self.roll.wanted) or self.policy
-        return Terms.of(bounds.max_unavailable, bounds.max_surge, self.policy.start_failures_max)
+        bounds, policy = self.request(self.roll.wanted) or self.policy, self.policy
+        ready_s = policy.min_ready_s if bounds.min_ready_s is None else bounds.min_ready_s
+        return Terms.of(bounds.max_unavailable, bounds.max_surge, policy.start_failures_max, ready_s)
 
     @property
     def image(self) -> str:
@@ -112,17 +113,28 @@ def _in_order(at: Releases, seen: Picture) -> Iterator[Seen]:
 
 
 def wake_at(at: Releases) -> float:
-    """When a release will have stood, if something depends on it."""
-    found = web_release.stands_at(at.roll, at.live(), at.now) if at.roll.failures else None
+    """When an instance will be ready, or a release will have stood, if something depends on it."""
+    found = None if at.quiet else web_release.next_at(at.roll, at.live(), at.terms, at.now)
     return NEVER if found is None else found
 
 
-def why(at: Releases, short: int) -> Reason | None:
-    """`short`: hosts that are wanted and not held.  Where nobody may leave first the update waits for them, and says so."""
-    found = None if at.quiet else web_release.why(at.roll, list(at.live()))
-    if found is None or found.code is not Code.ROLLING or not short or at.terms.max_unavailable:
-        return found
-    return because(Code.ROLLING, **found.params, short=short)
+def why(at: Releases, target: int, maximum: int | None) -> list[Reason]:
+    """How far the release is, and what it waits for if nothing but a host helps.  `maximum`: hosts that there may be."""
+    if at.quiet:
+        return []
+    seen = list(at.live())
+    found = web_release.why(at.roll, seen, at.terms, at.now)
+    told = [] if found is None else [found]
+    helps = web_release.helps(at.roll, seen, at.terms, target, at.now)
+    if helps is None or web_hosts.places(at.held, 1, at.now):
+        return told
+    hosts = len(at.held.hosts)
+    stuck: dict[str, str | int] = {"department": at.dept, "release": at.roll.wanted, "hosts": hosts}
+    if helps:
+        stuck |= {"max_unavailable": at.terms.max_unavailable, "helps": helps}
+    if maximum is not None and hosts >= maximum:
+        stuck["maximum"] = maximum
+    return [*told, because(Code.ROLL_STUCK, **stuck)]
 
 
 def same_content(old: WebPolicy, new: WebPolicy) -> bool:

@@ -1,8 +1,8 @@
 """Why a web department has the instances and hosts that it has: read from the core's state, changing nothing.
 
 Rules
-  1. First why the number of instances is what it is; then how far their release is, if it is on its way or was given up; then
-     what is short: hosts, and instances that are on their way.
+  1. First why the number of instances is what it is; then how far their release is, if it is on its way or was given up, and
+     whether it is stuck for want of a host; then what is short: hosts, and instances that are on their way.
      If guarantees of batch departments keep the hosts, or other web departments have them (`schemas.kept`), which.
   2. Then who drains, and until when at the latest; and which ones the balancer does not reach: UNITS_MAX are named.
   3. If load is missing, since when, and who told it last, as far as the edge has heard it since it started.  Last of all whose
@@ -32,8 +32,7 @@ def why(
     active, found = len(core.holdings.active), [reason]
     if core.missing(now):
         found = [*(found if reason.code is not Code.SIGNAL_MISSING else ()), _silence(core, now, last or {})]
-    release = web_rolls.why(core.releases(now), short=max(0, wanted - held))
-    found += [release] if release is not None else []
+    found += web_rolls.why(core.releases(now), target, core.department.maximum if core.department is not None else None)
     if wanted > held:
         by = _kept(core, now)
         found.append(because(Code.WAITS_FOR_HOSTS, demand=wanted, held=held, short=wanted - held, **by))

@@ -1,5 +1,5 @@
-"""Rolling updates end to end: on a whole cloud with real processes a good release and a bad one are deployed, while somebody
-asks the load balancer all the time.  No request fails."""
+"""Rolling updates end to end: on a whole cloud with real processes behind HAProxy a good release and a bad one are deployed,
+while somebody asks HAProxy all the time.  No request fails."""
 
 from __future__ import annotations
 
@@ -11,12 +11,14 @@ import pytest
 
 from phoenix.local import stack_config
 from tests.integration.up_cloud import Cloud, until
+from tests.support.tools import tool
 
 pytestmark = pytest.mark.timeout(180)
 PAUSE_S = 0.03  # between two requests
 WEB = """[department.web]
 start_failures_max = 2
 drain_s = 2
+min_ready_s = 0.5
 environment = { WORK_CPU_MS = "1" }
 """
 
@@ -54,7 +56,9 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cloud]:
     text = text.replace("instances_min = 1\ninstances_max = 12", "instances_min = 2\ninstances_max = 2")
     (directory / "site.toml").write_text(text)
     found = Cloud(directory / "data")
-    found.ok("up", "--detach", "--hosts", "4", "--cores", "1", "--config", str(directory / "site.toml"))
+    tool("haproxy")
+    size = ("--hosts", "4", "--cores", "1", "--config", str(directory / "site.toml"))
+    found.ok("up", "--detach", "--balancer", "haproxy", *size)
     until(lambda: states(found) == {0: ("complete", 2)}, "two instances do not serve")
     yield found
     found.close()

@@ -4,8 +4,10 @@ W5  Nobody drains for a roll while that leaves fewer in service than wanted, les
     than wanted, and `max_surge` (asserted by `Watch` at each fact).
 W6  Left alone with hosts enough, a department comes to rest: all that is wanted runs one release, and that one was complete;
     or it has stopped, and says so.  Nobody ends on a release that was given up.
-W7  Where nobody fails, scales down or cordons, never fewer are in service at any moment than wanted, less `max_unavailable`.
+W7  Where nobody fails but bad releases, before they are ready, and nobody scales down or cordons, never fewer are in service
+    at any moment than wanted, less `max_unavailable`.
 W8  Nothing that the core writes is void when nothing is concurrent.
+W9  A roll that ends only if hosts come says so, and by which `max_unavailable` it would go on; with that it ends.
 """
 
 from __future__ import annotations
@@ -14,11 +16,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from schemas import facts as f
-from tests.support.releases import Fates, core, deploy, of_releases, said, scale, serving, site, watch
+from schemas.reasons import Code
+from services.scheduler.web_why import why
+from tests.support.releases import CRASH_S, Fates, core, deploy, of_releases, said, scale, serving, site, watch
 from tests.support.world import World
 
 HOSTS = tuple(f"h{number}" for number in range(1, 13))
 FATES = st.sampled_from(("good", "good", "silent", "ends", "crashes"))
+READY_S = CRASH_S + 1  # what crashes does so before
 BOUNDS = st.sampled_from(((0, 1), (0, 3), (1, 0), (1, 1), (2, 0), (3, 2)))
 WHAT = ("deploy", "deploy", "scale", "time", "time", "vm", "lose", "cordon", "uncordon")
 STEPS = st.lists(st.tuples(st.sampled_from(WHAT), st.integers(0, 8), FATES, BOUNDS), min_size=3, max_size=14)
@@ -52,11 +57,11 @@ def heal(world: World) -> None:
 
 
 @settings(max_examples=25, deadline=None)
-@given(STEPS)
+@given(STEPS, st.sampled_from((0.0, READY_S)))
 def test_a_roll_keeps_its_terms_whatever_happens(
-    steps: list[tuple[str, int, str, tuple[int, int]]],
+    steps: list[tuple[str, int, str, tuple[int, int]]], min_ready_s: float
 ) -> None:
-    world, fates = site(instances=4, start_failures_max=3)
+    world, fates = site(instances=4, start_failures_max=3, min_ready_s=min_ready_s)
     for step in steps:
         play(world, fates, *step)
     heal(world)
@@ -73,12 +78,33 @@ def test_a_roll_keeps_its_terms_whatever_happens(
 @settings(max_examples=25, deadline=None)
 @given(st.lists(st.tuples(BOUNDS, FATES, st.integers(1, 12)), min_size=1, max_size=4))
 def test_without_faults_no_fewer_serve_than_the_terms_say(deploys: list[tuple[tuple[int, int], str, int]]) -> None:
-    world, fates = site(instances=4, start_failures_max=3)
+    world, fates = site(instances=4, start_failures_max=3, min_ready_s=READY_S)
     watch(world).fewest = 4
     for bounds, fate, pause in deploys:
-        fates[world.custody.state.release_last.get("web", 0) + 1] = "good" if fate == "crashes" else fate
+        fates[world.custody.state.release_last.get("web", 0) + 1] = fate
         deploy(world, max_unavailable=bounds[0], max_surge=bounds[1])
         world.advance(pause / 2)
     world.advance(120)
     assert watch(world).fewest >= 4 - max(unavailable for (unavailable, _), _, _ in deploys)  # W7
     assert world.voids == []
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.integers(4, 6), st.integers(0, 3), st.integers(0, 3), BOUNDS)
+def test_a_roll_in_want_of_hosts_says_what_helps_and_that_does(
+    hosts: int, before: int, meanwhile: int, bounds: tuple[int, int]
+) -> None:
+    world, _ = site(instances=4, hosts=hosts, min_ready_s=READY_S)
+    for name in HOSTS[:before]:
+        world.lose(name)
+    deploy(world, max_unavailable=bounds[0], max_surge=bounds[1])
+    world.advance(1.0)
+    for name in HOSTS[before : min(before + meanwhile, hosts - 1)]:
+        world.lose(name)
+    world.advance(120)
+    stuck = [reason for reason in why(core(world), world.now) if reason.code is Code.ROLL_STUCK]
+    assert (said(world)[-1] == (1, "complete")) is not bool(stuck)  # W9
+    if stuck and "helps" in stuck[0].params:
+        deploy(world, max_unavailable=int(stuck[0].params["helps"]), max_surge=bounds[1])  # type: ignore[arg-type]
+        world.advance(120)
+        assert said(world)[-1] == (2, "complete")

@@ -30,6 +30,7 @@ Fates = dict[int | str, str]  # release, or one instance -> "good" (default), "s
 
 def site(*, instances: int = 8, hosts: int = 12, **policy: Any) -> tuple[World, Fates]:
     given: dict[str, Any] = {"signal_timeout_s": 1e6, "boot_timeout_s": 5.0, "drain_s": 2.0, "instances_min": instances}
+    given["min_ready_s"] = 0.0  # the stories of a roll are quick; those of what crashes name it
     world = World(cloud(web("web", **{**given, **policy})))
     world.strict = False  # `verify` after each fact is the other properties'
     fates: Fates = {}
@@ -49,7 +50,9 @@ def core(world: World) -> WebCore:
     return found
 
 
-def deploy(world: World, *, max_unavailable: int = 0, max_surge: int = 1, image: str = "") -> int:
+def deploy(
+    world: World, *, max_unavailable: int = 0, max_surge: int = 1, min_ready_s: float | None = None, image: str = ""
+) -> int:
     number = world.custody.state.release_last.get("web", 0) + 1
     fact = f.ReleaseRequested(
         dept="web",
@@ -58,6 +61,7 @@ def deploy(world: World, *, max_unavailable: int = 0, max_surge: int = 1, image:
         content=Release(image=image),
         max_unavailable=max_unavailable,
         max_surge=max_surge,
+        min_ready_s=min_ready_s,
     )
     world.write("admission", fact)
     return number

@@ -117,11 +117,11 @@ def test_numbers_grow_also_within_one_envelope() -> None:
 
 
 def test_bounds_are_the_departments_unless_they_are_named() -> None:
-    world = shop(max_unavailable=2, max_surge=0)
+    world = shop(max_unavailable=2, max_surge=0, min_ready_s=7.0)
     fact = ask(world)
-    assert (fact.max_unavailable, fact.max_surge, fact.user) == (2, 0, "wim")
-    fact = ask(world, max_unavailable=0, max_surge=3)
-    assert (fact.max_unavailable, fact.max_surge) == (0, 3)
+    assert (fact.max_unavailable, fact.max_surge, fact.min_ready_s, fact.user) == (2, 0, 7.0, "wim")
+    fact = ask(world, max_unavailable=0, max_surge=3, min_ready_s=0.0)
+    assert (fact.max_unavailable, fact.max_surge, fact.min_ready_s) == (0, 3, 0.0)
     assert refused(world, max_unavailable=0) == ("invalid", "max_surge")
 
 

@@ -21,6 +21,7 @@ from tests.unit.test_custody_rules import Step
 from tests.unit.test_monitor_core import ADOPTED, Desk
 
 FAILED = because(Code.RELEASE_FAILED, release=2, failures=5, unit="web.9", cause="boot_timeout", back_to=1)
+STUCK = because(Code.ROLL_STUCK, department="web", release=2, hosts=4, max_unavailable=0, helps=1)
 SERVES: tuple[Step, ...] = (
     ("executor", f.HostDescribed(host="h1", one_id=1, cores=8, memory_mb=8192)),
     ("executor", f.HostCleared(host="h1")),
@@ -132,6 +133,23 @@ def test_why_a_release_was_given_up_is_told() -> None:
     assert sentences.sentence(because(Code.ROLLING, release=2, instances=1, others=3, failures=2)) == (
         "release 2 takes the others' places: 1 instance of it, 3 others; 2 failures until now"
     )
+    young = because(Code.ROLLING, release=2, instances=1, others=3, failures=0, fresh=1, min_ready_s=5.0)
+    assert sentences.sentence(young).endswith("1 instance of it, 3 others; 1 instance has served for less than 5s")
+
+
+def test_what_a_roll_waits_for_and_what_helps() -> None:
+    assert sentences.sentence(STUCK) == (
+        "release 2 waits for a host for its next instance: web holds 4 hosts, and none is free for it; "
+        "with max_unavailable 0 no other instance may leave first"
+    )
+    place = "`phoenix deploy web --max-unavailable 1` goes on in the places that there are"
+    assert sentences.remedy(STUCK) == f"{place}; or free a host"
+    short = because(Code.ROLL_STUCK, department="web", release=2, hosts=1)
+    assert sentences.sentence(short).endswith("its next instance: web holds 1 host, and none is free for it")
+    assert sentences.remedy(short) == "free a host"
+    most = Reason(code=STUCK.code, params={**STUCK.params, "maximum": 4})
+    assert "web holds 4 hosts, as many as it may have; " in sentences.sentence(most)
+    assert sentences.remedy(most) == f"{place}; or raise the maximum of the department"
 
 
 def test_departments_tell_of_a_roll_and_of_a_stop() -> None:
@@ -163,7 +181,7 @@ def parsed(*argv: str) -> Any:
 
 def test_what_is_asked_for() -> None:
     named = ("--image", "v2", "--env", "A=1=2", "--secret", "KEY=shop-key", "--unset", "B", "--max-surge", "0")
-    args = parsed(*named, "--", "./serve", "--json", "--", "x")
+    args = parsed(*named, "--min-ready", "10s", "--", "./serve", "--json", "--", "x")
     body = deploy._asked(args)
     assert len(body.pop("request")) == 36
     assert body == {
@@ -176,6 +194,7 @@ def test_what_is_asked_for() -> None:
         "undo": False,
         "max_unavailable": None,
         "max_surge": 0,
+        "min_ready_s": 10.0,
     }
     assert (args.json, parsed("--").command, parsed("--undo").command) == (False, [], None)
 
@@ -187,6 +206,7 @@ def test_what_is_asked_for() -> None:
         (["--secret", "=x"], "--secret =x: NAME=VALUE is needed"),
         (["--timeout", "9s"], "--timeout goes with --wait"),
         (["--wait", "--timeout", "soon"], "--timeout: 'soon' is no time"),
+        (["--min-ready", "soon"], "--min-ready: 'soon' is no time"),
     ],
 )
 def test_what_is_mistyped(argv: list[str], message: str) -> None:
@@ -200,8 +220,11 @@ class Told(Client):
     def __init__(self, *states: str) -> None:
         super().__init__("http://127.0.0.1:1")
         self.states = list(states)
+        self.reasons = [because(Code.RUNNING)]
 
     def get(self, path: str, **_values: object) -> Any:
+        if path == "/v1/why/web":
+            return {"reasons": [{"code": one.code.value, "params": one.params} for one in self.reasons]}
         assert path == "/v1/departments/web/releases"
         state = self.states.pop(0) if len(self.states) > 1 else self.states[0]
         reason = {"code": FAILED.code, "params": FAILED.params} if state == "rolled_back" else None
@@ -217,3 +240,14 @@ def test_waiting_ends_with_what_became_of_it(monkeypatch: pytest.MonkeyPatch) ->
     assert deploy._why_not(deploy.wait(Told("complete"), "web", 3, 9.0)).startswith("another release took the place")
     late = deploy.wait(Told("rolling"), "web", 2, 0.0)
     assert deploy._why_not(late) == "release 2 is not complete after 0 s (rolling); it goes on"
+
+
+def test_waiting_in_vain_tells_what_for() -> None:
+    cloud = Told("rolling")
+    cloud.reasons.append(STUCK)
+    late = deploy.wait(cloud, "web", 2, 0.0)
+    assert deploy._why_not(late).startswith("release 2 is not complete after 0 s: release 2 waits for a host")
+    assert sentences.remedy(late["stuck"]) == sentences.remedy(STUCK)
+    lines = releases.render({"releases": [], "stuck": releases.stuck(cloud, "web")}).splitlines()
+    assert lines[-2].startswith("Release 2 waits for a host for its next instance")
+    assert lines[-1].startswith("To unblock it: `phoenix deploy web --max-unavailable 1`")

@@ -92,16 +92,72 @@ def test_in_the_order_given() -> None:
 
 
 def test_both_bounds_0_is_one_more_first() -> None:
-    assert Terms.of(0, 0, 3) == (0, 1, 3)
-    assert Terms.of(1, 0, 3) == (1, 0, 3)
+    assert Terms.of(0, 0, 3) == (0, 1, 3, 0.0)
+    assert Terms.of(1, 0, 3) == (1, 0, 3, 0.0)
 
 
 def test_after_a_failure_nobody_leaves_until_one_has_stood() -> None:
     shaken = Roll(wanted=2, stage="rolling", asked=2, good=(1,), failures=1, failed="web.3", cause="vm_ended")
     assert wr.plan(shaken, seen("1s 1s 2s"), Terms(0, 1, 3), 2, NOW) == Plan((), 3, 0, 3)
     assert wr.plan(shaken, seen("1s 1s 2S"), Terms(0, 1, 3), 2, NOW) == Plan(("web.1",), 3, 1, 3)
-    assert wr.stands_at(shaken, seen("1s 1s 2s"), NOW) == NOW - 1 + STABLE_S
-    assert wr.stands_at(ROLLING, seen("1s 1s 2s"), NOW) is None
+    assert wr.next_at(shaken, seen("1s 1s 2s"), TERMS, NOW) == NOW - 1 + STABLE_S
+    assert wr.next_at(ROLLING, seen("1s 1s 2s"), TERMS, NOW) is None
+
+
+@pytest.mark.parametrize(
+    ("text", "terms", "leave", "start"),
+    [
+        ("1S 1S 2s", (0, 1), "", 0),  # it serves, and is not ready
+        ("1S 1S 2S", (0, 1), "1", 1),
+        ("1S 1S 2s", (1, 1), "1", 1),  # so many places, and no more, for what may crash yet
+        ("1S 2s 2s", (1, 1), "", 0),
+        ("1S 1s 2S", (0, 1), "2", 1),  # who is not ready goes first, whatever the order
+        ("1S 1s 2s", (0, 1), "", 0),
+        ("1s 1s", (0, 1), "", 1),  # young ones are not believed either, of whatever release
+        ("1s 1b", (2, 1), "2 1", 2),
+    ],
+)
+def test_what_serves_counts_once_it_is_ready(text: str, terms: tuple[int, int], leave: str, start: int) -> None:
+    found = wr.plan(ROLLING, seen(text), Terms.of(*terms, 3, 5.0), 2, NOW)
+    assert (found.leave, found.start) == (tuple(f"web.{number}" for number in leave.split()), start)
+
+
+def test_when_somebody_will_be_ready() -> None:
+    terms = Terms(0, 1, 3, 5.0)
+    assert wr.next_at(ROLLING, seen("1S 1S 2s"), terms, NOW) == NOW + 4
+    assert wr.next_at(ROLLING, seen("1S 1S 2b 2S 1d"), terms, NOW) is None
+    assert wr.next_at(Roll(), seen("0s"), terms, NOW) is None
+    odd = 1763775600.3  # (odd + 5.1) - odd is less than 5.1
+    due = wr.next_at(ROLLING, [Seen("web.1", 1, 2, odd)], Terms(0, 1, 3, 5.1), odd)
+    assert due is not None
+    assert Terms(0, 1, 3, 5.1).ready(Seen("web.1", 1, 2, odd), due)  # whoever wakes then finds it so
+
+
+def test_a_release_stands_when_it_is_ready_if_that_takes_longer() -> None:
+    terms = Terms(0, 1, 3, 2 * STABLE_S)
+    assert not wr.has_stood(ROLLING, seen("2S"), terms, NOW)
+    assert wr.has_stood(ROLLING, seen("2S"), terms, NOW + STABLE_S)
+    assert wr.ended(ROLLING, seen("2S")[0], Code.VM_ENDED, (), terms, NOW).failures == 1
+
+
+@pytest.mark.parametrize(
+    ("text", "target", "terms", "helps"),
+    [
+        ("1S 1S", 2, (0, 1), 1),
+        ("1S 1S 2S", 3, (0, 1), 1),
+        ("1S 1S", 4, (0, 1), 3),  # the cluster is short of two beside
+        ("1S 1S", 2, (1, 1), None),  # one leaves
+        ("1S 1S 2b", 2, (0, 1), None),
+        ("1S 2s", 2, (0, 1), None),  # it will be ready
+        ("1S 1d 2S", 2, (0, 1), None),  # its host comes free
+        ("2S 2S", 3, (0, 1), 0),  # nobody is left to make room
+    ],
+)
+def test_what_would_help_a_roll_on(text: str, target: int, terms: tuple[int, int], helps: int | None) -> None:
+    given = Terms.of(*terms, 3, 5.0)
+    assert wr.helps(ROLLING, seen(text), given, target, NOW) == helps
+    if helps:
+        assert wr.plan(ROLLING, seen(text), given._replace(max_unavailable=helps), target, NOW).leave
 
 
 def test_who_failed_too_often_starts_no_more_and_stopped_starts_nothing() -> None:
@@ -126,6 +182,8 @@ def test_who_failed_too_often_starts_no_more_and_stopped_starts_nothing() -> Non
         (ROLLING, "1d 2s 2s", {}, None),  # it is still live
         (ROLLING, "2s 2s", {}, ("complete", 2)),
         (ROLLING, "2s 2b", {}, None),
+        (ROLLING, "2s 2s", {"terms": Terms(0, 1, 3, 5.0)}, None),  # they serve, and are not ready
+        (ROLLING, "2S 2s", {"terms": Terms(1, 1, 3, 5.0)}, ("complete", 2)),
         (ROLLING, "2s 2b", {"terms": Terms(1, 1, 3)}, ("complete", 2)),
         (ROLLING, "2b", {"terms": Terms(9, 1, 3)}, None),
         (ROLLING, "", {"target": 0}, ("complete", 2)),
@@ -199,20 +257,20 @@ def test_what_counts_as_a_failure() -> None:
     booting, serving, old = seen("2b 2s 1s")
 
     def count(one: Seen, code: Code) -> int:
-        return wr.ended(ROLLING, one, code, (), NOW).failures
+        return wr.ended(ROLLING, one, code, (), TERMS, NOW).failures
 
     assert [count(booting, code) for code in wr.FAILURES] == [1, 1, 1]
     assert count(serving, Code.VM_ENDED) == 1  # it came up, and did not stay
     assert [count(booting, code) for code in (Code.HOST_LOST, Code.RECLAIMED, Code.SCALE_DOWN, Code.DRAINED)] == [0] * 4
     assert count(old, Code.VM_ENDED) == 0
-    stood = wr.ended(ROLLING, booting, Code.VM_ENDED, seen("2S"), NOW)
+    stood = wr.ended(ROLLING, booting, Code.VM_ENDED, seen("2S"), TERMS, NOW)
     assert (stood.failures, stood.stood) == (0, (2,))  # another one has stood
-    assert wr.ended(stood, booting, Code.VM_ENDED, (), NOW) is stood
+    assert wr.ended(stood, booting, Code.VM_ENDED, (), TERMS, NOW) is stood
 
 
 def test_failures_are_forgotten_once_one_has_stood() -> None:
     roll = Roll(wanted=2, failures=2, failed="web.4", cause="vm_ended")
-    after = wr.ended(roll, seen("2S")[0], Code.SCALE_DOWN, (), NOW)
+    after = wr.ended(roll, seen("2S")[0], Code.SCALE_DOWN, (), TERMS, NOW)
     assert (after.failures, after.failed, after.stood) == (0, "", (2,))
 
 
@@ -221,7 +279,7 @@ def test_release_0_begins_anew_when_it_is_configured_otherwise() -> None:
     roll = wr.configured(roll, 7)
     assert (roll.good, roll.stood, roll.first) == ((), (), 7)
     old, new = Seen("web.7", 7, 0, NOW - STABLE_S), Seen("web.8", 8, 0, None)
-    roll = wr.ended(roll, new, Code.VM_ENDED, [old], NOW)
+    roll = wr.ended(roll, new, Code.VM_ENDED, [old], TERMS, NOW)
     assert roll.failures == 1  # that the old ones stand says nothing
     assert wr.began(roll, old).good == ()
     stopped = told(roll, "stopped", 0)

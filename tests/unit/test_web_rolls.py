@@ -14,15 +14,18 @@ from schemas.reasons import Code
 from services.scheduler.web_release import STABLE_S
 from services.scheduler.web_why import why
 from tests.support.ending import hear
-from tests.support.releases import core, deploy, of_releases, said, scale, serving, site, watch
+from tests.support.releases import CRASH_S, core, deploy, of_releases, said, scale, serving, site, watch
 from tests.support.world import World
 
 
 def configure(world: World, **policy: Any) -> None:
+    (department,) = world.custody.state.config.departments
+    adopt(world, web=msgspec.structs.replace(department.web, **policy))
+
+
+def adopt(world: World, **department: Any) -> None:
     config = world.custody.state.config
-    assert config is not None
-    department = config.departments[0]
-    changed = msgspec.structs.replace(department, web=msgspec.structs.replace(department.web, **policy))
+    changed = msgspec.structs.replace(config.departments[0], **department)
     told = msgspec.structs.replace(config, departments=(changed,))
     world.write("provisioner", f.ConfigAdopted(cloud="c1", custody_rules=RULES, config=told))
 
@@ -54,10 +57,36 @@ def test_a_full_cluster_waits_for_a_host_or_drains_first() -> None:
     assert (said(world), of_releases(world), world.custody.state.demands["web"]) == ([(1, "rolling")], {0: 8}, 9)
     told = {reason.code: reason for reason in why(core(world), world.now)}
     assert Code.WAITS_FOR_HOSTS in told
-    assert sentences.remedy(told[Code.ROLLING]).endswith("phoenix deploy DEPARTMENT --max-unavailable 1")
+    assert sentences.remedy(told[Code.ROLL_STUCK]).startswith("`phoenix deploy web --max-unavailable 1`")
     deploy(world, max_unavailable=1)
     world.advance(60)
     assert (said(world)[-1], of_releases(world)) == ((2, "complete"), {2: 8})
+
+
+@pytest.mark.parametrize(("hosts", "maximum"), [(8, None), (12, 8)])
+def test_a_roll_that_makes_no_progress_says_what_would_help(hosts: int, maximum: int | None) -> None:
+    world, _ = site(hosts=hosts)
+    adopt(world, maximum=maximum)
+    deploy(world)
+    world.advance(5)
+    stuck = next(reason for reason in why(core(world), world.now) if reason.code is Code.ROLL_STUCK)
+    told = {"department": "web", "release": 1, "hosts": 8, "max_unavailable": 0, "helps": 1}
+    assert stuck.params == told | ({"maximum": maximum} if maximum else {})
+    deploy(world, max_unavailable=stuck.params["helps"])
+    world.advance(60)
+    assert said(world)[-1] == (2, "complete")
+    assert Code.ROLL_STUCK not in reasons(world)
+
+
+def test_a_roll_that_goes_on_is_not_stuck() -> None:
+    world, _ = site(instances=3, min_ready_s=3.0)
+    deploy(world)
+    world.advance(2.0)
+    (rolling,) = [reason for reason in why(core(world), world.now) if reason.code is Code.ROLLING]
+    assert (rolling.params["fresh"], rolling.params["min_ready_s"]) == (1, 3.0)
+    while said(world)[-1] != (1, "complete"):
+        world.advance(0.5)
+        assert Code.ROLL_STUCK not in reasons(world)
 
 
 def test_several_instances_on_a_host_need_few_hosts_for_the_surge() -> None:
@@ -108,6 +137,19 @@ def test_what_crashes_after_a_while_takes_few_places_before_it_is_given_up() -> 
     deploy(world)
     world.advance(120)
     assert watch(world).fewest >= 4  # after the first crash nobody else leaves for it
+
+
+@pytest.mark.parametrize(("unavailable", "surge"), [(0, 1), (0, 3), (1, 0), (2, 2)])
+def test_what_crashes_before_it_is_ready_takes_no_more_than_the_terms(unavailable: int, surge: int) -> None:
+    world, fates = site(start_failures_max=3)
+    world.advance(5)
+    fates[1] = "crashes"
+    watch(world).fewest = 8
+    deploy(world, max_unavailable=unavailable, max_surge=surge, min_ready_s=CRASH_S + 1)
+    world.advance(60)
+    assert said(world) == [(1, "rolling"), (1, "rolled_back"), (0, "complete")]
+    assert watch(world).fewest >= 8 - unavailable
+    assert of_releases(world) == {0: 8}
 
 
 def test_without_a_release_to_go_back_to_the_department_stops_until_somebody_speaks() -> None:
