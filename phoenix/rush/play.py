@@ -3,7 +3,8 @@
 Order of a run
   1. The cloud comes up; jobs are submitted until no host is idle; web gets the instances that the load's first seconds need (a
      rule that begins in an overload that nobody made says nothing).
-  2. The load is played by `phoenix load`, a process of its own; a fixed number is set before it, else the rule decides.
+  2. The load is played by `phoenix load`, a process of its own, which first tries how much it could send.  When the load itself
+     begins, sums are read and the rule takes over; a fixed number stays.
   3. When the last answer has come, everything is read, and the cloud ends.
 """
 
@@ -59,13 +60,20 @@ async def play(
 ) -> Recording:
     """Record one variant.  `shape`: the options of `phoenix load` that make `curve`, and others of it."""
     async with site(setting, variant) as where, eyes_on(where) as eyes, _jobs(where, setting):
-        await _prepare(where, setting, variant, curve, capacity, eyes)
-        tell(f"{variant.name}: the load begins, {curve.requests:,.0f} requests in {curve.end_s:.0f} s")
-        before = await _batch(where), _cpu(where)
+        first = variant.exact or ideal(curve, capacity, setting)[0][1]
+        await _prepare(where, setting, first, eyes)
+        before: list[tuple[Batch, dict[str, float]]] = []
+
+        async def begun() -> None:
+            tell(f"{variant.name}: the load begins, {curve.requests:,.0f} requests in {curve.end_s:.0f} s")
+            before.append((await _batch(where), _cpu(where)))
+            if variant.exact is None:
+                await where.scale(exact=first, for_s=SETTLE_S)
+
         options = (*shape, "--post", str(setting.post_share), "--fresh", str(setting.fresh_share))
-        results = await play_load(where, setting, options)
+        results = await play_load(where, setting, options, begun=begun)
         after = await _batch(where), _cpu(where)
-        cpu_s = {name: round(after[1][name] - before[1].get(name, 0.0), 3) for name in sorted(after[1])}
+        cpu_s = {name: round(after[1][name] - before[0][1].get(name, 0.0), 3) for name in sorted(after[1])}
         return Recording(
             setting=setting,
             variant=variant,
@@ -77,19 +85,16 @@ async def play(
             seen=tuple(eyes.seen),
             machine=tuple(eyes.machine),
             cpu_s={**cpu_s, "phoenix load": round(results.generator.cpu_share * results.seconds, 3)},
-            batch=_difference(before[0], after[0]),
+            batch=_difference(before[0][0], after[0]),
             timeline=tuple((at, owners) for at, owners in (await where.get("/v1/summary", since=0))["timeline"]),
             events=tuple(await where.events()),
         )
 
 
-async def _prepare(where: Site, setting: Setting, variant: Variant, curve: Curve, capacity: float, eyes: Eyes) -> None:
-    first = variant.exact or ideal(curve, capacity, setting)[0][1]
+async def _prepare(where: Site, setting: Setting, first: int, eyes: Eyes) -> None:
     await where.scale(exact=first)
     await until(lambda: len(eyes.serving) == first, f"{first} instances did not come into service")
     await until_it(lambda: _busy_hosts(where, setting.hosts), "the jobs did not fill the hosts")
-    if variant.exact is None:
-        await where.scale(exact=first, for_s=SETTLE_S)
 
 
 async def _busy_hosts(where: Site, hosts: int) -> bool:
@@ -100,10 +105,14 @@ async def _busy_hosts(where: Site, hosts: int) -> bool:
 
 
 async def play_load(
-    where: Site, setting: Setting, options: tuple[str, ...], stop: asyncio.Event | None = None
+    where: Site,
+    setting: Setting,
+    options: tuple[str, ...],
+    stop: asyncio.Event | None = None,
+    begun: Callable[[], Awaitable[None]] | None = None,
 ) -> Results:
-    """`phoenix load` on the department's load balancer, to its end or until `stop`.  It ends with 1 if a request failed:
-    that is a result."""
+    """`phoenix load` on the department's load balancer, to its end or until `stop`.  `begun` is called when it sends the first
+    request.  It ends with 1 if a request failed: that is a result."""
     url = f"{where.balancer_url}/?cpu_ms={setting.cpu_ms:g}"
     common = ("--seed", str(setting.seed), "--timeout", f"{setting.timeout_s:g}s", "--json")
     process = await asyncio.create_subprocess_exec(
@@ -112,7 +121,9 @@ async def play_load(
     assert process.stderr is not None
     stopper = None
     try:
-        begun = await process.stderr.readline()  # it says so when it can be stopped
+        first = await process.stderr.readline()  # it says so when it begins, and can be stopped
+        if begun is not None and process.returncode is None:
+            await begun()
         if stop is not None:
             stopper = asyncio.create_task(_interrupt(process, stop), name="stop the load")
         told, complaint = await process.communicate()
@@ -124,7 +135,7 @@ async def play_load(
             process.kill()
             await process.wait()
     if process.returncode not in (0, 1) or not told:
-        raise SiteError(f"phoenix load: {(begun + complaint).decode(errors='replace').strip()[-500:]}")
+        raise SiteError(f"phoenix load: {(first + complaint).decode(errors='replace').strip()[-500:]}")
     return msgspec.json.decode(told, type=Results)
 
 
