@@ -146,10 +146,30 @@ async def test_who_cannot_be_reached_is_reported_with_the_reason_and_so_is_its_r
     async with cloud.load():
         cloud.processes["web.70"].kill()
         report = await cloud.until_reported("web.70", "unreachable")
-        assert "L4CON: Connection refused" in report["why"]
+        by_check, by_request = "L4CON: Connection refused", "L4 unsuccessful connection"
+        assert by_check in report["why"] or by_request in report["why"]
         await cloud.run("web.70", port)
         await cloud.until_reported("web.70", "reachable")
     await cloud.retire("web.70")
+
+
+async def test_while_the_others_are_full_no_request_is_lost_to_one_that_has_died(cloud: Site) -> None:
+    """With nothing open the dead one is the first choice, and the only one while another has as many as it may."""
+    await cloud.begin("web.75")
+    await cloud.until_serving("web.1", "web.75")
+    async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0)) as session:
+
+        async def ask() -> int:
+            async with session.post(cloud.haproxy.url + "/?cpu_ms=5") as answer:
+                return answer.status
+
+        cloud.processes["web.75"].kill()
+        await cloud.processes["web.75"].wait()
+        many = 2 * cloud.haproxy.front.server_maxconn
+        assert await asyncio.gather(*(ask() for _ in range(many))) == [200] * many
+    await cloud.run("web.75", int(cloud.listed["web.75"]["address"].rpartition(":")[2]))
+    await cloud.until_serving("web.75")
+    await cloud.retire("web.75")
 
 
 async def test_the_signals_say_what_haproxy_serves(cloud: Site) -> None:

@@ -35,8 +35,9 @@ from phoenix.load.curve import constant, plan
 from phoenix.load.generator import Generator
 from phoenix.load.record import Outcome, Record, Row, kind
 from phoenix.load.target import parse
+from phoenix.local.supervisor_child import started_at
 from services.runtime.config import load as load_config
-from tests.integration.up_cloud import Cloud
+from tests.integration.up_cloud import Cloud, until
 from tests.support.tools import tool
 
 INSTANCES: Final = 2
@@ -117,10 +118,10 @@ class Front(Cloud):
 
     def ill(self) -> list[str]:
         """What is not as it should be."""
-        processes = [p for p in self.status()["processes"] if p["health"] != "ok"]
+        processes = [p for p in self.status()["processes"] if p["health"] != "ok" or p["ailing"]]
         serving = self.serving()
         return [
-            *(f"{p['name']} is {p['health']}" for p in processes),
+            *(f"{p['name']} is {p['health']} {p['ailing']}" for p in processes),
             *([] if serving == INSTANCES else [f"{serving} instances serve"]),
         ]
 
@@ -173,12 +174,18 @@ class Fault(NamedTuple):
     mend: Callable[[Front], None] = lambda _cloud: None
 
 
+def _kill(pid: int) -> None:
+    """Returns when it is dead: until then it may still take what is sent to it."""
+    os.kill(pid, signal.SIGKILL)
+    until(lambda: started_at(pid) is None, f"process {pid} does not die")
+
+
 def _killed(name: str) -> Callable[[Front], Callable[[], bool]]:
     """A process that the supervisor starts again."""
 
     def strike(cloud: Front) -> Callable[[], bool]:
         was = cloud.process(name)
-        os.kill(was["pid"], signal.SIGKILL)
+        _kill(was["pid"])
         return lambda: cloud.process(name)["restarts"] > was["restarts"]
 
     return strike
@@ -187,7 +194,7 @@ def _killed(name: str) -> Callable[[Front], Callable[[], bool]]:
 def _instance_killed(cloud: Front) -> Callable[[], bool]:
     before = cloud.instances()
     unit = min(before)
-    os.kill(before[unit][0], signal.SIGKILL)
+    _kill(before[unit][0])
     return lambda: len(cloud.instances().keys() - before.keys()) > 0
 
 
@@ -197,7 +204,7 @@ def _host_lost(cloud: Front) -> Callable[[], bool]:
     host = min(before.values(), key=lambda it: it[1])[1]
     for pid, there in before.values():
         if there == host:
-            os.kill(pid, signal.SIGKILL)
+            _kill(pid)
     cloud.host_status(host, OFFLINE)
     cloud.lost.append(host)
     return lambda: len(cloud.instances().keys() - before.keys()) > 0
@@ -282,10 +289,10 @@ async def trial(cloud: Front, fault: Fault, *, rate: float = RATE, steady: int =
             await _answered(record, steady)
             since = time.time()
             undone = await asyncio.to_thread(fault.strike, cloud)
-            until = time.time()
+            struck = time.time()
             await _until(undone)
             if fault.dies == "hangs":
-                until = time.time()  # what is sent to it until it is replaced is under way on what died
+                struck = time.time()  # what is sent to it until it is replaced is under way on what died
             await _until(lambda: not cloud.ill())
             again_s = time.time() - since
             await _answered(record, steady)
@@ -295,8 +302,8 @@ async def trial(cloud: Front, fault: Fault, *, rate: float = RATE, steady: int =
         generator.stop()
         record = await running
         await asyncio.to_thread(fault.mend, cloud)
-    struck = Struck(fault.dies, since - record.began_at, until - record.began_at)
-    return judge(list(record.rows()), struck, again_s)
+    found = Struck(fault.dies, since - record.began_at, struck - record.began_at)
+    return judge(list(record.rows()), found, again_s)
 
 
 async def _until(true: Callable[[], bool]) -> None:
