@@ -22,7 +22,10 @@ from phoenix.rush.site import BATCH, WEB
 from phoenix.rush.stages import Stage, mechanism, starts, totals
 
 BUSY: Final = 0.95  # of a second of the machine: the CPUs were the limit then
-BUSY_PART_MAX: Final = 0.05  # of the run; a machine that is full for longer says nothing of the cloud
+BUSY_PART_MAX: Final = 0.05  # of the run: a machine that is full for longer says nothing of the cloud, …
+WAITED_MAX: Final = (
+    0.02  # … unless those who matter had their CPU all the same, as they were given more weight than others
+)
 BLIP_S: Final = 3.0  # two or three signals: no rule could know before, and none should follow
 
 
@@ -64,15 +67,15 @@ class Account(msgspec.Struct, frozen=True, kw_only=True):
     machine_busy: float  # mean
     machine_busy_s: int  # seconds in which it was full
     cpu_s: dict[str, float]
+    waited: float  # share of the time in which the load balancer was ready to run and had no CPU
 
     @property
     def doubts(self) -> list[str]:
         """Why these figures may not be the cloud's; none if nothing speaks against them."""
         said = list(self.load.generator.bottleneck)
-        if self.machine_busy_s > BUSY_PART_MAX * self.load.seconds:
-            said.append(
-                f"the machine was full for {self.machine_busy_s} of {self.load.seconds:.0f} s: others used it too"
-            )
+        if self.machine_busy_s > BUSY_PART_MAX * self.load.seconds and self.waited > WAITED_MAX:
+            full = f"the machine was full for {self.machine_busy_s} of {self.load.seconds:.0f} s"
+            said.append(f"{full}, and the load balancer waited for a CPU {self.waited:.1%} of the time")
         return said
 
 
@@ -100,6 +103,7 @@ def account(recording: Recording) -> Account:
         machine_busy=round(math.fsum(busy) / len(busy), 3) if busy else 0.0,
         machine_busy_s=sum(1 for share in busy if share > BUSY),
         cpu_s=recording.cpu_s,
+        waited=recording.wait_s.get(f"balancer.{WEB}", 1.0) / recording.load.seconds,
     )
 
 

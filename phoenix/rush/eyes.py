@@ -75,6 +75,15 @@ def machine_cpu() -> tuple[float, float]:
     return float(sum(ticks) - ticks[3] - ticks[4]), float(sum(ticks))  # idle, and waiting for a disk
 
 
+def process_wait_s(pid: int) -> float:
+    """Seconds that the threads of a process were ready to run and had no CPU, 0 if it is gone."""
+    found = 0
+    for file in Path(f"/proc/{pid}/task").glob("*/schedstat"):
+        with contextlib.suppress(OSError):
+            found += int(file.read_text().split()[1])
+    return found / 1e9
+
+
 def process_cpu_s(pid: int) -> float:
     """CPU seconds of a process, 0 if it is gone."""
     try:

@@ -17,13 +17,13 @@ import random
 import signal
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
 from phoenix.load.curve import Curve
 from phoenix.load.results import Results
-from phoenix.rush.eyes import Eyes, process_cpu_s
+from phoenix.rush.eyes import Eyes, process_cpu_s, process_wait_s
 from phoenix.rush.recording import Batch, Recording
 from phoenix.rush.setting import Setting, Variant, ideal
 from phoenix.rush.site import BATCH, PHOENIX, Site, SiteError, site
@@ -62,18 +62,18 @@ async def play(
     async with site(setting, variant) as where, eyes_on(where) as eyes, _jobs(where, setting):
         first = variant.exact or ideal(curve, capacity, setting)[0][1]
         await _prepare(where, setting, first, eyes)
-        before: list[tuple[Batch, dict[str, float]]] = []
+        before: list[_Sums] = []
 
         async def begun() -> None:
             tell(f"{variant.name}: the load begins, {curve.requests:,.0f} requests in {curve.end_s:.0f} s")
-            before.append((await _batch(where), _cpu(where)))
+            before.append(await _sums(where))
             if variant.exact is None:
                 await where.scale(exact=first, for_s=SETTLE_S)
 
         options = (*shape, "--post", str(setting.post_share), "--fresh", str(setting.fresh_share))
         results = await play_load(where, setting, options, begun=begun)
-        after = await _batch(where), _cpu(where)
-        cpu_s = {name: round(after[1][name] - before[0][1].get(name, 0.0), 3) for name in sorted(after[1])}
+        after = await _sums(where)
+        cpu_s, wait_s = (_growth(before[0].cpu_s, after.cpu_s), _growth(before[0].wait_s, after.wait_s))
         return Recording(
             setting=setting,
             variant=variant,
@@ -85,7 +85,8 @@ async def play(
             seen=tuple(eyes.seen),
             machine=tuple(eyes.machine),
             cpu_s={**cpu_s, "phoenix load": round(results.generator.cpu_share * results.seconds, 3)},
-            batch=_difference(before[0][0], after[0]),
+            wait_s=wait_s,
+            batch=_difference(before[0].batch, after.batch),
             timeline=tuple((at, owners) for at, owners in (await where.get("/v1/summary", since=0))["timeline"]),
             events=tuple(await where.events()),
         )
@@ -198,6 +199,23 @@ async def _batch(where: Site) -> Batch:
 def _difference(before: Batch, after: Batch) -> Batch:
     names = Batch.__struct_fields__
     return Batch(**{name: round(getattr(after, name) - getattr(before, name), 3) for name in names})
+
+
+class _Sums(NamedTuple):
+    """What only grows, at one moment."""
+
+    batch: Batch
+    cpu_s: dict[str, float]
+    wait_s: dict[str, float]
+
+
+async def _sums(where: Site) -> _Sums:
+    pids = {one["name"]: one["pid"] for one in where.status["processes"] if one.get("pid")}
+    return _Sums(await _batch(where), _cpu(where), {name: process_wait_s(pid) for name, pid in pids.items()})
+
+
+def _growth(before: dict[str, float], after: dict[str, float]) -> dict[str, float]:
+    return {name: round(after[name] - before.get(name, 0.0), 3) for name in sorted(after)}
 
 
 def _cpu(where: Site) -> dict[str, float]:

@@ -41,7 +41,8 @@ class Batch(msgspec.Struct, frozen=True, kw_only=True):
 
 class Recording(msgspec.Struct, frozen=True, kw_only=True):
     """`capacity`: requests a second that one instance was measured to serve.  `events`: the cloud's, of the whole run.
-    `cpu_s`: CPU seconds during the load by process of the cloud (and `phoenix load`)."""
+    `cpu_s`: CPU seconds during the load by process of the cloud (and `phoenix load`); `wait_s`: seconds that they were ready
+    to run and had no CPU."""
 
     setting: Setting
     variant: Variant
@@ -53,6 +54,7 @@ class Recording(msgspec.Struct, frozen=True, kw_only=True):
     seen: tuple[Seen, ...]
     machine: tuple[Machine, ...]
     cpu_s: dict[str, float]
+    wait_s: dict[str, float] = {}
     batch: Batch
     timeline: tuple[tuple[float, dict[str, int]], ...]  # hosts by holder
     events: tuple[dict[str, Any], ...]

@@ -59,6 +59,7 @@ ROWS: Final[tuple[tuple[str, Cell], ...]] = (
     ("  of these lost", lambda a: f"{a.batch.lost_core_s:,.0f} ({a.batch.preempted} attempts)"),
     ("  jobs completed", lambda a: f"{a.batch.completed}"),
     ("machine busy, mean; full for", lambda a: f"{a.machine_busy:.0%}; {a.machine_busy_s} s"),
+    ("balancer waited for a CPU", lambda a: f"{a.waited:.1%} of the time"),
     ("generator: late, CPU, of ceiling", _lag),
     ("doubts (below)", lambda a: str(len(a.doubts) or "none")),
 )

@@ -37,6 +37,7 @@ def recording(name: str = "adaptive", exact: int | None = None, fail: int = 0) -
         ),
         machine=(Machine(BEGAN - 1, 1.0), Machine(BEGAN + 1, 0.2), Machine(BEGAN + 2, 0.4), Machine(BEGAN + 3, 0.99)),
         cpu_s={"admission": 3.0, "scheduler.web": 1.5, "balancer.web": 6.0, "phoenix load": 0.3},
+        wait_s={"balancer.web": 0.3},
         batch=Batch(used_core_s=200.0, lost_core_s=12.0, preempted=2, completed=9, submitted=11),
         timeline=(
             (BEGAN - 9, {"hpc": 3, "web": 1}), (BEGAN + 11.5, {"hpc": 2, "web": 1, "(draining)": 1}),
