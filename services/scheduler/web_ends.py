@@ -210,12 +210,9 @@ def _patience_ends(at: Scene, name: str) -> float:
 
 
 def wake_at(at: Scene) -> float:
-    """When next after `now` somebody may have to go, if nothing happens."""
+    """When next after `now` somebody may have to go, if nothing happens.  On notice too: what is left drains, until then."""
     times = [at.unit(name).drains_until or 0.0 for name in at.held.draining]
     names = unreachable(at)
     if names:
         times += [_proven_at(at), _patience_ends(at, names[0])]
-    quota = at.custody.state.quotas.get(at.dept)
-    if quota is not None and quota.lowerings:
-        times += [by - room_s(at.custody) for _, by in quota.lowerings]
     return min((time for time in times if time > at.now), default=NEVER)

@@ -14,7 +14,7 @@ from schemas.facts import Disposal
 from schemas.reasons import Code
 from services.provisioner.core import ProvisionerCore
 from services.scheduler.web import WebCore
-from tests.support.ending import DRAIN_S, NOTICE_S, core, decide, draining, ends, hear, scale, serving, site
+from tests.support.ending import DRAIN_S, NOTICE_S, core, decide, draining, ends, hear, scale, serving, sessions, site
 from tests.support.world import World, cloud, web
 
 # ------------------------------------------------------------------------------------------------------------------ notice
@@ -81,6 +81,28 @@ def test_on_notice_an_idle_host_goes_at_once_and_so_does_one_that_serves_nobody_
     world.quota("web", 1)
     closed, released = decide(world)
     assert (closed.unit, closed.why.code, released.host) == ("web.2", Code.RECLAIMED, "h2")
+
+
+def test_on_notice_the_host_with_the_fewest_sessions_goes() -> None:
+    world = site(held=2, instances_min=4, instances_per_host=2)
+    sessions(world, "web.1", "web.3", "web.4", "web.9")  # the fewest of all on h1, fewer together on h2
+    world.quota("web", 1)
+    world.settle()
+    assert draining(world) == ["web.3", "web.4"]
+
+
+def test_on_notice_an_idle_host_goes_before_one_where_something_still_ends() -> None:
+    world = site(held=2, instances_min=2)
+    scale(world, exact=1)
+    world.seats["executor"].paused = True
+    hear(world, "web.2", "drained")
+    world.settle()  # the VM on h2 is still there
+    world.seats["scheduler.web"].paused = True
+    world.grant("web", "h3")
+    world.quota("web", 2)
+    world.seats["scheduler.web"].paused = False
+    world.settle()
+    assert [fact.host for fact in world.facts(f.HostReleased)] == ["h3"]
 
 
 def test_two_notices_have_their_own_time() -> None:

@@ -185,6 +185,19 @@ def test_a_deploy_begins_anew_where_a_department_has_stopped() -> None:
     assert of_releases(world) == {1: 2}
 
 
+def test_a_new_release_does_not_wait_for_the_failures_of_the_old_one() -> None:
+    world, fates = site(instances=2, start_failures_max=0, hosts=0)
+    fates[0] = "ends"
+    world.hosts(4)
+    world.advance(60)
+    assert core(world).state.retry_at > world.now + 2
+    deploy(world)
+    world.step()
+    scale(world, 3)
+    world.advance(2)
+    assert of_releases(world) == {1: 3}
+
+
 def test_a_release_that_has_stood_is_never_given_up() -> None:
     world, fates = site(instances=2, start_failures_max=2)
     world.advance(STABLE_S)

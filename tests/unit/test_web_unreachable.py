@@ -51,6 +51,15 @@ def test_one_at_a_time() -> None:
     assert len(serving(world)) == 4
 
 
+def test_said_again_it_is_unreachable_since_the_first_time() -> None:
+    world = site(hosts=2, held=2, instances_min=2, instances_max=2, unreachable_s=10.0, boot_timeout_s=60.0)
+    hear(world, "web.1", "unreachable")
+    world.advance(30)
+    hear(world, "web.1", "unreachable")
+    world.advance(30)
+    assert list(ends(world)) == ["web.1"]
+
+
 def test_if_none_is_reached_it_may_be_the_balancer_and_they_go_slowly() -> None:
     world = site(hosts=3, held=2, instances_min=2, unreachable_s=10.0, boot_timeout_s=60.0)
     world.advance(100)
