@@ -47,7 +47,7 @@ class Front:
     backend: str = "web"
     slots: int = SLOTS_DEFAULT
     server_maxconn: int = SERVER_MAXCONN
-    queue_s: int = 10
+    queue_s: int = 60
     wait_s: int = 10
     old_process_s: int = 30
     owner: tuple[str, str] | None = None

@@ -23,7 +23,6 @@ from typing import Final
 import orjson
 
 from phoenix.haproxy.configuration import (
-    SERVER_MAXCONN,
     SLOTS_DEFAULT,
     SLOTS_MAX,
     SLOTS_PREFIX,
@@ -48,7 +47,6 @@ LOOPBACK: Final = "127.0.0.1"
 SIGNAL_INTERVAL_S: Final = 0.25  # four samples to each of the scheduler's observations, as the embedded balancer gives
 LOOK_INTERVAL_S: Final = 0.25
 STOP_S: Final = 3.0
-OWN_MAXCONN: Final = 4  # the default program works on one request at a time: more would only wait where they are stuck
 MISSING: Final = (
     "there is no haproxy: as root, apt-get install haproxy; or, in a checkout, make setup (deploy/tools.sh); "
     "or use the embedded balancer: phoenix up --balancer embedded"
@@ -117,7 +115,7 @@ def _front(settings: Settings, department: Department) -> Front:
         lua_file=Path(f"{name}.lua"),
         health_path=department.web.health_path,
         slots=slots(department.web, settings),
-        server_maxconn=SERVER_MAXCONN if department.web.command else OWN_MAXCONN,
+        server_maxconn=department.web.connections_per_instance,
     )
 
 

@@ -149,6 +149,7 @@ _RANGES: Final[dict[type, dict[str, Range]]] = {
         "instance_memory_mb": Range(1, 1 << 30),
         "signal_timeout_s": _positive(3600),
         "requests_per_instance": Range(0, 1e7),  # `schemas.signals.RATE_MAX`
+        "connections_per_instance": Range(1, 65_535),  # ports of an address: HAProxy could not open more to one
         "boot_timeout_s": _positive(DAY_S),
         "drain_s": Range(0, DAY_S),
         "unreachable_s": Range(0, DAY_S),

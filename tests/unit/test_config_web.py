@@ -42,6 +42,8 @@ def test_what_is_said_comes_back() -> None:
     [
         ("port = 70000", "65535"),
         ("unreachable_s = -1", "at least 0"),
+        ("connections_per_instance = 0", "at least 1"),
+        ("connections_per_instance = 65536", "65535"),
         ('secrets = { "A-B" = "x" }', "letters, digits and '_'"),
         ('secrets = { PHOENIX_ID = "x" }', "department's own"),
         ('secrets = { PORT = "x" }', "department's own"),
