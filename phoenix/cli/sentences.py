@@ -79,7 +79,7 @@ _TEXTS: Final[dict[str, tuple[str, str, str]]] = {
     "boot_timeout": ("boot timeout", "its machines did not start in time", ""),
     "utilisation_high": ("load high", "utilisation was above the threshold over the whole window", ""),
     "utilisation_low": ("load low", "one instance fewer would still be below the threshold", ""),
-    "utilisation_steady": ("load steady", "utilisation is where it should be", ""),
+    "utilisation_steady": ("load steady", "the load asks for no other number", ""),
     "signal_missing": (
         "no signal",
         "nobody has said for a while how busy the instances are, so their number is held",

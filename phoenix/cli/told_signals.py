@@ -9,7 +9,7 @@ from schemas import signal_drops
 
 def utilisation(p: Params) -> str | None:
     if "utilisation" not in p:
-        return _asked(p) if "requests_per_s" in p else None
+        return _asked(p) if "requests_per_s" in p or "open_s" in p else None
     asked = ""
     if "requests_per_s" in p:
         asked = f" ({p['requests_per_s']:g} requests/s, {p['requests_per_instance']:g} for each)"
@@ -26,16 +26,38 @@ def _tracked(p: Params) -> str:
     """Of rule target-tracking: how many keep the target."""
     target = f"target {'is' if 'wanted' not in p else 'of'} {float(p['target']) * 100:.0f} %"
     if "wanted" not in p:
-        return f"; the {target}"
+        return f"; the {target}{_held(p)}"
     if p.number("wanted") > p.number("instances") or not p.get("window_s"):
         return f": {p['wanted']} keep it at the {target}"
     return f": for {span(p.number('window_s'))} at most {p['wanted']} were needed for the {target}"
 
 
-def _asked(p: Params) -> str:
+def _held(p: Params) -> str:
+    """If a window holds the number."""
+    if "held" not in p:
+        return ""
+    window, more = span(p.number("held_s")), "fewer" if p.number("asked") < p.number("held") else "more"
+    why = f"{'as many' if more == 'fewer' else 'no more'} were wanted within the last {window}"
+    if not p.number("against"):
+        why = f"the load has not been watched for {window} yet"
+    left = f"{more} in {span(p.number('left_s'))} at the earliest"
+    return f"; now it asks for {p['asked']}, but {p['held']} are held: {why}; {left}"
+
+
+def _asked(p: Params) -> str | None:
     """Before there is a mean that could decide."""
+    if not p.number("instances"):
+        return "no instance is in service yet"
+    whose, begun = "the window", ""
+    if "open_s" in p:
+        whose = f"the window of {span(p.number('open_s'))}"
+        begun = " since the number in service last changed, or signals came again"
+    left = f": {span(p.number('left_s'))} are missing" if "left_s" in p else ""
+    full = f"{whose}{begun} is not full yet{left}"
+    if "requests_per_s" not in p:
+        return f"the number of instances is held; {full}"
     rate = f"{p['requests_per_s']:g} requests/s come in, {p['requests_per_instance']:g} are for each of"
-    return f"{rate} {count(p.number('instances'), 'instance')}; the window is not full yet"
+    return f"{rate} {count(p.number('instances'), 'instance')}; {full}"
 
 
 def claimed(p: Params) -> str | None:

@@ -77,8 +77,16 @@ def render(answer: dict[str, Any]) -> str:
         lines.append(f"  {rank}. {sentences.capital(sentences.sentence(reason))}")
         remedy = sentences.remedy(reason)
         if remedy:
-            lines.append(f"     To unblock it: {remedy.replace('JOB', str(answer['job']))}")
+            lines.append(f"     To unblock it: {_named(remedy, answer)}")
     return "\n".join(lines + _extra(answer))
+
+
+def _named(remedy: str, answer: dict[str, Any]) -> str:
+    """With the names of what was asked about for the placeholders of the sentence."""
+    asked = str(answer["job"])
+    if answer.get("what") in ("department", "instance"):
+        remedy = remedy.replace("DEPARTMENT", asked.partition(".")[0])
+    return remedy.replace("JOB", asked)
 
 
 def _extra(answer: dict[str, Any]) -> list[str]:

@@ -21,6 +21,7 @@ Rules
 
 from __future__ import annotations
 
+import re
 import tomllib
 from pathlib import Path
 from typing import Any, Final, Literal
@@ -50,6 +51,8 @@ __all__ = [
 LogLevel = Literal["debug", "info", "warning", "error"]
 SERVICES: Final = ("admission", "provisioner", "executor", "monitor")  # besides one scheduler a department
 METRICS_PORT_FIRST: Final = 7490  # next to the default listeners 7480 and 7481
+_LINE: Final = re.compile(r"at line (\d+)")
+_TOLD_CHARS: Final = 60  # of a line that is no TOML: enough to find it
 FILE_MAX_BYTES: Final = 4 << 20  # a configuration of 1,000 departments is about 0.5 MB
 
 
@@ -232,7 +235,7 @@ def loads(
     try:
         document = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
-        raise _unreadable(name, f"should be TOML: {error}") from error
+        raise _unreadable(name, f"should be TOML: {error}{_line_of(error, text)}") from error
     form = Form((base or Path.cwd()).absolute())
     config = _read(form, document, opennebula)
     broken = {p.path for p in form.problems}
@@ -241,6 +244,16 @@ def loads(
     if problems:
         raise ConfigError(problems, name, Lines(text))
     return config
+
+
+def _line_of(error: tomllib.TOMLDecodeError, text: str) -> str:
+    """The line that it speaks of, which the parser's message only numbers: of a key that is there twice it names no key."""
+    found, lines = _LINE.search(str(error)), text.splitlines()
+    if found is None or not 0 < int(found[1]) <= len(lines):
+        return ""
+    line = lines[int(found[1]) - 1].strip()
+    key = line.partition("=")[0].strip() if "=" in line else line.partition(" ")[0]  # a value may be a secret
+    return f": see {key[:_TOLD_CHARS]}" + (", which is there twice" if "overwrite" in str(error) else "")
 
 
 def _read(form: Form, document: dict[str, Any], in_force: OpenNebula | None) -> Config:

@@ -210,6 +210,10 @@ def test_a_file_that_is_no_toml_is_told_with_its_line() -> None:
     (line,) = problems("[cloud\nname = 3")
     assert line.startswith("phoenix.toml: the file: unusable: should be TOML: ")
     assert "line 1" in line
+    (line,) = problems('[cloud]\nname = "a"\nname = "b"\n')
+    assert line.endswith("(at line 3, column 11): see name, which is there twice")
+    (line,) = problems("[cloud]\nname hunter2\n")
+    assert line.endswith("see name")
 
 
 def test_a_missing_or_binary_file_is_told(tmp_path: Path) -> None:

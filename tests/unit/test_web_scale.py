@@ -13,6 +13,7 @@ from schemas import facts as f
 from schemas.config import WebPolicy
 from schemas.custody import RULES
 from schemas.reasons import Code
+from services.scheduler.policies import scale_threshold
 from services.scheduler.policies.scale import Heard, Level, Memory, Track
 from services.scheduler.policies.scale_target import follow, recommended, wanted
 from services.scheduler.web import WebCore
@@ -222,3 +223,33 @@ def test_why_tells_the_target_and_the_window() -> None:
     assert (
         sentence(low) == "utilisation was 31 % with 10 instances: for 5s at most 4 were needed for the target of 80 %"
     )
+
+
+def held_words(memory: Memory, current: int, **fields: Any) -> str:
+    return sentence(wanted(memory, memory.track.serving, current, policy(**fields))[1])
+
+
+def test_why_tells_what_a_window_holds_and_for_how_long() -> None:
+    words = held_words(heard(*steps(0.8, 0.24, 0.24, 0.24)), 10)  # the level of second 10 leaves a window of 60 s at 70
+    assert words == (
+        "utilisation was 24 % with 10 instances; the target is 80 %; now it asks for 3, but 10 are held: "
+        "as many were wanted within the last 1m00s; fewer in 30s at the earliest"
+    )
+    words = held_words(heard(*steps(0.24, 0.24)), 12)  # after a claim of 12: nobody watched the load for as long
+    assert words.endswith(
+        "now it asks for 3, but 12 are held: the load has not been watched for 1m00s yet; fewer in 40s at the earliest"
+    )
+    words = held_words(heard(*steps(0.8, 1.0), up_window_s=30.0), 10, up_window_s=30.0)
+    assert words.endswith(
+        "now it asks for 13, but 10 are held: no more were wanted within the last 30s; more in 20s at the earliest"
+    )
+
+
+def test_why_tells_that_the_window_of_the_threshold_is_not_full() -> None:
+    rule, heard_s = WebPolicy(window_s=20.0), [Sample(0.0, 1.0, 1.01), Sample(1.0, 8.0, 1.01)]
+    words = sentence(scale_threshold.wanted(Memory(heard_s, Track()), 2, 2, rule)[1])
+    assert words == (
+        "the number of instances is held; the window of 20s since the number in service last changed, or signals came again "
+        "is not full yet: 12s are missing"
+    )
+    assert sentence(scale_threshold.wanted(Memory([], Track()), 0, 1, rule)[1]) == "no instance is in service yet"

@@ -14,6 +14,8 @@ Rules
   4. An observation that began before that change is dropped: it speaks of two numbers.
   5. Remembered are the recommendations that can still be the most or the least of a window: those that no later one matches.
      They fall (or rise) strictly, so there are at most `instances_max`, and no more than the window has observations.
+  6. Who asks why is told what the last observation recommends, if a window holds the number, and when it may let go at the
+     earliest: once it is covered, and the last recommendation that forbids the step has left it.
 """
 
 from __future__ import annotations
@@ -79,7 +81,20 @@ def wanted(memory: Memory, serving: int, current: int, policy: WebPolicy) -> tup
         return least, because(Code.UTILISATION_HIGH, wanted=least, window_s=policy.up_window_s, **seen)
     if most < current and _covered(track, policy.down_window_s):
         return most, because(Code.UTILISATION_LOW, wanted=most, window_s=policy.down_window_s, **seen)
-    return current, because(Code.UTILISATION_STEADY, **seen)
+    return current, because(Code.UTILISATION_STEADY, **seen, **_held(track, current, policy))
+
+
+def _held(track: Track, current: int, policy: WebPolicy) -> dict[str, float | int]:
+    """Rule 6."""
+    asked = track.high[-1][1]
+    if asked == current:
+        return {}
+    down = asked < current
+    levels, window_s = (track.high, policy.down_window_s) if down else (track.low, policy.up_window_s)
+    against = [at for at, level in levels if (level >= current if down else level <= current)]
+    free_at = max([track.since, *against]) + window_s
+    told: dict[str, float | int] = {"held": current, "asked": asked, "held_s": window_s}
+    return told | {"against": len(against), "left_s": max(0.0, round(free_at - track.end, 3))}
 
 
 def _covered(track: Track, window_s: float) -> bool:
