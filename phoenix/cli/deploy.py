@@ -28,10 +28,11 @@ HELP: Final = """examples:
   phoenix deploy web --image shop-2 --wait            another image; 0 when all instances run it, 1 if it was given up
   phoenix deploy web --env GREETING=hello             one variable, the rest as it is
   phoenix deploy web --secret DB_PASSWORD=shop-db     the secret shop-db as a variable
-  phoenix deploy web -- ./serve --verbose             another command
+  phoenix deploy web -- /srv/shop/serve --verbose     another command
   phoenix deploy web                                  the same anew: every instance is replaced
   phoenix deploy web --undo                           what was complete before
   phoenix deploy web --configured                     what the configuration says
+The program starts in an empty directory, as a user who cannot read private files: name it by absolute path (docs/web.md)
 How instances are replaced, and when a release is given up: docs/deploy.md"""
 _COMMAND: Final = "-\0"  # in place of `--`, which argparse would drop; nobody can type it
 

@@ -420,9 +420,23 @@ async def test_a_secret_is_in_an_instances_environment_and_in_no_list_of_process
 
 
 async def test_an_instance_that_dies_ends_its_vm_with_its_last_words(hypervisor: Hypervisor) -> None:
-    hypervisor.door.add("web.7", kind="instance", script="#!/bin/sh\necho no port >&2; exit 4\n", health_path="/x")
+    script = "#!/bin/sh\necho starting; echo no port >&2; exit 4\n"
+    life = hypervisor.door.add("web.7", kind="instance", script=script, health_path="/x")
     [why] = await hypervisor.until_ended(await hypervisor.boot("web.7"))
     assert "ended with 4 before it was healthy: no port" in why
+    assert (life.text(), life.text("stderr")) == ("starting\n", "no port\n")
+
+
+async def test_what_an_instance_writes_that_never_becomes_healthy_is_sent_while_it_boots(
+    hypervisor: Hypervisor,
+) -> None:
+    script = "#!/bin/sh\necho cannot reach the database >&2; exec sleep 60\n"
+    life = hypervisor.door.add("web.7", kind="instance", script=script, health_path="/x")
+    vm = await hypervisor.boot("web.7")
+    await hypervisor.door.until(lambda: life.text("stderr") == "cannot reach the database\n")
+    assert life.began == []
+    await hypervisor.driver.cancel(vm, HOST)
+    assert life.report is None
 
 
 async def test_a_vm_that_is_not_ours_is_refused(hypervisor: Hypervisor) -> None:

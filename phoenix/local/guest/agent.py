@@ -16,6 +16,8 @@ Rules:
    its grace; afterwards SIGTERM, as everybody.
 7. After a job on one node that ended with 0 the VM may stay for another one, if admission says so: then the machine is made
    new, and whatever this object knows of the job before is forgotten, before anything is asked about the next.
+8. What a program writes is sent from its start on, and the rest of it in every ending: an instance that never becomes healthy
+   has nothing else to say why.
 """
 
 from __future__ import annotations
@@ -319,25 +321,43 @@ class Guest:
         launch = Launch(argv, environment, room.work, boot.directory, room.file("note"))
         self.machine.limit_cpu(False)
         self.process = await self._start(launch)
-        waiting = asyncio.ensure_future(self.process.wait())
-        healthy = asyncio.ensure_future(self._become_healthy(port, boot.health_path))
-        try:
-            await asyncio.wait({waiting, healthy}, timeout=FREE_START_S, return_when=asyncio.FIRST_COMPLETED)
-            self.machine.limit_cpu(True)
-            await asyncio.wait({waiting, healthy}, return_when=asyncio.FIRST_COMPLETED)
-            if waiting.done():
-                return f"the instance ended with {waiting.result().code} before it was healthy: {self._last_words()}"
+        if await self._is_up(self.process, port, boot.health_path):
             await self.door.began(f"127.0.0.1:{port}")
-            ended = await self._attend(self.process, None)
-        finally:
-            healthy.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await healthy
+            told, ended = "", await self._attend(self.process, None)
+        else:
+            told, ended = " before it was healthy", await self.process.wait()
+        await self._send_rest()
+        if self.stopping or self.dismissed:
+            return "stopped" if self.stopping else "gone"
+        return f"the instance ended with {ended.code}{told}: {self._last_words()}"
+
+    async def _is_up(self, process: Process, port: int, path: str | None) -> bool:
+        """Wait until the program is healthy (True) or over; what it writes meanwhile says why it does not come up (rule 8)."""
         assert self.output is not None
-        with contextlib.suppress(TimeoutError):
+        over = asyncio.ensure_future(process.wait())
+        healthy = asyncio.ensure_future(self._become_healthy(port, path))
+        pump = asyncio.ensure_future(self.output.pump())
+        try:
+            await asyncio.wait({over, healthy, pump}, timeout=FREE_START_S, return_when=asyncio.FIRST_COMPLETED)
+            self.machine.limit_cpu(True)
+            await asyncio.wait({over, healthy, pump}, return_when=asyncio.FIRST_COMPLETED)
+            if pump.done():
+                pump.result()  # it never returns
+            return healthy.done() and not over.done()
+        except GoneError:
+            await self._dismiss(process)
+            return False
+        finally:
+            for helper in (over, healthy, pump):
+                helper.cancel()
+            await asyncio.gather(over, healthy, pump, return_exceptions=True)
+
+    async def _send_rest(self) -> None:
+        """What an instance has written last, whatever its end."""
+        assert self.output is not None
+        with contextlib.suppress(TimeoutError, GoneError, RefusedError):
             async with asyncio.timeout(HEALTH_TRY_S):
                 await self.output.flush()
-        return "stopped" if self.stopping else f"the instance ended with {ended.code}: {self._last_words()}"
 
     async def _become_healthy(self, port: int, path: str | None) -> None:
         """Return once the health path answers 2xx (without a path: once the port accepts)."""
