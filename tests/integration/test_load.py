@@ -7,6 +7,7 @@ import contextlib
 import json
 import signal
 import sys
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 
@@ -83,7 +84,7 @@ async def test_every_end_of_a_request_has_its_name() -> None:
         seen.append(head)
         match len(seen):
             case 1:
-                writer.write(b"HTTP/1.1 503 Service Unavailable\r\nContent-Length: 0\r\n\r\n")
+                writer.write(b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n")
             case 2:
                 writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\ncut")
                 writer.close()
@@ -100,9 +101,40 @@ async def test_every_end_of_a_request_has_its_name() -> None:
     assert [Outcome(one).name for one in record.outcomes] == [
         "STATUS", "CLOSED", "MALFORMED", "TIMEOUT", "ANSWERED", "ANSWERED",
     ]  # fmt: skip
-    assert list(record.statuses) == [503, 200, 0, 0, 200, 200]
+    assert list(record.statuses) == [404, 200, 0, 0, 200, 200]
     refused = await play(target, 10.0, 0.2)  # nobody listens there any more
     assert set(refused.outcomes) == {Outcome.REFUSED}
+
+
+async def test_who_is_taken_up_late_has_no_more_time_for_it() -> None:
+    """The generator stands still when the second request is due, and longer than that may take: its time is over when it is
+    sent, though its answer would come soon after."""
+
+    async def answer(_head: bytes, writer: asyncio.StreamWriter) -> None:
+        if not seen:
+            time.sleep(0.6)  # noqa: ASYNC251  # generator and server share this loop
+        seen.append(1)
+        await asyncio.sleep(0.3)
+        writer.write(OK)
+
+    seen: list[int] = []
+    async with server(answer) as target:
+        record = await play(target, 10.0, 0.2, timeout_s=0.4)
+    assert record.taken[1] > record.plan.due[1] + 0.4
+    assert Outcome(record.outcomes[1]) is Outcome.TIMEOUT
+
+
+async def test_a_connection_that_was_idle_for_too_long_is_not_used_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The server may be closing it at that moment, and the failure would be nobody's."""
+    monkeypatch.setattr(module, "IDLE_S", 0.0)
+
+    async def answer(_head: bytes, writer: asyncio.StreamWriter) -> None:
+        writer.write(OK)
+
+    async with server(answer) as target:
+        record = await play(target, 100.0, 0.1)
+    assert set(record.outcomes) == {Outcome.ANSWERED}
+    assert record.connections == len(record.outcomes)
 
 
 async def test_more_than_it_may_open_is_counted_as_not_sent() -> None:

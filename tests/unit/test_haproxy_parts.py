@@ -235,7 +235,7 @@ def test_rates_are_differences_over_the_time_between_two_looks() -> None:
 
 
 @pytest.mark.parametrize(
-    "after", [{"pid": 2, "requests": 500.0}, {"requests": 10.0}, {"requests": 200.0, "errors": 0.0}]
+    "after", [{"pid": 2, "requests": 500.0, "errors": 9.0}, {"requests": 10.0}, {"requests": 200.0, "errors": 0.0}]
 )
 def test_counters_that_begin_anew_make_no_rate_and_the_next_look_does(after: dict[str, float]) -> None:
     flow = Flow("")

@@ -10,7 +10,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from phoenix.load.curve import constant
+from phoenix.load.curve import Curve, constant
 from phoenix.rush import __main__ as command
 from phoenix.rush import flaps, levels, plot, report, setting, site, stages
 from phoenix.rush import recording as recordings
@@ -80,6 +80,14 @@ def test_a_rise_that_the_load_takes_back_is_not_met() -> None:
     assert found.capacity.short == 2 * 2.0 + 8 * 1.0
 
 
+@pytest.mark.parametrize(("seconds", "missed"), [(2.0, 0), (4.0, 2)])
+def test_a_rise_that_is_over_before_a_rule_can_know_is_none(seconds: float, missed: int) -> None:
+    one = recording()
+    curve = Curve((0.0, 10.0, 10.0 + seconds), (8.0, 24.0, 8.0), 30.0)
+    found = account(msgspec.structs.replace(one, curve=curve, seen=one.seen[:1]))
+    assert (found.rises.met, found.rises.missed) == (0, missed)
+
+
 def test_stages_are_those_of_an_instance_whose_host_came_from_batch() -> None:
     one = recording()
     found = stages.starts(one)
@@ -93,6 +101,30 @@ def test_stages_are_those_of_an_instance_whose_host_came_from_batch() -> None:
     assert sum(stage.share for stage in stages.mechanism(found)) == pytest.approx(1.0)
     assert stages.totals(found) == [pytest.approx(0.5)]
     assert stages.mechanism([]) == []
+
+
+def with_event(one: recordings.Recording, at: float, kind: str, **fact: object) -> recordings.Recording:
+    """The recording with one more event, in its place."""
+    more = {"index": 0, "at": BEGAN + at, "kind": kind, "fact": fact}
+    told = sorted([*one.events, more], key=lambda event: event["at"])
+    events = tuple({**event, "position": place} for place, event in enumerate(told, start=1))
+    return msgspec.structs.replace(one, events=events)
+
+
+def test_what_another_department_wants_meanwhile_is_no_part_of_a_chain() -> None:
+    one = recording()
+    other = with_event(one, 13.51, "demand.changed", dept="shop", instances=9)
+    other = with_event(other, 13.503, "load.observed", dept="shop", end=BEGAN + 13.503)
+    assert stages.mechanism(stages.starts(other)) == stages.mechanism(stages.starts(one))
+
+
+def test_a_host_that_was_let_go_before_anybody_wanted_it_has_no_whole_chain() -> None:
+    one = recording()
+    early = [event for event in one.events if event["kind"] != "host.released"]
+    early = with_event(msgspec.structs.replace(one, events=tuple(early)), 12.5, "host.released", dept="hpc", host="h3")
+    assert [start.whole for start in stages.starts(early)] == [False, False]
+    fewer = with_event(one, 13.5, "demand.changed", dept="web", instances=5)  # so what followed was no rise
+    assert [start.whole for start in stages.starts(fewer)] == [False, False]
 
 
 def test_a_port_that_is_used_again_is_not_its_former_instance() -> None:
@@ -162,12 +194,14 @@ def test_a_failure_while_scaling_is_told_with_its_step(tmp_path: Path) -> None:
     rows.write_text(
         "due_s,taken_s,sent_s,ended_s,outcome,status,connection,method\n"
         "1.0,1.0,1.0,1.1,answered,200,kept,GET\n4.0,4.0,4.0,4.5,status-502,502,fresh,POST\n"
+        "9.5,9.5,9.5,9.6,closed,,kept,GET\n"
     )
     steps = [flaps.Step(BEGAN + 0.5, 3, 5, 0.7), flaps.Step(BEGAN + 3, 5, 4, 0.1), flaps.Step(BEGAN + 9, 4, 6, 0.4)]
     loads = {"short": recording(fail=1).load}
     failures = flaps.failures_of({"short": rows}, loads, steps)
     assert failures == [
         flaps.Failure(BEGAN + 4.0, BEGAN + 4.5, "status-502", "POST", "fresh", "short", 2),
+        flaps.Failure(BEGAN + 9.5, BEGAN + 9.6, "closed", "GET", "kept", "short", 3),
     ]
     told = flaps.text(flaps.Flaps(setting=Setting(cpus=2), steps=tuple(steps), loads=loads, failures=tuple(failures)))
     assert "p50 400.0 ms, max 700.0 ms" in told
