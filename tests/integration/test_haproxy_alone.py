@@ -78,6 +78,9 @@ async def test_a_check_that_began_for_the_last_instance_does_not_pass_for_the_ne
         table.audited([], asked_at=0.0, now=0.0)
         table.began("web.1", 1, [f"127.0.0.1:{server.sockets[0].getsockname()[1]}"], 1.0)
         await until(serves)
+        successor = await Keeper(haproxy.api, Table(), Counts()).look()  # one who has not heard of any instance yet
+        assert successor is not None
+        assert [slot_.serves for slot_ in successor.reading.slots] == [True]
         slow = True
         asked.clear()
         await asked.wait()
