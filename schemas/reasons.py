@@ -68,6 +68,7 @@ class Code(StrEnum):
     RELEASE_FAILED = "release_failed"  # none of its instances came into service
     SIGNAL_MISSING = "signal_missing"
     SIGNALS_DROPPED = "signals_dropped"  # whose signals do not count, and why: a wrong clock, say
+    REQUESTS_QUEUED = "requests_queued"  # they wait at the load balancer, for what the rule does not see
     SCALED_BY_PERSON = "scaled_by_person"
     AT_MINIMUM = "at_minimum"
     AT_MAXIMUM = "at_maximum"

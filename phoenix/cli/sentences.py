@@ -90,6 +90,12 @@ _TEXTS: Final[dict[str, tuple[str, str, str]]] = {
         "signals that arrive do not count",
         "publish what docs/signals.md asks for; who cannot trust its clock leaves `at` out",
     ),
+    "requests_queued": (
+        "requests wait",
+        "requests wait at the load balancer, and the rule does not see for what",
+        "set requests_per_instance: how many requests/s one instance is to serve; or, if instances are idle behind HAProxy, "
+        "connections_per_instance (docs/web.md)",
+    ),
     "scaled_by_person": ("scaled by hand", "a person set the number of instances", "phoenix scale DEPARTMENT --auto"),
     "at_minimum": ("at minimum", "the department is at its minimum", ""),
     "at_maximum": ("at maximum", "the department is at its maximum", "raise the maximum in the configuration"),

@@ -444,6 +444,7 @@ TELL: Final[dict[str, Callable[[Params], str | None]]] = {
     "claimed": told_signals.claimed,
     "signal_missing": told_signals.signal_missing,
     "signals_dropped": told_signals.signals_dropped,
+    "requests_queued": told_signals.requests_queued,
     "schedule": scheduled,
     "forecast": foreseen,
     "step_limit": step_limit,

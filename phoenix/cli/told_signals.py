@@ -79,3 +79,18 @@ def signal_missing(p: Params) -> str | None:
 
 def signals_dropped(p: Params) -> str | None:
     return signal_drops.sentence(p) if "why" in p else None
+
+
+def requests_queued(p: Params) -> str | None:
+    if "requests" not in p:
+        return None
+    one = p.number("requests") == 1
+    waited = f", for {span(p.number('waited_s'))}" if "waited_s" in p else ""
+    seen = [f"{float(p['utilisation']) * 100:.0f} % CPU"] if "utilisation" in p else []
+    if "requests_per_instance" in p:
+        seen.append(f"{p['requests_per_instance']:g} requests/s as what an instance serves")
+    sees = f"; the rule sees {' and '.join(seen)} only" if seen else ""
+    of = f" with {count(p.number('instances'), 'instance')}" if "instances" in p else ""
+    return (
+        f"{count(p.number('requests'), 'request')} {'waits' if one else 'wait'} at the load balancer{waited}{of}{sees}"
+    )

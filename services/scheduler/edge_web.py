@@ -38,7 +38,7 @@ from services.scheduler.meter import Meter
 from services.scheduler.meter_gate import Trouble
 from services.scheduler.meter_metrics import Counts
 from services.scheduler.web import WebCore
-from services.scheduler.web_why import why
+from services.scheduler.web_why import Told, unseen, why
 
 FACT_EVERY_S: Final = 1.0  # DESIGN §2: condensed into at most one fact a second
 HURRY_EVERY_S: Final = 0.1  # a claim that rises with every signal
@@ -78,7 +78,16 @@ class WebEdge(Edge):
         told = [str(one) for one in self.meter.gate.troubles(now)]
         if core.state.heard_at and core.missing(now):  # who never had a signal has no balancer that has failed
             told.append(f"nobody says any more how busy the instances of {self.department} are: their number is held")
+        for one in unseen(core, now, self._told(now)):
+            count = one.params["requests"]
+            told.append(
+                f"{count} requests wait at the load balancer, for what the rule does not see: phoenix why {self.department}"
+            )
         return told
+
+    def _told(self, now: float) -> Told:
+        meter = self.meter
+        return Told(meter.last, meter.gate.troubles(now), meter.queue.waiting(now), meter.utilisation(now))
 
     def _core(self) -> WebCore:
         core = self.service.core
@@ -163,7 +172,7 @@ class WebEdge(Edge):
             return refusal("unknown", f"there is no query {what!r}; known: why")
         shown: dict[str, Any] = {"ok": True, "instances": core.state.target or 0, "serving": core.state.serving}
         try:
-            reasons = why(core, now, self.meter.last, self.meter.gate.troubles(now))
+            reasons = why(core, now, self._told(now))
         except Stop as error:  # as in `edge_batch`
             return refusal("failed", error.why)
         return msgspec.json.encode({**shown, "reasons": reasons})

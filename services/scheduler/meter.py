@@ -37,6 +37,7 @@ from schemas.facts import QUIET_MAX, LoadObserved
 from schemas.ids import sort_key
 from schemas.signal_drops import Drop
 from services.scheduler.meter_gate import SESSIONS_MAX, SILENT_S, SOURCES_MAX, Gate, Trouble, refusal
+from services.scheduler.meter_queue import Queue
 
 HELD_S: Final = 2.5  # sources of one signal a second, one of them late: still without a hole …
 SEAM_S: Final = HELD_S  # … and observations without a seam
@@ -74,6 +75,7 @@ class Meter:
     def __init__(self, department: str, since: float = -math.inf, timeout_s: float = 10.0) -> None:
         self.department, self.since, self.timeout_s = department, since, timeout_s
         self.gate = Gate()
+        self.queue = Queue()
         self.last: dict[str, Last] = {}  # by signal
         self._sources: dict[str, dict[str, _Source]] = {name: {} for name in s.SIGNALS}
         self._levels = 0  # claims and sessions since the last observation
@@ -105,6 +107,7 @@ class Meter:
                 self._measured(source, signal.utilisation, signal.interval_s, signal.instances)
         elif isinstance(signal, s.RequestsSignal):
             self._measured(source, signal.rate, signal.interval_s, signal.target)
+            self.queue.take(signal, now)
         else:
             self._levels += 1
             if isinstance(signal, s.ClaimSignal):
@@ -169,7 +172,7 @@ class Meter:
             dept=self.department,
             start=start,
             end=end,
-            utilisation=self._utilisation(now),
+            utilisation=self.utilisation(now),
             samples=samples + self._levels,
             requests_per_s=rate,
             requests_per_instance=target,
@@ -196,7 +199,8 @@ class Meter:
     def _words(self, name: str, now: float) -> list[_Source]:
         return [one for _, one in sorted(self._sources[name].items()) if one.holds(now, self.timeout_s)]
 
-    def _utilisation(self, now: float) -> float | None:
+    def utilisation(self, now: float) -> float | None:
+        """As sources of `cpu` say it now."""
         heard = self._words("cpu", now)
         shares = [(one.of, one.word()) for one in heard if one.of]
         words = [one.word() for one in heard if one.of is None]

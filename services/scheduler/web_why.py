@@ -7,31 +7,46 @@ Rules
   2. Then who drains, and until when at the latest; and which ones the balancer does not reach: UNITS_MAX are named.
   3. If load is missing, since when, and who told it last, as far as the edge has heard it since it started.  Last of all whose
      signals are dropped: the edge knows, the core does not.
+  4. Requests that wait at the load balancer while there are as many instances as are wanted, and more could be: the rule does
+     not see what they wait for.  The edge knows of the queue, as of dropped signals.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Final
+from typing import Final, NamedTuple
 
 from schemas.kept import kept_from, shares_of_others
 from schemas.reasons import Code, Reason, because
 from services.scheduler import web_ends, web_rolls
 from services.scheduler.meter import Last
 from services.scheduler.meter_gate import Trouble
+from services.scheduler.meter_queue import Waiting
+from services.scheduler.policies.scale import level
 from services.scheduler.web import WebCore
 
 UNITS_MAX: Final = 10  # more names than this nobody reads; their number is told as well
 
 
-def why(
-    core: WebCore, now: float, last: Mapping[str, Last] | None = None, troubles: Sequence[Trouble] = ()
-) -> list[Reason]:
+class Told(NamedTuple):
+    """What the edge knows and the core does not."""
+
+    last: Mapping[str, Last] = {}
+    troubles: Sequence[Trouble] = ()
+    waiting: Waiting | None = None
+    utilisation: float | None = None
+
+
+NOTHING_TOLD: Final = Told()
+
+
+def why(core: WebCore, now: float, told: Told = NOTHING_TOLD) -> list[Reason]:
     target, reason = core.desired(now)
     held, wanted = core.custody.held(core.dept), core.custody.state.demands.get(core.dept, 0)
     active, found = len(core.holdings.active), [reason]
     if core.missing(now):
-        found = [*(found if reason.code is not Code.SIGNAL_MISSING else ()), _silence(core, now, last or {})]
+        found = [*(found if reason.code is not Code.SIGNAL_MISSING else ()), _silence(core, now, told.last)]
+    found += unseen(core, now, told)
     found += web_rolls.why(core.releases(now), target, core.department.maximum if core.department is not None else None)
     if wanted > held:
         by = _kept(core, now)
@@ -42,7 +57,21 @@ def why(
         wait_s = round(core.state.retry_at - now, 3)
         found.append(because(Code.REPLACEMENT, failures=core.state.failures, wait_s=wait_s))
     found += [*_ending(core, now), because(Code.RUNNING, instances=core.state.serving, target=target)]
-    return found + [because(Code.SIGNALS_DROPPED, **trouble.params()) for trouble in troubles]
+    return found + [because(Code.SIGNALS_DROPPED, **trouble.params()) for trouble in told.troubles]
+
+
+def unseen(core: WebCore, now: float, told: Told) -> list[Reason]:
+    """Rule 4."""
+    (target, _), serving, policy = core.desired(now), core.state.serving, core.policy
+    if told.waiting is None or serving < target or target >= policy.instances_max:
+        return []
+    if told.utilisation is not None and told.utilisation > level(policy):  # the rule sees it, and is about to act
+        return []
+    seen: dict[str, float] = {} if told.utilisation is None else {"utilisation": round(told.utilisation, 3)}
+    if policy.requests_per_instance:
+        seen["requests_per_instance"] = policy.requests_per_instance
+    waiting = told.waiting
+    return [because(Code.REQUESTS_QUEUED, requests=waiting.requests, waited_s=waiting.for_s, instances=serving, **seen)]
 
 
 def _kept(core: WebCore, now: float) -> dict[str, int | float | list[str]]:

@@ -195,7 +195,7 @@ def test_a_running_haproxy_that_does_not_follow_a_new_configuration_is_told(plac
     assert stack_haproxy.outdated(place, settings, shop) == ""  # it has none
     stack.balancers(config, place, settings, ports, shop)
     assert stack_haproxy.outdated(place, settings, shop) == ""
-    for change in ({"health_path": "/up"}, {"instances_max": 1000}, {"command": ("./server",)}):
+    for change in ({"health_path": "/up"}, {"instances_max": 1000}, {"connections_per_instance": 4}):
         other = msgspec.structs.replace(shop, web=msgspec.structs.replace(shop.web, **change))  # type: ignore[arg-type]
         large = stack_settings.changed(settings, hosts=100)
         assert "until the next `phoenix up`" in stack_haproxy.outdated(place, large, other)

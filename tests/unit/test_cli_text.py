@@ -67,6 +67,10 @@ def test_load_and_silence_of_a_web_department_are_told_with_whose_they_are() -> 
             because(Code.SIGNALS_DROPPED, signal="cpu", source="lb-1", why="future", count=7, off_s=3600.04),
             "7 cpu signals of lb-1 were dropped: its clock is 3600.0 s ahead",
         ),
+        (
+            because(Code.REQUESTS_QUEUED, requests=240, waited_s=12.0, utilisation=0.56, instances=1),
+            "240 requests wait at the load balancer, for 12s with 1 instance; the rule sees 56 % CPU only",
+        ),
     ):
         assert sentences.sentence(reason) == expected
 

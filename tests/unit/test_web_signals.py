@@ -11,10 +11,11 @@ from schemas.config import WebPolicy
 from schemas.reasons import Code
 from services.provisioner.core import ProvisionerCore
 from services.scheduler.meter import Last
+from services.scheduler.meter_queue import Waiting
 from services.scheduler.web import WebCore
 from services.scheduler.web_signals import LOAD_LOST_S, Word, claimed, word
 from services.scheduler.web_state import State
-from services.scheduler.web_why import why
+from services.scheduler.web_why import Told, why
 from tests.support.world import START, World, cloud, web
 
 
@@ -248,10 +249,35 @@ def test_why_says_how_long_and_who_told_it_last() -> None:
         "claim": Last(world.now + 9, "plan"),
     }
     world.advance(30)
-    reason = why(core(world), world.now, heard)[0]
+    reason = why(core(world), world.now, Told(last=heard))[0]
     assert reason.code is Code.SIGNAL_MISSING
     assert reason.params == {"timeout_s": 10.0, "instances": 1, "silent_s": 30.0, "signal": "cpu", "source": "lb-1"}
     assert "source" not in why(core(world), world.now)[0].params
+
+
+def queued(world: World, utilisation: float | None) -> list[dict[str, Any]]:
+    told = Told(waiting=Waiting(240, 12.0), utilisation=utilisation)
+    found = why(core(world), world.now, told)
+    return [dict(reason.params) for reason in found if reason.code is Code.REQUESTS_QUEUED]
+
+
+def test_requests_that_wait_for_what_the_rule_does_not_see_are_told() -> None:
+    world = site(instances_max=2)
+    observed(world, utilisation=0.56)
+    expected = {"requests": 240, "waited_s": 12.0, "instances": 1}
+    assert queued(world, 0.56) == [expected | {"utilisation": 0.56}]
+    assert queued(world, None) == [expected]
+    assert queued(world, 0.9) == []  # the rule sees it
+    observed(world, utilisation=1.0)
+    assert queued(world, 0.5) == []  # there are as many as there may be
+    assert Code.REQUESTS_QUEUED not in [reason.code for reason in why(core(world), world.now)]
+
+
+def test_while_instances_are_on_their_way_a_queue_is_no_news() -> None:
+    world = site(instances_max=8)
+    observed(world, utilisation=1.6, settle=False)
+    assert core(world).desired(world.now)[0] > core(world).state.serving
+    assert queued(world, 0.5) == []
 
 
 # ------------------------------------------------------------------------------------------------------------------- hurry

@@ -1,0 +1,47 @@
+"""The queue at load balancers: whose word counts, for how long, and when it is told."""
+
+from __future__ import annotations
+
+from schemas.signals import RequestsSignal
+from services.scheduler.meter import Meter
+from services.scheduler.meter_queue import HELD_S, WAITED_S, Queue, Waiting
+
+NOW = 1_000.0
+
+
+def said(queue: int | None, source: str = "a") -> RequestsSignal:
+    return RequestsSignal(rate=40.0, queue=queue, source=source)
+
+
+def test_a_queue_is_told_when_it_has_stood_for_a_while() -> None:
+    queue = Queue()
+    for second in range(4):
+        queue.take(said(10 + second), NOW + second)
+        assert (queue.waiting(NOW + second) is None) == (second < WAITED_S)
+    assert queue.waiting(NOW + 3) == Waiting(13, WAITED_S)
+    queue.take(said(0), NOW + 4)
+    assert queue.waiting(NOW + 4) is None
+    queue.take(said(9), NOW + 5)
+    assert queue.waiting(NOW + 7) is None  # it begins anew
+
+
+def test_queues_of_several_add_up_and_a_word_does_not_hold_for_ever() -> None:
+    queue = Queue()
+    for second in range(5):
+        queue.take(said(5, "a"), NOW + second)
+        queue.take(said(7, "b"), NOW + second)
+    assert queue.waiting(NOW + 4) == Waiting(12, 4.0)
+    queue.take(said(None, "b"), NOW + 4)
+    assert queue.waiting(NOW + 4) == Waiting(5, 4.0)
+    assert queue.waiting(NOW + 4 + HELD_S) is None
+    queue.take(said(5), NOW + 60)
+    assert queue.waiting(NOW + 60) is None  # nobody knows what was meanwhile
+
+
+def test_the_meter_hands_on_what_it_takes() -> None:
+    meter = Meter("web")
+    for second in range(5):
+        signal = RequestsSignal(rate=40.0, queue=3, at=NOW + second)
+        meter.take(signal, NOW + second)
+        meter.take(signal, NOW + second)  # out of order: dropped
+    assert meter.queue.waiting(NOW + 4) == Waiting(3, 4.0)
