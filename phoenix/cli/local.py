@@ -35,7 +35,7 @@ def endpoints(about: dict[str, Any]) -> str:
 
 
 def _balancer(about: dict[str, Any]) -> str:
-    return "HAProxy" if about.get("balancer") == "haproxy" else "load balancer"
+    return "HAProxy" if about.get("balancer") == "haproxy" else "embedded load balancer"
 
 
 def is_external(about: dict[str, Any]) -> bool:

@@ -12,7 +12,7 @@ from phoenix.cli.errors import FAILED, OK, CliError, usage
 from phoenix.cli.parser import count
 
 HYPERVISORS: Final = ("process", "dummy")
-BALANCERS: Final = ("embedded", "haproxy")
+BALANCERS: Final = ("embedded", "haproxy", "none")
 HOSTS_MAX: Final = 5000  # hosts of one machine's embedded cloud: more is a typing error, and would never be up
 HELP: Final = """examples:
   phoenix up                               in the foreground, with a live status; Ctrl-C stops everything
@@ -20,6 +20,7 @@ HELP: Final = """examples:
   phoenix up --hosts 128 --cores 1 --hypervisor dummy
   phoenix up --config site.toml --data /srv/phoenix
   phoenix up --balancer haproxy            HAProxy instead of the embedded load balancer
+  phoenix up --balancer none               no load balancer: you run one of your own (docs/haproxy.md)
   phoenix up --services none               only NATS and the embedded OpenNebula
 
 What it is told is kept in the data directory (default: $PHOENIX_DATA or ./.phoenix): a later `phoenix up` there goes on
@@ -39,8 +40,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--balancer",
-        metavar="embedded|haproxy",
-        help="of the web departments: embedded (default), or HAProxy with its agent",
+        metavar="embedded|haproxy|none",
+        help="of the web departments: embedded (default), HAProxy with its agent, or none: you run one",
     )
     parser.add_argument("--services", metavar="none|all", help="none: only NATS and OpenNebula")
     parser.add_argument(

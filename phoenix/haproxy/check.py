@@ -144,4 +144,5 @@ async def _door(settings: Settings, client: Client, refusals: list[str]) -> Find
     except msgspec.DecodeError:
         told = answer.data.decode("utf-8", "replace")[:300]
         return Finding(f"no list of instances: {told}", f"{settings.department} must be a web department")
-    return Finding(f"{settings.department} has {len(listing.instances)} instances")
+    number = len(listing.instances)
+    return Finding(f"{settings.department} has {number} {'instance' if number == 1 else 'instances'}")

@@ -15,7 +15,7 @@ from phoenix.local.stack_layout import write_private
 
 Hypervisor = Literal["process", "dummy"]
 Services = Literal["all", "none"]
-Balancer = Literal["embedded", "haproxy"]
+Balancer = Literal["embedded", "haproxy", "none"]
 OpenNebula = Literal["embedded", "external"]
 
 
@@ -31,7 +31,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     isolate: str = "auto"
     steering: bool = False  # the dummy hypervisor can be steered over XML-RPC
     pace: bool = False  # the embedded OpenNebula is no faster than a real one
-    balancer: Balancer = "embedded"  # of the web departments
+    balancer: Balancer = "embedded"  # of the web departments; none: a person runs one
     opennebula: OpenNebula = "embedded"  # external: the configuration names a site's own; hosts and hypervisor are its
 
     @property
@@ -40,8 +40,9 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def balances(self) -> bool:
-        """Whether web departments have a balancer of ours: a site has its own, and dummy instances do not listen."""
-        return not self.external and self.hypervisor == "process"
+        """Whether web departments have a balancer of ours: a site has its own, as who wants none; dummy instances do not
+        listen."""
+        return self.balancer != "none" and not self.external and self.hypervisor == "process"
 
 
 def load(path: Path) -> Settings:

@@ -124,6 +124,29 @@ async def test_a_reload_keeps_every_server_and_loses_no_request(cloud: Site) -> 
         await cloud.retire("web.50")
 
 
+async def test_a_connection_that_was_kept_over_a_reload_is_answered_and_then_closed(cloud: Site) -> None:
+    host, _, port = cloud.haproxy.front.listen.rpartition(":")
+    reader, writer = await asyncio.open_connection(host, int(port))
+
+    async def ask() -> bytes:
+        writer.write(b"GET / HTTP/1.1\r\nHost: web\r\n\r\n")
+        head = (await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), 5)).lower()
+        (length,) = [int(line[15:]) for line in head.split(b"\r\n") if line.startswith(b"content-length:")]
+        await reader.readexactly(length)
+        assert head.startswith(b"http/1.1 200")
+        return head
+
+    assert b"connection: close" not in await ask()
+    await cloud.haproxy.reload(cloud.config)
+
+    async def is_the_last() -> bool:  # the old process may not know yet that it is replaced
+        return b"connection: close" in await ask()
+
+    await until(is_the_last)
+    assert await reader.read() == b""
+    writer.close()
+
+
 async def test_an_empty_haproxy_is_filled_again_although_the_broker_is_away(cloud: Site) -> None:
     cloud.broker.stop()
     await cloud.haproxy.kill()

@@ -157,6 +157,7 @@ def test_the_balancer_is_the_departments_own_program(place: Layout, site: Path) 
     assert stack.balancer_user(config.cloud, "hpc") is None
     assert stack.balancers(config, place, stack_settings.Settings(hypervisor="dummy"), ports, shop) == []
     assert stack.balancers(config, place, stack_settings.Settings(opennebula="external"), ports, shop) == []
+    assert stack.balancers(config, place, stack_settings.Settings(balancer="none"), ports, shop) == []
 
 
 def test_haproxy_stands_where_the_embedded_balancer_would_with_an_agent_beside_it(place: Layout, site: Path) -> None:
