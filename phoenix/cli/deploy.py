@@ -4,12 +4,14 @@ Rules
   1. What is not named is as in the release that is wanted now; `--configured` and `--undo` begin from another one.
   2. What follows `--` is the command; nothing follows it: the guest's default web program.
   3. `--wait` ends with 0 if the release is complete, with 1 if it was given up, another one took over, or the time is over;
-     then it says what the update waits for, if it makes no progress.
+     then it says what the update waits for, if it makes no progress, or what the last instance wrote that failed.  Each change
+     meanwhile is a line on stderr.
 """
 
 from __future__ import annotations
 
 import argparse
+import re
 import sys
 import time
 import uuid
@@ -20,6 +22,7 @@ import orjson
 from phoenix.cli import cloud, emit, releases, sentences, units
 from phoenix.cli.errors import FAILED, OK, UNREACHABLE, CliError, usage
 from phoenix.cli.http import Client, quote
+from phoenix.cli.last_words import last_words
 from phoenix.cli.parser import at_least_zero
 from phoenix.cli.submit import ask_again
 from phoenix.cli.waiting import LOST_MAX_S, POLL_FIRST_S, POLL_MAX_S
@@ -77,6 +80,10 @@ def run(args: argparse.Namespace) -> int:
         return _tell(args, answer, f"{args.department}: release {answer['release']}")
     if not args.json:
         print(f"{args.department}: release {answer['release']}", flush=True)
+        print(
+            "(given up if it does not come up in start_failures_max starts, each within boot_timeout_s)",
+            file=sys.stderr,
+        )
     found = wait(client, args.department, int(answer["release"]), timeout_s)
     if found["state"] == "complete":
         return _tell(
@@ -85,6 +92,8 @@ def run(args: argparse.Namespace) -> int:
     reason = found.get("stuck") or found.get("reason")
     if args.json:
         emit.json({**answer, "state": found["state"], "reason": reason})
+    else:
+        _tell_last_words(client, reason)
     raise CliError(FAILED, f"{args.department}: {_why_not(found)}", sentences.remedy(reason))
 
 
@@ -96,6 +105,12 @@ def _tell(args: argparse.Namespace, answer: dict[str, Any], line: str) -> int:
     return OK
 
 
+def _tell_last_words(client: Client, reason: object) -> None:
+    unit = sentences.code_of(reason)[1].get("unit") if reason else None
+    if unit and (words := last_words(client, str(unit))):
+        print("\n".join([f"{unit} wrote last:", *(f"  {line}" for line in words)]), file=sys.stderr)
+
+
 def _asked(args: argparse.Namespace) -> dict[str, Any]:
     gone = dict.fromkeys(args.unset)
     return {
@@ -103,7 +118,7 @@ def _asked(args: argparse.Namespace) -> dict[str, Any]:
         "image": args.image,
         "command": args.command,
         "environment": {**gone, **_pairs("--env", args.env)},
-        "secrets": {**gone, **_pairs("--secret", args.secret)},
+        "secrets": {**gone, **_secrets(args.secret)},
         "health_path": args.health_path,
         "configured": args.configured,
         "undo": args.undo,
@@ -120,6 +135,15 @@ def _pairs(option: str, words: list[str]) -> dict[str, str]:
         if not name or not equals:
             raise usage(f"{option} {word}: NAME=VALUE is needed", f"{option} GREETING=hello")
         found[name] = value
+    return found
+
+
+def _secrets(words: list[str]) -> dict[str, str]:
+    found = _pairs("--secret", words)
+    for variable, name in found.items():
+        if not re.fullmatch(r"[a-z0-9][a-z0-9._-]{0,63}", name):
+            told = "a secret's name is 1 to 64 small letters, digits, '.', '_' and '-', a letter or digit first"
+            raise usage(f"--secret {variable}={name}: {told}", "--secret DB_PASSWORD=shop-db")
     return found
 
 
@@ -145,7 +169,7 @@ def _timeout_s(args: argparse.Namespace) -> float | None:
 
 
 def wait(client: Client, department: str, number: int, timeout_s: float | None) -> dict[str, Any]:
-    """The release once nothing more will come of it; as it is when the time is over.  On a terminal progress is shown."""
+    """The release once nothing more will come of it; as it is when the time is over."""
     end = None if timeout_s is None else time.monotonic() + timeout_s
     pause_s, shown, lost_since = POLL_FIRST_S, "", None
     while True:
@@ -173,9 +197,10 @@ def _look(client: Client, department: str, number: int) -> dict[str, Any]:
 
 
 def _progress(found: dict[str, Any], shown: str) -> str:
-    text = f"release {found['release']}: {found['state']}, {found.get('instances_serving', 0)} in service"
-    if text != shown and sys.stderr.isatty():
-        print(text, file=sys.stderr)
+    serving, live = found.get("instances_serving", 0), found.get("instances", 0)
+    text = f"release {found['release']}: {found['state']}, {serving} of {live} in service"
+    if text != shown:
+        print(text, file=sys.stderr, flush=True)
     return text
 
 

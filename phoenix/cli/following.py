@@ -15,7 +15,13 @@ PAUSE_S: Final = 0.2  # if it answers at once all the same
 AWAY_S: Final = 1.0  # the door restarts: what was written waits for us
 
 
-def follow(client: Client, path: Callable[[int, int | None], str], on: bool) -> bool:
+class Wrote:
+    """How much has been printed."""
+
+    size = 0
+
+
+def follow(client: Client, path: Callable[[int, int | None], str], on: bool, wrote: Wrote | None = None) -> bool:
     """Print parts of the stream at `path(offset, follow_s)` until its end, or, unless it goes `on`, what there is now.
     True if that was the end."""
     offset = 0
@@ -28,6 +34,8 @@ def follow(client: Client, path: Callable[[int, int | None], str], on: bool) -> 
             time.sleep(AWAY_S)
             continue
         write(part.body)
+        if wrote is not None:
+            wrote.size += len(part.body)
         following = int(part.headers.get("phoenix-offset", offset + len(part.body)))
         ended = part.headers.get("phoenix-end", "true") == "true"
         moved, offset = following > offset, following

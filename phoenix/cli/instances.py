@@ -8,6 +8,7 @@ from typing import Any, Final
 from phoenix.cli import cloud, emit, sentences, tables
 from phoenix.cli.errors import CliError
 from phoenix.cli.http import Client, query, quote
+from phoenix.cli.last_words import last_words
 
 HELP: Final = """examples:
   phoenix instances               those of all web departments
@@ -16,6 +17,9 @@ HELP: Final = """examples:
 
 states: booting, in-service, draining (no new sessions; open ones end), stopped, failed   (docs/web.md)"""
 HEAD: Final = ("INSTANCE", "STATE", "RELEASE", "HOST", "ADDRESS", "SINCE", "SESSIONS", "CPU", "NOTE")
+
+WORDS_OF_MAX: Final = 5  # failed instances whose logs are looked into: each is a call, and the last ones tell
+WORDS_CHARS_MAX: Final = 120
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -30,7 +34,7 @@ def run(args: argparse.Namespace) -> int:
     client = where.operator()
     path = query("/v1/instances", department=args.department, all="1" if args.all else None)
     answer = client.get(path)
-    answer["instances"] = _with_problems(client, answer["instances"])
+    answer["instances"] = _with_last_words(client, _with_problems(client, answer["instances"]))
     if args.json:
         emit.json(answer)
     else:
@@ -48,6 +52,13 @@ def _with_problems(client: Client, found: list[dict[str, Any]]) -> list[dict[str
             continue  # it is a note beside what was asked for
         problems |= {one["unit"]: one["problem"] for one in listed if one.get("problem")}
     return [{**one, "problem": problems.get(one["instance"], "")} for one in found]
+
+
+def _with_last_words(client: Client, found: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Of the last ones that have failed, which come first, the last line that they wrote."""
+    failed = [one["instance"] for one in found if one["state"] == "failed"]
+    words = {unit: lines[-1] for unit in failed[:WORDS_OF_MAX] if (lines := last_words(client, unit))}
+    return [{**one, "last_words": words.get(one["instance"], "")} for one in found]
 
 
 def render(found: list[dict[str, Any]], department: str | None = None) -> str:
@@ -76,4 +87,5 @@ def _note(one: dict[str, Any]) -> str:
         return str(one["problem"])
     if one.get("drains_until"):
         return f"until {one['drains_until']} at the latest"
-    return sentences.sentence(one["why"]) if one.get("why") else ""
+    words = f"; it wrote last: {one['last_words'][:WORDS_CHARS_MAX]}" if one.get("last_words") else ""
+    return sentences.sentence(one["why"]) + words if one.get("why") else ""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import sys
 from typing import Final
 
 from phoenix.cli import cloud, emit, following
@@ -31,7 +32,10 @@ def run(args: argparse.Namespace) -> int:
         answer = client.fetch("GET", _path(args, 0, None))
         emit.json({"instance": args.unit, stream: answer.body.decode(errors="replace")})
         return 0
-    following.follow(client, lambda offset, follow_s: _path(args, offset, follow_s), args.follow)
+    wrote = following.Wrote()
+    following.follow(client, lambda offset, follow_s: _path(args, offset, follow_s), args.follow, wrote)
+    if not wrote.size:
+        print("(nothing was written)", file=sys.stderr)
     return 0
 
 

@@ -52,6 +52,18 @@ def rolling(p: Params) -> str | None:
     return f"release {p['release']} is rolled out" if "release" in p else None
 
 
+def drained(p: Params) -> str | None:
+    return f"{_followed(p)}, and its last session has ended" if "release" in p else None
+
+
+def drain_timeout(p: Params) -> str | None:
+    return f"{_followed(p)}; sessions were still open when its time to drain was over" if "release" in p else None
+
+
+def _followed(p: Params) -> str:
+    return f"release {p['release']} is rolled out"
+
+
 def _fresh(p: Params) -> str:
     fresh = p.number("fresh")
     has = "has" if fresh == 1 else "have"
@@ -83,5 +95,7 @@ TELL: Final[dict[str, _Told]] = {
     "release_failed": failed,
     "roll_stuck": stuck,
     "rolling": rolling,
+    "drained": drained,
+    "drain_timeout": drain_timeout,
 }
 UNBLOCK: Final[dict[str, _Told]] = {"release_failed": unblock_failed, "roll_stuck": unblock_stuck}

@@ -89,10 +89,12 @@ def _drained(at: Scene) -> list[f.AttemptClosed]:
     for name in sorted(at.held.draining, key=sort_key):
         unit = at.unit(name)
         assert unit.drains_until is not None
+        followed = at.state.followed.get(name)
+        told: dict[str, str | int | float | list[str]] = {} if followed is None else {"release": followed}
         if name in at.state.drained:
-            found.append(close(unit, Disposal.STOPPED, because(Code.DRAINED)))
+            found.append(close(unit, Disposal.STOPPED, because(Code.DRAINED, **told)))
         elif unit.drains_until <= at.now:
-            found.append(close(unit, Disposal.STOPPED, because(Code.DRAIN_TIMEOUT)))
+            found.append(close(unit, Disposal.STOPPED, because(Code.DRAIN_TIMEOUT, **told)))
     return found
 
 

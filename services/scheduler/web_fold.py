@@ -180,6 +180,8 @@ class WebFold:
         if not self._mine(fact.unit):
             return False
         self.holdings.drains(fact.unit)
+        if fact.reason.code is Code.ROLLING:
+            self.state.followed[fact.unit] = int(str(fact.reason.params.get("release", 0)))
         self._count()
         return True
 
@@ -234,6 +236,7 @@ class WebFold:
         self.holdings.ended(name)
         self.limits.closed(name)
         self.state.drained.pop(name, None)
+        self.state.followed.pop(name, None)
         self.state.unreachable.pop(name, None)
 
     def _on_config(self, _fact: f.ConfigAdopted, _meta: Meta) -> bool:
@@ -331,7 +334,7 @@ class WebFold:
     def _check_words(self) -> list[str]:
         """Rule 3."""
         live = self.custody.index.open.get(self.dept, ())
-        spoken = [*self.state.drained, *self.state.unreachable]
+        spoken = [*self.state.drained, *self.state.followed, *self.state.unreachable]
         found = [f"{name} is gone, and what was said of it is not" for name in spoken if name not in live]
         drains = {name for name in live if name in self.holdings.draining}
         found += [f"{name} has drained and does not drain" for name in self.state.drained if name not in drains]

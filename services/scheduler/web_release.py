@@ -67,6 +67,7 @@ class Roll(msgspec.Struct, frozen=True, kw_only=True):
     good: tuple[int, ...] = ()  # releases that were complete with one in service, the last one last
     stood: tuple[int, ...] = ()
     again: str = ""  # stopped, and somebody has spoken since: who
+    given_up: Reason | None = None  # the release before the wanted one was: why, until another one is asked for
 
 
 class Seen(NamedTuple):
@@ -133,7 +134,8 @@ def changed(roll: Roll, fact: f.ReleaseChanged, live: Iterable[Seen]) -> Roll:
         return msgspec.structs.replace(roll, stage="stopped", again="")
     if fact.state == "rolled_back":
         rest = tuple(number for number in roll.good if number != fact.release)
-        return _want(msgspec.structs.replace(roll, good=rest), fact.back_to, roll.asked)
+        back = _want(msgspec.structs.replace(roll, good=rest), fact.back_to, roll.asked)
+        return msgspec.structs.replace(back, given_up=fact.reason)
     complete = msgspec.structs.replace(roll, stage="complete")
     return _keep(complete) if any(one.release == fact.release and one.serves for one in live) else complete
 
@@ -181,7 +183,9 @@ def known(roll: Roll, releases: Iterable[int]) -> Roll:
 def _want(roll: Roll, release: int, asked: int) -> Roll:
     first = roll.first if release == 0 else 0
     fresh = {"failures": 0, "failed": "", "cause": "", "again": ""}
-    return msgspec.structs.replace(roll, wanted=release, stage="rolling", asked=asked, first=first, **fresh)
+    return msgspec.structs.replace(
+        roll, wanted=release, stage="rolling", asked=asked, first=first, given_up=None, **fresh
+    )
 
 
 def _keep(roll: Roll) -> Roll:

@@ -119,9 +119,13 @@ def wake_at(at: Releases) -> float:
 
 
 def why(at: Releases, target: int, maximum: int | None) -> list[Reason]:
-    """How far the release is, and what it waits for if nothing but a host helps.  `maximum`: hosts that there may be."""
-    if at.quiet:
-        return []
+    """Why the release before was given up, if it was; how far the wanted one is, and what it waits for if nothing but a host
+    helps.  `maximum`: hosts that there may be."""
+    past = [] if at.roll.given_up is None else [at.roll.given_up]
+    return past if at.quiet else [*past, *_course(at, target, maximum)]
+
+
+def _course(at: Releases, target: int, maximum: int | None) -> list[Reason]:
     seen = list(at.live())
     found = web_release.why(at.roll, seen, at.terms, at.now)
     told = [] if found is None else [found]

@@ -45,6 +45,9 @@ class State(msgspec.Struct, kw_only=True):
     quiet: tuple[str, ...] = ()  # instances with the fewest sessions, the fewest first, as of …
     quiet_at: float = 0.0
     drained: dict[str, None] = {}  # live instances that drain and have no session any more
+    followed: dict[
+        str, int
+    ] = {}  # live instances that drain for a rolling update -> the release that takes their place
     unreachable: dict[
         str, float
     ] = {}  # live instances that the balancer does not reach -> since when, the longest first

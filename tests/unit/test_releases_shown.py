@@ -7,9 +7,10 @@ from typing import Any
 import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 
-from phoenix.cli import departments, deploy, releases, sentences
+from phoenix.cli import departments, deploy, instances, releases, sentences
 from phoenix.cli.errors import CliError
-from phoenix.cli.http import Client
+from phoenix.cli.http import Client, Response
+from phoenix.cli.last_words import LINES_MAX, last_words
 from phoenix.cli.parser import make
 from schemas import facts as f
 from schemas.custody_state import RELEASES_KEPT
@@ -251,3 +252,35 @@ def test_waiting_in_vain_tells_what_for() -> None:
     lines = releases.render({"releases": [], "stuck": releases.stuck(cloud, "web")}).splitlines()
     assert lines[-2].startswith("Release 2 waits for a host for its next instance")
     assert lines[-1].startswith("To unblock it: `phoenix deploy web --max-unavailable 1`")
+
+
+class Wrote(Client):
+    """A door that has these logs."""
+
+    def __init__(self, **streams: bytes) -> None:
+        self._streams = streams
+
+    def fetch(self, method: str, path: str, body: bytes | None = None) -> Response:
+        return Response(200, {}, self._streams["stderr" if "stderr" in path else "stdout"])
+
+
+def test_the_last_words_of_an_instance_are_the_end_of_stderr_or_else_of_stdout() -> None:
+    told = b"Traceback\n" * 9 + b"OSError: cannot \x1b[1mread config\n\n"
+    assert last_words(Wrote(stderr=told), "web.7")[-2:] == ["Traceback", "OSError: cannot  [1mread config"]
+    assert len(last_words(Wrote(stderr=told), "web.7")) == LINES_MAX
+    assert last_words(Wrote(stderr=b"\n", stdout=b"starting\n"), "web.7") == ["starting"]
+    assert last_words(Wrote(stderr=b"", stdout=b""), "web.7") == []
+    shown = {"instance": "web.7", "state": "failed", "release": 2, "why": {"code": "vm_ended"}}
+    (row,) = instances._with_last_words(Wrote(stderr=told), [shown])
+    assert "it wrote last: OSError: cannot  [1mread config" in instances.render([row])
+
+
+def test_one_that_a_release_has_replaced_says_so() -> None:
+    for code in (Code.DRAINED, Code.DRAIN_TIMEOUT):
+        assert sentences.sentence(because(code, release=3)).startswith("release 3 is rolled out")
+        assert sentences.sentence(because(code)).startswith("it was not needed any more")
+
+
+def test_what_is_no_name_of_a_secret_is_told_in_words() -> None:
+    with pytest.raises(CliError, match="a secret's name is 1 to 64 small letters"):
+        deploy._secrets(["A=B=C"])

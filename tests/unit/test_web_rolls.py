@@ -46,6 +46,9 @@ def test_eight_instances_are_replaced_within_the_terms(unavailable: int, surge: 
     placed = world.facts(f.UnitPlaced)[8:]
     assert {(fact.release, fact.image) for fact in placed} == {(1, "shop-1")}
     assert placed[0].reason.code is Code.ROLLING
+    ended = {sentences.sentence(fact.why) for fact in world.facts(f.AttemptClosed)}
+    assert ended
+    assert all("release 1 is rolled out" in told for told in ended)
     assert world.custody.held("web") == world.custody.state.demands["web"] == 8  # the surge's hosts have gone back
     assert world.voids == []
 
@@ -127,6 +130,11 @@ def test_a_bad_release_is_rolled_back(fate: str) -> None:
     assert (given_up.back_to, given_up.reason.code) == (0, Code.RELEASE_FAILED)
     assert given_up.reason.params["cause"] == cause
     assert given_up.reason.params["failures"] >= 3  # several may have been on their way
+    assert given_up.reason in why(core(world), world.now)  # until somebody asks for another one
+    fates.pop(1)
+    deploy(world)
+    world.advance(1)
+    assert given_up.reason not in why(core(world), world.now)
     assert world.voids == []
 
 
