@@ -60,7 +60,7 @@ class Roll(msgspec.Struct, frozen=True, kw_only=True):
     wanted: int = 0
     stage: Stage = "complete"
     asked: int = 0  # the newest request that was taken up
-    first: int = 0  # instances up to this number ran something else under the name of the wanted release
+    first: int = 0  # instances up to this number that are said to run release 0 may run something else
     failures: int = 0  # of the wanted one; none count once it has stood
     failed: str = ""  # the last of them …
     cause: str = ""  # … and why
@@ -181,11 +181,8 @@ def known(roll: Roll, releases: Iterable[int]) -> Roll:
 
 
 def _want(roll: Roll, release: int, asked: int) -> Roll:
-    first = roll.first if release == 0 else 0
     fresh = {"failures": 0, "failed": "", "cause": "", "again": ""}
-    return msgspec.structs.replace(
-        roll, wanted=release, stage="rolling", asked=asked, first=first, given_up=None, **fresh
-    )
+    return msgspec.structs.replace(roll, wanted=release, stage="rolling", asked=asked, given_up=None, **fresh)
 
 
 def _keep(roll: Roll) -> Roll:
@@ -309,8 +306,8 @@ def _leaving(others: list[Seen], here: list[Seen], terms: Terms, target: int, no
     if spare < 0:
         return []
     serving = [one for one in others if one.began_at is not None]
-    ready = [one for one in serving if terms.ready(one, now)]
-    return [*(one for one in serving if one not in ready), *ready[:spare]]
+    ready = {one.unit: one for one in serving if terms.ready(one, now)}
+    return [*(one for one in serving if one.unit not in ready), *list(ready.values())[:spare]]
 
 
 def why(roll: Roll, seen: Sequence[Seen], terms: Terms, now: float) -> Reason | None:

@@ -304,3 +304,11 @@ def test_when_releases_have_no_say() -> None:
     assert not wr.is_quiet(Roll(), 1)
     assert not wr.is_quiet(Roll(failures=1), 0)
     assert not wr.is_quiet(ROLLING, 2)
+
+
+def test_what_ran_before_the_configuration_changed_says_nothing_of_release_0_also_after_a_deploy() -> None:
+    roll = wr.configured(Roll(), 5)
+    for state, back_to in (("rolling", 0), ("rolled_back", 0)):
+        told = f.ReleaseChanged(dept="web", release=1, state=state, back_to=back_to, reason=because(Code.ROLLING))
+        roll = wr.changed(roll, told, [])
+    assert (roll.wanted, roll.first) == (0, 5)

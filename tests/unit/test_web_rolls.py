@@ -279,6 +279,15 @@ def test_a_cordoned_host_is_left_during_a_roll() -> None:
     assert not {unit.hosts[0] for unit in serving(world.custody)} & set(cordoned)
 
 
+def test_what_stands_on_a_cordoned_host_leaves_first() -> None:
+    world, _ = site(instances=4)
+    world.write("provisioner", f.QuotaChanged(dept="web", hosts=4, by=world.now + 1))
+    world.cordon(world.unit("web.1").hosts[0])  # the oldest: else the last one
+    deploy(world, max_unavailable=1, max_surge=0)
+    world.settle()
+    assert [fact.unit for fact in world.facts(f.InstanceDraining)] == ["web.1"]
+
+
 def test_a_restart_in_the_middle_changes_nothing() -> None:
     world, fates = site(instances=3, start_failures_max=2)
     world.strict = True
