@@ -9,6 +9,8 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 DOCUMENTS = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").rglob("*.md"))]
+PROSE = [ROOT / "CONTRIBUTING.md", *DOCUMENTS]
+PROSE_COLUMNS_MAX = 128  # CONTRIBUTING.md, rule 13; not of tables, code blocks and what is one word, as a link
 LINK = re.compile(r"\]\(([^)#\s]*)(#[^)\s]*)?\)")
 
 
@@ -38,3 +40,18 @@ def test_every_property_is_listed() -> None:
         for test in re.findall(r"^@given\(", file.read_text(), re.M)
     ]
     assert len(listed) == len(found), "docs/properties.md lists each @given of the tests, and nothing else"
+
+
+def wide(document: Path) -> list[str]:
+    found, fenced = [], False
+    for number, line in enumerate(document.read_text(encoding="utf-8").split("\n"), 1):
+        fenced ^= line.lstrip().startswith("```")
+        if fenced or line.lstrip().startswith("|") or line.startswith("    ") or " " not in line.strip():
+            continue
+        if len(line) > PROSE_COLUMNS_MAX:
+            found.append(f"{document.relative_to(ROOT)}:{number}: {len(line)} columns")
+    return found
+
+
+def test_prose_is_no_wider_than_people_read() -> None:
+    assert [told for document in PROSE for told in wide(document)] == []
