@@ -12,6 +12,7 @@ from schemas.facts import Fact
 from schemas.meta import Meta
 from schemas.reasons import Code
 from services.provisioner.core import ProvisionerCore
+from services.provisioner.grants import grants
 from services.runtime.core import NEVER
 
 HPC = Department(name="hpc", kind="batch", batch=BatchPolicy())
@@ -257,3 +258,12 @@ def test_a_third_department_joins_the_line_when_it_has_waited_not_when_somebody_
             "admission", f.HostCordoned(host="h9", reason="unknown", user="oscar")
         )  # time passes; `check` looks
         bench.settle()
+
+
+def test_of_equals_free_hosts_go_to_what_is_guaranteed_first_and_then_by_weight() -> None:
+    shop = Department(name="shop", kind="web", web=WebPolicy(), weight=10.0)
+    blog = Department(name="blog", kind="web", web=WebPolicy(), guarantee=3)
+    config = CloudConfig(name="c", departments=(shop, blog))
+    wanted = {"shop": 12, "blog": 4}
+    given = [grants(config, {}, wanted, count, 100.0) for count in (3, 5, 16)]
+    assert given == [{"blog": 3, "shop": 0}, {"blog": 3, "shop": 2}, {"blog": 4, "shop": 12}]
