@@ -17,12 +17,13 @@ ROLLING = Roll(wanted=2, stage="rolling", asked=2, good=(1,))
 
 def seen(text: str) -> list[Seen]:
     """``1s 2b``: of release 1 one that serves (s), of 2 one that boots (b); d: drains; S: serves for STABLE_S; c: serves on a
-    cordoned host.  Numbers count from 1."""
+    cordoned host; u: began STABLE_S ago, and no balancer has reached it for half of that.  Numbers count from 1."""
     found = []
     for number, word in enumerate(text.split(), 1):
         release, how = int(word[:-1]), word[-1]
-        begun = {"b": None, "S": NOW - STABLE_S}.get(how, NOW - 1)
-        found.append(Seen(f"web.{number}", number, release, begun, how == "d", how != "c"))
+        begun = {"b": None, "S": NOW - STABLE_S, "u": NOW - STABLE_S}.get(how, NOW - 1)
+        unreached_at = NOW - STABLE_S / 2 if how == "u" else None
+        found.append(Seen(f"web.{number}", number, release, begun, how == "d", how != "c", unreached_at))
     return found
 
 
@@ -70,6 +71,9 @@ def word(roll: Roll, text: str, *, asked: int = 2, target: int = 2, terms: Terms
         ("2s 2s", 3, (0, 1), "", 3, 1),
         # fewer serve than there should be: nobody leaves
         ("1s 1s", 4, (1, 1), "", 5, 3),
+        # whom no balancer reaches does not serve: it leaves first, and nobody for it
+        ("1s 1u 2s", 2, (0, 1), "2", 3, 1),
+        ("1s 1s 2u", 2, (0, 1), "", 3, 0),
         # two releases are on their way out; what stands on a cordoned host goes likewise
         ("0s 1s 2s", 2, (0, 1), "1", 3, 1),
         ("2c 2s", 2, (0, 1), "", 3, 1),
@@ -100,6 +104,7 @@ def test_after_a_failure_nobody_leaves_until_one_has_stood() -> None:
     shaken = Roll(wanted=2, stage="rolling", asked=2, good=(1,), failures=1, failed="web.3", cause="vm_ended")
     assert wr.plan(shaken, seen("1s 1s 2s"), Terms(0, 1, 3), 2, NOW) == Plan((), 3, 0, 3)
     assert wr.plan(shaken, seen("1s 1s 2S"), Terms(0, 1, 3), 2, NOW) == Plan(("web.1",), 3, 1, 3)
+    assert wr.plan(shaken, seen("1s 1s 2u 2s"), Terms(0, 1, 3), 2, NOW).leave == ()
     assert wr.next_at(shaken, seen("1s 1s 2s"), TERMS, NOW) == NOW - 1 + STABLE_S
     assert wr.next_at(ROLLING, seen("1s 1s 2s"), TERMS, NOW) is None
 
