@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
 from schemas import custody as custody_module
@@ -9,7 +10,7 @@ from schemas import facts as f
 from schemas.config import CloudConfig, Department
 from schemas.custody import RULES, Custody, Incompatible
 from schemas.custody_check import check
-from schemas.custody_state import Broken, Quota
+from schemas.custody_state import RELEASES_KEPT, Broken, Quota
 from schemas.envelope import UnknownFact
 from tests.unit.test_custody_rules import (
     CANCEL,
@@ -20,6 +21,7 @@ from tests.unit.test_custody_rules import (
     RESUMES,
     RUNNING,
     SEIZE,
+    STOPPED,
     A,
     E,
     P,
@@ -30,6 +32,7 @@ from tests.unit.test_custody_rules import (
     job,
     placed,
     play,
+    release,
     reported,
 )
 
@@ -207,3 +210,15 @@ def test_a_resumed_vm_that_never_ran_was_not_saved_and_one_that_ran_has_ended() 
     started = (E, f.VmStarted(unit="1", attempt=2, rank=0))
     assert play([*RESUMES, bound(), started, gone])[0].state.units["1"].broken == "vm_ended"
     assert play([*RUNNING, ended()])[0].state.units["1"].broken == "vm_ended"
+
+
+def test_the_newest_releases_are_kept_and_those_that_run() -> None:
+    writer, fact = placed("web.1")
+    runs = writer, msgspec.structs.replace(fact, release=2)
+    asked = [release(number) for number in range(1, RELEASES_KEPT + 4)]
+    custody, _ = play([*granted(dept="web"), *asked[:2], runs, *asked[2:]])
+    newest = range(RELEASES_KEPT + 4 - (RELEASES_KEPT - 1), RELEASES_KEPT + 4)
+    assert list(custody.state.releases["web"]) == [2, *newest]
+    custody, _ = play([*granted(dept="web"), *asked[:2], runs, (writer, STOPPED[1]), *asked[2:]])
+    assert len(custody.state.releases["web"]) == RELEASES_KEPT
+    assert 2 not in custody.state.releases["web"]
