@@ -4,8 +4,8 @@
        ╰──────────┴──────────────────→ failed
 
 Rules
-  1. `booting` from the placement, `in-service` from its `began`, `draining` from `instance.draining`; an attempt that is
-     broken or was closed as failed is `failed`, any other that was closed `stopped`.
+  1. `booting` from the placement, `in-service` from its `began`, `draining` from `instance.draining`; an attempt whose VM
+     or host was lost, or that was closed as failed, is `failed`, any other that is over `stopped`.
   2. Those that are gone are shown if they are asked for, the last `ENDED_MAX` of each department, newest first.
   3. `since`: when it came into the state that it is in.
 """
@@ -14,13 +14,14 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from schemas.custody_state import Unit
+from schemas.custody_state import Broken, Unit
 from schemas.facts import Disposal
 from schemas.ids import instance_parts, is_instance
 from services.monitor.core import Attempt, MonitorCore
 from services.monitor.levels import Level, Levels
 from services.monitor.times import iso, plain
 
+_LOST: Final = (Broken.VM_ENDED, Broken.HOST_LOST)  # the other ways to break are the arbiter's and the holder's
 ENDED_MAX: Final = 50  # as many as fit a screen or two
 
 
@@ -81,7 +82,7 @@ def state_of(unit: Unit, last: Attempt | None) -> str:
         if unit.drains_until is not None:
             return "draining"
         return "booting" if unit.began_at is None else "in-service"
-    failed = unit.broken is not None or (last is not None and last.disposal == Disposal.FAILED)
+    failed = unit.broken in _LOST or (last is not None and last.disposal == Disposal.FAILED)
     return "failed" if failed else "stopped"
 
 

@@ -11,8 +11,14 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from phoenix.local.opennebula.templates import parse
+from schemas import facts as f
+from schemas.config import CloudConfig, Department, WebPolicy
+from schemas.custody import RULES
+from schemas.releases import Release
 from services.executor.calls import Allocate
 from services.executor.template import TemplateError, Templates, attribute, quoted
+from tests.support.executor_bench import Bench
+from tests.support.executor_stage import FAST
 
 CALL = Allocate("17_3", 2, 1, "h0", 4, 512, "17_3/2/1")
 TAG = "c10d/17_3/2/1"
@@ -98,3 +104,16 @@ def test_a_value_is_refused_only_for_what_cannot_be_written() -> None:
     assert quoted("X", 'say "hi" \\n # [x], = ]') == '"say \\"hi\\" \\n # [x], = ]"'
     with pytest.raises(TemplateError, match="X: 65537 characters"):
         quoted("X", "a" * 65537)
+
+
+def test_an_instance_boots_the_image_of_its_release() -> None:
+    bench = Bench()
+    web = Department(name="web", kind="web", web=WebPolicy(image="configured"))
+    config = CloudConfig(name="test", policy=FAST, departments=(web,))
+    bench.write("provisioner", f.ConfigAdopted(cloud="c1", custody_rules=RULES, config=config))
+    bench.write("provisioner", f.HostGranted(host="h0", dept="web"))
+    bench.write("admission", f.ReleaseRequested(dept="web", release=1, user="wes", content=Release(image="shop-1")))
+    for number in (0, 1):
+        placed = f.UnitPlaced(unit=f"web.{number + 1}", attempt=1, hosts=("h0",), cores=1, memory_mb=64, release=number)
+        bench.write("scheduler.web", placed)
+    assert [call.image for call in bench.calls() if isinstance(call, Allocate)] == ["configured", "shop-1"]

@@ -131,6 +131,22 @@ def test_each_instance_has_its_state_and_those_that_are_gone_are_shown_if_asked_
     assert fifth["why"]["code"] == "boot_timeout"
 
 
+@pytest.mark.parametrize(
+    ("end", "state"),
+    [
+        (("executor", f.HostLost(host="h1", reason="no answer")), "failed"),
+        (("executor", f.VmEnded(unit="web.1", attempt=1, rank=0, why="gone")), "failed"),
+        (("provisioner", f.HostSeized(host="h1", dept="web")), "stopped"),
+    ],
+)
+def test_what_loses_its_vm_has_failed_and_what_is_taken_back_has_not(end: Step, state: str) -> None:
+    lowered = ("provisioner", f.QuotaChanged(dept="web", hosts=0, by=1.0))
+    runs = ("executor", f.VmAllocated(unit="web.1", attempt=1, rank=0, vm=7, host="h1"))
+    desk = Desk().play(ADOPTED, *SERVES, *instance(1, 0), runs, lowered, end)
+    (one,) = instances(desk.core, Levels(Clock()), "web", ended=True)["instances"]
+    assert one["state"] == state
+
+
 def test_only_the_last_ones_that_are_gone_are_shown(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "ENDED_MAX", 1)
     assert [one["instance"] for one in shown()] == ["web.1", "web.2", "web.3", "web.5"]

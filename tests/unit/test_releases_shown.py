@@ -99,6 +99,12 @@ def test_a_roll_back_a_stop_and_one_that_takes_over() -> None:
     assert stages(desk.views) == {0: "complete"}
 
 
+def test_what_is_asked_for_while_another_one_is_given_up_is_wanted() -> None:
+    desk = Desk().play(ADOPTED, asked(1), told(1, "complete"), asked(2), told(2, "rolling"), asked(3))
+    desk.play(told(2, "rolled_back", FAILED, back_to=1))
+    assert desk.views.releases("web")["wanted"] == 3
+
+
 def test_a_bounded_number_of_them_is_remembered() -> None:
     desk = Desk().play(ADOPTED, *(asked(number) for number in range(1, 2 * RELEASES_KEPT)))
     assert len(desk.views.releases("web")["releases"]) == RELEASES_KEPT + 1
