@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import signal
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -30,7 +31,7 @@ from phoenix.rush import play, plot, recording, report, setting
 from phoenix.rush.account import Account, account
 from phoenix.rush.recording import Recording
 from phoenix.rush.setting import Setting, Variant
-from phoenix.rush.site import SiteError, plainly
+from phoenix.rush.site import SiteError, plainly, run
 from phoenix.simulate import plots_style, traces
 from phoenix.simulate.text_input import InputError
 
@@ -47,7 +48,7 @@ def main(argv: list[str] | None = None) -> int:
     try:
         if args.again is not None:
             return _tell(_recorded(args.again), args.again)
-        return asyncio.run(_run(args))
+        return run(_run(args))
     except (LoadError, InputError) as error:
         print(f"rush: {error}", file=sys.stderr)
         return USAGE
@@ -172,4 +173,5 @@ def _say(text: str) -> None:
 
 
 if __name__ == "__main__":
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # what it has started ends with it
     sys.exit(main())

@@ -21,7 +21,6 @@ import argparse
 import asyncio
 import csv
 import random
-import signal
 import sys
 import time
 from collections.abc import Sequence
@@ -39,7 +38,7 @@ from phoenix.rush import setting
 from phoenix.rush.eyes import Eyes
 from phoenix.rush.play import eyes_on, play_load, until
 from phoenix.rush.setting import Balancer, Setting, Variant
-from phoenix.rush.site import Site, SiteError, plainly, site
+from phoenix.rush.site import Site, SiteError, plainly, run, site
 
 FEWEST: Final = 3
 MOST: Final = 9
@@ -180,7 +179,7 @@ def main(argv: list[str] | None = None) -> int:
     balancer: Balancer = args.balancer
     try:
         args.out.mkdir(parents=True, exist_ok=True)
-        found = asyncio.run(flap(setting.of_this_machine(balancer), args.steps, args.out))
+        found = run(flap(setting.of_this_machine(balancer), args.steps, args.out))
     except (SiteError, OSError, aiohttp.ClientError, TimeoutError, ExceptionGroup) as error:
         print(f"flaps: {plainly(error)}", file=sys.stderr)
         return FAILED
@@ -193,5 +192,4 @@ def main(argv: list[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
     sys.exit(main())

@@ -5,11 +5,12 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import shutil
+import signal
 import sys
 import tempfile
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Coroutine
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import aiohttp
 import orjson
@@ -69,8 +70,23 @@ role = "operator"
 """
 
 
+Result = TypeVar("Result")
+
+
 class SiteError(Exception):
     """The cloud cannot do what the experiment needs; the message says what."""
+
+
+def run(play: Coroutine[Any, Any, Result]) -> Result:
+    """As `asyncio.run`; SIGTERM ends it as Ctrl-C does, with every process that it has started.  CancelledError then."""
+
+    async def stoppable() -> Result:
+        task = asyncio.current_task()
+        assert task is not None
+        asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
+        return await play
+
+    return asyncio.run(stoppable())
 
 
 def plainly(error: BaseException) -> str:
@@ -175,12 +191,18 @@ def _size(setting: Setting) -> tuple[str, ...]:
 
 
 async def phoenix(*words: str) -> bytes:
-    """What a command prints.  SiteError with what it complains of."""
+    """What a command prints.  SiteError with what it complains of.  Whoever is cancelled meanwhile leaves no command behind:
+    `up` takes what it has started with it when it is interrupted."""
     process = await asyncio.create_subprocess_exec(
         *PHOENIX, *words, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE
     )
-    async with asyncio.timeout(UP_S):
-        told, complaint = await process.communicate()
+    try:
+        async with asyncio.timeout(UP_S):
+            told, complaint = await process.communicate()
+    finally:
+        if process.returncode is None:
+            process.send_signal(signal.SIGINT)
+            await asyncio.shield(process.wait())
     if process.returncode:
         raise SiteError(f"phoenix {words[0]}: {complaint.decode(errors='replace').strip()[-500:]}")
     return told

@@ -4,6 +4,9 @@ gets instances on hosts that batch gives up.
 
 from __future__ import annotations
 
+import asyncio
+import os
+import sys
 from pathlib import Path
 
 import pytest
@@ -12,7 +15,9 @@ from phoenix.load.curve import Curve
 from phoenix.rush import flaps, play
 from phoenix.rush.account import account
 from phoenix.rush.setting import Setting, Variant
+from tests.integration.up_cloud import Cloud
 
+DEADLINE_S = 60.0
 pytestmark = pytest.mark.timeout(120)
 # However busy the machine is: what is late is not lost.
 SMALL = Setting(cpus=2, hosts=5, instances_max=4, peak_instances=4, job_s=(20.0, 40.0), cpu_ms=40.0, timeout_s=30.0)
@@ -37,6 +42,29 @@ async def test_a_rise_of_the_load_takes_hosts_from_batch(tmp_path: Path, monkeyp
     assert found.batch.lost_core_s > 0
     assert [stage.mark for stage in found.stages][-1] == "serving"
     assert all(stage.max_s >= 0 for stage in found.stages)
+
+
+def found(directory: Path, pattern: str) -> list[Path]:
+    return list(directory.glob(pattern))
+
+
+async def test_whoever_ends_the_experiment_ends_its_cloud(tmp_path: Path) -> None:
+    """SIGTERM in the middle of the start: nothing that it has started lives on, and its directory is gone."""
+    command = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "phoenix.rush.flaps", "--balancer", "embedded", "--out", str(tmp_path / "out")),
+        env={**os.environ, "TMPDIR": str(tmp_path)},
+    )
+    try:
+        async with asyncio.timeout(DEADLINE_S):
+            while not found(tmp_path, "phoenix-rush-*/data/run/*"):  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
+            command.terminate()
+            assert await command.wait() == 130
+    finally:
+        if command.returncode is None:
+            command.kill()
+    assert Cloud(tmp_path).pids() == set()
+    assert found(tmp_path, "phoenix-rush-*") == []
 
 
 async def test_scaling_up_and_down_fails_no_request(tmp_path: Path) -> None:
