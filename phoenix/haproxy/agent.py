@@ -20,13 +20,12 @@ from pathlib import Path
 from typing import Final
 
 import msgspec
-import nats.errors
 from nats.aio.client import Client
 
-from phoenix.balance.account import connected
 from phoenix.balance.feed import Feed
 from phoenix.balance.reporter import Reporter
 from phoenix.balance.signals import NAMES, publish
+from phoenix.balance.talk import talk
 from phoenix.balance.usages import Usages
 from phoenix.haproxy.flow import Flow
 from phoenix.haproxy.keeper import Keeper, Seen
@@ -42,7 +41,6 @@ from services.runtime.log import get_log
 from services.runtime.metrics import MetricsListener
 
 HURRY_S: Final = 0.1
-CLOSE_DEADLINE_S: Final = 2.0
 
 _log = get_log()
 
@@ -114,19 +112,15 @@ class Agent:
     # ------------------------------------------------------------------------------------------------------- the broker
 
     async def _talk(self) -> None:
-        """Everything that needs the broker, from the moment that there is one."""
-        client = await connected(self._account, f"haproxy-{self._settings.department}", self._closed)
-        try:
-            await self._feed.subscribe(client)
-            await self._usages.subscribe(client, self._settings.department)
-            async with asyncio.TaskGroup() as group:
-                group.create_task(self._feed.audit(client))
-                group.create_task(self._reporter.run(client))
-                group.create_task(self._publish(client))
-        finally:
-            with contextlib.suppress(nats.errors.Error, OSError, TimeoutError):
-                async with asyncio.timeout(CLOSE_DEADLINE_S):
-                    await client.close()
+        await talk(
+            self._account,
+            f"haproxy-{self._settings.department}",
+            self._closed,
+            feed=self._feed,
+            usages=self._usages,
+            reporter=self._reporter,
+            publishers=(self._publish,),
+        )
 
     def _closed(self) -> None:
         if not self._stop.is_set():

@@ -10,7 +10,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import os
 import signal
 import time
@@ -18,15 +17,14 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import aiohttp
-import nats.errors
 import orjson
 from aiohttp import web
 from nats.aio.client import Client
 
-from phoenix.balance.account import connected
 from phoenix.balance.feed import Feed
 from phoenix.balance.reporter import Reporter
 from phoenix.balance.signals import publish
+from phoenix.balance.talk import talk
 from phoenix.balance.usages import Usages
 from phoenix.local.balancer.pool import Pool
 from phoenix.local.balancer.probe import Prober
@@ -38,7 +36,6 @@ from services.runtime.exits import Exit
 from services.runtime.log import get_log
 
 TEND_INTERVAL_S = 0.1
-CLOSE_DEADLINE_S = 2.0
 FLOW_INTERVAL_S = 1.0  # a rate over less is noise
 
 _log = get_log()
@@ -135,20 +132,15 @@ class Balancer:
             self._usages.forget_stale(now)
 
     async def _talk(self) -> None:
-        """Everything that needs the broker, from the moment that there is one."""
-        client = await connected(self._settings, f"balancer-{self._settings.department}", self._closed)
-        try:
-            await self._feed.subscribe(client)
-            await self._usages.subscribe(client, self._settings.department)
-            async with asyncio.TaskGroup() as group:
-                group.create_task(self._feed.audit(client))
-                group.create_task(self._reporter.run(client))
-                group.create_task(self._publish_cpu(client))
-                group.create_task(self._publish_flow(client))
-        finally:
-            with contextlib.suppress(nats.errors.Error, OSError, TimeoutError):
-                async with asyncio.timeout(CLOSE_DEADLINE_S):
-                    await client.close()
+        await talk(
+            self._settings,
+            f"balancer-{self._settings.department}",
+            self._closed,
+            feed=self._feed,
+            usages=self._usages,
+            reporter=self._reporter,
+            publishers=(self._publish_cpu, self._publish_flow),
+        )
 
     def _closed(self) -> None:
         if not self._stop.is_set():
