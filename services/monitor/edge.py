@@ -16,6 +16,7 @@ from aiohttp import web
 from schemas import facts as f
 from schemas.custody import Custody
 from schemas.meta import Meta
+from services.monitor.archivist import Archivist
 from services.monitor.core import MonitorCore
 from services.monitor.events import Publisher
 from services.monitor.history import COMMIT_S, History
@@ -58,6 +59,11 @@ class MonitorEdge(Edge):
         await self.history.flush()
         service.spawn("history", self._commit())
         service.spawn("events", self._publish())
+        kept = self.config.journal
+        self.archivist = Archivist(
+            service.nc, service.js, kept.archive, kept.keep_messages, self.config.processes(), service.log
+        )
+        service.spawn("archive", self.archivist.run())
         views, levels = Views(self.core), Levels(time.monotonic)
         await levels.subscribe(service.nc)
         self.queries = Queries(service.nc, views)

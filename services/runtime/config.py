@@ -136,6 +136,14 @@ class Runtime(_Table, frozen=True, kw_only=True):
     log_level: LogLevel = "info"
 
 
+class JournalKept(_Table, frozen=True, kw_only=True):
+    """How much of the journal the broker holds.  What is older goes into `archive`, a directory, before it is purged
+    (PROTOCOL S5); whoever folds from the beginning reads it there."""
+
+    keep_messages: int = 1_000_000  # about 300 MB, some days of a busy cloud; 0: everything
+    archive: Path = Path("archive")
+
+
 class Data(_Table, frozen=True, kw_only=True):
     directory: Path = Path("data")
     guest_key_file: Path = Path("credentials/guest.key")
@@ -159,6 +167,7 @@ class Config(_Table, frozen=True, kw_only=True):
     runtime: Runtime = Runtime()
     data: Data = Data()
     secrets: Secrets = Secrets()
+    journal: JournalKept = JournalKept()
 
     @property
     def data_dir(self) -> Path:
@@ -201,9 +210,10 @@ _TABLES: Final[dict[str, type[msgspec.Struct]]] = {
     "runtime": Runtime,
     "data": Data,
     "secrets": Secrets,
+    "journal": JournalKept,
 }
 _LISTS: Final[dict[str, type[msgspec.Struct]]] = {"department": Department, "lending": Lending, "user": User}
-_DEPLOYMENT: Final = ("nats", "http", "monitor", "opennebula", "metrics", "runtime", "data", "secrets")
+_DEPLOYMENT: Final = ("nats", "http", "monitor", "opennebula", "metrics", "runtime", "data", "secrets", "journal")
 
 
 def processes(cloud: CloudConfig) -> tuple[str, ...]:

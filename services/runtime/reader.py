@@ -10,7 +10,9 @@ Rules
   3. Messages are collected by the subscription's one callback and taken in batches: no task per message.
   4. A client library that has lost itself while reconnecting is told from a broker that is away by asking the broker on a new
      connection; if that one is greeted, the process ends (hangs after reconnects are known of the library: NATS.md 3.13).
-  5. Flow control: the server sends no more than we have taken (`acknowledge`), so the client never has to drop.
+  5. The journal has no gaps but where it was trimmed (S5): a position that does not follow the last one means that what lay
+     between is in the archive only.  Then the process ends, and begins again from its snapshot.
+  6. Flow control: the server sends no more than we have taken (`acknowledge`), so the client never has to drop.
 """
 
 from __future__ import annotations
@@ -76,6 +78,7 @@ class Reader:
         self._heard_at = self._opened_at = time.monotonic()
         self._flow_reply = ""
         self._suspect = asyncio.Event()
+        self._trimmed_to = 0  # rule 5
 
     @property
     def waiting(self) -> bool:
@@ -133,6 +136,11 @@ class Reader:
         position = self.position
         while True:
             await self._tick()
+            if self._trimmed_to:
+                raise Stop(
+                    Exit.FAILED,
+                    f"the journal was trimmed up to {self._trimmed_to} while {self.position} was the last folded",
+                )
             tick += 1
             looks = tick % LOOK_EVERY == 0
             if self._nc.is_connected and (self._is_broken() or (looks and await self._is_blind(position))):
@@ -250,6 +258,10 @@ class Reader:
     def _message(self, msg: Msg) -> None:
         position, delivered, stored_at = numbers(msg.reply)
         if delivered != self._delivered + 1:
+            self.doubt()
+            return
+        if position != self.position + 1:
+            self._trimmed_to = position - 1
             self.doubt()
             return
         self._delivered = delivered

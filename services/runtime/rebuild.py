@@ -1,12 +1,13 @@
 """A snapshot made anew from the journal, without its service: for repairs, and for tests that live state equals replayed state.
 
-It reads the journal from its first message.  It changes nothing in the journal.
+It reads the journal from its first message on, what was trimmed from the archive.  It changes nothing in the journal.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from pathlib import Path
 from typing import Final
 
 import nats.errors
@@ -19,10 +20,11 @@ from services.runtime import snapshots
 from services.runtime.config import Config
 from services.runtime.connect import connect, jetstream, service_key
 from services.runtime.exits import Exit, Stop
-from services.runtime.fold import CoreFactory, Fold
+from services.runtime.fold import CoreFactory, Fold, Stored
 from services.runtime.log import Log
 from services.runtime.objects import Objects
 from services.runtime.reader import Reader
+from services.runtime.trimmed import feed_archived, read_mark
 
 SLICE: Final = 1000
 HEARTBEAT_S: Final = 0.5
@@ -36,15 +38,27 @@ async def replay(
     core_factory: CoreFactory,
     log: Log,
     visit: Callable[[Fold], None] = lambda _fold: None,
+    archive: Path | None = None,
 ) -> Fold:
-    """The fold of the whole journal, up to its end at the time of the call; `visit` is called after each message.  Raises
-    `Stop` if the journal's beginning was trimmed."""
-    state = (await js.stream_info(JOURNAL_STREAM)).state
-    if state.messages and state.first_seq > 1:
-        raise Stop(Exit.FAILED, f"the journal begins at {state.first_seq}: rebuild from its archive first")
+    """The fold of the whole journal, up to its end at the time of the call: `archive` first, if it was trimmed, then the
+    stream.  `visit` is called after each message.  Raises `Stop` if something of it cannot be read."""
+    info = await js.stream_info(JOURNAL_STREAM)
+    state, journal = info.state, str(info.created)
     fold = Fold(writer, core_factory)
+
+    def feed(message: Stored) -> None:
+        fold.feed(message)
+        visit(fold)
+
+    mark = await read_mark(Objects(js, SNAPSHOTS), journal)
+    if mark:
+        if archive is None:
+            raise Stop(Exit.FAILED, f"the journal was trimmed up to {mark}: its archive is needed")
+        await feed_archived(archive, journal, 0, mark, feed)
+    elif state.messages and state.first_seq > 1:
+        raise Stop(Exit.FAILED, f"the journal begins at {state.first_seq}, and nobody said that it was trimmed")
     arrived = asyncio.Event()
-    reader = Reader(nc, js, start=0, heartbeat_s=HEARTBEAT_S, kick=arrived.set, log=log)
+    reader = Reader(nc, js, start=fold.position, heartbeat_s=HEARTBEAT_S, kick=arrived.set, log=log)
     await reader.open()
     watch = asyncio.create_task(reader.watch(), name="rebuild:reader")
     try:
@@ -52,8 +66,7 @@ async def replay(
             await arrived.wait()
             arrived.clear()
             for message in reader.take(SLICE):
-                fold.feed(message)
-                visit(fold)
+                feed(message)
             await reader.acknowledge()
             if reader.waiting:
                 arrived.set()
@@ -65,10 +78,17 @@ async def replay(
 
 
 async def rebuild(
-    nc: Client, js: JetStreamContext, *, name: str, writer: str | None, core_factory: CoreFactory, log: Log
+    nc: Client,
+    js: JetStreamContext,
+    *,
+    name: str,
+    writer: str | None,
+    core_factory: CoreFactory,
+    log: Log,
+    archive: Path | None = None,
 ) -> int:
     """Replace the snapshot of the service `name` by one folded from the journal; returns its position."""
-    fold = await replay(nc, js, writer, core_factory, log)
+    fold = await replay(nc, js, writer, core_factory, log, archive=archive)
     journal = str((await js.stream_info(JOURNAL_STREAM)).created)
     await snapshots.Snapshots(Objects(js, SNAPSHOTS), name, log).save(snapshots.take(name, journal, fold))
     return fold.position
@@ -81,7 +101,13 @@ async def rebuild_as(config: Config, *, name: str, writer: str | None, core_fact
     try:
         async with asyncio.timeout(REBUILD_S):
             return await rebuild(
-                client, jetstream(client), name=name, writer=writer, core_factory=core_factory, log=log
+                client,
+                jetstream(client),
+                name=name,
+                writer=writer,
+                core_factory=core_factory,
+                log=log,
+                archive=config.journal.archive,
             )
     except (nats.errors.Error, JetStreamError, TimeoutError) as error:
         raise Stop(Exit.FAILED, f"{name}: no new snapshot: {str(error) or type(error).__name__}") from error

@@ -47,6 +47,7 @@ from services.runtime.reader import Reader
 from services.runtime.snapshots import Keeper
 from services.runtime.status import Status
 from services.runtime.streams import verify_streams
+from services.runtime.trimmed import feed_archived, read_mark
 
 __all__ = ["Compose", "Edge", "Outcome", "Refused", "Service"]
 
@@ -320,11 +321,16 @@ class Service(Status):
         self._keeper = Keeper(objects, self.name, str(info.created), self.fold, every=every, log=self.log)
         if self.use_snapshots:
             await self._keeper.load(info.state.last_seq, self._core_factory)
+        async with asyncio.timeout(INFO_TIMEOUT_S):
+            mark = await read_mark(objects, str(info.created))
+        if self.position < mark:
+            await feed_archived(self.config.journal.archive, str(info.created), self.position, mark, self.fold.feed)
+            self.log.info("journal's archive folded", position=self.position)
         if info.state.messages and self.position + 1 < info.state.first_seq:
             raise Stop(
                 Exit.FAILED,
-                f"the journal begins at {info.state.first_seq} and no usable snapshot of {self.name} reaches it; rebuild the "
-                "snapshot from the journal's archive",
+                f"the journal begins at {info.state.first_seq}, nobody said that it was trimmed, and no usable snapshot of "
+                f"{self.name} reaches it: restore the stream",
             )
         self._reader = Reader(
             self.nc,
