@@ -29,11 +29,12 @@ from schemas.custody_state import Unit
 from schemas.ids import element_id, job_of
 from schemas.meta import Meta
 from schemas.reasons import Code, Reason, because
-from services.monitor import accounting_state, releases
+from services.monitor import accounting_state, releases, service_levels
 from services.monitor.accounting import Accounting
 from services.monitor.causes import Causes
 from services.monitor.idle import Idle
 from services.monitor.job import Job
+from services.monitor.service_levels import ServiceLevels
 from services.runtime.core import NEVER
 
 TIMELINE_MAX: Final = 20_000  # changes of ownership kept in memory; a day of one change in four seconds
@@ -103,9 +104,12 @@ class _State(msgspec.Struct, kw_only=True):
     credits: Credits = msgspec.field(default_factory=Credits)
     accounts: accounting_state.State = msgspec.field(default_factory=accounting_state.State)
     idle: dict[str, float] = {}  # host -> since when it is empty (`idle`)
+    levels: service_levels.State = msgspec.field(default_factory=service_levels.State)
 
 
 class MonitorCore:
+    VERSION = 2  # 2: levels of service, counted from the journal's beginning
+
     def __init__(self, custody: Custody, watch: Callable[[f.Fact, Meta], None] | None = None) -> None:
         """`watch` is shown every fact after it was folded, void ones included; it must not change anything here."""
         self.custody = custody
@@ -114,6 +118,7 @@ class MonitorCore:
         self.causes = Causes(custody, self.state.jobs)
         self.accounting = Accounting(custody, self.state.jobs, self.state.accounts)
         self.idle = Idle(custody, self.state.idle)
+        self.levels = ServiceLevels(custody, self.state.levels)
         self.touched: dict[str, None] = {}
 
     def apply(self, fact: f.Fact, meta: Meta) -> None:
@@ -129,6 +134,7 @@ class MonitorCore:
         if handler is not None:
             handler(self, fact, meta)
         self.idle.apply(fact, meta)
+        self.levels.apply(fact, meta)
         for unit in meta.broken:
             self._broken(unit, meta)
         for unit in self.custody.forgotten:
@@ -158,6 +164,7 @@ class MonitorCore:
         self.causes = Causes(self.custody, self.state.jobs)
         self.accounting = Accounting(self.custody, self.state.jobs, self.state.accounts)
         self.idle = Idle(self.custody, self.state.idle)
+        self.levels = ServiceLevels(self.custody, self.state.levels)
         self.touched = dict.fromkeys(self.custody.state.units)
 
     # ----------------------------------------------------------------------------------------------------------- jobs

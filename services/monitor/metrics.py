@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from services.monitor import releases
@@ -31,6 +31,7 @@ class ReadModel(Collector):
         yield from self._releases()
         yield self._outcomes()
         yield from self._accounts()
+        yield from self._levels()
         voids = CounterMetricFamily("phoenix_custody_void_facts", "Facts that were void, by reason", labels=["reason"])
         for reason, count in sorted(self.core.custody.state.voids.items()):
             voids.add_metric([reason], count)
@@ -131,3 +132,36 @@ class ReadModel(Collector):
             used.add_metric([dept], span.used / 1000)
             lost.add_metric([dept], (span.lost + span.failed + span.recovered) / 1000)
         yield from (held, lent, borrowed, used, lost)
+
+    def _levels(self) -> Iterator[Metric]:
+        """Levels of service (`services.monitor.service_levels`)."""
+        state, now = self.core.state.levels, self.clock()
+        for name, text, times in (
+            ("phoenix_claim_seconds", "From a web department's claim until it held what it demands", state.claims),
+            (
+                "phoenix_reclaim_seconds",
+                "From asking a department for a host until that host was clear",
+                state.reclaims,
+            ),
+        ):
+            family = HistogramMetricFamily(name, text, labels=["department"])
+            for dept, found in sorted(times.items()):
+                family.add_metric([dept], list(found.cumulated()), found.sum_s)
+            yield family
+        ended = CounterMetricFamily(
+            "phoenix_attempts_closed",
+            "Attempts that their scheduler closed, by reason and by what became of job or instance",
+            labels=["department", "why", "disposal"],
+        )
+        for dept, reasons in sorted(state.ended.items()):
+            for why, disposals in sorted(reasons.items()):
+                for disposal, count in sorted(disposals.items()):
+                    ended.add_metric([dept, why, disposal], count)
+        short = CounterMetricFamily(
+            "phoenix_web_shortfall_instance_seconds",
+            "Instance-seconds for which fewer instances were in service than wanted",
+            labels=["department"],
+        )
+        for dept, shortage in sorted(state.short.items()):
+            short.add_metric([dept], shortage.until(now))
+        yield from (ended, short)

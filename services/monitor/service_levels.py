@@ -1,0 +1,152 @@
+"""Levels of service, folded from the journal: how long claims and reclaims took, why attempts ended, how short web was.
+
+Theory of operation
+  Prometheus wants counters that only grow and histograms of counters.  Counted by the process, they would begin again at each
+  restart and differ between two monitors; folded, they are those of the whole journal, and the same for everybody.
+
+Rules
+  1. A claim is timed from the demand that exceeds what its department holds to the grant that meets it (Phoenix Cloud paper,
+     III-C: an urgent claim); its time counts when it is met.
+  2. A reclaim is timed for each host, from the quota that asks for it to its release from all VMs (`host.cleared`): what a
+     claim waits for.  A host that was given back unasked is none.
+  3. Short is who has fewer instances in service than wanted; instance-seconds add up from fact to fact.  Instances that drain
+     do not count.
+  4. Labels come from the configuration and from enums: the number of series is bounded.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterator
+from typing import Final
+
+import msgspec
+
+from schemas import facts as f
+from schemas.custody import Custody
+from schemas.ids import is_instance
+from schemas.meta import Meta
+
+# A notice and a grace of 0.3 s each make the shortest reclaim; a second is what is promised (README).
+BOUNDS_S: Final = (0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.8, 1.0, 1.5, 2.0, 5.0, 10.0, 30.0, 60.0)
+
+
+class Times(msgspec.Struct, array_like=True):
+    """A histogram: `counts[i]` of those up to BOUNDS_S[i], the last one of all beyond."""
+
+    counts: list[int] = msgspec.field(default_factory=lambda: [0] * (len(BOUNDS_S) + 1))
+    sum_s: float = 0.0
+
+    def add(self, seconds: float) -> None:
+        self.counts[bisect_left(BOUNDS_S, seconds)] += 1
+        self.sum_s += seconds
+
+    def cumulated(self) -> Iterator[tuple[str, float]]:
+        """(upper bound, how many up to it), as Prometheus has them."""
+        total = 0
+        for bound, count in zip((*map(str, BOUNDS_S), "+Inf"), self.counts, strict=True):
+            total += count
+            yield bound, float(total)
+
+
+class Shortage(msgspec.Struct, array_like=True):
+    """Of a web department: what it wanted and had since `since`, and the instance-seconds before."""
+
+    since: float
+    wanted: int = 0
+    serving: int = 0
+    seconds: float = 0.0
+
+    def until(self, at: float) -> float:
+        return self.seconds + max(0, self.wanted - self.serving) * max(0.0, at - self.since)
+
+
+class State(msgspec.Struct, kw_only=True):
+    claims: dict[str, Times] = {}
+    reclaims: dict[str, Times] = {}
+    claimed: dict[str, float] = {}  # department -> since when it holds less than it demands
+    asked: dict[str, float] = {}  # department -> since when it holds more than it may
+    leaving: dict[str, tuple[str, float]] = {}  # host -> (from whom, asked since)
+    ended: dict[str, dict[str, dict[str, int]]] = {}  # department -> why -> what became of it -> attempts
+    short: dict[str, Shortage] = {}
+
+
+class ServiceLevels:
+    def __init__(self, custody: Custody, state: State) -> None:
+        self.custody, self.state = custody, state
+
+    def apply(self, fact: f.Fact, meta: Meta) -> None:
+        """After custody has folded it; of valid facts alone."""
+        if isinstance(fact, f.AttemptClosed):
+            self._closed(fact)
+        elif isinstance(fact, f.HostReleased | f.HostSeized):
+            self._left(fact, meta)
+        elif isinstance(fact, f.HostCleared):
+            self._cleared(fact, meta)
+        elif isinstance(fact, f.HostLost | f.HostRemoved):
+            self.state.leaving.pop(fact.host, None)
+        if isinstance(fact, _MOVES):
+            self._look(meta.at)
+        if isinstance(fact, _INSTANCES) or meta.broken:
+            self._count(fact, meta)
+
+    def _closed(self, fact: f.AttemptClosed) -> None:
+        unit = self.custody.state.units.get(fact.unit)
+        if unit is not None:
+            ended = self.state.ended.setdefault(unit.dept, {}).setdefault(fact.why.code.value, {})
+            ended[fact.disposal.value] = ended.get(fact.disposal.value, 0) + 1
+
+    def _left(self, fact: f.HostReleased | f.HostSeized, meta: Meta) -> None:
+        dept = fact.dept if isinstance(fact, f.HostSeized) else meta.writer.partition(".")[2]
+        if dept in self.state.asked:
+            self.state.leaving[fact.host] = (dept, self.state.asked[dept])
+
+    def _cleared(self, fact: f.HostCleared, meta: Meta) -> None:
+        left = self.state.leaving.pop(fact.host, None)
+        if left is not None:
+            self.state.reclaims.setdefault(left[0], Times()).add(meta.at - left[1])
+
+    def _look(self, at: float) -> None:
+        """Who claims, and who is asked for hosts, may have changed."""
+        custody, state = self.custody, self.state
+        config = custody.state.config
+        for department in config.departments if config is not None else ():
+            name, held = department.name, custody.held(department.name)
+            if department.kind == "web":
+                claims = custody.state.demands.get(name, 0) > held
+                since = state.claimed.setdefault(name, at) if claims else state.claimed.pop(name, None)
+                if not claims and since is not None:
+                    state.claims.setdefault(name, Times()).add(at - since)
+            quota = custody.state.quotas.get(name)
+            if quota is not None and held > quota.hosts:
+                state.asked.setdefault(name, at)
+            else:
+                state.asked.pop(name, None)
+
+    def _count(self, fact: f.Fact, meta: Meta) -> None:
+        """Rule 3."""
+        units = self.custody.state.units
+        names = {name.partition(".")[0] for name in (getattr(fact, "unit", ""), *meta.broken) if is_instance(name)}
+        if isinstance(fact, f.DemandChanged) and fact.instances is not None:
+            names.add(fact.dept)
+        for dept in sorted(names):
+            short = self.state.short.setdefault(dept, Shortage(meta.at))
+            short.seconds, short.since = short.until(meta.at), meta.at
+            if isinstance(fact, f.DemandChanged) and fact.dept == dept:
+                short.wanted = fact.instances or 0
+            live = (units[name] for name in self.custody.index.open.get(dept, ()))
+            short.serving = sum(
+                1 for unit in live if unit.live and unit.began_at is not None and unit.drains_until is None
+            )
+
+
+_MOVES: Final = (
+    f.DemandChanged,
+    f.QuotaChanged,
+    f.HostGranted,
+    f.HostReleased,
+    f.HostSeized,
+    f.HostLost,
+    f.ConfigAdopted,
+)
+_INSTANCES: Final = (f.DemandChanged, f.AttemptBegan, f.AttemptClosed, f.InstanceDraining)
