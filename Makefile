@@ -51,9 +51,11 @@ types: $(READY)
 
 setup: $(READY) tools
 
+TOOLS := haproxy prometheus prometheus-alertmanager chromium
+
 # A tool that cannot be had is said here and fails the tests that need it; everything else goes on without.
 tools:
-	@sh deploy/tools.sh haproxy || true
+	@for tool in $(TOOLS); do sh deploy/tools.sh $$tool || true; done
 
 $(READY): pyproject.toml
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)

@@ -69,7 +69,7 @@ wrapper() {
     cat <<END
 #!/bin/sh
 root=\$(cd "\${0%/*}/../$1" && pwd) || exit 127
-for libraries in "\$root"/lib/*-linux-* "\$root"/usr/lib/*-linux-* "\$root"/usr/lib; do
+for libraries in "\$root"/lib/*-linux-* "\$root"/usr/lib/*-linux-* "\$root"/usr/lib/*-linux-*/pulseaudio "\$root"/usr/lib; do
     LD_LIBRARY_PATH=\$libraries\${LD_LIBRARY_PATH:+:\$LD_LIBRARY_PATH}
 done
 export LD_LIBRARY_PATH

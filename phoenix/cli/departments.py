@@ -5,7 +5,9 @@ from __future__ import annotations
 import argparse
 from typing import Any, Final
 
-from phoenix.cli import ailing, cloud, emit, sentences, tables, told_shares, units
+from phoenix.cli import ailing, cloud, emit, tables, units
+from schemas import sentences
+from schemas.sentences import told_shares
 
 HELP: Final = """examples:
   phoenix departments           demand, quota and hosts held

@@ -19,13 +19,14 @@ from typing import Any, Final
 
 import orjson
 
-from phoenix.cli import cloud, emit, releases, sentences, units
+from phoenix.cli import cloud, emit, releases, units
 from phoenix.cli.errors import FAILED, OK, UNREACHABLE, CliError, usage
 from phoenix.cli.http import Client, quote
 from phoenix.cli.last_words import last_words
 from phoenix.cli.parser import at_least_zero
 from phoenix.cli.submit import ask_again
 from phoenix.cli.waiting import LOST_MAX_S, POLL_FIRST_S, POLL_MAX_S
+from schemas import sentences
 
 HELP: Final = """examples:
   phoenix deploy web --image shop-2 --wait            another image; 0 when all instances run it, 1 if it was given up

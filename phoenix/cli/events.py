@@ -10,9 +10,10 @@ from typing import Any, Final, NamedTuple
 
 import orjson
 
-from phoenix.cli import cloud, emit, sentences, units
+from phoenix.cli import cloud, emit, units
 from phoenix.cli.errors import UNREACHABLE, CliError
 from phoenix.cli.http import Client
+from schemas import sentences
 
 LAST: Final = 30  # events shown when nothing else is asked for
 QUIET: Final = "load.observed"  # one a second of each web department: it would be all that one sees

@@ -5,10 +5,11 @@ from __future__ import annotations
 import argparse
 from typing import Any, Final
 
-from phoenix.cli import cloud, emit, sentences, tables
+from phoenix.cli import cloud, emit, tables
 from phoenix.cli.errors import CliError
 from phoenix.cli.http import Client, query, quote
 from phoenix.cli.last_words import last_words
+from schemas import sentences
 
 HELP: Final = """examples:
   phoenix instances               those of all web departments

@@ -18,11 +18,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
-from phoenix.cli import cloud, emit, environment, sentences, suggest, tables, units
+from phoenix.cli import cloud, emit, environment, suggest, tables, units
 from phoenix.cli.errors import CliError, usage
 from phoenix.cli.http import Client, query, quote
 from phoenix.cli.parser import count, job_id
 from phoenix.cli.submit import ask_again
+from schemas import sentences
 
 VERBS: Final = ("create", "list", "show", "extend", "cancel")
 _TIMED: Final = ("--start", "--deadline", "--until", "--by", "--duration", "-t")

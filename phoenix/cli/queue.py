@@ -6,8 +6,9 @@ import argparse
 import time
 from typing import Any, Final
 
-from phoenix.cli import ailing, cloud, emit, sentences, suggest, tables, units
+from phoenix.cli import ailing, cloud, emit, suggest, tables, units
 from phoenix.cli.errors import usage
+from schemas import sentences
 
 STATES: Final = (
     "pending",

@@ -5,9 +5,10 @@ from __future__ import annotations
 import argparse
 from typing import Any, Final
 
-from phoenix.cli import cloud, emit, sentences, tables
+from phoenix.cli import cloud, emit, tables
 from phoenix.cli.errors import CliError
 from phoenix.cli.http import Client, quote
+from schemas import sentences
 
 HELP: Final = """examples:
   phoenix releases web           the newest first; how far each is, and how many instances run it

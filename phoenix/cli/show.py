@@ -7,10 +7,11 @@ import time
 from datetime import datetime
 from typing import Any, Final
 
-from phoenix.cli import cloud, emit, sentences, tables, units
+from phoenix.cli import cloud, emit, tables, units
 from phoenix.cli.http import Client
 from phoenix.cli.parser import job_id
 from phoenix.cli.queue import in_utc
+from schemas import sentences
 
 UNITS_SHOWN: Final = 50  # elements of an array that the text lists; --json has all
 HELP: Final = """examples:

@@ -1,10 +1,10 @@
-"""Times, sizes and counts as people type and read them.
+"""Times, sizes and counts as people type them; as people read them: `schemas.sentences.units`.
 
 Rules
   1. A time is Slurm's (`90` minutes, `1:30` minutes:seconds, `2:00:00`, `1-12`, `1-12:30`, `1-12:30:15`) or a number with a
      unit: `90s`, `15m`, `2h`, `1d`, `1h30m`.
   2. Memory is Slurm's: a number is MiB; suffixes K, M, G, T.
-  3. Instants are shown in UTC, ISO 8601, as `2026-02-03T04:05:06Z`, and are read so too; with another offset if one is written.
+  3. Instants are read as they are shown (`schemas.sentences.units`), with another offset if one is written.
      `14:30` is the next time that it is so late (UTC), `+10m` is in ten minutes.
   4. A signal is Slurm's: a name or a number, `@` seconds before the time limit, `B:` for the script alone.
 """
@@ -15,6 +15,11 @@ import re
 import signal
 from datetime import UTC, datetime, timedelta
 from typing import Final
+
+from schemas.sentences.units import count as count
+from schemas.sentences.units import iso as iso
+from schemas.sentences.units import seconds as seconds
+from schemas.sentences.units import span as span
 
 _SECONDS: Final = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 _SUFFIXED: Final = re.compile(r"(\d+(?:\.\d+)?)([smhd])")
@@ -96,36 +101,3 @@ def parse_memory_mb(text: str) -> int:
         raise ValueError(f"{text!r} is no amount of memory: write MiB as a number, or 512M, 4G")
     exact = float(match.group(1)) * _MEBIBYTES[match.group(2).lower() or "m"]
     return max(1, int(exact) + (exact > int(exact)))
-
-
-def iso(instant: object) -> str | None:
-    """UTC seconds as ISO 8601; text that already is one, and None, pass."""
-    if isinstance(instant, str):
-        return instant
-    if not isinstance(instant, int | float):
-        return None
-    return datetime.fromtimestamp(instant, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-
-
-def seconds(instant: object) -> float | None:
-    """UTC seconds of an ISO 8601 text, or of a number."""
-    if isinstance(instant, int | float):
-        return float(instant)
-    return datetime.fromisoformat(instant).timestamp() if isinstance(instant, str) and instant else None
-
-
-def span(seconds: float) -> str:
-    """A duration as `12s`, `3m05s`, `2h07m`, `4d03h`."""
-    whole = max(0, int(seconds))
-    if whole < 60:
-        return f"{whole}s"
-    if whole < 3600:
-        return f"{whole // 60}m{whole % 60:02d}s"
-    if whole < 86400:
-        return f"{whole // 3600}h{whole % 3600 // 60:02d}m"
-    return f"{whole // 86400}d{whole % 86400 // 3600:02d}h"
-
-
-def count(number: int, noun: str) -> str:
-    """`1 host`, `3 hosts`."""
-    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"

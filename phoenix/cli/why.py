@@ -5,10 +5,11 @@ from __future__ import annotations
 import argparse
 from typing import Any, Final
 
-from phoenix.cli import ailing, cloud, emit, sentences
+from phoenix.cli import ailing, cloud, emit
 from phoenix.cli.errors import UNREACHABLE, CliError
 from phoenix.cli.http import Client, quote
 from phoenix.cli.parser import job_or_department
+from schemas import sentences
 
 HELP: Final = """examples:
   phoenix why 17           the reasons, ranked, and what would unblock it

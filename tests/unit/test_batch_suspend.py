@@ -7,12 +7,12 @@ from typing import Any
 import msgspec
 import pytest
 
-from phoenix.cli.sentences import sentence
 from schemas import facts as f
 from schemas.capabilities import ALL
 from schemas.config import BatchPolicy
 from schemas.facts import Disposal
 from schemas.reasons import Code, Reason
+from schemas.sentences import sentence
 from services.runtime.config_checks import check_cloud
 from services.scheduler.batch import BatchCore
 from services.scheduler.batch_why import why

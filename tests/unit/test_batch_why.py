@@ -9,10 +9,10 @@ from typing import Any
 import msgspec
 import pytest
 
-from phoenix.cli.sentences import sentence
 from schemas import facts as f
 from schemas.facts import Dependency
 from schemas.reasons import Code
+from schemas.sentences import sentence
 from services.scheduler.batch import BatchCore
 from services.scheduler.batch_why import queue_view, why
 from services.scheduler.demand import Capacities, hosts_wanted

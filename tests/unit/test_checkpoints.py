@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from phoenix.cli import sentences
 from schemas import facts as f
+from schemas import sentences
 from schemas.checkpoints import counts
 from schemas.config import Quality
 from schemas.custody_state import Unit

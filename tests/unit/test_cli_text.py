@@ -9,9 +9,10 @@ from typing import Any
 
 import pytest
 
-from phoenix.cli import completion, events, queue, sentences, show, submit, suggest, tables, waiting, why
+from phoenix.cli import completion, events, queue, show, submit, suggest, tables, waiting, why
 from phoenix.cli.errors import CliError
 from phoenix.cli.http import Client, Response
+from schemas import sentences
 from schemas.reasons import Code, Reason, because
 
 

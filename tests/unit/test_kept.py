@@ -8,13 +8,13 @@ import msgspec
 import pytest
 
 from phoenix.cli import departments, parser, why
-from phoenix.cli.sentences import sentence
 from schemas import facts as f
 from schemas.config import CloudConfig, Department, Lending
 from schemas.custody import RULES, Custody
 from schemas.kept import Kept, Share, kept_from, shares_of_others
 from schemas.meta import Meta
 from schemas.reasons import Code, because
+from schemas.sentences import sentence
 from services.provisioner.core import ProvisionerCore
 
 PHYS = Department(name="phys", kind="batch", guarantee=2)

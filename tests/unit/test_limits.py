@@ -7,13 +7,13 @@ from typing import Any
 import msgspec
 import pytest
 
-from phoenix.cli.sentences import sentence
 from schemas import facts as f
 from schemas.bounds import limits_of
 from schemas.config import BatchLimits, BatchPolicy, CloudConfig, Department, MultiFactor, Quality, UserLimits
 from schemas.custody import RULES
 from schemas.reasons import Code
 from schemas.requests import JobSubmit
+from schemas.sentences import sentence
 from services.admission import compose
 from services.runtime.config import ConfigError, diff, dump_toml, loads
 from services.runtime.edge import Refused

@@ -7,12 +7,12 @@ from typing import Any
 import msgspec
 import pytest
 
-from phoenix.cli.sentences import sentence
 from schemas import facts as f
 from schemas.config import BatchLimits, MultiFactor, Quality
 from schemas.custody import RULES
 from schemas.facts import Disposal
 from schemas.reasons import Code
+from schemas.sentences import sentence
 from services.runtime.core import NEVER
 from services.scheduler.batch_why import why
 from services.scheduler.policies.known import ORDERS

@@ -6,8 +6,8 @@ from typing import Any
 
 import orjson
 
-from phoenix.cli import sentences
 from schemas import facts as f
+from schemas import sentences
 from schemas.config import BatchLimits, Quality, UserLimits
 from schemas.custody import RULES
 from schemas.facts import Dependency

@@ -9,9 +9,9 @@ from typing import Any
 import orjson
 import pytest
 
-from phoenix.cli.sentences import sentence
 from schemas import facts as f
 from schemas.reasons import Code, because
+from schemas.sentences import sentence
 from tests.unit.test_custody_rules import Step, closed, granted, job, placed
 from tests.unit.test_monitor_core import ADOPTED, BEGAN, Desk
 from tests.unit.test_monitor_http import House

@@ -6,11 +6,11 @@ import re
 
 from phoenix.cli import lending as command
 from phoenix.cli.hosts import render as hosts_table
-from phoenix.cli.sentences import sentence
 from schemas import facts as f
 from schemas.config import Lending
 from schemas.credit import Credits
 from schemas.reasons import Code, because
+from schemas.sentences import sentence
 from services.monitor import lending
 from services.monitor.views import host_view
 from tests.unit.test_provisioner_core import HPC, Bench

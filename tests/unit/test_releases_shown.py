@@ -7,12 +7,13 @@ from typing import Any
 import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 
-from phoenix.cli import departments, deploy, instances, releases, sentences
+from phoenix.cli import departments, deploy, instances, releases
 from phoenix.cli.errors import CliError
 from phoenix.cli.http import Client, Response
 from phoenix.cli.last_words import LINES_MAX, last_words
 from phoenix.cli.parser import make
 from schemas import facts as f
+from schemas import sentences
 from schemas.custody_state import RELEASES_KEPT
 from schemas.reasons import Code, Reason, because
 from schemas.releases import Release

@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from phoenix.cli.sentences import sentence
 from schemas import facts as f
 from schemas.config import WebPolicy
 from schemas.reasons import Code
 from schemas.scaling import Limit, Span, Unreadable, limit, offset_s, spans
+from schemas.sentences import sentence
 from services.runtime.core import NEVER
 from services.scheduler.policies import scale_flaps, scale_forecast, scale_steps
 from services.scheduler.policies.scale import Heard

@@ -7,8 +7,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from phoenix.cli import sentences
 from schemas import facts as f
+from schemas import sentences
 from schemas.custody import RULES
 from schemas.reasons import Code
 from services.scheduler.web_release import STABLE_S

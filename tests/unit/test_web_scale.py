@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from phoenix.cli.sentences import sentence
 from schemas import facts as f
 from schemas.config import WebPolicy
 from schemas.custody import RULES
 from schemas.reasons import Code
+from schemas.sentences import sentence
 from services.scheduler.policies import scale_threshold
 from services.scheduler.policies.scale import Heard, Level, Memory, Track
 from services.scheduler.policies.scale_target import follow, recommended, wanted

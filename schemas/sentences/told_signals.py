@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from phoenix.cli.params import Params
-from phoenix.cli.units import count, span
 from schemas import signal_drops
+from schemas.sentences.params import Params
+from schemas.sentences.units import count, span
 
 
 def utilisation(p: Params) -> str | None:

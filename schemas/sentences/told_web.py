@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from phoenix.cli.params import Params
-from phoenix.cli.units import count, span
+from schemas.sentences.params import Params
+from schemas.sentences.units import count, span
 
 
 def draining(p: Params) -> str | None:

@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from phoenix.cli import told_releases, told_shares, told_signals
-from phoenix.cli.params import Params
-from phoenix.cli.units import count, iso, span
+from schemas.sentences import told_releases, told_shares, told_signals
+from schemas.sentences.params import Params
+from schemas.sentences.units import count, iso, span
 
 
 def _need(p: Params) -> str:

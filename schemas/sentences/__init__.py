@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-from phoenix.cli import told_web
-from phoenix.cli.params import Params as Told
-from phoenix.cli.told import TELL, UNBLOCK
+from schemas.sentences import told_web
+from schemas.sentences.params import Params as Told
+from schemas.sentences.told import TELL, UNBLOCK
 
 Params = Mapping[str, Any]
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from phoenix.cli.params import Params
+from schemas.sentences.params import Params
 
 Share = tuple[str, str, str, str]  # department, hosts, rule, weight
 

@@ -1,0 +1,38 @@
+"""Times and counts as people read them: instants in UTC, ISO 8601, as `2026-02-03T04:05:06Z`; durations as `2h07m`."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+
+def iso(instant: object) -> str | None:
+    """UTC seconds as ISO 8601; text that already is one, and None, pass."""
+    if isinstance(instant, str):
+        return instant
+    if not isinstance(instant, int | float):
+        return None
+    return datetime.fromtimestamp(instant, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def seconds(instant: object) -> float | None:
+    """UTC seconds of an ISO 8601 text, or of a number."""
+    if isinstance(instant, int | float):
+        return float(instant)
+    return datetime.fromisoformat(instant).timestamp() if isinstance(instant, str) and instant else None
+
+
+def span(seconds: float) -> str:
+    """A duration as `12s`, `3m05s`, `2h07m`, `4d03h`."""
+    whole = max(0, int(seconds))
+    if whole < 60:
+        return f"{whole}s"
+    if whole < 3600:
+        return f"{whole // 60}m{whole % 60:02d}s"
+    if whole < 86400:
+        return f"{whole // 3600}h{whole % 3600 // 60:02d}m"
+    return f"{whole // 86400}d{whole % 86400 // 3600:02d}h"
+
+
+def count(number: int, noun: str) -> str:
+    """`1 host`, `3 hosts`."""
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
