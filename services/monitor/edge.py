@@ -16,6 +16,7 @@ from aiohttp import web
 from schemas import facts as f
 from schemas.custody import Custody
 from schemas.meta import Meta
+from services.monitor.access import Access
 from services.monitor.archivist import Archivist
 from services.monitor.core import MonitorCore
 from services.monitor.events import Publisher
@@ -69,12 +70,13 @@ class MonitorEdge(Edge):
         self.queries = Queries(service.nc, views)
         await self.queries.start()
         service.registry.register(ReadModel(self.core, views))
+        access = Access(self.core.custody, Identities.load(self.config))
         reads = Reads(
             self.core,
             views,
             self.history,
             self.publisher,
-            Identities.load(self.config),
+            access,
             self.queries.why,
             service.registry,
             dict(self.config.metrics.ports),

@@ -1,9 +1,8 @@
 """The monitor's HTTP: reads for the command line and pages.  Loopback by default; the door passes reads on to it.
 
 Rules
-  1. Every read but `/healthz` and `/metrics` needs a bearer token.  A department's people see their department; operators see
-     everything.
-  2. Errors are `{"ok": false, "error": {code, field, message}}` with the status that says the same.
+  1. Every read but `/healthz` and `/metrics` needs a bearer token (`access`: who sees what, and how errors are told).
+  2. What is more than a picture of the read model has a module of its own with its routes (`more`).
   3. A read never changes anything.
   4. The door says in `Phoenix-Position` how far it has folded; a read waits (`CATCH_UP_S` at most) until the monitor is as far,
      so that people read their own writes.
@@ -14,13 +13,13 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Final
 
-import orjson
 from aiohttp import ClientError, ClientSession, ClientTimeout, web
 from prometheus_client import CollectorRegistry, generate_latest
 
+from services.monitor.access import Access, Fault, faults, json_answer, limit_of, number_of
 from services.monitor.core import MonitorCore
 from services.monitor.events import Entry, Publisher
 from services.monitor.history import History
@@ -29,7 +28,6 @@ from services.monitor.levels import Levels
 from services.monitor.usage import BY, EVER, usage
 from services.monitor.views import QUEUE_LIMIT, Views
 from services.runtime.clock import Clock, system_clock
-from services.runtime.identity import Identities, Identity
 
 FOLLOW_S: Final = 25.0  # a follower gets an empty line this often, so that a dead peer is noticed
 SCRAPE_S: Final = 2.0
@@ -39,16 +37,8 @@ EVENTS_LIMIT: Final = 10_000
 Why = Callable[[str, str], Awaitable[bytes | None]]  # (department, job) -> the scheduler's answer
 
 
-class Fault(Exception):
-    """A refused read: HTTP status, code, message, field."""
-
-    def __init__(self, status: int, code: str, message: str, field: str | None = None) -> None:
-        super().__init__(message)
-        self.status, self.code, self.field = status, code, field
-
-
 class Reads:
-    """The handlers.  `ports`: metrics ports by process."""
+    """The handlers.  `ports`: metrics ports by process; `more`: routes of other modules."""
 
     def __init__(
         self,
@@ -56,21 +46,24 @@ class Reads:
         views: Views,
         history: History,
         publisher: Publisher,
-        identities: Identities,
+        access: Access,
         why: Why,
         registry: CollectorRegistry,
         ports: dict[str, int],
         wait_for: Callable[[int, float], Awaitable[None]],
         clock: Clock = system_clock,
         levels: Levels | None = None,
+        more: Sequence[web.RouteDef] = (),
     ) -> None:
         self.core, self.views, self.history, self.publisher = core, views, history, publisher
-        self.identities, self.why, self.registry, self.ports = identities, why, registry, ports
+        self.access = access
+        self.why, self.registry, self.ports = why, registry, ports
         self.wait_for, self.clock = wait_for, clock
         self.levels = levels or Levels(time.monotonic)
+        self.more = more
 
     def app(self) -> web.Application:
-        app = web.Application(middlewares=[_faults, self._catch_up])
+        app = web.Application(middlewares=[faults, self._catch_up])
         app.add_routes(
             [
                 web.get("/healthz", self.healthz),
@@ -92,6 +85,7 @@ class Reads:
                 web.get("/v1/summary", self.summary),
                 web.get("/v1/lending", self.lending),
                 web.get("/v1/usage", self.usage),
+                *self.more,
             ]
         )
         return app
@@ -105,39 +99,10 @@ class Reads:
                 await self.wait_for(int(asked), CATCH_UP_S)
         return await handler(request)
 
-    # -------------------------------------------------------------------------------------------------------- identity
-
-    def _who(self, request: web.Request) -> Identity:
-        scheme, _, token = request.headers.get("Authorization", "").partition(" ")
-        self.identities.reload_if_changed()
-        cloud = self.core.custody.state.config
-        who = self.identities.by_token(token, cloud) if scheme.lower() == "bearer" else None
-        if who is None:
-            raise Fault(401, "denied", "a known bearer token is needed: Authorization: Bearer <token>")
-        return who
-
-    def _scope(self, request: web.Request) -> str | None:
-        """The department that the caller may see and asks for; None: all of them."""
-        who = self._who(request)
-        asked = request.query.get("department")
-        config = self.core.custody.state.config
-        if asked is not None and (config is None or config.department(asked) is None):
-            raise Fault(404, "unknown", f"there is no department {asked!r}", "department")
-        if who.role == "operator":
-            return asked
-        if asked not in (None, who.department):
-            raise Fault(403, "denied", f"{who.user} sees department {who.department!r} only", "department")
-        return who.department
-
-    def _own(self, request: web.Request, department: str | None, what: str) -> None:
-        who = self._who(request)
-        if who.role != "operator" and department != who.department:
-            raise Fault(403, "denied", f"{what} is not of department {who.department!r}")
-
     # --------------------------------------------------------------------------------------------------------- handlers
 
     async def healthz(self, _request: web.Request) -> web.Response:
-        return _json({"ok": True, "position": self.core.custody.state.position})
+        return json_answer({"ok": True, "position": self.core.custody.state.position})
 
     async def metrics(self, _request: web.Request) -> web.Response:
         return web.Response(body=generate_latest(self.registry), content_type="text/plain", charset="utf-8")
@@ -157,50 +122,52 @@ class Reads:
 
     async def queue(self, request: web.Request) -> web.Response:
         states = request.query.get("state")
-        scope = self._scope(request)
+        scope = self.access.scope(request)
         wanted = frozenset(states.split(",")) if states else None
-        limit, user = _limit(request, QUEUE_LIMIT), request.query.get("user")
+        limit, user = limit_of(request, QUEUE_LIMIT), request.query.get("user")
         body = self.views.queue(scope, wanted, limit, user, short=request.query.get("form") == "lines")
         return web.Response(body=body, content_type="application/json")
 
     async def jobs(self, request: web.Request) -> web.Response:
-        scope = self._scope(request)
+        scope = self.access.scope(request)
         await self.history.flush()
-        return _json({"jobs": await self.history.jobs(scope, request.query.get("state"), _limit(request, 1000))})
+        return json_answer(
+            {"jobs": await self.history.jobs(scope, request.query.get("state"), limit_of(request, 1000))}
+        )
 
     async def job(self, request: web.Request) -> web.Response:
         name = request.match_info["job"]
-        self._who(request)
+        self.access.who(request)
         view = self.views.job(name)
         if view is None:
             await self.history.flush()
             view = await self.history.job(name)
         if view is None:
             raise Fault(404, "unknown", f"there is no job {name!r}", "job")
-        self._own(request, view["department"], f"job {name}")
-        return _json(view)
+        self.access.own(request, view["department"], f"job {name}")
+        return json_answer(view)
 
     async def leases(self, request: web.Request) -> web.Response:
         """Of the caller's department; with `all=1` also those that are over and still remembered."""
-        scope, ended = self._scope(request), request.query.get("all") in ("1", "true")
-        return _json(self.views.leases(scope, time.time(), ended=ended))
+        scope, ended = self.access.scope(request), request.query.get("all") in ("1", "true")
+        return json_answer(self.views.leases(scope, time.time(), ended=ended))
 
     async def lease(self, request: web.Request) -> web.Response:
         name = request.match_info["lease"]
-        self._who(request)
+        self.access.who(request)
         view = self.views.lease(name, time.time())
         if view is None:
             raise Fault(404, "unknown", f"there is no lease {name!r} (any more)", "lease")
-        self._own(request, view["department"], f"lease {name}")
-        return _json(view)
+        self.access.own(request, view["department"], f"lease {name}")
+        return json_answer(view)
 
     async def why_job(self, request: web.Request) -> web.Response:
         name = request.match_info["job"]
-        self._who(request)
+        self.access.who(request)
         department = self.views.department_of(name) or self._web_department(name)
         if department is None:
             raise Fault(404, "unknown", f"there is no job {name!r} (any more)", "job")
-        self._own(request, department, f"department {name}" if department == name else f"job {name}")
+        self.access.own(request, department, f"department {name}" if department == name else f"job {name}")
         answer = await self.why(department, name)
         if answer is None:
             raise Fault(
@@ -221,68 +188,68 @@ class Reads:
         return None if known is None else name
 
     async def hosts(self, request: web.Request) -> web.Response:
-        self._who(request)
-        return _json(self.views.hosts(self._now()))
+        self.access.who(request)
+        return json_answer(self.views.hosts(self._now()))
 
     async def lending(self, request: web.Request) -> web.Response:
         """What departments have agreed on, and what is lent now."""
-        self._who(request)
-        return _json(self.views.lending(self._now()))
+        self.access.who(request)
+        return json_answer(self.views.lending(self._now()))
 
     def _now(self) -> float:
         return max(self.clock(), self.core.custody.state.at)
 
     async def departments(self, request: web.Request) -> web.Response:
-        self._who(request)
-        return _json(self.views.departments())
+        self.access.who(request)
+        return json_answer(self.views.departments())
 
     async def department(self, request: web.Request) -> web.Response:
         name = request.match_info["department"]
-        self._who(request)
+        self.access.who(request)
         config = self.core.custody.state.config
         if config is None or config.department(name) is None:
             raise Fault(404, "unknown", f"there is no department {name!r}", "department")
-        return _json({**self.views.department(name), "instances": self.views.instances(name)})
+        return json_answer({**self.views.department(name), "instances": self.views.instances(name)})
 
     async def releases(self, request: web.Request) -> web.Response:
         """What a web department's instances ran, run and are to run; contents are its own people's and the operators'."""
         name, config = request.match_info["department"], self.core.custody.state.config
-        self._own(request, name, f"department {name}")
+        self.access.own(request, name, f"department {name}")
         known = config.department(name) if config is not None else None
         if known is None or known.kind != "web":
             raise Fault(404, "unknown", f"there is no web department {name!r}", "department")
-        return _json(self.views.releases(name))
+        return json_answer(self.views.releases(name))
 
     async def instances(self, request: web.Request) -> web.Response:
         """Of web departments; with `all=1` also the last ones that have ended."""
-        scope, ended = self._scope(request), request.query.get("all") in ("1", "true")
-        return _json(instances(self.core, self.levels, scope, ended=ended))
+        scope, ended = self.access.scope(request), request.query.get("all") in ("1", "true")
+        return json_answer(instances(self.core, self.levels, scope, ended=ended))
 
     async def overview(self, request: web.Request) -> web.Response:
-        self._who(request)
-        return _json(self.views.overview())
+        self.access.who(request)
+        return json_answer(self.views.overview())
 
     async def summary(self, request: web.Request) -> web.Response:
-        self._who(request)
-        return _json(self.views.summary(_number(request, "since")))
+        self.access.who(request)
+        return json_answer(self.views.summary(number_of(request, "since")))
 
     async def usage(self, request: web.Request) -> web.Response:
         """Who held and used how much: `by` department, user, service or lease, from `since` to `until` (UTC seconds)."""
-        scope, by = self._scope(request), request.query.get("by", "department")
+        scope, by = self.access.scope(request), request.query.get("by", "department")
         if by not in BY:
             raise Fault(400, "invalid", f"by={by!r} is none of {', '.join(BY)}", "by")
-        period = _number(request, "since"), _number(request, "until", EVER)
-        return _json(usage(self.core.accounting, by, scope, *period, self.clock()))
+        period = number_of(request, "since"), number_of(request, "until", EVER)
+        return json_answer(usage(self.core.accounting, by, scope, *period, self.clock()))
 
     async def events(self, request: web.Request) -> web.StreamResponse:
         """Events as JSON lines: with `after` the oldest `limit` behind that position, so that one can page forward; without it
         the newest `limit`.  A page ends with a whole envelope, so it may have a few more.  `omit`: without these kinds, comma
         separated; with `follow=1` the answer goes on for as long as the caller listens."""
-        scope, after = self._scope(request), int(_number(request, "after"))
+        scope, after = self.access.scope(request), int(number_of(request, "after"))
         omitted = frozenset(request.query.get("omit", "").split(","))
         if request.query.get("follow") not in ("1", "true"):
             found = [e for e in self.publisher.after(after, scope) if e.kind not in omitted]
-            page = _page(found, _limit(request, EVENTS_LIMIT), oldest="after" in request.query)
+            page = _page(found, limit_of(request, EVENTS_LIMIT), oldest="after" in request.query)
             return web.Response(body=b"".join(e.data + b"\n" for e in page), content_type="application/x-ndjson")
         answer = web.StreamResponse(headers={"Content-Type": "application/x-ndjson"})
         await answer.prepare(request)
@@ -317,19 +284,6 @@ class Reads:
             watcher.clear()
 
 
-@web.middleware
-async def _faults(request: web.Request, handler: Callable[[web.Request], Awaitable[Any]]) -> Any:
-    try:
-        return await handler(request)
-    except Fault as fault:
-        error = {"code": fault.code, "field": fault.field, "message": str(fault)}
-        return _json({"ok": False, "error": error}, fault.status)
-    except web.HTTPClientError as wrong:  # no such path, no such method: told in the form of every other refusal
-        code = "unknown" if wrong.status == 404 else "invalid"
-        error = {"code": code, "field": None, "message": f"{request.method} {request.path[:200]}: {wrong.reason}"}
-        return _json({"ok": False, "error": error}, wrong.status)
-
-
 def _page(found: list[Entry], limit: int, *, oldest: bool) -> list[Entry]:
     """`limit` entries from one end; of the oldest also those that share the last one's position: one asks on by position."""
     if limit == 0 or not oldest:
@@ -338,25 +292,3 @@ def _page(found: list[Entry], limit: int, *, oldest: bool) -> list[Entry]:
     while end < len(found) and found[end].position == found[end - 1].position:
         end += 1
     return found[:end]
-
-
-def _json(value: object, status: int = 200) -> web.Response:
-    return web.Response(body=orjson.dumps(value), content_type="application/json", status=status)
-
-
-def _limit(request: web.Request, most: int) -> int:
-    asked = int(_number(request, "limit", float(most)))
-    return max(0, min(asked, most))
-
-
-def _number(request: web.Request, name: str, default: float = 0.0) -> float:
-    text = request.query.get(name)
-    if text is None:
-        return default
-    try:
-        value = float(text)
-    except ValueError:
-        raise Fault(400, "invalid", f"{name}={text!r} is not a number", name) from None
-    if not -1e15 < value < 1e15:
-        raise Fault(400, "invalid", f"{name}={text!r} is out of range", name)
-    return value

@@ -15,6 +15,7 @@ from prometheus_client import CollectorRegistry
 from schemas.config import BatchPolicy, CloudConfig, Department, User, WebPolicy
 from schemas.custody import RULES
 from schemas.facts import ConfigAdopted
+from services.monitor.access import Access
 from services.monitor.events import Entry
 from services.monitor.http import POSITION, Reads, _page
 from services.monitor.metrics import ReadModel
@@ -55,7 +56,7 @@ class House:
             self.desk.views,
             self.desk.history,
             self.desk.publisher,
-            Identities(tokens, CLOUD),
+            Access(self.desk.core.custody, Identities(tokens, CLOUD)),
             self._why,
             registry,
             {"executor": 1},
