@@ -58,7 +58,7 @@ FACTS: Final[tuple[f.Fact, ...]] = (
     f.LoadObserved(dept="web", start=AT, end=AT + 1, utilisation=0.93, samples=4),
     f.ScaleRequested(dept="web", user="root", minimum=3, until=AT + 3600, request="9a0b"),
     f.AttemptClosed(unit="17", attempt=1, disposal=f.Disposal.REQUEUE, why=because(Code.RECLAIMED, host="node-2")),
-    f.HostReleased(host="node-2", reason=because(Code.NOTICE, quota=1, held=2)),
+    f.HostReleased(host="node-2", reason=because(Code.NOTICE, department="hpc", quota=1, held=2)),
     f.HostSeized(host="node-3", dept="hpc", reason=because(Code.NOTICE_EXPIRED)),
     f.VmEnded(unit="17", attempt=1, rank=0, why="terminated"),
     f.VmRefused(unit="17", attempt=1, rank=0, failure="quota", why="user [3] limit of 2 reached for VMS quota in VM."),
