@@ -25,6 +25,7 @@ from services.monitor.http import Reads
 from services.monitor.levels import Levels
 from services.monitor.metrics import ReadModel
 from services.monitor.queries import Queries
+from services.monitor.room import Room
 from services.monitor.views import Views
 from services.runtime.config import Config
 from services.runtime.identity import Identities
@@ -70,6 +71,9 @@ class MonitorEdge(Edge):
         self.queries = Queries(service.nc, views)
         await self.queries.start()
         service.registry.register(ReadModel(self.core, views))
+        self.room = Room(service.js, self.config, service.log)
+        service.registry.register(self.room)
+        service.spawn("room", self.room.run())
         access = Access(self.core.custody, Identities.load(self.config))
         reads = Reads(
             self.core,
@@ -103,4 +107,5 @@ class MonitorEdge(Edge):
         self._closed = True
         if self._runner is not None:
             await self._runner.cleanup()
+            self.room.close()
         await self.history.close()
