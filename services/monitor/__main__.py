@@ -11,7 +11,7 @@ from services.runtime.service import Service
 
 
 def build(config: Config, options: Options) -> Service:
-    edge = MonitorEdge(config)
+    edge = MonitorEdge(config, options.config_path)
     service = Service(None, edge.make_core, config, edges=[edge], instance=options.instance, name="monitor")
     service.use_snapshots = False  # the history and the events must see every fact
     return service

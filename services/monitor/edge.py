@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from pathlib import Path
 from typing import Final
 
 from aiohttp import web
@@ -26,6 +27,7 @@ from services.monitor.levels import Levels
 from services.monitor.metrics import ReadModel
 from services.monitor.queries import Queries
 from services.monitor.room import Room
+from services.monitor.scrape import Ports, Scrape
 from services.monitor.views import Views
 from services.runtime.config import Config
 from services.runtime.identity import Identities
@@ -35,10 +37,11 @@ CLOSE_S: Final = 2.0  # for answers that are being sent
 
 
 class MonitorEdge(Edge):
-    """Made before the service, because the core that it watches is made by the service (`make_core`)."""
+    """Made before the service, because the core that it watches is made by the service (`make_core`).  `file`: the
+    configuration's, which may be written anew while the monitor runs."""
 
-    def __init__(self, config: Config) -> None:
-        self.config = config
+    def __init__(self, config: Config, file: Path | None = None) -> None:
+        self.config, self.file = config, file
         self._runner: web.AppRunner | None = None
         self._closed = False
 
@@ -83,9 +86,9 @@ class MonitorEdge(Edge):
             access,
             self.queries.why,
             service.registry,
-            dict(self.config.metrics.ports),
             service.wait_for,
             levels=levels,
+            more=Scrape(self.core.custody, Ports(self.config, self.file)).routes(),
         )
         self._runner = web.AppRunner(reads.app(), access_log=None, shutdown_timeout=CLOSE_S)
         await self._runner.setup()

@@ -16,7 +16,7 @@ import time
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Final
 
-from aiohttp import ClientError, ClientSession, ClientTimeout, web
+from aiohttp import web
 from prometheus_client import CollectorRegistry, generate_latest
 
 from services.monitor.access import Access, Fault, faults, json_answer, limit_of, number_of
@@ -30,7 +30,6 @@ from services.monitor.views import QUEUE_LIMIT, Views
 from services.runtime.clock import Clock, system_clock
 
 FOLLOW_S: Final = 25.0  # a follower gets an empty line this often, so that a dead peer is noticed
-SCRAPE_S: Final = 2.0
 POSITION: Final = "Phoenix-Position"
 CATCH_UP_S: Final = 2.0  # a monitor that is further behind answers with what it has
 EVENTS_LIMIT: Final = 10_000
@@ -38,7 +37,7 @@ Why = Callable[[str, str], Awaitable[bytes | None]]  # (department, job) -> the 
 
 
 class Reads:
-    """The handlers.  `ports`: metrics ports by process; `more`: routes of other modules."""
+    """The handlers.  `more`: routes of other modules."""
 
     def __init__(
         self,
@@ -49,7 +48,6 @@ class Reads:
         access: Access,
         why: Why,
         registry: CollectorRegistry,
-        ports: dict[str, int],
         wait_for: Callable[[int, float], Awaitable[None]],
         clock: Clock = system_clock,
         levels: Levels | None = None,
@@ -57,7 +55,7 @@ class Reads:
     ) -> None:
         self.core, self.views, self.history, self.publisher = core, views, history, publisher
         self.access = access
-        self.why, self.registry, self.ports = why, registry, ports
+        self.why, self.registry = why, registry
         self.wait_for, self.clock = wait_for, clock
         self.levels = levels or Levels(time.monotonic)
         self.more = more
@@ -68,7 +66,6 @@ class Reads:
             [
                 web.get("/healthz", self.healthz),
                 web.get("/metrics", self.metrics),
-                web.get("/metrics/{process}", self.metrics_of),
                 web.get("/v1/queue", self.queue),
                 web.get("/v1/jobs", self.jobs),
                 web.get("/v1/jobs/{job}", self.job),
@@ -106,19 +103,6 @@ class Reads:
 
     async def metrics(self, _request: web.Request) -> web.Response:
         return web.Response(body=generate_latest(self.registry), content_type="text/plain", charset="utf-8")
-
-    async def metrics_of(self, request: web.Request) -> web.Response:
-        process = request.match_info["process"]
-        if process not in self.ports:
-            raise Fault(404, "unknown", f"there is no process {process!r}; known: {', '.join(sorted(self.ports))}")
-        url = f"http://127.0.0.1:{self.ports[process]}/metrics"
-        try:
-            async with ClientSession(timeout=ClientTimeout(total=SCRAPE_S)) as session, session.get(url) as answer:
-                return web.Response(body=await answer.read(), content_type="text/plain", charset="utf-8")
-        except (ClientError, TimeoutError) as error:
-            raise Fault(
-                503, "unavailable", f"{process} does not answer: {str(error) or type(error).__name__}"
-            ) from error
 
     async def queue(self, request: web.Request) -> web.Response:
         states = request.query.get("state")

@@ -19,6 +19,8 @@ from services.monitor.access import Access
 from services.monitor.events import Entry
 from services.monitor.http import POSITION, Reads, _page
 from services.monitor.metrics import ReadModel
+from services.monitor.scrape import Ports, Scrape
+from services.runtime.config import Config, Metrics
 from services.runtime.credentials import digest
 from services.runtime.identity import Identities
 from tests.unit.test_custody_rules import granted, job, placed
@@ -36,6 +38,7 @@ CLOUD = CloudConfig(
         User(name="oscar", department="operators", role="operator"),
     ),
 )
+PORTS = Config(cloud=CLOUD, metrics=Metrics(ports={"executor": 1}))
 
 
 class House:
@@ -59,8 +62,8 @@ class House:
             Access(self.desk.core.custody, Identities(tokens, CLOUD)),
             self._why,
             registry,
-            {"executor": 1},
             self._wait_for,
+            more=Scrape(self.desk.core.custody, Ports(PORTS)).routes(),
         )
         self.client = TestClient(TestServer(reads.app()))
 
