@@ -15,9 +15,8 @@ from phoenix.cli import cloud, suggest
 from phoenix.cli.errors import FAILED, OK, CliError, usage
 
 VERBS: Final = ("rebuild",)
-WITHOUT: Final = "monitor"  # it keeps none: its history must see every fact
 HELP: Final = """examples:
-  phoenix snapshots rebuild                  of every service that has one
+  phoenix snapshots rebuild                  of every service
   phoenix snapshots rebuild scheduler.hpc    of one (names as in `phoenix status`)
 
 A snapshot only shortens a start. The journal is read from its beginning and not changed; a service reads its snapshot when it
@@ -35,7 +34,7 @@ def run(args: argparse.Namespace) -> int:
     from services.runtime.config import load
 
     file = Path(cloud.describe(cloud.data_dir(args))["config"])
-    known = [name for name in load(file).processes() if name != WITHOUT]
+    known = list(load(file).processes())
     for name in args.processes:
         if name not in known:
             raise usage(f"there is no snapshot of {name!r}", suggest.hint(name, known))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 
+from services.monitor.core import MonitorCore
 from services.monitor.edge import MonitorEdge
 from services.runtime.config import Config
 from services.runtime.main import Options, run
@@ -11,10 +12,10 @@ from services.runtime.service import Service
 
 
 def build(config: Config, options: Options) -> Service:
+    if options.rebuild_snapshot:  # the fold alone: history and events have their own
+        return Service(None, MonitorCore, config, instance=options.instance, name="monitor")
     edge = MonitorEdge(config, options.config_path)
-    service = Service(None, edge.make_core, config, edges=[edge], instance=options.instance, name="monitor")
-    service.use_snapshots = False  # the history and the events must see every fact
-    return service
+    return Service(None, edge.make_core, config, edges=[edge], instance=options.instance, name="monitor")
 
 
 if __name__ == "__main__":

@@ -105,10 +105,11 @@ class _State(msgspec.Struct, kw_only=True):
     accounts: accounting_state.State = msgspec.field(default_factory=accounting_state.State)
     idle: dict[str, float] = {}  # host -> since when it is empty (`idle`)
     levels: service_levels.State = msgspec.field(default_factory=service_levels.State)
+    told: tuple[int, int] = (0, 0)  # place of the last valid fact: what is kept beside a snapshot must have come as far
 
 
 class MonitorCore:
-    VERSION = 2  # 2: levels of service, counted from the journal's beginning
+    VERSION = 3  # 3: snapshots, and how far it has told
 
     def __init__(self, custody: Custody, watch: Callable[[f.Fact, Meta], None] | None = None) -> None:
         """`watch` is shown every fact after it was folded, void ones included; it must not change anything here."""
@@ -124,6 +125,7 @@ class MonitorCore:
     def apply(self, fact: f.Fact, meta: Meta) -> None:
         if meta.void is None:
             self._fold(fact, meta)
+            self.state.told = (meta.position, meta.index)
         if self.watch is not None:
             self.watch(fact, meta)
 

@@ -1,8 +1,12 @@
 """The monitor's edge: publishes events, writes the history, serves reads.
 
 Theory of operation
-  The fold shows every fact to `Watchers` (the publisher and the history), from the journal's beginning: each knows how far
-  its own store has come and skips what that holds.  Nothing here can change the fold.
+  The fold shows every fact to the publisher and the history: each knows how far its own store has come and skips what that
+  holds.  Nothing here can change the fold.
+
+Rules
+  1. A snapshot of the fold is saved when history and events are stored up to it, and used if they still are: who has lost
+     either folds from the journal's beginning, and both are made again.
 """
 
 from __future__ import annotations
@@ -12,7 +16,9 @@ import time
 from pathlib import Path
 from typing import Final
 
+import nats.errors
 from aiohttp import web
+from nats.js.errors import Error as JetStreamError
 
 from schemas import facts as f
 from schemas.custody import Custody
@@ -26,6 +32,7 @@ from services.monitor.http import Reads
 from services.monitor.levels import Levels
 from services.monitor.metrics import ReadModel
 from services.monitor.queries import Queries
+from services.monitor.refill import refill
 from services.monitor.room import Room
 from services.monitor.scrape import Ports, Scrape
 from services.monitor.views import Views
@@ -34,6 +41,7 @@ from services.runtime.identity import Identities
 from services.runtime.service import Edge, Service
 
 CLOSE_S: Final = 2.0  # for answers that are being sent
+SECURE_S: Final = 5.0  # for events on their way; a snapshot that is not saved now is saved later
 
 
 class MonitorEdge(Edge):
@@ -44,10 +52,14 @@ class MonitorEdge(Edge):
         self.config, self.file = config, file
         self._runner: web.AppRunner | None = None
         self._closed = False
+        self._resumed = 0  # position up to which a snapshot stands for the facts
 
     def make_core(self, custody: Custody) -> MonitorCore:
-        self.publisher = Publisher(custody)
-        self.history = History(self.config.monitor.history_path, custody)
+        """Also a second time, when a snapshot turns out to be of no use."""
+        if not hasattr(self, "publisher"):
+            self.publisher = Publisher(custody)
+            self.history = History(self.config.monitor.history_path, custody)
+        self.publisher.custody = self.history.custody = custody
         self.core = MonitorCore(custody, self._watch)
         return self.core
 
@@ -60,8 +72,42 @@ class MonitorEdge(Edge):
         self.history.open()
         await self.publisher.resume(service.js)
 
+    def continues(self) -> str:
+        """Rule 1."""
+        told = self.core.state.told
+        for what, place in (
+            ("the history ends", self.history.skip_until),
+            ("the events end", self.publisher.published),
+        ):
+            if place < told:
+                return f"{what} at {place[0]}.{place[1]}, before it ({told[0]}.{told[1]})"
+        self._resumed = told[0]
+        return ""
+
+    async def secured(self, position: int) -> bool:
+        """Rule 1."""
+        if self._closed:
+            return False
+        await self.history.flush()
+        try:
+            async with asyncio.timeout(SECURE_S):
+                await self.publisher.stored(position)
+        except TimeoutError:
+            return False
+        return True
+
+    async def _refill(self, service: Service) -> None:
+        try:
+            count = await refill(self.publisher, service.js, self._resumed)
+        except (nats.errors.Error, JetStreamError, TimeoutError) as error:
+            service.log.warning("events before the snapshot not read", error=str(error) or type(error).__name__)
+        else:
+            service.log.info("events before the snapshot read", events=count)
+
     async def start(self, service: Service) -> None:
         await self.history.flush()
+        if self._resumed:
+            await self._refill(service)
         service.spawn("history", self._commit())
         service.spawn("events", self._publish())
         kept = self.config.journal

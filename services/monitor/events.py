@@ -8,7 +8,8 @@ Theory of operation
 Rules
   1. Void facts are never published.
   2. A fact about a unit goes to the unit's department; one about a host to whom it is taken from or given to; else to `site`.
-  3. The newest `RING_MAX` events stay in memory for `phoenix events` and the page; older ones are in the stream.
+  3. The newest `RING_MAX` events stay in memory for `phoenix events` and the page; older ones are in the stream.  A start from
+     a snapshot reads them back from there (`refill`).
 """
 
 from __future__ import annotations
@@ -78,6 +79,7 @@ class Publisher:
         self.published = (0, 0)  # place of the last event that the stream holds
         self._queue: deque[Entry] = deque()
         self._arrived = asyncio.Event()
+        self._stored = asyncio.Event()
         self._watchers: list[asyncio.Event] = []
 
     async def resume(self, js: JetStreamContext) -> None:
@@ -113,6 +115,21 @@ class Publisher:
         for watcher in self._watchers:
             watcher.set()
 
+    @property
+    def room(self) -> int:
+        """How many more events fit into memory."""
+        return RING_MAX - len(self.ring)
+
+    def prepend(self, entries: list[Entry]) -> None:
+        """Events that were before the first one in memory, at most as many as there is room for."""
+        self.ring.extendleft(reversed(entries[-self.room :] if self.room else []))
+
+    async def stored(self, position: int) -> None:
+        """Returns when the stream holds all events up to `position`."""
+        while self._queue and self._queue[0].position <= position:
+            self._stored.clear()
+            await self._stored.wait()
+
     def after(self, position: int, department: str | None) -> Iterator[Entry]:
         """Events in memory behind `position`, of one department or all."""
         return (e for e in list(self.ring) if e.position > position and department in (None, e.department))
@@ -144,6 +161,7 @@ class Publisher:
                 for _ in batch:
                     self._queue.popleft()
                 self.published = (batch[-1].position, batch[-1].index)
+                self._stored.set()
 
     async def _publish(self, js: JetStreamContext, entry: Entry) -> None:
         headers = {"Nats-Msg-Id": entry.id, "Content-Type": "application/json"}

@@ -68,6 +68,15 @@ class Edge:
     async def start(self, service: Service) -> None:
         """After the first catch-up: open listeners and subscriptions."""
 
+    def continues(self) -> str:
+        """A snapshot has been loaded.  Why what this edge keeps beside it does not go on from there: then the journal is folded
+        from its beginning.  Empty: it does."""
+        return ""
+
+    async def secured(self, _position: int) -> bool:
+        """Before a snapshot of that position is saved: whether what this edge keeps beside it is stored up to there."""
+        return True
+
     async def lead(self) -> None:
         """This replica became leader: its `leader.started` has come back."""
 

@@ -82,7 +82,7 @@ class Service(Status):
         self.fold = Fold(writer, core_factory)
         self.metrics = ShellMetrics(self)
         self.registry: CollectorRegistry = self.metrics.registry
-        self.use_snapshots = True  # False: what hangs on the fold (a history file) must see every fact
+        self.use_snapshots = True
         self.caught_up = False
         self.nats_errors = 0  # reported by the connection: denials, slow consumers, failed reconnects
         self.metrics_port = 0
@@ -318,9 +318,11 @@ class Service(Status):
             info = await self.js.stream_info(JOURNAL_STREAM)
         objects = Objects(self.js, SNAPSHOTS)
         every = self.config.runtime.snapshot_every
-        self._keeper = Keeper(objects, self.name, str(info.created), self.fold, every=every, log=self.log)
+        self._keeper = Keeper(
+            objects, self.name, str(info.created), self.fold, every=every, log=self.log, secured=self._secured
+        )
         if self.use_snapshots:
-            await self._keeper.load(info.state.last_seq, self._core_factory)
+            await self._keeper.load(info.state.last_seq, self._core_factory, self._doubts)
         async with asyncio.timeout(INFO_TIMEOUT_S):
             mark = await read_mark(objects, str(info.created))
         if self.position < mark:
@@ -342,6 +344,12 @@ class Service(Status):
         )
         self._engine.attach(self._reader, self._new_journal() if self.writer else None)
         await self._reader.open()
+
+    def _doubts(self) -> str:
+        return "; ".join(why for edge in self.edges if (why := edge.continues()))
+
+    async def _secured(self, position: int) -> bool:
+        return all([await edge.secured(position) for edge in self.edges])
 
     def _new_journal(self) -> Journal:
         assert self.writer is not None
@@ -421,7 +429,7 @@ class Service(Status):
             self._keeper.note(messages)
 
     def _keeps_snapshots(self) -> bool:
-        """One replica writes them: the leader; a follower its own.  Not where every start folds from the beginning."""
+        """One replica writes them: the leader; a follower its own."""
         keeps = self.writer is None or self._engine.phase is not Phase.FOLLOWING
         return keeps and self.use_snapshots and self.caught_up
 
@@ -431,13 +439,15 @@ class Service(Status):
         """The orderly end, within RETIRE_S.  Raises `Stop` if it takes longer."""
         try:
             async with asyncio.timeout(RETIRE_S):
+                if self.writer is None and self._keeps_snapshots():  # of what its edges still hold; it has no last word
+                    await self._keeper.save()
                 for edge in reversed(self.edges):
                     await edge.close()
                 if self._engine.phase in (Phase.STARTING, Phase.LEADING):
                     await self._engine.step_down()
                     if self._lease is not None:
                         await self._lease.release()
-                if self._keeps_snapshots():
+                if self.writer is not None and self._keeps_snapshots():
                     await self._keeper.save()
                 self._retiring = True
                 await self.nc.drain()

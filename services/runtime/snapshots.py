@@ -7,12 +7,15 @@ Rules
   1. One object a service; the newest replaces the older.
   2. It names its journal (the stream's time of creation), position, custody rules and the core's version; all must match.
   3. The checksum covers everything: a state that cannot be trusted is not loaded.
+  4. What hangs on the fold and is stored elsewhere (the monitor's history and events) is stored first, and asked when a
+     snapshot is loaded: one that is ahead of it is not used.
 """
 
 from __future__ import annotations
 
 import asyncio
 import hashlib
+from collections.abc import Awaitable, Callable
 from typing import Final
 
 import msgspec
@@ -114,18 +117,34 @@ class Snapshots:
         return snapshot
 
 
-class Keeper:
-    """Loads the snapshot of a running service and saves a new one every `every` messages.  `position`: of the last one."""
+async def _nothing_beside(_position: int) -> bool:
+    return True
 
-    def __init__(self, objects: Objects, name: str, journal: str, fold: Fold, *, every: int, log: Log) -> None:
+
+class Keeper:
+    """Loads the snapshot of a running service and saves a new one every `every` messages.  `position`: of the last one.
+    `secured`: stores what is kept beside the fold up to a position, False if it could not (rule 4)."""
+
+    def __init__(
+        self,
+        objects: Objects,
+        name: str,
+        journal: str,
+        fold: Fold,
+        *,
+        every: int,
+        log: Log,
+        secured: Callable[[int], Awaitable[bool]] = _nothing_beside,
+    ) -> None:
         self.position = 0
+        self._secured = secured
         self._store = Snapshots(objects, name, log)
         self._name, self._journal, self._fold, self._every, self._log = name, journal, fold, every, log
         self._messages = 0
         self._due = asyncio.Event()
 
-    async def load(self, end: int, core_factory: CoreFactory) -> None:
-        """Set the fold to the snapshot, or leave it at the beginning."""
+    async def load(self, end: int, core_factory: CoreFactory, doubts: Callable[[], str] = str) -> None:
+        """Set the fold to the snapshot, or leave it at the beginning.  `doubts`: asked once it is loaded (rule 4)."""
         found = await self._store.find(self._journal, end, core_version(self._fold.core))
         if found is None:
             return
@@ -134,11 +153,18 @@ class Keeper:
         except (
             Exception
         ) as error:  # whatever a core's load raises on bytes that it cannot read: the journal is the truth
-            self._log.warning("snapshot not usable", why=f"{type(error).__name__}: {error}", position=found.position)
-            self._fold.reset(core_factory)
+            self._not_usable(f"{type(error).__name__}: {error}", found.position, core_factory)
+            return
+        why = doubts()
+        if why:
+            self._not_usable(why, found.position, core_factory)
             return
         self.position = found.position
         self._log.info("snapshot loaded", position=found.position)
+
+    def _not_usable(self, why: str, position: int, core_factory: CoreFactory) -> None:
+        self._log.warning("snapshot not usable", why=why, position=position)
+        self._fold.reset(core_factory)
 
     def note(self, messages: int) -> None:
         """So many more messages were folded."""
@@ -157,6 +183,11 @@ class Keeper:
         self._messages = 0
         snapshot = take(self._name, self._journal, self._fold)
         try:
+            if not await self._secured(snapshot.position):
+                self._log.warning(
+                    "snapshot not saved", position=snapshot.position, error="what is beside it is not stored"
+                )
+                return
             await self._store.save(snapshot)
         except (nats.errors.Error, TimeoutError, ValueError, ExceptionGroup) as error:
             self._log.warning(

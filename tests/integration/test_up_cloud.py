@@ -271,16 +271,16 @@ def test_a_deleted_token_and_key_are_made_anew_by_an_apply_that_changes_nothing(
 def test_snapshots_are_made_anew_while_the_cloud_runs(cloud: Cloud) -> None:
     said = cloud.ok("snapshots", "rebuild").splitlines()
     names = [line.partition(": snapshot at journal position ")[0] for line in said]
-    assert names == ["admission", "provisioner", "executor", "scheduler.hpc", "scheduler.web"]
+    assert names == ["admission", "provisioner", "executor", "monitor", "scheduler.hpc", "scheduler.web"]
     assert all(int(line.rpartition(" ")[2]) > 0 for line in said)
-    before = int(said[3].rpartition(" ")[2])
+    before = int(said[4].rpartition(" ")[2])
     cloud.ok("submit", "--wait", "--wrap", "true")
     assert int(cloud.ok("snapshots", "rebuild", "scheduler.hpc").rpartition(" ")[2]) > before
-    refused = cloud.run("snapshots", "rebuild", "monitor")
-    assert (refused.returncode, "no snapshot of 'monitor'" in refused.stderr) == (2, True)
+    refused = cloud.run("snapshots", "rebuild", "monotor")
+    assert (refused.returncode, "no snapshot of 'monotor'" in refused.stderr) == (2, True)
     assert cloud.json("status")["healthy"]
     pids = {p["name"]: p["pid"] for p in cloud.status()["processes"]}
-    for process in ("scheduler.hpc", "admission"):  # what was saved can be started from
+    for process in ("scheduler.hpc", "admission", "monitor"):  # what was saved can be started from
         os.kill(pids[process], signal.SIGKILL)
 
     def back() -> bool:

@@ -1,0 +1,166 @@
+"""The monitor starts from its snapshot, on a real broker: what it had told is there, and the journal can be trimmed."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+
+import msgspec
+import orjson
+import pytest
+
+from schemas import facts as f
+from schemas.config import BatchPolicy, CloudConfig, Department
+from schemas.custody import RULES
+from schemas.subjects import EVENTS_STREAM, JOURNAL_STREAM
+from services.monitor.archivist import Archivist
+from services.monitor.core import MonitorCore
+from services.monitor.edge import MonitorEdge
+from services.runtime.config import Config, JournalKept, Monitor
+from services.runtime.service import Service
+from services.runtime.streams import ensure_streams
+from tests.support.nats import NatsServer, running_server
+from tests.support.shells import LOG, Running, World, clean_world, until
+from tests.support.toy import job
+
+CLOUD = CloudConfig(name="c", departments=(Department(name="hpc", kind="batch", batch=BatchPolicy()),))
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[NatsServer]:
+    with running_server() as started:
+        yield started
+
+
+@pytest.fixture
+async def here(server: NatsServer) -> AsyncIterator[World]:
+    async with clean_world(server) as made:
+        yield made
+
+
+class Site:
+    """A monitor on a broker; its history and its archive lie in `directory`."""
+
+    def __init__(self, here: World, directory: Path) -> None:
+        self.here, self.directory = here, directory
+        self.config: Config = msgspec.structs.replace(
+            here.config,
+            monitor=Monitor(listen="127.0.0.1:0", history_path=directory / "history.sqlite"),
+            journal=JournalKept(keep_messages=0, archive=directory / "archive"),
+        )
+        self.edge: MonitorEdge
+        self.running: Running
+        self.number = 0
+
+    async def up(self) -> Service:
+        self.edge = MonitorEdge(self.config)
+        options = {"core": self.edge.make_core, "config": self.config, "edges": [self.edge]}
+        self.running = self.here.start(f"m{id(self.edge)}", writer=None, name="monitor", **options)
+        service = await self.running.caught_up()
+        await until(lambda: hasattr(self.edge, "archivist"), "the edge has started")
+        await service.wait_for((await self.here.js.stream_info(JOURNAL_STREAM)).state.last_seq, 10.0)
+        return service
+
+    async def down(self) -> None:
+        assert await self.running.stop() == 0
+
+    async def kill(self) -> None:
+        """Nothing is saved any more."""
+        self.running.service.fail("killed")
+        assert await self.running.code() == 1
+
+    async def write(self, count: int) -> None:
+        if not self.number:
+            adopted = f.ConfigAdopted(cloud="x", custody_rules=RULES, config=CLOUD)
+            await self.here.write(adopted, writer="provisioner", id="adopted")
+        for _ in range(count):
+            self.number += 1
+            await self.here.write(job(self.number), writer="admission", id=f"job-{self.number}")
+
+    def events(self) -> list[str]:
+        return [entry.id for entry in self.edge.publisher.ring]
+
+    async def stored(self) -> list[str]:
+        state = (await self.here.js.stream_info(EVENTS_STREAM)).state
+        found = []
+        for number in range(state.first_seq, state.last_seq + 1):
+            message = await self.here.js.get_msg(EVENTS_STREAM, number, direct=True)
+            found.append(orjson.loads(message.data or b"")["id"])
+        return found
+
+    async def jobs(self) -> list[str]:
+        return sorted((row["unit"] for row in await self.edge.history.jobs(None, None, 1000)), key=int)
+
+    def archivist(self, keep: int) -> Archivist:
+        return Archivist(self.here.admin, self.here.js, self.directory / "archive", keep, ("monitor",), LOG)
+
+
+def state(service: Service) -> tuple[bytes, bytes]:
+    return service.custody.dump(), service.fold.core.dump()
+
+
+async def test_a_restart_goes_on_from_the_snapshot_and_shows_what_was(here: World, tmp_path: Path) -> None:
+    site = Site(here, tmp_path)
+    await site.write(5)
+    await site.up()
+    await site.down()
+    await site.write(3)
+    service = await site.up()
+    assert sum(service.fold.applied.values()) == 3, "only what came after the snapshot was folded"
+    assert state(service) == await here.replayed(MonitorCore)
+    assert site.events() == [f"{n}.0" for n in range(1, 10)], "the events before it were read back"
+    assert await site.jobs() == [str(n) for n in range(1, 9)]
+    await site.down()
+    assert await site.stored() == [f"{n}.0" for n in range(1, 10)], "none is published twice"
+
+
+async def test_a_killed_monitor_goes_on_from_its_last_snapshot(here: World, tmp_path: Path) -> None:
+    site = Site(here, tmp_path)
+    await site.write(5)
+    await site.up()
+    await site.down()
+    await site.up()
+    await site.write(2)
+    await site.running.service.wait_for(8, 10.0)
+    await site.kill()
+    service = await site.up()
+    assert sum(service.fold.applied.values()) == 2
+    assert state(service) == await here.replayed(MonitorCore)
+    await site.edge.history.flush()
+    assert await site.jobs() == [str(n) for n in range(1, 8)]
+
+
+async def test_who_has_lost_the_history_or_the_events_folds_from_the_beginning(here: World, tmp_path: Path) -> None:
+    site = Site(here, tmp_path)
+    await site.write(5)
+    await site.up()
+    await site.down()
+    (tmp_path / "history.sqlite").unlink()
+    service = await site.up()
+    assert sum(service.fold.applied.values()) == 6
+    await site.edge.history.flush()
+    assert await site.jobs() == ["1", "2", "3", "4", "5"]
+    await site.down()
+    await here.js.delete_stream(EVENTS_STREAM)
+    await ensure_streams(here.js, here.config)
+    service = await site.up()
+    assert sum(service.fold.applied.values()) == 6
+    await site.down()
+    assert await site.stored() == [f"{n}.0" for n in range(1, 7)]
+
+
+async def test_the_journal_is_trimmed_and_a_lost_history_comes_from_the_archive(here: World, tmp_path: Path) -> None:
+    site = Site(here, tmp_path)
+    await site.write(20)
+    await site.up()
+    assert await site.archivist(keep=5).look(step_min=1) == 0, "no snapshot yet"
+    await site.down()
+    assert await site.archivist(keep=5).look(step_min=1) == 16
+    service = await site.up()
+    assert sum(service.fold.applied.values()) == 0
+    await site.down()
+    (tmp_path / "history.sqlite").unlink()
+    service = await site.up()
+    assert sum(service.fold.applied.values()) == 21
+    await site.edge.history.flush()
+    assert await site.jobs() == [str(n) for n in range(1, 21)]
