@@ -96,6 +96,7 @@ class Room(Collector):
         self._seen: dict[str, tuple[float, float]] = {}  # part -> wall clock, monotonic
         self._failures = {BROKER: 0, FILES: 0}
         self._measure = Measure(config)
+        self._closed = False
 
     async def run(self) -> None:
         """For ever."""
@@ -108,6 +109,8 @@ class Room(Collector):
         await self._try(FILES, self._ask_files)
 
     async def _try(self, part: str, ask: Callable[[], Awaitable[None]]) -> None:
+        if self._closed:  # the task outlives the edge for a moment
+            return
         try:
             await ask()
         except (nats.errors.Error, JetStreamError, TimeoutError, OSError) as error:
@@ -132,6 +135,7 @@ class Room(Collector):
             self.files = await self._measure.take()
 
     def close(self) -> None:
+        self._closed = True
         self._measure.close()
 
     # ---------------------------------------------------------------------------------------------------------- showing
