@@ -6,15 +6,43 @@ import time
 from collections import Counter as Tally
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from typing import Final, get_args
 
 from prometheus_client import CollectorRegistry
-from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
-from phoenix.haproxy.reconciler import Plan
+from phoenix.haproxy.reconciler import Command, Plan
 from phoenix.haproxy.slots import Reading, Slot
+from schemas.signals import SIGNALS
+from services.runtime.families import Label, Table
 
 STATES = ("free", "serving", "down", "draining")
+WORDS = ("drained", "unreachable", "reachable")
+
+TABLE: Final = Table("agent beside HAProxy")
+UP: Final = TABLE.gauge("phoenix_haproxy_up", "1 if HAProxy answers on its socket")
+INSTANCES: Final = TABLE.gauge("phoenix_haproxy_instances", "Instances that the department has, draining ones included")
+WAITING: Final = TABLE.gauge("phoenix_haproxy_waiting", "Instances that have no slot because all are taken")
+UNCHECKED: Final = TABLE.gauge("phoenix_haproxy_unchecked", "Slots without health checks, which get nothing")
+UNUSABLE: Final = TABLE.gauge("phoenix_haproxy_unusable", "Instances whose address is none that a server can have")
+AUDIT_AGE: Final = TABLE.gauge("phoenix_haproxy_audit_age_seconds", "Since the door listed the instances last")
+UTILISATION: Final = TABLE.gauge("phoenix_haproxy_utilisation_ratio", "Of the instances; 1: all are busy")
+SLOTS: Final = TABLE.gauge("phoenix_haproxy_slots", "Slots by what they do", Label.of("state", STATES))
+SESSIONS: Final = TABLE.gauge("phoenix_haproxy_sessions", "Requests open")
+QUEUE: Final = TABLE.gauge("phoenix_haproxy_queue", "Requests that wait for an instance")
+COMMANDS: Final = TABLE.counter(
+    "phoenix_haproxy_commands_total",
+    "Told to HAProxy, by what, and what it said",
+    Label.of("kind", (command.__name__ for command in get_args(Command))),
+    Label.of("outcome", ("done", "refused", "lost")),
+)
+SIGNALS_SENT: Final = TABLE.counter("phoenix_haproxy_signals_total", "Signals published", Label.of("kind", SIGNALS))
+REPORTS: Final = TABLE.counter(
+    "phoenix_haproxy_reports_total", "Words on instances to the door", Label.of("kind", WORDS)
+)
+LOOKS_FAILED: Final = TABLE.counter("phoenix_haproxy_looks_failed_total", "Looks that HAProxy did not answer")
+PROCESSES: Final = TABLE.counter("phoenix_haproxy_processes_total", "Processes of HAProxy seen")
 
 
 @dataclass
@@ -61,29 +89,29 @@ class AgentMetrics(Collector):
 
 def _gauges(sight: Sight) -> Iterator[Metric]:
     age = time.monotonic() - sight.audited_at if sight.audited_at is not None else float("inf")
-    for name, text, value in (
-        ("phoenix_haproxy_up", "1 if HAProxy answers on its socket", sight.reading is not None),
-        ("phoenix_haproxy_instances", "Instances that the department has, draining ones included", sight.wanted),
-        ("phoenix_haproxy_waiting", "Instances that have no slot because all are taken", len(sight.plan.waiting)),
-        ("phoenix_haproxy_unchecked", "Slots without health checks, which get nothing", len(sight.plan.unchecked)),
-        ("phoenix_haproxy_unusable", "Instances whose address is none that a server can have", sight.unusable),
-        ("phoenix_haproxy_audit_age_seconds", "Since the door listed the instances last", age),
+    for family, value in (
+        (UP, sight.reading is not None),
+        (INSTANCES, sight.wanted),
+        (WAITING, len(sight.plan.waiting)),
+        (UNCHECKED, len(sight.plan.unchecked)),
+        (UNUSABLE, sight.unusable),
+        (AUDIT_AGE, age),
     ):
-        yield GaugeMetricFamily(name, text, value=float(value))
+        yield family.of(value)
     if sight.utilisation is not None:
-        yield GaugeMetricFamily("phoenix_haproxy_utilisation", "Of the instances, 1.0 is all busy", sight.utilisation)
+        yield UTILISATION.of(sight.utilisation)
 
 
 def _of_slots(reading: Reading) -> Iterator[Metric]:
     tally = Tally(_state(slot) for slot in reading.slots)
-    slots = GaugeMetricFamily("phoenix_haproxy_slots", "Slots by what they do", labels=["state"])
+    slots = SLOTS.family()
     for state in STATES:
         slots.add_metric([state], tally[state])
     yield slots
     counters = reading.counters
-    yield GaugeMetricFamily("phoenix_haproxy_sessions", "Requests open", sum(slot.sessions for slot in reading.slots))
+    yield SESSIONS.of(sum(slot.sessions for slot in reading.slots))
     queue = counters.queued + sum(slot.queued for slot in reading.slots)
-    yield GaugeMetricFamily("phoenix_haproxy_queue", "Requests that wait for an instance", queue)
+    yield QUEUE.of(queue)
 
 
 def _state(slot: Slot) -> str:
@@ -93,17 +121,14 @@ def _state(slot: Slot) -> str:
 
 
 def _counters(counts: Counts) -> Iterator[Metric]:
-    commands = CounterMetricFamily("phoenix_haproxy_commands", "Told to HAProxy", labels=["kind", "outcome"])
+    commands = COMMANDS.family()
     for (kind, outcome), count in sorted(counts.commands.items()):
         commands.add_metric([kind, outcome], count)
     yield commands
-    for name, text, tally in (
-        ("phoenix_haproxy_signals", "Signals published", counts.signals),
-        ("phoenix_haproxy_reports", "Words on instances to the door", counts.reports),
-    ):
-        family = CounterMetricFamily(name, text, labels=["kind"])
+    for declared, tally in ((SIGNALS_SENT, counts.signals), (REPORTS, counts.reports)):
+        family = declared.family()
         for kind, count in sorted(tally.items()):
             family.add_metric([kind], count)
         yield family
-    yield CounterMetricFamily("phoenix_haproxy_looks_failed", "Looks that HAProxy did not answer", counts.looks_failed)
-    yield CounterMetricFamily("phoenix_haproxy_processes", "Processes of HAProxy seen", counts.processes)
+    yield LOOKS_FAILED.of(counts.looks_failed)
+    yield PROCESSES.of(counts.processes)

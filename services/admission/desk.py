@@ -17,7 +17,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Final, Protocol, TypeAlias
 
-from prometheus_client import CollectorRegistry, Counter
+from prometheus_client import CollectorRegistry
 
 from schemas import facts as f
 from schemas import requests as r
@@ -26,6 +26,7 @@ from schemas.meta import Meta, Void
 from services.admission import compose, instances, leases, releases
 from services.admission.compose import Caller
 from services.admission.core import AdmissionCore, Answered
+from services.admission.metrics import GRANTED
 from services.admission.payloads import Packed, Payloads, digest_of, pack
 from services.admission.secrets import Secrets
 from services.runtime.edge import Compose, Outcome, Refused
@@ -51,8 +52,7 @@ class Desk:
         registry: CollectorRegistry,
         secrets: Secrets,
     ) -> None:
-        text = "Requests that were granted, by kind"
-        self._granted = Counter("phoenix_requests_granted", text, ["kind"], registry=registry)
+        self._granted = GRANTED.live(registry)
         self._shell = shell
         self._core = core
         self._payloads = payloads

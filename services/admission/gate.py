@@ -15,11 +15,12 @@ from typing import Final
 
 import msgspec
 import nats.errors
-from prometheus_client import CollectorRegistry, Counter
+from prometheus_client import CollectorRegistry
 
 from schemas.ids import is_department
 from schemas.requests import JobResults, Message
 from schemas.subjects import SITE, audit
+from services.admission.metrics import REFUSED
 from services.runtime.bucket import Bucket
 from services.runtime.edge import Refused
 from services.runtime.log import Log
@@ -71,8 +72,7 @@ class Gate:
         registry: CollectorRegistry,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
-        text = "Requests that were refused, by code"
-        self._refused = Counter("phoenix_requests_refused", text, ["code"], registry=registry)
+        self._refused = REFUSED.live(registry)
         self._publish = publish
         self._now = now
         self._log = log

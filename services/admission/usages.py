@@ -21,10 +21,11 @@ from typing import Final
 import msgspec
 import nats.errors
 from aiohttp import web
-from prometheus_client import CollectorRegistry, Counter
+from prometheus_client import CollectorRegistry
 
 from schemas import subjects
 from schemas.measures import Measured, Measures, Usage
+from services.admission.metrics import MEASURES
 
 INTERVAL_S: Final = 0.25  # four times as often as guests report
 PENDING_MAX: Final = 5_000  # about 120 bytes each; a message has 1 MiB at most
@@ -42,8 +43,7 @@ class Usages:
         self._spoke: dict[tuple[str, int, int], float] = {}
         self._pending: dict[str, dict[tuple[str, int, int], Measured]] = {}
         self._news = asyncio.Event()
-        text = "Measures of guests, by what became of them"
-        self._counted = Counter("phoenix_admission_measures", text, ["outcome"], registry=registry)
+        self._counted = MEASURES.live(registry)
 
     def hear(self, dept: str, key: tuple[str, int, int], usage: Usage, at: float) -> None:
         """`key`: unit, attempt, rank; `at`: UTC seconds."""

@@ -6,15 +6,74 @@ from collections import Counter as Tally
 from collections.abc import Callable, Iterable, Iterator
 from typing import Final
 
-from prometheus_client import CollectorRegistry, Counter, Histogram
-from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client import CollectorRegistry
+from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
+from services.executor.calls import Outcome, Phase
 from services.executor.core import ExecutorCore
 from services.executor.endpoint import Endpoint
 from services.executor.outcomes import Failure
+from services.executor.site import METHODS
+from services.runtime.families import OWNER, Label, Table
 
 _SECONDS: Final = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0)
+DISAGREEMENTS: Final = ("stray", "missing", "elsewhere", "host_missing")
+UNSEEN: Final = "unseen"  # OpenNebula has not shown it yet
+POLLS: Final = ("host.info", "vmpool.info", "vmpool.infoset", "hostpool.info", "hostpool.monitoring")
+_METHOD: Final = Label.of("method", (*METHODS.values(), *POLLS))
+
+TABLE: Final = Table("executor")
+CALLS: Final = TABLE.counter(
+    "phoenix_opennebula_calls_total",
+    "Calls to OpenNebula; failed: a poll",
+    _METHOD,
+    Label.of("outcome", (*Outcome, "failed")),
+)
+CALL_S: Final = TABLE.histogram("phoenix_opennebula_call_seconds", "Duration of one call", _SECONDS, _METHOD)
+FAILURES: Final = TABLE.counter(
+    "phoenix_opennebula_failures_total", "Calls that failed, by what went wrong", Label.of("kind", Failure)
+)
+IN_FLIGHT: Final = TABLE.gauge("phoenix_opennebula_calls_in_flight", "Calls in flight, polls included")
+DOWN_SINCE: Final = TABLE.gauge(
+    "phoenix_opennebula_down_since_timestamp_seconds", "Since when OpenNebula gives no answer that is one; 0: it does"
+)
+HINDERED: Final = TABLE.gauge("phoenix_opennebula_hindered", "Kinds of refusal that all VMs meet now")
+EVENTS: Final = TABLE.counter(
+    "phoenix_opennebula_events_total",
+    "Events of OpenNebula: of a VM or host, foreign (not ours), malformed; missed: a change of which none told",
+    Label.of("kind", ("vm", "host", "foreign", "malformed", "missed")),
+)
+TRUSTED: Final = TABLE.gauge("phoenix_opennebula_events_trusted", "1 while polling relies on the event stream")
+DISAGREE: Final = TABLE.gauge(
+    "phoenix_opennebula_disagreements",
+    "Where OpenNebula and the journal differ; stray: a VM of ours that the journal does not know, missing: a VM that the "
+    "journal has open and OpenNebula does not have, elsewhere: it is on another host, host_missing: a host that it has no more",
+    Label.of("kind", DISAGREEMENTS),
+)
+DISAGREE_S: Final = TABLE.gauge(
+    "phoenix_opennebula_disagreement_seconds",
+    "For so long the oldest of them has been seen by this leader; 0: there is none",
+    Label.of("kind", DISAGREEMENTS),
+)
+VMS: Final = TABLE.gauge(
+    "phoenix_vms", "Open VMs by what OpenNebula said of them last", Label.of("state", (*Phase, UNSEEN))
+)
+VMS_WANTED: Final = TABLE.gauge("phoenix_vms_wanted", "Ranks of live attempts that have no VM yet")
+VMS_WAITING: Final = TABLE.gauge("phoenix_vms_waiting", "VMs that have completed a job and wait for another one")
+VMS_DOOMED: Final = TABLE.gauge("phoenix_vms_doomed", "Open VMs that must end")
+TERMINATION_S: Final = TABLE.histogram(
+    "phoenix_vm_termination_seconds",
+    "From the first terminate of a VM until an answer of OpenNebula that lacks it: the hypervisor's part of a reclaim",
+    _SECONDS,
+)
+HOSTS_IGNORED: Final = TABLE.gauge("phoenix_hosts_ignored", "Hosts of OpenNebula whose names cannot be used")
+CORES_BUSY: Final = TABLE.gauge(
+    "phoenix_cores_busy",
+    "Cores of hosts that are really busy, by OpenNebula's monitoring of hosts, whoever keeps them so; by the host's holder",
+    OWNER,
+)
+MEMORY_BUSY: Final = TABLE.gauge("phoenix_memory_busy_bytes", "Memory of hosts that is really in use, likewise", OWNER)
 
 
 class ExecutorMetrics(Collector):
@@ -24,24 +83,8 @@ class ExecutorMetrics(Collector):
         self, registry: CollectorRegistry, core: ExecutorCore, endpoint: Endpoint, in_flight: Callable[[], int]
     ) -> None:
         self._core, self._endpoint, self._in_flight = core, endpoint, in_flight
-        self._calls = Counter(
-            "phoenix_opennebula_calls", "Calls to OpenNebula", ["method", "outcome"], registry=registry
-        )
-        self._seconds = Histogram(
-            "phoenix_opennebula_call_seconds", "Duration of one call", ["method"], registry=registry, buckets=_SECONDS
-        )
-        self._endings = Histogram(
-            "phoenix_vm_termination_seconds",
-            "From the first terminate of a VM until an answer of OpenNebula that lacks it: the hypervisor's part of a reclaim",
-            registry=registry,
-            buckets=_SECONDS,
-        )
-        self._events = Counter(
-            "phoenix_opennebula_events",
-            "Events of OpenNebula: of a VM or host, foreign (not ours), malformed; missed: a change of which none told",
-            ["kind"],
-            registry=registry,
-        )
+        self._calls, self._seconds = CALLS.live(registry), CALL_S.live(registry)
+        self._endings, self._events = TERMINATION_S.live(registry), EVENTS.live(registry)
         self.events_trusted = False
         self._terminating: dict[str, float] = {}  # VM -> when its first terminate was sent
         registry.register(self)
@@ -71,30 +114,23 @@ class ExecutorMetrics(Collector):
 
     def collect(self) -> Iterator[Metric]:
         fleet, ledger = self._core.fleet, self._core.ledger
-        phases = Tally(track.phase.value if track.phase else "unseen" for track in fleet.tracks.values())
-        states = GaugeMetricFamily("phoenix_vms", "Open VMs by what OpenNebula said of them last", labels=["state"])
+        phases = Tally(track.phase.value if track.phase else UNSEEN for track in fleet.tracks.values())
+        states, failed = VMS.family(), FAILURES.family()
         for phase in sorted(phases):
             states.add_metric([phase], phases[phase])
-        yield states
-        failed = CounterMetricFamily(
-            "phoenix_opennebula_failures", "Calls that failed, by what went wrong", labels=["kind"]
-        )
         for kind in Failure:
             failed.add_metric([kind.value], self._endpoint.counts[kind])
-        yield failed
-        for name, text, value in (
-            ("phoenix_vms_wanted", "Ranks of live attempts that have no VM yet", len(ledger.wants)),
-            ("phoenix_vms_waiting", "VMs that have completed a job and wait for another one", self._waiting()),
-            ("phoenix_vms_doomed", "Open VMs that must end", len(ledger.state.doomed)),
-            ("phoenix_vms_strays", "VMs of ours that the journal does not know", len(fleet.strays)),
-            ("phoenix_opennebula_calls_in_flight", "Calls in flight, polls included", self._in_flight()),
-            (
-                "phoenix_opennebula_down_since_seconds",
-                "Since when OpenNebula gives no answer that is one (UTC); 0: it does",
-                self._endpoint.down_since,
-            ),
-            ("phoenix_opennebula_hindered", "Kinds of refusal that all VMs meet now", len(self._endpoint.hindered())),
-            ("phoenix_opennebula_events_trusted", "1 while polling relies on the event stream", self.events_trusted),
-            ("phoenix_hosts_ignored", "Hosts whose names cannot be used", len(self._core.desk.ignored)),
+        differ = DISAGREE.family()
+        differ.add_metric(["stray"], len(fleet.strays))
+        yield from (states, failed, differ)
+        for family, value in (
+            (VMS_WANTED, len(ledger.wants)),
+            (VMS_WAITING, self._waiting()),
+            (VMS_DOOMED, len(ledger.state.doomed)),
+            (IN_FLIGHT, self._in_flight()),
+            (DOWN_SINCE, self._endpoint.down_since),
+            (HINDERED, len(self._endpoint.hindered())),
+            (TRUSTED, self.events_trusted),
+            (HOSTS_IGNORED, len(self._core.desk.ignored)),
         ):
-            yield GaugeMetricFamily(name, text, value=float(value))
+            yield family.of(value)

@@ -12,19 +12,14 @@ from typing import Final
 
 import nats.errors
 from nats.aio.msg import Msg
-from prometheus_client import Counter
 
 from schemas.subjects import is_reply_allowed
+from services.runtime import families_shell
 from services.runtime.log import get_log
 
 ANSWER_TIMEOUT_S: Final = 2.0  # `publish` waits only while the outbound buffer is full
 
-REPLIES_DROPPED: Final = Counter(
-    "phoenix_replies_dropped_total",
-    "Answers that were not sent, by reason: foreign (reply subject outside the asker's inbox), unsent (no connection)",
-    ["reason"],
-    registry=None,
-)
+REPLIES_DROPPED: Final = families_shell.REPLIES_DROPPED.live(None)
 _log = get_log()
 
 

@@ -10,19 +10,19 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Final
 
 from aiohttp import web
-from prometheus_client import CollectorRegistry, Histogram
+from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
-from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
 from schemas.facts import KIND
+from services.runtime import families_shell as fs
 from services.runtime.answer import REPLIES_DROPPED
 
 if TYPE_CHECKING:
     from services.runtime.service import Service
 
 STOP_TIMEOUT_S: Final = 1.0
-_SECONDS: Final = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0)
 
 
 class ShellMetrics(Collector):
@@ -30,10 +30,7 @@ class ShellMetrics(Collector):
 
     def __init__(self, service: Service) -> None:
         self.registry = CollectorRegistry()
-        self.append_s = self._histogram(
-            "phoenix_journal_append_seconds", "From sending an envelope until it was folded"
-        )
-        self.decide_s = self._histogram("phoenix_decide_seconds", "One run of the core's decide")
+        self.append_s, self.decide_s = fs.APPEND_S.live(self.registry), fs.DECIDE_S.live(self.registry)
         self._service = service
         self.registry.register(self)
         self.registry.register(REPLIES_DROPPED)
@@ -44,39 +41,31 @@ class ShellMetrics(Collector):
     def decided(self, seconds: float) -> None:
         self.decide_s.observe(seconds)
 
-    def _histogram(self, name: str, text: str) -> Histogram:
-        return Histogram(name, text, registry=self.registry, buckets=_SECONDS)
-
     def describe(self) -> Iterable[Metric]:
         return ()  # the fold does not exist yet when this is registered
 
     def collect(self) -> Iterator[Metric]:
         shell, fold = self._service, self._service.fold
-        applied = CounterMetricFamily("phoenix_facts_applied", "Valid facts folded", labels=["kind"])
+        applied, void = fs.FACTS_APPLIED.family(), fs.FACTS_VOID.family()
         for cls, count in fold.applied.items():
             applied.add_metric([KIND[cls]], count)
-        yield applied
-        void = CounterMetricFamily("phoenix_facts_void", "Void facts folded", labels=["kind", "reason"])
         for (kind, reason), count in fold.voided.items():
             void.add_metric([kind, reason], count)
-        yield void
-        for name, text, count in (
-            ("phoenix_garbage", "Journal messages that are no envelope of their writer", fold.garbage),
-            ("phoenix_facts_unknown", "Facts of kinds that this version does not know", fold.unknown),
-            ("phoenix_leader_changes", "Leaders of this writer, as counted in the journal", shell.epoch),
-            ("phoenix_nats_errors", "Errors that the connection reported: denials, losses", shell.nats_errors),
-            ("phoenix_reader_renewed", "Journal consumers made anew", shell.reader_renewed),
+        yield from (applied, void)
+        for family, value in (
+            (fs.GARBAGE, fold.garbage),
+            (fs.UNKNOWN, fold.unknown),
+            (fs.LEADER_CHANGES, shell.epoch),
+            (fs.NATS_ERRORS, shell.nats_errors),
+            (fs.READER_RENEWED, shell.reader_renewed),
+            (fs.READER_POSITION, fold.position),
+            (fs.LEADER, shell.is_leader),
+            (fs.JOURNAL_FULL, shell.journal_full),
+            (fs.SNAPSHOT_POSITION, shell.snapshot_position),
+            (fs.PROPOSALS_WAITING, shell.proposals_waiting),
+            (fs.LEASE_LEFT, shell.lease_left_s()),
         ):
-            yield CounterMetricFamily(name, text, value=count)
-        for name, text, value in (
-            ("phoenix_reader_position", "Journal position folded", fold.position),
-            ("phoenix_leader", "1 if this replica leads", shell.is_leader),
-            ("phoenix_journal_full", "1 if the last append was refused for want of room", shell.journal_full),
-            ("phoenix_snapshot_position", "Journal position of the last snapshot", shell.snapshot_position),
-            ("phoenix_proposals_waiting", "Proposals that wait for an envelope", shell.proposals_waiting),
-            ("phoenix_lease_left_seconds", "Seconds for which the lease is surely ours", shell.lease_left_s()),
-        ):
-            yield GaugeMetricFamily(name, text, value=float(value))
+            yield family.of(value)
 
 
 class MetricsListener:

@@ -36,7 +36,7 @@ from services.scheduler import plugins
 from services.scheduler.edge_batch import refusal
 from services.scheduler.meter import Meter
 from services.scheduler.meter_gate import Trouble
-from services.scheduler.meter_metrics import Counts
+from services.scheduler.metrics import Counts
 from services.scheduler.web import WebCore
 from services.scheduler.web_why import Told, unseen, why
 

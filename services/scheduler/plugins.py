@@ -16,7 +16,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any, Final
 
-from prometheus_client.metrics_core import InfoMetricFamily
 from prometheus_client.registry import Collector
 
 from schemas.config import CloudConfig, Department
@@ -28,6 +27,7 @@ from services.runtime.exits import Exit
 from services.runtime.log import Log
 from services.runtime.plugins import Absent, Kind, Loaded, Plugin, Unusable
 from services.runtime.service import Service
+from services.scheduler.metrics import PLUGIN
 from services.scheduler.policies import known, plugged
 
 WORDS: Final[dict[Kind, str]] = {"order": "order", "victims": "victims", "scaling": "rule"}
@@ -134,7 +134,7 @@ class Versions(Collector):
         return []
 
     def collect(self) -> Iterable[Any]:
-        family = InfoMetricFamily("phoenix_policy_plugin", "Policies of plug-ins that this process has loaded")
+        family = PLUGIN.family()
         for (kind, name), loaded in sorted(LOADED.items()):
             plugin = loaded.plugin
             family.add_metric(

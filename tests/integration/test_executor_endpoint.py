@@ -49,7 +49,7 @@ def counted(scene: Stage, kind: Failure) -> float:
 
 
 def down_since(scene: Stage) -> float:
-    return scene.service.registry.get_sample_value("phoenix_opennebula_down_since_seconds") or 0.0
+    return scene.service.registry.get_sample_value("phoenix_opennebula_down_since_timestamp_seconds") or 0.0
 
 
 def tags(scene: Stage) -> list[str | None]:

@@ -3,15 +3,32 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from prometheus_client import CollectorRegistry, Counter, generate_latest
 
 from phoenix.balance.usages import Reading
 from phoenix.local.balancer.pool import Instance, Pool
+from services.runtime.families import Table
 
 # From an idle instance's answer (a millisecond) to a request that sat out a scale-up.
 BUCKETS_S = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
+
+TABLE: Final = Table("embedded load balancer")
+SERVED: Final = TABLE.counter("phoenix_balancer_served_total", "Requests answered by an instance")
+FAILED: Final = TABLE.counter("phoenix_balancer_failed_total", "Requests that an instance failed to answer (502, 504)")
+REFUSED: Final = TABLE.counter(
+    "phoenix_balancer_refused_total", "Requests refused because no instance was in service (503)"
+)
+RETRIED: Final = TABLE.counter("phoenix_balancer_retried_total", "Requests sent to a second instance")
+SIGNALS: Final = TABLE.counter("phoenix_balancer_signals_total", "Utilisation signals published")
+REPORTS: Final = TABLE.counter(
+    "phoenix_balancer_reports_total", "Instances reported as drained, unreachable or reachable again"
+)
+QUEUED: Final = TABLE.gauge("phoenix_balancer_queued", "Requests that wait for an instance")
+INSTANCES: Final = TABLE.gauge("phoenix_balancer_instances", "Instances in service")
+LATENCY: Final = TABLE.histogram("phoenix_balancer_latency_seconds", "From request to answer", BUCKETS_S)
+UTILISATION: Final = TABLE.gauge("phoenix_balancer_utilisation_ratio", "Of the instances; 1: all are busy")
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,26 +55,16 @@ class Stats:
     def __init__(self, pool: Pool) -> None:
         self._pool = pool
         self.registry = CollectorRegistry()
-        self.served = self._counter("served", "Requests answered by an instance")
-        self.failed = self._counter("failed", "Requests that an instance failed to answer (502, 504)")
-        self.refused = self._counter("refused", "Requests refused because no instance was in service (503)")
-        self.retried = self._counter("retried", "Requests sent to a second instance")
-        self.signals = self._counter("signals", "Utilisation signals published")
-        self.reports = self._counter("reports", "Instances reported as drained, unreachable or reachable again")
-        self.queued = Gauge("phoenix_balancer_queued", "Requests that wait for an instance", registry=self.registry)
-        self.in_service = Gauge("phoenix_balancer_instances", "Instances in service", registry=self.registry)
+        self.served, self.failed = SERVED.live(self.registry), FAILED.live(self.registry)
+        self.refused, self.retried = REFUSED.live(self.registry), RETRIED.live(self.registry)
+        self.signals, self.reports = SIGNALS.live(self.registry), REPORTS.live(self.registry)
+        self.queued, self.in_service = QUEUED.live(self.registry), INSTANCES.live(self.registry)
         self.in_service.set_function(lambda: len(pool.in_service()))
-        self.latency = Histogram(
-            "phoenix_balancer_latency_seconds", "From request to answer", buckets=BUCKETS_S, registry=self.registry
-        )
-        self.utilisation = Gauge("phoenix_balancer_utilisation", "1.0 is all busy", registry=self.registry)
+        self.latency, self.utilisation = LATENCY.live(self.registry), UTILISATION.live(self.registry)
         self.reading: Reading | None = None
         self.waiting = 0
         self._came = self._answered = 0
         self._seconds = 0.0
-
-    def _counter(self, name: str, text: str) -> Counter:
-        return Counter(f"phoenix_balancer_{name}", text, registry=self.registry)
 
     def measured(self, reading: Reading | None) -> None:
         self.reading = reading

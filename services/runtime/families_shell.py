@@ -1,0 +1,52 @@
+"""What every service exports, whatever it does: its journal, its lead, its connection."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from schemas.facts import BY_KIND
+from schemas.meta import Void
+from services.runtime.families import Label, Table
+
+SECONDS: Final = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0)
+REFUSED: Final = ("deposed", "full")  # why the broker took no envelope
+DROPPED: Final = ("foreign", "unsent")
+KIND: Final = Label.of("kind", BY_KIND)
+
+SHELL: Final = Table("every service")
+APPEND_S: Final = SHELL.histogram(
+    "phoenix_journal_append_seconds", "From sending an envelope until it was folded", SECONDS
+)
+APPENDS_REFUSED: Final = SHELL.counter(
+    "phoenix_appends_refused_total",
+    "Envelopes that the broker did not store; deposed: another leader had written meanwhile, full: no room. Kept in a file of "
+    "the data directory, since a process that is deposed ends at once",
+    Label.of("reason", REFUSED),
+)
+DECIDE_S: Final = SHELL.histogram("phoenix_decide_seconds", "One run of the core's decide", SECONDS)
+FACTS_APPLIED: Final = SHELL.counter("phoenix_facts_applied_total", "Valid facts folded since the start", KIND)
+FACTS_VOID: Final = SHELL.counter(
+    "phoenix_facts_void_total", "Void facts folded since the start", KIND, Label.of("reason", Void)
+)
+GARBAGE: Final = SHELL.counter("phoenix_garbage_total", "Journal messages that are no envelope of their writer")
+UNKNOWN: Final = SHELL.counter("phoenix_facts_unknown_total", "Facts of kinds that this version does not know")
+LEADER_CHANGES: Final = SHELL.counter(
+    "phoenix_leader_changes_total", "Leaders that this writer has had, as counted in the journal"
+)
+NATS_ERRORS: Final = SHELL.counter("phoenix_nats_errors_total", "Errors that the connection reported: denials, losses")
+NATS_CONNECTED: Final = SHELL.gauge("phoenix_nats_connected", "1 while the connection to the broker stands")
+READER_RENEWED: Final = SHELL.counter("phoenix_reader_renewed_total", "Journal consumers made anew")
+READER_POSITION: Final = SHELL.gauge("phoenix_reader_position", "Journal position folded")
+READER_LAG: Final = SHELL.gauge(
+    "phoenix_reader_lag_messages", "Journal messages that are stored, as far as is known, and not folded here yet"
+)
+LEADER: Final = SHELL.gauge("phoenix_leader", "1 if this replica leads; the monitor never does")
+LEASE_LEFT: Final = SHELL.gauge("phoenix_lease_left_seconds", "For so long the lease is surely ours")
+JOURNAL_FULL: Final = SHELL.gauge("phoenix_journal_full", "1 if the last append was refused for want of room")
+SNAPSHOT_POSITION: Final = SHELL.gauge("phoenix_snapshot_position", "Journal position of the last snapshot")
+PROPOSALS_WAITING: Final = SHELL.gauge("phoenix_proposals_waiting", "Proposals that wait for an envelope")
+REPLIES_DROPPED: Final = SHELL.counter(
+    "phoenix_replies_dropped_total",
+    "Answers that were not sent; foreign: the reply subject is outside the asker's inbox, unsent: no connection",
+    Label.of("reason", DROPPED),
+)
