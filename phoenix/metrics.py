@@ -15,12 +15,14 @@ from phoenix.local.balancer import stats as balancer
 from services.admission import metrics as admission
 from services.executor import metrics as executor
 from services.monitor import families as monitor
+from services.monitor import room
 from services.runtime.families import Family, Histogram, Label, Names
 from services.runtime.families_shell import SHELL
 from services.scheduler import metrics as scheduler
 
 TABLES: Final = (
     monitor.TABLE,
+    room.TABLE,
     SHELL,
     admission.TABLE,
     scheduler.EVERY,
@@ -45,6 +47,7 @@ UNITS: Final = {
 }
 SOURCES: Final = {
     "monitor": "`<monitor_url>/metrics`",
+    "monitor: what can be full": "`<monitor_url>/metrics`",
     "embedded load balancer": "`<balancer>/_balancer/metrics`",
     "agent beside HAProxy": "`127.0.0.1:9131/metrics`",
 }

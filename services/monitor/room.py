@@ -27,13 +27,14 @@ from typing import Final, NamedTuple
 import nats.errors
 from nats.js import JetStreamContext
 from nats.js.errors import Error as JetStreamError
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
 from schemas import subjects
 from services.runtime.archive import CHAIN
 from services.runtime.clock import Clock, system_clock
 from services.runtime.config import Config
+from services.runtime.families import Label, Table
 from services.runtime.log import Log
 
 LOOK_S: Final = 10.0  # a full disk is minutes away at the worst; seven calls to the broker and a few to the system
@@ -51,6 +52,24 @@ STREAMS: Final = {
     "snapshots": f"OBJ_{subjects.SNAPSHOTS}",
     "objects": f"OBJ_{subjects.OBJECTS}",
 }
+PLACES: Final = ("data", "archive", "nats")
+_PART: Final = Label.of("part", (BROKER, FILES))
+_STREAM: Final = Label.of("stream", STREAMS)
+_WHAT: Final = Label.of("what", PLACES)
+
+TABLE: Final = Table("monitor: what can be full")
+SEEN: Final = TABLE.gauge("phoenix_room_seen_timestamp_seconds", "When streams and disks were last looked at", _PART)
+LOOKS_FAILED: Final = TABLE.counter("phoenix_room_look_failures_total", "Looks at streams and disks that failed", _PART)
+STREAM_BYTES: Final = TABLE.gauge("phoenix_stream_bytes", "Bytes in a stream of the broker", _STREAM)
+STREAM_LIMIT: Final = TABLE.gauge("phoenix_stream_limit_bytes", "Bytes that a stream may have", _STREAM)
+STREAM_MESSAGES: Final = TABLE.gauge("phoenix_stream_messages", "Messages in a stream of the broker", _STREAM)
+STORED_BYTES: Final = TABLE.gauge("phoenix_jetstream_bytes", "Bytes in all streams of the broker")
+STORED_LIMIT: Final = TABLE.gauge("phoenix_jetstream_limit_bytes", "Bytes that all streams of the broker may have")
+DISK_FREE: Final = TABLE.gauge("phoenix_disk_free_bytes", "Free bytes of the disk with these files", _WHAT)
+DISK_BYTES: Final = TABLE.gauge("phoenix_disk_bytes", "Bytes of the disk with these files", _WHAT)
+HISTORY_BYTES: Final = TABLE.gauge("phoenix_history_bytes", "Bytes of the history's files")
+ARCHIVE_BYTES: Final = TABLE.gauge("phoenix_archive_bytes", "Bytes of the journal's archive")
+ARCHIVE_POSITION: Final = TABLE.gauge("phoenix_archive_position", "Journal position up to which the archive reaches")
 
 
 class Stream(NamedTuple):
@@ -141,12 +160,7 @@ class Room(Collector):
     # ---------------------------------------------------------------------------------------------------------- showing
 
     def collect(self) -> Iterator[Metric]:
-        seen = GaugeMetricFamily(
-            "phoenix_room_seen_timestamp_seconds", "When streams and disks were last looked at", labels=["part"]
-        )
-        failed = CounterMetricFamily(
-            "phoenix_room_look_failures", "Looks at streams and disks that failed", labels=["part"]
-        )
+        seen, failed = SEEN.family(), LOOKS_FAILED.family()
         for part, count in self._failures.items():
             failed.add_metric([part], count)
             if part in self._seen:
@@ -161,12 +175,8 @@ class Room(Collector):
 
 
 def _streams(found: Broker | None) -> Iterator[Metric]:
-    label = ["stream"]
-    size = GaugeMetricFamily("phoenix_stream_bytes", "Bytes in a stream of the broker", labels=label)
-    most = GaugeMetricFamily("phoenix_stream_limit_bytes", "Bytes that a stream may have", labels=label)
-    messages = GaugeMetricFamily("phoenix_stream_messages", "Messages in a stream of the broker", labels=label)
-    stored = GaugeMetricFamily("phoenix_jetstream_bytes", "Bytes in all streams of the broker")
-    room = GaugeMetricFamily("phoenix_jetstream_limit_bytes", "Bytes that all streams of the broker may have")
+    size, most, messages = STREAM_BYTES.family(), STREAM_LIMIT.family(), STREAM_MESSAGES.family()
+    stored, room = STORED_BYTES.family(), STORED_LIMIT.family()
     if found is not None:
         for name, stream in found.streams.items():
             size.add_metric([name], stream.bytes)
@@ -179,11 +189,8 @@ def _streams(found: Broker | None) -> Iterator[Metric]:
 
 
 def _files(found: Files | None) -> Iterator[Metric]:
-    free = GaugeMetricFamily("phoenix_disk_free_bytes", "Free bytes of the disk with these files", labels=["what"])
-    size = GaugeMetricFamily("phoenix_disk_bytes", "Bytes of the disk with these files", labels=["what"])
-    history = GaugeMetricFamily("phoenix_history_bytes", "Bytes of the history's files")
-    archive = GaugeMetricFamily("phoenix_archive_bytes", "Bytes of the journal's archive")
-    archived = GaugeMetricFamily("phoenix_archive_position", "Journal position up to which the archive reaches")
+    free, size, history = DISK_FREE.family(), DISK_BYTES.family(), HISTORY_BYTES.family()
+    archive, archived = ARCHIVE_BYTES.family(), ARCHIVE_POSITION.family()
     if found is not None:
         for what, disk in found.disks.items():
             free.add_metric([what], disk.free)
