@@ -35,6 +35,7 @@ COMMANDS: Final = (
         "config", "check, compare or apply a configuration while running", _CLOUD, ("check", "diff", "apply"), True
     ),
     Command("doctor", "is an OpenNebula ready for this cloud, and if not, what to do", _CLOUD, reads=True),
+    Command("token", "HTTP tokens with an end: create, list, revoke", _CLOUD, ("create", "list", "revoke"), reads=True),
     Command("snapshots", "make the services' snapshots anew from the journal", _CLOUD, ("rebuild",)),
     Command("top", "live screen: hosts by owner, queue, events", _CLOUD),
     Command("submit", "submit a job script, as with sbatch", _WORK, reads=True),

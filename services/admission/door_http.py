@@ -98,7 +98,7 @@ class HttpDoor:
             identity = self._identities.by_token(bearer(request), config)
         if identity is None:
             self._gate.admit(f"@{request.remote}")
-            raise unauthorised()
+            raise unauthorised(self._identities.ended(bearer(request)))
         self._gate.admit(identity.user)
         return Caller(identity.user, identity.department, identity.role)
 

@@ -40,8 +40,8 @@ class HttpError(Exception):
         self.refused = refused
 
 
-def unauthorised() -> HttpError:
-    return HttpError(401, Refused("denied", "a valid token is needed: Authorization: Bearer <token>"))
+def unauthorised(why: str = "") -> HttpError:
+    return HttpError(401, Refused("denied", why or "a valid token is needed: Authorization: Bearer <token>"))
 
 
 def status_of(refused: Refused) -> int:

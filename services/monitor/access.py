@@ -36,7 +36,8 @@ class Access:
         self.identities.reload_if_changed()
         who = self.identities.by_token(token, self.custody.state.config) if scheme.lower() == "bearer" else None
         if who is None:
-            raise Fault(401, "denied", "a known bearer token is needed: Authorization: Bearer <token>")
+            needed = "a known bearer token is needed: Authorization: Bearer <token>"
+            raise Fault(401, "denied", self.identities.ended(token) or needed)
         return who
 
     def scope(self, request: web.Request) -> str | None:

@@ -25,6 +25,7 @@ from schemas.custody import Custody
 from schemas.meta import Meta
 from services.monitor.access import Access
 from services.monitor.archivist import Archivist
+from services.monitor.certificates import Certificates, endpoints
 from services.monitor.core import MonitorCore
 from services.monitor.events import Publisher
 from services.monitor.history import COMMIT_S, History
@@ -35,6 +36,7 @@ from services.monitor.queries import Queries
 from services.monitor.refill import refill
 from services.monitor.room import Room
 from services.monitor.scrape import Ports, Scrape
+from services.monitor.token_ends import TokenEnds
 from services.monitor.views import Views
 from services.runtime.config import Config
 from services.runtime.identity import Identities
@@ -120,10 +122,9 @@ class MonitorEdge(Edge):
         self.queries = Queries(service.nc, views)
         await self.queries.start()
         service.registry.register(ReadModel(self.core, views))
-        self.room = Room(service.js, self.config, service.log)
-        service.registry.register(self.room)
-        service.spawn("room", self.room.run())
-        access = Access(self.core.custody, Identities.load(self.config))
+        identities = Identities.load(self.config)
+        self._watch_limits(service, identities)
+        access = Access(self.core.custody, identities)
         reads = Reads(
             self.core,
             views,
@@ -141,6 +142,14 @@ class MonitorEdge(Edge):
         host, _, port = self.config.monitor.listen.rpartition(":")
         await web.TCPSite(self._runner, host, int(port)).start()
         service.log.info("reads served", url=self.config.monitor.url)
+
+    def _watch_limits(self, service: Service, identities: Identities) -> None:
+        self.room = Room(service.js, self.config, service.log)
+        certificates = Certificates(endpoints(self.config), service.log)
+        for shown in (self.room, certificates, TokenEnds(identities)):
+            service.registry.register(shown)
+        service.spawn("room", self.room.run())
+        service.spawn("certificates", certificates.run())
 
     async def _publish(self) -> None:
         await self.publisher.run(self.service.nc, self.service.js, self.service.log)

@@ -6,7 +6,8 @@ What it decides: which credentials exist.  It must never show one: what it retur
       <user>.nk                   0600   nkey seed: proves to the server who connects (the server knows the public key only)
       <user>.token                0600   bearer token for HTTP
       service-<process>.nk        0600   admission, provisioner, executor, monitor, scheduler.<department>, admin
-      tokens.json                 0600   sha256(token) -> user: what the door reads, so that it need not hold the tokens
+      tokens.json                 0600   sha256(token) -> user: what the doors read, so that they need not hold the tokens; and
+                                         the tokens that were issued, with their end (`services.runtime.tokens`)
     <guest_key_file>              0600   key of the guests' tokens (HMAC)
 
 Rules
@@ -18,9 +19,9 @@ Rules
 
 from __future__ import annotations
 
-import hashlib
 import os
 import secrets
+import time
 from pathlib import Path
 from typing import Any, Final
 
@@ -28,11 +29,11 @@ import msgspec
 import nkeys
 
 from schemas import subjects
-from services.runtime import permissions
+from services.runtime import permissions, tokens
 from services.runtime.config import Config
+from services.runtime.tokens import TOKEN_BYTES, private
+from services.runtime.tokens import digest as digest
 
-TOKENS_FILE: Final = "tokens.json"
-TOKEN_BYTES: Final = 32  # 256 bits: not to be guessed however many tries
 _DIRECTORY_MODE: Final = 0o700
 _FILE_MODE: Final = 0o600
 
@@ -58,12 +59,7 @@ def token_file(config: Config, user: str) -> Path:
 
 
 def tokens_file(config: Config) -> Path:
-    return config.nats.credentials_dir / TOKENS_FILE
-
-
-def digest(token: str) -> str:
-    """What is stored of a token."""
-    return hashlib.sha256(token.encode()).hexdigest()
+    return config.nats.credentials_dir / tokens.FILE
 
 
 def ensure(config: Config) -> Changes:
@@ -119,7 +115,7 @@ def _new_seed() -> bytes:
 
 
 def _new_token() -> bytes:
-    return secrets.token_urlsafe(TOKEN_BYTES).encode()
+    return tokens.new().encode()
 
 
 def _create(path: Path, content: bytes) -> bool:
@@ -129,7 +125,7 @@ def _create(path: Path, content: bytes) -> bool:
             path.chmod(_FILE_MODE)
         return False
     path.parent.mkdir(mode=_DIRECTORY_MODE, parents=True, exist_ok=True)
-    temporary = _write_temporary(path, content)
+    temporary = private(path, content)
     try:
         os.link(temporary, path)
     except FileExistsError:
@@ -139,22 +135,12 @@ def _create(path: Path, content: bytes) -> bool:
     return True
 
 
-def _write_temporary(path: Path, content: bytes) -> Path:
-    temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
-    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, _FILE_MODE)
-    with os.fdopen(descriptor, "wb") as file:
-        file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
-    return temporary
-
-
 def _write_tokens(config: Config) -> None:
-    tokens = {digest(token_file(config, u.name).read_text().strip()): u.name for u in config.cloud.users}
-    content = msgspec.json.format(msgspec.json.encode(tokens, order="sorted"))
-    path = tokens_file(config)
-    if not path.exists() or path.read_bytes() != content:
-        _write_temporary(path, content).replace(path)
+    own = {digest(token_file(config, u.name).read_text().strip()): u.name for u in config.cloud.users}
+    try:
+        tokens.keep(tokens_file(config), own, set(own.values()), time.time())
+    except tokens.TokenError as error:
+        raise CredentialsError(str(error)) from error
 
 
 def _public_key(path: Path) -> str:

@@ -7,17 +7,21 @@ Rules
   1. Department and role come from the configuration, so a changed role holds at once; the token says only who it is.
   2. Tokens are compared by hash: the door holds no token, and the time of a lookup tells nothing about one.
   3. A user without entry in the configuration is nobody, even with a token that is still on file.
+  4. A token that has ended opens nothing from that moment on; whose it was, and that it has ended, is told to who holds it.
 """
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from pathlib import Path
 
 import msgspec
 
 from schemas.config import CloudConfig, Role
-from services.runtime import credentials
+from services.runtime import credentials, tokens
+from services.runtime.clock import Clock, system_clock
 from services.runtime.config import Config
+from services.runtime.tokens import Issued
 
 _Stamp = tuple[int, int, int] | None
 
@@ -37,11 +41,11 @@ class Identities:
     latest `config.adopted`.
     """
 
-    def __init__(self, tokens: Path, cloud: CloudConfig) -> None:
-        self.cloud = cloud
-        self._path = tokens
+    def __init__(self, path: Path, cloud: CloudConfig, clock: Clock = system_clock) -> None:
+        self.cloud, self.clock = cloud, clock
+        self._path = path
         self._stamp: _Stamp = None
-        self._users: dict[str, str] = {}
+        self._tokens: dict[str, str | Issued] = {}
         self.reload_if_changed()
 
     @classmethod
@@ -49,9 +53,35 @@ class Identities:
         return cls(credentials.tokens_file(config), config.cloud)
 
     def by_token(self, token: str, cloud: CloudConfig | None = None) -> Identity | None:
-        """The owner of a bearer token; None if it is nobody's."""
-        user = self._users.get(credentials.digest(token))
-        return None if user is None else self.by_user(user, cloud)
+        """The owner of a bearer token; None if it is nobody's, or has ended."""
+        found = self._tokens.get(credentials.digest(token))
+        if found is None or (isinstance(found, Issued) and found.ends <= self.clock()):
+            return None
+        return self.by_user(tokens.user_of(found), cloud)
+
+    def ended(self, token: str) -> str:
+        """That this token has ended, and what to do, as a sentence; empty if that is not what is wrong with it (rule 4)."""
+        found = self._tokens.get(credentials.digest(token))
+        if not isinstance(found, Issued) or found.ends > self.clock():
+            return ""
+        when = datetime.fromtimestamp(found.ends, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+        return (
+            f"this token of {found.user} ended at {when}: whoever runs the cloud makes another (phoenix token create)"
+        )
+
+    def end(self, token: str) -> float | None:
+        """When this token ends; None: never, or it is nobody's."""
+        found = self._tokens.get(credentials.digest(token))
+        return found.ends if isinstance(found, Issued) else None
+
+    def ends(self) -> dict[str, float]:
+        """User -> when the first of their tokens ends, of those that have not ended."""
+        found: dict[str, float] = {}
+        now = self.clock()
+        for entry in self._tokens.values():
+            if isinstance(entry, Issued) and entry.ends > now:
+                found[entry.user] = min(entry.ends, found.get(entry.user, entry.ends))
+        return found
 
     def by_user(self, name: str, cloud: CloudConfig | None = None) -> Identity | None:
         """The user of that name; None if the configuration has none."""
@@ -63,7 +93,7 @@ class Identities:
         stamp = self._look()
         if stamp == self._stamp:
             return False
-        self._users = msgspec.json.decode(self._path.read_bytes(), type=dict[str, str]) if stamp else {}
+        self._tokens = tokens.read(self._path)
         self._stamp = stamp
         return True
 

@@ -22,6 +22,7 @@ from schemas.signals import ClaimSignal
 from services.admission import openapi
 from services.admission.guest_routes import ROUTES as GUESTS
 from services.admission.routes import ROUTES
+from services.runtime import credentials, tokens
 from tests.support.admission_house import House, house
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -87,6 +88,23 @@ async def test_a_wrong_token_is_401_and_never_more(here: House) -> None:
     for header in ("Bearer wrong", "Basic x", "Bearer", "Bearer é"):
         status, _ = await call(here, "", "GET", "/v1/jobs/1/output", headers={"Authorization": header})
         assert status == 401
+
+
+async def test_an_issued_token_serves_until_it_ends_or_is_revoked(here: House) -> None:
+    path = credentials.tokens_file(here.broker.config)
+    token, _ = tokens.issue(path, "ann", 3600, time.time())
+    past, _ = tokens.issue(path, "ann", 60, time.time() - 61)
+    gone, _ = tokens.issue(path, "ann", 60, time.time())
+    tokens.revoke(path, tokens.digest(gone)[: tokens.ID_CHARS])
+    told = {}
+    for name, found in {"good": token, "past": past, "gone": gone}.items():
+        header = {"Authorization": f"Bearer {found}"}
+        status, answer = await call(here, "", "POST", "/v1/jobs", {"script": "x"}, headers=header)
+        told[name] = (status, answer.get("error", {}).get("message", ""))
+    assert told["good"] == (200, "")
+    assert told["past"][0] == 401
+    assert told["past"][1].startswith("this token of ann ended at ")
+    assert told["gone"] == (401, "a valid token is needed: Authorization: Bearer <token>")
 
 
 async def test_submit_hold_release_cancel(here: House) -> None:

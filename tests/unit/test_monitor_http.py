@@ -47,7 +47,8 @@ class House:
         self.desk.play(("provisioner", ConfigAdopted(cloud="x", custody_rules=RULES, config=CLOUD)))
         self.desk.play(*granted(), job(), placed())
         tokens = tmp_path / "tokens.json"
-        tokens.write_bytes(orjson.dumps({digest(f"t-{u.name}"): u.name for u in CLOUD.users}))
+        ended = {digest("t-past"): {"user": "alice", "made": 0.0, "ends": 86400.5}}
+        tokens.write_bytes(orjson.dumps({digest(f"t-{u.name}"): u.name for u in CLOUD.users} | ended))
         self.waited: list[int] = []
         self.asked = asyncio.Event()
         self.arrives = asyncio.Event()
@@ -238,3 +239,11 @@ async def test_a_follower_that_goes_away_is_no_error(house: House, caplog: pytes
             house.desk.play(job(str(house.desk.position + 10)))
             await asyncio.sleep(0.01)
     assert not [record for record in caplog.records if record.exc_info]
+
+
+async def test_a_token_that_has_ended_is_told_so(house: House) -> None:
+    status, body = await house.get("/v1/queue", "past")
+    assert status == 401
+    assert orjson.loads(body)["error"]["message"] == (
+        "this token of alice ended at 1970-01-02 00:00:00 UTC: whoever runs the cloud makes another (phoenix token create)"
+    )
