@@ -20,11 +20,12 @@ from datetime import UTC, datetime
 from typing import Final, NamedTuple
 from urllib.parse import urlsplit
 
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
 from services.runtime.clock import Clock, system_clock
 from services.runtime.config import Config
+from services.runtime.families import Label, Table
 from services.runtime.log import Log
 
 LOOK_S: Final = 600.0  # who has renewed one sees it soon; an end is days away when somebody is told
@@ -32,6 +33,20 @@ AGAIN_S: Final = 60.0
 CONNECT_S: Final = 5.0
 _PORTS: Final = {"https": 443, "tls": 4222}
 _SEQUENCE, _VERSION, _UTC_TIME, _TIME = 0x30, 0xA0, 0x17, 0x18  # tags of DER (X.690), as RFC 5280 uses them
+_ENDPOINT: Final = Label.of("endpoint", ("http", "monitor", "nats", "opennebula"))
+
+TABLE: Final = Table("monitor: certificates")
+ENDS: Final = TABLE.gauge(
+    "phoenix_certificate_expiry_timestamp_seconds",
+    "When the certificate ends that an https or tls address of the configuration shows",
+    _ENDPOINT,
+)
+SEEN: Final = TABLE.gauge(
+    "phoenix_certificate_seen_timestamp_seconds", "When that certificate was last seen", _ENDPOINT
+)
+LOOKS_FAILED: Final = TABLE.counter(
+    "phoenix_certificate_look_failures_total", "Looks at that certificate that failed", _ENDPOINT
+)
 
 
 class Endpoint(NamedTuple):
@@ -96,16 +111,7 @@ class Certificates(Collector):
         return True
 
     def collect(self) -> Iterator[Metric]:
-        label = ["endpoint"]
-        end = GaugeMetricFamily(
-            "phoenix_certificate_expiry_timestamp_seconds", "When an address's certificate ends", labels=label
-        )
-        seen = GaugeMetricFamily(
-            "phoenix_certificate_seen_timestamp_seconds", "When an address's certificate was last seen", labels=label
-        )
-        failed = CounterMetricFamily(
-            "phoenix_certificate_look_failures", "Looks at an address's certificate that failed", labels=label
-        )
+        end, seen, failed = ENDS.family(), SEEN.family(), LOOKS_FAILED.family()
         for name, at in self.ends.items():
             end.add_metric([name], at)
             seen.add_metric([name], self._seen[name])

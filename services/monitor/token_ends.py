@@ -6,11 +6,20 @@ One that has ended is not shown: who holds it is refused and told why, and an en
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Final
 
-from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
+from services.runtime.families import Label, Names, Table
 from services.runtime.identity import Identities
+
+TABLE: Final = Table("monitor: tokens")
+ENDS: Final = TABLE.gauge(
+    "phoenix_token_expiry_timestamp_seconds",
+    "When the first HTTP token of a user ends, of those that were issued and have not ended",
+    Label("user", Names.USERS),
+)
 
 
 class TokenEnds(Collector):
@@ -21,11 +30,7 @@ class TokenEnds(Collector):
 
     def collect(self) -> Iterator[Metric]:
         self.identities.reload_if_changed()
-        ends = GaugeMetricFamily(
-            "phoenix_token_expiry_timestamp_seconds",
-            "When the first HTTP token of a user ends, of those that were issued with an end",
-            labels=["user"],
-        )
+        ends = ENDS.family()
         for user, at in sorted(self.identities.ends().items()):
             ends.add_metric([user], at)
         yield ends

@@ -8,7 +8,8 @@ Theory of operation
 Rules
   1. Names: `phoenix_`, what it is, its base unit (`_seconds`, `_bytes`, `_ratio`, `_cores`); counters end in `_total`, points
      in time in `_timestamp_seconds`.
-  2. A label's values are listed, or are names that the configuration bounds (`Names`).  Never a job, a host, a person, a text.
+  2. A label's values are listed, or are names that the configuration bounds (`Names`).  Never a job, a host, a text; a user
+     only where somebody must be told.
   3. The sentence says what is counted, and what 0 or 1 mean where that is not plain.
 """
 
@@ -36,6 +37,7 @@ class Names(StrEnum):
 
     DEPARTMENTS = "departments of the configuration"
     OWNERS = "departments of the configuration; empty: nobody"
+    USERS = "users of the configuration"
     PLUGINS = "policies of plug-ins that are installed there"
 
 
