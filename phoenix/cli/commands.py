@@ -38,6 +38,7 @@ COMMANDS: Final = (
     Command("token", "HTTP tokens with an end: create, list, revoke", _CLOUD, ("create", "list", "revoke"), reads=True),
     Command("snapshots", "make the services' snapshots anew from the journal", _CLOUD, ("rebuild",)),
     Command("top", "live screen: hosts by owner, queue, events", _CLOUD),
+    Command("dashboard", "the live page's address, logged in; --open opens it", _CLOUD, reads=True),
     Command("submit", "submit a job script, as with sbatch", _WORK, reads=True),
     Command("queue", "jobs that wait and run", _WORK, reads=True),
     Command("show", "one job: state, attempts, exit code, times", _WORK, reads=True),

@@ -80,6 +80,10 @@ class Client:
         self._token = token
         self._timeout_s = timeout_s
 
+    def at(self, url: str) -> Client:
+        """The same credential at another address of the cloud."""
+        return Client(url, self._token, user=self.user, timeout_s=self._timeout_s)
+
     def get(self, path: str, **values: object) -> Any:
         """The JSON of a read."""
         return _json(self.fetch("GET", query(path, **values)).body)

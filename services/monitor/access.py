@@ -1,44 +1,64 @@
 """Who may read what of the monitor, and how a read is refused: what every page of the monitor's HTTP stands on.
 
 Rules
-  1. A read needs a bearer token of a user of the cloud.  A department's people see their department; operators see everything.
+  1. A read needs a bearer token of a user of the cloud, or the cookie of a session (`sessions`).  A department's people see
+     their department; operators see everything.
   2. Errors are `{"ok": false, "error": {code, field, message}}` with the status that says the same.
+  3. A cookie is worth what a browser sends it for: reads (GET), by a page of this server (`origin`).  A token that is shown
+     counts alone, whatever the cookie.
 """
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from typing import Any
+from typing import Any, Final
 
 import orjson
 from aiohttp import web
 
 from schemas.custody import Custody
+from services.monitor.fault import Fault as Fault
+from services.monitor.origin import is_own_page
+from services.monitor.sessions import Sessions
+from services.runtime.credentials import digest
 from services.runtime.identity import Identities, Identity
 
-
-class Fault(Exception):
-    """A refused read: HTTP status, code, message, field."""
-
-    def __init__(self, status: int, code: str, message: str, field: str | None = None) -> None:
-        super().__init__(message)
-        self.status, self.code, self.field = status, code, field
+COOKIE: Final = "phoenix_session"
 
 
 class Access:
-    """Every handler asks it first.  Its methods raise `Fault`."""
+    """Every handler asks it first.  Its methods raise `Fault`.  `cookie`: its name."""
 
-    def __init__(self, custody: Custody, identities: Identities) -> None:
+    def __init__(
+        self, custody: Custody, identities: Identities, sessions: Sessions | None = None, cookie: str = COOKIE
+    ) -> None:
         self.custody, self.identities = custody, identities
+        self.sessions, self.cookie = sessions or Sessions(identities), cookie
 
     def who(self, request: web.Request) -> Identity:
-        scheme, _, token = request.headers.get("Authorization", "").partition(" ")
+        if "Authorization" in request.headers or self.cookie not in request.cookies:
+            return self.bearer(request)[0]
         self.identities.reload_if_changed()
-        who = self.identities.by_token(token, self.custody.state.config) if scheme.lower() == "bearer" else None
+        who = self.sessions.who(request.cookies[self.cookie], self.custody.state.config)
+        if who is None:
+            raise Fault(401, "denied", "the session is over: log in again")
+        if request.method != "GET" or not is_own_page(request):
+            raise Fault(403, "denied", "a session is for reading, by the page of this server; else show a bearer token")
+        return who
+
+    def bearer(self, request: web.Request) -> tuple[Identity, str]:
+        """The caller by token alone, and the token."""
+        scheme, _, token = request.headers.get("Authorization", "").partition(" ")
+        who = self.by_digest(digest(token)) if scheme.lower() == "bearer" else None
         if who is None:
             needed = "a known bearer token is needed: Authorization: Bearer <token>"
             raise Fault(401, "denied", self.identities.ended(token) or needed)
-        return who
+        return who, token
+
+    def by_digest(self, token: str) -> Identity | None:
+        """The owner of the token of this hash."""
+        self.identities.reload_if_changed()
+        return self.identities.by_digest(token, self.custody.state.config)
 
     def scope(self, request: web.Request) -> str | None:
         """The department that the caller may see and asks for; None: all of them."""

@@ -29,11 +29,12 @@ from schemas.custody_state import Unit
 from schemas.ids import element_id, job_of
 from schemas.meta import Meta
 from schemas.reasons import Code, Reason, because
-from services.monitor import accounting_state, releases, service_levels
+from services.monitor import accounting_state, releases, series, service_levels
 from services.monitor.accounting import Accounting
 from services.monitor.causes import Causes
 from services.monitor.idle import Idle
 from services.monitor.job import Job
+from services.monitor.series import Series
 from services.monitor.service_levels import ServiceLevels
 from services.runtime.core import NEVER
 
@@ -106,10 +107,11 @@ class _State(msgspec.Struct, kw_only=True):
     idle: dict[str, float] = {}  # host -> since when it is empty (`idle`)
     levels: service_levels.State = msgspec.field(default_factory=service_levels.State)
     told: tuple[int, int] = (0, 0)  # place of the last valid fact: what is kept beside a snapshot must have come as far
+    series: series.State = msgspec.field(default_factory=series.State)
 
 
 class MonitorCore:
-    VERSION = 3  # 3: snapshots, and how far it has told
+    VERSION = 4  # 3: snapshots, and how far it has told; 4: series
 
     def __init__(self, custody: Custody, watch: Callable[[f.Fact, Meta], None] | None = None) -> None:
         """`watch` is shown every fact after it was folded, void ones included; it must not change anything here."""
@@ -120,6 +122,7 @@ class MonitorCore:
         self.accounting = Accounting(custody, self.state.jobs, self.state.accounts)
         self.idle = Idle(custody, self.state.idle)
         self.levels = ServiceLevels(custody, self.state.levels)
+        self.series = Series(self.state.series, self.state.levels)
         self.touched: dict[str, None] = {}
 
     def apply(self, fact: f.Fact, meta: Meta) -> None:
@@ -144,6 +147,7 @@ class MonitorCore:
         if isinstance(fact, _OWNERSHIP):
             self._owners(meta.at)
             self._claims(meta.at)
+        self.series.apply(fact, meta, self.state.timeline[-1][1] if self.state.timeline else {})
 
     def decide(self, _now: float) -> list[f.Fact]:
         return []
@@ -153,7 +157,7 @@ class MonitorCore:
 
     def check(self) -> list[str]:
         found = [f"{u} has attempts but no job" for u in self.state.attempts if not _has_owner(self, u)]
-        found += [*self.accounting.check(), *self.idle.check()]
+        found += [*self.accounting.check(), *self.idle.check(), *self.series.check()]
         return found + [
             f"claim of {c.dept} met before it opened" for c in self.state.claims if (c.met_at or c.at) < c.at
         ]
@@ -167,6 +171,7 @@ class MonitorCore:
         self.accounting = Accounting(self.custody, self.state.jobs, self.state.accounts)
         self.idle = Idle(self.custody, self.state.idle)
         self.levels = ServiceLevels(self.custody, self.state.levels)
+        self.series = Series(self.state.series, self.state.levels)
         self.touched = dict.fromkeys(self.custody.state.units)
 
     # ----------------------------------------------------------------------------------------------------------- jobs
@@ -313,6 +318,7 @@ class MonitorCore:
     def _forget(self, unit: str) -> None:
         """Custody has forgotten the unit: so do we; the history keeps it."""
         self.state.attempts.pop(unit, None)
+        self.touched[unit] = None
         self.idle.forget(unit)
         job = self.state.jobs.get(job_of(unit))
         if job is not None:

@@ -15,6 +15,7 @@ import asyncio
 import time
 from pathlib import Path
 from typing import Final
+from urllib.parse import urlsplit
 
 import nats.errors
 from aiohttp import web
@@ -23,7 +24,8 @@ from nats.js.errors import Error as JetStreamError
 from schemas import facts as f
 from schemas.custody import Custody
 from schemas.meta import Meta
-from services.monitor.access import Access
+from services.monitor import page_files
+from services.monitor.access import COOKIE, Access
 from services.monitor.archivist import Archivist
 from services.monitor.certificates import Certificates, endpoints
 from services.monitor.core import MonitorCore
@@ -32,10 +34,14 @@ from services.monitor.history import COMMIT_S, History
 from services.monitor.http import Reads
 from services.monitor.levels import Levels
 from services.monitor.metrics import ReadModel
+from services.monitor.origin import Hosts
 from services.monitor.queries import Queries
 from services.monitor.refill import refill
 from services.monitor.room import Room
 from services.monitor.scrape import Ports, Scrape
+from services.monitor.session_routes import SessionRoutes
+from services.monitor.sessions import Sessions
+from services.monitor.stream import Stream
 from services.monitor.token_ends import TokenEnds
 from services.monitor.views import Views
 from services.runtime.config import Config
@@ -122,9 +128,12 @@ class MonitorEdge(Edge):
         self.queries = Queries(service.nc, views)
         await self.queries.start()
         service.registry.register(ReadModel(self.core, views))
-        identities = Identities.load(self.config)
+        url, identities = self.config.monitor.url, Identities.load(self.config)
         self._watch_limits(service, identities)
-        access = Access(self.core.custody, identities)
+        sessions = Sessions(identities)
+        access = Access(self.core.custody, identities, sessions, f"{COOKIE}_{urlsplit(url).port or 0}")
+        self.stream = Stream(self.core, views, self.publisher, access)
+        service.spawn("page", self.stream.run())
         reads = Reads(
             self.core,
             views,
@@ -135,7 +144,13 @@ class MonitorEdge(Edge):
             service.registry,
             service.wait_for,
             levels=levels,
-            more=Scrape(self.core.custody, Ports(self.config, self.file)).routes(),
+            more=[
+                *Scrape(self.core.custody, Ports(self.config, self.file)).routes(),
+                *SessionRoutes(access, sessions, url).routes(),
+                *self.stream.routes(),
+                *page_files.routes(),
+            ],
+            hosts=Hosts(url),
         )
         self._runner = web.AppRunner(reads.app(), access_log=None, shutdown_timeout=CLOSE_S)
         await self._runner.setup()
@@ -164,6 +179,7 @@ class MonitorEdge(Edge):
     async def close(self) -> None:
         self._closed = True
         if self._runner is not None:
+            self.stream.close()
             await self._runner.cleanup()
             self.room.close()
         await self.history.close()

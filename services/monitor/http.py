@@ -1,7 +1,8 @@
 """The monitor's HTTP: reads for the command line and pages.  Loopback by default; the door passes reads on to it.
 
 Rules
-  1. Every read but `/healthz` and `/metrics` needs a bearer token (`access`: who sees what, and how errors are told).
+  1. Every read but `/healthz`, `/metrics` and the page's files needs a bearer token or a session (`access`: who sees what, and
+     how errors are told).  Every request names this server as it is called (`origin`).
   2. What is more than a picture of the read model has a module of its own with its routes (`more`).
   3. A read never changes anything.
   4. The door says in `Phoenix-Position` how far it has folded; a read waits (`CATCH_UP_S` at most) until the monitor is as far,
@@ -25,6 +26,7 @@ from services.monitor.events import Entry, Publisher
 from services.monitor.history import History
 from services.monitor.instances import instances
 from services.monitor.levels import Levels
+from services.monitor.origin import Hosts
 from services.monitor.usage import BY, EVER, usage
 from services.monitor.views import QUEUE_LIMIT, Views
 from services.runtime.clock import Clock, system_clock
@@ -52,6 +54,7 @@ class Reads:
         clock: Clock = system_clock,
         levels: Levels | None = None,
         more: Sequence[web.RouteDef] = (),
+        hosts: Hosts | None = None,
     ) -> None:
         self.core, self.views, self.history, self.publisher = core, views, history, publisher
         self.access = access
@@ -59,9 +62,10 @@ class Reads:
         self.wait_for, self.clock = wait_for, clock
         self.levels = levels or Levels(time.monotonic)
         self.more = more
+        self.hosts_known = hosts or Hosts("")
 
     def app(self) -> web.Application:
-        app = web.Application(middlewares=[faults, self._catch_up])
+        app = web.Application(middlewares=[faults, self.hosts_known.guard, self._catch_up])
         app.add_routes(
             [
                 web.get("/healthz", self.healthz),

@@ -23,6 +23,7 @@ from services.monitor.core import Attempt, MonitorCore, unit_state
 from services.monitor.events import kept_json
 from services.monitor.job import Job
 from services.monitor.times import iso, plain
+from services.monitor.waiting import One, Waiting
 
 ENDED = frozenset(("completed", "failed", "cancelled", "timeout", "killed", "stopped"))
 QUEUE_LIMIT = 100_000  # rows of one answer
@@ -35,6 +36,8 @@ class Views:
         self.core = core
         self._rows: dict[str, tuple[str, str, str, bytes, bytes]] = {}  # unit -> department, user, state, row, line
         self._order: list[str] | None = None
+        self._counts: dict[str, dict[str, int]] = {}  # department -> state -> units
+        self.waiting = Waiting()
 
     # ---------------------------------------------------------------------------------------------------------- queue
 
@@ -50,7 +53,7 @@ class Views:
         with `short` ``{"lines": [line…], "total"}``; a line is [unit, name, department, user, state, nodes, cores, since
         (UTC seconds), hosts or reason], and of a lease its kind.  `since`: it has run from then on (rule 4), as if it had never
         been suspended or moved; null: it does not run."""
-        self._refresh()
+        self.refresh()
         if self._order is None:
             self._order = sorted(self._rows, key=sort_key)
         found, total = [], 0
@@ -65,24 +68,50 @@ class Views:
         name = b'{"lines":[' if short else b'{"jobs":['
         return name + b",".join(found) + b'],"total":%d}' % total
 
-    def _refresh(self) -> None:
+    def refresh(self) -> None:
+        """Render what has changed."""
         units = self.core.custody.state.units
         for name in self.core.touched | dict.fromkeys(self.core.causes.restated()):
             unit = units.get(name)
             if unit is None or is_instance(name):
-                if self._rows.pop(name, None) is not None:
-                    self._order = None
-                continue
-            if name not in self._rows:
-                self._order = None
-            row = self.row(unit)
-            line = [name, row["name"], unit.dept, row["user"], row["state"], unit.nodes, row["cores"]]
-            began_at = unit.began_at if unit.state == "open" else None  # of an earlier attempt it says nothing
-            line.append(None if began_at is None else began_at - row["ran_before_s"])
-            line.append(row["hosts"] or row["reason"])
-            line += [row["lease"]["kind"]] if "lease" in row else []
-            self._rows[name] = (unit.dept, row["user"], row["state"], kept_json(row), kept_json(line))
+                self._drop(name)
+            else:
+                self._render(unit)
         self.core.touched = {}
+
+    def _drop(self, name: str) -> None:
+        had = self._rows.pop(name, None)
+        if had is not None:
+            self._order = None
+            self._counts[had[0]][had[2]] -= 1
+            self.waiting.drop(name)
+
+    def _render(self, unit: Unit) -> None:
+        name, row = unit.id, self.row(unit)
+        line = [name, row["name"], unit.dept, row["user"], row["state"], unit.nodes, row["cores"]]
+        began_at = unit.began_at if unit.state == "open" else None  # of an earlier attempt it says nothing
+        line.append(None if began_at is None else began_at - row["ran_before_s"])
+        line.append(row["hosts"] or row["reason"])
+        line += [row["lease"]["kind"]] if "lease" in row else []
+        had = self._rows.get(name)
+        if had is None:
+            self._order = None
+        else:
+            self._counts[had[0]][had[2]] -= 1
+        counts = self._counts.setdefault(unit.dept, {})
+        counts[row["state"]] = counts.get(row["state"], 0) + 1
+        self._rows[name] = (unit.dept, row["user"], row["state"], kept_json(row), kept_json(line))
+        self.waiting.note(name, row["state"], One(unit.dept, self._waits_since(unit), row["reason"]))
+
+    def _waits_since(self, unit: Unit) -> float:
+        attempts = self.core.state.attempts.get(unit.id)
+        ended_at = attempts[-1].ended_at if attempts else None
+        job = self.core.state.jobs.get(job_of(unit.id))
+        return ended_at if ended_at is not None else job.submitted_at if job is not None else 0.0
+
+    def rendered(self, unit: str) -> bytes:
+        """The unit's row of the queue, as it was rendered last."""
+        return self._rows[unit][3]
 
     def row(self, unit: Unit) -> dict[str, Any]:
         job = self.core.state.jobs.get(job_of(unit.id))
@@ -167,16 +196,11 @@ class Views:
         custody = self.core.custody
         at = custody.state.at if at is None else at
         hosts, where = custody.state.hosts, lending.where(custody, at)
-        return {
-            "hosts": [
-                {
-                    **host_view(hosts[name], where[name], at),
-                    "vms_waiting": len(custody.index.parked.get(name, ())),
-                    **self._idle(hosts[name], at),
-                }
-                for name in sorted(hosts)
-            ]
-        }
+        return {"hosts": [self.host(hosts[name], where[name], at) for name in sorted(hosts)]}
+
+    def host(self, host: Host, where: Whereabouts, at: float) -> dict[str, Any]:
+        waiting = len(self.core.custody.index.parked.get(host.name, ()))
+        return {**host_view(host, where, at), "vms_waiting": waiting, **self._idle(host, at)}
 
     def _idle(self, host: Host, at: float) -> dict[str, Any]:
         """Since when it is empty, and whether it could be switched off."""
@@ -235,12 +259,9 @@ class Views:
 
     def counts(self, department: str) -> dict[str, int]:
         """Jobs that are not over, by state."""
-        self._refresh()
-        found: dict[str, int] = {}
-        for dept, _, state, *_ in self._rows.values():
-            if dept == department and state not in ENDED:
-                found[state] = found.get(state, 0) + 1
-        return found
+        self.refresh()
+        counts = self._counts.get(department, {})
+        return {state: counts[state] for state in sorted(counts) if counts[state] and state not in ENDED}
 
     def instances(self, department: str) -> list[dict[str, Any]]:
         custody = self.core.custody

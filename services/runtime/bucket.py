@@ -14,9 +14,13 @@ class Bucket:
 
     def take(self, now: float, amount: float = 1.0) -> bool:
         """True if there is so much, and then it is taken.  A clock that is set back gives nothing, and takes nothing."""
-        self._level = min(self._burst, self._level + max(0.0, now - self._at) * self._rate)
-        self._at = now
-        if self._level < amount:
+        if not self.has(now, amount):
             return False
         self._level -= amount
         return True
+
+    def has(self, now: float, amount: float = 1.0) -> bool:
+        """True if there is so much; it is not taken."""
+        self._level = min(self._burst, self._level + max(0.0, now - self._at) * self._rate)
+        self._at = now
+        return self._level >= amount

@@ -54,7 +54,11 @@ class Identities:
 
     def by_token(self, token: str, cloud: CloudConfig | None = None) -> Identity | None:
         """The owner of a bearer token; None if it is nobody's, or has ended."""
-        found = self._tokens.get(credentials.digest(token))
+        return self.by_digest(credentials.digest(token), cloud)
+
+    def by_digest(self, digest: str, cloud: CloudConfig | None = None) -> Identity | None:
+        """The owner of the token of this hash; None if it is nobody's (any more), or has ended."""
+        found = self._tokens.get(digest)
         if found is None or (isinstance(found, Issued) and found.ends <= self.clock()):
             return None
         return self.by_user(tokens.user_of(found), cloud)
