@@ -96,6 +96,11 @@ class Code(StrEnum):
     SPARED = "spared"  # best-effort is in its way that may not be ended yet
     NO_HOSTS_HELD = "no_hosts_held"  # the department holds no host at all
     TOO_LARGE_NOW = "too_large_now"  # no host known now could hold it
+    # when a job starts
+    RESERVED = "reserved"  # room is kept for it
+    BY_WALLTIMES = "by_walltimes"  # if what runs and waits runs to its limits, and nothing comes or goes
+    TOO_FAR = "too_far"  # further ahead than is looked
+    # how a unit is
     RUNNING = "running"
     STARTING = "starting"
     DRAINING = "draining"

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-from schemas.sentences import told_web
+from schemas.sentences import told_foreseen, told_web
 from schemas.sentences.params import Params as Told
 from schemas.sentences.told import TELL, UNBLOCK
 
@@ -174,6 +174,9 @@ _TEXTS: Final[dict[str, tuple[str, str, str]]] = {
         "no host that is known now could hold it",
         "bring larger hosts, or submit it again with fewer cores or less memory a node",
     ),
+    "reserved": ("reserved", "room is kept for it", ""),
+    "by_walltimes": ("by time limits", "it starts then if all that runs and goes first runs to its time limit", ""),
+    "too_far": ("too far ahead", "more has to end before it than is looked at", ""),
     "running": ("running", "it runs", ""),
     "starting": ("starting", "its machines are being started", "it begins when they have booted"),
     "finished": ("finished", "it is finished", ""),
@@ -208,7 +211,7 @@ def short(reason: object) -> str:
 def sentence(reason: object) -> str:
     """In full, with its numbers."""
     code, params = code_of(reason)
-    special = TELL.get(code) or told_web.TELL.get(code)
+    special = TELL.get(code) or told_web.TELL.get(code) or told_foreseen.TELL.get(code)
     told = special(Told(params)) if special else None
     if told is not None:
         return told

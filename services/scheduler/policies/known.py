@@ -39,7 +39,12 @@ ORDERS: Final[dict[str, Order]] = {
     "fcfs": Order(order_fcfs.plan),
     "first-fit": Order(order_first_fit.plan),
     "easy": Order(order_easy.plan, foresees=True, reserved=order_easy.reserved),
-    "conservative": Order(order_conservative.plan, foresees=True, reservation=order_conservative.reservation),
+    "conservative": Order(
+        order_conservative.plan,
+        foresees=True,
+        reservation=order_conservative.reservation,
+        reservations=order_conservative.reservations,
+    ),
     "shortest-first": Order(order_shortest_first.plan),
     "svmsched": Order(
         order_svmsched.plan,

@@ -59,10 +59,11 @@ class Agenda(NamedTuple):
 
 
 class Reserved(NamedTuple):
-    """The waiting unit that nobody may delay, and when it starts at the latest."""
+    """A waiting unit that nobody may delay, when it starts at the latest, and on which hosts, if the order names them."""
 
     unit: str
     at: float
+    hosts: tuple[str, ...] = ()
 
 
 Plan: TypeAlias = Callable[[Situation], list[Start]]
@@ -70,14 +71,16 @@ Plan: TypeAlias = Callable[[Situation], list[Start]]
 
 class Order(NamedTuple):
     """`foresees`: it asks for the forecast; `reserved`: for whom it keeps room, if it does so for one; `reservation`: when a
-    unit starts as things are, if it keeps room for many; `why`: what else keeps a waiting unit from starting; `hosts`: how many
-    it wants for all that runs and waits, given the kinds of hosts (cores and MiB), if that may be more than these fill;
-    `makes_way`: it says itself who makes way for whom (`make_way`); `agenda`: if time starts things."""
+    unit starts as things are, if it keeps room for many; `reservations`: the same of all that a pass gives one; `why`: what
+    else keeps a waiting unit from starting; `hosts`: how many it wants for all that runs and waits, given the kinds of hosts
+    (cores and MiB), if that may be more than these fill; `makes_way`: it says itself who makes way for whom (`make_way`);
+    `agenda`: if time starts things."""
 
     plan: Plan
     foresees: bool = False
     reserved: Callable[[Situation], Reserved | None] | None = None
     reservation: Callable[[Situation, str], float | None] | None = None
+    reservations: Callable[[Situation], Sequence[Reserved]] | None = None
     why: Callable[[Situation, str], Reason | None] | None = None
     hosts: Callable[[Situation, Sequence[tuple[int, int]]], int] | None = None
     makes_way: bool = False

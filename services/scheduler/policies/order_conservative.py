@@ -39,7 +39,7 @@ from bisect import bisect_left
 from typing import Final
 
 from schemas.reasons import Code, Reason, because
-from services.scheduler.policies.order import Situation, Start, fitting_lanes, push_next
+from services.scheduler.policies.order import Reserved, Situation, Start, fitting_lanes, push_next
 from services.scheduler.policies.reservation import less, more
 from services.scheduler.queue import Lane
 from services.scheduler.room import Free
@@ -67,6 +67,13 @@ def reservation(situation: Situation, unit: str) -> float | None:
     passing = _Pass(situation)
     passing.run(until=unit)
     return passing.at.get(unit)
+
+
+def reservations(situation: Situation) -> list[Reserved]:
+    """When and where each unit starts as things are, of all that a pass gives a place."""
+    passing = _Pass(situation)
+    passing.run()
+    return [Reserved(unit, at, passing.hosts[unit]) for unit, at in passing.at.items()]
 
 
 # --------------------------------------------------------------------------------------------------------------- the profile
@@ -147,14 +154,15 @@ def profile(situation: Situation) -> list[Line]:
 
 
 class _Pass:
-    """`found`: what starts; `at`: when everybody starts who has been looked at; `hopes`: shapes that may still start now, with
-    the shortest length among their units."""
+    """`found`: what starts; `at`, `hosts`: when and where everybody starts who has been looked at; `hopes`: shapes that may
+    still start now, with the shortest length among their units."""
 
     def __init__(self, situation: Situation) -> None:
         self.situation, self.queue = situation, situation.queue
         self.lines = profile(situation)
         self.found: list[Start] = []
         self.at: dict[str, float] = {}
+        self.hosts: dict[str, tuple[str, ...]] = {}
         self.hopes: dict[Shape, float] | None = None
         self.reserved = 0
         self.passed: Place | None = None
@@ -201,6 +209,7 @@ class _Pass:
             line.take(shape, since, until)
         if lines:
             self.at[place.unit] = max(now, since)
+            self.hosts[place.unit] = tuple(line.name for line in lines)
 
     def _give_up(self, shape: Shape, length_s: float) -> None:
         """Nobody of `shape` who runs for so long or longer starts in this pass: room only shrinks."""

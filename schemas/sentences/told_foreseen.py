@@ -1,0 +1,59 @@
+"""When a job starts, and how sure that is (`services.scheduler.foresee`), as sentences.
+
+at 2026-02-03T04:05:06Z at the latest, in 12m05s: room is kept for it; web may claim 3 hosts of the department
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+from schemas.sentences.params import Params
+from schemas.sentences.units import count, iso, span
+
+PLANNED: Final = "planned"
+CANNOT_SAY: Final = "cannot_say"
+MARKS: Final = {PLANNED: "", "by_walltimes": "~"}  # in a column
+
+
+def _claimable(p: Params) -> str:
+    if not p.number("claimable"):
+        return ""
+    return f"; web may claim {count(p.number('claimable'), 'host')} of the department's before that"
+
+
+def reserved(p: Params) -> str | None:
+    return f"room is kept for it{_claimable(p)}"
+
+
+def by_walltimes(p: Params) -> str | None:
+    jobs = p.number("ends")
+    runs = f"the {count(jobs, 'attempt')} that {'ends' if jobs == 1 else 'end'} before run to their time limits"
+    if not jobs:
+        runs = "nothing else comes first"
+    after = f", job {p.names('after')} ends as it should" if p.get("after") else ""
+    return f"that holds if {runs}{after}, nothing comes that goes first, and no host is taken away{_claimable(p)}"
+
+
+def too_far(p: Params) -> str | None:
+    if "ahead_s" not in p:
+        return None
+    ended = count(p.number("ends"), "attempt")
+    return f"it is further ahead than is looked: {ended} end until then, in {span(p['ahead_s'])} by their time limits"
+
+
+def starts(told: Mapping[str, Any], now: float, sentence: Callable[[object], str]) -> str:
+    """`told`: a `Foreseen` as JSON; `sentence`: of a reason."""
+    why, at = sentence(told["because"]), told.get("start_at")
+    if at is None:
+        return f"nobody can say: {why}"
+    latest = " at the latest" if told["sure"] == PLANNED else ""
+    where = f", on {', '.join(told['hosts'])}" if told.get("hosts") and len(told["hosts"]) <= 4 else ""
+    return f"at {iso(at)}{latest}, in {span(at - now)}{where}: {why}"
+
+
+TELL: Final[dict[str, Callable[[Params], str | None]]] = {
+    "reserved": reserved,
+    "by_walltimes": by_walltimes,
+    "too_far": too_far,
+}

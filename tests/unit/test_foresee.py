@@ -1,0 +1,147 @@
+"""When a job starts: what is foreseen is what the core does, and it is told how sure that is."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from schemas.facts import Dependency, Lease
+from schemas.reasons import Code
+from schemas.sentences import sentence
+from schemas.sentences.told_foreseen import starts
+from services.scheduler.batch import BatchCore
+from services.scheduler.foresee import FIRST, Foreseen, Sure, foresee
+from tests.support.world import World, batch, cloud, web
+
+
+def cluster(hosts: int = 2, **policy: Any) -> World:
+    world = World(cloud(batch("hpc", **policy)))
+    names = world.hosts(hosts)
+    world.seat("scheduler.hpc", lambda custody: BatchCore(custody, "hpc"))
+    world.grant("hpc", *names)
+    return world
+
+
+def ahead(world: World, *units: str) -> dict[str, Foreseen]:
+    world.settle()
+    seat = world.seats["scheduler.hpc"]
+    before = seat.custody.dump(), seat.core.dump()
+    found = foresee(seat.core, world.now, units or None)
+    assert (seat.custody.dump(), seat.core.dump()) == before, "to look ahead changes nothing"
+    return found
+
+
+def in_s(world: World, word: Foreseen) -> float | None:
+    return None if word.start_at is None else round(word.start_at - world.now, 3)
+
+
+def test_in_strict_order_each_starts_when_those_before_it_have_run_to_their_limits() -> None:
+    world = cluster(order="fcfs")
+    world.submit(nodes=2, cores=4, walltime_s=100)
+    world.settle()
+    one, two, three = (world.submit(cores=4, nodes=n, walltime_s=50) for n in (2, 1, 2))
+    found = ahead(world)
+    assert [in_s(world, found[unit]) for unit in (one, two, three)] == [100, 150, 200]
+    assert found[one].hosts == ("h1", "h2")
+    assert {word.sure for word in found.values()} == {Sure.BY_WALLTIMES}
+    assert found[three].because.code is Code.BY_WALLTIMES
+    assert found[three].because.params == {"ends": 3}
+
+
+def test_for_whom_the_order_keeps_room_is_planned() -> None:
+    world = cluster(order="easy")
+    world.submit(cores=4, walltime_s=100)
+    world.settle()
+    head, behind = world.submit(nodes=2, cores=4, walltime_s=10), world.submit(nodes=2, cores=4, walltime_s=10)
+    found = ahead(world)
+    assert (found[head].sure, in_s(world, found[head])) == (Sure.PLANNED, 100)
+    assert found[head].because.code is Code.RESERVED
+    assert (found[behind].sure, in_s(world, found[behind])) == (Sure.BY_WALLTIMES, 110)
+    both = cluster(order="conservative")
+    both.submit(cores=4, walltime_s=100)
+    both.settle()
+    waiting = [both.submit(nodes=2, cores=4, walltime_s=10) for _ in range(2)]
+    found = ahead(both)
+    assert [(found[unit].sure, in_s(both, found[unit])) for unit in waiting] == [
+        (Sure.PLANNED, 100),
+        (Sure.PLANNED, 110),
+    ]
+
+
+def test_a_time_slot_was_agreed() -> None:
+    world = cluster(order="leases")
+    unit = world.submit(lease=Lease(kind="advance", start_at=world.now + 500), walltime_s=60)
+    word = ahead(world, unit)[unit]
+    assert (word.sure, in_s(world, word), word.because.code) == (Sure.PLANNED, 500, Code.LEASE_STARTS_AT)
+
+
+def test_what_no_end_changes_is_told_instead_of_a_time() -> None:
+    world = cluster()
+    held, wide = world.submit(held=True), world.submit(nodes=5, cores=4)
+    bad = world.submit()
+    after = world.submit(after=(Dependency(condition="afterok", job=bad),))
+    world.settle()
+    world.report(bad, exit=1)
+    found = ahead(world, held, wide, after)
+    assert {word.start_at for word in found.values()} == {None}
+    assert {word.sure for word in found.values()} == {Sure.CANNOT_SAY}
+    assert found[held].because.code is Code.HELD
+    assert found[wide].because.code is Code.TOO_LARGE_NOW
+    assert found[after].because.code is Code.DEPENDENCY_FAILED
+
+
+def test_a_dependency_is_taken_to_be_met_and_that_is_said() -> None:
+    world = cluster()
+    first = world.submit(walltime_s=30)
+    second = world.submit(after=(Dependency(condition="afterok", job=first),))
+    word = ahead(world, second)[second]
+    assert (in_s(world, word), word.because.params["after"]) == (30, [first])
+
+
+def test_a_throttled_array_goes_on_element_by_element() -> None:
+    world = cluster()
+    array = world.submit(array=(1, 2, 3), throttle=1, walltime_s=20)
+    found = ahead(world, f"{array}_2", f"{array}_3")
+    assert [in_s(world, word) for word in found.values()] == [20, 40]
+
+
+def test_what_web_may_claim_is_told() -> None:
+    world = World(cloud(batch("hpc", guarantee=1), web("web")))
+    world.hosts(3)
+    world.seat("scheduler.hpc", lambda custody: BatchCore(custody, "hpc"))
+    world.grant("hpc", "h1", "h2", "h3")
+    world.submit(nodes=3, cores=4, walltime_s=10)
+    world.settle()
+    unit = world.submit()
+    assert ahead(world, unit)[unit].because.params == {"ends": 1, "claimable": 2}
+
+
+def test_who_runs_or_is_of_another_department_is_not_in_the_answer() -> None:
+    world = cluster()
+    runs = world.submit()
+    assert ahead(world, runs, "99", "web.1") == {}
+
+
+def test_of_a_long_queue_the_first_ones_are_looked_at() -> None:
+    world = cluster(order="first-fit")
+    world.strict = False
+    for _ in range(FIRST + 30):
+        world.submit(nodes=2, cores=4, walltime_s=10)
+    found = ahead(world)
+    assert len(found) == FIRST
+    assert [in_s(world, word) for word in found.values()] == [10.0 * (n + 1) for n in range(FIRST)]
+
+
+def test_what_is_foreseen_is_told() -> None:
+    told = {"start_at": 1_780_000_100.0, "hosts": ["h1"], "sure": "planned", "because": {"code": "reserved"}}
+    assert starts(told, 1_780_000_000.0, sentence) == (
+        "at 2026-05-28T20:28:20Z at the latest, in 1m40s, on h1: room is kept for it"
+    )
+    params = {"ends": 2, "after": ["7"], "claimable": 3}
+    told |= {"sure": "by_walltimes", "hosts": [], "because": {"code": "by_walltimes", "params": params}}
+    assert starts(told, 1_780_000_000.0, sentence) == (
+        "at 2026-05-28T20:28:20Z, in 1m40s: that holds if the 2 attempts that end before run to their time limits, job 7 ends "
+        "as it should, nothing comes that goes first, and no host is taken away; web may claim 3 hosts of the department's "
+        "before that"
+    )
+    told |= {"start_at": None, "sure": "cannot_say", "because": {"code": "held", "params": {}}}
+    assert starts(told, 1_780_000_000.0, sentence) == "nobody can say: it is held"
