@@ -24,7 +24,7 @@ from phoenix.local.stack_layout import Layout, write_private
 from phoenix.local.stack_ports import Ports
 from schemas.capabilities import Hypervisor
 from services.runtime import config as runtime_config
-from services.runtime.config import EVENTS_OFF, Config, Secrets
+from services.runtime.config import EVENTS_OFF, Config, JournalKept, Secrets
 from services.runtime.config_machines import EMBEDDED, EMBEDDED_HAS
 
 DEFAULT: Final = Path(__file__).with_name("stack_default.toml")
@@ -109,6 +109,7 @@ def fill(config: Config, layout: Layout, ports: Ports, *, external: bool = False
         metrics=with_metrics(config, ports).metrics,
         data=replace(config.data, directory=layout.data, guest_key_file=layout.credentials / "guest.key"),
         secrets=replace(config.secrets, directory=secrets_directory(config, layout)),
+        journal=replace(config.journal, archive=archive_directory(config, layout)),
     )
 
 
@@ -116,6 +117,12 @@ def secrets_directory(config: Config, layout: Layout) -> Path:
     """Where the file says, or among the credentials of this cloud."""
     default = config.data.directory / Secrets().directory
     return layout.credentials / "secrets" if config.secrets.directory == default else config.secrets.directory
+
+
+def archive_directory(config: Config, layout: Layout) -> Path:
+    """Where the file says, on another disk perhaps, or among the data of this cloud."""
+    default = config.data.directory / JournalKept().archive
+    return layout.data / "archive" if config.journal.archive == default else config.journal.archive
 
 
 def with_metrics(config: Config, ports: Ports) -> Config:

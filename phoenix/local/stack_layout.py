@@ -6,6 +6,7 @@ DATA/ports.json          ports chosen once and kept
 DATA/credentials/        keys and tokens, one file each (0600)
 DATA/nats/               JetStream's files          DATA/opennebula/  the embedded OpenNebula's
 DATA/log/<process>.log   what each process says     DATA/history.sqlite  the monitor's history
+DATA/archive/            what was trimmed of the journal
 DATA/run/                only while it runs: lock, control.sock, cloud.json, processes.json, generated files
 """
 
@@ -23,6 +24,7 @@ CONTENT: Final = (  # all that an embedded cloud makes in its directory; `run` l
     "credentials",
     "nats",
     "opennebula",
+    "archive",
     "log",
     "history.sqlite",
     "history.sqlite-journal",
