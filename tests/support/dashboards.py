@@ -1,0 +1,60 @@
+"""What the dashboards ask, as Grafana would ask it: each query with its variables filled in."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from typing import Any, Final, NamedTuple
+from urllib.parse import quote
+
+from phoenix.dashboards.__main__ import ALL
+from phoenix.dashboards.form import Dashboard, Query
+
+# What a cloud that is well, and reached in the clear, need not have: nobody is to be told of anything.
+QUIET: Final = frozenset(
+    {
+        "phoenix_hosts_quarantined",
+        "phoenix_certificate_expiry_timestamp_seconds",
+        "phoenix_token_expiry_timestamp_seconds",
+        "phoenix_signals_dropped_total",
+        "phoenix_web_instances_claimed",
+        "phoenix_requests_refused_total",
+        "phoenix_opennebula_failures_total",
+        "phoenix_custody_void_facts_total",
+    }
+)
+NAME: Final = re.compile(r"\b(?:phoenix_[a-z_]+|up|ALERTS)(?=\{)")
+
+
+class Asked(NamedTuple):
+    dashboard: Dashboard
+    panel: str
+    query: Query
+
+    def expr(self, **variables: str) -> str:
+        """Filled in: `$cloud`, `$department`, and the intervals that Grafana works out."""
+        return re.sub(r"\$(\w+)", lambda found: {"__rate_interval": "15s", **variables}[found[1]], self.query.expr)
+
+    @property
+    def names(self) -> set[str]:
+        return set(NAME.findall(self.query.expr))
+
+
+def asked() -> Iterator[Asked]:
+    for dashboard in ALL:
+        for row in dashboard.rows:
+            for panel in row.panels:
+                for query in panel.queries:
+                    yield Asked(dashboard, panel.title, query)
+
+
+def unanswered(ask: Callable[[str], Any], cloud: str, departments: tuple[str, ...]) -> list[str]:
+    """Ask all of a Prometheus (`ask`: a path of its API, raises for an error); which have no series for any department,
+    though they should, as sentences."""
+    found = []
+    for one in asked():
+        exprs = [one.expr(cloud=cloud, department=name) for name in departments]
+        series = [row for expr in dict.fromkeys(exprs) for row in ask(f"query?query={quote(expr)}")["result"]]
+        if not series and not one.names & QUIET:
+            found.append(f"{one.dashboard.uid}, {one.panel}: nothing for {exprs[0]}")
+    return found
