@@ -42,6 +42,7 @@ from schemas.meta import Meta
 from schemas.reasons import Code
 from services.monitor.accounting_state import Levels, Loss, Run, State, Whereabouts, Work
 from services.monitor.buckets import DAY_MS, Buckets, Row, Span, add, key, nobody
+from services.monitor.goodput import FAULT, PREEMPTED, RETRIED, Goodput
 from services.monitor.job import Job
 from services.runtime.core import NEVER
 
@@ -59,6 +60,7 @@ class Accounting:
     def __init__(self, custody: Custody, jobs: dict[str, Job], state: State | None = None) -> None:
         self.custody, self.jobs = custody, jobs
         self.state = State() if state is None else state
+        self.goodput = Goodput(self.state.goodput)
         self.config = custody.state.config  # as it is before the fact that is told
 
     def apply(self, fact: f.Fact, meta: Meta) -> None:
@@ -120,7 +122,7 @@ class Accounting:
         opened = {unit for units in self.custody.index.open.values() for unit in units}
         if opened != state.runs.keys():
             found.append(f"open attempts {sorted(opened)} are counted as {sorted(state.runs)}")
-        return found
+        return found + self.goodput.check(state.book.used())
 
     # ----------------------------------------------------------------------------------------------------------- time
 
@@ -312,6 +314,7 @@ class Accounting:
         if run is not None and run.began_at is None:
             run.began_at = self.state.at
             self.state.losses.pop(fact.unit, None)  # what the attempt before has not saved by now it never will
+            self.goodput.settle(fact.unit)
 
     def _checkpoint(self, fact: f.CheckpointReported) -> None:
         """While the attempt is open, or in its grace time: then nothing of what it had not saved is lost."""
@@ -324,6 +327,7 @@ class Accounting:
             run.before.kept += 0 if loss is None else loss.amount
         if loss is not None:
             self._account(loss, -1)
+            self.goodput.save(fact.unit, loss.amount)
         if work is not None:
             work.kept += work.risked + (0 if loss is None else loss.amount)
             work.risked = 0
@@ -340,7 +344,19 @@ class Accounting:
             elif fact.disposal in _AGAIN and not unit.cancelled:
                 self.state.work[fact.unit] = Work(0, run.before.kept)
                 self._lose(fact.unit, run, fact, unit.dept)
+            self._judge(fact, run)
         self._end(unit)
+
+    def _judge(self, fact: f.AttemptClosed, run: Run) -> None:
+        """What came of what it used (`goodput`)."""
+        cause = PREEMPTED if fact.why.code in _TAKEN else FAULT if fact.why.code in _FAILED else ""
+        self.goodput.settle(fact.unit)
+        if is_instance(fact.unit):
+            self.goodput.over(fact.unit, good=run.began_at is not None, cause=cause or "stopped")
+        elif fact.disposal is Disposal.REQUEUE:
+            self.goodput.doom(fact.unit, run.before.kept, cause or FAULT)
+        elif fact.disposal is Disposal.KILL:
+            self.goodput.over(fact.unit, good=False, cause=cause or "killed")
 
     def _reported(self, fact: f.AttemptReported) -> None:
         unit, run = self.custody.state.units[fact.unit], self.state.runs.get(fact.unit)
@@ -349,6 +365,8 @@ class Accounting:
         elif fact.unit in self.state.losses:  # rule 4
             self._account(self.state.losses[fact.unit], -1)
         self._end(unit)
+        if unit.state != "final":
+            self.goodput.doom(unit.id, 0, RETRIED)
 
     def _cancelled(self, fact: f.JobCancelled) -> None:
         unit = self.custody.state.units[fact.job]
@@ -359,6 +377,8 @@ class Accounting:
         for name, run in list(self.state.runs.items()):
             if run.key.startswith(f"{fact.dept}/"):
                 self._over(name, run)
+                served = is_instance(name) and run.began_at is not None
+                self.goodput.over(name, good=served, cause="cancelled")
         for job in self.jobs.values():
             if job.dept == fact.dept and job.final < job.units:
                 ended = self._row(key(job.dept, job.user, job.service, job.lease)).ended
@@ -368,6 +388,7 @@ class Accounting:
                 n for n in gone if (unit := self.custody.state.units.get(n)) is None or unit.dept == fact.dept
             ]:
                 del gone[name]
+        self.goodput.close(fact.dept, "cancelled")
         self._weigh(fact.dept)
 
     def _end(self, unit: Unit, how: str | None = None) -> None:
@@ -376,6 +397,7 @@ class Accounting:
             return
         self.state.work.pop(unit.id, None)
         self.state.losses.pop(unit.id, None)
+        self.goodput.over(unit.id, good=unit.final == "completed", cause=unit.final)
         if not is_instance(unit.id):
             ended = self._row(self._key(unit.id, unit.dept)).ended
             how = how or unit.final
@@ -383,6 +405,7 @@ class Accounting:
 
     def _over(self, name: str, run: Run) -> None:
         self._use(run)
+        self.goodput.used(name, run.key.split("/", 1)[0], run.cores * (self.state.at - run.since))
         del self.state.runs[name]
         self._weigh(run.key.split("/", 1)[0])
 
@@ -416,6 +439,7 @@ class Accounting:
             of = self._key(name, self.custody.state.units[name].dept)
             loss = self.state.losses[name] = Loss(of, self.state.at, work.risked, None)
             self._account(loss, 1)
+            self.goodput.doom(name, work.kept, FAULT)
             work.risked = 0
 
     def _account(self, loss: Loss, sign: int) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import msgspec
 
+from services.monitor import goodput
 from services.monitor.buckets import Buckets, Site
 from services.runtime.core import NEVER
 
@@ -94,4 +95,5 @@ class State(msgspec.Struct, kw_only=True):
     claimants: dict[str, str] = {}  # department -> for whom its quota was lowered last
     usable: int = 0
     own: dict[str, int] = {}
+    goodput: goodput.State = msgspec.field(default_factory=goodput.State)
     own_until: float = NEVER  # UTC seconds: when a window opens or closes

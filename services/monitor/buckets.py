@@ -207,6 +207,14 @@ class Buckets(msgspec.Struct, kw_only=True):
             self.rows += 1
         return found
 
+    def used(self) -> dict[str, int]:
+        """By department, all that was ever added."""
+        found: dict[str, int] = {}
+        for spans in (self.before, *(bucket.spans for bucket in self.kept.values())):
+            for dept, span in spans.items():
+                found[dept] = found.get(dept, 0) + span.used
+        return found
+
     def _forget_names(self) -> None:
         """Oldest buckets first, until there is room for a tenth more: not at each new row."""
         for start in sorted(self.kept):

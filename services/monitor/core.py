@@ -29,13 +29,14 @@ from schemas.custody_state import Unit
 from schemas.ids import element_id, job_of
 from schemas.meta import Meta
 from schemas.reasons import Code, Reason, because
-from services.monitor import accounting_state, releases, series, service_levels
+from services.monitor import accounting_state, releases, series, service_levels, tallies
 from services.monitor.accounting import Accounting
 from services.monitor.causes import Causes
 from services.monitor.idle import Idle
 from services.monitor.job import Job
 from services.monitor.series import Series
 from services.monitor.service_levels import ServiceLevels
+from services.monitor.tallies import Tallies
 from services.runtime.core import NEVER
 
 TIMELINE_MAX: Final = 20_000  # changes of ownership kept in memory; a day of one change in four seconds
@@ -106,12 +107,13 @@ class _State(msgspec.Struct, kw_only=True):
     accounts: accounting_state.State = msgspec.field(default_factory=accounting_state.State)
     idle: dict[str, float] = {}  # host -> since when it is empty (`idle`)
     levels: service_levels.State = msgspec.field(default_factory=service_levels.State)
+    tallies: tallies.State = msgspec.field(default_factory=tallies.State)
     told: tuple[int, int] = (0, 0)  # place of the last valid fact: what is kept beside a snapshot must have come as far
     series: series.State = msgspec.field(default_factory=series.State)
 
 
 class MonitorCore:
-    VERSION = 4  # 3: snapshots, and how far it has told; 4: series
+    VERSION = 5  # 3: snapshots, and how far it has told; 4: series; 5: goodput, tallies of ends, waits and moves
 
     def __init__(self, custody: Custody, watch: Callable[[f.Fact, Meta], None] | None = None) -> None:
         """`watch` is shown every fact after it was folded, void ones included; it must not change anything here."""
@@ -123,6 +125,7 @@ class MonitorCore:
         self.idle = Idle(custody, self.state.idle)
         self.levels = ServiceLevels(custody, self.state.levels)
         self.series = Series(self.state.series, self.state.levels)
+        self.tallies = Tallies(custody, self.state.jobs, self.state.tallies)
         self.touched: dict[str, None] = {}
 
     def apply(self, fact: f.Fact, meta: Meta) -> None:
@@ -140,6 +143,7 @@ class MonitorCore:
             handler(self, fact, meta)
         self.idle.apply(fact, meta)
         self.levels.apply(fact, meta)
+        self.tallies.apply(fact, meta)
         for unit in meta.broken:
             self._broken(unit, meta)
         for unit in self.custody.forgotten:
@@ -157,7 +161,7 @@ class MonitorCore:
 
     def check(self) -> list[str]:
         found = [f"{u} has attempts but no job" for u in self.state.attempts if not _has_owner(self, u)]
-        found += [*self.accounting.check(), *self.idle.check(), *self.series.check()]
+        found += [*self.accounting.check(), *self.idle.check(), *self.series.check(), *self.tallies.check()]
         return found + [
             f"claim of {c.dept} met before it opened" for c in self.state.claims if (c.met_at or c.at) < c.at
         ]
@@ -172,6 +176,7 @@ class MonitorCore:
         self.idle = Idle(self.custody, self.state.idle)
         self.levels = ServiceLevels(self.custody, self.state.levels)
         self.series = Series(self.state.series, self.state.levels)
+        self.tallies = Tallies(self.custody, self.state.jobs, self.state.tallies)
         self.touched = dict.fromkeys(self.custody.state.units)
 
     # ----------------------------------------------------------------------------------------------------------- jobs
@@ -290,6 +295,7 @@ class MonitorCore:
             job.bad += unit.final != "completed"
             self.causes.moved(unit.id)
             self._count(unit.final)
+            self.tallies.ended(unit.dept, unit.final)
             if unit.final == "completed":
                 self.state.turnaround_s += meta.at - job.submitted_at
 

@@ -11,14 +11,14 @@ from typing import Final
 from schemas.facts import Disposal
 from schemas.meta import Void
 from schemas.reasons import Code
-from services.monitor import releases
+from services.monitor import goodput, releases, tallies
 from services.monitor.service_levels import BOUNDS_S
 from services.runtime.families import DEPARTMENT, OWNER, Label, Names, Table
 
 HOST_STATES: Final = ("absent", "free", "held", "draining", "lost")
-APART: Final = ("disabled", "monitored late", "not of this cloud", "used by others", "starts failed", "other")
+OTHER: Final = "other"  # a reason of another version
+APART: Final = ("disabled", "monitored late", "not of this cloud", "used by others", "starts failed", OTHER)
 OPEN_STATES: Final = ("pending", "held", "suspended", "starting", "running", "completing")
-OUTCOMES: Final = ("completed", "failed", "timeout", "cancelled", "killed")
 WAITS: Final = (  # why a unit is where it is, as far as the journal tells
     Code.QUEUE,
     Code.HELD,
@@ -30,22 +30,6 @@ WAITS: Final = (  # why a unit is where it is, as far as the journal tells
     Code.DEPARTMENT_LIMIT,
     Code.LEASE_STARTS_AT,
 )
-NOTICES: Final = (  # why a department's quota was lowered, the first; or what else made an attempt give way
-    Code.WEB_DEMAND,
-    Code.WEB_SHARE,
-    Code.BATCH_SHARE,
-    Code.IDLE_TO_BATCH,
-    Code.GUARANTEE,
-    Code.LENDING,
-    Code.WINDOW,
-    Code.CORDONED,
-    Code.DEPARTMENT_REMOVED,
-    Code.MADE_WAY,
-    Code.BALANCED,
-)
-CAUSES: Final = ("preempted", "fault", "failed", "retried", "timeout", "cancelled", "killed", "stopped")
-# A job waits for seconds on a quiet cloud, and for days on a full one.
-WAIT_S: Final = (0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 60.0, 300.0, 900.0, 3600.0, 14_400.0, 43_200.0, 86_400.0, 604_800.0)
 
 TABLE: Final = Table("monitor")
 
@@ -61,7 +45,9 @@ HOSTS_OWN: Final = TABLE.gauge(
     DEPARTMENT,
 )
 HOSTS_IDLE: Final = TABLE.gauge(
-    "phoenix_hosts_idle", "Hosts that a department holds without an attempt on them", DEPARTMENT
+    "phoenix_hosts_idle",
+    "Hosts that a department holds without an attempt on them, and that are not set apart",
+    DEPARTMENT,
 )
 HOSTS_APART: Final = TABLE.gauge(
     "phoenix_hosts_quarantined", "Hosts in quarantine, by reason", Label.of("reason", APART)
@@ -72,12 +58,13 @@ HOSTS_SAVING: Final = TABLE.gauge(
 )
 HOST_MOVES: Final = TABLE.counter(
     "phoenix_host_moves_total",
-    "Grants of hosts, by the department that held the host before and the one that holds it now",
+    "Hosts that went to another department than held them last, by both; from nobody: the first time",
     Label("from", Names.OWNERS),
     Label("to", Names.DEPARTMENTS),
 )
 HOSTS_FLAPPING: Final = TABLE.gauge(
-    "phoenix_hosts_flapping", "Hosts whose holder has changed at least 4 times in the last 10 minutes"
+    "phoenix_hosts_flapping",
+    f"Hosts whose holder has changed {tallies.FLAPS} times or more in the last {tallies.FLAP_WINDOW_S / 60:g} minutes",
 )
 
 # ----------------------------------------------------------------------------------------------------- claims and reclaims
@@ -137,14 +124,14 @@ QUEUE_OLDEST: Final = TABLE.gauge(
 QUEUE_WAIT: Final = TABLE.histogram(
     "phoenix_queue_wait_seconds",
     "From submission, of a lease from its time slot on, to the first attempt; counted when that is placed",
-    WAIT_S,
+    tallies.WAIT_S,
     DEPARTMENT,
 )
 JOB_OUTCOMES: Final = TABLE.counter(
     "phoenix_job_outcomes_total",
     "Jobs and elements of arrays that are over, by how",
     DEPARTMENT,
-    Label.of("outcome", OUTCOMES),
+    Label.of("outcome", tallies.OUTCOMES),
 )
 JOB_RETRIES: Final = TABLE.counter(
     "phoenix_job_retries_total", "Attempts that failed by themselves and were not the job's last", DEPARTMENT
@@ -160,14 +147,18 @@ PREEMPTIONS: Final = TABLE.counter(
     "phoenix_preemptions_total",
     "Attempts of jobs that had to make room, also those that went on elsewhere, by the reason of the notice or by made_way",
     DEPARTMENT,
-    Label.of("cause", NOTICES),
+    Label.of("cause", tallies.CAUSES),
 )
 
 # ------------------------------------------------------------------------------------------------------------------- work
 CORES_USABLE: Final = TABLE.gauge("phoenix_cores_usable", "Cores of hosts that are held, or free", OWNER)
-CORES_ALLOCATED: Final = TABLE.gauge("phoenix_cores_allocated", "Cores that open attempts have", DEPARTMENT)
+CORES_ALLOCATED: Final = TABLE.gauge(
+    "phoenix_cores_allocated", "Cores that live attempts have; all of a host that one has alone", DEPARTMENT
+)
 MEMORY_USABLE: Final = TABLE.gauge("phoenix_memory_usable_bytes", "Memory of hosts that are held, or free", OWNER)
-MEMORY_ALLOCATED: Final = TABLE.gauge("phoenix_memory_allocated_bytes", "Memory that open attempts have", DEPARTMENT)
+MEMORY_ALLOCATED: Final = TABLE.gauge(
+    "phoenix_memory_allocated_bytes", "Memory that live attempts have, likewise", DEPARTMENT
+)
 HELD_HOST_S: Final = TABLE.counter("phoenix_held_host_seconds_total", "Host-seconds held", DEPARTMENT)
 LENT_HOST_S: Final = TABLE.counter(
     "phoenix_lent_host_seconds_total", "Host-seconds of its own that a department did not hold", DEPARTMENT
@@ -185,7 +176,7 @@ BADPUT: Final = TABLE.counter(
     "phoenix_badput_core_seconds_total",
     "Core-seconds used for nothing, by cause, starts included; counted when nothing can make them good any more",
     DEPARTMENT,
-    Label.of("cause", CAUSES),
+    Label.of("cause", goodput.CAUSES),
 )
 OPENPUT: Final = TABLE.gauge(
     "phoenix_open_core_seconds", "Core-seconds used of which it is not known yet whether they count", DEPARTMENT

@@ -1,19 +1,28 @@
-"""What the monitor exports beside the runtime's own metrics: hosts, queues, jobs, claims, web load.
+"""What the monitor exports beside the runtime's own metrics (`families` declares it): hosts, claims, web load, void facts.
+Queues, jobs and work are `metrics_jobs`.
 
-Collected when somebody scrapes, from the read model: nothing is counted twice and nothing is kept.  Counters of usage are
-folded from the journal: a restart does not set them back.
+Collected when somebody scrapes, from the read model: nothing is counted twice and nothing is kept.  Counters are folded from
+the journal: a restart does not set them back.
+
+Rules
+  1. A department has its series as long as it is configured, those with 0 included: an alert sees the first one.
+  2. A scrape goes through hosts, open attempts and instances once; of jobs it looks at what has changed since the last one.
 """
 
 from __future__ import annotations
 
+from collections import Counter as Tally
 from collections.abc import Iterator
 
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
+from schemas.custody_state import Host
+from schemas.ids import is_instance
 from services.monitor import families as fs
-from services.monitor import releases
+from services.monitor import metrics_jobs, release_views, releases
 from services.monitor.core import MonitorCore
+from services.monitor.service_levels import Shortage, Times
 from services.monitor.views import Views
 from services.runtime.clock import Clock, system_clock
 
@@ -25,97 +34,155 @@ class ReadModel(Collector):
         self.core, self.views, self.clock = core, views, clock
 
     def collect(self) -> Iterator[Metric]:
-        yield self._hosts()
-        yield self._set_apart()
-        yield self._power()
-        yield from self._departments()
-        yield from self._releases()
-        yield from self._accounts()
-        yield from self._levels()
+        config, now = self.core.custody.state.config, self.clock()
+        known = config.departments if config is not None else ()
+        batch = [department.name for department in known if department.kind == "batch"]
+        web = [department.name for department in known if department.kind == "web"]
+        names = [department.name for department in known]
+        yield from self._hosts(names, now)
+        yield from self._shares(names)
+        yield from self._moves(names, now)
+        yield from self._claims(web, now)
+        yield from self._reclaims(names, now)
+        yield from metrics_jobs.queues(self.views, batch, now)
+        yield from metrics_jobs.ends(self.core, names, batch)
+        yield from metrics_jobs.work(self.core, names, now)
+        yield from self._web(web, now)
+        yield from self._load(web)
+        yield from self._releases(web)
         voids = fs.VOIDS.family()
         for reason, count in sorted(self.core.custody.state.voids.items()):
             voids.add_metric([reason], count)
         yield voids
 
-    def _hosts(self) -> Metric:
-        hosts = fs.HOSTS.family()
-        found: dict[tuple[str, str], int] = {}
+    # ---------------------------------------------------------------------------------------------------------- hosts
+
+    def _hosts(self, names: list[str], now: float) -> Iterator[Metric]:
+        """Everything that one look at each host tells."""
+        states: Tally[tuple[str, str]] = Tally({("held", name): 0 for name in names} | {("free", ""): 0})
+        apart: Tally[str] = Tally(dict.fromkeys(fs.APART, 0))
+        owners = ["", *names]
+        sums = {family: Tally(dict.fromkeys(owners, 0)) for family in (fs.CORES_USABLE, fs.MEMORY_USABLE)}
+        sums |= {fs.HOSTS_IDLE: Tally(dict.fromkeys(names, 0))}
+        sums |= {family: Tally(dict.fromkeys(names, 0)) for family in (fs.CORES_ALLOCATED, fs.MEMORY_ALLOCATED)}
+        cordoned = 0
         for host in self.core.custody.state.hosts.values():
-            key = (str(host.state), (host.dept or "") if host.state == "held" else "")
-            found[key] = found.get(key, 0) + 1
-        for key, count in sorted(found.items()):
+            holder = (host.dept or "") if host.state == "held" else ""
+            states[host.state, holder] += 1
+            cordoned += host.cordoned is not None
+            is_apart = host.quarantine is not None and host.quarantine_until > now
+            if is_apart:
+                apart[host.quarantine if host.quarantine in fs.APART else fs.OTHER] += 1
+            if host.state in ("free", "held"):
+                sums[fs.CORES_USABLE][holder] += host.cores
+                sums[fs.MEMORY_USABLE][holder] += host.memory_mb << 20
+            if host.state == "held":
+                cores, memory_mb = _allocated(host)
+                sums[fs.CORES_ALLOCATED][holder] += cores
+                sums[fs.MEMORY_ALLOCATED][holder] += memory_mb << 20
+                sums[fs.HOSTS_IDLE][holder] += not (host.units or is_apart or host.cordoned is not None)
+        hosts, quarantined = fs.HOSTS.family(), fs.HOSTS_APART.family()
+        for key, count in sorted(states.items()):
             hosts.add_metric(list(key), count)
-        return hosts
+        for reason, count in apart.items():
+            quarantined.add_metric([reason], count)
+        yield from (hosts, quarantined, fs.HOSTS_CORDONED.of(cordoned))
+        for family, found in sums.items():
+            shown = family.family()
+            for name, count in found.items():
+                shown.add_metric([name], count)
+            yield shown
 
-    def _set_apart(self) -> Metric:
-        found: dict[str, int] = {}
-        now = self.clock()
-        for host in self.core.custody.state.hosts.values():
-            if host.quarantine_until > now and host.quarantine is not None:
-                found[host.quarantine] = found.get(host.quarantine, 0) + 1
-        apart = fs.HOSTS_APART.family()
-        for reason, count in sorted(found.items()):
-            apart.add_metric([reason], count)
-        return apart
+    def _shares(self, names: list[str]) -> Iterator[Metric]:
+        custody, own = self.core.custody, self.core.accounting.state.own
+        quota, demand, owned = fs.HOSTS_QUOTA.family(), fs.HOSTS_DEMANDED.family(), fs.HOSTS_OWN.family()
+        for name in names:
+            quota.add_metric([name], custody.quota(name).hosts)
+            demand.add_metric([name], custody.state.demands.get(name, 0))
+            owned.add_metric([name], own.get(name, 0))
+        yield from (quota, demand, owned)
 
-    def _power(self) -> Metric:
-        return fs.HOSTS_SAVING.of(len(self.core.idle.candidates(self.views.power, self.clock())))
+    def _moves(self, names: list[str], now: float) -> Iterator[Metric]:
+        moves = fs.HOST_MOVES.family()
+        for before, found in sorted(self.core.state.tallies.moves.items()):
+            for after, count in sorted(found.items()):
+                if after in names and before in ("", *names):
+                    moves.add_metric([before, after], count)
+        yield from (moves, fs.HOSTS_FLAPPING.of(self.core.tallies.flapping(now)))
+        yield fs.HOSTS_SAVING.of(len(self.core.idle.candidates(self.views.power, now)))
 
-    def _departments(self) -> Iterator[Metric]:
-        quota, demand, jobs = fs.HOSTS_QUOTA.family(), fs.HOSTS_DEMANDED.family(), fs.JOBS.family()
+    # ----------------------------------------------------------------------------------------------- claims and reclaims
+
+    def _claims(self, web: list[str], now: float) -> Iterator[Metric]:
+        custody, claims = self.core.custody, self.core.state.open_claims
+        opened, hosts, lasts = fs.CLAIMS_OPEN.family(), fs.CLAIM_HOSTS.family(), fs.CLAIM_OPEN_S.family()
+        took = fs.CLAIM_S.family()
+        for name in web:
+            claim = claims.get(name)
+            opened.add_metric([name], float(claim is not None))
+            hosts.add_metric([name], max(0, custody.state.demands.get(name, 0) - custody.held(name)))
+            lasts.add_metric([name], 0.0 if claim is None else max(0.0, now - claim.at))
+            times = self.core.state.levels.claims.get(name, Times())
+            took.add_metric([name], list(times.cumulated()), times.sum_s)
+        yield from (opened, hosts, lasts, took)
+
+    def _reclaims(self, names: list[str], now: float) -> Iterator[Metric]:
+        """A host that is asked for is first held above the quota, then on its way until it is clear."""
+        custody, levels = self.core.custody, self.core.state.levels
+        hosts, lasts, took = fs.RECLAIM_HOSTS.family(), fs.RECLAIM_OPEN_S.family(), fs.RECLAIM_S.family()
+        for name in names:
+            leaving = [since for dept, since in levels.leaving.values() if dept == name]
+            asked = [levels.asked[name]] if name in levels.asked else []
+            above = max(0, custody.held(name) - custody.quota(name).hosts) if asked else 0
+            hosts.add_metric([name], above + len(leaving))
+            lasts.add_metric([name], max(0.0, now - min([*leaving, *asked], default=now)))
+            times = levels.reclaims.get(name, Times())
+            took.add_metric([name], list(times.cumulated()), times.sum_s)
+        yield from (hosts, lasts, took)
+
+    # ------------------------------------------------------------------------------------------------------------ web
+
+    def _web(self, web: list[str], now: float) -> Iterator[Metric]:
+        custody, state = self.core.custody, self.core.state
+        wanted, held, running = fs.WEB_WANTED.family(), fs.WEB_HELD.family(), fs.WEB_RUNNING.family()
+        draining, short = fs.WEB_DRAINING.family(), fs.WEB_SHORT.family()
+        for name in web:
+            units = [custody.state.units[u] for u in custody.index.open.get(name, ()) if is_instance(u)]
+            live = [unit for unit in units if unit.live]
+            wanted.add_metric([name], state.instances.get(name, 0))
+            held.add_metric([name], len(live))
+            running.add_metric([name], sum(unit.began_at is not None for unit in live))
+            draining.add_metric([name], sum(unit.drains_until is not None for unit in live))
+            short.add_metric([name], state.levels.short.get(name, Shortage(now)).until(now))
+        yield from (wanted, held, running, draining, short)
+
+    def _load(self, web: list[str]) -> Iterator[Metric]:
         load, rate, claim = fs.WEB_UTILISATION.family(), fs.WEB_RATE.family(), fs.WEB_CLAIMED.family()
-        wanted, running, silent = fs.WEB_WANTED.family(), fs.WEB_RUNNING.family(), fs.WEB_SILENT.family()
-        for view in self.views.departments()["departments"]:
-            name = [view["department"]]
-            quota.add_metric(name, view["hosts_quota"])
-            demand.add_metric(name, view["hosts_demanded"])
-            for state, count in sorted(view["jobs"].items()):
-                jobs.add_metric([*name, state], count)
-            if view["kind"] == "web":
-                wanted.add_metric(name, view["instances_wanted"] or 0)
-                running.add_metric(name, view["instances_running"])
-                silent.add_metric(name, float(view["signal_missing_since"] is not None))
-            for family, key in ((load, "utilisation"), (rate, "requests_per_s"), (claim, "claim")):
-                if view[key] is not None:
-                    family.add_metric(name, view[key])
-        yield from (quota, demand, jobs, load, rate, claim, silent, wanted, running)
+        silent = fs.WEB_SILENT.family()
+        for name in web:
+            silent.add_metric([name], float(name in self.core.state.silent))
+            last = self.core.state.loads.get(name)
+            if last is None:
+                continue
+            for family, value in (
+                (load, last.utilisation),
+                (rate, last.requests_per_s),
+                (claim, last.claim),
+            ):
+                if value is not None:
+                    family.add_metric([name], value)
+        yield from (load, rate, claim, silent)
 
-    def _releases(self) -> Iterator[Metric]:
+    def _releases(self, web: list[str]) -> Iterator[Metric]:
         number, state = fs.WEB_RELEASE.family(), fs.WEB_RELEASE_STATE.family()
-        for view in self.views.departments()["departments"]:
-            if view["release"] is not None:
-                number.add_metric([view["department"]], view["release"]["release"])
-                for stage in releases.STAGES:
-                    state.add_metric([view["department"], stage], float(view["release"]["state"] == stage))
+        for name in web:
+            found = release_views.summary(self.core.state.releases.get(name), self.core.custody, name)
+            number.add_metric([name], found["release"])
+            for stage in releases.STAGES:
+                state.add_metric([name, stage], float(found["state"] == stage))
         yield from (number, state)
 
-    def _accounts(self) -> Iterator[Metric]:
-        """Lost: also what a late success took back, since a counter never falls."""
-        found = self.core.accounting.totals(round(self.clock() * 1000))
-        held, lent, borrowed = fs.HELD_HOST_S.family(), fs.LENT_HOST_S.family(), fs.BORROWED_HOST_S.family()
-        used, lost = fs.USED_CORE_S.family(), fs.LOST_CORE_S.family()
-        for dept, span in sorted(found.items()):
-            held.add_metric([dept], span.held / 1000)
-            lent.add_metric([dept], span.lent / 1000)
-            borrowed.add_metric([dept], span.borrowed / 1000)
-            used.add_metric([dept], span.used / 1000)
-            lost.add_metric([dept], (span.lost + span.failed + span.recovered) / 1000)
-        yield from (held, lent, borrowed, used, lost)
 
-    def _levels(self) -> Iterator[Metric]:
-        """Levels of service (`services.monitor.service_levels`)."""
-        state, now = self.core.state.levels, self.clock()
-        for declared, times in ((fs.CLAIM_S, state.claims), (fs.RECLAIM_S, state.reclaims)):
-            family = declared.family()
-            for dept, found in sorted(times.items()):
-                family.add_metric([dept], list(found.cumulated()), found.sum_s)
-            yield family
-        ended = fs.ATTEMPTS_CLOSED.family()
-        for dept, reasons in sorted(state.ended.items()):
-            for why, disposals in sorted(reasons.items()):
-                for disposal, count in sorted(disposals.items()):
-                    ended.add_metric([dept, why, disposal], count)
-        short = fs.WEB_SHORT.family()
-        for dept, shortage in sorted(state.short.items()):
-            short.add_metric([dept], shortage.until(now))
-        yield from (ended, short)
+def _allocated(host: Host) -> tuple[int, int]:
+    """Cores and MiB that live attempts have: all of them where one has the host alone."""
+    return (host.cores, host.memory_mb) if host.exclusive else (host.cores_used, host.memory_used_mb)

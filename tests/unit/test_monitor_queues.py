@@ -1,0 +1,44 @@
+"""Prometheus is told what waits, why, and how long."""
+
+from __future__ import annotations
+
+from prometheus_client import CollectorRegistry
+
+from schemas import facts as f
+from services.monitor.metrics import ReadModel
+from tests.unit.test_custody_rules import closed, granted, job, placed
+from tests.unit.test_monitor_core import ADOPTED, BEGAN, Desk
+
+
+def value(desk: Desk, name: str, now: float | None = None, **labels: str) -> float | None:
+    registry = CollectorRegistry()
+    at = desk.custody.state.at if now is None else now
+    registry.register(ReadModel(desk.core, desk.views, clock=lambda: at))
+    return registry.get_sample_value(name, {"department": "hpc", **labels})
+
+
+def test_a_queue_is_counted_by_reason_and_its_oldest_is_known() -> None:
+    desk = Desk().play(ADOPTED, *granted(), job("1"), job("2"), ("admission", f.JobHeld(job="1", user="a")), job("3"))
+    at = desk.custody.state.at  # of job 3
+    assert value(desk, "phoenix_queue_jobs", reason="queue") == 2
+    assert value(desk, "phoenix_queue_jobs", reason="held") == 1
+    assert value(desk, "phoenix_queue_oldest_seconds", at + 10, reason="queue") == 12.0
+    assert value(desk, "phoenix_queue_oldest_seconds", at + 10, reason="held") == 13.0
+    assert value(desk, "phoenix_queue_oldest_seconds", reason="dependency") == 0.0
+    assert value(desk, "phoenix_jobs", state="pending") == 2
+
+
+def test_who_waits_again_waits_since_its_last_attempt_ended() -> None:
+    desk = Desk().play(ADOPTED, *granted(), job(), placed(), BEGAN)
+    assert value(desk, "phoenix_queue_jobs", reason="queue") == 0
+    assert value(desk, "phoenix_jobs", state="running") == 1
+    desk.play(closed())
+    assert value(desk, "phoenix_queue_oldest_seconds", desk.custody.state.at + 5, reason="queue") == 5.0
+
+
+def test_a_queue_that_has_emptied_is_shown_as_empty() -> None:
+    desk = Desk().play(ADOPTED, job())
+    assert value(desk, "phoenix_queue_jobs", reason="queue") == 1
+    desk.play(("admission", f.JobCancelled(job="1", user="a")))
+    assert value(desk, "phoenix_queue_jobs", reason="queue") == 0
+    assert value(desk, "phoenix_job_outcomes_total", outcome="cancelled") == 1
