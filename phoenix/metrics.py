@@ -55,6 +55,13 @@ SOURCES: Final = {
     "embedded load balancer": "`<balancer>/_balancer/metrics`",
     "agent beside HAProxy": "`127.0.0.1:9131/metrics`",
 }
+SHORT: Final = {
+    Names.DEPARTMENTS: "d",
+    Names.OWNERS: "(d + 1)",
+    Names.USERS: "users",
+    Names.REASONS: "reasons",
+    Names.PLUGINS: "plug-ins",
+}
 OPENING: Final = """\
 # Metrics
 
@@ -87,11 +94,7 @@ def most(family: Family) -> str:
         if isinstance(label.values, tuple):
             number *= len(label.values)
         else:
-            names.append(
-                {Names.DEPARTMENTS: "d", Names.OWNERS: "(d + 1)", Names.USERS: "users", Names.PLUGINS: "plug-ins"}[
-                    label.values
-                ]
-            )
+            names.append(SHORT[label.values])
     if names == ["plug-ins"] * len(names) and names:
         return "plug-ins"
     return " · ".join([*([str(number)] if number > 1 or not names else []), *names])

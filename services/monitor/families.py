@@ -140,7 +140,7 @@ ATTEMPTS_CLOSED: Final = TABLE.counter(
     "phoenix_attempts_closed_total",
     "Attempts of jobs and instances that their scheduler closed, by reason and by what became of job or instance",
     DEPARTMENT,
-    Label.of("why", Code),
+    Label("why", Names.REASONS),
     Label.of("disposal", Disposal),
 )
 PREEMPTIONS: Final = TABLE.counter(

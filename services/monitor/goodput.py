@@ -93,7 +93,7 @@ class Goodput:
         found = self.state.bad.setdefault(dept, {})
         found[cause] = found.get(cause, 0) + amount
 
-    def open(self) -> dict[str, int]:
+    def unjudged(self) -> dict[str, int]:
         """By department, of attempts that are over."""
         found: dict[str, int] = {}
         for entry in self.state.open.values():
@@ -102,8 +102,8 @@ class Goodput:
 
     def check(self, used: dict[str, int]) -> list[str]:
         """`used`: by department, of attempts that are over."""
-        opened, found = self.open(), []
-        for dept in used.keys() | opened.keys() | self.state.good.keys() | self.state.bad.keys():
+        opened, found = self.unjudged(), []
+        for dept in sorted(used.keys() | opened.keys() | self.state.good.keys() | self.state.bad.keys()):
             told = self.state.good.get(dept, 0) + sum(self.state.bad.get(dept, {}).values()) + opened.get(dept, 0)
             if told != used.get(dept, 0):
                 found.append(f"{dept} used {used.get(dept, 0)} and good, bad and open are {told}")

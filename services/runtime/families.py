@@ -38,6 +38,7 @@ class Names(StrEnum):
     DEPARTMENTS = "departments of the configuration"
     OWNERS = "departments of the configuration; empty: nobody"
     USERS = "users of the configuration"
+    REASONS = "codes of schemas/reasons.py, of which few close an attempt"
     PLUGINS = "policies of plug-ins that are installed there"
 
 

@@ -22,7 +22,7 @@ def judged(office: Office, dept: str = "hpc") -> tuple[int, dict[str, int], int]
     """Core-seconds: good, bad by cause, open of attempts that are over."""
     goodput = monitor(office).accounting.goodput
     bad = {cause: amount // 1000 for cause, amount in goodput.state.bad.get(dept, {}).items()}
-    return goodput.state.good.get(dept, 0) // 1000, bad, goodput.open().get(dept, 0) // 1000
+    return goodput.state.good.get(dept, 0) // 1000, bad, goodput.unjudged().get(dept, 0) // 1000
 
 
 @pytest.mark.parametrize(
