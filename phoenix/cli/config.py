@@ -32,7 +32,8 @@ def run(args: argparse.Namespace) -> int:
     return {"check": _check, "diff": _diff, "apply": _apply}[args.verb](args)
 
 
-def _load(file: Path, opennebula: Any = None) -> Any:
+def load_file(file: Path, opennebula: Any = None) -> Any:
+    """The configuration in `file`, or every problem of it."""
     from services.runtime.config import ConfigError, load
 
     try:
@@ -42,7 +43,7 @@ def _load(file: Path, opennebula: Any = None) -> Any:
 
 
 def _check(args: argparse.Namespace) -> int:
-    config = _load(args.file)
+    config = load_file(args.file)
     warnings = _warnings(args, config)
     for warning in warnings:
         print(f"phoenix: {warning}", file=sys.stderr)
@@ -74,7 +75,7 @@ def _diff(args: argparse.Namespace) -> int:
     from services.runtime.config import diff, load
 
     running = load(Path(cloud.describe(cloud.data_dir(args))["config"]))
-    wanted = _load(args.file, running.opennebula)
+    wanted = load_file(args.file, running.opennebula)
     changes = diff(running.cloud, wanted.cloud)
     _show(args, {"ok": True, "changes": changes}, "nothing would change")
     return OK
@@ -84,7 +85,7 @@ def _apply(args: argparse.Namespace) -> int:
     from phoenix.local.control import NotRunningError, call
     from phoenix.local.stack_layout import layout
 
-    _load(args.file)
+    load_file(args.file)
     request = {
         "op": "apply",
         "text": args.file.read_text(),

@@ -30,16 +30,16 @@ from phoenix.simulate.workload import Latencies
 from schemas import facts as f
 from schemas.custody import Custody
 from schemas.facts import Disposal, Fact
-from schemas.ids import is_instance
+from schemas.ids import is_instance, sort_key
 from schemas.meta import Meta
 from services.runtime.core import NEVER
 
 
 class End(NamedTuple):
-    """When an attempt reports; natural order: time, then job (unique)."""
+    """When an attempt reports; natural order: time, then unit (unique), as it was submitted."""
 
     at: float
-    job: int
+    order: tuple[int, int, str]
     unit: str
     attempt: int
 
@@ -111,15 +111,15 @@ class Cluster:
     def _began(self, fact: f.AttemptBegan, meta: Meta) -> None:
         if is_instance(fact.unit):
             return
-        length_s = self.run_s[fact.unit]
+        length_s = self._length_s(fact.unit)
         if fact.unit in self.habits:
             life = self._lives.setdefault(fact.unit, Life(length_s, self.habits[fact.unit]))
             length_s = life.length_s
-            self._save_next(life, int(fact.unit), fact.attempt, meta.at)
+            self._save_next(life, fact.unit, fact.attempt, meta.at)
         seconds = max(0.0, length_s - self._used_s.get(fact.unit, 0.0))  # rule 8
         self._began_at[fact.unit] = meta.at
         self.resuming_s += self._resuming_s.pop(fact.unit, 0.0)
-        heapq.heappush(self.ends, End(meta.at + seconds, int(fact.unit), fact.unit, fact.attempt))
+        heapq.heappush(self.ends, End(meta.at + seconds, sort_key(fact.unit), fact.unit, fact.attempt))
 
     def _closed(self, fact: f.AttemptClosed, meta: Meta) -> None:
         hosts, began_at = self._hosts.pop(fact.unit, ()), self._began_at.pop(fact.unit, None)
@@ -140,11 +140,19 @@ class Cluster:
             for host in hosts:
                 self._gone_at[host] = max(self._gone_at.get(host, 0.0), meta.at + ends_s)
 
-    def _save_next(self, life: Life, job: int, attempt: int, began_at: float) -> None:
+    def _length_s(self, unit: str) -> float:
+        """How long the attempt that begins runs undisturbed, from its job's start."""
+        return self.run_s[unit]
+
+    def _exit(self, _unit: str) -> int:
+        """With which exit code the attempt that is over reports."""
+        return 0
+
+    def _save_next(self, life: Life, unit: str, attempt: int, began_at: float) -> None:
         due_s = life.next_s
         if due_s is not None:
-            at = began_at + max(0.0, due_s - self._used_s.get(str(job), 0.0))
-            heapq.heappush(self.saves, End(at, job, str(job), attempt))
+            at = began_at + max(0.0, due_s - self._used_s.get(unit, 0.0))
+            heapq.heappush(self.saves, End(at, sort_key(unit), unit, attempt))
 
     # -------------------------------------------------------------------------------------------------------- speaking
 
@@ -171,13 +179,13 @@ class Cluster:
             if self.custody.live(save.unit, save.attempt):
                 life = self._lives[save.unit]
                 life.done += 1
-                self._save_next(life, save.job, save.attempt, self._began_at[save.unit])
+                self._save_next(life, save.unit, save.attempt, self._began_at[save.unit])
                 found.append(f.CheckpointReported(unit=save.unit, attempt=save.attempt))
         while self.ends and self.ends[0].at <= now:
             end = heapq.heappop(self.ends)
             if self.custody.live(end.unit, end.attempt):
                 self._forget(end.unit)
-                found.append(f.AttemptReported(unit=end.unit, attempt=end.attempt, exit=0))
+                found.append(f.AttemptReported(unit=end.unit, attempt=end.attempt, exit=self._exit(end.unit)))
         return found
 
     def _forget(self, unit: str) -> None:

@@ -75,19 +75,28 @@ class Seat:
 
 
 class Simulation:
-    def __init__(self, scenario: Scenario, *, watch: Watch | None = None, keep: bool = False) -> None:
+    def __init__(
+        self,
+        scenario: Scenario,
+        *,
+        watch: Watch | None = None,
+        keep: bool = False,
+        recorder: type[Recorder] = Recorder,
+        cluster: type[Cluster] = Cluster,
+    ) -> None:
+        """`recorder`, `cluster`: what writes down, and what models; `phoenix.whatif` has its own."""
         self.scenario = scenario
         load_named(scenario.config)
         self.journal = Journal(keep=keep)
         custody = self.journal.custody
         self.works = _in_order(scenario)
         self.submitted = 0
-        self.recorder = Recorder(custody, scenario)
+        self.recorder = recorder(custody, scenario)
         habits = {
             str(w.number): Habit(w.checkpoint_s, w.checkpoint_cost_s) for _, w in self.works if w.checkpoint_s > 0
         }
         run_s = {str(work.number): work.run_s for _, work in self.works}
-        self.cluster = Cluster(custody, scenario.latencies, run_s, habits)
+        self.cluster = cluster(custody, scenario.latencies, run_s, habits)
         departments = sorted(scenario.config.departments, key=lambda d: d.name)
         web, batch = ([d.name for d in departments if d.kind == kind] for kind in ("web", "batch"))
         self.web = [Seat(f"scheduler.{name}", partial(WebCore, dept=name), custody) for name in web]

@@ -150,7 +150,7 @@ class Recorder:
     def _on_checkpoint(self, fact: f.CheckpointReported, meta: Meta) -> None:
         record = self.jobs[fact.unit]
         record.checkpoints += 1
-        record.checkpoint_node_s += self._cost[fact.unit]
+        record.checkpoint_node_s += self._cost.get(fact.unit, 0.0)
         self._safe[fact.unit] = self._saved.get(fact.unit, 0.0) + (meta.at - self._began[fact.unit]) * record.nodes
 
     def _on_reported(self, fact: f.AttemptReported, meta: Meta) -> None:

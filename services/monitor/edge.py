@@ -36,6 +36,7 @@ from services.monitor.levels import Levels
 from services.monitor.metrics import ReadModel
 from services.monitor.origin import Hosts
 from services.monitor.queries import Queries
+from services.monitor.record import Records
 from services.monitor.refill import refill
 from services.monitor.room import Room
 from services.monitor.scrape import Ports, Scrape
@@ -149,6 +150,7 @@ class MonitorEdge(Edge):
                 *SessionRoutes(access, sessions, url).routes(),
                 *self.stream.routes(),
                 *page_files.routes(),
+                *Records(access, service.nc, service.js, kept.archive, service.log).routes(),
             ],
             hosts=Hosts(url),
         )

@@ -9,6 +9,7 @@ import signal
 import urllib.request
 from collections.abc import Iterator
 from datetime import datetime
+from pathlib import Path
 from typing import Any
 
 import nats
@@ -127,3 +128,31 @@ def test_people_see_their_own_department(cloud: Cloud) -> None:
     lines = cloud.ok("usage", "--by", "user", "--csv").splitlines()
     assert lines[0].startswith("since,until,department,user,used_pct,used_core_s,")
     assert lines[-1].split(",")[2:4] == ["web", ""]  # its instances
+
+
+def test_what_another_configuration_would_have_done(cloud: Cloud, tmp_path: Path) -> None:
+    """The journal of this cloud, played again: close to what happened; and on fewer hosts, where jobs wait."""
+    found = cloud.json("whatif", "--hosts", "2", "--since", "24h")
+    happened, present, new = (found["departments"][side]["hpc"] for side in ("happened", "present", "new"))
+    assert happened["submitted"] >= 4
+    for name in ("submitted", "completed", "cancelled"):
+        assert (name, present[name]) == (name, happened[name])
+    assert new["unfinished"] + new["refused"] + new["cancelled"] >= 1  # two hosts: one is the web department's
+    assert found["hosts"] == {"present": HOSTS, "new": 2}
+    assert found["paces"]["boot_s"] > 0
+
+    wrong = tmp_path / "wrong.toml"
+    text = (cloud.data / "phoenix.toml").read_text()
+    wrong.write_text(text.replace('order = "first-fit"', 'order = "frist-fit"'))
+    refused = cloud.run("whatif", "--config", str(wrong), "--since", "1h")
+    assert (refused.returncode, 'did you mean "first-fit"?' in refused.stderr) == (1, True)
+    assert cloud.run("whatif", "--since", "1h", "--as", "alice").returncode == 4
+    assert cloud.run("whatif", "--since", "soon").returncode == 2
+
+    right, plot = tmp_path / "right.toml", tmp_path / "hosts.svg"
+    right.write_text(text.replace('order = "first-fit"', 'order = "easy"'))
+    shown = cloud.run("whatif", "--config", str(right), "--since", "24h", "--by", "user", "--plot", str(plot))
+    assert shown.returncode == 0, shown.stderr
+    assert re.search(r"hpc +alice +completed", shown.stdout)
+    assert "The replay under the present configuration" in shown.stdout
+    assert plot.read_text().startswith("<?xml")

@@ -1,0 +1,331 @@
+"""The replay's side of `phoenix whatif`: options, the record, and what is shown.
+
+Rules
+  1. Operators only: the record is everybody's work.
+  2. The difference is between the two replays; what happened stands beside, and how far the model is from it comes first.
+  3. What cannot be compared, and what was assumed, is told as notes on stderr, and in JSON.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from phoenix.cli import cloud, config, emit, tables, units
+from phoenix.cli.errors import FAILED, OK, CliError, usage
+from phoenix.cli.http import Client
+from phoenix.cli.parser import count
+
+if TYPE_CHECKING:  # the simulator is imported when something is replayed
+    from phoenix.whatif.lives import Unknown
+    from phoenix.whatif.past import Past, Played
+    from schemas.config import CloudConfig
+
+SINCE_DEFAULT: Final = "24h"
+_LABELS: Final = {  # metric -> (as it is shown, kind of number)
+    "submitted": ("jobs", "count"),
+    "completed": ("completed", "count"),
+    "unfinished": ("unfinished", "count"),
+    "killed": ("killed", "count"),
+    "timeout": ("over their time", "count"),
+    "cancelled": ("cancelled", "count"),
+    "failed": ("failed", "count"),
+    "refused": ("refused", "count"),
+    "mean_wait_s": ("wait, mean", "time"),
+    "median_wait_s": ("wait, median", "time"),
+    "p95_wait_s": ("wait, 95 %", "time"),
+    "mean_turnaround_s": ("turnaround, mean", "time"),
+    "median_turnaround_s": ("turnaround, median", "time"),
+    "p95_turnaround_s": ("turnaround, 95 %", "time"),
+    "preempted": ("preempted", "count"),
+    "lost_node_h": ("lost to that, node-hours", "hours"),
+    "in_service_instance_h": ("in service, instance-hours", "hours"),
+    "peak_in_service": ("in service at the most", "count"),
+    "shortfall_instance_s": ("shortfall, instance-seconds", "number"),
+    "longest_shortfall_s": ("shortfall, longest", "time"),
+    "overload_instance_s": ("overload, instance-seconds", "number"),
+    "held_host_h": ("held, host-hours", "hours"),
+    "hosts_moved": ("moves of hosts", "count"),
+    "held_utilisation": ("hosts held", "share"),
+    "useful_utilisation": ("useful work of batch", "share"),
+}
+_ALWAYS: Final = ("submitted", "completed", "mean_wait_s", "mean_turnaround_s")
+
+
+def add_options(group: argparse._ArgumentGroup) -> None:
+    group.add_argument("--config", type=Path, metavar="FILE", help="the configuration that would have been in force")
+    group.add_argument("--hosts", type=count, metavar="N", help="on so many hosts instead")
+    group.add_argument("--since", metavar="WHEN", help="24h, 7d, or a date (default: 24h)")
+    group.add_argument("--until", metavar="WHEN", help="likewise (default: now)")
+    group.add_argument("--by", choices=("department", "user"), help="a row for each (default: department)")
+    group.add_argument(
+        "--unknown",
+        choices=("longest", "shortest"),
+        help="jobs that did not end by themselves: until their time limit (default), or as long as they were seen",
+    )
+    group.add_argument("--plot", type=Path, metavar="FILE", help="hosts by owner in both replays, SVG or PNG")
+
+
+def asked(args: argparse.Namespace) -> bool:
+    """True if the words ask for a replay."""
+    return any(
+        getattr(args, name) is not None for name in ("config", "hosts", "since", "until", "by", "unknown", "plot")
+    )
+
+
+def run(args: argparse.Namespace) -> int:
+    from phoenix.whatif.compare import by_user, differences, fidelity, values
+
+    new = _config(args)
+    now = time.time()
+    since, until = _instant(args.since or SINCE_DEFAULT, now), _instant(args.until, now) if args.until else now
+    if until <= since:
+        raise usage("--until is not after --since")
+    _check_plot(args.plot)
+    past, present, other = _played(cloud.find(args).operator(), since, until, new, args)
+    happened, one = values(past.what_happened()), values(present.outcome)
+    two = values(other.outcome) if other is not None else None
+    told: dict[str, Any] = {
+        "since": units.iso(past.since),
+        "until": units.iso(until),
+        "config": None if args.config is None else str(args.config),
+        "hosts": {"present": past.hosts, "new": args.hosts or past.hosts},
+        "paces": _paces(past),
+        "notes": notes(past, present, other, new),
+        "fidelity": fidelity(happened, one),
+        "departments": {"happened": happened, "present": one, "new": two},
+        "users": {
+            "happened": by_user(past.what_happened()),
+            "present": by_user(present.outcome),
+            "new": None if other is None else by_user(other.outcome),
+        },
+        "differences": None if two is None else differences(one, two),
+    }
+    if args.plot is not None:
+        from phoenix.whatif.plot import draw
+
+        draw(args.plot, [("present configuration", present.outcome), *([("new", other.outcome)] if other else [])])
+    for note in told["notes"] if not args.json else ():
+        print(f"phoenix: {note}", file=sys.stderr)
+    if args.json:
+        emit.json(told)
+    else:
+        print(render(told, by=args.by or "department", seconds=until - past.since))
+    return OK
+
+
+def _config(args: argparse.Namespace) -> CloudConfig | None:
+    """The same errors as `phoenix config check`."""
+    if args.config is None:
+        return None
+    if not args.config.is_file():
+        raise usage(f"{args.config}: there is no such file")
+    found: CloudConfig = config.load_file(args.config).cloud
+    return found
+
+
+def _check_plot(path: Path | None) -> None:
+    if path is not None:
+        from phoenix.simulate import places
+
+        if path.suffix not in (".svg", ".png"):
+            raise usage(f"--plot {path}: a plot is an .svg or a .png")
+        places.check_file("--plot", path)
+
+
+def _instant(text: str, now: float) -> float:
+    """UTC seconds of a span before now, or of a date.  CliError says what would be right."""
+    try:
+        if "-" not in text:
+            if text[-1:] not in ("s", "m", "h", "d"):  # a bare number would be minutes: nobody means that here
+                raise ValueError(text)
+            return now - units.parse_time_s(text)
+        at = datetime.fromisoformat(text)
+        return (at if at.tzinfo is not None else at.replace(tzinfo=UTC)).timestamp()
+    except ValueError:
+        right = "write 24h, 7d, or a date such as 2026-11-21 or 2026-11-21T08:00"
+        raise usage(f"{text!r} is no time", right) from None
+
+
+def _played(
+    client: Client, since: float, until: float, new: CloudConfig | None, args: argparse.Namespace
+) -> tuple[Past, Played, Played | None]:
+    from phoenix.simulate.engine import Restless
+    from phoenix.whatif.past import Past, TooMuch
+    from phoenix.whatif.record import CutShort, Record
+    from schemas.custody import Incompatible
+    from services.runtime.exits import Stop
+
+    unknown: Unknown = "shortest" if args.unknown == "shortest" else "longest"
+    try:
+        past = Past(Record(_lines(client, since)), since, until)
+        other = None
+        present = past.play("present", unknown=unknown)
+        if new is not None or args.hosts is not None:
+            other = past.play("new", new, args.hosts, unknown=unknown)
+        return past, present, other
+    except (TooMuch, CutShort, Incompatible) as error:
+        raise CliError(FAILED, str(error)) from error
+    except Restless as error:
+        raise CliError(FAILED, str(error), "that is a bug in a policy") from error
+    except Stop as error:
+        raise CliError(FAILED, error.why) from error
+
+
+def _lines(client: Client, since: float) -> Iterator[bytes]:
+    """To the present: jobs that ran at the period's end may have ended since, and told how long they take."""
+    yield from client.lines("/v1/record", since=since)
+
+
+# ---------------------------------------------------------------------------------------------------------------- notes
+
+
+def _paces(past: Past) -> dict[str, float]:
+    return {name: getattr(past.pace, name) for name in past.paces.samples}
+
+
+def notes(past: Past, present: Played, other: Played | None, new: CloudConfig | None) -> list[str]:
+    """Rule 3."""
+    found = [*_of_period(past, replaced=new is not None), *_of_replays(present, other)]
+    return found + (_of_config(past, new) if new is not None else [])
+
+
+def _of_period(past: Past, *, replaced: bool) -> list[str]:
+    found = []
+    if past.late:
+        found.append(f"the cloud was not there before {units.iso(past.since)}: the period begins then")
+    if past.configs and replaced:
+        found.append(
+            f"{units.count(past.configs, 'change')} of the configuration in the period left out: one is in force"
+        )
+    for dept, seconds in sorted(past.saturated_s.items()):
+        found.append(
+            f"{dept}: its instances were fully busy for {units.span(seconds)}: there was more load than was seen, "
+            "and the replays have what was seen"
+        )
+    if past.vms_failed:
+        found.append(f"{units.count(past.vms_failed, 'attempt')} lost their VM: in the replays no VM fails")
+    if past.unreachable:
+        found.append(f"{units.count(past.unreachable, 'instance')} could not be reached: in the replays all can")
+    return found
+
+
+def _of_replays(present: Played, other: Played | None) -> list[str]:
+    found = []
+    assumed = max(present.assumed, other.assumed if other is not None else 0)
+    if assumed:
+        found.append(
+            f"{units.count(assumed, 'job')} ran that did not end by themselves in the period: how long they take is "
+            "assumed (--unknown), so what depends on them is a bound, not a forecast"
+        )
+    for label, played in (("present", present), ("new", other)):
+        for why, jobs in sorted((played.refusals if played is not None else {}).items()):
+            found.append(f"refused in the {label} replay, {units.count(jobs, 'job')}: {why}")
+    return found
+
+
+def _of_config(past: Past, new: CloudConfig) -> list[str]:
+    known = {department.name: department for department in past.config.departments} if past.config else {}
+    named = {department.name: department for department in new.departments}
+    found = [f"{name} is new: nobody asked anything of it in the period" for name in named if name not in known]
+    found += [f"{name} is not in the new configuration: its jobs end" for name in known if name not in named]
+    for name, department in named.items():
+        if department.web is not None and department.web.forecast_days:
+            found.append(f"{name}: its forecast knows the load from an hour before the period on only")
+        if department.batch is not None and department.batch.balance.enabled:
+            found.append(f"{name}: what hosts really use is not replayed, so jobs are not moved to balance them")
+    return found
+
+
+# ---------------------------------------------------------------------------------------------------------------- shown
+
+
+def render(told: dict[str, Any], *, by: str, seconds: float) -> str:
+    hosts = told["hosts"]
+    size = (
+        f"{hosts['present']} hosts"
+        if hosts["new"] == hosts["present"]
+        else f"{hosts['present']} or {hosts['new']} hosts"
+    )
+    head = f"{told['since']} to {told['until']} ({units.span(seconds)}), {size}."
+    return "\n\n".join([head, _told_fidelity(told), _users(told) if by == "user" else _departments(told)])
+
+
+def _told_fidelity(told: dict[str, Any]) -> str:
+    """How far the model is from what happened, before anything is said about what would have."""
+    took = ", ".join(f"{name.removesuffix('_s')} {value:.2f} s" for name, value in told["paces"].items() if value)
+    model = f" (in the replay {took})" if took else ""
+    rows = told["fidelity"]
+    if not rows:
+        return f"The replay under the present configuration is what happened{model}."
+    parts = [
+        f"{row['department']} {_LABELS[row['metric']][0]} {_signed(row['metric'], row['difference'])}" for row in rows
+    ]
+    return f"The replay under the present configuration differs from what happened by{model}:\n  " + "\n  ".join(parts)
+
+
+def _departments(told: dict[str, Any]) -> str:
+    sides = told["departments"]
+    head = ["", "", "HAPPENED", "PRESENT", *(["NEW", "CHANGE"] if sides["new"] else [])]
+    rows = []
+    for dept in sides["present"]:
+        first = True
+        for name, (label, _) in _LABELS.items():
+            cells = [sides[side].get(dept, {}).get(name) for side in ("happened", "present", "new") if sides[side]]
+            if name in sides["present"][dept] and (name in _ALWAYS or any(cells)):
+                rows.append([dept if first else "", label, *_row(name, cells, changed=bool(sides["new"]))])
+                first = False
+    return tables.render(head, rows, right=" ".join(head[2:]))
+
+
+def _users(told: dict[str, Any]) -> str:
+    sides = told["users"]
+    named = ("completed", "mean_wait_s", "p95_wait_s", "mean_turnaround_s", "p95_turnaround_s")
+    head = ["DEPARTMENT", "USER", "", "HAPPENED", "PRESENT", *(["NEW", "CHANGE"] if sides["new"] else [])]
+    rows = []
+    for dept, users in sides["present"].items():
+        for user in users:
+            for name in named:
+                cells = [
+                    sides[side].get(dept, {}).get(user, {}).get(name)
+                    for side in ("happened", "present", "new")
+                    if sides[side]
+                ]
+                first = name == named[0]
+                whose = [dept if first else "", user if first else ""]
+                rows.append([*whose, _LABELS[name][0], *_row(name, cells, changed=bool(sides["new"]))])
+    return tables.render(head, rows, right="HAPPENED PRESENT NEW CHANGE")
+
+
+def _row(name: str, cells: list[float | None], *, changed: bool) -> list[str]:
+    shown = [_shown(name, cell) for cell in cells]
+    if not changed:
+        return shown
+    _, before, after = cells
+    same = before is None or after is None or shown[1] == shown[2]
+    return [*shown, "" if same else _signed(name, (after or 0.0) - (before or 0.0))]
+
+
+def _shown(name: str, value: float | None) -> str:
+    from phoenix.simulate.tables import duration
+
+    if value is None:
+        return "-"
+    kind = _LABELS[name][1]
+    if kind == "count":
+        return f"{value:,.0f}"
+    if kind == "time":
+        return duration(value)
+    if kind == "share":
+        return f"{100 * value:.1f} %"
+    return f"{value:,.2f}" if abs(value) < 100 else f"{value:,.0f}"
+
+
+def _signed(name: str, value: float) -> str:
+    sign = "-" if value < 0 else "+"
+    return f"{sign}{_shown(name, abs(value))}"

@@ -1,0 +1,273 @@
+"""From a record to a replay: what is learned of what happened, what comes again, and what another configuration changes."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from phoenix.cli.whatif_replay import notes
+from phoenix.simulate.engine import Simulation
+from phoenix.simulate.journal import Entry
+from phoenix.simulate.verify import messages
+from phoenix.simulate.workload import JobRecord, Latencies, Scenario, WebInput, Work
+from phoenix.whatif.compare import by_user, differences, fidelity, values
+from phoenix.whatif.lives import Serving
+from phoenix.whatif.past import Past
+from phoenix.whatif.record import CutShort, Record
+from schemas import facts as f
+from schemas.capabilities import ALL
+from schemas.config import BatchPolicy, CloudConfig, Department, OnReclaim, WebPolicy
+from schemas.facts import Fact
+from services.monitor.record import line
+from tests.support.whatif import lines, record
+
+WEB = Department(name="web", kind="web", web=WebPolicy(instances_min=1, instances_max=10))
+END_S = 5000.0
+
+
+def hpc(on_reclaim: OnReclaim = "requeue", **settings: object) -> Department:
+    batch = msgspec.structs.replace(BatchPolicy(on_reclaim=on_reclaim), **settings)
+    return Department(name="hpc", kind="batch", batch=batch)
+
+
+def cloud(*departments: Department) -> CloudConfig:
+    return CloudConfig(name="site", capabilities=ALL, departments=departments)
+
+
+def job(number: int, submit_s: float, run_s: float, nodes: int = 1, walltime_s: float = 1000.0) -> Work:
+    return Work(
+        number=number, submit_s=submit_s, run_s=run_s, nodes=nodes, exclusive=True, walltime_s=walltime_s, user="ann"
+    )
+
+
+def lived(*works: Work, hosts: int = 4, config: CloudConfig | None = None, web: WebInput | None = None) -> list[Entry]:
+    """The journal of a simulated cloud."""
+    scenario = Scenario(
+        label="lived",
+        config=config or cloud(hpc()),
+        hosts=hosts,
+        jobs={"hpc": works},
+        web={"web": web} if web else {},
+        window_s=END_S,
+    )
+    simulation = Simulation(scenario, keep=True)
+    simulation.run()
+    assert simulation.journal.kept is not None
+    return simulation.journal.kept
+
+
+def said(journal: list[Entry], at: float, *facts: Fact, writer: str = "admission") -> list[Entry]:
+    """The journal with an envelope more, in its place."""
+    before = [entry for entry in journal if entry.at <= at]
+    return [*before, Entry(writer, at, facts), *journal[len(before) :]]
+
+
+def past(journal: list[Entry], since: float = 0.5, until: float = END_S) -> Past:
+    return Past(record(journal, since), since, until)
+
+
+def job_of(jobs: list[JobRecord], number: int) -> JobRecord:
+    return next(each for each in jobs if each.number == number)
+
+
+# -------------------------------------------------------------------------------------------------------------- the record
+
+
+def test_a_record_that_is_cut_short_is_refused() -> None:
+    whole = lines(lived(job(1, 10.0, 60.0)))
+    with pytest.raises(CutShort, match="broke off"):
+        list(Record(whole[:-1]).entries())
+    with pytest.raises(CutShort, match="has no first line"):
+        Record([])
+    with pytest.raises(CutShort, match=r"has \d+ of \d+ envelopes"):
+        list(Record([*whole[:-2], whole[-1]]).entries())
+    with pytest.raises(CutShort, match="form 2"):
+        Record([b'{"record":2,"cloud":"c","since":0,"until":1,"to":0}'])
+
+
+def test_facts_that_are_not_known_are_left_out_and_counted() -> None:
+    whole = lines(lived(job(1, 10.0, 60.0)))
+    strange = b'{"position":9,"at":1.0,"writer":"admission","facts":[{"kind":"moon.landed"}]}'
+    found = Record([*whole[:-1], strange, whole[-1]])
+    with pytest.raises(CutShort):
+        list(found.entries())
+    assert found.unknown == 1
+
+
+def test_what_the_monitor_sends_is_what_is_read() -> None:
+    """Of the time before the period no measurement is sent but of the last hour; of everything else all."""
+    load = WebInput(load=((0.0, 1.0),), end_s=END_S)
+    simulation = Simulation(
+        Scenario(
+            label="sent", config=cloud(hpc(), WEB), hosts=3, jobs={"hpc": (job(1, 9.0, 50.0),)}, web={"web": load},
+            window_s=END_S,
+        ),
+        keep=True,
+    )  # fmt: skip
+    simulation.run()
+    stored = [m for m in messages(simulation) if m.position > 1]  # the first one waits for ever, which JSON cannot say
+    sent = [msgspec.json.decode(text) for m in stored if (text := line(m, 4000.0, 4500.0)) is not None]
+    kinds = [(envelope["at"], fact["kind"]) for envelope in sent for fact in envelope["facts"]]
+    assert [kind for _, kind in kinds].count("job.submitted") == 1
+    loads = [at for at, kind in kinds if kind == "load.observed"]
+    assert (min(loads), max(loads)) == (400.0, 4500.0)
+    assert max(at for at, _ in kinds) <= 4500.0
+
+
+# ------------------------------------------------------------------------------------------------------------ what is learned
+
+
+def test_run_times_are_of_jobs_that_ended_by_themselves() -> None:
+    found = past(lived(job(1, 10.0, 60.0), job(2, 20.0, 3000.0), job(3, 30.0, 1e6, walltime_s=1e6)))
+    assert found.lives.length_s("1", 0, "longest") == (60.0, 0, True)
+    run_s, _, known = found.lives.length_s("2", 0, "longest")  # it ran into its limit: it would again
+    assert known
+    assert run_s > 1000.0
+    assert found.lives.length_s("3", 0, "longest") == (1e6, 0, False)
+    assert found.lives.length_s("3", 0, "shortest") == (END_S - 30.0, 0, False)
+
+
+def test_a_job_that_fails_and_is_tried_again_has_a_run_time_for_each_attempt() -> None:
+    journal = lived(job(1, 10.0, 500.0))
+    facts: list[Fact] = [f.AttemptReported(unit="7", attempt=1, exit=3)]
+    submitted = f.JobSubmitted(job="7", dept="hpc", user="ann", name="x", payload="", walltime_s=900.0, retries=1)
+    journal = said(journal, 4000.0, submitted)
+    placed = f.UnitPlaced(unit="7", attempt=1, hosts=("h00001",), cores=1, memory_mb=256)
+    journal = said(journal, 4000.0, placed, writer="scheduler.hpc")
+    journal = said(journal, 4000.0, f.AttemptBegan(unit="7", attempt=1))
+    journal = said(journal, 4040.0, *facts)
+    again = msgspec.structs.replace(placed, attempt=2)
+    journal = said(journal, 4040.0, again, writer="scheduler.hpc")
+    journal = said(journal, 4050.0, f.AttemptBegan(unit="7", attempt=2))
+    journal = said(journal, 4150.0, f.AttemptReported(unit="7", attempt=2, exit=0))
+    found = past(journal)
+    assert found.lives.length_s("7", 0, "longest") == (40.0, 3, True)
+    assert found.lives.length_s("7", 1, "longest") == (100.0, 0, True)
+    again_job = job_of(found.play("again", latencies=Latencies()).outcome.jobs, 7)
+    assert (again_job.end, again_job.end_s) == ("completed", 4140.0 - 0.5)
+
+
+def test_a_run_that_goes_on_after_the_period_is_known_if_the_record_is_longer() -> None:
+    journal = lived(job(1, 10.0, 600.0))
+    found = past(journal, until=300.0)
+    assert found.lives.length_s("1", 0, "longest") == (600.0, 0, True)
+    assert job_of(found.what_happened().jobs, 1).end == "unfinished"
+    assert found.play("again").assumed == 0
+
+
+def test_load_is_measured_on_those_who_served_then() -> None:
+    serving = Serving()
+    serving.note("web", 2, 10.0)
+    serving.note("web", 4, 15.0)
+    assert serving.mean("web", 10.0, 20.0) == 3.0
+    assert serving.mean("web", 12.0, 12.0) == 4.0
+    assert serving.mean("web", 0.0, 20.0) == 1.5
+    assert serving.mean("none", 0.0, 20.0) == 0.0
+
+
+def test_paces_are_medians_of_the_period() -> None:
+    scenario = Scenario(
+        label="slow", config=cloud(hpc(), WEB), hosts=3,
+        jobs={"hpc": tuple(job(n, 100.0 * n, 150.0, 2) for n in range(1, 9))},
+        web={"web": WebInput(load=((0.0, 0.5), (300.0, 1.6), (900.0, 0.5)), end_s=END_S)},
+        window_s=END_S, latencies=Latencies(boot_s=7.0, end_s=2.0),
+    )  # fmt: skip
+    simulation = Simulation(scenario, keep=True)
+    simulation.run()
+    found = past(simulation.journal.kept or [])
+    assert (found.pace.boot_s, found.pace.end_s) == (7.0, 2.0)
+
+
+# ---------------------------------------------------------------------------------------------------------- what comes again
+
+
+def test_people_cancel_and_hold_again_at_the_same_time() -> None:
+    journal = lived(*(job(n, 10.0 * n, 400.0, 4) for n in range(1, 5)))
+    journal = said(journal, 100.0, f.JobCancelled(job="4", user="ann"))
+    found = past(journal)
+    again = found.play("again").outcome
+    assert job_of(again.jobs, 4).end == "cancelled"
+    assert job_of(again.jobs, 4).end_s == 99.5
+
+
+def test_what_waited_and_ran_when_the_period_began_goes_on() -> None:
+    journal = lived(*(job(n, 10.0 * n, 400.0, 4) for n in range(1, 5)))
+    found = past(journal, since=500.0)
+    again = found.play("again").outcome
+    assert again.jobs == found.what_happened().jobs
+    assert [each.number for each in again.jobs] == [2, 3, 4]  # the first one was over
+    assert job_of(again.jobs, 2).start_s == 410.0 - 500.0
+
+
+def test_load_rises_where_fewer_serve() -> None:
+    """Two instances were half busy; where the configuration allows one, it is fully busy, and no more."""
+    two = msgspec.structs.replace(WEB, web=WebPolicy(instances_min=2, instances_max=2))
+    one = msgspec.structs.replace(WEB, web=WebPolicy(instances_min=1, instances_max=1))
+    journal = lived(config=cloud(hpc(), two), web=WebInput(load=((0.0, 1.2),), end_s=END_S))
+    found = past(journal)
+    assert [served for *_, served in found.events if served][-1] == 2.0
+    less = values(found.play("less", cloud(hpc(), one)).outcome)["web"]
+    assert less["overload_instance_s"] == pytest.approx(0.2 * END_S, rel=0.01)
+    same = values(found.play("same", cloud(hpc(), two)).outcome)["web"]
+    assert same["overload_instance_s"] == 0.0
+
+
+# ----------------------------------------------------------------------------------------------------- another configuration
+
+
+def test_another_order_is_compared() -> None:
+    """A wide job first: with `fcfs` the short one behind it waits for it, with `first-fit` it does not."""
+    works = (job(1, 10.0, 500.0, 3), job(2, 20.0, 500.0, 4), job(3, 30.0, 50.0))
+    found = past(lived(*works, config=cloud(hpc(order="fcfs"))))
+    present, new = found.play("present"), found.play("new", cloud(hpc(order="first-fit")))
+    one, two = values(present.outcome), values(new.outcome)
+    assert fidelity(values(found.what_happened()), one) == []
+    change = differences(one, two)["hpc"]["mean_wait_s"]
+    assert change is not None
+    assert change < -300.0
+    assert by_user(new.outcome)["hpc"]["ann"]["completed"] == 3
+
+
+def test_more_hosts_and_fewer() -> None:
+    works = tuple(job(n, 10.0, 400.0, 2) for n in range(1, 5))
+    found = past(lived(*works))
+    more, fewer = found.play("more", hosts=8), found.play("fewer", hosts=3)
+    assert {each.start_s for each in more.outcome.jobs} == {9.5}
+    assert values(fewer.outcome)["hpc"]["p95_turnaround_s"] == 1600.0
+    assert (more.outcome.hosts, fewer.outcome.hosts) == (8, 3)
+
+
+def test_what_the_door_would_refuse_is_refused_and_told() -> None:
+    found = past(lived(job(1, 10.0, 60.0), job(2, 20.0, 60.0, walltime_s=500.0)))
+    new = found.play("new", cloud(hpc(walltime_max_s=900.0, walltime_default_s=900.0)))
+    assert job_of(new.outcome.jobs, 1).end == "refused"
+    assert job_of(new.outcome.jobs, 2).end == "completed"
+    told = notes(found, found.play("present"), new, cloud(hpc()))
+    assert any("refused in the new replay, 1 job: walltime_s: 1000 s is more" in note for note in told)
+
+
+def test_departments_that_come_and_go_are_told() -> None:
+    found = past(lived(job(1, 10.0, 60.0)))
+    other = cloud(msgspec.structs.replace(hpc(), name="lab"))
+    new = found.play("new", other)
+    assert job_of(new.outcome.jobs, 1).end == "refused"
+    told = notes(found, found.play("present"), new, other)
+    assert "lab is new: nobody asked anything of it in the period" in told
+    assert "hpc is not in the new configuration: its jobs end" in told
+
+
+def test_the_period_begins_with_the_cloud() -> None:
+    journal = [Entry(entry.writer, entry.at + 1000.0, entry.facts) for entry in lived(job(1, 10.0, 60.0))]
+    found = past(journal, since=0.0, until=END_S + 1000.0)
+    assert (found.late, found.since, found.hosts) == (True, 1000.0, 4)
+    assert found.play("again").outcome.jobs == found.what_happened().jobs
+
+
+def test_a_change_of_the_configuration_comes_again_unless_there_is_another() -> None:
+    journal = lived(*(job(n, 10.0 * n, 400.0, 4) for n in range(1, 5)))
+    closed = cloud(msgspec.structs.replace(hpc(), maximum=2))
+    adopted = f.ConfigAdopted(cloud="simulation", custody_rules=2, config=closed)
+    found = past(said(journal, 15.0, adopted, writer="provisioner"))
+    assert found.configs == 1
+    assert job_of(found.play("present").outcome.jobs, 3).end in ("refused", "unfinished")
+    assert job_of(found.play("new", cloud(hpc())).outcome.jobs, 3).end == "completed"
