@@ -47,6 +47,7 @@ from services.runtime.fold import Fold, Stored
 from services.runtime.journal import Deposed, Full, Journal
 from services.runtime.log import Log
 from services.runtime.reader import Reader
+from services.runtime.refusals import FULL
 
 BATCH_MAX: Final = 500  # messages folded before the loop looks around: about 10 ms of facts
 PROPOSALS_MAX: Final = 10_000  # waiting callers; more would wait longer than PROPOSE_TIMEOUT_S
@@ -71,6 +72,7 @@ class Timings(Protocol):
 
     def appended(self, seconds: float) -> None: ...
     def decided(self, seconds: float) -> None: ...
+    def refused(self, reason: str) -> None: ...
 
 
 class Engine:
@@ -408,6 +410,7 @@ class Engine:
         if not self.full:
             self._log.error("the journal takes nothing until it is given room", server=error)
         self.full = True
+        self._timings.refused(FULL)
         self._draft = None
         self._dirty = True
         self._not_before = asyncio.get_running_loop().time() + FULL_RETRY_S

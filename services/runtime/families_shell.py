@@ -19,8 +19,8 @@ APPEND_S: Final = SHELL.histogram(
 )
 APPENDS_REFUSED: Final = SHELL.counter(
     "phoenix_appends_refused_total",
-    "Envelopes that the broker did not store; deposed: another leader had written meanwhile, full: no room. Kept in a file of "
-    "the data directory, since a process that is deposed ends at once",
+    "Appends refused; full: no room; deposed: a leader was told that another one leads, and ended. Kept in a file of the data "
+    "directory, since nobody can scrape who has ended",
     Label.of("reason", REFUSED),
 )
 DECIDE_S: Final = SHELL.histogram("phoenix_decide_seconds", "One run of the core's decide", SECONDS)

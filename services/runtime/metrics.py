@@ -38,6 +38,9 @@ class ShellMetrics(Collector):
     def appended(self, seconds: float) -> None:
         self.append_s.observe(seconds)
 
+    def refused(self, reason: str) -> None:
+        self._service.refusals.add(reason)
+
     def decided(self, seconds: float) -> None:
         self.decide_s.observe(seconds)
 
@@ -51,14 +54,19 @@ class ShellMetrics(Collector):
             applied.add_metric([KIND[cls]], count)
         for (kind, reason), count in fold.voided.items():
             void.add_metric([kind, reason], count)
-        yield from (applied, void)
+        refused = fs.APPENDS_REFUSED.family()
+        for reason, count in shell.refusals.counts.items():
+            refused.add_metric([reason], count)
+        yield from (applied, void, refused)
         for family, value in (
             (fs.GARBAGE, fold.garbage),
             (fs.UNKNOWN, fold.unknown),
             (fs.LEADER_CHANGES, shell.epoch),
             (fs.NATS_ERRORS, shell.nats_errors),
             (fs.READER_RENEWED, shell.reader_renewed),
+            (fs.NATS_CONNECTED, shell.connected),
             (fs.READER_POSITION, fold.position),
+            (fs.READER_LAG, shell.reader_lag),
             (fs.LEADER, shell.is_leader),
             (fs.JOURNAL_FULL, shell.journal_full),
             (fs.SNAPSHOT_POSITION, shell.snapshot_position),

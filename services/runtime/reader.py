@@ -69,6 +69,7 @@ class Reader:
         log: Log,
     ) -> None:
         self.position = start  # of the last message received
+        self.end_seen = start  # of the stream, as far as anything has said
         self.recreated = 0
         self._nc, self._js, self._log, self._kick = nc, js, log, kick
         self._heartbeat_s = heartbeat_s
@@ -116,7 +117,9 @@ class Reader:
 
     async def _look(self) -> int:
         async with asyncio.timeout(CALL_TIMEOUT_S):
-            return (await self._js.stream_info(JOURNAL_STREAM)).state.last_seq
+            end = (await self._js.stream_info(JOURNAL_STREAM)).state.last_seq
+        self.end_seen = max(self.end_seen, end)
+        return end
 
     async def ask_time(self) -> float:
         """The broker's clock, UTC seconds.  Raises what the broker raises."""
@@ -256,7 +259,8 @@ class Reader:
             self.doubt()
 
     def _message(self, msg: Msg) -> None:
-        position, delivered, stored_at = numbers(msg.reply)
+        position, delivered, stored_at, pending = numbers(msg.reply)
+        self.end_seen = max(self.end_seen, position + pending)
         if delivered != self._delivered + 1:
             self.doubt()
             return
@@ -270,12 +274,12 @@ class Reader:
         self._kick()
 
 
-def numbers(reply: str) -> tuple[int, int, float]:
-    """Stream sequence, consumer sequence and time of storing, from a delivered message's reply subject.
+def numbers(reply: str) -> tuple[int, int, float, int]:
+    """Stream sequence, consumer sequence, time of storing, and how many follow, from a delivered message's reply subject.
 
     $JS.ACK.<stream>.<consumer>.<delivered>.<stream seq>.<consumer seq>.<ns>.<pending>
     $JS.ACK.<domain>.<account>.<stream>.<consumer>.<delivered>.<stream seq>.<consumer seq>.<ns>.<pending>[.<token>]
     """
     parts = reply.split(".")
     at = 5 if len(parts) == 9 else 7
-    return int(parts[at]), int(parts[at + 1]), int(parts[at + 2]) / _NS
+    return int(parts[at]), int(parts[at + 1]), int(parts[at + 2]) / _NS, int(parts[at + 3])

@@ -44,6 +44,7 @@ from services.runtime.log import get_log
 from services.runtime.metrics import MetricsListener, ShellMetrics
 from services.runtime.objects import Objects
 from services.runtime.reader import Reader
+from services.runtime.refusals import DEPOSED, Refusals
 from services.runtime.snapshots import Keeper
 from services.runtime.status import Status
 from services.runtime.streams import verify_streams
@@ -80,6 +81,7 @@ class Service(Status):
         self.edges: tuple[Edge, ...] = tuple(edges)
         self.log = get_log(service=self.name, instance=instance)
         self.fold = Fold(writer, core_factory)
+        self.refusals = Refusals(config.data_dir, self.name, self.log)
         self.metrics = ShellMetrics(self)
         self.registry: CollectorRegistry = self.metrics.registry
         self.use_snapshots = True
@@ -214,6 +216,8 @@ class Service(Status):
         return return_code
 
     def _tell(self, stop: Stop) -> Exit:
+        if stop.code is Exit.DEPOSED:
+            self.refusals.add(DEPOSED)
         trace = {}
         if stop.code is Exit.POLICY and stop.__cause__ is not None:  # for whoever wrote the plug-in
             trace["trace"] = "".join(traceback.format_exception(stop.__cause__))

@@ -70,6 +70,16 @@ class Status:
         return self._reader.recreated if self._reader else 0
 
     @property
+    def reader_lag(self) -> int:
+        """Messages of the journal that are not folded yet, by what the broker said with the last message, or to the watchdog,
+        which asks every few seconds while nothing comes."""
+        return max(0, self._reader.end_seen - self.position) if self._reader else 0
+
+    @property
+    def connected(self) -> bool:
+        return hasattr(self, "nc") and self.nc.is_connected
+
+    @property
     def predecessor(self) -> Leader | None:
         """The last leader before this one took over, as the journal told it then; None if there was none (X8)."""
         return self._engine.predecessor
@@ -96,6 +106,6 @@ class Status:
             "epoch": self.epoch,
             "position": self.position,
             "journal_full": self.journal_full,
-            "connected": hasattr(self, "nc") and self.nc.is_connected,
+            "connected": self.connected,
             "ailing": [sentence for edge in self.edges for sentence in edge.ailing()],
         }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
 
 import msgspec
 import pytest
@@ -11,6 +12,7 @@ from nats.errors import OutboundBufferLimitError
 
 from schemas.envelope import BYTES_MAX
 from schemas.subjects import JOURNAL_STREAM, journal
+from services.runtime.config import Data
 from services.runtime.exits import Exit
 from services.runtime.journal import Deposed, Journal, Parcel
 from services.runtime.service import Refused, Service
@@ -86,8 +88,9 @@ async def test_what_never_arrived_is_sent_again(here: World, proxy: Proxy) -> No
     assert (await waiting).position == 2
 
 
-async def test_a_stale_leader_is_refused_stores_nothing_and_exits(here: World, proxy: Proxy) -> None:
-    old = here.start("old", config=through(proxy, here))
+async def test_a_stale_leader_is_refused_stores_nothing_and_exits(here: World, proxy: Proxy, tmp_path: Path) -> None:
+    kept = msgspec.structs.replace(through(proxy, here), data=Data(directory=tmp_path))
+    old = here.start("old", config=kept)
     service = await old.leads()
     proxy.mute()  # it still speaks, and hears nothing
     new = await here.start("new").leads()
@@ -99,6 +102,9 @@ async def test_a_stale_leader_is_refused_stores_nothing_and_exits(here: World, p
         await stale
     assert new.custody.state.job_last == 0
     assert new.custody.state.leaders["admission"].instance == "new"
+    again = await here.start("old", config=kept).caught_up()
+    told = {"reason": "deposed"}
+    assert again.registry.get_sample_value("phoenix_appends_refused_total", told) == 1, "it outlives its process"
 
 
 async def test_a_foreign_envelope_on_the_own_subject_deposes(here: World) -> None:

@@ -68,6 +68,29 @@ async def test_a_leader_survives_a_restart_of_the_broker(here: World) -> None:
     assert service.custody.state.job_last == 2
 
 
+async def test_how_far_it_is_behind_is_told_whether_the_fold_or_the_pipe_is_stuck(
+    here: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    service = await here.start("m1", writer=None, name="monitor").caught_up()
+    pipe = service._reader
+    assert pipe is not None
+    assert service.reader_lag == 0
+    with monkeypatch.context() as stuck:
+        stuck.setattr(pipe, "take", lambda _limit: [])
+        for number in (1, 2, 3):
+            await here.write(job(number), writer="admission", id=f"w-{number}")
+        await until(lambda: service.reader_lag == 3, "three are stored and not folded")
+    service._engine.kick()
+    await until(lambda: service.reader_lag == 0, "they are folded")
+    assert pipe._subscription is not None
+    await pipe._subscription.unsubscribe()
+    for number in (4, 5):
+        await here.write(job(number), writer="admission", id=f"w-{number}")
+    assert await pipe.end() == 5
+    assert service.reader_lag == 2, "the broker was asked, and nothing has come"
+    await until(lambda: service.reader_lag == 0, "the pipe is a new one")
+
+
 async def test_a_broker_that_falls_silent_and_wakes_loses_nothing(here: World) -> None:
     service = await here.start().leads()
     here.server.pause()

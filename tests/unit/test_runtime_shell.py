@@ -213,14 +213,14 @@ def test_the_same_fact_is_the_same_whatever_its_reasons_and_times() -> None:
 @pytest.mark.parametrize(
     "reply",
     [
-        "$JS.ACK.PHOENIX.yJdllf6m.1.42.7.1795259482339173747.0",
-        "$JS.ACK._.ACCHASH.PHOENIX.yJdllf6m.1.42.7.1795259482339173747.0.tOk3n",
-        "$JS.ACK.hub.ACCHASH.PHOENIX.yJdllf6m.1.42.7.1795259482339173747.0",
+        "$JS.ACK.PHOENIX.yJdllf6m.1.42.7.1795259482339173747.5",
+        "$JS.ACK._.ACCHASH.PHOENIX.yJdllf6m.1.42.7.1795259482339173747.5.tOk3n",
+        "$JS.ACK.hub.ACCHASH.PHOENIX.yJdllf6m.1.42.7.1795259482339173747.5",
     ],
 )
 def test_both_forms_of_a_delivered_messages_numbers_are_read(reply: str) -> None:
-    position, delivered, stored_at = numbers(reply)
-    assert (position, delivered) == (42, 7)
+    position, delivered, stored_at, pending = numbers(reply)
+    assert (position, delivered, pending) == (42, 7, 5)
     assert stored_at == pytest.approx(1795259482.339, abs=0.001)
 
 
