@@ -41,6 +41,7 @@ COMMANDS: Final = (
     Command("dashboard", "the live page's address, logged in; --open opens it", _CLOUD, reads=True),
     Command("submit", "submit a job script, as with sbatch", _WORK, reads=True),
     Command("queue", "jobs that wait and run", _WORK, reads=True),
+    Command("history", "jobs since the beginning, by filter, as sacct does; rebuild", _WORK, ("rebuild",), reads=True),
     Command("show", "one job: state, attempts, exit code, times", _WORK, reads=True),
     Command("why", "why a job waits, and what would unblock it", _WORK, reads=True),
     Command("output", "what a job wrote", _WORK, reads=True),

@@ -18,6 +18,7 @@ from typing import Any, Final, TypeAlias
 
 from phoenix.cli import cloud, emit, tables, units
 from phoenix.cli.errors import usage as mistyped
+from phoenix.cli.period import instant
 
 BY: Final = ("department", "user", "service", "lease")
 HELP: Final = """examples:
@@ -64,7 +65,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     now = time.time()
-    since, until = (None if text is None else _instant(text, now) for text in (args.since, args.until))
+    since, until = (None if text is None else instant(text, now) for text in (args.since, args.until))
     if since is not None and until is not None and until <= since:
         raise mistyped("--until is not after --since")
     where = cloud.find(args)
@@ -92,25 +93,6 @@ def _rounded(answer: dict[str, Any], since: float | None, until: float | None) -
         parts.append(f"ends at {_when(answer['until'])}, not at {_when(until)}")
     kept = "sums are kept by the hour, and by the day where they are older than two days"
     return f"{kept}: this {' and '.join(parts)} UTC" if parts else ""
-
-
-def _instant(text: str, now: float) -> float:
-    """UTC seconds of a span before now, or of a date.  CliError says what would be right."""
-    try:
-        if "-" not in text:
-            return _ago(text, now)
-        at = datetime.fromisoformat(text)
-        return (at if at.tzinfo is not None else at.replace(tzinfo=UTC)).timestamp()
-    except ValueError:
-        raise mistyped(
-            f"{text!r} is no time", "write 24h, 7d, or a date such as 2026-11-21 or 2026-11-21T08:00"
-        ) from None
-
-
-def _ago(text: str, now: float) -> float:
-    if text[-1:] not in ("s", "m", "h", "d"):  # a bare number would be minutes: nobody means that here
-        raise ValueError(text)
-    return now - units.parse_time_s(text)
 
 
 # ------------------------------------------------------------------------------------------------------------------ tables

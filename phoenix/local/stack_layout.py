@@ -30,6 +30,13 @@ CONTENT: Final = (  # all that an embedded cloud makes in its directory; `run` l
     "history.sqlite-journal",
     "history.sqlite-shm",
     "history.sqlite-wal",
+    "history.broken",
+    "history.rebuilding",
+    "history.rebuilding-shm",
+    "history.rebuilding-wal",
+    "history.rebuilt",
+    "history.rebuilt-snapshot",
+    "archive",
     "run",
 )
 

@@ -21,7 +21,9 @@ Rules
   6. Lent = max(0, own - held), borrowed = max(0, held - own), at every moment; what is its own says `schemas.lending`.  A
      draining host is held by nobody.
   7. A host is taken back by notice if its department held more than its quota when it gave it up.
-  8. Who has a time of its own waits from then on, not from its submission; who is cancelled by nobody has missed it (`leases`).
+  8. What was measured since the last full hour is `fresh`.  With the first fact of another hour everything is added up to the
+     full hour before it, becomes `news` for the history, and goes into the book: both have the same sums.
+  9. Who has a time of its own waits from then on, not from its submission; who is cancelled by nobody has missed it (`leases`).
 """
 
 from __future__ import annotations
@@ -40,8 +42,9 @@ from schemas.ids import is_instance, job_of
 from schemas.lending import next_change, owned
 from schemas.meta import Meta
 from schemas.reasons import Code
-from services.monitor.accounting_state import Levels, Loss, Run, State, Whereabouts, Work
-from services.monitor.buckets import DAY_MS, Buckets, Row, Span, add, key, nobody
+from services.monitor.accounting_claimants import claimant
+from services.monitor.accounting_state import Levels, Loss, News, Run, State, Whereabouts, Work
+from services.monitor.buckets import DAY_MS, HOUR_MS, Buckets, Row, Span, add, key
 from services.monitor.goodput import FAULT, PREEMPTED, RETRIED, Goodput
 from services.monitor.job import Job
 from services.runtime.core import NEVER
@@ -62,9 +65,11 @@ class Accounting:
         self.state = State() if state is None else state
         self.goodput = Goodput(self.state.goodput)
         self.config = custody.state.config  # as it is before the fact that is told
+        self.news = News()
 
     def apply(self, fact: f.Fact, meta: Meta) -> None:
         """A fact that is not void; custody has folded it."""
+        self.news.clear()
         now = round(meta.at * 1000)
         if now > self.state.at:
             self._pass(now)
@@ -84,60 +89,71 @@ class Accounting:
         mine = self.state
         runs = {name: replace(run) for name, run in mine.runs.items()}
         levels = {name: replace(level) for name, level in mine.levels.items()}
-        book = Buckets(today=mine.book.today)
-        copy = replace(mine, book=book, levels=levels, runs=runs, own=dict(mine.own))
+        book, fresh = Buckets(today=mine.book.today), Buckets(today=mine.book.today)
+        copy = replace(mine, book=book, fresh=fresh, levels=levels, runs=runs, own=dict(mine.own))
         other = Accounting(self.custody, self.jobs, copy)
         if now > mine.at:
             other._pass(now)
-        for dept in copy.levels:
-            other._settle(dept)
-        other._settle_site()
-        for run in runs.values():
-            other._use(run)
+        other._settle_all()
+        book.absorb(copy.fresh)
         return book
 
     def totals(self, now: int) -> dict[str, Span]:
         """By department, all that ever was, as of `now`: for counters."""
         found: dict[str, Span] = {}
         extra = self.as_of(max(now, self.state.at))
-        for book in (self.state.book, extra):
+        for book in (self.state.book, self.state.fresh, extra):
             spans = [book.before, *(bucket.spans for bucket in book.kept.values())]
             for some in spans:
                 for dept, span in some.items():
                     add(found.setdefault(dept, Span()), span)
         return found
 
-    def check(self) -> list[str]:
-        state, found = self.state, []
-        for begin, bucket in state.book.kept.items():
-            rows: dict[str, int] = {}
-            for name, row in bucket.rows.items():
-                dept = name.split("/", 1)[0]
-                rows[dept] = rows.get(dept, 0) + row.used
-            found += [
-                f"usage of {dept} at {begin} is {span.used} and its rows say {rows.get(dept, 0)}"
-                for dept, span in bucket.spans.items()
-                if span.used != rows.get(dept, 0)
-            ]
-        opened = {unit for units in self.custody.index.open.values() for unit in units}
-        if opened != state.runs.keys():
-            found.append(f"open attempts {sorted(opened)} are counted as {sorted(state.runs)}")
-        return found + self.goodput.check(state.book.used())
-
     # ----------------------------------------------------------------------------------------------------------- time
 
     def _pass(self, now: int) -> None:
-        """Time passes until `now`: what is a department's own may change on the way."""
-        state = self.state
+        """Time passes until `now`."""
+        state, hour = self.state, now // HOUR_MS * HOUR_MS
         if state.began_at is None:
             state.began_at = state.at = state.site_since = now
-        while state.own_until * 1000 <= now:
+        if state.at < hour:
+            self._close()  # before days turn, which would cut what is too old
+            self._flow(hour)
+            self._settle_all()
+            self._close()
+        self._flow(now)
+
+    def _flow(self, until: int) -> None:
+        """What is a department's own may change on the way."""
+        state = self.state
+        while state.own_until * 1000 <= until:
             state.at = max(state.at, round(state.own_until * 1000))
-            state.book.turn(state.at)
+            self._turn(state.at)
             self._own()
-        state.at = now
-        if now // DAY_MS > state.book.today:
-            state.book.turn(now)
+        state.at = until
+        self._turn(until)
+
+    def _turn(self, now: int) -> None:
+        if now // DAY_MS > self.state.book.today:
+            self.state.book.turn(now)
+            self.state.fresh.turn(now)
+
+    def _settle_all(self) -> None:
+        for dept in self.state.levels:
+            self._settle(dept)
+        self._settle_site()
+        for run in self.state.runs.values():
+            self._use(run)
+            run.settled += run.cores * (self.state.at - run.since)
+            run.since = self.state.at
+
+    def _close(self) -> None:
+        """What was measured goes into the book, and is told."""
+        state, fresh = self.state, self.state.fresh
+        if fresh.kept or fresh.before:
+            self.news.hours.append(fresh)
+            state.book.absorb(fresh)
+            state.fresh = Buckets(today=state.book.today)
 
     def _own(self) -> None:
         """What is whose may be otherwise from now on; what they hold is as it was."""
@@ -164,8 +180,8 @@ class Accounting:
         if had is None:
             had = state.levels[dept] = Levels(since=state.at)
         elif had.since < state.at:
-            for begin, length in state.book.pieces(had.since, state.at):
-                span = state.book.span(begin, dept)
+            for begin, length in state.fresh.pieces(had.since, state.at):
+                span = state.fresh.span(begin, dept)
                 span.held += had.held * length
                 span.occupied += had.occupied * length
                 span.draining += had.draining * length
@@ -180,9 +196,9 @@ class Accounting:
 
     def _settle_site(self) -> None:
         state = self.state
-        for begin, length in state.book.pieces(state.site_since, state.at):
+        for begin, length in state.fresh.pieces(state.site_since, state.at):
             if begin >= 0:
-                site, had = state.book.bucket(begin).site, state.site
+                site, had = state.fresh.bucket(begin).site, state.site
                 site.hosts += had.hosts * length
                 site.free += had.free * length
                 site.lost += had.lost * length
@@ -254,22 +270,12 @@ class Accounting:
 
     def _here(self, dept: str) -> Span:
         """Where to count what happens now."""
-        return self.state.book.span(self.state.book.begin(self.state.at), dept)
+        return self.state.fresh.span(self.state.fresh.begin(self.state.at), dept)
 
     def _quota(self, fact: f.QuotaChanged) -> None:
         if fact.hosts < self.custody.held(fact.dept) and fact.reason is not None:
-            names = {Code.WEB_DEMAND: "department", Code.WEB_SHARE: "department", Code.LENDING: "lender"}
-            to = fact.reason.params.get(names.get(fact.reason.code, ""))
-            short = self._short(fact.dept) if fact.reason.code is Code.BATCH_SHARE else []
-            one = str(to) if to else short[0] if len(short) == 1 else ""
-            self.state.claimants[fact.dept] = one or f"({fact.reason.code.value})"
+            self.state.claimants[fact.dept] = claimant(self.custody, self.config, fact.dept, fact.reason)
         self._weigh(fact.dept)
-
-    def _short(self, dept: str) -> list[str]:
-        """The other batch departments that want more than they hold: if it is one, it is who has the share."""
-        demands, known = self.custody.state.demands, self.config.departments if self.config is not None else ()
-        others = [d.name for d in known if d.kind == "batch" and d.name != dept]
-        return [name for name in others if demands.get(name, 0) > self.custody.held(name)]
 
     def _configured(self, fact: f.ConfigAdopted) -> None:
         self.config = fact.config
@@ -278,7 +284,7 @@ class Accounting:
     # ----------------------------------------------------------------------------------------------------------- jobs
 
     def _row(self, name: str) -> Row:
-        return self.state.book.row(self.state.book.begin(self.state.at), name)
+        return self.state.fresh.row(self.state.fresh.begin(self.state.at), name)
 
     def _key(self, unit: str, dept: str) -> str:
         if is_instance(unit):
@@ -326,7 +332,7 @@ class Accounting:
             run.save(state.at)
             run.before.kept += 0 if loss is None else loss.amount
         if loss is not None:
-            self._account(loss, -1)
+            self._account(fact.unit, loss, -1)
             self.goodput.save(fact.unit, loss.amount)
         if work is not None:
             work.kept += work.risked + (0 if loss is None else loss.amount)
@@ -363,7 +369,7 @@ class Accounting:
         if run is not None:
             self._over(fact.unit, run)
         elif fact.unit in self.state.losses:  # rule 4
-            self._account(self.state.losses[fact.unit], -1)
+            self._account(fact.unit, self.state.losses[fact.unit], -1)
         self._end(unit)
         if unit.state != "final":
             self.goodput.doom(unit.id, 0, RETRIED)
@@ -405,13 +411,13 @@ class Accounting:
 
     def _over(self, name: str, run: Run) -> None:
         self._use(run)
-        self.goodput.used(name, run.key.split("/", 1)[0], run.cores * (self.state.at - run.since))
+        self.goodput.used(name, run.key.split("/", 1)[0], run.settled + run.cores * (self.state.at - run.since))
         del self.state.runs[name]
         self._weigh(run.key.split("/", 1)[0])
 
     def _use(self, run: Run) -> None:
         """Add up what the attempt used until now."""
-        book, dept = self.state.book, run.key.split("/", 1)[0]
+        book, dept = self.state.fresh, run.key.split("/", 1)[0]
         for begin, length in book.pieces(run.since, self.state.at):
             row = book.row(begin, run.key)
             row.used += run.cores * length
@@ -430,7 +436,7 @@ class Accounting:
         killed = fact.disposal is Disposal.KILL
         amount = run.risked(self.state.at) + (run.before.kept if killed else 0)
         loss = self.state.losses[name] = Loss(run.key, self.state.at, amount, to)
-        self._account(loss, 1)
+        self._account(name, loss, 1)
 
     def _unsaved(self, name: str) -> None:
         """It waits to go on, and what was suspended turns out to be lost."""
@@ -438,16 +444,17 @@ class Accounting:
         if work is not None and work.risked:
             of = self._key(name, self.custody.state.units[name].dept)
             loss = self.state.losses[name] = Loss(of, self.state.at, work.risked, None)
-            self._account(loss, 1)
+            self._account(name, loss, 1)
             self.goodput.doom(name, work.kept, FAULT)
             work.risked = 0
 
-    def _account(self, loss: Loss, sign: int) -> None:
-        """Count the loss where it happened, or take it back there."""
-        book = self.state.book
+    def _account(self, name: str, loss: Loss, sign: int) -> None:
+        """Count the unit's loss where it happened, or take it back there."""
+        book = self.state.fresh
         begin, amount = book.begin(loss.at), sign * loss.amount
-        named = begin < 0 or sign > 0 or loss.key in book.bucket(begin).rows  # else its row has lost its name
-        row = book.row(begin, loss.key if named else nobody(loss.key))
+        if amount:
+            self.news.losses.append((name, loss, sign))
+        row = book.row(begin, loss.key)
         span = book.span(begin, loss.key.split("/", 1)[0])
         if loss.to is None:
             row.failed += amount

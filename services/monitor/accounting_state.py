@@ -55,6 +55,7 @@ class Run(msgspec.Struct, array_like=True):
     began_at: int | None = None
     saved_at: int | None = None
     broken_at: int | None = None
+    settled: int = 0  # core-milliseconds that it had used at `since`
 
     def risked(self, now: int) -> int:
         """Core-milliseconds that are lost if it has to be run again (`accounting`, rule 3)."""
@@ -79,12 +80,28 @@ class Loss(msgspec.Struct, array_like=True):
     to: str | None
 
 
+class News:
+    """What the last fact brought to light, for the history: hours that are over, and losses (unit, loss, 1 or -1: taken back).
+    No part of the state."""
+
+    def __init__(self) -> None:
+        self.hours: list[Buckets] = []
+        self.losses: list[tuple[str, Loss, int]] = []
+
+    def clear(self) -> None:
+        if self.hours or self.losses:
+            self.hours, self.losses = [], []
+
+
 class State(msgspec.Struct, kw_only=True):
     """`began_at`: time of the first fact, milliseconds; `at`: of the last one."""
 
     began_at: int | None = None
     at: int = 0
     book: Buckets = msgspec.field(default_factory=Buckets)
+    fresh: Buckets = msgspec.field(
+        default_factory=Buckets
+    )  # measured since the last full hour, and not in the book yet
     levels: dict[str, Levels] = {}
     site: Site = msgspec.field(default_factory=Site)  # levels, not sums
     site_since: int = 0

@@ -8,7 +8,8 @@ Theory of operation
 Rules
   1. Times are whole milliseconds, and sums are whole numbers of them: they are exact, whatever the order of adding, and parts
      add up to the whole.  64 bits hold a day of a hundred million cores.
-  2. Everything is bounded: `DAYS` days, and `ROWS_MAX` rows in all.  Beyond them the users of the oldest buckets become one row
+  2. What is measured within the hour that runs is kept apart (`accounting`), and `absorb`ed when the hour is over.
+  3. Everything is bounded: `DAYS` days, and `ROWS_MAX` rows in all.  Beyond them the users of the oldest buckets become one row
      per department (`OTHERS`): sums stay, names go.
 """
 
@@ -155,6 +156,19 @@ class Buckets(msgspec.Struct, kw_only=True):
                 merged.add(old)
                 self.rows += len(merged.rows)
 
+    def absorb(self, other: Buckets) -> None:
+        """Add what was measured elsewhere.  What is taken back from a row that has lost its name is taken from nobody's."""
+        for begin, bucket in other.kept.items():
+            mine = self.bucket(begin)
+            add(mine.site, bucket.site)
+            for dept, span in bucket.spans.items():
+                add(mine.span(dept), span)
+            for name, row in bucket.rows.items():
+                takes_back = min(row.lost, row.failed) < 0
+                add(self.row(begin, nobody(name) if takes_back and name not in mine.rows else name), row)
+        for dept, span in other.before.items():
+            add(self._before(dept), span)
+
     def _before(self, dept: str) -> Span:
         return self.before.setdefault(dept, Span())
 
@@ -192,7 +206,7 @@ class Buckets(msgspec.Struct, kw_only=True):
         return self._before(dept) if begin < 0 else self.bucket(begin).span(dept)
 
     def row(self, begin: int, name: str) -> Row:
-        """The row to add to (rule 2).  Of what is not kept only departments have totals: that row goes nowhere."""
+        """The row to add to (rule 3).  Of what is not kept only departments have totals: that row goes nowhere."""
         if begin < 0:
             return Row()
         rows = self.bucket(begin).rows

@@ -29,7 +29,7 @@ from schemas.custody_state import Unit
 from schemas.ids import element_id, job_of
 from schemas.meta import Meta
 from schemas.reasons import Code, Reason, because
-from services.monitor import accounting_state, releases, series, service_levels, tallies
+from services.monitor import accounting_check, accounting_state, releases, series, service_levels, tallies
 from services.monitor.accounting import Accounting
 from services.monitor.causes import Causes
 from services.monitor.idle import Idle
@@ -113,7 +113,9 @@ class _State(msgspec.Struct, kw_only=True):
 
 
 class MonitorCore:
-    VERSION = 5  # 3: snapshots, and how far it has told; 4: series; 5: goodput, tallies of ends, waits and moves
+    VERSION = (
+        6  # 3: snapshots; 4: series; 5: goodput, tallies of ends, waits and moves; 6: the hour that runs stands apart
+    )
 
     def __init__(self, custody: Custody, watch: Callable[[f.Fact, Meta], None] | None = None) -> None:
         """`watch` is shown every fact after it was folded, void ones included; it must not change anything here."""
@@ -127,6 +129,7 @@ class MonitorCore:
         self.series = Series(self.state.series, self.state.levels)
         self.tallies = Tallies(custody, self.state.jobs, self.state.tallies)
         self.touched: dict[str, None] = {}
+        self.met: list[Claim] = []  # claims that the last fact met, for the history; no part of the dump
 
     def apply(self, fact: f.Fact, meta: Meta) -> None:
         if meta.void is None:
@@ -136,6 +139,8 @@ class MonitorCore:
             self.watch(fact, meta)
 
     def _fold(self, fact: f.Fact, meta: Meta) -> None:
+        if self.met:
+            self.met = []
         self.accounting.apply(fact, meta)  # before the jobs are told
         self.state.credits.note(self.custody, fact, meta.at)
         handler = _HANDLERS.get(type(fact))
@@ -161,7 +166,12 @@ class MonitorCore:
 
     def check(self) -> list[str]:
         found = [f"{u} has attempts but no job" for u in self.state.attempts if not _has_owner(self, u)]
-        found += [*self.accounting.check(), *self.idle.check(), *self.series.check(), *self.tallies.check()]
+        found += [
+            *accounting_check.check(self.accounting),
+            *self.idle.check(),
+            *self.series.check(),
+            *self.tallies.check(),
+        ]
         return found + [
             f"claim of {c.dept} met before it opened" for c in self.state.claims if (c.met_at or c.at) < c.at
         ]
@@ -364,6 +374,7 @@ class MonitorCore:
             del self.state.open_claims[dept]
             claim.met_at = at
             self.state.claims.append(claim)
+            self.met.append(claim)
             del self.state.claims[:-CLAIMS_MAX]
 
     def _demand(self, fact: f.DemandChanged, meta: Meta) -> None:

@@ -24,6 +24,7 @@ from nats.js.errors import Error as JetStreamError
 from schemas import facts as f
 from schemas.custody import Custody
 from schemas.meta import Meta
+from schemas.subjects import JOURNAL_STREAM, SNAPSHOTS
 from services.monitor import page_files
 from services.monitor.access import COOKIE, Access
 from services.monitor.archivist import Archivist
@@ -31,6 +32,9 @@ from services.monitor.certificates import Certificates, endpoints
 from services.monitor.core import MonitorCore
 from services.monitor.events import Publisher
 from services.monitor.history import COMMIT_S, History
+from services.monitor.history_http import HistoryReads
+from services.monitor.history_kept import Kept
+from services.monitor.history_made import take_over
 from services.monitor.http import Reads
 from services.monitor.levels import Levels
 from services.monitor.metrics import ReadModel
@@ -47,6 +51,7 @@ from services.monitor.token_ends import TokenEnds
 from services.monitor.views import Views
 from services.runtime.config import Config
 from services.runtime.identity import Identities
+from services.runtime.objects import Objects
 from services.runtime.service import Edge, Service
 
 CLOSE_S: Final = 2.0  # for answers that are being sent
@@ -67,18 +72,23 @@ class MonitorEdge(Edge):
         """Also a second time, when a snapshot turns out to be of no use."""
         if not hasattr(self, "publisher"):
             self.publisher = Publisher(custody)
-            self.history = History(self.config.monitor.history_path, custody)
-        self.publisher.custody = self.history.custody = custody
+            monitor = self.config.monitor
+            kept = Kept.of(monitor.history_days, monitor.history_max_mb)
+            self.history = History(monitor.history_path, kept)
+        self.publisher.custody = custody
         self.core = MonitorCore(custody, self._watch)
         return self.core
 
     def _watch(self, fact: f.Fact, meta: Meta) -> None:
         self.publisher.note(fact, meta)
-        self.history.note(fact, meta)
+        self.history.note(self.core, fact, meta)
 
     async def connected(self, service: Service) -> None:
         self.service = service
-        self.history.open()
+        if await take_over(self.config.monitor.history_path, Objects(service.js, SNAPSHOTS)):
+            service.log.info("history that was made anew taken over")
+        info = await service.js.stream_info(JOURNAL_STREAM)
+        self.history.open(str(info.created))
         await self.publisher.resume(service.js)
 
     def continues(self) -> str:
@@ -147,6 +157,7 @@ class MonitorEdge(Edge):
             levels=levels,
             more=[
                 *Scrape(self.core.custody, Ports(self.config, self.file)).routes(),
+                *HistoryReads(access, self.history, self._now).routes(),
                 *SessionRoutes(access, sessions, url).routes(),
                 *self.stream.routes(),
                 *page_files.routes(),
@@ -159,6 +170,9 @@ class MonitorEdge(Edge):
         host, _, port = self.config.monitor.listen.rpartition(":")
         await web.TCPSite(self._runner, host, int(port)).start()
         service.log.info("reads served", url=self.config.monitor.url)
+
+    def _now(self) -> float:
+        return max(time.time(), self.core.custody.state.at)
 
     def _watch_limits(self, service: Service, identities: Identities) -> None:
         self.room = Room(service.js, self.config, service.log)

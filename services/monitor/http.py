@@ -20,10 +20,13 @@ from typing import Any, Final
 from aiohttp import web
 from prometheus_client import CollectorRegistry, generate_latest
 
+from services.monitor import history_reads
 from services.monitor.access import Access, Fault, faults, json_answer, limit_of, number_of
 from services.monitor.core import MonitorCore
 from services.monitor.events import Entry, Publisher
 from services.monitor.history import History
+from services.monitor.history_http import states_of
+from services.monitor.history_reads import Filter
 from services.monitor.instances import instances
 from services.monitor.levels import Levels
 from services.monitor.origin import Hosts
@@ -118,18 +121,15 @@ class Reads:
 
     async def jobs(self, request: web.Request) -> web.Response:
         scope = self.access.scope(request)
-        await self.history.flush()
-        return json_answer(
-            {"jobs": await self.history.jobs(scope, request.query.get("state"), limit_of(request, 1000))}
-        )
+        asked = Filter(department=scope, states=states_of(request), limit=limit_of(request, 1000))
+        return json_answer(await self.history.ask(history_reads.jobs, asked, round(self._now() * 1000)))
 
     async def job(self, request: web.Request) -> web.Response:
         name = request.match_info["job"]
         self.access.who(request)
         view = self.views.job(name)
         if view is None:
-            await self.history.flush()
-            view = await self.history.job(name)
+            view = await self.history.ask(history_reads.job, name, round(self._now() * 1000))
         if view is None:
             raise Fault(404, "unknown", f"there is no job {name!r}", "job")
         self.access.own(request, view["department"], f"job {name}")

@@ -69,7 +69,7 @@ def _collect(accounting: Accounting, since: int, until: int, now: int) -> tuple[
     first = max(book.begin(since), 0) if since > 0 else 0
     began = accounting.state.began_at or now
     begins, ends = [], []
-    for some in (book, extra):
+    for some in (book, accounting.state.fresh, extra):
         for begin, bucket in some.kept.items():
             if first <= begin < until:
                 sums.add(bucket)

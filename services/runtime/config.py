@@ -94,6 +94,8 @@ class Monitor(_Table, frozen=True, kw_only=True):
     listen: str = "127.0.0.1:7481"
     url: str = ""
     history_path: Path = Path("history.sqlite")
+    history_days: int = 400  # details of jobs and hosts: a year, and the month in which one looks back at it
+    history_max_mb: int = 4096  # of the file, roughly; 0: any size
 
 
 EVENTS_OFF: Final = "off"

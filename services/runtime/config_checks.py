@@ -178,6 +178,10 @@ _DEPLOYED: Final[dict[str, dict[str, Range]]] = {
     },
     "opennebula": {"concurrency": Range(1, 256), "poll_s": _positive(3600), "timeout_s": _positive(3600)},
     "metrics": {"port_first": Range(1, 65_000)},
+    "monitor": {
+        "history_days": Range(1, 36_500),  # a hundred years
+        "history_max_mb": Range(0, 1 << 24),
+    },
     "runtime": {
         "lease_ttl_s": Range(0.5, 3600),
         "heartbeat_s": _positive(60),

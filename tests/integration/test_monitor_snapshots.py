@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import sqlite3
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
@@ -13,10 +15,15 @@ from schemas import facts as f
 from schemas.config import BatchPolicy, CloudConfig, Department
 from schemas.custody import RULES
 from schemas.subjects import EVENTS_STREAM, JOURNAL_STREAM
+from services.monitor import history_reads
 from services.monitor.archivist import Archivist
 from services.monitor.core import MonitorCore
 from services.monitor.edge import MonitorEdge
+from services.monitor.history_made import make_anew
+from services.monitor.history_reads import Filter
+from services.monitor.history_schema import dump
 from services.runtime.config import Config, JournalKept, Monitor
+from services.runtime.exits import Stop
 from services.runtime.service import Service
 from services.runtime.streams import ensure_streams
 from tests.support.nats import NatsServer, running_server
@@ -89,7 +96,8 @@ class Site:
         return found
 
     async def jobs(self) -> list[str]:
-        return sorted((row["unit"] for row in await self.edge.history.jobs(None, None, 1000)), key=int)
+        found = await self.edge.history.ask(history_reads.jobs, Filter(), 0)
+        return sorted((row["unit"] for row in found["jobs"]), key=int)
 
     def archivist(self, keep: int) -> Archivist:
         return Archivist(self.here.admin, self.here.js, self.directory / "archive", keep, ("monitor",), LOG)
@@ -164,3 +172,47 @@ async def test_the_journal_is_trimmed_and_a_lost_history_comes_from_the_archive(
     assert sum(service.fold.applied.values()) == 21
     await site.edge.history.flush()
     assert await site.jobs() == [str(n) for n in range(1, 21)]
+
+
+def rows(path: Path) -> list[str]:
+    db = sqlite3.connect(f"file:{path}?mode=ro", uri=True)
+    try:
+        return list(dump(db))
+    finally:
+        db.close()
+
+
+async def test_a_history_made_anew_is_the_same_and_is_taken_over(here: World, tmp_path: Path) -> None:
+    site = Site(here, tmp_path)
+    await site.write(20)
+    await site.up()
+    await site.down()
+    assert await site.archivist(keep=5).look(step_min=1) == 16
+    await site.up()
+    assert await make_anew(site.config, here.admin, LOG) == 21
+    assert rows(tmp_path / "history.rebuilt") == rows(tmp_path / "history.sqlite")
+    await site.write(3)
+    await site.down()
+    with sqlite3.connect(tmp_path / "history.sqlite") as spoilt:
+        spoilt.execute("DELETE FROM jobs")
+    service = await site.up()
+    assert sum(service.fold.applied.values()) == 3, "it goes on where the rebuild ended"
+    assert state(service) == await here.replayed(MonitorCore, tmp_path / "archive")
+    assert await site.jobs() == [str(n) for n in range(1, 24)]
+    assert not {"history.rebuilding", "history.rebuilt", "history.rebuilt-snapshot"} & set(os.listdir(tmp_path))
+
+
+async def test_a_rebuild_that_cannot_read_the_archive_changes_nothing(here: World, tmp_path: Path) -> None:
+    site = Site(here, tmp_path)
+    await site.write(20)
+    await site.up()
+    await site.down()
+    await site.archivist(keep=5).look(step_min=1)
+    before = rows(tmp_path / "history.sqlite")
+    (tmp_path / "archive" / "chain").unlink()
+    with pytest.raises(Stop, match="its archive cannot be read"):
+        await make_anew(site.config, here.admin, LOG)
+    service = await site.up()
+    assert sum(service.fold.applied.values()) == 0
+    await site.down()
+    assert rows(tmp_path / "history.sqlite") == before

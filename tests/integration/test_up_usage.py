@@ -6,6 +6,7 @@ import json
 import os
 import re
 import signal
+import sqlite3
 import urllib.request
 from collections.abc import Iterator
 from datetime import datetime
@@ -15,6 +16,7 @@ from typing import Any
 import nats
 import pytest
 
+from services.monitor.history_schema import dump
 from tests.integration.up_cloud import Cloud, until
 
 pytestmark = pytest.mark.timeout(180)
@@ -156,3 +158,43 @@ def test_what_another_configuration_would_have_done(cloud: Cloud, tmp_path: Path
     assert re.search(r"hpc +alice +completed", shown.stdout)
     assert "The replay under the present configuration" in shown.stdout
     assert plot.read_text().startswith("<?xml")
+
+
+def rows(path: Path) -> list[str]:
+    db = sqlite3.connect(f"file:{path}?mode=ro", uri=True)
+    try:
+        return [line for line in dump(db) if line.startswith(("jobs ", "losses ", "leases "))]  # the others go on
+    finally:
+        db.close()
+
+
+def test_history_knows_every_job_and_can_be_made_anew(cloud: Cloud) -> None:
+    found = cloud.json("history", "--sort", "submitted", "--ascending")["jobs"]
+    assert [(job["unit"], job["user"], job["state"], job["exit_code"]) for job in found[:2]] == [
+        ("1", "alice", "completed", 0),
+        ("2", "mona", "completed", 0),
+    ]
+    lost = [job["unit"] for job in found if job["attempt"] > 1]
+    assert lost, "what gave its host had a second attempt, or waits for one with its first told"
+    one, rest = cloud.json("history", "--limit", "1"), cloud.json("history", "--all")["jobs"]
+    again = cloud.json("history", "--limit", "100", "--cursor", one["cursor"])["jobs"]
+    assert [job["unit"] for job in one["jobs"] + again] == [job["unit"] for job in rest]
+    assert [job["unit"] for job in cloud.json("history", "--user", "mona")["jobs"]] == ["2"]
+    assert {job["state"] for job in cloud.json("history", "--state", "cancelled")["jobs"]} == {"cancelled"}
+    assert cloud.json("history", "--host", "nowhere")["jobs"] == []
+    lines = cloud.ok("history", "--csv").splitlines()
+    assert (lines[0].split(",")[0], len(lines)) == ("unit", len(found) + 1)
+    assert "completed" in cloud.ok("history", "--user", "mona")
+    assert cloud.run("history", "--state", "gone").returncode == 2
+    assert cloud.run("history", "--cursor", "x").returncode == 1
+
+    live = cloud.data / "history.sqlite"
+    before = rows(live)
+    with sqlite3.connect(live, timeout=10) as spoilt:
+        spoilt.execute("DELETE FROM jobs")
+    assert rows(live) != before
+    said = cloud.ok("history", "rebuild")
+    assert re.match(r"history made anew up to journal position \d+ in ", said)
+    until(lambda: cloud.run("history").returncode == 0, "no answer")
+    assert rows(live) == before
+    assert users(cloud)["mona"]["ended"] == {"completed": 1}

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import time
 from collections.abc import AsyncIterator, Callable
+from pathlib import Path
 from typing import Any
 
 import nats
@@ -88,9 +89,9 @@ class World:
         envelope = Envelope(id=id, writer=writer, epoch=1, at=when, facts=facts)
         return await self.publish(encode(envelope), writer)
 
-    async def replayed(self, core: Any = ToyCore) -> tuple[bytes, bytes]:
+    async def replayed(self, core: Any = ToyCore, archive: Path | None = None) -> tuple[bytes, bytes]:
         """Custody and core bytes of a full replay."""
-        fold = await replay(self.admin, self.js, None, core, LOG)
+        fold = await replay(self.admin, self.js, None, core, LOG, archive=archive)
         return fold.custody.dump(), fold.core.dump()
 
     async def end(self) -> None:

@@ -16,9 +16,12 @@ from schemas.config import BatchPolicy, CloudConfig, Department, WebPolicy
 from schemas.custody import RULES, Custody
 from schemas.meta import Meta
 from schemas.reasons import Code, because
+from services.monitor import history_reads
 from services.monitor.core import MonitorCore
 from services.monitor.events import Publisher
 from services.monitor.history import History
+from services.monitor.history_reads import Filter
+from services.monitor.history_schema import dump
 from services.monitor.views import Views
 from tests.unit.test_custody_rules import Step, allocated, closed, granted, job, placed, reported
 
@@ -39,7 +42,7 @@ class Desk:
     def __init__(self, history: Path | None = None) -> None:
         self.custody = Custody()
         self.publisher = Publisher(self.custody)
-        self.history = History(history, self.custody) if history else None
+        self.history = History(history) if history else None
         if self.history:
             self.history.open()
         self.core = MonitorCore(self.custody, self._watch)
@@ -49,7 +52,7 @@ class Desk:
     def _watch(self, fact: f.Fact, meta: Meta) -> None:
         self.publisher.note(fact, meta)
         if self.history:
-            self.history.note(fact, meta)
+            self.history.note(self.core, fact, meta)
 
     def play(self, *steps: Step) -> Desk:
         for writer, fact in steps:
@@ -287,16 +290,17 @@ class TestHistory:
 
     async def test_jobs_attempts_and_whereabouts(self, desk: Desk) -> None:
         assert desk.history is not None
-        await desk.play(*self.STEPS).history.flush()  # type: ignore[union-attr]
-        found = await desk.history.job("1")
+        found = await desk.play(*self.STEPS).history.ask(history_reads.job, "1", 20_000)  # type: ignore[union-attr]
         assert found is not None
-        assert (found["state"], found["exit"], found["user"]) == ("completed", 0, "alice")
+        assert (found["state"], found["exit_code"], found["user"]) == ("completed", 0, "alice")
         assert [(a["attempt"], a["disposal"], a["exit"]) for a in found["attempts"]] == [
             (1, "requeue", None),
             (2, None, 0),
         ]
-        rows = sqlite3.connect(desk.history.path).execute("SELECT state, department, since, until FROM whereabouts")
-        assert list(rows) == [("absent", None, 2.0, 3.0), ("free", None, 3.0, 4.0), ("held", "hpc", 4.0, None)]
+        rows = sqlite3.connect(desk.history.path).execute(
+            "SELECT state, department, since_ms, until_ms FROM whereabouts"
+        )
+        assert list(rows) == [("absent", "", 2000, 3000), ("free", "", 3000, 4000), ("held", "hpc", 4000, None)]
 
     async def test_folding_twice_changes_nothing(self, desk: Desk, tmp_path: Path) -> None:
         await desk.play(*self.STEPS).history.flush()  # type: ignore[union-attr]
@@ -320,14 +324,13 @@ class TestHistory:
         desk = Desk(tmp_path / "b.sqlite").play(*self.STEPS)
         assert desk.history is not None
         await desk.history.flush()
-        assert len(await desk.history.jobs("hpc", None, 10)) == 1
+        assert len((await desk.history.ask(history_reads.jobs, Filter(department="hpc"), 0))["jobs"]) == 1
         assert (tmp_path / "b.broken").exists()
         await desk.history.close()
 
 
-def _content(path: Path) -> list[list[tuple[Any, ...]]]:
-    db = sqlite3.connect(path)
-    return [sorted(db.execute(f"SELECT * FROM {t}"), key=repr) for t in ("jobs", "attempts", "whereabouts", "meta")]
+def _content(path: Path) -> list[str]:
+    return list(dump(sqlite3.connect(path)))
 
 
 def test_reasons_name_what_custody_knows() -> None:

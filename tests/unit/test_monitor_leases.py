@@ -12,6 +12,7 @@ import pytest
 from schemas import facts as f
 from schemas.reasons import Code, because
 from schemas.sentences import sentence
+from services.monitor import history_reads
 from tests.unit.test_custody_rules import Step, closed, granted, job, placed
 from tests.unit.test_monitor_core import ADOPTED, BEGAN, Desk
 from tests.unit.test_monitor_http import House
@@ -115,8 +116,7 @@ async def test_the_history_knows_how_long_it_lasted(tmp_path: Path) -> None:
     desk = Desk(tmp_path / "h.sqlite")
     desk.play(ADOPTED, lease(), ("admission", f.LeaseExtended(job="1", walltime_s=90.0)))
     assert desk.history is not None
-    await desk.history.flush()
-    found = await desk.history.job("1")
+    found = await desk.history.ask(history_reads.job, "1", 0)
     await desk.history.close()
     assert found is not None
     assert found["walltime_s"] == 90.0

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from phoenix.cli import period
 from phoenix.cli import usage as command
 from phoenix.cli.errors import CliError
 from schemas import facts as f
@@ -478,10 +479,10 @@ def test_of_an_unknown_time_nothing_is_shown() -> None:
     ],
 )
 def test_instants_are_spans_before_now_or_dates(text: str, seconds: float) -> None:
-    assert command._instant(text, 1e9) == seconds
+    assert period.instant(text, 1e9) == seconds
 
 
 @pytest.mark.parametrize("text", ["24", "yesterday", "2001-13-01", "", "1:30"])
 def test_what_is_no_instant_is_said_so(text: str) -> None:
     with pytest.raises(CliError, match="is no time"):
-        command._instant(text, 1e9)
+        period.instant(text, 1e9)

@@ -1,0 +1,143 @@
+"""`phoenix history`: jobs since the beginning, also those that memory has forgotten; what sacct is to Slurm.
+
+Rules
+  1. A job is of the period if it was there in it: submitted before its end, and not over before its beginning.
+  2. Pages are fetched until there are as many rows as asked for; the last line says if there are more.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import sys
+import time
+from pathlib import Path
+from typing import Any, Final
+
+from phoenix.cli import cloud, emit, history_rebuild, suggest, tables, units
+from phoenix.cli.errors import usage as mistyped
+from phoenix.cli.period import instant
+from phoenix.cli.queue import NAME_SHOWN, STATES
+from schemas import sentences
+
+SORTS: Final = ("submitted", "started", "ended", "wait", "elapsed", "cores")
+HEAD: Final = (
+    *("JOB", "NAME", "USER", "DEPARTMENT", "STATE", "SUBMITTED", "STARTED", "ENDED", "WAIT", "ELAPSED", "CORES"),
+    *("HOSTS", "EXIT", "REASON"),
+)
+COLUMNS: Final = (  # of --csv: keys of --json
+    *("unit", "job", "name", "user", "department", "service", "quality", "lease_kind", "state", "submitted_at"),
+    *("started_at", "ended_at", "wait_s", "elapsed_s", "nodes", "cores", "memory_mb", "attempt", "hosts", "exit_code"),
+    "reason",
+)
+LIMIT: Final = 100  # rows, unless it is said
+PAGE: Final = 1000  # rows of one question
+HOSTS_SHOWN: Final = 3
+HELP: Final = """examples:
+  phoenix history                                       the newest hundred jobs
+  phoenix history --since 24h --state failed,timeout    what went wrong since yesterday
+  phoenix history --user alice --name 'train-*' --sort elapsed
+  phoenix history --host host003 --since 2026-11-20 --until 2026-11-21
+  phoenix history --since 2026-11-01 --until 2026-12-01 --all --csv > november.csv
+  phoenix history rebuild                               make history.sqlite anew from archive and journal"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("verb", nargs="?", metavar="rebuild", help="make the file anew; the cloud runs on")
+    parser.add_argument("--department", "-d", metavar="D", help="only this department's")
+    parser.add_argument("--user", "-u", metavar="USER", help="only this user's")
+    parser.add_argument("--state", "-t", metavar="STATE", help=f"only these, comma separated: {' '.join(STATES)}")
+    parser.add_argument("--name", metavar="PATTERN", help="only jobs of that name; * and ? stand for any")
+    parser.add_argument("--host", metavar="HOST", help="only jobs of which an attempt was on this host")
+    parser.add_argument("--since", metavar="WHEN", help="24h, 7d, or a date: 2026-11-21, 2026-11-21T08:00 (UTC)")
+    parser.add_argument("--until", metavar="WHEN", help="likewise (default: now)")
+    parser.add_argument("--sort", choices=SORTS, default="submitted", help="newest, longest, largest first")
+    parser.add_argument("--ascending", action="store_true", help="oldest, shortest, smallest first")
+    parser.add_argument(
+        "--limit", "-l", type=int, default=LIMIT, metavar="N", help=f"at most N jobs (default: {LIMIT})"
+    )
+    parser.add_argument("--all", "-a", action="store_true", help="all of them")
+    parser.add_argument("--cursor", metavar="C", help="go on behind an earlier answer (the cursor of --json)")
+    parser.add_argument("--csv", action="store_true", help="as CSV, times in UTC, durations in seconds")
+
+
+def run(args: argparse.Namespace) -> int:
+    if args.verb is not None:
+        if args.verb != "rebuild":
+            raise mistyped(f"history has no {args.verb!r}", suggest.hint(args.verb, ("rebuild",)))
+        data = cloud.data_dir(args)
+        return history_rebuild.run(data, Path(cloud.describe(data)["config"]))
+    found, cursor = _fetch(args)
+    if args.json:
+        emit.json({"jobs": found, "cursor": cursor})
+    elif args.csv:
+        _write_csv(found)
+    else:
+        print(render(found, more=cursor is not None))
+    return 0
+
+
+def _fetch(args: argparse.Namespace) -> tuple[list[dict[str, Any]], str | None]:
+    now = time.time()
+    since, until = (None if text is None else instant(text, now) for text in (args.since, args.until))
+    if since is not None and until is not None and until <= since:
+        raise mistyped("--until is not after --since")
+    for state in (args.state or "").split(","):
+        if state and state not in STATES:
+            raise mistyped(f"{state!r} is no state", suggest.hint(state, STATES))
+    where = cloud.find(args)
+    if args.department:
+        where.check_department(args.department)
+    asked: dict[str, Any] = {"department": args.department, "user": args.user, "state": args.state, "name": args.name}
+    asked |= {"host": args.host, "since": since, "until": until, "sort": args.sort}
+    asked |= {"order": "ascending" if args.ascending else None}
+    client, found, cursor = where.operator(), [], args.cursor
+    left = sys.maxsize if args.all else max(0, args.limit)
+    while True:
+        answer = client.get("/v1/history", **asked, limit=min(PAGE, left), cursor=cursor)
+        found += answer["jobs"]
+        left, cursor = left - len(answer["jobs"]), answer["cursor"]
+        if cursor is None or left <= 0:
+            return found, cursor
+
+
+def render(jobs: list[dict[str, Any]], *, more: bool = False) -> str:
+    if not jobs:
+        return "no such job is known"
+    text = tables.render(HEAD, [_row(job) for job in jobs], right="JOB WAIT ELAPSED CORES EXIT")
+    return f"{text}\n… the first {len(jobs)}; more with --limit or --all" if more else text
+
+
+def _row(job: dict[str, Any]) -> tuple[str, ...]:
+    name, lease = job["name"][:NAME_SHOWN], job["lease_kind"]
+    hosts = job["hosts"]
+    shown = ",".join(hosts[:HOSTS_SHOWN]) + (
+        f" and {len(hosts) - HOSTS_SHOWN} more" if len(hosts) > HOSTS_SHOWN else ""
+    )
+    return (
+        job["unit"],
+        f"{name} ({lease} lease)" if lease else name,
+        job["user"],
+        job["department"],
+        job["state"],
+        *(_minute(job[key]) for key in ("submitted_at", "started_at", "ended_at")),
+        units.span(job["wait_s"]),
+        units.span(job["elapsed_s"]) if job["attempt"] else "",
+        str(job["nodes"] * job["cores"]),
+        shown,
+        "" if job["exit_code"] is None else str(job["exit_code"]),
+        sentences.sentence(job["reason"]) if job["reason"] else "",
+    )
+
+
+def _minute(at: str | None) -> str:
+    """2026-11-21T12:15:42.220Z, to the second."""
+    return "" if at is None else f"{at[:10]} {at[11:19]}"
+
+
+def _write_csv(jobs: list[dict[str, Any]]) -> None:
+    writer = csv.writer(sys.stdout, lineterminator="\n")
+    writer.writerow(COLUMNS)
+    for job in jobs:
+        told = job | {"hosts": " ".join(job["hosts"]), "reason": (job["reason"] or {}).get("code", "")}
+        writer.writerow(["" if told[name] is None else told[name] for name in COLUMNS])

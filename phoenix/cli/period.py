@@ -1,0 +1,27 @@
+"""Times of the past, as people write them: 24h, 7d, 2026-11-21, 2026-11-21T08:00 (UTC)."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+from phoenix.cli import units
+from phoenix.cli.errors import usage as mistyped
+
+
+def instant(text: str, now: float) -> float:
+    """UTC seconds of a span before now, or of a date.  CliError says what would be right."""
+    try:
+        if "-" not in text:
+            return _ago(text, now)
+        at = datetime.fromisoformat(text)
+        return (at if at.tzinfo is not None else at.replace(tzinfo=UTC)).timestamp()
+    except ValueError:
+        raise mistyped(
+            f"{text!r} is no time", "write 24h, 7d, or a date such as 2026-11-21 or 2026-11-21T08:00"
+        ) from None
+
+
+def _ago(text: str, now: float) -> float:
+    if text[-1:] not in ("s", "m", "h", "d"):  # a bare number would be minutes: nobody means that here
+        raise ValueError(text)
+    return now - units.parse_time_s(text)
