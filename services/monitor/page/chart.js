@@ -1,0 +1,385 @@
+// @ts-check
+// Hosts by owner over time as stacked areas, and the web load on them as lines with an axis of their own on the right.
+//
+// Rules
+//   1. Areas are steps: a host is held or not, there is nothing in between. A load is a line; where nobody told it, a gap.
+//   2. Lines are drawn in the colour of the text with a rim of the surface's, so that they are seen on every area; the second
+//      department's is dashed, the third's dotted.
+//   3. The pointer, or the arrow keys when the chart has the focus, move a line whose values are said in words; a table with at
+//      most ROWS moments says the same to screen readers.
+//   4. The axis begins at the range's beginning or with the first point, if the cloud is younger.
+
+import { ask, now } from "./session.js";
+import { el, h, keyed, s, say } from "./dom.js";
+import { clock, number, percent, tick, whole } from "./format.js";
+import { append, bands, before, seriesOf, ticks, times } from "./series.js";
+
+const RANGES = [
+  ["15 min", 900],
+  ["1 h", 3600],
+  ["6 h", 21_600],
+  ["24 h", 86_400],
+  ["14 d", 1_209_600],
+];
+const METRICS = [
+  ["requests/s", "requests_per_s"],
+  ["utilisation", "utilisation"],
+  ["instances", "instances"],
+];
+const POINTS = 240;
+const ROWS = 12;
+const DASH = ["none", "7 4", "2 4"];
+const TOP = 14;
+const BOTTOM = 26;
+const LEFT = 38;
+const RIGHT = 48;
+
+export class Chart {
+  /** @param {import("./model.js").Model} model */
+  constructor(model) {
+    this.model = model;
+    this.range_s = 3600;
+    this.metric = "requests_per_s";
+    /** @type {import("./series.js").Series | null} */ this.series = null;
+    this.at = -1; // index of the point that is told; -1: none
+    this.box = el("chart");
+    this.tip = h("div", { class: "values", hidden: true });
+    this.table = h("table");
+    this.svg = /** @type {any} */ (s("svg", { tabindex: "0", role: "img", "aria-label": "Hosts by owner over time" }));
+    this.box.append(this.svg, this.tip, h("div", { class: "unseen" }, this.table));
+    this.svg.addEventListener("pointermove", (event) => this.pointed(event));
+    this.svg.addEventListener("pointerleave", () => this.tell(-1));
+    this.svg.addEventListener("blur", () => this.tell(-1));
+    this.svg.addEventListener("keydown", (event) => this.key(event));
+    new ResizeObserver(() => this.draw()).observe(this.box);
+    this.buttons();
+  }
+
+  buttons() {
+    segments(
+      el("range"),
+      RANGES,
+      () => this.range_s,
+      (range_s) => {
+        this.range_s = range_s;
+        this.buttons();
+        this.load();
+      },
+    );
+    segments(
+      el("metric"),
+      METRICS,
+      () => this.metric,
+      (metric) => {
+        this.metric = metric;
+        this.buttons();
+        this.draw();
+      },
+    );
+  }
+
+  /** Ask for the whole range. The answer of an earlier question is dropped. */
+  async load() {
+    const range_s = this.range_s;
+    try {
+      const answer = await ask(`/v1/timeline?since=${Math.floor(now() - range_s)}&points=${POINTS}`);
+      if (range_s !== this.range_s) return;
+      this.series = seriesOf(answer);
+      this.at = -1;
+      this.draw();
+    } catch (error) {
+      if (this.series === null) this.none(error instanceof Error ? error.message : "The timeline cannot be read.");
+    }
+  }
+
+  /** @param {any} point */
+  point(point) {
+    if (this.series === null) return;
+    append(this.series, point, this.range_s);
+    this.draw();
+  }
+
+  none(words) {
+    this.svg.replaceChildren(s("text", { class: "tick", x: 12, y: 30 }, words));
+  }
+
+  draw() {
+    const { series } = this;
+    const width = this.box.clientWidth;
+    if (series === null || width === 0) return;
+    if (series.at.length === 0) return this.none("Nothing has happened yet.");
+    this.scale(series, width);
+    this.svg.replaceChildren(...this.axes(), ...this.areas(series), ...this.lines(series), this.cross());
+    this.key_(series);
+    this.tabulate(series);
+    this.tell(Math.min(this.at, series.at.length - 1));
+  }
+
+  scale(series, width) {
+    const height = this.box.clientHeight || 260;
+    this.svg.setAttribute("viewBox", `0 0 ${width} ${height}`);
+    const to = Math.max(now(), series.at[series.at.length - 1]);
+    const from = Math.min(Math.max(to - this.range_s, series.at[0]), to - 30);
+    const sums = series.at.map((_, i) =>
+      [...series.owners.values()].reduce((sum, counts) => sum + (counts[i] ?? 0), 0),
+    );
+    this.hosts = ticks(Math.max(...sums, 1), 4, true);
+    this.loads = ticks(this.most(series), 4, this.metric === "instances");
+    const [high, right, bottom] = [height - TOP - BOTTOM, width - RIGHT, height - BOTTOM];
+    this.frame = { width, height, right, bottom, from, to };
+    this.x = (at) => LEFT + ((right - LEFT) * (Math.min(Math.max(at, from), to) - from)) / (to - from);
+    this.y = (n) => bottom - (high * n) / this.hosts[this.hosts.length - 1];
+    this.z = (n) => bottom - (high * n) / this.loads[this.loads.length - 1];
+  }
+
+  /** The lines that this metric has: [department, name, values, dash]. */
+  told(series) {
+    const names = this.metric === "instances" ? ["wanted", "serving"] : [this.metric];
+    const found = [];
+    for (const [department, of] of [...series.load].sort(
+      (a, b) => (this.model.slots.get(a[0]) ?? 99) - (this.model.slots.get(b[0]) ?? 99),
+    )) {
+      for (const name of names) {
+        if (!of[name]?.some((n) => n !== null)) continue;
+        found.push({
+          department,
+          name,
+          values: of[name],
+          dash: name === "wanted" ? "2 4" : DASH[Math.min(found.length, DASH.length - 1)],
+        });
+      }
+    }
+    return found;
+  }
+
+  most(series) {
+    const all = this.told(series).flatMap((line) => line.values.filter((n) => n !== null));
+    return Math.max(this.metric === "utilisation" ? 1 : 0, ...all.map(Number));
+  }
+
+  value(n) {
+    return n === null || n === undefined ? "–" : this.metric === "utilisation" ? percent(n) : number(n);
+  }
+
+  axes() {
+    const { right, bottom, from, to, width } = this.frame;
+    const across = this.hosts.map((n) =>
+      s("line", { class: "rule", x1: LEFT, x2: right, y1: this.y(n), y2: this.y(n) }),
+    );
+    const hosts = this.hosts.map((n) =>
+      s("text", { class: "tick", x: LEFT - 8, y: this.y(n) + 4, "text-anchor": "end" }, number(n)),
+    );
+    const loads = this.loads.map((n) => s("text", { class: "tick", x: right + 8, y: this.z(n) + 4 }, this.value(n)));
+    const moments = times(from, to, Math.max(2, Math.floor(width / 130))).filter(
+      (at) => this.x(at) > LEFT + 14 && this.x(at) < right - 14,
+    );
+    const clocks = moments.map((at) =>
+      s(
+        "text",
+        { class: "tick", x: this.x(at), y: bottom + 18, "text-anchor": "middle" },
+        to - from < 300 ? clock(at) : tick(at, to - from),
+      ),
+    );
+    return [...across, ...hosts, ...loads, ...clocks];
+  }
+
+  areas(series) {
+    const base = series.at.map(() => 0);
+    const hatch = s(
+      "pattern",
+      { id: "hatch", width: 6, height: 6, patternUnits: "userSpaceOnUse", patternTransform: "rotate(45)" },
+      s("rect", { width: 2.5, height: 6, class: "stripe" }),
+    );
+    const found = bands(series, this.model.slots).map((name) => {
+      const counts = series.owners.get(name) ?? [];
+      const lower = [...base];
+      counts.forEach((n, i) => (base[i] += n ?? 0));
+      return s("path", {
+        class: `area ${this.model.own(name)} ${name.startsWith("(") ? name.slice(1, -1) : "held"}`,
+        d: this.band(series.at, lower, base),
+      });
+    });
+    return [s("defs", null, hatch), ...found];
+  }
+
+  /** Rule 1: forward along the upper steps, back along the lower ones. */
+  band(at, lower, upper) {
+    const end = this.x(this.frame.to);
+    const step = (of) =>
+      at.map((t, i) => ({ x: this.x(t), to: i + 1 < at.length ? this.x(at[i + 1]) : end, y: this.y(of[i]) }));
+    const there = step(upper)
+      .map((p) => `L${p.x.toFixed(1)} ${p.y.toFixed(1)}H${p.to.toFixed(1)}`)
+      .join("");
+    const back = step(lower)
+      .reverse()
+      .map((p) => `L${p.to.toFixed(1)} ${p.y.toFixed(1)}H${p.x.toFixed(1)}`)
+      .join("");
+    return `M${there.slice(1)}${back}Z`;
+  }
+
+  lines(series) {
+    return this.told(series).flatMap((line) => {
+      let d = "";
+      let pen = "M";
+      line.values.forEach((n, i) => {
+        if (n === null || series.at[i] < this.frame.from) return (pen = n === null ? "M" : pen);
+        d += `${pen}${this.x(series.at[i]).toFixed(1)} ${this.z(n).toFixed(1)}`;
+        pen = "L";
+      });
+      return [s("path", { class: "load rim", d }), s("path", { class: "load", d, "stroke-dasharray": line.dash })];
+    });
+  }
+
+  cross() {
+    return s("line", { class: "cross", y1: TOP, y2: this.frame.bottom, x1: -9, x2: -9 });
+  }
+
+  key_(series) {
+    const lines = this.told(series);
+    const words = {
+      requests_per_s: "requests/s",
+      utilisation: "utilisation",
+      wanted: "instances wanted",
+      serving: "instances serving",
+    };
+    const areas = bands(series, this.model.slots).filter((name) => series.owners.get(name)?.some((n) => n > 0));
+    const items = [
+      ...areas.map((name) => ({ key: name, own: name, text: name.replace(/[()]/g, "") })),
+      ...lines.map((line) => ({
+        key: `${line.department} ${line.name}`,
+        dash: line.dash,
+        text: `${line.department}: ${words[line.name]} (right)`,
+      })),
+    ];
+    if (!lines.length) items.push({ key: "none", dash: null, text: "nobody tells this load" });
+    keyed(
+      el("chart-key"),
+      items,
+      (one) => one.key,
+      (one) => {
+        const sign =
+          "own" in one
+            ? h("span", {
+                class: `swatch ${this.model.own(one.own)} ${one.own.startsWith("(") ? one.own.slice(1, -1) : ""}`,
+                "aria-hidden": "true",
+              })
+            : one.dash !== null
+              ? stroke(one.dash)
+              : null;
+        return h("span", { class: "item" }, sign, one.text);
+      },
+    );
+  }
+
+  tabulate(series) {
+    const names = bands(series, this.model.slots);
+    const lines = this.told(series);
+    const every = Math.max(1, Math.ceil(series.at.length / ROWS));
+    const rows = series.at.map((_, i) => i).filter((i) => i % every === 0 || i === series.at.length - 1);
+    this.table.replaceChildren(
+      h("caption", null, "Hosts by owner, and web load, over time"),
+      h(
+        "thead",
+        null,
+        h(
+          "tr",
+          null,
+          ...["Time", ...names, ...lines.map((line) => `${line.department} ${line.name}`)].map((name) =>
+            h("th", { scope: "col" }, name),
+          ),
+        ),
+      ),
+      h(
+        "tbody",
+        null,
+        ...rows.map((i) =>
+          h(
+            "tr",
+            null,
+            h("th", { scope: "row" }, whole(series.at[i])),
+            ...names.map((name) => h("td", null, series.owners.get(name)?.[i] ?? 0)),
+            ...lines.map((line) => h("td", null, this.value(line.values[i]))),
+          ),
+        ),
+      ),
+    );
+  }
+
+  /** @param {PointerEvent} event */
+  pointed(event) {
+    if (this.series === null || !this.frame) return;
+    const box = this.svg.getBoundingClientRect();
+    const { from, to, right } = this.frame;
+    const at = from + ((event.clientX - box.left - LEFT) / (right - LEFT)) * (to - from);
+    this.tell(at < from || at > to ? -1 : Math.max(0, before(this.series.at, at)));
+  }
+
+  /** @param {KeyboardEvent} event */
+  key(event) {
+    if (this.series === null) return;
+    const last = this.series.at.length - 1;
+    const from = this.at < 0 ? last : this.at;
+    const step = event.shiftKey ? 10 : 1;
+    const moves = { ArrowLeft: from - step, ArrowRight: from + step, Home: 0, End: last };
+    if (moves[event.key] === undefined) return;
+    event.preventDefault();
+    this.tell(Math.min(last, Math.max(0, moves[event.key])));
+  }
+
+  /** Rule 3. @param {number} i */
+  tell(i) {
+    this.at = i;
+    const { series } = this;
+    const cross = this.svg.querySelector(".cross");
+    this.tip.hidden = i < 0 || series === null;
+    if (series === null || cross === null) return;
+    const x = i < 0 ? -9 : this.x(series.at[i]);
+    cross.setAttribute("x1", x);
+    cross.setAttribute("x2", x);
+    if (i < 0) return;
+    const names = bands(series, this.model.slots).filter((name) => series.owners.get(name)?.[i]);
+    const values = names
+      .reverse()
+      .map((name) => [
+        h("span", { class: `swatch ${this.model.own(name)}` }),
+        name.replace(/[()]/g, ""),
+        String(series.owners.get(name)?.[i]),
+      ]);
+    const loads = this.told(series).map((line) => [
+      stroke(line.dash),
+      `${line.department} ${line.name.replace("_per_s", "/s")}`,
+      this.value(line.values[i]),
+    ]);
+    this.tip.replaceChildren(
+      h("strong", null, whole(series.at[i])),
+      ...[...values, ...loads].map(([sign, name, n]) =>
+        h("span", { class: "line" }, sign, h("span", null, name), h("b", null, n)),
+      ),
+    );
+    this.svg.setAttribute(
+      "aria-label",
+      `${whole(series.at[i])}: ${[...values, ...loads].map(([, name, n]) => `${name} ${n}`).join(", ")}`,
+    );
+    const wide = this.tip.offsetWidth;
+    this.tip.style.left = `${x + 14 + wide < this.frame.width ? x + 14 : Math.max(0, x - wide - 14)}px`;
+  }
+}
+
+function stroke(dash) {
+  return s(
+    "svg",
+    { class: "sample", viewBox: "0 0 22 8", "aria-hidden": "true" },
+    s("line", { x1: 1, x2: 21, y1: 4, y2: 4, "stroke-dasharray": dash }),
+  );
+}
+
+function segments(parent, all, chosen, choose) {
+  keyed(
+    parent,
+    all,
+    (one) => one[0],
+    (one) => h("button", { type: "button", onclick: () => choose(one[1]) }, one[0]),
+    (button, one) => button.setAttribute("aria-pressed", String(one[1] === chosen())),
+  );
+  say(parent.firstElementChild, all[0][0]);
+}

@@ -1,0 +1,154 @@
+// @ts-check
+// The page: who logs in, what comes, what is drawn when.
+//
+// Theory of operation
+//   One model, folded from the stream; views that draw it. Events mark parts as changed; the next frame draws each changed part
+//   once, however many events came. A hidden tab has no frames: it folds on and draws when it is seen again.
+
+import { Chart } from "./chart.js";
+import { Decisions } from "./decisions.js";
+import { departments } from "./departments.js";
+import { el, say } from "./dom.js";
+import { clock } from "./format.js";
+import { Hosts } from "./hosts.js";
+import { Live } from "./live.js";
+import { Model } from "./model.js";
+import { Queue } from "./queue.js";
+import { search } from "./search.js";
+import { enter, known, leave, now, Refused } from "./session.js";
+import { Story } from "./story.js";
+import { summary } from "./summary.js";
+import { theme } from "./theme.js";
+
+const TICK_S = 5; // ages in the page are right to this
+const AWAY = { 0: "The monitor does not answer. The page tries again.", 401: "" };
+
+const model = new Model();
+const hosts = new Hosts(model);
+const chart = new Chart(model);
+const queue = new Queue(model);
+const decisions = new Decisions(model);
+const story = new Story(model);
+const views = {
+  head: () => summary(model),
+  hosts: () => hosts.draw(),
+  departments: () => departments(model),
+  queue: () => queue.draw(),
+  decisions: () => decisions.draw(),
+};
+
+/** @type {Set<string>} */ const changed = new Set();
+let framed = false;
+let lostAt = 0;
+
+function draw() {
+  framed = false;
+  for (const [part, view] of Object.entries(views)) if (changed.has(part)) view();
+  changed.clear();
+  if (!document.documentElement.dataset.painted)
+    document.documentElement.dataset.painted = String(Math.round(performance.now()));
+}
+
+/** @param {string[]} parts */
+function soon(parts) {
+  for (const part of parts) changed.add(part);
+  if (framed || changed.size === 0) return;
+  framed = true;
+  requestAnimationFrame(draw);
+}
+
+const live = new Live({
+  event(kind, data) {
+    if (kind === "point") return chart.point(data);
+    soon(model.take(kind, data));
+    if (kind === "decisions") story.concerned(data.decisions ?? data);
+    if (kind === "picture") {
+      say(el("cloud"), model.cloud || "Phoenix Cloud");
+      document.title = model.cloud ? `${model.cloud} – Phoenix Cloud` : "Phoenix Cloud";
+      chart.load();
+    }
+  },
+  state(state) {
+    const box = el("link");
+    if (state === "lost" && box.dataset.state !== "lost") lostAt = now();
+    if (box.dataset.state === state) return;
+    box.dataset.state = state;
+    say(
+      el("link-words"),
+      state === "live" ? "live" : state === "lost" ? `reconnecting since ${clock(lostAt)}` : "connecting",
+    );
+  },
+  expired() {
+    login("Your session has ended. Log in again; the page goes on where it was.");
+  },
+});
+
+/** @param {{user: string, role: string, department?: string | null, cloud?: string}} who */
+function begin(who) {
+  el("login").hidden = true;
+  el("board").hidden = false;
+  el("search").hidden = false;
+  el("leave").hidden = false;
+  el("token").value = "";
+  say(el("who"), who.role === "operator" ? `${who.user}, operator` : `${who.user} of ${who.department}`);
+  live.open();
+  story.follow();
+}
+
+/** @param {string} why */
+function login(why) {
+  live.close();
+  story.close();
+  el("board").hidden = true;
+  el("search").hidden = true;
+  el("leave").hidden = true;
+  el("login").hidden = false;
+  say(el("who"), "");
+  el("link").dataset.state = "out";
+  say(el("link-words"), "not logged in");
+  say(el("login-why"), why);
+  el("token").focus();
+}
+
+el("login-form").addEventListener("submit", async (event) => {
+  event.preventDefault();
+  const token = el("token").value.trim();
+  try {
+    begin(await enter({ token }));
+  } catch (error) {
+    const refused = error instanceof Refused ? error : new Refused(0, "");
+    const words = { 401: "This token is not known here.", 403: refused.message, 429: refused.message };
+    say(
+      el("login-why"),
+      words[refused.status] ?? (refused.status ? refused.message : "The monitor does not answer: is the cloud up?"),
+    );
+    el("token").select();
+  }
+});
+
+el("leave").addEventListener("click", async () => {
+  await leave().catch(() => undefined);
+  login("You are logged out.");
+});
+
+async function start() {
+  try {
+    begin(await known());
+  } catch (error) {
+    const refused = error instanceof Refused ? error : new Refused(0, "");
+    if (refused.status === 401) return login(refused.message.startsWith("This address") ? refused.message : "");
+    login(AWAY[refused.status] ?? refused.message);
+    window.setTimeout(() => el("login").hidden || start(), 2000);
+  }
+}
+
+theme(el("theme"));
+search(model);
+window.setInterval(() => {
+  if (document.hidden || el("board").hidden) return;
+  queue.tick();
+  soon(["head"]);
+}, TICK_S * 1000);
+// For tests and for people with a console open: what the page knows. It holds nothing that the page does not show.
+Object.assign(window, { phoenix: { model, live, chart } });
+start();

@@ -1,0 +1,260 @@
+// @ts-check
+// One job's, host's, instance's or department's life in steps with their causes, and why it is as it is now.
+//
+// Rules
+//   1. The address says which (`#/job/17`): links, the search and the back key all go through it.
+//   2. The panel takes the focus when it opens and gives it back when it closes (Esc, its button, or the address). On a narrow
+//      screen it covers the page and the page behind is inert; on a wide one both can be used.
+//   3. While it is open it is asked again when a decision names its entity, at most once in AGAIN_S; the place where somebody
+//      reads is kept.
+//   4. A step's cause is another step: the link goes there. A cause that is not in the story is its position in the journal.
+
+import { el, h, say } from "./dom.js";
+import { clock, count, duration, seconds, whole } from "./format.js";
+import { entityOf, link, linked, told, unitLink } from "./links.js";
+import { stateOf } from "./model.js";
+import { ask, now, Refused } from "./session.js";
+
+const AGAIN_S = 1;
+const TITLES = { job: "Job", host: "Host", instance: "Instance", department: "Department" };
+const NARROW = "(max-width: 899px)";
+
+export class Story {
+  /** @param {import("./model.js").Model} model */
+  constructor(model) {
+    this.model = model;
+    this.panel = /** @type {HTMLDialogElement} */ (el("story"));
+    this.body = el("story-body");
+    /** @type {{kind: string, name: string} | null} */ this.entity = null;
+    /** @type {Element | null} */ this.opener = null;
+    this.asked = 0;
+    this.timer = 0;
+    el("story-close").addEventListener("click", () => this.leave());
+    this.panel.addEventListener("cancel", (event) => {
+      event.preventDefault();
+      this.leave();
+    });
+    document.addEventListener(
+      "keydown",
+      (event) => event.key === "Escape" && this.entity !== null && !event.defaultPrevented && this.leave(),
+    );
+    window.addEventListener("hashchange", () => this.follow());
+  }
+
+  /** Show what the address names, or nothing. */
+  follow() {
+    const entity = entityOf(location.hash);
+    if (entity === null) return this.close();
+    if (this.entity && this.entity.kind === entity.kind && this.entity.name === entity.name) return;
+    if (!this.panel.open) {
+      this.opener = document.activeElement;
+      if (window.matchMedia(NARROW).matches) this.panel.showModal();
+      else this.panel.show();
+    }
+    this.entity = entity;
+    document.body.classList.add("reads");
+    say(el("story-title"), `${TITLES[entity.kind]} ${entity.name}`);
+    this.body.replaceChildren(h("p", { class: "soft" }, "Reading …"));
+    this.panel.scrollTop = 0;
+    el("story-title").focus();
+    this.load();
+  }
+
+  leave() {
+    history.pushState(null, "", location.pathname + location.search);
+    this.close();
+  }
+
+  close() {
+    window.clearTimeout(this.timer);
+    this.entity = null;
+    if (!this.panel.open) return;
+    this.panel.close();
+    document.body.classList.remove("reads");
+    const back = this.opener;
+    this.opener = null;
+    if (back instanceof HTMLElement && back.isConnected) back.focus();
+  }
+
+  /** Rule 3. @param {any[]} decisions */
+  concerned(decisions) {
+    const name = this.entity?.name;
+    if (!name || this.timer) return;
+    if (!decisions.some((one) => [one.job, one.unit, one.host, one.department].includes(name))) return;
+    this.timer = window.setTimeout(() => {
+      this.timer = 0;
+      this.load();
+    }, AGAIN_S * 1000);
+  }
+
+  async load() {
+    const entity = this.entity;
+    if (entity === null) return;
+    const mine = ++this.asked;
+    const name = encodeURIComponent(entity.name);
+    const asks = [
+      ask(`/v1/story/${name}`),
+      ask(`/v1/why/${name}`),
+      entity.kind === "job" ? ask(`/v1/jobs/${name}`) : Promise.resolve(null),
+    ];
+    const [story, why, job] = await Promise.allSettled(asks);
+    if (mine !== this.asked || this.entity !== entity) return;
+    const rows = this.facts(entity, valueOf(job));
+    const parts = [
+      part(
+        "known",
+        rows.length
+          ? h(
+              "dl",
+              { class: "facts" },
+              ...rows.map(([key, value]) => h("div", null, h("dt", null, key), h("dd", null, ...[value].flat()))),
+            )
+          : null,
+      ),
+      part("now", this.why(why)),
+      part("past", this.life(story)),
+    ].filter((one) => one !== null);
+    const { scrollTop } = this.panel;
+    this.body.replaceChildren(...parts);
+    this.panel.scrollTop = scrollTop;
+  }
+
+  facts(entity, job) {
+    if (entity.kind === "host") return this.hostFacts(this.model.hosts.get(entity.name));
+    if (entity.kind === "job" && job) return this.jobFacts(job);
+    const row = this.model.departments.get(entity.name);
+    if (!row) return [];
+    return [["Hosts", `${row.hosts_held} held, may keep ${row.hosts_quota}, wants ${row.hosts_demanded}`]];
+  }
+
+  hostFacts(row) {
+    if (!row) return [];
+    const state = stateOf(row);
+    const since = seconds(row.since);
+    return [
+      ["State", `${state}${since === null ? "" : ` for ${duration(now() - since)}`}`],
+      ["Held by", row.department ? link("department", row.department) : "nobody"],
+      row.owner && row.owner !== row.department ? ["Owner", `${row.owner}${row.lent ? " (lent)" : ""}`] : null,
+      ["Cores", `${row.cores_used} of ${row.cores} in use`],
+      ["Memory", `${row.memory_used_mb} of ${row.memory_mb} MiB`],
+      row.units?.length ? ["Runs", row.units.flatMap((unit, i) => [i ? ", " : null, unitLink(unit)])] : null,
+      typeof row.quarantine === "string" ? ["Quarantine", row.quarantine] : null,
+      typeof row.cordoned === "string" ? ["Cordoned", row.cordoned || "yes"] : null,
+    ].filter((one) => one !== null);
+  }
+
+  jobFacts(job) {
+    const began = seconds(job.started_at);
+    const ended = seconds(job.ended_at);
+    return [
+      job.name && job.name !== job.unit ? ["Name", job.name] : null,
+      [
+        "State",
+        `${job.state}${job.exit_code !== null && job.exit_code !== undefined ? `, exit code ${job.exit_code}` : ""}`,
+      ],
+      ["Whose", [`${job.user} of `, link("department", job.department)]],
+      job.nodes ? ["Size", `${count(job.nodes, "node")} × ${count(job.cores ?? 1, "core")}`] : null,
+      ["Submitted", whole(job.submitted_at)],
+      began !== null
+        ? ["Started", `${whole(job.started_at)}${ended === null ? `, ${duration(now() - began)} ago` : ""}`]
+        : null,
+      ended !== null ? ["Ended", whole(job.ended_at)] : null,
+      job.walltime_s ? ["Time limit", duration(job.walltime_s)] : null,
+      job.hosts?.length ? ["Hosts", linked(job.hosts.join(", "), this.model)] : null,
+      (job.attempts?.length ?? 0) > 1 ? ["Attempts", String(job.attempts.length)] : null,
+    ].filter((one) => one !== null);
+  }
+
+  why(answer) {
+    if (answer.status === "rejected") {
+      const { reason } = answer;
+      return reason instanceof Refused && [400, 404].includes(reason.status)
+        ? null
+        : section("Why now", h("p", { class: "soft" }, reason.message));
+    }
+    const texts =
+      answer.value.sentences ??
+      reasonsOf(answer.value).map((one) => one.sentence ?? String(one.code ?? "").replaceAll("_", " "));
+    if (!texts.length) return null;
+    const remedies = answer.value.remedies ?? [];
+    const items = texts.map((text, i) =>
+      h(
+        "li",
+        null,
+        ...told(text, this.model),
+        remedies[i] ? h("span", { class: "remedy" }, "To unblock it: ", ...told(remedies[i], this.model)) : null,
+      ),
+    );
+    return section("Why now", h("ol", { class: "why" }, ...items));
+  }
+
+  life(answer) {
+    if (answer.status === "rejected") return section("Life", h("p", { class: "soft" }, answer.reason.message));
+    const steps = answer.value.steps ?? [];
+    if (!steps.length) return section("Life", h("p", { class: "soft" }, "Nothing has happened to it yet."));
+    const known = new Map(steps.map((step) => [step.position, step]));
+    const more = answer.value.more
+      ? h(
+          "p",
+          { class: "soft" },
+          "It has more steps: ",
+          h("code", null, `phoenix story ${this.entity?.name ?? ""}`),
+          " prints all of them.",
+        )
+      : null;
+    return section(
+      "Life",
+      h("ol", { class: "life" }, ...steps.map((step, i) => this.step(step, steps[i - 1], known))),
+      more,
+    );
+  }
+
+  step(step, earlier, known) {
+    const at = seconds(step.at) ?? 0;
+    const gap = earlier ? at - (seconds(earlier.at) ?? at) : 0;
+    const time = h("time", { datetime: new Date(at * 1000).toISOString(), title: whole(at) }, clock(at));
+    const cause = step.cause && step.cause !== step.position ? this.cause(step.cause, known) : null;
+    return h(
+      "li",
+      { "data-kind": step.kind, "data-position": step.position, tabindex: "-1" },
+      h("span", { class: "when" }, time, gap >= 1 ? h("span", { class: "soft" }, ` + ${duration(gap)}`) : null),
+      h("span", { class: "words" }, ...told(step.sentence ?? step.kind, this.model, step)),
+      cause,
+    );
+  }
+
+  /** Rule 4. */
+  cause(position, known) {
+    const step = known.get(position);
+    if (!step) return h("span", { class: "cause" }, `because of what happened at position ${position}`);
+    const go = () => {
+      const target = /** @type {HTMLElement | null} */ (
+        this.body.querySelector(`[data-position="${Number(position)}"]`)
+      );
+      target?.focus();
+      target?.scrollIntoView({ block: "center" });
+    };
+    return h(
+      "button",
+      { type: "button", class: "cause plain", onclick: go },
+      `because of ${clock(step.at)}: ${step.sentence}`,
+    );
+  }
+}
+
+function section(title, ...children) {
+  return [h("h3", null, title), ...children];
+}
+
+function part(name, children) {
+  return children === null ? null : h("section", { class: `part ${name}` }, ...[children].flat());
+}
+
+function valueOf(settled) {
+  return settled.status === "fulfilled" ? settled.value : null;
+}
+
+function reasonsOf(answer) {
+  const found = answer.reasons ?? answer.reason;
+  return Array.isArray(found) ? found : found ? [found] : [];
+}
