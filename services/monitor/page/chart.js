@@ -12,7 +12,7 @@
 import { ask, now } from "./session.js";
 import { el, h, keyed, s, say } from "./dom.js";
 import { clock, number, percent, tick, whole } from "./format.js";
-import { append, bands, before, seriesOf, ticks, times } from "./series.js";
+import { append, bands, before, seriesOf, ticks, times, upTo } from "./series.js";
 
 const RANGES = [
   ["15 min", 900],
@@ -28,6 +28,7 @@ const METRICS = [
 ];
 const POINTS = 240;
 const ROWS = 12;
+const TABLE_MS = 60_000; // the table stays as it is for so long: somebody may be reading it
 const DASH = ["none", "7 4", "2 4"];
 const TOP = 14;
 const BOTTOM = 26;
@@ -40,8 +41,10 @@ export class Chart {
     this.model = model;
     this.range_s = 3600;
     this.metric = "requests_per_s";
-    /** @type {import("./series.js").Series | null} */ this.series = null;
-    this.at = -1; // index of the point that is told; -1: none
+    /** @type {import("./series.js").Series | null} what the monitor has told */ this.kept = null;
+    /** @type {import("./series.js").Series | null} what is drawn: with a point of now */ this.series = null;
+    /** @type {number | null} the moment that is told */ this.moment = null;
+    this.tabled = 0;
     this.box = el("chart");
     this.tip = h("div", { class: "values", hidden: true });
     this.table = h("table");
@@ -84,19 +87,19 @@ export class Chart {
     try {
       const answer = await ask(`/v1/timeline?since=${Math.floor(now() - range_s)}&points=${POINTS}`);
       if (range_s !== this.range_s) return;
-      this.series = seriesOf(answer);
-      this.at = -1;
+      this.kept = seriesOf(answer);
+      this.moment = null;
+      this.tabled = 0;
       this.draw();
     } catch (error) {
-      if (this.series === null) this.none(error instanceof Error ? error.message : "The timeline cannot be read.");
+      if (this.kept === null) this.none(error instanceof Error ? error.message : "The timeline cannot be read.");
     }
   }
 
   /** @param {any} point */
   point(point) {
-    if (this.series === null) return;
-    append(this.series, point, this.range_s);
-    this.draw();
+    if (this.kept === null) return;
+    append(this.kept, point, this.range_s);
   }
 
   none(words) {
@@ -104,22 +107,23 @@ export class Chart {
   }
 
   draw() {
-    const { series } = this;
     const width = this.box.clientWidth;
-    if (series === null || width === 0) return;
-    if (series.at.length === 0) return this.none("Nothing has happened yet.");
+    if (this.kept === null || width === 0) return;
+    if (this.kept.at.length === 0) return this.none("Nothing has happened yet.");
+    const series = upTo(this.kept, now(), this.model.hosts, this.model.departments);
+    this.series = series;
     this.scale(series, width);
     this.svg.replaceChildren(...this.axes(), ...this.areas(series), ...this.lines(series), this.cross());
     this.key_(series);
     this.tabulate(series);
-    this.tell(Math.min(this.at, series.at.length - 1));
+    this.tell(this.moment === null ? -1 : this.under(this.moment));
   }
 
   scale(series, width) {
     const height = this.box.clientHeight || 260;
     this.svg.setAttribute("viewBox", `0 0 ${width} ${height}`);
     const to = Math.max(now(), series.at[series.at.length - 1]);
-    const from = Math.min(Math.max(to - this.range_s, series.at[0]), to - 30);
+    const from = Math.min(Math.max(to - this.range_s, series.at[0] - series.step_s), to - 30);
     const sums = series.at.map((_, i) =>
       [...series.owners.values()].reduce((sum, counts) => sum + (counts[i] ?? 0), 0),
     );
@@ -196,25 +200,20 @@ export class Chart {
       counts.forEach((n, i) => (base[i] += n ?? 0));
       return s("path", {
         class: `area ${this.model.own(name)} ${name.startsWith("(") ? name.slice(1, -1) : "held"}`,
-        d: this.band(series.at, lower, base),
+        d: this.band(series, lower, base),
       });
     });
     return [s("defs", null, hatch), ...found];
   }
 
   /** Rule 1: forward along the upper steps, back along the lower ones. */
-  band(at, lower, upper) {
-    const end = this.x(this.frame.to);
+  band(series, lower, upper) {
+    const { at } = series;
     const step = (of) =>
-      at.map((t, i) => ({ x: this.x(t), to: i + 1 < at.length ? this.x(at[i + 1]) : end, y: this.y(of[i]) }));
-    const there = step(upper)
-      .map((p) => `L${p.x.toFixed(1)} ${p.y.toFixed(1)}H${p.to.toFixed(1)}`)
-      .join("");
-    const back = step(lower)
-      .reverse()
-      .map((p) => `L${p.to.toFixed(1)} ${p.y.toFixed(1)}H${p.x.toFixed(1)}`)
-      .join("");
-    return `M${there.slice(1)}${back}Z`;
+      at.map((t, i) => ({ from: this.x(i ? at[i - 1] : t - series.step_s), to: this.x(t), y: this.y(of[i]) }));
+    const there = step(upper).map((p) => `L${p.from.toFixed(1)} ${p.y.toFixed(1)}H${p.to.toFixed(1)}`);
+    const back = step(lower).map((p) => `L${p.to.toFixed(1)} ${p.y.toFixed(1)}H${p.from.toFixed(1)}`);
+    return `M${there.join("").slice(1)}${back.reverse().join("")}Z`;
   }
 
   lines(series) {
@@ -272,6 +271,8 @@ export class Chart {
   }
 
   tabulate(series) {
+    if (performance.now() < this.tabled) return;
+    this.tabled = performance.now() + TABLE_MS;
     const names = bands(series, this.model.slots);
     const lines = this.told(series);
     const every = Math.max(1, Math.ceil(series.at.length / ROWS));
@@ -311,14 +312,21 @@ export class Chart {
     const box = this.svg.getBoundingClientRect();
     const { from, to, right } = this.frame;
     const at = from + ((event.clientX - box.left - LEFT) / (right - LEFT)) * (to - from);
-    this.tell(at < from || at > to ? -1 : Math.max(0, before(this.series.at, at)));
+    this.tell(at < from || at > to ? -1 : this.under(at));
+  }
+
+  /** The index of the point whose step has this moment. */
+  under(moment) {
+    const { at } = /** @type {import("./series.js").Series} */ (this.series);
+    const i = before(at, moment);
+    return at[i] === moment ? i : Math.min(i + 1, at.length - 1);
   }
 
   /** @param {KeyboardEvent} event */
   key(event) {
     if (this.series === null) return;
     const last = this.series.at.length - 1;
-    const from = this.at < 0 ? last : this.at;
+    const from = this.moment === null ? last : this.under(this.moment);
     const step = event.shiftKey ? 10 : 1;
     const moves = { ArrowLeft: from - step, ArrowRight: from + step, Home: 0, End: last };
     if (moves[event.key] === undefined) return;
@@ -328,8 +336,8 @@ export class Chart {
 
   /** Rule 3. @param {number} i */
   tell(i) {
-    this.at = i;
     const { series } = this;
+    this.moment = i < 0 || series === null ? null : series.at[i];
     const cross = this.svg.querySelector(".cross");
     this.tip.hidden = i < 0 || series === null;
     if (series === null || cross === null) return;

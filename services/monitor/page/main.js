@@ -32,6 +32,7 @@ const story = new Story(model);
 const views = {
   head: () => summary(model),
   hosts: () => hosts.draw(),
+  chart: () => chart.draw(),
   departments: () => departments(model),
   queue: () => queue.draw(),
   decisions: () => decisions.draw(),
@@ -59,8 +60,12 @@ function soon(parts) {
 
 const live = new Live({
   event(kind, data) {
-    if (kind === "point") return chart.point(data);
-    soon(model.take(kind, data));
+    if (kind === "point") {
+      chart.point(data);
+      return soon(["chart"]);
+    }
+    const parts = model.take(kind, data);
+    soon(parts.includes("hosts") ? [...parts, "chart"] : parts);
     if (kind === "decisions") story.concerned(data.decisions ?? data);
     if (kind === "picture") {
       say(el("cloud"), model.cloud || "Phoenix Cloud");
@@ -147,7 +152,7 @@ search(model);
 window.setInterval(() => {
   if (document.hidden || el("board").hidden) return;
   queue.tick();
-  soon(["head"]);
+  soon(["head", "chart"]);
 }, TICK_S * 1000);
 // For tests and for people with a console open: what the page knows. It holds nothing that the page does not show.
 Object.assign(window, { phoenix: { model, live, chart } });

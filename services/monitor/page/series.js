@@ -6,7 +6,8 @@
 //      the range are dropped.
 //   2. Bands are stacked in this order: departments as they have their colours, others by name, then (draining), (lost),
 //      (absent), and (free) on top. What a point does not name is 0; a point without any number is no point.
-//   3. A load that nobody told is null: a line has a gap there, not a zero.
+//   3. A point is of the step that ends at its `at`. What is so now is a last point (`upTo`), which is never kept.
+//   4. A load that nobody told is null: a line has a gap there, not a zero.
 
 import { byName } from "./format.js";
 
@@ -63,6 +64,35 @@ function trim(series, from) {
   series.at.splice(0, old);
   for (const counts of series.owners.values()) counts.splice(0, old);
   for (const of of series.load.values()) for (const values of Object.values(of)) values.splice(0, old);
+}
+
+/**
+ * Rule 3: the same with a point of now, of what hosts and departments are.
+ * @param {Series} series
+ * @param {number} at
+ * @param {Map<string, any>} hosts
+ * @param {Map<string, any>} departments
+ * @returns {Series}
+ */
+export function upTo(series, at, hosts, departments) {
+  const n = series.at.length;
+  if (n === 0 || at <= series.at[n - 1] || hosts.size === 0) return series;
+  const counts = new Map();
+  for (const row of hosts.values()) {
+    const name = row.state === "held" ? row.department : `(${row.state})`;
+    if (name !== "(absent)") counts.set(name, (counts.get(name) ?? 0) + 1);
+  }
+  const owners = new Map([...series.owners].map(([name, all]) => [name, [...all, counts.get(name) ?? 0]]));
+  for (const [name, count] of counts) if (!owners.has(name)) owners.set(name, [...new Array(n).fill(0), count]);
+  const load = new Map();
+  for (const [name, of] of series.load) {
+    const row = departments.get(name) ?? {};
+    const told = { ...row, wanted: row.instances_wanted, serving: row.instances_running };
+    const silent = row.signal_missing_since !== null && row.signal_missing_since !== undefined;
+    const last = (/** @type {string} */ metric) => (silent && metric in row ? null : (told[metric] ?? null));
+    load.set(name, Object.fromEntries(Object.entries(of).map(([metric, all]) => [metric, [...all, last(metric)]])));
+  }
+  return { at: [...series.at, at], step_s: series.step_s, owners, load };
 }
 
 /** Rule 2. @param {Series} series @param {Map<string, number>} slots */
