@@ -27,6 +27,7 @@ const METRICS = [
   ["instances", "instances"],
 ];
 const POINTS = 240;
+const EDGE_S = 5; // inside the range: at its very edge the answer would be the next coarser one
 const ROWS = 12;
 const TABLE_MS = 60_000; // the table stays as it is for so long: somebody may be reading it
 const DASH = ["none", "7 4", "2 4"];
@@ -85,7 +86,7 @@ export class Chart {
   async load() {
     const range_s = this.range_s;
     try {
-      const answer = await ask(`/v1/timeline?since=${Math.floor(now() - range_s)}&points=${POINTS}`);
+      const answer = await ask(`/v1/timeline?since=${Math.ceil(now() - range_s) + EDGE_S}&points=${POINTS}`);
       if (range_s !== this.range_s) return;
       this.kept = seriesOf(answer);
       this.moment = null;
@@ -158,7 +159,7 @@ export class Chart {
 
   most(series) {
     const all = this.told(series).flatMap((line) => line.values.filter((n) => n !== null));
-    return Math.max(this.metric === "utilisation" ? 1 : 0, ...all.map(Number));
+    return Math.max(1, ...all.map(Number));
   }
 
   value(n) {
