@@ -62,6 +62,7 @@ class Known(msgspec.Struct):
     silent_s: float = 0.0
     looked_at: float = float("inf")
     used_cpu: int | None = None
+    used_memory_kb: int = 0
     heard: bool = False  # a sample newer than the first one that this leader found
 
 
@@ -77,7 +78,7 @@ class Appraisal:
         if sample.at != known.sampled_at:
             known.heard = known.sampled_at != 0
             known.sampled_at, known.silent_s, known.looked_at = sample.at, 0.0, now
-        known.used_cpu = sample.used_cpu
+        known.used_cpu, known.used_memory_kb = sample.used_cpu, sample.used_memory_kb
 
     def forget(self, name: str) -> None:
         self.known.pop(name, None)

@@ -23,7 +23,7 @@ from schemas.custody_state import Leader, vm_key
 from schemas.facts import Fact, VmEnded
 from schemas.ids import instance_parts, is_instance
 from schemas.meta import Meta
-from services.executor.calls import Allocate, Call, Look, Observation, Outcome, Result, Terminate
+from services.executor.calls import Allocate, Call, HostsSeen, Look, Observation, Outcome, PoolSeen, Result, Terminate
 from services.executor.core import ExecutorCore
 from services.executor.endpoint import Endpoint
 from services.executor.events import EventStream
@@ -203,6 +203,8 @@ class ExecutorEdge(Edge):
 
     def _observe(self, observation: Observation) -> None:
         self._core.observe(observation, self._service.now())
+        if isinstance(observation, PoolSeen | HostsSeen):
+            self._metrics.looked()
         self._answered_at = time.monotonic()
         self._service.wake()
         self.settled()

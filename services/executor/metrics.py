@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections import Counter as Tally
 from collections.abc import Callable, Iterable, Iterator
 from typing import Final
@@ -12,13 +13,13 @@ from prometheus_client.registry import Collector
 
 from services.executor.calls import Outcome, Phase
 from services.executor.core import ExecutorCore
+from services.executor.disagreements import KINDS, Disagreements
 from services.executor.endpoint import Endpoint
 from services.executor.outcomes import Failure
 from services.executor.site import METHODS
 from services.runtime.families import OWNER, Label, Table
 
 _SECONDS: Final = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0)
-DISAGREEMENTS: Final = ("stray", "missing", "elsewhere", "host_missing")
 UNSEEN: Final = "unseen"  # OpenNebula has not shown it yet
 POLLS: Final = ("host.info", "vmpool.info", "vmpool.infoset", "hostpool.info", "hostpool.monitoring")
 _METHOD: Final = Label.of("method", (*METHODS.values(), *POLLS))
@@ -49,12 +50,12 @@ DISAGREE: Final = TABLE.gauge(
     "phoenix_opennebula_disagreements",
     "Where OpenNebula and the journal differ; stray: a VM of ours that the journal does not know, missing: a VM that the "
     "journal has open and OpenNebula does not have, elsewhere: it is on another host, host_missing: a host that it has no more",
-    Label.of("kind", DISAGREEMENTS),
+    Label.of("kind", KINDS),
 )
 DISAGREE_S: Final = TABLE.gauge(
     "phoenix_opennebula_disagreement_seconds",
     "For so long the oldest of them has been seen by this leader; 0: there is none",
-    Label.of("kind", DISAGREEMENTS),
+    Label.of("kind", KINDS),
 )
 VMS: Final = TABLE.gauge(
     "phoenix_vms", "Open VMs by what OpenNebula said of them last", Label.of("state", (*Phase, UNSEEN))
@@ -86,6 +87,7 @@ class ExecutorMetrics(Collector):
         self._calls, self._seconds = CALLS.live(registry), CALL_S.live(registry)
         self._endings, self._events = TERMINATION_S.live(registry), EVENTS.live(registry)
         self.events_trusted = False
+        self._disagreements = Disagreements(core)
         self._terminating: dict[str, float] = {}  # VM -> when its first terminate was sent
         registry.register(self)
 
@@ -106,6 +108,10 @@ class ExecutorMetrics(Collector):
         if sent is not None:
             self._endings.observe(max(0.0, at - sent))
 
+    def looked(self) -> None:
+        """A whole pool has been observed."""
+        self._disagreements.look(time.monotonic())
+
     def _waiting(self) -> int:
         return sum(map(len, self._core.custody.index.parked.values()))
 
@@ -120,9 +126,9 @@ class ExecutorMetrics(Collector):
             states.add_metric([phase], phases[phase])
         for kind in Failure:
             failed.add_metric([kind.value], self._endpoint.counts[kind])
-        differ = DISAGREE.family()
-        differ.add_metric(["stray"], len(fleet.strays))
-        yield from (states, failed, differ)
+        yield from (states, failed)
+        yield from self._differences()
+        yield from self._busy()
         for family, value in (
             (VMS_WANTED, len(ledger.wants)),
             (VMS_WAITING, self._waiting()),
@@ -134,3 +140,27 @@ class ExecutorMetrics(Collector):
             (HOSTS_IGNORED, len(self._core.desk.ignored)),
         ):
             yield family.of(value)
+
+    def _differences(self) -> Iterator[Metric]:
+        counts, ages = DISAGREE.family(), DISAGREE_S.family()
+        for kind, (count, age_s) in self._disagreements.told(time.monotonic()).items():
+            counts.add_metric([kind], count)
+            ages.add_metric([kind], age_s)
+        yield from (counts, ages)
+
+    def _busy(self) -> Iterator[Metric]:
+        """By holder, of hosts of which there is a sample."""
+        cores: Tally[str] = Tally()
+        memory: Tally[str] = Tally()
+        known = self._core.desk.appraisal.known
+        for name, host in self._core.custody.state.hosts.items():
+            seen = known.get(name)
+            if host.state in ("free", "held") and seen is not None and seen.used_cpu is not None:
+                holder = (host.dept or "") if host.state == "held" else ""
+                cores[holder] += seen.used_cpu
+                memory[holder] += seen.used_memory_kb << 10
+        busy, used = CORES_BUSY.family(), MEMORY_BUSY.family()
+        for holder in sorted(cores):
+            busy.add_metric([holder], cores[holder] / 100)
+            used.add_metric([holder], memory[holder])
+        yield from (busy, used)
