@@ -13,10 +13,11 @@ from typing import Any, Final
 import msgspec
 
 from schemas import examples, facts, ids, requests, signals, subjects
+from schemas.audit import AuditBatch
 from schemas.config import CloudConfig
 from schemas.envelope import VERSION as ENVELOPE_VERSION
 from schemas.envelope import Envelope
-from schemas.events import Event, Refusal
+from schemas.events import Event
 
 VERSION: Final = "1.0.0"
 _JSON: Final = "application/json"
@@ -28,6 +29,7 @@ PARAMETERS: Final[dict[str, str]] = {
     "user": "Who asks; the server lets a user publish its own name only.",
     "writer": "admission, provisioner, executor, or scheduler.<department>.",
     "service": "monitor, or scheduler.",
+    "outcome": "granted or refused.",
     "what": "queue, job, hosts, departments, overview; of a scheduler: why.",
 }
 
@@ -76,7 +78,7 @@ def asyncapi() -> dict[str, Any]:
 def _schemas() -> dict[str, Any]:
     replies = dict.fromkeys([*(reply for _, reply in requests.REQUESTS.values()), requests.Failed])
     asked = dict.fromkeys(cls for cls, _ in requests.REQUESTS.values())
-    roots = [*facts.FACTS, Envelope, CloudConfig, Event, Refusal, *asked, *replies, *signals.SIGNALS.values()]
+    roots = [*facts.FACTS, Envelope, CloudConfig, Event, AuditBatch, *asked, *replies, *signals.SIGNALS.values()]
     _, components = msgspec.json.schema_components(roots, ref_template="#/components/schemas/{name}")
     return dict(components)
 
@@ -158,11 +160,14 @@ class _Document:
         self.operation(f"send.{name}", "send", name, f"The monitor publishes {kind}.")
 
     def others(self) -> None:
-        refusal = self.message("audit.refusal", _schema(Refusal), "A request was refused.", examples.REFUSAL)
+        audit = self.message("audit", _schema(AuditBatch), "What was asked for, and what came of it.", examples.AUDIT)
         self.channel(
-            "audit", subjects.audit(_DEPARTMENT), [refusal], f"Stream {subjects.AUDIT_STREAM}; operators read it."
+            "audit",
+            subjects.audit(_DEPARTMENT, "{outcome}"),
+            [audit],
+            f"Stream {subjects.AUDIT_STREAM}; operators read it.",
         )
-        self.operation("send.audit", "send", "audit", "The door refuses a request.")
+        self.operation("send.audit", "send", "audit", "Requests were granted or refused.")
         asked = self.message("query", {"type": "object"}, 'Parameters of a query, for example {"job": "17"}.')
         answered = self.message(
             "query.reply", {"type": "object"}, "The view that was asked for, or ok false and an error."

@@ -30,19 +30,6 @@ class Event(msgspec.Struct, frozen=True, kw_only=True):
     fact: Fact
 
 
-class Refusal(msgspec.Struct, frozen=True, kw_only=True):
-    """One line of the audit stream (``phoenix.audit.<department>``): who was refused what, and why.  `left_out`: refusals of
-    this caller since the last line that were not recorded."""
-
-    who: str
-    what: str
-    code: str
-    field: str | None
-    message: str
-    at: float
-    left_out: int = 0
-
-
 def decode(payload: bytes) -> Event:
     """Raises `msgspec.DecodeError`, among others for a kind that this version does not know."""
     return msgspec.json.decode(payload, type=Event)

@@ -11,9 +11,10 @@ import msgspec
 
 from schemas import facts as f
 from schemas import requests as r
+from schemas.audit import AuditBatch, AuditRecord
 from schemas.config import BatchPolicy, CloudConfig, Department, User, WebPolicy
 from schemas.envelope import Envelope
-from schemas.events import Event, Refusal
+from schemas.events import Event
 from schemas.reasons import Code, because
 from schemas.releases import Release
 from schemas.signals import ClaimSignal, CpuSignal, RequestsSignal, SessionsSignal
@@ -180,8 +181,36 @@ SIGNALS: Final[dict[str, msgspec.Struct]] = {
     "cpu": CpuSignal(utilisation=0.93, instances=4, at=AT, interval_s=1.0, source="haproxy-1"),
 }
 
-REFUSAL: Final = Refusal(
-    who="ann", what="host.drain", code="denied", field=None, message="only operators may drain hosts", at=AT
+AUDIT: Final = AuditBatch(
+    records=(
+        AuditRecord(
+            at=AT,
+            kind="job.submit",
+            outcome="granted",
+            via="http",
+            user="ann",
+            department="hpc",
+            role="user",
+            names=("17",),
+            peer="10.1.2.3",
+            client="curl/8.5.0",
+            request="4f1c",
+            position=1203,
+        ),
+        AuditRecord(
+            at=AT,
+            kind="host.drain",
+            outcome="refused",
+            via="nats",
+            user="ann",
+            department="hpc",
+            role="user",
+            names=("h1",),
+            peer="_INBOX_hpc.ann.x",
+            code="denied",
+            message="only operators may drain hosts",
+        ),
+    )
 )
 
 

@@ -26,9 +26,10 @@ import msgspec
 
 from schemas import examples, facts, requests, signals
 from schemas.asyncapi import asyncapi
+from schemas.audit import AuditBatch
 from schemas.config import CloudConfig
 from schemas.envelope import Envelope
-from schemas.events import Event, Refusal
+from schemas.events import Event
 
 DIALECT: Final = "https://json-schema.org/draft/2020-12/schema"
 BASE: Final = "urn:phoenix-cloud:schemas:"
@@ -136,10 +137,10 @@ def documents() -> dict[str, dict[str, Any]]:
         "events.json": document(
             "events",
             "Payloads of phoenix.event.<department>.<noun>.<verb> (JSON), and of phoenix.audit.<department>.",
-            {"Event": Event, "Refusal": Refusal},
+            {"Event": Event, "AuditBatch": AuditBatch},
             {
                 "Event": [examples.event(fact, n) for n, fact in enumerate(examples.FACTS)],
-                "Refusal": [examples.REFUSAL],
+                "AuditBatch": [examples.AUDIT],
             },
         ),
         "asyncapi.json": tidy(asyncapi()),

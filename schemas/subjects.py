@@ -6,7 +6,7 @@
     phoenix.measure.<department>.<name>                         what guests report of themselves, from the door; not journaled
     phoenix.query.<service>.<department>.<what>                 read only
     phoenix.event.<department>.<noun>.<verb>                    public events (stream EVENTS)
-    phoenix.audit.<department>                                  refusals (stream AUDIT, bounded)
+    phoenix.audit.<department>.<outcome>                        who asked for what (stream AUDIT, bounded)
     _INBOX_<department>.<user>.…                                the only subjects that services answer to
 
 The user is a token of the request subject because a NATS message does not name its sender: the server's permission on the
@@ -80,8 +80,9 @@ def event(department: str, kind: str) -> str:
     return f"phoenix.event.{department}.{kind}"
 
 
-def audit(department: str) -> str:
-    return f"phoenix.audit.{department}"
+def audit(department: str, outcome: str) -> str:
+    """`department`: of who asked; `outcome`: granted or refused."""
+    return f"phoenix.audit.{department}.{outcome}"
 
 
 def inbox(department: str, user: str) -> str:

@@ -63,6 +63,7 @@ COMMANDS: Final = (
         "policies", "orders, victims and scaling rules: which there are, what each is", _SITE, ("show", "check"), True
     ),
     Command("events", "what happened; --follow for what happens", _SITE, reads=True),
+    Command("audit", "who asked for what, from where, and what came of it", _SITE, reads=True),
     Command("lending", "whose hosts are lent to whom, on what terms", _SITE, reads=True),
     Command("usage", "who held, used, lent and lost how much, since when", _SITE, reads=True),
     Command("instances", "a web department's instances: state, release, host, sessions, CPU", _SITE, reads=True),

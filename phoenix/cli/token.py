@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, TextIO
 
-from phoenix.cli import cloud, emit, suggest, tables, units
+from phoenix.cli import cloud, emit, recorded, suggest, tables, units
 from phoenix.cli.errors import DENIED, FAILED, CliError, usage
 
 if TYPE_CHECKING:
@@ -61,11 +61,10 @@ def run(args: argparse.Namespace) -> int:
 
 def _where(args: argparse.Namespace) -> tuple[Path, list[str]]:
     """The tokens' file, and who are users."""
-    from phoenix.local.stack_layout import layout
     from services.runtime.config import ConfigError, load
     from services.runtime.credentials import tokens_file
 
-    file: Path = args.config or layout(cloud.data_dir(args)).config
+    file = _file(args)
     if not file.is_file():
         raise usage(f"there is no cloud with {file}", "phoenix up makes one; --data DIR or --config FILE names another")
     try:
@@ -76,6 +75,12 @@ def _where(args: argparse.Namespace) -> tuple[Path, list[str]]:
     if not found.parent.is_dir():
         raise CliError(FAILED, f"{found.parent} is not there: phoenix up makes it")
     return found, [user.name for user in config.cloud.users]
+
+
+def _file(args: argparse.Namespace) -> Path:
+    from phoenix.local.stack_layout import layout
+
+    return args.config or layout(cloud.data_dir(args)).config
 
 
 def _create(args: argparse.Namespace) -> int:
@@ -93,6 +98,7 @@ def _create(args: argparse.Namespace) -> int:
         if file is not None:
             file.write(token)
     name = tokens.digest(token)[: tokens.ID_CHARS]
+    recorded.record(_file(args), "token.create", entry.user, name)
     shown = None if args.out else token
     if args.json:
         emit.json({"ok": True, "id": name, "user": entry.user, "ends": units.iso(entry.ends), "token": shown})
@@ -155,6 +161,7 @@ def _revoke(args: argparse.Namespace) -> int:
     entry = tokens.revoke(path, args.name)
     if entry is None:
         raise usage(f"there is no issued token {args.name!r}", suggest.hint(args.name, tokens.issued(path)))
+    recorded.record(_file(args), "token.revoke", entry.user, args.name)
     if args.json:
         emit.json({"ok": True, "id": args.name, "user": entry.user})
     else:

@@ -24,6 +24,7 @@ from schemas import requests as r
 from schemas.facts import Fact
 from schemas.meta import Meta, Void
 from services.admission import compose, instances, leases, releases
+from services.admission.asked import current
 from services.admission.compose import Caller
 from services.admission.core import AdmissionCore, Answered
 from services.admission.metrics import GRANTED
@@ -77,9 +78,21 @@ class Desk:
 
     async def handle(self, caller: Caller, department: str, kind: str, request: r.Message) -> r.Message:
         """The reply to a decoded request in `department`.  Raises `Refused`."""
+        asked = current()
+        if asked is not None:
+            asked.read(department, request)
         reply = await self._handlers[kind](caller, department, request)
         self._granted.labels(kind).inc()
+        if asked is not None:
+            asked.done(department, reply)
         return reply
+
+    async def _propose(self, compose: Compose, cause: str = "") -> Outcome:
+        outcome = await self._shell.propose(compose, cause)
+        asked = current()
+        if asked is not None and outcome.facts:
+            asked.wrote(outcome.position)
+        return outcome
 
     # ------------------------------------------------------------------------------------------------------ submission
 
@@ -105,7 +118,7 @@ class Desk:
         async def do() -> Answered:
             facts(self._shell.now(), ())  # what would be refused is refused before anything is stored
             await self._payloads.store(packed)
-            outcome = await self._shell.propose(facts, cause=request)
+            outcome = await self._propose(facts, cause=request)
             if not outcome.facts:
                 return again(self._same(caller.user, request, digest))
             fact = _valid(outcome)
@@ -141,7 +154,7 @@ class Desk:
             return leases.extend(self._core, caller, request, digest, now, drafted)
 
         async def do() -> r.LeaseGranted:
-            outcome = await self._shell.propose(facts, cause=request.request or "lease.extend")
+            outcome = await self._propose(facts, cause=request.request or "lease.extend")
             if outcome.facts:
                 _valid(outcome)
             return again(None)
@@ -209,7 +222,7 @@ class Desk:
         wanted = [fact for _, facts in plan for fact in facts]
         for start in range(0, len(wanted), PIECE_MAX):
             piece = wanted[start : start + PIECE_MAX]
-            await self._shell.propose(
+            await self._propose(
                 lambda _now, drafted, piece=piece: compose.still_wanted(self._core, verb, piece, drafted),  # type: ignore[misc]
                 cause=f"job.{verb}",
             )
@@ -228,7 +241,7 @@ class Desk:
             return [compose.scale(self._core, caller, dept, request, digest, now)]
 
         async def do() -> r.Done:
-            outcome = await self._shell.propose(facts, cause=request.request)
+            outcome = await self._propose(facts, cause=request.request)
             if outcome.facts:
                 _valid(outcome)
             else:
@@ -251,7 +264,7 @@ class Desk:
             problem = await self._secrets.problem(dept, wanted) if wanted else ""
             if problem:  # its instances could not boot
                 raise Refused("unknown", f"secrets: {problem}", "secrets")
-            outcome = await self._shell.propose(facts, cause=request.request or "release.deploy")
+            outcome = await self._propose(facts, cause=request.request or "release.deploy")
             if not outcome.facts:
                 return again(self._same(caller.user, request.request, digest))
             fact = _valid(outcome)
@@ -268,7 +281,7 @@ class Desk:
 
     async def _change_host(self, caller: Caller, verb: str, request: r.HostNamed) -> r.Done:
         if compose.change_host(self._core, caller, verb, request):
-            outcome = await self._shell.propose(
+            outcome = await self._propose(
                 lambda _now, _drafted: compose.change_host(self._core, caller, verb, request), cause=f"host.{verb}"
             )
             if outcome.facts:
@@ -285,7 +298,7 @@ class Desk:
             return instances.report(self._core, caller, dept, request, now, drafted)
 
         if facts(self._shell.now(), ()):
-            outcome = await self._shell.propose(facts, cause=request.unit)
+            outcome = await self._propose(facts, cause=request.unit)
             if outcome.facts:
                 _valid(outcome)
         return r.Done()

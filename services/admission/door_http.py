@@ -27,6 +27,7 @@ from schemas import signals, subjects
 from schemas.config import Limits
 from schemas.ids import is_instance
 from services.admission import compose
+from services.admission.asked import Asked, asking, current
 from services.admission.compose import Caller
 from services.admission.core import AdmissionCore
 from services.admission.desk import Desk
@@ -38,6 +39,7 @@ from services.admission.routes import ROUTES, Route
 from services.admission.web import JSON, MSGPACK, Handler, HttpError, bearer, body, number, reply, unauthorised
 from services.runtime.edge import Refused
 from services.runtime.identity import Identities
+from services.runtime.peers import Peers
 
 FOLLOW_MAX_S: Final = 25.0
 EXTRA_MAX_BYTES: Final = 4 << 20  # of a submission, beside script and inputs: arguments, environment, JSON's escapes
@@ -65,11 +67,12 @@ class HttpDoor:
         identities: Identities,
         nc: Client,
         monitor_url: str,
+        peers: Peers,
     ) -> None:
         self._core, self._desk, self._gate = core, desk, gate
         self._outputs, self._files = outputs, files
         self._identities, self._nc = identities, nc
-        self._monitor_url = monitor_url.rstrip("/")
+        self._monitor_url, self._peers = monitor_url.rstrip("/"), peers
         self._tokens_at = 0.0
         self._large = asyncio.Semaphore(LARGE_MAX)
         self.session: aiohttp.ClientSession | None = None
@@ -97,8 +100,11 @@ class HttpDoor:
         if identity is None and config and self._identities.reload_if_changed():  # made a moment ago
             identity = self._identities.by_token(bearer(request), config)
         if identity is None:
-            self._gate.admit(f"@{request.remote}")
-            raise unauthorised(self._identities.ended(bearer(request)))
+            told = self._asked(request, f"{request.method} {request.path}")
+            self._gate.admit(f"@{told.peer}")
+            error = unauthorised(self._identities.ended(bearer(request)))
+            self._gate.refused(told, error.refused)
+            raise error
         self._gate.admit(identity.user)
         return Caller(identity.user, identity.department, identity.role)
 
@@ -109,15 +115,24 @@ class HttpDoor:
 
         async def served(request: web.Request) -> web.StreamResponse:
             caller = self.caller(request)
-            try:
-                answer: web.StreamResponse = await method(request, caller, route.kind)
-            except Refused as refused:
-                what = route.kind or f"{route.method} {route.path}"
-                await self._gate.record(caller.user, caller.department, what, refused)
-                raise
+            told = self._asked(request, route.kind or f"{route.method} {route.path}", caller)
+            with asking(told):
+                try:
+                    answer: web.StreamResponse = await method(request, caller, route.kind)
+                except (Refused, HttpError) as error:
+                    self._gate.refused(told, error.refused if isinstance(error, HttpError) else error)
+                    raise
+                self._gate.granted(told)
             return answer
 
         return served
+
+    def _asked(self, request: web.Request, kind: str, caller: Caller | None = None) -> Asked:
+        client, peer = request.headers.get("User-Agent", ""), self._peers.of(request)
+        if caller is None:
+            return Asked(kind, "http", peer=peer, client=client)
+        user, department, role = caller.user, caller.department, caller.role
+        return Asked(kind, "http", user=user, department=department, role=role, peer=peer, client=client)
 
     async def _ask(self, request: web.Request, caller: Caller, department: str, kind: str, data: bytes) -> web.Response:
         as_json = request.content_type != MSGPACK
@@ -149,7 +164,9 @@ class HttpDoor:
         answer = await self._desk.handle(caller, caller.department, kind, asked)
         if "jobs" not in given and isinstance(answer, r.JobResults) and (error := answer.results[0].error) is not None:
             raise Refused(error.code, error.message, error.field)
-        await self._gate.record_parts(caller.user, caller.department, kind, answer)
+        told = current()
+        if told is not None:
+            self._gate.parts(told, answer)
         return reply(answer)
 
     async def change_lease(self, request: web.Request, caller: Caller, kind: str) -> web.Response:

@@ -20,6 +20,7 @@ from nats.aio.subscription import Subscription
 
 from schemas import requests as r
 from schemas.subjects import is_reply_allowed, parse_request
+from services.admission.asked import Asked, asking
 from services.admission.compose import Caller
 from services.admission.core import AdmissionCore
 from services.admission.desk import Desk
@@ -81,17 +82,24 @@ class NatsDoor:
         if msg.reply and not is_reply_allowed(msg.reply, home):
             await self._refuse_reply(msg, asked.user, home)
             return
-        content_type = (msg.headers or {}).get(_CONTENT_TYPE, "")
-        as_json = r.is_json(msg.data, content_type)
-        try:
-            reply = await self._reply(asked.user, asked.department, f"{asked.noun}.{asked.verb}", msg.data, as_json)
-            data = r.encode(reply, as_json)
-            await self._gate.record_parts(asked.user, home, f"{asked.noun}.{asked.verb}", reply)
-        except Refused as refused:
-            data = r.encode(failed(refused), as_json)
-            await self._gate.record(asked.user, home, f"{asked.noun}.{asked.verb}", refused)
+        as_json = r.is_json(msg.data, (msg.headers or {}).get(_CONTENT_TYPE, ""))
+        with asking(self._asked(asked.user, home, f"{asked.noun}.{asked.verb}", msg.reply)) as told:
+            try:
+                reply = await self._reply(asked.user, asked.department, told.kind, msg.data, as_json)
+                data = r.encode(reply, as_json)
+                self._gate.parts(told, reply)
+                self._gate.granted(told)
+            except Refused as refused:
+                data = r.encode(failed(refused), as_json)
+                self._gate.refused(told, refused)
         if msg.reply:
             await answer(msg, home, data)
+
+    def _asked(self, name: str, home: str, kind: str, reply: str) -> Asked:
+        """Where it came from is all that a message tells of its connection: the inbox."""
+        user = self._core.user(name)
+        role = user.role if user is not None else ""
+        return Asked(kind, "nats", user=name, department=home, role=role, peer=reply.rpartition(".")[0])
 
     async def _reply(self, name: str, department: str, kind: str, data: bytes, as_json: bool) -> r.Message:
         user = self._core.user(name)
@@ -115,4 +123,4 @@ class NatsDoor:
     async def _refuse_reply(self, msg: Msg, user: str, home: str) -> None:
         await answer(msg, home, b"")  # counted, logged and dropped there
         refused = Refused("denied", f"the reply subject {msg.reply[:200]!r} is not in the inbox of {home}")
-        await self._gate.record(user, home, msg.subject, refused)
+        self._gate.refused(self._asked(user, home, msg.subject, msg.reply), refused)

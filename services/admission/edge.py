@@ -32,9 +32,11 @@ from services.admission.secrets import Secrets
 from services.admission.tokens import GuestTokens
 from services.admission.usages import Usages
 from services.admission.web import errors_as_answers
+from services.runtime.audit import Recorder
 from services.runtime.edge import Edge
 from services.runtime.identity import Identities
 from services.runtime.objects import Objects
+from services.runtime.peers import Peers
 from services.runtime.service import Service
 
 BIND_S: Final = 10.0  # a predecessor on this machine lets go of the address within its own end
@@ -63,7 +65,9 @@ class Doors(Edge):
         objects = Objects(service.js, OBJECTS)
         payloads, self._outputs, files = Payloads(objects), Outputs(objects), Files(objects)
         self._logs = Logs(core, self._outputs)
-        gate = Gate(service.nc.publish, service.now, service.log, service.registry)
+        self._recorder = Recorder(service.nc.publish, service.log)
+        service.spawn("audit", self._recorder.run())
+        gate = Gate(self._recorder, service.now, service.registry)
         secrets = Secrets(service.config.secrets.directory, time.monotonic, service.log)
         desk = Desk(service, core, payloads, service.registry, secrets)
         tokens = GuestTokens.load(service.config.guest_key_file)
@@ -73,8 +77,9 @@ class Doors(Edge):
         )
         self._nats = NatsDoor(service.nc, core, desk, gate, service.log)
         identities = Identities.load(service.config)
+        peers = Peers(service.config.http.proxies)
         self._http = HttpDoor(
-            core, desk, gate, self._outputs, files, identities, service.nc, service.config.monitor.url
+            core, desk, gate, self._outputs, files, identities, service.nc, service.config.monitor.url, peers
         )
 
     async def lead(self) -> None:
@@ -109,6 +114,7 @@ class Doors(Edge):
             await self._nats.close()
         if self._runner is not None:
             await self._runner.cleanup()
+            await self._recorder.flush()
 
     def applied(self, fact: Fact, meta: Meta) -> None:
         if meta.void is not None:

@@ -1,8 +1,8 @@
-"""The gate before the desk: how fast a caller may ask, and the record of what was refused.
+"""The gate before the desk: how fast a caller may ask, and the record of what was asked.
 
 Rules
   1. Each caller has a token bucket, generous for programs and tight enough that one loop cannot starve the others.
-  2. A refusal goes to the bounded audit stream: who, what, code, field, message, at.  Never a payload, never a token.
+  2. Every change that was granted, and every refusal, goes to the audit (`schemas.audit`): never a payload, never a token.
   3. Refusals are recorded at a bounded rate for each caller; what is left out is counted in the next record.
 """
 
@@ -10,27 +10,26 @@ from __future__ import annotations
 
 import time
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
+from dataclasses import replace
 from typing import Final
 
 import msgspec
-import nats.errors
 from prometheus_client import CollectorRegistry
 
-from schemas.ids import is_department
+from schemas.audit import MESSAGE_MAX, TEXT_MAX, AuditRecord, Outcome, cut
 from schemas.requests import JobResults, Message
-from schemas.subjects import SITE, audit
+from services.admission.asked import Asked
 from services.admission.metrics import REFUSED
+from services.runtime.audit import Recorder
 from services.runtime.bucket import Bucket
 from services.runtime.edge import Refused
-from services.runtime.log import Log
 
 RATE_PER_S: Final = 10_000.0  # measured: one admission journals about 8,500 a second on two cores; this is above
 BURST: Final = 20_000.0
 AUDIT_PER_S: Final = 2.0
 AUDIT_BURST: Final = 20.0
 CALLERS_MAX: Final = 10_000  # buckets kept; an idle one is full again, so forgetting it changes nothing
-MESSAGE_MAX: Final = 500
 
 
 class Buckets:
@@ -51,31 +50,17 @@ class Buckets:
         return found
 
 
-class Refusal(msgspec.Struct, frozen=True, kw_only=True):
-    """One line of the audit stream.  `left_out`: refusals of this caller since the last line that were not recorded."""
-
-    who: str
-    what: str
-    code: str
-    field: str | None
-    message: str
-    at: float
-    left_out: int = 0
-
-
 class Gate:
     def __init__(
         self,
-        publish: Callable[[str, bytes], Awaitable[None]],
+        recorder: Recorder,
         now: Callable[[], float],
-        log: Log,
         registry: CollectorRegistry,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         self._refused = REFUSED.live(registry)
-        self._publish = publish
+        self._recorder = recorder
         self._now = now
-        self._log = log
         self._monotonic = monotonic
         self._requests = Buckets(RATE_PER_S, BURST)
         self._audits = Buckets(AUDIT_PER_S, AUDIT_BURST)
@@ -85,34 +70,45 @@ class Gate:
         if not self._requests.of(caller, self._monotonic()).take(self._monotonic()):
             raise Refused("limit", f"too many requests: {RATE_PER_S:g} a second are allowed; wait a moment")
 
-    async def record(self, who: str, department: str, what: str, refused: Refused) -> None:
-        """Write a refusal to the audit stream.  A broker that is away loses it: audit must not stop the door."""
+    def granted(self, asked: Asked) -> None:
+        """AuditRecord what was done."""
+        if asked.is_told:
+            self._recorder.note(self._record(asked, "granted"))
+
+    def refused(self, asked: Asked, refused: Refused) -> None:
         self._refused.labels(refused.code).inc()
         if refused.code == "unavailable":  # says something about the cloud, not about the caller
             return
-        bucket = self._audits.of(who, self._monotonic())
+        bucket = self._audits.of(asked.user or f"@{asked.peer}", self._monotonic())
         if not bucket.take(self._monotonic()):
             bucket.left_out += 1
             return
-        line = Refusal(
-            who=who[:128],
-            what=what[:128],
-            code=refused.code,
-            field=refused.field,
-            message=refused.message[:MESSAGE_MAX],
-            at=self._now(),
-            left_out=bucket.left_out,
-        )
+        line = self._record(asked, "refused")
+        told = {"code": refused.code, "field": refused.field, "message": refused.message[:MESSAGE_MAX]}
+        self._recorder.note(msgspec.structs.replace(line, **told, left_out=bucket.left_out))
         bucket.left_out = 0
-        subject = audit(department if is_department(department) else SITE)
-        try:
-            await self._publish(subject, msgspec.json.encode(line))
-        except (nats.errors.Error, OSError, TimeoutError) as error:
-            self._log.warning("refusal not recorded", error=str(error) or type(error).__name__)
 
-    async def record_parts(self, who: str, department: str, what: str, reply: Message) -> None:
-        """Write what was refused inside of a reply that grants the rest: another's job among one's own."""
+    def parts(self, asked: Asked, reply: Message) -> None:
+        """AuditRecord what was refused inside of a reply that grants the rest: another's job among one's own."""
         for result in reply.results if isinstance(reply, JobResults) else ():
             if result.error is not None:
                 refused = Refused(result.error.code, result.error.message, result.error.field)
-                await self.record(who, department, what, refused)
+                self.refused(replace(asked, names=(result.job,)), refused)
+
+    def _record(self, asked: Asked, outcome: Outcome) -> AuditRecord:
+        names, more = cut(asked.names)
+        return AuditRecord(
+            at=self._now(),
+            kind=asked.kind[:TEXT_MAX],
+            outcome=outcome,
+            via=asked.via,
+            user=asked.user[:TEXT_MAX],
+            department=asked.department,
+            role=asked.role,
+            names=names,
+            more=more,
+            peer=asked.peer[:TEXT_MAX],
+            client=asked.client[:TEXT_MAX],
+            request=asked.request[:TEXT_MAX],
+            position=asked.position if outcome == "granted" else None,
+        )

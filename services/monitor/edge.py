@@ -28,6 +28,7 @@ from schemas.subjects import JOURNAL_STREAM, SNAPSHOTS
 from services.monitor import page_files
 from services.monitor.access import COOKIE, Access
 from services.monitor.archivist import Archivist
+from services.monitor.audit_routes import AuditRoutes
 from services.monitor.certificates import Certificates, endpoints
 from services.monitor.core import MonitorCore
 from services.monitor.events import Publisher
@@ -49,9 +50,11 @@ from services.monitor.sessions import Sessions
 from services.monitor.stream import Stream
 from services.monitor.token_ends import TokenEnds
 from services.monitor.views import Views
+from services.runtime.audit import Recorder
 from services.runtime.config import Config
 from services.runtime.identity import Identities
 from services.runtime.objects import Objects
+from services.runtime.peers import Peers
 from services.runtime.service import Edge, Service
 
 CLOSE_S: Final = 2.0  # for answers that are being sent
@@ -141,7 +144,9 @@ class MonitorEdge(Edge):
         service.registry.register(ReadModel(self.core, views))
         url, identities = self.config.monitor.url, Identities.load(self.config)
         self._watch_limits(service, identities)
-        sessions = Sessions(identities)
+        sessions, peers = Sessions(identities), Peers(self.config.http.proxies)
+        self.recorder = Recorder(service.nc.publish, service.log)
+        service.spawn("audit", self.recorder.run())
         access = Access(self.core.custody, identities, sessions, f"{COOKIE}_{urlsplit(url).port or 0}")
         self.stream = Stream(self.core, views, self.publisher, access)
         service.spawn("page", self.stream.run())
@@ -158,7 +163,8 @@ class MonitorEdge(Edge):
             more=[
                 *Scrape(self.core.custody, Ports(self.config, self.file)).routes(),
                 *HistoryReads(access, self.history, self._now).routes(),
-                *SessionRoutes(access, sessions, url).routes(),
+                *SessionRoutes(access, sessions, url, self.recorder.note, peers).routes(),
+                *AuditRoutes(service.js, access).routes(),
                 *self.stream.routes(),
                 *page_files.routes(),
                 *Records(access, service.nc, service.js, kept.archive, service.log).routes(),
@@ -197,5 +203,6 @@ class MonitorEdge(Edge):
         if self._runner is not None:
             self.stream.close()
             await self._runner.cleanup()
+            await self.recorder.flush()
             self.room.close()
         await self.history.close()

@@ -10,21 +10,26 @@ Rules
   2. It is named after the port: browsers send a host's cookies to all of its ports, and two clouds on one machine must not
      throw out each other's.
   3. A session or code is never made from a session: only who has the token gets another one.
+  4. Who logs in, and who tries to, is in the audit; what is refused because of too many tries is not.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, Final
 from urllib.parse import urlsplit
 
 import msgspec
 from aiohttp import web
 
+from schemas.audit import TEXT_MAX, AuditRecord
 from services.monitor.access import Access, Fault, json_answer
 from services.monitor.origin import is_own_page
 from services.monitor.sessions import CODE_S, SESSION_S, Sessions
+from services.runtime.clock import Clock, system_clock
 from services.runtime.credentials import digest
 from services.runtime.identity import Identity
+from services.runtime.peers import Peers
 
 BODY_MAX: Final = 4 << 10  # a token has 43 characters
 
@@ -35,10 +40,19 @@ class _Login(msgspec.Struct, frozen=True):
 
 
 class SessionRoutes:
-    """`url`: where people reach the page (`[monitor] url`)."""
+    """`url`: where people reach the page (`[monitor] url`); `note`: takes what goes to the audit."""
 
-    def __init__(self, access: Access, sessions: Sessions, url: str) -> None:
+    def __init__(
+        self,
+        access: Access,
+        sessions: Sessions,
+        url: str,
+        note: Callable[[AuditRecord], None],
+        peers: Peers | None = None,
+        clock: Clock = system_clock,
+    ) -> None:
         self.access, self.sessions, self.url = access, sessions, url.rstrip("/")
+        self.note, self.peers, self.clock = note, peers or Peers(), clock
 
     def routes(self) -> list[web.RouteDef]:
         return [
@@ -51,7 +65,7 @@ class SessionRoutes:
     async def open(self, request: web.Request) -> web.Response:
         if request.content_type != "application/json" or not is_own_page(request):
             raise Fault(403, "denied", "a session is opened by the page of this server, with JSON")
-        peer = request.remote or ""
+        peer = self.peers.of(request)
         if not self.sessions.may_try(peer):
             raise Fault(429, "limit", "too many failed logins from your address: wait some seconds")
         login = await _body(request)
@@ -59,12 +73,10 @@ class SessionRoutes:
         who = self.access.by_digest(token) if token is not None else None
         if token is None or who is None:
             self.sessions.failed(peer)
-            if login.code:
-                raise Fault(
-                    401, "denied", f"the code is used up, or older than {CODE_S:.0f} s: ask for a new one", "code"
-                )
-            nobodys = "this token is nobody's: phoenix status shows where tokens lie"
-            raise Fault(401, "denied", self.access.identities.ended(login.token) or nobodys, "token")
+            fault = self._wrong(login)
+            self._tell(request, "session.open", None, fault)
+            raise fault
+        self._tell(request, "session.open", who)
         answer = json_answer(self._told(who))
         answer.set_cookie(
             self.access.cookie,
@@ -92,7 +104,31 @@ class SessionRoutes:
     async def code(self, request: web.Request) -> web.Response:
         who, token = self.access.bearer(request)
         made = self.sessions.codes.make(digest(token), who.user)
+        self._tell(request, "session.code", who)
         return _kept_nowhere(json_answer({"code": made, "expires_s": CODE_S, "url": self.url}))
+
+    def _wrong(self, login: _Login) -> Fault:
+        if login.code:
+            return Fault(401, "denied", f"the code is used up, or older than {CODE_S:.0f} s: ask for a new one", "code")
+        nobodys = "this token is nobody's: phoenix status shows where tokens lie"
+        return Fault(401, "denied", self.access.identities.ended(login.token) or nobodys, "token")
+
+    def _tell(self, request: web.Request, kind: str, who: Identity | None, fault: Fault | None = None) -> None:
+        """Rule 4."""
+        record = AuditRecord(
+            at=self.clock(),
+            kind=kind,
+            outcome="granted" if fault is None else "refused",
+            via="page",
+            user=who.user if who is not None else "",
+            department=who.department if who is not None else "",
+            role=who.role if who is not None else "",
+            peer=self.peers.of(request)[:TEXT_MAX],
+            client=request.headers.get("User-Agent", "")[:TEXT_MAX],
+        )
+        if fault is not None:
+            record = msgspec.structs.replace(record, code=fault.code, field=fault.field, message=str(fault))
+        self.note(record)
 
     def _told(self, who: Identity) -> dict[str, Any]:
         config = self.access.custody.state.config

@@ -9,7 +9,8 @@ Rules
   1. Only operators apply a configuration; the server's permissions make the user in the subject true.
   2. A configuration is checked as a whole before it is proposed; an invalid one is refused with every problem.
   3. What is already in force is not adopted again.
-  4. What the hypervisor can do is read from our own file, with the rest of what says where things run.
+  4. Who asked, and what came of it, goes to the audit (`services.runtime.audit`).
+  5. What the hypervisor can do is read from our own file, with the rest of what says where things run.
 """
 
 from __future__ import annotations
@@ -24,9 +25,11 @@ from nats.aio.msg import Msg
 
 from schemas import facts as f
 from schemas import subjects
+from schemas.audit import MESSAGE_MAX, AuditRecord
 from schemas.config import CloudConfig
 from schemas.custody import RULES
 from services.runtime.answer import answer
+from services.runtime.audit import Recorder
 from services.runtime.config import check_cloud
 from services.runtime.service import Edge, Refused, Service
 
@@ -44,6 +47,8 @@ class ConfigEdge(Edge):
 
     async def start(self, service: Service) -> None:
         self.service = service
+        self._recorder = Recorder(service.nc.publish, service.log)
+        service.spawn("audit", self._recorder.run())
         await service.nc.subscribe(subjects.request("*", "*", "config", "apply"), cb=self._on_apply)
 
     async def lead(self) -> None:
@@ -70,9 +75,14 @@ class ConfigEdge(Edge):
         asked = subjects.parse_request(msg.subject)
         if asked is None or not self.service.is_leader:
             return
+        told = self._told(asked, msg.reply)
         try:
-            reply: dict[str, Any] = {"ok": True, "position": await self._apply(asked, msg.data)}
+            position = await self._apply(asked, msg.data)
+            reply: dict[str, Any] = {"ok": True, "position": position}
+            self._recorder.note(msgspec.structs.replace(told, position=position))
         except Refused as refused:
+            wrong = {"code": refused.code, "field": refused.field, "message": refused.message[:MESSAGE_MAX]}
+            self._recorder.note(msgspec.structs.replace(told, outcome="refused", **wrong))
             error = {"code": refused.code, "field": refused.field, "message": refused.message}
             reply = {"ok": False, "error": error}
         except TimeoutError:
@@ -81,6 +91,22 @@ class ConfigEdge(Edge):
         as_json = msg.data[:1] == b"{"
         body = msgspec.json.encode(reply) if as_json else msgspec.msgpack.encode(reply)
         await answer(msg, asked.department, body, {"Content-Type": "application/json"} if as_json else None)
+
+    def _told(self, asked: subjects.RequestSubject, reply: str) -> AuditRecord:
+        user = (self.service.custody.state.config or self.file).user(asked.user)
+        return AuditRecord(
+            at=self.service.now(),
+            kind="config.apply",
+            outcome="granted",
+            via="nats",
+            user=asked.user,
+            department=subjects.OPERATORS,  # whoever asks: a configuration is their business
+            role=user.role if user is not None else "",
+            peer=reply.rpartition(".")[0],
+        )
+
+    async def close(self) -> None:
+        await self._recorder.flush()
 
     async def _apply(self, asked: subjects.RequestSubject, data: bytes) -> int:
         config = self.service.custody.state.config or self.file

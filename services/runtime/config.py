@@ -84,10 +84,12 @@ class Nats(_Table, frozen=True, kw_only=True):
 
 
 class Http(_Table, frozen=True, kw_only=True):
-    """The public door (admission).  `url`: as guests and people reach it; default: where it listens."""
+    """The public door (admission).  `url`: as guests and people reach it; default: where it listens.  `proxies`: addresses and
+    networks of reverse proxies before this door and the monitor, whose word on the caller's address counts."""
 
     listen: str = "127.0.0.1:7480"
     url: str = ""
+    proxies: tuple[str, ...] = ()
 
 
 class Monitor(_Table, frozen=True, kw_only=True):

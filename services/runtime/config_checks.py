@@ -12,6 +12,7 @@ Rules
 
 from __future__ import annotations
 
+import ipaddress
 import math
 import re
 from collections.abc import Iterable, Iterator, Sequence
@@ -212,6 +213,7 @@ def check_deployment(config: Config, processes: Sequence[str]) -> list[Problem]:
         problems += _ranges(getattr(config, key), (key,), ranges)
     problems += _url(config.nats.url, ("nats", "url"), ("nats", "tls"))
     problems += _url(config.http.url, ("http", "url"), ("http", "https"))
+    problems += _proxies(config.http.proxies)
     problems += _url(config.monitor.url, ("monitor", "url"), ("http", "https"))
     problems += _url(config.opennebula.endpoint, ("opennebula", "endpoint"), ("http", "https"))
     if config.opennebula.listens:
@@ -222,6 +224,18 @@ def check_deployment(config: Config, processes: Sequence[str]) -> list[Problem]:
         right = f"should be at least twice heartbeat_s ({config.runtime.heartbeat_s:g}), or one late renewal loses the lease"
         problems.append(_problem(("runtime", "lease_ttl_s"), config.runtime.lease_ttl_s, right))
     return problems
+
+
+def _proxies(proxies: Sequence[str]) -> Iterator[Problem]:
+    """Whose word on the caller's address counts: everybody's is nobody's."""
+    for place, text in enumerate(proxies):
+        try:
+            is_wide = ipaddress.ip_network(text, strict=False).prefixlen == 0
+        except ValueError:
+            is_wide = True
+        if is_wide:
+            right = "should be the address or network of a reverse proxy, for example 10.0.0.5 or 10.0.0.0/24"
+            yield _problem(("http", "proxies", place), text, right)
 
 
 def _problem(path: Path_, value: object, right: str, label: str = "") -> Problem:

@@ -88,7 +88,7 @@ def of_service(process: str, cloud: CloudConfig) -> Permissions:
     """A service process, or `ADMIN`."""
     own = (f"{service_inbox(process)}.>",)
     if process == ADMIN:
-        return Permissions(publish=("$JS.API.>",), subscribe=own)
+        return Permissions(publish=("$JS.API.>", subjects.audit(subjects.OPERATORS, "*")), subscribe=own)
     publish, subscribe = _edges(process, cloud)
     return Permissions(publish=(*_common(process), *publish), subscribe=(*own, *subscribe))
 
@@ -121,7 +121,7 @@ def _edges(process: str, cloud: CloudConfig) -> tuple[tuple[str, ...], tuple[str
         )
         return publish, ("phoenix.request.>", _queries("admission"))
     if process == "provisioner":  # answers config.apply
-        publish = (*answers, subjects.audit(subjects.OPERATORS))
+        publish = (*answers, subjects.audit(subjects.OPERATORS, "*"))
         return publish, ("phoenix.request.*.*.config.>", _queries("provisioner"))
     if process == "executor":  # really used CPU and memory of hosts
         return (*answers, subjects.signal(subjects.SITE, ">")), (_queries("executor"),)
@@ -139,6 +139,7 @@ def _edges(process: str, cloud: CloudConfig) -> tuple[tuple[str, ...], tuple[str
 def _monitor_publishes() -> tuple[str, ...]:
     return (
         subjects.EVENTS_ALL,
+        subjects.AUDIT_ALL,  # who logs in at the page
         f"$JS.API.STREAM.PURGE.{subjects.JOURNAL_STREAM}",
         *_read(subjects.EVENTS_STREAM),
         *_read(subjects.AUDIT_STREAM),

@@ -28,7 +28,7 @@ _MIB: Final = 1 << 20
 _DAY_S: Final = 86400.0
 EVENTS_MAX_AGE_S: Final = 7 * _DAY_S
 AUDIT_MAX_AGE_S: Final = 30 * _DAY_S
-AUDIT_PER_DEPARTMENT: Final = 10_000  # one department's refusals cannot push out another's
+AUDIT_PER_DEPARTMENT: Final = 10_000  # messages of granted, and of refused requests: none can push out another's
 DUPLICATES_S: Final = 120.0  # the server's default; the fence is what is relied on
 ADMIN_TIMEOUT_S: Final = 10.0  # creating a file-backed stream takes a few ms; a loaded disk longer
 

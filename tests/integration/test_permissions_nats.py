@@ -82,7 +82,7 @@ PUBLISH_ALLOWED = {
         "phoenix.journal.admission",
         "_INBOX_hpc.ann.x.y",
         "_INBOX_operators.root.x.y",
-        "phoenix.audit.hpc",
+        "phoenix.audit.hpc.refused",
         "phoenix.signal.web.cpu",
         "phoenix.measure.web.instances",
         "$KV.PHOENIX_LEASES.admission",
@@ -91,6 +91,7 @@ PUBLISH_ALLOWED = {
     ],
     "service-provisioner": [
         "phoenix.journal.provisioner",
+        "phoenix.audit.operators.refused",
         "_INBOX_operators.root.x.y",
         "$KV.PHOENIX_LEASES.provisioner",
     ],
@@ -109,7 +110,9 @@ PUBLISH_ALLOWED = {
         "_INBOX_web.lb.x.y",
         "$JS.API.STREAM.INFO.EVENTS",
         "phoenix.query.scheduler.hpc.why",
+        "phoenix.audit.hpc.granted",  # who logs in at the page
     ],
+    "service-admin": ["phoenix.audit.operators.granted"],
 }
 
 PUBLISH_DENIED = {
@@ -124,7 +127,7 @@ PUBLISH_DENIED = {
         "phoenix.journal.admission",
         "phoenix.journal.scheduler.hpc",
         "phoenix.event.hpc.job.submitted",
-        "phoenix.audit.hpc",
+        "phoenix.audit.hpc.refused",
         "_INBOX_hpc.bob.x.y",
         "_INBOX_service.admission.x.y",
         "_INBOX.x",
@@ -157,7 +160,7 @@ PUBLISH_DENIED = {
         "$JS.API.STREAM.MSG.DELETE.PHOENIX",
         "$JS.API.STREAM.PURGE.KV_PHOENIX_LEASES",
     ],
-    "service-provisioner": ["phoenix.journal.executor", "phoenix.audit.hpc", "$O.PHOENIX_OBJECTS.C.x"],
+    "service-provisioner": ["phoenix.journal.executor", "phoenix.audit.hpc.refused", "$O.PHOENIX_OBJECTS.C.x"],
     "service-executor": ["phoenix.journal.provisioner", "phoenix.signal.web.cpu", "$O.PHOENIX_OBJECTS.M.x"],
     "service-scheduler.hpc": [
         "phoenix.journal.scheduler.web",
@@ -171,10 +174,9 @@ PUBLISH_DENIED = {
     "service-monitor": [
         "phoenix.journal.admission",
         "phoenix.journal.monitor",
-        "phoenix.audit.hpc",
         "$JS.API.STREAM.DELETE.PHOENIX",
     ],
-    "service-admin": ["phoenix.journal.admission", "phoenix.request.hpc.ann.job.submit"],
+    "service-admin": ["phoenix.journal.admission", "phoenix.request.hpc.ann.job.submit", "phoenix.audit.hpc.granted"],
 }
 
 SUBSCRIBE_ALLOWED = {
@@ -203,7 +205,7 @@ SUBSCRIBE_DENIED = {
         "phoenix.journal.>",
         "phoenix.request.hpc.>",
         "phoenix.request.hpc.ann.>",  # to take away the door's requests, or to answer them
-        "phoenix.audit.hpc",
+        "phoenix.audit.hpc.refused",
         "phoenix.signal.hpc.cpu",
         "phoenix.measure.web.instances",
         "phoenix.measure.*.instances",

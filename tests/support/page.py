@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import orjson
-from aiohttp import ClientResponse
+from aiohttp import ClientResponse, web
 from aiohttp.test_utils import TestClient, TestServer
 from prometheus_client import CollectorRegistry
 
+from schemas.audit import AuditRecord
 from schemas.config import BatchPolicy, CloudConfig, Department, User, WebPolicy
 from schemas.custody import RULES
 from schemas.facts import ConfigAdopted
@@ -46,7 +48,13 @@ def adopted(config: CloudConfig) -> Step:
 
 
 class House:
-    def __init__(self, tmp_path: Path, page: Path | None = None, url: str = "http://monitor.test:7481") -> None:
+    def __init__(
+        self,
+        tmp_path: Path,
+        page: Path | None = None,
+        url: str = "http://monitor.test:7481",
+        more: Callable[[Access], list[web.RouteDef]] = lambda _access: [],
+    ) -> None:
         self.now = 100.0  # monotonic, of sessions
         self.desk = Desk().play(adopted(CLOUD), *granted(), job(), placed())
         self.tokens = tmp_path / "tokens.json"
@@ -55,6 +63,7 @@ class House:
         self.sessions = Sessions(identities, lambda: self.now)
         access = Access(self.desk.core.custody, identities, self.sessions, COOKIE)
         self.stream = Stream(self.desk.core, self.desk.views, self.desk.publisher, access, clock=lambda: 0.0)
+        self.audit: list[AuditRecord] = []
         reads = Reads(
             self.desk.core,
             self.desk.views,
@@ -65,8 +74,9 @@ class House:
             CollectorRegistry(),
             self._wait_for,
             more=[
-                *SessionRoutes(access, self.sessions, url).routes(),
+                *SessionRoutes(access, self.sessions, url, self.audit.append, clock=lambda: 5.0).routes(),
                 *self.stream.routes(),
+                *more(access),
                 *(page_files.routes(page) if page is not None else []),
             ],
             hosts=Hosts(url),

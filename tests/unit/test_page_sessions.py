@@ -243,6 +243,28 @@ def test_what_is_in_memory_opens_nothing() -> None:
     assert made not in repr(passes._kept)
 
 
+async def test_who_logs_in_is_in_the_audit_and_no_token_is(house: House) -> None:
+    await house.post("/v1/session", {"token": "t-alice"}, User_Agent="Browser/1")
+    await house.post("/v1/session", {"token": "t-wrong-one"})
+    await house.client.post("/v1/session/code", headers=bearer("oscar"))
+    told = [(one.kind, one.outcome, one.user, one.department, one.role, one.code) for one in house.audit]
+    assert told == [
+        ("session.open", "granted", "alice", "hpc", "user", ""),
+        ("session.open", "refused", "", "", "", "denied"),
+        ("session.code", "granted", "oscar", "operators", "operator", ""),
+    ]
+    assert {(one.via, one.peer, one.at) for one in house.audit} == {("page", "127.0.0.1", 5.0)}
+    assert house.audit[0].client == "Browser/1"
+    assert "t-wrong-one" not in str(house.audit)
+    assert "t-alice" not in str(house.audit)
+
+
+async def test_too_many_tries_do_not_fill_the_audit(house: House) -> None:
+    for _ in range(int(sessions.FAILED_BURST) + 20):
+        await house.post("/v1/session", {"token": "guess"})
+    assert len(house.audit) == sessions.FAILED_BURST
+
+
 # ------------------------------------------------------------------------------------------------- the host that is asked
 
 

@@ -15,7 +15,7 @@ import pytest
 from schemas import examples, facts, generate, requests, signals
 from schemas.envelope import decode as decode_envelope
 from schemas.envelope import encode as encode_envelope
-from schemas.events import Event, Refusal
+from schemas.events import Event
 from schemas.events import decode as decode_event
 
 DOCUMENTS = generate.documents()
@@ -119,21 +119,12 @@ def test_every_reply_validates(reply: msgspec.Struct) -> None:
     validate(reply, "replies.json", type(reply).__name__)
 
 
-def test_configuration_and_refusal_validate() -> None:
+def test_configuration_and_audit_validate() -> None:
     validate(examples.CLOUD, "config.json")
-    validate(examples.REFUSAL, "events.json", "Refusal")
+    validate(examples.AUDIT, "events.json", "AuditBatch")
     mistyped = {**msgspec.to_builtins(examples.CLOUD), "polcy": {}}
     with pytest.raises(jsonschema.ValidationError):
         validate(mistyped, "config.json")
-
-
-def test_what_the_door_writes_to_the_audit_stream_is_a_refusal() -> None:
-    from services.admission.gate import Refusal as Written
-
-    assert Written.__struct_fields__ == Refusal.__struct_fields__
-    assert msgspec.structs.asdict(Written(**msgspec.structs.asdict(examples.REFUSAL))) == msgspec.structs.asdict(
-        examples.REFUSAL
-    )
 
 
 # ---------------------------------------------------------------------------------------------------------------- AsyncAPI
@@ -218,7 +209,7 @@ def test_every_subject_of_the_vocabulary_has_a_channel() -> None:
     assert "phoenix.signal.{department}.cpu" in addresses
     assert {
         "phoenix.journal.{writer}",
-        "phoenix.audit.{department}",
+        "phoenix.audit.{department}.{outcome}",
         "phoenix.query.{service}.{department}.{what}",
     } <= addresses
 

@@ -1,0 +1,122 @@
+"""`phoenix audit`: who asked for what, from where, and what came of it."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from collections.abc import Iterator
+from typing import Any, Final
+
+from phoenix.cli import cloud, emit, moments, units
+from phoenix.cli.errors import UNREACHABLE, CliError, usage
+from phoenix.cli.http import Client
+
+LAST: Final = 30
+PAGE: Final = 1000
+LOOK_S: Final = 1.0  # between two looks of --follow
+AWAY_MAX: Final = 20  # looks in a row without an answer: the cloud is gone, not restarting
+HELP: Final = """examples:
+  phoenix audit                                     the last 30 requests that were granted or refused
+  phoenix audit --refused --since 24h               what was refused in the last day
+  phoenix audit --user alice --kind job.submit      what alice submitted
+  phoenix audit --kind job. --department hpc        all that people of hpc asked of jobs
+  phoenix audit --since 2026-11-01 --json           one JSON object a line
+  phoenix audit --follow                            what is asked, until Ctrl-C
+Operators see everything, managers what their department's people asked. What is recorded, and for how long: docs/audit.md"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--user", "-u", metavar="U", help="who asked")
+    parser.add_argument("--department", "-d", metavar="D", help="whose people asked; operators for operators")
+    parser.add_argument(
+        "--kind", "-k", metavar="KIND", help="job.submit, config.apply, session.open, …; or job. for all of it"
+    )
+    outcome = parser.add_mutually_exclusive_group()
+    outcome.add_argument(
+        "--refused", action="store_const", dest="outcome", const="refused", help="only what was refused"
+    )
+    outcome.add_argument(
+        "--granted", action="store_const", dest="outcome", const="granted", help="only what was granted"
+    )
+    parser.add_argument("--since", metavar="WHEN", help="24h, 7d, or a date: 2026-11-21, 2026-11-21T08:00 (UTC)")
+    parser.add_argument("--last", "-n", type=int, metavar="N", help=f"how many (default {LAST}; with --since: all)")
+    parser.add_argument("--follow", "-f", action="store_true", help="go on with what is asked, until Ctrl-C")
+
+
+def run(args: argparse.Namespace) -> int:
+    if args.last is not None and not 0 < args.last <= PAGE:
+        raise usage(f"--last is 1 to {PAGE}", "--since WHEN has no such bound")
+    client = cloud.find(args).operator()
+    chosen = {"user": args.user, "department": args.department, "kind": args.kind, "outcome": args.outcome}
+    if args.since is not None:
+        since = moments.instant(args.since, time.time())
+        end = print_since(client, {**chosen, "since": since}, args)
+    else:
+        answer = client.get("/v1/audit", limit=args.last or LAST, **chosen)
+        _print(answer["records"], args.json)
+        end = answer["end"]
+    if args.follow:
+        for records in follow(client, chosen, end):
+            _print(records, args.json)
+    return 0
+
+
+def print_since(client: Client, asked: dict[str, Any], args: argparse.Namespace) -> int:
+    """Print page after page; returns where the stream ended."""
+    shown: list[dict[str, Any]] = []
+    after: int | None = None
+    while True:
+        answer = client.get("/v1/audit", limit=PAGE, after=after, **asked)
+        if args.last is None:
+            _print(answer["records"], args.json)
+        shown = (shown + answer["records"])[-(args.last or 1) :]
+        after = answer["next"]
+        if after is None:
+            if args.last is not None:
+                _print(shown, args.json)
+            return int(answer["end"])
+
+
+def follow(client: Client, chosen: dict[str, Any], after: int) -> Iterator[list[dict[str, Any]]]:
+    """What comes behind `after`, as it comes; a cloud that restarts is waited for."""
+    away = 0
+    while True:
+        try:
+            answer = client.get("/v1/audit", limit=PAGE, after=after, **chosen)
+        except CliError as error:
+            away += 1
+            if error.code != UNREACHABLE or away > AWAY_MAX:
+                raise
+            time.sleep(LOOK_S)
+            continue
+        away = 0
+        yield answer["records"]
+        after = answer["next"] if answer["next"] is not None else answer["end"]
+        if answer["next"] is None:
+            time.sleep(LOOK_S)
+
+
+def render(record: dict[str, Any]) -> str:
+    """One line: when, who, what, from where, what came of it."""
+    who = record.get("user") or "(nobody known)"
+    role = f" ({record['department']} {record['role']})" if record.get("role") else ""
+    what = " ".join([record["kind"], *record.get("names", ())]) + (
+        f" and {record['more']} more" if record.get("more") else ""
+    )
+    source = f"{record['via']} {record['peer']}" if record.get("peer") else record["via"]
+    if record["outcome"] == "granted":
+        came = f"granted, position {record['position']}" if record.get("position") is not None else "granted"
+    else:
+        came = f"refused ({record.get('code')}): {record.get('message', '')}"
+    left = f"; {record['left_out']} more refusals were not recorded" if record.get("left_out") else ""
+    return f"{units.iso(record['at'])}  {who}{role}  {what}  from {source}: {came}{left}"
+
+
+def _print(records: list[dict[str, Any]], as_json: bool) -> None:
+    for record in records:
+        if as_json:
+            emit.line(record)
+        else:
+            print(render(record))
+    sys.stdout.flush()

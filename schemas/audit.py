@@ -1,0 +1,60 @@
+"""Records of the audit (stream AUDIT): who asked for what, from where, and what came of it.
+
+phoenix.audit.<department>.granted | refused          `AuditBatch`, as JSON; the department is that of who asked
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Final, Literal, TypeAlias
+
+import msgspec
+
+NAMES_MAX: Final = 20  # of one record; `more` counts the rest
+TEXT_MAX: Final = 128  # characters of a name, an address, a client
+MESSAGE_MAX: Final = 500
+
+Via: TypeAlias = Literal["http", "nats", "page", "shell"]
+Outcome: TypeAlias = Literal["granted", "refused"]
+
+
+class AuditRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """`kind`: a request's (``job.submit``), ``config.apply``, ``session.open``, ``token.create``, …; of a call that was refused
+    before that was known, method and path.  `names`: what it is about: jobs, a host, a department.
+
+    `via` and `peer`, where it came from: the caller's address over HTTP, the connection's inbox over NATS, user and machine of
+    who typed a command that asks nobody.  `client`: what the caller's program calls itself.  `position`: of the journal, where
+    what was granted stands; none if nothing had to be written.  `left_out`: refusals of this caller before this one that were
+    not recorded."""
+
+    at: float
+    kind: str
+    outcome: Outcome
+    via: Via
+    user: str = ""
+    department: str = ""
+    role: str = ""
+    names: tuple[str, ...] = ()
+    more: int = 0
+    peer: str = ""
+    client: str = ""
+    request: str = ""
+    position: int | None = None
+    code: str = ""
+    field: str | None = None
+    message: str = ""
+    left_out: int = 0
+
+
+class AuditBatch(msgspec.Struct, frozen=True, kw_only=True):
+    """What one message holds."""
+
+    v: int = 1
+    records: tuple[AuditRecord, ...] = ()
+
+
+def cut(names: Iterable[str]) -> tuple[tuple[str, ...], int]:
+    """Names as a record has them, and how many more there are."""
+    found: Iterator[str] = iter(names)
+    kept = tuple(name[:TEXT_MAX] for _, name in zip(range(NAMES_MAX), found, strict=False))
+    return kept, sum(1 for _ in found)

@@ -1,0 +1,86 @@
+"""One change request as the audit tells it: filled in on its way from the door to the desk and back.
+
+Rules
+  1. It belongs to the task that serves the request (a context variable): doors and desk need not hand it through.
+  2. What is recorded when it is granted is a change: reads are not, nor a load balancer's report that changed nothing, nor
+     signals and measures.  What is refused is recorded whatever it was.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from schemas import requests as r
+from schemas.audit import Via
+
+_UNRECORDED: Final = ("instance.list",)
+_ONLY_IF_WRITTEN: Final = ("instance.report",)
+
+
+@dataclass(slots=True)
+class Asked:
+    """`department`: the asker's own; `position`: where what was written stands."""
+
+    kind: str
+    via: Via
+    user: str = ""
+    department: str = ""
+    role: str = ""
+    peer: str = ""
+    client: str = ""
+    request: str = ""
+    names: tuple[str, ...] = ()
+    position: int | None = None
+    is_done: bool = field(default=False)
+
+    @property
+    def is_told(self) -> bool:
+        """Rule 2, of what was granted."""
+        if not self.is_done or self.kind in _UNRECORDED:
+            return False
+        return self.position is not None or self.kind not in _ONLY_IF_WRITTEN
+
+    def read(self, department: str, request: Any) -> None:
+        """The request has been decoded: what it is about, as far as it says so itself."""
+        self.request = getattr(request, "request", "") or ""
+        named = getattr(request, "jobs", ())
+        for one in ("lease", "host", "unit"):
+            named = named or ((getattr(request, one),) if getattr(request, one, "") else ())
+        self.names = tuple(named) or (department,)
+
+    def wrote(self, position: int) -> None:
+        self.position = position
+
+    def done(self, department: str, reply: r.Message) -> None:
+        """It was granted, or the part of it that `reply` says."""
+        self.is_done = True
+        if isinstance(reply, r.Submitted):
+            self.names = (reply.job,)
+        elif isinstance(reply, r.LeaseGranted):
+            self.names = (reply.lease,)
+        elif isinstance(reply, r.Deployed):
+            self.names = (f"{department} release {reply.release}",)
+        elif isinstance(reply, r.JobResults):
+            self.names = tuple(result.job for result in reply.results if result.error is None)
+            self.is_done = bool(self.names)
+
+
+_CURRENT: ContextVar[Asked | None] = ContextVar("asked", default=None)
+
+
+@contextmanager
+def asking(asked: Asked) -> Iterator[Asked]:
+    """What this task serves until the end of the block."""
+    token = _CURRENT.set(asked)
+    try:
+        yield asked
+    finally:
+        _CURRENT.reset(token)
+
+
+def current() -> Asked | None:
+    return _CURRENT.get()

@@ -1,0 +1,89 @@
+"""Who may read the audit, and how `phoenix audit` tells it."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from phoenix.cli import audit as command
+from schemas import examples
+from schemas.audit import AuditRecord
+from services.monitor.audit_routes import Asked, AuditRoutes
+from tests.support.page import CLOUD, House, adopted, bearer
+
+
+class Stream:
+    """An empty AUDIT stream: no test here reads what is in one."""
+
+    async def stream_info(self, _name: str) -> Any:
+        raise TimeoutError
+
+
+@pytest.fixture
+async def house(tmp_path: Path) -> AsyncIterator[House]:
+    house = House(tmp_path, more=lambda access: AuditRoutes(Stream(), access).routes())  # type: ignore[arg-type]
+    users = (*CLOUD.users, msgspec.structs.replace(CLOUD.users[0], name="mona", role="manager"))
+    house.desk.play(adopted(msgspec.structs.replace(CLOUD, users=users)))
+    house.write_tokens({f"t-{user.name}": user.name for user in users})
+    await house.start()
+    yield house
+    await house.close()
+
+
+@pytest.mark.parametrize(
+    ("user", "query", "status"),
+    [
+        ("oscar", "", 503),  # allowed; the broker does not answer
+        ("oscar", "?department=hpc&user=alice&kind=job.&outcome=refused&since=5", 503),
+        ("oscar", "?department=operators", 503),
+        ("oscar", "?department=site", 503),
+        ("oscar", "?department=hcp", 404),
+        ("oscar", "?outcome=denied", 400),
+        ("oscar", "?since=nan", 400),
+        ("oscar", "?after=x", 400),
+        ("mona", "", 503),
+        ("mona", "?department=hpc", 503),
+        ("mona", "?department=web", 403),
+        ("mona", "?department=operators", 403),
+        ("alice", "", 403),
+        ("nobody", "", 401),
+    ],
+)
+async def test_who_may_read_the_audit(house: House, user: str, query: str, status: int) -> None:
+    assert await house.get(f"/v1/audit{query}", **bearer(user)) == status
+
+
+@pytest.mark.parametrize(
+    ("asked", "subject"),
+    [
+        (Asked(None), "phoenix.audit.*.*"),
+        (Asked("hpc"), "phoenix.audit.hpc.*"),
+        (Asked("hpc", "refused"), "phoenix.audit.hpc.refused"),
+    ],
+)
+def test_only_what_is_asked_for_is_read(asked: Asked, subject: str) -> None:
+    assert asked.subject == subject
+
+
+def test_a_kind_is_one_or_all_of_a_noun() -> None:
+    record = AuditRecord(at=7.0, kind="job.submit", outcome="granted", via="http", user="ann")
+    takes = [Asked(None, kind=kind).takes(record) for kind in ("", "job.submit", "job.", "job", "job.sub", "lease.")]
+    assert takes == [True, True, True, False, False, False]
+    assert [Asked(None, since=since).takes(record) for since in (6.9, 7.0, 7.1)] == [True, True, False]
+    assert [Asked(None, user=user).takes(record) for user in ("ann", "an", "bob")] == [True, False, False]
+
+
+def test_a_record_is_told_in_one_line() -> None:
+    lines = [command.render(msgspec.to_builtins(record)) for record in examples.AUDIT.records]
+    assert [line.split("  ", 1)[1] for line in lines] == [
+        "ann (hpc user)  job.submit 17  from http 10.1.2.3: granted, position 1203",
+        "ann (hpc user)  host.drain h1  from nats _INBOX_hpc.ann.x: refused (denied): only operators may drain hosts",
+    ]
+    many = AuditRecord(at=7.0, kind="POST /v1/jobs", outcome="refused", via="http", more=3, left_out=4, code="denied")
+    assert command.render(msgspec.to_builtins(many)).split("  ", 1)[1] == (
+        "(nobody known)  POST /v1/jobs and 3 more  from http: refused (denied): ; 4 more refusals were not recorded"
+    )
