@@ -62,9 +62,19 @@ def job_id(text: str) -> str:
     )
 
 
-def job_or_department(text: str) -> str:
-    """Type of what `why` explains: a job, or a department, whose name begins with a letter."""
-    return text if re.fullmatch(r"[a-z][a-z0-9-]{0,31}", text) else job_id(text)
+def entity(text: str) -> str:
+    """Type of what `why` and `story` tell of: a job, an instance, a department or a host, by name; `host:17` says which."""
+    if re.fullmatch(r"((job|department|host):)?[A-Za-z0-9][A-Za-z0-9_.:-]{0,254}", text):
+        return text
+    raise argparse.ArgumentTypeError(
+        f"{text!r} is no job (17, 18_3), instance (web.7), department or host: names have letters, digits and . _ -"
+    )
+
+
+def named(text: str) -> tuple[str, str | None]:
+    """The name of an `entity`, and its kind if it was said."""
+    kind, colon, name = text.partition(":")
+    return (name, kind) if colon and kind in ("job", "department", "host") else (text, None)
 
 
 def count(text: str) -> int:

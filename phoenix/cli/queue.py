@@ -1,4 +1,4 @@
-"""`phoenix queue`: what waits and runs."""
+"""`phoenix queue`: what waits and runs, and when the first ones that wait will start, as far as that can be foreseen."""
 
 from __future__ import annotations
 
@@ -7,8 +7,10 @@ import time
 from typing import Any, Final
 
 from phoenix.cli import ailing, cloud, emit, suggest, tables, units
-from phoenix.cli.errors import usage
+from phoenix.cli.errors import CliError, usage
+from phoenix.cli.http import Client, quote
 from schemas import sentences
+from schemas.sentences import told_foreseen
 
 STATES: Final = (
     "pending",
@@ -25,6 +27,7 @@ STATES: Final = (
 )
 HEAD: Final = ("JOB", "NAME", "DEPARTMENT", "USER", "STATE", "NODES", "CORES", "TIME", "HOSTS OR REASON")
 STATE: Final = 4  # place of the state in a short line
+START: Final = len(HEAD) - 1  # place of the column that is there if a start is known
 _SHORT: dict[str, str] = {}
 NAME_SHOWN: Final = 24  # characters of a job's name
 
@@ -46,27 +49,54 @@ def run(args: argparse.Namespace) -> int:
     where = cloud.find(args)
     if args.department:
         where.check_department(args.department)
-    form = None if args.json else "lines"
-    answer = where.operator().get(
+    form, client = None if args.json else "lines", where.operator()
+    answer = client.get(
         "/v1/queue", department=args.department, state=args.state, user=args.user, limit=args.limit, form=form
     )
     if args.json:
         jobs = [job for job in answer["jobs"] if _wanted(job, states, args.user)]
-        emit.json({**answer, "jobs": [in_utc(job) for job in jobs]})
+        known = starts(client, args.department) if any(job["state"] == "pending" for job in jobs) else {}
+        emit.json({**answer, "jobs": [_with_start(in_utc(job), known) for job in jobs]})
         return 0
     lines = answer["lines"]
-    print(render(lines, int(answer.get("total", len(lines)))))
+    known = starts(client, args.department) if any(line[STATE] == "pending" for line in lines) else {}
+    print(render(lines, int(answer.get("total", len(lines))), known))
     ailing.tell(where, args.department)
     return 0
 
 
-def render(lines: list[list[Any]], total: int) -> str:
+def starts(client: Client, department: str | None = None, job: str | None = None) -> dict[str, Any]:
+    """Unit -> when it starts, of the first ones of each queue, or of one job; what nobody foresees in time is left out."""
+    try:
+        found = client.get("/v1/starts" if job is None else f"/v1/starts/{quote(job)}", department=department)["starts"]
+    except (CliError, KeyError):
+        return {}  # it is a word beside what was asked for
+    return {unit: in_utc(word) for unit, word in found.items()}
+
+
+def _with_start(job: dict[str, Any], known: dict[str, Any]) -> dict[str, Any]:
+    return {**job, "start": known[job["unit"]]} if job.get("unit") in known else job
+
+
+def render(lines: list[list[Any]], total: int, known: dict[str, Any] | None = None) -> str:
     """The table of the monitor's short lines, and a last line if there is more than it shows."""
     if not lines:
         return "no jobs wait or run"
-    now = time.time()
-    text = tables.render(HEAD, [_row(line, now) for line in lines], right="JOB NODES CORES TIME")
+    now, known = time.time(), known or {}
+    rows, head = [_row(line, now) for line in lines], tuple[str, ...](HEAD)
+    if any(word.get("start_at") for word in known.values()):
+        rows = [
+            (*row[:START], _start(known.get(line[0]), now), row[START]) for row, line in zip(rows, lines, strict=True)
+        ]
+        head = (*HEAD[:START], "START", HEAD[START])
+    text = tables.render(head, rows, right="JOB NODES CORES TIME START")
     return f"{text}\n… {len(lines)} of {total} shown" if total > len(lines) else text
+
+
+def _start(word: dict[str, Any] | None, now: float) -> str:
+    """In how long: `12m05s` if that is planned, `~12m05s` if it is so by time limits."""
+    at = units.seconds(word.get("start_at")) if word is not None else None
+    return "" if word is None or at is None else f"{told_foreseen.MARKS.get(word['sure'], '')}{units.span(at - now)}"
 
 
 def in_utc(job: dict[str, Any]) -> dict[str, Any]:

@@ -10,8 +10,9 @@ from typing import Any, Final
 from phoenix.cli import cloud, emit, tables, units
 from phoenix.cli.http import Client
 from phoenix.cli.parser import job_id
-from phoenix.cli.queue import in_utc
+from phoenix.cli.queue import in_utc, starts
 from schemas import sentences
+from schemas.sentences import told_foreseen
 
 UNITS_SHOWN: Final = 50  # elements of an array that the text lists; --json has all
 HELP: Final = """examples:
@@ -26,7 +27,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    job = fetch(cloud.find(args).operator(), args.job)
+    client = cloud.find(args).operator()
+    job = fetch(client, args.job)
+    if job.get("state") == "pending" and (known := starts(client, job=args.job)):
+        job["start"] = next(iter(known.values()))
     if args.json:
         emit.json(job)
     else:
@@ -114,6 +118,8 @@ def _pairs(job: dict[str, Any]) -> list[tuple[str, str]]:
     found += _notes(job["attempts"])
     if job.get("reason"):
         found.append(("reason", sentences.sentence(job["reason"])))
+    if job.get("start"):
+        found.append(("starts", told_foreseen.starts(job["start"], time.time(), sentences.sentence)))
     return found
 
 

@@ -1,48 +1,75 @@
-"""`phoenix why JOB`: the reasons why it waits, heaviest first, and what would unblock it."""
+"""`phoenix why NAME`: why a job waits, heaviest reason first, what would unblock it, and when it starts; why an instance, a
+department or a host is as it is."""
 
 from __future__ import annotations
 
 import argparse
+import time
 from typing import Any, Final
 
 from phoenix.cli import ailing, cloud, emit
 from phoenix.cli.errors import UNREACHABLE, CliError
 from phoenix.cli.http import Client, quote
-from phoenix.cli.parser import job_or_department
+from phoenix.cli.parser import entity, named
 from schemas import sentences
+from schemas.sentences import told_foreseen
 
 HELP: Final = """examples:
-  phoenix why 17           the reasons, ranked, and what would unblock it
+  phoenix why 17           the reasons, ranked, what would unblock it, and when it starts
   phoenix why shop         a web department: why it has the instances and hosts that it has
+  phoenix why hpc          a batch department: why it has no more hosts, and who has them
+  phoenix why host003      a host: why it is where it is, and its last moves
   phoenix why 17 --json    as data: code and parameters of each reason"""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "job",
-        type=job_or_department,
-        metavar="JOB",
-        help="a job (17), an array's element (18_3), an instance (web.7) or a web department (web)",
+        type=entity,
+        metavar="NAME",
+        help="a job (17), an array's element (18_3), an instance (web.7), a department (web) or a host (host003)",
     )
 
 
 def run(args: argparse.Namespace) -> int:
     where = cloud.find(args)
+    name, kind = named(args.job)
     try:
-        answer = where.operator().get(f"/v1/why/{args.job}")
+        answer = where.operator().get(f"/v1/why/{quote(name)}", kind=kind)
     except CliError as error:
         if error.code == UNREACHABLE:
             ailing.tell(where)
         raise
-    answer.setdefault("job", args.job)
-    answer.setdefault("what", "job" if args.job[0].isdecimal() else "instance" if "." in args.job else "department")
-    problems = _problems(where.operator(), args.job, str(answer["what"]))
-    if args.json:
+    if "told" in answer:  # of a host, or a batch department
+        emit.json(answer) if args.json else print(render_told(answer))
+        return 0
+    return _of_scheduler(where, answer, name, args.json)
+
+
+def _of_scheduler(where: cloud.Cloud, answer: dict[str, Any], name: str, as_json: bool) -> int:
+    """Of a job, an instance or a web department: reasons."""
+    answer.setdefault("job", name)
+    answer.setdefault("what", "job" if name[0].isdecimal() else "instance" if "." in name else "department")
+    problems = _problems(where.operator(), name, str(answer["what"]))
+    if as_json:
         told = [sentences.capital(sentences.sentence(reason)) for reason in reasons(answer)]
         emit.json(answer | {"sentences": told} | ({"problems": problems} if problems else {}))
     else:
-        print("\n".join([render(answer), *(f"  {problem}" for problem in problems)]))
+        print("\n".join([render(answer, time.time()), *(f"  {problem}" for problem in problems)]))
     return 0
+
+
+def render_told(answer: dict[str, Any]) -> str:
+    """A host, or a batch department: sentences, and the last decisions."""
+    lines = [f"{answer['what']} {answer['name']}:"]
+    for rank, word in enumerate(answer["told"], 1):
+        lines.append(f"  {rank}. {sentences.capital(word['sentence'])}")
+        if word.get("remedy"):
+            lines.append(f"     To change it: {word['remedy']}")
+    if answer["what"] == "host" and answer.get("moves"):
+        lines.append("  Its last moves (phoenix story has all):")
+        lines += [f"    {step['at']}  {step['sentence']}" for step in answer["moves"]]
+    return "\n".join(lines)
 
 
 def _problems(client: Client, name: str, what: str) -> list[str]:
@@ -65,7 +92,7 @@ def reasons(answer: dict[str, Any]) -> list[Any]:
     return found if isinstance(found, list) else [found] if found else []
 
 
-def render(answer: dict[str, Any]) -> str:
+def render(answer: dict[str, Any], now: float = 0.0) -> str:
     found = reasons(answer)
     state = answer.get("state")
     unit = answer.get("unit") or answer["job"]
@@ -79,6 +106,8 @@ def render(answer: dict[str, Any]) -> str:
         remedy = sentences.remedy(reason)
         if remedy:
             lines.append(f"     To unblock it: {_named(remedy, answer)}")
+    if answer.get("start"):
+        lines.append(f"  When it starts: {told_foreseen.starts(answer['start'], now, sentences.sentence)}.")
     return "\n".join(lines + _extra(answer))
 
 

@@ -325,9 +325,16 @@ def flap_budget(p: Params) -> str | None:
 
 
 def web_demand(p: Params) -> str | None:
-    return (
-        f"{p['department']} wants {count(p.number('demand'), 'host')} and held {p['held']}" if "demand" in p else None
-    )
+    if "demand" not in p:
+        return f"{p['department']} wants more hosts than it holds" if "department" in p else None
+    return f"{p['department']} wants {count(p.number('demand'), 'host')} and held {p['held']}"
+
+
+def guarantee(p: Params) -> str | None:
+    if "guarantee" not in p:
+        return None
+    verb = "is" if p.number("guarantee") == 1 else "are"
+    return f"{count(p.number('guarantee'), 'host')} {verb} guaranteed to the department, and it held {p['held']}"
 
 
 def idle_to_batch(p: Params) -> str | None:
@@ -450,6 +457,7 @@ TELL: Final[dict[str, Callable[[Params], str | None]]] = {
     "step_limit": step_limit,
     "flap_budget": flap_budget,
     "web_demand": web_demand,
+    "guarantee": guarantee,
     "idle_to_batch": idle_to_batch,
     "not_needed": not_needed,
     "window": window,

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from schemas.sentences.params import Params
-from schemas.sentences.units import count, iso, span
+from schemas.sentences.units import count, iso, seconds, span
 
 PLANNED: Final = "planned"
 CANNOT_SAY: Final = "cannot_say"
@@ -19,7 +19,7 @@ MARKS: Final = {PLANNED: "", "by_walltimes": "~"}  # in a column
 def _claimable(p: Params) -> str:
     if not p.number("claimable"):
         return ""
-    return f"; web may claim {count(p.number('claimable'), 'host')} of the department's before that"
+    return f"; web may claim {p.number('claimable')} of the department's hosts before that"
 
 
 def reserved(p: Params) -> str | None:
@@ -44,7 +44,7 @@ def too_far(p: Params) -> str | None:
 
 def starts(told: Mapping[str, Any], now: float, sentence: Callable[[object], str]) -> str:
     """`told`: a `Foreseen` as JSON; `sentence`: of a reason."""
-    why, at = sentence(told["because"]), told.get("start_at")
+    why, at = sentence(told["because"]), seconds(told.get("start_at"))
     if at is None:
         return f"nobody can say: {why}"
     latest = " at the latest" if told["sure"] == PLANNED else ""

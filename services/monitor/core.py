@@ -29,11 +29,12 @@ from schemas.custody_state import Unit
 from schemas.ids import element_id, job_of
 from schemas.meta import Meta
 from schemas.reasons import Code, Reason, because
-from services.monitor import accounting_check, accounting_state, releases, series, service_levels, tallies
+from services.monitor import accounting_check, accounting_state, moves, releases, series, service_levels, tallies
 from services.monitor.accounting import Accounting
 from services.monitor.causes import Causes
 from services.monitor.idle import Idle
 from services.monitor.job import Job
+from services.monitor.moves import Moves
 from services.monitor.series import Series
 from services.monitor.service_levels import ServiceLevels
 from services.monitor.tallies import Tallies
@@ -108,14 +109,14 @@ class _State(msgspec.Struct, kw_only=True):
     idle: dict[str, float] = {}  # host -> since when it is empty (`idle`)
     levels: service_levels.State = msgspec.field(default_factory=service_levels.State)
     tallies: tallies.State = msgspec.field(default_factory=tallies.State)
+    moves: moves.State = msgspec.field(default_factory=moves.State)
     told: tuple[int, int] = (0, 0)  # place of the last valid fact: what is kept beside a snapshot must have come as far
     series: series.State = msgspec.field(default_factory=series.State)
 
 
 class MonitorCore:
-    VERSION = (
-        6  # 3: snapshots; 4: series; 5: goodput, tallies of ends, waits and moves; 6: the hour that runs stands apart
-    )
+    # 3: snapshots; 4: series; 5: goodput, tallies of ends, waits and moves; 6: the hour that runs stands apart; 7: moves
+    VERSION = 7
 
     def __init__(self, custody: Custody, watch: Callable[[f.Fact, Meta], None] | None = None) -> None:
         """`watch` is shown every fact after it was folded, void ones included; it must not change anything here."""
@@ -126,6 +127,7 @@ class MonitorCore:
         self.accounting = Accounting(custody, self.state.jobs, self.state.accounts)
         self.idle = Idle(custody, self.state.idle)
         self.levels = ServiceLevels(custody, self.state.levels)
+        self.moves = Moves(custody, self.state.moves)
         self.series = Series(self.state.series, self.state.levels)
         self.tallies = Tallies(custody, self.state.jobs, self.state.tallies)
         self.touched: dict[str, None] = {}
@@ -149,6 +151,7 @@ class MonitorCore:
         self.idle.apply(fact, meta)
         self.levels.apply(fact, meta)
         self.tallies.apply(fact, meta)
+        self.moves.apply(fact, meta)
         for unit in meta.broken:
             self._broken(unit, meta)
         for unit in self.custody.forgotten:
@@ -185,6 +188,7 @@ class MonitorCore:
         self.accounting = Accounting(self.custody, self.state.jobs, self.state.accounts)
         self.idle = Idle(self.custody, self.state.idle)
         self.levels = ServiceLevels(self.custody, self.state.levels)
+        self.moves = Moves(self.custody, self.state.moves)
         self.series = Series(self.state.series, self.state.levels)
         self.tallies = Tallies(self.custody, self.state.jobs, self.state.tallies)
         self.touched = dict.fromkeys(self.custody.state.units)

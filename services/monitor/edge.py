@@ -50,7 +50,9 @@ from services.monitor.sessions import Sessions
 from services.monitor.stream import Stream
 from services.monitor.token_ends import TokenEnds
 from services.monitor.views import Views
+from services.monitor.why import Why
 from services.runtime.audit import Recorder
+from services.runtime.clock import system_clock
 from services.runtime.config import Config
 from services.runtime.identity import Identities
 from services.runtime.objects import Objects
@@ -156,7 +158,6 @@ class MonitorEdge(Edge):
             self.history,
             self.publisher,
             access,
-            self.queries.why,
             service.registry,
             service.wait_for,
             levels=levels,
@@ -168,6 +169,7 @@ class MonitorEdge(Edge):
                 *self.stream.routes(),
                 *page_files.routes(),
                 *Records(access, service.nc, service.js, kept.archive, service.log).routes(),
+                *Why(access, views, self.queries, system_clock).routes(),
             ],
             hosts=Hosts(url),
         )

@@ -38,7 +38,6 @@ FOLLOW_S: Final = 25.0  # a follower gets an empty line this often, so that a de
 POSITION: Final = "Phoenix-Position"
 CATCH_UP_S: Final = 2.0  # a monitor that is further behind answers with what it has
 EVENTS_LIMIT: Final = 10_000
-Why = Callable[[str, str], Awaitable[bytes | None]]  # (department, job) -> the scheduler's answer
 
 
 class Reads:
@@ -51,7 +50,6 @@ class Reads:
         history: History,
         publisher: Publisher,
         access: Access,
-        why: Why,
         registry: CollectorRegistry,
         wait_for: Callable[[int, float], Awaitable[None]],
         clock: Clock = system_clock,
@@ -61,7 +59,7 @@ class Reads:
     ) -> None:
         self.core, self.views, self.history, self.publisher = core, views, history, publisher
         self.access = access
-        self.why, self.registry = why, registry
+        self.registry = registry
         self.wait_for, self.clock = wait_for, clock
         self.levels = levels or Levels(time.monotonic)
         self.more = more
@@ -78,7 +76,6 @@ class Reads:
                 web.get("/v1/jobs/{job}", self.job),
                 web.get("/v1/leases", self.leases),
                 web.get("/v1/leases/{lease}", self.lease),
-                web.get("/v1/why/{job}", self.why_job),
                 web.get("/v1/hosts", self.hosts),
                 web.get("/v1/departments", self.departments),
                 web.get("/v1/departments/{department}", self.department),
@@ -148,32 +145,6 @@ class Reads:
             raise Fault(404, "unknown", f"there is no lease {name!r} (any more)", "lease")
         self.access.own(request, view["department"], f"lease {name}")
         return json_answer(view)
-
-    async def why_job(self, request: web.Request) -> web.Response:
-        name = request.match_info["job"]
-        self.access.who(request)
-        department = self.views.department_of(name) or self._web_department(name)
-        if department is None:
-            raise Fault(404, "unknown", f"there is no job {name!r} (any more)", "job")
-        self.access.own(request, department, f"department {name}" if department == name else f"job {name}")
-        answer = await self.why(department, name)
-        if answer is None:
-            raise Fault(
-                503,
-                "unavailable",
-                f"the scheduler of {department} does not answer: `phoenix status` shows whether it runs",
-            )
-        return web.Response(body=answer, content_type="application/json")
-
-    def _web_department(self, name: str) -> str | None:
-        """`name`, if it is a web department's: those are explained as a whole.  A batch department is told by its jobs."""
-        config = self.core.custody.state.config
-        known = config.department(name) if config is not None else None
-        if known is not None and known.kind != "web":
-            raise Fault(
-                400, "invalid", f"{name} is a batch department: name one of its jobs (phoenix queue lists them)", "job"
-            )
-        return None if known is None else name
 
     async def hosts(self, request: web.Request) -> web.Response:
         self.access.who(request)

@@ -8,6 +8,7 @@ Rules
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Final
 
 import msgspec
@@ -23,6 +24,7 @@ from services.runtime.answer import answer
 from services.runtime.clock import Clock, system_clock
 
 WHY_S: Final = 2.0
+STARTS_S: Final = 4.0  # to look ahead takes a second or two in a full house
 INBOX: Final = subjects.inbox(subjects.OPERATORS, "monitor")
 
 
@@ -71,13 +73,21 @@ class Queries:
 
     async def why(self, department: str, job: str) -> bytes | None:
         """The scheduler's own explanation of a job; None if it does not answer."""
+        return await self.ask(department, "why", {"job": job}, WHY_S)
+
+    async def starts(self, department: str, jobs: Sequence[str] | None) -> bytes | None:
+        """When jobs start, as the scheduler foresees it; None if it does not answer in time."""
+        return await self.ask(department, "start", {} if jobs is None else {"jobs": list(jobs)}, STARTS_S)
+
+    async def ask(self, department: str, what: str, query: dict[str, Any], wait_s: float) -> bytes | None:
+        """A department's scheduler; None if it does not answer."""
         self._asked += 1
         inbox = f"{INBOX}.{self._asked}"
         subscription = await self.nc.subscribe(inbox, max_msgs=1)
         try:
-            subject = subjects.query("scheduler", department, "why")
-            await self.nc.publish(subject, orjson.dumps({"job": job}), reply=inbox)
-            return (await subscription.next_msg(timeout=WHY_S)).data or None  # empty: nobody listens there
+            subject = subjects.query("scheduler", department, what)
+            await self.nc.publish(subject, orjson.dumps(query), reply=inbox)
+            return (await subscription.next_msg(timeout=wait_s)).data or None  # empty: nobody listens there
         except (NatsError, TimeoutError):
             return None
         finally:

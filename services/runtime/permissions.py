@@ -144,6 +144,7 @@ def _monitor_publishes() -> tuple[str, ...]:
         *_read(subjects.EVENTS_STREAM),
         *_read(subjects.AUDIT_STREAM),
         subjects.query("scheduler", "*", "why"),
+        subjects.query("scheduler", "*", "start"),
     )
 
 

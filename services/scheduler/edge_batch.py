@@ -2,15 +2,18 @@
 
     phoenix.query.scheduler.<department>.why      {"job": "17"}       -> {"ok": true, "job": …, "reasons": [{code, params}, …]}
     phoenix.query.scheduler.<department>.queue    {"limit": 100}      -> {"ok": true, "pending": n, "queue": [{unit, …}, …]}
+    phoenix.query.scheduler.<department>.start    {"jobs": ["17"]}    -> when they start (`starts`)
 
 Rules
   1. Only the leader answers: a standby may be behind.
   2. A replica that lacks a policy that the configuration names ends (`scheduler.plugins`), also while it stands by.
   3. Answers go only to the department's inboxes and to operators (`runtime.answer`).
+  4. Whoever asks when jobs start does not keep others from being answered: that takes a while.
 """
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any, Final
 
 import msgspec
@@ -26,6 +29,7 @@ from services.runtime.service import Service
 from services.scheduler import plugins
 from services.scheduler.batch import BatchCore
 from services.scheduler.batch_why import QUEUE_MAX, explained, queue_view, why
+from services.scheduler.starts import Busy, Starts
 
 QUERY_MAX_BYTES: Final = 4096
 _JSON: Final = {"Content-Type": "application/json"}
@@ -46,6 +50,8 @@ def refusal(code: str, message: str, field: str | None = None) -> bytes:
 class BatchEdge(Edge):
     def __init__(self, department: str) -> None:
         self.department = department
+        self.starts = Starts()
+        self._tasks: set[asyncio.Task[None]] = set()  # rule 4
 
     async def start(self, service: Service) -> None:
         self.service = service
@@ -56,8 +62,33 @@ class BatchEdge(Edge):
         plugins.on_applied(self.service, self.department, fact)
 
     async def _on_query(self, msg: Msg) -> None:
-        if self.service.is_leader:
-            await answer(msg, self.department, self.render(msg.subject.rsplit(".", 1)[1], msg.data), _JSON)
+        if not self.service.is_leader:
+            return
+        what = msg.subject.rsplit(".", 1)[1]
+        if what == "start":
+            task = asyncio.create_task(self._tell_starts(msg))
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+        else:
+            await answer(msg, self.department, self.render(what, msg.data), _JSON)
+
+    async def _tell_starts(self, msg: Msg) -> None:
+        await answer(msg, self.department, await self.when(msg.data), _JSON)
+
+    async def when(self, data: bytes) -> bytes:
+        """The answer to query `start`, as JSON."""
+        core = self.service.core
+        assert isinstance(core, BatchCore)
+        try:
+            if len(data) > QUERY_MAX_BYTES:
+                return refusal("limit", f"a query has at most {QUERY_MAX_BYTES} bytes")
+            return await self.starts.answer(core, data, self.service.now())
+        except msgspec.DecodeError as error:
+            return refusal("invalid", f"the query could not be read: {error}")
+        except Busy:
+            return refusal("limit", "too many ask when jobs start: ask again in a few seconds")
+        except Stop as error:
+            return refusal("failed", error.why)
 
     def render(self, what: str, data: bytes) -> bytes:
         """The answer to query `what`, as JSON."""
@@ -74,7 +105,7 @@ class BatchEdge(Edge):
             return refusal("invalid", f"the query could not be read: {error}")
         except Stop as error:  # a plug-in that cannot answer; deciding ends the process, a question does not
             return refusal("failed", error.why)
-        return refusal("unknown", f"there is no query {what!r}; known: queue, why")
+        return refusal("unknown", f"there is no query {what!r}; known: queue, start, why")
 
     def _why(self, core: BatchCore, job: str) -> bytes:
         reasons = why(core, job, self.service.now())

@@ -70,7 +70,6 @@ class House:
             None,  # type: ignore[arg-type]  # no test here asks for history
             self.desk.publisher,
             access,
-            None,  # type: ignore[arg-type]
             CollectorRegistry(),
             self._wait_for,
             more=[

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from types import SimpleNamespace
 from typing import Any
@@ -19,6 +20,7 @@ from services.scheduler.demand import Capacities, hosts_wanted
 from services.scheduler.edge_batch import BatchEdge
 from services.scheduler.queue import Queue
 from services.scheduler.shape import Place, Shape
+from services.scheduler.starts import WAITING_MAX
 from tests.support.world import World, batch, cloud, web
 
 
@@ -204,6 +206,32 @@ def test_queries_are_answered_as_json(what: str, data: bytes, ok: bool, code: st
     answer = json.loads(edge.render(what, data))
     assert answer["ok"] is ok
     assert answer.get("error", {}).get("code", "") == code
+
+
+async def test_when_jobs_start_is_answered_beside_and_one_look_serves_all_who_look() -> None:
+    world = cluster(hosts=1)
+    world.submit(cores=4, walltime_s=60)
+    waits = world.submit(cores=4)
+    world.settle()
+    edge = BatchEdge("hpc")
+    core = world.seats["scheduler.hpc"].core
+    edge.service = SimpleNamespace(core=core, now=lambda: world.now)  # type: ignore[assignment]
+
+    async def ask(data: bytes) -> dict[str, Any]:
+        answer: dict[str, Any] = json.loads(await edge.when(data))
+        return answer
+
+    one = await ask(b'{"jobs": ["%s"]}' % waits.encode())
+    assert (one["ok"], one["at"]) == (True, world.now)
+    assert one["starts"][waits]["start_at"] == world.now + 60
+    first = await ask(b"")
+    assert list(first["starts"]) == [waits]
+    world.cancel(waits)
+    assert (await ask(b""))["starts"] == {}, "who does not wait any more is not told"
+    assert (await ask(b'{"jobs": 1}'))["error"]["code"] == "invalid"
+    assert (await ask(b" " * 5000))["error"]["code"] == "limit"
+    many = await asyncio.gather(*(edge.when(b'{"jobs": []}') for _ in range(WAITING_MAX + 1)))
+    assert [json.loads(answer)["ok"] for answer in many] == [True] * WAITING_MAX + [False]
 
 
 # ------------------------------------------------------------------------------------------------------------------ demand

@@ -313,3 +313,26 @@ def test_shares_are_told_with_their_numbers() -> None:
     before = because(Code.MADE_WAY, unit="3", preempted=2, failed=0)
     assert sentences.sentence(before) == "it was preempted 2 times, last because its room was needed"
     assert "(job 7)" in sentences.sentence(because(Code.MADE_WAY, job="7"))
+
+
+def test_the_queue_says_when_the_first_ones_start_if_that_is_known() -> None:
+    lines = [
+        ["7", "wrap", "hpc", "ann", "running", 1, 4, 1_780_000_000.0, ["h1"]],
+        ["8", "wrap", "hpc", "ann", "pending", 1, 4, None, {"code": "queue"}],
+        ["9", "wrap", "hpc", "ann", "pending", 1, 4, None, {"code": "queue"}],
+        ["10", "wrap", "hpc", "ann", "pending", 1, 4, None, {"code": "queue"}],
+    ]
+    at = queue.time.time() + 125.5
+    word = {"start_at": queue.units.iso(at), "hosts": [], "because": {"code": "reserved"}}
+    known = {
+        "8": {**word, "sure": "planned"},
+        "9": {**word, "sure": "by_walltimes"},
+        "10": {**word, "start_at": None, "sure": "cannot_say"},
+    }
+    rows = [line.split() for line in queue.render(lines, 4, known).splitlines()]
+    assert rows[0][-4:] == ["START", "HOSTS", "OR", "REASON"]
+    assert rows[1][-1] == "h1"
+    assert rows[2][7] in ("2m04s", "2m05s")
+    assert rows[3][7] in ("~2m04s", "~2m05s")
+    assert rows[4][7] == "(in"
+    assert "START" not in queue.render(lines, 4)

@@ -140,7 +140,7 @@ def test_what_is_foreseen_is_told() -> None:
     told |= {"sure": "by_walltimes", "hosts": [], "because": {"code": "by_walltimes", "params": params}}
     assert starts(told, 1_780_000_000.0, sentence) == (
         "at 2026-05-28T20:28:20Z, in 1m40s: that holds if the 2 attempts that end before run to their time limits, job 7 ends "
-        "as it should, nothing comes that goes first, and no host is taken away; web may claim 3 hosts of the department's "
+        "as it should, nothing comes that goes first, and no host is taken away; web may claim 3 of the department's hosts "
         "before that"
     )
     told |= {"start_at": None, "sure": "cannot_say", "because": {"code": "held", "params": {}}}

@@ -91,7 +91,7 @@ def test_people_read_whose_guarantees_they_are() -> None:
     reason = because(Code.WAITS_FOR_HOSTS, demand=5, held=3, short=2, kept=5, usable=8, kept_by=["bio", "phys"])
     assert sentence(reason) == f"the department wants 5 hosts and holds 3: {said}"
     assert why.render({"job": "shop", "what": "department", "reasons": [reason]}).startswith("department shop:")
-    assert [parser.job_or_department(text) for text in ("shop", "17", "18_3", "shop.2")] == [
+    assert [parser.entity(text) for text in ("shop", "17", "18_3", "shop.2")] == [
         "shop",
         "17",
         "18_3",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 
 import orjson
@@ -20,6 +20,7 @@ from services.monitor.events import Entry
 from services.monitor.http import POSITION, Reads, _page
 from services.monitor.metrics import ReadModel
 from services.monitor.scrape import Ports, Scrape
+from services.monitor.why import Why
 from services.runtime.config import Config, Metrics
 from services.runtime.credentials import digest
 from services.runtime.identity import Identities
@@ -55,21 +56,27 @@ class House:
         registry = CollectorRegistry()
         registry.register(ReadModel(self.desk.core, self.desk.views))
         assert self.desk.history is not None
+        access = Access(self.desk.core.custody, Identities(tokens, CLOUD))
         reads = Reads(
             self.desk.core,
             self.desk.views,
             self.desk.history,
             self.desk.publisher,
-            Access(self.desk.core.custody, Identities(tokens, CLOUD)),
-            self._why,
+            access,
             registry,
             self._wait_for,
-            more=Scrape(self.desk.core.custody, Ports(PORTS)).routes(),
+            more=[
+                *Scrape(self.desk.core.custody, Ports(PORTS)).routes(),
+                *Why(access, self.desk.views, self, lambda: 100.0).routes(),
+            ],
         )
         self.client = TestClient(TestServer(reads.app()))
 
-    async def _why(self, department: str, name: str) -> bytes | None:
-        return orjson.dumps({"department": department, "job": name}) if name == "1" else None
+    async def why(self, department: str, job: str) -> bytes | None:
+        return orjson.dumps({"department": department, "job": job}) if job == "1" else None
+
+    async def starts(self, department: str, jobs: Sequence[str] | None) -> bytes | None:
+        return orjson.dumps({"ok": True, "starts": {"1": {"sure": "planned"}}}) if department == "hpc" else None
 
     async def _wait_for(self, position: int, timeout_s: float) -> None:
         self.waited.append(position)
@@ -111,7 +118,14 @@ async def house(tmp_path: Path) -> AsyncIterator[House]:
         ("/v1/why/1", "wendy", 403),
         ("/v1/why/99", "alice", 404),
         ("/v1/why/none", "alice", 404),
-        ("/v1/why/hpc", "alice", 400),  # a batch department is told by its jobs
+        ("/v1/why/hpc", "alice", 200),
+        ("/v1/why/hpc", "wendy", 403),
+        ("/v1/why/h1", "wendy", 200),
+        ("/v1/why/h1?kind=job", "wendy", 404),
+        ("/v1/why/h1?kind=hots", "wendy", 400),
+        ("/v1/starts", "alice", 200),
+        ("/v1/starts/1", "wendy", 403),
+        ("/v1/starts/99", "alice", 404),
         ("/v1/why/web", "alice", 403),
         ("/v1/hosts", "wendy", 200),
         ("/v1/lending", "wendy", 200),

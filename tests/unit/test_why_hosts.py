@@ -1,0 +1,120 @@
+"""Why a host is where it is, and why a batch department has no more of them: told from the fold, by the rules that decided."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from phoenix.cli import why
+from schemas import facts as f
+from schemas.reasons import Code, because
+from services.monitor import why_department, why_host
+from services.monitor.core import MonitorCore
+from services.provisioner.core import ProvisionerCore
+from services.scheduler.batch import BatchCore
+from tests.support.world import World, batch, cloud, web
+
+
+class Site:
+    """hpc (one host guaranteed) and web on four hosts, which hpc's jobs fill; with a monitor that follows."""
+
+    def __init__(self) -> None:
+        self.world = world = World(cloud(batch("hpc", guarantee=1), web("web")))
+        world.hosts(4)
+        world.seat("provisioner", ProvisionerCore)
+        world.seat("scheduler.hpc", lambda custody: BatchCore(custody, "hpc"))
+        world.executor()
+        self.core: MonitorCore = world.seat("monitor", MonitorCore).core
+        for _ in range(6):
+            world.submit(cores=4)
+        world.settle()
+
+    def spike(self, hosts: int) -> None:
+        """Web wants so many."""
+        self.world.now += 60
+        reason = because(Code.UTILISATION_HIGH, utilisation=1.2, instances=0, window_s=20.0, threshold=0.8)
+        self.world.write("scheduler.web", f.DemandChanged(dept="web", hosts=hosts, instances=hosts, reason=reason))
+        self.world.settle()
+
+    def host(self, name: str) -> dict[str, Any]:
+        found = why_host.explain(self.core, name, self.world.now + 5)
+        assert found is not None
+        return found
+
+    def department(self, name: str) -> dict[str, Any]:
+        found = why_department.explain(self.core, name, self.world.now + 5)
+        assert found is not None
+        return found
+
+
+def sentences(answer: dict[str, Any]) -> list[str]:
+    return [word["sentence"] for word in answer["told"]]
+
+
+def test_a_host_of_batch_says_by_which_decision_and_that_web_may_claim_it() -> None:
+    answer = Site().host("h1")
+    assert sentences(answer) == [
+        "held by hpc since 1970-01-12T13:46:40Z, for 5s: 1 host is guaranteed to the department, and it held 0",
+        "there: 1, on 4 of 4 cores, 256 of 8192 MiB",
+        "may be claimed by web: 3 of the 4 hosts of hpc are beyond its guarantee of 1",
+    ]
+
+
+def test_a_host_that_moved_says_why_step_by_step() -> None:
+    site = Site()
+    site.spike(2)
+    moved = next(n for n, host in site.world.custody.state.hosts.items() if host.dept == "web")
+    answer = site.host(moved)
+    assert (answer["state"], answer["department"]) == ("held", "web")
+    assert sentences(answer)[0].startswith(
+        "held by web since 1970-01-12T13:47:40Z, for 5s: web wants 2 hosts and held "
+    )
+    assert sentences(answer)[-1] == "it goes back when web needs fewer hosts than the 2 that it holds"
+    assert [step["kind"] for step in answer["moves"]] == ["host.granted", "host.released", "host.granted"]
+    assert answer["moves"][1]["sentence"] == f"hpc gives {moved} back: hpc held 4 and may keep 2, so it gives one back"
+    text = why.render_told(answer)
+    assert text.startswith(f"host {moved}:\n  1. Held by web since ")
+    assert "Its last moves" in text
+
+
+def test_a_batch_department_says_who_has_the_rest_by_which_rule() -> None:
+    site = Site()
+    site.spike(3)
+    site.world.cordon("h4")
+    site.world.settle()
+    answer = site.department("hpc")
+    told = sentences(answer)
+    assert (answer["hosts_held"], answer["hosts_demanded"]) == (1, 3)
+    assert told[0] == "it wants 3 hosts, may keep 1 and holds 1; its guarantee is 1: 2 fewer than it wants"
+    assert "it may keep 1 since 1970-01-12T13:47:40Z: web wants more hosts than it holds" in told[2]
+    assert "held by web: 3 hosts; web goes before what is not guaranteed to batch, and it wants 3" in told
+    assert "cordoned, so nobody's: h4" in told
+    assert any("the load of web falls" in word["remedy"] for word in answer["told"])
+
+
+def test_what_is_out_of_use_is_told_with_what_to_do() -> None:
+    site = Site()
+    site.world.cordon("h1")
+    site.world.write("executor", f.HostQuarantined(host="h2", reason="starts failed", until=site.world.now + 600))
+    site.world.lose("h3")
+    site.world.settle()
+    words = {word["sentence"]: word["remedy"] for word in site.host("h1")["told"]}
+    assert words["it is cordoned: repair"] == "phoenix hosts uncordon h1"
+    assert any(text.startswith("it is set apart until ") for text in sentences(site.host("h2")))
+    assert "it is lost since" in sentences(site.host("h3"))[0]
+    told = sentences(site.department("hpc"))
+    assert "1 host lost (phoenix hosts says why)" in told
+    assert why_host.explain(site.core, "h99", 0.0) is None
+    assert why_department.explain(site.core, "nobody", 0.0) is None
+
+
+def test_a_free_host_says_who_wants_one() -> None:
+    world = World(cloud(batch("hpc")))
+    world.hosts(1)
+    core: MonitorCore = world.seat("monitor", MonitorCore).core
+    found = why_host.explain(core, "h1", world.now)
+    assert found is not None
+    assert sentences(found)[-1] == "nobody wants one"
+    world.write("scheduler.hpc", f.DemandChanged(dept="hpc", hosts=3, reason=because(Code.QUEUE, pending=3, running=0)))
+    found = why_host.explain(core, "h1", world.now)
+    assert found is not None
+    assert sentences(found)[-1] == "who wants one: hpc (3 hosts more)"
