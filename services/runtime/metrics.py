@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Final
 
 from aiohttp import web
-from prometheus_client import CollectorRegistry
+from prometheus_client import CollectorRegistry, ProcessCollector
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
@@ -34,6 +34,7 @@ class ShellMetrics(Collector):
         self._service = service
         self.registry.register(self)
         self.registry.register(REPLIES_DROPPED)
+        ProcessCollector(registry=self.registry)
 
     def appended(self, seconds: float) -> None:
         self.append_s.observe(seconds)

@@ -16,11 +16,12 @@ import msgspec
 import pytest
 import pytest_asyncio
 
-from phoenix.haproxy import check
+from phoenix.haproxy import check, metrics
 from phoenix.haproxy.settings import load
 from phoenix.load.record import Outcome
 from tests.support.haproxy_site import RATE, Site, until
 from tests.support.nats import free_port
+from tests.support.scraped import faults, linted
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -252,6 +253,13 @@ async def test_more_instances_than_slots_are_told_and_wait_for_one(cloud: Site) 
         await cloud.until_reported(unit, "drained")
         await cloud.close(unit)
     await cloud.until_free(5)
+
+
+async def test_the_agent_exports_what_is_declared_and_nothing_else(cloud: Site) -> None:
+    async with aiohttp.request("GET", f"http://127.0.0.1:{cloud.metrics}/metrics") as answer:
+        text = await answer.text()
+    assert faults(text, (metrics.TABLE,), {}, absent=("phoenix_haproxy_utilisation_ratio",)) == []
+    assert linted(text) == ""
 
 
 async def test_what_may_not_be_repeated_is_sent_once(cloud: Site) -> None:

@@ -14,8 +14,16 @@ from typing import Any
 import pytest
 
 from phoenix.local import stack_config
+from phoenix.local.balancer import stats
+from services.admission import metrics as admission
+from services.executor import metrics as executor
+from services.monitor import certificates, families, room, token_ends
+from services.runtime.families import Names
+from services.runtime.families_shell import SHELL
+from services.scheduler import metrics as scheduler
 from tests.integration.up_cloud import Cloud, until
 from tests.support.leaks import places
+from tests.support.scraped import faults, linted
 
 pytestmark = pytest.mark.timeout(180)
 
@@ -172,6 +180,37 @@ def test_scale_starts_instances_and_auto_takes_them_back(cloud: Cloud) -> None:
     cloud.ok("scale", "web", "2")
     until(lambda: running() >= 2, "no second instance")
     cloud.ok("scale", "web", "--auto")
+
+
+def test_every_process_exports_what_is_declared_and_nothing_else(cloud: Cloud) -> None:
+    status = cloud.status()
+    names = {Names.DEPARTMENTS: ["hpc", "web"], Names.OWNERS: ["", "hpc", "web"], Names.USERS: status["users"]}
+    own = {
+        "monitor": (families.TABLE, room.TABLE, certificates.TABLE, token_ends.TABLE),
+        "admission": (admission.TABLE,),
+        "executor": (executor.TABLE,),
+        "scheduler.hpc": (scheduler.EVERY,),
+        "scheduler.web": (scheduler.EVERY, scheduler.WEB),
+        "provisioner": (),
+    }
+    assert set(status["metrics"]) == set(own)
+    for process, tables in own.items():
+        text = get(status["metrics"][process])
+        assert faults(text, (SHELL, *tables), names) == [], process
+        assert linted(text) == "", process
+        assert "process_cpu_seconds_total" in text
+    text = get(f"{status['balancers']['web'].rstrip('/')}/_balancer/metrics")
+    assert (faults(text, (stats.TABLE,), names), linted(text)) == ([], "")
+    shown = get(f"{status['monitor_url']}/metrics")
+    for line in ('hosts{department="hpc",state="held"}', 'job_outcomes_total{department="hpc",outcome="failed"}'):
+        assert float(shown.partition(f"phoenix_{line} ")[2].partition("\n")[0]) > 0, line
+    busy = 'phoenix_cores_busy{department="hpc"}'
+    until(lambda: busy in get(status["metrics"]["executor"]), "nobody measures the hosts")
+
+
+def get(url: str) -> str:
+    with urllib.request.urlopen(url, timeout=10) as answer:
+        return str(answer.read().decode())
 
 
 def test_a_service_that_is_killed_comes_back_and_no_job_is_lost(cloud: Cloud) -> None:
