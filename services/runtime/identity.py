@@ -73,11 +73,6 @@ class Identities:
             f"this token of {found.user} ended at {when}: whoever runs the cloud makes another (phoenix token create)"
         )
 
-    def end(self, token: str) -> float | None:
-        """When this token ends; None: never, or it is nobody's."""
-        found = self._tokens.get(credentials.digest(token))
-        return found.ends if isinstance(found, Issued) else None
-
     def ends(self) -> dict[str, float]:
         """User -> when the first of their tokens ends, of those that have not ended."""
         found: dict[str, float] = {}

@@ -50,8 +50,6 @@ def test_a_token_serves_its_user_until_the_moment_of_its_end(config: Config, pat
         "this token of ann ended at 2027-01-15 08:01:00 UTC: whoever runs the cloud makes another (phoenix token create)"
     )
     assert known(config, NOW + 60).ended("another") == ""
-    assert known(config, NOW).end(token) == NOW + 60
-    assert known(config, NOW).end(credentials.token_file(config, "ann").read_text()) is None
 
 
 def test_the_file_holds_no_token_and_is_its_owners(path: Path) -> None:
