@@ -267,7 +267,9 @@ def main() -> None:
         args = parser.parse_args()
         asyncio.run(measure(args, Path(directory)))
         if args.profile:
-            pstats.Stats(str(Path(directory) / "profile")).sort_stats("tottime").print_stats(args.profile)
+            pstats.Stats(str(Path(directory) / "profile")).sort_stats("cumulative").print_stats(
+                "services|nats", args.profile
+            )
 
 
 if __name__ == "__main__":
