@@ -48,6 +48,28 @@ _LEADERS: Final = Row(
             width=8,
         ),
         Panel(
+            "CPU",
+            "Of each process, in parts of one core.",
+            "percentunit",
+            (Query(f"max by (process) ({rate('process_cpu_seconds_total')})", "{{process}}"),),
+            width=8,
+        ),
+        Panel(
+            "Memory",
+            "Of each process, resident.",
+            "bytes",
+            (Query(f"max by (process) ({series('process_resident_memory_bytes')})", "{{process}}"),),
+            width=8,
+        ),
+        Panel(
+            "Connected to the broker",
+            "1: the connection of this process stands.",
+            "none",
+            (Query(f"min by (process) ({series('phoenix_nats_connected')})", "{{process}}"),),
+            stepped=True,
+            width=8,
+        ),
+        Panel(
             "Requests granted",
             "By kind, a second.",
             "ops",
@@ -110,6 +132,7 @@ _JOURNAL: Final = Row(
                 Query(total(increase("phoenix_appends_refused_total"), "reason"), "append refused: {{reason}}"),
                 Query(f"max({increase('phoenix_garbage_total')})", "garbage"),
                 Query(total(increase("phoenix_nats_errors_total")), "nats errors"),
+                Query(f"max({series('phoenix_journal_full')})", "journal full"),
             ),
             width=8,
         ),
@@ -153,10 +176,12 @@ _OPENNEBULA: Final = Row(
             width=8,
         ),
         Panel(
-            "No answer for",
-            "Since when OpenNebula gives no answer that is one; 0: it does.",
+            "No answer, no agreement, for",
+            "down: for so long OpenNebula gives no answer that is one; the others: for so long the oldest disagreement of that "
+            "kind has been seen.",
             "s",
             (
+                Query(f"max by (kind) ({series('phoenix_opennebula_disagreement_seconds')})", "{{kind}}"),
                 Query(
                     f"(time() - {series('phoenix_opennebula_down_since_timestamp_seconds')}) * "
                     f"({series('phoenix_opennebula_down_since_timestamp_seconds')} > bool 0)",

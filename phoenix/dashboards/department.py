@@ -12,6 +12,7 @@ from phoenix.dashboards.form import (
     Panel,
     Query,
     Row,
+    Unit,
     Variable,
     increase,
     quantiles,
@@ -21,6 +22,45 @@ from phoenix.dashboards.form import (
 )
 
 OWN: Final = "$department"
+
+
+def _now(title: str, description: str, expr: str, unit: Unit = "short", bad: float | None = None) -> Panel:
+    return Panel(title, description, unit, (Query(expr, "now"),), kind="stat", width=4, height=4, bad=bad)
+
+
+_GLANCE: Final = Row(
+    "At a glance",
+    (
+        _now("Hosts held", "Hosts that it has now.", total(series("phoenix_hosts", state="held", department=OWN))),
+        _now("Jobs that wait", "For whatever reason.", total(series("phoenix_queue_jobs", department=OWN))),
+        _now(
+            "Waited longest for hosts",
+            "The job that has waited longest for nothing but hosts.",
+            series("phoenix_queue_oldest_seconds", department=OWN, reason="queue"),
+            "s",
+        ),
+        _now(
+            "Instances short",
+            "Instances that it wants in service and that do not serve yet.",
+            f"clamp_min({series('phoenix_web_instances_wanted', department=OWN)} - "
+            f"{series('phoenix_web_instances_running', department=OWN)}, 0)",
+            bad=1,
+        ),
+        _now(
+            "Signal missing",
+            "1: nobody says how busy it is, and the number of instances is held (docs/signals.md).",
+            series("phoenix_web_signal_missing", department=OWN),
+            "none",
+            bad=1,
+        ),
+        _now(
+            "Release",
+            "That instances are to run; 0: the configuration's (docs/deploy.md).",
+            series("phoenix_web_release", department=OWN),
+            "none",
+        ),
+    ),
+)
 
 _HOSTS: Final = Row(
     "Hosts",
@@ -252,6 +292,6 @@ DEPARTMENT: Final = Dashboard(
     "phoenix-department",
     "Phoenix: department",
     "One department: its hosts, its jobs and why they wait, its work, its web service.",
-    (_HOSTS, _QUEUE, _WORK, _WEB),
+    (_GLANCE, _HOSTS, _QUEUE, _WORK, _WEB),
     (CLOUDS, Variable("department", "Department", f"label_values(phoenix_hosts_quota{{{CLOUD}}}, department)")),
 )

@@ -10,9 +10,11 @@ from urllib.parse import quote
 from phoenix.dashboards.__main__ import ALL
 from phoenix.dashboards.form import Dashboard, Query
 
-# What a cloud that is well, and reached in the clear, need not have: nobody is to be told of anything.
+# What a cloud that is well, and reached in the clear, need not have: nobody is to be told of anything.  And what is counted by
+# reasons: such a counter is born as 1, which is no increase yet.
 QUIET: Final = frozenset(
     {
+        "phoenix_attempts_closed_total",
         "phoenix_hosts_quarantined",
         "phoenix_certificate_expiry_timestamp_seconds",
         "phoenix_token_expiry_timestamp_seconds",
@@ -23,7 +25,7 @@ QUIET: Final = frozenset(
         "phoenix_custody_void_facts_total",
     }
 )
-NAME: Final = re.compile(r"\b(?:phoenix_[a-z_]+|up|ALERTS)(?=\{)")
+NAME: Final = re.compile(r"\b(?:(?:phoenix|process)_[a-z_]+|up|ALERTS)(?=\{)")
 
 
 class Asked(NamedTuple):

@@ -21,7 +21,12 @@ GRAFANA = ROOT / "deploy" / "grafana"
 SCHEMA = json.loads((GRAFANA / "dashboard.schema.json").read_text())
 EVERY = metrics.every()
 OF_TARGETS = {"cloud", "process", "service", "job", "instance"}  # Prometheus adds them (services/monitor/scrape.py)
-OTHERS = {"up": set[str](), "ALERTS": {"alertname", "alertstate", "severity", "department"}}  # Prometheus' own
+OTHERS = {  # Prometheus' own, and its client's
+    "up": set[str](),
+    "ALERTS": {"alertname", "alertstate", "severity", "department"},
+    "process_cpu_seconds_total": set[str](),
+    "process_resident_memory_bytes": set[str](),
+}
 SELECTOR = re.compile(r"([a-zA-Z_]+)\{([^}]*)\}(\[[^\]]+\])?")
 QUERIES = list(asked())
 
@@ -128,7 +133,8 @@ def test_each_query_is_made_of_what_exists(one: Asked) -> None:
         assert 'cloud="$cloud"' in inside
         family = EVERY.get(re.sub(r"_(bucket|sum|count)$", "", name)) or EVERY.get(name)
         assert family is not None or name in OTHERS, f"{name} is no metric: docs/metrics.md lists them"
-        assert bool(over) == isinstance(family, Counter | Histogram), f"{name} is a {family.kind if family else ''}"
+        counts = isinstance(family, Counter | Histogram) or (name in OTHERS and name.endswith("_total"))
+        assert bool(over) == counts, f"{name} is {'a counter' if counts else 'a gauge'}"
         assert isinstance(family, Histogram) == name.endswith("_bucket")
         for label, value in re.findall(r'(\w+)(?:=|=~|!=)"([^"]*)"', inside):
             assert label in labels_of(name), f"{name} has no label {label}"
