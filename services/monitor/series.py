@@ -239,7 +239,7 @@ def _groups(offset: int, begin: int, end: int, wide: int) -> list[tuple[int, int
     """Points [begin, end) in groups of `wide`, cut where their times are whole multiples: a group does not change its points
     as time goes on.  `offset`: steps before point 0."""
     cuts = [i for i in range(begin, end) if i == begin or (i + offset) % wide == 0]
-    return list(zip(cuts, [*cuts[1:], end], strict=True))
+    return list(zip(cuts, [*cuts[1:], end], strict=True)) if cuts else []
 
 
 def _mean(values: list[int | None]) -> float | None:

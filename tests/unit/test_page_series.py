@@ -61,6 +61,12 @@ class Fold:
         return self.core.series.timeline(T0 + since, points, T0 + now)
 
 
+def test_before_the_first_step_is_over_there_is_no_point_and_no_failure() -> None:
+    found = Fold().timeline(-3600, 2)
+    assert found["at"] == []
+    assert all(column == [] for column in found["owners"].values())
+
+
 def test_a_point_is_the_mean_of_its_step() -> None:
     fold = Fold()
     fold.grant(6)  # held for 4 of the 5 seconds of the second step

@@ -99,7 +99,7 @@ export class Chart {
 
   /** @param {any} point */
   point(point) {
-    if (this.kept === null) return;
+    if (this.kept === null) return void this.load(); // it failed, or has not been answered
     append(this.kept, point, this.range_s);
   }
 

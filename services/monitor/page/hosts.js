@@ -28,7 +28,7 @@ export class Hosts {
     /** @type {string | null} whose are shown: a department, NONE for free ones, null for all */ this.shown = null;
     this.current = ""; // the host in the tab order
     this.grid.addEventListener("keydown", (event) => this.key(event));
-    this.grid.addEventListener("focusin", (event) => this.pointed(event.target, true));
+    this.grid.addEventListener("focusin", (event) => this.entered(event.target));
     this.grid.addEventListener("focusout", () => this.hide());
     this.grid.addEventListener("pointerover", (event) => this.pointed(event.target, false));
     this.grid.addEventListener("pointerleave", () => this.hide());
@@ -144,10 +144,17 @@ export class Hosts {
     event.preventDefault();
     const next = cells[at + step];
     if (next === undefined) return;
-    cells[at].setAttribute("tabindex", "-1");
-    next.setAttribute("tabindex", "0");
-    this.current = this.model.order[at + step];
     next.focus();
+  }
+
+  /** The cell that has the focus is the one in the tab order. @param {EventTarget | null} target */
+  entered(target) {
+    const link = /** @type {HTMLElement | null} */ (target instanceof Element ? target.closest("a.host") : null);
+    if (link === null) return;
+    for (const stop of this.grid.querySelectorAll('a[tabindex="0"]')) stop.setAttribute("tabindex", "-1");
+    link.setAttribute("tabindex", "0");
+    this.current = link.dataset.host ?? "";
+    this.pointed(link, true);
   }
 
   /** @param {EventTarget | null} target @param {boolean} focused */

@@ -189,11 +189,14 @@ export class Story {
   }
 
   life(answer) {
-    if (answer.status === "rejected") return section("Life", h("p", { class: "soft" }, answer.reason.message));
-    const steps = answer.value.steps ?? [];
+    const seen = answer.status === "rejected" && answer.reason.status === 404 ? this.seen() : [];
+    if (answer.status === "rejected" && !seen.length) {
+      return section("Life", h("p", { class: "soft" }, answer.reason.message));
+    }
+    const steps = answer.value?.steps ?? seen;
     if (!steps.length) return section("Life", h("p", { class: "soft" }, "Nothing has happened to it yet."));
     const known = new Map(steps.map((step) => [step.position, step]));
-    const more = answer.value.more
+    const more = answer.value?.more
       ? h(
           "p",
           { class: "soft" },
@@ -207,6 +210,13 @@ export class Story {
       h("ol", { class: "life" }, ...steps.map((step, i) => this.step(step, steps[i - 1], known))),
       more,
     );
+  }
+
+  /** Decisions of the page's own memory that name it, oldest first. */
+  seen() {
+    const name = this.entity?.name;
+    const mine = this.model.decisions.filter((one) => [one.job, one.unit, one.host, one.department].includes(name));
+    return mine.reverse().map((one) => ({ ...one, position: parseInt(one.id, 10) }));
   }
 
   step(step, earlier, known) {

@@ -1,0 +1,327 @@
+"""The page in a real browser, on a cloud that runs: what it shows is what the interface says, it follows what happens without
+being loaded again, and it survives hostile names, small screens, and the death of the monitor.
+
+One cloud and one browser for all; nothing that any page wrote to the console is left unread."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import urllib.request
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Page, expect, sync_playwright
+
+from tests.integration.up_cloud import Cloud, until
+from tests.support.tools import tool
+
+pytestmark = pytest.mark.timeout(120)
+HOSTS, CORES = 6, 2
+WAIT_MS = 20_000  # a busy machine; nothing is measured here
+HOSTILE = "<img src=x onerror=\"window.hacked='name'\">"
+GONE = ("ERR_CONNECTION", "ERR_INCOMPLETE_CHUNKED_ENCODING", "ERR_EMPTY_RESPONSE", "401")
+NOT_YET = "404 (Not Found)"  # a story that the monitor does not tell: the page shows what it has seen itself
+
+
+class Site:
+    """The cloud, and what its interface says to an operator."""
+
+    def __init__(self, cloud: Cloud) -> None:
+        self.cloud = cloud
+        self.url = str(cloud.status()["monitor_url"])
+
+    def token(self, user: str) -> str:
+        return (self.cloud.data / "credentials" / f"{user}.token").read_text().strip()
+
+    def get(self, path: str, user: str = "oscar") -> Any:
+        asked = urllib.request.Request(self.url + path, headers={"Authorization": f"Bearer {self.token(user)}"})
+        with urllib.request.urlopen(asked, timeout=10) as answer:
+            return json.loads(answer.read())
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+    cloud = Cloud(tmp_path_factory.mktemp("cloud") / "data")
+    cloud.ok("up", "--detach", "--hosts", str(HOSTS), "--cores", str(CORES))
+    found = Site(cloud)
+    until(lambda: all(row["state"] == "held" for row in found.get("/v1/hosts")["hosts"]), "hosts stay free")
+    yield found
+    cloud.close()
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    with sync_playwright() as playwright:
+        found = playwright.chromium.launch(executable_path=tool("chromium"), args=["--no-sandbox"])
+        yield found
+        found.close()
+
+
+class Window:
+    """A browser's window on the page.  `said`: errors and warnings of its console."""
+
+    def __init__(self, browser: Browser, width: int, scheme: str) -> None:
+        self.context: BrowserContext = browser.new_context(
+            viewport={"width": width, "height": 800},
+            color_scheme=scheme,  # type: ignore[arg-type]
+            reduced_motion="reduce",
+        )
+        self.context.set_default_timeout(WAIT_MS)
+        self.page: Page = self.context.new_page()
+        self.said: list[str] = []
+        self.page.on("console", self._console)
+        self.page.on("pageerror", lambda error: self.said.append(str(error)))
+
+    def _console(self, message: ConsoleMessage) -> None:
+        if message.type in ("error", "warning"):
+            self.said.append(message.text)
+
+    def enter(self, site: Site, user: str = "oscar", at: str = "/") -> Page:
+        self.page.goto(site.url + at)
+        self.page.get_by_label("Your token").fill(site.token(user))
+        self.said.clear()  # that nobody is logged in yet is a 401, which browsers put into the console
+        self.page.get_by_role("button", name="Log in").click()
+        expect(self.page.locator("#link")).to_have_attribute("data-state", "live")
+        expect(self.page.locator("#grid .host")).to_have_count(HOSTS)
+        return self.page
+
+
+Open = Callable[..., Window]
+
+
+@pytest.fixture
+def opened(browser: Browser) -> Iterator[Open]:
+    """Makes windows; at the end none of them may have complained."""
+    windows: list[Window] = []
+
+    def make(width: int = 1280, scheme: str = "light") -> Window:
+        windows.append(Window(browser, width, scheme))
+        return windows[-1]
+
+    yield make
+    said = [text for window in windows for text in window.said if NOT_YET not in text]
+    for window in windows:
+        window.context.close()
+    assert said == []
+
+
+def ids_shown(page: Page) -> list[str]:
+    return list(page.locator("#stream li").evaluate_all("all => all.map(one => one.dataset.id ?? 'gap')"))
+
+
+def test_it_shows_what_the_interface_says(site: Site, opened: Open) -> None:
+    window = opened()
+    address = site.cloud.ok("dashboard").strip()
+    page = window.page
+    page.goto(address)
+    expect(page.locator("#link-words")).to_have_text("live")
+    assert "code" not in page.url
+    told = site.get("/v1/picture")
+    expect(page.locator("#cloud")).to_have_text(told["cloud"])
+    expect(page.locator("#grid .host .name")).to_have_text([row["host"] for row in told["hosts"]])
+    for row in told["hosts"]:
+        label = page.locator(f'#grid [data-host="{row["host"]}"]').get_attribute("aria-label")
+        assert label is not None
+        assert f"held by {row['department']}" in label
+    for row in told["departments"]:
+        card = page.locator("#cards .card", has=page.get_by_role("heading", name=row["department"]))
+        expect(card.locator("dd").nth(0)).to_have_text(str(row["hosts_held"]))
+        expect(card.locator("dd").nth(2)).to_have_text(str(row["hosts_demanded"]))
+
+    def told_ids() -> list[str]:
+        return sorted(one["id"] for one in site.get("/v1/picture")["decisions"])
+
+    until(lambda: sorted(ids_shown(page)) == told_ids(), "other decisions are shown than were told")
+    for part in ("banner", "main", "search"):
+        expect(page.get_by_role(part)).to_be_visible()  # type: ignore[arg-type]
+    expect(page.locator("#chart .area").first).to_be_attached()
+    assert page.locator("#chart table tbody tr").count() > 0
+
+
+def test_a_spike_is_seen_without_loading_the_page_again(site: Site, opened: Open) -> None:
+    page = opened().enter(site)
+    page.evaluate("window.same = true")
+    site.cloud.ok("scale", "web", "3")
+    card = page.locator("#cards .card", has=page.get_by_role("heading", name="web"))
+    expect(card.locator("dd").nth(3)).to_have_text("3 of 3", timeout=WAIT_MS)
+    held = until(lambda: [r["host"] for r in site.get("/v1/hosts")["hosts"] if r["department"] == "web"], "no host")
+    for name in held:
+        expect(page.locator(f'#grid [data-host="{name}"].own-2.is-held')).to_be_visible(timeout=WAIT_MS)
+    expect(page.locator("#stream li", has_text=f"{held[-1]} goes to web").first).to_be_visible()
+    assert page.evaluate("window.same") is True
+
+
+def test_names_of_jobs_are_text_whatever_they_are(site: Site, opened: Open) -> None:
+    page = opened().enter(site)
+    site.cloud.ok("submit", "-c", str(CORES), "-a", f"1-{HOSTS + 4}", "--job-name", HOSTILE, "--wrap", "sleep 600")
+    name = page.locator("#queue .jobs .name").first
+    expect(name).to_have_text(HOSTILE, timeout=WAIT_MS)
+    waiting = page.locator("#queue .reasons button").first
+    expect(waiting).to_be_visible()
+    waiting.click()
+    expect(waiting).to_have_attribute("aria-pressed", "true")
+    page.locator("#queue .jobs .id a").first.click()
+    expect(page.locator("#story dd", has_text=HOSTILE)).to_be_visible()
+    assert page.locator("img:not(.mark)").count() == 0
+    assert page.evaluate("window.hacked") is None
+
+
+def test_a_click_and_a_key_open_a_story_and_esc_gives_the_focus_back(site: Site, opened: Open) -> None:
+    page = opened().enter(site)
+    story = page.locator("#story")
+    page.locator("#grid .host").nth(1).click()
+    expect(page.locator("#story-title")).to_have_text("Host host001")
+    expect(page.locator("#story-title")).to_be_focused()
+    expect(story.locator(".life li").first).to_be_visible()
+    page.keyboard.press("Escape")
+    expect(story).to_be_hidden()
+    assert page.url.endswith("/")
+    cell = page.locator("#grid .host").nth(1)
+    cell.focus()
+    page.keyboard.press("ArrowRight")
+    page.keyboard.press("ArrowRight")
+    expect(page.locator("#grid .host").nth(3)).to_be_focused()
+    assert page.locator('#grid .host[tabindex="0"]').count() == 1
+    page.keyboard.press("Enter")
+    expect(page.locator("#story-title")).to_have_text("Host host003")
+    assert page.url.endswith("#/host/host003")
+    page.keyboard.press("Escape")
+    expect(page.locator("#grid .host").nth(3)).to_be_focused()
+    page.keyboard.press("/")
+    expect(page.locator("#jump")).to_be_focused()
+    page.keyboard.type("host005")
+    page.keyboard.press("Enter")
+    expect(page.locator("#story-title")).to_have_text("Host host005")
+
+
+def test_a_reader_is_not_moved_about(site: Site, opened: Open) -> None:
+    page = opened().enter(site)
+    page.locator("#stream").focus()
+    before = ids_shown(page)
+    site.cloud.ok("submit", "--wrap", "true")
+    expect(page.locator("#held")).to_be_visible(timeout=WAIT_MS)
+    assert ids_shown(page) == before
+    page.locator("#held").click()
+    expect(page.locator("#held")).to_be_hidden()
+    assert ids_shown(page)[0] != before[0]
+
+
+def test_a_phone_scrolls_in_one_direction_only(site: Site, opened: Open) -> None:
+    page = opened(width=320).enter(site)
+    expect(page.locator("#chart .area").first).to_be_attached()
+    assert page.evaluate("document.documentElement.scrollWidth") <= 320
+    beyond = "[...document.querySelectorAll('main .panel, .figures, .top, .alerts li')]"
+    assert page.evaluate(f"{beyond}.every(one => one.getBoundingClientRect().right <= 320)")
+    page.locator("#grid .host").first.click()
+    expect(page.locator("#story-title")).to_be_focused()
+    assert page.evaluate("document.documentElement.scrollWidth") <= 320
+    assert page.locator("#story").evaluate("one => one.scrollWidth <= one.clientWidth && one.matches(':modal')")
+
+
+def test_light_and_dark_follow_the_system_until_somebody_chooses(site: Site, opened: Open) -> None:
+    ground = "getComputedStyle(document.documentElement).backgroundColor"
+    light, dark = opened().enter(site), opened(scheme="dark").enter(site)
+    seen = {light.evaluate(ground), dark.evaluate(ground)}
+    assert len(seen) == 2
+    dark.get_by_label("Colours: as the system").click()
+    assert dark.evaluate(ground) == light.evaluate(ground)
+    dark.reload()
+    expect(dark.locator("#link-words")).to_have_text("live")
+    assert dark.evaluate(ground) == light.evaluate(ground)
+
+
+def test_who_may_not_in_is_told_and_a_department_sees_its_own(site: Site, opened: Open) -> None:
+    window = opened()
+    page = window.page
+    page.goto(site.url)
+    page.get_by_label("Your token").fill("nobody's")
+    page.get_by_role("button", name="Log in").click()
+    expect(page.locator("#login-why")).to_have_text("This token is not known here.")
+    page = window.enter(site, "wendy")
+    expect(page.locator("#who")).to_have_text("wendy of web")
+    expect(page.locator("#queue .jobs tbody tr")).to_have_count(0)
+    page.get_by_role("button", name="Log out").click()
+    expect(page.locator("#login-why")).to_have_text("You are logged out.")
+    assert page.locator("#board").is_hidden()
+
+
+UNITS = """async () => {
+  const {Model} = await import("/model.js"), {append, bands, seriesOf, ticks} = await import("/series.js");
+  const {linked, entityOf} = await import("/links.js"), {duration} = await import("/format.js");
+  const told = {};
+  const one = (p, i = 0) => ({id: `${p}.${i}`, at: p, kind: "k", sentence: "s"});
+  const model = new Model();
+  const rows = {hosts: [{host: "h10"}, {host: "h9"}], departments: [{department: "web"}]};
+  model.take("picture", {...rows, decisions: [one(1), one(2)]});
+  model.take("decisions", {decisions: [one(2), one(3), one(3, 1)]});
+  told.merged = model.decisions.map(d => d.id);
+  model.take("picture", {...rows, missed: true, decisions: [one(9), one(3)]});
+  told.gap = model.decisions.map(d => d.gap ? "gap" : d.id);
+  for (let p = 10; p < 2000; p += 1) model.take("decisions", {decisions: [one(p)]});
+  told.kept = model.decisions.length;
+  told.order = model.order;
+  const words = t => linked(t, model).map(n => typeof n === "string" ? n : `[${n.getAttribute("href")}]`).join("");
+  told.links = [words("h9 goes to web: a web department wants 3 hosts"), words("job 17 and 17_3 and web.5, <b>17</b>")];
+  told.addresses = [entityOf("#/job/17"), entityOf("#/nothing/17"), entityOf("#/job/%E0%A4%A"), entityOf("#/host/a/b")];
+  const owners = {web: [1, 2, 3], "(free)": [null, 0, 1]}, load = {web: {utilisation: [0.5, null, 1]}};
+  const series = seriesOf({at: [10, 20, 30], step_s: 10, owners, load});
+  for (let at = 31; at <= 39; at += 1) append(series, {at, owners: {web: 4, hpc: 1}, load: {}}, 100);
+  told.provisional = structuredClone([series.at, series.owners.get("hpc"), series.load.get("web").utilisation]);
+  for (let at = 40; at <= 100000; at += 10) append(series, {at, owners: {web: 4}, load: {}}, 100);
+  told.bounded = series.at.length;
+  told.bands = bands(series, model.slots);
+  told.ticks = [ticks(16, 4, true), ticks(0, 4), ticks(1, 4)];
+  told.durations = [0, 59.6, 61, 3600, 5000, 90000].map(duration);
+  return told;
+}"""
+
+
+def test_its_parts_keep_their_rules(site: Site, opened: Open) -> None:
+    told = opened().enter(site).evaluate(UNITS)
+    assert told["merged"] == ["3.1", "3.0", "2.0", "1.0"]
+    assert told["gap"] == ["9.0", "gap", "3.1", "3.0", "2.0", "1.0"]
+    assert told["kept"] == 500
+    assert told["order"] == ["h9", "h10"]
+    assert told["links"] == [
+        "[#/host/h9] goes to [#/department/web]: a web department wants 3 hosts",
+        "job [#/job/17] and [#/job/17_3] and [#/instance/web.5], <b>17</b>",
+    ]
+    assert told["addresses"] == [{"kind": "job", "name": "17"}, None, None, None]
+    assert told["provisional"] == [[10, 20, 30, 39], [0, 0, 0, 1], [0.5, None, 1, None]]
+    assert told["bounded"] < 15
+    assert told["bands"] == ["web", "hpc", "(free)"]
+    assert told["ticks"][0] == [0, 5, 10, 15, 20]
+    assert told["durations"] == ["0 s", "1 min", "1 min 1 s", "1 h", "1 h 23 min", "1 d 1 h"]
+
+
+def test_a_monitor_that_dies_costs_no_decision_and_shows_none_twice(site: Site, opened: Open) -> None:
+    window = opened()
+    page = window.enter(site)
+    monitor = next(p for p in site.cloud.json("status")["processes"] if p["name"] == "monitor")
+    os.kill(monitor["pid"], signal.SIGKILL)
+    expect(page.locator("#link-words")).to_contain_text("reconnecting since", timeout=WAIT_MS)
+    site.cloud.ok("submit", "--wrap", "true")
+    back(window, site)
+    told = site.get("/v1/picture")["decisions"]
+    ids = "window.phoenix.model.decisions.map(one => one.id)"
+    until(lambda: told[-1]["id"] in page.evaluate(ids), "the newest decision does not come")
+    known = page.evaluate(ids)
+    assert len(known) == len(set(known))
+    assert {one["id"] for one in told} <= set(known)
+    assert not [one for one in known if one.endswith(".999999999")]
+    assert [text for text in window.said if not any(word in text for word in GONE)] == []
+    window.said.clear()
+
+
+def back(window: Window, site: Site) -> None:
+    """Live again; sessions end with the monitor, so somebody may have to log in again."""
+    page = window.page
+    until(lambda: page.locator("#link").get_attribute("data-state") in ("live", "out"), "the page does not come back")
+    if page.locator("#login").is_visible():
+        expect(page.locator("#login-why")).to_contain_text("Your session has ended")
+        page.get_by_label("Your token").fill(site.token("oscar"))
+        page.get_by_role("button", name="Log in").click()
+    expect(page.locator("#link")).to_have_attribute("data-state", "live", timeout=WAIT_MS)
