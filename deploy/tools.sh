@@ -64,6 +64,15 @@ unpack() {
     done
 }
 
+# Debian's Alertmanager reads its templates at a path of the system, which is not there where nothing is installed.  Its wrapper
+# opens their directory as descriptor 9; the path in the program becomes one of the same length that leads there.
+TEMPLATES=/usr/share/prometheus/alertmanager
+BY_DESCRIPTOR=/proc/self/fd/9/./././././././././
+
+relocate() {
+    [ "$1" != prometheus-alertmanager ] || LC_ALL=C sed -i "s#$TEMPLATES#$BY_DESCRIPTOR#g" "$2/usr/bin/$1"
+}
+
 # A program of the tool $1, at $2 in its package, that finds its libraries wherever the checkout is moved to.
 wrapper() {
     cat <<END
@@ -73,6 +82,7 @@ for libraries in "\$root"/lib/*-linux-* "\$root"/usr/lib/*-linux-* "\$root"/usr/
     LD_LIBRARY_PATH=\$libraries\${LD_LIBRARY_PATH:+:\$LD_LIBRARY_PATH}
 done
 export LD_LIBRARY_PATH
+if [ -d "\$root$TEMPLATES" ]; then exec 9<"\$root$TEMPLATES"; fi
 exec "\$root/$2" "\$@"
 END
 }
@@ -80,6 +90,7 @@ END
 bring() {
     echo "bringing $1 into $into (once)"
     { unpack "$1" "$work" || { update && unpack "$1" "$work"; }; } 2>"$work/said" || return 1
+    relocate "$1" "$work/root" || return 1
     mv -T "$work/root" "$into/$1" 2>/dev/null || [ -d "$into/$1" ] || return 1
     for program in $2; do
         wrapper "$1" "$program" >"$work/${program##*/}"

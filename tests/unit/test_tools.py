@@ -143,3 +143,10 @@ def test_the_script_is_clean_for_shellcheck() -> None:
     checker = Path(sys.executable).with_name("shellcheck")
     found = subprocess.run([checker, SCRIPT], capture_output=True, text=True, check=False, timeout=60)
     assert (found.returncode, found.stdout) == (0, "")
+
+
+def test_a_path_that_is_overwritten_in_a_program_keeps_its_length() -> None:
+    said = dict(
+        line.split("=", 1) for line in SCRIPT.read_text().splitlines() if line.startswith(("TEMPLATES=", "BY_"))
+    )
+    assert len(said["TEMPLATES"]) == len(said["BY_DESCRIPTOR"])

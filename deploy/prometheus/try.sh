@@ -1,0 +1,31 @@
+#!/bin/sh
+# Prometheus beside a cloud that runs on this machine, to look at metrics and alerts (docs/alerts.md).
+#
+#   sh deploy/prometheus/try.sh [MONITOR_URL]     without it: that of `phoenix status`
+#
+# It listens on 127.0.0.1:9090 (PORT=9091 for another one) and ends with Ctrl-C; its series are in a temporary directory.
+set -eu
+
+here=$(cd "$(dirname "$0")" && pwd)
+root=$(cd "$here/../.." && pwd)
+PATH=$root/.venv/bin:$PATH:$root/.tools/bin
+PORT=${PORT-9090}
+
+fail() {
+    echo "try: $1" >&2
+    exit 1
+}
+
+command -v prometheus >/dev/null || fail "there is no prometheus: as root, apt-get install prometheus; or, in a checkout, make setup"
+monitor=${1-$(phoenix status --json | python3 -c 'import json, sys; print(json.load(sys.stdin).get("monitor_url") or "")')} || monitor=
+[ -n "$monitor" ] || fail "no cloud runs here (phoenix up --detach), or name its monitor: sh deploy/prometheus/try.sh http://HOST:PORT"
+work=$(mktemp -d)
+cp -R "$here/rules" "$here/targets" "$work"
+sed "s#http://127.0.0.1:7481#$monitor#" "$here/prometheus.yml" >"$work/prometheus.yml"
+echo "Prometheus for $monitor: http://127.0.0.1:$PORT/alerts"
+cd "$work"
+prometheus --config.file=prometheus.yml --storage.tsdb.path=series --web.listen-address="127.0.0.1:$PORT" --log.level=warn &
+server=$!
+trap 'kill "$server" 2>/dev/null; wait "$server"; rm -rf "$work"' EXIT
+trap 'exit 0' INT TERM
+wait "$server"
