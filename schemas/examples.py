@@ -17,6 +17,7 @@ from schemas.envelope import Envelope
 from schemas.events import Event
 from schemas.reasons import Code, because
 from schemas.releases import Release
+from schemas.requests_whatif import Forecast, Variant
 from schemas.signals import ClaimSignal, CpuSignal, RequestsSignal, SessionsSignal
 
 AT: Final = 1_780_000_000.0
@@ -109,6 +110,7 @@ REQUESTS: Final[dict[str, msgspec.Struct]] = {
     "job.submit": r.JobSubmit(
         name="render", script="#!/bin/sh\nrender scene\n", tasks=8, walltime_s=3600.0, request="2f1c"
     ),
+    "job.whatif": r.JobSubmit(name="render", argv=("render", "scene"), tasks=8, nodes=2, walltime_s=3600.0),
     "job.cancel": r.JobsNamed(jobs=("17", "18_3")),
     "job.hold": r.JobsNamed(jobs=("17",)),
     "job.release": r.JobsNamed(jobs=("17",)),
@@ -129,6 +131,30 @@ REQUESTS: Final[dict[str, msgspec.Struct]] = {
 
 REPLIES: Final[tuple[msgspec.Struct, ...]] = (
     r.Submitted(job="17"),
+    r.Foretold(
+        department="hpc",
+        at=AT,
+        now=False,
+        nodes=2,
+        cores=4,
+        memory_mb=256,
+        walltime_s=3600.0,
+        forecast=Forecast(
+            start_at=AT + 1800.0,
+            hosts=("node-2", "node-3"),
+            sure="by_walltimes",
+            why=because(Code.BY_WALLTIMES, ends=2),
+        ),
+        variants=(
+            Variant(
+                field="walltime_s",
+                value=1800.0,
+                forecast=Forecast(
+                    start_at=AT, hosts=("node-1", "node-4"), sure="by_walltimes", why=because(Code.BY_WALLTIMES, ends=0)
+                ),
+            ),
+        ),
+    ),
     r.JobResults(
         results=(
             r.JobResult(job="17", ok=True),

@@ -30,6 +30,7 @@ from schemas.requests_web import Deployed as Deployed
 from schemas.requests_web import ReleaseDeploy as ReleaseDeploy
 from schemas.requests_web import ScaleSet as ScaleSet
 from schemas.requests_web import problem_of_deploy, problem_of_scale
+from schemas.requests_whatif import Foretold as Foretold
 
 # Sane maxima.  Each is far above what a cluster of OpenNebula's size means, and keeps arithmetic and messages bounded.
 TASKS_MAX: Final = 1_000_000
@@ -327,6 +328,7 @@ class ConfigApply(Message, frozen=True, kw_only=True):
 # "noun.verb" -> (request, reply)
 REQUESTS: Final[dict[str, tuple[type[Message], type[Message]]]] = {
     "job.submit": (JobSubmit, Submitted),
+    "job.whatif": (JobSubmit, Foretold),
     "job.cancel": (JobsNamed, JobResults),
     "job.hold": (JobsNamed, JobResults),
     "job.release": (JobsNamed, JobResults),

@@ -83,7 +83,7 @@ COMMANDS: Final = (
         reads=True,
         parses=True,
     ),
-    Command("whatif", "what another configuration would have done with what was asked for", _WHAT_IF, reads=True),
+    Command("whatif", "when a job would start; what another configuration would have done", _WHAT_IF, reads=True),
     Command("load", "play load on a web service: requests at their time, whatever the answers", _WHAT_IF, reads=True),
     Command("completion", "completion for bash, zsh or fish", _TOOL, ("bash", "zsh", "fish")),
     Command("version", "versions of phoenix and of what it runs on", _TOOL, reads=True),

@@ -39,14 +39,20 @@ exit code: 0 submitted; with --wait the job's own (1 if it was killed, cancelled
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
+    here = add_job(parser)
+    here.add_argument("-W", "--wait", action="store_true", help="wait for the end; the exit code is the job's")
+    here.add_argument("--request", metavar="ID", help="client request id: the same id submits only once")
+
+
+def add_job(parser: argparse.ArgumentParser) -> argparse._ArgumentGroup:
+    """The words that say what the job is (also `phoenix whatif`'s)."""
     sbatch.add_options(parser)
     here = parser.add_argument_group("this command")
     here.add_argument("--department", metavar="D", help="the department (default: yours, or the only batch one)")
     here.add_argument("--wrap", metavar="COMMAND", help="a command line instead of a script")
-    here.add_argument("-W", "--wait", action="store_true", help="wait for the end; the exit code is the job's")
-    here.add_argument("--request", metavar="ID", help="client request id: the same id submits only once")
     parser.add_argument("script", nargs="?", help="the script; - reads it from stdin")
     parser.add_argument("arguments", nargs=argparse.REMAINDER, help="arguments of the script")
+    return here
 
 
 def prepared(argv: list[str]) -> list[str]:
@@ -55,16 +61,16 @@ def prepared(argv: list[str]) -> list[str]:
 
 
 def run(args: argparse.Namespace) -> int:
-    _trailing(args)
-    script = _script(args)
+    trailing(args)
+    script = script_of(args)
     found = sbatch.read(script)
-    options = _merged(args, found.options)
+    options = merged(args, found.options)
     for name in found.unsupported:
         print(f"phoenix: warning: not supported, so without effect: {name}", file=sys.stderr)
     where = cloud.find(args)
     department = where.department(args.department, "batch")
     client = where.member(department) if department else where.operator()
-    answer = ask_again(client, query("/v1/jobs", department=department), _request(args, options, script))
+    answer = ask_again(client, query("/v1/jobs", department=department), request_of(args, options, script))
     job = str(answer["job"])
     if args.json:
         emit.json(answer)
@@ -73,7 +79,7 @@ def run(args: argparse.Namespace) -> int:
     return waiting.wait(where.operator(), client, job, options.output, options.error) if args.wait else 0
 
 
-def _trailing(args: argparse.Namespace) -> None:
+def trailing(args: argparse.Namespace) -> None:
     """Rule 3."""
     if args.script == _DASHES:  # `submit -- job.sh`
         args.script = args.arguments.pop(0) if args.arguments else None
@@ -90,7 +96,7 @@ def _trailing(args: argparse.Namespace) -> None:
     args.arguments = ["--" if word == _DASHES else word for word in words]
 
 
-def _script(args: argparse.Namespace) -> str:
+def script_of(args: argparse.Namespace) -> str:
     if (args.wrap is None) == (args.script is None):
         raise usage("submit what?" if args.wrap is None else "a script or --wrap, not both", "phoenix submit JOB.sh")
     if args.wrap is not None:
@@ -113,7 +119,7 @@ def _script(args: argparse.Namespace) -> str:
     return text
 
 
-def _merged(args: argparse.Namespace, directives: list[str]) -> argparse.Namespace:
+def merged(args: argparse.Namespace, directives: list[str]) -> argparse.Namespace:
     """The script's options, overridden by those of the command line."""
     parser = Parser(prog="phoenix submit", add_help=False, allow_abbrev=False)
     sbatch.add_options(parser)
@@ -125,7 +131,7 @@ def _merged(args: argparse.Namespace, directives: list[str]) -> argparse.Namespa
     return merged
 
 
-def _request(args: argparse.Namespace, options: argparse.Namespace, script: str) -> dict[str, Any]:
+def request_of(args: argparse.Namespace, options: argparse.Namespace, script: str) -> dict[str, Any]:
     tasks, cpus = options.ntasks or 1, options.cpus_per_task or 1
     nodes = options.nodes
     if options.ntasks_per_node:
@@ -134,7 +140,7 @@ def _request(args: argparse.Namespace, options: argparse.Namespace, script: str)
     elif nodes and not options.ntasks:
         tasks = nodes  # as Slurm: one task a node
     return {
-        "request": args.request or os.urandom(12).hex(),
+        "request": getattr(args, "request", None) or os.urandom(12).hex(),
         "name": options.job_name or (Path(args.script).name if args.script and args.script != "-" else "wrap"),
         "script": script,
         "argv": list(args.arguments),

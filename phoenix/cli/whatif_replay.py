@@ -163,7 +163,7 @@ def _played(
 
     unknown: Unknown = "shortest" if args.unknown == "shortest" else "longest"
     try:
-        past = Past(Record(_lines(client, since)), since, until)
+        past = Past(Record(_lines(client, since)), since, until, _progress if sys.stderr.isatty() else None)
         other = None
         present = past.play("present", unknown=unknown)
         if new is not None or args.hosts is not None:
@@ -175,6 +175,10 @@ def _played(
         raise CliError(FAILED, str(error), "that is a bug in a policy") from error
     except Stop as error:
         raise CliError(FAILED, error.why) from error
+
+
+def _progress(envelopes: int) -> None:
+    print(f"\rphoenix: {envelopes:,} envelopes read", end="\r", file=sys.stderr, flush=True)
 
 
 def _lines(client: Client, since: float) -> Iterator[bytes]:

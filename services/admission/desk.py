@@ -27,6 +27,7 @@ from services.admission import compose, instances, leases, releases
 from services.admission.asked import current
 from services.admission.compose import Caller
 from services.admission.core import AdmissionCore, Answered
+from services.admission.foretell import Foretelling
 from services.admission.metrics import GRANTED
 from services.admission.payloads import Packed, Payloads, digest_of, pack
 from services.admission.secrets import Secrets
@@ -52,6 +53,7 @@ class Desk:
         payloads: Payloads,
         registry: CollectorRegistry,
         secrets: Secrets,
+        foretelling: Foretelling,
     ) -> None:
         self._granted = GRANTED.live(registry)
         self._shell = shell
@@ -61,6 +63,7 @@ class Desk:
         self._running: dict[str, tuple[str, asyncio.Future[Any]]] = {}
         self._handlers: dict[str, Callable[[Caller, str, Any], Awaitable[r.Message]]] = {
             "job.submit": self._submit,
+            "job.whatif": foretelling.foretell,
             "job.cancel": lambda caller, _dept, request: self._change_jobs(caller, "cancel", request),
             "job.hold": lambda caller, _dept, request: self._change_jobs(caller, "hold", request),
             "job.release": lambda caller, _dept, request: self._change_jobs(caller, "release", request),

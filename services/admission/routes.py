@@ -46,6 +46,14 @@ ROUTES: Final = (
         text="Submit a job or an array of jobs.",
         query=(Parameter(name="department", text="whose job it is; default: the caller's own"),),
     ),
+    Route(
+        method="POST",
+        path="/v1/whatif",
+        handler="submit",
+        kind="job.whatif",
+        text="When and where a job would start, without submitting it.",
+        query=(Parameter(name="department", text="whose job it would be; default: the caller's own"),),
+    ),
     Route(method="POST", path="/v1/jobs/{id}/cancel", handler="change_job", kind="job.cancel", text="Cancel a job."),
     Route(
         method="POST",

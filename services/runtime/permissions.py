@@ -40,6 +40,7 @@ STREAMS: Final = (
 )
 # The monitor asks schedulers for their reasons as an operator would, so that they need no second rule for whom to answer.
 MONITOR_INBOX: Final = subjects.inbox(subjects.OPERATORS, "monitor")
+ADMISSION_INBOX: Final = subjects.inbox(subjects.OPERATORS, "admission")  # likewise: when a job would start
 
 
 class Permissions(msgspec.Struct, frozen=True):
@@ -118,8 +119,9 @@ def _edges(process: str, cloud: CloudConfig) -> tuple[tuple[str, ...], tuple[str
             "phoenix.signal.>",
             subjects.measure("*", ">"),
             *_objects(subjects.OBJECTS),
+            subjects.query("scheduler", "*", "whatif"),
         )
-        return publish, ("phoenix.request.>", _queries("admission"))
+        return publish, ("phoenix.request.>", _queries("admission"), f"{ADMISSION_INBOX}.>")
     if process == "provisioner":  # answers config.apply
         publish = (*answers, subjects.audit(subjects.OPERATORS, "*"))
         return publish, ("phoenix.request.*.*.config.>", _queries("provisioner"))

@@ -3,6 +3,7 @@
     phoenix.query.scheduler.<department>.why      {"job": "17"}       -> {"ok": true, "job": …, "reasons": [{code, params}, …]}
     phoenix.query.scheduler.<department>.queue    {"limit": 100}      -> {"ok": true, "pending": n, "queue": [{unit, …}, …]}
     phoenix.query.scheduler.<department>.start    {"jobs": ["17"]}    -> when they start (`starts`)
+    phoenix.query.scheduler.<department>.whatif   when jobs would start that nobody has submitted (`whatif`)
 
 Rules
   1. Only the leader answers: a standby may be behind.
@@ -14,6 +15,7 @@ Rules
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
 import msgspec
@@ -30,6 +32,7 @@ from services.scheduler import plugins
 from services.scheduler.batch import BatchCore
 from services.scheduler.batch_why import QUEUE_MAX, explained, queue_view, why
 from services.scheduler.starts import Busy, Starts
+from services.scheduler.whatif import BYTES_MAX, NotOurs, WhatIf
 
 QUERY_MAX_BYTES: Final = 4096
 _JSON: Final = {"Content-Type": "application/json"}
@@ -51,6 +54,7 @@ class BatchEdge(Edge):
     def __init__(self, department: str) -> None:
         self.department = department
         self.starts = Starts()
+        self.whatif = WhatIf(department, self.starts.turn)
         self._tasks: set[asyncio.Task[None]] = set()  # rule 4
 
     async def start(self, service: Service) -> None:
@@ -65,15 +69,16 @@ class BatchEdge(Edge):
         if not self.service.is_leader:
             return
         what = msg.subject.rsplit(".", 1)[1]
-        if what == "start":
-            task = asyncio.create_task(self._tell_starts(msg))
+        later = {"start": self.when, "whatif": self.foretold}.get(what)
+        if later is not None:
+            task = asyncio.create_task(self._tell(msg, later))
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
         else:
             await answer(msg, self.department, self.render(what, msg.data), _JSON)
 
-    async def _tell_starts(self, msg: Msg) -> None:
-        await answer(msg, self.department, await self.when(msg.data), _JSON)
+    async def _tell(self, msg: Msg, later: Callable[[bytes], Awaitable[bytes]]) -> None:
+        await answer(msg, self.department, await later(msg.data), _JSON)
 
     async def when(self, data: bytes) -> bytes:
         """The answer to query `start`, as JSON."""
@@ -87,6 +92,21 @@ class BatchEdge(Edge):
             return refusal("invalid", f"the query could not be read: {error}")
         except Busy:
             return refusal("limit", "too many ask when jobs start: ask again in a few seconds")
+        except Stop as error:
+            return refusal("failed", error.why)
+
+    async def foretold(self, data: bytes) -> bytes:
+        """The answer to query `whatif`, as JSON."""
+        core = self.service.core
+        assert isinstance(core, BatchCore)
+        try:
+            if len(data) > BYTES_MAX:
+                return refusal("limit", f"a query has at most {BYTES_MAX} bytes")
+            return await self.whatif.answer(core, data, self.service.now())
+        except (NotOurs, msgspec.DecodeError) as error:
+            return refusal("invalid", str(error))
+        except Busy:
+            return refusal("unavailable", "too many ask when jobs would start: ask again in a few seconds")
         except Stop as error:
             return refusal("failed", error.why)
 
@@ -105,7 +125,7 @@ class BatchEdge(Edge):
             return refusal("invalid", f"the query could not be read: {error}")
         except Stop as error:  # a plug-in that cannot answer; deciding ends the process, a question does not
             return refusal("failed", error.why)
-        return refusal("unknown", f"there is no query {what!r}; known: queue, start, why")
+        return refusal("unknown", f"there is no query {what!r}; known: queue, start, whatif, why")
 
     def _why(self, core: BatchCore, job: str) -> bytes:
         reasons = why(core, job, self.service.now())

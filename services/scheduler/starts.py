@@ -36,7 +36,7 @@ class _Asked(msgspec.Struct, frozen=True):
 
 class Starts:
     def __init__(self) -> None:
-        self._turn = asyncio.Lock()
+        self.turn = asyncio.Lock()  # whoever looks ahead has it (also `whatif`)
         self._waiting = 0
         self._first: tuple[float, dict[str, Foreseen]] | None = None  # of the queue's first ones, and when
 
@@ -64,7 +64,7 @@ class Starts:
             raise Busy
         self._waiting += 1
         try:
-            async with self._turn:
+            async with self.turn:
                 return await asyncio.to_thread(foresee, copied(core), now, units, tuple(more))
         finally:
             self._waiting -= 1

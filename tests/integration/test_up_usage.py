@@ -198,3 +198,38 @@ def test_history_knows_every_job_and_can_be_made_anew(cloud: Cloud) -> None:
     until(lambda: cloud.run("history").returncode == 0, "no answer")
     assert rows(live) == before
     assert users(cloud)["mona"]["ended"] == {"completed": 1}
+
+
+def journal(cloud: Cloud) -> list[dict[str, Any]]:
+    """The record's envelopes, but for measurements, which go on by themselves."""
+    about = cloud.status()
+    token = Path(about["credentials"]["oscar"]["token"]).read_text().strip()
+    request = urllib.request.Request(f"{about['http_url']}/v1/record?since=0")
+    request.add_header("Authorization", f"Bearer {token}")
+    with urllib.request.urlopen(request, timeout=30) as answer:
+        lines = [json.loads(line) for line in answer.read().splitlines() if line]
+    return [line for line in lines[1:-1] if any(fact["kind"] != "load.observed" for fact in line["facts"])]
+
+
+def test_when_a_job_would_start_and_nothing_is_submitted(cloud: Cloud) -> None:
+    until(lambda: not cloud.json("queue", "--state", "pending,starting,running,completing")["jobs"], "no rest")
+    assert cloud.json("departments")["departments"][0]["hosts_held"] == 2  # web keeps two: a person said so
+    before = journal(cloud)
+    words = ["--as", "alice", "-N", "2", "-c", str(CORES), "-t", "5", "--wrap", "sleep 60"]
+    found = cloud.json("whatif", *words)
+    assert "Nothing was submitted." in cloud.ok("whatif", *words)
+    refused = cloud.run("whatif", "-N", "99", "--wrap", "true")
+    submitted = cloud.run("submit", "-N", "99", "--wrap", "true")
+    assert (refused.returncode, refused.stderr) == (submitted.returncode, submitted.stderr)
+    assert journal(cloud) == before, "to ask changes nothing in the journal"
+
+    assert (found["now"], found["nodes"], found["cores"]) == (True, 2, CORES)
+    job = cloud.ok("submit", *words).strip()
+    until(lambda: cloud.json("show", job)["state"] == "running", "it does not run")
+    assert cloud.json("show", job)["hosts"] == found["forecast"]["hosts"]
+
+    behind = cloud.json("whatif", *words)
+    assert not behind["now"]
+    assert behind["forecast"]["sure"] == "by_walltimes"
+    assert 200.0 < behind["forecast"]["start_at"] - behind["at"] <= 300.0
+    cloud.ok("cancel", job)

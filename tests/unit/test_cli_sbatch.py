@@ -30,14 +30,14 @@ def options(script: str, *argv: str) -> argparse.Namespace:
     """The options as `phoenix submit ARGV` merges them."""
     parser = make("submit")
     submit.add_arguments(parser)
-    return submit._merged(parser.parse_args([*argv, "job.sh"]), sbatch.read(script).options)
+    return submit.merged(parser.parse_args([*argv, "job.sh"]), sbatch.read(script).options)
 
 
 def request(script: str, *argv: str) -> dict[str, object]:
     parser = make("submit")
     submit.add_arguments(parser)
     args = parser.parse_args([*argv, "job.sh"])
-    return submit._request(args, submit._merged(args, sbatch.read(script).options), script)
+    return submit.request_of(args, submit.merged(args, sbatch.read(script).options), script)
 
 
 def test_directives_stand_before_the_first_command() -> None:
@@ -129,7 +129,7 @@ def test_what_follows_the_script_is_the_scripts(
     parser = make("submit")
     submit.add_arguments(parser)
     args = parser.parse_args(submit.prepared(["-n", "1", "job.sh", *words]))
-    submit._trailing(args)
+    submit.trailing(args)
     assert (args.arguments, args.json, args.department) == (rest, json, department)
 
 

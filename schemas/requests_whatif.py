@@ -1,0 +1,48 @@
+"""What a job would wait for, were it submitted: the answer to `job.whatif` (`schemas.requests` has the rules)."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from schemas.reasons import Reason
+from schemas.requests_base import Message
+
+Field = Literal["walltime_s", "nodes", "exclusive", "best_effort", "quality"]
+
+
+class Forecast(Message, frozen=True, kw_only=True):
+    """`start_at`: UTC seconds; null if nobody can say.  `hosts`: where, as far as that is known.  `sure`: `planned` (room is
+    kept for it), `by_walltimes` (if jobs run to their limits and nothing comes in between), `cannot_say`.  `why`: what it hangs
+    on."""
+
+    start_at: float | None
+    hosts: tuple[str, ...] = ()
+    sure: Literal["planned", "by_walltimes", "cannot_say"]
+    why: Reason
+
+
+class Variant(Message, frozen=True, kw_only=True):
+    """The same job, but for one field of the request: what it would be, and when it would start then."""
+
+    field: Field
+    value: str | float | bool
+    forecast: Forecast
+
+
+class Foretold(Message, frozen=True, kw_only=True):
+    """Nothing was submitted.  `at`: for when this was asked; `now`: it would start at once.  Of an array: `forecast` is of its
+    first element, `last` of its last one.  `variants`: what would start earlier."""
+
+    ok: Literal[True] = True
+    department: str
+    at: float
+    now: bool
+    units: int = 1
+    nodes: int
+    cores: int
+    memory_mb: int
+    walltime_s: float
+    quality: str = ""
+    forecast: Forecast
+    last: Forecast | None = None
+    variants: tuple[Variant, ...] = ()

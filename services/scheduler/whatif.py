@@ -1,0 +1,123 @@
+"""When a job would start that nobody has submitted: the core run forward on a copy (`foresee`), beside its decisions.
+
+    phoenix.query.scheduler.<department>.whatif   {"jobs": [<job.submitted>, …]}
+                                                  -> {"ok": true, "at": …, "now": …, "found": [{first, last}, …]}
+
+Theory of operation
+  Admission has composed the jobs as it would for a submission (`services.admission.foretell`): the first one is meant, the
+  others are variants of it.  Each is told to a copy of its own, with the number that the next job would have.
+
+Rules
+  1. The loop pays for one copy (12 ms with 10,000 jobs waiting), a thread for the rest.  One look ahead at a time; after it as
+     long a pause as it took, so that questions never have more than half of a core.  Who finds it busy waits; more than
+     `WAITING_MAX` are refused.
+  2. Variants are looked at while less than `VARIANTS_S` has passed, and not at all if the job would start at once.
+  3. Nothing is written, and nothing of the core is changed: its copy is thrown away.
+  4. What the asker says of the job is checked as a fact is (types), and must be of this department.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import Final
+
+import msgspec
+
+from schemas import facts as f
+from schemas.ids import element_id
+from schemas.reasons import Code, because
+from services.scheduler.batch import BatchCore
+from services.scheduler.foresee import Copied, Foreseen, Sure, copied, foresee
+from services.scheduler.starts import Busy
+
+JOBS_MAX: Final = 16  # the job and its variants
+BYTES_MAX: Final = 1 << 20  # an array of 10,000 elements names each index: 60 KB, sixteen times
+WAITING_MAX: Final = 8
+VARIANTS_S: Final = 2.0
+AT_ONCE_S: Final = 0.001  # of float sums: it starts in the first decision
+PAUSE_MAX_S: Final = 5.0
+
+
+class Asked(msgspec.Struct, frozen=True):
+    jobs: list[f.JobSubmitted]
+
+
+class Found(msgspec.Struct, frozen=True, kw_only=True):
+    """Of one job: its first and its last element (the same of a job without elements); None: not looked at (rule 2)."""
+
+    first: Foreseen | None = None
+    last: Foreseen | None = None
+
+
+class Told(msgspec.Struct, frozen=True, kw_only=True):
+    ok: bool = True
+    at: float
+    now: bool
+    found: list[Found]
+
+
+class NotOurs(Exception):
+    """What is asked is not of this department, or too much.  The message says what would be right."""
+
+
+class WhatIf:
+    """Of one department's scheduler."""
+
+    def __init__(self, department: str, turn: asyncio.Lock) -> None:
+        """`turn`: whoever looks ahead has it."""
+        self.department, self._turn = department, turn
+        self._one = asyncio.Lock()
+        self._waiting = 0
+        self._rest_until = 0.0
+
+    async def answer(self, core: BatchCore, data: bytes, now: float) -> bytes:
+        """JSON.  Raises `Busy`, `NotOurs`, msgspec.DecodeError."""
+        asked = msgspec.json.decode(data, type=Asked).jobs
+        if not 0 < len(asked) <= JOBS_MAX or any(job.dept != self.department for job in asked):
+            raise NotOurs(f"1 to {JOBS_MAX} jobs of department {self.department} can be asked for")
+        if self._waiting >= WAITING_MAX:
+            raise Busy
+        self._waiting += 1
+        try:
+            async with self._one:
+                await asyncio.sleep(max(0.0, self._rest_until - time.monotonic()))
+                async with self._turn:
+                    began = time.monotonic()
+                    told = await asyncio.to_thread(_foretold, copied(core), asked, now)
+                    ended = time.monotonic()
+                self._rest_until = ended + min(PAUSE_MAX_S, ended - began)
+        finally:
+            self._waiting -= 1
+        return msgspec.json.encode(told)
+
+
+def _foretold(known: Copied, asked: list[f.JobSubmitted], now: float) -> Told:
+    """In a thread: it reads nothing but its arguments."""
+    began = time.monotonic()
+    first = found(known, asked[0], now)
+    at_once = first.first is not None and first.first.start_at is not None and first.first.start_at <= now + AT_ONCE_S
+    others = []
+    for job in asked[1:]:
+        late = at_once or time.monotonic() - began > VARIANTS_S
+        others.append(Found() if late else found(known, job, now))
+    return Told(at=now, now=at_once, found=[first, *others])
+
+
+def found(known: Copied, job: f.JobSubmitted, now: float) -> Found:
+    """Rule 3."""
+    number = str(_next_job(known))
+    units = [element_id(number, index) for index in (job.array[:1] + job.array[-1:])] or [number]
+    submitted = msgspec.structs.replace(job, job=number)
+    told = foresee(known, now, units, [submitted])
+    nobody = Foreseen(start_at=None, sure=Sure.CANNOT_SAY, because=because(Code.WAITS_FOR_HOSTS))
+    return Found(first=told.get(units[0], nobody), last=told.get(units[-1], nobody))
+
+
+class _Last(msgspec.Struct, frozen=True):
+    job_last: int = 0
+
+
+def _next_job(known: Copied) -> int:
+    """The number that the next job would have, as far as the copy knows."""
+    return msgspec.msgpack.decode(known.custody, type=_Last).job_last + 1

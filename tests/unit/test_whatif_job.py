@@ -1,0 +1,146 @@
+"""When a job would start that nobody has submitted: asked of the core, composed as a submission, told to people."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import msgspec
+import pytest
+
+from phoenix.cli.whatif_job import render
+from schemas import facts as f
+from schemas.config import BatchPolicy, Quality
+from schemas.reasons import Code
+from schemas.requests import JobSubmit
+from services.admission.foretell import changes
+from services.scheduler.starts import Busy
+from services.scheduler.whatif import JOBS_MAX, WAITING_MAX, NotOurs, Told, WhatIf
+from tests.support.scheduling import cluster, core
+from tests.support.world import World
+
+
+def job(nodes: int = 1, cores: int = 4, **fields: Any) -> f.JobSubmitted:
+    shape = {"walltime_s": 600.0, "user": "ann", "dept": "hpc", "name": "x", "payload": "", **fields}
+    return f.JobSubmitted(job="1", nodes=nodes, cores=cores, memory_mb=256, **shape)
+
+
+def data(*jobs: f.JobSubmitted) -> bytes:
+    return msgspec.json.encode({"jobs": jobs})
+
+
+async def told(world: World, *jobs: f.JobSubmitted) -> Told:
+    """The answer; asking changes nothing."""
+    world.settle()
+    seat = world.seats["scheduler.hpc"]
+    before = seat.custody.dump(), seat.core.dump()
+    answer = await WhatIf("hpc", asyncio.Lock()).answer(core(world), data(*jobs), world.now)
+    assert (seat.custody.dump(), seat.core.dump()) == before
+    return msgspec.json.decode(answer, type=Told)
+
+
+async def test_on_idle_hosts_it_starts_now_and_so_it_does_when_it_is_submitted() -> None:
+    world = cluster(3)
+    answer = await told(world, job(nodes=2), job(nodes=1))
+    first = answer.found[0].first
+    assert answer.now
+    assert first is not None
+    assert first.start_at == world.now
+    assert answer.found[1].first is None, "who starts at once needs no variants"
+    submitted = world.submit(nodes=2, cores=4)
+    world.settle()
+    assert world.custody.state.units[submitted].hosts == first.hosts
+
+
+async def test_behind_others_it_starts_when_they_have_run_to_their_limits() -> None:
+    world = cluster(2, order="fcfs")
+    world.submit(nodes=2, cores=4, walltime_s=100)
+    world.settle()
+    world.submit(nodes=2, cores=4, walltime_s=50)
+    answer = await told(world, job(nodes=2), job(nodes=1))
+    assert not answer.now
+    first, second = (found.first for found in answer.found)
+    assert first is not None
+    assert second is not None
+    assert (first.start_at, first.because.code) == (world.now + 150, Code.BY_WALLTIMES)
+    assert second.start_at == world.now + 150
+
+
+async def test_a_shorter_one_would_be_backfilled() -> None:
+    world = cluster(2, order="easy")
+    world.submit(nodes=1, cores=4, walltime_s=100)
+    world.settle()
+    world.submit(nodes=2, cores=4, walltime_s=50)
+    answer = await told(world, job(walltime_s=600.0), job(walltime_s=90.0))
+    long, short = (found.first for found in answer.found)
+    assert long is not None
+    assert short is not None
+    assert (long.start_at, short.start_at) == (world.now + 150, world.now)
+
+
+async def test_of_an_array_the_first_and_the_last_element() -> None:
+    answer = await told(cluster(2), job(array=tuple(range(1, 6)), walltime_s=100.0))
+    found = answer.found[0]
+    assert found.first is not None
+    assert found.last is not None
+    assert (found.first.start_at, found.last.start_at) == (answer.at, answer.at + 200)
+
+
+async def test_what_can_never_start_is_told_with_its_reason() -> None:
+    found = (await told(cluster(2), job(held=True))).found[0].first
+    assert found is not None
+    assert (found.start_at, found.because.code) == (None, Code.HELD)
+
+
+async def test_only_this_department_and_not_too_much_at_a_time() -> None:
+    world, asked = cluster(1), WhatIf("hpc", asyncio.Lock())
+    for wrong in ((), (job(dept="bio"),), (job(),) * (JOBS_MAX + 1)):
+        with pytest.raises(NotOurs):
+            await asked.answer(core(world), data(*wrong), world.now)
+    with pytest.raises(msgspec.DecodeError):
+        await asked.answer(core(world), b'{"jobs": [{"nodes": -1}]}', world.now)
+    many = [asked.answer(core(world), data(job()), world.now) for _ in range(WAITING_MAX + 2)]
+    ends = await asyncio.gather(*many, return_exceptions=True)
+    assert sum(isinstance(end, Busy) for end in ends) == 2
+    assert sum(isinstance(end, bytes) for end in ends) == WAITING_MAX
+
+
+def test_variants_change_one_thing_each() -> None:
+    policy = BatchPolicy(quality={"fast": Quality(), "slow": Quality()}, quality_default="slow")
+    request = JobSubmit(argv=("x",), nodes=5, tasks=10, exclusive=True)
+    found = list(changes(request, job(nodes=5, exclusive=True, quality="slow", walltime_s=200.0), policy))
+    assert [(name, value) for name, value, _ in found] == [
+        ("walltime_s", 100.0),
+        ("nodes", 3),
+        ("exclusive", False),
+        ("best_effort", True),
+        ("quality", "fast"),
+    ]
+    assert found[1][2] == {"nodes": 3, "tasks": 5}
+    assert list(changes(request, job(best_effort=True, walltime_s=60.0), BatchPolicy())) == []
+
+
+def forecast(start_at: float | None, *hosts: str, code: str = "by_walltimes", **params: object) -> dict[str, Any]:
+    sure = "cannot_say" if start_at is None else "by_walltimes"
+    return {"start_at": start_at, "hosts": list(hosts), "sure": sure, "why": {"code": code, "params": params}}
+
+
+def answer(**fields: Any) -> dict[str, Any]:
+    base = {"department": "hpc", "at": 1_000_000.0, "now": False, "units": 1, "nodes": 2, "cores": 4, "memory_mb": 256}
+    return {**base, "walltime_s": 600.0, "last": None, "variants": [], **fields}
+
+
+def test_what_people_read() -> None:
+    now = render(answer(now=True, forecast=forecast(1_000_000.0, "h1", "h2", ends=0)))
+    assert now.splitlines() == [
+        "2 hosts, 4 cores and 256 MiB on each, for at most 10m00s, in hpc:",
+        "  It would start now on h1, h2.",
+        "Nothing was submitted.",
+    ]
+    shorter = {"field": "walltime_s", "value": 1800.0, "forecast": forecast(1_000_000.0, "h3", ends=0)}
+    later = render(answer(forecast=forecast(1_000_090.0, "h1", "h2", ends=2), variants=[shorter])).splitlines()
+    assert later[1] == "  It would start at 1970-01-12T13:48:10Z, in 1m30s on h1, h2."
+    assert "  How sure: by the time limits of other jobs; most end sooner." in later
+    assert "  With --time 0:30:00 it would start now on h3." in later
+    never = render(answer(forecast=forecast(None, code="held", unit="9"))).splitlines()
+    assert never[1] == "  Nobody can say when it would start."
