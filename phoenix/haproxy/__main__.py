@@ -21,7 +21,7 @@ from services.runtime.exits import Exit, Stop
 def main() -> int:
     """Run until SIGTERM, or do what the options say; returns the exit code (docs/haproxy.md)."""
     args = _parser().parse_args()
-    log.configure(args.log_level)
+    log.configure(args.log_level, args.log_format, service="phoenix-haproxy")
     try:
         settings = load(args.config)
     except SettingsError as error:
@@ -40,6 +40,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--config", required=True, type=Path, metavar="FILE", help="TOML file (docs/haproxy.md)")
     parser.add_argument("--log-level", default="info", choices=("debug", "info", "warning", "error"))
+    parser.add_argument("--log-format", default="text", choices=("text", "json"))
     once = parser.add_mutually_exclusive_group()
     once.add_argument(
         "--check", action="store_true", help="say what is wrong with file, socket and credential, then end"

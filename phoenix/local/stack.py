@@ -99,6 +99,7 @@ def opennebula(config: Config, layout: Layout, settings: Settings) -> Spec:
     if config.opennebula.listens:
         options["--events"] = config.opennebula.events
     words = [str(word) for pair in options.items() for word in pair]
+    words += config.runtime.log_words(OPENNEBULA)
     words += [f"--{name}" for name in ("steering", "pace") if getattr(settings, name)]
     return Spec(
         name=OPENNEBULA,
@@ -194,7 +195,7 @@ def _embedded_balancer(config: Config, layout: Layout, ports: Ports, department:
     write_private(file, orjson.dumps(content, option=orjson.OPT_INDENT_2))
     return Spec(
         name=name,
-        argv=(sys.executable, "-m", "phoenix.local.balancer", "--config", str(file)),
+        argv=(sys.executable, "-m", "phoenix.local.balancer", "--config", str(file), *config.runtime.log_words(name)),
         probe=probe.listens("127.0.0.1", port),
         death_signal=signal.SIGTERM,
         stop_s=BALANCER_STOP_S,

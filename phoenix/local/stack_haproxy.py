@@ -163,7 +163,7 @@ def _agent(config: Config, layout: Layout, ports: Ports, department: Department,
     write_private(file, "".join(f"{key} = {orjson.dumps(value).decode()}\n" for key, value in content.items()).encode())
     return Spec(
         name=name,
-        argv=(sys.executable, "-m", "phoenix.haproxy", "--config", str(file)),
+        argv=(sys.executable, "-m", "phoenix.haproxy", "--config", str(file), *config.runtime.log_words(name)),
         probe=probe.http(LOOPBACK, port, "/healthz"),
         stop_s=STOP_S,
         url=f"http://{LOOPBACK}:{port}/metrics",

@@ -28,7 +28,7 @@ from services.admission.gate import Gate
 from services.admission.web import failed
 from services.runtime.answer import answer
 from services.runtime.edge import Refused
-from services.runtime.log import Log
+from services.runtime.log import Log, trace_of
 
 SUBJECTS: Final = "phoenix.request.*.*.*.*"
 IN_FLIGHT_MAX: Final = 5_000  # requests served at once; each holds its payload, on average some kB
@@ -66,7 +66,7 @@ class NatsDoor:
     def _served(self, task: asyncio.Task[None]) -> None:
         self._serving.discard(task)
         if not task.cancelled() and (error := task.exception()) is not None:
-            self._log.error("request failed", error=repr(error))
+            self._log.error("request failed", error=repr(error), trace=trace_of(error))
 
     async def _serve_refusal(self, msg: Msg) -> None:
         asked = parse_request(msg.subject)

@@ -68,7 +68,7 @@ class Doors(Edge):
         self._logs = Logs(core, self._outputs)
         self._recorder = Recorder(service.nc.publish, service.log)
         service.spawn("audit", self._recorder.run())
-        gate = Gate(self._recorder, service.now, service.registry)
+        gate = Gate(self._recorder, service.now, service.registry, service.log)
         secrets = Secrets(service.config.secrets.directory, time.monotonic, service.log)
         desk = Desk(service, core, payloads, service.registry, secrets, Foretelling(service.nc, core))
         tokens = GuestTokens.load(service.config.guest_key_file)

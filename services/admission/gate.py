@@ -24,6 +24,7 @@ from services.admission.metrics import REFUSED
 from services.runtime.audit import Recorder
 from services.runtime.bucket import Bucket
 from services.runtime.edge import Refused
+from services.runtime.log import Log
 
 RATE_PER_S: Final = 10_000.0  # measured: one admission journals about 8,500 a second on two cores; this is above
 BURST: Final = 20_000.0
@@ -56,10 +57,11 @@ class Gate:
         recorder: Recorder,
         now: Callable[[], float],
         registry: CollectorRegistry,
+        log: Log,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         self._refused = REFUSED.live(registry)
-        self._recorder = recorder
+        self._recorder, self._log = recorder, log
         self._now = now
         self._monotonic = monotonic
         self._requests = Buckets(RATE_PER_S, BURST)
@@ -72,11 +74,15 @@ class Gate:
 
     def granted(self, asked: Asked) -> None:
         """AuditRecord what was done."""
+        if self._log.is_debug:
+            self._log.debug("request granted", **_told(asked), position=asked.position)
         if asked.is_told:
             self._recorder.note(self._record(asked, "granted"))
 
     def refused(self, asked: Asked, refused: Refused) -> None:
         self._refused.labels(refused.code).inc()
+        if self._log.is_debug:
+            self._log.debug("request refused", **_told(asked), code=refused.code, field=refused.field)
         if refused.code == "unavailable":  # says something about the cloud, not about the caller
             return
         bucket = self._audits.of(asked.user or f"@{asked.peer}", self._monotonic())
@@ -112,3 +118,7 @@ class Gate:
             request=asked.request[:TEXT_MAX],
             position=asked.position if outcome == "granted" else None,
         )
+
+
+def _told(asked: Asked) -> dict[str, object]:
+    return {"kind": asked.kind, "user": asked.user, "request": asked.request, "names": cut(asked.names)[0]}

@@ -13,7 +13,7 @@ from aiohttp.typedefs import Middleware
 from schemas import requests as r
 from services.admission.output import TooLarge
 from services.runtime.edge import Refused
-from services.runtime.log import Log
+from services.runtime.log import Log, trace_of
 
 BODY_TIMEOUT_S: Final = 120.0  # 64 MiB at about 5 Mbit/s; a slower sender is stuck
 JSON: Final = "application/json"
@@ -143,7 +143,8 @@ def errors_as_answers(log: Log) -> Middleware:
         except (ConnectionResetError, asyncio.CancelledError):
             raise
         except Exception as error:
-            log.error("request failed", method=request.method, path=request.path, error=repr(error))
+            told = {"method": request.method, "path": request.path, "error": repr(error)}
+            log.error("request failed", **told, trace=trace_of(error))
             return error_reply(Refused("unavailable", "the door made an error; it is in its log"), 500)
 
     return middleware

@@ -183,7 +183,11 @@ class ExecutorEdge(Edge):
             )
             return
         result = future.result()
-        self._metrics.called(method_of(call), result.outcome.value, time.monotonic() - began)
+        took_s = time.monotonic() - began
+        self._metrics.called(method_of(call), result.outcome.value, took_s)
+        if self._service.log.is_debug:
+            told = {"method": method_of(call), **_about(call), "outcome": result.outcome.value}
+            self._service.log.debug("OpenNebula called", **told, seconds=round(took_s, 6))
         self._note(result)
         self._observe(result)
         if self._poller is not None:
@@ -198,7 +202,7 @@ class ExecutorEdge(Edge):
         self._endpoint.failed(Failure(result.failure), method_of(call), result.why)
         if result.outcome is Outcome.REFUSED:
             self._service.log.info(
-                "OpenNebula refused", method=method_of(call), about=_about(call), failure=result.failure, why=result.why
+                "OpenNebula refused", method=method_of(call), **_about(call), failure=result.failure, why=result.why
             )
 
     def _observe(self, observation: Observation) -> None:
@@ -217,5 +221,10 @@ def _untold(result: Result) -> int:
     return result.call.vm
 
 
-def _about(call: Call) -> str:
-    return call.host if isinstance(call, Look) else call.key
+def _about(call: Call) -> dict[str, object]:
+    """As the journal names it."""
+    if isinstance(call, Look):
+        return {"host": call.host}
+    unit, attempt, rank = call.key.rsplit("/", 2)
+    vm = {} if isinstance(call, Allocate) else {"vm": call.vm}
+    return {"unit": unit, "attempt": int(attempt), "rank": int(rank), **vm}

@@ -29,7 +29,7 @@ def main() -> int:
     except ConfigError as error:
         print(error, file=sys.stderr)
         return int(Exit.USAGE)
-    configure(config.runtime.log_level)
+    configure(config.runtime.level_of("monitor"), config.runtime.log_format, service="monitor", instance="rebuild")
     try:
         print(asyncio.run(_rebuild(config)))
     except Stop as stop:

@@ -24,7 +24,7 @@ from __future__ import annotations
 import re
 import tomllib
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import Any, Final
 from urllib.parse import urlsplit
 
 import msgspec
@@ -35,6 +35,8 @@ from services.runtime.config_checks import check_cloud, check_deployment
 from services.runtime.config_form import Form, Lines, Path_, Problem
 from services.runtime.config_machines import elsewhere, hypervisor_of, with_hypervisor, with_save_s
 from services.runtime.config_text import diff, dump_toml
+from services.runtime.log import Form as LogForm
+from services.runtime.log import Level as LogLevel
 
 __all__ = [
     "Config",
@@ -48,7 +50,6 @@ __all__ = [
     "processes",
 ]
 
-LogLevel = Literal["debug", "info", "warning", "error"]
 SERVICES: Final = ("admission", "provisioner", "executor", "monitor")  # besides one scheduler a department
 METRICS_PORT_FIRST: Final = 7490  # next to the default listeners 7480 and 7481
 _LINE: Final = re.compile(r"at line (\d+)")
@@ -138,6 +139,17 @@ class Runtime(_Table, frozen=True, kw_only=True):
     heartbeat_s: float = 0.5
     snapshot_every: int = 5000  # envelopes
     log_level: LogLevel = "info"
+    log_levels: dict[str, str] = {}  # by process; `scheduler`: of all of them
+    log_format: LogForm = "text"  # or "json"
+
+    def level_of(self, process: str) -> str:
+        """How much a process logs: as it is named, as its kind is, as all are."""
+        kind = process.partition(".")[0]
+        return self.log_levels.get(process) or self.log_levels.get(kind) or self.log_level
+
+    def log_words(self, process: str) -> tuple[str, ...]:
+        """The arguments of a process that does not read this file."""
+        return "--log-level", self.level_of(process), "--log-format", self.log_format
 
 
 class JournalKept(_Table, frozen=True, kw_only=True):

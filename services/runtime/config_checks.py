@@ -15,8 +15,8 @@ from __future__ import annotations
 import ipaddress
 import math
 import re
-from collections.abc import Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final, get_args
 from urllib.parse import urlsplit
 
 import msgspec
@@ -48,6 +48,7 @@ from services.runtime import (
     config_web,
 )
 from services.runtime.config_form import Path_, Problem, shown, suggestion
+from services.runtime.log import Level as LogLevel
 
 if TYPE_CHECKING:  # config imports this module
     from services.runtime.config import Config
@@ -220,10 +221,25 @@ def check_deployment(config: Config, processes: Sequence[str]) -> list[Problem]:
         problems += _publisher(config.opennebula.events, ("opennebula", "events"))
     problems += config_web.check_ports(config.cloud, config.opennebula.hypervisor)
     problems += _listeners(config, processes)
+    problems += _log_levels(config.runtime.log_levels, processes)
     if config.runtime.lease_ttl_s < 2 * config.runtime.heartbeat_s:
         right = f"should be at least twice heartbeat_s ({config.runtime.heartbeat_s:g}), or one late renewal loses the lease"
         problems.append(_problem(("runtime", "lease_ttl_s"), config.runtime.lease_ttl_s, right))
     return problems
+
+
+_BESIDE: Final = ("agent", "balancer", "opennebula")  # of `phoenix up`; balancers and agents also by department
+
+
+def _log_levels(levels: Mapping[str, str], processes: Sequence[str]) -> Iterator[Problem]:
+    known = {*processes, *(process.partition(".")[0] for process in processes), *_BESIDE}
+    for name, level in levels.items():
+        if level not in get_args(LogLevel):
+            right = f"should be one of {', '.join(get_args(LogLevel))}"
+            yield _problem(("runtime", "log_levels", name), level, right)
+        if name not in known and name.partition(".")[0] not in _BESIDE[:2]:
+            right = f"should be a process: {', '.join(sorted(known))}"
+            yield _problem(("runtime", "log_levels", name), levels[name], right)
 
 
 def _proxies(proxies: Sequence[str]) -> Iterator[Problem]:

@@ -35,7 +35,7 @@ from typing import Final, Protocol
 from schemas.custody import Incompatible
 from schemas.custody_state import Leader
 from schemas.envelope import Received
-from schemas.facts import Fact, LeaderStarted, LeaderStopped
+from schemas.facts import Fact, LeaderStarted, LeaderStopped, kind_of
 from schemas.meta import Meta
 from schemas.subjects import journal
 from services.runtime.clock import Clock, StepDetector, decision_time, skew_s
@@ -276,7 +276,7 @@ class Engine:
     def _own(self, message: Stored, envelope: Received, seen: list[tuple[Fact, Meta]]) -> None:
         draft = self._draft
         if draft is not None and draft.parcel is not None and draft.parcel.id == envelope.id:
-            self._came_back(draft, message, seen)
+            self._came_back(draft, message, envelope, seen)
         elif self.is_own(envelope.id):
             return  # one that was given up for lost, and was not
         elif self.phase is not Phase.FOLLOWING and self.phase is not Phase.STOPPED:
@@ -284,7 +284,7 @@ class Engine:
         elif any(isinstance(fact, LeaderStopped) for fact, _ in seen):
             self._own_stopped()
 
-    def _came_back(self, draft: Draft, message: Stored, seen: list[tuple[Fact, Meta]]) -> None:
+    def _came_back(self, draft: Draft, message: Stored, envelope: Received, seen: list[tuple[Fact, Meta]]) -> None:
         parcel = draft.parcel
         assert parcel is not None
         known_at = parcel.known_at if parcel.known_at is not None else self._clock()
@@ -292,6 +292,9 @@ class Engine:
         self._timings.appended(max(0.0, self._clock() - parcel.sent_at))
         self._draft = None
         self.full = False
+        if self._log.is_debug:
+            told = {"position": message.position, "cause": envelope.cause, "facts": [kind_of(fact) for fact, _ in seen]}
+            self._log.debug("written", **told, void=[meta.void.value for _, meta in seen if meta.void is not None])
         draft.came_back(seen, message.position)
         self.refuse_skew(skew_s(parcel.sent_at, known_at, message.stored_at))
         self._streaks.note(seen)

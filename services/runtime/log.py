@@ -1,23 +1,38 @@
-"""Structured logs: one event, one line, key=value, to standard error.
+"""Structured logs: one event, one line, to standard error, as text (key=value) or as JSON.
+
+Theory of operation
+  `Log` hands event and fields to the standard library's logging; one handler writes all lines of the process, also those of
+  other libraries and of errors that nobody caught.  Fields have the names and values of the journal, so that a line leads to
+  what stands there: `position`, `request`, `job`, `unit`, `attempt`, `rank`, `vm`, `host`, `department`, `user`, `kind`.
 
 Rules
   1. An event is a short constant text; what varies is a field, so that lines can be counted and searched.
-  2. A value never breaks the line: it is quoted when it holds a space, a quote or a control character, and cut at VALUE_MAX.
+  2. A value never breaks the line: it is quoted when it holds a space, a quote or a control character, and cut at VALUE_MAX;
+     a stack trace (`trace`) is a field like others, of which the end stays.
   3. Secrets are never fields.  Fields whose name says that they could be one are refused, not masked: a masked secret is a
      bug that nobody sees.
+  4. Other libraries say warnings and errors, whatever the level: their debug output may hold what was sent.
 """
 
 from __future__ import annotations
 
-import json
 import logging
 import sys
 import time
-from typing import Final
+import traceback
+from types import TracebackType
+from typing import Any, Final, Literal, TypeAlias
 
-VALUE_MAX: Final = 2000  # characters: a stack trace fits, a payload does not
+import orjson
+
+Level: TypeAlias = Literal["debug", "info", "warning", "error"]
+Form: TypeAlias = Literal["text", "json"]
+VALUE_MAX: Final = 2000  # characters: a sentence fits, a payload does not
+TRACE_MAX: Final = 12_000  # about 150 calls
 _SECRET: Final = ("token", "secret", "password", "seed", "credential")
+_HEAD: Final = ("at", "level", "event")  # of a JSON line
 _ROOT: Final = "phoenix"
+_FIELDS: Final = "phoenix_fields"  # attribute of a record
 
 
 class Log:
@@ -33,43 +48,99 @@ class Log:
         """The same log with more fields on every line."""
         return Log(self._logger, {**self._fields, **fields})
 
-    def debug(self, event: str, **fields: object) -> None:
+    @property
+    def is_debug(self) -> bool:
+        """For callers whose fields cost something."""
+        return self._logger.isEnabledFor(logging.DEBUG)
+
+    def debug(self, event: str, /, **fields: object) -> None:
         self._write(logging.DEBUG, event, fields)
 
-    def info(self, event: str, **fields: object) -> None:
+    def info(self, event: str, /, **fields: object) -> None:
         self._write(logging.INFO, event, fields)
 
-    def warning(self, event: str, **fields: object) -> None:
+    def warning(self, event: str, /, **fields: object) -> None:
         self._write(logging.WARNING, event, fields)
 
-    def error(self, event: str, **fields: object) -> None:
+    def error(self, event: str, /, **fields: object) -> None:
         self._write(logging.ERROR, event, fields)
 
     def _write(self, level: int, event: str, fields: dict[str, object]) -> None:
         if self._logger.isEnabledFor(level):
-            self._logger.log(level, "%s", line(event, {**self._fields, **fields}))
+            _refuse_secrets(fields)
+            self._logger.log(level, "%s", event, extra={_FIELDS: {**self._fields, **fields}})
 
 
-def line(event: str, fields: dict[str, object]) -> str:
-    """``event key=value …``.  ValueError for a field that is named like a secret."""
+def trace_of(error: BaseException) -> str:
+    """Its stack trace, for a field `trace`."""
+    return "".join(traceback.format_exception(error))
+
+
+def _refuse_secrets(fields: dict[str, object]) -> None:
+    """Rule 3.  ValueError."""
     for name in fields:
         if any(word in name for word in _SECRET):
             raise ValueError(f"log field {name!r} is named like a secret; secrets are never logged")
-    return " ".join([event, *(f"{name}={_shown(value)}" for name, value in fields.items())])
-
-
-def _shown(value: object) -> str:
-    text = f"{value:.6g}" if isinstance(value, float) else str(value)
-    if len(text) > VALUE_MAX:
-        text = text[:VALUE_MAX] + "…"
-    plain = text != "" and text.isprintable() and not any(c in text for c in ' "=')
-    return text if plain else json.dumps(text, ensure_ascii=False)
 
 
 class _Formatter(logging.Formatter):
-    def __init__(self) -> None:
-        self.converter = time.gmtime
-        super().__init__("%(asctime)s.%(msecs)03dZ %(levelname)s %(message)s", "%Y-%m-%dT%H:%M:%S")
+    """`fields`: of lines that other libraries write."""
+
+    def __init__(self, form: Form, fields: dict[str, object]) -> None:
+        super().__init__()
+        self._line, self._own = (_json_line if form == "json" else _text_line), fields
+
+    def format(self, record: logging.LogRecord) -> str:
+        fields: dict[str, object] | None = getattr(record, _FIELDS, None)
+        if fields is None:
+            fields = {**self._own, "logger": record.name}
+        if record.exc_info and record.exc_info[1] is not None:
+            fields = {**fields, "trace": trace_of(record.exc_info[1])}
+        return self._line(record, record.getMessage(), fields)
+
+
+def _at(record: logging.LogRecord) -> str:
+    whole = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(record.created))
+    return f"{whole}.{int(record.msecs):03d}Z"
+
+
+def _text_line(record: logging.LogRecord, event: str, fields: dict[str, object]) -> str:
+    told = event if event.isprintable() else _quoted(event)
+    return " ".join([_at(record), record.levelname, told, *(f"{n}={_shown(n, v)}" for n, v in fields.items())])
+
+
+def _json_line(record: logging.LogRecord, event: str, fields: dict[str, object]) -> str:
+    head = {"at": _at(record), "level": record.levelname.lower(), "event": _plain("event", event)}
+    told = {f"{name}_" if name in _HEAD else name: _plain(name, value) for name, value in fields.items()}
+    return orjson.dumps({**head, **told}).decode()
+
+
+def _plain(name: str, value: object) -> Any:
+    if value is None or isinstance(value, bool | float) or (isinstance(value, int) and abs(value) < 1 << 53):
+        return value
+    if isinstance(value, list | tuple):
+        return [_plain(name, one) for one in value]
+    return _cut(name, str(value)).encode("utf-8", "replace").decode()  # what is half a character cannot be sent
+
+
+def _cut(name: str, text: str) -> str:
+    if name == "trace":
+        return text if len(text) <= TRACE_MAX else "…" + text[-TRACE_MAX:]
+    return text if len(text) <= VALUE_MAX else text[:VALUE_MAX] + "…"
+
+
+def _shown(name: str, value: object) -> str:
+    if isinstance(value, list | tuple):
+        value = ",".join(map(str, value))
+    text = _cut(name, f"{value:.6g}" if isinstance(value, float) else str(value))
+    plain = text != "" and text.isprintable() and not any(c in text for c in ' "=')
+    return text if plain else _quoted(text)
+
+
+def _quoted(text: str) -> str:
+    """As JSON has it, and without what would still break a line."""
+    quoted = orjson.dumps(text.encode("utf-8", "replace").decode()).decode()
+    return "".join(c if c.isprintable() else f"\\u{ord(c):04x}" for c in quoted)
 
 
 def get_log(**fields: object) -> Log:
@@ -77,12 +148,23 @@ def get_log(**fields: object) -> Log:
     return Log(logging.getLogger(_ROOT), fields)
 
 
-def configure(level: str) -> None:
-    """Send the process's logs to standard error.  `level`: debug, info, warning or error."""
+def configure(level: str, form: Form = "text", **fields: object) -> None:
+    """Send the process's logs to standard error.  `level`: debug, info, warning or error; `fields`: of lines that others
+    write."""
     handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(_Formatter())
-    root = logging.getLogger(_ROOT)
-    root.handlers[:] = [handler]
-    root.propagate = False
-    root.setLevel(level.upper())
-    logging.getLogger("nats").addHandler(handler)  # what the client library reports by itself
+    handler.setFormatter(_Formatter(form, fields))
+    ours, others = logging.getLogger(_ROOT), logging.getLogger()
+    ours.handlers[:] = others.handlers[:] = [handler]
+    ours.propagate = False
+    ours.setLevel(level.upper())
+    others.setLevel(logging.WARNING)  # rule 4
+    logging.captureWarnings(True)
+    sys.excepthook = _uncaught
+
+
+def _uncaught(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+    """What nobody caught is a line as well."""
+    if issubclass(kind, KeyboardInterrupt):
+        sys.__excepthook__(kind, error, trace)
+        return
+    logging.getLogger(_ROOT).critical("not caught", exc_info=(kind, error, trace))

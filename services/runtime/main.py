@@ -81,7 +81,8 @@ def run(
     options = parse(process, sys.argv[1:] if argv is None else argv, department=department)
     try:
         config = load(options.config_path)
-        configure(config.runtime.log_level)
+        name = f"{process}.{options.department}" if options.department else process
+        configure(config.runtime.level_of(name), config.runtime.log_format, service=name, instance=options.instance)
         gc.set_threshold(GC_THRESHOLD, 20, 100)
         service = build(config, options)
     except ConfigError as error:

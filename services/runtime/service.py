@@ -18,7 +18,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import signal
-import traceback
 from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, Final
 
@@ -40,7 +39,7 @@ from services.runtime.exits import Exit, Stop
 from services.runtime.fold import CoreFactory, Fold
 from services.runtime.journal import Journal
 from services.runtime.leader import Lease, LeaseLost
-from services.runtime.log import get_log
+from services.runtime.log import get_log, trace_of
 from services.runtime.metrics import MetricsListener, ShellMetrics
 from services.runtime.objects import Objects
 from services.runtime.reader import Reader
@@ -207,8 +206,8 @@ class Service(Status):
         except* Stop as stops:
             return_code = self._tell(_first(stops))
         except* Exception as errors:
-            text = "".join(traceback.format_exception(errors))
-            self.log.error("exit", code=int(Exit.FAILED), reason="defect", position=self.position, trace=text)
+            told = {"code": int(Exit.FAILED), "reason": "defect", "position": self.position}
+            self.log.error("exit", **told, trace=trace_of(errors))
             return_code = Exit.FAILED
         else:
             self.log.info("stopped")
@@ -220,7 +219,7 @@ class Service(Status):
             self.refusals.add(DEPOSED)
         trace = {}
         if stop.code is Exit.POLICY and stop.__cause__ is not None:  # for whoever wrote the plug-in
-            trace["trace"] = "".join(traceback.format_exception(stop.__cause__))
+            trace["trace"] = trace_of(stop.__cause__)
         self.log.error("exit", code=int(stop.code), reason=stop.code.name.lower(), why=stop.why, **trace)
         return stop.code
 

@@ -3,11 +3,14 @@ runs, and what `down` interrupts is done after `up`."""
 
 from __future__ import annotations
 
+import json
 import os
 import signal
+import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -15,14 +18,20 @@ import pytest
 
 from phoenix.local import stack_config
 from phoenix.local.balancer import stats
+from schemas import facts as f
+from schemas.envelope import decode
+from schemas.ids import vm_tag
+from schemas.subjects import JOURNAL_STREAM, journal_writer
 from services.admission import metrics as admission
+from services.admission.tokens import GuestTokens, job_token
 from services.executor import metrics as executor
 from services.monitor import certificates, families, room, token_ends
+from services.runtime import config as runtime_config
 from services.runtime.families import Names
 from services.runtime.families_shell import SHELL
 from services.scheduler import metrics as scheduler
 from tests.integration.up_cloud import Cloud, until
-from tests.support.leaks import places
+from tests.support.leaks import content, messages, places
 from tests.support.scraped import faults, linted
 
 pytestmark = pytest.mark.timeout(180)
@@ -31,7 +40,9 @@ pytestmark = pytest.mark.timeout(180)
 @pytest.fixture(scope="module")
 def cloud(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cloud]:
     found = Cloud(tmp_path_factory.mktemp("cloud") / "data")
-    found.ok("up", "--detach", "--hosts", "4", "--cores", "8")
+    file = tmp_path_factory.mktemp("site") / "phoenix.toml"
+    file.write_text(f'{stack_config.DEFAULT.read_text()}\n[runtime]\nlog_level = "debug"\n')
+    found.ok("up", "--detach", "--hosts", "4", "--cores", "8", "--config", str(file))
     yield found
     found.close()
 
@@ -232,6 +243,7 @@ def test_config_apply_adds_and_removes_a_department_while_running(cloud: Cloud, 
     assert cloud.json("config", "diff", str(file))["changes"]
     cloud.ok("config", "apply", str(file))
     assert cloud.json("config", "diff", str(file))["changes"] == []
+    until(lambda: "config.apply" in cloud.ok("audit", "--kind", "config."), "who applied it is not in the audit")
     done = cloud.run("submit", "--department", "bio", "--wait", "--wrap", "echo for bio")
     assert done.returncode == 0, done.stderr
     assert cloud.json("status")["healthy"]
@@ -329,6 +341,88 @@ def test_snapshots_are_made_anew_while_the_cloud_runs(cloud: Cloud) -> None:
 
     until(back, "a service does not come back from its new snapshot")
     assert cloud.run("submit", "--wait", "--wrap", "true").returncode == 0
+
+
+def test_what_was_asked_is_in_the_audit_with_its_place_in_the_journal(cloud: Cloud) -> None:
+    began = time.time()
+    job = cloud.ok("submit", "--as", "alice", "--hold", "--wrap", "true").strip()
+    cloud.ok("cancel", job, "--as", "alice")
+    assert cloud.run("hosts", "cordon", "host000", "--reason", "x", "--as", "alice").returncode == 4
+    token = cloud.json("token", "create", "alice", "--for", "1h")
+    address = cloud.json("dashboard", "--as", "mona")
+    post(f"{address['url']}/v1/session", {"code": address["address"].partition("#code=")[2]})
+
+    def asked() -> list[dict[str, Any]]:
+        since = datetime.fromtimestamp(began, UTC).isoformat()
+        return [json.loads(line) for line in cloud.ok("audit", "--since", since, "--json").splitlines()]
+
+    found = until(lambda: len(told := asked()) >= 6 and told, "the audit does not have it all")
+    told = {(one["kind"], one["outcome"]): one for one in found}
+    submitted = told["job.submit", "granted"]
+    assert (submitted["user"], submitted["names"], submitted["via"]) == ("alice", [job], "http")
+    assert submitted["peer"] == "127.0.0.1"
+    events = cloud.ok("events", "--after", str(submitted["position"] - 1), "--json").splitlines()
+    assert json.loads(events[0])["fact"]["job"] == job
+    assert told["job.cancel", "granted"]["names"] == [job]
+    assert told["host.cordon", "refused"]["code"] == "denied"
+    assert told["token.create", "granted"]["names"] == ["alice", token["id"]]
+    assert told["session.code", "granted"]["user"] == told["session.open", "granted"]["user"] == "mona"
+    assert "alice (hpc user)  host.cordon host000" in cloud.ok("audit", "--refused", "--user", "alice")
+    assert cloud.run("audit", "--as", "alice").returncode == 4
+    assert all(one["department"] == "hpc" for one in json_lines(cloud.ok("audit", "--as", "mona", "--json")))
+
+
+def test_no_secret_is_in_logs_audit_journal_or_arguments(cloud: Cloud, tmp_path: Path) -> None:
+    """At debug, and after all that was done above."""
+    script = tmp_path / "job.sh"
+    script.write_text("#!/bin/sh\n# marker-of-the-script\necho marker-of-the-output; cat >&2 in.txt\n")
+    (tmp_path / "in.txt").write_text("marker-of-the-input")
+    words = ("--export", "NONE,SECRET_OF_MINE=marker-of-the-environment", "--input", str(tmp_path / "in.txt"))
+    assert cloud.run("submit", "--wait", *words, str(script), "marker-of-the-argument").returncode == 0
+    config = runtime_config.load(cloud.data / "phoenix.toml")
+    address = cloud.json("dashboard")
+    code = address["address"].partition("#code=")[2]
+    cookie = post(f"{address['url']}/v1/session", {"code": code})
+    kept = messages(config)
+    secrets = {
+        path.name: path.read_bytes().strip() for path in (cloud.data / "credentials").rglob("*") if path.is_file()
+    }
+    secrets.pop("tokens.json")  # hashes
+    secrets["password"] = secrets["one_auth"].partition(b":")[2]
+    envelopes = [decode(data, journal_writer(subject)) for subject, data in kept[JOURNAL_STREAM]]
+    facts = [fact for envelope in envelopes for fact in envelope.facts]
+    adopted = next(fact.cloud for fact in facts if isinstance(fact, f.ConfigAdopted))
+    tokens = GuestTokens.load(config.guest_key_file)
+    for fact in facts:
+        if isinstance(fact, f.VmAllocated):
+            guests = tokens.of(vm_tag(adopted, fact.unit, fact.attempt, fact.rank))
+            secrets |= {f"guest of {fact.unit}": guests.encode(), f"job {fact.unit}": job_token(guests).encode()}
+    secrets |= {f"marker-of-the-{what}": f"marker-of-the-{what}".encode() for what in MARKERS}
+    secrets |= {"code": code.encode(), "cookie": cookie.encode()}
+    logs = b"".join(path.read_bytes() for path in (cloud.data / "log").iterdir())
+    for event in (b"written service=", b"request granted service=", b"OpenNebula called service="):
+        assert event in logs  # it is at debug
+    assert places(b"marker-of-the-output", cloud.data / "nats")  # … and looked for where it is
+    assert len(secrets) > 30
+    places_ = {"logs": logs, **{name: b"\n".join(data for _, data in some) for name, some in kept.items()}}
+    found = [(name, place) for name, secret in secrets.items() for place, held in places_.items() if secret in held]
+    assert found == []
+    arguments = b"\n".join(content(path) for path in Path("/proc").glob("[0-9]*/cmdline"))
+    assert [name for name, secret in secrets.items() if secret in arguments] == []
+
+
+MARKERS = ("script", "output", "input", "environment", "argument")
+
+
+def post(url: str, body: dict[str, Any]) -> str:
+    """The cookie that is set."""
+    data, headers = json.dumps(body).encode(), {"Content-Type": "application/json"}
+    with urllib.request.urlopen(urllib.request.Request(url, data, headers), timeout=10) as answer:
+        return str(answer.headers["Set-Cookie"]).partition("=")[2].partition(";")[0]
+
+
+def json_lines(text: str) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in text.splitlines()]
 
 
 def test_what_down_interrupts_is_done_after_up(cloud: Cloud) -> None:

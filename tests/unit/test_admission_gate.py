@@ -32,7 +32,7 @@ class Desk:
         self.arrived = asyncio.Event()
         self.registry = CollectorRegistry()
         self.recorder = Recorder(self.publish, get_log(service="test"))
-        self.gate = Gate(self.recorder, lambda: 5.0, self.registry, lambda: self.now)
+        self.gate = Gate(self.recorder, lambda: 5.0, self.registry, get_log(service="test"), lambda: self.now)
 
     async def publish(self, subject: str, data: bytes) -> None:
         if self.error is not None:

@@ -24,8 +24,9 @@ def main() -> int:
     )
     parser.add_argument("--config", required=True, type=Path, help="JSON file, readable by its owner only")
     parser.add_argument("--log-level", default="info", choices=("debug", "info", "warning", "error"))
+    parser.add_argument("--log-format", default="text", choices=("text", "json"))
     args = parser.parse_args()
-    log.configure(args.log_level)
+    log.configure(args.log_level, args.log_format, service="balancer")
     code = int(Exit.FAILED)
     try:
         config = settings.load(args.config)

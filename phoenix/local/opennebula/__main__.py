@@ -14,7 +14,6 @@ import argparse
 import asyncio
 import json
 import logging
-import os
 import signal
 import stat
 import sys
@@ -26,6 +25,7 @@ from phoenix.local.opennebula.dummy import DummyDriver
 from phoenix.local.opennebula.persistence import write_atomically
 from phoenix.local.opennebula.server import OpenNebula, Settings
 from phoenix.local.opennebula.steering import STEPS, Steering
+from services.runtime import log
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -33,6 +33,8 @@ def _parser() -> argparse.ArgumentParser:
         prog="python -m phoenix.local.opennebula", description="An OpenNebula on this machine."
     )
     add = parser.add_argument
+    add("--log-level", default="info", choices=("debug", "info", "warning", "error"))
+    add("--log-format", default="text", choices=("text", "json"))
     add("--port", type=int, default=2633, help="port of the XML-RPC endpoint; 0: a free one")
     add("--port-file", type=Path, help="written with the port when the server listens")
     add("--status-file", type=Path, help="written when the hypervisor has started: how VMs are kept apart, as JSON")
@@ -151,9 +153,7 @@ async def _serve(options: argparse.Namespace) -> None:
 def main(arguments: list[str] | None = None) -> int:
     """See the module."""
     options = _parser().parse_args(arguments)
-    logging.basicConfig(
-        level=os.environ.get("PHOENIX_LOG_LEVEL", "INFO").upper(), format="%(asctime)s %(levelname)s %(message)s"
-    )
+    log.configure(options.log_level, options.log_format, service="opennebula")
     try:
         asyncio.run(_serve(options))
     except (ValueError, OSError) as error:
