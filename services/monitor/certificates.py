@@ -33,6 +33,7 @@ AGAIN_S: Final = 60.0
 CONNECT_S: Final = 5.0
 _PORTS: Final = {"https": 443, "tls": 4222}
 _SEQUENCE, _VERSION, _UTC_TIME, _TIME = 0x30, 0xA0, 0x17, 0x18  # tags of DER (X.690), as RFC 5280 uses them
+_UNSEEN: Final = (OSError, EOFError, ValueError, asyncio.LimitOverrunError)  # no connection, no TLS, no certificate
 _ENDPOINT: Final = Label.of("endpoint", ("http", "monitor", "nats", "opennebula"))
 
 TABLE: Final = Table("monitor: certificates")
@@ -82,6 +83,7 @@ class Certificates(Collector):
         self.ends: dict[str, float] = {}
         self._seen: dict[str, float] = {}
         self._failures = {endpoint.name: 0 for endpoint in found}
+        self._failing: set[str] = set()  # told in the log once, until it is seen again
 
     async def run(self) -> None:
         """For ever, if there is anything to look at."""
@@ -97,16 +99,14 @@ class Certificates(Collector):
         try:
             async with asyncio.timeout(CONNECT_S):
                 self.ends[endpoint.name] = not_after(await certificate(endpoint))
-        except (
-            OSError,
-            EOFError,
-            ValueError,
-            asyncio.LimitOverrunError,
-        ) as error:  # no connection, no TLS, no certificate
+        except _UNSEEN as error:
             self._failures[endpoint.name] += 1
-            told = str(error) or type(error).__name__
-            self.log.warning("certificate not seen", endpoint=endpoint.name, host=endpoint.host, error=told)
+            if endpoint.name not in self._failing:
+                told = str(error) or type(error).__name__
+                self.log.warning("certificate not seen", endpoint=endpoint.name, host=endpoint.host, error=told)
+            self._failing.add(endpoint.name)
             return False
+        self._failing.discard(endpoint.name)
         self._seen[endpoint.name] = self.clock()
         return True
 

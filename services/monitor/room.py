@@ -114,6 +114,7 @@ class Room(Collector):
         self.files: Files | None = None
         self._seen: dict[str, tuple[float, float]] = {}  # part -> wall clock, monotonic
         self._failures = {BROKER: 0, FILES: 0}
+        self._failing: set[str] = set()  # told in the log once, until it is seen again
         self._measure = Measure(config)
         self._closed = False
 
@@ -134,8 +135,11 @@ class Room(Collector):
             await ask()
         except (nats.errors.Error, JetStreamError, TimeoutError, OSError) as error:
             self._failures[part] += 1
-            self.log.warning("room not seen", part=part, error=str(error) or type(error).__name__)
+            if part not in self._failing:
+                self.log.warning("room not seen", part=part, error=str(error) or type(error).__name__)
+            self._failing.add(part)
         else:
+            self._failing.discard(part)
             self._seen[part] = (self.clock(), self.monotonic())
 
     async def _ask_broker(self) -> None:
