@@ -1,5 +1,5 @@
 """Four things go wrong on a real cloud: the shipped alerts come to a webhook by the real Prometheus and Alertmanager, and are
-taken back when the cause is mended."""
+taken back when the cause is mended.  The dashboards' queries are asked of the same Prometheus."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ import pytest
 
 from tests.integration.up_cloud import Cloud, until
 from tests.support import prometheus
+from tests.support.dashboards import asked, unanswered
 from tests.support.prometheus import Prometheus, Webhook
 
 pytestmark = pytest.mark.timeout(120)
@@ -56,16 +57,29 @@ RECEIVERS = {"critical": "duty", "warning": "operators"}
 class Site(Cloud):
     """A cloud of four hosts, two of which are always batch's, whose web department is told its load by hand."""
 
-    publisher: subprocess.Popen[bytes] | None = None
+    def __init__(self, data: Path) -> None:
+        super().__init__(data)
+        self.publishers: list[subprocess.Popen[bytes]] = []
 
-    def publish(self) -> None:
-        words = [sys.executable, "-m", "phoenix.cli", "signal", "web", "0.5", "--for", "10m", "--every", "0.2s"]
-        self.publisher = subprocess.Popen(words, env=self.environment())
+    def publish(self, *load: str) -> None:
+        words = [
+            sys.executable,
+            "-m",
+            "phoenix.cli",
+            "signal",
+            "web",
+            *(load or ("0.5",)),
+            "--for",
+            "10m",
+            "--every",
+            "0.2s",
+        ]
+        self.publishers.append(subprocess.Popen(words, env=self.environment()))
 
     def fall_silent(self) -> None:
-        if self.publisher is not None:
-            self.publisher.kill()
-            self.publisher.wait()
+        while self.publishers:
+            self.publishers[-1].kill()
+            self.publishers.pop().wait()
 
     def enable(self, host: int, wanted: bool) -> None:
         """As `onehost enable` and `onehost disable`."""
@@ -123,3 +137,25 @@ def test_what_goes_wrong_is_told_and_taken_back_when_it_is_mended(
     site.send("scheduler.hpc", signal.SIGCONT)
     for name, labels in ALERTS.items():
         until(lambda name=name, labels=labels: webhook.says("resolved", name, **labels), f"{name} is not taken back")  # type: ignore[misc]
+
+
+def test_every_query_of_the_dashboards_has_an_answer(site: Site, watched: tuple[Prometheus, Webhook]) -> None:
+    """Asked as Grafana would, of a cloud in which jobs run, wait and end, and web has claimed."""
+    server, _ = watched
+    left = list(asked())
+    site.fall_silent()
+    site.publish()
+    site.publish("--requests", "40", "--target", "100")
+    site.ok("submit", "--wait", "--wrap", "true")
+    site.ok("submit", "-c", "4", "-a", "1-9", "--wrap", "sleep 100")
+    site.ok("scale", "web", "--exact", "2")
+
+    def all_answered() -> bool:
+        nonlocal left
+        left = unanswered(server.ask, left, "alarmed", ("hpc", "web"))
+        return not left
+
+    try:
+        until(all_answered, "no series", 20)
+    except AssertionError:
+        pytest.fail("\n".join(f"{one.dashboard.uid}, {one.panel}: nothing for {one.query.expr}" for one in left))

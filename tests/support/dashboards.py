@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Final, NamedTuple
 from urllib.parse import quote
 
@@ -50,13 +50,15 @@ def asked() -> Iterator[Asked]:
                     yield Asked(dashboard, panel.title, query)
 
 
-def unanswered(ask: Callable[[str], Any], cloud: str, departments: tuple[str, ...]) -> list[str]:
-    """Ask all of a Prometheus (`ask`: a path of its API, raises for an error); which have no series for any department,
-    though they should, as sentences."""
+def unanswered(
+    ask: Callable[[str], Any], left: Iterable[Asked], cloud: str, departments: tuple[str, ...]
+) -> list[Asked]:
+    """Ask a Prometheus (`ask`: a path of its API, raises for an error); those of `left` that have no series for any department,
+    though they should."""
     found = []
-    for one in asked():
-        exprs = [one.expr(cloud=cloud, department=name) for name in departments]
-        series = [row for expr in dict.fromkeys(exprs) for row in ask(f"query?query={quote(expr)}")["result"]]
-        if not series and not one.names & QUIET:
-            found.append(f"{one.dashboard.uid}, {one.panel}: nothing for {exprs[0]}")
+    for one in left:
+        exprs = dict.fromkeys(one.expr(cloud=cloud, department=name) for name in departments)
+        answers = [ask(f"query?query={quote(expr)}")["result"] for expr in exprs]
+        if not any(answers) and not one.names & QUIET:
+            found.append(one)
     return found
