@@ -39,6 +39,7 @@ _LABELS: Final = {  # metric -> (as it is shown, kind of number)
     "mean_wait_s": ("wait, mean", "time"),
     "median_wait_s": ("wait, median", "time"),
     "p95_wait_s": ("wait, 95 %", "time"),
+    "mean_wait_of_all_s": ("wait so far, of all", "time"),
     "mean_turnaround_s": ("turnaround, mean", "time"),
     "median_turnaround_s": ("turnaround, median", "time"),
     "p95_turnaround_s": ("turnaround, 95 %", "time"),
@@ -50,6 +51,8 @@ _LABELS: Final = {  # metric -> (as it is shown, kind of number)
     "longest_shortfall_s": ("shortfall, longest", "time"),
     "overload_instance_s": ("overload, instance-seconds", "number"),
     "held_host_h": ("held, host-hours", "hours"),
+    "lent_host_h": ("lent, host-hours", "hours"),
+    "borrowed_host_h": ("borrowed, host-hours", "hours"),
     "hosts_moved": ("moves of hosts", "count"),
     "held_utilisation": ("hosts held", "share"),
     "useful_utilisation": ("useful work of batch", "share"),
@@ -88,8 +91,8 @@ def run(args: argparse.Namespace) -> int:
         raise usage("--until is not after --since")
     _check_plot(args.plot)
     past, present, other = _played(cloud.find(args).operator(), since, until, new, args)
-    happened, one = values(past.what_happened()), values(present.outcome)
-    two = values(other.outcome) if other is not None else None
+    happened, one = (values(each, past.config, past.since) for each in (past.what_happened(), present.outcome))
+    two = values(other.outcome, new or past.config, past.since) if other is not None else None
     told: dict[str, Any] = {
         "since": units.iso(past.since),
         "until": units.iso(until),

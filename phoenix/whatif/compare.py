@@ -1,7 +1,9 @@
 """Numbers side by side: what happened, the replay under the present configuration, and the one under the new one.
 
 Rules
-  1. Every number is the simulator's (`simulate.metrics`): of completed jobs, by nearest rank, over the whole period.
+  1. Every number is the simulator's (`simulate.metrics`): of completed jobs, by nearest rank, over the whole period.  As a
+     configuration under which few jobs complete would look quick, `mean_wait_of_all_s` is of all that were not refused: who
+     still waits has waited until the period's end.
   2. The difference that is told is between the two replays: what the model lacks, it lacks in both.  How far the model is from
      what happened is told beside (`fidelity`).
   3. A number that one side does not have is null there, and so is its difference.
@@ -9,7 +11,9 @@ Rules
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
+from itertools import pairwise
 from typing import Any, Final
 
 from phoenix.simulate.metrics import (
@@ -19,11 +23,15 @@ from phoenix.simulate.metrics import (
     WebMetrics,
     distribution,
     end_of,
+    held_by_department,
     measure,
+    stretches,
     turnaround_s,
     wait_s,
 )
 from phoenix.simulate.workload import JobRecord, Outcome
+from schemas.config import CloudConfig
+from schemas.lending import next_change, owned
 
 Values = dict[str, float | None]
 CLOUD: Final = "(cloud)"
@@ -32,18 +40,31 @@ _STATISTICS: Final = ("mean", "median", "p95")
 COUNTS: Final = ("submitted", "completed", "unfinished", "killed", "timeout", "cancelled", "failed", "refused")
 
 
-def values(outcome: Outcome) -> dict[str, Values]:
-    """department -> name -> value; the cloud's under `CLOUD`."""
+def values(outcome: Outcome, config: CloudConfig | None = None, since: float = 0.0) -> dict[str, Values]:
+    """department -> name -> value; the cloud's under `CLOUD`.  `config`: that was in force, for what was lent."""
     metrics = measure(outcome)
     found: dict[str, Values] = {}
+    waited = waits_of_all(outcome)
     for batch in metrics.batch:
-        found[batch.department] = _of_batch(batch)
+        found[batch.department] = {**_of_batch(batch), "mean_wait_of_all_s": waited.get(batch.department)}
     for web in metrics.web:
         found.setdefault(web.department, {}).update(_of_web(web))
     for held in metrics.held:
         found.setdefault(held.department, {})["held_host_h"] = held.held_host_s / _HOUR_S
+    for dept, lent in (lending(outcome, config, since) if config is not None else {}).items():
+        found.setdefault(dept, {}).update(lent)
     found[CLOUD] = _of_cloud(metrics)
     return found
+
+
+def waits_of_all(outcome: Outcome) -> dict[str, float]:
+    """department -> mean wait of rule 1."""
+    waits: dict[str, list[float]] = {}
+    for job in outcome.jobs:
+        if job.end != "refused":
+            known = [at for at in (job.start_s, job.end_s, outcome.window_s) if at is not None]
+            waits.setdefault(job.department, []).append(max(0.0, min(known) - job.submit_s))
+    return {dept: math.fsum(found) / len(found) for dept, found in waits.items()}
 
 
 def _of_batch(batch: BatchMetrics) -> Values:
@@ -73,6 +94,25 @@ def _of_cloud(metrics: Metrics) -> Values:
         "held_utilisation": metrics.held_utilisation,
         "useful_utilisation": metrics.total.useful_utilisation,
     }
+
+
+def lending(outcome: Outcome, config: CloudConfig, since: float) -> dict[str, Values]:
+    """Host-hours that each department lent (held fewer than its own) and borrowed, at every moment, as `phoenix usage` counts
+    them; what is its own says `schemas.lending`, by the hours of the week that began at `since`."""
+    edges, at = [0.0], since
+    while (at := next_change(config, at)) < since + outcome.window_s:
+        edges.append(at - since)
+    held = held_by_department(outcome)
+    found: dict[str, Values] = {}
+    for begin, end in pairwise([*edges, outcome.window_s]):
+        for dept, own in owned(config, since + begin, outcome.hosts).items():
+            sums = found.setdefault(dept, {"lent_host_h": 0.0, "borrowed_host_h": 0.0})
+            for start, until, hosts in stretches(held.get(dept, [(0.0, 0)]), end):
+                hours = (until - max(start, begin)) / _HOUR_S
+                if hours > 0:
+                    sums["lent_host_h"] = (sums["lent_host_h"] or 0.0) + max(0, own - hosts) * hours
+                    sums["borrowed_host_h"] = (sums["borrowed_host_h"] or 0.0) + max(0, hosts - own) * hours
+    return found
 
 
 def by_user(outcome: Outcome) -> dict[str, dict[str, Values]]:
@@ -122,10 +162,12 @@ def fidelity(happened: dict[str, Values], replayed: dict[str, Values]) -> list[d
 _FIDELITY: Final = (
     "completed",
     "mean_wait_s",
+    "mean_wait_of_all_s",
     "mean_turnaround_s",
     "preempted",
     "lost_node_h",
     "held_host_h",
+    "lent_host_h",
     "in_service_instance_h",
     "shortfall_instance_s",
     "hosts_moved",

@@ -139,7 +139,7 @@ class Records:
         await answer.prepare(request)
         await answer.write(_json.encode(head) + b"\n")
         last, envelopes = 0, 0
-        async for part in self._parts(archive, mark, to):
+        async for part in parts(self.nc, self.js, archive, mark, to, self.log):
             lines = [text for message in part if (text := line(message, since, until)) is not None]
             last, envelopes = part[-1].position, envelopes + len(lines)
             await answer.write(
@@ -150,31 +150,34 @@ class Records:
         await answer.write_eof()
         return answer
 
-    async def _parts(self, archive: Archive | None, mark: int, to: int) -> AsyncIterator[list[Stored]]:
-        """All messages up to `to`, in slices."""
-        if archive is not None:
-            messages = archive.read()
-            while part := await asyncio.to_thread(_some, messages):
-                if part[0].position > mark:
-                    break
-                yield [message for message in part if message.position <= mark]
-        position = mark
-        arrived = asyncio.Event()
-        reader = Reader(self.nc, self.js, start=mark, heartbeat_s=HEARTBEAT_S, kick=arrived.set, log=self.log)
-        await reader.open()
-        watch = asyncio.create_task(reader.watch(), name="record:reader")
-        try:
-            while position < to:
-                async with asyncio.timeout(SILENCE_MAX_S):
-                    await arrived.wait()
-                arrived.clear()
-                while part := [message for message in reader.take(SLICE) if message.position <= to]:
-                    position = part[-1].position
-                    yield part
-                await reader.acknowledge()
-        finally:
-            watch.cancel()
-            await reader.close()
+
+async def parts(
+    nc: Client, js: JetStreamContext, archive: Archive | None, mark: int, to: int, log: Log
+) -> AsyncIterator[list[Stored]]:
+    """All messages up to `to`, in slices: up to `mark` from the archive, then from the stream."""
+    if archive is not None:
+        messages = archive.read()
+        while part := await asyncio.to_thread(_some, messages):
+            if part[0].position > mark:
+                break
+            yield [message for message in part if message.position <= mark]
+    position = mark
+    arrived = asyncio.Event()
+    reader = Reader(nc, js, start=mark, heartbeat_s=HEARTBEAT_S, kick=arrived.set, log=log)
+    await reader.open()
+    watch = asyncio.create_task(reader.watch(), name="record:reader")
+    try:
+        while position < to:
+            async with asyncio.timeout(SILENCE_MAX_S):
+                await arrived.wait()
+            arrived.clear()
+            while part := [message for message in reader.take(SLICE) if message.position <= to]:
+                position = part[-1].position
+                yield part
+            await reader.acknowledge()
+    finally:
+        watch.cancel()
+        await reader.close()
 
 
 def _some(messages: Iterator[Stored]) -> list[Stored]:

@@ -10,6 +10,7 @@ import pytest
 
 from schemas.subjects import JOURNAL_STREAM
 from services.monitor.archivist import Archivist
+from services.monitor.record import parts
 from services.runtime.archive import Archive
 from services.runtime.config import JournalKept
 from services.runtime.exits import Exit, Stop
@@ -181,3 +182,17 @@ async def test_a_reader_that_lags_behind_ends_rather_than_fold_a_hole(here: Worl
     assert behind < to
     service._reader.doubt()
     assert await follower.code() == Exit.FAILED
+
+
+async def test_a_record_is_the_same_before_and_after_the_journal_was_trimmed(here: World, tmp_path: Path) -> None:
+    await written(here)
+    info = await here.js.stream_info(JOURNAL_STREAM)
+    to, journal = info.state.last_seq, str(info.created)
+
+    async def recorded(archive: Archive | None, mark: int) -> list[bytes]:
+        return [m.data async for part in parts(here.admin, here.js, archive, mark, to, LOG) for m in part]
+
+    before = await recorded(None, 0)
+    assert len(before) == to
+    mark = await trimmed(here, tmp_path / "archive")
+    assert await recorded(Archive(tmp_path / "archive", journal), mark) == before

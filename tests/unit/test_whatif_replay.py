@@ -9,8 +9,8 @@ from phoenix.cli.whatif_replay import notes
 from phoenix.simulate.engine import Simulation
 from phoenix.simulate.journal import Entry
 from phoenix.simulate.verify import messages
-from phoenix.simulate.workload import JobRecord, Latencies, Scenario, WebInput, Work
-from phoenix.whatif.compare import by_user, differences, fidelity, values
+from phoenix.simulate.workload import JobRecord, Latencies, Outcome, Scenario, WebInput, Work
+from phoenix.whatif.compare import by_user, differences, fidelity, lending, values, waits_of_all
 from phoenix.whatif.lives import Serving
 from phoenix.whatif.past import Past
 from phoenix.whatif.record import CutShort, Record
@@ -271,3 +271,31 @@ def test_a_change_of_the_configuration_comes_again_unless_there_is_another() -> 
     assert found.configs == 1
     assert job_of(found.play("present").outcome.jobs, 3).end in ("refused", "unfinished")
     assert job_of(found.play("new", cloud(hpc())).outcome.jobs, 3).end == "completed"
+
+
+def test_who_lent_is_counted_at_every_moment_and_by_hours() -> None:
+    """Of four hosts two are web's own by guarantee, at night one; it held one for 1800 s, then three."""
+    day = msgspec.structs.replace(WEB, guarantee=2, windows=("daily 00:30-24:00 guarantee 1",))
+    outcome = Outcome(
+        label="x",
+        hosts=4,
+        window_s=3600.0,
+        host_cores=1,
+        held=[(0.0, "hpc", 3), (0.0, "web", 1), (1800.0, "hpc", 1), (1800.0, "web", 3)],
+    )
+    found = lending(outcome, cloud(hpc(), day), 0.0)
+    assert found["web"] == {"lent_host_h": 0.5, "borrowed_host_h": 1.0}  # one fewer than two; two more than one
+    assert found["hpc"] == {"lent_host_h": 1.0, "borrowed_host_h": 0.5}
+
+
+def test_who_still_waits_at_the_end_is_not_left_out_of_every_wait() -> None:
+    quick = JobRecord(number=1, department="hpc", user="ann", submit_s=0.0, run_s=1.0, nodes=1, cores=1, start_s=2.0)
+    stuck = JobRecord(number=2, department="hpc", user="ann", submit_s=10.0, run_s=1.0, nodes=1, cores=1)
+    given_up = JobRecord(
+        number=3, department="hpc", user="ann", submit_s=10.0, run_s=1.0, nodes=1, cores=1, end="cancelled", end_s=40.0
+    )
+    refused = JobRecord(
+        number=4, department="hpc", user="ann", submit_s=0.0, run_s=1.0, nodes=1, cores=1, end="refused"
+    )
+    outcome = Outcome(label="x", hosts=1, window_s=100.0, host_cores=1, jobs=[quick, stuck, given_up, refused])
+    assert waits_of_all(outcome) == {"hpc": (2.0 + 90.0 + 30.0) / 3}
