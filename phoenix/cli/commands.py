@@ -44,6 +44,12 @@ COMMANDS: Final = (
     Command("history", "jobs since the beginning, by filter, as sacct does; rebuild", _WORK, ("rebuild",), reads=True),
     Command("show", "one job: state, attempts, exit code, times", _WORK, reads=True),
     Command("why", "why a job waits and when it starts; why a department or a host is as it is", _WORK, reads=True),
+    Command(
+        "story",
+        "one job's, instance's, host's or department's whole life, with what led to each step",
+        _WORK,
+        reads=True,
+    ),
     Command("output", "what a job wrote", _WORK, reads=True),
     Command("cancel", "cancel jobs", _WORK, reads=True),
     Command("hold", "keep pending jobs from starting", _WORK, reads=True),

@@ -143,7 +143,7 @@ def _seized(p: Params) -> str:
 
 def _described(p: Params) -> str:
     labels = p.get("labels") or {}
-    with_labels = f", {', '.join(f'{key}={value}' for key, value in sorted(labels.items()))}" if labels else ""
+    with_labels = f", {count(len(labels), 'label')}" if labels else ""
     return f"{p['host']} is known with {count(p.number('cores'), 'core')} and {p['memory_mb']} MiB{with_labels}"
 
 

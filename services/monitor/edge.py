@@ -37,6 +37,7 @@ from services.monitor.history_http import HistoryReads
 from services.monitor.history_kept import Kept
 from services.monitor.history_made import take_over
 from services.monitor.http import Reads
+from services.monitor.journal_facts import JournalFacts
 from services.monitor.levels import Levels
 from services.monitor.metrics import ReadModel
 from services.monitor.origin import Hosts
@@ -47,6 +48,7 @@ from services.monitor.room import Room
 from services.monitor.scrape import Ports, Scrape
 from services.monitor.session_routes import SessionRoutes
 from services.monitor.sessions import Sessions
+from services.monitor.story import Story
 from services.monitor.stream import Stream
 from services.monitor.token_ends import TokenEnds
 from services.monitor.views import Views
@@ -170,6 +172,7 @@ class MonitorEdge(Edge):
                 *page_files.routes(),
                 *Records(access, service.nc, service.js, kept.archive, service.log).routes(),
                 *Why(access, views, self.queries, system_clock).routes(),
+                *Story(access, views, self.history, JournalFacts(service.js, kept.archive)).routes(),
             ],
             hosts=Hosts(url),
         )

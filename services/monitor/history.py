@@ -24,6 +24,7 @@ from typing import Any, Final, TypeVar
 
 from schemas import facts as f
 from schemas.meta import Meta
+from services.monitor import story_index
 from services.monitor.accounting_state import Whereabouts
 from services.monitor.core import MonitorCore
 from services.monitor.history_kept import Kept, give_back, trim
@@ -112,7 +113,7 @@ class History:
             self._pending += sums(hours)
         if core.accounting.news.hours:
             self._pending.append((TRIM, (core.accounting.state.at,)))
-        self._pending += rows(core, self._where, fact, meta)
+        self._pending += rows(core, self._where, fact, meta) + story_index.rows(core, fact, meta)
         self.skip_until = (meta.position, meta.index)
         if len(self._pending) >= BATCH:  # a long fold, or a rush: rule 1
             if self._commit_done is not None:

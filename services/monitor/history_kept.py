@@ -17,6 +17,7 @@ from __future__ import annotations
 import sqlite3
 from typing import Final, NamedTuple
 
+from services.monitor import story_index
 from services.monitor.buckets import DAY_MS, HOUR_MS
 from services.monitor.history_schema import DETAILS, SUMS, add_into
 
@@ -66,7 +67,8 @@ def _relieve(db: sqlite3.Connection, day: int, today: int, most: int) -> None:
 
 
 def rows(db: sqlite3.Connection) -> int:
-    return sum(db.execute(f"SELECT count(*) FROM {table}").fetchone()[0] for table in (*DETAILS, *SUMS))
+    counted = sum(db.execute(f"SELECT count(*) FROM {table}").fetchone()[0] for table in (*DETAILS, *SUMS))
+    return int(counted) + story_index.size(db)
 
 
 def _oldest(db: sqlite3.Connection, today: int) -> int:
@@ -94,6 +96,7 @@ def _cut(db: sqlite3.Connection, until: int) -> None:
     db.execute("DELETE FROM losses WHERE at_ms < ?", (until,))
     db.execute("DELETE FROM whereabouts WHERE until_ms < ?", (until,))
     db.execute("DELETE FROM claims WHERE met_ms < ?", (until,))
+    story_index.cut(db, until)
     for table, (key, numbers) in SUMS.items():
         names = "".join(f", {name}" for name in key)
         added = ", ".join(f"sum({name})" for name in numbers)

@@ -15,9 +15,10 @@ import sqlite3
 from collections.abc import Iterator
 from typing import Final
 
+from services.monitor import story_index
 from services.monitor.buckets import Row, Site, Span
 
-VERSION: Final = 1
+VERSION: Final = 2  # 2: stories
 _TEXT: Final = "TEXT NOT NULL DEFAULT ''"
 _BUCKET: Final = "begin_ms INTEGER NOT NULL, length_ms INTEGER NOT NULL"
 
@@ -79,7 +80,12 @@ def _sums() -> Iterator[str]:
 
 
 SCHEMA: Final = "\n".join(
-    ["CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;", _DETAILS, *_sums()]
+    [
+        "CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;",
+        _DETAILS,
+        *_sums(),
+        story_index.SCHEMA,
+    ]
 )
 
 

@@ -22,6 +22,7 @@ from services.monitor.edge import MonitorEdge
 from services.monitor.history_made import make_anew
 from services.monitor.history_reads import Filter
 from services.monitor.history_schema import dump
+from services.monitor.journal_facts import JournalFacts
 from services.runtime.config import Config, JournalKept, Monitor
 from services.runtime.exits import Stop
 from services.runtime.service import Service
@@ -164,6 +165,11 @@ async def test_the_journal_is_trimmed_and_a_lost_history_comes_from_the_archive(
     assert await site.archivist(keep=5).look(step_min=1) == 0, "no snapshot yet"
     await site.down()
     assert await site.archivist(keep=5).look(step_min=1) == 16
+    facts = await JournalFacts(here.js, tmp_path / "archive").get([*range(1, 22), 99])
+    assert {position: f.kind_of(envelope.facts[0]) for position, envelope in facts.items()} == {
+        1: "config.adopted",
+        **dict.fromkeys(range(2, 22), "job.submitted"),
+    }, "a story is read from archive and stream alike"
     service = await site.up()
     assert sum(service.fold.applied.values()) == 0
     await site.down()

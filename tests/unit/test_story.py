@@ -1,0 +1,223 @@
+"""Stories: an entity's whole life, in order, with the decisions that led to each step, as far as the reader may see them."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterable
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pytest
+from aiohttp import web as http
+from aiohttp.test_utils import TestClient, TestServer
+
+from phoenix.cli import story as cli
+from schemas import facts as f
+from schemas.config import CloudConfig, User
+from schemas.custody import Custody
+from schemas.envelope import Received, decode
+from schemas.meta import Meta
+from schemas.reasons import Code, because
+from services.monitor import story_index
+from services.monitor.access import Access, faults
+from services.monitor.buckets import DAY_MS
+from services.monitor.core import MonitorCore
+from services.monitor.history import History
+from services.monitor.story import Story
+from services.monitor.views import Views
+from services.provisioner.core import ProvisionerCore
+from services.runtime.credentials import digest
+from services.runtime.identity import Identities
+from services.scheduler.batch import BatchCore
+from tests.support.world import Seat, World, batch, web
+
+PEOPLE = (
+    User(name="alice", department="hpc"),
+    User(name="wendy", department="web"),
+    User(name="oscar", department="operators", role="operator"),
+)
+CLOUD = CloudConfig(name="c", departments=(batch("hpc"), web("web")), users=PEOPLE)
+
+
+class OfWorld:
+    """What was said at a place of a world's journal."""
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+        self.gone: set[int] = set()
+
+    async def get(self, positions: Iterable[int]) -> dict[int, Received]:
+        journal = self.world.journal
+        return {n: decode(journal[n - 1][1], journal[n - 1][0]) for n in positions if n not in self.gone}
+
+
+class Site:
+    """hpc fills three hosts; then web wants one."""
+
+    def __init__(self, tmp_path: Path) -> None:
+        self.world = world = World(CLOUD)
+        world.strict = False
+        world.hosts(3)
+        world.seat("provisioner", ProvisionerCore)
+        world.seat("scheduler.hpc", lambda custody: BatchCore(custody, "hpc"))
+        world.executor()
+        self.run_s: dict[str, float] = {}
+        world.guests(run_s=self.run_s)
+        self.history = History(Path(":memory:"))
+        self.history.open()
+        self.core: MonitorCore
+        self.monitor = Seat("monitor", self._make)
+        self.facts = OfWorld(world)
+        tokens = tmp_path / "tokens.json"
+        tokens.write_bytes(orjson.dumps({digest(f"t-{user.name}"): user.name for user in PEOPLE}))
+        access = Access(self.core.custody, Identities(tokens, CLOUD))
+        app = http.Application(middlewares=[faults])
+        app.add_routes(Story(access, Views(self.core), self.history, self.facts).routes())
+        self.client = TestClient(TestServer(app))
+
+    def _make(self, custody: Custody) -> MonitorCore:
+        self.core = MonitorCore(custody, self._watch)
+        return self.core
+
+    def _watch(self, fact: f.Fact, meta: Meta) -> None:
+        self.history.note(self.core, fact, meta)
+
+    def play(self) -> None:
+        """Four jobs, one an array; a minute later a person wants an instance, and job 2 has the shortest run."""
+        for _ in range(2):
+            self.world.submit(cores=4)
+        self.world.submit(cores=4, array=(1, 2), walltime_s=600.0)
+        self.world.settle()
+        self.world.now += 60
+        self.world.write("admission", f.ScaleRequested(dept="web", user="wendy", minimum=1))
+        reason = because(Code.SCALED_BY_PERSON, minimum=1)
+        self.world.write("scheduler.web", f.DemandChanged(dept="web", hosts=1, instances=1, reason=reason))
+        self.world.settle()
+        self.monitor.fold(self.world.journal)
+
+    async def get(self, path: str, user: str = "oscar") -> tuple[int, dict[str, Any]]:
+        answer = await self.client.get(f"/v1/story/{path}", headers={"Authorization": f"Bearer t-{user}"})
+        return answer.status, await answer.json()
+
+    async def story(self, path: str, user: str = "oscar") -> dict[str, Any]:
+        status, answer = await self.get(path, user)
+        assert status == 200, answer
+        return answer
+
+
+@pytest.fixture
+async def site(tmp_path: Path) -> AsyncIterator[Site]:
+    made = Site(tmp_path)
+    await made.client.start_server()
+    made.play()
+    yield made
+    await made.client.close()
+    await made.history.close()
+
+
+def moved(site: Site) -> str:
+    return next(name for name, host in site.world.custody.state.hosts.items() if host.dept == "web")
+
+
+def victim(site: Site) -> str:
+    return next(fact.unit for fact in site.world.facts(f.AttemptClosed))
+
+
+def kinds(answer: dict[str, Any]) -> list[str]:
+    return [step["kind"] for step in answer["steps"]]
+
+
+async def test_a_host_that_moved_says_what_led_to_it_back_to_the_person_who_asked(site: Site) -> None:
+    answer = await site.story(moved(site))
+    assert kinds(answer)[-5:] == ["unit.placed", "attempt.closed", "host.released", "host.cleared", "host.granted"]
+    assert (answer["kind"], answer["department"], answer["more"]) == ("host", "web", False)
+    closed, released, cleared, granted = answer["steps"][-4:]
+    chain = ["quota.changed", "demand.changed", "scale.requested"]
+    assert [cause["kind"] for cause in closed["because"]] == chain
+    assert [cause["kind"] for cause in released["because"]] == chain
+    assert released["because"][-1]["sentence"] == "wendy wants web to have at least 1 instance"
+    assert (cleared["because"], cleared["cause"]) == ([], released["position"])
+    assert (granted["because"], granted["cause"]) == ([], cleared["position"])
+    text = cli.render(answer)
+    assert "goes to web: web wants 1 host and held 0" in text
+    assert "      because hpc may keep 2 hosts: web wants more hosts than it holds  (0.000 s before)" in text
+
+
+async def test_a_job_that_gave_its_host_says_who_wanted_it(site: Site) -> None:
+    unit = victim(site)
+    answer = await site.story(unit)
+    assert answer["kind"] == "job"
+    assert kinds(answer)[0] == "job.submitted"
+    closed = next(step for step in answer["steps"] if step["kind"] == "attempt.closed")
+    assert [cause["kind"] for cause in closed["because"]] == ["quota.changed", "demand.changed", "scale.requested"]
+    assert closed["reason"]["code"] == "reclaimed"
+    assert closed["refs"] == []
+
+
+async def test_an_element_has_its_arrays_submission_and_an_array_its_elements(site: Site) -> None:
+    element, array = await site.story("3_1"), await site.story("3")
+    assert kinds(element)[0] == kinds(array)[0] == "job.submitted"
+    assert {"3_1", "3_2"} & {ref for step in array["steps"] for ref in step["refs"]}
+
+
+async def test_a_department_says_what_it_wanted_and_who_asked(site: Site) -> None:
+    answer = await site.story("web", "wendy")
+    assert kinds(answer) == ["scale.requested", "demand.changed", "quota.changed", "host.granted"]
+    assert answer["steps"][1]["cause"] == answer["steps"][0]["position"]
+
+
+async def test_others_jobs_are_left_out_of_a_hosts_story_and_of_causes(site: Site) -> None:
+    answer = await site.story(moved(site), "wendy")
+    assert {kind for kind in kinds(answer) if not kind.startswith("host.")} == set()
+    told = [cause["kind"] for step in answer["steps"] for cause in step["because"]]
+    assert "quota.changed" in told
+    assert not any(kind.startswith(("attempt", "unit", "job")) for kind in told)
+
+
+async def test_the_newest_steps_are_told_and_that_there_are_more(site: Site) -> None:
+    whole, some = await site.story("1"), await site.story("1?limit=2")
+    assert kinds(some) == kinds(whole)[-2:]
+    assert some["more"]
+    late = await site.story(f"{moved(site)}?since={site.world.now - 1}")
+    assert kinds(late) == ["attempt.closed", "host.released", "host.cleared", "host.granted"]
+    assert late["more"]
+
+
+async def test_what_is_nowhere_any_more_is_missing_and_said_to_be(site: Site) -> None:
+    whole = await site.story("1")
+    site.facts.gone.add(whole["steps"][0]["position"])
+    answer = await site.story("1")
+    assert answer["more"]
+    assert kinds(answer) == kinds(whole)[1:]
+
+
+@pytest.mark.parametrize(
+    ("path", "user", "status"),
+    [
+        ("1", "alice", 200),
+        ("1", "wendy", 403),
+        ("web", "alice", 403),
+        ("h1", "wendy", 200),
+        ("h1?kind=job", "oscar", 404),
+        ("h1?kind=hots", "oscar", 400),
+        ("99", "oscar", 404),
+        ("1?since=x", "oscar", 400),
+        ("1", "nobody", 401),
+    ],
+)
+async def test_who_may_read_which(site: Site, path: str, user: str, status: int) -> None:
+    assert (await site.get(path, user))[0] == status
+
+
+async def test_places_go_with_the_days_that_are_kept(site: Site) -> None:
+    before = await site.history.ask(story_index.size)
+    day = int(site.world.now * 1000) // DAY_MS * DAY_MS
+    await site.history.ask(story_index.cut, day)
+    assert await site.history.ask(story_index.size) == before
+    site.world.now += 86_400
+    site.world.submit(cores=4)
+    site.monitor.fold(site.world.journal)
+    await site.history.ask(story_index.cut, day + DAY_MS)
+    left = (await site.story("h1", "oscar"))["steps"]
+    assert left == []
+    assert kinds(await site.story("4")) == ["job.submitted"]
