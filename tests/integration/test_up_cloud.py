@@ -194,6 +194,7 @@ def test_scale_starts_instances_and_auto_takes_them_back(cloud: Cloud) -> None:
 
 
 def test_every_process_exports_what_is_declared_and_nothing_else(cloud: Cloud) -> None:
+    assert cloud.run("submit", "--wait", "--wrap", "exit 3").returncode == 3
     status = cloud.status()
     names = {Names.DEPARTMENTS: ["hpc", "web"], Names.OWNERS: ["", "hpc", "web"], Names.USERS: status["users"]}
     own = {
