@@ -24,21 +24,25 @@ Rules
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
+import contextlib
+from collections.abc import AsyncGenerator, Iterator
 from itertools import islice
 from pathlib import Path
 from typing import Final
 
 import msgspec
+import nats.errors
 from aiohttp import web
 from nats.aio.client import Client
 from nats.js import JetStreamContext
+from nats.js.errors import Error as JetStreamError
 
 from schemas import facts as f
 from schemas.envelope import Garbage, UnknownFact, decode
 from schemas.subjects import JOURNAL, JOURNAL_STREAM, SNAPSHOTS
 from services.monitor.access import Access, Fault, number_of
 from services.runtime.archive import Archive, Broken
+from services.runtime.exits import Stop
 from services.runtime.fold import Stored
 from services.runtime.log import Log
 from services.runtime.objects import Objects
@@ -53,6 +57,8 @@ MESSAGES_MAX: Final = 20_000_000  # twenty busy years of a small site, some hour
 SLICE: Final = 100  # messages between two looks at the loop: 1 to 2 ms
 HEARTBEAT_S: Final = 0.5
 SILENCE_MAX_S: Final = 20.0  # of the stream while there is more to come
+PEER_S: Final = 60.0  # a peer that takes nothing for so long has gone: others wait for their turn
+CALL_S: Final = 5.0
 _PREFIX: Final = len(JOURNAL) + 1
 _MEASURES: Final = (f.LoadObserved, f.HostObserved)
 
@@ -125,35 +131,47 @@ class Records:
             self._busy = False
 
     async def _send(self, request: web.Request, since: float, until: float) -> web.StreamResponse:
-        info = await self.js.stream_info(JOURNAL_STREAM)
-        journal, to = str(info.created), info.state.last_seq
-        if to > MESSAGES_MAX:
-            raise Fault(413, "limit", f"the journal has {to:,} messages; a record is made of at most {MESSAGES_MAX:,}")
-        mark = await read_mark(Objects(self.js, SNAPSHOTS), journal)
-        try:
-            archive = await asyncio.to_thread(Archive, self.archive, journal) if mark else None
-        except (Broken, OSError) as error:
-            raise Fault(503, "unavailable", f"the journal's archive cannot be read: {error}") from error
+        archive, mark, to = await self._sources()
         head = _Head(record=FORMAT, cloud=self.access.custody.state.cloud, since=since, until=until, to=to)
         answer = web.StreamResponse(headers={"Content-Type": "application/x-ndjson", "Cache-Control": "no-store"})
         await answer.prepare(request)
         await answer.write(_json.encode(head) + b"\n")
         last, envelopes = 0, 0
-        async for part in parts(self.nc, self.js, archive, mark, to, self.log):
-            lines = [text for message in part if (text := line(message, since, until)) is not None]
-            last, envelopes = part[-1].position, envelopes + len(lines)
-            await answer.write(
-                b"".join(lines) or b"\n"
-            )  # rule 3: waits for the peer; an empty line says that we are at work
-            await asyncio.sleep(0)
-        await answer.write(_json.encode(_Tail(end=last, envelopes=envelopes)) + b"\n")
-        await answer.write_eof()
+        try:
+            async with contextlib.aclosing(parts(self.nc, self.js, archive, mark, to, self.log)) as pieces:
+                async for part in pieces:
+                    lines = [text for message in part if (text := line(message, since, until)) is not None]
+                    last, envelopes = part[-1].position, envelopes + len(lines)
+                    async with asyncio.timeout(PEER_S):
+                        await answer.write(b"".join(lines) or b"\n")  # rule 3; an empty line says that we are at work
+                    await asyncio.sleep(0)
+            await answer.write(_json.encode(_Tail(end=last, envelopes=envelopes)) + b"\n")
+            await answer.write_eof()
+        except (ConnectionError, TimeoutError, nats.errors.Error, JetStreamError, Broken, OSError) as error:
+            # The status is sent: without its last line the record is cut short, and whoever reads it sees that.
+            self.log.warning("record cut short", position=last, error=str(error) or type(error).__name__)
         return answer
+
+    async def _sources(self) -> tuple[Archive | None, int, int]:
+        """The archive, up to where it is needed, and the journal's end.  Raises `Fault`."""
+        try:
+            async with asyncio.timeout(CALL_S):
+                info = await self.js.stream_info(JOURNAL_STREAM)
+                journal, to = str(info.created), info.state.last_seq
+                mark = await read_mark(Objects(self.js, SNAPSHOTS), journal)
+            archive = await asyncio.to_thread(Archive, self.archive, journal) if mark else None
+        except (nats.errors.Error, JetStreamError, TimeoutError) as error:
+            raise Fault(503, "unavailable", "the broker does not answer: ask again") from error
+        except (Broken, OSError, Stop) as error:
+            raise Fault(503, "unavailable", f"the journal's archive cannot be read: {error}") from error
+        if to > MESSAGES_MAX:
+            raise Fault(413, "limit", f"the journal has {to:,} messages; a record is made of at most {MESSAGES_MAX:,}")
+        return archive, mark, to
 
 
 async def parts(
     nc: Client, js: JetStreamContext, archive: Archive | None, mark: int, to: int, log: Log
-) -> AsyncIterator[list[Stored]]:
+) -> AsyncGenerator[list[Stored], None]:
     """All messages up to `to`, in slices: up to `mark` from the archive, then from the stream."""
     if archive is not None:
         messages = archive.read()
