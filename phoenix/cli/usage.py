@@ -1,8 +1,8 @@
 """`phoenix usage`: who held and used how much of the cluster, who lent it, and what preemption cost.
 
 Rules
-  1. Sums are kept by the hour for three days and by the day before that: the period that is shown may be a little longer than
-     the one asked for, and the first line says which it is.
+  1. Sums are kept by the hour, and by the day of what is older than the history's details: the period that is shown may be a
+     little longer than the one asked for, and the first line says which it is.
   2. Host-hours of departments, and those that nobody held, add up to all host-hours; used core-hours of the rows to the total.
 """
 
@@ -91,7 +91,7 @@ def _rounded(answer: dict[str, Any], since: float | None, until: float | None) -
         parts.append(f"begins at {_when(answer['since'])}, not at {_when(since)}")
     if until is not None and answer["until"] > until + 1.0:
         parts.append(f"ends at {_when(answer['until'])}, not at {_when(until)}")
-    kept = "sums are kept by the hour, and by the day where they are older than two days"
+    kept = "sums are kept by the hour, and by the day where they are old"
     return f"{kept}: this {' and '.join(parts)} UTC" if parts else ""
 
 

@@ -50,6 +50,9 @@ from services.monitor.job import Job
 from services.runtime.core import NEVER
 
 OWN_PRODUCTION: Final = "(production)"
+SILENCE_MAX_MS: Final = (
+    60 * DAY_MS
+)  # no fact for longer: most of it is measured by the day, or its hours would take minutes
 _TAKEN: Final = (Code.RECLAIMED, Code.MADE_WAY, Code.HOST_TAKEN)
 _FAILED: Final = (Code.HOST_LOST, Code.VM_ENDED, Code.BOOT_TIMEOUT, Code.NOT_SAVED)
 _AGAIN: Final = (Disposal.REQUEUE, Disposal.KILL)
@@ -116,11 +119,15 @@ class Accounting:
         state, hour = self.state, now // HOUR_MS * HOUR_MS
         if state.began_at is None:
             state.began_at = state.at = state.site_since = now
+            self._turn(now)
         if state.at < hour:
             self._close()  # before days turn, which would cut what is too old
+            if hour - state.at > SILENCE_MAX_MS:
+                self._turn(hour)
             self._flow(hour)
             self._settle_all()
             self._close()
+            self._turn(hour)
         self._flow(now)
 
     def _flow(self, until: int) -> None:
@@ -128,10 +135,8 @@ class Accounting:
         state = self.state
         while state.own_until * 1000 <= until:
             state.at = max(state.at, round(state.own_until * 1000))
-            self._turn(state.at)
             self._own()
         state.at = until
-        self._turn(until)
 
     def _turn(self, now: int) -> None:
         if now // DAY_MS > self.state.book.today:

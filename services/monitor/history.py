@@ -124,6 +124,10 @@ class History:
         pending, self._pending = self._pending, []
         return self._thread.submit(self._commit, pending, self.skip_until)
 
+    def commit(self) -> None:
+        """Commit what has been noted, here and now: for folds that nobody waits for."""
+        self._begin_commit().result()
+
     async def flush(self) -> None:
         """Commit what has been noted, in the writer thread."""
         await asyncio.wrap_future(self._begin_commit())

@@ -30,7 +30,7 @@ from services.monitor.history_reads import Filter
 from services.monitor.instances import instances
 from services.monitor.levels import Levels
 from services.monitor.origin import Hosts
-from services.monitor.usage import BY, EVER, usage
+from services.monitor.usage import BY, EVER, Older, gaps, usage
 from services.monitor.views import QUEUE_LIMIT, Views
 from services.runtime.clock import Clock, system_clock
 
@@ -198,7 +198,9 @@ class Reads:
         if by not in BY:
             raise Fault(400, "invalid", f"by={by!r} is none of {', '.join(BY)}", "by")
         period = number_of(request, "since"), number_of(request, "until", EVER)
-        return json_answer(usage(self.core.accounting, by, scope, *period, self.clock()))
+        asked = gaps(self.core.accounting, *period)
+        older = [Older(*await self.history.ask(history_reads.collected, *gap)) for gap in asked]
+        return json_answer(usage(self.core.accounting, by, scope, *period, self.clock(), older))
 
     async def events(self, request: web.Request) -> web.StreamResponse:
         """Events as JSON lines: with `after` the oldest `limit` behind that position, so that one can page forward; without it

@@ -2,7 +2,9 @@
 
 Theory of operation
   The buckets that begin within the period are added up, and what still goes on is closed off as of now.  A bucket is never
-  divided: the period that is shown begins and ends at the edges of buckets, and the answer says which.
+  divided: the period that is shown begins and ends at the edges of buckets, and the answer says which.  Memory has hours of the
+  last days and days of the last year; where the period cuts such a day, or begins before them, the history has the hours and
+  the years (`gaps`), and what it says of them takes the place of memory's.
 
 Rules
   1. Times leave here in seconds (host-seconds, core-seconds), shares in percent with two digits (`schemas.shares.percent`).
@@ -15,19 +17,27 @@ Rules
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from fractions import Fraction
 from typing import Any, Final, Literal, NamedTuple
 
 from schemas.config import BatchPolicy, CloudConfig
 from schemas.shares import Shares, percent
 from services.monitor.accounting import Accounting
-from services.monitor.buckets import Bucket, Row, Site, Span, add, parts
+from services.monitor.buckets import DAY_MS, DAYS, HOUR_MS, HOURLY_DAYS, Bucket, Row, Site, Span, add, parts
 
 By = Literal["department", "user", "service", "lease"]
 BY: Final[tuple[By, ...]] = ("department", "user", "service", "lease")
 EVER: Final = 1e14  # UTC seconds: no end
 ROWS_MAX: Final = 10_000  # of one answer; the largest are shown, the sums count all
+
+
+class Older(NamedTuple):
+    """What the history says of a gap, and from when until when that is (milliseconds)."""
+
+    sums: Bucket
+    since: int
+    until: int
 
 
 class Period(NamedTuple):
@@ -38,13 +48,19 @@ class Period(NamedTuple):
 
 
 def usage(
-    accounting: Accounting, by: By, department: str | None, since_s: float, until_s: float, now_s: float
+    accounting: Accounting,
+    by: By,
+    department: str | None,
+    since_s: float,
+    until_s: float,
+    now_s: float,
+    older: Sequence[Older] | None = None,
 ) -> dict[str, Any]:
     """The answer.  `department`: only this one's rows; None: all.  `since_s`, `until_s`: UTC seconds; `now_s`: not before the
-    last fact."""
+    last fact.  `older`: what the history says of `gaps`; None: nobody asked it."""
     state = accounting.state
     now = max(_milliseconds(now_s), state.at)
-    sums, period = _collect(accounting, _milliseconds(since_s), _milliseconds(until_s), now)
+    sums, period = _collect(accounting, _milliseconds(since_s), _milliseconds(until_s), now, older)
     config = accounting.custody.state.config
     names = [department] if department is not None else _departments(config, sums)
     return {
@@ -62,20 +78,46 @@ def _milliseconds(seconds: float) -> int:
     return round(max(0.0, min(EVER, seconds)) * 1000)
 
 
-def _collect(accounting: Accounting, since: int, until: int, now: int) -> tuple[Bucket, Period]:
+def gaps(accounting: Accounting, since_s: float, until_s: float) -> list[tuple[int, int]]:
+    """The parts of the period that memory cannot answer to the hour, or at all; milliseconds, whole hours."""
+    state, since, until = accounting.state, _milliseconds(since_s) // HOUR_MS * HOUR_MS, _milliseconds(until_s)
+    kept, hourly = (state.book.today - DAYS + 1) * DAY_MS, (state.book.today - HOURLY_DAYS + 1) * DAY_MS
+    found, first = [], max(since, kept)
+    if max(since, (state.began_at or 0) // HOUR_MS * HOUR_MS) < min(kept, until):
+        found.append((since, min(kept, until)))
+    if first < min(hourly, until) and first % DAY_MS:
+        found.append((first, min(until, _next_day(first))))
+        first = _next_day(first)
+    if first < until < hourly and until % DAY_MS:
+        found.append((until // DAY_MS * DAY_MS, until))
+    return found
+
+
+def _next_day(at: int) -> int:
+    return (at // DAY_MS + 1) * DAY_MS
+
+
+def _collect(
+    accounting: Accounting, since: int, until: int, now: int, older: Sequence[Older] | None
+) -> tuple[Bucket, Period]:
     """One bucket of everything in the period, and the period."""
     book, sums = accounting.state.book, Bucket()
     extra = accounting.as_of(now)
     first = max(book.begin(since), 0) if since > 0 else 0
     began = accounting.state.began_at or now
     begins, ends = [], []
+    cut = {part.since // DAY_MS * DAY_MS for part in older or () if part.until > part.since}
+    for part in older or ():
+        sums.add(part.sums)
+        begins.append(part.since)
+        ends.append(part.until)
     for some in (book, accounting.state.fresh, extra):
         for begin, bucket in some.kept.items():
-            if first <= begin < until:
+            if first <= begin < until and not (begin in cut and book.length(begin) == DAY_MS):
                 sums.add(bucket)
                 begins.append(begin)
                 ends.append(begin + book.length(begin))
-    start = max(began, first, min(begins, default=now))
+    start = max(began, first if older is None else 0, min(begins, default=now))
     return sums, Period(min(start, now), max(min(start, now), min(now, max(ends, default=now))))
 
 

@@ -5,11 +5,11 @@ H1  It agrees with accounting, to the millisecond: its sums with the book, its a
 H2  A file that was written in pieces, with restarts from a snapshot of any moment between them, is the same, byte for byte, as
     one made again from the beginning; also under limits, which cut both alike.
 H3  What goes with time takes no sum along: those of days are what those of their hours were.
+H4  What was held in any hours is the same in the answer of `phoenix usage`, where memory has days alone, and in whereabouts.
 """
 
 from __future__ import annotations
 
-import asyncio
 import sqlite3
 from pathlib import Path
 
@@ -25,6 +25,7 @@ from services.monitor.history import EVERYTHING, History
 from services.monitor.history_kept import Kept
 from services.monitor.history_reads import collected
 from services.monitor.history_schema import dump
+from services.monitor.usage import Older, gaps, usage
 from tests.properties.test_accounting import STEPS, house, step
 from tests.support.world import Seat, World
 
@@ -49,7 +50,7 @@ class Written:
 
     def fold(self, world: World) -> Written:
         self.seat.fold(world.journal)
-        asyncio.run(self.history.flush())
+        self.history.commit()
         return self
 
     def restart(self) -> None:
@@ -91,7 +92,7 @@ def played(steps: list[tuple[str, int, int]], on_reclaim: str = "requeue") -> Wo
     return world
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(STEPS, st.sampled_from(["requeue", "kill", "suspend", "migrate"]))
 def test_it_agrees_with_accounting(steps: list[tuple[str, int, int]], on_reclaim: str) -> None:
     world = played(steps, on_reclaim)
@@ -175,3 +176,25 @@ def test_what_goes_takes_no_sum_along(steps: list[tuple[str, int, int]], kept: K
             assert cut.db.execute(left.format(table, end), (details_from,)).fetchone()[0] == 0
             after = f"SELECT * FROM {table} WHERE coalesce({end}, {EVER}) >= ?"
             assert set(cut.db.execute(after, (details_from,))) == set(uncut.db.execute(after, (details_from,)))
+
+
+@settings(max_examples=30, deadline=None)
+@given(STEPS, st.integers(0, 2000), st.integers(1, 2000))
+def test_usage_of_any_hours_is_their_sum(steps: list[tuple[str, int, int]], first: int, count: int) -> None:
+    """Also where memory has the day alone, or nothing."""
+    world = played([*steps, ("long", 2, 0), ("submit", 0, 0)])
+    written = Written().fold(world)
+    accounting, db = written.core.accounting, written.db
+    since, until = 3600.0 * (277 + first), 3600.0 * (277 + first + count)  # the worlds begin at hour 277
+    asked = gaps(accounting, since, until)
+    older = [Older(*collected(db, *gap)) for gap in asked]
+    now = world.now
+    found = usage(accounting, "user", None, since, until, now, older)
+    held = {one["department"]: one["held_s"] for one in found["departments"]}
+    for dept in ("hpc", "web", "bio"):
+        sql = (
+            "SELECT sum(max(0, min(coalesce(until_ms, :now), :until) - max(since_ms, :since))) FROM whereabouts"
+            " WHERE state = 'held' AND department = :dept"
+        )
+        values = {"now": round(now * 1000), "since": since * 1000, "until": until * 1000, "dept": dept}
+        assert round(held[dept] * 1000) == (db.execute(sql, values).fetchone()[0] or 0)
