@@ -72,6 +72,7 @@ COMMANDS: Final = (
     Command("audit", "who asked for what, from where, and what came of it", _SITE, reads=True),
     Command("lending", "whose hosts are lent to whom, on what terms", _SITE, reads=True),
     Command("usage", "who held, used, lent and lost how much, since when", _SITE, reads=True),
+    Command("bill", "what departments owe for what they had, by a price table", _SITE, reads=True),
     Command("instances", "a web department's instances: state, release, host, sessions, CPU", _SITE, reads=True),
     Command("logs", "what an instance of a web department writes", _SITE, reads=True),
     Command("scale", "a web department's minimum or exact number of instances", _SITE, reads=True),

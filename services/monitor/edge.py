@@ -29,6 +29,7 @@ from services.monitor import page_files
 from services.monitor.access import COOKIE, Access
 from services.monitor.archivist import Archivist
 from services.monitor.audit_routes import AuditRoutes
+from services.monitor.billable import Billable
 from services.monitor.certificates import Certificates, endpoints
 from services.monitor.core import MonitorCore
 from services.monitor.events import Publisher
@@ -168,6 +169,7 @@ class MonitorEdge(Edge):
                 *HistoryReads(access, self.history, self._now).routes(),
                 *SessionRoutes(access, sessions, url, self.recorder.note, peers).routes(),
                 *AuditRoutes(service.js, access).routes(),
+                *Billable(access, self.history, self.core.accounting, self._now).routes(),
                 *self.stream.routes(),
                 *page_files.routes(),
                 *Records(access, service.nc, service.js, kept.archive, service.log).routes(),

@@ -188,6 +188,11 @@ def test_history_knows_every_job_and_can_be_made_anew(cloud: Cloud) -> None:
     assert cloud.run("history", "--state", "gone").returncode == 2
     assert cloud.run("history", "--cursor", "x").returncode == 1
 
+    prices = str(Path(__file__).parents[2] / "deploy" / "prices.toml")
+    assert "nothing was used that has a price" in cloud.ok("bill", "--prices", prices, "--since", "3d", "--until", "1d")
+    assert cloud.run("bill", "--prices", prices, "--since", "1d", "--until", "2999-01-01").returncode == 2
+    assert cloud.run("bill", "--prices", str(cloud.data / "none.toml")).returncode == 1
+
     live = cloud.data / "history.sqlite"
     before = rows(live)
     with sqlite3.connect(live, timeout=10) as spoilt:

@@ -1,0 +1,1 @@
+"""Bills: a price table, and what it makes of what departments used, lent and lost."""

@@ -1,0 +1,153 @@
+"""A bill: lines of one UTC day each, by job or instance and price, from what the monitor says of the day (`/v1/billable`).
+
+Theory of operation
+  What was had is cut at full hours; each hour's price is looked up; hours of one job under one price on one day are one line.
+  Quantities are whole milliseconds and prices decimals, so an amount is an exact fraction, and is rounded once, in its line.
+
+Rules
+  1. Only lines are rounded: totals are sums of lines, so a bill adds up.  A line never spans two days, so a period cut in two
+     at a midnight (UTC) is the sum of its parts, to the last digit.
+  2. Rounding is half to even, to the table's digits.
+  3. Every line names what it is for: the job, element, instance, or the department whose hosts were lent.
+  4. A credit is a line with a minus: hosts lent, and work lost because a host was needed by another.  What turned out saved
+     later is charged back on the day of the loss.
+  5. What a department is charged for a day on which it is charged anything is at least `minimum`: the rest is a line of its
+     own.  Credits come off that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from decimal import Decimal
+from fractions import Fraction
+from typing import Any, Final
+
+import msgspec
+
+from phoenix.billing.prices import CREDITS, Prices
+
+HOUR_MS: Final = 3_600_000
+DAY_MS: Final = 24 * HOUR_MS
+USED: Final = ("core_hour", "host_hour")
+NAMES: Final = ("department", "user", "service", "lease", "quality")
+
+
+class Line(msgspec.Struct, frozen=True, kw_only=True):
+    """`quantity_ms`: core- or host-milliseconds; `day`: its beginning, milliseconds; `price`: number in the table, from 0, -1:
+    the minimum."""
+
+    day: int
+    department: str
+    user: str
+    service: str
+    lease: str
+    quality: str
+    unit: str
+    per: str
+    price: int
+    name: str
+    quantity_ms: int
+    rate: str
+    amount: Decimal
+
+
+class Bill(msgspec.Struct, kw_only=True):
+    """`unpriced_ms`: core-milliseconds used that no price fits."""
+
+    lines: list[Line] = []
+    unpriced_ms: int = 0
+
+    def total(self, department: str | None = None) -> Decimal:
+        return sum((x.amount for x in self.lines if department in (None, x.department)), Decimal(0))
+
+
+def of_day(prices: Prices, told: dict[str, Any]) -> Bill:
+    """The bill of one day; `told`: what the monitor says of it."""
+    day = round(told["day"] * 1000)
+    sums: dict[tuple[str, ...], tuple[int, int]] = {}
+    bill = Bill()
+    for of, unit, pers, hour, cores_ms, hosts_ms in _pieces(told):
+        number = prices.first(pers, of, hour)
+        if number is None:
+            bill.unpriced_ms += cores_ms if pers == USED else 0
+            continue
+        amount_ms = hosts_ms if "host" in prices.price[number].per else cores_ms
+        key = (*(of.get(name, "") for name in NAMES), unit, str(number))
+        sums[key] = number, sums.get(key, (number, 0))[1] + amount_ms
+    for key, (number, quantity) in sorted(sums.items()):
+        if quantity:
+            bill.lines.append(_line(prices, day, key, number, quantity))
+    bill.lines += _minimums(prices, day, bill.lines)
+    return bill
+
+
+def _pieces(told: dict[str, Any]) -> Iterator[tuple[dict[str, str], str, tuple[str, ...], int, int, int]]:
+    """(of whom, unit, kinds of price, hour, core-milliseconds, host-milliseconds)."""
+    for a in told["attempts"]:
+        hosts = len(a["hosts"].split(","))
+        for hour, length in hours(a["from_ms"], a["until_ms"]):
+            yield a, a["unit"], USED, hour, a["cores"] * length, hosts * length
+    for loss in told["losses"]:
+        yield loss, loss["unit"], ("lost_core_hour",), loss["at_ms"] // HOUR_MS * HOUR_MS, loss["core_ms"], 0
+    for held in told["holding"]:
+        of = {"department": held["department"]}
+        yield of, "", ("lent_host_hour",), held["begin_ms"], 0, held["lent_ms"]
+        yield of, "", ("borrowed_host_hour",), held["begin_ms"], 0, held["borrowed_ms"]
+
+
+def hours(since: int, until: int) -> Iterator[tuple[int, int]]:
+    """The span cut at full hours: (beginning of the hour, milliseconds in it)."""
+    while since < until:
+        hour = since // HOUR_MS * HOUR_MS
+        end = min(until, hour + HOUR_MS)
+        yield hour, end - since
+        since = end
+
+
+def _line(prices: Prices, day: int, key: tuple[str, ...], number: int, quantity: int) -> Line:
+    price, (department, user, service, lease, quality, unit, _) = prices.price[number], key
+    return Line(
+        day=day,
+        department=department,
+        user=user,
+        service=service,
+        lease=lease,
+        quality=quality,
+        unit=unit,
+        per=price.per,
+        price=number,
+        name=price.name or price.per,
+        quantity_ms=quantity,
+        rate=price.amount,
+        amount=rounded(price.rate * quantity / HOUR_MS, prices.digits),
+    )
+
+
+def rounded(amount: Fraction, digits: int) -> Decimal:
+    """Half to even (rule 2); exact."""
+    return Decimal(round(amount * 10**digits)).scaleb(-digits)
+
+
+def _minimums(prices: Prices, day: int, lines: Iterable[Line]) -> list[Line]:
+    """Rule 5."""
+    least = rounded(Fraction(Decimal(prices.minimum)), prices.digits)
+    sums: dict[str, Decimal] = {}
+    for line in lines:
+        if line.per in CREDITS:
+            continue
+        sums[line.department] = sums.get(line.department, Decimal(0)) + line.amount
+    blank = {"user": "", "service": "", "lease": "", "quality": "", "unit": "", "rate": prices.minimum}
+    return [
+        Line(
+            day=day,
+            department=dept,
+            per="minimum",
+            price=-1,
+            name="minimum",
+            quantity_ms=0,
+            amount=least - amount,
+            **blank,
+        )
+        for dept, amount in sorted(sums.items())
+        if amount < least
+    ]

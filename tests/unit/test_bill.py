@@ -1,0 +1,122 @@
+"""A bill by hand: hours, windows, credits, the minimum, rounding; and price tables that cannot be used."""
+
+from __future__ import annotations
+
+from decimal import Decimal
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from phoenix.billing import prices as price_table
+from phoenix.billing.bill import HOUR_MS, of_day, rounded
+from phoenix.billing.prices import Unusable, parse
+from phoenix.cli.bill import render
+
+MONDAY = 1_795_392_000_000  # 2026-11-23, 00:00 UTC
+TABLE = """
+digits = 2
+[[price]]
+name = "day"
+per = "core_hour"
+amount = "0.50"
+windows = ["Mon-Fri 08:00-18:00"]
+windows_zone = "UTC+01:00"
+[[price]]
+name = "night"
+per = "core_hour"
+amount = "0.25"
+[[price]]
+name = "lost"
+per = "lost_core_hour"
+amount = "0.125"
+[[price]]
+name = "lent"
+per = "lent_host_hour"
+amount = "1"
+"""
+
+
+def attempt(begin_h: float, end_h: float, cores: int = 4, **fields: Any) -> dict[str, Any]:
+    of = {"unit": "1", "attempt": 1, "department": "hpc", "user": "ann", "service": "", "lease": "", "quality": ""}
+    times = {"from_ms": MONDAY + round(begin_h * HOUR_MS), "until_ms": MONDAY + round(end_h * HOUR_MS)}
+    return {**of, "cores": cores, "hosts": "h1,h2", **times, **fields}
+
+
+def day(*attempts: dict[str, Any], losses: Any = (), holding: Any = ()) -> dict[str, Any]:
+    return {"day": MONDAY / 1000, "attempts": list(attempts), "losses": list(losses), "holding": list(holding)}
+
+
+def test_hours_are_priced_where_they_begin() -> None:
+    bill = of_day(parse(TABLE), day(attempt(6.5, 8.0)))  # 7:30 to 9:00 in UTC+1: the day begins at 7:00 UTC
+    assert [(x.name, x.quantity_ms / HOUR_MS, x.amount) for x in bill.lines] == [
+        ("day", 4.0, Decimal("2.00")),
+        ("night", 2.0, Decimal("0.50")),
+    ]
+    assert bill.total("hpc") == Decimal("2.50")
+
+
+def test_credits_have_a_minus_and_name_their_job_or_department() -> None:
+    lost = {**attempt(0, 0), "claimant": "web", "at_ms": MONDAY, "core_ms": 3 * HOUR_MS}
+    lent = {"department": "hpc", "begin_ms": MONDAY + HOUR_MS, "lent_ms": 2 * HOUR_MS, "borrowed_ms": 0}
+    bill = of_day(parse(TABLE), day(losses=[lost], holding=[lent]))
+    assert [(x.name, x.unit, x.amount) for x in bill.lines] == [
+        ("lent", "", Decimal("-2.00")),
+        ("lost", "1", Decimal("-0.38")),  # 0.375, half to even
+    ]
+
+
+def test_who_has_a_line_pays_the_minimum_of_the_day() -> None:
+    bill = of_day(parse('minimum = "5.00"\n' + TABLE), day(attempt(0, 1)))
+    assert [(x.per, x.amount) for x in bill.lines] == [("core_hour", Decimal("1.00")), ("minimum", Decimal("4.00"))]
+    assert of_day(parse('minimum = "5.00"\n' + TABLE), day()).lines == []
+
+
+def test_the_first_price_that_fits_counts_and_what_none_fits_is_told() -> None:
+    advance = '[[price]]\nper = "host_hour"\namount = "1"\nlease = "advance"\n'
+    table = parse(advance + '[[price]]\nper = "core_hour"\namount = "2"\nuser = "bob"')
+    others = attempt(0, 1, unit="2", user="bob"), attempt(0, 1, unit="3")
+    bill = of_day(table, day(attempt(0, 1, lease="advance"), *others))
+    assert [(x.unit, x.amount) for x in bill.lines] == [("1", Decimal("2.00")), ("2", Decimal("8.00"))]
+    assert bill.unpriced_ms == 4 * HOUR_MS
+
+
+@pytest.mark.parametrize(
+    ("amount", "told"), [("1/200", "0.00"), ("3/200", "0.02"), ("-1/200", "0.00"), ("7/3", "2.33")]
+)
+def test_rounding_is_half_to_even(amount: str, told: str) -> None:
+    assert rounded(Fraction(amount), 2) == Decimal(told)
+
+
+@pytest.mark.parametrize(
+    ("text", "wrong"),
+    [
+        ("", "Object missing required field `price`"),
+        ("price = []", "there should be from 1"),
+        ('[[price]]\nper = "core_hour"\namount = "abc"', "price 1: amount = 'abc': should be a decimal"),
+        ('[[price]]\nper = "core_hour"\namount = "-1"', "not below 0"),
+        ('[[price]]\nper = "core_hour"\namount = 0.05', "Expected `str`, got `float`"),
+        ('[[price]]\nper = "hour"\namount = "1"', "Invalid enum value 'hour'"),
+        ('[[price]]\nper = "core_hour"\namuont = "1"\namount = "1"', "unknown field `amuont`"),
+        ('digits = 9\n[[price]]\nper = "core_hour"\namount = "1"', "digits = 9: should be from 0 to 6"),
+        (
+            '[[price]]\nname = "x"\nper = "core_hour"\namount = "1"\nwindows = ["Mon 08:30-10:00"]',
+            "price 1 (x): windows: 'Mon 08:30-10:00' in",
+        ),
+        ('[[price]]\nper = "core_hour"\namount = "1"\nwindows = ["someday"]', "windows: 'someday'"),
+        ('[[price]]\nper = "core_hour"\namount = "1"\nwindows_zone = "CET"', "windows_zone = 'CET'"),
+    ],
+)
+def test_what_is_wrong_with_a_table_is_told(text: str, wrong: str) -> None:
+    with pytest.raises(Unusable) as told:
+        parse(text)
+    assert wrong in str(told.value)
+
+
+def test_the_table_that_comes_along_can_be_used() -> None:
+    found = price_table.load(Path(__file__).parents[2] / "deploy" / "prices.toml")
+    bill = of_day(found, day(attempt(0, 24)))
+    text = render(bill, found, "department", range(MONDAY, MONDAY + 1, 1))
+    assert "by night and at weekends" in text
+    assert bill.unpriced_ms == 0
