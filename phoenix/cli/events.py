@@ -14,6 +14,7 @@ from phoenix.cli import cloud, emit, units
 from phoenix.cli.errors import UNREACHABLE, CliError
 from phoenix.cli.http import Client
 from schemas import sentences
+from schemas.sentences import facts
 
 LAST: Final = 30  # events shown when nothing else is asked for
 QUIET: Final = "load.observed"  # one a second of each web department: it would be all that one sees
@@ -23,6 +24,7 @@ RETRIES_MAX: Final = 20  # in a row: the cloud is gone, not restarting
 HELP: Final = """examples:
   phoenix events                        the last 30
   phoenix events --follow               what happens, until Ctrl-C
+  phoenix events --sentences            the same in plain sentences
   phoenix events --all                  with the load that each web department has every second
   phoenix events --after 1200 --json    one JSON object a line, from position 1200 on"""
 _PLACE: Final = (
@@ -52,6 +54,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--after", type=int, metavar="N", help="only what came after journal position N")
     parser.add_argument("--department", "-d", metavar="D", help="only what concerns this department")
     parser.add_argument("--all", action="store_true", help=f"also {QUIET}, one a second for each web department")
+    parser.add_argument(
+        "--sentences", "-s", action="store_true", help="each event as one plain sentence with its reason"
+    )
     parser.add_argument("--last", "-n", type=int, default=LAST, metavar="N", help=f"how many (default {LAST})")
 
 
@@ -63,11 +68,11 @@ def run(args: argparse.Namespace) -> int:
     chosen = Chosen(args.department, None if args.all else QUIET)
     after = args.after
     for event in since(client, after, chosen) if after is not None else read(client, chosen, args.last):
-        _print(event, args.json)
+        _print(event, args)
         after = max(after or 0, int(event.get("position", 0)))
     if args.follow:
         for event in follow(client, after or 0, chosen):
-            _print(event, args.json)
+            _print(event, args)
     return 0
 
 
@@ -157,9 +162,16 @@ def _parse(line: bytes) -> dict[str, Any] | None:
     return parsed if isinstance(parsed, dict) else None
 
 
-def _print(event: dict[str, Any], as_json: bool) -> None:
-    if as_json:
+def spoken(event: dict[str, Any]) -> str:
+    """One line: when, and what happened in a sentence."""
+    fact, at = event.get("fact"), event.get("at")
+    sentence = facts.told(str(event.get("kind")), fact if isinstance(fact, dict) else {}, event.get("department") or "")
+    return f"{units.iso(at) or ''}  {sentence}"
+
+
+def _print(event: dict[str, Any], args: argparse.Namespace) -> None:
+    if args.json:
         emit.line(event)
     else:
-        print(render(event))
+        print(spoken(event) if args.sentences else render(event))
         sys.stdout.flush()

@@ -7,6 +7,7 @@ Rules
   2. A name is a job's or an instance's first, then a department's, then a host's; `kind` says otherwise.
   3. A department's people see their own jobs and departments; hosts are everybody's.
   4. That nobody foresees a start in time is no failure: then it is not told.
+  5. Every answer has `sentences`, and `remedies` one for each: what would change it, or nothing.
 """
 
 from __future__ import annotations
@@ -18,6 +19,8 @@ from typing import Any, Protocol
 import orjson
 from aiohttp import web
 
+from schemas import sentences
+from schemas.sentences import told_foreseen
 from services.monitor import why_department, why_host
 from services.monitor.access import Access, Fault, json_answer
 from services.monitor.views import Views
@@ -59,13 +62,13 @@ class Why:
         if department is not None:
             self.access.own(request, name, f"department {name}")
             if department.kind == "web":
-                return web.Response(body=await self._asked(name, name), content_type="application/json")
-            return json_answer(why_department.explain(self.core, name, self._now()))
+                return json_answer(_spoken(await self._asked(name, name), name, name))
+            return json_answer(_words(why_department.explain(self.core, name, self._now()) or {}))
         host = why_host.explain(self.core, name, self._now()) if kind in (None, "host") else None
         if host is None:
             what = kind or "job, department or host"
             raise Fault(404, "unknown", f"there is no {what} {name[:100]!r} (any more)", "job")
-        return json_answer(host)
+        return json_answer(_words(host))
 
     async def starts(self, request: web.Request) -> web.Response:
         """Of the first ones of each queue that the caller sees."""
@@ -91,11 +94,12 @@ class Why:
     async def _of_job(self, department: str, name: str) -> web.Response:
         """The scheduler's reasons, and when it starts if it waits."""
         if not name[:1].isdecimal():
-            return web.Response(body=await self._asked(department, name), content_type="application/json")
+            return json_answer(_spoken(await self._asked(department, name), name, department))
         body, starts = await asyncio.gather(self._asked(department, name), self._starts(department, [name]))
-        if not starts:
-            return web.Response(body=body, content_type="application/json")
-        return json_answer({**orjson.loads(body), "start": next(iter(starts.values()))})
+        answer = _spoken(body, name, department)
+        for start in list(starts.values())[:1]:
+            answer["start"] = {**start, "sentence": told_foreseen.starts(start, self._now(), sentences.sentence)}
+        return json_answer(answer)
 
     async def _asked(self, department: str, name: str) -> bytes:
         answer = await self.schedulers.why(department, name)
@@ -112,3 +116,19 @@ class Why:
 
     def _now(self) -> float:
         return max(self.now(), self.core.custody.state.at)
+
+
+def _spoken(body: bytes, name: str, department: str) -> dict[str, Any]:
+    """A scheduler's answer with its reasons as sentences (rule 5)."""
+    answer: dict[str, Any] = orjson.loads(body)
+    reasons = answer.get("reasons") or []
+    answer["sentences"] = [sentences.capital(sentences.sentence(reason)) for reason in reasons]
+    remedies = [sentences.remedy(reason) for reason in reasons]
+    answer["remedies"] = [text.replace("DEPARTMENT", department).replace("JOB", name) for text in remedies]
+    return answer
+
+
+def _words(answer: dict[str, Any]) -> dict[str, Any]:
+    told = answer.get("told") or []
+    spoken = [sentences.capital(word["sentence"]) for word in told]
+    return {**answer, "sentences": spoken, "remedies": [word["remedy"] for word in told]}

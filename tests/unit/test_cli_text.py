@@ -336,3 +336,11 @@ def test_the_queue_says_when_the_first_ones_start_if_that_is_known() -> None:
     assert rows[3][7] in ("~2m04s", "~2m05s")
     assert rows[4][7] == "(in"
     assert "START" not in queue.render(lines, 4)
+
+
+def test_an_event_is_told_as_a_sentence() -> None:
+    fact = {"kind": "host.granted", "host": "h3", "dept": "web", "reason": {"code": "guarantee"}}
+    event = {"at": 1_780_000_000.0, "kind": "host.granted", "department": "web", "fact": fact}
+    assert events.spoken(event) == (
+        "2026-05-28T20:26:40Z  h3 goes to web: it belongs to the department's guaranteed minimum"
+    )

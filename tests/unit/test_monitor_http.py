@@ -40,6 +40,7 @@ CLOUD = CloudConfig(
     ),
 )
 PORTS = Config(cloud=CLOUD, metrics=Metrics(ports={"executor": 1}))
+HELD = {"start_at": None, "hosts": [], "sure": "cannot_say", "because": {"code": "held"}}
 
 
 class House:
@@ -73,10 +74,11 @@ class House:
         self.client = TestClient(TestServer(reads.app()))
 
     async def why(self, department: str, job: str) -> bytes | None:
-        return orjson.dumps({"department": department, "job": job}) if job == "1" else None
+        held = [{"code": "held", "params": {}}]
+        return orjson.dumps({"department": department, "job": job, "reasons": held}) if job == "1" else None
 
     async def starts(self, department: str, jobs: Sequence[str] | None) -> bytes | None:
-        return orjson.dumps({"ok": True, "starts": {"1": {"sure": "planned"}}}) if department == "hpc" else None
+        return orjson.dumps({"ok": True, "starts": {"1": HELD}}) if department == "hpc" else None
 
     async def _wait_for(self, position: int, timeout_s: float) -> None:
         self.waited.append(position)
@@ -261,3 +263,15 @@ async def test_a_token_that_has_ended_is_told_so(house: House) -> None:
     assert orjson.loads(body)["error"]["message"] == (
         "this token of alice ended at 1970-01-02 00:00:00 UTC: whoever runs the cloud makes another (phoenix token create)"
     )
+
+
+async def test_why_has_sentences_remedies_and_when_it_starts(house: House) -> None:
+    _, body = await house.get("/v1/why/1")
+    answer = orjson.loads(body)
+    assert answer["sentences"] == ["It is held."]
+    assert answer["remedies"] == ["phoenix release 1"]
+    assert answer["start"]["sentence"] == "nobody can say: it is held"
+    _, body = await house.get("/v1/why/h1")
+    answer = orjson.loads(body)
+    assert len(answer["sentences"]) == len(answer["remedies"]) == len(answer["told"])
+    assert answer["sentences"][0].startswith("Held by hpc since ")

@@ -172,9 +172,11 @@ export class Story {
         ? null
         : section("Why now", h("p", { class: "soft" }, reason.message));
     }
-    const texts =
+    const reasons =
       answer.value.sentences ??
       reasonsOf(answer.value).map((one) => one.sentence ?? String(one.code ?? "").replaceAll("_", " "));
+    const start = answer.value.start?.sentence;
+    const texts = start ? [...reasons, `When it starts: ${start}.`] : reasons;
     if (!texts.length) return null;
     const remedies = answer.value.remedies ?? [];
     const items = texts.map((text, i) =>
