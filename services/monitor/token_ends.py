@@ -1,6 +1,7 @@
 """When people's HTTP tokens end: the first of each user's that has not yet.
 
 One that has ended is not shown: who holds it is refused and told why, and an end in the past would never stop to be one.
+Neither is one that was issued for less than `LASTING_S`: it is meant to end, and nobody need be told.
 """
 
 from __future__ import annotations
@@ -14,10 +15,12 @@ from prometheus_client.registry import Collector
 from services.runtime.families import Label, Names, Table
 from services.runtime.identity import Identities
 
+LASTING_S: Final = 14 * 86400.0  # twice as long as before its end the alert is given: PhoenixTokenExpires
+
 TABLE: Final = Table("monitor: tokens")
 ENDS: Final = TABLE.gauge(
     "phoenix_token_expiry_timestamp_seconds",
-    "When the first HTTP token of a user ends, of those that were issued and have not ended",
+    "When the first HTTP token of a user ends, of those that were issued for two weeks or longer and have not ended",
     Label("user", Names.USERS),
 )
 
@@ -31,6 +34,6 @@ class TokenEnds(Collector):
     def collect(self) -> Iterator[Metric]:
         self.identities.reload_if_changed()
         ends = ENDS.family()
-        for user, at in sorted(self.identities.ends().items()):
+        for user, at in sorted(self.identities.ends(LASTING_S).items()):
             ends.add_metric([user], at)
         yield ends

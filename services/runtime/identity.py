@@ -73,12 +73,12 @@ class Identities:
             f"this token of {found.user} ended at {when}: whoever runs the cloud makes another (phoenix token create)"
         )
 
-    def ends(self) -> dict[str, float]:
-        """User -> when the first of their tokens ends, of those that have not ended."""
+    def ends(self, for_s: float) -> dict[str, float]:
+        """User -> when the first of their tokens ends, of those that were issued for `for_s` or longer and have not ended."""
         found: dict[str, float] = {}
         now = self.clock()
         for entry in self._tokens.values():
-            if isinstance(entry, Issued) and entry.ends > now:
+            if isinstance(entry, Issued) and entry.ends > now and entry.ends - entry.made >= for_s:
                 found[entry.user] = min(entry.ends, found.get(entry.user, entry.ends))
         return found
 

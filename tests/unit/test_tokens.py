@@ -12,7 +12,7 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from phoenix.cli.__main__ import main
-from services.monitor.token_ends import TokenEnds
+from services.monitor.token_ends import LASTING_S, TokenEnds
 from services.runtime import credentials, tokens
 from services.runtime.config import Config, dump_toml, loads
 from services.runtime.credentials import CredentialsError
@@ -129,8 +129,9 @@ def test_a_damaged_file_is_told_with_what_to_do(config: Config, path: Path) -> N
     credentials.ensure(config)
 
 
-def test_the_first_end_of_each_user_is_a_metric_until_it_has_come(config: Config, path: Path) -> None:
-    for user, for_s in (("ann", 500), ("ann", 100), ("bob", 300)):
+def test_the_first_end_of_each_users_lasting_tokens_is_a_metric_until_it_has_come(config: Config, path: Path) -> None:
+    long = LASTING_S + 100
+    for user, for_s in (("ann", LASTING_S + 500), ("ann", long), ("bob", LASTING_S), ("bob", LASTING_S - 1)):
         tokens.issue(path, user, for_s, NOW)
 
     def shown(now: float, user: str) -> float | None:
@@ -138,8 +139,8 @@ def test_the_first_end_of_each_user_is_a_metric_until_it_has_come(config: Config
         registry.register(TokenEnds(known(config, now)))
         return registry.get_sample_value("phoenix_token_expiry_timestamp_seconds", {"user": user})
 
-    assert (shown(NOW, "ann"), shown(NOW, "bob"), shown(NOW, "root")) == (NOW + 100, NOW + 300, None)
-    assert (shown(NOW + 100, "ann"), shown(NOW + 300, "bob")) == (NOW + 500, None)
+    assert (shown(NOW, "ann"), shown(NOW, "bob"), shown(NOW, "root")) == (NOW + long, NOW + LASTING_S, None)
+    assert (shown(NOW + long, "ann"), shown(NOW + LASTING_S, "bob")) == (NOW + LASTING_S + 500, None)
 
 
 # ---------------------------------------------------------------------------------------------------------- phoenix token
