@@ -1,5 +1,5 @@
-"""What the monitor exports beside the runtime's own metrics (`families` declares it): hosts, claims, web load, void facts.
-Queues, jobs and work are `metrics_jobs`.
+"""What the monitor exports beside the runtime's own metrics (`families` declares it): claims, web load, void facts.  Hosts are
+`metrics_hosts`, queues, jobs and work `metrics_jobs`.
 
 Collected when somebody scrapes, from the read model: nothing is counted twice and nothing is kept.  Counters are folded from
 the journal: a restart does not set them back.
@@ -11,17 +11,16 @@ Rules
 
 from __future__ import annotations
 
-from collections import Counter as Tally
 from collections.abc import Iterator
 
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
-from schemas.custody_state import Host
 from schemas.ids import is_instance
 from services.monitor import families as fs
 from services.monitor import metrics_jobs, release_views, releases
 from services.monitor.core import MonitorCore
+from services.monitor.metrics_hosts import Seen
 from services.monitor.service_levels import Shortage, Times
 from services.monitor.views import Views
 from services.runtime.clock import Clock, system_clock
@@ -39,7 +38,7 @@ class ReadModel(Collector):
         batch = [department.name for department in known if department.kind == "batch"]
         web = [department.name for department in known if department.kind == "web"]
         names = [department.name for department in known]
-        yield from self._hosts(names, now)
+        yield from Seen(names, now).add(self.core.custody.state.hosts.values()).families()
         yield from self._shares(names)
         yield from self._moves(names, now)
         yield from self._claims(web, now)
@@ -56,42 +55,6 @@ class ReadModel(Collector):
         yield voids
 
     # ---------------------------------------------------------------------------------------------------------- hosts
-
-    def _hosts(self, names: list[str], now: float) -> Iterator[Metric]:
-        """Everything that one look at each host tells."""
-        states: Tally[tuple[str, str]] = Tally({("held", name): 0 for name in names} | {("free", ""): 0})
-        apart: Tally[str] = Tally(dict.fromkeys(fs.APART, 0))
-        owners = ["", *names]
-        sums = {family: Tally(dict.fromkeys(owners, 0)) for family in (fs.CORES_USABLE, fs.MEMORY_USABLE)}
-        sums |= {fs.HOSTS_IDLE: Tally(dict.fromkeys(names, 0))}
-        sums |= {family: Tally(dict.fromkeys(names, 0)) for family in (fs.CORES_ALLOCATED, fs.MEMORY_ALLOCATED)}
-        cordoned = 0
-        for host in self.core.custody.state.hosts.values():
-            holder = (host.dept or "") if host.state == "held" else ""
-            states[host.state, holder] += 1
-            cordoned += host.cordoned is not None
-            is_apart = host.quarantine is not None and host.quarantine_until > now
-            if is_apart:
-                apart[host.quarantine if host.quarantine in fs.APART else fs.OTHER] += 1
-            if host.state in ("free", "held"):
-                sums[fs.CORES_USABLE][holder] += host.cores
-                sums[fs.MEMORY_USABLE][holder] += host.memory_mb << 20
-            if host.state == "held":
-                cores, memory_mb = _allocated(host)
-                sums[fs.CORES_ALLOCATED][holder] += cores
-                sums[fs.MEMORY_ALLOCATED][holder] += memory_mb << 20
-                sums[fs.HOSTS_IDLE][holder] += not (host.units or is_apart or host.cordoned is not None)
-        hosts, quarantined = fs.HOSTS.family(), fs.HOSTS_APART.family()
-        for key, count in sorted(states.items()):
-            hosts.add_metric(list(key), count)
-        for reason, count in apart.items():
-            quarantined.add_metric([reason], count)
-        yield from (hosts, quarantined, fs.HOSTS_CORDONED.of(cordoned))
-        for family, found in sums.items():
-            shown = family.family()
-            for name, count in found.items():
-                shown.add_metric([name], count)
-            yield shown
 
     def _shares(self, names: list[str]) -> Iterator[Metric]:
         custody, own = self.core.custody, self.core.accounting.state.own
@@ -181,8 +144,3 @@ class ReadModel(Collector):
             for stage in releases.STAGES:
                 state.add_metric([name, stage], float(found["state"] == stage))
         yield from (number, state)
-
-
-def _allocated(host: Host) -> tuple[int, int]:
-    """Cores and MiB that live attempts have: all of them where one has the host alone."""
-    return (host.cores, host.memory_mb) if host.exclusive else (host.cores_used, host.memory_used_mb)
