@@ -8,7 +8,7 @@ import time
 from collections.abc import Iterator
 from typing import Any, Final
 
-from phoenix.cli import cloud, emit, moments, units
+from phoenix.cli import cloud, emit, period, units
 from phoenix.cli.errors import UNREACHABLE, CliError, usage
 from phoenix.cli.http import Client
 
@@ -50,7 +50,7 @@ def run(args: argparse.Namespace) -> int:
     client = cloud.find(args).operator()
     chosen = {"user": args.user, "department": args.department, "kind": args.kind, "outcome": args.outcome}
     if args.since is not None:
-        since = moments.instant(args.since, time.time())
+        since = period.instant(args.since, time.time())
         end = print_since(client, {**chosen, "since": since}, args)
     else:
         answer = client.get("/v1/audit", limit=args.last or LAST, **chosen)

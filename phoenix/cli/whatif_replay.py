@@ -12,7 +12,6 @@ import argparse
 import sys
 import time
 from collections.abc import Iterator
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -20,6 +19,7 @@ from phoenix.cli import cloud, config, emit, tables, units
 from phoenix.cli.errors import FAILED, OK, CliError, usage
 from phoenix.cli.http import Client
 from phoenix.cli.parser import count
+from phoenix.cli.period import instant
 
 if TYPE_CHECKING:  # the simulator is imported when something is replayed
     from phoenix.whatif.lives import Unknown
@@ -86,7 +86,7 @@ def run(args: argparse.Namespace) -> int:
 
     new = _config(args)
     now = time.time()
-    since, until = _instant(args.since or SINCE_DEFAULT, now), _instant(args.until, now) if args.until else now
+    since, until = instant(args.since or SINCE_DEFAULT, now), instant(args.until, now) if args.until else now
     if until <= since:
         raise usage("--until is not after --since")
     _check_plot(args.plot)
@@ -139,20 +139,6 @@ def _check_plot(path: Path | None) -> None:
         if path.suffix not in (".svg", ".png"):
             raise usage(f"--plot {path}: a plot is an .svg or a .png")
         places.check_file("--plot", path)
-
-
-def _instant(text: str, now: float) -> float:
-    """UTC seconds of a span before now, or of a date.  CliError says what would be right."""
-    try:
-        if "-" not in text:
-            if text[-1:] not in ("s", "m", "h", "d"):  # a bare number would be minutes: nobody means that here
-                raise ValueError(text)
-            return now - units.parse_time_s(text)
-        at = datetime.fromisoformat(text)
-        return (at if at.tzinfo is not None else at.replace(tzinfo=UTC)).timestamp()
-    except ValueError:
-        right = "write 24h, 7d, or a date such as 2026-11-21 or 2026-11-21T08:00"
-        raise usage(f"{text!r} is no time", right) from None
 
 
 def _played(

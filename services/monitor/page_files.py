@@ -37,10 +37,10 @@ HEADERS: Final = {
 
 
 def routes(directory: Path = DIRECTORY) -> list[web.RouteDef]:
-    """A route for each file, and `/` for the page itself."""
-    files = {path.name: path for path in sorted(directory.glob("*")) if path.suffix in TYPES}
+    """A route for each file, and `/` for the page itself.  FileNotFoundError if it is not there: the installation lacks it."""
+    files = {path.name: path for path in sorted(directory.iterdir()) if path.suffix in TYPES}
     if INDEX not in files:
-        return []
+        raise FileNotFoundError(f"{directory / INDEX} is not there: install the package with its data")
     served = [web.get(f"/{name}", _handler(path)) for name, path in files.items()]
     return [web.get("/", _handler(files[INDEX])), *served]
 

@@ -96,6 +96,11 @@ class House:
         await self.client.start_server()
         self._telling = asyncio.create_task(self.stream.run())
 
+    def pause(self) -> None:
+        """Nobody is told anything by itself any more."""
+        if self._telling is not None:
+            self._telling.cancel()
+
     async def close(self) -> None:
         self.stream.close()
         await self.client.close()

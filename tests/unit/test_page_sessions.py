@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import re
+import tomllib
 from collections.abc import AsyncIterator
+from fnmatch import fnmatch
 from pathlib import Path
 
 import msgspec
 import pytest
+from aiohttp import web
 from yarl import URL
 
 from services.monitor import page_files, sessions
+from services.monitor.access import Access
 from services.monitor.origin import Hosts
 from services.monitor.sessions import CODE_S, PER_USER_MAX, SESSION_S, Passes, Sessions
 from services.runtime.identity import Identities
@@ -166,6 +170,21 @@ async def test_a_cookie_is_for_reading(house: House) -> None:
     assert await house.get("/v1/queue", f"{cookie}x") == 401
 
 
+async def test_a_cookie_opens_nothing_that_is_no_read(tmp_path: Path) -> None:
+    def change(access: Access) -> list[web.RouteDef]:
+        async def handler(request: web.Request) -> web.Response:
+            return web.Response(text=access.who(request).user)
+
+        return [web.post("/v1/change", handler)]
+
+    house = House(tmp_path, more=change)
+    await house.start()
+    cookie = await house.login()
+    assert (await house.client.post("/v1/change", headers={"Cookie": f"{COOKIE}={cookie}"})).status == 403
+    assert (await house.client.post("/v1/change", headers=bearer("alice"))).status == 200
+    await house.close()
+
+
 async def test_a_token_that_is_shown_counts_alone(house: House) -> None:
     cookie = await house.login("oscar")
     assert await house.get("/v1/queue?department=web", cookie, **bearer("alice")) == 403
@@ -219,6 +238,10 @@ def test_failures_are_counted_for_each_caller_and_not_for_ever(tmp_path: Path) -
     assert door.may_try("peer-0")  # forgotten: the least recent of many
     assert door.may_try("another")
     assert len(door._failed) == sessions.PEERS_MAX
+    door.failed("peer-5")  # the least recent of those that are kept: it is seen again, and another one goes
+    door.failed("one more")
+    assert not door.may_try("peer-5")
+    assert door.may_try("peer-6")
 
 
 def test_a_user_has_so_many_sessions_the_newest() -> None:
@@ -336,5 +359,15 @@ async def test_no_path_leads_to_another_file(house: House, path: str) -> None:
     assert answer.status == 404
 
 
-def test_without_a_page_there_are_no_files(tmp_path: Path) -> None:
-    assert page_files.routes(tmp_path / "none") == []
+def test_an_installation_without_the_page_says_so(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError, match=r"index\.html is not there"):
+        page_files.routes(tmp_path)
+
+
+def test_every_file_of_the_page_is_installed_and_served() -> None:
+    project = tomllib.loads((page_files.DIRECTORY.parents[2] / "pyproject.toml").read_text())
+    patterns = project["tool"]["setuptools"]["package-data"]["*"]
+    files = [path for path in page_files.DIRECTORY.iterdir() if path.is_file()]
+    assert [path.name for path in files if not any(fnmatch(path.name, pattern) for pattern in patterns)] == []
+    assert [path.name for path in files if path.suffix not in page_files.TYPES] == []
+    assert len(page_files.routes()) == len(files) + 1
