@@ -30,7 +30,7 @@ PARAMETERS: Final[dict[str, str]] = {
     "writer": "admission, provisioner, executor, or scheduler.<department>.",
     "service": "monitor, or scheduler.",
     "outcome": "granted or refused.",
-    "what": "queue, job, hosts, departments, overview; of a scheduler: why, queue, start.",
+    "what": "queue, job, hosts, departments, overview; of a scheduler: why, queue, start, reasons.",
 }
 
 

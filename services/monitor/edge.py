@@ -54,6 +54,7 @@ from services.monitor.stream import Stream
 from services.monitor.token_ends import TokenEnds
 from services.monitor.views import Views
 from services.monitor.why import Why
+from services.monitor.why_waiting import WhyWaiting
 from services.runtime.audit import Recorder
 from services.runtime.clock import system_clock
 from services.runtime.config import Config
@@ -146,6 +147,7 @@ class MonitorEdge(Edge):
         await levels.subscribe(service.nc)
         self.queries = Queries(service.nc, views)
         await self.queries.start()
+        service.spawn("reasons", WhyWaiting(self.core, views, self.queries.reasons).run())
         service.registry.register(ReadModel(self.core, views))
         url, identities = self.config.monitor.url, Identities.load(self.config)
         self._watch_limits(service, identities)

@@ -79,6 +79,10 @@ class Queries:
         """When jobs start, as the scheduler foresees it; None if it does not answer in time."""
         return await self.ask(department, "start", {} if jobs is None else {"jobs": list(jobs)}, STARTS_S)
 
+    async def reasons(self, department: str) -> bytes | None:
+        """Why the first ones of its queue wait; None if it does not answer in time."""
+        return await self.ask(department, "reasons", {}, WHY_S)
+
     async def ask(self, department: str, what: str, query: dict[str, Any], wait_s: float) -> bytes | None:
         """A department's scheduler; None if it does not answer."""
         self._asked += 1

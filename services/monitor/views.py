@@ -10,13 +10,14 @@ Rules
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from schemas.config import Power
 from schemas.custody_state import Host, Unit
 from schemas.ids import is_instance, job_of, sort_key
 from schemas.kept import kept_from, shares_of_others
+from schemas.reasons import Code, Reason
 from schemas.whereabouts import Whereabouts
 from services.monitor import leases, lending, release_views
 from services.monitor.core import Attempt, MonitorCore, unit_state
@@ -34,6 +35,7 @@ class Views:
 
     def __init__(self, core: MonitorCore) -> None:
         self.core = core
+        self.told: Callable[[str, str], Reason | None] = lambda _department, _unit: None
         self._rows: dict[str, tuple[str, str, str, bytes, bytes]] = {}  # unit -> department, user, state, row, line
         self._order: list[str] | None = None
         self._counts: dict[str, dict[str, int]] = {}  # department -> state -> units
@@ -113,6 +115,11 @@ class Views:
         """The unit's row of the queue, as it was rendered last."""
         return self._rows[unit][3]
 
+    def reason(self, unit: Unit) -> Reason:
+        """As the journal tells, or its scheduler, of who is in the queue (`why_waiting`)."""
+        known = self.core.reason(unit)
+        return (self.told(unit.dept, unit.id) if known.code is Code.QUEUE else None) or known
+
     def row(self, unit: Unit) -> dict[str, Any]:
         job = self.core.state.jobs.get(job_of(unit.id))
         attempts = self.core.state.attempts.get(unit.id, ())
@@ -136,7 +143,7 @@ class Views:
             "attempts": len(attempts),
             "hosts": list(unit.hosts),
             "exit_code": unit.exit if unit.state == "final" else None,
-            "reason": plain(self.core.reason(unit)),
+            "reason": plain(self.reason(unit)),
             **({"lease": leases.times(job, job.terms)} if job is not None and job.terms is not None else {}),
         }
 

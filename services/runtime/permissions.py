@@ -147,6 +147,7 @@ def _monitor_publishes() -> tuple[str, ...]:
         *_read(subjects.AUDIT_STREAM),
         subjects.query("scheduler", "*", "why"),
         subjects.query("scheduler", "*", "start"),
+        subjects.query("scheduler", "*", "reasons"),
     )
 
 

@@ -2,6 +2,7 @@
 
     phoenix.query.scheduler.<department>.why      {"job": "17"}       -> {"ok": true, "job": …, "reasons": [{code, params}, …]}
     phoenix.query.scheduler.<department>.queue    {"limit": 100}      -> {"ok": true, "pending": n, "queue": [{unit, …}, …]}
+    phoenix.query.scheduler.<department>.reasons  {}                  -> why the first ones wait (`reasons`)
     phoenix.query.scheduler.<department>.start    {"jobs": ["17"]}    -> when they start (`starts`)
     phoenix.query.scheduler.<department>.whatif   when jobs would start that nobody has submitted (`whatif`)
 
@@ -31,6 +32,7 @@ from services.runtime.service import Service
 from services.scheduler import plugins
 from services.scheduler.batch import BatchCore
 from services.scheduler.batch_why import QUEUE_MAX, explained, queue_view, why
+from services.scheduler.reasons import Reasons
 from services.scheduler.starts import Busy, Starts
 from services.scheduler.whatif import BYTES_MAX, NotOurs, WhatIf
 
@@ -53,7 +55,7 @@ def refusal(code: str, message: str, field: str | None = None) -> bytes:
 class BatchEdge(Edge):
     def __init__(self, department: str) -> None:
         self.department = department
-        self.starts = Starts()
+        self.starts, self.reasons = Starts(), Reasons()
         self.whatif = WhatIf(department, self.starts.turn)
         self._tasks: set[asyncio.Task[None]] = set()  # rule 4
 
@@ -69,7 +71,7 @@ class BatchEdge(Edge):
         if not self.service.is_leader:
             return
         what = msg.subject.rsplit(".", 1)[1]
-        later = {"start": self.when, "whatif": self.foretold}.get(what)
+        later = {"start": self.when, "reasons": self.waits, "whatif": self.foretold}.get(what)
         if later is not None:
             task = asyncio.create_task(self._tell(msg, later))
             self._tasks.add(task)
@@ -110,6 +112,15 @@ class BatchEdge(Edge):
         except Stop as error:
             return refusal("failed", error.why)
 
+    async def waits(self, _data: bytes) -> bytes:
+        """The answer to query `reasons`, as JSON."""
+        core = self.service.core
+        assert isinstance(core, BatchCore)
+        try:
+            return await self.reasons.answer(core, self.service.now())
+        except Stop as error:
+            return refusal("failed", error.why)
+
     def render(self, what: str, data: bytes) -> bytes:
         """The answer to query `what`, as JSON."""
         if len(data) > QUERY_MAX_BYTES:
@@ -125,7 +136,7 @@ class BatchEdge(Edge):
             return refusal("invalid", f"the query could not be read: {error}")
         except Stop as error:  # a plug-in that cannot answer; deciding ends the process, a question does not
             return refusal("failed", error.why)
-        return refusal("unknown", f"there is no query {what!r}; known: queue, start, whatif, why")
+        return refusal("unknown", f"there is no query {what!r}; known: queue, reasons, start, whatif, why")
 
     def _why(self, core: BatchCore, job: str) -> bytes:
         reasons = why(core, job, self.service.now())

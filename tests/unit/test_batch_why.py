@@ -234,6 +234,30 @@ async def test_when_jobs_start_is_answered_beside_and_one_look_serves_all_who_lo
     assert [json.loads(answer)["ok"] for answer in many] == [True] * WAITING_MAX + [False]
 
 
+async def test_why_the_first_ones_wait_is_told_and_kept_for_a_moment() -> None:
+    world = cluster(hosts=1)
+    world.submit(cores=4, walltime_s=60)
+    large, behind = world.submit(cores=4, nodes=1), world.submit(cores=4)
+    world.settle()
+    edge = BatchEdge("hpc")
+    core = world.seats["scheduler.hpc"].core
+    now = [world.now]
+    edge.service = SimpleNamespace(core=core, now=lambda: now[0])  # type: ignore[assignment]
+
+    async def ask() -> dict[str, Any]:
+        answer: dict[str, Any] = json.loads(await edge.waits(b""))
+        return dict(answer["reasons"])
+
+    found = await ask()
+    assert list(found) == [large, behind]
+    assert found[large]["code"] == "waits_for_hosts"
+    assert found[large] == msgspec.to_builtins(why(core, large, world.now)[0])  # type: ignore[arg-type]
+    world.cancel(large)
+    assert list(await ask()) == [large, behind], "one answer serves all for a moment"
+    now[0] += 2.0
+    assert list(await ask()) == [behind]
+
+
 # ------------------------------------------------------------------------------------------------------------------ demand
 
 

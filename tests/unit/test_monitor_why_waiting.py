@@ -1,0 +1,89 @@
+"""Why jobs wait, by the word of their schedulers, in the rows that people see."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from schemas.reasons import Code, Reason, because
+from services.monitor.why_waiting import SILENT_MAX, WhyWaiting
+from tests.unit.test_custody_rules import job
+from tests.unit.test_monitor_core import ADOPTED, Desk
+
+SHORT = because(Code.WAITS_FOR_HOSTS, nodes=14, short=1)
+
+
+class Scheduler:
+    """Answers what it is told to, and keeps who was asked."""
+
+    def __init__(self) -> None:
+        self.reasons: dict[str, Reason] | None = {}
+        self.raw: bytes | None = None
+        self.asked: list[str] = []
+
+    async def ask(self, department: str) -> bytes | None:
+        self.asked.append(department)
+        if self.raw is not None or self.reasons is None:
+            return self.raw
+        return msgspec.json.encode({"ok": True, "reasons": self.reasons})
+
+
+def house() -> tuple[Desk, Scheduler, WhyWaiting]:
+    desk, scheduler = Desk().play(ADOPTED, job("1"), job("2")), Scheduler()
+    return desk, scheduler, WhyWaiting(desk.core, desk.views, scheduler.ask)
+
+
+def codes(desk: Desk) -> dict[str, Any]:
+    return {row["unit"]: row["reason"]["code"] for row in desk.queue()}
+
+
+async def test_the_schedulers_word_is_shown_of_whom_it_tells() -> None:
+    desk, scheduler, why = house()
+    assert codes(desk) == {"1": "queue", "2": "queue"}
+    scheduler.reasons = {"1": SHORT}
+    await why.look()
+    assert codes(desk) == {"1": "waits_for_hosts", "2": "queue"}
+    desk.views.refresh()
+    assert [(code, count) for code, count, *_ in desk.views.waiting.reasons("hpc")] == [
+        ("queue", 1),
+        ("waits_for_hosts", 1),
+    ]
+    scheduler.reasons = {}
+    await why.look()
+    assert codes(desk) == {"1": "queue", "2": "queue"}, "it is not among the first ones any more"
+
+
+async def test_what_the_journal_tells_goes_first() -> None:
+    desk, scheduler, why = house()
+    scheduler.reasons = {"1": SHORT}
+    await why.look()
+    desk.core.custody.state.units["1"].held = True
+    desk.core.touched["1"] = None
+    assert codes(desk)["1"] == "held"
+
+
+async def test_a_scheduler_that_is_silent_for_long_is_not_believed_any_more() -> None:
+    desk, scheduler, why = house()
+    scheduler.reasons = {"1": SHORT}
+    await why.look()
+    scheduler.reasons = None
+    for _ in range(SILENT_MAX - 1):
+        await why.look()
+    assert codes(desk)["1"] == "waits_for_hosts"
+    await why.look()
+    assert codes(desk)["1"] == "queue"
+    for raw in (b"\xff", b"{}", b'{"ok": false}', b'{"ok": true, "reasons": {"1": {"code": "of tomorrow"}}}'):
+        scheduler.raw = raw
+        await why.look()
+        assert codes(desk)["1"] == "queue"
+
+
+async def test_nobody_is_asked_where_nobody_waits() -> None:
+    desk, scheduler = Desk().play(ADOPTED), Scheduler()
+    why = WhyWaiting(desk.core, desk.views, scheduler.ask)
+    await why.look()
+    assert scheduler.asked == []
+    desk.play(job("1"))
+    await why.look()
+    assert scheduler.asked == ["hpc"]
