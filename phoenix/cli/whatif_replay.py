@@ -201,6 +201,11 @@ def _of_period(past: Past, *, replaced: bool) -> list[str]:
             f"{dept}: its instances were fully busy for {units.span(seconds)}: there was more load than was seen, "
             "and the replays have what was seen"
         )
+    if past.stage.journal.void:
+        found.append(
+            f"{units.count(past.stage.journal.void, 'fact')} of the journal could not be followed without VMs, which the "
+            "replays do not have: what happened is not told in full"
+        )
     if past.vms_failed:
         found.append(f"{units.count(past.vms_failed, 'attempt')} lost their VM: in the replays no VM fails")
     if past.unreachable:
