@@ -172,21 +172,18 @@ export class Story {
         ? null
         : section("Why now", h("p", { class: "soft" }, reason.message));
     }
-    const reasons =
-      answer.value.sentences ??
-      reasonsOf(answer.value).map((one) => one.sentence ?? String(one.code ?? "").replaceAll("_", " "));
+    const words = answer.value.told ?? answer.value.words ?? [];
     const start = answer.value.start?.sentence;
-    const texts = start ? [...reasons, `When it starts: ${start}.`] : reasons;
-    if (!texts.length) return null;
-    const remedies = answer.value.remedies ?? [];
-    const items = texts.map((text, i) =>
+    if (!words.length && !start) return null;
+    const items = words.map((one) =>
       h(
         "li",
         null,
-        ...told(text, this.model),
-        remedies[i] ? h("span", { class: "remedy" }, "To unblock it: ", ...told(remedies[i], this.model)) : null,
+        ...told(one.sentence, this.model),
+        one.remedy ? h("span", { class: "remedy" }, "To change it: ", ...linked(one.remedy, this.model)) : null,
       ),
     );
+    if (start) items.push(h("li", null, ...linked(`When it starts: ${start}.`, this.model)));
     return section("Why now", h("ol", { class: "why" }, ...items));
   }
 
@@ -264,9 +261,4 @@ function part(name, children) {
 
 function valueOf(settled) {
   return settled.status === "fulfilled" ? settled.value : null;
-}
-
-function reasonsOf(answer) {
-  const found = answer.reasons ?? answer.reason;
-  return Array.isArray(found) ? found : found ? [found] : [];
 }
