@@ -212,9 +212,9 @@ async def measure(args: argparse.Namespace, directory: Path) -> None:
         bench.watch()
         async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=None, sock_connect=5)) as session:
             who = Watchers(bench, session)
-            await _answers(who)
+            await answers(who)
             print(f"{bench.written} envelopes folded, reads served: {time.monotonic() - began:.1f} s after its start")
-            await _settled(bench.monitor.pid)
+            await settled(bench.monitor.pid)
             await phases(bench, who, day.go_on(), args)
     finally:
         await bench.close()
@@ -236,7 +236,7 @@ async def phases(bench: Bench, who: Watchers, decisions: Iterator[Decision], arg
     print(f"an append: {percentile(appends, 0.5):.1f} ms, p99 {percentile(appends, 0.99):.1f} ms")
 
 
-async def _answers(who: Watchers) -> None:
+async def answers(who: Watchers) -> None:
     async with asyncio.timeout(READY_S):
         while True:
             with suppress(aiohttp.ClientError, OSError):
@@ -246,7 +246,7 @@ async def _answers(who: Watchers) -> None:
             await asyncio.sleep(0.05)
 
 
-async def _settled(pid: int) -> None:
+async def settled(pid: int) -> None:
     """What it folded at its start is published and in the history: it has nothing left to do."""
     async with asyncio.timeout(READY_S):
         while True:
