@@ -62,11 +62,11 @@ async def updates(page: Page, bench: Bench, decisions: Iterator[Decision], count
     """Milliseconds from before the append until it is seen."""
     took = []
     for _ in range(count):
-        await asyncio.sleep(APART_S)
         decision = next(decisions)
         while not isinstance(decision[1][0], SHOWN):
             await bench.append(decision)
             decision = next(decisions)
+        await asyncio.sleep(APART_S)
         began = time.perf_counter()
         await bench.append(decision)
         await page.evaluate(SEEN, bench.written)

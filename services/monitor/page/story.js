@@ -7,7 +7,8 @@
 //      screen it covers the page and the page behind is inert; on a wide one both can be used.
 //   3. While it is open it is asked again when a decision names its entity, at most once in AGAIN_S; the place where somebody
 //      reads is kept.
-//   4. A step's cause is another step: the link goes there. A cause that is not in the story is its position in the journal.
+//   4. What led to a step stands below it, nearest first. If that is an earlier step of the story it is a button that goes
+//      there; the step just before is not repeated.
 
 import { el, h, say } from "./dom.js";
 import { clock, count, duration, seconds, whole } from "./format.js";
@@ -92,9 +93,10 @@ export class Story {
     if (entity === null) return;
     const mine = ++this.asked;
     const name = encodeURIComponent(entity.name);
+    const kind = `?kind=${entity.kind === "instance" ? "job" : entity.kind}`;
     const asks = [
-      ask(`/v1/story/${name}`),
-      ask(`/v1/why/${name}`),
+      ask(`/v1/story/${name}${kind}`),
+      ask(`/v1/why/${name}${kind}`),
       entity.kind === "job" ? ask(`/v1/jobs/${name}`) : Promise.resolve(null),
     ];
     const [story, why, job] = await Promise.allSettled(asks);
@@ -188,14 +190,11 @@ export class Story {
   }
 
   life(answer) {
-    const seen = answer.status === "rejected" && answer.reason.status === 404 ? this.seen() : [];
-    if (answer.status === "rejected" && !seen.length) {
-      return section("Life", h("p", { class: "soft" }, answer.reason.message));
-    }
-    const steps = answer.value?.steps ?? seen;
+    if (answer.status === "rejected") return section("Life", h("p", { class: "soft" }, answer.reason.message));
+    const steps = answer.value.steps ?? [];
     if (!steps.length) return section("Life", h("p", { class: "soft" }, "Nothing has happened to it yet."));
     const known = new Map(steps.map((step) => [step.position, step]));
-    const more = answer.value?.more
+    const more = answer.value.more
       ? h(
           "p",
           { class: "soft" },
@@ -211,44 +210,42 @@ export class Story {
     );
   }
 
-  /** Decisions of the page's own memory that name it, oldest first. */
-  seen() {
-    const name = this.entity?.name;
-    const mine = this.model.decisions.filter((one) => [one.job, one.unit, one.host, one.department].includes(name));
-    return mine.reverse().map((one) => ({ ...one, position: parseInt(one.id, 10) }));
-  }
-
   step(step, earlier, known) {
     const at = seconds(step.at) ?? 0;
     const gap = earlier ? at - (seconds(earlier.at) ?? at) : 0;
     const time = h("time", { datetime: new Date(at * 1000).toISOString(), title: whole(at) }, clock(at));
-    const cause = step.cause && step.cause !== step.position ? this.cause(step.cause, known) : null;
     return h(
       "li",
       { "data-kind": step.kind, "data-position": step.position, tabindex: "-1" },
       h("span", { class: "when" }, time, gap >= 1 ? h("span", { class: "soft" }, ` + ${duration(gap)}`) : null),
       h("span", { class: "words" }, ...told(step.sentence ?? step.kind, this.model, step)),
-      cause,
+      ...this.causes(step, earlier, known),
     );
   }
 
   /** Rule 4. */
-  cause(position, known) {
-    const step = known.get(position);
-    if (!step) return h("span", { class: "cause" }, `because of what happened at position ${position}`);
+  causes(step, earlier, known) {
+    const others = (step.because ?? []).map((one) =>
+      h("span", { class: "cause" }, "because ", ...linked(one.sentence, this.model), before(step, one)),
+    );
+    const mine = known.get(step.cause);
+    if (!mine || mine === step || mine === earlier) return others;
     const go = () => {
       const target = /** @type {HTMLElement | null} */ (
-        this.body.querySelector(`[data-position="${Number(position)}"]`)
+        this.body.querySelector(`[data-position="${Number(mine.position)}"]`)
       );
       target?.focus();
       target?.scrollIntoView({ block: "center" });
     };
-    return h(
-      "button",
-      { type: "button", class: "cause plain", onclick: go },
-      `because of ${clock(step.at)}: ${step.sentence}`,
-    );
+    const back = h("button", { type: "button", class: "cause plain", onclick: go }, `because ${mine.sentence}`);
+    return [back, ...others];
   }
+}
+
+/** How long before a step its cause was; nothing if that was at once. */
+function before(step, cause) {
+  const gap = (seconds(step.at) ?? 0) - (seconds(cause.at) ?? 0);
+  return gap >= 1 ? ` (${duration(gap)} before)` : "";
 }
 
 function section(title, ...children) {
