@@ -174,7 +174,8 @@ export class Story {
         ? null
         : section("Why now", h("p", { class: "soft" }, reason.message));
     }
-    const words = answer.value.told ?? answer.value.words ?? [];
+    const { sentences = [], remedies = [] } = answer.value;
+    const words = answer.value.told ?? sentences.map((sentence, i) => ({ sentence, remedy: remedies[i] }));
     const start = answer.value.start?.sentence;
     if (!words.length && !start) return null;
     const items = words.map((one) =>
