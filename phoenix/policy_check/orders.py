@@ -2,7 +2,7 @@
 
 Rules of an order
   O1  It answers, whatever the situation, with starts of the right form: units that wait, each once, as many hosts as they need.
-      So do its other parts (`reserved`, `reservation`, `why`, `hosts`), if it has them.
+      So do its other parts (`reserved`, `reservation`, `reservations`, `why`, `hosts`), if it has them.
   O2  The same situation gives the same starts: again, after others were asked about, and after a restart.
   O3  It changes nothing that it is shown.
   O4  Nothing is placed where it does not fit, beside what runs and what it starts itself; never on cordoned hosts.  Only
@@ -49,6 +49,9 @@ def _form(checked: Checked, case: Case) -> None:
     demand(not wrong, wrong)
     if order.reserved is not None:
         order.reserved(department.situation())
+    if order.reservations is not None:
+        named = [place.unit for place in order.reservations(department.situation())]
+        demand(len(set(named)) == len(named) and set(named) <= set(situation.queue.where), f"reservations: of {named}")
     if order.agenda is not None:
         wrong = wrong_agenda(situation, order.agenda(department.situation()))
         demand(not wrong, f"agenda: {wrong}")
