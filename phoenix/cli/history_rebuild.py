@@ -14,7 +14,7 @@ import time
 from pathlib import Path
 from typing import Any, Final
 
-from phoenix.cli.errors import FAILED, OK, CliError
+from phoenix.cli.errors import FAILED, OK, UNREACHABLE, CliError
 from phoenix.local import control
 from phoenix.local.stack_layout import Layout
 
@@ -49,5 +49,11 @@ def _restart_monitor(layout: Layout) -> None:
 
 
 def _monitor(layout: Layout) -> dict[str, Any]:
-    told = control.call(layout, {"op": "status"})
-    return next(dict(one) for one in told["processes"] if one["name"] == "monitor")
+    try:
+        told = control.call(layout, {"op": "status"})
+    except control.NotRunningError as error:
+        raise CliError(UNREACHABLE, f"{error}; the new history is taken over when the cloud is up again") from None
+    found = next((dict(one) for one in told["processes"] if one["name"] == "monitor"), None)
+    if found is None:
+        raise CliError(FAILED, "no monitor runs here", "start it where it runs again: it takes the new history over")
+    return found

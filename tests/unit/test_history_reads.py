@@ -1,0 +1,110 @@
+"""Jobs of the history by filter and page by page, one job, an array; and a file that another version wrote."""
+
+from __future__ import annotations
+
+import sqlite3
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from services.monitor import history_reads
+from services.monitor.history import History
+from services.monitor.history_reads import SORTS, Filter
+from tests.properties.test_accounting import house
+from tests.properties.test_history import Written
+
+HOUR = 3600.0
+
+
+@pytest.fixture(scope="module")
+def written() -> Written:
+    """Ten jobs of hpc: six of ann and an array of four of bob; some ended, one failed, some wait."""
+    world = house()
+    for number in range(6):
+        world.submit(user="ann", name=f"train-{number}", cores=4, walltime_s=7200.0)
+        world.now += 60.0 * (number % 2)
+    world.submit(user="bob", name="sweep", array=(1, 2, 3, 4), cores=4)
+    world.settle()
+    for unit, code in (("1", 0), ("2", 3)):
+        world.begin(unit)
+        world.now += 100.0
+        world.report(unit, exit=code)
+    world.settle()
+    return Written().fold(world)
+
+
+def asked(written: Written, **fields: Any) -> dict[str, Any]:
+    return history_reads.jobs(written.db, Filter(**fields), round(written.core.custody.state.at * 1000))
+
+
+def units(found: dict[str, Any]) -> list[str]:
+    return [job["unit"] for job in found["jobs"]]
+
+
+@pytest.mark.parametrize("sort", SORTS)
+@pytest.mark.parametrize("ascending", [True, False])
+def test_pages_are_the_whole_in_order_and_none_comes_twice(written: Written, sort: str, ascending: bool) -> None:
+    order: dict[str, Any] = {"sort": sort, "ascending": ascending}
+    whole, pages, cursor = units(asked(written, **order)), [], None
+    assert len(whole) == len(set(whole)) == 10
+    for _ in range(4):
+        page = asked(written, **order, limit=3, cursor=cursor)
+        pages += units(page)
+        cursor = page["cursor"]
+    assert (pages, cursor) == (whole, None)
+
+
+def test_filters(written: Written) -> None:
+    assert sorted(units(asked(written, user="ann"))) == ["1", "2", "3", "4", "5", "6"]
+    assert units(asked(written, states=("failed",))) == ["2"]
+    assert units(asked(written, states=("failed", "completed"), ascending=True)) == ["1", "2"]
+    assert units(asked(written, name="train-[12]", ascending=True)) == ["2", "3"]
+    assert asked(written, department="web")["jobs"] == []
+    [host] = asked(written, states=("completed",))["jobs"][0]["hosts"]
+    assert "1" in units(asked(written, host=host))
+    assert asked(written, host=host[:1])["jobs"] == []
+    first = asked(written, ascending=True, limit=1)["jobs"][0]
+    assert (first["unit"], first["exit_code"], first["wait_s"]) == ("1", 0, 180.0)
+    assert first["elapsed_s"] == 100.0
+
+
+def test_a_job_is_of_a_period_if_it_was_there_in_it(written: Written) -> None:
+    now = round(written.core.custody.state.at * 1000)
+    assert "1" not in units(asked(written, since=now))
+    assert len(asked(written, until=now + 1)["jobs"]) == 10
+    assert asked(written, until=1_000_000_000)["jobs"] == []
+
+
+def test_a_cursor_of_another_order_is_refused(written: Written) -> None:
+    cursor = asked(written, limit=1)["cursor"]
+    with pytest.raises(ValueError, match="of another order: submitted, descending"):
+        asked(written, cursor=cursor, sort="wait")
+    for nonsense in ("x", "AAAA", "é"):
+        with pytest.raises(ValueError, match="cursor"):
+            asked(written, cursor=nonsense)
+
+
+def test_an_array_is_told_with_its_elements(written: Written) -> None:
+    found = history_reads.job(written.db, "7", 0)
+    assert found is not None
+    assert [unit["unit"] for unit in found["units"]] == ["7_1", "7_2", "7_3", "7_4"]
+    assert (found["user"], found["ended_at"]) == ("bob", None)
+    assert history_reads.job(written.db, "99", 0) is None
+
+
+def test_a_file_of_another_form_or_journal_is_set_aside(tmp_path: Path) -> None:
+    path = tmp_path / "history.sqlite"
+    for journal, change in (("a", "UPDATE meta SET value = '0' WHERE key = 'version'"), ("b", "")):
+        history = History(path)
+        history.open(journal)
+        assert history.skip_until == (0, 0)
+        history.database.execute("INSERT OR REPLACE INTO meta VALUES ('position', '7')")
+        history.database.execute(change)
+        history.database.commit()
+        history.database.close()
+        history = History(path)
+        history.open("b")
+        assert history.skip_until == ((0, 0) if change else (7, 0))
+        history.database.close()
+        assert sqlite3.connect(tmp_path / "history.broken").execute("SELECT value FROM meta WHERE key = 'position'")
