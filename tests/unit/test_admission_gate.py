@@ -93,7 +93,9 @@ async def test_refusals_are_recorded_at_a_bounded_rate_and_the_rest_counted() ->
     desk.now += 1.0
     desk.gate.refused(asks(), refused)
     assert (await desk.records())[-1].left_out == 7
-    assert desk.registry.get_sample_value("phoenix_requests_refused_total", {"code": "invalid"}) == 28.0
+    desk.gate.refused(asks(), refused)
+    assert (await desk.records())[-1].left_out == 0
+    assert desk.registry.get_sample_value("phoenix_requests_refused_total", {"code": "invalid"}) == 29.0
 
 
 async def test_who_is_not_known_is_bounded_by_address() -> None:
@@ -218,6 +220,9 @@ async def test_what_a_task_asks_is_its_own() -> None:
 
     found = await asyncio.gather(*(ask(name) for name in ("ann", "bob", "eve")))
     assert [one.user for one in found if one is not None] == ["ann", "bob", "eve"]
+    assert current() is None
+    with asking(asks()):
+        assert current() is not None
     assert current() is None
 
 

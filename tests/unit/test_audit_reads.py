@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import msgspec
@@ -17,15 +18,27 @@ from tests.support.page import CLOUD, House, adopted, bearer
 
 
 class Stream:
-    """An empty AUDIT stream: no test here reads what is in one."""
+    """An AUDIT stream whose broker does not answer who subscribes; `test_admission_nats` reads a real one."""
+
+    def __init__(self) -> None:
+        self.read: list[str] = []
 
     async def stream_info(self, _name: str) -> Any:
+        return SimpleNamespace(state=SimpleNamespace(last_seq=1))
+
+    async def subscribe(self, subject: str, **_how: Any) -> Any:
+        self.read.append(subject)
         raise TimeoutError
 
 
 @pytest.fixture
-async def house(tmp_path: Path) -> AsyncIterator[House]:
-    house = House(tmp_path, more=lambda access: AuditRoutes(Stream(), access).routes())  # type: ignore[arg-type]
+def stream() -> Stream:
+    return Stream()
+
+
+@pytest.fixture
+async def house(tmp_path: Path, stream: Stream) -> AsyncIterator[House]:
+    house = House(tmp_path, more=lambda access: AuditRoutes(stream, access).routes())  # type: ignore[arg-type]
     users = (*CLOUD.users, msgspec.structs.replace(CLOUD.users[0], name="mona", role="manager"))
     house.desk.play(adopted(msgspec.structs.replace(CLOUD, users=users)))
     house.write_tokens({f"t-{user.name}": user.name for user in users})
@@ -55,6 +68,22 @@ async def house(tmp_path: Path) -> AsyncIterator[House]:
 )
 async def test_who_may_read_the_audit(house: House, user: str, query: str, status: int) -> None:
     assert await house.get(f"/v1/audit{query}", **bearer(user)) == status
+
+
+async def test_a_manager_reads_the_departments_and_an_operator_everything(house: House, stream: Stream) -> None:
+    for user, query in (
+        ("mona", ""),
+        ("oscar", ""),
+        ("oscar", "?department=web&outcome=granted"),
+        ("mona", "?since=5"),
+    ):
+        await house.get(f"/v1/audit{query}", **bearer(user))
+    assert stream.read == [
+        "phoenix.audit.hpc.*",
+        "phoenix.audit.*.*",
+        "phoenix.audit.web.granted",
+        "phoenix.audit.hpc.*",
+    ]
 
 
 @pytest.mark.parametrize(

@@ -334,6 +334,26 @@ async def test_a_point_of_the_timeline_comes_when_its_step_is_over(house: House,
     assert sum(point["owners"].values()) == pytest.approx(1.0)
 
 
+async def test_a_queue_is_told_if_it_has_changed_and_what_waits_for_its_second_is_not_forgotten(
+    house: House, listen: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    house.pause()
+    await (await listen()).until("picture")
+    frames = house.stream.listeners[0].frames
+    house.stream.tell()
+    house.desk.play(job("2"))
+    house.stream.tell()  # within its second
+    assert house.stream._is_queue_due
+    monkeypatch.setattr(stream, "QUEUE_S", 0.0)
+    house.stream.tell()
+    assert not house.stream._is_queue_due
+    told = b"".join(frames.get_nowait() for _ in range(frames.qsize()))
+    assert told.count(b'"queue":{"hpc":[{"job":"2"') == 1
+    house.desk.play(("admission", f.HostCordoned(host="h1", reason="x", user="oscar")))
+    house.stream.tell()
+    assert b"event: queue" not in frames.get_nowait()
+
+
 # -------------------------------------------------------------------------------------------------------------- its bounds
 
 
