@@ -20,8 +20,10 @@ from phoenix.dashboards.form import (
     series,
     total,
 )
+from services.monitor.families import FOR_ELSE
 
 OWN: Final = "$department"
+_FOR_HOSTS: Final = f"!~{'|'.join(FOR_ELSE)}"
 
 
 def _now(title: str, description: str, expr: str, unit: Unit = "short", bad: float | None = None) -> Panel:
@@ -36,7 +38,7 @@ _GLANCE: Final = Row(
         _now(
             "Waited longest for hosts",
             "The job that has waited longest for nothing but hosts.",
-            series("phoenix_queue_oldest_seconds", department=OWN, reason="queue"),
+            f"max({series('phoenix_queue_oldest_seconds', department=OWN, reason=_FOR_HOSTS)})",
             "s",
         ),
         _now(
@@ -123,7 +125,7 @@ _QUEUE: Final = Row(
     (
         Panel(
             "What waits, and for what",
-            "Jobs and elements of arrays by reason; queue: for hosts. phoenix why JOB tells what would unblock one.",
+            "Jobs and elements of arrays by reason; queue: for hosts, behind the first ones. phoenix why JOB tells of one.",
             "short",
             (Query(series("phoenix_queue_jobs", department=OWN), "{{reason}}"),),
             stacked=True,

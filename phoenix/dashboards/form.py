@@ -29,11 +29,12 @@ Kind = Literal["timeseries", "stat"]
 
 
 def series(name: str, **labels: str) -> str:
-    """A selector in the cloud that is shown.  Values: `x` is equal, `~x` matches, `!x` is not equal."""
+    """A selector in the cloud that is shown.  Values: `x` is equal, `~x` matches, `!x` is not equal, `!~x` does not match."""
     parts = [CLOUD]
     for label, value in labels.items():
-        operator = {"~": "=~", "!": "!="}.get(value[:1], "=")
-        parts.append(f'{label}{operator}"{value.lstrip("~!")}"')
+        plain = value.lstrip("~!")
+        operator = {"": "=", "~": "=~", "!": "!=", "!~": "!~"}[value.removesuffix(plain)]
+        parts.append(f'{label}{operator}"{plain}"')
     return f"{name}{{{','.join(parts)}}}"
 
 

@@ -19,8 +19,17 @@ HOST_STATES: Final = ("absent", "free", "held", "draining", "lost")
 OTHER: Final = "other"  # a reason of another version
 APART: Final = ("disabled", "monitored late", "not of this cloud", "used by others", "starts failed", OTHER)
 OPEN_STATES: Final = ("pending", "held", "suspended", "starting", "running", "completing")
-WAITS: Final = (  # why a unit is where it is, as far as the journal tells
+FOR_HOSTS: Final = (  # why a unit waits, by its scheduler's word; queue: behind the first ones, or nobody has told yet
     Code.QUEUE,
+    Code.WAITS_FOR_HOSTS,
+    Code.WAITS_BEHIND,
+    Code.NO_HOSTS_HELD,
+    Code.TOO_LARGE_NOW,
+    Code.SPARED,
+    Code.LEASE_KEEPS_ROOM,
+    Code.LEASE_LATE,
+)
+FOR_ELSE: Final = (  # no host would help: deploy/prometheus/rules/batch.yml leaves these out
     Code.HELD,
     Code.DEPENDENCY,
     Code.DEPENDENCY_FAILED,
@@ -28,8 +37,10 @@ WAITS: Final = (  # why a unit is where it is, as far as the journal tells
     Code.USER_LIMIT,
     Code.QUALITY_LIMIT,
     Code.DEPARTMENT_LIMIT,
+    Code.SHARE_FULL,
     Code.LEASE_STARTS_AT,
 )
+WAITS: Final = (*FOR_HOSTS, *FOR_ELSE, OTHER)
 
 TABLE: Final = Table("monitor")
 
@@ -111,7 +122,7 @@ JOBS: Final = TABLE.gauge(
 )
 QUEUE_JOBS: Final = TABLE.gauge(
     "phoenix_queue_jobs",
-    "Those that wait, by the reason that the journal tells; queue: for hosts",
+    "Those that wait, by the first reason of `phoenix why`; queue: for hosts, behind the first 50",
     DEPARTMENT,
     Label.of("reason", WAITS),
 )

@@ -20,7 +20,7 @@ def queues(views: Views, batch: list[str], now: float) -> Iterator[Metric]:
     jobs, queue, oldest = fs.JOBS.family(), fs.QUEUE_JOBS.family(), fs.QUEUE_OLDEST.family()
     for name in batch:
         states = views.counts(name)
-        waits = {code: (count, since) for code, count, since, _ in views.waiting.reasons(name)}
+        waits = _by_reason(views, name)
         for state in fs.OPEN_STATES:
             jobs.add_metric([name, state], states.get(state, 0))
         for reason in fs.WAITS:
@@ -28,6 +28,16 @@ def queues(views: Views, batch: list[str], now: float) -> Iterator[Metric]:
             queue.add_metric([name, reason], count)
             oldest.add_metric([name, reason], max(0.0, now - since))
     yield from (jobs, queue, oldest)
+
+
+def _by_reason(views: Views, name: str) -> dict[str, tuple[int, float]]:
+    """How many wait for it, and since when the longest does; what another version may say is added up as `OTHER`."""
+    found: dict[str, tuple[int, float]] = {}
+    for code, count, since, _ in views.waiting.reasons(name):
+        reason = code if code in fs.WAITS else fs.OTHER
+        had, longest = found.get(reason, (0, since))
+        found[reason] = (had + count, min(longest, since))
+    return found
 
 
 def ends(core: MonitorCore, names: list[str], batch: list[str]) -> Iterator[Metric]:

@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
+import re
+from collections import Counter
+from pathlib import Path
+
+import pytest
 from prometheus_client import CollectorRegistry
 
 from schemas import facts as f
+from schemas.reasons import Code, because
+from services.monitor import families
 from services.monitor.metrics import ReadModel
 from tests.unit.test_custody_rules import closed, granted, job, placed
 from tests.unit.test_monitor_core import ADOPTED, BEGAN, Desk
@@ -42,3 +49,20 @@ def test_a_queue_that_has_emptied_is_shown_as_empty() -> None:
     desk.play(("admission", f.JobCancelled(job="1", user="a")))
     assert value(desk, "phoenix_queue_jobs", reason="queue") == 0
     assert value(desk, "phoenix_job_outcomes_total", outcome="cancelled") == 1
+
+
+@pytest.mark.parametrize("code", Code)
+def test_whoever_waits_is_counted_whatever_its_scheduler_says(code: Code) -> None:
+    desk = Desk().play(ADOPTED, job("1"), job("2"), ("admission", f.JobHeld(job="2", user="a")))
+    desk.views.told = lambda _department, _unit: because(code)
+    since = desk.custody.state.at - 2
+    shown = str(code if code in families.WAITS else "other")
+    told = {str(reason): value(desk, "phoenix_queue_jobs", reason=reason) for reason in families.WAITS}
+    assert {reason: count for reason, count in told.items() if count} == Counter(["held", shown])
+    assert value(desk, "phoenix_queue_oldest_seconds", since + 9, reason=shown) == 9.0
+
+
+def test_alerts_of_queues_leave_out_whom_no_host_would_help_and_nobody_else() -> None:
+    rules = (Path(__file__).parents[2] / "deploy" / "prometheus" / "rules" / "batch.yml").read_text()
+    assert re.findall(r'reason!~"([^"]*)"', rules) == ["|".join(families.FOR_ELSE)] * 2
+    assert set(families.FOR_HOSTS).isdisjoint(families.FOR_ELSE)
