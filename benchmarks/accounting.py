@@ -21,7 +21,7 @@ from schemas.envelope import Envelope, encode
 from schemas.meta import Meta
 from schemas.subjects import journal
 from services.monitor.core import MonitorCore
-from services.monitor.usage import EVER, usage
+from services.monitor.pictures.usage import EVER, usage
 from services.runtime.fold import Fold, Stored
 
 DAYS = 30

@@ -18,9 +18,9 @@ from typing import Any
 from benchmarks.accounting import messages
 from benchmarks.cloud import table
 from services.monitor.core import MonitorCore
-from services.monitor.history import History
-from services.monitor.history_kept import Kept, rows
-from services.monitor.history_made import Recorder
+from services.monitor.history.file import History
+from services.monitor.history.kept import Kept, rows
+from services.monitor.history.made import Recorder
 from services.runtime import snapshots
 from services.runtime.archive import SEGMENT_MAX, Archive
 from services.runtime.fold import Fold

@@ -27,8 +27,8 @@ from schemas.envelope import Envelope, encode
 from schemas.reasons import Code, because
 from schemas.subjects import journal
 from services.monitor.core import MonitorCore
-from services.monitor.metrics import ReadModel
-from services.monitor.views import Views
+from services.monitor.metrics.collect import ReadModel
+from services.monitor.pictures.views import Views
 from services.runtime.fold import Fold, Stored
 from services.runtime.metrics import MetricsListener
 

@@ -23,7 +23,7 @@ LOOK_S: Final = 0.1
 
 
 def run(data: Path, config: Path) -> int:
-    words = [sys.executable, "-m", "services.monitor.rebuild", "--config", str(config)]
+    words = [sys.executable, "-m", "services.monitor.history.rebuild", "--config", str(config)]
     began = time.monotonic()
     done = subprocess.run(words, stdout=subprocess.PIPE, text=True, check=False)
     if done.returncode != 0:

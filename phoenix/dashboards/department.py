@@ -20,7 +20,7 @@ from phoenix.dashboards.form import (
     series,
     total,
 )
-from services.monitor.families import FOR_ELSE
+from services.monitor.metrics.families import FOR_ELSE
 
 OWN: Final = "$department"
 _FOR_HOSTS: Final = f"!~{'|'.join(FOR_ELSE)}"

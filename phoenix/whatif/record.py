@@ -1,4 +1,4 @@
-"""The record as the monitor sends it (`services.monitor.record`), read line by line.
+"""The record as the monitor sends it (`services.monitor.explain.record`), read line by line.
 
 Rules
   1. A record without its last line is cut short: it is refused, not played.

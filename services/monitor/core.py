@@ -29,15 +29,16 @@ from schemas.custody_state import Unit
 from schemas.ids import element_id, job_of
 from schemas.meta import Meta
 from schemas.reasons import Code, Reason, because
-from services.monitor import accounting_check, accounting_state, moves, releases, series, service_levels, tallies
-from services.monitor.accounting import Accounting
-from services.monitor.causes import Causes
-from services.monitor.idle import Idle
-from services.monitor.job import Job
-from services.monitor.moves import Moves
-from services.monitor.series import Series
-from services.monitor.service_levels import ServiceLevels
-from services.monitor.tallies import Tallies
+from services.monitor.explain import moves
+from services.monitor.explain.moves import Moves
+from services.monitor.model import accounting_check, accounting_state, releases, series, service_levels, tallies
+from services.monitor.model.accounting import Accounting
+from services.monitor.model.causes import Causes
+from services.monitor.model.idle import Idle
+from services.monitor.model.job import Job
+from services.monitor.model.series import Series
+from services.monitor.model.service_levels import ServiceLevels
+from services.monitor.model.tallies import Tallies
 from services.runtime.core import NEVER
 
 TIMELINE_MAX: Final = 20_000  # changes of ownership kept in memory; a day of one change in four seconds

@@ -25,36 +25,36 @@ from schemas import facts as f
 from schemas.custody import Custody
 from schemas.meta import Meta
 from schemas.subjects import JOURNAL_STREAM, SNAPSHOTS
-from services.monitor import page_files
-from services.monitor.access import COOKIE, Access
-from services.monitor.archivist import Archivist
-from services.monitor.audit_routes import AuditRoutes
-from services.monitor.billable import Billable
-from services.monitor.certificates import Certificates, endpoints
 from services.monitor.core import MonitorCore
 from services.monitor.events import Publisher
-from services.monitor.history import COMMIT_S, History
-from services.monitor.history_http import HistoryReads
-from services.monitor.history_kept import Kept
-from services.monitor.history_made import take_over
-from services.monitor.http import Reads
-from services.monitor.journal_facts import JournalFacts
-from services.monitor.levels import Levels
-from services.monitor.metrics import ReadModel
-from services.monitor.origin import Hosts
-from services.monitor.queries import Queries
-from services.monitor.record import Records
+from services.monitor.explain.journal_facts import JournalFacts
+from services.monitor.explain.record import Records
+from services.monitor.explain.story import Story
+from services.monitor.explain.why import Why
+from services.monitor.explain.why_waiting import WhyWaiting
+from services.monitor.history.archivist import Archivist
+from services.monitor.history.file import COMMIT_S, History
+from services.monitor.history.kept import Kept
+from services.monitor.history.made import take_over
+from services.monitor.history.routes import HistoryReads
+from services.monitor.metrics.certificates import Certificates, endpoints
+from services.monitor.metrics.collect import ReadModel
+from services.monitor.metrics.room import Room
+from services.monitor.metrics.scrape import Ports, Scrape
+from services.monitor.metrics.token_ends import TokenEnds
+from services.monitor.pictures.billable import Billable
+from services.monitor.pictures.levels import Levels
+from services.monitor.pictures.views import Views
 from services.monitor.refill import refill
-from services.monitor.room import Room
-from services.monitor.scrape import Ports, Scrape
-from services.monitor.session_routes import SessionRoutes
-from services.monitor.sessions import Sessions
-from services.monitor.story import Story
-from services.monitor.stream import Stream
-from services.monitor.token_ends import TokenEnds
-from services.monitor.views import Views
-from services.monitor.why import Why
-from services.monitor.why_waiting import WhyWaiting
+from services.monitor.serve import page_files
+from services.monitor.serve.access import COOKIE, Access
+from services.monitor.serve.audit_routes import AuditRoutes
+from services.monitor.serve.origin import Hosts
+from services.monitor.serve.queries import Queries
+from services.monitor.serve.reads import Reads
+from services.monitor.serve.session_routes import SessionRoutes
+from services.monitor.serve.sessions import Sessions
+from services.monitor.serve.stream import Stream
 from services.runtime.audit import Recorder
 from services.runtime.clock import system_clock
 from services.runtime.config import Config

@@ -17,9 +17,9 @@ from schemas.audit import AuditBatch, AuditRecord
 from schemas.subjects import AUDIT_STREAM, JOURNAL_STREAM, audit, request
 from services.admission import gate
 from services.admission.core import AdmissionCore
-from services.monitor import audit_routes
-from services.monitor.access import Access
-from services.monitor.audit_routes import Asked, AuditRoutes
+from services.monitor.serve import audit_routes
+from services.monitor.serve.access import Access
+from services.monitor.serve.audit_routes import Asked, AuditRoutes
 from services.runtime.identity import Identities
 from services.runtime.log import get_log
 from services.runtime.rebuild import replay

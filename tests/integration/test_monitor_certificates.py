@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from prometheus_client import CollectorRegistry
 
-from services.monitor.certificates import Certificates, Endpoint, endpoints, not_after
+from services.monitor.metrics.certificates import Certificates, Endpoint, endpoints, not_after
 from services.runtime.config import loads
 from tests.integration.nats_process import CLOUD
 from tests.support.nats import NatsServer, free_port

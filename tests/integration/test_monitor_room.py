@@ -10,7 +10,7 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from schemas.subjects import journal
-from services.monitor.room import STALE_S, STREAMS, Measure, Room, archive_end, nearest
+from services.monitor.metrics.room import STALE_S, STREAMS, Measure, Room, archive_end, nearest
 from services.runtime.archive import Archive
 from services.runtime.config import Config, loads
 from services.runtime.fold import Stored

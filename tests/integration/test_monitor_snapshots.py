@@ -15,14 +15,14 @@ from schemas import facts as f
 from schemas.config import BatchPolicy, CloudConfig, Department
 from schemas.custody import RULES
 from schemas.subjects import EVENTS_STREAM, JOURNAL_STREAM
-from services.monitor import history_reads
-from services.monitor.archivist import Archivist
 from services.monitor.core import MonitorCore
 from services.monitor.edge import MonitorEdge
-from services.monitor.history_made import make_anew
-from services.monitor.history_reads import Filter
-from services.monitor.history_schema import dump
-from services.monitor.journal_facts import JournalFacts
+from services.monitor.explain.journal_facts import JournalFacts
+from services.monitor.history import reads as history_reads
+from services.monitor.history.archivist import Archivist
+from services.monitor.history.made import make_anew
+from services.monitor.history.reads import Filter
+from services.monitor.history.schema import dump
 from services.runtime.config import Config, JournalKept, Monitor
 from services.runtime.exits import Stop
 from services.runtime.service import Service

@@ -9,8 +9,8 @@ import msgspec
 import pytest
 
 from schemas.subjects import JOURNAL_STREAM
-from services.monitor.archivist import Archivist
-from services.monitor.record import parts
+from services.monitor.explain.record import parts
+from services.monitor.history.archivist import Archivist
 from services.runtime.archive import Archive
 from services.runtime.config import JournalKept
 from services.runtime.exits import Exit, Stop
@@ -149,7 +149,7 @@ async def test_a_crash_between_archive_and_purge_loses_nothing(
         raise OSError("no power")
 
     with monkeypatch.context() as cut:
-        cut.setattr("services.monitor.archivist.write_mark", crash)
+        cut.setattr("services.monitor.history.archivist.write_mark", crash)
         with pytest.raises(OSError, match="no power"):
             await archivist(here, tmp_path).look(step_min=1)
     assert await here.replayed() == whole

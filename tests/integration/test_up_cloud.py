@@ -25,7 +25,7 @@ from schemas.subjects import JOURNAL_STREAM, journal_writer
 from services.admission import metrics as admission
 from services.admission.tokens import GuestTokens, job_token
 from services.executor import metrics as executor
-from services.monitor import certificates, families, room, token_ends
+from services.monitor.metrics import certificates, families, room, token_ends
 from services.runtime import config as runtime_config
 from services.runtime.families import Names
 from services.runtime.families_shell import SHELL

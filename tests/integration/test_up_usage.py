@@ -16,7 +16,7 @@ from typing import Any
 import nats
 import pytest
 
-from services.monitor.history_schema import dump
+from services.monitor.history.schema import dump
 from tests.integration.up_cloud import Cloud, until
 
 pytestmark = pytest.mark.timeout(180)

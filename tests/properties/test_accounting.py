@@ -23,7 +23,7 @@ from schemas.facts import Disposal
 from schemas.lending import owned
 from schemas.reasons import Code
 from services.monitor.core import MonitorCore
-from services.monitor.usage import EVER, usage
+from services.monitor.pictures.usage import EVER, usage
 from services.scheduler.batch import BatchCore
 from tests.properties.test_multi_factor import USERS, play, world_of
 from tests.support.scheduling import core

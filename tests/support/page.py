@@ -16,13 +16,13 @@ from schemas.audit import AuditRecord
 from schemas.config import BatchPolicy, CloudConfig, Department, User, WebPolicy
 from schemas.custody import RULES
 from schemas.facts import ConfigAdopted
-from services.monitor import page_files
-from services.monitor.access import Access
-from services.monitor.http import Reads
-from services.monitor.origin import Hosts
-from services.monitor.session_routes import SessionRoutes
-from services.monitor.sessions import Sessions
-from services.monitor.stream import Stream
+from services.monitor.serve import page_files
+from services.monitor.serve.access import Access
+from services.monitor.serve.origin import Hosts
+from services.monitor.serve.reads import Reads
+from services.monitor.serve.session_routes import SessionRoutes
+from services.monitor.serve.sessions import Sessions
+from services.monitor.serve.stream import Stream
 from services.runtime.credentials import digest
 from services.runtime.identity import Identities
 from tests.unit.test_custody_rules import Step, granted, job, placed

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from services.monitor.archivist import STEP_MAX, purges, reach
+from services.monitor.history.archivist import STEP_MAX, purges, reach
 from services.runtime.archive import CHAIN, SEGMENT_MAX, Archive, Broken
 from services.runtime.fold import Stored
 

@@ -13,7 +13,7 @@ import pytest
 from phoenix.cli import audit as command
 from schemas import examples
 from schemas.audit import AuditRecord
-from services.monitor.audit_routes import Asked, AuditRoutes
+from services.monitor.serve.audit_routes import Asked, AuditRoutes
 from tests.support.page import CLOUD, House, adopted, bearer
 
 

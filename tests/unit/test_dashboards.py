@@ -20,7 +20,13 @@ from tests.unit.frame_source import ROOT
 GRAFANA = ROOT / "deploy" / "grafana"
 SCHEMA = json.loads((GRAFANA / "dashboard.schema.json").read_text())
 EVERY = metrics.every()
-OF_TARGETS = {"cloud", "process", "service", "job", "instance"}  # Prometheus adds them (services/monitor/scrape.py)
+OF_TARGETS = {
+    "cloud",
+    "process",
+    "service",
+    "job",
+    "instance",
+}  # Prometheus adds them (services/monitor/metrics/scrape.py)
 OTHERS = {  # Prometheus' own, and its client's
     "up": set[str](),
     "ALERTS": {"alertname", "alertstate", "severity", "department"},

@@ -11,7 +11,7 @@ import pytest
 
 from schemas import signals
 from schemas.signal_drops import Drop
-from services.monitor import levels
+from services.monitor.pictures import levels
 from services.scheduler import edge_web, meter, meter_gate, web_signals
 
 TEXT = (Path(__file__).parents[2] / "docs" / "signals.md").read_text()

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from services.monitor import history_reads
-from services.monitor.history import History
-from services.monitor.history_reads import SORTS, Filter
+from services.monitor.history import reads as history_reads
+from services.monitor.history.file import History
+from services.monitor.history.reads import SORTS, Filter
 from tests.properties.test_accounting import house
 from tests.properties.test_history import Written
 

@@ -13,7 +13,7 @@ from schemas.custody import RULES
 from schemas.facts import Dependency
 from schemas.reasons import Code, because
 from services.monitor.core import MonitorCore
-from services.monitor.views import Views
+from services.monitor.pictures.views import Views
 from tests.support.world import Seat, World, batch, cloud
 
 

@@ -16,13 +16,13 @@ from schemas.config import BatchPolicy, CloudConfig, Department, WebPolicy
 from schemas.custody import RULES, Custody
 from schemas.meta import Meta
 from schemas.reasons import Code, because
-from services.monitor import history_reads
 from services.monitor.core import MonitorCore
 from services.monitor.events import Publisher
-from services.monitor.history import History
-from services.monitor.history_reads import Filter
-from services.monitor.history_schema import dump
-from services.monitor.views import Views
+from services.monitor.history import reads as history_reads
+from services.monitor.history.file import History
+from services.monitor.history.reads import Filter
+from services.monitor.history.schema import dump
+from services.monitor.pictures.views import Views
 from tests.unit.test_custody_rules import Step, allocated, closed, granted, job, placed, reported
 
 CONFIG = CloudConfig(

@@ -15,12 +15,12 @@ from prometheus_client import CollectorRegistry
 from schemas.config import BatchPolicy, CloudConfig, Department, User, WebPolicy
 from schemas.custody import RULES
 from schemas.facts import ConfigAdopted
-from services.monitor.access import Access
 from services.monitor.events import Entry
-from services.monitor.http import POSITION, Reads, _page
-from services.monitor.metrics import ReadModel
-from services.monitor.scrape import Ports, Scrape
-from services.monitor.why import Why
+from services.monitor.explain.why import Why
+from services.monitor.metrics.collect import ReadModel
+from services.monitor.metrics.scrape import Ports, Scrape
+from services.monitor.serve.access import Access
+from services.monitor.serve.reads import POSITION, Reads, _page
 from services.runtime.config import Config, Metrics
 from services.runtime.credentials import digest
 from services.runtime.identity import Identities

@@ -14,8 +14,8 @@ from schemas import facts as f
 from schemas.config import Balance, Power
 from schemas.custody import RULES
 from services.monitor.core import MonitorCore
-from services.monitor.metrics import ReadModel
-from services.monitor.views import Views
+from services.monitor.metrics.collect import ReadModel
+from services.monitor.pictures.views import Views
 from services.runtime import config as runtime_config
 from services.runtime.config import ConfigError
 from tests.support.balancing import moves, observe, up

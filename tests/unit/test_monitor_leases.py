@@ -12,7 +12,7 @@ import pytest
 from schemas import facts as f
 from schemas.reasons import Code, because
 from schemas.sentences import sentence
-from services.monitor import history_reads
+from services.monitor.history import reads as history_reads
 from tests.unit.test_custody_rules import Step, closed, granted, job, placed
 from tests.unit.test_monitor_core import ADOPTED, BEGAN, Desk
 from tests.unit.test_monitor_http import House

@@ -5,7 +5,7 @@ from __future__ import annotations
 from prometheus_client import CollectorRegistry
 
 from schemas import facts as f
-from services.monitor.metrics import ReadModel
+from services.monitor.metrics.collect import ReadModel
 from tests.unit.test_custody_rules import granted, host, job, placed
 from tests.unit.test_monitor_core import ADOPTED, Desk
 

@@ -11,8 +11,8 @@ from prometheus_client import CollectorRegistry
 
 from schemas import facts as f
 from schemas.reasons import Code, because
-from services.monitor import families
-from services.monitor.metrics import ReadModel
+from services.monitor.metrics import families
+from services.monitor.metrics.collect import ReadModel
 from tests.unit.test_custody_rules import closed, granted, job, placed
 from tests.unit.test_monitor_core import ADOPTED, BEGAN, Desk
 

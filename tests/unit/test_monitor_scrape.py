@@ -15,8 +15,8 @@ from msgspec.structs import replace
 from schemas.config import BatchPolicy, CloudConfig, Department
 from schemas.custody import RULES, Custody
 from schemas.facts import ConfigAdopted
-from services.monitor.access import faults
-from services.monitor.scrape import Ports, Scrape
+from services.monitor.metrics.scrape import Ports, Scrape
+from services.monitor.serve.access import faults
 from services.runtime.config import Config, Metrics, dump_toml, load, loads
 
 FILE = """

@@ -7,8 +7,8 @@ from prometheus_client import CollectorRegistry, generate_latest
 
 from schemas import facts as f
 from schemas.reasons import Code, because
-from services.monitor.metrics import ReadModel
-from services.monitor.service_levels import BOUNDS_S, Shortage, Times
+from services.monitor.metrics.collect import ReadModel
+from services.monitor.model.service_levels import BOUNDS_S, Shortage, Times
 from tests.unit.test_custody_rules import Step, host
 from tests.unit.test_monitor_core import ADOPTED, Desk
 

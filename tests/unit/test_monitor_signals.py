@@ -8,7 +8,7 @@ from prometheus_client import CollectorRegistry, generate_latest
 
 from schemas import facts as f
 from schemas.reasons import Code, because
-from services.monitor.metrics import ReadModel
+from services.monitor.metrics.collect import ReadModel
 from tests.unit.test_custody_rules import Step
 from tests.unit.test_monitor_core import ADOPTED, Desk
 

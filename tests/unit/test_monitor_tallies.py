@@ -7,8 +7,8 @@ import pytest
 from schemas import facts as f
 from schemas.facts import Disposal
 from schemas.reasons import Code, because
-from services.monitor import tallies
-from services.monitor.tallies import FLAP_WINDOW_S, FLAPS, State
+from services.monitor.model import tallies
+from services.monitor.model.tallies import FLAP_WINDOW_S, FLAPS, State
 from tests.unit.test_custody_rules import Step, granted, host, job, placed, reported
 from tests.unit.test_monitor_core import ADOPTED, BEGAN, Desk
 

@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 
 from schemas.reasons import Code, Reason, because
-from services.monitor.why_waiting import SILENT_MAX, WhyWaiting
+from services.monitor.explain.why_waiting import SILENT_MAX, WhyWaiting
 from tests.unit.test_custody_rules import job
 from tests.unit.test_monitor_core import ADOPTED, Desk
 

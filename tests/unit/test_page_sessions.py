@@ -13,10 +13,10 @@ import pytest
 from aiohttp import web
 from yarl import URL
 
-from services.monitor import page_files, sessions
-from services.monitor.access import Access
-from services.monitor.origin import Hosts
-from services.monitor.sessions import CODE_S, PER_USER_MAX, SESSION_S, Passes, Sessions
+from services.monitor.serve import page_files, sessions
+from services.monitor.serve.access import Access
+from services.monitor.serve.origin import Hosts
+from services.monitor.serve.sessions import CODE_S, PER_USER_MAX, SESSION_S, Passes, Sessions
 from services.runtime.identity import Identities
 from tests.support.page import CLOUD, COOKIE, House, adopted, bearer
 
@@ -365,7 +365,7 @@ def test_an_installation_without_the_page_says_so(tmp_path: Path) -> None:
 
 
 def test_every_file_of_the_page_is_installed_and_served() -> None:
-    project = tomllib.loads((page_files.DIRECTORY.parents[2] / "pyproject.toml").read_text())
+    project = tomllib.loads((page_files.DIRECTORY.parents[3] / "pyproject.toml").read_text())
     patterns = project["tool"]["setuptools"]["package-data"]["*"]
     files = [path for path in page_files.DIRECTORY.iterdir() if path.is_file()]
     assert [path.name for path in files if not any(fnmatch(path.name, pattern) for pattern in patterns)] == []

@@ -17,8 +17,8 @@ from schemas import sentences
 from schemas.custody_state import RELEASES_KEPT
 from schemas.reasons import Code, Reason, because
 from schemas.releases import Release
-from services.monitor.metrics import ReadModel
-from services.monitor.views import Views
+from services.monitor.metrics.collect import ReadModel
+from services.monitor.pictures.views import Views
 from tests.unit.test_custody_rules import Step
 from tests.unit.test_monitor_core import ADOPTED, Desk
 

@@ -18,13 +18,13 @@ from schemas.custody import Custody
 from schemas.envelope import Received, decode
 from schemas.meta import Meta
 from schemas.reasons import Code, because
-from services.monitor import story_index
-from services.monitor.access import Access, faults
-from services.monitor.buckets import DAY_MS
 from services.monitor.core import MonitorCore
-from services.monitor.history import History
-from services.monitor.story import Story
-from services.monitor.views import Views
+from services.monitor.explain import story_index
+from services.monitor.explain.story import Story
+from services.monitor.history.file import History
+from services.monitor.model.buckets import DAY_MS
+from services.monitor.pictures.views import Views
+from services.monitor.serve.access import Access, faults
 from services.provisioner.core import ProvisionerCore
 from services.runtime.credentials import digest
 from services.runtime.identity import Identities

@@ -12,7 +12,7 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from phoenix.cli.__main__ import main
-from services.monitor.token_ends import LASTING_S, TokenEnds
+from services.monitor.metrics.token_ends import LASTING_S, TokenEnds
 from services.runtime import credentials, tokens
 from services.runtime.config import Config, dump_toml, loads
 from services.runtime.credentials import CredentialsError

@@ -13,10 +13,10 @@ from schemas import facts as f
 from schemas.config import CloudConfig, Department
 from schemas.facts import Disposal
 from schemas.reasons import Code, Reason, because
-from services.monitor import buckets
-from services.monitor.buckets import DAY_MS, DAYS, HOUR_MS, OTHERS, Buckets, key
 from services.monitor.core import MonitorCore
-from services.monitor.usage import EVER, usage
+from services.monitor.model import buckets
+from services.monitor.model.buckets import DAY_MS, DAYS, HOUR_MS, OTHERS, Buckets, key
+from services.monitor.pictures.usage import EVER, usage
 from tests.support.world import World, batch, cloud, web
 
 NOON = 20_000 * 86_400.0 + 43_200.0

@@ -18,7 +18,7 @@ from schemas import facts as f
 from schemas.capabilities import ALL
 from schemas.config import BatchPolicy, CloudConfig, Department, OnReclaim, WebPolicy
 from schemas.facts import Fact
-from services.monitor.record import line
+from services.monitor.explain.record import line
 from tests.support.whatif import lines, record
 
 WEB = Department(name="web", kind="web", web=WebPolicy(instances_min=1, instances_max=10))

@@ -7,8 +7,8 @@ from typing import Any
 from phoenix.cli import why
 from schemas import facts as f
 from schemas.reasons import Code, because
-from services.monitor import why_department, why_host
 from services.monitor.core import MonitorCore
+from services.monitor.explain import why_department, why_host
 from services.provisioner.core import ProvisionerCore
 from services.scheduler.batch import BatchCore
 from tests.support.world import World, batch, cloud, web

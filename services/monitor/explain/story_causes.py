@@ -1,0 +1,115 @@
+"""What a fact is because of: where to look for the decision that led to it.  Pure; `story` looks.
+
+    web wants 3 hosts → hpc may keep 13 → job 17 is queued again → host003 is given back → it is empty → it goes to web
+
+Rules
+  1. The cause is the newest fact before it of the kinds and entities that are named here.  An envelope's own `cause` is the
+     position that its writer had read, which is an upper bound of it and not it.
+  2. The reason of a fact says which way to look: a host that is given back on notice goes because of a quota, one that is not
+     needed because of a demand.
+  3. Where nothing is named, the fact is a beginning: a person, the load, a machine.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+from schemas.ids import job_of
+from services.monitor.explain.story_index import DEPARTMENT, HOST
+
+Asked = list[tuple[str, tuple[str, ...]]]  # entity, kinds
+Fields = Mapping[str, Any]  # of a fact, as builtins
+
+_LOST_ROOM: Final = ("host.seized", "host.lost", "host.released")
+
+
+def of(kind: str, fact: Fields, department: str) -> Asked:
+    """`department`: the unit's or the host's, as far as it is known."""
+    look = _BECAUSE.get(kind)
+    return look(fact, department) if look is not None else []
+
+
+def _code(fact: Fields, key: str = "reason") -> tuple[str, Fields]:
+    reason = fact.get(key) or {}
+    return str(reason.get("code", "")), reason.get("params") or {}
+
+
+def _demand(department: str) -> Asked:
+    return [(DEPARTMENT + department, ("demand.changed",))]
+
+
+def _quota(fact: Fields, _department: str) -> Asked:
+    code, params = _code(fact)
+    if code in ("web_demand", "web_share", "batch_share"):
+        names = str(params.get("department", fact["dept"])).split(", ")
+        return [ask for name in names for ask in _demand(name)]
+    return _demand(fact["dept"]) if code == "idle_to_batch" else []
+
+
+def _demanded(fact: Fields, _department: str) -> Asked:
+    code, _ = _code(fact)
+    own = DEPARTMENT + fact["dept"]
+    if code == "scaled_by_person":
+        return [(own, ("scale.requested",))]
+    return [(own, ("release.requested", "release.changed"))] if code == "rolling" else []
+
+
+def _closed(fact: Fields, department: str) -> Asked:
+    code, params = _code(fact, "why")
+    unit, own = fact["unit"], DEPARTMENT + department
+    if code in ("reclaimed", "migrates"):
+        return [(own, ("quota.changed",))]
+    if code in ("host_taken", "host_lost"):
+        return [(unit, _LOST_ROOM)]
+    if code == "cancelled":
+        return [(unit, ("job.cancelled",)), (job_of(unit), ("job.cancelled",))]
+    if code == "made_way":
+        return [(str(params.get("job") or params.get("for") or ""), ("job.submitted",))]
+    if code == "scale_down":
+        return _demand(department)
+    if code in ("drained", "drain_timeout", "unreachable"):
+        return [(unit, ("instance.reported", "instance.draining"))]
+    if code in ("vm_ended", "boot_timeout"):
+        return [(unit, ("vm.ended", "vm.refused", "unit.placed"))]
+    return [(own, ("release.requested",))] if code == "rolling" else []
+
+
+def _released(fact: Fields, department: str) -> Asked:
+    code, _ = _code(fact)
+    return [(DEPARTMENT + department, ("quota.changed",))] if code == "notice" else _demand(department)
+
+
+def _placed(fact: Fields, department: str) -> Asked:
+    """What made it possible last: that it was asked for, that it waits again, that there was room."""
+    unit = fact["unit"]
+    room = ("host.granted", "attempt.closed", "attempt.reported", "host.uncordoned")
+    asked: Asked = [(HOST + host, room) for host in fact.get("hosts") or ()]
+    if "." in unit:
+        return [*asked, *_demand(department)]
+    again = ("job.submitted", "job.resumed", "attempt.closed", "attempt.reported")
+    return [*asked, (unit, again), (job_of(unit), again)]
+
+
+_BECAUSE: Final[dict[str, Callable[[Fields, str], Asked]]] = {
+    "quota.changed": _quota,
+    "demand.changed": _demanded,
+    "attempt.closed": _closed,
+    "attempt.began": lambda fact, _: [(fact["unit"], ("unit.placed",))],
+    "attempt.reported": lambda fact, _: [(fact["unit"], ("attempt.began", "unit.placed"))],
+    "vm.allocated": lambda fact, _: [(fact["unit"], ("unit.placed",))],
+    "vm.started": lambda fact, _: [(fact["unit"], ("vm.allocated",))],
+    "vm.ended": lambda fact, _: [(fact["unit"], ("attempt.closed", "attempt.reported", *_LOST_ROOM))],
+    "vm.parked": lambda fact, _: [(fact["unit"], ("attempt.reported",))],
+    "host.released": _released,
+    "host.seized": lambda _, department: [(DEPARTMENT + department, ("quota.changed",))],
+    "host.cleared": lambda fact, _: [(HOST + fact["host"], (*_LOST_ROOM, "host.described"))],
+    "host.granted": lambda fact, _: [(HOST + fact["host"], ("host.cleared", "host.uncordoned"))],
+    "unit.placed": _placed,
+    "instance.draining": lambda _, department: [
+        (DEPARTMENT + department, ("demand.changed", "release.requested", "quota.changed"))
+    ],
+    "instance.reported": lambda fact, _: [(fact["unit"], ("instance.draining", "attempt.began"))],
+    "release.changed": lambda fact, _: [(DEPARTMENT + fact["dept"], ("release.requested",))],
+    "job.resumed": lambda fact, _: [(fact["job"], ("job.held",))],
+}

@@ -1,0 +1,134 @@
+"""`GET /v1/why/{name}`: why a job waits, an instance or a web department is as it is, a batch department has the hosts that it
+has, a host is where it is; `GET /v1/starts`: when jobs start, as their scheduler foresees it.
+
+Rules
+  1. Who decides explains: of jobs, instances and web departments the scheduler is asked; a batch department's hosts and a
+     host's moves are several services' doing, so they are told from the fold (`why_department`, `why_host`).
+  2. A name is a job's or an instance's first, then a department's, then a host's; `kind` says otherwise.
+  3. A department's people see their own jobs and departments; hosts are everybody's.
+  4. That nobody foresees a start in time is no failure: then it is not told.
+  5. Every answer has `sentences`, and `remedies` one for each: what would change it, or nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+import orjson
+from aiohttp import web
+
+from schemas import sentences
+from schemas.sentences import told_foreseen
+from services.monitor.explain import why_department, why_host
+from services.monitor.pictures.views import Views
+from services.monitor.serve.access import Access, Fault, json_answer
+from services.runtime.clock import Clock
+
+KINDS = ("job", "department", "host")
+
+
+class Schedulers(Protocol):
+    """What is asked of a department's scheduler; None if it does not answer."""
+
+    async def why(self, department: str, job: str) -> bytes | None: ...
+    async def starts(self, department: str, jobs: Sequence[str] | None) -> bytes | None: ...
+
+
+class Why:
+    def __init__(self, access: Access, views: Views, schedulers: Schedulers, now: Clock) -> None:
+        self.access, self.views, self.core, self.schedulers = access, views, views.core, schedulers
+        self.now = now
+
+    def routes(self) -> list[web.RouteDef]:
+        return [
+            web.get("/v1/why/{name}", self.why),
+            web.get("/v1/starts", self.starts),
+            web.get("/v1/starts/{job}", self.start),
+        ]
+
+    async def why(self, request: web.Request) -> web.Response:
+        name, kind = request.match_info["name"], request.query.get("kind")
+        self.access.who(request)
+        if kind not in (None, *KINDS):
+            raise Fault(400, "invalid", f"kind={kind[:40]!r} is none of {', '.join(KINDS)}", "kind")
+        job = self.views.department_of(name) if kind in (None, "job") else None
+        if job is not None:
+            self.access.own(request, job, f"job {name}")
+            return await self._of_job(job, name)
+        config = self.core.custody.state.config
+        department = config.department(name) if config is not None and kind in (None, "department") else None
+        if department is not None:
+            self.access.own(request, name, f"department {name}")
+            if department.kind == "web":
+                return json_answer(_spoken(await self._asked(name, name), name, name))
+            return json_answer(_words(why_department.explain(self.core, name, self._now()) or {}))
+        host = why_host.explain(self.core, name, self._now()) if kind in (None, "host") else None
+        if host is None:
+            what = kind or "job, department or host"
+            raise Fault(404, "unknown", f"there is no {what} {name[:100]!r} (any more)", "job")
+        return json_answer(_words(host))
+
+    async def starts(self, request: web.Request) -> web.Response:
+        """Of the first ones of each queue that the caller sees."""
+        scope, config = self.access.scope(request), self.core.custody.state.config
+        every = [d.name for d in (config.departments if config is not None else ()) if d.kind == "batch"]
+        asked = [name for name in every if scope in (None, name)]
+        found: dict[str, Any] = {}
+        for answer in await asyncio.gather(*(self._starts(name, None) for name in asked)):
+            found |= answer
+        return json_answer({"ok": True, "starts": found})
+
+    async def start(self, request: web.Request) -> web.Response:
+        name = request.match_info["job"]
+        self.access.who(request)
+        department = self.views.department_of(name)
+        if department is None:
+            raise Fault(404, "unknown", f"there is no job {name[:100]!r} (any more)", "job")
+        self.access.own(request, department, f"job {name}")
+        return json_answer({"ok": True, "starts": await self._starts(department, [name])})
+
+    # -------------------------------------------------------------------------------------------------------- asking
+
+    async def _of_job(self, department: str, name: str) -> web.Response:
+        """The scheduler's reasons, and when it starts if it waits."""
+        if not name[:1].isdecimal():
+            return json_answer(_spoken(await self._asked(department, name), name, department))
+        body, starts = await asyncio.gather(self._asked(department, name), self._starts(department, [name]))
+        answer = _spoken(body, name, department)
+        for start in list(starts.values())[:1]:
+            answer["start"] = {**start, "sentence": told_foreseen.starts(start, self._now(), sentences.sentence)}
+        return json_answer(answer)
+
+    async def _asked(self, department: str, name: str) -> bytes:
+        answer = await self.schedulers.why(department, name)
+        if answer is None:
+            look = "`phoenix status` shows whether it runs"
+            raise Fault(503, "unavailable", f"the scheduler of {department} does not answer: {look}")
+        return answer
+
+    async def _starts(self, department: str, jobs: list[str] | None) -> dict[str, Any]:
+        """Rule 4."""
+        answer = orjson.loads(await self.schedulers.starts(department, jobs) or b"{}")
+        found = answer.get("starts") if isinstance(answer, dict) else None
+        return found if isinstance(found, dict) else {}
+
+    def _now(self) -> float:
+        return max(self.now(), self.core.custody.state.at)
+
+
+def _spoken(body: bytes, name: str, department: str) -> dict[str, Any]:
+    """A scheduler's answer with its reasons as sentences (rule 5)."""
+    answer: dict[str, Any] = orjson.loads(body)
+    reasons = answer.get("reasons") or []
+    answer["sentences"] = [sentences.capital(sentences.sentence(reason)) for reason in reasons]
+    remedies = [sentences.remedy(reason) for reason in reasons]
+    answer["remedies"] = [text.replace("DEPARTMENT", department).replace("JOB", name) for text in remedies]
+    return answer
+
+
+def _words(answer: dict[str, Any]) -> dict[str, Any]:
+    told = answer.get("told") or []
+    spoken = [sentences.capital(word["sentence"]) for word in told]
+    return {**answer, "sentences": spoken, "remedies": [word["remedy"] for word in told]}

@@ -1,0 +1,135 @@
+"""Why a host is where it is: who holds it and by which decision, what runs there, what keeps it from being used, who may have
+it next, and its last moves.  Read from the fold, changing nothing.
+
+Rules
+  1. First where it is and why, in the words of the last decision; then what keeps it apart; then who may have it next.
+  2. `reasons` are in that order; each has a sentence, and what a person could do where there is something (`remedy`).
+  3. `moves` are the last ones, newest last; `phoenix story HOST` has all.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import msgspec
+
+from schemas import facts as f
+from schemas.custody_state import Host
+from schemas.lending import bounds
+from schemas.reasons import Reason
+from schemas.sentences import sentence
+from schemas.sentences.facts import told
+from schemas.sentences.units import count, iso, span
+from services.monitor.core import MonitorCore
+from services.monitor.explain.moves import Step
+
+_SET_APART = (f.HostCordoned, f.HostUncordoned, f.HostQuarantined)
+
+
+class Word(NamedTuple):
+    """A sentence, and what would change it."""
+
+    sentence: str
+    remedy: str = ""
+
+
+def explain(core: MonitorCore, name: str, now: float) -> dict[str, Any] | None:
+    """None if there is no such host."""
+    host = core.custody.state.hosts.get(name)
+    if host is None:
+        return None
+    steps = core.state.moves.hosts.get(name, [])
+    words = [_where(host, steps, now), *_there(host), *_apart(host, now), *_next(core, host, now)]
+    return {
+        "ok": True,
+        "what": "host",
+        "name": name,
+        "state": host.state,
+        "department": host.dept if host.state in ("held", "draining", "lost") else None,
+        "since": iso(host.since),
+        "told": [word._asdict() for word in words],
+        "moves": [shown(step) for step in steps],
+    }
+
+
+def shown(step: Step) -> dict[str, Any]:
+    kind, fact = f.kind_of(step.fact), msgspec.to_builtins(step.fact)
+    sentence = told(kind, fact, step.department)
+    found = {"at": iso(step.at), "position": step.position, "kind": kind, "department": step.department or None}
+    return {**found, "reason": fact.get("reason"), "sentence": sentence}
+
+
+def _where(host: Host, steps: list[Step], now: float) -> Word:
+    """Rule 1."""
+    for_s = f", for {span(now - host.since)}" if host.since else ""
+    last = next((step for step in reversed(steps) if not isinstance(step.fact, _SET_APART)), None)
+    reason = getattr(last.fact, "reason", None) if last is not None else None
+    why = f": {sentence(reason)}" if isinstance(reason, Reason) else ""
+    if host.state == "held":
+        return Word(f"held by {host.dept} since {iso(host.since)}{for_s}{why}")
+    if host.state == "draining":
+        left = count(len(host.vms), "VM")
+        return Word(f"it leaves {host.dept} since {iso(host.since)}{for_s}{why}; {left} of ours still there")
+    if host.state == "lost":
+        return Word(f"it is lost since {iso(host.since)}{for_s}: {host.lost}", "bring it back in OpenNebula")
+    if host.state == "absent":
+        return Word("OpenNebula has it, and nobody has looked yet whether VMs of ours are left there")
+    return Word(f"it is free since {iso(host.since)}{for_s}{why}")
+
+
+def _there(host: Host) -> list[Word]:
+    if host.state != "held":
+        return []
+    if not host.units:
+        return [Word("nothing runs there")]
+    names = ", ".join(sorted(host.units)[:8]) + (" …" if len(host.units) > 8 else "")
+    return [
+        Word(
+            f"there: {names}, on {host.cores_used} of {host.cores} cores, {host.memory_used_mb} of {host.memory_mb} MiB"
+        )
+    ]
+
+
+def _apart(host: Host, now: float) -> list[Word]:
+    found = []
+    if host.cordoned is not None:
+        found.append(Word(f"it is cordoned: {host.cordoned}", f"phoenix hosts uncordon {host.name}"))
+    if host.quarantine_until > now:
+        until = "" if host.quarantine_until > now + 365 * 86_400 else f" until {iso(host.quarantine_until)}"
+        found.append(Word(f"it is set apart{until}: {host.quarantine}"))
+    return found
+
+
+def _next(core: MonitorCore, host: Host, now: float) -> list[Word]:
+    """Who may have it next, and by which rule."""
+    config, dept = core.custody.state.config, host.dept
+    holder = config.department(dept) if config is not None and dept is not None and host.state == "held" else None
+    if config is None or holder is None:
+        return _wanted(core) if host.state == "free" and host.cordoned is None else []
+    held, quota = core.custody.held(holder.name), core.custody.quota(holder.name)
+    found = []
+    if held > quota.hosts:
+        by = f", until {iso(quota.next_due())}" if quota.lowerings else ""
+        found.append(Word(f"on notice: {holder.name} holds {held} and may keep {quota.hosts}{by}"))
+    if holder.kind == "web":
+        return [*found, Word(f"it goes back when {holder.name} needs fewer hosts than the {held} that it holds")]
+    claimants = [each.name for each in config.departments if each.kind == "web"]
+    guarantee = bounds(holder, now)[0]
+    if claimants and held > guarantee:
+        beyond = f"{held - guarantee} of the {held} hosts of {holder.name} are beyond its guarantee of {guarantee}"
+        found.append(Word(f"may be claimed by {', '.join(claimants)}: {beyond}", _keep(holder.name)))
+    elif claimants:
+        found.append(Word(f"web may not claim it: {holder.name} holds no more than its guarantee of {guarantee}"))
+    return found
+
+
+def _keep(department: str) -> str:
+    return f"to keep more from web: a higher guarantee of {department} in the configuration"
+
+
+def _wanted(core: MonitorCore) -> list[Word]:
+    """Of a free host: who wants more than it holds."""
+    state = core.custody.state
+    short = {name: hosts - core.custody.held(name) for name, hosts in sorted(state.demands.items())}
+    words = [f"{name} ({count(hosts, 'host')} more)" for name, hosts in short.items() if hosts > 0]
+    return [Word(f"who wants one: {', '.join(words)}" if words else "nobody wants one")]

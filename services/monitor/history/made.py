@@ -1,0 +1,102 @@
+"""A history made anew, beside the one that is in use, and how the monitor takes it over at its next start.
+
+    history.rebuilding            while it is written
+    history.rebuilt               whole; with it the fold's snapshot of the same position (history.rebuilt-snapshot)
+
+Rules
+  1. Nothing of the file in use is touched before the new one is whole: a rebuild that is broken off has changed nothing.
+  2. The snapshot goes with it, because the monitor's own is of a later position: with both it goes on where the rebuild ended,
+     and folds what came since, instead of everything again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+from pathlib import Path
+from typing import Final
+
+from nats.aio.client import Client
+
+from schemas import facts as f
+from schemas.custody import Custody
+from schemas.meta import Meta
+from schemas.subjects import JOURNAL_STREAM
+from services.monitor.core import MonitorCore
+from services.monitor.history.file import History
+from services.monitor.history.kept import Kept
+from services.runtime import snapshots
+from services.runtime.config import Config
+from services.runtime.connect import jetstream
+from services.runtime.log import Log
+from services.runtime.objects import Objects
+from services.runtime.rebuild import replay
+
+_ENDS: Final = ("", "-wal", "-shm")
+
+
+class Recorder:
+    """A monitor's fold that writes `history`, and nothing else."""
+
+    def __init__(self, history: History) -> None:
+        self.history = history
+        self.core: MonitorCore
+
+    def make(self, custody: Custody) -> MonitorCore:
+        self.core = MonitorCore(custody, self._watch)
+        return self.core
+
+    def _watch(self, fact: f.Fact, meta: Meta) -> None:
+        self.history.note(self.core, fact, meta)
+
+
+def _rebuilt(path: Path) -> Path:
+    return path.with_suffix(".rebuilt")
+
+
+def _snapshot(path: Path) -> Path:
+    return path.with_suffix(".rebuilt-snapshot")
+
+
+def _remove(path: Path) -> None:
+    for end in _ENDS:
+        path.with_name(path.name + end).unlink(missing_ok=True)
+
+
+async def make_anew(config: Config, nc: Client, log: Log) -> int:
+    """From archive and journal; returns the position up to which it is.  Raises `Stop`, and what the broker raises."""
+    js, monitor = jetstream(nc), config.monitor
+    journal = str((await js.stream_info(JOURNAL_STREAM)).created)
+    path = monitor.history_path.with_suffix(".rebuilding")
+    for old in (path, _rebuilt(monitor.history_path), _snapshot(monitor.history_path)):
+        _remove(old)
+    history = History(path, Kept.of(monitor.history_days, monitor.history_max_mb))
+    history.open(journal)
+    try:
+        fold = await replay(nc, js, None, Recorder(history).make, log, archive=config.journal.archive)
+    finally:
+        await history.close()
+    await asyncio.to_thread(_finish, path)
+    content = snapshots.pack(snapshots.take("monitor", journal, fold))
+    await asyncio.to_thread(_snapshot(monitor.history_path).write_bytes, content)
+    path.replace(_rebuilt(monitor.history_path))
+    return fold.position
+
+
+def _finish(path: Path) -> None:
+    """Everything in the one file."""
+    db = sqlite3.connect(path)
+    db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+    db.close()
+
+
+async def take_over(path: Path, objects: Objects) -> bool:
+    """Put a history that was made anew in the place of the one at `path`, before that is opened.  False: there is none."""
+    new, kept = _rebuilt(path), _snapshot(path)
+    if not new.exists() or not kept.exists():
+        return False
+    await objects.put("monitor", kept.read_bytes())
+    _remove(path)
+    new.replace(path)
+    kept.unlink()
+    return True

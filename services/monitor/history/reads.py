@@ -1,0 +1,220 @@
+"""What is asked of the history: jobs by filter, page by page; one job with its attempts; sums of a period.
+
+Rules
+  1. A job is of a period if it was there in it: submitted before its end, and not over before its beginning.
+  2. A page says where the next one begins (`cursor`): behind its last row, in the order asked for.  So no row comes twice, and
+     none that was there is missed, however many are added meanwhile.
+  3. Newest, longest, largest first, unless `ascending`.  Whose start or end is still to come counts as the newest.
+  4. Every function reads, and runs in the history's thread.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import sqlite3
+from typing import Any, Final
+
+import msgspec
+
+from services.monitor.history.schema import SUMS
+from services.monitor.model.buckets import DAY_MS, Bucket, Row, Site, Span, add, key
+from services.monitor.pictures.times import iso
+
+LIMIT_MAX: Final = 10_000  # rows of one page; some MB
+NEVER_MS: Final = 1 << 62
+_ELAPSED: Final = (
+    "(ran_ms + coalesce((SELECT max(0, :now - a.placed_ms) FROM attempts AS a WHERE a.unit = jobs.unit"
+    " AND a.attempt = jobs.attempts AND a.ended_ms IS NULL), 0))"
+)
+_WAIT: Final = "(coalesce(placed_ms, ended_ms, :now) - submitted_ms)"
+SORTS: Final = {
+    "submitted": "submitted_ms",
+    "started": f"coalesce(placed_ms, {NEVER_MS})",
+    "ended": f"coalesce(ended_ms, {NEVER_MS})",
+    "wait": _WAIT,
+    "elapsed": _ELAPSED,
+    "cores": "(nodes * cores)",
+}
+STATES: Final = (
+    *("pending", "held", "suspended", "starting", "running", "completing"),
+    *("completed", "failed", "cancelled", "timeout", "killed"),
+)
+_HOST: Final = (
+    "EXISTS (SELECT 1 FROM attempts AS h"
+    " WHERE h.unit = jobs.unit AND instr(',' || h.hosts || ',', ',' || :host || ','))"
+)
+
+
+class Filter(msgspec.Struct, kw_only=True):
+    """None: any.  `name`: a pattern with * and ?; times in milliseconds."""
+
+    department: str | None = None
+    user: str | None = None
+    states: tuple[str, ...] = ()
+    name: str | None = None
+    host: str | None = None
+    since: int | None = None
+    until: int | None = None
+    sort: str = "submitted"
+    ascending: bool = False
+    cursor: str | None = None
+    limit: int = 100
+
+
+def jobs(db: sqlite3.Connection, asked: Filter, now: int) -> dict[str, Any]:
+    """``{"jobs": [row…], "cursor": of the next page or None}``.  ValueError: the cursor is not one of this order."""
+    where, values = _where(asked)
+    by = SORTS[asked.sort]
+    if asked.cursor:
+        values["value"], values["unit"] = _read_cursor(asked)
+        where.append(f"({by}, unit) {'>' if asked.ascending else '<'} (:value, :unit)")
+    order = "ASC" if asked.ascending else "DESC"
+    sql = (
+        f"SELECT *, {by} AS sorted_by, {_WAIT} AS wait_ms, {_ELAPSED} AS elapsed_ms FROM jobs"
+        f" WHERE {' AND '.join(where) or '1'} ORDER BY sorted_by {order}, unit {order} LIMIT :limit"
+    )
+    limit = max(0, min(asked.limit, LIMIT_MAX))
+    found = _select(db, sql, values | {"now": now, "limit": limit + 1})
+    more = len(found) > limit
+    found = found[:limit]
+    cursor = _cursor(asked, found[-1]["sorted_by"], found[-1]["unit"]) if more and found else None
+    return {"jobs": [_job(row) for row in found], "cursor": cursor}
+
+
+def _where(asked: Filter) -> tuple[list[str], dict[str, Any]]:
+    conditions: list[tuple[Any, str, str]] = [
+        (asked.department, "department", "department = :department"),
+        (asked.user, "user", "user = :user"),
+        (asked.name, "name", "name GLOB :name"),
+        (asked.host, "host", _HOST),
+        (asked.since, "since", "(ended_ms IS NULL OR ended_ms >= :since)"),
+        (asked.until, "until", "submitted_ms < :until"),
+    ]
+    where = [sql for value, _, sql in conditions if value is not None]
+    values: dict[str, Any] = {name: value for value, name, _ in conditions if value is not None}
+    if asked.states:
+        names = {f"state{n}": state for n, state in enumerate(asked.states)}
+        where.append(f"state IN ({', '.join(f':{name}' for name in names)})")
+        values |= names
+    return where, values
+
+
+def _cursor(asked: Filter, value: int, unit: str) -> str:
+    content = msgspec.json.encode([asked.sort, asked.ascending, value, unit])
+    return base64.urlsafe_b64encode(content).decode().rstrip("=")
+
+
+def _read_cursor(asked: Filter) -> tuple[int, str]:
+    text = asked.cursor or ""
+    try:
+        content = base64.urlsafe_b64decode(text + "=" * (-len(text) % 4))
+        sort, ascending, value, unit = msgspec.json.decode(content, type=tuple[str, bool, int, str])
+    except (binascii.Error, msgspec.DecodeError, ValueError):
+        raise ValueError("the cursor is none that was given out") from None
+    if (sort, ascending) != (asked.sort, asked.ascending):
+        raise ValueError(f"the cursor is of another order: {sort}, {'ascending' if ascending else 'descending'}")
+    return value, unit
+
+
+def job(db: sqlite3.Connection, name: str, now: int) -> dict[str, Any] | None:
+    """One job or element with its attempts, or an array with its elements; None if the history knows none."""
+    select = f"SELECT *, {_WAIT} AS wait_ms, {_ELAPSED} AS elapsed_ms FROM jobs"
+    found = _select(db, f"{select} WHERE unit = :name", {"name": name, "now": now})
+    if found:
+        attempts = _select(db, "SELECT * FROM attempts WHERE unit = ? ORDER BY attempt", (name,))
+        return {**_job(found[0]), "attempts": [_attempt(row) for row in attempts], "units": []}
+    rows = _select(db, f"{select} WHERE job = :name AND unit <> :name", {"name": name, "now": now})
+    elements = [_job(row) for row in sorted(rows, key=lambda row: int(row["unit"].partition("_")[2]))]
+    if not elements:
+        return None
+    states = [row["state"] for row in elements]
+    first = elements[0]
+    ends = [row["ended_at"] for row in elements]
+    return {
+        **{name: first[name] for name in ("job", "department", "user", "name", "submitted_at")},
+        "unit": name,
+        "state": states[0] if len(set(states)) == 1 else "ended" if all(ends) else "running",
+        "ended_at": max(ends) if all(ends) else None,
+        "counts": {state: states.count(state) for state in sorted(set(states))},
+        "attempts": [],
+        "units": elements,
+    }
+
+
+def _job(row: dict[str, Any]) -> dict[str, Any]:
+    """As people see it; `cores` and `memory_mb` of each of its nodes."""
+    return {
+        **{name: row[name] for name in ("unit", "job", "name", "user", "department", "service", "quality", "state")},
+        "lease_kind": row["lease"] or None,
+        "best_effort": bool(row["best_effort"]),
+        "submitted_at": _iso(row["submitted_ms"]),
+        "started_at": _iso(row["placed_ms"]),
+        "ended_at": _iso(row["ended_ms"]),
+        "wait_s": row["wait_ms"] / 1000,
+        "elapsed_s": row["elapsed_ms"] / 1000,
+        "walltime_s": row["walltime_ms"] / 1000,
+        **{name: row[name] for name in ("nodes", "cores", "memory_mb")},
+        "hosts": row["hosts"].split(",") if row["hosts"] else [],
+        "attempt": row["attempts"],
+        "exit_code": row["exit"],
+        "reason": msgspec.json.decode(row["reason"]) if row["reason"] else None,
+    }
+
+
+def _attempt(row: dict[str, Any]) -> dict[str, Any]:
+    return {
+        "attempt": row["attempt"],
+        "hosts": row["hosts"].split(","),
+        "placed_at": _iso(row["placed_ms"]),
+        "began_at": _iso(row["began_ms"]),
+        "ended_at": _iso(row["ended_ms"]),
+        "why": msgspec.json.decode(row["reason"]) if row["reason"] else None,
+        **{name: row[name] for name in ("disposal", "exit", "signal", "seconds", "cpu_seconds", "max_rss_mb", "note")},
+    }
+
+
+def _iso(at: int | None) -> str | None:
+    return None if at is None else iso(at / 1000)
+
+
+def _select(db: sqlite3.Connection, sql: str, values: Any) -> list[dict[str, Any]]:
+    cursor = db.execute(sql, values)
+    names = [column[0] for column in cursor.description]
+    return [dict(zip(names, row, strict=True)) for row in cursor]
+
+
+# ------------------------------------------------------------------------------------------------------------------- sums
+
+
+def collected(db: sqlite3.Connection, since: int, until: int) -> tuple[Bucket, int, int]:
+    """Everything measured from `since` until `until` (milliseconds) in one bucket, and from when until when that is: where sums
+    are kept by the day, the whole day of `since` is in it."""
+    found = db.execute("SELECT value FROM meta WHERE key = 'details_from_ms'").fetchone()
+    if since < (int(found[0]) if found else 0):
+        since = since // DAY_MS * DAY_MS
+    sums = Bucket()
+    for row in _sums(db, "site", since, until):
+        add(sums.site, Site(*row[2:]))
+    for row in _sums(db, "holding", since, until):
+        add(sums.span(row[2]), Span(*row[3:]))
+    for row in _sums(db, "lost_to", since, until):
+        to = sums.span(row[2]).lost_to
+        to[row[3]] = to.get(row[3], 0) + row[4]
+    for row in _sums(db, "usage", since, until):
+        add(sums.rows.setdefault(key(*row[2:6]), Row()), Row(*row[6:]))
+    for row in _sums(db, "ended", since, until):
+        ended = sums.rows.setdefault(key(*row[2:6]), Row()).ended
+        ended[row[6]] = ended.get(row[6], 0) + row[7]
+    sql = "SELECT min(begin_ms), max(begin_ms + length_ms) FROM {} WHERE begin_ms >= ? AND begin_ms < ?"
+    begins, ends = zip(*(db.execute(sql.format(table), (since, until)).fetchone() for table in SUMS), strict=True)
+    return (
+        sums,
+        min((at for at in begins if at is not None), default=since),
+        max((at for at in ends if at), default=since),
+    )
+
+
+def _sums(db: sqlite3.Connection, table: str, since: int, until: int) -> sqlite3.Cursor:
+    """Rows by the whole; added up here, because SQLite's own sums end at 64 bits."""
+    return db.execute(f"SELECT * FROM {table} WHERE begin_ms >= ? AND begin_ms < ?", (since, until))

@@ -1,0 +1,1 @@
+"""What Prometheus is told: collected when somebody scrapes, and what is near its end."""

@@ -1,0 +1,148 @@
+"""What the monitor exports beside the runtime's own metrics (`families` declares it): claims, web load, void facts.  Hosts are
+`hosts`, queues, jobs and work `jobs`.
+
+Collected when somebody scrapes, from the read model: nothing is counted twice and nothing is kept.  Counters are folded from
+the journal: a restart does not set them back.
+
+Rules
+  1. A department has its series as long as it is configured, those with 0 included: an alert sees the first one.
+  2. A scrape goes through hosts, open attempts and instances once; of jobs it looks at what has changed since the last one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from prometheus_client.metrics_core import Metric
+from prometheus_client.registry import Collector
+
+from schemas.ids import is_instance
+from services.monitor.core import MonitorCore
+from services.monitor.metrics import families as fs
+from services.monitor.metrics import jobs as metrics_jobs
+from services.monitor.metrics.hosts import Seen
+from services.monitor.model import releases
+from services.monitor.model.service_levels import Shortage, Times
+from services.monitor.pictures import release_views
+from services.monitor.pictures.views import Views
+from services.runtime.clock import Clock, system_clock
+
+
+class ReadModel(Collector):
+    """Registers with a Prometheus registry."""
+
+    def __init__(self, core: MonitorCore, views: Views, clock: Clock = system_clock) -> None:
+        self.core, self.views, self.clock = core, views, clock
+
+    def collect(self) -> Iterator[Metric]:
+        config, now = self.core.custody.state.config, self.clock()
+        known = config.departments if config is not None else ()
+        batch = [department.name for department in known if department.kind == "batch"]
+        web = [department.name for department in known if department.kind == "web"]
+        names = [department.name for department in known]
+        yield from Seen(names, now).add(self.core.custody.state.hosts.values()).families()
+        yield from self._shares(names)
+        yield from self._moves(names, now)
+        yield from self._claims(web, now)
+        yield from self._reclaims(names, now)
+        yield from metrics_jobs.queues(self.views, batch, now)
+        yield from metrics_jobs.ends(self.core, names, batch)
+        yield from metrics_jobs.work(self.core, names, now)
+        yield from self._web(web, now)
+        yield from self._load(web)
+        yield from self._releases(web)
+        voids = fs.VOIDS.family()
+        for reason, count in sorted(self.core.custody.state.voids.items()):
+            voids.add_metric([reason], count)
+        yield voids
+
+    # ---------------------------------------------------------------------------------------------------------- hosts
+
+    def _shares(self, names: list[str]) -> Iterator[Metric]:
+        custody, own = self.core.custody, self.core.accounting.state.own
+        quota, demand, owned = fs.HOSTS_QUOTA.family(), fs.HOSTS_DEMANDED.family(), fs.HOSTS_OWN.family()
+        for name in names:
+            quota.add_metric([name], custody.quota(name).hosts)
+            demand.add_metric([name], custody.state.demands.get(name, 0))
+            owned.add_metric([name], own.get(name, 0))
+        yield from (quota, demand, owned)
+
+    def _moves(self, names: list[str], now: float) -> Iterator[Metric]:
+        moves = fs.HOST_MOVES.family()
+        for before, found in sorted(self.core.state.tallies.moves.items()):
+            for after, count in sorted(found.items()):
+                if after in names and before in ("", *names):
+                    moves.add_metric([before, after], count)
+        yield from (moves, fs.HOSTS_FLAPPING.of(self.core.tallies.flapping(now)))
+        yield fs.HOSTS_SAVING.of(len(self.core.idle.candidates(self.views.power, now)))
+
+    # ----------------------------------------------------------------------------------------------- claims and reclaims
+
+    def _claims(self, web: list[str], now: float) -> Iterator[Metric]:
+        custody, claims = self.core.custody, self.core.state.open_claims
+        opened, hosts, lasts = fs.CLAIMS_OPEN.family(), fs.CLAIM_HOSTS.family(), fs.CLAIM_OPEN_S.family()
+        took = fs.CLAIM_S.family()
+        for name in web:
+            claim = claims.get(name)
+            opened.add_metric([name], float(claim is not None))
+            hosts.add_metric([name], max(0, custody.state.demands.get(name, 0) - custody.held(name)))
+            lasts.add_metric([name], 0.0 if claim is None else max(0.0, now - claim.at))
+            times = self.core.state.levels.claims.get(name, Times())
+            took.add_metric([name], list(times.cumulated()), times.sum_s)
+        yield from (opened, hosts, lasts, took)
+
+    def _reclaims(self, names: list[str], now: float) -> Iterator[Metric]:
+        """A host that is asked for is first held above the quota, then on its way until it is clear."""
+        custody, levels = self.core.custody, self.core.state.levels
+        hosts, lasts, took = fs.RECLAIM_HOSTS.family(), fs.RECLAIM_OPEN_S.family(), fs.RECLAIM_S.family()
+        for name in names:
+            leaving = [since for dept, since in levels.leaving.values() if dept == name]
+            asked = [levels.asked[name]] if name in levels.asked else []
+            above = max(0, custody.held(name) - custody.quota(name).hosts) if asked else 0
+            hosts.add_metric([name], above + len(leaving))
+            lasts.add_metric([name], max(0.0, now - min([*leaving, *asked], default=now)))
+            times = levels.reclaims.get(name, Times())
+            took.add_metric([name], list(times.cumulated()), times.sum_s)
+        yield from (hosts, lasts, took)
+
+    # ------------------------------------------------------------------------------------------------------------ web
+
+    def _web(self, web: list[str], now: float) -> Iterator[Metric]:
+        custody, state = self.core.custody, self.core.state
+        wanted, held, running = fs.WEB_WANTED.family(), fs.WEB_HELD.family(), fs.WEB_RUNNING.family()
+        draining, short = fs.WEB_DRAINING.family(), fs.WEB_SHORT.family()
+        for name in web:
+            units = [custody.state.units[u] for u in custody.index.open.get(name, ()) if is_instance(u)]
+            live = [unit for unit in units if unit.live]
+            wanted.add_metric([name], state.instances.get(name, 0))
+            held.add_metric([name], len(live))
+            running.add_metric([name], sum(unit.began_at is not None for unit in live))
+            draining.add_metric([name], sum(unit.drains_until is not None for unit in live))
+            short.add_metric([name], state.levels.short.get(name, Shortage(now)).until(now))
+        yield from (wanted, held, running, draining, short)
+
+    def _load(self, web: list[str]) -> Iterator[Metric]:
+        load, rate, claim = fs.WEB_UTILISATION.family(), fs.WEB_RATE.family(), fs.WEB_CLAIMED.family()
+        silent = fs.WEB_SILENT.family()
+        for name in web:
+            silent.add_metric([name], float(name in self.core.state.silent))
+            last = self.core.state.loads.get(name)
+            if last is None:
+                continue
+            for family, value in (
+                (load, last.utilisation),
+                (rate, last.requests_per_s),
+                (claim, last.claim),
+            ):
+                if value is not None:
+                    family.add_metric([name], value)
+        yield from (load, rate, claim, silent)
+
+    def _releases(self, web: list[str]) -> Iterator[Metric]:
+        number, state = fs.WEB_RELEASE.family(), fs.WEB_RELEASE_STATE.family()
+        for name in web:
+            found = release_views.summary(self.core.state.releases.get(name), self.core.custody, name)
+            number.add_metric([name], found["release"])
+            for stage in releases.STAGES:
+                state.add_metric([name, stage], float(found["state"] == stage))
+        yield from (number, state)

@@ -1,0 +1,1 @@
+"""The read model as JSON: what people and programs ask for."""

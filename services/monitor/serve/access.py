@@ -1,0 +1,117 @@
+"""Who may read what of the monitor, and how a read is refused: what every page of the monitor's HTTP stands on.
+
+Rules
+  1. A read needs a bearer token of a user of the cloud, or the cookie of a session (`sessions`).  A department's people see
+     their department; operators see everything.
+  2. Errors are `{"ok": false, "error": {code, field, message}}` with the status that says the same.
+  3. A cookie is worth what a browser sends it for: reads (GET), by a page of this server (`origin`).  A token that is shown
+     counts alone, whatever the cookie.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Any, Final
+
+import orjson
+from aiohttp import web
+
+from schemas.custody import Custody
+from services.monitor.serve.fault import Fault as Fault
+from services.monitor.serve.origin import is_own_page
+from services.monitor.serve.sessions import Sessions
+from services.runtime.credentials import digest
+from services.runtime.identity import Identities, Identity
+
+COOKIE: Final = "phoenix_session"
+
+
+class Access:
+    """Every handler asks it first.  Its methods raise `Fault`.  `cookie`: its name."""
+
+    def __init__(
+        self, custody: Custody, identities: Identities, sessions: Sessions | None = None, cookie: str = COOKIE
+    ) -> None:
+        self.custody, self.identities = custody, identities
+        self.sessions, self.cookie = sessions or Sessions(identities), cookie
+
+    def who(self, request: web.Request) -> Identity:
+        if "Authorization" in request.headers or self.cookie not in request.cookies:
+            return self.bearer(request)[0]
+        self.identities.reload_if_changed()
+        who = self.sessions.who(request.cookies[self.cookie], self.custody.state.config)
+        if who is None:
+            raise Fault(401, "denied", "the session is over: log in again")
+        if request.method != "GET" or not is_own_page(request):
+            raise Fault(403, "denied", "a session is for reading, by the page of this server; else show a bearer token")
+        return who
+
+    def bearer(self, request: web.Request) -> tuple[Identity, str]:
+        """The caller by token alone, and the token."""
+        scheme, _, token = request.headers.get("Authorization", "").partition(" ")
+        who = self.by_digest(digest(token)) if scheme.lower() == "bearer" else None
+        if who is None:
+            needed = "a known bearer token is needed: Authorization: Bearer <token>"
+            raise Fault(401, "denied", self.identities.ended(token) or needed)
+        return who, token
+
+    def by_digest(self, token: str) -> Identity | None:
+        """The owner of the token of this hash."""
+        self.identities.reload_if_changed()
+        return self.identities.by_digest(token, self.custody.state.config)
+
+    def scope(self, request: web.Request) -> str | None:
+        """The department that the caller may see and asks for; None: all of them."""
+        who = self.who(request)
+        asked = request.query.get("department")
+        config = self.custody.state.config
+        if asked is not None and (config is None or config.department(asked) is None):
+            raise Fault(404, "unknown", f"there is no department {asked!r}", "department")
+        if who.role == "operator":
+            return asked
+        if asked not in (None, who.department):
+            raise Fault(403, "denied", f"{who.user} sees department {who.department!r} only", "department")
+        return who.department
+
+    def own(self, request: web.Request, department: str | None, what: str) -> None:
+        """Refuse who is neither of `department` nor an operator; `what` names what was asked for."""
+        who = self.who(request)
+        if who.role != "operator" and department != who.department:
+            raise Fault(403, "denied", f"{what} is not of department {who.department!r}")
+
+
+@web.middleware
+async def faults(request: web.Request, handler: Callable[[web.Request], Awaitable[Any]]) -> Any:
+    """Rule 2."""
+    try:
+        return await handler(request)
+    except Fault as fault:
+        error = {"code": fault.code, "field": fault.field, "message": str(fault)}
+        return json_answer({"ok": False, "error": error}, fault.status)
+    except web.HTTPClientError as wrong:  # no such path, no such method: told in the form of every other refusal
+        code = "unknown" if wrong.status == 404 else "invalid"
+        error = {"code": code, "field": None, "message": f"{request.method} {request.path[:200]}: {wrong.reason}"}
+        return json_answer({"ok": False, "error": error}, wrong.status)
+
+
+def json_answer(value: object, status: int = 200) -> web.Response:
+    return web.Response(body=orjson.dumps(value), content_type="application/json", status=status)
+
+
+def limit_of(request: web.Request, most: int) -> int:
+    """The query's `limit`, at most `most`."""
+    asked = int(number_of(request, "limit", float(most)))
+    return max(0, min(asked, most))
+
+
+def number_of(request: web.Request, name: str, default: float = 0.0) -> float:
+    text = request.query.get(name)
+    if text is None:
+        return default
+    try:
+        value = float(text)
+    except ValueError:
+        raise Fault(400, "invalid", f"{name}={text!r} is not a number", name) from None
+    if not -1e15 < value < 1e15:
+        raise Fault(400, "invalid", f"{name}={text!r} is out of range", name)
+    return value

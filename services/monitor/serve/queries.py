@@ -1,0 +1,102 @@
+"""NATS side of the monitor: answers `phoenix.query.monitor.<department>.<what>` and asks schedulers for their reasons.
+
+Rules
+  1. The department is a token of the subject, and the server lets a department's people publish only their own: it says what
+     may be seen.  `operators` sees everything.
+  2. Answers go only to inboxes of that department (PROTOCOL S10).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+import msgspec
+import orjson
+from nats.aio.client import Client
+from nats.aio.msg import Msg
+from nats.errors import Error as NatsError
+
+from schemas import subjects
+from services.monitor.pictures.usage import BY, EVER, usage
+from services.monitor.pictures.views import Views
+from services.runtime.answer import answer
+from services.runtime.clock import Clock, system_clock
+
+WHY_S: Final = 2.0
+STARTS_S: Final = 4.0  # to look ahead takes a second or two in a full house
+INBOX: Final = subjects.inbox(subjects.OPERATORS, "monitor")
+
+
+class Queries:
+    def __init__(self, nc: Client, views: Views, clock: Clock = system_clock) -> None:
+        self.nc, self.views, self.clock = nc, views, clock
+        self._asked = 0
+
+    async def start(self) -> None:
+        await self.nc.subscribe(subjects.query("monitor", "*", "*"), cb=self._on_query)
+
+    async def _on_query(self, msg: Msg) -> None:
+        department, what = msg.subject.split(".")[3:5]
+        scope = None if department == subjects.OPERATORS else department
+        try:
+            asked = msgspec.json.decode(msg.data or b"{}", type=dict[str, Any])
+            body = self._render(what, scope, asked)
+        except (msgspec.DecodeError, TypeError, ValueError) as error:
+            body = _refusal("invalid", f"the query could not be read: {error}")
+        await answer(msg, department, body, {"Content-Type": "application/json"})
+
+    def _render(self, what: str, scope: str | None, asked: dict[str, Any]) -> bytes:
+        views = self.views
+        if what == "queue":
+            return views.queue(scope, None, int(asked.get("limit", 10_000)))
+        if what == "job":
+            view = views.job(str(asked.get("job", "")))
+            if view is None or scope not in (None, view["department"]):
+                return _refusal("unknown", f"there is no job {asked.get('job')!r} in this department", "job")
+            return orjson.dumps(view)
+        if what == "department" and scope is not None:
+            return orjson.dumps(views.department(scope))
+        if what == "releases" and scope is not None:
+            return orjson.dumps(views.releases(scope))
+        if what == "usage":
+            by, since, until = asked.get("by", "department"), asked.get("since", 0.0), asked.get("until", EVER)
+            if by not in BY:
+                return _refusal("invalid", f"{by!r} is none of {', '.join(BY)}", "by")
+            found = usage(views.core.accounting, by, scope, float(since), float(until), self.clock())
+            return orjson.dumps(found)
+        pictures = {"hosts": views.hosts, "departments": views.departments, "overview": views.overview}
+        if what in pictures:
+            return orjson.dumps(pictures[what]())
+        known = ", ".join(sorted([*pictures, "queue", "job", "department", "releases", "usage"]))
+        return _refusal("unknown", f"there is no query {what!r}; known: {known}")
+
+    async def why(self, department: str, job: str) -> bytes | None:
+        """The scheduler's own explanation of a job; None if it does not answer."""
+        return await self.ask(department, "why", {"job": job}, WHY_S)
+
+    async def starts(self, department: str, jobs: Sequence[str] | None) -> bytes | None:
+        """When jobs start, as the scheduler foresees it; None if it does not answer in time."""
+        return await self.ask(department, "start", {} if jobs is None else {"jobs": list(jobs)}, STARTS_S)
+
+    async def reasons(self, department: str) -> bytes | None:
+        """Why the first ones of its queue wait; None if it does not answer in time."""
+        return await self.ask(department, "reasons", {}, WHY_S)
+
+    async def ask(self, department: str, what: str, query: dict[str, Any], wait_s: float) -> bytes | None:
+        """A department's scheduler; None if it does not answer."""
+        self._asked += 1
+        inbox = f"{INBOX}.{self._asked}"
+        subscription = await self.nc.subscribe(inbox, max_msgs=1)
+        try:
+            subject = subjects.query("scheduler", department, what)
+            await self.nc.publish(subject, orjson.dumps(query), reply=inbox)
+            return (await subscription.next_msg(timeout=wait_s)).data or None  # empty: nobody listens there
+        except (NatsError, TimeoutError):
+            return None
+        finally:
+            await subscription.unsubscribe()
+
+
+def _refusal(code: str, message: str, field: str | None = None) -> bytes:
+    return orjson.dumps({"ok": False, "error": {"code": code, "field": field, "message": message}})

@@ -1,0 +1,255 @@
+"""The monitor's HTTP: reads for the command line and pages.  Loopback by default; the door passes reads on to it.
+
+Rules
+  1. Every read but `/healthz`, `/metrics` and the page's files needs a bearer token or a session (`access`: who sees what, and
+     how errors are told).  Every request names this server as it is called (`origin`).
+  2. What is more than a picture of the read model has a module of its own with its routes (`more`).
+  3. A read never changes anything.
+  4. The door says in `Phoenix-Position` how far it has folded; a read waits (`CATCH_UP_S` at most) until the monitor is as far,
+     so that people read their own writes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, Final
+
+from aiohttp import web
+from prometheus_client import CollectorRegistry, generate_latest
+
+from services.monitor.core import MonitorCore
+from services.monitor.events import Entry, Publisher
+from services.monitor.history import reads as history_reads
+from services.monitor.history.file import History
+from services.monitor.history.reads import Filter
+from services.monitor.history.routes import states_of
+from services.monitor.pictures.instances import instances
+from services.monitor.pictures.levels import Levels
+from services.monitor.pictures.usage import BY, EVER, Older, gaps, usage
+from services.monitor.pictures.views import QUEUE_LIMIT, Views
+from services.monitor.serve.access import Access, Fault, faults, json_answer, limit_of, number_of
+from services.monitor.serve.origin import Hosts
+from services.runtime.clock import Clock, system_clock
+
+FOLLOW_S: Final = 25.0  # a follower gets an empty line this often, so that a dead peer is noticed
+POSITION: Final = "Phoenix-Position"
+CATCH_UP_S: Final = 2.0  # a monitor that is further behind answers with what it has
+EVENTS_LIMIT: Final = 10_000
+
+
+class Reads:
+    """The handlers.  `more`: routes of other modules."""
+
+    def __init__(
+        self,
+        core: MonitorCore,
+        views: Views,
+        history: History,
+        publisher: Publisher,
+        access: Access,
+        registry: CollectorRegistry,
+        wait_for: Callable[[int, float], Awaitable[None]],
+        clock: Clock = system_clock,
+        levels: Levels | None = None,
+        more: Sequence[web.RouteDef] = (),
+        hosts: Hosts | None = None,
+    ) -> None:
+        self.core, self.views, self.history, self.publisher = core, views, history, publisher
+        self.access = access
+        self.registry = registry
+        self.wait_for, self.clock = wait_for, clock
+        self.levels = levels or Levels(time.monotonic)
+        self.more = more
+        self.hosts_known = hosts or Hosts("")
+
+    def app(self) -> web.Application:
+        app = web.Application(middlewares=[faults, self.hosts_known.guard, self._catch_up])
+        app.add_routes(
+            [
+                web.get("/healthz", self.healthz),
+                web.get("/metrics", self.metrics),
+                web.get("/v1/queue", self.queue),
+                web.get("/v1/jobs", self.jobs),
+                web.get("/v1/jobs/{job}", self.job),
+                web.get("/v1/leases", self.leases),
+                web.get("/v1/leases/{lease}", self.lease),
+                web.get("/v1/hosts", self.hosts),
+                web.get("/v1/departments", self.departments),
+                web.get("/v1/departments/{department}", self.department),
+                web.get("/v1/departments/{department}/releases", self.releases),
+                web.get("/v1/instances", self.instances),
+                web.get("/v1/events", self.events),
+                web.get("/v1/overview", self.overview),
+                web.get("/v1/summary", self.summary),
+                web.get("/v1/lending", self.lending),
+                web.get("/v1/usage", self.usage),
+                *self.more,
+            ]
+        )
+        return app
+
+    @web.middleware
+    async def _catch_up(self, request: web.Request, handler: Callable[[web.Request], Awaitable[Any]]) -> Any:
+        """Rule 4."""
+        asked = request.headers.get(POSITION, "")
+        if asked.isdecimal() and len(asked) < 19:
+            with contextlib.suppress(TimeoutError):
+                await self.wait_for(int(asked), CATCH_UP_S)
+        return await handler(request)
+
+    # --------------------------------------------------------------------------------------------------------- handlers
+
+    async def healthz(self, _request: web.Request) -> web.Response:
+        return json_answer({"ok": True, "position": self.core.custody.state.position})
+
+    async def metrics(self, _request: web.Request) -> web.Response:
+        return web.Response(body=generate_latest(self.registry), content_type="text/plain", charset="utf-8")
+
+    async def queue(self, request: web.Request) -> web.Response:
+        states = request.query.get("state")
+        scope = self.access.scope(request)
+        wanted = frozenset(states.split(",")) if states else None
+        limit, user = limit_of(request, QUEUE_LIMIT), request.query.get("user")
+        body = self.views.queue(scope, wanted, limit, user, short=request.query.get("form") == "lines")
+        return web.Response(body=body, content_type="application/json")
+
+    async def jobs(self, request: web.Request) -> web.Response:
+        scope = self.access.scope(request)
+        asked = Filter(department=scope, states=states_of(request), limit=limit_of(request, 1000))
+        return json_answer(await self.history.ask(history_reads.jobs, asked, round(self._now() * 1000)))
+
+    async def job(self, request: web.Request) -> web.Response:
+        name = request.match_info["job"]
+        self.access.who(request)
+        view = self.views.job(name)
+        if view is None:
+            view = await self.history.ask(history_reads.job, name, round(self._now() * 1000))
+        if view is None:
+            raise Fault(404, "unknown", f"there is no job {name!r}", "job")
+        self.access.own(request, view["department"], f"job {name}")
+        return json_answer(view)
+
+    async def leases(self, request: web.Request) -> web.Response:
+        """Of the caller's department; with `all=1` also those that are over and still remembered."""
+        scope, ended = self.access.scope(request), request.query.get("all") in ("1", "true")
+        return json_answer(self.views.leases(scope, time.time(), ended=ended))
+
+    async def lease(self, request: web.Request) -> web.Response:
+        name = request.match_info["lease"]
+        self.access.who(request)
+        view = self.views.lease(name, time.time())
+        if view is None:
+            raise Fault(404, "unknown", f"there is no lease {name!r} (any more)", "lease")
+        self.access.own(request, view["department"], f"lease {name}")
+        return json_answer(view)
+
+    async def hosts(self, request: web.Request) -> web.Response:
+        self.access.who(request)
+        return json_answer(self.views.hosts(self._now()))
+
+    async def lending(self, request: web.Request) -> web.Response:
+        """What departments have agreed on, and what is lent now."""
+        self.access.who(request)
+        return json_answer(self.views.lending(self._now()))
+
+    def _now(self) -> float:
+        return max(self.clock(), self.core.custody.state.at)
+
+    async def departments(self, request: web.Request) -> web.Response:
+        self.access.who(request)
+        return json_answer(self.views.departments())
+
+    async def department(self, request: web.Request) -> web.Response:
+        name = request.match_info["department"]
+        self.access.who(request)
+        config = self.core.custody.state.config
+        if config is None or config.department(name) is None:
+            raise Fault(404, "unknown", f"there is no department {name!r}", "department")
+        return json_answer({**self.views.department(name), "instances": self.views.instances(name)})
+
+    async def releases(self, request: web.Request) -> web.Response:
+        """What a web department's instances ran, run and are to run; contents are its own people's and the operators'."""
+        name, config = request.match_info["department"], self.core.custody.state.config
+        self.access.own(request, name, f"department {name}")
+        known = config.department(name) if config is not None else None
+        if known is None or known.kind != "web":
+            raise Fault(404, "unknown", f"there is no web department {name!r}", "department")
+        return json_answer(self.views.releases(name))
+
+    async def instances(self, request: web.Request) -> web.Response:
+        """Of web departments; with `all=1` also the last ones that have ended."""
+        scope, ended = self.access.scope(request), request.query.get("all") in ("1", "true")
+        return json_answer(instances(self.core, self.levels, scope, ended=ended))
+
+    async def overview(self, request: web.Request) -> web.Response:
+        self.access.who(request)
+        return json_answer(self.views.overview())
+
+    async def summary(self, request: web.Request) -> web.Response:
+        self.access.who(request)
+        return json_answer(self.views.summary(number_of(request, "since")))
+
+    async def usage(self, request: web.Request) -> web.Response:
+        """Who held and used how much: `by` department, user, service or lease, from `since` to `until` (UTC seconds)."""
+        scope, by = self.access.scope(request), request.query.get("by", "department")
+        if by not in BY:
+            raise Fault(400, "invalid", f"by={by!r} is none of {', '.join(BY)}", "by")
+        period = number_of(request, "since"), number_of(request, "until", EVER)
+        asked = gaps(self.core.accounting, *period)
+        older = [Older(*await self.history.ask(history_reads.collected, *gap)) for gap in asked]
+        return json_answer(usage(self.core.accounting, by, scope, *period, self.clock(), older))
+
+    async def events(self, request: web.Request) -> web.StreamResponse:
+        """Events as JSON lines: with `after` the oldest `limit` behind that position, so that one can page forward; without it
+        the newest `limit`.  A page ends with a whole envelope, so it may have a few more.  `omit`: without these kinds, comma
+        separated; with `follow=1` the answer goes on for as long as the caller listens."""
+        scope, after = self.access.scope(request), int(number_of(request, "after"))
+        omitted = frozenset(request.query.get("omit", "").split(","))
+        if request.query.get("follow") not in ("1", "true"):
+            found = [e for e in self.publisher.after(after, scope) if e.kind not in omitted]
+            page = _page(found, limit_of(request, EVENTS_LIMIT), oldest="after" in request.query)
+            return web.Response(body=b"".join(e.data + b"\n" for e in page), content_type="application/x-ndjson")
+        answer = web.StreamResponse(headers={"Content-Type": "application/x-ndjson"})
+        await answer.prepare(request)
+        watcher = self.publisher.watch()
+        try:
+            await self._follow(answer, watcher, after, scope, omitted)
+        except ConnectionResetError:
+            pass  # whoever listened has gone: the usual end of a stream
+        finally:
+            self.publisher.unwatch(watcher)
+        return answer
+
+    async def _follow(
+        self,
+        answer: web.StreamResponse,
+        watcher: asyncio.Event,
+        after: int,
+        scope: str | None,
+        omitted: frozenset[str],
+    ) -> None:
+        while True:
+            entries = list(self.publisher.after(after, scope))
+            if entries:
+                after = entries[-1].position
+                wanted = b"".join(e.data + b"\n" for e in entries if e.kind not in omitted)
+                if wanted:
+                    await answer.write(wanted)
+            try:
+                await asyncio.wait_for(watcher.wait(), FOLLOW_S)
+            except TimeoutError:
+                await answer.write(b"\n")
+            watcher.clear()
+
+
+def _page(found: list[Entry], limit: int, *, oldest: bool) -> list[Entry]:
+    """`limit` entries from one end; of the oldest also those that share the last one's position: one asks on by position."""
+    if limit == 0 or not oldest:
+        return found[-limit:] if limit else []
+    end = min(limit, len(found))
+    while end < len(found) and found[end].position == found[end - 1].position:
+        end += 1
+    return found[:end]
