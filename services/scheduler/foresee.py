@@ -32,6 +32,7 @@ from typing import Final, NamedTuple
 import msgspec
 
 from schemas import facts as f
+from schemas.config import Department, WebPolicy
 from schemas.custody import Custody
 from schemas.lending import bounds
 from schemas.meta import Meta
@@ -242,13 +243,22 @@ class _Ahead:
         return told[0] if told else because(Code.WAITS_FOR_HOSTS)
 
     def _may_be_claimed(self) -> dict[str, int]:
-        """How many of the department's hosts web may claim: those beyond its guarantee."""
+        """How many of the department's hosts web may claim: those beyond its guarantee, and no more than web can use yet."""
         config = self.custody.state.config
         mine = config.department(self.core.dept) if config is not None else None
         if config is None or mine is None or all(each.kind != "web" for each in config.departments):
             return {}
-        beyond = self._held - bounds(mine, self.now)[0]
+        beyond = min(self._held - bounds(mine, self.now)[0], sum(map(self._may_grow, config.departments)))
         return {"claimable": beyond} if beyond > 0 else {}
+
+    def _may_grow(self, department: Department) -> int:
+        """By how many hosts a web department may come to hold more than now; 0 of a batch department."""
+        if department.kind != "web":
+            return 0
+        policy = department.web or WebPolicy()
+        hosts = -(-policy.instances_max // policy.instances_per_host)
+        most = bounds(department, self.now)[1]
+        return max(0, (hosts if most is None else min(hosts, most)) - self.custody.held(department.name))
 
 
 def kept(core: BatchCore, now: float) -> dict[str, Reserved]:

@@ -115,6 +115,18 @@ def test_what_web_may_claim_is_told() -> None:
     assert ahead(world, unit)[unit].because.params == {"ends": 1, "claimable": 2}
 
 
+def test_web_claims_no_more_than_its_instances_need() -> None:
+    world = World(cloud(batch("hpc"), web("web", instances_max=3, instances_per_host=2)))
+    world.hosts(4)
+    world.seat("scheduler.hpc", lambda custody: BatchCore(custody, "hpc"))
+    world.grant("web", "h4")
+    world.grant("hpc", "h1", "h2", "h3")
+    world.submit(nodes=3, cores=4, walltime_s=10)
+    world.settle()
+    unit = world.submit()
+    assert ahead(world, unit)[unit].because.params == {"ends": 1, "claimable": 1}
+
+
 def test_who_runs_or_is_of_another_department_is_not_in_the_answer() -> None:
     world = cluster()
     runs = world.submit()

@@ -56,7 +56,7 @@ TOLD: Final = frozenset(
         "vm.refused",
     )
 )
-_REFS: Final = ("job", "unit", "host")
+_REFS: Final = ("job", "unit", "host", "user")
 
 
 class Decision(NamedTuple):

@@ -43,12 +43,12 @@ export function entityOf(hash) {
  * A text as a sentence (a capital first, unless it begins with a name) with its links.
  * @param {string} text
  * @param {import("./model.js").Model} model
- * @param {{job?: string, unit?: string, host?: string, department?: string}} [about]
+ * @param {{job?: string, unit?: string, host?: string, department?: string, user?: string}} [about]
  * @returns {(Node | string)[]}
  */
 export function told(text, model, about = {}) {
   const first = /^[\w.-]*\w/.exec(text)?.[0] ?? "";
-  const named = first !== "" && kindOf(first, "", "", model, about) !== null;
+  const named = first !== "" && (first === about.user || kindOf(first, "", "", model, about) !== null);
   const whole = sentence(text);
   return linked(named ? text[0] + whole.slice(1) : whole, model, about);
 }
