@@ -1,8 +1,8 @@
 """What the monitor exports beside the runtime's own metrics (`families` declares it): claims, web load, void facts.  Hosts are
 `hosts`, queues, jobs and work `jobs`.
 
-Collected when somebody scrapes, from the read model: nothing is counted twice and nothing is kept.  Counters are folded from
-the journal: a restart does not set them back.
+Collected when somebody scrapes, from the read model: nothing is counted twice, and nothing is kept but how far those counters
+were told that grow by the clock (`jobs.Grown`).  Counters are folded from the journal: no restart sets them back.
 
 Rules
   1. A department has its series as long as it is configured, those with 0 included: an alert sees the first one.
@@ -33,6 +33,7 @@ class ReadModel(Collector):
 
     def __init__(self, core: MonitorCore, views: Views, clock: Clock = system_clock) -> None:
         self.core, self.views, self.clock = core, views, clock
+        self._grown = metrics_jobs.Grown()
 
     def collect(self) -> Iterator[Metric]:
         config, now = self.core.custody.state.config, self.clock()
@@ -47,7 +48,7 @@ class ReadModel(Collector):
         yield from self._reclaims(names, now)
         yield from metrics_jobs.queues(self.views, batch, now)
         yield from metrics_jobs.ends(self.core, names, batch)
-        yield from metrics_jobs.work(self.core, names, now)
+        yield from metrics_jobs.work(self.core, self._grown, names, now)
         yield from self._web(web, now)
         yield from self._load(web)
         yield from self._releases(web)
@@ -118,7 +119,7 @@ class ReadModel(Collector):
             held.add_metric([name], len(live))
             running.add_metric([name], sum(unit.began_at is not None for unit in live))
             draining.add_metric([name], sum(unit.drains_until is not None for unit in live))
-            short.add_metric([name], state.levels.short.get(name, Shortage(now)).until(now))
+            self._grown.add(short, name, state.levels.short.get(name, Shortage(now)).until(now))
         yield from (wanted, held, running, draining, short)
 
     def _load(self, web: list[str]) -> Iterator[Metric]:
