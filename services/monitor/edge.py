@@ -54,6 +54,7 @@ from services.monitor.serve.queries import Queries
 from services.monitor.serve.reads import Reads
 from services.monitor.serve.session_routes import SessionRoutes
 from services.monitor.serve.sessions import Sessions
+from services.monitor.serve.sessions_kept import KeptSessions
 from services.monitor.serve.stream import Stream
 from services.runtime.audit import Recorder
 from services.runtime.clock import system_clock
@@ -152,6 +153,8 @@ class MonitorEdge(Edge):
         url, identities = self.config.monitor.url, Identities.load(self.config)
         self._watch_limits(service, identities)
         sessions, peers = Sessions(identities), Peers(self.config.http.proxies)
+        self.sessions = KeptSessions(sessions, self.config.data_dir, service.log)
+        self.sessions.restore(self.core.custody.state.config)
         self.recorder = Recorder(service.nc.publish, service.log)
         service.spawn("audit", self.recorder.run())
         access = Access(self.core.custody, identities, sessions, f"{COOKIE}_{urlsplit(url).port or 0}")
@@ -169,7 +172,7 @@ class MonitorEdge(Edge):
             more=[
                 *Scrape(self.core.custody, Ports(self.config, self.file)).routes(),
                 *HistoryReads(access, self.history, self._now).routes(),
-                *SessionRoutes(access, sessions, url, self.recorder.note, peers).routes(),
+                *SessionRoutes(access, self.sessions, url, self.recorder.note, peers).routes(),
                 *AuditRoutes(service.js, access).routes(),
                 *Billable(access, self.history, self.core.accounting, self._now).routes(),
                 *self.stream.routes(),
@@ -212,6 +215,7 @@ class MonitorEdge(Edge):
         if self._runner is not None:
             self.stream.close()
             await self._runner.cleanup()
+            await self.sessions.keep()
             await self.recorder.flush()
             self.room.close()
         await self.history.close()

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import orjson
-from aiohttp import ClientResponse, web
+from aiohttp import ClientResponse, DummyCookieJar, web
 from aiohttp.test_utils import TestClient, TestServer
 from prometheus_client import CollectorRegistry
 
@@ -22,9 +22,11 @@ from services.monitor.serve.origin import Hosts
 from services.monitor.serve.reads import Reads
 from services.monitor.serve.session_routes import SessionRoutes
 from services.monitor.serve.sessions import Sessions
+from services.monitor.serve.sessions_kept import KeptSessions
 from services.monitor.serve.stream import Stream
 from services.runtime.credentials import digest
 from services.runtime.identity import Identities
+from services.runtime.log import get_log
 from tests.unit.test_custody_rules import Step, granted, job, placed
 from tests.unit.test_monitor_core import Desk
 
@@ -54,13 +56,16 @@ class House:
         page: Path | None = None,
         url: str = "http://monitor.test:7481",
         more: Callable[[Access], list[web.RouteDef]] = lambda _access: [],
+        now: float = 100.0,
     ) -> None:
-        self.now = 100.0  # monotonic, of sessions
+        self.now = now  # of sessions
         self.desk = Desk().play(adopted(CLOUD), *granted(), job(), placed())
         self.tokens = tmp_path / "tokens.json"
         self.write_tokens({f"t-{user.name}": user.name for user in CLOUD.users})
         identities = Identities(self.tokens, CLOUD)
-        self.sessions = Sessions(identities, lambda: self.now)
+        self.sessions = Sessions(identities, lambda: self.now, lambda: self.now)
+        self.kept = KeptSessions(self.sessions, tmp_path, get_log())
+        self.kept.restore(CLOUD)
         access = Access(self.desk.core.custody, identities, self.sessions, COOKIE)
         self.stream = Stream(self.desk.core, self.desk.views, self.desk.publisher, access, clock=lambda: 0.0)
         self.audit: list[AuditRecord] = []
@@ -73,14 +78,14 @@ class House:
             CollectorRegistry(),
             self._wait_for,
             more=[
-                *SessionRoutes(access, self.sessions, url, self.audit.append, clock=lambda: 5.0).routes(),
+                *SessionRoutes(access, self.kept, url, self.audit.append, clock=lambda: 5.0).routes(),
                 *self.stream.routes(),
                 *more(access),
                 *(page_files.routes(page) if page is not None else []),
             ],
             hosts=Hosts(url),
         )
-        self.client = TestClient(TestServer(reads.app()))
+        self.client = TestClient(TestServer(reads.app()), cookie_jar=DummyCookieJar())
         self._telling: asyncio.Task[None] | None = None
 
     async def _wait_for(self, position: int, timeout_s: float) -> None:
@@ -116,7 +121,6 @@ class House:
         """The cookie's value."""
         status, _, answer = await self.post("/v1/session", {"token": f"t-{user}"})
         assert status == 200
-        self.client.session.cookie_jar.clear()
         return answer.cookies[COOKIE].value
 
     async def get(self, path: str, cookie: str = "", **headers: str) -> int:

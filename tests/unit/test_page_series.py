@@ -27,16 +27,18 @@ CONFIG = CloudConfig(
 
 
 class Fold:
-    """Facts at times of the test's choice (seconds after T0)."""
+    """Facts at times of the test's choice (seconds after T0).  `wanted`: instances, before there are hosts."""
 
-    def __init__(self) -> None:
+    def __init__(self, hosts_at: float = 0, wanted: int = 0) -> None:
         self.custody = Custody()
         self.core = MonitorCore(self.custody)
         self.position = 0
         self.at(0, "provisioner", f.ConfigAdopted(cloud="x", custody_rules=RULES, config=CONFIG))
+        if wanted:
+            self.at(0, "scheduler.web", f.DemandChanged(dept="web", hosts=1, instances=wanted))
         for name in ("h1", "h2"):
-            self.at(0, "executor", f.HostDescribed(host=name, one_id=1, cores=4, memory_mb=1024))
-            self.at(0, "executor", f.HostCleared(host=name))
+            self.at(hosts_at, "executor", f.HostDescribed(host=name, one_id=1, cores=4, memory_mb=1024))
+            self.at(hosts_at, "executor", f.HostCleared(host=name))
 
     def at(self, seconds: float, writer: str, fact: f.Fact) -> None:
         self.position += 1
@@ -65,6 +67,21 @@ def test_before_the_first_step_is_over_there_is_no_point_and_no_failure() -> Non
     found = Fold().timeline(-3600, 2)
     assert found["at"] == []
     assert all(column == [] for column in found["owners"].values())
+
+
+def test_the_first_point_is_of_what_was_there_not_of_the_time_before() -> None:
+    fold = Fold(hosts_at=3)
+    fold.at(3, "scheduler.web", f.DemandChanged(dept="web", hosts=2, instances=4))
+    found = fold.timeline(0, 10)
+    assert found["owners"] == {"(free)": [2.0, 2.0]}
+    assert found["load"]["web"]["wanted"] == [4.0, 4.0]
+
+
+def test_what_was_wanted_before_there_were_hosts_counts_from_the_first_host_on() -> None:
+    fold = Fold(hosts_at=7, wanted=4)
+    found = fold.timeline(0, 15)
+    assert found["at"] == [T0 + 10, T0 + 15]
+    assert (found["owners"], found["load"]["web"]["wanted"]) == ({"(free)": [2.0, 2.0]}, [4.0, 4.0])
 
 
 def test_a_point_is_the_mean_of_its_step() -> None:

@@ -84,7 +84,7 @@ def test_a_batch_department_says_who_has_the_rest_by_which_rule() -> None:
     answer = site.department("hpc")
     told = sentences(answer)
     assert (answer["hosts_held"], answer["hosts_demanded"]) == (1, 3)
-    assert told[0] == "it wants 3 hosts, may keep 1 and holds 1; its guarantee is 1: 2 fewer than it wants"
+    assert told[0] == "it wants 3 hosts, may keep 1 and holds 1, 2 fewer than it wants; 1 host is guaranteed to it"
     assert "it may keep 1 since 1970-01-12T13:47:40Z: web wants more hosts than it holds" in told[2]
     assert "held by web: 3 hosts; web goes before what is not guaranteed to batch, and it wants 3" in told
     assert "cordoned, so nobody's: h4" in told

@@ -56,10 +56,13 @@ def _numbers(core: MonitorCore, department: Department, now: float) -> Word:
     name = department.name
     held, quota = core.custody.held(name), core.custody.quota(name).hosts
     demand, guarantee = core.custody.state.demands.get(name, 0), bounds(department, now)[0]
-    numbers = f"it wants {count(demand, 'host')}, may keep {quota} and holds {held}; its guarantee is {guarantee}"
-    if held >= demand:
-        return Word(f"{numbers}: it has all that it wants")
-    return Word(f"{numbers}: {demand - held} fewer than it wants")
+    missing = "all that it wants" if held >= demand else f"{demand - held} fewer than it wants"
+    sure = (
+        "none is guaranteed"
+        if not guarantee
+        else f"{count(guarantee, 'host')} {'is' if guarantee == 1 else 'are'} guaranteed"
+    )
+    return Word(f"it wants {count(demand, 'host')}, may keep {quota} and holds {held}, {missing}; {sure} to it")
 
 
 def _decided(demand: Step | None, quota: Step | None) -> list[Word]:

@@ -14,6 +14,7 @@ Rules
      nobody said anything has no value.
   4. A column is forgotten when nothing is left in it: a department that was removed costs nothing after two weeks.
   5. Who asks between two facts gets the steps that are over by the clock; the fold is not changed by it.
+  6. Series begin with the first host, not with the journal: the first point is the mean of the part of its step that has hosts.
 """
 
 from __future__ import annotations
@@ -70,7 +71,7 @@ class Tier(msgspec.Struct, kw_only=True):
 class State(msgspec.Struct, kw_only=True):
     gauges: dict[str, Gauge] = {}  # "owner/hpc", "utilisation/web", …
     tiers: list[Tier] = msgspec.field(default_factory=lambda: [Tier(step=step, most=most) for step, most in STEPS])
-    began: int | None = None  # when the journal did
+    began: int | None = None  # rule 6
     due: int = 0  # when the next step of any resolution ends
 
 
@@ -88,7 +89,7 @@ class Series:
     def apply(self, fact: f.Fact, meta: Meta, owners: Mapping[str, int]) -> None:
         """After everything else has been folded; of valid facts alone.  `owners`: hosts by owner, as they are now."""
         now = round(meta.at * 1000)
-        if now >= self.state.due:
+        if now >= self.state.due and (self.state.began is not None or any(owners.values())):  # rule 6
             _close(self.state, now)
         if isinstance(fact, _OWNERSHIP):
             self._owners(owners, now)
@@ -175,6 +176,7 @@ def _close(state: State, now: int) -> None:
     for tier in state.tiers:
         if state.began is None:
             tier.end = now // tier.step * tier.step
+            tier.marks = {key: gauge.at(now) for key, gauge in state.gauges.items()}  # what was before does not count
         _advance(tier, state, now)
     state.began = now if state.began is None else state.began
     state.due = min(tier.end + tier.step for tier in state.tiers)

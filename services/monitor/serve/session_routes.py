@@ -9,7 +9,8 @@ Rules
   1. The cookie holds a random id and nothing else; scripts cannot read it, and other sites' pages cannot send it.
   2. It is named after the port: browsers send a host's cookies to all of its ports, and two clouds on one machine must not
      throw out each other's.
-  3. A session or code is never made from a session: only who has the token gets another one.
+  3. A session or code is never made from a session: only who has the token gets another one.  Who logs in again ends the
+     session that the browser had.
   4. Who logs in, and who tries to, is in the audit; what is refused because of too many tries is not.
 """
 
@@ -25,7 +26,8 @@ from aiohttp import web
 from schemas.audit import TEXT_MAX, AuditRecord
 from services.monitor.serve.access import Access, Fault, json_answer
 from services.monitor.serve.origin import is_own_page
-from services.monitor.serve.sessions import CODE_S, SESSION_S, Sessions
+from services.monitor.serve.sessions import CODE_S, SESSION_S
+from services.monitor.serve.sessions_kept import KeptSessions
 from services.runtime.clock import Clock, system_clock
 from services.runtime.credentials import digest
 from services.runtime.identity import Identity
@@ -45,13 +47,14 @@ class SessionRoutes:
     def __init__(
         self,
         access: Access,
-        sessions: Sessions,
+        kept: KeptSessions,
         url: str,
         note: Callable[[AuditRecord], None],
         peers: Peers | None = None,
         clock: Clock = system_clock,
     ) -> None:
-        self.access, self.sessions, self.url = access, sessions, url.rstrip("/")
+        self.access, self.kept, self.url = access, kept, url.rstrip("/")
+        self.sessions = kept.sessions
         self.note, self.peers, self.clock = note, peers or Peers(), clock
 
     def routes(self) -> list[web.RouteDef]:
@@ -77,10 +80,13 @@ class SessionRoutes:
             self._tell(request, "session.open", None, fault)
             raise fault
         self._tell(request, "session.open", who)
+        self.sessions.passes.drop(request.cookies.get(self.access.cookie, ""))
+        made = self.sessions.passes.make(token, who.user)
+        await self.kept.keep()
         answer = json_answer(self._told(who))
         answer.set_cookie(
             self.access.cookie,
-            self.sessions.passes.make(token, who.user),
+            made,
             max_age=int(SESSION_S),
             path="/",
             httponly=True,
@@ -97,6 +103,7 @@ class SessionRoutes:
         made = request.cookies.get(self.access.cookie)
         if made is not None and is_own_page(request):
             self.sessions.passes.drop(made)
+            await self.kept.keep()
         answer = json_answer({"ok": True})
         answer.del_cookie(self.access.cookie, path="/")
         return _kept_nowhere(answer)

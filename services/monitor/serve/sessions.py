@@ -2,8 +2,9 @@
 
 Rules
   1. A session is as good as its token: if that is revoked, or its user is gone, the session is over with the next request.
-  2. Ids and codes are kept as hashes: what is in memory here opens nothing.  All are forgotten with the process.
-  3. A session lasts `SESSION_S`; a code `CODE_S`, and once.
+  2. Ids and codes are kept as hashes: what is here opens nothing, in memory or on file (`sessions_kept`).
+  3. A session lasts `SESSION_S` by the clock, also across a restart of the monitor; a code `CODE_S`, and once, and is forgotten
+     with the process.
   4. A user has `PER_USER_MAX` sessions and codes, the newest; all together `SESSIONS_MAX`, the oldest of all go first.
   5. Whoever fails `FAILED_BURST` times in a row waits; only failures are counted, and each caller's by themselves.
 """
@@ -13,13 +14,14 @@ from __future__ import annotations
 import secrets
 import time
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Final
 
 import msgspec
 
 from schemas.config import CloudConfig
 from services.runtime.bucket import Bucket
+from services.runtime.clock import Clock, system_clock
 from services.runtime.credentials import digest
 from services.runtime.identity import Identities, Identity
 
@@ -33,48 +35,65 @@ FAILED_BURST: Final = 10.0  # a person mistypes less often
 PEERS_MAX: Final = 1_000  # an idle one's bucket is full again: forgetting it changes nothing
 
 
-class _Pass(msgspec.Struct, frozen=True):
+class Pass(msgspec.Struct, frozen=True):
     token: str  # its hash
     user: str
-    until: float  # monotonic
+    until: float  # by the clock of its `Passes`
 
 
 class Passes:
-    """Random ids, each for one token, for a time."""
+    """Random ids, each for one token, for a time.  `changes` counts what was made and dropped."""
 
     def __init__(self, lasts_s: float, now: Callable[[], float]) -> None:
         self._lasts_s, self._now = lasts_s, now
-        self._kept: OrderedDict[str, _Pass] = OrderedDict()  # hash of the id -> what it is good for; the oldest first
+        self.kept: OrderedDict[str, Pass] = OrderedDict()  # hash of the id -> what it is good for; the oldest first
+        self.changes = 0
 
     def make(self, token: str, user: str) -> str:
-        mine = [key for key, one in self._kept.items() if one.user == user]
+        mine = [key for key, one in self.kept.items() if one.user == user]
         for key in mine[: max(0, len(mine) + 1 - PER_USER_MAX)]:
-            del self._kept[key]
-        if len(self._kept) >= SESSIONS_MAX:
-            self._kept.popitem(last=False)
+            del self.kept[key]
+        if len(self.kept) >= SESSIONS_MAX:
+            self.kept.popitem(last=False)
         made = secrets.token_urlsafe(ID_BYTES)
-        self._kept[digest(made)] = _Pass(token, user, self._now() + self._lasts_s)
+        self.kept[digest(made)] = Pass(token, user, self._now() + self._lasts_s)
+        self.changes += 1
         return made
 
-    def token(self, made: str) -> str | None:
-        """The hash of the token that it stands for; None if it stands for none (any more)."""
-        found = self._kept.get(digest(made))
+    def find(self, made: str) -> Pass | None:
+        """What it is good for; None if for nothing (any more)."""
+        found = self.kept.get(digest(made))
         if found is None or self._now() < found.until:
-            return None if found is None else found.token
+            return found
         self.drop(made)
         return None
 
     def drop(self, made: str) -> None:
-        self._kept.pop(digest(made), None)
+        if self.kept.pop(digest(made), None) is not None:
+            self.changes += 1
+
+    def restore(self, told: Mapping[str, Pass], is_good: Callable[[Pass], bool]) -> None:
+        """Take over what an earlier process kept, as far as it has not ended and `is_good`.  One that would last longer than a
+        new one was written by another clock."""
+        now = self._now()
+        good = [(k, p) for k, p in told.items() if now < p.until <= now + self._lasts_s and is_good(p)]
+        self.kept = OrderedDict(sorted(good, key=lambda one: (one[1].until, one[0]))[-SESSIONS_MAX:])
 
     def __len__(self) -> int:
-        return len(self._kept)
+        return len(self.kept)
 
 
 class Sessions:
-    def __init__(self, identities: Identities, monotonic: Callable[[], float] = time.monotonic) -> None:
+    """`clock`: of sessions, which outlive the process; `monotonic`: of codes and failures."""
+
+    def __init__(
+        self,
+        identities: Identities,
+        monotonic: Callable[[], float] = time.monotonic,
+        clock: Clock = system_clock,
+    ) -> None:
         self.identities, self._now = identities, monotonic
-        self.passes = Passes(SESSION_S, monotonic)
+        self.passes = Passes(SESSION_S, clock)
         self.codes = Passes(CODE_S, monotonic)
         self._failed: OrderedDict[str, Bucket] = OrderedDict()
 
@@ -92,14 +111,23 @@ class Sessions:
 
     def redeem(self, code: str) -> str | None:
         """The hash of the token that made the code, once."""
-        token = self.codes.token(code)
+        found = self.codes.find(code)
         self.codes.drop(code)
-        return token
+        return None if found is None else found.token
 
     def who(self, made: str, cloud: CloudConfig | None) -> Identity | None:
         """Rule 1."""
-        token = self.passes.token(made)
-        who = None if token is None else self.identities.by_digest(token, cloud)
-        if token is not None and who is None:
+        found = self.passes.find(made)
+        who = None if found is None else self.owner(found, cloud)
+        if found is not None and who is None:
             self.passes.drop(made)
         return who
+
+    def owner(self, one: Pass, cloud: CloudConfig | None) -> Identity | None:
+        """Who it stands for, if the token is still that user's."""
+        who = self.identities.by_digest(one.token, cloud)
+        return who if who is not None and who.user == one.user else None
+
+    def restore(self, told: Mapping[str, Pass], cloud: CloudConfig | None) -> None:
+        """Rules 1 and 3: sessions of an earlier process."""
+        self.passes.restore(told, lambda one: self.owner(one, cloud) is not None)

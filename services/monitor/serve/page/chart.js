@@ -26,6 +26,7 @@ const METRICS = [
   ["utilisation", "utilisation"],
   ["instances", "instances"],
 ];
+const LEAST = { requests_per_s: 10, utilisation: 1, instances: 4 }; // the axis shows so much, however little there is
 const POINTS = 240;
 const EDGE_S = 5; // inside the range: at its very edge the answer would be the next coarser one
 const ROWS = 12;
@@ -129,7 +130,7 @@ export class Chart {
       [...series.owners.values()].reduce((sum, counts) => sum + (counts[i] ?? 0), 0),
     );
     this.hosts = ticks(Math.max(...sums, 1), 4, true);
-    this.loads = ticks(this.most(series), 4, this.metric === "instances");
+    this.loads = ticks(this.most(series), 4, this.metric !== "utilisation");
     const [high, right, bottom] = [height - TOP - BOTTOM, width - RIGHT, height - BOTTOM];
     this.frame = { width, height, right, bottom, from, to };
     this.x = (at) => LEFT + ((right - LEFT) * (Math.min(Math.max(at, from), to) - from)) / (to - from);
@@ -159,7 +160,7 @@ export class Chart {
 
   most(series) {
     const all = this.told(series).flatMap((line) => line.values.filter((n) => n !== null));
-    return Math.max(1, ...all.map(Number));
+    return Math.max(LEAST[this.metric], ...all.map(Number));
   }
 
   value(n) {

@@ -163,7 +163,7 @@ export class Queue {
   }
 
   emptyWords(all) {
-    if (!this.chosen) return "No department has a queue.";
+    if (!this.chosen) return "There is no queue that you may see; a web department has none.";
     return all.length ? "None of the jobs shown waits for this any more." : `No job of ${this.chosen} waits.`;
   }
 
