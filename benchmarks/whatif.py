@@ -22,6 +22,7 @@ from benchmarks.decisions import DEPT, Bench
 from schemas import facts as f
 from schemas.config import BatchPolicy, Order
 from services.scheduler.foresee import copied
+from services.scheduler.looks import Looks
 from services.scheduler.whatif import WhatIf
 
 DECISIONS = 50
@@ -44,7 +45,7 @@ async def measure(bench: Bench) -> list[float]:
     shorter = [msgspec.structs.replace(job, walltime_s=7200.0 / part) for part in (2, 4, 8)]
     data = msgspec.json.encode({"jobs": [job, *shorter, msgspec.structs.replace(job, best_effort=True)]})
     began = time.perf_counter()
-    asked = asyncio.create_task(WhatIf(DEPT, asyncio.Lock()).answer(bench.core, data, bench.now))
+    asked = asyncio.create_task(WhatIf(DEPT, Looks()).answer(bench.core, data, bench.now))
     beside = []
     while not asked.done():
         await asyncio.sleep(0.001)

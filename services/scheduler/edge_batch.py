@@ -32,8 +32,9 @@ from services.runtime.service import Service
 from services.scheduler import plugins
 from services.scheduler.batch import BatchCore
 from services.scheduler.batch_why import QUEUE_MAX, explained, queue_view, why
+from services.scheduler.looks import Busy, Looks
 from services.scheduler.reasons import Reasons
-from services.scheduler.starts import Busy, Starts
+from services.scheduler.starts import Starts
 from services.scheduler.whatif import BYTES_MAX, NotOurs, WhatIf
 
 QUERY_MAX_BYTES: Final = 4096
@@ -55,8 +56,8 @@ def refusal(code: str, message: str, field: str | None = None) -> bytes:
 class BatchEdge(Edge):
     def __init__(self, department: str) -> None:
         self.department = department
-        self.starts, self.reasons = Starts(), Reasons()
-        self.whatif = WhatIf(department, self.starts.turn)
+        looks = Looks()
+        self.starts, self.whatif, self.reasons = Starts(looks), WhatIf(department, looks), Reasons()
         self._tasks: set[asyncio.Task[None]] = set()  # rule 4
 
     async def start(self, service: Service) -> None:

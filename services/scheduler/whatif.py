@@ -8,9 +8,7 @@ Theory of operation
   others are variants of it.  Each is told to a copy of its own, with the number that the next job would have.
 
 Rules
-  1. The loop pays for one copy (12 ms with 10,000 jobs waiting), a thread for the rest.  One look ahead at a time; after it as
-     long a pause as it took, so that questions never have more than half of a core.  Who finds it busy waits; more than
-     `WAITING_MAX` are refused.
+  1. All of one question is one look, with one copy of the core (`looks`): one at a time, with pauses.
   2. Variants are looked at while less than `VARIANTS_S` has passed, and not at all if the job would start at once.
   3. Nothing is written, and nothing of the core is changed: its copy is thrown away.
   4. What the asker says of the job is checked as a fact is (types), and must be of this department.
@@ -18,8 +16,8 @@ Rules
 
 from __future__ import annotations
 
-import asyncio
 import time
+from functools import partial
 from typing import Final
 
 import msgspec
@@ -28,15 +26,13 @@ from schemas import facts as f
 from schemas.ids import element_id
 from schemas.reasons import Code, because
 from services.scheduler.batch import BatchCore
-from services.scheduler.foresee import Copied, Foreseen, Sure, copied, foresee
-from services.scheduler.starts import Busy
+from services.scheduler.foresee import Copied, Foreseen, Sure, foresee
+from services.scheduler.looks import Looks
 
 JOBS_MAX: Final = 16  # the job and its variants
 BYTES_MAX: Final = 1 << 20  # an array of 10,000 elements names each index: 60 KB, sixteen times
-WAITING_MAX: Final = 8
 VARIANTS_S: Final = 2.0
 AT_ONCE_S: Final = 0.001  # of float sums: it starts in the first decision
-PAUSE_MAX_S: Final = 5.0
 
 
 class Asked(msgspec.Struct, frozen=True):
@@ -64,32 +60,15 @@ class NotOurs(Exception):
 class WhatIf:
     """Of one department's scheduler."""
 
-    def __init__(self, department: str, turn: asyncio.Lock) -> None:
-        """`turn`: whoever looks ahead has it."""
-        self.department, self._turn = department, turn
-        self._one = asyncio.Lock()
-        self._waiting = 0
-        self._rest_until = 0.0
+    def __init__(self, department: str, looks: Looks) -> None:
+        self.department, self._looks = department, looks
 
     async def answer(self, core: BatchCore, data: bytes, now: float) -> bytes:
-        """JSON.  Raises `Busy`, `NotOurs`, msgspec.DecodeError."""
+        """JSON.  Raises `looks.Busy`, `NotOurs`, msgspec.DecodeError."""
         asked = msgspec.json.decode(data, type=Asked).jobs
         if not 0 < len(asked) <= JOBS_MAX or any(job.dept != self.department for job in asked):
             raise NotOurs(f"1 to {JOBS_MAX} jobs of department {self.department} can be asked for")
-        if self._waiting >= WAITING_MAX:
-            raise Busy
-        self._waiting += 1
-        try:
-            async with self._one:
-                await asyncio.sleep(max(0.0, self._rest_until - time.monotonic()))
-                async with self._turn:
-                    began = time.monotonic()
-                    told = await asyncio.to_thread(_foretold, copied(core), asked, now)
-                    ended = time.monotonic()
-                self._rest_until = ended + min(PAUSE_MAX_S, ended - began)
-        finally:
-            self._waiting -= 1
-        return msgspec.json.encode(told)
+        return msgspec.json.encode(await self._looks.ahead(core, partial(_foretold, asked=asked, now=now)))
 
 
 def _foretold(known: Copied, asked: list[f.JobSubmitted], now: float) -> Told:

@@ -18,9 +18,9 @@ from services.scheduler.batch import BatchCore
 from services.scheduler.batch_why import queue_view, why
 from services.scheduler.demand import Capacities, hosts_wanted
 from services.scheduler.edge_batch import BatchEdge
+from services.scheduler.looks import WAITING_MAX
 from services.scheduler.queue import Queue
 from services.scheduler.shape import Place, Shape
-from services.scheduler.starts import WAITING_MAX
 from tests.support.world import World, batch, cloud, web
 
 

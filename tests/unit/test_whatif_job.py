@@ -14,8 +14,8 @@ from schemas.config import BatchPolicy, Quality
 from schemas.reasons import Code
 from schemas.requests import JobSubmit
 from services.admission.foretell import changes
-from services.scheduler.starts import Busy
-from services.scheduler.whatif import JOBS_MAX, WAITING_MAX, NotOurs, Told, WhatIf
+from services.scheduler.looks import WAITING_MAX, Busy, Looks
+from services.scheduler.whatif import JOBS_MAX, NotOurs, Told, WhatIf
 from tests.support.scheduling import cluster, core
 from tests.support.world import World
 
@@ -34,7 +34,7 @@ async def told(world: World, *jobs: f.JobSubmitted) -> Told:
     world.settle()
     seat = world.seats["scheduler.hpc"]
     before = seat.custody.dump(), seat.core.dump()
-    answer = await WhatIf("hpc", asyncio.Lock()).answer(core(world), data(*jobs), world.now)
+    answer = await WhatIf("hpc", Looks()).answer(core(world), data(*jobs), world.now)
     assert (seat.custody.dump(), seat.core.dump()) == before
     return msgspec.json.decode(answer, type=Told)
 
@@ -93,7 +93,7 @@ async def test_what_can_never_start_is_told_with_its_reason() -> None:
 
 
 async def test_only_this_department_and_not_too_much_at_a_time() -> None:
-    world, asked = cluster(1), WhatIf("hpc", asyncio.Lock())
+    world, asked = cluster(1), WhatIf("hpc", Looks())
     for wrong in ((), (job(dept="bio"),), (job(),) * (JOBS_MAX + 1)):
         with pytest.raises(NotOurs):
             await asked.answer(core(world), data(*wrong), world.now)
