@@ -87,6 +87,8 @@ def run(args: argparse.Namespace) -> int:
     new = _config(args)
     now = time.time()
     since, until = instant(args.since or SINCE_DEFAULT, now), instant(args.until, now) if args.until else now
+    if until > now:
+        raise usage("--until is to come: what has not happened cannot be played again", "leave it out: until now")
     if until <= since:
         raise usage("--until is not after --since")
     _check_plot(args.plot)
@@ -283,7 +285,15 @@ def _departments(told: dict[str, Any]) -> str:
 
 def _users(told: dict[str, Any]) -> str:
     sides = told["users"]
-    named = ("completed", "mean_wait_s", "p95_wait_s", "mean_turnaround_s", "p95_turnaround_s")
+    named = (
+        "submitted",
+        "completed",
+        "mean_wait_s",
+        "p95_wait_s",
+        "mean_wait_of_all_s",
+        "mean_turnaround_s",
+        "p95_turnaround_s",
+    )
     head = ["DEPARTMENT", "USER", "", "HAPPENED", "PRESENT", *(["NEW", "CHANGE"] if sides["new"] else [])]
     rows = []
     for dept, users in sides["present"].items():

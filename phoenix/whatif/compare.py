@@ -12,7 +12,7 @@ Rules
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from itertools import pairwise
 from typing import Any, Final
 
@@ -59,12 +59,20 @@ def values(outcome: Outcome, config: CloudConfig | None = None, since: float = 0
 
 def waits_of_all(outcome: Outcome) -> dict[str, float]:
     """department -> mean wait of rule 1."""
-    waits: dict[str, list[float]] = {}
+    jobs: dict[str, list[JobRecord]] = {}
     for job in outcome.jobs:
+        jobs.setdefault(job.department, []).append(job)
+    return {dept: waited for dept, found in jobs.items() if (waited := _waited(found, outcome.window_s)) is not None}
+
+
+def _waited(jobs: Iterable[JobRecord], window_s: float) -> float | None:
+    """On average until it started, ended or the period did; None if all were refused."""
+    waits = []
+    for job in jobs:
         if job.end != "refused":
-            known = [at for at in (job.start_s, job.end_s, outcome.window_s) if at is not None]
-            waits.setdefault(job.department, []).append(max(0.0, min(known) - job.submit_s))
-    return {dept: math.fsum(found) / len(found) for dept, found in waits.items()}
+            known = [at for at in (job.start_s, job.end_s, window_s) if at is not None]
+            waits.append(max(0.0, min(known) - job.submit_s))
+    return math.fsum(waits) / len(waits) if waits else None
 
 
 def _of_batch(batch: BatchMetrics) -> Values:
@@ -126,11 +134,11 @@ def by_user(outcome: Outcome) -> dict[str, dict[str, Values]]:
     return found
 
 
-def _of_jobs(jobs: Iterable[JobRecord], window_s: float) -> Values:
+def _of_jobs(jobs: Sequence[JobRecord], window_s: float) -> Values:
     ends = [(job, end_of(job, window_s)) for job in jobs]
     done = [job for job, end in ends if end == "completed"]
     found: Values = {"submitted": len(ends), "completed": len(done)}
-    found |= {"preempted": sum(job.preempted for job, _ in ends)}
+    found |= {"preempted": sum(job.preempted for job, _ in ends), "mean_wait_of_all_s": _waited(jobs, window_s)}
     found |= _times("wait", distribution(map(wait_s, done)))
     return found | _times("turnaround", distribution(map(turnaround_s, done)))
 

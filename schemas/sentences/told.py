@@ -338,7 +338,14 @@ def guarantee(p: Params) -> str | None:
 
 
 def idle_to_batch(p: Params) -> str | None:
-    return f"nobody with precedence wants it, so {p['department']} gets it" if "department" in p else None
+    return f"nobody with precedence wants more, so {p['department']} gets what is idle" if "department" in p else None
+
+
+def cordoned(p: Params) -> str | None:
+    hosts = p.get("hosts") or ()
+    if len(hosts) > 8:  # `phoenix hosts` has them all
+        return f"{len(hosts)} hosts are cordoned"
+    return f"{p.names('hosts')} {'is' if len(hosts) == 1 else 'are'} cordoned" if hosts else None
 
 
 def not_needed(p: Params) -> str | None:
@@ -459,6 +466,7 @@ TELL: Final[dict[str, Callable[[Params], str | None]]] = {
     "web_demand": web_demand,
     "guarantee": guarantee,
     "idle_to_batch": idle_to_batch,
+    "cordoned": cordoned,
     "not_needed": not_needed,
     "window": window,
     "lending": lending,

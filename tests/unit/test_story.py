@@ -19,7 +19,7 @@ from schemas.envelope import Received, decode
 from schemas.meta import Meta
 from schemas.reasons import Code, because
 from services.monitor.core import MonitorCore
-from services.monitor.explain import story_index
+from services.monitor.explain import story_causes, story_index
 from services.monitor.explain.story import Story
 from services.monitor.history.file import History
 from services.monitor.model.buckets import DAY_MS
@@ -158,6 +158,20 @@ async def test_an_element_has_its_arrays_submission_and_an_array_its_elements(si
     element, array = await site.story("3_1"), await site.story("3")
     assert kinds(element)[0] == kinds(array)[0] == "job.submitted"
     assert {"3_1", "3_2"} & {ref for step in array["steps"] for ref in step["refs"]}
+
+
+async def test_a_job_that_ends_by_itself_is_a_beginning(site: Site) -> None:
+    """Of the VM that ends: the report, and not how the attempt once began, nor whose room it had got."""
+    unit = next(name for name, known in site.world.custody.state.units.items() if known.live and "." not in name)
+    site.world.write(
+        "admission", f.AttemptReported(unit=unit, attempt=site.world.custody.state.units[unit].attempt, exit=0)
+    )
+    site.world.settle()
+    site.monitor.fold(site.world.journal)
+    answer = await site.story(unit)
+    reported = next(step for step in answer["steps"] if step["kind"] == "attempt.reported")
+    assert (reported["cause"], reported["because"]) == (None, [])
+    assert story_causes.of("vm.ended", {"unit": unit}, "hpc")[0][1][:2] == ("attempt.closed", "attempt.reported")
 
 
 async def test_a_department_says_what_it_wanted_and_who_asked(site: Site) -> None:

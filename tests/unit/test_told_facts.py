@@ -61,6 +61,19 @@ def test_a_spike_reads_as_a_story() -> None:
         assert _told(fact, "hpc") == expected
 
 
+def test_reasons_of_a_quota_read_well_of_one_host_and_of_many() -> None:
+    for reason, expected in (
+        (
+            because(Code.IDLE_TO_BATCH, department="hpc", held=1),
+            "nobody with precedence wants more, so hpc gets what is idle",
+        ),
+        (because(Code.CORDONED, hosts=["h1"]), "h1 is cordoned"),
+        (because(Code.CORDONED, hosts=["h1", "h2"]), "h1, h2 are cordoned"),
+        (because(Code.CORDONED, hosts=[f"h{n}" for n in range(100)]), "100 hosts are cordoned"),
+    ):
+        assert _told(f.QuotaChanged(dept="hpc", hosts=14, by=AT, reason=reason)) == f"hpc may keep 14 hosts: {expected}"
+
+
 def test_a_release_of_a_host_that_nobody_is_known_to_have_held() -> None:
     assert _told(f.HostReleased(host="host003")) == "host003 is given back"
 

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import argparse
+from pathlib import Path
+
 import msgspec
 import pytest
 
-from phoenix.cli.whatif_replay import notes
+from phoenix.cli.errors import CliError
+from phoenix.cli.whatif_replay import notes, run
 from phoenix.simulate.engine import Simulation
 from phoenix.simulate.journal import Entry
 from phoenix.simulate.verify import messages
@@ -18,7 +22,9 @@ from schemas import facts as f
 from schemas.capabilities import ALL
 from schemas.config import BatchPolicy, CloudConfig, Department, OnReclaim, WebPolicy
 from schemas.facts import Fact
-from services.monitor.explain.record import line
+from services.monitor.explain.record import line, reaching
+from services.runtime.archive import Archive, Broken
+from services.runtime.fold import Stored
 from tests.support.whatif import lines, record
 
 WEB = Department(name="web", kind="web", web=WebPolicy(instances_min=1, instances_max=10))
@@ -299,3 +305,20 @@ def test_who_still_waits_at_the_end_is_not_left_out_of_every_wait() -> None:
     )
     outcome = Outcome(label="x", hosts=1, window_s=100.0, host_cores=1, jobs=[quick, stuck, given_up, refused])
     assert waits_of_all(outcome) == {"hpc": (2.0 + 90.0 + 30.0) / 3}
+    assert by_user(outcome)["hpc"]["ann"]["mean_wait_of_all_s"] == (2.0 + 90.0 + 30.0) / 3
+    refusals = Outcome(label="x", hosts=1, window_s=100.0, host_cores=1, jobs=[refused])
+    assert (waits_of_all(refusals), by_user(refusals)["hpc"]["ann"]["mean_wait_of_all_s"]) == ({}, None)
+
+
+def test_what_is_to_come_cannot_be_played_again() -> None:
+    asked = argparse.Namespace(config=None, since="24h", until="2999-01-01")
+    with pytest.raises(CliError, match="--until is to come"):
+        run(asked)
+
+
+def test_a_record_with_a_hole_between_archive_and_stream_is_not_sent(tmp_path: Path) -> None:
+    Archive(tmp_path, "j").append([Stored(1, "s", b"x", 0.0), Stored(2, "s", b"y", 0.0)])
+    assert reaching(tmp_path, "j", 2).end == 2
+    for directory, mark in ((tmp_path, 3), (tmp_path / "nowhere", 1)):
+        with pytest.raises(Broken, match=f"the journal was trimmed up to {mark}"):
+            reaching(directory, "j", mark)

@@ -159,7 +159,7 @@ class Records:
                 info = await self.js.stream_info(JOURNAL_STREAM)
                 journal, to = str(info.created), info.state.last_seq
                 mark = await read_mark(Objects(self.js, SNAPSHOTS), journal)
-            archive = await asyncio.to_thread(Archive, self.archive, journal) if mark else None
+            archive = await asyncio.to_thread(reaching, self.archive, journal, mark) if mark else None
         except (nats.errors.Error, JetStreamError, TimeoutError) as error:
             raise Fault(503, "unavailable", "the broker does not answer: ask again") from error
         except (Broken, OSError, Stop) as error:
@@ -167,6 +167,14 @@ class Records:
         if to > MESSAGES_MAX:
             raise Fault(413, "limit", f"the journal has {to:,} messages; a record is made of at most {MESSAGES_MAX:,}")
         return archive, mark, to
+
+
+def reaching(directory: Path, journal: str, mark: int) -> Archive:
+    """The archive; `Broken` if it ends before the stream is whole: a record with a hole would be played as what happened."""
+    archive = Archive(directory, journal)
+    if archive.end < mark:
+        raise Broken(f"{directory} ends at {archive.end}, and the journal was trimmed up to {mark}")
+    return archive
 
 
 async def parts(

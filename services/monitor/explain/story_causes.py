@@ -7,7 +7,7 @@ Rules
      position that its writer had read, which is an upper bound of it and not it.
   2. The reason of a fact says which way to look: a host that is given back on notice goes because of a quota, one that is not
      needed because of a demand.
-  3. Where nothing is named, the fact is a beginning: a person, the load, a machine.
+  3. Where nothing is named, the fact is a beginning: a person, the load, a machine, a job that ends by itself.
 """
 
 from __future__ import annotations
@@ -96,7 +96,6 @@ _BECAUSE: Final[dict[str, Callable[[Fields, str], Asked]]] = {
     "demand.changed": _demanded,
     "attempt.closed": _closed,
     "attempt.began": lambda fact, _: [(fact["unit"], ("unit.placed",))],
-    "attempt.reported": lambda fact, _: [(fact["unit"], ("attempt.began", "unit.placed"))],
     "vm.allocated": lambda fact, _: [(fact["unit"], ("unit.placed",))],
     "vm.started": lambda fact, _: [(fact["unit"], ("vm.allocated",))],
     "vm.ended": lambda fact, _: [(fact["unit"], ("attempt.closed", "attempt.reported", *_LOST_ROOM))],
