@@ -28,11 +28,18 @@ def reserved(p: Params) -> str | None:
 
 def by_walltimes(p: Params) -> str | None:
     jobs = p.number("ends")
-    runs = f"the {count(jobs, 'attempt')} that {'ends' if jobs == 1 else 'end'} before run to their time limits"
-    if not jobs:
-        runs = "nothing else comes first"
-    after = f", job {p.names('after')} ends as it should" if p.get("after") else ""
-    return f"that holds if {runs}{after}, nothing comes that goes first, and no host is taken away{_claimable(p)}"
+    after: list[str] = p.get("after") or []
+    found = []
+    if jobs == 1:
+        found.append("the attempt that ends before runs to its time limit")
+    elif jobs:
+        found.append(f"the {jobs} attempts that end before run to their time limits")
+    if len(after) == 1:
+        found.append(f"job {after[0]} ends as it should")
+    elif after:
+        found.append(f"jobs {p.names('after')} end as they should")
+    found.append("nothing comes that goes first")
+    return f"that holds if {', '.join(found)}, and no host is taken away{_claimable(p)}"
 
 
 def too_far(p: Params) -> str | None:

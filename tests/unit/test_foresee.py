@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from schemas.facts import Dependency, Lease
-from schemas.reasons import Code
+from schemas.reasons import Code, because
 from schemas.sentences import sentence
 from schemas.sentences.told_foreseen import starts
 from services.scheduler.batch import BatchCore
@@ -157,3 +157,15 @@ def test_what_is_foreseen_is_told() -> None:
     )
     told |= {"start_at": None, "sure": "cannot_say", "because": {"code": "held", "params": {}}}
     assert starts(told, 1_780_000_000.0, sentence) == "nobody can say: it is held"
+
+
+def test_what_a_start_hangs_on_is_told_of_one_and_of_several() -> None:
+    rest = "nothing comes that goes first, and no host is taken away"
+    for reason, expected in (
+        (because(Code.BY_WALLTIMES, ends=0), rest),
+        (because(Code.BY_WALLTIMES, ends=1), f"the attempt that ends before runs to its time limit, {rest}"),
+        (because(Code.BY_WALLTIMES, ends=2), f"the 2 attempts that end before run to their time limits, {rest}"),
+        (because(Code.BY_WALLTIMES, ends=0, after=["3"]), f"job 3 ends as it should, {rest}"),
+        (because(Code.BY_WALLTIMES, ends=0, after=["3", "4"]), f"jobs 3, 4 end as they should, {rest}"),
+    ):
+        assert sentence(reason) == f"that holds if {expected}"
