@@ -16,7 +16,8 @@ Rules
      segment without a line was never finished, and is written again.
   2. Segments follow each other without a gap; what does not continue the archive is refused.
   3. Nothing is read that does not match its hash: `Broken` names the file and what is wrong with it.
-  4. The archive is of one journal, by the stream's time of creation: another journal's messages never follow.
+  4. The archive is of one journal, by the stream's time of creation: another journal's messages never follow.  So the last
+     segment is read before the first is added: positions alone would fit.
 """
 
 from __future__ import annotations
@@ -88,6 +89,7 @@ class Archive:
     def __init__(self, directory: Path, journal: str) -> None:
         self.directory, self.journal = directory, journal
         self.links = _read_chain(directory / CHAIN)
+        self._trusted = not self.links  # that what follows may follow (rule 4)
 
     @property
     def end(self) -> int:
@@ -101,10 +103,17 @@ class Archive:
         for begin in range(0, len(messages), SEGMENT_MAX):
             self._append(messages[begin : begin + SEGMENT_MAX])
 
+    def trust_end(self) -> None:
+        """Rule 4.  Raises `Broken`, OSError."""
+        if not self._trusted:
+            self._segment(self.links[-1], self.links[-2].digest if len(self.links) > 1 else FIRST)
+            self._trusted = True
+
     def _append(self, messages: Sequence[Stored]) -> None:
         first, last = messages[0].position, messages[-1].position
         if first != self.end + 1 or any(b.position != a.position + 1 for a, b in pairwise(messages)):
             raise Broken(f"{self.directory}: messages {first} to {last} do not follow {self.end} without a gap")
+        self.trust_end()
         header = _Header(
             version=VERSION,
             journal=self.journal,
@@ -163,7 +172,9 @@ class Archive:
         if header.version != VERSION:
             raise Broken(f"{path} has format {header.version}; this version reads {VERSION}")
         if header.journal != self.journal:
-            raise Broken(f"{path} is of another journal (created {header.journal}, not {self.journal})")
+            raise Broken(
+                f"{path} is of another journal (created {header.journal}, not {self.journal}): move its directory away"
+            )
         if (header.first, header.last, header.previous) != (link.first, link.last, previous):
             raise Broken(f"{path} does not continue the segment before it")
         return found.messages

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import sqlite3
 from collections.abc import AsyncIterator, Iterator
@@ -23,8 +24,10 @@ from services.monitor.history.archivist import Archivist
 from services.monitor.history.made import make_anew
 from services.monitor.history.reads import Filter
 from services.monitor.history.schema import dump
+from services.runtime.archive import Archive, Broken
 from services.runtime.config import Config, JournalKept, Monitor
 from services.runtime.exits import Stop
+from services.runtime.fold import Stored
 from services.runtime.service import Service
 from services.runtime.streams import ensure_streams
 from tests.support.nats import NatsServer, running_server
@@ -206,6 +209,33 @@ async def test_a_history_made_anew_is_the_same_and_is_taken_over(here: World, tm
     assert state(service) == await here.replayed(MonitorCore, tmp_path / "archive")
     assert await site.jobs() == [str(n) for n in range(1, 24)]
     assert not {"history.rebuilding", "history.rebuilt", "history.rebuilt-snapshot"} & set(os.listdir(tmp_path))
+
+
+async def test_a_second_rebuild_is_refused_while_one_runs(here: World, tmp_path: Path) -> None:
+    site = Site(here, tmp_path)
+    await site.write(3)
+    both = await asyncio.gather(*(make_anew(site.config, here.admin, LOG) for _ in "ab"), return_exceptions=True)
+    assert [one for one in both if not isinstance(one, BaseException)] == [4]
+    assert [str(one) for one in both if isinstance(one, Stop)] == [
+        f"another rebuild of {tmp_path / 'history.sqlite'} is running: wait for it"
+    ]
+    assert await make_anew(site.config, here.admin, LOG) == 4
+
+
+async def test_an_archive_that_reaches_beyond_the_journal_is_told_and_nothing_is_purged(
+    here: World, tmp_path: Path
+) -> None:
+    site = Site(here, tmp_path)
+    await site.write(20)
+    await site.up()
+    await site.down()
+    journal = str((await here.js.stream_info(JOURNAL_STREAM)).created)
+    Archive(tmp_path / "archive", journal).append(
+        [Stored(n, "phoenix.journal.admission", b"", 1.0) for n in range(1, 30)]
+    )
+    with pytest.raises(Broken, match="reaches 29, the journal ends at 21"):
+        await site.archivist(keep=5).look(step_min=1)
+    assert (await here.js.stream_info(JOURNAL_STREAM)).state.messages == 21
 
 
 async def test_a_rebuild_that_cannot_read_the_archive_changes_nothing(here: World, tmp_path: Path) -> None:

@@ -54,6 +54,19 @@ def test_what_does_not_continue_it_is_refused(archive: Archive, first: int, last
     assert again(archive).verify() == 11
 
 
+def test_another_journals_messages_never_follow_though_their_numbers_do(archive: Archive) -> None:
+    other = Archive(archive.directory, "another day")
+    with pytest.raises(Broken, match=f"is of another journal .created {JOURNAL}, not another day."):
+        other.append(messages(12, 13))
+    assert again(archive).verify() == 11
+
+
+def test_nothing_follows_a_segment_that_is_not_what_was_written(archive: Archive) -> None:
+    (archive.directory / archive.links[-1].file).write_bytes(b"")
+    with pytest.raises(Broken, match="is not the file that was written"):
+        again(archive).append(messages(12, 13))
+
+
 def test_a_gap_within_is_refused(archive: Archive) -> None:
     with pytest.raises(Broken, match="without a gap"):
         archive.append([*messages(12, 13), *messages(15, 16)])

@@ -84,6 +84,8 @@ class Archivist:
             info = await self.js.stream_info(JOURNAL_STREAM)
         journal, end = str(info.created), info.state.last_seq
         archive = await asyncio.to_thread(Archive, self.directory, journal)
+        if archive.end > end:  # the stream was lost and made again; rule 4 of the archive
+            raise Broken(f"{self.directory} reaches {archive.end}, the journal ends at {end}: move it away")
         self.archived = archive.end
         if not self.keep or end - archive.end - self.keep < step_min:  # without asking for any snapshot
             return 0

@@ -10,12 +10,15 @@ Rules
   1. One writer thread; the event loop waits for it only when it is two batches behind, as in a long fold.
   2. Commits are grouped: at most one in `COMMIT_S` seconds, or `BATCH` rows.
   3. The file is readable while it is written (WAL).
+  4. A commit that failed is the last: its rows are nowhere else, and with later ones the file would say that it has them.  The
+     process ends, and the next one folds again what the file lacks.
+  5. A file that is damaged is set aside, so that the next start makes it again.  One that is locked, or on a disk that is full
+     or not readable, is not damaged: it stays where it is, and the message says what is wrong.
 """
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import sqlite3
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -30,6 +33,7 @@ from services.monitor.history.kept import Kept, give_back, trim
 from services.monitor.history.rows import Statement, Where, rows, sums
 from services.monitor.history.schema import SCHEMA, VERSION
 from services.monitor.model.accounting_state import Whereabouts
+from services.runtime.exits import Exit, Stop
 
 COMMIT_S: Final = 0.5  # loss after a crash is nothing but work: the facts are folded again
 BUSY_S: Final = 5.0
@@ -49,17 +53,26 @@ class History:
         self._thread = ThreadPoolExecutor(1, "history")
         self._commit_done: Future[None] | None = None
         self._db: sqlite3.Connection | None = None
+        self._failure = ""  # rule 4: why nothing is written any more
         self._where: Where = {}
         self.skip_until = (0, 0)  # position and index already in the file, or on their way
 
     def open(self, journal: str = "") -> None:
         """Open or create the file, of the journal that was created at `journal`; what cannot be used is set aside and made
-        again."""
+        again.  Raises `Stop` (rule 5)."""
+        try:
+            self._open(journal)
+        except (sqlite3.OperationalError, OSError) as error:
+            raise Stop(Exit.FAILED, f"the history {self.path} cannot be opened: {error}") from error
+
+    def _open(self, journal: str) -> None:
         self.path.parent.mkdir(parents=True, exist_ok=True)
         is_new = not self.path.exists()
         try:
             self._db = self._connect()
             usable = not is_new and (self._meta("version"), self._meta("journal")) == (str(VERSION), journal)
+        except sqlite3.OperationalError:
+            raise
         except sqlite3.DatabaseError:
             usable = False
         if not usable:
@@ -92,10 +105,13 @@ class History:
         self.path.replace(self.path.with_suffix(".broken"))
 
     def _meta(self, key: str) -> str | None:
-        with contextlib.suppress(sqlite3.OperationalError):  # no such table: of another program, or not finished
+        try:
             row = self.database.execute("SELECT value FROM meta WHERE key = ?", (key,)).fetchone()
-            return str(row[0]) if row else None
-        return None
+        except sqlite3.OperationalError as error:
+            if error.sqlite_errorcode != sqlite3.SQLITE_ERROR:
+                raise
+            return None  # no such table: of another program, or not finished
+        return str(row[0]) if row else None
 
     @property
     def database(self) -> sqlite3.Connection:
@@ -133,6 +149,18 @@ class History:
         await asyncio.wrap_future(self._begin_commit())
 
     def _commit(self, statements: list[Statement], at: tuple[int, int]) -> None:
+        """Rules 4 and 5: raises `Stop`, and from then on always."""
+        if self._failure:
+            raise Stop(Exit.FAILED, self._failure)
+        try:
+            self._write(statements, at)
+        except sqlite3.Error as error:
+            self._failure = f"the history {self.path} cannot be written: {error}"
+            if not isinstance(error, sqlite3.OperationalError):
+                self._set_aside()
+            raise Stop(Exit.FAILED, self._failure) from error
+
+    def _write(self, statements: list[Statement], at: tuple[int, int]) -> None:
         db, trimmed = self.database, False
         with db:
             for sql, row in statements:
@@ -153,6 +181,8 @@ class History:
         return await asyncio.get_running_loop().run_in_executor(self._thread, question, self.database, *args)
 
     async def close(self) -> None:
-        await self.flush()
-        self._thread.shutdown(wait=True)
-        self.database.close()
+        try:
+            await self.flush()
+        finally:
+            self._thread.shutdown(wait=True)
+            self.database.close()

@@ -2,17 +2,22 @@
 
     history.rebuilding            while it is written
     history.rebuilt               whole; with it the fold's snapshot of the same position (history.rebuilt-snapshot)
+    history.rebuild-lock          locked meanwhile; stays
 
 Rules
   1. Nothing of the file in use is touched before the new one is whole: a rebuild that is broken off has changed nothing.
   2. The snapshot goes with it, because the monitor's own is of a later position: with both it goes on where the rebuild ended,
      and folds what came since, instead of everything again.
+  3. One rebuild at a time: a second one is refused, for both would write into one file.
 """
 
 from __future__ import annotations
 
 import asyncio
+import fcntl
 import sqlite3
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
@@ -28,6 +33,7 @@ from services.monitor.history.kept import Kept
 from services.runtime import snapshots
 from services.runtime.config import Config
 from services.runtime.connect import jetstream
+from services.runtime.exits import Exit, Stop
 from services.runtime.log import Log
 from services.runtime.objects import Objects
 from services.runtime.rebuild import replay
@@ -63,8 +69,25 @@ def _remove(path: Path) -> None:
         path.with_name(path.name + end).unlink(missing_ok=True)
 
 
+@contextmanager
+def _alone(path: Path) -> Iterator[None]:
+    """Rule 3.  The lock goes with the process, however it ends."""
+    lock = path.with_suffix(".rebuild-lock")
+    with lock.open("ab") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise Stop(Exit.FAILED, f"another rebuild of {path} is running: wait for it") from None
+        yield
+
+
 async def make_anew(config: Config, nc: Client, log: Log) -> int:
     """From archive and journal; returns the position up to which it is.  Raises `Stop`, and what the broker raises."""
+    with _alone(config.monitor.history_path):
+        return await _make_anew(config, nc, log)
+
+
+async def _make_anew(config: Config, nc: Client, log: Log) -> int:
     js, monitor = jetstream(nc), config.monitor
     journal = str((await js.stream_info(JOURNAL_STREAM)).created)
     path = monitor.history_path.with_suffix(".rebuilding")
