@@ -143,6 +143,15 @@ def test_the_first_end_of_each_users_lasting_tokens_is_a_metric_until_it_has_com
     assert (shown(NOW + long, "ann"), shown(NOW + LASTING_S, "bob")) == (NOW + LASTING_S + 500, None)
 
 
+def test_a_damaged_file_takes_no_other_metric_with_it(config: Config, path: Path) -> None:
+    tokens.issue(path, "ann", LASTING_S, NOW)
+    registry = CollectorRegistry()
+    registry.register(TokenEnds(known(config, NOW)))
+    path.write_text("{")
+    found = registry.get_sample_value("phoenix_token_expiry_timestamp_seconds", {"user": "ann"})
+    assert found == NOW + LASTING_S
+
+
 # ---------------------------------------------------------------------------------------------------------- phoenix token
 
 

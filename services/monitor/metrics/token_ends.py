@@ -6,6 +6,7 @@ Neither is one that was issued for less than `LASTING_S`: it is meant to end, an
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator
 from typing import Final
 
@@ -14,6 +15,7 @@ from prometheus_client.registry import Collector
 
 from services.runtime.families import Label, Names, Table
 from services.runtime.identity import Identities
+from services.runtime.tokens import TokenError
 
 LASTING_S: Final = 14 * 86400.0  # twice as long as before its end the alert is given: PhoenixTokenExpires
 
@@ -32,7 +34,10 @@ class TokenEnds(Collector):
         self.identities = identities
 
     def collect(self) -> Iterator[Metric]:
-        self.identities.reload_if_changed()
+        with contextlib.suppress(
+            OSError, TokenError
+        ):  # a damaged file is the doors' to tell; what was known still ends
+            self.identities.reload_if_changed()
         ends = ENDS.family()
         for user, at in sorted(self.identities.ends(LASTING_S).items()):
             ends.add_metric([user], at)
