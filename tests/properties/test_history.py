@@ -1,7 +1,7 @@
 """Properties of the history: what the file says is what the fold says, and it can be made again.
 
 H1  It agrees with accounting, to the millisecond: its sums with the book, its attempts with what was used, its whereabouts with
-    who held hosts, its losses with what was lost to whom, its jobs with how they ended.
+    who held hosts, its losses with what was lost to whom, its jobs with how they ended and why their last attempt was closed.
 H2  A file that was written in pieces, with restarts from a snapshot of any moment between them, is the same, byte for byte, as
     one made again from the beginning; also under limits, which cut both alike.
 H3  What goes with time takes no sum along: those of days are what those of their hours were.
@@ -140,6 +140,8 @@ def test_it_agrees_with_accounting(steps: list[tuple[str, int, int]], on_reclaim
     length = "SELECT sum(ended_ms - placed_ms) FROM attempts AS a WHERE a.unit = jobs.unit AND a.ended_ms"
     ran = db.execute(f"SELECT unit, ran_ms, ({length}) FROM jobs")
     assert all(length == (attempts or 0) for _, length, attempts in ran)
+    last = "FROM attempts AS a WHERE a.unit = jobs.unit AND a.attempt = jobs.attempts AND a.exit IS NULL"
+    assert not db.execute(f"SELECT unit FROM jobs WHERE reason IS NOT (SELECT a.reason {last})").fetchall()
 
 
 LIMITS = st.sampled_from([EVERYTHING, Kept(days=1, rows=0), Kept(days=20, rows=0), Kept(days=400, rows=12)])

@@ -24,7 +24,7 @@ def written() -> Written:
     for number in range(6):
         world.submit(user="ann", name=f"train-{number}", cores=4, walltime_s=7200.0)
         world.now += 60.0 * (number % 2)
-    world.submit(user="bob", name="sweep", array=(1, 2, 3, 4), cores=4)
+    world.submit(user="bob", name="sweep", array=(2, 9, 10, 100), cores=4)
     world.settle()
     for unit, code in (("1", 0), ("2", 3)):
         world.begin(unit)
@@ -53,6 +53,13 @@ def test_pages_are_the_whole_in_order_and_none_comes_twice(written: Written, sor
         pages += units(page)
         cursor = page["cursor"]
     assert (pages, cursor) == (whole, None)
+
+
+@pytest.mark.parametrize("sort", ["submitted", "cores"])
+def test_of_equal_ones_numbers_decide_not_text(written: Written, sort: str) -> None:
+    found = units(asked(written, sort=sort, ascending=True))
+    assert found == ["1", "2", "3", "4", "5", "6", "7_2", "7_9", "7_10", "7_100"]
+    assert units(asked(written, sort=sort)) == found[::-1]
 
 
 def test_filters(written: Written) -> None:
@@ -88,7 +95,7 @@ def test_a_cursor_of_another_order_is_refused(written: Written) -> None:
 def test_an_array_is_told_with_its_elements(written: Written) -> None:
     found = history_reads.job(written.db, "7", 0)
     assert found is not None
-    assert [unit["unit"] for unit in found["units"]] == ["7_1", "7_2", "7_3", "7_4"]
+    assert [unit["unit"] for unit in found["units"]] == ["7_2", "7_9", "7_10", "7_100"]
     assert (found["user"], found["ended_at"]) == ("bob", None)
     assert history_reads.job(written.db, "99", 0) is None
 

@@ -4,7 +4,8 @@ Rules
   1. A job is of a period if it was there in it: submitted before its end, and not over before its beginning.
   2. A page says where the next one begins (`cursor`): behind its last row, in the order asked for.  So no row comes twice, and
      none that was there is missed, however many are added meanwhile.
-  3. Newest, longest, largest first, unless `ascending`.  Whose start or end is still to come counts as the newest.
+  3. Newest, longest, largest first, unless `ascending`.  Whose start or end is still to come counts as the newest.  Of those
+     that are equal in it the highest number, of a job and then of an element, is first.
   4. Every function reads, and runs in the history's thread.
 """
 
@@ -17,6 +18,7 @@ from typing import Any, Final
 
 import msgspec
 
+from schemas.ids import job_of
 from services.monitor.history.schema import SUMS
 from services.monitor.model.buckets import DAY_MS, Bucket, Row, Site, Span, add, key
 from services.monitor.pictures.times import iso
@@ -40,6 +42,7 @@ STATES: Final = (
     *("pending", "held", "suspended", "starting", "running", "completing"),
     *("completed", "failed", "cancelled", "timeout", "killed"),
 )
+_NUMBER: Final = ("length(job)", "job", "length(unit)", "unit")  # numbers as text: 4_9 before 4_10
 _HOST: Final = (
     "EXISTS (SELECT 1 FROM attempts AS h"
     " WHERE h.unit = jobs.unit AND instr(',' || h.hosts || ',', ',' || :host || ','))"
@@ -68,11 +71,14 @@ def jobs(db: sqlite3.Connection, asked: Filter, now: int) -> dict[str, Any]:
     by = SORTS[asked.sort]
     if asked.cursor:
         values["value"], values["unit"] = _read_cursor(asked)
-        where.append(f"({by}, unit) {'>' if asked.ascending else '<'} (:value, :unit)")
+        values["job"] = job_of(values["unit"])
+        last = "(:value, length(:job), :job, length(:unit), :unit)"
+        where.append(f"({by}, {', '.join(_NUMBER)}) {'>' if asked.ascending else '<'} {last}")
     order = "ASC" if asked.ascending else "DESC"
     sql = (
         f"SELECT *, {by} AS sorted_by, {_WAIT} AS wait_ms, {_ELAPSED} AS elapsed_ms FROM jobs"
-        f" WHERE {' AND '.join(where) or '1'} ORDER BY sorted_by {order}, unit {order} LIMIT :limit"
+        f" WHERE {' AND '.join(where) or '1'}"
+        f" ORDER BY {', '.join(f'{part} {order}' for part in ('sorted_by', *_NUMBER))} LIMIT :limit"
     )
     limit = max(0, min(asked.limit, LIMIT_MAX))
     found = _select(db, sql, values | {"now": now, "limit": limit + 1})

@@ -6,6 +6,7 @@ Rules
   2. An attempt ends when it is closed or reports, whichever comes first, as accounting counts it; `ran_ms` of its job grows by
      its length then.
   3. A loss that is taken back is a row with a minus: what was said before stays said.
+  4. A job's reason is why its last attempt was closed: gone when it is placed again, or has ended by itself.
 """
 
 from __future__ import annotations
@@ -101,8 +102,11 @@ def _placed(core: MonitorCore, fact: f.UnitPlaced, meta: Meta) -> list[Statement
     sql = "INSERT INTO attempts (unit, attempt, department, user, hosts, cores, memory_mb, placed_ms) VALUES (?,?,?,?,?,?,?,?)"
     found: list[Statement] = [(sql, row)]
     if not is_instance(fact.unit):
-        sql = "UPDATE jobs SET state = ?, attempts = ?, hosts = ?, placed_ms = coalesce(placed_ms, ?) WHERE unit = ?"
-        found.append((sql, (unit_state(unit), fact.attempt, hosts, at, fact.unit)))
+        sql = (
+            "UPDATE jobs SET state = ?, attempts = ?, hosts = ?, placed_ms = coalesce(placed_ms, ?), reason = NULL"
+            " WHERE unit = ?"
+        )
+        found.append((sql, (unit_state(unit), fact.attempt, hosts, at, fact.unit)))  # rule 4
     return found
 
 
@@ -134,7 +138,8 @@ def _reported(core: MonitorCore, fact: f.AttemptReported, meta: Meta) -> list[St
         " max_rss_mb = ?, note = ? WHERE unit = ? AND attempt = ?"
     )
     said = (fact.exit, fact.signal, fact.seconds, fact.cpu_seconds, fact.max_rss_mb, fact.note)
-    return [*_over(fact, meta), (sql, (ms(meta.at), *said, fact.unit, fact.attempt)), *_state(core, fact.unit)]
+    found = [*_over(fact, meta), (sql, (ms(meta.at), *said, fact.unit, fact.attempt)), *_state(core, fact.unit)]
+    return [*found, ("UPDATE jobs SET reason = NULL WHERE unit = ?", (fact.unit,))]  # rule 4
 
 
 def _over(fact: f.AttemptClosed | f.AttemptReported, meta: Meta) -> list[Statement]:

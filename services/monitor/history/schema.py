@@ -18,7 +18,7 @@ from typing import Final
 from services.monitor.explain import story_index
 from services.monitor.model.buckets import Row, Site, Span
 
-VERSION: Final = 2  # 2: stories
+VERSION: Final = 3  # 2: stories; 3: a job's reason is of its last attempt
 _TEXT: Final = "TEXT NOT NULL DEFAULT ''"
 _BUCKET: Final = "begin_ms INTEGER NOT NULL, length_ms INTEGER NOT NULL"
 
