@@ -250,7 +250,7 @@ def render(told: dict[str, Any], *, by: str, seconds: float) -> str:
     size = (
         f"{hosts['present']} hosts"
         if hosts["new"] == hosts["present"]
-        else f"{hosts['present']} or {hosts['new']} hosts"
+        else f"{hosts['present']} hosts, NEW: {hosts['new']}"
     )
     head = f"{told['since']} to {told['until']} ({units.span(seconds)}), {size}."
     return "\n\n".join([head, _told_fidelity(told), _users(told) if by == "user" else _departments(told)])

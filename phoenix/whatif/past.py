@@ -11,12 +11,16 @@ Rules
   2. Both replays begin from the same bytes and hear the same events: what differs is the configuration, or the hosts.
   3. With a configuration of one's own, those adopted within the period are left out; `notes` say so, and whatever else
      cannot be compared.
+  4. A period does not begin while the cloud's hosts are joining one by one (`SETTLE_S`).
+  5. `hosts` is how many there are at any moment of the replay, at most: hosts that are described when it begins and join in it
+     count, others that join in it are left out.
 """
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Iterable
 from typing import Final, NamedTuple
 
 from phoenix.simulate.journal import Journal
@@ -32,6 +36,7 @@ from schemas.meta import Meta
 
 EVENTS_MAX: Final = 5_000_000  # of a period: some GiB of memory
 PRUNE_EVERY: Final = 20_000  # envelopes of the time before: who is over is forgotten
+SETTLE_S: Final = 5.0  # without a host's first joining: those that are still absent are away, not about to come
 
 
 class TooMuch(Exception):
@@ -71,6 +76,7 @@ class Past:
         self._valid: list[Fact] = []
         self._at = since  # of what was folded last
         self.late = False  # the period would have begun before the cloud
+        self._joined_at = -math.inf  # a host was described, or seen well for the first time
         for count, line in enumerate(record.entries(), start=1):
             self._take(line, count)
             if progress is not None and not count % PRUNE_EVERY:
@@ -91,7 +97,7 @@ class Past:
             self.vms_failed += sum(not is_instance(unit) for unit in meta.broken)
 
     def _take(self, line: Line, count: int) -> None:
-        if line.at >= self.since and self.origin is None and self._is_there():
+        if line.at >= self.since and self.origin is None and self._is_there(line.at):
             self.since = max(self.since, line.at) if self.late else self.since
             self._mark()
         self._valid = []
@@ -106,6 +112,8 @@ class Past:
         if self.origin is not None and line.at > self._at:  # what changed back within an instant has not changed
             self.stage.recorder.note(self._at)
         self._at = max(self._at, line.at)
+        if any(map(self._joins, valid)):
+            self._joined_at = line.at
         self.stage.feed(line.writer, valid, line.at)
         if self.origin is None:
             if not count % PRUNE_EVERY:
@@ -121,10 +129,18 @@ class Past:
         if len(self.events) > EVENTS_MAX:
             raise TooMuch(f"the period has more than {EVENTS_MAX:,} events: choose a shorter one with --since, --until")
 
-    def _is_there(self) -> bool:
-        """A cloud with a configuration and its hosts: a period that was to begin before begins here."""
+    def _joins(self, fact: Fact) -> bool:
+        """Looked at before it is folded."""
+        hosts = self.stage.journal.custody.state.hosts
+        if isinstance(fact, f.HostDescribed):
+            return fact.host not in hosts
+        return isinstance(fact, f.HostCleared) and (fact.host not in hosts or hosts[fact.host].state == "absent")
+
+    def _is_there(self, now: float) -> bool:
+        """A cloud with a configuration and its hosts (rule 4): a period that was to begin before begins here."""
         state = self.stage.journal.custody.state
-        joining = any(host.state == "absent" for host in state.hosts.values()) and not state.units
+        absent = any(host.state == "absent" for host in state.hosts.values())
+        joining = absent and now - self._joined_at < SETTLE_S
         there = state.config is not None and _here(self.stage) > 0 and not joining
         self.late = self.late or not there
         return there
@@ -194,7 +210,8 @@ class Past:
         stage = copy.deepcopy(self.origin)
         stage.begin(self.since, in_force, self.lives, latencies or self.pace, unknown)
         known = dict.fromkeys(stage.journal.custody.state.hosts)
-        gone = _resize(stage, self.since, hosts)
+        joining = [event.fact.host for event in self.events if isinstance(event.fact, f.HostCleared)]
+        gone = _resize(stage, self.since, hosts, joining)
         events = [
             event
             for event in self.events
@@ -224,21 +241,25 @@ def _with_load(outcome: Outcome, load: dict[str, list[tuple[float, float]]]) -> 
         record.load = load.get(record.department, [])
 
 
-def _resize(stage: Stage, at: float, hosts: int | None) -> dict[str, None]:
-    """Hosts are added, or taken away: empty ones first, of equal ones the last by name.  Returns those that are gone."""
+def _resize(stage: Stage, at: float, hosts: int | None, joining: Iterable[str]) -> dict[str, None]:
+    """Hosts are added, or taken away (rule 5): those that only join in the period first, then empty ones, of equal ones the
+    last by name.  Returns those that are gone."""
     known = stage.journal.custody.state.hosts
     here = [name for name, host in known.items() if host.state != "absent"]
-    if hosts is None or hosts == len(here):
+    coming = [name for name in dict.fromkeys(joining) if name in known and known[name].state == "absent"]
+    if hosts is None:
         return {}
-    if hosts < len(here):
-        by_name = sorted(here, reverse=True)
-        gone = sorted(by_name, key=lambda name: len(known[name].units))[: len(here) - hosts]
+    beyond = len(here) + len(coming) - hosts
+    if beyond > 0:
+        by_name = sorted(here + coming, reverse=True)
+        gone = sorted(by_name, key=lambda name: (known[name].state != "absent", len(known[name].units)))[:beyond]
         for name in gone:
-            facts: list[Fact] = [f.HostLost(host=name, reason="taken away (what if)"), f.HostRemoved(host=name)]
+            taken = [] if known[name].state == "absent" else [f.HostLost(host=name, reason="taken away (what if)")]
+            facts: list[Fact] = [*taken, f.HostRemoved(host=name)]
             stage.feed("executor", facts, at)
         return dict.fromkeys(gone)
     like = known[max(here)] if here else None
-    names = [f"whatif{number:05}" for number in range(1, hosts - len(here) + 1)]
+    names = [f"whatif{number:05}" for number in range(1, 1 - beyond)]
     for number, name in enumerate(names):
         shape = (like.cores, like.memory_mb, dict(like.labels), like.cluster) if like else (1, 1 << 10, {}, "")
         cores, memory_mb, labels, cluster = shape

@@ -269,6 +269,59 @@ def test_the_period_begins_with_the_cloud() -> None:
     assert found.play("again").outcome.jobs == found.what_happened().jobs
 
 
+def joining(*works: Work, hosts: int = 4, apart_s: float = 0.0, away: int = 0) -> list[Entry]:
+    """The journal of a cloud whose hosts are seen one after the other, the last `away` never; web's first instance comes with
+    the first host."""
+    kept = lived(*works, hosts=hosts, config=cloud(hpc(), WEB), web=WebInput(load=((0.0, 0.5),), end_s=END_S))
+    config = next(fact for entry in kept for fact in entry.facts if isinstance(fact, f.ConfigAdopted))
+    described = [fact for entry in kept for fact in entry.facts if isinstance(fact, f.HostDescribed)]
+    journal = [Entry("provisioner", 0.0, (config,)), Entry("executor", 0.0, tuple(described))]
+    placed = f.UnitPlaced(unit="web.1", attempt=1, hosts=(described[0].host,), cores=1, memory_mb=256)
+    for number, host in enumerate(described[: hosts - away]):
+        at = number * apart_s
+        journal.append(Entry("executor", at, (f.HostCleared(host=host.host),)))
+        if not number:
+            journal.append(Entry("provisioner", at, (f.HostGranted(host=host.host, dept="web"),)))
+            journal.append(Entry("scheduler.web", at, (placed,)))
+    submitted = [entry for entry in kept if any(isinstance(fact, f.JobSubmitted) for fact in entry.facts)]
+    return sorted(journal + submitted, key=lambda entry: entry.at)
+
+
+def hosts_at_once(outcome: Outcome) -> int:
+    held: dict[str, int] = {}
+    most = 0
+    for _, dept, count in outcome.held:
+        held[dept] = count
+        most = max(most, sum(held.values()))
+    return most
+
+
+def test_the_period_begins_when_all_hosts_have_joined_though_work_has_begun() -> None:
+    journal = joining(*(job(n, 20.0 + n, 400.0) for n in range(1, 8)), apart_s=0.5)
+    found = past(journal, since=-1000.0)
+    assert (found.late, found.since, found.hosts) == (True, 21.0, 4)
+    assert found.play("fewer", hosts=2).outcome.hosts == 2
+
+
+def test_a_host_that_never_comes_does_not_delay_the_period() -> None:
+    found = past(joining(*(job(n, 20.0 * n, 400.0) for n in range(1, 8)), away=1), since=30.0)
+    assert (found.late, found.since, found.hosts) == (False, 30.0, 3)
+
+
+@pytest.mark.parametrize("hosts", [1, 2, 3, 4, 6])
+def test_hosts_that_join_within_the_period_are_of_those_asked_for(hosts: int) -> None:
+    """They come 10 s apart, so the period begins with the first of four."""
+    journal = joining(*(job(n, 9.0 + n, 400.0) for n in range(1, 8)), apart_s=10.0)
+    found = past(journal, since=0.0)
+    assert found.since < 20.0
+    played = found.play("other", hosts=hosts)
+    assert hosts_at_once(played.outcome) <= hosts
+    held = values(played.outcome)["(cloud)"]["held_utilisation"]
+    assert held is not None
+    assert held <= 1.0
+    assert played.void == 0
+
+
 def test_a_change_of_the_configuration_comes_again_unless_there_is_another() -> None:
     journal = lived(*(job(n, 10.0 * n, 400.0, 4) for n in range(1, 5)))
     closed = cloud(msgspec.structs.replace(hpc(), maximum=2))
