@@ -16,12 +16,13 @@ Rules
   1. Of the prices that fit, the first of the file counts: one of `core_hour` and `host_hour` for an attempt, one for a loss,
      one for a lent or borrowed host.  What no price fits costs nothing, and is told.
   2. A window is looked up at the beginning of each full hour (UTC), so windows begin and end with full hours there.
-  3. Whatever is wrong with the file is told at once, each with its price and key.
+  3. Whatever is wrong with the file is told at once, as of the configuration: file, line, key, price, value, what would be
+     right.
 """
 
 from __future__ import annotations
 
-import tomllib
+from collections.abc import Iterator
 from decimal import Decimal, InvalidOperation
 from fractions import Fraction
 from pathlib import Path
@@ -31,12 +32,16 @@ import msgspec
 
 from schemas import windows
 from schemas.scaling import ZONE_ANY_H, Unreadable, offset_s
+from services.runtime import config
+from services.runtime.config import ConfigError, Problem
+from services.runtime.config_form import Form, Lines, Path_, shown
 
 Per = Literal["core_hour", "host_hour", "borrowed_host_hour", "lent_host_hour", "lost_core_hour"]
 PER: Final = get_args(Per)
 CREDITS: Final = ("lent_host_hour", "lost_core_hour")
 DIGITS_MAX: Final = 6
 PRICES_MAX: Final = 1000
+DECIMALS: Final = ("amount", "minimum")
 AMOUNT_MAX: Final = Decimal(10) ** 9
 HOUR_S: Final = 3600.0
 
@@ -45,7 +50,7 @@ class Unusable(Exception):
     """The file cannot be used: `str()` says everything that is wrong, one a line."""
 
 
-class Price(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class Price(msgspec.Struct, frozen=True, kw_only=True):
     per: Per
     amount: str
     name: str = ""
@@ -74,11 +79,14 @@ class Price(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
         return windows.calendar(self.windows, self.windows_zone).open_at(hour / 1000) is not None
 
 
-class Prices(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    price: tuple[Price, ...]
+class _Head(msgspec.Struct, frozen=True, kw_only=True):
     currency: str = ""
     digits: int = 2
     minimum: str = "0"
+
+
+class Prices(_Head, frozen=True, kw_only=True):
+    price: tuple[Price, ...]
 
     def first(self, pers: tuple[str, ...], of: dict[str, str], hour: int) -> int | None:
         """Number of the price that counts (rule 1)."""
@@ -88,59 +96,84 @@ class Prices(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 def load(path: Path) -> Prices:
     """Raises `Unusable`."""
     try:
-        return parse(path.read_text())
-    except OSError as error:
-        raise Unusable(f"{path}: {error.strerror}") from None
-    except Unusable as error:
-        raise Unusable("\n".join(f"{path}: {line}" for line in str(error).splitlines())) from None
-
-
-def parse(text: str) -> Prices:
-    try:
-        found = msgspec.convert(tomllib.loads(text), Prices)
-    except (tomllib.TOMLDecodeError, msgspec.ValidationError) as error:
+        return parse(config.text_of(path), path.name)
+    except ConfigError as error:
         raise Unusable(str(error)) from None
-    wrong = [*_table(found)]
-    for number, price in enumerate(found.price, 1):
-        wrong += [f"price {number}{f' ({price.name})' if price.name else ''}: {what}" for what in _price(price)]
+
+
+def parse(text: str, name: str = "prices") -> Prices:
+    """`name` stands in messages.  Raises `Unusable`."""
+    try:
+        document = config.document_of(text, name)
+    except ConfigError as error:
+        raise Unusable(str(error)) from None
+    form = Form(Path.cwd())
+    head = form.table(_Head, {key: value for key, value in document.items() if key != "price"}, ())
+    found = Prices(price=form.tables(Price, document.get("price", []), ("price",)), **msgspec.structs.asdict(head))
+    broken = {problem.path for problem in form.problems}
+    wrong = [_as_decimal(problem) for problem in form.problems]
+    wrong += [problem for problem in _meant(found) if problem.path not in broken]
     if wrong:
-        raise Unusable("\n".join(wrong))
+        raise Unusable(str(ConfigError(wrong, name, Lines(text))))
     return found
 
 
-def _table(prices: Prices) -> list[str]:
-    wrong = []
+def _as_decimal(problem: Problem) -> Problem:
+    """An amount that is a number, or missing."""
+    if problem.path[-1] not in DECIMALS:
+        return problem
+    try:
+        example = f': "{Decimal(problem.found)}"'
+    except InvalidOperation:
+        example = ' such as "0.05"'
+    return msgspec.structs.replace(problem, right=f"should be a decimal in quotes{example}")
+
+
+def _meant(prices: Prices) -> Iterator[Problem]:
+    """What is wrong with values of the right form."""
     if not 0 <= prices.digits <= DIGITS_MAX:
-        wrong.append(f"digits = {prices.digits}: should be from 0 to {DIGITS_MAX}")
+        yield _problem(("digits",), prices.digits, f"should be from 0 to {DIGITS_MAX}")
     if not 0 < len(prices.price) <= PRICES_MAX:
-        wrong.append(f"{len(prices.price)} prices: there should be from 1 to {PRICES_MAX} [[price]] tables")
-    return wrong + _amount("minimum", prices.minimum)
+        right = f"there should be from 1 to {PRICES_MAX} [[price]] tables"
+        yield Problem(path=("price",), found=f"{len(prices.price)} prices", right=right)
+    yield from _amount(("minimum",), prices.minimum)
+    for number, price in enumerate(prices.price):
+        yield from _price(price, ("price", number), price.name or f"number {number + 1}")
 
 
-def _price(price: Price) -> list[str]:
-    wrong = _amount("amount", price.amount)
+def _price(price: Price, path: Path_, label: str) -> Iterator[Problem]:
+    yield from _amount((*path, "amount"), price.amount, label)
     try:
         shift_min = offset_s(price.windows_zone, ZONE_ANY_H) // 60
     except Unreadable as error:
-        return [*wrong, f"windows_zone = {price.windows_zone!r}: {error}"]
+        yield _problem((*path, "windows_zone"), price.windows_zone, str(error), label)
+        return
     for entry in price.windows:
-        try:
-            read = windows.read(entry)
-        except Unreadable as error:
-            wrong.append(f"windows: {entry!r}: {error}")
-            continue
-        if any((edge - shift_min) % 60 for window in read for edge in (window.begin, window.end)):
-            wrong.append(f"windows: {entry!r} in {price.windows_zone} should begin and end with full hours of UTC")
-        if any(window.guarantee is not None or window.maximum is not None for window in read):
-            wrong.append(f"windows: {entry!r} should say hours alone")
-    return wrong
+        for right in _window(entry, shift_min, price.windows_zone):
+            yield _problem((*path, "windows"), entry, right, label)
 
 
-def _amount(key: str, text: str) -> list[str]:
+def _window(entry: str, shift_min: int, zone: str) -> Iterator[str]:
+    """What would be right."""
+    try:
+        read = windows.read(entry)
+    except Unreadable as error:
+        yield str(error)
+        return
+    if any((edge - shift_min) % 60 for window in read for edge in (window.begin, window.end)):
+        yield f"in {zone} it should begin and end with full hours of UTC"
+    if any(window.guarantee is not None or window.maximum is not None for window in read):
+        yield "should say hours alone"
+
+
+def _amount(path: Path_, text: str, label: str = "") -> Iterator[Problem]:
     try:
         value = Decimal(text)
     except InvalidOperation:
         value = Decimal("NaN")
     if not value.is_finite() or not 0 <= value <= AMOUNT_MAX:
-        return [f'{key} = {text!r}: should be a decimal in quotes such as "0.05", not below 0']
-    return []
+        yield _problem(path, text, f'should be a decimal in quotes such as "0.05", from 0 to {AMOUNT_MAX:,}', label)
+
+
+def _problem(path: Path_, value: object, right: str, label: str = "") -> Problem:
+    return Problem(path=path, found=shown(value), right=right, label=label)

@@ -57,8 +57,8 @@ def run(args: argparse.Namespace) -> int:
     try:
         prices = price_table.load(args.prices)
     except price_table.Unusable as error:
-        raise CliError(FAILED, f"the price table cannot be used:\n{error}") from None
-    days = _days(args, time.time())
+        raise CliError(FAILED, f"{args.prices} has problems:\n{error}") from None
+    days = period(args.since, args.until, time.time())
     where = cloud.find(args)
     if args.department:
         where.check_department(args.department)
@@ -70,6 +70,8 @@ def run(args: argparse.Namespace) -> int:
     if bill.unpriced_ms:
         used = _hours(bill.unpriced_ms)
         print(f"phoenix: no price fits {used} core-hours that were used; they cost nothing here", file=sys.stderr)
+    if not bill.lines and not args.until:
+        print(f"phoenix: {_not_over(days.stop)}", file=sys.stderr)
     if args.json:
         emit.json(_plain(bill, prices, days))
     elif args.csv:
@@ -79,17 +81,18 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def _days(args: argparse.Namespace, now: float) -> range:
-    """Beginnings of the days, milliseconds."""
+def period(since_text: str | None, until_text: str | None, now: float) -> range:
+    """Beginnings of the days, milliseconds (rule 1)."""
     today = int(now * 1000) // DAY_MS * DAY_MS
     month = datetime.fromtimestamp(today / 1000, UTC).replace(day=1)
-    since = _day(args.since, now) if args.since else int(month.timestamp()) * 1000
-    until = _day(args.until, now) if args.until else today
-    if until > today:
-        raise mistyped("--until: a bill is of days that are over", f"the last one is until {_text(today)}")
+    since = _day(since_text, now) if since_text else int(month.timestamp()) * 1000
+    until = _day(until_text, now) if until_text else today
+    if until > today or since >= today:
+        last = f"for the last day that is: --since {_text(today - DAY_MS)} --until {_text(today)}"
+        raise mistyped(f"a bill is of days that are over, and {_not_over(today)}", last)
     if until <= since:
         raise mistyped(
-            f"there is no day from {_text(since)} to {_text(until)} (UTC)", "name days with --since and --until"
+            f"there is no day from {_text(since)} to {_text(until)} (UTC)", "--until names a day after that of --since"
         )
     if until - since > DAYS_MAX * DAY_MS:
         raise mistyped(f"more than {DAYS_MAX} days")
@@ -98,6 +101,10 @@ def _days(args: argparse.Namespace, now: float) -> range:
 
 def _day(text: str, now: float) -> int:
     return int(instant(text, now) * 1000) // DAY_MS * DAY_MS
+
+
+def _not_over(today: int) -> str:
+    return f"today, {_text(today)} (UTC), is not over: its bill is possible from {_text(today + DAY_MS)} on"
 
 
 def _text(at: int) -> str:

@@ -239,17 +239,29 @@ def processes(cloud: CloudConfig) -> tuple[str, ...]:
 
 def load(path: Path, opennebula: OpenNebula | None = None) -> Config:
     """Read and validate a configuration file.  `opennebula`: as of `loads`.  Raises `ConfigError`."""
+    return loads(text_of(path), path.name, path.absolute().parent, opennebula)
+
+
+def text_of(path: Path) -> str:
+    """Raises `ConfigError`."""
     try:
         with path.open("rb") as file:
             data = file.read(FILE_MAX_BYTES + 1)
         if len(data) > FILE_MAX_BYTES:
             raise _unreadable(path.name, f"should be at most {FILE_MAX_BYTES} bytes")
-        text = data.decode("utf-8")
+        return data.decode("utf-8")
     except OSError as error:
         raise _unreadable(str(path), f"cannot be read ({error.strerror}); name a readable file") from error
     except UnicodeDecodeError as error:
         raise _unreadable(str(path), f"should be UTF-8 text (byte {error.start} is not)") from error
-    return loads(text, path.name, path.absolute().parent, opennebula)
+
+
+def document_of(text: str, name: str) -> dict[str, Any]:
+    """Raises `ConfigError`."""
+    try:
+        return tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise _unreadable(name, f"should be TOML: {error}{_line_of(error, text)}") from error
 
 
 def loads(
@@ -258,10 +270,7 @@ def loads(
     """Validate a configuration text.  `name` stands in messages; `base`: what relative paths start from (default: the working
     directory); `opennebula`: the one that is in force, whose hypervisor counts, whatever the text says.  Raises
     `ConfigError`."""
-    try:
-        document = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
-        raise _unreadable(name, f"should be TOML: {error}{_line_of(error, text)}") from error
+    document = document_of(text, name)
     form = Form((base or Path.cwd()).absolute())
     config = _read(form, document, opennebula)
     broken = {p.path for p in form.problems}

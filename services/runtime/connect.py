@@ -73,7 +73,8 @@ async def connect(
         told.on_closed()
 
     async def disconnected() -> None:
-        log.warning("nats disconnected")
+        if not client.is_closed:  # not who closes it
+            log.warning("nats disconnected")
 
     async def reconnected() -> None:
         nonlocal refusals

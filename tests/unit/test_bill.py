@@ -12,7 +12,8 @@ import pytest
 from phoenix.billing import prices as price_table
 from phoenix.billing.bill import HOUR_MS, of_day, rounded
 from phoenix.billing.prices import Unusable, parse
-from phoenix.cli.bill import render
+from phoenix.cli.bill import period, render
+from phoenix.cli.errors import CliError
 
 MONDAY = 1_795_392_000_000  # 2026-11-23, 00:00 UTC
 TABLE = """
@@ -89,29 +90,90 @@ def test_rounding_is_half_to_even(amount: str, told: str) -> None:
     assert rounded(Fraction(amount), 2) == Decimal(told)
 
 
+KINDS = '"core_hour", "host_hour", "borrowed_host_hour", "lent_host_hour", "lost_core_hour"'
+
+
 @pytest.mark.parametrize(
     ("text", "wrong"),
     [
-        ("", "Object missing required field `price`"),
-        ("price = []", "there should be from 1"),
-        ('[[price]]\nper = "core_hour"\namount = "abc"', "price 1: amount = 'abc': should be a decimal"),
-        ('[[price]]\nper = "core_hour"\namount = "-1"', "not below 0"),
-        ('[[price]]\nper = "core_hour"\namount = 0.05', "Expected `str`, got `float`"),
-        ('[[price]]\nper = "hour"\namount = "1"', "Invalid enum value 'hour'"),
-        ('[[price]]\nper = "core_hour"\namuont = "1"\namount = "1"', "unknown field `amuont`"),
-        ('digits = 9\n[[price]]\nper = "core_hour"\namount = "1"', "digits = 9: should be from 0 to 6"),
+        ("", "p.toml: price: 0 prices: there should be from 1 to 1000 [[price]] tables"),
+        ("price = []", "p.toml:1: price: 0 prices: there should be from 1 to 1000 [[price]] tables"),
+        (
+            '[[price]]\nper = "core_hour"\namount = "abc"',
+            'p.toml:3: price.amount (of "number 1"): "abc": should be a decimal in quotes such as "0.05", from 0 to',
+        ),
+        ('[[price]]\nper = "core_hour"\namount = "-1"', '"-1": should be a decimal in quotes such as "0.05", from 0'),
+        ('digits = 9\n[[price]]\nper = "core_hour"\namount = "1"', "p.toml:1: digits: 9: should be from 0 to 6"),
         (
             '[[price]]\nname = "x"\nper = "core_hour"\namount = "1"\nwindows = ["Mon 08:30-10:00"]',
-            "price 1 (x): windows: 'Mon 08:30-10:00' in",
+            'p.toml:5: price.windows (of "x"): "Mon 08:30-10:00": in UTC it should begin and end with full hours of UTC',
         ),
-        ('[[price]]\nper = "core_hour"\namount = "1"\nwindows = ["someday"]', "windows: 'someday'"),
-        ('[[price]]\nper = "core_hour"\namount = "1"\nwindows_zone = "CET"', "windows_zone = 'CET'"),
+        (
+            '[[price]]\nper = "core_hour"\namount = "1"\nwindows = ["someday"]',
+            'p.toml:4: price.windows (of "number 1"): "someday": ',
+        ),
+        (
+            '[[price]]\nper = "core_hour"\namount = "1"\nwindows_zone = "CET"',
+            'p.toml:4: price.windows_zone (of "number 1"): "CET": ',
+        ),
+        ("[[price]\n", "p.toml: the file: unusable: should be TOML: "),
     ],
 )
 def test_what_is_wrong_with_a_table_is_told(text: str, wrong: str) -> None:
     with pytest.raises(Unusable) as told:
-        parse(text)
+        parse(text, "p.toml")
     assert wrong in str(told.value)
+
+
+def test_everything_wrong_with_a_table_is_told_at_once_with_its_line_and_what_would_be_right() -> None:
+    text = """curency = "EUR"
+[[price]]
+name = "day"
+per = "core_hour"
+amount = 0.12
+[[price]]
+per = "hosthour"
+amuont = "1"
+windows = ["someday"]
+"""
+    with pytest.raises(Unusable) as told:
+        parse(text, "p.toml")
+    assert str(told.value).splitlines() == [
+        'p.toml:1: curency: "EUR": there is no such key; did you mean "currency"?',
+        'p.toml:5: price.amount (of "day"): 0.12: should be a decimal in quotes: "0.12"',
+        'p.toml:6: price.amount (of "number 2"): missing: should be a decimal in quotes such as "0.05"',
+        f'p.toml:7: price.per (of "number 2"): "hosthour": should be one of {KINDS}; did you mean "host_hour"?',
+        'p.toml:8: price.amuont (of "number 2"): "1": there is no such key; did you mean "amount"?',
+        'p.toml:9: price.windows (of "number 2"): "someday": ' + str(told.value).rpartition('"someday": ')[2],
+    ]
+
+
+def test_a_table_that_cannot_be_read_is_told(tmp_path: Path) -> None:
+    with pytest.raises(Unusable, match=r"none\.toml: the file: unusable: cannot be read"):
+        price_table.load(tmp_path / "none.toml")
+    (tmp_path / "p.toml").write_bytes(b"\xff")
+    with pytest.raises(Unusable, match="should be UTF-8 text"):
+        price_table.load(tmp_path / "p.toml")
+
+
+NOON = MONDAY / 1000 + 43_200  # of Monday, 23 November 2026
+
+
+def test_a_bill_is_of_days_that_are_over() -> None:
+    assert list(period("2d", None, NOON)) == [MONDAY - 2 * 24 * HOUR_MS, MONDAY - 24 * HOUR_MS]
+    for since, until in (("2026-11-23", None), ("1h", None), ("7d", "2026-11-24"), ("2027-01-01", None)):
+        with pytest.raises(
+            CliError, match=r"today, 2026-11-23 \(UTC\), is not over: its bill is possible from"
+        ) as told:
+            period(since, until, NOON)
+        assert told.value.hint == "for the last day that is: --since 2026-11-22 --until 2026-11-23"
+    with pytest.raises(CliError, match="there is no day from 2026-11-21 to 2026-11-20"):
+        period("2026-11-21", "2026-11-20", NOON)
+
+
+def test_on_the_first_of_a_month_that_month_has_no_bill_yet() -> None:
+    with pytest.raises(CliError, match=r"today, 2026-12-01 \(UTC\), is not over"):
+        period(None, None, NOON + 8 * 86_400)
 
 
 def test_the_table_that_comes_along_can_be_used() -> None:
