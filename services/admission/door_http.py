@@ -39,7 +39,7 @@ from services.admission.routes import ROUTES, Route
 from services.admission.web import JSON, MSGPACK, Handler, HttpError, bearer, body, number, reply, unauthorised
 from services.runtime.edge import Refused
 from services.runtime.identity import Identities
-from services.runtime.peers import Peers
+from services.runtime.peers import FORWARDED, Peers
 
 FOLLOW_MAX_S: Final = 25.0
 EXTRA_MAX_BYTES: Final = 4 << 20  # of a submission, beside script and inputs: arguments, environment, JSON's escapes
@@ -52,7 +52,7 @@ CONNECT_S: Final = 5.0  # to the monitor
 SILENCE_MAX_S: Final = 300.0  # of the monitor within one answer: event streams send heartbeats
 CHUNK_BYTES: Final = 64 << 10
 _BYTES: Final = "application/octet-stream"
-_PASSED_ON: Final = ("Authorization", "Accept", "Last-Event-ID")
+_PASSED_ON: Final = ("Authorization", "Accept", "Last-Event-ID", "User-Agent")
 _PASSED_BACK: Final = ("Content-Type", "Cache-Control", "ETag")
 
 
@@ -301,6 +301,7 @@ class HttpDoor:
         session = self.session
         assert session is not None
         headers = {name: request.headers[name] for name in _PASSED_ON if name in request.headers}
+        headers[FORWARDED] = self._peers.of(request)  # for the monitor's audit
         headers[POSITION] = str(self._core.custody.state.position)
         url = f"{self._monitor_url}{request.rel_url.raw_path}"
         if request.rel_url.raw_query_string:

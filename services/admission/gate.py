@@ -3,13 +3,12 @@
 Rules
   1. Each caller has a token bucket, generous for programs and tight enough that one loop cannot starve the others.
   2. Every change that was granted, and every refusal, goes to the audit (`schemas.audit`): never a payload, never a token.
-  3. Refusals are recorded at a bounded rate for each caller; what is left out is counted in the next record.
+  3. Refusals are recorded at a bounded rate for each caller (`Sparingly`).
 """
 
 from __future__ import annotations
 
 import time
-from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Final
@@ -21,34 +20,13 @@ from schemas.audit import MESSAGE_MAX, TEXT_MAX, AuditRecord, Outcome, cut
 from schemas.requests import JobResults, Message
 from services.admission.asked import Asked
 from services.admission.metrics import REFUSED
-from services.runtime.audit import Recorder
-from services.runtime.bucket import Bucket
+from services.runtime.audit import Recorder, Sparingly
+from services.runtime.bucket import Buckets
 from services.runtime.edge import Refused
 from services.runtime.log import Log
 
 RATE_PER_S: Final = 10_000.0  # measured: one admission journals about 8,500 a second on two cores; this is above
 BURST: Final = 20_000.0
-AUDIT_PER_S: Final = 2.0
-AUDIT_BURST: Final = 20.0
-CALLERS_MAX: Final = 10_000  # buckets kept; an idle one is full again, so forgetting it changes nothing
-
-
-class Buckets:
-    """One bucket a caller, the least recently seen forgotten first."""
-
-    def __init__(self, rate: float, burst: float) -> None:
-        self._rate, self._burst = rate, burst
-        self._of: OrderedDict[str, Bucket] = OrderedDict()
-
-    def of(self, caller: str, now: float) -> Bucket:
-        found = self._of.get(caller)
-        if found is None:
-            found = self._of[caller] = Bucket(self._rate, self._burst, now)
-            if len(self._of) > CALLERS_MAX:
-                self._of.popitem(last=False)
-        else:
-            self._of.move_to_end(caller)
-        return found
 
 
 class Gate:
@@ -65,7 +43,7 @@ class Gate:
         self._now = now
         self._monotonic = monotonic
         self._requests = Buckets(RATE_PER_S, BURST)
-        self._audits = Buckets(AUDIT_PER_S, AUDIT_BURST)
+        self._sparingly = Sparingly(recorder.note, monotonic)
 
     def admit(self, caller: str) -> None:
         """Raises `Refused` (limit) if the caller asks too fast."""
@@ -85,14 +63,12 @@ class Gate:
             self._log.debug("request refused", **_told(asked), code=refused.code, field=refused.field)
         if refused.code == "unavailable":  # says something about the cloud, not about the caller
             return
-        bucket = self._audits.of(asked.user or f"@{asked.peer}", self._monotonic())
-        if not bucket.take(self._monotonic()):
-            bucket.left_out += 1
-            return
-        line = self._record(asked, "refused")
-        told = {"code": refused.code, "field": refused.field, "message": refused.message[:MESSAGE_MAX]}
-        self._recorder.note(msgspec.structs.replace(line, **told, left_out=bucket.left_out))
-        bucket.left_out = 0
+
+        def record() -> AuditRecord:
+            told = {"code": refused.code, "field": refused.field, "message": refused.message[:MESSAGE_MAX]}
+            return msgspec.structs.replace(self._record(asked, "refused"), **told)
+
+        self._sparingly.note(asked.user or f"@{asked.peer}", record)
 
     def parts(self, asked: Asked, reply: Message) -> None:
         """AuditRecord what was refused inside of a reply that grants the rest: another's job among one's own."""

@@ -52,6 +52,7 @@ from services.monitor.serve.audit_routes import AuditRoutes
 from services.monitor.serve.origin import Hosts
 from services.monitor.serve.queries import Queries
 from services.monitor.serve.reads import Reads
+from services.monitor.serve.refused import RefusedReads
 from services.monitor.serve.session_routes import SessionRoutes
 from services.monitor.serve.sessions import Sessions
 from services.monitor.serve.sessions_kept import KeptSessions
@@ -182,6 +183,7 @@ class MonitorEdge(Edge):
                 *Story(access, views, self.history, JournalFacts(service.js, kept.archive)).routes(),
             ],
             hosts=Hosts(url),
+            watch=[RefusedReads(access, self.recorder.note, peers).watch],
         )
         self._runner = web.AppRunner(reads.app(), access_log=None, shutdown_timeout=CLOSE_S)
         await self._runner.setup()

@@ -10,6 +10,7 @@ Rules
   2. Never a payload, never a token.  Texts of callers are cut.
   3. Granted and refused have subjects of their own, and each department its own: a flood of one pushes out none of another
      (`streams`).
+  4. Refusals are recorded at a bounded rate for each caller; what is left out is counted in the next record.
 """
 
 from __future__ import annotations
@@ -24,9 +25,12 @@ import nats.errors
 from schemas.audit import AuditBatch, AuditRecord
 from schemas.ids import is_department
 from schemas.subjects import SITE, audit
+from services.runtime.bucket import Buckets
 from services.runtime.log import Log
 
 FLUSH_S: Final = 0.2
+REFUSED_PER_S: Final = 2.0  # of one caller: a person sees them all
+REFUSED_BURST: Final = 20.0
 WAITING_MAX: Final = 20_000  # records: two seconds of the fastest door
 BATCH_MAX: Final = 100  # about 20 kB: 10,000 messages of a department are then 200 MB at most
 
@@ -70,3 +74,21 @@ class Recorder:
         except (nats.errors.Error, OSError, TimeoutError) as error:
             self.lost += len(records)
             self._log.warning("audit not recorded", records=len(records), error=str(error) or type(error).__name__)
+
+
+class Sparingly:
+    """Rule 4."""
+
+    def __init__(self, note: Callable[[AuditRecord], None], now: Callable[[], float]) -> None:
+        self._note, self._now = note, now
+        self._of = Buckets(REFUSED_PER_S, REFUSED_BURST)
+
+    def note(self, caller: str, record: Callable[[], AuditRecord]) -> None:
+        """`record`: made if there is room for it."""
+        now = self._now()
+        bucket = self._of.of(caller, now)
+        if not bucket.take(now):
+            bucket.left_out += 1
+            return
+        self._note(msgspec.structs.replace(record(), left_out=bucket.left_out))
+        bucket.left_out = 0

@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+from collections import OrderedDict
+from typing import Final
+
+CALLERS_MAX: Final = 10_000  # buckets kept; an idle one is full again, so forgetting it changes nothing
+
 
 class Bucket:
     """It is full at `now`.  `left_out`: for whoever counts what was not granted."""
@@ -24,3 +29,21 @@ class Bucket:
         self._level = min(self._burst, self._level + max(0.0, now - self._at) * self._rate)
         self._at = now
         return self._level >= amount
+
+
+class Buckets:
+    """One bucket a caller, the least recently seen forgotten first."""
+
+    def __init__(self, rate: float, burst: float) -> None:
+        self._rate, self._burst = rate, burst
+        self._of: OrderedDict[str, Bucket] = OrderedDict()
+
+    def of(self, caller: str, now: float) -> Bucket:
+        found = self._of.get(caller)
+        if found is None:
+            found = self._of[caller] = Bucket(self._rate, self._burst, now)
+            if len(self._of) > CALLERS_MAX:
+                self._of.popitem(last=False)
+        else:
+            self._of.move_to_end(caller)
+        return found

@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import ipaddress
 from collections.abc import Sequence
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 from aiohttp import web
 
+FORWARDED: Final = "X-Forwarded-For"
 _Network: TypeAlias = ipaddress.IPv4Network | ipaddress.IPv6Network
 
 
@@ -24,7 +25,7 @@ class Peers:
 
     def of(self, request: web.Request) -> str:
         """The caller's address; empty if it has none (a socket of this machine)."""
-        return self.told(request.remote or "", request.headers.getall("X-Forwarded-For", []))
+        return self.told(request.remote or "", request.headers.getall(FORWARDED, []))
 
     def told(self, peer: str, forwarded: Sequence[str]) -> str:
         chain = [part.strip() for line in forwarded for part in line.split(",")]

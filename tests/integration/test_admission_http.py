@@ -335,9 +335,11 @@ async def test_kept_files(here: House) -> None:
 async def test_other_reads_are_the_monitors(here: House) -> None:
     """A stand-in speaks the monitor's side of the wire: the monitor itself is another process with tests of its own."""
     seen: list[tuple[str, str]] = []
+    said: list[tuple[str, str]] = []
 
     async def serve(request: web.Request) -> web.StreamResponse:
         seen.append((request.path_qs, request.headers["Authorization"]))
+        said.append((request.headers.get("X-Forwarded-For", ""), request.headers.get("User-Agent", "")))
         if request.path == "/v1/jobs/99":
             return web.json_response({"job": "99", "department": "hpc", "user": "ann"})
         answer = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
@@ -355,13 +357,14 @@ async def test_other_reads_are_the_monitors(here: House) -> None:
     host, port = here.broker.config.monitor.listen.split(":")
     await web.TCPSite(runner, host, int(port)).start()
     try:
-        headers = here.headers("ann")
+        headers = {**here.headers("ann"), "X-Forwarded-For": "6.6.6.6", "User-Agent": "Tool/1"}
         async with here.session.get(f"{here.url}/v1/events?after=3&x=a%26b", headers=headers) as answer:
             assert answer.content_type == "text/event-stream"
             assert await answer.content.readany() == b"data: 1\n\n"  # streamed, not gathered
             asked_for_more.set()
             assert await answer.content.read() == b"data: 2\n\n"
         assert seen == [("/v1/events?after=3&x=a%26b", headers["Authorization"])]
+        assert said == [("127.0.0.1", "Tool/1")]  # for its audit: who asked here, not what they wrote
         assert await read(here, "99") == (b"", 0, True)  # a job that admission has forgotten
         assert (await call(here, "bob", "GET", "/v1/jobs/99/output"))[0] == 403
         assert (await call(here, "", "GET", "/v1/events"))[0] == 401

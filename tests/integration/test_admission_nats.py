@@ -15,11 +15,11 @@ import pytest_asyncio
 from schemas import facts as f
 from schemas.audit import AuditBatch, AuditRecord
 from schemas.subjects import AUDIT_STREAM, JOURNAL_STREAM, audit, request
-from services.admission import gate
 from services.admission.core import AdmissionCore
 from services.monitor.serve import audit_routes
 from services.monitor.serve.access import Access
 from services.monitor.serve.audit_routes import Asked, AuditRoutes
+from services.runtime.audit import REFUSED_BURST
 from services.runtime.identity import Identities
 from services.runtime.log import get_log
 from services.runtime.rebuild import replay
@@ -176,9 +176,9 @@ async def test_refusals_are_on_the_audit_stream_without_payload_and_bounded(here
     assert line.peer.startswith("_INBOX_bio.leo.")
     assert "secret" not in str(line)
     before = len(await told("refused"))
-    for _ in range(int(gate.AUDIT_BURST) + 30):
+    for _ in range(int(REFUSED_BURST) + 30):
         await here.ask("leo", "job.submit", b"{}")
-    assert len(await told("refused")) - before <= gate.AUDIT_BURST + 15
+    assert len(await told("refused")) - before <= REFUSED_BURST + 15
     granted = await here.ask("leo", "job.submit", {"argv": ["very secret"], "walltime_s": 10, "request": "r-1"})
     line = (await told("granted"))[-1]
     assert (line.user, line.kind, line.names, line.request) == ("leo", "job.submit", (granted["job"],), "r-1")

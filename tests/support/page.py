@@ -20,6 +20,7 @@ from services.monitor.serve import page_files
 from services.monitor.serve.access import Access
 from services.monitor.serve.origin import Hosts
 from services.monitor.serve.reads import Reads
+from services.monitor.serve.refused import RefusedReads
 from services.monitor.serve.session_routes import SessionRoutes
 from services.monitor.serve.sessions import Sessions
 from services.monitor.serve.sessions_kept import KeptSessions
@@ -27,6 +28,7 @@ from services.monitor.serve.stream import Stream
 from services.runtime.credentials import digest
 from services.runtime.identity import Identities
 from services.runtime.log import get_log
+from services.runtime.peers import Peers
 from tests.unit.test_custody_rules import Step, granted, job, placed
 from tests.unit.test_monitor_core import Desk
 
@@ -84,6 +86,7 @@ class House:
                 *(page_files.routes(page) if page is not None else []),
             ],
             hosts=Hosts(url),
+            watch=[RefusedReads(access, self.audit.append, Peers(), lambda: 5.0, lambda: self.now).watch],
         )
         self.client = TestClient(TestServer(reads.app()), cookie_jar=DummyCookieJar())
         self._telling: asyncio.Task[None] | None = None

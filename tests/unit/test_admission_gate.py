@@ -14,10 +14,10 @@ from schemas.audit import MESSAGE_MAX, NAMES_MAX, TEXT_MAX, AuditBatch, AuditRec
 from schemas.requests import Done, Error, JobResult, JobResults
 from services.admission import gate
 from services.admission.asked import Asked, asking, current
-from services.admission.gate import Buckets, Gate
+from services.admission.gate import Gate
 from services.runtime import audit
 from services.runtime.audit import Recorder
-from services.runtime.bucket import Bucket
+from services.runtime.bucket import Bucket, Buckets
 from services.runtime.edge import Refused
 from services.runtime.log import get_log
 
@@ -57,7 +57,7 @@ def test_a_bucket_refills_at_its_rate_up_to_its_burst() -> None:
 
 
 def test_the_number_of_buckets_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(gate, "CALLERS_MAX", 2)
+    monkeypatch.setattr("services.runtime.bucket.CALLERS_MAX", 2)
     buckets = Buckets(0.001, 1.0)
     first = buckets.of("a", 0.0)
     buckets.of("b", 0.0)
@@ -81,10 +81,10 @@ def test_one_caller_cannot_take_anothers_share() -> None:
 async def test_refusals_are_recorded_at_a_bounded_rate_and_the_rest_counted() -> None:
     desk = Desk()
     refused = Refused("invalid", "m" * 5000, "tasks")
-    for _ in range(int(gate.AUDIT_BURST) + 7):
+    for _ in range(int(audit.REFUSED_BURST) + 7):
         desk.gate.refused(asks(), refused)
     lines = await desk.records()
-    assert len(lines) == gate.AUDIT_BURST
+    assert len(lines) == audit.REFUSED_BURST
     assert {subject for subject, _ in desk.messages} == {"phoenix.audit.hpc.refused"}
     line = lines[0]
     assert (line.user, line.kind, line.code, line.field, line.at) == ("ann", "job.submit", "invalid", "tasks", 5.0)
@@ -101,10 +101,10 @@ async def test_refusals_are_recorded_at_a_bounded_rate_and_the_rest_counted() ->
 async def test_who_is_not_known_is_bounded_by_address() -> None:
     desk = Desk()
     for peer in ("10.0.0.1", "10.0.0.2"):
-        for _ in range(int(gate.AUDIT_BURST) + 1):
+        for _ in range(int(audit.REFUSED_BURST) + 1):
             desk.gate.refused(Asked("POST /v1/jobs", "http", peer=peer), Refused("denied", "m"))
     lines = await desk.records()
-    assert len(lines) == 2 * gate.AUDIT_BURST
+    assert len(lines) == 2 * audit.REFUSED_BURST
     assert {subject for subject, _ in desk.messages} == {"phoenix.audit.site.refused"}
 
 

@@ -13,7 +13,7 @@ import pytest
 from phoenix.cli import audit as command
 from schemas import examples
 from schemas.audit import AuditRecord
-from services.monitor.serve.audit_routes import Asked, AuditRoutes
+from services.monitor.serve.audit_routes import YEAR_9999, Asked, AuditRoutes, moment
 from tests.support.page import CLOUD, House, adopted, bearer
 
 
@@ -116,3 +116,8 @@ def test_a_record_is_told_in_one_line() -> None:
     assert command.render(msgspec.to_builtins(many)).split("  ", 1)[1] == (
         "(nobody known)  POST /v1/jobs and 3 more  from http: refused (denied): ; 4 more refusals were not recorded"
     )
+
+
+@pytest.mark.parametrize("since", [-1e14, -1.0, 1e12, 1e14])
+def test_a_time_that_no_calendar_has_is_before_or_behind_everything(since: float) -> None:
+    assert moment(since).timestamp() == (0.0 if since < 0 else YEAR_9999)

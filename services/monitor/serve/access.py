@@ -46,6 +46,13 @@ class Access:
             raise Fault(403, "denied", "a session is for reading, by the page of this server; else show a bearer token")
         return who
 
+    def asker(self, request: web.Request) -> Identity | None:
+        """Whose token or cookie it is, whatever that is worth here; None if nobody's."""
+        if "Authorization" not in request.headers and self.cookie in request.cookies:
+            return self.sessions.who(request.cookies[self.cookie], self.custody.state.config)
+        token = request.headers.get("Authorization", "").partition(" ")[2]
+        return self.identities.by_digest(digest(token), self.custody.state.config)
+
     def bearer(self, request: web.Request) -> tuple[Identity, str]:
         """The caller by token alone, and the token."""
         scheme, _, token = request.headers.get("Authorization", "").partition(" ")

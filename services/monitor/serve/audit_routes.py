@@ -36,6 +36,7 @@ SCAN_MAX: Final = 5_000  # messages; a second or so
 RECENT: Final = 2_000
 ANSWER_S: Final = 5.0  # of the broker, for the next message
 PENDING_MAX: Final = 128 << 20  # bytes in the client: SCAN_MAX messages of 20 kB
+YEAR_9999: Final = 253_370_764_800.0  # the last that a calendar has
 _OUTCOMES: Final = ("granted", "refused")
 
 
@@ -67,11 +68,11 @@ class AuditRoutes:
 
     async def read(self, request: web.Request) -> web.Response:
         asked, limit = self.asked(request), max(1, limit_of(request, LIMIT))
-        since, after = number_of(request, "since"), int(number_of(request, "after"))
+        after = int(number_of(request, "after"))
         try:
             async with asyncio.timeout(4 * ANSWER_S):
                 if "after" in request.query or "since" in request.query:
-                    return json_answer(await self._page(asked, limit, since, after))
+                    return json_answer(await self._page(asked, limit, asked.since, after))
                 return json_answer(await self._newest(asked, limit))
         except (nats.errors.Error, JetStreamError, TimeoutError) as error:
             raise Fault(503, "unavailable", "the broker does not answer: ask again") from error
@@ -123,8 +124,7 @@ class AuditRoutes:
         """Of `subject`, behind `after` and from `since` on, up to sequence `end`, in order."""
         start = api.ConsumerConfig(deliver_policy=api.DeliverPolicy.BY_START_SEQUENCE, opt_start_seq=after + 1)
         if since and not after:
-            when = datetime.fromtimestamp(since, UTC)
-            start = api.ConsumerConfig(deliver_policy=api.DeliverPolicy.BY_START_TIME, opt_start_time=when)
+            start = api.ConsumerConfig(deliver_policy=api.DeliverPolicy.BY_START_TIME, opt_start_time=moment(since))
         if after >= end:
             return
         subscription = await self.js.subscribe(
@@ -146,6 +146,11 @@ class AuditRoutes:
                 left = message.metadata.num_pending
         finally:
             await subscription.unsubscribe()
+
+
+def moment(at: float) -> datetime:
+    """UTC seconds, however far off, as a time that there is: the stream begins later than the one and ends before the other."""
+    return datetime.fromtimestamp(min(max(at, 0.0), YEAR_9999), UTC)
 
 
 def told(message: Msg, asked: Asked) -> list[dict[str, Any]]:

@@ -18,6 +18,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Final
 
 from aiohttp import web
+from aiohttp.typedefs import Middleware
 from prometheus_client import CollectorRegistry, generate_latest
 
 from services.monitor.core import MonitorCore
@@ -41,7 +42,7 @@ EVENTS_LIMIT: Final = 10_000
 
 
 class Reads:
-    """The handlers.  `more`: routes of other modules."""
+    """The handlers.  `more`: routes of other modules; `watch`: middlewares that see what is refused."""
 
     def __init__(
         self,
@@ -56,6 +57,7 @@ class Reads:
         levels: Levels | None = None,
         more: Sequence[web.RouteDef] = (),
         hosts: Hosts | None = None,
+        watch: Sequence[Middleware] = (),
     ) -> None:
         self.core, self.views, self.history, self.publisher = core, views, history, publisher
         self.access = access
@@ -63,10 +65,10 @@ class Reads:
         self.wait_for, self.clock = wait_for, clock
         self.levels = levels or Levels(time.monotonic)
         self.more = more
-        self.hosts_known = hosts or Hosts("")
+        self.hosts_known, self.watch = hosts or Hosts(""), watch
 
     def app(self) -> web.Application:
-        app = web.Application(middlewares=[faults, self.hosts_known.guard, self._catch_up])
+        app = web.Application(middlewares=[faults, *self.watch, self.hosts_known.guard, self._catch_up])
         app.add_routes(
             [
                 web.get("/healthz", self.healthz),

@@ -67,7 +67,9 @@ class SessionRoutes:
 
     async def open(self, request: web.Request) -> web.Response:
         if request.content_type != "application/json" or not is_own_page(request):
-            raise Fault(403, "denied", "a session is opened by the page of this server, with JSON")
+            fault = Fault(403, "denied", "a session is opened by the page of this server, with JSON")
+            self._tell(request, "session.open", None, fault)
+            raise fault
         peer = self.peers.of(request)
         if not self.sessions.may_try(peer):
             raise Fault(429, "limit", "too many failed logins from your address: wait some seconds")
