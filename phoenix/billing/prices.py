@@ -18,10 +18,12 @@ Rules
   2. A window is looked up at the beginning of each full hour (UTC), so windows begin and end with full hours there.
   3. Whatever is wrong with the file is told at once, as of the configuration: file, line, key, price, value, what would be
      right.
+  4. An amount is digits with at most `DECIMALS_MAX` decimals: a power of ten would be read, and its fraction fill the memory.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from decimal import Decimal, InvalidOperation
 from fractions import Fraction
@@ -43,6 +45,8 @@ DIGITS_MAX: Final = 6
 PRICES_MAX: Final = 1000
 DECIMALS: Final = ("amount", "minimum")
 AMOUNT_MAX: Final = Decimal(10) ** 9
+DECIMALS_MAX: Final = 12
+_DECIMAL: Final = re.compile(rf"[0-9]+(\.[0-9]{{1,{DECIMALS_MAX}}})?", re.ASCII)
 HOUR_S: Final = 3600.0
 
 
@@ -167,11 +171,8 @@ def _window(entry: str, shift_min: int, zone: str) -> Iterator[str]:
 
 
 def _amount(path: Path_, text: str, label: str = "") -> Iterator[Problem]:
-    try:
-        value = Decimal(text)
-    except InvalidOperation:
-        value = Decimal("NaN")
-    if not value.is_finite() or not 0 <= value <= AMOUNT_MAX:
+    """Rule 4."""
+    if not _DECIMAL.fullmatch(text) or Decimal(text) > AMOUNT_MAX:
         yield _problem(path, text, f'should be a decimal in quotes such as "0.05", from 0 to {AMOUNT_MAX:,}', label)
 
 

@@ -8,7 +8,6 @@ Rules
 from __future__ import annotations
 
 import argparse
-import csv
 import sys
 import time
 from datetime import UTC, datetime
@@ -163,8 +162,4 @@ def _plain(bill: Bill, prices: Prices, days: range) -> dict[str, Any]:
 
 
 def _write_csv(bill: Bill, prices: Prices) -> None:
-    writer = csv.writer(sys.stdout, lineterminator="\n")
-    writer.writerow(COLUMNS)
-    for line in bill.lines:
-        told = _row(line, prices)
-        writer.writerow([told[name] for name in COLUMNS])
+    emit.table(COLUMNS, (_row(line, prices) for line in bill.lines))

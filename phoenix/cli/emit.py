@@ -1,10 +1,22 @@
-"""JSON on stdout: indented for one thing, one line for lists that may be long."""
+"""JSON on stdout: indented for one thing, one line for lists that may be long; and CSV.
+
+Rules
+  1. A cell of a CSV is text or a number, never a formula: names of jobs are other people's words, and a spreadsheet would run
+     what begins with one of `= + - @`.  Such text begins with an apostrophe, as spreadsheets write it themselves.
+"""
 
 from __future__ import annotations
 
+import csv
+import re
 import sys
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final
 
 import orjson
+
+_FORMULA: Final = ("=", "+", "-", "@", "\t", "\r", "\n")
+_NUMBER: Final = re.compile(r"-?[0-9]+(\.[0-9]+)?", re.ASCII)
 
 
 def json(value: object) -> None:
@@ -16,3 +28,17 @@ def json(value: object) -> None:
 def line(value: object) -> None:
     sys.stdout.buffer.write(orjson.dumps(value, option=orjson.OPT_APPEND_NEWLINE))
     sys.stdout.buffer.flush()
+
+
+def table(columns: Sequence[str], rows: Iterable[Mapping[str, Any]]) -> None:
+    """As CSV; what a row lacks is empty."""
+    writer = csv.writer(sys.stdout, lineterminator="\n")
+    writer.writerow(columns)
+    writer.writerows([_cell(row.get(name)) for name in columns] for row in rows)
+
+
+def _cell(value: object) -> object:
+    """Rule 1."""
+    if isinstance(value, str) and value.startswith(_FORMULA) and not _NUMBER.fullmatch(value):
+        return f"'{value}"
+    return "" if value is None else value

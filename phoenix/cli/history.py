@@ -8,7 +8,6 @@ Rules
 from __future__ import annotations
 
 import argparse
-import csv
 import sys
 import time
 from pathlib import Path
@@ -136,8 +135,5 @@ def _minute(at: str | None) -> str:
 
 
 def _write_csv(jobs: list[dict[str, Any]]) -> None:
-    writer = csv.writer(sys.stdout, lineterminator="\n")
-    writer.writerow(COLUMNS)
-    for job in jobs:
-        told = job | {"hosts": " ".join(job["hosts"]), "reason": (job["reason"] or {}).get("code", "")}
-        writer.writerow(["" if told[name] is None else told[name] for name in COLUMNS])
+    rows = ({"hosts": " ".join(job["hosts"]), "reason": (job["reason"] or {}).get("code", "")} for job in jobs)
+    emit.table(COLUMNS, (job | told for job, told in zip(jobs, rows, strict=True)))

@@ -9,7 +9,6 @@ Rules
 from __future__ import annotations
 
 import argparse
-import csv
 import sys
 import time
 from collections.abc import Callable
@@ -243,15 +242,14 @@ def _write_csv(answer: dict[str, Any]) -> None:
     rows: list[dict[str, Any]] = answer["departments"] if answer["by"] == "department" else answer["rows"]
     period = {"since": units.iso(answer["since"]), "until": units.iso(answer["until"])}
     columns = list(dict.fromkeys(key for row in rows for key in row)) or ["department"]
-    writer = csv.DictWriter(sys.stdout, [*period, *columns], restval="", lineterminator="\n")
-    writer.writeheader()
-    writer.writerows({**period, **{key: _flat(value) for key, value in row.items()}} for row in rows)
+    flat = ({key: _flat(value) for key, value in row.items()} for row in rows)
+    emit.table([*period, *columns], (period | row for row in flat))
 
 
 def _flat(value: object) -> object:
     if isinstance(value, dict):
         return " ".join(f"{name}={number}" for name, number in value.items())
-    return "" if value is None else value
+    return value
 
 
 # ----------------------------------------------------------------------------------------------------------------- numbers

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import csv
+import io
 from decimal import Decimal
 from fractions import Fraction
 from pathlib import Path
@@ -12,6 +14,7 @@ import pytest
 from phoenix.billing import prices as price_table
 from phoenix.billing.bill import HOUR_MS, of_day, rounded
 from phoenix.billing.prices import Unusable, parse
+from phoenix.cli import emit
 from phoenix.cli.bill import period, render
 from phoenix.cli.errors import CliError
 
@@ -102,6 +105,9 @@ KINDS = '"core_hour", "host_hour", "borrowed_host_hour", "lent_host_hour", "lost
             '[[price]]\nper = "core_hour"\namount = "abc"',
             'p.toml:3: price.amount (of "number 1"): "abc": should be a decimal in quotes such as "0.05", from 0 to',
         ),
+        ('[[price]]\nper = "core_hour"\namount = "1e-999999999"', "should be a decimal"),
+        ('[[price]]\nper = "core_hour"\namount = "1000000001"', "from 0 to 1,000,000,000"),
+        ('minimum = "1_0"\n[[price]]\nper = "core_hour"\namount = "1"', "should be a decimal"),
         ('[[price]]\nper = "core_hour"\namount = "-1"', '"-1": should be a decimal in quotes such as "0.05", from 0'),
         ('digits = 9\n[[price]]\nper = "core_hour"\namount = "1"', "p.toml:1: digits: 9: should be from 0 to 6"),
         (
@@ -174,6 +180,26 @@ def test_a_bill_is_of_days_that_are_over() -> None:
 def test_on_the_first_of_a_month_that_month_has_no_bill_yet() -> None:
     with pytest.raises(CliError, match=r"today, 2026-12-01 \(UTC\), is not over"):
         period(None, None, NOON + 8 * 86_400)
+
+
+def test_a_cell_of_a_csv_is_never_a_formula(capsys: pytest.CaptureFixture[str]) -> None:
+    names = ["=HYPERLINK(1)", "+1+1", "-2+3", "@x", "\tx", "a=b", "-3.20", 'say "x", y\nz', None, 0, -1.5]
+    emit.table(["name"], [{"name": name} for name in names])
+    told = [row[0] for row in csv.reader(io.StringIO(capsys.readouterr().out))]
+    assert told == [
+        "name",
+        "'=HYPERLINK(1)",
+        "'+1+1",
+        "'-2+3",
+        "'@x",
+        "'\tx",
+        "a=b",
+        "-3.20",
+        names[7],
+        "",
+        "0",
+        "-1.5",
+    ]
 
 
 def test_the_table_that_comes_along_can_be_used() -> None:
