@@ -41,9 +41,8 @@ def _silence(one: dict[str, Any]) -> str:
     """Of a web department whose number of instances is held because no signal tells its load."""
     if not one.get("signal_missing_since"):
         return ""
-    last = f" (the last word is of {one['signal_at']})" if one.get("signal_at") else ""
-    held = f"{one['department']}: nobody says how busy its instances are{last}: since {one['signal_missing_since']}"
-    return f"{held} their number is held; see phoenix why {one['department']}"
+    name, since = one["department"], one["signal_missing_since"]
+    return f"{name}: nobody has said since {since} how busy its instances are: their number is held; see phoenix why {name}"
 
 
 def _release(one: dict[str, Any]) -> str:

@@ -31,7 +31,7 @@ from schemas.meta import Meta
 from schemas.reasons import Code, Reason, because
 from services.monitor.explain import moves
 from services.monitor.explain.moves import Moves
-from services.monitor.model import accounting_check, accounting_state, releases, series, service_levels, tallies
+from services.monitor.model import accounting_check, accounting_state, loads, releases, series, service_levels, tallies
 from services.monitor.model.accounting import Accounting
 from services.monitor.model.causes import Causes
 from services.monitor.model.idle import Idle
@@ -83,25 +83,15 @@ class Claim(msgspec.Struct, kw_only=True):
     met_at: float | None = None
 
 
-class Load(msgspec.Struct, kw_only=True):
-    """A web department's, as last observed."""
-
-    at: float
-    utilisation: float | None = None
-    requests_per_s: float | None = None
-    claim: int | None = None  # instances
-
-
 class _State(msgspec.Struct, kw_only=True):
     jobs: dict[str, Job] = {}
     attempts: dict[str, list[Attempt]] = {}
     open_claims: dict[str, Claim] = {}
     claims: list[Claim] = []
     timeline: list[tuple[float, dict[str, int]]] = []
-    loads: dict[str, Load] = {}
+    loads: loads.State = msgspec.field(default_factory=loads.State)
     scales: dict[str, f.ScaleRequested] = {}
     instances: dict[str, int] = {}  # wanted, by web department
-    silent: dict[str, float] = {}  # … since when its number is held because nobody says how busy it is
     releases: dict[str, releases.Releases] = {}
     counts: dict[str, int] = {}  # completed, failed, killed, requeued, …
     turnaround_s: float = 0.0  # sum over completed units
@@ -117,7 +107,8 @@ class _State(msgspec.Struct, kw_only=True):
 
 class MonitorCore:
     # 3: snapshots; 4: series; 5: goodput, tallies of ends, waits and moves; 6: the hour that runs stands apart; 7: moves
-    VERSION = 7
+    # 8: since when a web department is silent
+    VERSION = 8
 
     def __init__(self, custody: Custody, watch: Callable[[f.Fact, Meta], None] | None = None) -> None:
         """`watch` is shown every fact after it was folded, void ones included; it must not change anything here."""
@@ -297,6 +288,7 @@ class MonitorCore:
 
     def _department_closed(self, fact: f.DepartmentClosed, meta: Meta) -> None:
         self._released(fact, meta)
+        loads.closed(self.state.loads, fact.dept)
         for unit in self.custody.state.units.values():
             if unit.dept == fact.dept and unit.ended_at == meta.at:
                 self._finished(unit, meta)
@@ -385,19 +377,10 @@ class MonitorCore:
     def _demand(self, fact: f.DemandChanged, meta: Meta) -> None:
         if fact.instances is not None:
             self.state.instances[fact.dept] = fact.instances
-            if fact.reason is None or fact.reason.code is not Code.SIGNAL_MISSING:
-                self.state.silent.pop(fact.dept, None)
-            else:
-                self.state.silent.setdefault(fact.dept, meta.at)
+            loads.demanded(self.state.loads, fact, meta)
 
-    def _load(self, fact: f.LoadObserved, _meta: Meta) -> None:
-        if fact.end == fact.start:  # a moment: claims and sessions, which say nothing of the load
-            last = self.state.loads.setdefault(fact.dept, Load(at=fact.end))
-            last.at, last.claim = fact.end, fact.claim
-            return
-        self.state.loads[fact.dept] = Load(
-            at=fact.end, utilisation=fact.utilisation, requests_per_s=fact.requests_per_s, claim=fact.claim
-        )
+    def _load(self, fact: f.LoadObserved, meta: Meta) -> None:
+        loads.observed(self.state.loads, fact, meta, self.custody.state.config)
 
     def _scaled(self, fact: f.ScaleRequested, _meta: Meta) -> None:
         self.state.scales[fact.dept] = fact

@@ -47,7 +47,7 @@ WEB = {
     "utilisation": None,
     "requests_per_s": 412.5,
     "signal_at": "2026-11-21T12:10:07.000Z",
-    "signal_missing_since": "2026-11-21T12:10:17.000Z",
+    "signal_missing_since": "2026-11-21T12:10:07.000Z",
 }
 
 
@@ -59,8 +59,8 @@ def test_load_in_requests_and_a_missing_signal_are_seen() -> None:
     table, silence = departments.render([WEB]).rsplit("\n", 1)
     assert table.endswith("412.5/s")
     assert silence == (
-        "web: nobody says how busy its instances are (the last word is of 2026-11-21T12:10:07.000Z): "
-        "since 2026-11-21T12:10:17.000Z their number is held; see phoenix why web"
+        "web: nobody has said since 2026-11-21T12:10:07.000Z how busy its instances are: "
+        "their number is held; see phoenix why web"
     )
     well = departments.render([WEB | {"signal_missing_since": None, "utilisation": 0.5}])
     assert well.endswith(" 50 %")

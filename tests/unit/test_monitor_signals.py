@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 from prometheus_client import CollectorRegistry, generate_latest
 
 from schemas import facts as f
+from schemas.config import CloudConfig, Department, WebPolicy
 from schemas.reasons import Code, because
 from services.monitor.metrics.collect import ReadModel
 from tests.unit.test_custody_rules import Step
@@ -51,9 +53,42 @@ def test_a_number_that_is_held_for_want_of_a_signal_is_an_alert_until_it_is_not(
 
     assert missing() == (None, "0.0")
     desk.play(wants(2, Code.SIGNAL_MISSING))
-    since = "1970-01-01T00:00:04.000Z"
+    since = "1970-01-01T00:00:01.000Z"  # when somebody said it last
     assert missing() == (since, "1.0")
-    desk.play(wants(2, Code.SIGNAL_MISSING))  # its first time counts
+    desk.play(wants(4, Code.SCALED_BY_PERSON), wants(4, Code.SIGNAL_MISSING))  # another number ends no silence
     assert missing() == (since, "1.0")
     desk.play(wants(2, Code.UTILISATION_STEADY))
     assert missing() == (None, "0.0")
+
+
+def silence(*steps: Step, cloud: CloudConfig | None = None) -> Any:
+    adopted = ADOPTED if cloud is None else ("provisioner", msgspec.structs.replace(ADOPTED[1], config=cloud))
+    desk = Desk().play(adopted, *steps, wants(2, Code.SIGNAL_MISSING))
+    first = desk.views.department("web")["signal_missing_since"]
+    desk.play(wants(3, Code.SCALED_BY_PERSON), wants(3, Code.SIGNAL_MISSING))
+    assert desk.views.department("web")["signal_missing_since"] == first
+    desk.core.load(desk.core.dump())
+    return desk.core.state.loads.silent["web"]
+
+
+def test_silence_begins_with_the_last_word_of_the_load_as_why_tells_it() -> None:
+    assert silence(observed(0, 1, utilisation=0.5), observed(2, 2, claim=3)) == 1.0  # a claim is no load
+    assert (
+        silence(observed(0, 1, utilisation=0.5), observed(1, 2, requests_per_s=7.0)) == 1.0
+    )  # nor a rate without a target
+    assert (
+        silence(observed(0, 1, utilisation=0.5), observed(1, 2, requests_per_s=7.0, requests_per_instance=5.0)) == 2.0
+    )
+    counts = CloudConfig(
+        name="c", departments=(Department(name="web", kind="web", web=WebPolicy(requests_per_instance=5.0)),)
+    )
+    assert silence(observed(0, 1, utilisation=0.5), observed(1, 2, requests_per_s=7.0), cloud=counts) == 2.0
+    assert silence(observed(0, 9, utilisation=0.5)) == 2.0  # of a clock that is ahead: when it was journaled
+    assert silence(observed(2, 2, claim=3)) == 2.0  # nobody ever told load
+    assert silence() == 2.0  # nobody ever said anything: when that was missed first
+
+
+def test_a_department_that_is_gone_misses_no_signal() -> None:
+    desk = Desk().play(ADOPTED, observed(0, 1, utilisation=0.5), wants(2, Code.SIGNAL_MISSING))
+    desk.play(("provisioner", f.DepartmentClosed(dept="web")))
+    assert (desk.core.state.loads.silent, desk.core.state.loads.last) == ({}, {})

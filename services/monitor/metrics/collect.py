@@ -126,8 +126,8 @@ class ReadModel(Collector):
         load, rate, claim = fs.WEB_UTILISATION.family(), fs.WEB_RATE.family(), fs.WEB_CLAIMED.family()
         silent = fs.WEB_SILENT.family()
         for name in web:
-            silent.add_metric([name], float(name in self.core.state.silent))
-            last = self.core.state.loads.get(name)
+            silent.add_metric([name], float(name in self.core.state.loads.silent))
+            last = self.core.state.loads.last.get(name)
             if last is None:
                 continue
             for family, value in (

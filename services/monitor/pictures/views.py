@@ -235,7 +235,7 @@ class Views:
             for u in custody.index.open.get(name, ())
             if is_instance(u) and unit_state(custody.state.units[u]) == "running"
         ]
-        load, web = state.loads.get(name), config is not None and config.kind == "web"
+        load, web = state.loads.last.get(name), config is not None and config.kind == "web"
         scale = state.scales.get(name)
         return {
             "department": name,
@@ -256,7 +256,7 @@ class Views:
             "requests_per_s": load.requests_per_s if load else None,
             "claim": load.claim if load else None,
             "signal_at": iso(load.at) if load else None,
-            "signal_missing_since": iso(state.silent.get(name)),
+            "signal_missing_since": iso(state.loads.silent.get(name)),
             "scale": plain(scale) if scale else None,
             "release": release_views.summary(state.releases.get(name), custody, name) if web else None,
         }

@@ -179,7 +179,7 @@ class Picture:
 
     def _alerts(self) -> bytes:
         state = self.core.state
-        silent = {dept: iso(since) for dept, since in sorted(state.silent.items())}
+        silent = {dept: iso(since) for dept, since in sorted(state.loads.silent.items())}
         claims: list[Any] = [plain(claim) for _, claim in sorted(state.open_claims.items())]
         return kept_json({"signal_missing": silent, "claims_open": claims})
 

@@ -84,7 +84,7 @@ export function alertsOf(model, at) {
   for (const row of model.listed()) {
     const since = seconds(row.signal_missing_since);
     if (since === null) continue;
-    const text = `Nobody says how busy ${row.department} is, since ${clock(since)}: its number of instances is held.`;
+    const text = `Nobody has said since ${clock(since)} how busy ${row.department} is: its number of instances is held.`;
     alerts.push({ key: `signal ${row.department}`, level: "warn", text });
   }
   for (const claim of openClaims(model)) {

@@ -1,0 +1,77 @@
+"""How busy web departments are, as last observed; and since when nobody says it.
+
+Rules
+  1. Silent is whose number the scheduler holds for want of a signal (`signal_missing`).  Another demand in between, by a person
+     or a timetable, ends that only until the scheduler says so again, which it does at once.
+  2. Since: the last word of the load, as in `phoenix why`; where nobody ever told load, the last claim; where nobody ever said
+     anything, when that was missed first.  So the time stays the same, whatever else moves the number, until somebody is heard.
+  3. A rate is a word of the load if it has a target, its own or the department's (`requests_per_instance`).
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from schemas import facts as f
+from schemas.config import CloudConfig
+from schemas.meta import Meta
+from schemas.reasons import Code
+
+
+class Load(msgspec.Struct, kw_only=True):
+    """A web department's, as last observed.  `told_at`: the last word of how busy it is (rule 3)."""
+
+    at: float
+    utilisation: float | None = None
+    requests_per_s: float | None = None
+    claim: int | None = None  # instances
+    told_at: float | None = None
+
+
+class State(msgspec.Struct, kw_only=True):
+    """By department.  `unheard`: when a word was missed first, of those of whom there was none."""
+
+    last: dict[str, Load] = {}
+    silent: dict[str, float] = {}
+    unheard: dict[str, float] = {}
+
+
+def demanded(state: State, fact: f.DemandChanged, meta: Meta) -> None:
+    """Rules 1 and 2.  `fact`: a web department's."""
+    if fact.reason is None or fact.reason.code is not Code.SIGNAL_MISSING:
+        state.silent.pop(fact.dept, None)
+        return
+    load = state.last.get(fact.dept)
+    if load is None:
+        state.silent[fact.dept] = state.unheard.setdefault(fact.dept, meta.at)
+    else:
+        state.silent[fact.dept] = load.at if load.told_at is None else load.told_at
+
+
+def observed(state: State, fact: f.LoadObserved, meta: Meta, config: CloudConfig | None) -> None:
+    state.unheard.pop(fact.dept, None)
+    last = state.last.get(fact.dept) or Load(at=fact.end)
+    if fact.end == fact.start:  # a moment: claims and sessions, which say nothing of the load
+        state.last[fact.dept] = msgspec.structs.replace(last, at=fact.end, claim=fact.claim)
+        return
+    state.last[fact.dept] = Load(
+        at=fact.end,
+        utilisation=fact.utilisation,
+        requests_per_s=fact.requests_per_s,
+        claim=fact.claim,
+        told_at=min(fact.end, meta.at) if _tells_load(fact, config) else last.told_at,
+    )
+
+
+def _tells_load(fact: f.LoadObserved, config: CloudConfig | None) -> bool:
+    """Rule 3."""
+    department = config.department(fact.dept) if config is not None else None
+    policy = department.web if department is not None else None
+    target = fact.requests_per_instance or (policy.requests_per_instance if policy is not None else 0.0)
+    return fact.utilisation is not None or (fact.requests_per_s is not None and target > 0)
+
+
+def closed(state: State, dept: str) -> None:
+    """The department is gone: nobody misses its signal."""
+    for known in (state.last, state.silent, state.unheard):
+        known.pop(dept, None)
