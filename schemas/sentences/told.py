@@ -47,6 +47,9 @@ def _others(p: Params) -> str:
 
 def _agreed(p: Params) -> str:
     """What windows and contracts allow, if it is that."""
+    if "can_have" in p:
+        most = count(p.number("can_have"), "host")
+        return f"; it can have {most} at most while {p.names('kept_by')} keeps what is its own by guarantee or minimum"
     if "at_most" not in p:
         return ""
     change = f", which change in {span(p['changes_in_s'])}" if "changes_in_s" in p else ""
@@ -81,8 +84,14 @@ def _ahead(p: Params) -> str:
 
 def unblock_hosts(p: Params) -> str | None:
     """What would give it room; None if the usual words serve better."""
+    if "demand" in p and "usable" in p and "kept" not in p and p.number("held") >= p.number("usable"):
+        return (
+            "more hosts, hosts that are set apart or lost in use again (phoenix hosts), or a lower maximum of instances"
+        )
     if "nodes" not in p or ("short" in p and not p.number("short")):
         return None
+    if "can_have" in p:
+        return f"at most {count(p.number('can_have'), 'node')}; or a lower guarantee or minimum of {p.names('kept_by')}"
     short = p.number("short") or p.number("nodes")
     more = "" if short == p.number("nodes") else " more"
     whole = "whole, empty " if p.get("exclusive") else ""

@@ -20,9 +20,19 @@ def of_reason(p: Params) -> str:
     listed = p.get("shares")
     texts = [str(text).split(":") for text in listed] if isinstance(listed, list | tuple) else []
     shares = [(t[0], t[1], t[2], t[3]) for t in texts if len(t) == 4]
+    if kept is None and not shares and "usable" in p:
+        return _on_the_way(p)
     weight = p.get("weight", 1.0)
     told = _told(kept, shares, f"{weight:g}" if isinstance(weight, int | float) else str(weight))
     return f": {told}" if told else ""
+
+
+def _on_the_way(p: Params) -> str:
+    """Neither guarantees nor other web departments have them: the cluster has no more, or they are still to be given."""
+    usable, held = p.number("usable"), p.number("held")
+    if held >= usable:
+        return f": it has all {usable} that can be used"
+    return f": {usable - held} of the {usable} hosts that can be used are not its own yet"
 
 
 def of_row(row: Mapping[str, Any]) -> str:

@@ -13,6 +13,8 @@ Rules
   6. Where priorities are points (`order_multi_factor`), what they are made of comes after what keeps it waiting.
   7. A lease with a time slot is told of that first (`lease_why`); what else there is only if the slot has begun without it.
   8. An array is explained by its first element that is not final, named in `unit`.
+  9. A job that needs more hosts than the department can have is told so: what other departments hold by guarantee, or by their
+     least number of instances, does not come back when load falls or jobs end.
 """
 
 from __future__ import annotations
@@ -211,7 +213,8 @@ def _why_no_room(core: BatchCore, unit: str, shape: Shape, now: float) -> list[R
     if free < shape.nodes:
         if kept is not None and kept.unit == unit:
             counts["reserved_in_s"] = max(0, round(kept.at - now))
-        counts |= turn | _agreed(core, held + shape.nodes - free, now) | _meeting(core, shape)
+        counts |= turn | (_agreed(core, held + shape.nodes - free, now) or _kept_by(core, shape.nodes, now))
+        counts |= _meeting(core, shape)
         return [because(Code.WAITS_FOR_HOSTS, free=free, short=shape.nodes - free, ahead=ahead, **needs, **counts)]
     if kept is not None:
         return [because(Code.WAITS_BEHIND, ahead=ahead, job=kept.unit, gap_s=max(0, round(kept.at - now)))]
@@ -241,6 +244,22 @@ def _agreed(core: BatchCore, wanted: int, now: float) -> dict[str, int]:
         return {}
     changes = lending.next_change(config, now)
     return {"at_most": most} | ({} if changes == NEVER else {"changes_in_s": round(changes - now)})
+
+
+def _kept_by(core: BatchCore, nodes: int, now: float) -> dict[str, int | list[str]]:
+    """Rule 9: how many hosts the department can have at most while others keep what is theirs in any case, and who they are."""
+    config = core.custody.state.config
+    keep: dict[str, int] = {}
+    for other in config.departments if config is not None else ():
+        least = lending.bounds(other, now)[0]
+        if other.kind == "web":
+            policy = other.web or WebPolicy()
+            least = max(least, -(-policy.instances_min // policy.instances_per_host))
+        kept = min(core.custody.held(other.name), least) if other.name != core.dept else 0
+        if kept:
+            keep[other.name] = kept
+    most = usable(core.custody, now) - sum(keep.values())
+    return {"can_have": most, "kept_by": list(keep)} if keep and nodes > most else {}
 
 
 def _turn(core: BatchCore, unit: str, room: Room, now: float) -> dict[str, int]:

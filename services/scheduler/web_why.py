@@ -3,7 +3,8 @@
 Rules
   1. First why the number of instances is what it is; then how far their release is, if it is on its way or was given up, and
      whether it is stuck for want of a host; then what is short: hosts, and instances that are on their way.
-     If guarantees of batch departments keep the hosts, or other web departments have them (`schemas.kept`), which.
+     If guarantees of batch departments keep the hosts, or other web departments have them (`schemas.kept`), which; else how
+     many hosts there are.
   2. Then who drains, and until when at the latest; and which ones the balancer does not reach: UNITS_MAX are named.
   3. If load is missing, since when, and who told it last, as far as the edge has heard it since it started.  Last of all whose
      signals are dropped: the edge knows, the core does not.
@@ -18,6 +19,7 @@ from typing import Final, NamedTuple
 
 from schemas.kept import kept_from, shares_of_others
 from schemas.reasons import Code, Reason, because
+from schemas.whereabouts import usable
 from services.scheduler import web_ends, web_rolls
 from services.scheduler.meter import Last
 from services.scheduler.meter_gate import Trouble
@@ -82,7 +84,7 @@ def _kept(core: WebCore, now: float) -> dict[str, int | float | list[str]]:
         by |= {"kept": kept.hosts, "usable": kept.usable, "kept_by": list(kept.departments)}
     if shares and (config := core.custody.state.config) is not None and (mine := config.department(core.dept)):
         by |= {"shares": [share.text for share in shares], "weight": mine.weight}
-    return by
+    return by or {"usable": usable(core.custody, now)}
 
 
 def _ending(core: WebCore, now: float) -> list[Reason]:

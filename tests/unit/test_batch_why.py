@@ -13,7 +13,7 @@ import pytest
 from schemas import facts as f
 from schemas.facts import Dependency
 from schemas.reasons import Code
-from schemas.sentences import sentence
+from schemas.sentences import remedy, sentence
 from services.scheduler.batch import BatchCore
 from services.scheduler.batch_why import queue_view, why
 from services.scheduler.demand import Capacities, hosts_wanted
@@ -232,6 +232,24 @@ async def test_when_jobs_start_is_answered_beside_and_one_look_serves_all_who_lo
     assert (await ask(b" " * 5000))["error"]["code"] == "limit"
     many = await asyncio.gather(*(edge.when(b'{"jobs": []}') for _ in range(WAITING_MAX + 1)))
     assert [json.loads(answer)["ok"] for answer in many] == [True] * WAITING_MAX + [False]
+
+
+def test_what_others_keep_in_any_case_is_told_to_who_needs_it() -> None:
+    world = World(cloud(batch("hpc"), web("web", instances_min=3, instances_per_host=2)))
+    world.hosts(4)
+    core = world.seat("scheduler.hpc", lambda custody: BatchCore(custody, "hpc")).core
+    assert isinstance(core, BatchCore)
+    world.grant("web", "h3", "h4")
+    world.grant("hpc", "h1", "h2")
+    fits, large = world.submit(nodes=3, cores=4), world.submit(nodes=4)
+    world.settle()
+    reason = why(core, large, world.now)[0]
+    assert (reason.code, reason.params["can_have"], reason.params["kept_by"]) == (Code.WAITS_FOR_HOSTS, 2, ["web"])
+    assert "it can have 2 hosts at most while web keeps what is its own by guarantee or minimum" in sentence(reason)
+    assert remedy(reason).startswith("at most 2 nodes")
+    assert "can_have" in why(core, fits, world.now)[0].params
+    one = world.submit(nodes=2, cores=4)
+    assert "can_have" not in why(core, one, world.now)[0].params
 
 
 async def test_why_the_first_ones_wait_is_told_and_kept_for_a_moment() -> None:

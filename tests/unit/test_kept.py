@@ -14,7 +14,7 @@ from schemas.custody import RULES, Custody
 from schemas.kept import Kept, Share, kept_from, shares_of_others
 from schemas.meta import Meta
 from schemas.reasons import Code, because
-from schemas.sentences import sentence
+from schemas.sentences import remedy, sentence
 from services.provisioner.core import ProvisionerCore
 
 PHYS = Department(name="phys", kind="batch", guarantee=2)
@@ -153,3 +153,12 @@ def test_people_read_who_has_how_much() -> None:
     assert sentence(reason) == f"the department wants 5 hosts and holds 1: {said}"
     alone = because(Code.WAITS_FOR_HOSTS, demand=5, held=1, short=4, shares=[shares[0].text], weight=2.0)
     assert sentence(alone) == "the department wants 5 hosts and holds 1: news goes first and may keep 6"
+
+
+def test_a_cluster_that_is_all_its_own_is_told_as_that() -> None:
+    reason = because(Code.WAITS_FOR_HOSTS, demand=12, held=4, short=8, usable=4)
+    assert sentence(reason) == "the department wants 12 hosts and holds 4: it has all 4 that can be used"
+    assert "more hosts" in remedy(reason)
+    coming = because(Code.WAITS_FOR_HOSTS, demand=12, held=4, short=8, usable=6)
+    assert sentence(coming).endswith("holds 4: 2 of the 6 hosts that can be used are not its own yet")
+    assert "more hosts" not in remedy(coming)
