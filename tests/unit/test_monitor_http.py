@@ -265,6 +265,11 @@ async def test_a_token_that_has_ended_is_told_so(house: House) -> None:
     )
 
 
+async def test_starts_are_told_of_the_callers_own_queue(house: House) -> None:
+    for user, units in (("alice", ["1"]), ("oscar", ["1"]), ("wendy", [])):
+        assert list(orjson.loads((await house.get("/v1/starts", user))[1])["starts"]) == units
+
+
 async def test_why_has_sentences_remedies_and_when_it_starts(house: House) -> None:
     _, body = await house.get("/v1/why/1")
     answer = orjson.loads(body)

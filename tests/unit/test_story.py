@@ -20,7 +20,9 @@ from schemas.meta import Meta
 from schemas.reasons import Code, because
 from services.monitor.core import MonitorCore
 from services.monitor.explain import story_causes, story_index
-from services.monitor.explain.story import Story
+from services.monitor.explain.story import Node, Story
+from services.monitor.explain.story import _step as told_step
+from services.monitor.explain.story_index import Place
 from services.monitor.history.file import History
 from services.monitor.model.buckets import DAY_MS
 from services.monitor.pictures.views import Views
@@ -186,6 +188,30 @@ async def test_others_jobs_are_left_out_of_a_hosts_story_and_of_causes(site: Sit
     told = [cause["kind"] for step in answer["steps"] for cause in step["because"]]
     assert "quota.changed" in told
     assert not any(kind.startswith(("attempt", "unit", "job")) for kind in told)
+
+
+def test_others_jobs_are_left_out_of_a_chain_whoever_they_led_to() -> None:
+    """Whatever the causes are: they are looked at before they are shown."""
+    closed = Node(Place(1, 0, "attempt.closed", "17"), 1.0, {"unit": "17", "attempt": 1, "disposal": "requeue"}, "hpc")
+    fields = {"host": "h1", "dept": "web"}
+    granted = Node(Place(2, 0, "host.granted", "host:h1"), 2.0, fields, "web", closed.place)
+    nodes = {node.key: node for node in (closed, granted)}
+    for scope, shown in ((None, ["attempt.closed"]), ("hpc", ["attempt.closed"]), ("web", [])):
+        step = told_step(granted, nodes, {granted.key}, scope, "h1")
+        assert [cause["kind"] for cause in step["because"]] == shown
+
+
+async def test_a_host_that_is_lost_is_a_step_of_the_jobs_that_were_there(site: Site) -> None:
+    units = site.world.custody.state.units
+    unit = next(name for name, known in units.items() if known.live and "." not in name)
+    site.world.write("executor", f.HostLost(host=units[unit].hosts[0], reason="stuck"))
+    site.world.settle()
+    site.monitor.fold(site.world.journal)
+    steps = {step["kind"]: step for step in (await site.story(unit))["steps"]}
+    assert (steps["attempt.closed"]["cause"], steps["attempt.closed"]["because"]) == (
+        steps["host.lost"]["position"],
+        [],
+    )
 
 
 async def test_the_newest_steps_are_told_and_that_there_are_more(site: Site) -> None:
