@@ -29,10 +29,12 @@ class Busy(Exception):
 
 
 class Looks:
-    """Of one department's scheduler.  `rest`: how a pause is made."""
+    """Of one department's scheduler.  `clock`, `rest`: what time it is, and how a pause is made."""
 
-    def __init__(self, rest: Callable[[float], Awaitable[None]] = asyncio.sleep) -> None:
-        self._turn, self._rest = asyncio.Lock(), rest
+    def __init__(
+        self, clock: Callable[[], float] = time.monotonic, rest: Callable[[float], Awaitable[None]] = asyncio.sleep
+    ) -> None:
+        self._turn, self._clock, self._rest = asyncio.Lock(), clock, rest
         self._waiting = 0
         self._rest_until = 0.0
 
@@ -43,15 +45,15 @@ class Looks:
         self._waiting += 1
         try:
             async with self._turn:
-                await self._rest(max(0.0, self._rest_until - time.monotonic()))
+                await self._rest(max(0.0, self._rest_until - self._clock()))
                 return await self._look(core, work)
         finally:
             self._waiting -= 1
 
     async def _look(self, core: BatchCore, work: Callable[[Copied], T]) -> T:
-        began = time.monotonic()
+        began = self._clock()
         try:
             return await asyncio.to_thread(work, copied(core))
         finally:
-            ended = time.monotonic()
+            ended = self._clock()
             self._rest_until = ended + min(PAUSE_MAX_S, ended - began)

@@ -67,6 +67,18 @@ def test_for_whom_the_order_keeps_room_is_planned() -> None:
     ]
 
 
+def test_room_that_is_kept_is_no_promise_if_somebody_may_come_before() -> None:
+    """If the long one ends early, who waits for it goes before: the order knows nothing of that yet."""
+    world = cluster(3, order="easy")
+    long = world.submit(nodes=1, cores=4, walltime_s=200)
+    world.submit(nodes=1, cores=4, walltime_s=100)
+    world.settle()
+    world.submit(nodes=3, cores=4, walltime_s=50, after=(Dependency(condition="afterok", job=long),))
+    wide = world.submit(nodes=2, cores=4, walltime_s=10)
+    found = ahead(world, wide)
+    assert (found[wide].sure, in_s(world, found[wide])) == (Sure.BY_WALLTIMES, 100.0)
+
+
 def test_a_time_slot_was_agreed() -> None:
     world = cluster(order="leases")
     unit = world.submit(lease=Lease(kind="advance", start_at=world.now + 500), walltime_s=60)

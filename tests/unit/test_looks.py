@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from typing import Any
 
 import msgspec
@@ -35,38 +34,43 @@ def waiting(jobs: int = 3) -> World:
     return world
 
 
-async def test_after_a_look_there_is_as_long_a_pause_as_it_took() -> None:
-    rests: list[float] = []
+class Clock:
+    """Stands still but for looks, which take `look_s`; pauses are written down."""
 
-    async def rest(seconds: float) -> None:
-        rests.append(seconds)
+    def __init__(self, look_s: float) -> None:
+        self.now, self.look_s = 100.0, look_s
+        self.rests: list[float] = []
 
-    def work(_known: Copied) -> None:
-        began = time.monotonic()
-        while time.monotonic() == began:
-            pass
+    async def rest(self, seconds: float) -> None:
+        self.rests.append(seconds)
+        self.now += seconds
 
-    looks, hpc = Looks(rest), core(waiting())
-    for _ in range(2):
-        await looks.ahead(hpc, work)
-    assert rests[0] == 0.0, "nobody has looked before"
-    assert 0.0 < rests[1] <= PAUSE_MAX_S
+    def work(self, _known: Copied) -> None:
+        self.now += self.look_s
+
+    def fail(self, known: Copied) -> None:
+        self.work(known)
+        raise LookupError("a plug-in that cannot")
+
+
+@pytest.mark.parametrize(("look_s", "pause_s"), [(0.5, 0.5), (10.0, PAUSE_MAX_S)])
+async def test_after_a_look_there_is_as_long_a_pause_as_it_took(look_s: float, pause_s: float) -> None:
+    clock, hpc = Clock(look_s), core(waiting())
+    looks = Looks(lambda: clock.now, clock.rest)
+    await looks.ahead(hpc, clock.work)
+    await looks.ahead(hpc, clock.work)
+    clock.now += 60.0
+    await looks.ahead(hpc, clock.work)
+    assert clock.rests == [0.0, pause_s, 0.0], "who asks after the pause is answered at once"
 
 
 async def test_a_look_that_fails_is_followed_by_a_pause_too_and_leaves_its_place() -> None:
-    rests: list[float] = []
-
-    async def rest(seconds: float) -> None:
-        rests.append(seconds)
-
-    def fail(_known: Copied) -> None:
-        raise LookupError("a plug-in that cannot")
-
-    looks, hpc = Looks(rest), core(waiting())
+    clock, hpc = Clock(0.5), core(waiting())
+    looks = Looks(lambda: clock.now, clock.rest)
     for _ in range(WAITING_MAX + 1):  # or else the last one would be refused
         with pytest.raises(LookupError):
-            await looks.ahead(hpc, fail)
-    assert all(seconds > 0.0 for seconds in rests[1:])
+            await looks.ahead(hpc, clock.fail)
+    assert clock.rests == [0.0] + [0.5] * WAITING_MAX
 
 
 async def test_one_look_at_a_time_and_no_endless_queue() -> None:
