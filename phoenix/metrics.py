@@ -33,7 +33,7 @@ TABLES: Final = (
     balancer.TABLE,
     haproxy.TABLE,
 )
-VALUES_SHOWN: Final = 16  # of a label; more are counted
+VALUES_SHOWN: Final = 20  # of a label; more are counted
 UNITS: Final = {
     "bytes": "bytes",
     "cores": "cores",

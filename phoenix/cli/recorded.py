@@ -65,6 +65,8 @@ async def _publish(config: Config, kind: str, names: tuple[str, ...]) -> None:
             nkeys_seed_str=seed_file(config, permissions.service_credential(permissions.ADMIN)).read_text().strip(),
             inbox_prefix=permissions.service_inbox(permissions.ADMIN),
             allow_reconnect=False,
+            max_reconnect_attempts=1,  # the client tries a first connection as often: who is not there is not waited for
+            reconnect_time_wait=0,
             connect_timeout=CONNECT_S,
             error_cb=quiet,
         )
