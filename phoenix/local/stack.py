@@ -196,7 +196,7 @@ def _embedded_balancer(config: Config, layout: Layout, ports: Ports, department:
     return Spec(
         name=name,
         argv=(sys.executable, "-m", "phoenix.local.balancer", "--config", str(file), *config.runtime.log_words(name)),
-        probe=probe.listens("127.0.0.1", port),
+        probe=probe.http("127.0.0.1", port, "/_balancer/status"),  # one that hangs still accepts
         death_signal=signal.SIGTERM,
         stop_s=BALANCER_STOP_S,
         url=f"http://127.0.0.1:{port}",

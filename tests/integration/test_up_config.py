@@ -160,6 +160,15 @@ def test_the_balancer_is_the_departments_own_program(place: Layout, site: Path) 
     assert stack.balancers(config, place, stack_settings.Settings(balancer="none"), ports, shop) == []
 
 
+async def test_a_balancer_that_accepts_and_says_nothing_is_not_well(place: Layout, site: Path) -> None:
+    config, ports = effective(place, site)
+    shop = config.cloud.department("shop")
+    assert shop is not None
+    [embedded] = stack.balancers(config, place, stack_settings.Settings(), ports, shop)
+    with socket.create_server(("127.0.0.1", ports.of(embedded.name))):  # as of a process that hangs
+        assert not await embedded.probe()
+
+
 def test_haproxy_stands_where_the_embedded_balancer_would_with_an_agent_beside_it(place: Layout, site: Path) -> None:
     config, ports = effective(place, site)
     shop = config.cloud.department("shop")
@@ -181,7 +190,7 @@ def test_haproxy_stands_where_the_embedded_balancer_would_with_an_agent_beside_i
             timeout=20,
         )
     assert checked.returncode == 0, checked.stderr
-    told = agent_settings.load(Path(agent.argv[-1]))
+    told = agent_settings.load(Path(agent.argv[agent.argv.index("--config") + 1]))
     assert (told.user, Path(told.socket)) == ("cpu-balancer", place.run / "balancer.shop.sock")
     assert all(path.stat().st_mode & 0o077 == 0 for path in place.run.iterdir())
 
