@@ -13,7 +13,7 @@ from phoenix.cli.errors import FAILED, OK, UNREACHABLE, CliError, usage
 VERBS: Final = ("check", "diff", "apply")
 HELP: Final = """examples:
   phoenix config check site.toml     every problem of the file at once
-  phoenix config diff site.toml      what would change in the running cloud
+  phoenix config diff site.toml      what would change in the running cloud, and what at its next start
   phoenix config apply site.toml     adopt it while running: departments and users come and go, keys with them
 
 exit code: 0 good or applied, 1 the file has problems or was refused, 3 no cloud is running"""
@@ -77,8 +77,20 @@ def _diff(args: argparse.Namespace) -> int:
     running = load(Path(cloud.describe(cloud.data_dir(args))["config"]))
     wanted = load_file(args.file, running.opennebula)
     changes = diff(running.cloud, wanted.cloud)
-    _show(args, {"ok": True, "changes": changes}, "nothing would change")
+    _show(args, {"ok": True, "changes": changes, "later": _later(args)}, "nothing would change")
     return OK
+
+
+def _later(args: argparse.Namespace) -> list[str]:
+    """What the file says of the tables that processes read when they start."""
+    from phoenix.cli.local import is_external
+    from phoenix.local.stack_config import at_next_start
+    from phoenix.local.stack_layout import layout
+    from services.runtime.config import load
+
+    data = cloud.data_dir(args)
+    about = cloud.describe(data)
+    return at_next_start(args.file, layout(data), load(Path(about["config"])), external=is_external(about))
 
 
 def _apply(args: argparse.Namespace) -> int:
@@ -102,6 +114,7 @@ def _apply(args: argparse.Namespace) -> int:
         ) from error
     if not answer["ok"]:
         raise CliError(FAILED, str(answer.get("error")))
+    answer["later"] = _later(args)
     _show(args, answer, "nothing has changed: this configuration is in force already")
     return OK
 
@@ -109,6 +122,9 @@ def _apply(args: argparse.Namespace) -> int:
 def _show(args: argparse.Namespace, answer: dict[str, Any], nothing: str) -> None:
     if args.json:
         emit.json(answer)
-    else:
-        renewed = [f"made: {name}" for name in answer.get("renewed", ())]
-        print("\n".join([*answer["changes"], *renewed]) or nothing)
+        return
+    lines = [*answer["changes"], *(f"made: {name}" for name in answer.get("renewed", ()))]
+    if answer["later"]:
+        how = f"`phoenix down` and `phoenix up --config {args.file}`"
+        lines += [f"not while it runs, but with {how}:", *(f"  {change}" for change in answer["later"])]
+    print("\n".join(lines) or nothing)

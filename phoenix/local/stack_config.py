@@ -3,8 +3,9 @@
 Rules
   1. `--config FILE` first; else what is in force already (DATA/phoenix.toml); else the default next to this module.
   2. An address that the person wrote is kept; only defaults are replaced by ports of our own.
-  3. An OpenNebula is the site's own exactly if the person's file names its endpoint: then its whole table is kept.  Of the
-     embedded one a file may name the hypervisor (`named_hypervisor`); what `--hypervisor` says goes before.
+  3. An OpenNebula is the site's own exactly if the person's file names its endpoint, and that is not where our embedded one
+     listens (`copies_ours`: the file began as a copy of DATA/phoenix.toml): then its whole table is kept.  Of the embedded one
+     a file may name the hypervisor (`named_hypervisor`); what `--hypervisor` says goes before.
   4. The result is validated as every configuration is, and written whole: a service reads only DATA/phoenix.toml.
 """
 
@@ -24,7 +25,7 @@ from phoenix.local.stack_layout import Layout, write_private
 from phoenix.local.stack_ports import Ports
 from schemas.capabilities import Hypervisor
 from services.runtime import config as runtime_config
-from services.runtime.config import EVENTS_OFF, Config, JournalKept, Secrets
+from services.runtime.config import EVENTS_OFF, Config, JournalKept, Secrets, tables_diff
 from services.runtime.config_machines import EMBEDDED, EMBEDDED_HAS
 
 DEFAULT: Final = Path(__file__).with_name("stack_default.toml")
@@ -43,7 +44,10 @@ def effective(
     ConfigError with every problem of the file."""
     ours = None if external else runtime_config.OpenNebula(hypervisor=hypervisor)
     if chosen is not None:
-        return fill(runtime_config.load(chosen, ours), layout, ports, external=external)
+        wanted = runtime_config.load(chosen, ours)
+        if not external and copies_ours(chosen, layout):
+            wanted = _without_ports(wanted, ports, external=False)
+        return fill(wanted, layout, ports, external=external)
     if layout.config.exists():
         kept = _without_ports(runtime_config.load(layout.config, ours), ports, external=external)
         return fill(kept, layout, ports, external=external)
@@ -55,12 +59,16 @@ def names_opennebula(file: Path) -> bool:
     return "endpoint" in _opennebula_of(file)
 
 
-def named_hypervisor(file: Path) -> Hypervisor | None:
+def copies_ours(file: Path, layout: Layout) -> bool:
+    """The file names the endpoint of the configuration in force; rule 3, if that is the embedded one's."""
+    endpoint = _opennebula_of(file).get("endpoint")
+    return endpoint is not None and endpoint == _opennebula_of(layout.config).get("endpoint")
+
+
+def named_hypervisor(file: Path, *, external: bool) -> Hypervisor | None:
     """The embedded OpenNebula's hypervisor, if the file names one that it has (rule 3)."""
-    table = _opennebula_of(file)
-    return (
-        None if "endpoint" in table else next((each for each in EMBEDDED_HAS if each == table.get("hypervisor")), None)
-    )
+    named = _opennebula_of(file).get("hypervisor")
+    return None if external else next((each for each in EMBEDDED_HAS if each == named), None)
 
 
 def _opennebula_of(file: Path) -> dict[str, Any]:
@@ -77,6 +85,23 @@ def applied(text: str, name: str, base: Path, running: Config) -> Config:
     wanted = runtime_config.loads(text, name, base, running.opennebula)
     kept = {key: getattr(running, key) for key in ("nats", "http", "monitor", "opennebula", "runtime", "data")}
     return replace(running, cloud=wanted.cloud, **kept)
+
+
+def at_next_start(file: Path, layout: Layout, running: Config, *, external: bool) -> list[str]:
+    """What `up --config FILE` would change that `applied` does not: the tables that processes read when they start.
+    `external`: of the cloud that runs.  Raises ConfigError."""
+    external = names_opennebula(file) and (external or not copies_ours(file, layout))
+    hypervisor = named_hypervisor(file, external=external) or running.opennebula.hypervisor
+    ours = None if external else runtime_config.OpenNebula(hypervisor=hypervisor)
+    wanted = fill(runtime_config.load(file, ours), layout, _KeptPorts(layout.ports), external=external)
+    return tables_diff(running, replace(wanted, metrics=replace(wanted.metrics, ports=running.metrics.ports)))
+
+
+class _KeptPorts(Ports):
+    """Those of the cloud that runs, without a claim; 0: one would be chosen."""
+
+    def of(self, name: str) -> int:
+        return self._kept.get(name, 0)
 
 
 def fill(config: Config, layout: Layout, ports: Ports, *, external: bool = False) -> Config:

@@ -133,7 +133,8 @@ class Supervisor:
         self._reap_leftovers()
         self.settings = stack_settings.changed(stack_settings.load(self.layout.settings), **given)
         if chosen is not None:
-            named = stack_config.names_opennebula(chosen)
+            ours = not self.settings.external and stack_config.copies_ours(chosen, self.layout)
+            named = stack_config.names_opennebula(chosen) and not ours
             self.settings = stack_settings.changed(self.settings, opennebula="external" if named else "embedded")
             self._take_hypervisor(chosen, given.get("hypervisor"))
         if self.settings.balances and self.settings.balancer == "haproxy":
@@ -149,7 +150,7 @@ class Supervisor:
 
     def _take_hypervisor(self, chosen: Path, given: object) -> None:
         """The file's, unless `--hypervisor` says another: then that is told."""
-        named = stack_config.named_hypervisor(chosen)
+        named = stack_config.named_hypervisor(chosen, external=self.settings.external)
         if given is None:
             self.settings = stack_settings.changed(self.settings, hypervisor=named)
         elif named not in (None, given):

@@ -34,7 +34,7 @@ from schemas.config import BatchPolicy, CloudConfig, Department, Hosts, Lending,
 from services.runtime.config_checks import check_cloud, check_deployment
 from services.runtime.config_form import Form, Lines, Path_, Problem
 from services.runtime.config_machines import elsewhere, hypervisor_of, with_hypervisor, with_save_s
-from services.runtime.config_text import diff, dump_toml
+from services.runtime.config_text import diff, dump_toml, tables_diff
 from services.runtime.log import Form as LogForm
 from services.runtime.log import Level as LogLevel
 
@@ -48,6 +48,7 @@ __all__ = [
     "load",
     "loads",
     "processes",
+    "tables_diff",
 ]
 
 SERVICES: Final = ("admission", "provisioner", "executor", "monitor")  # besides one scheduler a department

@@ -3,6 +3,7 @@
 Rules
   1. `dump_toml` writes every setting, defaults included: the file then says what runs, whatever later versions default to.
   2. `diff` names what a person would name: the department or user, the setting, both values.  Order does not count.
+     `tables_diff` does so for what processes read when they start.
 """
 
 from __future__ import annotations
@@ -39,9 +40,14 @@ def dump_toml(config: Config) -> str:
         lines += _table("lending", msgspec.structs.asdict(contract), is_list=True)
     for user in cloud.users:
         lines += _table("user", msgspec.structs.asdict(user), is_list=True)
-    for key in ("nats", "http", "monitor", "opennebula", "metrics", "runtime", "data"):
+    for key in _tables(config):
         lines += _table(key, msgspec.structs.asdict(getattr(config, key)))
     return "\n".join(lines).rstrip("\n") + "\n"
+
+
+def _tables(config: Config) -> list[str]:
+    """What is not in the journal."""
+    return [key for key in config.__struct_fields__ if key != "cloud"]
 
 
 def _table(name: str, values: Mapping[str, Any], is_list: bool = False) -> list[str]:
@@ -73,6 +79,8 @@ def _value(value: Any) -> str:
     if isinstance(value, str | Path):
         return _text(str(value))
     if isinstance(value, Mapping):
+        if not value:
+            return "{}"
         return "{ " + ", ".join(f"{_key(k)} = {_value(v)}" for k, v in value.items()) + " }"
     return "[" + ", ".join(_value(item) for item in value) + "]"
 
@@ -83,10 +91,16 @@ def diff(a: CloudConfig, b: CloudConfig) -> list[str]:
     lines += [f"policy: {change}" for change in _changes(a.policy, b.policy)]
     lines += [f"limits: {change}" for change in _changes(a.limits, b.limits)]
     lines += [f"hosts: {change}" for change in _changes(a.hosts, b.hosts)]
+    lines += [f"power: {change}" for change in _changes(a.power, b.power)]
     lines += _entries("department", {d.name: d for d in a.departments}, {d.name: d for d in b.departments})
     lines += _entries("contract", _contracts(a), _contracts(b))
     lines += _entries("user", {u.name: u for u in a.users}, {u.name: u for u in b.users})
     return lines
+
+
+def tables_diff(a: Config, b: Config) -> list[str]:
+    """Likewise, of the tables that processes read when they start."""
+    return [f"{key}: {change}" for key in _tables(a) for change in _changes(getattr(a, key), getattr(b, key))]
 
 
 def _contracts(cloud: CloudConfig) -> dict[str, msgspec.Struct]:

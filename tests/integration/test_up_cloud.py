@@ -254,8 +254,10 @@ def test_config_apply_adds_and_removes_a_department_while_running(cloud: Cloud, 
     more = default + '\n[[department]]\nname = "bio"\nkind = "batch"\n[[user]]\nname = "bob"\ndepartment = "bio"\n'
     file = tmp_path / "site.toml"
     file.write_text(more)
-    assert cloud.json("config", "diff", str(file))["changes"]
-    cloud.ok("config", "apply", str(file))
+    told = cloud.json("config", "diff", str(file))
+    assert told["changes"]
+    assert told["later"] == ['runtime: log_level "debug" → "info"']
+    assert "not while it runs, but with `phoenix down` and `phoenix up" in cloud.ok("config", "apply", str(file))
     assert cloud.json("config", "diff", str(file))["changes"] == []
     until(lambda: "config.apply" in cloud.ok("audit", "--kind", "config."), "who applied it is not in the audit")
     done = cloud.run("submit", "--department", "bio", "--wait", "--wrap", "echo for bio")

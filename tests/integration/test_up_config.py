@@ -128,6 +128,51 @@ async def test_ports_of_a_start_that_failed_do_not_count_as_the_persons(
         assert effective(place)[0].nats.port != port
 
 
+async def test_a_copy_of_the_configuration_in_force_keeps_the_embedded_opennebula(
+    place: Layout, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> None:
+        raise OSError("far enough")
+
+    running, _ = effective(place)
+    file = tmp_path / "site.toml"
+    copied = place.config.read_text().replace('log_format = "text"', 'log_format = "json"')
+    file.write_text(copied.replace('hypervisor = "process"', 'hypervisor = "dummy"'))
+    monkeypatch.setattr(stack, "write_files", fail)
+    with pytest.raises(StartError, match="far enough"):
+        await Supervisor(place, lambda _text: None).start(file)
+    kept, found = stack_settings.load(place.settings), load(place.config)
+    assert (kept.external, kept.hypervisor, found.opennebula.hypervisor) == (False, "dummy", "dummy")
+    assert (found.opennebula.auth_file, found.runtime.log_format) == (place.auth_file, "json")
+    assert found.opennebula.endpoint == running.opennebula.endpoint
+    file.write_text(copied.replace(running.opennebula.endpoint, "http://one.example:2633/RPC2"))
+    with pytest.raises(StartError, match="far enough"):
+        await Supervisor(place, lambda _text: None).start(file)
+    assert stack_settings.load(place.settings).external
+
+
+def test_what_an_applied_configuration_leaves_to_the_next_start_is_named(place: Layout, site: Path) -> None:
+    running, _ = effective(place, site)
+
+    def later(text: str) -> list[str]:
+        site.write_text(text)
+        return stack_config.at_next_start(site, place, running, external=False)
+
+    assert later(SITE) == later(place.config.read_text()) == []
+    assert later(SITE.replace("notice_s = 1.5", "notice_s = 3.0")) == []  # that is applied
+    tables = (
+        '\n[runtime]\nlog_format = "json"\n[runtime.log_levels]\nexecutor = "debug"\n[journal]\nkeep_messages = 9\n'
+    )
+    assert later(SITE.replace("127.0.0.1:12345", "127.0.0.1:12346") + tables) == [
+        'http: listen "127.0.0.1:12345" → "127.0.0.1:12346"',
+        'runtime: log_levels {} → { executor = "debug" }',
+        'runtime: log_format "text" → "json"',
+        "journal: keep_messages 1000000 → 9",
+    ]
+    one = '\n[opennebula]\nendpoint = "http://one.example:2633/RPC2"\n'
+    assert f'opennebula: endpoint "{running.opennebula.endpoint}" → "http://one.example:2633/RPC2"' in later(SITE + one)
+
+
 def test_an_applied_configuration_keeps_the_addresses_in_use(place: Layout, site: Path) -> None:
     running, ports = effective(place)
     wanted = stack_config.with_metrics(stack_config.applied(SITE, "site.toml", site.parent, running), ports)

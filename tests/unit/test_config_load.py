@@ -76,7 +76,13 @@ def test_the_sample_configuration_is_valid_and_shows_the_defaults() -> None:
     assert config.cloud.departments[1].web == WebPolicy()
 
 
-SAMPLES = [GOOD, (ROOT / "deploy/phoenix.toml").read_text(), after('"batch"', FACTORS + "shares = { ann = 3 }")]
+OTHER_TABLES = GOOD + '\n[secrets]\ndirectory = "keys"\n[journal]\nkeep_messages = 7\narchive = "/other/disk"\n'
+SAMPLES = [
+    GOOD,
+    OTHER_TABLES,
+    (ROOT / "deploy/phoenix.toml").read_text(),
+    after('"batch"', FACTORS + "shares = { ann = 3 }"),
+]
 
 
 @pytest.mark.parametrize("text", SAMPLES)
@@ -247,11 +253,12 @@ def test_differences_are_told_by_name() -> None:
         GOOD.replace("threshold = 0.7", 'threshold = 0.9\ncommand = ["x"]')
         .replace('name = "ann"', 'name = "eve"')
         .replace('kind = "batch"', 'kind = "batch"\nmaximum = 3')
-        + "[policy]\nnotice_s = 1\n"
+        + "[policy]\nnotice_s = 1\n[power]\nidle_s = 60\n"
     ).cloud
     assert diff(a, a) == []
     assert diff(a, b) == [
         "policy: notice_s 0.3 → 1.0",
+        "power: idle_s 1800.0 → 60.0",
         "department hpc: maximum none → 3",
         "department shop: web.threshold 0.7 → 0.9",
         'department shop: web.command [] → ["x"]',

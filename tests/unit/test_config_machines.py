@@ -60,7 +60,7 @@ def test_a_hypervisor_that_the_embedded_opennebula_lacks_needs_an_endpoint(hyper
         stack_config.effective(place, Ports(place.ports), file, hypervisor="process")
     with pytest.raises(ConfigError, match=told):
         stack_config.applied(file.read_text(), file.name, tmp_path, loads(BASE))
-    assert stack_config.named_hypervisor(file) is None
+    assert stack_config.named_hypervisor(file, external=False) is None
 
 
 def test_the_embedded_opennebula_has_the_hypervisor_that_the_file_names(tmp_path: Path) -> None:
@@ -71,7 +71,7 @@ def test_the_embedded_opennebula_has_the_hypervisor_that_the_file_names(tmp_path
         ({"endpoint": "http://one:2633/RPC2", "hypervisor": "dummy"}, None),  # that one is the site's
     ):
         file.write_text(one(**values))
-        assert stack_config.named_hypervisor(file) == named
+        assert stack_config.named_hypervisor(file, external=stack_config.names_opennebula(file)) == named
 
 
 @pytest.mark.parametrize(
