@@ -162,7 +162,7 @@ def test_what_another_configuration_would_have_done(cloud: Cloud, tmp_path: Path
     right.write_text(text.replace('order = "first-fit"', 'order = "easy"'))
     shown = cloud.run("whatif", "--config", str(right), "--since", "24h", "--by", "user", "--plot", str(plot))
     assert shown.returncode == 0, shown.stderr
-    assert re.search(r"hpc +alice +completed", shown.stdout)
+    assert re.search(r"hpc +alice +jobs", shown.stdout)
     assert "The replay under the present configuration" in shown.stdout
     assert plot.read_text().startswith("<?xml")
 
