@@ -289,6 +289,8 @@ class MonitorCore:
     def _department_closed(self, fact: f.DepartmentClosed, meta: Meta) -> None:
         self._released(fact, meta)
         loads.closed(self.state.loads, fact.dept)
+        self.state.open_claims.pop(fact.dept, None)  # it was not met, and is nobody's any more
+        self.state.instances.pop(fact.dept, None)
         for unit in self.custody.state.units.values():
             if unit.dept == fact.dept and unit.ended_at == meta.at:
                 self._finished(unit, meta)

@@ -103,6 +103,16 @@ def test_shortfall_counts_instances_that_are_wanted_and_not_in_service() -> None
     assert short.until(desk.custody.state.at + 10) == 12 + 10, "who drains does not count"
 
 
+def test_a_department_that_is_closed_claims_nothing_and_is_short_of_nothing(desk: Desk) -> None:
+    desk.play(quota("hpc", 1), demand(2, 2))
+    begun, levels = desk.custody.state.at, desk.core.state.levels
+    assert (desk.core.state.open_claims.keys(), desk.core.state.instances) == ({"web"}, {"web": 2})
+    desk.play(("provisioner", f.DepartmentClosed(dept="web")), ("provisioner", f.DepartmentClosed(dept="hpc")))
+    assert (levels.claimed, levels.asked, levels.claims, desk.core.state.open_claims) == ({}, {}, {}, {})
+    assert desk.core.state.instances == {}
+    assert levels.short["web"].until(begun + 100) == 2.0, "two instances, for a second"
+
+
 def test_why_attempts_ended_is_counted_by_what_became_of_them() -> None:
     desk = Desk().play(ADOPTED, *HOSTS, quota("web", 2), granted("h1", "web"), *instance(1, "h1"))
     closed = f.AttemptClosed(unit="web.1", attempt=1, disposal=f.Disposal.STOPPED, why=because(Code.DRAINED))

@@ -12,6 +12,7 @@ Rules
   3. Short is who has fewer instances in service than wanted; instance-seconds add up from fact to fact.  Instances that drain
      do not count.
   4. Labels come from the configuration and from enums: the number of series is bounded.
+  5. A department that is closed wants nothing: its claim is neither met nor open, and it is short of nothing.
 """
 
 from __future__ import annotations
@@ -85,6 +86,8 @@ class ServiceLevels:
             self._cleared(fact, meta)
         elif isinstance(fact, f.HostLost | f.HostRemoved):
             self.state.leaving.pop(fact.host, None)
+        elif isinstance(fact, f.DepartmentClosed):
+            self._gone(fact.dept, meta.at)
         if isinstance(fact, _MOVES):
             self._look(meta.at)
         if isinstance(fact, _INSTANCES) or meta.broken:
@@ -105,6 +108,13 @@ class ServiceLevels:
         left = self.state.leaving.pop(fact.host, None)
         if left is not None:
             self.state.reclaims.setdefault(left[0], Times()).add(meta.at - left[1])
+
+    def _gone(self, dept: str, at: float) -> None:
+        """Rule 5."""
+        self.state.claimed.pop(dept, None)
+        self.state.asked.pop(dept, None)
+        if dept in self.state.short:
+            self.state.short[dept] = Shortage(at, seconds=self.state.short[dept].until(at))
 
     def _look(self, at: float) -> None:
         """Who claims, and who is asked for hosts, may have changed."""
