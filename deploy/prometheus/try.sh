@@ -4,6 +4,7 @@
 #   sh deploy/prometheus/try.sh [MONITOR_URL]     without it: that of `phoenix status`
 #
 # It listens on 127.0.0.1:9090 (PORT=9091 for another one) and ends with Ctrl-C; its series are in a temporary directory.
+# Alerts are shown and sent to nobody: an Alertmanager of this machine is somebody's.  ALERTMANAGER=127.0.0.1:9093 names one.
 set -eu
 
 here=$(cd "$(dirname "$0")" && pwd)
@@ -21,7 +22,12 @@ monitor=${1-$(phoenix status --json | python3 -c 'import json, sys; print(json.l
 [ -n "$monitor" ] || fail "no cloud runs here (phoenix up --detach), or name its monitor: sh deploy/prometheus/try.sh http://HOST:PORT"
 work=$(mktemp -d)
 cp -R "$here/rules" "$here/targets" "$work"
-sed "s#http://127.0.0.1:7481#$monitor#" "$here/prometheus.yml" >"$work/prometheus.yml"
+if [ -n "${ALERTMANAGER-}" ]; then
+    told="s#127.0.0.1:9093#$ALERTMANAGER#"
+else
+    told='/^alerting:/,/^$/d'
+fi
+sed -e "s#http://127.0.0.1:7481#$monitor#" -e "$told" "$here/prometheus.yml" >"$work/prometheus.yml"
 echo "Prometheus for $monitor: http://127.0.0.1:$PORT/alerts"
 cd "$work"
 prometheus --config.file=prometheus.yml --storage.tsdb.path=series --web.listen-address="127.0.0.1:$PORT" --log.level=warn &

@@ -47,6 +47,8 @@ LARGE_BYTES: Final = 1 << 20
 LARGE_MAX: Final = 4  # submissions with large bodies in memory at once; others wait
 OFFSET_MAX: Final = 1 << 39
 TOKENS_EVERY_S: Final = 1.0  # a new or revoked token holds after so long
+NAME_MAX: Final = 64  # characters of a name in a record of the audit; names that are right are shorter
+PATH_MAX: Final = 200
 POSITION: Final = "Phoenix-Position"  # of the journal: the monitor waits until it is there
 CONNECT_S: Final = 5.0  # to the monitor
 SILENCE_MAX_S: Final = 300.0  # of the monitor within one answer: event streams send heartbeats
@@ -115,7 +117,7 @@ class HttpDoor:
 
         async def served(request: web.Request) -> web.StreamResponse:
             caller = self.caller(request)
-            told = self._asked(request, route.kind or f"{route.method} {route.path}", caller)
+            told = self._asked(request, _kind(route, request), caller)
             with asking(told):
                 try:
                     answer: web.StreamResponse = await method(request, caller, route.kind)
@@ -132,7 +134,8 @@ class HttpDoor:
         if caller is None:
             return Asked(kind, "http", peer=peer, client=client)
         user, department, role = caller.user, caller.department, caller.role
-        return Asked(kind, "http", user=user, department=department, role=role, peer=peer, client=client)
+        names = (request.match_info["department"][:NAME_MAX],) if kind.startswith("signal.") else ()
+        return Asked(kind, "http", user=user, department=department, role=role, peer=peer, client=client, names=names)
 
     async def _ask(self, request: web.Request, caller: Caller, department: str, kind: str, data: bytes) -> web.Response:
         as_json = request.content_type != MSGPACK
@@ -374,3 +377,12 @@ def _in_time(signal: signals.AnySignal, now: float) -> None:
         off = f"{abs(off_s):.1f} s {'before' if off_s < 0 else 'after'} this door's clock"
         right = f"a signal is at most {signals.LATE_S:g} s old and {signals.AHEAD_S:g} s ahead"
         raise Refused("invalid", f"at: {off}; {right}: set the clock, or leave `at` out", "at")
+
+
+def _kind(route: Route, request: web.Request) -> str:
+    """What was asked, as the audit has it: the request's kind, `signal.cpu`, or what was called."""
+    if route.kind:
+        return route.kind
+    if route.handler == "signal":
+        return f"signal.{request.match_info['name'][:NAME_MAX]}"
+    return f"{route.method} {request.path[:PATH_MAX]}"

@@ -16,6 +16,7 @@ from aiohttp import web
 
 from schemas import facts as f
 from schemas import signals
+from schemas.audit import AuditBatch
 from schemas.examples import SIGNALS
 from schemas.reasons import Code, because
 from schemas.signals import ClaimSignal
@@ -202,6 +203,13 @@ async def test_a_signal_that_cannot_be_is_refused_with_its_field(
 ) -> None:
     got, answer = await call(here, "wim", "POST", f"/v1/signals/web/{name}", data)
     assert (got, answer["error"].get("field")) == (status, field), answer
+
+
+async def test_the_audit_names_the_signal_that_was_refused_and_whose_it_would_have_been(here: House) -> None:
+    heard = await here.hear("service-monitor", "phoenix.audit.*.refused")
+    await call(here, "ann", "POST", "/v1/signals/web/cpu", {"utilisation": 0.9})
+    (record,) = msgspec.json.decode((await heard.next_msg(5)).data, type=AuditBatch).records
+    assert (record.user, record.kind, record.names, record.code) == ("ann", "signal.cpu", ("web",), "denied")
 
 
 async def test_instances(here: House) -> None:
