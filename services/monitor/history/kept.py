@@ -58,12 +58,16 @@ def trim(db: sqlite3.Connection, now: int, kept: Kept) -> bool:
 
 
 def _relieve(db: sqlite3.Connection, day: int, today: int, most: int) -> None:
-    """Day by day, until there are few enough; the day that runs stays."""
-    if rows(db) <= most:
+    """Day by day, until there are few enough; the day that runs stays.  Counting reads the whole file, so it is done again only
+    when so many rows were changed that there may be few enough."""
+    left, changes = rows(db), db.total_changes
+    if left <= most:
         return
-    while day < today and rows(db) > most * RELIEF:
+    while day < today and left > most * RELIEF:
         _cut(db, day + DAY_MS)
         day += DAY_MS
+        if left - (db.total_changes - changes) <= most * RELIEF:
+            left, changes = rows(db), db.total_changes
 
 
 def rows(db: sqlite3.Connection) -> int:
