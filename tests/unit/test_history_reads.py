@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import sqlite3
 from pathlib import Path
 from typing import Any
@@ -55,6 +56,34 @@ def test_pages_are_the_whole_in_order_and_none_comes_twice(written: Written, sor
     assert (pages, cursor) == (whole, None)
 
 
+@pytest.mark.parametrize("sort", SORTS)
+@pytest.mark.parametrize("ascending", [True, False])
+def test_pages_are_of_the_first_ones_moment_whatever_happens_meanwhile(sort: str, ascending: bool) -> None:
+    """Between the pages jobs start, end, run on, and are submitted."""
+    world = house()
+    for number in range(8):
+        world.submit(user="ann", name=f"train-{number}", cores=1 + number % 4, walltime_s=7200.0)
+        world.now += 10.0
+    world.settle()
+    running = [name for name, unit in world.custody.state.units.items() if unit.live]
+    for unit in running:
+        world.begin(unit)
+        world.now += 7.0
+    written, order = Written().fold(world), {"sort": sort, "ascending": ascending}
+    whole = units(asked(written, **order))
+    page = asked(written, **order, limit=3)
+    pages = units(page)
+    while page["cursor"]:
+        world.now += 50.0
+        if running:
+            world.report(running.pop(), exit=0)
+        world.submit(user="bob", name="late", cores=1)
+        world.settle()
+        page = asked(written.fold(world), **order, limit=3, cursor=page["cursor"])
+        pages += units(page)
+    assert pages == whole
+
+
 @pytest.mark.parametrize("sort", ["submitted", "cores"])
 def test_of_equal_ones_numbers_decide_not_text(written: Written, sort: str) -> None:
     found = units(asked(written, sort=sort, ascending=True))
@@ -87,7 +116,8 @@ def test_a_cursor_of_another_order_is_refused(written: Written) -> None:
     cursor = asked(written, limit=1)["cursor"]
     with pytest.raises(ValueError, match="of another order: submitted, descending"):
         asked(written, cursor=cursor, sort="wait")
-    for nonsense in ("x", "AAAA", "é"):
+    large = base64.urlsafe_b64encode(f'["submitted",false,{10**25},"1",0]'.encode()).decode()
+    for nonsense in ("x", "AAAA", "é", large):
         with pytest.raises(ValueError, match="cursor"):
             asked(written, cursor=nonsense)
 

@@ -2,8 +2,9 @@
 
 Rules
   1. A job is of a period if it was there in it: submitted before its end, and not over before its beginning.
-  2. A page says where the next one begins (`cursor`): behind its last row, in the order asked for.  So no row comes twice, and
-     none that was there is missed, however many are added meanwhile.
+  2. A page says where the next one begins (`cursor`): behind its last row, in the order asked for.  All pages are of the moment
+     of the first one, in what is there and in times by which they are ordered: so no row comes twice, and none that was there
+     is missed, whatever starts, ends and is added meanwhile.
   3. Newest, longest, largest first, unless `ascending`.  Whose start or end is still to come counts as the newest.  Of those
      that are equal in it the highest number, of a job and then of an element, is first.
   4. Every function reads, and runs in the history's thread.
@@ -14,7 +15,7 @@ from __future__ import annotations
 import base64
 import binascii
 import sqlite3
-from typing import Any, Final
+from typing import Annotated, Any, Final, TypeAlias
 
 import msgspec
 
@@ -25,15 +26,16 @@ from services.monitor.pictures.times import iso
 
 LIMIT_MAX: Final = 10_000  # rows of one page; some MB
 NEVER_MS: Final = 1 << 62
-_ELAPSED: Final = (
-    "(ran_ms + coalesce((SELECT max(0, :now - a.placed_ms) FROM attempts AS a WHERE a.unit = jobs.unit"
-    " AND a.attempt = jobs.attempts AND a.ended_ms IS NULL), 0))"
+_Int: TypeAlias = Annotated[int, msgspec.Meta(ge=-NEVER_MS, le=NEVER_MS)]  # what SQLite can hold
+_ELAPSED: Final = (  # as of :now, like all that follows
+    "(SELECT coalesce(sum(max(0, min(coalesce(a.ended_ms, :now), :now) - a.placed_ms)), 0) FROM attempts AS a"
+    " WHERE a.unit = jobs.unit)"
 )
-_WAIT: Final = "(coalesce(placed_ms, ended_ms, :now) - submitted_ms)"
+_WAIT: Final = "(min(coalesce(placed_ms, ended_ms, :now), :now) - submitted_ms)"
 SORTS: Final = {
     "submitted": "submitted_ms",
-    "started": f"coalesce(placed_ms, {NEVER_MS})",
-    "ended": f"coalesce(ended_ms, {NEVER_MS})",
+    "started": f"CASE WHEN placed_ms <= :now THEN placed_ms ELSE {NEVER_MS} END",
+    "ended": f"CASE WHEN ended_ms <= :now THEN ended_ms ELSE {NEVER_MS} END",
     "wait": _WAIT,
     "elapsed": _ELAPSED,
     "cores": "(nodes * cores)",
@@ -70,7 +72,8 @@ def jobs(db: sqlite3.Connection, asked: Filter, now: int) -> dict[str, Any]:
     where, values = _where(asked)
     by = SORTS[asked.sort]
     if asked.cursor:
-        values["value"], values["unit"] = _read_cursor(asked)
+        values["value"], values["unit"], now = _read_cursor(asked)
+        where.append("submitted_ms <= :now")
         values["job"] = job_of(values["unit"])
         last = "(:value, length(:job), :job, length(:unit), :unit)"
         where.append(f"({by}, {', '.join(_NUMBER)}) {'>' if asked.ascending else '<'} {last}")
@@ -84,7 +87,7 @@ def jobs(db: sqlite3.Connection, asked: Filter, now: int) -> dict[str, Any]:
     found = _select(db, sql, values | {"now": now, "limit": limit + 1})
     more = len(found) > limit
     found = found[:limit]
-    cursor = _cursor(asked, found[-1]["sorted_by"], found[-1]["unit"]) if more and found else None
+    cursor = _cursor(asked, found[-1]["sorted_by"], found[-1]["unit"], now) if more and found else None
     return {"jobs": [_job(row) for row in found], "cursor": cursor}
 
 
@@ -106,21 +109,21 @@ def _where(asked: Filter) -> tuple[list[str], dict[str, Any]]:
     return where, values
 
 
-def _cursor(asked: Filter, value: int, unit: str) -> str:
-    content = msgspec.json.encode([asked.sort, asked.ascending, value, unit])
+def _cursor(asked: Filter, value: int, unit: str, now: int) -> str:
+    content = msgspec.json.encode([asked.sort, asked.ascending, value, unit, now])
     return base64.urlsafe_b64encode(content).decode().rstrip("=")
 
 
-def _read_cursor(asked: Filter) -> tuple[int, str]:
+def _read_cursor(asked: Filter) -> tuple[int, str, int]:
     text = asked.cursor or ""
     try:
         content = base64.urlsafe_b64decode(text + "=" * (-len(text) % 4))
-        sort, ascending, value, unit = msgspec.json.decode(content, type=tuple[str, bool, int, str])
+        sort, ascending, value, unit, now = msgspec.json.decode(content, type=tuple[str, bool, _Int, str, _Int])
     except (binascii.Error, msgspec.DecodeError, ValueError):
         raise ValueError("the cursor is none that was given out") from None
     if (sort, ascending) != (asked.sort, asked.ascending):
         raise ValueError(f"the cursor is of another order: {sort}, {'ascending' if ascending else 'descending'}")
-    return value, unit
+    return value, unit, now
 
 
 def job(db: sqlite3.Connection, name: str, now: int) -> dict[str, Any] | None:
