@@ -249,6 +249,28 @@ def test_who_may_not_in_is_told_and_a_department_sees_its_own(site: Site, opened
     assert page.locator("#board").is_hidden()
 
 
+def test_who_logs_in_next_sees_nothing_of_who_was_there_before(site: Site, opened: Open) -> None:
+    window = opened()
+    page = window.enter(site)
+    expect(page.locator("#stream li", has_text="hpc").first).to_be_visible()
+    page.locator("#grid .host").first.click()
+    expect(page.locator("#story .life li").first).to_be_visible()
+    page.keyboard.press("Escape")
+    page.get_by_role("button", name="Log out").click()
+    expect(page.locator("#login-why")).to_have_text("You are logged out.")
+    assert (
+        page.locator("#stream li, #grid .host, #cards .card, #queue tbody tr, #story .life, #chart path").count() == 0
+    )
+    assert page.evaluate("window.phoenix.model.decisions.length + window.phoenix.model.queues.size") == 0
+    page.get_by_label("Your token").fill(site.token("wendy"))  # in the same page
+    page.get_by_role("button", name="Log in").click()
+    expect(page.locator("#who")).to_have_text("wendy of web")
+    expect(page.locator("#grid .host")).to_have_count(HOSTS)
+    shown = page.evaluate("window.phoenix.model.decisions.map(one => one.department)")
+    assert set(shown) <= {"web"}
+    assert list(page.evaluate("[...window.phoenix.model.queues.keys()]")) == ["web"]
+
+
 UNITS = """async () => {
   const {Model} = await import("/model.js"), {append, bands, seriesOf, ticks} = await import("/series.js");
   const {linked, entityOf} = await import("/links.js"), {duration} = await import("/format.js");

@@ -320,6 +320,7 @@ async def test_the_files_need_no_token_and_may_load_nothing_else(house: House) -
         assert "unsafe" not in policy
         assert "frame-ancestors 'none'" in policy
         assert answer.headers["X-Content-Type-Options"] == "nosniff"
+        assert answer.headers["X-Frame-Options"] == "DENY"
         assert answer.headers["Cache-Control"] == "no-store"
 
 

@@ -1,7 +1,7 @@
 """`GET /v1/story/{entity}`: the whole life of a job, an instance, a host or a department, step by step, with what led to each.
 
     {"ok", "entity", "kind", "department", "more", "steps": [{"at", "position", "index", "kind", "sentence", "reason",
-     "refs": [names], "cause": position, "because": [{"at", "position", "kind", "sentence"}, …]}, …]}
+     "refs": [names], "user": who asked, "cause": position, "because": [{"at", "position", "kind", "sentence"}, …]}, …]}
 
 Theory of operation
   `story_index` says where the entity's facts are, `journal_facts` reads them, `story_causes` says where to look for what led to
@@ -224,6 +224,7 @@ def _step(
         "index": node.place.number,
         "reason": node.fields.get("reason") or node.fields.get("why"),
         "refs": [ref for ref in _refs(node.fields) if ref != name],
+        "user": node.fields.get("user"),
         "cause": node.cause.position if node.cause is not None else None,
         "because": [_said(cause) for cause in causes],
     }

@@ -98,6 +98,16 @@ export class Chart {
     }
   }
 
+  forget() {
+    this.kept = this.series = null;
+    this.tell(-1);
+    this.none("");
+    keyed(el("chart-key"), [], String, () => h("span"));
+    this.table.replaceChildren();
+    this.tip.replaceChildren();
+    this.tabled = 0;
+  }
+
   /** @param {any} point */
   point(point) {
     if (this.kept === null) return void this.load(); // it failed, or has not been answered

@@ -46,6 +46,12 @@ export class Live {
     this.watch = window.setInterval(() => this.silent(), 5000);
   }
 
+  /** The next stream is of somebody else. */
+  forget() {
+    this.close();
+    this.last = "";
+  }
+
   close() {
     window.clearTimeout(this.timer);
     window.clearInterval(this.watch);

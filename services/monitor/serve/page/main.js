@@ -84,7 +84,7 @@ const live = new Live({
     );
   },
   expired() {
-    login("Your session has ended. Log in again; the page goes on where it was.");
+    login("Your session has ended: log in again.");
   },
 });
 
@@ -100,10 +100,20 @@ function begin(who) {
   story.follow();
 }
 
+/** Nothing of what the last person saw stays, neither in the model nor in the document. */
+function forget() {
+  live.forget();
+  story.close();
+  model.forget();
+  chart.forget();
+  for (const view of Object.values(views)) view();
+  decisions.draw(true);
+  changed.clear();
+}
+
 /** @param {string} why */
 function login(why) {
-  live.close();
-  story.close();
+  forget();
   el("board").hidden = true;
   el("search").hidden = true;
   el("leave").hidden = true;

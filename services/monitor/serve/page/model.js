@@ -6,7 +6,8 @@
 //      shows none twice. If the server could not say all that was missed, a gap stands in their place, and is shown.
 //   2. Everything is bounded: hosts and departments by the cloud, queues by the server (200 rows each), decisions by KEPT.
 //   3. `take` tells which parts changed; views draw those, once a frame.
-//   4. A department's colour is its place in the configuration's order: it does not change while the page is open.
+//   4. What one person has seen is forgotten with the session (`forget`): the next one may see less, or another cloud.
+//   5. A department's colour is its place in the configuration's order: it does not change while the page is open.
 
 import { byName, seconds } from "./format.js";
 
@@ -30,6 +31,11 @@ export class Model {
     /** @type {any[]} newest first */ this.decisions = [];
     /** @type {any} */ this.alerts = {};
     /** @type {Map<string, number>} */ this.slots = new Map();
+  }
+
+  /** As before the first picture. */
+  forget() {
+    Object.assign(this, new Model());
   }
 
   /** Fold one event of the stream. @param {string} kind @param {any} data @returns {string[]} parts that changed */

@@ -71,6 +71,7 @@ export class Story {
     this.entity = null;
     if (!this.panel.open) return;
     this.panel.close();
+    this.body.replaceChildren();
     document.body.classList.remove("reads");
     const back = this.opener;
     this.opener = null;
