@@ -53,13 +53,17 @@ def run(args: argparse.Namespace) -> int:
     department = where.department(args.department, "batch")
     client = where.member(department) if department else where.operator()
     asked = submission.request_of(args, options, script)
-    shape = {name: value for name, value in asked.items() if name not in _CONTENT}
-    answer = client.post(query("/v1/whatif", department=department), {**shape, "argv": ["true"]})  # rule 2
+    answer = client.post(query("/v1/whatif", department=department), shape_of(asked))
     if args.json:
         emit.json(answer)
     else:
         print(render(answer))
     return 0
+
+
+def shape_of(asked: dict[str, Any]) -> dict[str, Any]:
+    """What is sent of a submission (rule 2)."""
+    return {**{name: value for name, value in asked.items() if name not in _CONTENT}, "argv": ["true"]}
 
 
 def render(answer: dict[str, Any]) -> str:

@@ -20,6 +20,7 @@ from services.scheduler.demand import Capacities, hosts_wanted
 from services.scheduler.edge_batch import BatchEdge
 from services.scheduler.looks import WAITING_MAX
 from services.scheduler.queue import Queue
+from services.scheduler.reasons import Reasons
 from services.scheduler.shape import Place, Shape
 from tests.support.world import World, batch, cloud, web
 
@@ -274,6 +275,15 @@ async def test_why_the_first_ones_wait_is_told_and_kept_for_a_moment() -> None:
     assert list(await ask()) == [large, behind], "one answer serves all for a moment"
     now[0] += 2.0
     assert list(await ask()) == [behind]
+
+
+async def test_no_more_is_told_of_the_first_ones_than_may_be_spent_on_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("services.scheduler.reasons.BUDGET_S", -1.0)
+    world = cluster(hosts=1)
+    first, *_ = [world.submit(cores=4, nodes=2) for _ in range(3)]
+    world.settle()
+    core = world.seats["scheduler.hpc"].core
+    assert list(json.loads(await Reasons().answer(core, world.now))["reasons"]) == [first]
 
 
 # ------------------------------------------------------------------------------------------------------------------ demand

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from schemas.facts import Dependency, Lease
 from schemas.reasons import Code, because
 from schemas.sentences import sentence
@@ -153,6 +155,18 @@ def test_of_a_long_queue_the_first_ones_are_looked_at() -> None:
     found = ahead(world)
     assert len(found) == FIRST
     assert [in_s(world, word) for word in found.values()] == [10.0 * (n + 1) for n in range(FIRST)]
+
+
+def test_how_far_is_looked_is_bounded_and_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("services.scheduler.foresee.STEPS_MAX", 4)
+    world = cluster(1, order="fcfs")
+    world.strict = False
+    units = [world.submit(cores=4, walltime_s=10) for _ in range(6)]
+    found = ahead(world, *units[1:])
+    near, far = found[units[1]], found[units[-1]]
+    assert (near.sure, in_s(world, near)) == (Sure.BY_WALLTIMES, 10.0)
+    assert (far.sure, far.start_at, far.because.code) == (Sure.CANNOT_SAY, None, Code.TOO_FAR)
+    assert sentence(far.because).startswith("it is further ahead than is looked: 2 attempts end until then, in 20s")
 
 
 def test_what_is_foreseen_is_told() -> None:

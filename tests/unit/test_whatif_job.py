@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 import pytest
+from nats.aio.client import Client
 
-from phoenix.cli.whatif_job import render
+from phoenix.cli.whatif_job import render, shape_of
 from schemas import facts as f
-from schemas.config import BatchPolicy, Quality
-from schemas.reasons import Code
+from schemas.config import BatchPolicy, CloudConfig, Quality
+from schemas.reasons import Code, because
 from schemas.requests import JobSubmit
-from services.admission.foretell import changes
+from services.admission.foretell import Foretelling, _Answer, _Foreseen, _Found, changes
 from services.scheduler.looks import WAITING_MAX, Busy, Looks
 from services.scheduler.whatif import JOBS_MAX, NotOurs, Told, WhatIf
+from tests.support.admission import ANN, Fold
 from tests.support.scheduling import cluster, core
-from tests.support.world import World
+from tests.support.world import World, batch
 
 
 def job(nodes: int = 1, cores: int = 4, **fields: Any) -> f.JobSubmitted:
@@ -118,6 +120,51 @@ def test_variants_change_one_thing_each() -> None:
     ]
     assert found[1][2] == {"nodes": 3, "tasks": 5}
     assert list(changes(request, job(best_effort=True, walltime_s=60.0), BatchPolicy())) == []
+
+
+def test_only_the_shape_of_a_job_is_sent() -> None:
+    """All of a submission's fields, but for those that say what is run, with what, and where its output goes."""
+    sent = shape_of(dict.fromkeys(JobSubmit.__struct_fields__, "secret"))
+    assert sent.pop("argv") == ["true"]
+    content = {"script", "environment", "inputs", "keep", "signal", "directory", "stdout", "stderr", "stdin", "argv"}
+    assert set(JobSubmit.__struct_fields__) - set(sent) == content
+
+
+class Asked(Foretelling):
+    """Whose scheduler says of each job when it starts, by its time limit and quality."""
+
+    def __init__(self, fold: Fold, **starts: float | None) -> None:
+        super().__init__(cast(Client, None), fold.core)
+        self.starts = starts
+
+    async def _ask(self, _dept: str, jobs: list[f.JobSubmitted]) -> _Answer:
+        best = {True: "best_effort", False: ""}
+        starts = [self.starts.get(best[job.best_effort] or f"t{job.walltime_s:.0f}") for job in jobs]
+        why = because(Code.BY_WALLTIMES, ends=1)
+        found = [_Found(first=_Foreseen(start_at=at, sure="by_walltimes", because=why)) for at in starts]
+        return _Answer(ok=True, at=100.0, found=found)
+
+
+@pytest.mark.parametrize(
+    ("starts", "told"),
+    [
+        (
+            {"t600": 500.0, "t300": 200.0, "t150": 100.0, "best_effort": 499.5},
+            [("walltime_s", 150.0), ("walltime_s", 300.0)],
+        ),
+        ({"t600": 500.0, "t300": 500.0, "t150": None, "best_effort": 600.0}, []),
+        ({"t600": None, "t300": None, "t150": None, "best_effort": 600.0}, [("best_effort", True)]),
+    ],
+)
+async def test_only_what_starts_earlier_is_told_the_earliest_first(
+    starts: dict[str, float | None], told: list[tuple[str, Any]]
+) -> None:
+    fold = Fold()
+    fold.adopt(CloudConfig(name="c1", departments=(batch("hpc"),)))
+    fold.host("h1", 4, 4096)
+    found = await Asked(fold, **starts).foretell(ANN, "hpc", JobSubmit(script="true", walltime_s=600.0))
+    assert found.forecast.start_at == starts["t600"]
+    assert [(each.field, each.value) for each in found.variants] == told
 
 
 def forecast(start_at: float | None, *hosts: str, code: str = "by_walltimes", **params: object) -> dict[str, Any]:

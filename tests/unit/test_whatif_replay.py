@@ -218,6 +218,20 @@ def test_load_rises_where_fewer_serve() -> None:
     assert same["overload_instance_s"] == 0.0
 
 
+def test_the_rule_hears_the_load_of_those_who_serve_in_the_replay() -> None:
+    """Four instances were half busy: that is work for three at 67 %, and for no fewer below 80 %."""
+    four = msgspec.structs.replace(WEB, web=WebPolicy(instances_min=4, instances_max=10))
+    found = past(lived(hosts=6, config=cloud(hpc(), four), web=WebInput(load=((0.0, 2.0),), end_s=END_S)))
+    (web,) = found.play("fewer", cloud(hpc(), WEB)).outcome.web
+    assert web.levels[-1][1:] == (3, 3)
+
+
+def test_what_was_void_then_is_not_played() -> None:
+    journal = lived(job(1, 10.0, 60.0))
+    stray = said(journal, 20.0, f.AttemptReported(unit="99", attempt=1, exit=0))
+    assert past(stray).stage.journal.void == past(journal).stage.journal.void == 0
+
+
 # ----------------------------------------------------------------------------------------------------- another configuration
 
 
