@@ -193,7 +193,10 @@ def notes(past: Past, present: Played, other: Played | None, new: CloudConfig | 
 def _of_period(past: Past, *, replaced: bool) -> list[str]:
     found = []
     if past.late:
-        found.append(f"the cloud was not there before {units.iso(past.since)}: the period begins then")
+        found.append(
+            f"the cloud was not there before {units.iso(past.since)}: the period begins then; that its hosts were given to "
+            "departments for the first time are moves of what happened, not of the replays"
+        )
     if past.configs and replaced:
         found.append(
             f"{units.count(past.configs, 'change')} of the configuration in the period left out: one is in force"

@@ -248,6 +248,13 @@ def test_another_order_is_compared() -> None:
     assert by_user(new.outcome)["hpc"]["ann"]["completed"] == 3
 
 
+def test_how_far_the_replay_is_from_what_happened_is_told() -> None:
+    happened = {"hpc": {"mean_wait_s": 5.0, "completed": 3.0, "p95_wait_s": 1.0, "mean_turnaround_s": None}}
+    replayed = {"hpc": {"mean_wait_s": 7.0, "completed": 3.0, "p95_wait_s": 9.0, "mean_turnaround_s": 8.0}}
+    row = {"department": "hpc", "metric": "mean_wait_s", "happened": 5.0, "replayed": 7.0, "difference": 2.0}
+    assert fidelity(happened, replayed) == [row]
+
+
 def test_more_hosts_and_fewer() -> None:
     works = tuple(job(n, 10.0, 400.0, 2) for n in range(1, 5))
     found = past(lived(*works))

@@ -91,6 +91,23 @@ def test_a_batch_department_says_who_has_the_rest_by_which_rule() -> None:
     assert any("the load of web falls" in word["remedy"] for word in answer["told"])
 
 
+def test_a_notice_is_told_of_the_department_and_of_its_hosts() -> None:
+    site = Site()
+    reason = because(Code.WEB_DEMAND, department="web", held=4)
+    site.world.write("provisioner", f.QuotaChanged(dept="hpc", hosts=3, by=site.world.now + 60, reason=reason))
+    assert "it has notice: 1 host to give back, by 1970-01-12T13:47:40Z" in sentences(site.department("hpc"))
+    assert "on notice: hpc holds 4 and may keep 3, until 1970-01-12T13:47:40Z" in sentences(site.host("h1"))
+    site.world.settle()
+    assert not any("notice" in text for text in (*sentences(site.department("hpc")), *sentences(site.host("h1"))))
+
+
+def test_what_is_guaranteed_may_not_be_claimed() -> None:
+    site = Site()
+    site.spike(3)
+    kept = next(name for name, host in site.world.custody.state.hosts.items() if host.dept == "hpc")
+    assert sentences(site.host(kept))[-1] == ("web may not claim it: hpc holds no more than its guarantee of 1")
+
+
 def test_what_is_out_of_use_is_told_with_what_to_do() -> None:
     site = Site()
     site.world.cordon("h1")
