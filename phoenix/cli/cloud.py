@@ -75,6 +75,12 @@ class Cloud:
         if self.kinds and name not in self.kinds:
             raise usage(f"there is no department {name!r}", suggest.hint(name, self.kinds))
 
+    def check_user(self, name: str) -> None:
+        """Likewise for a user."""
+        names = [user.name for user in self.users]
+        if names and name not in names:
+            raise usage(f"there is no user {name!r}", suggest.hint(name, names))
+
     def _first(self) -> User | None:
         return next((user for user in self.users if user.role == "operator"), None)
 
@@ -87,10 +93,8 @@ class Cloud:
             return Client(self.url, _remote_token())
         user = default
         if self._chosen:
-            user = next((user for user in self.users if user.name == self._chosen), None)
-            if user is None:
-                names = [user.name for user in self.users]
-                raise usage(f"there is no user {self._chosen!r}", suggest.hint(self._chosen, names))
+            self.check_user(self._chosen)
+            user = next(user for user in self.users if user.name == self._chosen)
         if user is None:
             raise CliError(DENIED, "no credential fits this command", "choose one with --as USER")
         return Client(self.url, _read_token(user.token_file), user=user.name)

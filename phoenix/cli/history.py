@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from phoenix.cli import cloud, emit, history_rebuild, suggest, tables, units
 from phoenix.cli.errors import usage as mistyped
-from phoenix.cli.period import instant
+from phoenix.cli.period import span
 from phoenix.cli.queue import NAME_SHOWN, STATES
 from schemas import sentences
 
@@ -77,10 +77,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _fetch(args: argparse.Namespace) -> tuple[list[dict[str, Any]], str | None]:
-    now = time.time()
-    since, until = (None if text is None else instant(text, now) for text in (args.since, args.until))
-    if since is not None and until is not None and until <= since:
-        raise mistyped("--until is not after --since")
+    since, until = span(args.since, args.until, time.time())
     for state in (args.state or "").split(","):
         if state and state not in STATES:
             raise mistyped(f"{state!r} is no state", suggest.hint(state, STATES))
@@ -97,7 +94,10 @@ def _fetch(args: argparse.Namespace) -> tuple[list[dict[str, Any]], str | None]:
         found += answer["jobs"]
         left, cursor = left - len(answer["jobs"]), answer["cursor"]
         if cursor is None or left <= 0:
-            return found, cursor
+            break
+    if args.user and not found:
+        where.check_user(args.user)  # not before: who is no longer of the cloud has a history
+    return found, cursor
 
 
 def render(jobs: list[dict[str, Any]], *, more: bool = False) -> str:

@@ -21,6 +21,16 @@ def instant(text: str, now: float) -> float:
         ) from None
 
 
+def span(since: str | None, until: str | None, now: float) -> tuple[float | None, float | None]:
+    """Both ends, in the order of time, of a period that has begun.  Raises CliError."""
+    first, last = (None if text is None else instant(text, now) for text in (since, until))
+    if first is not None and first > now:
+        raise mistyped(f"--since {since} is to come", "nothing is known of it yet")
+    if first is not None and last is not None and last <= first:
+        raise mistyped("--until is not after --since")
+    return first, last
+
+
 def _ago(text: str, now: float) -> float:
     if text[-1:] not in ("s", "m", "h", "d"):  # a bare number would be minutes: nobody means that here
         raise ValueError(text)

@@ -16,8 +16,7 @@ from datetime import UTC, datetime
 from typing import Any, Final, TypeAlias
 
 from phoenix.cli import cloud, emit, tables, units
-from phoenix.cli.errors import usage as mistyped
-from phoenix.cli.period import instant
+from phoenix.cli.period import span
 
 BY: Final = ("department", "user", "service", "lease")
 HELP: Final = """examples:
@@ -63,10 +62,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    now = time.time()
-    since, until = (None if text is None else instant(text, now) for text in (args.since, args.until))
-    if since is not None and until is not None and until <= since:
-        raise mistyped("--until is not after --since")
+    since, until = span(args.since, args.until, time.time())
     where = cloud.find(args)
     if args.department:
         where.check_department(args.department)

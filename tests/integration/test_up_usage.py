@@ -133,6 +133,7 @@ def test_people_see_their_own_department(cloud: Cloud) -> None:
     assert [one["department"] for one in usage(cloud, "--as", "wendy")["departments"]] == ["web"]
     assert cloud.run("usage", "--as", "wendy", "--department", "hpc").returncode == 4
     assert cloud.run("usage", "--since", "tomorrow").returncode == 2
+    assert "--since 2999-01-01 is to come" in cloud.run("usage", "--since", "2999-01-01").stderr
     assert cloud.run("usage", "--since", "1h", "--until", "2h").returncode == 2
     lines = cloud.ok("usage", "--by", "user", "--csv").splitlines()
     assert lines[0].startswith("since,until,department,user,used_pct,used_core_s,")
@@ -195,6 +196,8 @@ def test_history_knows_every_job_and_can_be_made_anew(cloud: Cloud) -> None:
     assert "completed" in cloud.ok("history", "--user", "mona")
     assert cloud.run("history", "--state", "gone").returncode == 2
     assert cloud.run("history", "--cursor", "x").returncode == 1
+    refused = cloud.run("history", "--user", "alise")
+    assert (refused.returncode, "did you mean 'alice'?" in refused.stderr) == (2, True)
 
     prices = str(Path(__file__).parents[2] / "deploy" / "prices.toml")
     assert "nothing was used that has a price" in cloud.ok("bill", "--prices", prices, "--since", "3d", "--until", "1d")

@@ -486,3 +486,11 @@ def test_instants_are_spans_before_now_or_dates(text: str, seconds: float) -> No
 def test_what_is_no_instant_is_said_so(text: str) -> None:
     with pytest.raises(CliError, match="is no time"):
         period.instant(text, 1e9)
+
+
+def test_a_period_has_begun_and_its_ends_are_in_order() -> None:
+    assert period.span("24h", None, 1e9) == (1e9 - 86_400.0, None)
+    with pytest.raises(CliError, match="--since 2002-01-01 is to come"):
+        period.span("2002-01-01", None, 1e9)
+    with pytest.raises(CliError, match="--until is not after --since"):
+        period.span("1h", "2h", 1e9)
