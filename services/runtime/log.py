@@ -8,7 +8,8 @@ Theory of operation
 Rules
   1. An event is a short constant text; what varies is a field, so that lines can be counted and searched.
   2. A value never breaks the line: it is quoted when it holds a space, a quote or a control character, and cut at VALUE_MAX;
-     a stack trace (`trace`) is a field like others, of which the end stays.
+     a stack trace (`trace`) is a field like others, of which the end stays.  Of a line that cannot be formed, where it is from
+     is told in one line.
   3. Secrets are never fields.  Fields whose name says that they could be one are refused, not masked: a masked secret is a
      bug that nobody sees.
   4. Other libraries say warnings and errors, whatever the level: their debug output may hold what was sent.
@@ -68,7 +69,7 @@ class Log:
     def _write(self, level: int, event: str, fields: dict[str, object]) -> None:
         if self._logger.isEnabledFor(level):
             _refuse_secrets(fields)
-            self._logger.log(level, "%s", event, extra={_FIELDS: {**self._fields, **fields}})
+            self._logger.log(level, "%s", event, extra={_FIELDS: {**self._fields, **fields}}, stacklevel=3)
 
 
 def trace_of(error: BaseException) -> str:
@@ -91,6 +92,13 @@ class _Formatter(logging.Formatter):
         self._line, self._own = (_json_line if form == "json" else _text_line), fields
 
     def format(self, record: logging.LogRecord) -> str:
+        try:
+            return self._formed(record)
+        except Exception as error:  # rule 2: what the standard library says of it has many lines, and the values
+            told = {"logger": record.name, "place": f"{record.module}:{record.lineno}", "error": type(error).__name__}
+            return self._line(record, "a line that cannot be written", {**self._own, **told})
+
+    def _formed(self, record: logging.LogRecord) -> str:
         fields: dict[str, object] | None = getattr(record, _FIELDS, None)
         if fields is None:
             fields = {**self._own, "logger": record.name}

@@ -61,6 +61,37 @@ def test_nothing_breaks_a_line(monkeypatch: pytest.MonkeyPatch, form: log.Form, 
     assert "\x1b" not in text
 
 
+class Mute:
+    def __str__(self) -> str:
+        raise RuntimeError("says nothing")
+
+
+def nest(depth: int) -> list[object]:
+    found: list[object] = []
+    for _ in range(depth):
+        found = [found]
+    return found
+
+
+@pytest.mark.parametrize("form", ["text", "json"])
+def test_a_line_that_cannot_be_formed_is_one_line_all_the_same(monkeypatch: pytest.MonkeyPatch, form: log.Form) -> None:
+    stream = written(monkeypatch, "info", form)
+    log.get_log().info("e", job=Mute())
+    log.get_log().info("e", **{"odd \ud800": Mute()})
+    log.get_log().info("e", jobs=[Mute(), nest(5_000)])
+    logging.getLogger("other").error("%d of %d", "no", "numbers")
+    lines = stream.getvalue().splitlines()
+    assert len(lines) == 4
+    assert all("a line that cannot be written" in line and "test_log:" in line for line in lines)
+    if form == "json":
+        assert [json.loads(line)["error"] for line in lines] == [
+            "RuntimeError",
+            "RuntimeError",
+            "RuntimeError",
+            "TypeError",
+        ]
+
+
 def test_text_is_key_equals_value(monkeypatch: pytest.MonkeyPatch) -> None:
     stream = written(monkeypatch)
     get_log(service="executor").bind(host="h1").warning(
