@@ -154,6 +154,36 @@ def test_a_spike_is_seen_without_loading_the_page_again(site: Site, opened: Open
     assert page.evaluate("window.same") is True
 
 
+def test_each_step_of_an_array_has_its_own_cause_among_those_decided_together(site: Site, opened: Open) -> None:
+    page = opened().enter(site)
+    site.cloud.ok("submit", "--wait", "-a", "1-2", "--wrap", "true")
+    job = max((int(row["job"]) for row in site.get("/v1/history")["jobs"]), default=0)
+    steps = site.get(f"/v1/story/{job}?kind=job")["steps"]
+    known = {(step["position"], step["index"]): step for step in steps}
+    assert len({position for position, _ in known}) < len(known)  # both elements were placed at once
+    expected = []
+    for earlier, step in zip([None, *steps], steps, strict=False):
+        cause = known.get((step["cause"], step["cause_index"]))
+        expected.append([f"because {cause['sentence']}"] if cause is not None and cause is not earlier else [])
+    assert any(expected)
+    page.goto(f"{site.url}/#/job/{job}")
+    expect(page.locator("#story .life > li")).to_have_count(len(steps))
+    buttons = "all => all.map(li => [...li.querySelectorAll('button.cause')].map(one => one.textContent))"
+    assert page.locator("#story .life > li").evaluate_all(buttons) == expected
+    assert page.locator("#story .more").count() == 0
+
+
+def test_another_departments_life_is_not_asked_for(site: Site, opened: Open) -> None:
+    page = opened().enter(site, user="alice")
+    page.goto(f"{site.url}/#/department/web")
+    expect(page.locator("#story .past")).to_have_text(
+        "LifeOnly people of web and operators see what happened to it, and why."
+    )
+    expect(page.locator("#story dd").first).to_contain_text("held")
+    page.goto(f"{site.url}/#/department/hpc")
+    expect(page.locator("#story .now ol")).to_be_visible()
+
+
 def test_names_of_jobs_are_text_whatever_they_are(site: Site, opened: Open) -> None:
     page = opened().enter(site)
     site.cloud.ok("submit", "-c", str(CORES), "-a", f"1-{HOSTS + 4}", "--job-name", HOSTILE, "--wrap", "sleep 600")

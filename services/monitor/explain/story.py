@@ -1,7 +1,8 @@
 """`GET /v1/story/{entity}`: the whole life of a job, an instance, a host or a department, step by step, with what led to each.
 
     {"ok", "entity", "kind", "department", "more", "steps": [{"at", "position", "index", "kind", "sentence", "reason",
-     "refs": [names], "user": who asked, "cause": position, "because": [{"at", "position", "kind", "sentence"}, …]}, …]}
+     "refs": [names], "user": who asked, "cause": position, "cause_index", "because": [{"at", "position", "kind", "sentence"},
+     …]}, …]}
 
 Theory of operation
   `story_index` says where the entity's facts are, `journal_facts` reads them, `story_causes` says where to look for what led to
@@ -9,7 +10,8 @@ Theory of operation
   So the chain that moved a host is told as it was: the web department's demand, the quota, the victim, the release, the grant.
 
 Rules
-  1. `because` holds causes that are no steps of this story, nearest first; `cause` is the position of the nearest, step or not.
+  1. `because` holds causes that are no steps of this story, nearest first; `cause` and `cause_index` are the place of the
+     nearest, step or not: facts that were decided together have one position.
   2. The newest `last` steps are told, in order; `more`: there were others, or some are nowhere any more (docs/history.md).
   3. A department's people see their own jobs and departments, and hosts with what their own department did there; steps and
      causes that are other departments' jobs are left out.
@@ -226,6 +228,7 @@ def _step(
         "refs": [ref for ref in _refs(node.fields) if ref != name],
         "user": node.fields.get("user"),
         "cause": node.cause.position if node.cause is not None else None,
+        "cause_index": node.cause.number if node.cause is not None else None,
         "because": [_said(cause) for cause in causes],
     }
 

@@ -96,6 +96,7 @@ function begin(who) {
   el("leave").hidden = false;
   el("token").value = "";
   say(el("who"), who.role === "operator" ? `${who.user}, operator` : `${who.user} of ${who.department}`);
+  story.who = who;
   live.open();
   story.follow();
 }

@@ -8,7 +8,9 @@
 //   3. While it is open it is asked again when a decision names its entity, at most once in AGAIN_S; the place where somebody
 //      reads is kept.
 //   4. What led to a step stands below it, nearest first. If that is an earlier step of the story it is a button that goes
-//      there; the step just before is not repeated.
+//      there; the step just before is not repeated. Facts that were decided together have one position, so that a place is
+//      position and index.
+//   5. What only others may see is not asked for: a department's people and another department.
 
 import { el, h, say } from "./dom.js";
 import { clock, count, duration, seconds, whole } from "./format.js";
@@ -18,12 +20,14 @@ import { ask, now, Refused } from "./session.js";
 
 const AGAIN_S = 1;
 const TITLES = { job: "Job", host: "Host", instance: "Instance", department: "Department" };
+const MOST = 500; // steps that phoenix story prints (STEPS_MAX of the monitor)
 const NARROW = "(max-width: 899px)";
 
 export class Story {
   /** @param {import("./model.js").Model} model */
   constructor(model) {
     this.model = model;
+    /** @type {{role: string, department?: string | null} | null} */ this.who = null;
     this.panel = /** @type {HTMLDialogElement} */ (el("story"));
     this.body = el("story-body");
     /** @type {{kind: string, name: string} | null} */ this.entity = null;
@@ -93,6 +97,10 @@ export class Story {
     const entity = this.entity;
     if (entity === null) return;
     const mine = ++this.asked;
+    if (this.foreign(entity)) {
+      const words = `Only people of ${entity.name} and operators see what happened to it, and why.`;
+      return this.draw(entity, null, null, section("Life", h("p", { class: "soft" }, words)));
+    }
     const name = encodeURIComponent(entity.name);
     const kind = `?kind=${entity.kind === "instance" ? "job" : entity.kind}`;
     const asks = [
@@ -102,7 +110,12 @@ export class Story {
     ];
     const [story, why, job] = await Promise.allSettled(asks);
     if (mine !== this.asked || this.entity !== entity) return;
-    const rows = this.facts(entity, valueOf(job));
+    this.draw(entity, valueOf(job), this.why(why), this.life(story));
+  }
+
+  /** @param {{kind: string, name: string}} entity @param {any} job @param {any} now @param {any} past */
+  draw(entity, job, now, past) {
+    const rows = this.facts(entity, job);
     const parts = [
       part(
         "known",
@@ -114,12 +127,18 @@ export class Story {
             )
           : null,
       ),
-      part("now", this.why(why)),
-      part("past", this.life(story)),
+      part("now", now),
+      part("past", past),
     ].filter((one) => one !== null);
     const { scrollTop } = this.panel;
     this.body.replaceChildren(...parts);
     this.panel.scrollTop = scrollTop;
+  }
+
+  /** Rule 5. @param {{kind: string, name: string}} entity */
+  foreign(entity) {
+    const all = !this.who || this.who.role === "operator";
+    return !all && entity.kind === "department" && entity.name !== this.who?.department;
   }
 
   facts(entity, job) {
@@ -171,7 +190,7 @@ export class Story {
   why(answer) {
     if (answer.status === "rejected") {
       const { reason } = answer;
-      return reason instanceof Refused && [400, 404].includes(reason.status)
+      return reason instanceof Refused && [400, 403, 404].includes(reason.status)
         ? null
         : section("Why now", h("p", { class: "soft" }, reason.message));
     }
@@ -195,20 +214,19 @@ export class Story {
     if (answer.status === "rejected") return section("Life", h("p", { class: "soft" }, answer.reason.message));
     const steps = answer.value.steps ?? [];
     if (!steps.length) return section("Life", h("p", { class: "soft" }, "Nothing has happened to it yet."));
-    const known = new Map(steps.map((step) => [step.position, step]));
+    const known = new Map(steps.map((step) => [place(step.position, step.index), step]));
     const more = answer.value.more
       ? h(
           "p",
-          { class: "soft" },
-          "It has more steps: ",
-          h("code", null, `phoenix story ${this.entity?.name ?? ""}`),
-          " prints all of them.",
+          { class: "soft more" },
+          "What came before is not shown; as far as it is kept: ",
+          h("code", null, `phoenix story ${this.entity?.name ?? ""} --last ${MOST}`),
         )
       : null;
     return section(
       "Life",
-      h("ol", { class: "life" }, ...steps.map((step, i) => this.step(step, steps[i - 1], known))),
       more,
+      h("ol", { class: "life" }, ...steps.map((step, i) => this.step(step, steps[i - 1], known))),
     );
   }
 
@@ -218,7 +236,7 @@ export class Story {
     const time = h("time", { datetime: new Date(at * 1000).toISOString(), title: whole(at) }, clock(at));
     return h(
       "li",
-      { "data-kind": step.kind, "data-position": step.position, tabindex: "-1" },
+      { "data-kind": step.kind, "data-place": place(step.position, step.index), tabindex: "-1" },
       h("span", { class: "when" }, time, gap >= 1 ? h("span", { class: "soft" }, ` + ${duration(gap)}`) : null),
       h("span", { class: "words" }, ...told(step.sentence ?? step.kind, this.model, step)),
       ...this.causes(step, earlier, known),
@@ -230,11 +248,11 @@ export class Story {
     const others = (step.because ?? []).map((one) =>
       h("span", { class: "cause" }, "because ", ...linked(one.sentence, this.model), before(step, one)),
     );
-    const mine = known.get(step.cause);
+    const mine = known.get(place(step.cause, step.cause_index));
     if (!mine || mine === step || mine === earlier) return others;
     const go = () => {
       const target = /** @type {HTMLElement | null} */ (
-        this.body.querySelector(`[data-position="${Number(mine.position)}"]`)
+        this.body.querySelector(`[data-place="${place(mine.position, mine.index)}"]`)
       );
       target?.focus();
       target?.scrollIntoView({ block: "center" });
@@ -242,6 +260,11 @@ export class Story {
     const back = h("button", { type: "button", class: "cause plain", onclick: go }, `because ${mine.sentence}`);
     return [back, ...others];
   }
+}
+
+/** @param {number | null} position @param {number | null} index */
+function place(position, index) {
+  return `${Number(position)}.${Number(index)}`;
 }
 
 /** How long before a step its cause was; nothing if that was at once. */
