@@ -194,5 +194,9 @@ async def test_a_record_is_the_same_before_and_after_the_journal_was_trimmed(her
 
     before = await recorded(None, 0)
     assert len(before) == to
+    whole = [m async for part in parts(here.admin, here.js, None, 0, to, LOG) for m in part]
+    ahead = Archive(tmp_path / "ahead", journal)
+    ahead.append(whole[:9])
+    assert await recorded(ahead, 4) == before, "what is in both, as after a crash, is told once"
     mark = await trimmed(here, tmp_path / "archive")
     assert await recorded(Archive(tmp_path / "archive", journal), mark) == before
