@@ -103,6 +103,14 @@ def test_shortfall_counts_instances_that_are_wanted_and_not_in_service() -> None
     assert short.until(desk.custody.state.at + 10) == 12 + 10, "who drains does not count"
 
 
+def test_an_instance_whose_host_is_lost_is_missing_at_once() -> None:
+    desk = Desk().play(ADOPTED, *HOSTS, quota("web", 1), granted("h1", "web"), demand(1, 1), *instance(1, "h1"))
+    lost = desk.custody.state.at + 1
+    before = desk.core.state.levels.short["web"].until(lost)
+    desk.play(("executor", f.HostLost(host="h1", reason="x")))
+    assert desk.core.state.levels.short["web"].until(lost + 10) == before + 10
+
+
 def test_a_department_that_is_closed_claims_nothing_and_is_short_of_nothing(desk: Desk) -> None:
     desk.play(quota("hpc", 1), demand(2, 2))
     begun, levels = desk.custody.state.at, desk.core.state.levels
