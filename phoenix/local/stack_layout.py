@@ -7,6 +7,7 @@ DATA/credentials/        keys and tokens, one file each (0600)
 DATA/nats/               JetStream's files          DATA/opennebula/  the embedded OpenNebula's
 DATA/log/<process>.log   what each process says     DATA/history.sqlite  the monitor's history
 DATA/archive/            what was trimmed of the journal
+DATA/sessions.json       who is logged in at the page, as hashes
 DATA/run/                only while it runs: lock, control.sock, cloud.json, processes.json, generated files
 """
 
@@ -36,7 +37,7 @@ CONTENT: Final = (  # all that an embedded cloud makes in its directory; `run` l
     "history.rebuilding-wal",
     "history.rebuilt",
     "history.rebuilt-snapshot",
-    "archive",
+    "sessions.json",
     "run",
 )
 

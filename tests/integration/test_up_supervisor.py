@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from services.monitor.serve import sessions_kept
 from tests.integration.up_cloud import Cloud, until
 
 UP = ("up", "--detach", "--services", "none", "--hosts", "3")
@@ -182,6 +183,7 @@ def test_purge_leaves_what_the_cloud_has_not_made(cloud: Cloud) -> None:
     cloud.data.mkdir()
     (cloud.data / "thesis.tex").write_text("years of work")
     cloud.ok(*UP)
+    (cloud.data / sessions_kept.FILE).write_text("{}")  # as after a login at the page
     done = cloud.run("down", "--purge")
     assert done.returncode == 0
     assert "thesis.tex" in done.stderr
