@@ -59,13 +59,13 @@ def run(args: argparse.Namespace) -> int:
         raise CliError(FAILED, f"{args.prices} has problems:\n{error}") from None
     days = period(args.since, args.until, time.time())
     where = cloud.find(args)
-    if args.department:
-        where.check_department(args.department)
     client, bill = where.operator(), Bill()
     for day in days:
         part = of_day(prices, client.get("/v1/billable", day=day / 1000, department=args.department))
         bill.lines += part.lines
         bill.unpriced_ms += part.unpriced_ms
+    if args.department and not bill.lines and not bill.unpriced_ms:
+        where.check_department(args.department)  # not before: one that was removed has its past
     if bill.unpriced_ms:
         used = _hours(bill.unpriced_ms)
         print(f"phoenix: no price fits {used} core-hours that were used; they cost nothing here", file=sys.stderr)

@@ -82,8 +82,6 @@ def _fetch(args: argparse.Namespace) -> tuple[list[dict[str, Any]], str | None]:
         if state and state not in STATES:
             raise mistyped(f"{state!r} is no state", suggest.hint(state, STATES))
     where = cloud.find(args)
-    if args.department:
-        where.check_department(args.department)
     asked: dict[str, Any] = {"department": args.department, "user": args.user, "state": args.state, "name": args.name}
     asked |= {"host": args.host, "since": since, "until": until, "sort": args.sort}
     asked |= {"order": "ascending" if args.ascending else None}
@@ -95,8 +93,10 @@ def _fetch(args: argparse.Namespace) -> tuple[list[dict[str, Any]], str | None]:
         left, cursor = left - len(answer["jobs"]), answer["cursor"]
         if cursor is None or left <= 0:
             break
+    if args.department and not found:
+        where.check_department(args.department)  # not before: what is no longer of the cloud has a history
     if args.user and not found:
-        where.check_user(args.user)  # not before: who is no longer of the cloud has a history
+        where.check_user(args.user)
     return found, cursor
 
 

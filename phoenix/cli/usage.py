@@ -64,10 +64,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     since, until = span(args.since, args.until, time.time())
     where = cloud.find(args)
-    if args.department:
-        where.check_department(args.department)
     asked = {"by": args.by, "department": args.department, "since": since, "until": until}
     answer = where.operator().get("/v1/usage", **asked)
+    if args.department and not any(one["held_s"] or one["submitted"] for one in answer["departments"]):
+        where.check_department(args.department)  # not before: one that was removed has its past
     if note := _rounded(answer, since, until):
         print(f"phoenix: {note}", file=sys.stderr)
     if args.json:

@@ -269,6 +269,11 @@ def test_config_apply_adds_and_removes_a_department_while_running(cloud: Cloud, 
     assert "scheduler.bio" not in {p["name"] for p in status["processes"]}
     assert not Path(cloud.data / "credentials" / "bob.token").exists()
     assert status["healthy"]
+    assert [job["state"] for job in cloud.json("history", "--department", "bio")["jobs"]] == ["completed"]
+    assert cloud.json("usage", "--department", "bio")["departments"][0]["submitted"] == 1
+    assert cloud.run("history", "--department", "boi").returncode == 2
+    assert cloud.run("usage", "--department", "boi").returncode == 2
+    assert cloud.run("history", "--department", "bio", "--as", "alice").returncode == 2
 
 
 PROGRAM = """import http.server, os

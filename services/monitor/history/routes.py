@@ -31,7 +31,7 @@ class HistoryReads:
 
     async def jobs(self, request: web.Request) -> web.Response:
         asked = Filter(
-            department=self.access.scope(request),
+            department=self.access.scope(request, past=True),
             user=_text(request, "user"),
             states=states_of(request),
             name=_text(request, "name"),

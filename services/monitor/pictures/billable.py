@@ -92,7 +92,7 @@ class Billable:
         return [web.get("/v1/billable", self.billable)]
 
     async def billable(self, request: web.Request) -> web.Response:
-        department, day = self.access.scope(request), round(number_of(request, "day", -1.0) * 1000)
+        department, day = self.access.scope(request, past=True), round(number_of(request, "day", -1.0) * 1000)
         if day < 0 or day % DAY_MS:
             raise Fault(400, "invalid", "day should be the UTC second at which a day begins", "day")
         now = round(self.now() * 1000)

@@ -196,7 +196,7 @@ class Reads:
 
     async def usage(self, request: web.Request) -> web.Response:
         """Who held and used how much: `by` department, user, service or lease, from `since` to `until` (UTC seconds)."""
-        scope, by = self.access.scope(request), request.query.get("by", "department")
+        scope, by = self.access.scope(request, past=True), request.query.get("by", "department")
         if by not in BY:
             raise Fault(400, "invalid", f"by={by!r} is none of {', '.join(BY)}", "by")
         period = number_of(request, "since"), number_of(request, "until", EVER)
