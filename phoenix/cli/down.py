@@ -95,8 +95,7 @@ def _purge(data: Path) -> None:
     if not (data / "run" / "lock").exists():
         raise CliError(FAILED, f"{data} does not look like a cloud's data directory: nothing was deleted")
     try:
-        for name in CONTENT:
-            path = data / name
+        for path in [path for pattern in CONTENT for path in data.glob(pattern)]:
             if path.is_dir() and not path.is_symlink():
                 shutil.rmtree(path)
             else:

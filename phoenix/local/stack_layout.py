@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-CONTENT: Final = (  # all that an embedded cloud makes in its directory; `run` last: by its lock a purge knows what is a cloud
+CONTENT: Final = (  # all that an embedded cloud makes in its directory, as patterns; `run` last: its lock says what is a cloud
     "phoenix.toml",
     "settings.json",
     "ports.json",
@@ -38,6 +38,8 @@ CONTENT: Final = (  # all that an embedded cloud makes in its directory; `run` l
     "history.rebuilt",
     "history.rebuilt-snapshot",
     "sessions.json",
+    ".sessions.json.*",  # one that was being written when the monitor was killed
+    "refused.*.json",
     "run",
 )
 

@@ -183,7 +183,8 @@ def test_purge_leaves_what_the_cloud_has_not_made(cloud: Cloud) -> None:
     cloud.data.mkdir()
     (cloud.data / "thesis.tex").write_text("years of work")
     cloud.ok(*UP)
-    (cloud.data / sessions_kept.FILE).write_text("{}")  # as after a login at the page
+    for made in (sessions_kept.FILE, f".{sessions_kept.FILE}.0a1b", "refused.scheduler.hpc.json"):
+        (cloud.data / made).write_text("{}")  # after a login at the page, a kill -9, an append that was refused
     done = cloud.run("down", "--purge")
     assert done.returncode == 0
     assert "thesis.tex" in done.stderr
