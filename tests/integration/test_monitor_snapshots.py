@@ -15,7 +15,8 @@ import pytest
 from schemas import facts as f
 from schemas.config import BatchPolicy, CloudConfig, Department
 from schemas.custody import RULES
-from schemas.subjects import EVENTS_STREAM, JOURNAL_STREAM
+from schemas.subjects import EVENTS_STREAM, JOURNAL_STREAM, SNAPSHOTS
+from services.monitor import edge
 from services.monitor.core import MonitorCore
 from services.monitor.edge import MonitorEdge
 from services.monitor.explain.journal_facts import JournalFacts
@@ -28,8 +29,10 @@ from services.runtime.archive import Archive, Broken
 from services.runtime.config import Config, JournalKept, Monitor
 from services.runtime.exits import Stop
 from services.runtime.fold import Stored
+from services.runtime.objects import Objects
 from services.runtime.service import Service
 from services.runtime.streams import ensure_streams
+from services.runtime.trimmed import MARK, Mark, read_mark, write_mark
 from tests.support.nats import NatsServer, running_server
 from tests.support.shells import LOG, Running, World, clean_world, until
 from tests.support.toy import job
@@ -209,6 +212,26 @@ async def test_a_history_made_anew_is_the_same_and_is_taken_over(here: World, tm
     assert state(service) == await here.replayed(MonitorCore, tmp_path / "archive")
     assert await site.jobs() == [str(n) for n in range(1, 24)]
     assert not {"history.rebuilding", "history.rebuilt", "history.rebuilt-snapshot"} & set(os.listdir(tmp_path))
+
+
+async def test_what_a_snapshot_stands_for_is_in_the_file_before_it_is_saved(
+    here: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(edge, "COMMIT_S", 60.0)  # nobody else commits
+    site = Site(here, tmp_path)
+    await site.up()
+    await site.write(3)
+    await site.running.service.wait_for(4, 10.0)
+    assert not [line for line in rows(tmp_path / "history.sqlite") if line.startswith("jobs ")]
+    assert await site.edge.secured(4)
+    assert len([line for line in rows(tmp_path / "history.sqlite") if line.startswith("jobs ")]) == 3
+
+
+async def test_a_mark_of_another_journal_is_none(here: World) -> None:
+    objects, journal = Objects(here.js, SNAPSHOTS), str((await here.js.stream_info(JOURNAL_STREAM)).created)
+    await write_mark(objects, Mark(journal="another", end=7))
+    assert (await read_mark(objects, journal), await read_mark(objects, "another")) == (0, 7)
+    await objects.delete(MARK)
 
 
 async def test_a_second_rebuild_is_refused_while_one_runs(here: World, tmp_path: Path) -> None:
