@@ -139,7 +139,7 @@ async def house(tmp_path: Path) -> AsyncIterator[House]:
         ("/v1/usage", "alice", 200),
         ("/v1/usage?by=user&since=0&until=9e9", "oscar", 200),
         ("/v1/usage?department=web", "alice", 403),
-        ("/v1/usage?department=wbe", "oscar", 404),
+        ("/v1/usage?department=wbe", "oscar", 200),  # it may be one that was removed: its past is asked for
         ("/v1/usage?by=host", "alice", 400),
         ("/v1/usage?since=nan", "alice", 400),
         ("/v1/usage", "nobody", 401),

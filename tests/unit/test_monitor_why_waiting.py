@@ -5,9 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import msgspec
+import orjson
 
 from schemas.reasons import Code, Reason, because
 from services.monitor.explain.why_waiting import SILENT_MAX, WhyWaiting
+from services.monitor.serve.picture import Picture
 from tests.unit.test_custody_rules import job
 from tests.unit.test_monitor_core import ADOPTED, Desk
 
@@ -87,3 +89,17 @@ async def test_nobody_is_asked_where_nobody_waits() -> None:
     desk.play(job("1"))
     await why.look()
     assert scheduler.asked == ["hpc"]
+
+
+async def test_what_several_wait_for_is_told_without_one_jobs_numbers() -> None:
+    desk, scheduler, why = house()
+    scheduler.reasons = {"1": SHORT}
+    await why.look()
+    picture = Picture(desk.core, desk.views, desk.publisher)
+    picture.refresh(desk.custody.state.at)
+    assert "14 hosts" in orjson.loads(picture.waiting["hpc"].body)["waits_for_hosts"]["sentence"]
+    scheduler.reasons = {"1": SHORT, "2": SHORT}
+    await why.look()
+    picture.refresh(desk.custody.state.at)
+    told = orjson.loads(picture.waiting["hpc"].body)["waits_for_hosts"]
+    assert (told["count"], told["sentence"]) == (2, "waits for hosts")

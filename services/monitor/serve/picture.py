@@ -7,7 +7,8 @@ Theory of operation
 
 Rules
   1. A host's key holds everything that its row says; a row is rendered anew exactly if the key is another one.
-  2. A department's row is compared without its ages: they grow by themselves, and `since` says the same.
+  2. A department's row is compared without its ages: they grow by themselves, and `since` says the same.  What several wait
+     for is told in a few words: numbers of one of them would not be those of the others.
   3. Of a queue the first `ROWS` units that wait are shown, by submission; how many wait for what is counted for all of them.
   4. Everybody sees all hosts and departments; queues, reasons and decisions are of the scope (`access`).
 """
@@ -167,7 +168,7 @@ class Picture:
                         "count": count,
                         "oldest_s": round(max(0.0, now - since), 3),
                         "since": iso(since),
-                        "sentence": sentences.sentence(reason),
+                        "sentence": sentences.sentence(reason) if count == 1 else sentences.short(code),
                     }
                     for code, count, since, reason in reasons
                 }
