@@ -33,7 +33,6 @@ TRACE_MAX: Final = 12_000  # about 150 calls
 _SECRET: Final = ("token", "secret", "password", "seed", "credential")
 _HEAD: Final = ("at", "level", "event")  # of a JSON line
 _ROOT: Final = "phoenix"
-_FIELDS: Final = "phoenix_fields"  # attribute of a record
 
 
 class Log:
@@ -69,7 +68,19 @@ class Log:
     def _write(self, level: int, event: str, fields: dict[str, object]) -> None:
         if self._logger.isEnabledFor(level):
             _refuse_secrets(fields)
-            self._logger.log(level, "%s", event, extra={_FIELDS: {**self._fields, **fields}}, stacklevel=3)
+            self._logger.log(level, "%s", _Said(event, {**self._fields, **fields}), stacklevel=3)
+
+
+class _Said:
+    """Event and fields of a record; as text for handlers that are not ours."""
+
+    __slots__ = ("event", "fields")
+
+    def __init__(self, event: str, fields: dict[str, object]) -> None:
+        self.event, self.fields = event, fields
+
+    def __str__(self) -> str:
+        return _words(self.event, self.fields)
 
 
 def trace_of(error: BaseException) -> str:
@@ -99,12 +110,14 @@ class _Formatter(logging.Formatter):
             return self._line(record, "a line that cannot be written", {**self._own, **told})
 
     def _formed(self, record: logging.LogRecord) -> str:
-        fields: dict[str, object] | None = getattr(record, _FIELDS, None)
-        if fields is None:
-            fields = {**self._own, "logger": record.name}
+        said = record.args[0] if isinstance(record.args, tuple) and len(record.args) == 1 else None
+        if isinstance(said, _Said):
+            event, fields = said.event, said.fields
+        else:
+            event, fields = record.getMessage(), {**self._own, "logger": record.name}
         if record.exc_info and record.exc_info[1] is not None:
             fields = {**fields, "trace": trace_of(record.exc_info[1])}
-        return self._line(record, record.getMessage(), fields)
+        return self._line(record, event, fields)
 
 
 def _at(record: logging.LogRecord) -> str:
@@ -113,8 +126,12 @@ def _at(record: logging.LogRecord) -> str:
 
 
 def _text_line(record: logging.LogRecord, event: str, fields: dict[str, object]) -> str:
+    return f"{_at(record)} {record.levelname} {_words(event, fields)}"
+
+
+def _words(event: str, fields: dict[str, object]) -> str:
     told = event if event.isprintable() else _quoted(event)
-    return " ".join([_at(record), record.levelname, told, *(f"{n}={_shown(n, v)}" for n, v in fields.items())])
+    return " ".join([told, *(f"{name}={_shown(name, value)}" for name, value in fields.items())])
 
 
 def _json_line(record: logging.LogRecord, event: str, fields: dict[str, object]) -> str:

@@ -208,8 +208,10 @@ async def test_a_signal_that_cannot_be_is_refused_with_its_field(
 async def test_the_audit_names_the_signal_that_was_refused_and_whose_it_would_have_been(here: House) -> None:
     heard = await here.hear("service-monitor", "phoenix.audit.*.refused")
     await call(here, "ann", "POST", "/v1/signals/web/cpu", {"utilisation": 0.9})
-    (record,) = msgspec.json.decode((await heard.next_msg(5)).data, type=AuditBatch).records
-    assert (record.user, record.kind, record.names, record.code) == ("ann", "signal.cpu", ("web",), "denied")
+    told: list[tuple[str, str, tuple[str, ...], str]] = []
+    while ("ann", "signal.cpu", ("web",), "denied") not in told:  # with what others of this house were refused
+        records = msgspec.json.decode((await heard.next_msg(5)).data, type=AuditBatch).records
+        told += [(record.user, record.kind, record.names, record.code) for record in records]
 
 
 async def test_instances(here: House) -> None:

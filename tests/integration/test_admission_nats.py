@@ -170,7 +170,14 @@ async def test_refusals_are_on_the_audit_stream_without_payload_and_bounded(here
                 found += msgspec.json.decode(message.data or b"", type=AuditBatch).records
         return found
 
-    line = (await told("refused"))[-1]
+    async def until_told(outcome: str, request_id: str = "") -> list[AuditRecord]:
+        """The broker stores a record a moment after it has taken it."""
+        async with asyncio.timeout(5):
+            while not (found := await told(outcome)) or found[-1].request != request_id:
+                pass
+        return found
+
+    line = (await until_told("refused"))[-1]
     assert (line.user, line.kind, line.code, line.field) == ("leo", "job.submit", "invalid", "walltime_s")
     assert (line.role, line.department, line.via, line.outcome) == ("user", "bio", "nats", "refused")
     assert line.peer.startswith("_INBOX_bio.leo.")
@@ -180,7 +187,7 @@ async def test_refusals_are_on_the_audit_stream_without_payload_and_bounded(here
         await here.ask("leo", "job.submit", b"{}")
     assert len(await told("refused")) - before <= REFUSED_BURST + 15
     granted = await here.ask("leo", "job.submit", {"argv": ["very secret"], "walltime_s": 10, "request": "r-1"})
-    line = (await told("granted"))[-1]
+    line = (await until_told("granted", "r-1"))[-1]
     assert (line.user, line.kind, line.names, line.request) == ("leo", "job.submit", (granted["job"],), "r-1")
     assert line.position == here.service.custody.state.position
     assert "secret" not in str(line)

@@ -15,7 +15,7 @@ pytestmark = pytest.mark.timeout(180)
 COUNTER = """#!/bin/sh
 #SBATCH --signal=B:USR1@60
 save() { echo "$n" > count; phoenix checkpoint --percent "$n" --progress "step $n" count || echo "refused $?"; }
-trap 'save; echo "stopped at $n"; exit 99' USR1
+trap 'n=$((n+1)); save; echo "stopped at $n"; exit 99' USR1
 n=$(cat count 2>/dev/null || echo 0)
 echo "attempt $PHOENIX_ATTEMPT from $n, told ${PHOENIX_CHECKPOINT-nothing} of ${PHOENIX_CHECKPOINT_ATTEMPT-none}"
 while [ "$n" -lt 40 ]; do n=$((n+1)); [ "$n" = 5 ] && save; [ -e go ] || sleep 0.1; done

@@ -111,7 +111,7 @@ def history(path: Path, story: Story) -> list[str]:
     with sqlite3.connect(f"file:{path}?mode=ro", uri=True) as db:
         states = dict(db.execute("SELECT unit, state FROM jobs"))
         attempts = sorted(db.execute("SELECT unit, attempt FROM attempts"))
-        open_ = list(db.execute("SELECT unit FROM jobs WHERE ended_at IS NULL"))
+        open_ = list(db.execute("SELECT unit FROM jobs WHERE ended_ms IS NULL"))
     placed = sorted((fact.unit, fact.attempt) for fact in story.of(f.UnitPlaced))
     found = [f"the history says that job {unit} is {state}" for unit, state in states.items() if state != "completed"]
     found += [f"the history has no end of job {unit}" for (unit,) in open_]

@@ -46,21 +46,6 @@ def test_skew_is_the_distance_from_the_interval(sent: float, known: float, store
 # ------------------------------------------------------------------------------------------------------------------- log
 
 
-def test_a_log_line_is_one_line() -> None:
-    text = log.line("host granted", {"host": "n1", "why": 'a "b"\nc', "took_s": 0.1234567, "empty": "", "n": 3})
-    assert text == 'host granted host=n1 why="a \\"b\\"\\nc" took_s=0.123457 empty="" n=3'
-
-
-def test_a_long_value_is_cut() -> None:
-    assert len(log.line("e", {"x": "y" * 10_000})) < log.VALUE_MAX + 20
-
-
-@pytest.mark.parametrize("name", ["token", "guest_token", "password", "nkey_seed", "secret_key"])
-def test_a_field_named_like_a_secret_is_refused(name: str) -> None:
-    with pytest.raises(ValueError, match=name):
-        log.line("e", {name: "x"})
-
-
 def test_a_bound_log_carries_its_fields(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.INFO, logger="phoenix"):
         log.get_log(service="executor").bind(vm=7).info("deployed", host="n1")
