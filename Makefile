@@ -36,12 +36,12 @@ rush: setup
 flaps: setup
 	@$(BIN)/python -m phoenix.rush.flaps --steps $(STEPS) --balancer $(BALANCER)
 
-# Three workers on two cores: a third of the tests wait for real programs most of their time.
+# Four workers on two cores: a third of the tests wait for real programs most of their time.
 test: setup
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check --quiet .
 	@$(BIN)/mypy
-	@$(BIN)/python -m pytest -q -n 3
+	@$(BIN)/python -m pytest -q -n 4
 
 lint: $(READY)
 	@$(BIN)/ruff check .
