@@ -255,9 +255,6 @@ class Found(NamedTuple):
     again_s: float
 
 
-CLOSING_S: Final = 0.05  # until a busy client has seen that its kept connections were closed
-
-
 def under_way(row: Row, struck: Struck) -> bool:
     return row.sent <= struck.until and row.ended >= struck.since
 
@@ -265,8 +262,6 @@ def under_way(row: Row, struck: Struck) -> bool:
 def explained(row: Row, struck: Struck) -> str:
     """Why the request may have failed, in two words; empty if it may not."""
     may = struck.dies in ("front", "hangs") or (struck.dies == "instance" and row.post)
-    if struck.dies == "front" and not row.fresh and struck.until < row.sent <= struck.until + CLOSING_S:
-        return "under way"  # on a connection of the process that died, whose end the client had not seen yet
     return "under way" if may and under_way(row, struck) else ""
 
 
