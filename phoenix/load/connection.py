@@ -10,6 +10,7 @@ Rules
 from __future__ import annotations
 
 import asyncio
+import select
 from collections.abc import Callable
 from typing import cast
 
@@ -35,7 +36,22 @@ class Connection(asyncio.Protocol):
     @property
     def usable(self) -> bool:
         """Open, and nobody's."""
-        return self.transport is not None and not self.transport.is_closing() and self._answer is None
+        return (
+            self.transport is not None
+            and not self.transport.is_closing()
+            and self._answer is None
+            and not self._is_dropped(self.transport)
+        )
+
+    @staticmethod
+    def _is_dropped(transport: asyncio.Transport) -> bool:
+        """The server has closed it, and the event loop has not heard yet: an idle connection has nothing else to read."""
+        socket = transport.get_extra_info("socket")
+        if socket is None or socket.fileno() < 0:
+            return True
+        poll = select.poll()
+        poll.register(socket.fileno(), select.POLLIN)
+        return bool(poll.poll(0))
 
     def ask(self, request: int, data: bytes) -> None:
         assert self._answer is None

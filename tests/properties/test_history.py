@@ -159,7 +159,7 @@ def test_a_file_made_again_is_the_same(steps: list[tuple[str, int, int]], cuts: 
     assert live.dump() == Written(kept).fold(world).dump()
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(STEPS, LIMITS)
 def test_what_goes_takes_no_sum_along(steps: list[tuple[str, int, int]], kept: Kept) -> None:
     world = played([*steps, ("long", 1, 0), ("submit", 0, 0), ("long", 2, 0), ("submit", 0, 0)])
