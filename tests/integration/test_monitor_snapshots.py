@@ -34,7 +34,7 @@ from services.runtime.service import Service
 from services.runtime.streams import ensure_streams
 from services.runtime.trimmed import MARK, Mark, read_mark, write_mark
 from tests.support.nats import NatsServer, running_server
-from tests.support.shells import LOG, Running, World, clean_world, until
+from tests.support.shells import LOG, Running, World, clean_world, drop_streams, until
 from tests.support.toy import job
 
 CLOUD = CloudConfig(name="c", departments=(Department(name="hpc", kind="batch", batch=BatchPolicy()),))
@@ -156,7 +156,7 @@ async def test_who_has_lost_the_history_or_the_events_folds_from_the_beginning(h
     await site.edge.history.flush()
     assert await site.jobs() == ["1", "2", "3", "4", "5"]
     await site.down()
-    await here.js.delete_stream(EVENTS_STREAM)
+    await drop_streams(here.js, here.server, EVENTS_STREAM)
     await ensure_streams(here.js, here.config)
     service = await site.up()
     assert sum(service.fold.applied.values()) == 6

@@ -30,7 +30,7 @@ from services.runtime.config import OpenNebula as OneConfig
 from services.runtime.service import Service
 from tests.support.nats import NatsServer
 from tests.support.one_proxy import OneProxy
-from tests.support.shells import Running, World, until, world
+from tests.support.shells import Running, World, drop_streams, until, world
 
 CLOUD = "c10d"
 COLD = Warm()
@@ -215,8 +215,7 @@ async def stage(
             await here.end()
             if proxied:
                 await made.proxy.__aexit__()
-            for stream in await here.js.streams_info():
-                await here.js.delete_stream(stream.config.name or "")
+            await drop_streams(here.js, here.server)
 
 
 async def seconds_until(true: Callable[[], Any], what: str) -> float:

@@ -55,10 +55,13 @@ class NatsServer:
     def log(self) -> Path:
         return self.directory / "nats.log"
 
+    @property
+    def store(self) -> Path:
+        return self.directory / "store"
+
     def start(self) -> None:
         config = self.directory / "nats.conf"
-        store = self.directory / "store"
-        plain = f'listen: "127.0.0.1:{self.port}"\njetstream {{ store_dir: "{store}" }}\n{self._extra}\n'
+        plain = f'listen: "127.0.0.1:{self.port}"\njetstream {{ store_dir: "{self.store}" }}\n{self._extra}\n'
         config.write_text(self.text or plain, encoding="utf-8")
         with self.log.open("ab") as output:
             self.process = subprocess.Popen(

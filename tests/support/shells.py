@@ -11,6 +11,7 @@ from typing import Any
 
 import nats
 from nats.aio.client import Client
+from nats.js import JetStreamContext
 
 from schemas.envelope import Envelope, encode
 from schemas.facts import Fact
@@ -126,5 +127,15 @@ async def clean_world(server: NatsServer) -> AsyncIterator[World]:
             yield made
         finally:
             await made.end()
-            for stream in await made.js.streams_info():
-                await made.js.delete_stream(stream.config.name or "")
+            await drop_streams(made.js, server)
+
+
+async def drop_streams(js: JetStreamContext, server: NatsServer, *names: str) -> None:
+    """Those streams, or all, for good.  The broker answers before the files are gone, and who creates a stream of the same name
+    meanwhile is refused, or finds the old messages in it."""
+    names = names or tuple(stream.config.name or "" for stream in await js.streams_info())
+    for name in names:
+        await js.delete_stream(name)
+    kept = server.store / "jetstream" / "$G" / "streams"
+    gone = {hidden + name for name in names for hidden in ("", ".")}
+    await until(lambda: not gone & {path.name for path in kept.iterdir()}, f"{kept} is without {', '.join(names)}")
