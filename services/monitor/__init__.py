@@ -1,8 +1,12 @@
 """The monitor: what people see.  It folds the journal, decides nothing and writes nothing there.
 
-core, model/     the fold: who waits and runs, who held and used what, levels of service, hosts and load over time
-pictures/        the fold as JSON          serve/     HTTP and NATS: who may read, reads, the live page and its stream
-metrics/         for Prometheus            explain/   why something is so, and how it came to be so
-history/         SQLite, and the archive of what is trimmed from the journal
-events           valid facts one by one, for everybody       edge    what starts and ends all of it
+Each line stands on those below it, and on none above:
+
+edge                   what starts and ends all of it
+metrics/   explain/    for Prometheus; why something is so, and how it came to be so
+serve/                 HTTP and NATS: who may read, reads, the live page and its stream
+history/               SQLite, and the archive of what is trimmed from the journal
+pictures/              the fold as JSON
+core, model/           the fold: who waits and runs, who held and used what, levels of service, hosts and load over time
+events                 valid facts one by one, for everybody
 """

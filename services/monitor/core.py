@@ -29,13 +29,21 @@ from schemas.custody_state import Unit
 from schemas.ids import element_id, job_of
 from schemas.meta import Meta
 from schemas.reasons import Code, Reason, because
-from services.monitor.explain import moves
-from services.monitor.explain.moves import Moves
-from services.monitor.model import accounting_check, accounting_state, loads, releases, series, service_levels, tallies
+from services.monitor.model import (
+    accounting_check,
+    accounting_state,
+    loads,
+    moves,
+    releases,
+    series,
+    service_levels,
+    tallies,
+)
 from services.monitor.model.accounting import Accounting
 from services.monitor.model.causes import Causes
 from services.monitor.model.idle import Idle
 from services.monitor.model.job import Job
+from services.monitor.model.moves import Moves
 from services.monitor.model.series import Series
 from services.monitor.model.service_levels import ServiceLevels
 from services.monitor.model.tallies import Tallies

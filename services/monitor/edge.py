@@ -36,19 +36,19 @@ from services.monitor.history.archivist import Archivist
 from services.monitor.history.file import COMMIT_S, History
 from services.monitor.history.kept import Kept
 from services.monitor.history.made import take_over
-from services.monitor.history.routes import HistoryReads
 from services.monitor.metrics.certificates import Certificates, endpoints
 from services.monitor.metrics.collect import ReadModel
 from services.monitor.metrics.room import Room
 from services.monitor.metrics.scrape import Ports, Scrape
 from services.monitor.metrics.token_ends import TokenEnds
-from services.monitor.pictures.billable import Billable
 from services.monitor.pictures.levels import Levels
 from services.monitor.pictures.views import Views
 from services.monitor.refill import refill
 from services.monitor.serve import page_files
 from services.monitor.serve.access import COOKIE, Access
 from services.monitor.serve.audit_routes import AuditRoutes
+from services.monitor.serve.billable import Billable
+from services.monitor.serve.history_routes import HistoryReads
 from services.monitor.serve.origin import Hosts
 from services.monitor.serve.queries import Queries
 from services.monitor.serve.reads import Reads

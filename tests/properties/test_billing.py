@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from phoenix.billing.bill import DAY_MS, Bill, of_day
 from phoenix.billing.prices import Prices, parse
 from services.monitor.history.reads import collected
-from services.monitor.pictures import billable
+from services.monitor.serve import billable
 from tests.properties.test_accounting import STEPS
 from tests.properties.test_history import Written, played
 

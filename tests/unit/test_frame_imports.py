@@ -1,8 +1,10 @@
-"""Imports point one way: schemas ← services.runtime ← services.<x> ← phoenix; services never import each other."""
+"""Imports point one way: schemas ← services.runtime ← services.<x> ← phoenix; services never import each other, and within
+`schemas` and each service neither files nor packages go in a circle (imports for types alone left out)."""
 
 from __future__ import annotations
 
 import ast
+from graphlib import CycleError, TopologicalSorter
 
 import pytest
 
@@ -33,6 +35,49 @@ def forbidden(importer: str, source: ast.AST) -> list[str]:
         if ours and not inside and not above:
             found.append(name)
     return found
+
+
+def at_run_time(source: ast.Module) -> ast.Module:
+    """Without what only a type checker imports."""
+    kept = [
+        node for node in source.body if not (isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING")
+    ]
+    return ast.Module(kept, [])
+
+
+def circle(package: str, taken: dict[str, list[str]]) -> list[str]:
+    """Files and packages directly in `package` that import each other in a circle; `taken`: what each module imports."""
+    uses: dict[str, set[str]] = {}
+    for name, others in taken.items():
+        if one := inside(package, name):
+            uses.setdefault(one, set()).update(
+                found for other in others if (found := inside(package, other)) not in ("", one)
+            )
+    try:
+        TopologicalSorter(uses).prepare()
+    except CycleError as error:
+        return list(error.args[1])
+    return []
+
+
+def inside(package: str, name: str) -> str:
+    """What of `package` the module is, or is in; empty: it is elsewhere."""
+    return name.removeprefix(f"{package}.").split(".")[0] if name.startswith(f"{package}.") else ""
+
+
+def test_nothing_goes_in_a_circle() -> None:
+    paths = sources("schemas", "services")
+    taken = {module(path): list(imports(at_run_time(tree(path)), module(path))) for path in paths}
+    packages = {module(path.parent / "__init__.py") for path in paths}
+    assert {package: found for package in sorted(packages) if (found := circle(package, taken))} == {}
+
+
+def test_this_test_sees_a_circle() -> None:
+    taken = {"s.m.history.file": ["s.m.core"], "s.m.serve.reads": ["s.m.history.file"], "s.m.core": ["schemas.ids"]}
+    assert circle("s.m", taken) == []
+    assert set(circle("s.m", taken | {"s.m.history.routes": ["s.m.serve"]})) == {"history", "serve"}
+    code = "if TYPE_CHECKING:\n    import a\nimport b\ndef late():\n    import c"
+    assert list(imports(at_run_time(ast.parse(code)))) == ["b", "c"]
 
 
 def test_imports_point_one_way() -> None:

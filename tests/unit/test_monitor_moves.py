@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from schemas import facts as f
-from services.monitor.explain.moves import STEPS_MAX
+from services.monitor.model.moves import STEPS_MAX
 from tests.unit.test_custody_rules import granted
 from tests.unit.test_monitor_core import ADOPTED, Desk
 

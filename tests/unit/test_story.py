@@ -19,11 +19,12 @@ from schemas.envelope import Received, decode
 from schemas.meta import Meta
 from schemas.reasons import Code, because
 from services.monitor.core import MonitorCore
-from services.monitor.explain import story_causes, story_index
+from services.monitor.explain import story_causes
 from services.monitor.explain.story import Node, Story
 from services.monitor.explain.story import _step as told_step
-from services.monitor.explain.story_index import Place
+from services.monitor.history import story_index
 from services.monitor.history.file import History
+from services.monitor.history.story_index import Place
 from services.monitor.model.buckets import DAY_MS
 from services.monitor.pictures.views import Views
 from services.monitor.serve.access import Access, faults

@@ -32,10 +32,11 @@ from schemas.envelope import Received, UnknownFact
 from schemas.facts import kind_of
 from schemas.ids import is_instance
 from schemas.sentences.facts import told
-from services.monitor.explain import story_causes, story_index
-from services.monitor.explain.story_index import DEPARTMENT, HOST, Place
+from services.monitor.explain import story_causes
 from services.monitor.explain.why import KINDS
+from services.monitor.history import story_index
 from services.monitor.history.file import History
+from services.monitor.history.story_index import DEPARTMENT, HOST, Place
 from services.monitor.pictures.times import iso
 from services.monitor.pictures.views import Views
 from services.monitor.serve.access import Access, Fault, json_answer, limit_of, number_of

@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from schemas.ids import job_of
-from services.monitor.explain.story_index import DEPARTMENT, HOST
+from services.monitor.history.story_index import DEPARTMENT, HOST
 
 Asked = list[tuple[str, tuple[str, ...]]]  # entity, kinds
 Fields = Mapping[str, Any]  # of a fact, as builtins

@@ -19,8 +19,8 @@ from schemas.sentences.units import count, iso, span
 from schemas.whereabouts import PRESENT, counts, usable
 from schemas.windows import NEVER
 from services.monitor.core import MonitorCore
-from services.monitor.explain.moves import Step
 from services.monitor.explain.why_host import Word, shown
+from services.monitor.model.moves import Step
 
 
 def explain(core: MonitorCore, name: str, now: float) -> dict[str, Any] | None:

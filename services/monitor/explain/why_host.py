@@ -21,7 +21,7 @@ from schemas.sentences import sentence
 from schemas.sentences.facts import told
 from schemas.sentences.units import count, iso, span
 from services.monitor.core import MonitorCore
-from services.monitor.explain.moves import Step
+from services.monitor.model.moves import Step
 
 _SET_APART = (f.HostCordoned, f.HostUncordoned, f.HostQuarantined)
 

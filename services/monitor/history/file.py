@@ -28,7 +28,7 @@ from typing import Any, Final, TypeVar
 from schemas import facts as f
 from schemas.meta import Meta
 from services.monitor.core import MonitorCore
-from services.monitor.explain import story_index
+from services.monitor.history import story_index
 from services.monitor.history.kept import Kept, give_back, trim
 from services.monitor.history.rows import Statement, Where, rows, sums
 from services.monitor.history.schema import SCHEMA, VERSION

@@ -17,7 +17,7 @@ from __future__ import annotations
 import sqlite3
 from typing import Final, NamedTuple
 
-from services.monitor.explain import story_index
+from services.monitor.history import story_index
 from services.monitor.history.schema import DETAILS, SUMS, add_into
 from services.monitor.model.buckets import DAY_MS, HOUR_MS
 

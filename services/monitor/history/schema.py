@@ -15,7 +15,7 @@ import sqlite3
 from collections.abc import Iterator
 from typing import Final
 
-from services.monitor.explain import story_index
+from services.monitor.history import story_index
 from services.monitor.model.buckets import Row, Site, Span
 
 VERSION: Final = 3  # 2: stories; 3: a job's reason is of its last attempt

@@ -26,12 +26,12 @@ from services.monitor.events import Entry, Publisher
 from services.monitor.history import reads as history_reads
 from services.monitor.history.file import History
 from services.monitor.history.reads import Filter
-from services.monitor.history.routes import states_of
 from services.monitor.pictures.instances import instances
 from services.monitor.pictures.levels import Levels
 from services.monitor.pictures.usage import BY, EVER, Older, gaps, usage
 from services.monitor.pictures.views import QUEUE_LIMIT, Views
 from services.monitor.serve.access import Access, Fault, faults, json_answer, limit_of, number_of
+from services.monitor.serve.history_routes import states_of
 from services.monitor.serve.origin import Hosts
 from services.runtime.clock import Clock, system_clock
 
