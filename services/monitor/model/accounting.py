@@ -39,15 +39,14 @@ from schemas.custody import Custody
 from schemas.custody_state import Unit
 from schemas.facts import Disposal
 from schemas.ids import is_instance, job_of
-from schemas.lending import next_change, owned
 from schemas.meta import Meta
 from schemas.reasons import Code
 from services.monitor.model.accounting_claimants import claimant
-from services.monitor.model.accounting_state import Levels, Loss, News, Run, State, Whereabouts, Work
+from services.monitor.model.accounting_hosts import HostTime
+from services.monitor.model.accounting_state import Loss, News, Run, State, Work
 from services.monitor.model.buckets import DAY_MS, HOUR_MS, Buckets, Row, Span, add, key
 from services.monitor.model.goodput import FAULT, PREEMPTED, RETRIED, Goodput
 from services.monitor.model.job import Job
-from services.runtime.core import NEVER
 
 OWN_PRODUCTION: Final = "(production)"
 SILENCE_MAX_MS: Final = (
@@ -56,7 +55,6 @@ SILENCE_MAX_MS: Final = (
 _TAKEN: Final = (Code.RECLAIMED, Code.MADE_WAY, Code.HOST_TAKEN)
 _FAILED: Final = (Code.HOST_LOST, Code.VM_ENDED, Code.BOOT_TIMEOUT, Code.NOT_SAVED)
 _AGAIN: Final = (Disposal.REQUEUE, Disposal.KILL)
-_PRESENT: Final = ("free", "held", "draining")
 _KEPT: Final = (Disposal.SUSPEND, Disposal.MIGRATE)
 
 
@@ -67,7 +65,7 @@ class Accounting:
         self.custody, self.jobs = custody, jobs
         self.state = State() if state is None else state
         self.goodput = Goodput(self.state.goodput)
-        self.config = custody.state.config  # as it is before the fact that is told
+        self.hosts = HostTime(custody, self.state, custody.state.config)
         self.news = News()
 
     def apply(self, fact: f.Fact, meta: Meta) -> None:
@@ -83,7 +81,7 @@ class Accounting:
             run = self.state.runs.get(unit)
             if run is not None:
                 run.broken_at = self.state.at
-                self._weigh(self.custody.state.units[unit].dept)
+                self.hosts.weigh(self.custody.state.units[unit].dept)
         for unit in meta.unsaved:
             self._unsaved(unit)
 
@@ -124,19 +122,11 @@ class Accounting:
             self._close()  # before days turn, which would cut what is too old
             if hour - state.at > SILENCE_MAX_MS:
                 self._turn(hour)
-            self._flow(hour)
+            self.hosts.flow(hour)
             self._settle_all()
             self._close()
             self._turn(hour)
-        self._flow(now)
-
-    def _flow(self, until: int) -> None:
-        """What is a department's own may change on the way."""
-        state = self.state
-        while state.own_until * 1000 <= until:
-            state.at = max(state.at, round(state.own_until * 1000))
-            self._own()
-        state.at = until
+        self.hosts.flow(now)
 
     def _turn(self, now: int) -> None:
         if now // DAY_MS > self.state.book.today:
@@ -145,8 +135,8 @@ class Accounting:
 
     def _settle_all(self) -> None:
         for dept in self.state.levels:
-            self._settle(dept)
-        self._settle_site()
+            self.hosts.settle(dept)
+        self.hosts.settle_site()
         for run in self.state.runs.values():
             self._use(run)
             run.settled += run.cores * (self.state.at - run.since)
@@ -160,117 +150,20 @@ class Accounting:
             state.book.absorb(fresh)
             state.fresh = Buckets(today=state.book.today)
 
-    def _own(self) -> None:
-        """What is whose may be otherwise from now on; what they hold is as it was."""
-        state, at = self.state, self.state.at / 1000
-        if state.own_until * 1000 <= state.at:  # it was waited for: rounding must not put us before it
-            at = max(at, state.own_until)
-        own = owned(self.config, at, state.usable) if self.config is not None else {}
-        state.own_until = next_change(self.config, at) if self.config is not None else NEVER
-        for dept in state.own | own:
-            if state.own.get(dept) != own.get(dept):
-                self._settle(dept).own = own.get(dept, 0)
-        state.own = own
-
-    def _usable(self) -> int:
-        """Hosts that are divided: not lost, absent or cordoned."""
-        index, hosts = self.custody.index, self.custody.state.hosts
-        cordoned = [n for n in index.apart if hosts[n].cordoned is not None and hosts[n].state in _PRESENT]
-        return sum(len(index.by_state[state]) for state in _PRESENT) - len(cordoned)
-
-    def _settle(self, dept: str) -> Levels:
-        """Add up what the department had until now."""
-        state = self.state
-        had = state.levels.get(dept)
-        if had is None:
-            had = state.levels[dept] = Levels(since=state.at)
-        elif had.since < state.at:
-            for begin, length in state.fresh.pieces(had.since, state.at):
-                span = state.fresh.span(begin, dept)
-                span.held += had.held * length
-                span.occupied += had.occupied * length
-                span.draining += had.draining * length
-                span.own += had.own * length
-                span.lent += max(0, had.own - had.held) * length
-                span.borrowed += max(0, had.held - had.own) * length
-                span.noticed += had.noticed * length
-                span.cores += had.cores * length
-                span.memory += had.memory_mb * length
-            had.since = state.at
-        return had
-
-    def _settle_site(self) -> None:
-        state = self.state
-        for begin, length in state.fresh.pieces(state.site_since, state.at):
-            if begin >= 0:
-                site, had = state.fresh.bucket(begin).site, state.site
-                site.hosts += had.hosts * length
-                site.free += had.free * length
-                site.lost += had.lost * length
-                site.absent += had.absent * length
-                site.cores += had.cores * length
-        state.site_since = state.at
-
-    def _weigh(self, dept: str) -> None:
-        """The department's levels are those of custody from now on; what it draws from its hosts is counted by `_host`."""
-        index, had = self.custody.index, self.state.levels.get(dept)
-        held, occupied = len(index.held.get(dept, ())), len(index.occupied.get(dept, ()))
-        quota = self.custody.state.quotas.get(dept)
-        noticed = 0 if quota is None else max(0, held - quota.hosts)
-        if had is None or (had.held, had.occupied, had.noticed) != (held, occupied, noticed):
-            had = self._settle(dept)
-            had.held, had.occupied, had.noticed = held, occupied, noticed
-
     # ---------------------------------------------------------------------------------------------------------- hosts
 
     def _host(self, fact: f.HostFact) -> None:
-        """The host may be elsewhere, or another one, than it was."""
-        state, host = self.state, self.custody.state.hosts.get(fact.host)
-        was = state.hosts.get(fact.host)
-        now = None
-        if host is not None:
-            dept = (host.dept or "") if host.state in ("held", "draining") else ""
-            now = Whereabouts(host.state, dept, host.cores, host.memory_mb)
-        if was != now:
-            self._settle_site()
-            for some, sign in ((was, -1), (now, 1)):
-                if some is not None:
-                    self._count(some, sign)
-            if now is None:
-                del state.hosts[fact.host]
-            else:
-                state.hosts[fact.host] = now
-            for some in (was, now):
-                if some is not None and some.dept:
-                    self._weigh(some.dept)
-        usable = self._usable()
-        if usable != state.usable:
-            state.usable = usable
-            self._own()
-
-    def _count(self, host: Whereabouts, sign: int) -> None:
-        site = self.state.site
-        site.hosts += sign
-        site.free += sign * (host.state == "free")
-        site.lost += sign * (host.state == "lost")
-        site.absent += sign * (host.state == "absent")
-        site.cores += sign * host.cores * (host.state in _PRESENT)
-        if host.state == "held":
-            levels = self._settle(host.dept)
-            levels.cores += sign * host.cores
-            levels.memory_mb += sign * host.memory_mb
-        elif host.state == "draining":
-            self._settle(host.dept).draining += sign
+        self.hosts.moved(fact.host)
 
     def _released(self, fact: f.HostReleased) -> None:
         was = self.state.hosts.get(fact.host)
-        self._host(fact)
+        self.hosts.moved(fact.host)
         quota = self.custody.state.quotas.get(was.dept) if was is not None else None
         if was is not None and quota is not None and self.custody.held(was.dept) >= quota.hosts:
             self._here(was.dept).noticed_hosts += 1  # rule 7: it held one more
 
     def _seized(self, fact: f.HostSeized) -> None:
-        self._host(fact)
+        self.hosts.moved(fact.host)
         self._here(fact.dept).seized_hosts += 1
 
     def _here(self, dept: str) -> Span:
@@ -279,12 +172,12 @@ class Accounting:
 
     def _quota(self, fact: f.QuotaChanged) -> None:
         if fact.hosts < self.custody.held(fact.dept) and fact.reason is not None:
-            self.state.claimants[fact.dept] = claimant(self.custody, self.config, fact.dept, fact.reason)
-        self._weigh(fact.dept)
+            self.state.claimants[fact.dept] = claimant(self.custody, self.hosts.config, fact.dept, fact.reason)
+        self.hosts.weigh(fact.dept)
 
     def _configured(self, fact: f.ConfigAdopted) -> None:
-        self.config = fact.config
-        self._own()
+        self.hosts.config = fact.config
+        self.hosts.own()
 
     # ----------------------------------------------------------------------------------------------------------- jobs
 
@@ -318,7 +211,7 @@ class Accounting:
             row.started += 1
             slot_at = job.terms.start_at if job.terms is not None and job.terms.local else 0.0
             row.waited += max(0, state.at - round(max(job.submitted_at, slot_at) * 1000))
-        self._weigh(unit.dept)
+        self.hosts.weigh(unit.dept)
 
     def _began(self, fact: f.AttemptBegan) -> None:
         run = self.state.runs.get(fact.unit)
@@ -400,7 +293,7 @@ class Accounting:
             ]:
                 del gone[name]
         self.goodput.close(fact.dept, "cancelled")
-        self._weigh(fact.dept)
+        self.hosts.weigh(fact.dept)
 
     def _end(self, unit: Unit, how: str | None = None) -> None:
         """The unit is over, if it is.  `how`, if custody does not say it."""
@@ -418,7 +311,7 @@ class Accounting:
         self._use(run)
         self.goodput.used(name, run.key.split("/", 1)[0], run.settled + run.cores * (self.state.at - run.since))
         del self.state.runs[name]
-        self._weigh(run.key.split("/", 1)[0])
+        self.hosts.weigh(run.key.split("/", 1)[0])
 
     def _use(self, run: Run) -> None:
         """Add up what the attempt used until now."""
