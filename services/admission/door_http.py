@@ -92,14 +92,14 @@ class HttpDoor:
     # ------------------------------------------------------------------------------------------------------------ callers
 
     def caller(self, request: web.Request) -> Caller:
-        """Raises `HttpError` 401, `Refused` (limit)."""
+        """Raises `HttpError` 401, `Refused` (limit, unavailable)."""
         now = time.monotonic()
         if now - self._tokens_at >= TOKENS_EVERY_S:
+            self._identities.refresh()
             self._tokens_at = now
-            self._identities.reload_if_changed()
         config = self._core.custody.state.config
         identity = self._identities.by_token(bearer(request), config) if config else None
-        if identity is None and config and self._identities.reload_if_changed():  # made a moment ago
+        if identity is None and config and self._identities.refresh():  # made a moment ago
             identity = self._identities.by_token(bearer(request), config)
         if identity is None:
             told = self._asked(request, f"{request.method} {request.path}")

@@ -6,7 +6,7 @@ Theory of operation
   journal as well, with user and request id; the audit adds from where, and what was refused.
 
 Rules
-  1. A broker that is away loses records: the audit must not stop the door.  What is lost is counted and logged.
+  1. A broker that is away loses records: the audit must not stop the door.  What is lost is counted (a metric) and logged.
   2. Never a payload, never a token.  Texts of callers are cut.
   3. Granted and refused have subjects of their own, and each department its own: a flood of one pushes out none of another
      (`streams`).
@@ -25,6 +25,7 @@ import nats.errors
 from schemas.audit import AuditBatch, AuditRecord
 from schemas.ids import is_department
 from schemas.subjects import SITE, audit
+from services.runtime import families_shell
 from services.runtime.bucket import Buckets
 from services.runtime.log import Log
 
@@ -34,17 +35,18 @@ REFUSED_BURST: Final = 20.0
 WAITING_MAX: Final = 20_000  # records: two seconds of the fastest door
 BATCH_MAX: Final = 100  # about 20 kB: 10,000 messages of a department are then 200 MB at most
 
+LOST: Final = families_shell.AUDIT_LOST.live(None)
+
 
 class Recorder:
     def __init__(self, publish: Callable[[str, bytes], Awaitable[None]], log: Log) -> None:
         self._publish, self._log = publish, log
         self._waiting: list[AuditRecord] = []
         self._arrived = asyncio.Event()
-        self.lost = 0
 
     def note(self, record: AuditRecord) -> None:
         if len(self._waiting) >= WAITING_MAX:
-            self.lost += 1
+            LOST.inc()
             return
         self._waiting.append(record)
         self._arrived.set()
@@ -72,7 +74,7 @@ class Recorder:
         try:
             await self._publish(subject, msgspec.json.encode(AuditBatch(records=tuple(records))))
         except (nats.errors.Error, OSError, TimeoutError) as error:
-            self.lost += len(records)
+            LOST.inc(len(records))
             self._log.warning("audit not recorded", records=len(records), error=str(error) or type(error).__name__)
 
 

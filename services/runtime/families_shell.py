@@ -45,6 +45,10 @@ LEASE_LEFT: Final = SHELL.gauge("phoenix_lease_left_seconds", "For so long the l
 JOURNAL_FULL: Final = SHELL.gauge("phoenix_journal_full", "1 if the last append was refused for want of room")
 SNAPSHOT_POSITION: Final = SHELL.gauge("phoenix_snapshot_position", "Journal position of the last snapshot")
 PROPOSALS_WAITING: Final = SHELL.gauge("phoenix_proposals_waiting", "Proposals that wait for an envelope")
+AUDIT_LOST: Final = SHELL.counter(
+    "phoenix_audit_lost_total",
+    "Records of the audit that were not published: the broker was away, or more came than can wait for it",
+)
 REPLIES_DROPPED: Final = SHELL.counter(
     "phoenix_replies_dropped_total",
     "Answers that were not sent; foreign: the reply subject is outside the asker's inbox, unsent: no connection",

@@ -7,7 +7,9 @@ Rules
   1. Department and role come from the configuration, so a changed role holds at once; the token says only who it is.
   2. Tokens are compared by hash: the door holds no token, and the time of a lookup tells nothing about one.
   3. A user without entry in the configuration is nobody, even with a token that is still on file.
-  4. A token that has ended opens nothing from that moment on; whose it was, and that it has ended, is told to who holds it.
+  4. While the file of tokens cannot be read nobody is let in: `unavailable`, not `denied`.  The log says which file it is and
+     what is wrong with it, once; who asked is told neither.
+  5. A token that has ended opens nothing from that moment on; whose it was, and that it has ended, is told to who holds it.
 """
 
 from __future__ import annotations
@@ -21,9 +23,13 @@ from schemas.config import CloudConfig, Role
 from services.runtime import credentials, tokens
 from services.runtime.clock import Clock, system_clock
 from services.runtime.config import Config
-from services.runtime.tokens import Issued
+from services.runtime.edge import Refused
+from services.runtime.exits import Exit, Stop
+from services.runtime.log import get_log
+from services.runtime.tokens import Issued, TokenError
 
 _Stamp = tuple[int, int, int] | None
+_log = get_log()
 
 
 class Identity(msgspec.Struct, frozen=True):
@@ -46,11 +52,16 @@ class Identities:
         self._path = path
         self._stamp: _Stamp = None
         self._tokens: dict[str, str | Issued] = {}
+        self._wrong = ""  # with the file, as it was logged last
         self.reload_if_changed()
 
     @classmethod
     def load(cls, config: Config) -> Identities:
-        return cls(credentials.tokens_file(config), config.cloud)
+        """Raises `Stop` if the file cannot be read."""
+        try:
+            return cls(credentials.tokens_file(config), config.cloud)
+        except (OSError, TokenError) as error:
+            raise Stop(Exit.FAILED, f"who the tokens belong to cannot be read: {error}") from error
 
     def by_token(self, token: str, cloud: CloudConfig | None = None) -> Identity | None:
         """The owner of a bearer token; None if it is nobody's, or has ended."""
@@ -64,7 +75,7 @@ class Identities:
         return self.by_user(tokens.user_of(found), cloud)
 
     def ended(self, token: str) -> str:
-        """That this token has ended, and what to do, as a sentence; empty if that is not what is wrong with it (rule 4)."""
+        """That this token has ended, and what to do, as a sentence; empty if that is not what is wrong with it (rule 5)."""
         found = self._tokens.get(credentials.digest(token))
         if not isinstance(found, Issued) or found.ends > self.clock():
             return ""
@@ -87,8 +98,24 @@ class Identities:
         user = (cloud or self.cloud).user(name)
         return None if user is None else Identity(user.name, user.department, user.role)
 
+    def refresh(self) -> bool:
+        """`reload_if_changed`, for a door.  Raises `Refused` (rule 4)."""
+        try:
+            found, wrong = self.reload_if_changed(), ""
+        except (OSError, TokenError) as error:
+            found, wrong = False, str(error)
+        if wrong and wrong != self._wrong:
+            _log.error("tokens not read", error=wrong)
+        self._wrong = wrong
+        if wrong:
+            raise Refused(
+                "unavailable", "whose token this is cannot be read; whoever runs the cloud finds why in the log"
+            )
+        return found
+
     def reload_if_changed(self) -> bool:
-        """Read the tokens again if the file is another one; True if it was.  Cheap: one `stat`."""
+        """Read the tokens again if the file is another one; True if it was.  Cheap: one `stat`.  Raises OSError and
+        `TokenError`."""
         stamp = self._look()
         if stamp == self._stamp:
             return False

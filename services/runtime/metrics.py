@@ -18,6 +18,7 @@ from prometheus_client.registry import Collector
 from schemas.facts import KIND
 from services.runtime import families_shell as fs
 from services.runtime.answer import REPLIES_DROPPED
+from services.runtime.audit import LOST
 
 if TYPE_CHECKING:
     from services.runtime.service import Service
@@ -34,6 +35,7 @@ class ShellMetrics(Collector):
         self._service = service
         self.registry.register(self)
         self.registry.register(REPLIES_DROPPED)
+        self.registry.register(LOST)
         ProcessCollector(registry=self.registry)
 
     def appended(self, seconds: float) -> None:

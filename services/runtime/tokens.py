@@ -71,7 +71,7 @@ def read(path: Path) -> dict[str, str | Issued]:
         return msgspec.json.decode(path.read_bytes(), type=dict[str, str | Issued])
     except FileNotFoundError:
         return {}
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise TokenError(f"{path}: {error}; delete it: `phoenix up` makes it anew, without what was issued") from None
 
 

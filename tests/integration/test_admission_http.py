@@ -91,6 +91,18 @@ async def test_a_wrong_token_is_401_and_never_more(here: House) -> None:
         assert status == 401
 
 
+async def test_while_the_tokens_cannot_be_read_nobody_is_let_in(here: House) -> None:
+    path = credentials.tokens_file(here.broker.config)
+    good = path.read_bytes()
+    path.write_bytes(b"{")
+    try:  # of one that is not known the file is read at once
+        told = await call(here, "", "GET", "/v1/jobs/1/output", headers={"Authorization": "Bearer another"})
+        assert (told[0], told[1]["error"]["code"]) == (503, "unavailable")
+    finally:
+        path.write_bytes(good)
+    assert (await call(here, "", "GET", "/v1/jobs/1/output", headers={"Authorization": "Bearer another"}))[0] == 401
+
+
 async def test_an_issued_token_serves_until_it_ends_or_is_revoked(here: House) -> None:
     path = credentials.tokens_file(here.broker.config)
     token, _ = tokens.issue(path, "ann", 3600, time.time())

@@ -24,6 +24,7 @@ EVENTS = frozenset(  # they tell of what has happened; all others of what is so
         "PhoenixTwoLeadersRefused",
         "PhoenixReleaseGivenUp",
         "PhoenixJournalGarbage",
+        "PhoenixAuditLost",
         "PhoenixClaimsSlow",
         "PhoenixVoidFacts",
     )

@@ -48,7 +48,7 @@ class House:
         self.desk = Desk(tmp_path / "h.sqlite")
         self.desk.play(("provisioner", ConfigAdopted(cloud="x", custody_rules=RULES, config=CLOUD)))
         self.desk.play(*granted(), job(), placed())
-        tokens = tmp_path / "tokens.json"
+        tokens = self.tokens = tmp_path / "tokens.json"
         ended = {digest("t-past"): {"user": "alice", "made": 0.0, "ends": 86400.5}}
         tokens.write_bytes(orjson.dumps({digest(f"t-{u.name}"): u.name for u in CLOUD.users} | ended))
         self.waited: list[int] = []
@@ -100,6 +100,18 @@ async def house(tmp_path: Path) -> AsyncIterator[House]:
     await house.client.close()
     assert house.desk.history is not None
     await house.desk.history.close()
+
+
+async def test_while_the_tokens_cannot_be_read_nobody_is_let_in_and_told_no_more_than_that(house: House) -> None:
+    good = house.tokens.read_bytes()
+    house.tokens.write_bytes(b"{")
+    for _ in range(2):
+        status, body = await house.get("/v1/queue")
+        error = orjson.loads(body)["error"]
+        assert (status, error["code"]) == (503, "unavailable")
+        assert "tokens.json" not in error["message"]
+    house.tokens.write_bytes(good)
+    assert (await house.get("/v1/queue"))[0] == 200
 
 
 @pytest.mark.parametrize(

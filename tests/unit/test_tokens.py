@@ -16,6 +16,8 @@ from services.monitor.metrics.token_ends import LASTING_S, TokenEnds
 from services.runtime import credentials, tokens
 from services.runtime.config import Config, dump_toml, loads
 from services.runtime.credentials import CredentialsError
+from services.runtime.edge import Refused
+from services.runtime.exits import Stop
 from services.runtime.identity import Identities, Identity
 from services.runtime.tokens import ISSUED_MAX, KEPT_S, TokenError
 from tests.integration.nats_process import CLOUD
@@ -127,6 +129,26 @@ def test_a_damaged_file_is_told_with_what_to_do(config: Config, path: Path) -> N
         credentials.ensure(config)
     path.unlink()
     credentials.ensure(config)
+
+
+@pytest.mark.parametrize("damage", [b"{", b'{"\xff": "ann"}', b'{"a": ' + b"[" * 100_000, b'{"a": 5}'])
+def test_a_door_lets_nobody_in_while_the_file_is_damaged_and_the_log_alone_says_which(
+    config: Config, path: Path, caplog: pytest.LogCaptureFixture, damage: bytes
+) -> None:
+    identities, good = known(config, NOW), path.read_bytes()
+    path.write_bytes(damage)
+    for _ in range(2):
+        with pytest.raises(Refused) as refused:
+            identities.refresh()
+        assert refused.value.code == "unavailable"
+        assert path.name not in refused.value.message
+    with pytest.raises(Stop, match=r"tokens\.json"):
+        Identities.load(config)
+    assert [record.levelname for record in caplog.records] == ["ERROR"]  # once, not for each request
+    assert str(path) in str(vars(caplog.records[0]))
+    path.write_bytes(good)
+    assert identities.refresh()
+    assert not identities.refresh()
 
 
 def test_the_first_end_of_each_users_lasting_tokens_is_a_metric_until_it_has_come(config: Config, path: Path) -> None:

@@ -21,6 +21,7 @@ from services.monitor.serve.fault import Fault as Fault
 from services.monitor.serve.origin import is_own_page
 from services.monitor.serve.sessions import Sessions
 from services.runtime.credentials import digest
+from services.runtime.edge import Refused
 from services.runtime.identity import Identities, Identity
 
 COOKIE: Final = "phoenix_session"
@@ -38,7 +39,7 @@ class Access:
     def who(self, request: web.Request) -> Identity:
         if "Authorization" in request.headers or self.cookie not in request.cookies:
             return self.bearer(request)[0]
-        self.identities.reload_if_changed()
+        self._refresh()
         who = self.sessions.who(request.cookies[self.cookie], self.custody.state.config)
         if who is None:
             raise Fault(401, "denied", "the session is over: log in again")
@@ -62,9 +63,15 @@ class Access:
             raise Fault(401, "denied", self.identities.ended(token) or needed)
         return who, token
 
+    def _refresh(self) -> None:
+        try:
+            self.identities.refresh()
+        except Refused as refused:
+            raise Fault(503, refused.code, refused.message) from None
+
     def by_digest(self, token: str) -> Identity | None:
         """The owner of the token of this hash."""
-        self.identities.reload_if_changed()
+        self._refresh()
         return self.identities.by_digest(token, self.custody.state.config)
 
     def scope(self, request: web.Request, *, past: bool = False) -> str | None:
