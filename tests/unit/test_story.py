@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator, Iterable
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import orjson
 import pytest
 from aiohttp import web as http
@@ -17,7 +18,7 @@ from schemas.config import CloudConfig, User
 from schemas.custody import Custody
 from schemas.envelope import Received, decode
 from schemas.meta import Meta
-from schemas.reasons import Code, because
+from schemas.reasons import Code, Reason, because
 from services.monitor.core import MonitorCore
 from services.monitor.explain import story_causes
 from services.monitor.explain.story import Node, Story
@@ -176,6 +177,36 @@ async def test_a_job_that_ends_by_itself_is_a_beginning(site: Site) -> None:
     reported = next(step for step in answer["steps"] if step["kind"] == "attempt.reported")
     assert (reported["cause"], reported["because"]) == (None, [])
     assert story_causes.of("vm.ended", {"unit": unit}, "hpc")[0][1][:2] == ("attempt.closed", "attempt.reported")
+
+
+@pytest.mark.parametrize(
+    ("reason", "kinds"),
+    [
+        (because(Code.ROLLING, release=2), ("release.requested", "release.changed")),
+        (because(Code.RECLAIMED, hosts=1), ("quota.changed",)),
+        (because(Code.SCALE_DOWN, instances=2), ("demand.changed",)),
+    ],
+)
+def test_an_instance_drains_because_of_what_its_reason_says(reason: Reason, kinds: tuple[str, ...]) -> None:
+    """And not of what was decided in the same moment: a demand has nothing to do with a release."""
+    fact = msgspec.to_builtins(f.InstanceDraining(unit="web.1", attempt=1, until=9.0, reason=reason))
+    assert story_causes.of("instance.draining", fact, "web") == [("department:web", kinds)]
+
+
+@pytest.mark.parametrize(
+    ("reason", "asked"),
+    [
+        (because(Code.WEB_DEMAND, department="web, shop", held=3), ["department:web", "department:shop"]),
+        (because(Code.BATCH_SHARE, department="hpc", held=3), ["department:lab", "department:web"]),
+        (because(Code.CORDONED, hosts=["h1", "h2"]), ["host:h1", "host:h2"]),
+        (because(Code.IDLE_TO_BATCH, department="hpc", held=3), []),  # what hpc wants has nothing to do with it
+    ],
+)
+def test_a_quota_changes_because_of_who_claims_or_of_who_set_hosts_apart(reason: Reason, asked: list[str]) -> None:
+    fact = msgspec.to_builtins(f.QuotaChanged(dept="hpc", hosts=2, by=9.0, reason=reason))
+    found = story_causes.of("quota.changed", fact, "hpc", ("hpc", "lab", "web"))
+    assert [entity for entity, _ in found] == asked
+    assert {kind for _, kinds in found for kind in kinds} <= {"demand.changed", "host.cordoned"}
 
 
 async def test_a_department_says_what_it_wanted_and_who_asked(site: Site) -> None:

@@ -168,7 +168,7 @@ def _look(db: sqlite3.Connection, nodes: list[Node], known: dict[str, str], depa
     found = []
     for node in nodes:
         department = node.department or _department(db, node, known, departments)
-        asked = story_causes.of(node.place.kind, node.fields, department)
+        asked = story_causes.of(node.place.kind, node.fields, department, departments)
         cause = story_index.last(db, [ask for ask in asked if ask[0]], node.key)
         found.append(node._replace(department=department, cause=cause))
     return found

@@ -7,12 +7,13 @@ Rules
      position that its writer had read, which is an upper bound of it and not it.
   2. The reason of a fact says which way to look: a host that is given back on notice goes because of a quota, one that is not
      needed because of a demand.
-  3. Where nothing is named, the fact is a beginning: a person, the load, a machine, a job that ends by itself.
+  3. Where nothing is named, the fact is a beginning: a person, the load, a machine, a job that ends by itself; or hosts that
+     nobody else wants, of which no single fact is the cause.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 from schemas.ids import job_of
@@ -24,8 +25,10 @@ Fields = Mapping[str, Any]  # of a fact, as builtins
 _LOST_ROOM: Final = ("host.seized", "host.lost", "host.released")
 
 
-def of(kind: str, fact: Fields, department: str) -> Asked:
-    """`department`: the unit's or the host's, as far as it is known."""
+def of(kind: str, fact: Fields, department: str, departments: Sequence[str] = ()) -> Asked:
+    """`department`: the unit's or the host's, as far as it is known; `departments`: all of them."""
+    if kind == "quota.changed":
+        return _quota(fact, departments)
     look = _BECAUSE.get(kind)
     return look(fact, department) if look is not None else []
 
@@ -39,12 +42,14 @@ def _demand(department: str) -> Asked:
     return [(DEPARTMENT + department, ("demand.changed",))]
 
 
-def _quota(fact: Fields, _department: str) -> Asked:
+def _quota(fact: Fields, departments: Sequence[str]) -> Asked:
     code, params = _code(fact)
-    if code in ("web_demand", "web_share", "batch_share"):
+    if code in ("web_demand", "web_share"):
         names = str(params.get("department", fact["dept"])).split(", ")
         return [ask for name in names for ask in _demand(name)]
-    return _demand(fact["dept"]) if code == "idle_to_batch" else []
+    if code == "batch_share":  # the others want theirs
+        return [ask for name in departments if name != fact["dept"] for ask in _demand(name)]
+    return [(HOST + host, ("host.cordoned",)) for host in params.get("hosts") or ()] if code == "cordoned" else []
 
 
 def _demanded(fact: Fields, _department: str) -> Asked:
@@ -80,6 +85,14 @@ def _released(fact: Fields, department: str) -> Asked:
     return [(DEPARTMENT + department, ("quota.changed",))] if code == "notice" else _demand(department)
 
 
+def _draining(fact: Fields, department: str) -> Asked:
+    code, _ = _code(fact)
+    own = DEPARTMENT + department
+    if code == "rolling":
+        return [(own, ("release.requested", "release.changed"))]
+    return [(own, ("quota.changed",))] if code == "reclaimed" else _demand(department)
+
+
 def _placed(fact: Fields, department: str) -> Asked:
     """What made it possible last: that it was asked for, that it waits again, that there was room."""
     unit = fact["unit"]
@@ -92,7 +105,6 @@ def _placed(fact: Fields, department: str) -> Asked:
 
 
 _BECAUSE: Final[dict[str, Callable[[Fields, str], Asked]]] = {
-    "quota.changed": _quota,
     "demand.changed": _demanded,
     "attempt.closed": _closed,
     "attempt.began": lambda fact, _: [(fact["unit"], ("unit.placed",))],
@@ -105,9 +117,7 @@ _BECAUSE: Final[dict[str, Callable[[Fields, str], Asked]]] = {
     "host.cleared": lambda fact, _: [(HOST + fact["host"], (*_LOST_ROOM, "host.described"))],
     "host.granted": lambda fact, _: [(HOST + fact["host"], ("host.cleared", "host.uncordoned"))],
     "unit.placed": _placed,
-    "instance.draining": lambda _, department: [
-        (DEPARTMENT + department, ("demand.changed", "release.requested", "quota.changed"))
-    ],
+    "instance.draining": _draining,
     "instance.reported": lambda fact, _: [(fact["unit"], ("instance.draining", "attempt.began"))],
     "release.changed": lambda fact, _: [(DEPARTMENT + fact["dept"], ("release.requested",))],
     "job.resumed": lambda fact, _: [(fact["job"], ("job.held",))],
