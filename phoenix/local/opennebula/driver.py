@@ -48,7 +48,7 @@ class VmSpec:
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """What a VM uses now: `cpu_percent` of one core (250.0 is two and a half cores), `memory_kb` resident."""
+    """What a VM uses now: `cpu_percent` of one core of its host (250.0 is two and a half cores), `memory_kb` resident."""
 
     cpu_percent: float
     memory_kb: int

@@ -168,7 +168,14 @@ class ProcessMachine:
         before, before_cpu = self._measured
         interval_s = max(USAGE_INTERVAL_MIN_S, now - before)
         self._measured = (now, used.cpu_seconds)
-        return Usage(cpu_percent=max(0.0, used.cpu_seconds - before_cpu) / interval_s * 100, memory_kb=used.memory_kb)
+        percent = percent_of_host_core((used.cpu_seconds - before_cpu) / interval_s, self.core_share, self.cores)
+        return Usage(cpu_percent=percent, memory_kb=used.memory_kb)
+
+
+def percent_of_host_core(busy: float, core_share: float, cores: float) -> float:
+    """`busy`: real cores.  A host's core is `core_share` of one; where no control group keeps a VM to its own, it counts as
+    having all of them, as no hypervisor gives a VM more."""
+    return min(max(0.0, busy) / core_share, cores) * 100
 
 
 def _cpu_seconds(pid: int) -> float:
