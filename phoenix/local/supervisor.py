@@ -29,10 +29,11 @@ import orjson
 
 from phoenix.haproxy.configuration import ConfigurationError
 from phoenix.local import stack, stack_about, stack_config, stack_haproxy, stack_settings
+from phoenix.local.port_claims import NoPortError
 from phoenix.local.programs import PartMissingError
 from phoenix.local.stack_broker import BrokerError, make_streams
 from phoenix.local.stack_layout import Layout, write_private
-from phoenix.local.stack_ports import NoPortError, Ports
+from phoenix.local.stack_ports import Ports
 from phoenix.local.stack_settings import Settings
 from phoenix.local.stack_vms import OpenNebulaError, check, end_vms
 from phoenix.local.supervisor_child import Child, Spec, kill_leftover, started_at, tail, truncate

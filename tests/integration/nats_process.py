@@ -54,7 +54,7 @@ def binary() -> str:
     return found
 
 
-async def until(condition: Callable[[], Awaitable[bool]], timeout_s: float = 10.0, step_s: float = 0.02) -> None:
+async def until(condition: Callable[[], Awaitable[bool]], timeout_s: float = 30.0, step_s: float = 0.02) -> None:
     """Poll `condition` until it holds."""
     async with asyncio.timeout(timeout_s):
         while True:
@@ -65,8 +65,8 @@ async def until(condition: Callable[[], Awaitable[bool]], timeout_s: float = 10.
 
 async def settled(nc: Client) -> None:
     """All that was sent has been handled, or refused.  Twice: nats-py writes the ping of `flush` before what is pending."""
-    await nc.flush(timeout=10)
-    await nc.flush(timeout=10)
+    await nc.flush(timeout=30)
+    await nc.flush(timeout=30)
 
 
 async def may_publish(nc: Client, denials: Denials, subject: str) -> bool:
@@ -124,7 +124,7 @@ class NatsProcess:
             await client.close()
         if self._process is not None and self._process.returncode is None:
             self._process.terminate()
-            await asyncio.wait_for(self._process.wait(), 10)
+            await asyncio.wait_for(self._process.wait(), 30)
 
     async def _ports(self) -> bool:
         assert self._process is not None

@@ -68,7 +68,7 @@ async def stored(here: House, job: str) -> dict[str, int]:
 
 
 async def until_stored(here: House, job: str, count: int) -> None:
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(30):
         while len(await stored(here, job)) != count:  # noqa: ASYNC110  (the store sends no event)
             await asyncio.sleep(0.02)
 

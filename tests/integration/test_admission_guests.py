@@ -396,7 +396,7 @@ async def test_a_restart_of_the_door_loses_nothing(here: House) -> None:
     half = asyncio.create_task(here.guest(gang).began())
     await asyncio.wait({half}, timeout=0.1)
     assert await here.running.stop() == 0
-    await asyncio.wait({half}, timeout=10)
+    await asyncio.wait({half}, timeout=30)
     await here.start("a2")
     assert (await here.ask("ann", "job.submit", {"script": "echo hi", "request": "before"}))["job"] == job
     assert (await guest.call("PUT", "output/stdout?offset=6", b" after"))[0] == 204

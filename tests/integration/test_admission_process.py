@@ -11,7 +11,7 @@ from services.runtime.config import dump_toml
 from tests.integration.nats_process import until
 from tests.support.admission_house import House, house
 
-ENDS_S = 15.0
+ENDS_S = 30.0
 
 
 async def start(here: House, instance: str, *more: str) -> asyncio.subprocess.Process:

@@ -30,7 +30,7 @@ from services.runtime import secret_files
 from tests.integration.nats_process import until as until_true
 from tests.support.admission_house import CLOUD_ID, House, house
 from tests.support.leaks import places
-from tests.support.nats import free_port
+from tests.support.ports import free_port
 from tests.support.script_guest import ACCOUNT, SCRIPT, ScriptDriver, context_file
 from tests.support.shells import until
 

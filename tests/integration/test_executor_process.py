@@ -23,7 +23,7 @@ from tests.support.shells import Running, until
 
 ROOT = Path(__file__).resolve().parents[2]
 KILLS, JOBS = 5, 12
-END_S = 10.0
+END_S = 30.0
 
 
 @pytest.fixture(scope="module")

@@ -20,7 +20,7 @@ from phoenix.haproxy import check, metrics
 from phoenix.haproxy.settings import load
 from phoenix.load.record import Outcome
 from tests.support.haproxy_site import RATE, Site, until
-from tests.support.nats import free_port
+from tests.support.ports import free_port
 from tests.support.scraped import faults, linted
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")

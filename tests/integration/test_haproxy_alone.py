@@ -18,7 +18,7 @@ from phoenix.haproxy.slots import Slot
 from phoenix.haproxy.table import Table
 from tests.support.haproxy import Haproxy, checked, front
 from tests.support.haproxy_site import until
-from tests.support.nats import free_port
+from tests.support.ports import free_port
 
 ROOT = Path(__file__).resolve().parents[2]
 

@@ -17,7 +17,8 @@ from prometheus_client import CollectorRegistry
 from services.monitor.metrics.certificates import Certificates, Endpoint, endpoints, not_after
 from services.runtime.config import loads
 from tests.integration.nats_process import CLOUD
-from tests.support.nats import NatsServer, free_port
+from tests.support.nats import NatsServer
+from tests.support.ports import free_port
 from tests.support.shells import LOG
 
 MADE = Path(__file__).parents[1] / "fixtures" / "tls"

@@ -43,9 +43,9 @@ async def test_streams_are_seen_with_the_monitors_permissions_and_not_shown_when
     try:
         await server.start()
         admin, _ = await server.connect("service-admin")
-        await ensure_streams(admin.jetstream(timeout=10), server.config)
+        await ensure_streams(admin.jetstream(timeout=30), server.config)
         door, _ = await server.connect("service-admission")
-        await door.jetstream(timeout=10).publish(journal("admission"), b"x" * 1000)
+        await door.jetstream(timeout=30).publish(journal("admission"), b"x" * 1000)
         nc, denials = await server.connect("service-monitor", allow_reconnect=False)
         room = Room(nc.jetstream(timeout=1), server.config, LOG, clock=time, monotonic=time)
         registry = shown(room)

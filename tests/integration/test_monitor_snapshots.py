@@ -34,7 +34,7 @@ from services.runtime.service import Service
 from services.runtime.streams import ensure_streams
 from services.runtime.trimmed import MARK, Mark, read_mark, write_mark
 from tests.support.nats import NatsServer, running_server
-from tests.support.shells import LOG, Running, World, clean_world, drop_streams, until
+from tests.support.shells import DEADLINE_S, LOG, Running, World, clean_world, drop_streams, until
 from tests.support.toy import job
 
 CLOUD = CloudConfig(name="c", departments=(Department(name="hpc", kind="batch", batch=BatchPolicy()),))
@@ -72,7 +72,7 @@ class Site:
         self.running = self.here.start(f"m{id(self.edge)}", writer=None, name="monitor", **options)
         service = await self.running.caught_up()
         await until(lambda: hasattr(self.edge, "archivist"), "the edge has started")
-        await service.wait_for((await self.here.js.stream_info(JOURNAL_STREAM)).state.last_seq, 10.0)
+        await service.wait_for((await self.here.js.stream_info(JOURNAL_STREAM)).state.last_seq, DEADLINE_S)
         return service
 
     async def down(self) -> None:
@@ -136,7 +136,7 @@ async def test_a_killed_monitor_goes_on_from_its_last_snapshot(here: World, tmp_
     await site.down()
     await site.up()
     await site.write(2)
-    await site.running.service.wait_for(8, 10.0)
+    await site.running.service.wait_for(8, DEADLINE_S)
     await site.kill()
     service = await site.up()
     assert sum(service.fold.applied.values()) == 2
@@ -221,7 +221,7 @@ async def test_what_a_snapshot_stands_for_is_in_the_file_before_it_is_saved(
     site = Site(here, tmp_path)
     await site.up()
     await site.write(3)
-    await site.running.service.wait_for(4, 10.0)
+    await site.running.service.wait_for(4, DEADLINE_S)
     assert not [line for line in rows(tmp_path / "history.sqlite") if line.startswith("jobs ")]
     assert await site.edge.secured(4)
     assert len([line for line in rows(tmp_path / "history.sqlite") if line.startswith("jobs ")]) == 3

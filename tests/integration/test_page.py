@@ -37,7 +37,7 @@ class Site:
 
     def get(self, path: str, user: str = "oscar") -> Any:
         asked = urllib.request.Request(self.url + path, headers={"Authorization": f"Bearer {self.token(user)}"})
-        with urllib.request.urlopen(asked, timeout=10) as answer:
+        with urllib.request.urlopen(asked, timeout=30) as answer:
             return json.loads(answer.read())
 
 

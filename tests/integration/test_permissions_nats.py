@@ -266,14 +266,14 @@ async def test_no_service_writes_the_journal_of_another(server: NatsProcess) -> 
 async def test_without_a_known_key_nobody_connects(server: NatsProcess, tmp_path: Path) -> None:
     other = NatsProcess(tmp_path)
     with pytest.raises(nats.errors.Error):
-        await nats.connect(server.config.nats.url, allow_reconnect=False, connect_timeout=5)
+        await nats.connect(server.config.nats.url, allow_reconnect=False, connect_timeout=30)
     credentials.ensure(other.config)
     with pytest.raises(nats.errors.Error):
         await nats.connect(
             server.config.nats.url,
             nkeys_seed=str(credentials.seed_file(other.config, "ann")),
             allow_reconnect=False,
-            connect_timeout=5,
+            connect_timeout=30,
         )
 
 
@@ -318,7 +318,7 @@ async def test_an_answer_to_a_journal_subject_is_refused_by_the_server_too(serve
     await settled(provisioner)
     ann, _ = await server.connect("ann")
     await ann.publish("phoenix.request.hpc.ann.config.apply", b"x", reply="phoenix.journal.admission")
-    assert await asyncio.wait_for(asked.get(), 10) == "phoenix.journal.admission"
+    assert await asyncio.wait_for(asked.get(), 30) == "phoenix.journal.admission"
     await settled(provisioner)
     assert isinstance(denials.last_error, Denied)
     assert not subjects.is_reply_allowed("phoenix.journal.admission", "hpc")
@@ -331,7 +331,7 @@ async def test_an_answer_to_a_journal_subject_is_refused_by_the_server_too(serve
 async def test_the_client_library_works_with_a_services_permissions_alone(server: NatsProcess, process: str) -> None:
     """Lease, snapshot and ordered consumer with nats-py's own calls, and not one denial on the way."""
     nc, denials = await server.connect(f"service-{process}")
-    js = nc.jetstream(timeout=10)
+    js = nc.jetstream(timeout=30)
     leases = await js.key_value(subjects.LEASES)
     await leases.purge(process)  # what the matrix left there
     revision = await leases.create(process, b"1")
@@ -350,12 +350,12 @@ async def test_the_client_library_works_with_a_services_permissions_alone(server
 async def follow_journal(server: NatsProcess, nc: Client, js: nats.js.JetStreamContext) -> None:
     """Read the stream's end, then everything up to it, then the subject's last message, with an ordered consumer."""
     writer, _ = await server.connect("service-executor")
-    ack = await writer.jetstream(timeout=10).publish("phoenix.journal.executor", b"fact")
+    ack = await writer.jetstream(timeout=30).publish("phoenix.journal.executor", b"fact")
     subscription = await js.subscribe(
         subjects.JOURNAL_ALL, stream=subjects.JOURNAL_STREAM, ordered_consumer=True, idle_heartbeat=0.5
     )
     while True:
-        message = await subscription.next_msg(timeout=10)
+        message = await subscription.next_msg(timeout=30)
         if message.metadata.sequence.stream == ack.seq:
             break
     await subscription.unsubscribe()
@@ -367,26 +367,26 @@ async def follow_journal(server: NatsProcess, nc: Client, js: nats.js.JetStreamC
 async def test_a_large_replay_passes_flow_control(server: NatsProcess) -> None:
     """More than a consumer's window: without leave to answer flow control the replay would stand still."""
     writer, _ = await server.connect("service-executor")
-    write = writer.jetstream(timeout=10)
+    write = writer.jetstream(timeout=30)
     for _ in range(10):
         await asyncio.gather(*(write.publish("phoenix.journal.executor", b"x" * 50_000) for _ in range(40)))
     nc, denials = await server.connect("service-scheduler.hpc")
-    js = nc.jetstream(timeout=10)
+    js = nc.jetstream(timeout=30)
     end = (await js.stream_info(subjects.JOURNAL_STREAM)).state.last_seq
     subscription = await js.subscribe(subjects.JOURNAL_ALL, stream=subjects.JOURNAL_STREAM, ordered_consumer=True)
     seen = 0
     while seen < end:
-        seen = (await subscription.next_msg(timeout=10)).metadata.sequence.stream
+        seen = (await subscription.next_msg(timeout=30)).metadata.sequence.stream
     await subscription.unsubscribe()
     assert denials.last_error is None
 
 
 async def test_the_monitor_publishes_and_reads_events_and_trims_the_journal(server: NatsProcess) -> None:
     nc, denials = await server.connect("service-monitor")
-    js = nc.jetstream(timeout=10)
+    js = nc.jetstream(timeout=30)
     ack = await js.publish("phoenix.event.hpc.job.submitted", b"event")
     subscription = await js.subscribe(subjects.EVENTS_ALL, stream=subjects.EVENTS_STREAM, ordered_consumer=True)
-    while (await subscription.next_msg(timeout=10)).metadata.sequence.stream != ack.seq:
+    while (await subscription.next_msg(timeout=30)).metadata.sequence.stream != ack.seq:
         pass
     await js.purge_stream(subjects.JOURNAL_STREAM, seq=1)
     assert denials.last_error is None
@@ -394,7 +394,7 @@ async def test_the_monitor_publishes_and_reads_events_and_trims_the_journal(serv
 
 async def test_admission_keeps_files_in_the_object_store(server: NatsProcess) -> None:
     nc, denials = await server.connect("service-admission")
-    store = await nc.jetstream(timeout=10).object_store(subjects.OBJECTS)
+    store = await nc.jetstream(timeout=30).object_store(subjects.OBJECTS)
     await store.put("job/1/script", b"#!/bin/sh\n")
     assert (await store.get("job/1/script")).data == b"#!/bin/sh\n"
     assert denials.last_error is None
@@ -410,5 +410,5 @@ async def test_events_reach_their_department_only(server: NatsProcess) -> None:
     monitor, _ = await server.connect("service-monitor")
     await monitor.publish("phoenix.event.hpc.job.submitted", b"hpc")
     await monitor.publish("phoenix.event.web.host.granted", b"web")
-    assert (await mine.next_msg(timeout=10)).data == b"hpc"
-    assert (await theirs.next_msg(timeout=10)).data == b"web"
+    assert (await mine.next_msg(timeout=30)).data == b"hpc"
+    assert (await theirs.next_msg(timeout=30)).data == b"web"

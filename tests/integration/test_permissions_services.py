@@ -17,6 +17,7 @@ from services.runtime.objects import Objects
 from services.runtime.service import Service
 from services.runtime.streams import ensure_streams
 from tests.integration.nats_process import NatsProcess, settled, until
+from tests.support.shells import DEADLINE_S
 from tests.support.toy import ToyCore, next_job
 
 
@@ -43,7 +44,7 @@ async def test_every_service_lives_and_ends_with_its_permissions_alone(tmp_path:
     try:
         await server.start()
         admin, _ = await server.connect("service-admin")
-        await ensure_streams(admin.jetstream(timeout=10), server.config)
+        await ensure_streams(admin.jetstream(timeout=30), server.config)
         services = services_of(server)
         runs = {name: asyncio.create_task(service.run()) for name, service in services.items()}
 
@@ -55,7 +56,7 @@ async def test_every_service_lives_and_ends_with_its_permissions_alone(tmp_path:
         await until(all_lead, 30)
         outcome = await services["admission"].propose(next_job(services["admission"].custody))
         for service in services.values():
-            await service.wait_for(outcome.position, 10)
+            await service.wait_for(outcome.position, DEADLINE_S)
         for service in services.values():
             service.stop()
         codes = {name: await asyncio.wait_for(run, 30) for name, run in runs.items()}
@@ -70,9 +71,9 @@ async def test_admission_keeps_objects_and_a_scheduler_cannot(tmp_path: Path) ->
     try:
         await server.start()
         admin, _ = await server.connect("service-admin")
-        await ensure_streams(admin.jetstream(timeout=10), server.config)
+        await ensure_streams(admin.jetstream(timeout=30), server.config)
         nc, denials = await server.connect("service-admission")
-        objects = Objects(nc.jetstream(timeout=10), "PHOENIX_OBJECTS")
+        objects = Objects(nc.jetstream(timeout=30), "PHOENIX_OBJECTS")
         for content in (b"#!/bin/sh\n", b"x" * 1_000_000):
             await objects.put("job/1", content)
             assert await objects.get("job/1") == content

@@ -21,7 +21,7 @@ from services.scheduler.edge_web import WebEdge
 from services.scheduler.web import WebCore
 from tests.support.nats import NatsServer, running_server
 from tests.support.plugins import elsewhere, install, order, packages
-from tests.support.shells import LOG, Running, World, clean_world, until
+from tests.support.shells import DEADLINE_S, LOG, Running, World, clean_world, until
 from tests.support.world import batch, web
 
 
@@ -77,7 +77,7 @@ async def test_a_policy_of_the_past_keeps_nobody_from_reading_the_journal(here: 
     await here.write(seen, writer="scheduler.web")
     last = await adopt(here, web("web"))
     service = await started(here, "web").leads()
-    await service.wait_for(last, 5.0)
+    await service.wait_for(last, DEADLINE_S)
     core = service.core
     assert isinstance(core, WebCore)
     assert core.state.samples == []  # the rule that is in force begins with what it hears itself
@@ -112,7 +112,7 @@ async def test_an_installed_policy_is_taken_by_a_leader_that_was_there_before(he
         await adopt(here, batch("hpc"))
         service = await started(here).leads()
         last = await adopt(here, batch("hpc", order="sleepy"))
-        await service.wait_for(last, 5.0)
+        await service.wait_for(last, DEADLINE_S)
         await until(lambda: service.caught_up and service.is_leader, "it leads")
         assert plugins.missing(service.custody, "hpc") == ""
 
@@ -129,7 +129,7 @@ async def test_a_package_that_comes_while_a_scheduler_runs_is_found_when_it_is_c
         if editable:  # as `pip install -e` leaves it: the module elsewhere, and a .pth file that says where
             elsewhere(site, tmp_path / "source", "late")
         last = await adopt(here, batch("hpc", order="late"))
-        await service.wait_for(last, 5.0)
+        await service.wait_for(last, DEADLINE_S)
         await until(lambda: service.caught_up and service.is_leader, "it leads")
         assert plugins.missing(service.custody, "hpc") == ""
         assert 'name="late",package="acme-late",version="1.2"' in generate_latest(service.registry).decode()

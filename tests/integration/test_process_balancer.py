@@ -6,7 +6,6 @@ import asyncio
 import json
 import os
 import signal
-import socket
 import sys
 import sysconfig
 from asyncio.subprocess import DEVNULL, Process
@@ -23,18 +22,12 @@ from nats.aio.client import Client
 from nats.aio.msg import Msg
 
 from phoenix.local.balancer.settings import SettingsError, load
+from tests.support.ports import free_port
 
 ROOT = Path(__file__).resolve().parents[2]
 WEBAPP = ROOT / "phoenix" / "local" / "webapp" / "program.py"
 NATS_SERVER = Path(sysconfig.get_path("scripts")) / "nats-server"
-DEADLINE_S = 15.0
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
+DEADLINE_S = 30.0
 
 
 async def until(condition: Callable[[], Awaitable[Any]]) -> Any:

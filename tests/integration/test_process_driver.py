@@ -14,6 +14,7 @@ import aiohttp
 import pytest
 
 from phoenix.local.opennebula.driver import DriverError, HostSpec, VmSpec
+from phoenix.local.port_claims import PASSING, claimed
 from phoenix.local.process.driver import ProcessDriver
 from tests.support.guest_door import HOST, GuestDoor, Life
 from tests.support.leaks import places
@@ -392,6 +393,9 @@ async def test_an_instance_is_begun_when_it_is_healthy_and_ends_cleanly(hypervis
     vm = await hypervisor.boot("web.7")
     await hypervisor.door.until(lambda: life.began)
     assert life.began[0] is not None
+    port = int(life.began[0].rpartition(":")[2])
+    assert port in PASSING
+    assert claimed(port) is None, "nobody else would choose it"
     async with aiohttp.ClientSession() as session, session.get(f"http://{life.began[0]}/?cpu_ms=1500") as answer:
         assert answer.status == 200
     await hypervisor.door.until(lambda: any(told["utilisation"] > 0.1 for told in life.usages))

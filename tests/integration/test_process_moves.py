@@ -45,7 +45,7 @@ class Site:
         await asyncio.to_thread(getattr(self.one.vm, method), *arguments)
 
     async def reaches(self, state: VmState, lcm: Lcm = Lcm.LCM_INIT) -> None:
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(30):
             while await self.state() != (state, lcm):  # noqa: ASYNC110  (OpenNebula is asked, as any client would)
                 await asyncio.sleep(0.01)
 

@@ -18,8 +18,9 @@ from services.runtime.fold import Fold
 from services.runtime.objects import Objects
 from services.runtime.rebuild import rebuild, replay
 from services.runtime.snapshots import Keeper, Snapshots, pack, take
-from tests.support.nats import NatsServer, free_port, running_server
-from tests.support.shells import LOG, World, until, world
+from tests.support.nats import NatsServer, running_server
+from tests.support.ports import free_port
+from tests.support.shells import DEADLINE_S, LOG, World, until, world
 from tests.support.toy import ToyCore, next_job, state_digest
 
 ROUNDS = 5
@@ -98,7 +99,7 @@ async def test_killed_at_random_moments_the_state_is_the_same_bytes(here: World,
             process.send_signal(signal.SIGKILL)
             process.wait(10)
     end = await end_of(here)
-    await follower.wait_for(end, 10)
+    await follower.wait_for(end, DEADLINE_S)
     recorded = states(tmp_path)
     wrong: list[int] = []
 
@@ -125,7 +126,7 @@ def states(directory: Path) -> dict[int, str]:
 async def snapshot_and_tail(here: World, end: int) -> Fold:
     """The state that a restart would begin with: the admission's snapshot, and the journal after it."""
     service = await here.start("m2", writer=None, name="admission").caught_up()
-    await service.wait_for(end, 10)
+    await service.wait_for(end, DEADLINE_S)
     assert 0 < service.snapshot_position < end
     return service.fold
 
@@ -135,7 +136,7 @@ async def test_a_process_ends_in_order_at_sigterm_and_starts_from_its_snapshot(h
     process = start(file, 1)
     await grow(here, process, 50)
     process.send_signal(signal.SIGTERM)
-    assert await asyncio.to_thread(process.wait, 10) == Exit.OK
+    assert await asyncio.to_thread(process.wait, DEADLINE_S) == Exit.OK
     end = await end_of(here)
     service = await here.start("a2").leads()
     assert service.snapshot_position == end  # its predecessor's leader.stopped included
@@ -152,13 +153,13 @@ async def test_a_process_without_its_broker_ends_at_sigterm(tmp_path: Path, here
             break
         await asyncio.sleep(0.01)
     process.send_signal(signal.SIGTERM)
-    assert await asyncio.to_thread(process.wait, 10) == Exit.OK
+    assert await asyncio.to_thread(process.wait, DEADLINE_S) == Exit.OK
     await asyncio.to_thread(here.server.start)
 
 
 async def test_a_process_with_wrong_arguments_says_so(tmp_path: Path) -> None:
     process = start(tmp_path / "missing.toml", 1)
-    assert await asyncio.to_thread(process.wait, 10) == Exit.USAGE
+    assert await asyncio.to_thread(process.wait, DEADLINE_S) == Exit.USAGE
     assert b"missing.toml" in (tmp_path / "log").read_bytes()
 
 
@@ -240,7 +241,7 @@ async def test_a_leader_saves_snapshots_as_it_goes_and_a_standby_does_not(here: 
     for _ in range(SNAPSHOT_EVERY + 10):
         await leader.propose(next_job(leader.custody))
     await until(lambda: leader.snapshot_position > 0, "a snapshot is saved")
-    await standby.wait_for(leader.position, 5)
+    await standby.wait_for(leader.position, DEADLINE_S)
     assert standby.snapshot_position == 0
 
 

@@ -24,7 +24,7 @@ from tests.support.shells import LOG, Running, World, until, world
 from tests.support.toy import ToyCore, job, next_job, state_digest
 
 FAULTS = 14
-EXIT_MAX_S = 9.0  # main.EXIT_S, the interpreter's start, and a loaded machine
+EXIT_MAX_S = 40.0  # main.EXIT_S and a machine that is busy; the thread hangs for longer
 
 
 @pytest.fixture

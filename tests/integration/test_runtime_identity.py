@@ -20,7 +20,7 @@ from services.runtime.nats_server import nats_server_config
 from services.runtime.objects import Objects
 from services.runtime.streams import ensure_streams
 from tests.support.nats import NatsServer
-from tests.support.shells import World
+from tests.support.shells import DEADLINE_S, World
 from tests.support.toy import next_job, toy_config
 
 WRITERS = ["admission", "provisioner", "executor", "scheduler.hpc"]
@@ -33,7 +33,7 @@ async def here(tmp_path: Path) -> AsyncIterator[World]:
     server.text = nats_server_config(config)
     server.start()
     admin = await nats.connect(**credentials.service_options(config, "admin"))
-    await ensure_streams(admin.jetstream(timeout=5), config)
+    await ensure_streams(admin.jetstream(timeout=30), config)
     world = World(server, admin, config)
     try:
         yield world
@@ -78,7 +78,7 @@ async def test_the_monitor_follows(here: World) -> None:
     leader = await here.start("i1").leads()
     follower = await here.start("m1", writer=None, name="monitor").caught_up()
     outcome = await leader.propose(next_job(leader.custody))
-    await follower.wait_for(outcome.position, 5)
+    await follower.wait_for(outcome.position, DEADLINE_S)
     assert follower.custody.dump() == leader.custody.dump()
 
 

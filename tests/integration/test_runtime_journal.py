@@ -18,7 +18,7 @@ from services.runtime.journal import Deposed, Journal, Parcel
 from services.runtime.service import Refused, Service
 from tests.support.nats import NatsServer, running_server
 from tests.support.proxy import Proxy
-from tests.support.shells import LOG, World, until, world
+from tests.support.shells import DEADLINE_S, LOG, World, until, world
 from tests.support.toy import job, next_job
 
 
@@ -121,7 +121,7 @@ async def test_garbage_is_counted_void_and_followed_by_the_next_envelope(here: W
     await here.publish(b"nor this", writer="executor")
     await service.propose(next_job(service.custody))
     for each in (service, follower):
-        await each.wait_for(position + 2, 5)
+        await each.wait_for(position + 2, DEADLINE_S)
         assert each.fold.garbage == 2
         assert each.custody.state.job_last == 1
     assert service.custody.dump() == follower.custody.dump()

@@ -31,8 +31,9 @@ from services.runtime.core import NEVER
 from services.runtime.exits import Exit
 from services.runtime.rebuild import replay
 from services.runtime.service import Edge, Refused, Service
-from tests.support.nats import NatsServer, free_port, running_server
-from tests.support.shells import LOG, World, clean_world, until
+from tests.support.nats import NatsServer, running_server
+from tests.support.ports import free_port
+from tests.support.shells import DEADLINE_S, LOG, World, clean_world, until
 from tests.support.toy import ToyCore, job, next_job
 
 
@@ -133,13 +134,16 @@ async def test_decide_runs_when_facts_come_and_its_facts_come_back(here: World) 
 
 async def test_decide_runs_at_wake_at_though_nothing_arrives(here: World) -> None:
     class Later(ToyCore):
-        delay_s = 0.4
+        delay_s = 0.1
 
     service = await here.start(core=Later).leads()
-    outcome = await service.propose(lambda _now, _drafted: [job(3)])
-    due = outcome.facts[0][1].at + Later.delay_s
-    await until(lambda: service.custody.state.units["3"].state == "final", "cancelled on time")
-    assert due <= service.custody.state.at < due + 0.1
+    late: list[float] = []
+    for number in range(3, 18, 3):
+        outcome = await service.propose(lambda _now, _drafted, number=number: [job(number)])
+        await until(lambda number=number: service.custody.state.units[str(number)].state == "final", "cancelled")
+        late.append(service.custody.state.at - outcome.facts[0][1].at - Later.delay_s)
+    assert min(late) >= 0.0
+    assert sorted(late)[2] < 0.1, "most are on time, however busy the machine is"
 
 
 async def test_an_envelope_of_another_writer_wakes_decide_within_milliseconds(here: World) -> None:
@@ -196,7 +200,7 @@ async def test_a_slow_decide_leaves_time_for_others(here: World) -> None:
         position = await here.write(
             LoadObserved(dept="web", start=0, end=number, utilisation=0, samples=1), writer="scheduler.web"
         )
-    await service.wait_for(position, 5)
+    await service.wait_for(position, DEADLINE_S)
     busy = len(runs) * 0.02
     assert busy < 0.6 * (time.monotonic() - began) + 0.04
     seen = len(runs)
@@ -240,7 +244,7 @@ async def test_now_never_lies_before_the_fold(here: World) -> None:
     service = await here.start().leads()
     ahead = time.time() + 0.3
     position = await here.write(HostLost(host="h", reason="r"), writer="executor", at=ahead)
-    await service.wait_for(position, 5)
+    await service.wait_for(position, DEADLINE_S)
     assert service.now() == ahead
     outcome = await service.propose(next_job(service.custody))
     assert outcome.facts[0][1].at == ahead
@@ -307,7 +311,7 @@ async def test_an_unknown_custody_kind_stops_the_service(here: World) -> None:
 async def test_an_unknown_other_kind_is_counted(here: World) -> None:
     service = await here.start().leads()
     position = await here.publish(envelope_of({"kind": "host.admired", "custody": False}), "executor")
-    await service.wait_for(position, 5)
+    await service.wait_for(position, DEADLINE_S)
     assert service.fold.unknown == 1
     assert service.is_leader
 

@@ -234,7 +234,7 @@ def test_every_process_exports_what_is_declared_and_nothing_else(cloud: Cloud) -
 
 
 def get(url: str) -> str:
-    with urllib.request.urlopen(url, timeout=10) as answer:
+    with urllib.request.urlopen(url, timeout=30) as answer:
         return str(answer.read().decode())
 
 
@@ -336,7 +336,7 @@ def test_a_deleted_token_and_key_are_made_anew_by_an_apply_that_changes_nothing(
     assert cloud.ok("submit", "--as", "alice", "--wait", "--wrap", "true")  # the door takes the new token
     asked = urllib.request.Request(f"{told['http_url']}/v1/queue", headers={"Authorization": f"Bearer {old}"})
     with pytest.raises(urllib.error.HTTPError, match="401"):
-        urllib.request.urlopen(asked, timeout=10)
+        urllib.request.urlopen(asked, timeout=30)
     assert cloud.ok("config", "apply", str(cloud.data / "phoenix.toml")).startswith("nothing has changed")
 
 
@@ -438,7 +438,7 @@ MARKERS = ("script", "output", "input", "environment", "argument")
 def post(url: str, body: dict[str, Any]) -> str:
     """The cookie that is set."""
     data, headers = json.dumps(body).encode(), {"Content-Type": "application/json"}
-    with urllib.request.urlopen(urllib.request.Request(url, data, headers), timeout=10) as answer:
+    with urllib.request.urlopen(urllib.request.Request(url, data, headers), timeout=30) as answer:
         return str(answer.headers["Set-Cookie"]).partition("=")[2].partition(";")[0]
 
 

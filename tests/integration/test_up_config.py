@@ -12,8 +12,9 @@ import pytest
 
 from phoenix.haproxy import settings as agent_settings
 from phoenix.local import stack, stack_config, stack_haproxy, stack_settings
+from phoenix.local.port_claims import KEPT
 from phoenix.local.stack_layout import Layout, layout
-from phoenix.local.stack_ports import FIRST, LAST, Ports
+from phoenix.local.stack_ports import Ports
 from phoenix.local.supervisor import StartError, Supervisor
 from phoenix.local.supervisor_child import LISTEN_FD
 from services.runtime.config import Config, ConfigError, load
@@ -77,7 +78,7 @@ def test_the_default_has_both_kinds_of_departments_and_an_operator(place: Layout
 def test_addresses_that_were_written_are_kept_and_the_others_are_our_own(place: Layout, site: Path) -> None:
     config, _ = effective(place, site)
     assert (config.http.listen, config.http.url) == ("127.0.0.1:12345", "http://cloud.example:80")
-    assert FIRST <= config.nats.port <= LAST
+    assert config.nats.port in KEPT
     ports = [config.nats.port, *config.metrics.ports.values(), int(config.monitor.listen.rpartition(":")[2])]
     assert len(set(ports)) == len(ports)
     assert config.monitor.url == f"http://{config.monitor.listen}"

@@ -60,7 +60,7 @@ def users(cloud: Cloud) -> dict[str, dict[str, Any]]:
 
 def lost_by_metrics(cloud: Cloud) -> float:
     url = cloud.status()["monitor_url"]
-    with urllib.request.urlopen(f"{url}/metrics", timeout=10) as answer:
+    with urllib.request.urlopen(f"{url}/metrics", timeout=30) as answer:
         found = re.search(r'phoenix_lost_core_seconds_total{department="hpc"} (\S+)', answer.read().decode())
     assert found is not None
     return float(found[1])
@@ -116,7 +116,7 @@ async def test_programs_ask_over_nats(cloud: Cloud) -> None:
 
         async def ask(**fields: object) -> dict[str, Any]:
             subject, body = "phoenix.query.monitor.web.usage", json.dumps(fields).encode()
-            return dict(json.loads((await nc.request(subject, body, timeout=10)).data))
+            return dict(json.loads((await nc.request(subject, body, timeout=30)).data))
 
         found = await ask(by="user")
         assert [one["department"] for one in found["departments"]] == ["web"]
@@ -206,7 +206,7 @@ def test_history_knows_every_job_and_can_be_made_anew(cloud: Cloud) -> None:
 
     live = cloud.data / "history.sqlite"
     before = rows(live)
-    with sqlite3.connect(live, timeout=10) as spoilt:
+    with sqlite3.connect(live, timeout=30) as spoilt:
         spoilt.execute("DELETE FROM jobs")
     assert rows(live) != before
     done = cloud.run("history", "rebuild")

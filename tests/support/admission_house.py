@@ -33,8 +33,8 @@ from services.runtime import credentials
 from services.runtime.service import Service
 from services.runtime.streams import ensure_streams
 from tests.integration.nats_process import NatsProcess
-from tests.support.nats import free_port
-from tests.support.shells import Running, until
+from tests.support.ports import free_port
+from tests.support.shells import DEADLINE_S, Running, until
 
 CLOUD_ID = "c0ffee"
 TEXT = """
@@ -122,7 +122,7 @@ class House:
     async def write(self, writer: str, *facts: Fact) -> int:
         """One envelope of another writer, folded by admission when this returns."""
         position = await self.publish(writer, *facts)
-        await self.service.wait_for(position, 10.0)
+        await self.service.wait_for(position, DEADLINE_S)
         return position
 
     async def publish(self, writer: str, *facts: Fact) -> int:
@@ -152,7 +152,7 @@ class House:
         await self.write(f"scheduler.{dept}", fact)
         assert self.service.custody.live(unit, attempt)
 
-    async def ask(self, user: str, kind: str, payload: Any, *, department: str = "", timeout_s: float = 10.0) -> Any:
+    async def ask(self, user: str, kind: str, payload: Any, *, department: str = "", timeout_s: float = 30.0) -> Any:
         """A request over NATS, in JSON."""
         nc = await self.client(user)
         entry = self.broker.config.cloud.user(user)

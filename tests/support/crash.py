@@ -46,7 +46,7 @@ ROOT: Final = Path(__file__).resolve().parents[2]
 HOSTS: Final = ("host000", "host001", "host002")
 POLICY: Final = msgspec.structs.replace(FAST, save_s=10.0)  # longer than a restart: what was not saved by then is ended
 APPENDS: Final = b"HPUB phoenix.journal.executor"
-END_S: Final = 10.0
+END_S: Final = 30.0
 RUNNING_LCM: Final = 3
 
 

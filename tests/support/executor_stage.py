@@ -30,7 +30,8 @@ from services.runtime.config import OpenNebula as OneConfig
 from services.runtime.service import Service
 from tests.support.nats import NatsServer
 from tests.support.one_proxy import OneProxy
-from tests.support.shells import Running, World, drop_streams, until, world
+from tests.support.ports import free_port
+from tests.support.shells import DEADLINE_S, Running, World, drop_streams, until, world
 
 CLOUD = "c10d"
 COLD = Warm()
@@ -90,7 +91,7 @@ class Stage:
         self._ids += 1
         position = await self.here.write(*facts, writer=writer, id=f"{writer}-{self._ids}")
         if hasattr(self, "executor") and not self.executor.task.done():
-            await self.service.wait_for(position, 10.0)
+            await self.service.wait_for(position, DEADLINE_S)
 
     # ---------------------------------------------------------------------------------------------------- what others do
 
@@ -139,7 +140,7 @@ class Stage:
         return OpenNebula(self.one.url, self.one.session, 5.0, 5.0)
 
     async def ask(self, work: Callable[[OpenNebula], Any]) -> Any:
-        async with asyncio.timeout(10.0):
+        async with asyncio.timeout(30):
             return await asyncio.to_thread(work, self.client())
 
     def alive(self) -> list[int]:
@@ -180,7 +181,7 @@ async def stage(
     proxied: bool = False,
     concurrency: int = 8,
 ) -> AsyncIterator[Stage]:
-    driver, settings = DummyDriver(), OneSettings(events_port=0 if events else None)
+    driver, settings = DummyDriver(), OneSettings(events_port=free_port() if events else None)
     async with (
         running_opennebula(hosts, driver, True, cores=cores, memory_mb=4096, settings=settings) as one,
         world(server, lease_ttl_s=lease_ttl_s) as here,

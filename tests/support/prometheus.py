@@ -22,13 +22,13 @@ from pathlib import Path
 from typing import Any, Final
 
 from tests.integration.up_cloud import until
-from tests.support.nats import free_port
+from tests.support.ports import free_port
 from tests.support.tools import tool
 
 DEPLOY: Final = Path(__file__).parents[2] / "deploy" / "prometheus"
 EVERY: Final = "500ms"
-READY_S: Final = 20.0
-STOP_S: Final = 10.0
+READY_S: Final = 40.0
+STOP_S: Final = 30.0
 _UNITS: Final = {"ms": 0.001, "s": 1, "m": 60, "h": 3600, "d": 86400}
 _DURATION: Final = re.compile(r"(?<=\[)(\d+)(ms|s|m|h|d)(?=\])|(?<=: )(\d+)(ms|s|m|h|d)(?= #|$)", re.MULTILINE)
 _SECONDS: Final = re.compile(r"\b(\d+(?:\.\d+)?) # seconds")

@@ -68,7 +68,7 @@ class World:
 
     def __init__(self, server: NatsServer, admin: Client, config: Config) -> None:
         self.server, self.admin, self.config = server, admin, config
-        self.js = admin.jetstream(timeout=5)
+        self.js = admin.jetstream(timeout=10)
         self._running: list[Running] = []
 
     def start(
@@ -110,7 +110,7 @@ async def world(server: NatsServer, **settings: Any) -> AsyncIterator[World]:
     """`settings`: as of `toy_config`."""
     config = toy_config(server.url, server.directory, **settings)
     admin = await nats.connect(server.url, reconnect_time_wait=0.05, max_reconnect_attempts=-1)
-    await ensure_streams(admin.jetstream(timeout=5), config)
+    await ensure_streams(admin.jetstream(timeout=30), config)
     here = World(server, admin, config)
     try:
         yield here
@@ -132,10 +132,14 @@ async def clean_world(server: NatsServer) -> AsyncIterator[World]:
 
 async def drop_streams(js: JetStreamContext, server: NatsServer, *names: str) -> None:
     """Those streams, or all, for good.  The broker answers before the files are gone, and who creates a stream of the same name
-    meanwhile is refused, or finds the old messages in it."""
+    meanwhile is refused, or finds the old messages in it.  With the last one it removes their directory, some time later: a
+    stream that is created then may lose it, so something else stays in it."""
     names = names or tuple(stream.config.name or "" for stream in await js.streams_info())
+    if not names:
+        return
+    kept = server.store / "jetstream" / "$G" / "streams"
+    (kept / ".keep").touch()
     for name in names:
         await js.delete_stream(name)
-    kept = server.store / "jetstream" / "$G" / "streams"
     gone = {hidden + name for name in names for hidden in ("", ".")}
     await until(lambda: not gone & {path.name for path in kept.iterdir()}, f"{kept} is without {', '.join(names)}")

@@ -128,7 +128,7 @@ async def said(door: Door, *reports: tuple[str, str]) -> list[tuple[str, str]]:
     for unit, state in reports:
         speaker.say(unit, 1, cast("Any", state), "because")
     task = asyncio.create_task(speaker.run(cast("Client", door)))
-    await asyncio.wait_for(door.enough.wait(), 10)
+    await asyncio.wait_for(door.enough.wait(), 30)
     task.cancel()
     return [(one["unit"], one["state"]) for one in door.asked]
 
@@ -149,7 +149,7 @@ async def test_what_an_instance_answered_is_told_in_one_line() -> None:
     speaker = Reporter(ACCOUNT)
     speaker.say("web.1", 1, "unreachable", "health check:\r\n\x1b[31m200 maybe\n")
     task = asyncio.create_task(speaker.run(cast("Client", door)))
-    await asyncio.wait_for(door.enough.wait(), 10)
+    await asyncio.wait_for(door.enough.wait(), 30)
     task.cancel()
     assert door.asked[0]["why"] == "health check: [31m200 maybe"
 

@@ -22,7 +22,7 @@ from phoenix.local.opennebula.model import Acl
 from phoenix.local.opennebula.server import OpenNebula, Settings
 from phoenix.local.opennebula.testing import running_server
 from schemas.config import Hosts
-from tests.support.nats import free_port
+from tests.support.ports import free_port
 
 DUMMY = Wanted(hypervisor="dummy")
 NEEDED = ("VM/* CREATE+ADMIN", "HOST/* USE+MANAGE", "DATASTORE/* USE")

@@ -63,7 +63,7 @@ def _request(server: OpenNebula) -> bytes:
 
 
 async def test_silent_connections_keep_everybody_else_waiting() -> None:
-    async with running_server(1, settings=Settings(pace=True)) as server, asyncio.timeout(10):
+    async with running_server(1, settings=Settings(pace=True)) as server, asyncio.timeout(30):
         silent = [await asyncio.open_connection("127.0.0.1", server.port) for _ in range(pace.CONNECTIONS_MAX)]
         reader, writer = await asyncio.open_connection("127.0.0.1", server.port)  # the kernel took it: the backlog
         writer.write(_request(server))
@@ -84,14 +84,14 @@ async def test_silent_connections_keep_everybody_else_waiting() -> None:
 
 async def test_a_silent_connection_is_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pace, "SILENT_S", 0.01)
-    async with running_server(1, settings=Settings(pace=True)) as server, asyncio.timeout(10):
+    async with running_server(1, settings=Settings(pace=True)) as server, asyncio.timeout(30):
         reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
         assert await reader.read() == b""
         writer.close()
 
 
 async def test_without_it_a_connection_carries_many_calls() -> None:
-    async with running_server(1) as server, asyncio.timeout(10):
+    async with running_server(1) as server, asyncio.timeout(30):
         reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
         for _ in range(2):
             writer.write(_request(server))

@@ -26,7 +26,6 @@ import asyncio
 import contextlib
 import os
 import signal
-import socket
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 
@@ -38,6 +37,7 @@ from phoenix.local.guest.launch import Launches
 from phoenix.local.guest.machine import Ended, Launch, Machine, Process, StartError
 from phoenix.local.guest.output import Output
 from phoenix.local.guest.room import UnsafeNameError, collide
+from phoenix.local.port_claims import PASSING, NoPortError, choose
 
 SHORT_JOB_S = 0.25  # most trivial jobs end within: their guest never starts pump and long poll
 MEMORY_CHECK_S = 0.5
@@ -306,9 +306,19 @@ class Guest:
                 self._notes.append(f"{name} was not kept: {error}")
 
     async def _serve(self, boot: Boot) -> str:
+        """Its port is claimed as long as it lives: from the choice to the program's bind nobody else takes it."""
+        if boot.port:
+            return await self._serve_at(boot, boot.port)
+        try:
+            port, claim = choose(PASSING)
+        except NoPortError as error:
+            return str(error)
+        with claim:
+            return await self._serve_at(boot, port)
+
+    async def _serve_at(self, boot: Boot, port: int) -> str:
         room, machine = self.machine.room, self.machine
         room.write("token", self.door.job_token.encode())
-        port = boot.port or _free_port()
         environment = for_instance(boot, machine, self.door.url, self.door.phoenix_id, port)
         if boot.script is None and machine.programs.web_instance is None:
             return "no python3 that the instance's user may read: the default web program cannot run"
@@ -385,14 +395,6 @@ class Guest:
         if self.output is not None:
             self.output.close()
             self.output = None
-
-
-def _free_port() -> int:
-    """A port nobody listens on now; between this and the program's bind another may take it: then it exits, unhealthy."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 async def _chunks(fd: int) -> AsyncIterator[bytes]:

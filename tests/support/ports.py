@@ -1,0 +1,24 @@
+"""Ports for what a test starts: nobody else's until long after the test, of whatever worker, cloud or other run of the tests.
+
+A port that was merely found free may be somebody else's before the test's program listens, or while it starts it again.
+"""
+
+from __future__ import annotations
+
+import socket
+from collections import deque
+from typing import Final
+
+from phoenix.local.port_claims import PASSING, choose
+
+HELD_MAX: Final = 300  # more than a test asks for; each is an open file
+_CLAIMS: Final[deque[socket.socket]] = deque()
+
+
+def free_port() -> int:
+    """Below the ports of outgoing connections, and claimed by this process."""
+    port, claim = choose(PASSING)
+    _CLAIMS.append(claim)
+    if len(_CLAIMS) > HELD_MAX:
+        _CLAIMS.popleft().close()
+    return port
