@@ -39,6 +39,7 @@ from services.runtime.identity import Identities
 from services.runtime.objects import Objects
 from services.runtime.peers import Peers
 from services.runtime.service import Service
+from services.runtime.whence import Whence
 
 BIND_S: Final = 10.0  # a predecessor on this machine lets go of the address within its own end
 BIND_EVERY_S: Final = 0.1
@@ -66,7 +67,9 @@ class Doors(Edge):
         objects = Objects(service.js, OBJECTS)
         payloads, self._outputs, files = Payloads(objects), Outputs(objects), Files(objects)
         self._logs = Logs(core, self._outputs)
-        self._recorder = Recorder(service.nc.publish, service.log)
+        whence = Whence(service.nc)
+        await whence.open()
+        self._recorder = Recorder(service.nc.publish, service.log, whence)
         service.spawn("audit", self._recorder.run())
         gate = Gate(self._recorder, service.now, service.registry, service.log)
         secrets = Secrets(service.config.secrets.directory, time.monotonic, service.log)
@@ -76,7 +79,7 @@ class Doors(Edge):
         self._guests = Guests(
             service, core, payloads, self._outputs, files, Checkpoints(objects), tokens, self._usages, secrets
         )
-        self._nats = NatsDoor(service.nc, core, desk, gate, service.log)
+        self._nats = NatsDoor(service.nc, core, desk, gate, whence, service.log)
         identities = Identities.load(service.config)
         peers = Peers(service.config.http.proxies)
         self._http = HttpDoor(

@@ -32,6 +32,7 @@ from services.runtime.answer import answer
 from services.runtime.audit import Recorder
 from services.runtime.config import check_cloud
 from services.runtime.service import Edge, Refused, Service
+from services.runtime.whence import Whence
 
 ADOPT_S: Final = 10.0
 PAYLOAD_MAX: Final = 1 << 20
@@ -47,7 +48,9 @@ class ConfigEdge(Edge):
 
     async def start(self, service: Service) -> None:
         self.service = service
-        self._recorder = Recorder(service.nc.publish, service.log)
+        self._whence = Whence(service.nc)
+        await self._whence.open()
+        self._recorder = Recorder(service.nc.publish, service.log, self._whence)
         service.spawn("audit", self._recorder.run())
         await service.nc.subscribe(subjects.request("*", "*", "config", "apply"), cb=self._on_apply)
 
@@ -75,7 +78,7 @@ class ConfigEdge(Edge):
         asked = subjects.parse_request(msg.subject)
         if asked is None or not self.service.is_leader:
             return
-        told = self._told(asked, msg.reply)
+        told = await self._told(asked, msg.reply)
         try:
             position = await self._apply(asked, msg.data)
             reply: dict[str, Any] = {"ok": True, "position": position}
@@ -92,7 +95,7 @@ class ConfigEdge(Edge):
         body = msgspec.json.encode(reply) if as_json else msgspec.msgpack.encode(reply)
         await answer(msg, asked.department, body, {"Content-Type": "application/json"} if as_json else None)
 
-    def _told(self, asked: subjects.RequestSubject, reply: str) -> AuditRecord:
+    async def _told(self, asked: subjects.RequestSubject, reply: str) -> AuditRecord:
         user = (self.service.custody.state.config or self.file).user(asked.user)
         return AuditRecord(
             at=self.service.now(),
@@ -102,7 +105,7 @@ class ConfigEdge(Edge):
             user=asked.user,
             department=subjects.OPERATORS,  # whoever asks: a configuration is their business
             role=user.role if user is not None else "",
-            peer=reply.rpartition(".")[0],
+            peer=await self._whence.ask(reply, user.department if user is not None else asked.department, asked.user),
         )
 
     async def close(self) -> None:

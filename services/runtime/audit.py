@@ -10,7 +10,8 @@ Rules
   2. Never a payload, never a token.  Texts of callers are cut.
   3. Granted and refused have subjects of their own, and each department its own: a flood of one pushes out none of another
      (`streams`).
-  4. Refusals are recorded at a bounded rate for each caller; what is left out is counted in the next record.
+  4. Where a NATS request came from is asked of the broker meanwhile (`whence`).
+  5. Refusals are recorded at a bounded rate for each caller; what is left out is counted in the next record.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ from schemas.subjects import SITE, audit
 from services.runtime import families_shell
 from services.runtime.bucket import Buckets
 from services.runtime.log import Log
+from services.runtime.whence import Whence
 
 FLUSH_S: Final = 0.2
 REFUSED_PER_S: Final = 2.0  # of one caller: a person sees them all
@@ -39,8 +41,12 @@ LOST: Final = families_shell.AUDIT_LOST.live(None)
 
 
 class Recorder:
-    def __init__(self, publish: Callable[[str, bytes], Awaitable[None]], log: Log) -> None:
-        self._publish, self._log = publish, log
+    """`whence`: knows the addresses that stand for the inboxes in records of NATS requests."""
+
+    def __init__(
+        self, publish: Callable[[str, bytes], Awaitable[None]], log: Log, whence: Whence | None = None
+    ) -> None:
+        self._publish, self._log, self._whence = publish, log, whence
         self._waiting: list[AuditRecord] = []
         self._arrived = asyncio.Event()
 
@@ -60,10 +66,12 @@ class Recorder:
 
     async def flush(self) -> None:
         """Publish what waits."""
+        if self._whence is not None:
+            await self._whence.settled()
         self._arrived.clear()
         records, self._waiting = self._waiting, []
         groups: dict[str, list[AuditRecord]] = {}
-        for record in records:
+        for record in records if self._whence is None else map(self._whence.told, records):
             department = record.department if is_department(record.department) else SITE
             groups.setdefault(audit(department, record.outcome), []).append(record)
         for subject, some in groups.items():
@@ -79,7 +87,7 @@ class Recorder:
 
 
 class Sparingly:
-    """Rule 4."""
+    """Rule 5."""
 
     def __init__(self, note: Callable[[AuditRecord], None], now: Callable[[], float]) -> None:
         self._note, self._now = note, now

@@ -11,7 +11,9 @@ Rules
      operations are spelled out, because ``$JS.API.>`` would let it delete a stream.
   4. A service answers only into inboxes of configured departments (and operators): a reply subject is chosen by the caller,
      and a caller that chose a journal subject would have the answer land there (PROTOCOL S10).
-  5. Only the monitor purges the journal (S5).  Only the admin user, which `phoenix up` uses, makes and changes streams.
+  5. Who writes into the audit what was asked over NATS may ask the server where its connections come from (CONNZ of its own
+     account); nobody else may use a subject of the server's own.
+  6. Only the monitor purges the journal (S5).  Only the admin user, which `phoenix up` uses, makes and changes streams.
 
 What permissions cannot settle: a service may name any reply or delivery subject in a JetStream API call, so a stolen key
 of a *service* is worth more than its publish list.  Department keys have no such call.
@@ -25,6 +27,7 @@ import msgspec
 
 from schemas import subjects
 from schemas.config import CloudConfig, User
+from services.runtime import whence
 from services.runtime.config import SERVICES, processes
 
 ADMIN: Final = "admin"  # not a process: who makes the streams
@@ -120,10 +123,11 @@ def _edges(process: str, cloud: CloudConfig) -> tuple[tuple[str, ...], tuple[str
             subjects.measure("*", ">"),
             *_objects(subjects.OBJECTS),
             subjects.query("scheduler", "*", "whatif"),
+            whence.SUBJECT,
         )
         return publish, ("phoenix.request.>", _queries("admission"), f"{ADMISSION_INBOX}.>")
     if process == "provisioner":  # answers config.apply
-        publish = (*answers, subjects.audit(subjects.OPERATORS, "*"))
+        publish = (*answers, subjects.audit(subjects.OPERATORS, "*"), whence.SUBJECT)
         return publish, ("phoenix.request.*.*.config.>", _queries("provisioner"))
     if process == "executor":  # really used CPU and memory of hosts
         return (*answers, subjects.signal(subjects.SITE, ">")), (_queries("executor"),)

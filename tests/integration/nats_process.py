@@ -76,6 +76,14 @@ async def may_publish(nc: Client, denials: Denials, subject: str) -> bool:
     return denials.last_error is None
 
 
+def address(nc: Client) -> str:
+    """Its own end of the connection."""
+    transport = nc._transport
+    assert transport is not None
+    host, port = transport._io_writer.get_extra_info("sockname")  # type: ignore[attr-defined]
+    return f"{host}:{port}"
+
+
 class NatsProcess:
     """Started by `start`, ended by `stop`; `config.nats.url` is where it listens."""
 

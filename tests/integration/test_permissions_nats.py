@@ -88,12 +88,14 @@ PUBLISH_ALLOWED = {
         "$KV.PHOENIX_LEASES.admission",
         "$O.PHOENIX_OBJECTS.C.x",
         "$O.PHOENIX_SNAPSHOTS.C.x",
+        "$SYS.REQ.ACCOUNT.PING.CONNZ",  # from where a request came
     ],
     "service-provisioner": [
         "phoenix.journal.provisioner",
         "phoenix.audit.operators.refused",
         "_INBOX_operators.root.x.y",
         "$KV.PHOENIX_LEASES.provisioner",
+        "$SYS.REQ.ACCOUNT.PING.CONNZ",
     ],
     "service-executor": [
         "phoenix.journal.executor",
@@ -139,6 +141,7 @@ PUBLISH_DENIED = {
         "$KV.PHOENIX_LEASES.admission",
         "$O.PHOENIX_OBJECTS.C.x",
         "$SYS.REQ.SERVER.PING",
+        "$SYS.REQ.ACCOUNT.PING.CONNZ",
     ],
     "root": [
         "phoenix.request.hpc.ann.job.submit",  # an operator speaks in its own name
@@ -159,6 +162,7 @@ PUBLISH_DENIED = {
         "$JS.API.STREAM.UPDATE.PHOENIX",
         "$JS.API.STREAM.MSG.DELETE.PHOENIX",
         "$JS.API.STREAM.PURGE.KV_PHOENIX_LEASES",
+        "$SYS.REQ.SERVER.PING.CONNZ",
     ],
     "service-provisioner": ["phoenix.journal.executor", "phoenix.audit.hpc.refused", "$O.PHOENIX_OBJECTS.C.x"],
     "service-executor": ["phoenix.journal.provisioner", "phoenix.signal.web.cpu", "$O.PHOENIX_OBJECTS.M.x"],
