@@ -64,7 +64,7 @@ _TEXTS: Final[dict[str, tuple[str, str, str]]] = {
         "the rolling update waits for a host",
         "free a host, or deploy with a higher --max-unavailable",
     ),
-    "scale_up": ("scale up", "the load asks for one more instance", ""),
+    "scale_up": ("scale up", "the load asks for more instances", ""),
     "replacement": ("replacement", "it replaces an instance that was lost", ""),
     "reclaimed": ("reclaimed", "its host had to be returned", ""),
     "made_way": ("made way", "it is best-effort, and its room was needed", ""),

@@ -374,7 +374,7 @@ def lending(p: Params) -> str | None:
 def notice(p: Params) -> str | None:
     if "quota" not in p:
         return None
-    return f"{p['department']} held {p['held']} and may keep {p['quota']}, so it gives one back"
+    return f"{p['department']} held {p['held']} and may keep {p['quota']}"
 
 
 def notice_expired(p: Params) -> str | None:

@@ -29,4 +29,12 @@ def unreachable(p: Params) -> str | None:
     )
 
 
-TELL: Final[dict[str, Callable[[Params], str | None]]] = {"draining": draining, "unreachable": unreachable}
+def scale_up(p: Params) -> str | None:
+    return f"the load asks for {count(p.number('instances'), 'instance')}" if "instances" in p else None
+
+
+TELL: Final[dict[str, Callable[[Params], str | None]]] = {
+    "draining": draining,
+    "scale_up": scale_up,
+    "unreachable": unreachable,
+}

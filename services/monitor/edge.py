@@ -159,7 +159,7 @@ class MonitorEdge(Edge):
         self.recorder = Recorder(service.nc.publish, service.log)
         service.spawn("audit", self.recorder.run())
         access = Access(self.core.custody, identities, sessions, f"{COOKIE}_{urlsplit(url).port or 0}")
-        self.stream = Stream(self.core, views, self.publisher, access)
+        self.stream = Stream(self.core, views, self.publisher, access, connected=lambda: service.connected)
         service.spawn("page", self.stream.run())
         reads = Reads(
             self.core,

@@ -108,7 +108,7 @@ def opened(browser: Browser) -> Iterator[Open]:
 
 
 def ids_shown(page: Page) -> list[str]:
-    return list(page.locator("#stream li").evaluate_all("all => all.map(one => one.dataset.id ?? 'gap')"))
+    return list(page.locator("#stream > li").evaluate_all("all => all.flatMap(one => one.dataset.ids.split(' '))"))
 
 
 def test_it_shows_what_the_interface_says(site: Site, opened: Open) -> None:
@@ -206,6 +206,7 @@ def test_a_click_and_a_key_open_a_story_and_esc_gives_the_focus_back(site: Site,
     expect(page.locator("#story-title")).to_have_text("Host host001")
     expect(page.locator("#story-title")).to_be_focused()
     expect(story.get_by_text("Why now")).to_be_visible()
+    page.get_by_role("button", name="Log out").click(trial=True)  # nothing lies on it
     expect(story.locator(".life li", has_text="host001").first).to_be_visible()
     page.keyboard.press("Escape")
     expect(story).to_be_hidden()
@@ -289,7 +290,7 @@ def test_who_logs_in_next_sees_nothing_of_who_was_there_before(site: Site, opene
     page.get_by_role("button", name="Log out").click()
     expect(page.locator("#login-why")).to_have_text("You are logged out.")
     assert (
-        page.locator("#stream li, #grid .host, #cards .card, #queue tbody tr, #story .life, #chart path").count() == 0
+        page.locator("#stream > li, #grid .host, #cards .card, #queue tbody tr, #story .life, #chart path").count() == 0
     )
     assert page.evaluate("window.phoenix.model.decisions.length + window.phoenix.model.queues.size") == 0
     page.get_by_label("Your token").fill(site.token("wendy"))  # in the same page
@@ -303,7 +304,8 @@ def test_who_logs_in_next_sees_nothing_of_who_was_there_before(site: Site, opene
 
 UNITS = """async () => {
   const {Model} = await import("/model.js"), {append, bands, seriesOf, ticks} = await import("/series.js");
-  const {linked, entityOf} = await import("/links.js"), {duration} = await import("/format.js");
+  const {linked, entityOf} = await import("/links.js"), {clock, duration, whole} = await import("/format.js");
+  const {bursts} = await import("/bursts.js");
   const told = {};
   const one = (p, i = 0) => ({id: `${p}.${i}`, at: p, kind: "k", sentence: "s"});
   const model = new Model();
@@ -318,6 +320,11 @@ UNITS = """async () => {
   told.order = model.order;
   const words = t => linked(t, model).map(n => typeof n === "string" ? n : `[${n.getAttribute("href")}]`).join("");
   told.links = [words("h9 goes to web: a web department wants 3 hosts"), words("job 17 and 17_3 and web.5, <b>17</b>")];
+  const [since, time] = linked("since 2020-11-22T06:18:00Z", model);
+  told.time = [since, time.textContent === whole("2020-11-22T06:18:00Z"), clock("2020-11-22T06:18:00Z").length];
+  const done = (n, at, d = "hpc") => ({id: `${n}.0`, at, kind: "k", department: d, sentence: `job ${n} is done after ${n}s`});
+  const burst = bursts([done(9, 16), done(8, 14), done(7, 13), done(6, 13, "web"), done(5, 12), {gap: true, id: "4"}]);
+  told.bursts = burst.map(b => [b.ids, b.at]);
   told.addresses = [entityOf("#/job/17"), entityOf("#/nothing/17"), entityOf("#/job/%E0%A4%A"), entityOf("#/host/a/b")];
   const owners = {web: [1, 2, 3], "(free)": [null, 0, 1]}, load = {web: {utilisation: [0.5, null, 1]}};
   const series = seriesOf({at: [10, 20, 30], step_s: 10, owners, load});
@@ -342,6 +349,8 @@ def test_its_parts_keep_their_rules(site: Site, opened: Open) -> None:
         "[#/host/h9] goes to [#/department/web]: a web department wants 3 hosts",
         "job [#/job/17] and [#/job/17_3] and [#/instance/web.5], <b>17</b>",
     ]
+    assert told["time"] == ["since ", True, 8]
+    assert told["bursts"] == [[["9.0"], 16], [["6.0"], 13], [["8.0", "7.0", "5.0"], 12], [["4"], None]]
     assert told["addresses"] == [{"kind": "job", "name": "17"}, None, None, None]
     assert told["provisional"] == [[10, 20, 30, 39], [0, 0, 0, 1], [0.5, None, 1, None]]
     assert told["bounded"] < 15

@@ -176,6 +176,15 @@ async def test_alerts_say_who_claims_and_who_is_silent(house: House) -> None:
     assert [(claim["dept"], claim["hosts"]) for claim in alerts["claims_open"]] == [("web", 2)]
 
 
+async def test_a_picture_without_a_broker_says_since_when_it_is_old(house: House) -> None:
+    house.stream.picture.connected = lambda: False
+    since = (await picture(house))["alerts"]["broker_lost"]
+    house.stream.clock = lambda: 1e9
+    assert (await picture(house))["alerts"]["broker_lost"] == since
+    house.stream.picture.connected = lambda: True
+    assert "broker_lost" not in (await picture(house))["alerts"]
+
+
 async def test_without_a_token_there_is_nothing(house: House) -> None:
     for path in ("/v1/picture", "/v1/stream", "/v1/timeline"):
         assert await house.get(path) == 401

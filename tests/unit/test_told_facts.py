@@ -48,7 +48,7 @@ def test_a_spike_reads_as_a_story() -> None:
         ),
         (
             f.HostReleased(host="host003", reason=because(Code.NOTICE, department="hpc", quota=13, held=15)),
-            "hpc gives host003 back: hpc held 15 and may keep 13, so it gives one back",
+            "hpc gives host003 back: hpc held 15 and may keep 13",
         ),
         (f.HostCleared(host="host003"), "host003 is empty: no VM of ours is left on it"),
         (f.HostGranted(host="host003", dept="web", reason=web), "host003 goes to web: web wants 3 hosts and held 2"),

@@ -70,7 +70,7 @@ def test_a_host_that_moved_says_why_step_by_step() -> None:
     )
     assert sentences(answer)[-1] == "it goes back when web needs fewer hosts than the 2 that it holds"
     assert [step["kind"] for step in answer["moves"]] == ["host.granted", "host.released", "host.granted"]
-    assert answer["moves"][1]["sentence"] == f"hpc gives {moved} back: hpc held 4 and may keep 2, so it gives one back"
+    assert answer["moves"][1]["sentence"] == f"hpc gives {moved} back: hpc held 4 and may keep 2"
     text = why.render_told(answer)
     assert text.startswith(f"host {moved}:\n  1. Held by web since ")
     assert "Its last moves" in text

@@ -10,12 +10,13 @@ Rules
   2. A department's row is compared without its ages: they grow by themselves, and `since` says the same.  What several wait
      for is told in a few words: numbers of one of them would not be those of the others.
   3. Of a queue the first `ROWS` units that wait are shown, by submission; how many wait for what is counted for all of them.
-  4. Everybody sees all hosts and departments; queues, reasons and decisions are of the scope (`access`).
+  4. A picture is as old as what the monitor has read: without a broker it reads nothing, so that is told (`broker_lost`).
+  5. Everybody sees all hosts and departments; queues, reasons and decisions are of the scope (`access`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any, Final, NamedTuple
 
 import orjson
@@ -41,8 +42,11 @@ class Part(NamedTuple):
 
 
 class Picture:
-    def __init__(self, core: MonitorCore, views: Views, publisher: Publisher) -> None:
-        self.core, self.views = core, views
+    def __init__(
+        self, core: MonitorCore, views: Views, publisher: Publisher, connected: Callable[[], bool] = lambda: True
+    ) -> None:
+        self.core, self.views, self.connected = core, views, connected
+        self.broker_lost: float | None = None  # since when
         self.decisions = Decisions(publisher)
         self.version = self.position = 0
         self.at = 0.0
@@ -63,6 +67,7 @@ class Picture:
         self._hosts(now)
         self._departments(now)
         self.decisions.refresh(self.position)
+        self.broker_lost = None if self.connected() else self.broker_lost or now
         self.alerts = self._part(self.alerts, self._alerts())
 
     def whole(self, scope: str | None, behind: int | None = None) -> bytes:
@@ -182,7 +187,8 @@ class Picture:
         state = self.core.state
         silent = {dept: iso(since) for dept, since in sorted(state.loads.silent.items())}
         claims: list[Any] = [plain(claim) for _, claim in sorted(state.open_claims.items())]
-        return kept_json({"signal_missing": silent, "claims_open": claims})
+        apart = {} if self.broker_lost is None else {"broker_lost": iso(self.broker_lost)}
+        return kept_json({"signal_missing": silent, "claims_open": claims, **apart})
 
 
 def _list(bodies: Iterable[bytes]) -> bytes:

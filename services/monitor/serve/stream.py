@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Final
 
 import orjson
@@ -72,9 +72,10 @@ class Stream:
         publisher: Publisher,
         access: Access,
         clock: Clock = system_clock,
+        connected: Callable[[], bool] = lambda: True,
     ) -> None:
         self.core, self.publisher, self.access, self.clock = core, publisher, access, clock
-        self.picture = Picture(core, views, publisher)
+        self.picture = Picture(core, views, publisher, connected)
         self.listeners: list[Listener] = []
         self.dropped = 0  # listeners, for being slow
         self._joined = asyncio.Event()

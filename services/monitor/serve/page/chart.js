@@ -5,9 +5,10 @@
 //   1. Areas are steps: a host is held or not, there is nothing in between. A load is a line; where nobody told it, a gap.
 //   2. Lines are drawn in the colour of the text with a rim of the surface's, so that they are seen on every area; the second
 //      department's is dashed, the third's dotted.
-//   3. The pointer, or the arrow keys when the chart has the focus, move a line whose values are said in words; a table with at
+//   3. A band that is high enough where it ends has its name there: colours alone would not tell everybody whose it is.
+//   4. The pointer, or the arrow keys when the chart has the focus, move a line whose values are said in words; a table with at
 //      most ROWS moments says the same to screen readers.
-//   4. The axis begins at the range's beginning or with the first point, if the cloud is younger.
+//   5. The axis begins at the range's beginning or with the first point, if the cloud is younger.
 
 import { ask, now } from "./session.js";
 import { el, h, keyed, s, say } from "./dom.js";
@@ -32,6 +33,7 @@ const EDGE_S = 5; // inside the range: at its very edge the answer would be the 
 const ROWS = 12;
 const TABLE_MS = 60_000; // the table stays as it is for so long: somebody may be reading it
 const DASH = ["none", "7 4", "2 4"];
+const LABELLED = 18; // px: a band of this height has room for its name
 const TOP = 14;
 const BOTTOM = 26;
 const LEFT = 38;
@@ -48,6 +50,7 @@ export class Chart {
     /** @type {number | null} the moment that is told */ this.moment = null;
     this.tabled = 0;
     this.box = el("chart");
+    this.size = { width: 0, height: 0 }; // asked of the document in each frame it would cost a layout
     this.tip = h("div", { class: "values", hidden: true });
     this.table = h("table");
     this.svg = /** @type {any} */ (s("svg", { tabindex: "0", role: "img", "aria-label": "Hosts by owner over time" }));
@@ -56,7 +59,10 @@ export class Chart {
     this.svg.addEventListener("pointerleave", () => this.tell(-1));
     this.svg.addEventListener("blur", () => this.tell(-1));
     this.svg.addEventListener("keydown", (event) => this.key(event));
-    new ResizeObserver(() => this.draw()).observe(this.box);
+    new ResizeObserver(([seen]) => {
+      this.size = seen.contentRect;
+      this.draw();
+    }).observe(this.box);
     this.buttons();
   }
 
@@ -119,20 +125,21 @@ export class Chart {
   }
 
   draw() {
-    const width = this.box.clientWidth;
+    const { width } = this.size;
     if (this.kept === null || width === 0) return;
     if (this.kept.at.length === 0) return this.none("Nothing has happened yet.");
     const series = upTo(this.kept, now(), this.model.hosts, this.model.departments);
     this.series = series;
     this.scale(series, width);
-    this.svg.replaceChildren(...this.axes(), ...this.areas(series), ...this.lines(series), this.cross());
+    const parts = [...this.areas(series), ...this.lines(series), ...this.names(series)];
+    this.svg.replaceChildren(...this.axes(), ...parts, this.cross());
     this.key_(series);
     this.tabulate(series);
     this.tell(this.moment === null ? -1 : this.under(this.moment));
   }
 
   scale(series, width) {
-    const height = this.box.clientHeight || 260;
+    const { height } = this.size;
     this.svg.setAttribute("viewBox", `0 0 ${width} ${height}`);
     const to = Math.max(now(), series.at[series.at.length - 1]);
     const from = Math.min(Math.max(to - this.range_s, series.at[0] - series.step_s), to - 30);
@@ -218,6 +225,20 @@ export class Chart {
     return [s("defs", null, hatch), ...found];
   }
 
+  /** Rule 3. */
+  names(series) {
+    const last = series.at.length - 1;
+    let below = 0;
+    return bands(series, this.model.slots).flatMap((name) => {
+      const middle = this.y(below + (series.owners.get(name)?.[last] ?? 0) / 2);
+      const high = 2 * (this.y(below) - middle);
+      below += series.owners.get(name)?.[last] ?? 0;
+      const words = name.replace(/[()]/g, "");
+      const at = { class: "whose", x: this.frame.right - 8, y: middle + 4, "text-anchor": "end" };
+      return high < LABELLED ? [] : [s("text", at, words.length > 24 ? `${words.slice(0, 23)}…` : words)];
+    });
+  }
+
   /** Rule 1: forward along the upper steps, back along the lower ones. */
   band(series, lower, upper) {
     const { at } = series;
@@ -234,7 +255,7 @@ export class Chart {
       let pen = "M";
       line.values.forEach((n, i) => {
         if (n === null || series.at[i] < this.frame.from) return (pen = n === null ? "M" : pen);
-        d += `${pen}${this.x(series.at[i]).toFixed(1)} ${this.z(n).toFixed(1)}`;
+        d += `${pen}${this.x(series.at[i]).toFixed(1)} ${this.z(n).toFixed(1)}${pen === "M" ? "h0" : ""}`; // one alone: a dot
         pen = "L";
       });
       return [s("path", { class: "load rim", d }), s("path", { class: "load", d, "stroke-dasharray": line.dash })];
@@ -346,7 +367,7 @@ export class Chart {
     this.tell(Math.min(last, Math.max(0, moves[event.key])));
   }
 
-  /** Rule 3. @param {number} i */
+  /** Rule 4. @param {number} i */
   tell(i) {
     const { series } = this;
     this.moment = i < 0 || series === null ? null : series.at[i];

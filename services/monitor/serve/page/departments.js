@@ -112,23 +112,19 @@ function remarks(row) {
   return found;
 }
 
-const WIDE = 300;
-const HIGH = 20;
-
 function bar(element, row, hosts) {
   const most = Math.max(hosts, row.hosts_demanded, row.hosts_held, 1);
-  const x = (n) => (WIDE * Math.min(n, most)) / most;
+  const share = (/** @type {number} */ n) => `${(100 * Math.min(n, most)) / most}%`;
   const words = `${row.hosts_held} held, may keep ${row.hosts_quota}, wants ${row.hosts_demanded}, of ${hosts} hosts`;
-  const wanted = Math.min(Math.max(4, x(row.hosts_demanded)), WIDE - 4);
   element.replaceChildren(
     /** @type {any} */ (
       s(
         "svg",
-        { viewBox: `0 0 ${WIDE} ${HIGH}`, preserveAspectRatio: "none", role: "img", "aria-label": words },
-        s("rect", { class: "rail", x: 0, y: 6, width: WIDE, height: 8, rx: 4 }),
-        s("rect", { class: "held", x: 0, y: 6, width: x(row.hosts_held), height: 8, rx: 4 }),
-        s("rect", { class: "quota", x: Math.max(0, x(row.hosts_quota) - 1), y: 2, width: 2, height: 16 }),
-        s("path", { class: "wants", d: `M${wanted - 4} 0h8l-4 6z` }),
+        { role: "img", "aria-label": words },
+        s("rect", { class: "rail", y: 6, width: "100%", height: 8, rx: 4 }),
+        s("rect", { class: "held", y: 6, width: share(row.hosts_held), height: 8, rx: 4 }),
+        s("svg", { x: share(row.hosts_quota) }, s("rect", { class: "quota", x: -1, y: 2, width: 2, height: 16 })),
+        s("svg", { x: share(row.hosts_demanded) }, s("path", { class: "wants", d: "M-4 0h8l-4 6z" })),
       )
     ),
   );

@@ -5,6 +5,7 @@ const CLOCK = new Intl.DateTimeFormat("en-GB", { hour: "2-digit", minute: "2-dig
 const HOUR = new Intl.DateTimeFormat("en-GB", { hour: "2-digit", minute: "2-digit" });
 const DAY = new Intl.DateTimeFormat("en-GB", { day: "numeric", month: "short" });
 const FULL = new Intl.DateTimeFormat("en-GB", { dateStyle: "medium", timeStyle: "medium" });
+const ZONE = new Intl.DateTimeFormat("en-GB", { timeZoneName: "shortOffset" });
 const NUMBER = new Intl.NumberFormat("en-US", { maximumFractionDigits: 1 });
 const NATURAL = new Intl.Collator("en", { numeric: true });
 const DAY_S = 86_400;
@@ -32,6 +33,18 @@ export function tick(at, span) {
 export function whole(at) {
   const found = seconds(at);
   return found === null ? "" : FULL.format(found * 1000);
+}
+
+/** The time of a moment of today, else with its day. @param {number} at @param {number} now */
+export function moment(at, now) {
+  const day = (/** @type {number} */ of) => new Date(of * 1000).toDateString();
+  return day(at) === day(now) ? clock(at) : whole(at);
+}
+
+/** Of people's own clock: UTC+1. */
+export function zone() {
+  const part = ZONE.formatToParts().find((one) => one.type === "timeZoneName");
+  return part === undefined ? "" : part.value.replace(/^GMT/, "UTC").replace(/\+0$/, "");
 }
 
 /** 8 s, 4 min, 3 h 20 min, 2 d 4 h. @param {number | null | undefined} length */

@@ -2,8 +2,8 @@
 // The grid of hosts: a cell a host, in the order of their names, in the colour of the department that holds it.
 //
 // Rules
-//   1. Three densities by the number of hosts: tiles (name, cores, jobs), chips (number and fill), dots (fill alone). 2,000
-//      dots fit a screen.
+//   1. Three densities by the number of hosts: tiles (name, cores, jobs), chips (number and fill), dots (fill alone). Many dots
+//      are small: 2,000 take a third of a screen, so that what is below them is seen, too.
 //   2. Colour says who holds it, height of the fill how many of its cores are in use; a letter and a frame say what else is
 //      the matter (draining, lost, absent, cordoned, in quarantine). Free hosts are hollow. A corner: lent.
 //   3. One cell of the grid is in the tab order. Arrows, Home and End move; Enter follows the cell's link to its story.
@@ -16,6 +16,7 @@ import { now } from "./session.js";
 
 const TILES = 48; // at most so many hosts are tiles …
 const CHIPS = 320; // … or chips
+const MANY = 1000; // more are small dots
 const PIPS = 16; // cores that are drawn one by one
 const NONE = "";
 
@@ -38,6 +39,7 @@ export class Hosts {
   draw() {
     const { model } = this;
     const density = model.order.length <= TILES ? "tiles" : model.order.length <= CHIPS ? "chips" : "dots";
+    this.grid.classList.toggle("many", model.order.length > MANY);
     if (this.grid.dataset.density !== density) {
       this.grid.dataset.density = density;
       this.grid.replaceChildren();

@@ -4,11 +4,14 @@
 // Rules
 //   1. Only names that are known are linked: what the sentence's own record names, hosts and departments of the cloud, and
 //      `job 17`, `17_3`, `web.5` where they stand as words. The rest of a sentence is text, whatever it looks like.
-//   2. An address of the page is `#/<what>/<name>`, the name encoded; `entityOf` reads it back and refuses everything else.
+//   2. Sentences have times of UTC; the page shows people's own clock everywhere, so that these become times of it.
+//   3. An address of the page is `#/<what>/<name>`, the name encoded; `entityOf` reads it back and refuses everything else.
 
 import { h } from "./dom.js";
-import { sentence } from "./format.js";
+import { moment, seconds, sentence, whole } from "./format.js";
+import { now } from "./session.js";
 
+const STAMP = /\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d+)?Z/g;
 const WORD = /[\w.-]*\w/g;
 const JOB = /^\d{1,12}(_\d{1,9})?$/;
 const KINDS = new Set(["job", "host", "department", "instance"]);
@@ -57,6 +60,18 @@ export function told(text, model, about = {}) {
 export function linked(text, model, about = {}) {
   const nodes = [];
   let from = 0;
+  for (const match of text.matchAll(STAMP)) {
+    const at = seconds(match[0]) ?? 0;
+    const time = h("time", { datetime: match[0], title: whole(at) }, moment(at, now()));
+    nodes.push(...named(text.slice(from, match.index), model, about), time);
+    from = match.index + match[0].length;
+  }
+  return [...nodes, ...named(text.slice(from), model, about)].filter((node) => node !== "");
+}
+
+function named(text, model, about) {
+  const nodes = [];
+  let from = 0;
   for (const match of text.matchAll(WORD)) {
     const [word, end] = [match[0], match.index + match[0].length];
     const kind = kindOf(
@@ -70,8 +85,7 @@ export function linked(text, model, about = {}) {
     nodes.push(text.slice(from, match.index), link(kind, word));
     from = end;
   }
-  nodes.push(text.slice(from));
-  return nodes.filter((node) => node !== "");
+  return [...nodes, text.slice(from)];
 }
 
 /** What a word between `before` and `after` names; null: nothing. "a web department" is no department called web. */

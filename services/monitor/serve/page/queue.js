@@ -13,7 +13,7 @@ import { link, told, unitLink } from "./links.js";
 import { now } from "./session.js";
 import { oldest, waiting } from "./summary.js";
 
-const FIRST = window.matchMedia("(max-width: 899px)").matches ? 8 : 25;
+const FIRST = window.matchMedia("(max-width: 56.2em)").matches ? 8 : 25;
 const RUNS = new Set(["running", "completing", "starting"]);
 
 export class Queue {

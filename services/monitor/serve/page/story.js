@@ -13,15 +13,16 @@
 //   5. What only others may see is not asked for: a department's people and another department.
 
 import { el, h, say } from "./dom.js";
-import { clock, count, duration, seconds, whole } from "./format.js";
+import { clock, count, duration, number, seconds, whole } from "./format.js";
 import { entityOf, link, linked, told, unitLink } from "./links.js";
 import { stateOf } from "./model.js";
 import { ask, now, Refused } from "./session.js";
 
 const AGAIN_S = 1;
 const TITLES = { job: "Job", host: "Host", instance: "Instance", department: "Department" };
+const LONG = 10; // steps: more are longer than the panel
 const MOST = 500; // steps that phoenix story prints (STEPS_MAX of the monitor)
-const NARROW = "(max-width: 899px)";
+const NARROW = "(max-width: 56.2em)";
 
 export class Story {
   /** @param {import("./model.js").Model} model */
@@ -225,9 +226,22 @@ export class Story {
       : null;
     return section(
       "Life",
+      steps.length > LONG ? this.toEnd(steps.length) : null,
       more,
       h("ol", { class: "life" }, ...steps.map((step, i) => this.step(step, steps[i - 1], known))),
     );
+  }
+
+  /** A long life is read from its end. @param {number} n */
+  toEnd(n) {
+    const go = () => this.show(this.body.querySelector(".life > li:last-child"));
+    return h("button", { type: "button", class: "plain life-end", onclick: go }, `To the last of ${number(n)} steps`);
+  }
+
+  /** @param {Element | null} step */
+  show(step) {
+    /** @type {HTMLElement | null} */ (step)?.focus();
+    step?.scrollIntoView({ block: "center" });
   }
 
   step(step, earlier, known) {
@@ -250,13 +264,7 @@ export class Story {
     );
     const mine = known.get(place(step.cause, step.cause_index));
     if (!mine || mine === step || mine === earlier) return others;
-    const go = () => {
-      const target = /** @type {HTMLElement | null} */ (
-        this.body.querySelector(`[data-place="${place(mine.position, mine.index)}"]`)
-      );
-      target?.focus();
-      target?.scrollIntoView({ block: "center" });
-    };
+    const go = () => this.show(this.body.querySelector(`[data-place="${place(mine.position, mine.index)}"]`));
     const back = h("button", { type: "button", class: "cause plain", onclick: go }, `because ${mine.sentence}`);
     return [back, ...others];
   }

@@ -3,12 +3,13 @@
 // Claims are made and met within a second every day: one is an alert only when it has been open for CLAIM_S.
 
 import { el, h, keyed, say } from "./dom.js";
-import { clock, count, duration, number, seconds } from "./format.js";
+import { clock, count, duration, number, seconds, zone } from "./format.js";
 import { stateOf } from "./model.js";
 import { now } from "./session.js";
 
 const CLAIM_S = 5;
 const NAMED = 4; // names in one alert
+const OUT = new Set(["lost", "absent", "quarantined", "cordoned"]);
 
 /** @param {import("./model.js").Model} model */
 export function summary(model) {
@@ -48,9 +49,12 @@ function figuresOf(model) {
   const claims = openClaims(model);
   const held = [...model.hosts.values()].filter((row) => row.state === "held").length;
   const free = states.filter((state) => state === "free").length;
+  const rest = [...model.hosts.values()].filter((row) => row.state !== "held");
+  const out = rest.filter((row) => OUT.has(stateOf(row))).length;
+  const left = `${number(free)} free${out ? `, ${number(out)} out of use` : ""}`;
   const claimed = claims.reduce((sum, one) => sum + (one.hosts ?? 0), 0);
   return [
-    { name: "Hosts held", value: `${number(held)} of ${number(model.hosts.size)}`, note: `${number(free)} free` },
+    { name: "Hosts held", value: `${number(held)} of ${number(model.hosts.size)}`, note: left },
     { name: "Jobs running", value: number(jobs.running), note: `${number(jobs.waiting)} waiting` },
     {
       name: "Web instances",
@@ -62,7 +66,7 @@ function figuresOf(model) {
       value: claims.length ? `${claims.length} open` : "none open",
       note: claims.length ? `for ${count(claimed, "host")}` : "web has what it asks for",
     },
-    { name: "Last change", value: clock(model.at), note: `position ${number(model.position)}` },
+    { name: "Last change", value: clock(model.at), note: `${zone()}, position ${number(model.position)}` },
   ];
 }
 
@@ -81,6 +85,11 @@ function openClaims(model) {
 /** @returns {{key: string, level: string, text: string}[]} */
 export function alertsOf(model, at) {
   const alerts = [];
+  const apart = seconds(model.alerts.broker_lost);
+  if (apart !== null) {
+    const text = `The monitor has not reached the broker since ${clock(apart)}: what is shown is of then.`;
+    alerts.push({ key: "broker", level: "bad", text });
+  }
   for (const row of model.listed()) {
     const since = seconds(row.signal_missing_since);
     if (since === null) continue;
