@@ -7,6 +7,8 @@ Theory of operation
 Rules
   1. A snapshot of the fold is saved when history and events are stored up to it, and used if they still are: who has lost
      either folds from the journal's beginning, and both are made again.
+  2. Of a history that stands still (rule 5 of `history.file`) nobody can say where it ends: the fold goes on from its snapshot,
+     and no other is saved.  So the journal is not trimmed beyond it either.
 """
 
 from __future__ import annotations
@@ -33,7 +35,7 @@ from services.monitor.explain.story import Story
 from services.monitor.explain.why import Why
 from services.monitor.explain.why_waiting import WhyWaiting
 from services.monitor.history.archivist import Archivist
-from services.monitor.history.file import COMMIT_S, History
+from services.monitor.history.file import COMMIT_S, History, StandStill
 from services.monitor.history.kept import Kept
 from services.monitor.history.made import take_over
 from services.monitor.metrics.certificates import Certificates, endpoints
@@ -60,6 +62,7 @@ from services.monitor.serve.stream import Stream
 from services.runtime.audit import Recorder
 from services.runtime.clock import system_clock
 from services.runtime.config import Config
+from services.runtime.exits import Exit, Stop
 from services.runtime.identity import Identities
 from services.runtime.objects import Objects
 from services.runtime.peers import Peers
@@ -77,6 +80,7 @@ class MonitorEdge(Edge):
         self.config, self.file = config, file
         self._runner: web.AppRunner | None = None
         self._closed = False
+        self._still: StandStill | None = None  # as told in the log
         self._resumed = 0  # position up to which a snapshot stands for the facts
 
     def make_core(self, custody: Custody) -> MonitorCore:
@@ -85,7 +89,7 @@ class MonitorEdge(Edge):
             self.publisher = Publisher(custody)
             monitor = self.config.monitor
             kept = Kept.of(monitor.history_days, monitor.history_max_mb)
-            self.history = History(monitor.history_path, kept)
+            self.history = History(monitor.history_path, kept, waits=True)
         self.publisher.custody = custody
         self.core = MonitorCore(custody, self._watch)
         return self.core
@@ -100,10 +104,11 @@ class MonitorEdge(Edge):
             service.log.info("history that was made anew taken over")
         info = await service.js.stream_info(JOURNAL_STREAM)
         self.history.open(str(info.created))
+        self._tell_history()
         await self.publisher.resume(service.js)
 
     def continues(self) -> str:
-        """Rule 1."""
+        """Rules 1 and 2."""
         told = self.core.state.told
         for what, place in (
             ("the history ends", self.history.skip_until),
@@ -115,10 +120,9 @@ class MonitorEdge(Edge):
         return ""
 
     async def secured(self, position: int) -> bool:
-        """Rule 1."""
-        if self._closed:
+        """Rules 1 and 2."""
+        if self._closed or not await self.history.flush():
             return False
-        await self.history.flush()
         try:
             async with asyncio.timeout(SECURE_S):
                 await self.publisher.stored(position)
@@ -195,12 +199,16 @@ class MonitorEdge(Edge):
         return max(time.time(), self.core.custody.state.at)
 
     def _watch_limits(self, service: Service, identities: Identities) -> None:
-        self.room = Room(service.js, self.config, service.log)
+        self.room = Room(service.js, self.config, service.log, still=self._stands_still_since)
         certificates = Certificates(endpoints(self.config), service.log)
         for shown in (self.room, certificates, TokenEnds(identities)):
             service.registry.register(shown)
         service.spawn("room", self.room.run())
         service.spawn("certificates", certificates.run())
+
+    def _stands_still_since(self) -> float:
+        still = self.history.still
+        return still.since if still is not None else 0.0
 
     async def _publish(self) -> None:
         await self.publisher.run(self.service.nc, self.service.js, self.service.log)
@@ -211,6 +219,21 @@ class MonitorEdge(Edge):
             if self._closed:  # the task outlives the edge for a moment: it must not write to a closed history
                 return
             await self.history.flush()
+            self._tell_history()
+
+    def _tell_history(self) -> None:
+        """Once when it stands still, and once when it goes on."""
+        still, told, log = self.history.still, self._still, self.service.log
+        if still is not None and told is None:
+            log.error("history stands still", file=str(self.history.path), error=still.why)
+        elif still is None and told is not None:
+            log.info("history goes on", stood_still_s=round(time.time() - told.since, 1))
+        self._still = still
+        if self.history.again:
+            raise Stop(Exit.FAILED, "the history can be written again: the next start folds what it has missed")
+
+    def ailing(self) -> list[str]:
+        return [self.history.complaint] if hasattr(self, "history") and self.history.still is not None else []
 
     async def close(self) -> None:
         self._closed = True

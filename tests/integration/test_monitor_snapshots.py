@@ -6,6 +6,7 @@ import asyncio
 import os
 import sqlite3
 from collections.abc import AsyncIterator, Iterator
+from contextlib import closing
 from pathlib import Path
 
 import msgspec
@@ -20,6 +21,7 @@ from services.monitor import edge
 from services.monitor.core import MonitorCore
 from services.monitor.edge import MonitorEdge
 from services.monitor.explain.journal_facts import JournalFacts
+from services.monitor.history import file
 from services.monitor.history import reads as history_reads
 from services.monitor.history.archivist import Archivist
 from services.monitor.history.made import make_anew
@@ -33,6 +35,7 @@ from services.runtime.objects import Objects
 from services.runtime.service import Service
 from services.runtime.streams import ensure_streams
 from services.runtime.trimmed import MARK, Mark, read_mark, write_mark
+from tests.support.full_disk import full
 from tests.support.nats import NatsServer, running_server
 from tests.support.shells import DEADLINE_S, LOG, Running, World, clean_world, drop_streams, until
 from tests.support.toy import job
@@ -225,6 +228,63 @@ async def test_what_a_snapshot_stands_for_is_in_the_file_before_it_is_saved(
     assert not [line for line in rows(tmp_path / "history.sqlite") if line.startswith("jobs ")]
     assert await site.edge.secured(4)
     assert len([line for line in rows(tmp_path / "history.sqlite") if line.startswith("jobs ")]) == 3
+
+
+async def test_on_a_full_disk_the_monitor_serves_and_its_history_catches_up(
+    here: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(edge, "COMMIT_S", 0.02)
+    monkeypatch.setattr(file, "RETRY_S", 0.02)
+    site = Site(here, tmp_path)
+    await site.write(5)
+    service = await site.up()
+    await site.edge.history.flush()
+    before = rows(tmp_path / "history.sqlite")
+    registry, since = service.registry, "phoenix_history_stands_still_since_timestamp_seconds"
+    assert registry.get_sample_value(since) == 0
+    with full(tmp_path / "history.sqlite-wal"):
+        await site.write(20)
+        await service.wait_for(26, 10.0)
+        await until(lambda: site.edge.history.still, "the history stands still")
+        assert (registry.get_sample_value(since) or 0) > 0
+        [told] = service.health()["ailing"]  # type: ignore[misc]
+        assert "the history stands still since" in told
+        assert len(site.edge.core.state.jobs) == 25, "the page and metrics are of now"
+        await service._keeper.save()
+        assert service.snapshot_position == 0, "no snapshot goes beyond what is stored"
+        assert await site.archivist(keep=5).look(step_min=1) == 0
+        assert rows(tmp_path / "history.sqlite") == before
+    await until(lambda: site.edge.history.still is None, "it goes on by itself")
+    assert service.health()["ailing"] == []
+    assert await site.jobs() == [str(n) for n in range(1, 26)]
+    await site.down()
+    assert service.snapshot_position == 26
+    assert await make_anew(site.config, here.admin, LOG) == 26
+    assert rows(tmp_path / "history.rebuilt") == rows(tmp_path / "history.sqlite")
+
+
+async def test_a_monitor_that_cannot_open_its_history_serves_and_starts_again_when_it_can(
+    here: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("BUSY_S", "RETRY_S"):
+        monkeypatch.setattr(file, name, 0.01)
+    monkeypatch.setattr(edge, "COMMIT_S", 0.02)
+    site = Site(here, tmp_path)
+    await site.write(5)
+    await site.up()
+    await site.down()
+    with closing(sqlite3.connect(tmp_path / "history.sqlite")) as other:
+        other.execute("PRAGMA locking_mode = EXCLUSIVE")
+        other.execute("BEGIN EXCLUSIVE")
+        await site.write(3)
+        service = await site.up()
+        assert site.edge.history.still is not None
+        assert sum(service.fold.applied.values()) == 3, "its snapshot is used"
+        assert len(site.edge.core.state.jobs) == 8
+    assert await site.running.code() == 1
+    service = await site.up()
+    assert sum(service.fold.applied.values()) == 3, "no snapshot was saved of what is not stored"
+    assert await site.jobs() == [str(n) for n in range(1, 9)]
 
 
 async def test_a_mark_of_another_journal_is_none(here: World) -> None:

@@ -68,6 +68,9 @@ STORED_LIMIT: Final = TABLE.gauge("phoenix_jetstream_limit_bytes", "Bytes that a
 DISK_FREE: Final = TABLE.gauge("phoenix_disk_free_bytes", "Free bytes of the disk with these files", _WHAT)
 DISK_BYTES: Final = TABLE.gauge("phoenix_disk_bytes", "Bytes of the disk with these files", _WHAT)
 HISTORY_BYTES: Final = TABLE.gauge("phoenix_history_bytes", "Bytes of the history's files")
+HISTORY_STILL: Final = TABLE.gauge(
+    "phoenix_history_stands_still_since_timestamp_seconds", "Since when the history cannot be written; 0: it can"
+)
 ARCHIVE_BYTES: Final = TABLE.gauge("phoenix_archive_bytes", "Bytes of the journal's archive")
 ARCHIVE_POSITION: Final = TABLE.gauge("phoenix_archive_position", "Journal position up to which the archive reaches")
 
@@ -99,7 +102,8 @@ class Files(NamedTuple):
 
 
 class Room(Collector):
-    """Registers with a Prometheus registry; `run` looks."""
+    """Registers with a Prometheus registry; `run` looks.  `still`: since when the history stands still (UTC seconds), which its
+    writer knows; 0: it does not."""
 
     def __init__(
         self,
@@ -108,8 +112,10 @@ class Room(Collector):
         log: Log,
         clock: Clock = system_clock,
         monotonic: Clock = time.monotonic,
+        still: Clock = float,
     ) -> None:
         self.js, self.config, self.log, self.clock, self.monotonic = js, config, log, clock, monotonic
+        self.still = still
         self.broker: Broker | None = None
         self.files: Files | None = None
         self._seen: dict[str, tuple[float, float]] = {}  # part -> wall clock, monotonic
@@ -172,6 +178,7 @@ class Room(Collector):
         yield from (seen, failed)
         yield from _streams(self.broker if self._is_fresh(BROKER) else None)
         yield from _files(self.files if self._is_fresh(FILES) else None)
+        yield HISTORY_STILL.of(self.still())
 
     def _is_fresh(self, part: str) -> bool:
         """Rule 1."""

@@ -105,7 +105,9 @@ class Reads:
     # --------------------------------------------------------------------------------------------------------- handlers
 
     async def healthz(self, _request: web.Request) -> web.Response:
-        return json_answer({"ok": True, "position": self.core.custody.state.position})
+        told = self.history.complaint
+        answer = {"ok": True, "position": self.core.custody.state.position, "ailing": [told] if told else []}
+        return json_answer(answer)
 
     async def metrics(self, _request: web.Request) -> web.Response:
         return web.Response(body=generate_latest(self.registry), content_type="text/plain", charset="utf-8")
