@@ -81,6 +81,7 @@ class MonitorEdge(Edge):
         self._runner: web.AppRunner | None = None
         self._closed = False
         self._still: StandStill | None = None  # as told in the log
+        self._publishes = False  # not while the archive is folded
         self._resumed = 0  # position up to which a snapshot stands for the facts
 
     def make_core(self, custody: Custody) -> MonitorCore:
@@ -123,6 +124,8 @@ class MonitorEdge(Edge):
         """Rules 1 and 2."""
         if self._closed or not await self.history.flush():
             return False
+        if not self._publishes and self.publisher.waiting(position):
+            return False
         try:
             async with asyncio.timeout(SECURE_S):
                 await self.publisher.stored(position)
@@ -138,12 +141,15 @@ class MonitorEdge(Edge):
         else:
             service.log.info("events before the snapshot read", events=count)
 
+    def follow(self, service: Service) -> None:
+        self._publishes = True
+        service.spawn("history", self._commit())
+        service.spawn("events", self._publish())
+
     async def start(self, service: Service) -> None:
         await self.history.flush()
         if self._resumed:
             await self._refill(service)
-        service.spawn("history", self._commit())
-        service.spawn("events", self._publish())
         kept = self.config.journal
         self.archivist = Archivist(
             service.nc, service.js, kept.archive, kept.keep_messages, self.config.processes(), service.log

@@ -124,9 +124,13 @@ class Publisher:
         """Events that were before the first one in memory, at most as many as there is room for."""
         self.ring.extendleft(reversed(entries[-self.room :] if self.room else []))
 
+    def waiting(self, position: int) -> bool:
+        """Whether an event up to `position` is not stored yet."""
+        return bool(self._queue) and self._queue[0].position <= position
+
     async def stored(self, position: int) -> None:
         """Returns when the stream holds all events up to `position`."""
-        while self._queue and self._queue[0].position <= position:
+        while self.waiting(position):
             self._stored.clear()
             await self._stored.wait()
 

@@ -65,6 +65,9 @@ class Edge:
     async def connected(self, service: Service) -> None:
         """Before anything is folded: learn what the outside already has."""
 
+    def follow(self, service: Service) -> None:
+        """Before the first catch-up: spawn what stores beside the fold, so that snapshots can be saved on the way."""
+
     async def start(self, service: Service) -> None:
         """After the first catch-up: open listeners and subscriptions."""
 

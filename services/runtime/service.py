@@ -329,7 +329,8 @@ class Service(Status):
         async with asyncio.timeout(INFO_TIMEOUT_S):
             mark = await read_mark(objects, str(info.created))
         if self.position < mark:
-            await feed_archived(self.config.journal.archive, str(info.created), self.position, mark, self.fold.feed)
+            archive = self.config.journal.archive
+            await feed_archived(archive, str(info.created), self.position, mark, self.fold.feed, self._fed)
             self.log.info("journal's archive folded", position=self.position)
         if info.state.messages and self.position + 1 < info.state.first_seq:
             raise Stop(
@@ -347,6 +348,11 @@ class Service(Status):
         )
         self._engine.attach(self._reader, self._new_journal() if self.writer else None)
         await self._reader.open()
+
+    async def _fed(self, messages: int) -> None:
+        """So many of the archive; there are no tasks yet."""
+        self._absorbed(messages)
+        await self._keeper.save_if_due()
 
     def _doubts(self) -> str:
         return "; ".join(why for edge in self.edges if (why := edge.continues()))
@@ -367,6 +373,8 @@ class Service(Status):
         )
 
     async def _serve(self) -> None:
+        for edge in self.edges:
+            edge.follow(self)
         await self._catch_up()
         self.fold.listener = self._applied
         self.caught_up = True
@@ -428,13 +436,11 @@ class Service(Status):
             self._lease.free.set()
 
     def _absorbed(self, messages: int) -> None:
-        if self._keeps_snapshots():
-            self._keeper.note(messages)
+        self._keeper.note(messages, keeps=self._keeps_snapshots(), caught_up=self.caught_up)
 
     def _keeps_snapshots(self) -> bool:
         """One replica writes them: the leader; a follower its own."""
-        keeps = self.writer is None or self._engine.phase is not Phase.FOLLOWING
-        return keeps and self.use_snapshots and self.caught_up
+        return self.use_snapshots and (self.writer is None or self._engine.phase is not Phase.FOLLOWING)
 
     # --------------------------------------------------------------------------------------------------------------- end
 

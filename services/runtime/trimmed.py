@@ -13,7 +13,7 @@ Rules
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from itertools import islice
 from pathlib import Path
 from typing import Final
@@ -51,10 +51,20 @@ async def write_mark(objects: Objects, mark: Mark) -> None:
     await objects.put(MARK, msgspec.json.encode(mark))
 
 
+async def _untold(_messages: int) -> None:
+    return
+
+
 async def feed_archived(
-    directory: Path, journal: str, position: int, mark: int, feed: Callable[[Stored], object]
+    directory: Path,
+    journal: str,
+    position: int,
+    mark: int,
+    feed: Callable[[Stored], object],
+    fed: Callable[[int], Awaitable[None]] = _untold,
 ) -> None:
-    """Feed the archived messages behind `position`; on return the stream goes on where they ended.  Raises `Stop` (rule 2)."""
+    """Feed the archived messages behind `position`; on return the stream goes on where they ended.  `fed`: told each time of so
+    many more.  Raises `Stop` (rule 2)."""
     try:
         archive = await asyncio.to_thread(Archive, directory, journal)
         if archive.end < mark:
@@ -63,6 +73,7 @@ async def feed_archived(
         while part := await asyncio.to_thread(_some, messages):
             for message in part:
                 feed(message)
+            await fed(len(part))
             await asyncio.sleep(0)
     except (Broken, OSError) as error:
         raise Stop(

@@ -27,11 +27,13 @@ from services.monitor.history.archivist import Archivist
 from services.monitor.history.made import make_anew
 from services.monitor.history.reads import Filter
 from services.monitor.history.schema import dump
+from services.runtime import archive, engine, trimmed
 from services.runtime.archive import Archive, Broken
 from services.runtime.config import Config, JournalKept, Monitor
 from services.runtime.exits import Stop
 from services.runtime.fold import Stored
 from services.runtime.objects import Objects
+from services.runtime.reader import Reader
 from services.runtime.service import Service
 from services.runtime.streams import ensure_streams
 from services.runtime.trimmed import MARK, Mark, read_mark, write_mark
@@ -58,22 +60,26 @@ async def here(server: NatsServer) -> AsyncIterator[World]:
 class Site:
     """A monitor on a broker; its history and its archive lie in `directory`."""
 
-    def __init__(self, here: World, directory: Path) -> None:
+    def __init__(self, here: World, directory: Path, snapshot_every: int = 5000) -> None:
         self.here, self.directory = here, directory
         self.config: Config = msgspec.structs.replace(
             here.config,
             monitor=Monitor(listen="127.0.0.1:0", history_path=directory / "history.sqlite"),
             journal=JournalKept(keep_messages=0, archive=directory / "archive"),
+            runtime=msgspec.structs.replace(here.config.runtime, snapshot_every=snapshot_every),
         )
         self.edge: MonitorEdge
         self.running: Running
         self.number = 0
 
-    async def up(self) -> Service:
+    def begin(self) -> Running:
         self.edge = MonitorEdge(self.config)
         options = {"core": self.edge.make_core, "config": self.config, "edges": [self.edge]}
         self.running = self.here.start(f"m{id(self.edge)}", writer=None, name="monitor", **options)
-        service = await self.running.caught_up()
+        return self.running
+
+    async def up(self) -> Service:
+        service = await self.begin().caught_up()
         await until(lambda: hasattr(self.edge, "archivist"), "the edge has started")
         await service.wait_for((await self.here.js.stream_info(JOURNAL_STREAM)).state.last_seq, DEADLINE_S)
         return service
@@ -285,6 +291,44 @@ async def test_a_monitor_that_cannot_open_its_history_serves_and_starts_again_wh
     service = await site.up()
     assert sum(service.fold.applied.values()) == 3, "no snapshot was saved of what is not stored"
     assert await site.jobs() == [str(n) for n in range(1, 9)]
+
+
+async def test_a_monitor_that_dies_while_it_catches_up_goes_on_from_a_snapshot_of_then(
+    here: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Once in the archive, once in the stream."""
+    monkeypatch.setattr(archive, "SEGMENT_MAX", 10)
+    monkeypatch.setattr(trimmed, "SLICE", 10)
+    monkeypatch.setattr(engine, "BATCH_MAX", 10)
+    site = Site(here, tmp_path, snapshot_every=2)
+    await site.write(99)
+    await site.up()
+    await site.down()
+    assert await site.archivist(keep=40).look(step_min=1) == 60
+    (tmp_path / "history.sqlite").unlink()
+    fourth = sorted((tmp_path / "archive").glob("*.segment"))[3]
+    whole = fourth.read_bytes()
+    fourth.write_bytes(whole[:-1])
+    assert await site.begin().code() == 1, "it dies of the fourth segment"
+    fourth.write_bytes(whole)
+
+    async def never(_reader: Reader) -> int:
+        return 1000
+
+    with monkeypatch.context() as endless:
+        endless.setattr(Reader, "end", never)
+        running = site.begin()
+        await until(lambda: running.service.snapshot_position >= 80, "a snapshot is saved on the way")
+        assert not running.service.caught_up
+        assert sum(running.service.fold.applied.values()) <= 80, "it went on from the archive's third segment"
+        running.service.fail("killed")
+        assert await running.code() == 1
+    service = await site.up()
+    assert sum(service.fold.applied.values()) <= 20
+    assert state(service) == await here.replayed(MonitorCore, tmp_path / "archive")
+    assert await make_anew(site.config, here.admin, LOG) == 100
+    await site.down()
+    assert rows(tmp_path / "history.rebuilt") == rows(tmp_path / "history.sqlite")
 
 
 async def test_a_mark_of_another_journal_is_none(here: World) -> None:
