@@ -35,7 +35,7 @@ from services.monitor.explain.story import Story
 from services.monitor.explain.why import Why
 from services.monitor.explain.why_waiting import WhyWaiting
 from services.monitor.history.archivist import Archivist
-from services.monitor.history.file import COMMIT_S, History, StandStill
+from services.monitor.history.file import COMMIT_S, History, Still
 from services.monitor.history.kept import Kept
 from services.monitor.history.made import take_over
 from services.monitor.metrics.certificates import Certificates, endpoints
@@ -80,7 +80,7 @@ class MonitorEdge(Edge):
         self.config, self.file = config, file
         self._runner: web.AppRunner | None = None
         self._closed = False
-        self._still: StandStill | None = None  # as told in the log
+        self._still: Still | None = None  # as told in the log
         self._publishes = False  # not while the archive is folded
         self._resumed = 0  # position up to which a snapshot stands for the facts
 

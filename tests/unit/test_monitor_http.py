@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import re
 from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
@@ -17,6 +18,7 @@ from schemas.custody import RULES
 from schemas.facts import ConfigAdopted
 from services.monitor.events import Entry
 from services.monitor.explain.why import Why
+from services.monitor.history.file import Still
 from services.monitor.metrics.collect import ReadModel
 from services.monitor.metrics.scrape import Ports, Scrape
 from services.monitor.serve.access import Access
@@ -292,3 +294,18 @@ async def test_why_has_sentences_remedies_and_when_it_starts(house: House) -> No
     answer = orjson.loads(body)
     assert len(answer["sentences"]) == len(answer["remedies"]) == len(answer["told"])
     assert answer["sentences"][0].startswith("Held by hpc since ")
+
+
+async def test_while_the_history_stands_still_what_needs_it_is_refused_and_the_rest_is_told(house: House) -> None:
+    history = house.desk.history
+    assert history is not None
+    assert orjson.loads((await house.get("/healthz"))[1])["ailing"] == []
+    history.still, history._not_before = Still(0.0, "database or disk is full"), math.inf
+    told = "the history stands still since 1970-01-01T00:00:00.000Z: database or disk is full; it goes on by itself"
+    status, body = await house.get("/v1/jobs")
+    assert (status, orjson.loads(body)["error"]["code"]) == (503, "unavailable")
+    assert orjson.loads(body)["error"]["message"].startswith(told)
+    assert (await house.get("/v1/jobs/1"))[0] == 200, "memory has it"
+    assert (await house.get("/v1/jobs/99"))[0] == 503, "nobody can say that there is none"
+    assert [(await house.get(path))[0] for path in ("/v1/queue", "/v1/overview", "/metrics", "/healthz")] == [200] * 4
+    assert orjson.loads((await house.get("/healthz"))[1])["ailing"][0].startswith(told)

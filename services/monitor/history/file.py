@@ -54,11 +54,11 @@ UNKNOWN: Final = (1 << 62, 0)  # where a file is that cannot be opened: no row i
 Answer = TypeVar("Answer")
 
 
-class StandsStillError(Exception):
+class StandsStill(Exception):
     """Rule 5: what the file has is not all; the message says since when, and why."""
 
 
-class StandStill(NamedTuple):
+class Still(NamedTuple):
     """Rule 5.  `since`: UTC seconds."""
 
     since: float
@@ -72,7 +72,7 @@ class History:
         self, path: Path, kept: Kept = EVERYTHING, *, waits: bool = False, clock: Clock = system_clock
     ) -> None:
         self.path, self.kept, self.waits, self.clock = path, kept, waits, clock
-        self.still: StandStill | None = None
+        self.still: Still | None = None
         self.again = False  # there is room, and a new start has to fold what is not here
         self.skip_until = (0, 0)  # position and index already in the file, or on their way
         self._journal = ""
@@ -220,7 +220,7 @@ class History:
     def _refused(self, error: Exception, what: str) -> None:
         """The history stands still, or `Stop` is raised."""
         if self.waits and _passes(error):
-            self.still = StandStill(self.still.since if self.still else self.clock(), str(error))
+            self.still = Still(self.still.since if self.still else self.clock(), str(error))
             self._not_before = time.monotonic() + RETRY_S
             return
         self._failure = f"the history {self.path} cannot be {what}: {error}"
@@ -255,10 +255,10 @@ class History:
     # --------------------------------------------------------------------------------------------------------- reading
 
     async def ask(self, question: Callable[..., Answer], *args: Any) -> Answer:
-        """`question(database, *args)`, in the thread, after everything that was noted is committed.  Raises `StandsStillError`
+        """`question(database, *args)`, in the thread, after everything that was noted is committed.  Raises `StandsStill`
         while that cannot be: an answer without what has come since would look like a whole one."""
         if not await self.flush():
-            raise StandsStillError(self.complaint)
+            raise StandsStill(self.complaint)
         return await asyncio.get_running_loop().run_in_executor(self._thread, question, self.database, *args)
 
     async def close(self) -> None:

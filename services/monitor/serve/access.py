@@ -17,6 +17,7 @@ import orjson
 from aiohttp import web
 
 from schemas.custody import Custody
+from services.monitor.history.file import StandsStill
 from services.monitor.serve.fault import Fault as Fault
 from services.monitor.serve.origin import is_own_page
 from services.monitor.serve.sessions import Sessions
@@ -105,6 +106,8 @@ async def faults(request: web.Request, handler: Callable[[web.Request], Awaitabl
     except Fault as fault:
         error = {"code": fault.code, "field": fault.field, "message": str(fault)}
         return json_answer({"ok": False, "error": error}, fault.status)
+    except StandsStill as told:
+        return json_answer({"ok": False, "error": {"code": "unavailable", "field": None, "message": str(told)}}, 503)
     except web.HTTPClientError as wrong:  # no such path, no such method: told in the form of every other refusal
         code = "unknown" if wrong.status == 404 else "invalid"
         error = {"code": code, "field": None, "message": f"{request.method} {request.path[:200]}: {wrong.reason}"}
