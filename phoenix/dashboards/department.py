@@ -45,7 +45,8 @@ _GLANCE: Final = Row(
             "Instances short",
             "Instances that it wants in service and that do not serve yet.",
             f"clamp_min({series('phoenix_web_instances_wanted', department=OWN)} - "
-            f"{series('phoenix_web_instances_running', department=OWN)}, 0)",
+            f"({series('phoenix_web_instances_running', department=OWN)} - "
+            f"{series('phoenix_web_instances_draining', department=OWN)}), 0)",
             bad=1,
         ),
         _now(

@@ -60,8 +60,9 @@ _GLANCE: Final = Row(
             "short",
             (
                 Query(
-                    "sum(clamp_min("
-                    f"{series('phoenix_web_instances_wanted')} - {series('phoenix_web_instances_running')}, 0)) or vector(0)",
+                    f"sum(clamp_min({series('phoenix_web_instances_wanted')} - "
+                    f"({series('phoenix_web_instances_running')} - "
+                    f"{series('phoenix_web_instances_draining')}), 0)) or vector(0)",
                     "instances",
                 ),
             ),

@@ -9,23 +9,23 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-from schemas.sentences import told_foreseen, told_web
+from schemas.sentences import told_foreseen, told_moves, told_web
 from schemas.sentences.params import Params as Told
 from schemas.sentences.told import TELL, UNBLOCK
 
 Params = Mapping[str, Any]
 
 
-# code -> (in a column, in full, what would unblock it); {…} are parameters
+# code -> (in a column, in full, what would unblock it)
 _TEXTS: Final[dict[str, tuple[str, str, str]]] = {
     "web_demand": ("web demand", "a web department wants more hosts than it holds", ""),
-    "web_share": ("web share", "what is short for web is divided: {department} had fewer than its part", ""),
+    "web_share": ("web share", "what is short for web is divided, and another one had less than its part", ""),
     "idle_to_batch": ("idle", "nobody with precedence wants the host, so batch gets it", ""),
     "guarantee": ("guarantee", "it belongs to the department's guaranteed minimum", ""),
     "notice_expired": ("notice expired", "the department was given notice and still held more than its quota", ""),
     "notice": ("notice", "the department gives it back because its quota fell below what it holds", ""),
     "not_needed": ("not needed", "the department has no use for it", ""),
-    "batch_share": ("batch share", "another batch department has unmet demand and this host was idle", ""),
+    "batch_share": ("batch share", "another batch department wants its share", ""),
     "department_removed": ("department removed", "the department was removed from the configuration", ""),
     "cordoned": ("cordoned", "the host is cordoned", "phoenix hosts uncordon HOST"),
     "window": ("window", "at these hours a department has another guarantee or maximum", "phoenix lending"),
@@ -211,7 +211,8 @@ def short(reason: object) -> str:
 def sentence(reason: object) -> str:
     """In full, with its numbers."""
     code, params = code_of(reason)
-    special = TELL.get(code) or told_web.TELL.get(code) or told_foreseen.TELL.get(code)
+    tables = (TELL, told_web.TELL, told_moves.TELL, told_foreseen.TELL)
+    special = next((table[code] for table in tables if code in table), None)
     told = special(Told(params)) if special else None
     if told is not None:
         return told

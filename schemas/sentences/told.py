@@ -297,7 +297,8 @@ def running(p: Params) -> str | None:
     if "hosts" in p and "walltime_s" in p:
         left = f"{span(p.number('seconds'))} of at most {span(p.number('walltime_s'))}"
         return f"it runs on {p.names('hosts')} for {left}{_safe(p)}"
-    return f"{count(p.number('instances'), 'instance')} of {p.number('target')} serve" if "target" in p else None
+    serve = "serves" if p.number("instances") == 1 else "serve"
+    return f"{p.number('instances')} of {count(p.number('target'), 'instance')} {serve}" if "target" in p else None
 
 
 def finished(p: Params) -> str | None:

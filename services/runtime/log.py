@@ -112,7 +112,7 @@ class _Formatter(logging.Formatter):
     def _formed(self, record: logging.LogRecord) -> str:
         said = record.args[0] if isinstance(record.args, tuple) and len(record.args) == 1 else None
         if isinstance(said, _Said):
-            event, fields = said.event, said.fields
+            event, fields = said.event, {**self._own, **said.fields}
         else:
             event, fields = record.getMessage(), {**self._own, "logger": record.name}
         if record.exc_info and record.exc_info[1] is not None:
@@ -174,8 +174,8 @@ def get_log(**fields: object) -> Log:
 
 
 def configure(level: str, form: Form = "text", **fields: object) -> None:
-    """Send the process's logs to standard error.  `level`: debug, info, warning or error; `fields`: of lines that others
-    write."""
+    """Send the process's logs to standard error.  `level`: debug, info, warning or error; `fields`: of all lines, those
+    that libraries write, too."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(_Formatter(form, fields))
     ours, others = logging.getLogger(_ROOT), logging.getLogger()

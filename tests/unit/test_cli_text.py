@@ -46,6 +46,34 @@ def test_a_reason_is_told_with_its_numbers() -> None:
     assert "afterok of job 3" in sentences.sentence(because(Code.DEPENDENCY, job="3", condition="afterok"))
 
 
+@pytest.mark.parametrize(
+    ("reason", "told"),
+    [
+        (because(Code.WALLTIME, walltime_s=40.0), "it ran into its time limit of 40s"),
+        (because(Code.BACKFILL, head="9", gap_s=59.35), "it fitted into a gap of 59s without delaying job 9"),
+        (because(Code.BACKFILL, head="9", spare=2), "it fitted beside the room that is kept for job 9"),
+        (
+            because(Code.BACKFILL, reserved=2),
+            "it fitted in without delaying the 2 jobs before it for which room is kept",
+        ),
+        (because(Code.SHORTEST_FIRST, limit_s=90.0), "of the jobs that fitted it had the shortest time limit, 1m30s"),
+        (because(Code.REPLACEMENT, instances=3), "it replaces an instance that was lost"),
+        (
+            because(Code.WEB_SHARE, department="shop", demand=4, held=3, quota=2),
+            "what is short for web is divided, and shop had less than its part",
+        ),
+        (
+            because(Code.BATCH_SHARE, department="hpc", held=3),
+            "another batch department wants its share, and hpc held 3",
+        ),
+    ],
+)
+def test_why_a_job_started_or_ended_and_why_a_department_keeps_fewer_is_a_plain_sentence(
+    reason: Reason, told: str
+) -> None:
+    assert sentences.sentence(reason) == told
+
+
 def test_load_and_silence_of_a_web_department_are_told_with_whose_they_are() -> None:
     asked = {"requests_per_s": 412.5, "requests_per_instance": 100.0}
     for reason, expected in (

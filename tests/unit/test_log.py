@@ -94,14 +94,12 @@ def test_a_line_that_cannot_be_formed_is_one_line_all_the_same(monkeypatch: pyte
 
 def test_text_is_key_equals_value(monkeypatch: pytest.MonkeyPatch) -> None:
     stream = written(monkeypatch)
-    get_log(service="executor").bind(host="h1").warning(
-        "host lost", position=17, why="no word", since=1.5, units=["3", "4_1"]
-    )
+    get_log().bind(host="h1").warning("host lost", position=17, why="no word", since=1.5, units=["3", "4_1"])
     line = stream.getvalue()
     assert line[10] == "T"
     assert (
         line.split(" ", 1)[1]
-        == 'WARNING host lost service=executor host=h1 position=17 why="no word" since=1.5 units=3,4_1\n'
+        == 'WARNING host lost service=executor instance=executor-1 host=h1 position=17 why="no word" since=1.5 units=3,4_1\n'
     )
 
 
@@ -116,6 +114,7 @@ def test_json_has_the_same_fields_with_their_types(monkeypatch: pytest.MonkeyPat
         "level": "warning",
         "event": "host lost",
         "service": "executor",
+        "instance": "executor-1",  # every line says whose it is
         "position": 17,
         "void": None,
         "ok": True,
