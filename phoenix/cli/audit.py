@@ -47,35 +47,41 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     if args.last is not None and not 0 < args.last <= PAGE:
         raise usage(f"--last is 1 to {PAGE}", "--since WHEN has no such bound")
-    client = cloud.find(args).operator()
+    where = cloud.find(args)
+    client = where.operator()
     chosen = {"user": args.user, "department": args.department, "kind": args.kind, "outcome": args.outcome}
     if args.since is not None:
         since = period.instant(args.since, time.time())
-        end = print_since(client, {**chosen, "since": since}, args)
+        end, found = print_since(client, {**chosen, "since": since}, args)
     else:
         answer = client.get("/v1/audit", limit=args.last or LAST, **chosen)
         _print(answer["records"], args.json)
-        end = answer["end"]
+        end, found = answer["end"], len(answer["records"])
+    if not found and args.user:
+        where.check_user(args.user)  # not before: who is no longer of the cloud is still in the audit
+    if not found and not args.follow:
+        print("phoenix: nothing of that is recorded", file=sys.stderr)
     if args.follow:
         for records in follow(client, chosen, end):
             _print(records, args.json)
     return 0
 
 
-def print_since(client: Client, asked: dict[str, Any], args: argparse.Namespace) -> int:
-    """Print page after page; returns where the stream ended."""
+def print_since(client: Client, asked: dict[str, Any], args: argparse.Namespace) -> tuple[int, int]:
+    """Print page after page; returns where the stream ended, and how many records there were."""
     shown: list[dict[str, Any]] = []
     after: int | None = None
+    found = 0
     while True:
         answer = client.get("/v1/audit", limit=PAGE, after=after, **asked)
         if args.last is None:
             _print(answer["records"], args.json)
         shown = (shown + answer["records"])[-(args.last or 1) :]
-        after = answer["next"]
+        after, found = answer["next"], found + len(answer["records"])
         if after is None:
             if args.last is not None:
                 _print(shown, args.json)
-            return int(answer["end"])
+            return int(answer["end"]), found
 
 
 def follow(client: Client, chosen: dict[str, Any], after: int) -> Iterator[list[dict[str, Any]]]:

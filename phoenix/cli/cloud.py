@@ -81,6 +81,12 @@ class Cloud:
         if names and name not in names:
             raise usage(f"there is no user {name!r}", suggest.hint(name, names))
 
+    def check_host(self, name: str) -> None:
+        """Likewise for a host, of any cloud."""
+        known = [host["host"] for host in self.operator().get("/v1/hosts")["hosts"]]
+        if name not in known:
+            raise usage(f"there is no host {name!r}", suggest.hint(name, known))
+
     def _first(self) -> User | None:
         return next((user for user in self.users if user.role == "operator"), None)
 

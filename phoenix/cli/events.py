@@ -13,6 +13,7 @@ import orjson
 from phoenix.cli import cloud, emit, units
 from phoenix.cli.errors import UNREACHABLE, CliError
 from phoenix.cli.http import Client
+from phoenix.cli.parser import at_least_zero
 from schemas import sentences
 from schemas.sentences import facts
 
@@ -57,7 +58,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--sentences", "-s", action="store_true", help="each event as one plain sentence with its reason"
     )
-    parser.add_argument("--last", "-n", type=int, default=LAST, metavar="N", help=f"how many (default {LAST})")
+    parser.add_argument(
+        "--last", "-n", type=at_least_zero, default=LAST, metavar="N", help=f"how many (default {LAST})"
+    )
 
 
 def run(args: argparse.Namespace) -> int:

@@ -15,6 +15,7 @@ from typing import Any, Final
 
 from phoenix.cli import cloud, emit, history_rebuild, suggest, tables, units
 from phoenix.cli.errors import usage as mistyped
+from phoenix.cli.parser import count
 from phoenix.cli.period import span
 from phoenix.cli.queue import NAME_SHOWN, STATES
 from schemas import sentences
@@ -53,7 +54,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--sort", choices=SORTS, default="submitted", help="newest, longest, largest first")
     parser.add_argument("--ascending", action="store_true", help="oldest, shortest, smallest first")
     parser.add_argument(
-        "--limit", "-l", type=int, default=LIMIT, metavar="N", help=f"at most N jobs (default: {LIMIT})"
+        "--limit", "-l", type=count, default=LIMIT, metavar="N", help=f"at most N jobs (default: {LIMIT})"
     )
     parser.add_argument("--all", "-a", action="store_true", help="all of them")
     parser.add_argument("--cursor", metavar="C", help="go on behind an earlier answer (the cursor of --json)")
@@ -86,7 +87,7 @@ def _fetch(args: argparse.Namespace) -> tuple[list[dict[str, Any]], str | None]:
     asked |= {"host": args.host, "since": since, "until": until, "sort": args.sort}
     asked |= {"order": "ascending" if args.ascending else None}
     client, found, cursor = where.operator(), [], args.cursor
-    left = sys.maxsize if args.all else max(0, args.limit)
+    left = sys.maxsize if args.all else args.limit
     while True:
         answer = client.get("/v1/history", **asked, limit=min(PAGE, left), cursor=cursor)
         found += answer["jobs"]
@@ -97,6 +98,8 @@ def _fetch(args: argparse.Namespace) -> tuple[list[dict[str, Any]], str | None]:
         where.check_department(args.department)  # not before: what is no longer of the cloud has a history
     if args.user and not found:
         where.check_user(args.user)
+    if args.host and not found:
+        where.check_host(args.host)
     return found, cursor
 
 

@@ -9,6 +9,7 @@ from phoenix.cli import cloud, emit, suggest, tables, units
 from phoenix.cli.errors import USAGE, CliError, usage
 from phoenix.cli.http import Client, quote
 
+STATES: Final = ("free", "held", "draining", "lost", "absent")
 VERBS: Final = {"cordon": "cordoned", "drain": "draining", "uncordon": "back in use"}
 FOR_GOOD_YEARS: Final = 5  # longer is no time but "until that is over"
 HELP: Final = """examples:
@@ -25,9 +26,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("host", nargs="*", metavar="HOST", help="the hosts to do it to")
     parser.add_argument("--reason", default="", help="why; people see it in `phoenix hosts`")
     parser.add_argument("--department", "-d", metavar="D", help="list only the hosts that it holds")
-    parser.add_argument(
-        "--state", metavar="STATE", help="list only those in this state: free held draining lost absent"
-    )
+    parser.add_argument("--state", metavar="STATE", help=f"list only those in this state: {' '.join(STATES)}")
 
 
 def run(args: argparse.Namespace) -> int:
@@ -62,6 +61,8 @@ def _act(client: Client, verb: str, host: str, reason: str) -> dict[str, Any]:
 def _list(where: cloud.Cloud, args: argparse.Namespace) -> int:
     if args.department:
         where.check_department(args.department)
+    if args.state and args.state not in STATES:
+        raise usage(f"{args.state!r} is no state of a host", suggest.hint(args.state, STATES))
     answer = where.operator().get("/v1/hosts", department=args.department, state=args.state)
     hosts = [
         host

@@ -9,6 +9,7 @@ from typing import Any, Final
 from phoenix.cli import ailing, cloud, emit, suggest, tables, units
 from phoenix.cli.errors import CliError, usage
 from phoenix.cli.http import Client, quote
+from phoenix.cli.parser import count
 from schemas import sentences
 from schemas.sentences import told_foreseen
 
@@ -41,7 +42,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--department", "-d", metavar="D", help="only this department's")
     parser.add_argument("--state", "-t", metavar="STATE", help=f"only these, comma separated: {' '.join(STATES)}")
     parser.add_argument("--user", "-u", metavar="USER", help="only this user's")
-    parser.add_argument("--limit", "-l", type=int, metavar="N", help="at most N lines")
+    parser.add_argument("--limit", "-l", type=count, metavar="N", help="at most N lines")
 
 
 def run(args: argparse.Namespace) -> int:
@@ -49,6 +50,8 @@ def run(args: argparse.Namespace) -> int:
     where = cloud.find(args)
     if args.department:
         where.check_department(args.department)
+    if args.user:
+        where.check_user(args.user)
     form, client = None if args.json else "lines", where.operator()
     answer = client.get(
         "/v1/queue", department=args.department, state=args.state, user=args.user, limit=args.limit, form=form

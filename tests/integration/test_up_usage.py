@@ -190,7 +190,8 @@ def test_history_knows_every_job_and_can_be_made_anew(cloud: Cloud) -> None:
     assert [job["unit"] for job in one["jobs"] + again] == [job["unit"] for job in rest]
     assert [job["unit"] for job in cloud.json("history", "--user", "mona")["jobs"]] == ["2"]
     assert {job["state"] for job in cloud.json("history", "--state", "cancelled")["jobs"]} == {"cancelled"}
-    assert cloud.json("history", "--host", "nowhere")["jobs"] == []
+    for words in (("history", "--host", "nowhere"), ("hosts", "--state", "gone"), ("queue", "--user", "alise")):
+        assert cloud.run(*words).returncode == 2, words
     lines = cloud.ok("history", "--csv").splitlines()
     assert (lines[0].split(",")[0], len(lines)) == ("unit", len(found) + 1)
     assert "completed" in cloud.ok("history", "--user", "mona")

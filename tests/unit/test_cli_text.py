@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from phoenix.cli import completion, events, queue, show, submit, suggest, tables, waiting, why
+from phoenix.cli import completion, events, history, parser, queue, show, story, submit, suggest, tables, waiting, why
 from phoenix.cli.errors import CliError
 from phoenix.cli.http import Client, Response
 from schemas import sentences
@@ -249,6 +249,23 @@ def test_why_ranks_and_says_what_would_unblock() -> None:
     told = why.render(answer)
     assert told.splitlines()[:3] == ["job 17 is held:", "  1. It is held.", "     To unblock it: phoenix release 17"]
     assert "  2. The department holds no host at all." in told
+
+
+@pytest.mark.parametrize(
+    ("command", "words"),
+    [
+        (history, ["--limit", "0"]),
+        (queue, ["--limit", "-1"]),
+        (story, ["host1", "--last", "0"]),
+        (events, ["--last", "-1"]),
+    ],
+)
+def test_a_number_of_lines_that_cannot_be_is_refused(command: Any, words: list[str]) -> None:
+    """None of them says that there is nothing: `queue --limit 0` said that no job waits or runs."""
+    made = parser.make("queue")
+    command.add_arguments(made)
+    with pytest.raises(CliError, match="is not a number"):
+        made.parse_args(words)
 
 
 def test_queue_is_a_table_with_a_reason_on_each_line() -> None:
