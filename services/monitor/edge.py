@@ -55,6 +55,7 @@ from services.monitor.serve.origin import Hosts
 from services.monitor.serve.queries import Queries
 from services.monitor.serve.reads import Reads
 from services.monitor.serve.refused import RefusedReads
+from services.monitor.serve.refused_keys import RefusedKeys
 from services.monitor.serve.session_routes import SessionRoutes
 from services.monitor.serve.sessions import Sessions
 from services.monitor.serve.sessions_kept import KeptSessions
@@ -168,6 +169,7 @@ class MonitorEdge(Edge):
         self.sessions.restore(self.core.custody.state.config)
         self.recorder = Recorder(service.nc.publish, service.log)
         service.spawn("audit", self.recorder.run())
+        service.spawn("refused keys", RefusedKeys(self.config, self.recorder.note, service.log).run())
         access = Access(self.core.custody, identities, sessions, f"{COOKIE}_{urlsplit(url).port or 0}")
         self.stream = Stream(self.core, views, self.publisher, access, connected=lambda: service.connected)
         service.spawn("page", self.stream.run())

@@ -89,9 +89,15 @@ class Recorder:
 class Sparingly:
     """Rule 5."""
 
-    def __init__(self, note: Callable[[AuditRecord], None], now: Callable[[], float]) -> None:
+    def __init__(
+        self,
+        note: Callable[[AuditRecord], None],
+        now: Callable[[], float],
+        per_s: float = REFUSED_PER_S,
+        burst: float = REFUSED_BURST,
+    ) -> None:
         self._note, self._now = note, now
-        self._of = Buckets(REFUSED_PER_S, REFUSED_BURST)
+        self._of = Buckets(per_s, burst)
 
     def note(self, caller: str, record: Callable[[], AuditRecord]) -> None:
         """`record`: made if there is room for it."""

@@ -6,6 +6,7 @@ What it decides: which credentials exist.  It must never show one: what it retur
       <user>.nk                   0600   nkey seed: proves to the server who connects (the server knows the public key only)
       <user>.token                0600   bearer token for HTTP
       service-<process>.nk        0600   admission, provisioner, executor, monitor, scheduler.<department>, admin
+      service-watch.nk            0600   the monitor's, for whom the broker refuses (`permissions.system`)
       tokens.json                 0600   sha256(token) -> user: what the doors read, so that they need not hold the tokens; and
                                          the tokens that were issued, with their end (`services.runtime.tokens`)
     <guest_key_file>              0600   key of the guests' tokens (HMAC)
@@ -66,7 +67,7 @@ def ensure(config: Config) -> Changes:
     """Make what is missing, revoke what belongs to nobody, keep the rest.  OSError if the directory cannot be written."""
     directory = config.nats.credentials_dir
     _private_directory(directory)
-    wanted = {f"{name}.nk": _new_seed for name in permissions.table(config.cloud)}
+    wanted = {f"{name}.nk": _new_seed for name in (*permissions.table(config.cloud), *permissions.system())}
     wanted |= {f"{user.name}.token": _new_token for user in config.cloud.users}
     created = [name for name, make in wanted.items() if _create(directory / name, make())]
     if _create(config.guest_key_file, secrets.token_hex(TOKEN_BYTES).encode()):
@@ -80,7 +81,8 @@ def ensure(config: Config) -> Changes:
 
 def public_keys(config: Config) -> dict[str, str]:
     """Public nkeys by credential.  Raises `CredentialsError`."""
-    return {name: _public_key(seed_file(config, name)) for name in permissions.table(config.cloud)}
+    names = (*permissions.table(config.cloud), *permissions.system())
+    return {name: _public_key(seed_file(config, name)) for name in names}
 
 
 def user_options(config: Config, user: str) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""The NATS server's configuration, generated: one account, users by public key, permissions, JetStream.
+"""The NATS server's configuration, generated: one account and the system account, users by public key, permissions, JetStream.
 
 What it decides: nothing; it writes down what `permissions` and the configuration say.  It must never contain a secret: users
 are known by their public nkeys, so the file may be read by anybody.
@@ -34,6 +34,7 @@ def nats_server_config(
     nats = config.nats
     keys = credentials.public_keys(config) if keys is None else keys
     users = [_user(name, keys[name], allowed) for name, allowed in permissions.table(config.cloud).items()]
+    system = [_user(name, keys[name], allowed) for name, allowed in permissions.system().items()]
     lines = [
         "# Generated from the Phoenix configuration: changes here are lost.",
         f"server_name: {_quoted(f'{config.cloud.name}-nats')}",
@@ -54,15 +55,23 @@ def nats_server_config(
         *users,
         "  ]",
         "}",
+        "accounts { $SYS {",
+        "  users: [",
+        *system,
+        "  ]",
+        "} }",
     ]
     return "\n".join(lines) + "\n"
 
 
 def _user(name: str, key: str, allowed: permissions.Permissions) -> str:
+    publish = (
+        f"allow: {_list(allowed.publish)}" if allowed.publish else 'deny: [">"]'
+    )  # an empty list allows everything
     return (
         f"    # {name}\n"
         f"    {{ nkey: {key}, permissions: {{\n"
-        f"      publish: {{ allow: {_list(allowed.publish)} }}\n"
+        f"      publish: {{ {publish} }}\n"
         f"      subscribe: {{ allow: {_list(allowed.subscribe)} }}\n"
         "    } }"
     )

@@ -13,7 +13,8 @@ Rules
      and a caller that chose a journal subject would have the answer land there (PROTOCOL S10).
   5. Who writes into the audit what was asked over NATS may ask the server where its connections come from (CONNZ of its own
      account); nobody else may use a subject of the server's own.
-  6. Only the monitor purges the journal (S5).  Only the admin user, which `phoenix up` uses, makes and changes streams.
+  6. One key has a place in the server's system account (`system`): it hears who was refused, and may say nothing.
+  7. Only the monitor purges the journal (S5).  Only the admin user, which `phoenix up` uses, makes and changes streams.
 
 What permissions cannot settle: a service may name any reply or delivery subject in a JetStream API call, so a stolen key
 of a *service* is worth more than its publish list.  Department keys have no such call.
@@ -32,6 +33,8 @@ from services.runtime.config import SERVICES, processes
 
 ADMIN: Final = "admin"  # not a process: who makes the streams
 SERVICE: Final = "service"  # the department token of the services' inboxes
+WATCH: Final = "service-watch"  # a credential, not a process: the monitor's second one, for the system account
+REFUSED: Final = "$SYS.SERVER.*.CLIENT.AUTH.ERR"  # on it the server tells of each connection that it refused
 LEASE_STREAM: Final = f"KV_{subjects.LEASES}"
 STREAMS: Final = (
     subjects.JOURNAL_STREAM,
@@ -47,7 +50,7 @@ ADMISSION_INBOX: Final = subjects.inbox(subjects.OPERATORS, "admission")  # like
 
 
 class Permissions(msgspec.Struct, frozen=True):
-    """Subjects with wildcards; what is not listed is denied."""
+    """Subjects with wildcards; what is not listed is denied.  Of `publish` nothing listed is nothing allowed, too."""
 
     publish: tuple[str, ...]
     subscribe: tuple[str, ...]
@@ -68,6 +71,11 @@ def table(cloud: CloudConfig) -> dict[str, Permissions]:
     people = {user.name: of_user(user) for user in cloud.users}
     services = {service_credential(p): of_service(p, cloud) for p in (*processes(cloud), ADMIN)}
     return {**people, **services}
+
+
+def system() -> dict[str, Permissions]:
+    """Credentials of the system account."""
+    return {WATCH: Permissions(publish=(), subscribe=(REFUSED,))}
 
 
 def of_user(user: User) -> Permissions:

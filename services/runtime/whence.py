@@ -177,6 +177,10 @@ def _found(connections: Sequence[_Connection]) -> Found:
     places = [f"[{c.ip}]:{c.port}" if ":" in c.ip else f"{c.ip}:{c.port}" for c in connections[:SHOWN_MAX]]
     more = ["…"] if len(connections) > SHOWN_MAX else []
     only = connections[0] if len(connections) == 1 else _Connection()
-    program = " ".join(part for part in (only.lang, only.version) if part)
-    client = " ".join(part for part in (only.name, f"({program})" if program else "") if part)
-    return Found(", ".join([*sorted(places), *more])[:TEXT_MAX], client[:TEXT_MAX])
+    return Found(", ".join([*sorted(places), *more])[:TEXT_MAX], program(only.name, only.lang, only.version))
+
+
+def program(name: str, lang: str, version: str) -> str:
+    """What a client of NATS calls itself: ``alice (python3 2.16.0)``."""
+    library = " ".join(part for part in (lang, version) if part)
+    return " ".join(part for part in (name, f"({library})" if library else "") if part)[:TEXT_MAX]

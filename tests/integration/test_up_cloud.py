@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import socket
 import time
 import urllib.error
 import urllib.request
@@ -13,6 +14,7 @@ from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 
@@ -391,6 +393,18 @@ def test_what_was_asked_is_in_the_audit_with_its_place_in_the_journal(cloud: Clo
     assert "alice (hpc user)  host.cordon host000" in cloud.ok("audit", "--refused", "--user", "alice")
     assert cloud.run("audit", "--as", "alice").returncode == 4
     assert all(one["department"] == "hpc" for one in json_lines(cloud.ok("audit", "--as", "mona", "--json")))
+
+    def knocked() -> list[dict[str, Any]]:
+        """Somebody without a key comes to the broker; what the audit has of them so far."""
+        broker = urlsplit(runtime_config.load(cloud.data / "phoenix.toml").nats.url)
+        with socket.create_connection((broker.hostname, broker.port), timeout=30) as nobody:
+            nobody.recv(4096)
+            nobody.sendall(b'CONNECT {"name": "nobody"}\r\nPING\r\n')
+            nobody.recv(4096)
+        return [one for one in asked() if one["kind"] == "broker.connect" and one["client"] == "nobody"]
+
+    refused = until(knocked, "whom the broker refused is not in the audit")[0]
+    assert (refused["outcome"], refused["peer"], refused["code"]) == ("refused", "127.0.0.1", "denied")
 
 
 def test_no_secret_is_in_logs_audit_journal_or_arguments(cloud: Cloud, tmp_path: Path) -> None:

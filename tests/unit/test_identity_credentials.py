@@ -33,7 +33,7 @@ def snapshot(config: Config) -> dict[str, bytes]:
 def test_everybody_gets_a_key_and_people_a_token(config: Config) -> None:
     changes = credentials.ensure(config)
     expected = {f"{u}.{kind}" for u in ("ann", "bob", "lb", "root") for kind in ("nk", "token")}
-    expected |= {f"service-{p}.nk" for p in (*config.processes(), "admin")}
+    expected |= {f"service-{p}.nk" for p in (*config.processes(), "admin", "watch")}
     assert set(changes.created) == expected | {"guest.key"}
     assert set(snapshot(config)) == expected | {"guest.key", "tokens.json"}
 
@@ -111,7 +111,7 @@ def test_the_tokens_file_holds_no_token(config: Config) -> None:
 def test_public_keys_belong_to_the_seeds(config: Config) -> None:
     credentials.ensure(config)
     keys = credentials.public_keys(config)
-    assert set(keys) == set(permissions.table(config.cloud))
+    assert set(keys) == {*permissions.table(config.cloud), permissions.WATCH}
     assert all(k.startswith("U") and len(k) == 56 for k in keys.values())
     assert len(set(keys.values())) == len(keys)
     seed = credentials.seed_file(config, "ann").read_bytes()

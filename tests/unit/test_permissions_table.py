@@ -71,4 +71,4 @@ def test_the_servers_configuration_holds_no_secret(tmp_path: Path) -> None:
     assert 'listen: "127.0.0.1:7422"' in text
     for path in config.nats.credentials_dir.iterdir():
         assert path.read_text().strip() not in text, path.name
-    assert text.count("nkey: U") == len(TABLE)
+    assert text.count("nkey: U") == len(TABLE) + len(permissions.system())
