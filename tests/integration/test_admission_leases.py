@@ -14,7 +14,7 @@ import pytest
 from schemas import facts as f
 from schemas.config import BatchPolicy
 from tests.support.admission_house import House, house
-from tests.support.shells import until
+from tests.support.until import until
 
 pytestmark = pytest.mark.timeout(60)
 SOON_S = 1000.0

@@ -26,7 +26,7 @@ from services.runtime.log import get_log
 from services.runtime.rebuild import replay
 from tests.integration.nats_process import address
 from tests.support.admission_house import House, house
-from tests.support.shells import until
+from tests.support.until import until
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 

@@ -12,7 +12,7 @@ import pytest_asyncio
 from schemas import facts as f
 from schemas.reasons import Code, because
 from tests.support.admission_house import House, house
-from tests.support.shells import until
+from tests.support.until import until
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 VM = iter(range(100, 10_000))

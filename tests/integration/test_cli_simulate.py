@@ -8,7 +8,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +20,7 @@ from phoenix.simulate.engine import run
 from phoenix.simulate.report import JOB_COLUMNS
 from phoenix.simulate.sweep import Interrupted
 from phoenix.simulate.workload import Outcome, Scenario
+from tests.integration.up_cloud import until
 
 DEADLINE_S = 30.0
 EXPERIMENT = """
@@ -395,15 +395,6 @@ def alive(pid: int) -> bool:
         return False
 
 
-def wait_for(what: str, holds: Any) -> Any:
-    until = time.monotonic() + DEADLINE_S
-    while time.monotonic() < until:
-        if found := holds():
-            return found
-        time.sleep(0.01)
-    raise AssertionError(f"{what} within {DEADLINE_S} s")
-
-
 LONG = """
 [experiment]
 seeds = [1, 2, 3, 4]
@@ -430,13 +421,13 @@ def test_ctrl_c_ends_every_worker_at_once_and_no_worker_outlives_its_parent(
         cwd=Path(__file__).resolve().parents[2],
     )
     try:
-        workers = wait_for("two workers", lambda: found if len(found := children(process.pid)) == 2 else None)
+        workers = until(lambda: found if len(found := children(process.pid)) == 2 else None, "two workers")
         if how is signal.SIGINT:
             os.killpg(process.pid, how)  # as a terminal does it
         else:
             process.kill()
         out, err = process.communicate(timeout=DEADLINE_S)
-        wait_for("the end of the workers", lambda: not any(alive(worker) for worker in workers))
+        until(lambda: not any(alive(worker) for worker in workers), "the end of the workers")
     finally:
         if process.poll() is None:
             os.killpg(process.pid, signal.SIGKILL)

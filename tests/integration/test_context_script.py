@@ -27,12 +27,11 @@ from services.executor.calls import Allocate
 from services.executor.opennebula import OpenNebula
 from services.executor.template import Templates
 from services.runtime import secret_files
-from tests.integration.nats_process import until as until_true
 from tests.support.admission_house import CLOUD_ID, House, house
 from tests.support.leaks import places
 from tests.support.ports import free_port
 from tests.support.script_guest import ACCOUNT, SCRIPT, ScriptDriver, context_file
-from tests.support.shells import until
+from tests.support.until import until
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -89,7 +88,7 @@ class Site:
         async def arrived() -> bool:
             return await self.output(job) == text
 
-        await until_true(arrived, 20.0)
+        await until(arrived)
 
     async def output(self, job: str, stream: str = "stdout") -> str:
         return (await self.get(f"/v1/jobs/{job}/output?stream={stream}")).decode()
@@ -175,7 +174,7 @@ async def test_output_arrives_while_the_script_runs_and_the_token_is_in_no_proce
         seen.extend(_process_lists())
         return await site.output(job) == "running\n"
 
-    await until_true(arrived, 20.0)
+    await until(arrived)
     for _ in range(50):
         seen.extend(_process_lists())
     (site.driver.room(job) / "work" / "go").touch()

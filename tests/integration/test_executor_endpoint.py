@@ -17,7 +17,7 @@ from tests.support import one_proxy as wrong
 from tests.support.executor_stage import FAST, Stage, stage
 from tests.support.nats import NatsServer, running_server
 from tests.support.one_proxy import ANY, Spoil
-from tests.support.shells import until
+from tests.support.until import until
 
 QUOTA = "[one.vm.allocate] User [3] : user [3] limit of 2 reached for VMS quota in VM."
 NO_RIGHT = "[one.vm.allocate] User [2] : Not authorized to perform CREATE VM."

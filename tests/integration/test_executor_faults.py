@@ -13,7 +13,7 @@ from phoenix.local.opennebula.states import HostState
 from schemas import facts as f
 from tests.support.executor_stage import CLOUD, FAST, Stage, config_adopted, seconds_until, stage
 from tests.support.nats import NatsServer, running_server
-from tests.support.shells import until
+from tests.support.until import until
 
 TEMPLATE = 'NAME = "left"\nCPU = "1"\nMEMORY = "64"\nPHOENIX_ID = "{}"\n'
 

@@ -19,7 +19,8 @@ from services.runtime.config import dump_toml
 from services.runtime.service import Service
 from tests.support.executor_stage import FAST, Stage, config_adopted, stage
 from tests.support.nats import NatsServer, running_server
-from tests.support.shells import Running, until
+from tests.support.shells import Running
+from tests.support.until import until
 
 ROOT = Path(__file__).resolve().parents[2]
 KILLS, JOBS = 5, 12

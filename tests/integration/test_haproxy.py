@@ -19,9 +19,10 @@ import pytest_asyncio
 from phoenix.haproxy import check, metrics
 from phoenix.haproxy.settings import load
 from phoenix.load.record import Outcome
-from tests.support.haproxy_site import RATE, Site, until
+from tests.support.haproxy_site import RATE, Site
 from tests.support.ports import free_port
 from tests.support.scraped import faults, linted
+from tests.support.until import until
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 

@@ -17,8 +17,8 @@ from phoenix.haproxy.settings import Settings
 from phoenix.haproxy.slots import Slot
 from phoenix.haproxy.table import Table
 from tests.support.haproxy import Haproxy, checked, front
-from tests.support.haproxy_site import until
 from tests.support.ports import free_port
+from tests.support.until import until
 
 ROOT = Path(__file__).resolve().parents[2]
 

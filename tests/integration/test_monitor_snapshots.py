@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import os
 import sqlite3
-from collections.abc import AsyncIterator, Iterator
 from contextlib import closing
 from pathlib import Path
 
@@ -38,23 +37,11 @@ from services.runtime.service import Service
 from services.runtime.streams import ensure_streams
 from services.runtime.trimmed import MARK, Mark, read_mark, write_mark
 from tests.support.full_disk import full
-from tests.support.nats import NatsServer, running_server
-from tests.support.shells import DEADLINE_S, LOG, Running, World, clean_world, drop_streams, until
+from tests.support.shells import LOG, Running, World, drop_streams
 from tests.support.toy import job
+from tests.support.until import DEADLINE_S, until
 
 CLOUD = CloudConfig(name="c", departments=(Department(name="hpc", kind="batch", batch=BatchPolicy()),))
-
-
-@pytest.fixture(scope="module")
-def server() -> Iterator[NatsServer]:
-    with running_server() as started:
-        yield started
-
-
-@pytest.fixture
-async def here(server: NatsServer) -> AsyncIterator[World]:
-    async with clean_world(server) as made:
-        yield made
 
 
 class Site:

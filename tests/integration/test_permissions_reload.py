@@ -16,7 +16,8 @@ from phoenix.local.stack_broker import BrokerError
 from services.runtime import credentials
 from services.runtime.config import Config, loads
 from services.runtime.denials import Denials
-from tests.integration.nats_process import CLOUD, NatsProcess, may_publish, until
+from tests.integration.nats_process import CLOUD, NatsProcess, may_publish
+from tests.support.until import until
 
 MORE = (
     CLOUD
@@ -61,7 +62,7 @@ async def test_a_reload_adds_and_removes_users_and_departments(tmp_path: Path) -
         assert not await may_publish(eve, denials, "phoenix.request.hpc.eve.job.submit")
         admission, answers = await server.connect("service-admission")
         assert await may_publish(admission, answers, "_INBOX_gpu.eve.x")
-        await until(lambda: still_works(ann, ann_denials), 15)
+        await until(lambda: still_works(ann, ann_denials), "ann still works")
         assert bob.is_closed or not bob.is_connected
     finally:
         await server.stop()
@@ -88,7 +89,7 @@ async def test_a_denial_while_the_server_reloads_is_not_the_last_word(tmp_path: 
         credentials.ensure(more)
         asking = asyncio.create_task(stack_broker._connected(credentials.user_options(more, "eve")))
         log = tmp_path / "nats.log"
-        await until(lambda: contains(log, b"authentication error"), 15)
+        await until(lambda: contains(log, b"authentication error"), "the refusal is in the log")
         await server.reload(more)
         client = await asyncio.wait_for(asking, 30)
         await client.close()

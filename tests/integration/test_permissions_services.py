@@ -16,9 +16,9 @@ from services.runtime.config import Metrics, processes
 from services.runtime.objects import Objects
 from services.runtime.service import Service
 from services.runtime.streams import ensure_streams
-from tests.integration.nats_process import NatsProcess, settled, until
-from tests.support.shells import DEADLINE_S
+from tests.integration.nats_process import NatsProcess, settled
 from tests.support.toy import ToyCore, next_job
+from tests.support.until import DEADLINE_S, until
 
 
 def quiet_core(custody: Custody) -> ToyCore:
@@ -53,7 +53,7 @@ async def test_every_service_lives_and_ends_with_its_permissions_alone(tmp_path:
             assert ended == {}
             return all(s.is_leader or s.writer is None for s in services.values())
 
-        await until(all_lead, 30)
+        await until(all_lead)
         outcome = await services["admission"].propose(next_job(services["admission"].custody))
         for service in services.values():
             await service.wait_for(outcome.position, DEADLINE_S)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,22 +18,10 @@ from services.scheduler.batch import BatchCore
 from services.scheduler.edge_batch import BatchEdge
 from services.scheduler.edge_web import WebEdge
 from services.scheduler.web import WebCore
-from tests.support.nats import NatsServer, running_server
 from tests.support.plugins import elsewhere, install, order, packages
-from tests.support.shells import DEADLINE_S, LOG, Running, World, clean_world, until
+from tests.support.shells import LOG, Running, World
+from tests.support.until import DEADLINE_S, until
 from tests.support.world import batch, web
-
-
-@pytest.fixture(scope="module")
-def server() -> Iterator[NatsServer]:
-    with running_server() as started:
-        yield started
-
-
-@pytest.fixture
-async def here(server: NatsServer) -> AsyncIterator[World]:
-    async with clean_world(server) as made:
-        yield made
 
 
 async def adopt(here: World, department: Department) -> int:

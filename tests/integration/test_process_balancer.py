@@ -23,18 +23,12 @@ from nats.aio.msg import Msg
 
 from phoenix.local.balancer.settings import SettingsError, load
 from tests.support.ports import free_port
+from tests.support.until import until
 
 ROOT = Path(__file__).resolve().parents[2]
 WEBAPP = ROOT / "phoenix" / "local" / "webapp" / "program.py"
 NATS_SERVER = Path(sysconfig.get_path("scripts")) / "nats-server"
 DEADLINE_S = 30.0
-
-
-async def until(condition: Callable[[], Awaitable[Any]]) -> Any:
-    async with asyncio.timeout(DEADLINE_S):
-        while not (value := await condition()):  # noqa: ASYNC110
-            await asyncio.sleep(0.02)
-        return value
 
 
 class Site:

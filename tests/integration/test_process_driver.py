@@ -6,7 +6,7 @@ import asyncio
 import dataclasses
 import os
 import signal
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -18,6 +18,7 @@ from phoenix.local.port_claims import PASSING, claimed
 from phoenix.local.process.driver import ProcessDriver
 from tests.support.guest_door import HOST, GuestDoor, Life
 from tests.support.leaks import places
+from tests.support.until import until
 
 DEADLINE_S = 20.0
 OTHER = HostSpec(1, "host1", 4, 8192)
@@ -30,13 +31,6 @@ def exists(path: str) -> bool:
 
 def touch(path: str) -> None:
     open(path, "w").close()
-
-
-async def until(condition: Callable[[], object]) -> None:
-    """Poll what only the kernel knows."""
-    async with asyncio.timeout(DEADLINE_S):
-        while not condition():  # noqa: ASYNC110
-            await asyncio.sleep(0.01)
 
 
 class Hypervisor:

@@ -8,7 +8,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,7 @@ from phoenix.local.process.driver import ProcessDriver
 from phoenix.local.process.isolation import Isolation, IsolationUnavailableError
 from phoenix.local.process.sweep import sweep
 from tests.support.guest_door import HOST, GuestDoor, Life
+from tests.support.until import until
 
 DEADLINE_S = 20.0
 AS_ROOT = os.geteuid() == 0
@@ -40,12 +41,6 @@ async def test_without_root_it_says_what_is_missing(tmp_path: Path) -> None:
         await driver.close()
     with pytest.raises(IsolationUnavailableError, match="must be one of"):
         Isolation(tmp_path, "chroot")
-
-
-async def until(condition: Callable[[], object]) -> None:
-    async with asyncio.timeout(DEADLINE_S):
-        while not condition():  # noqa: ASYNC110
-            await asyncio.sleep(0.02)
 
 
 def size(path: str) -> int:

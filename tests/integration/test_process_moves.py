@@ -13,8 +13,9 @@ import pytest
 from phoenix.local.opennebula.states import Lcm, VmState
 from phoenix.local.opennebula.testing import running_server
 from phoenix.local.process.driver import ProcessDriver
-from tests.integration.test_process_driver import exists, until
+from tests.integration.test_process_driver import exists
 from tests.support.guest_door import GuestDoor, Life
+from tests.support.until import until
 
 pytestmark = pytest.mark.timeout(60)
 COUNTER = """#!/bin/sh

@@ -20,8 +20,9 @@ from services.runtime.rebuild import rebuild, replay
 from services.runtime.snapshots import Keeper, Snapshots, pack, take
 from tests.support.nats import NatsServer, running_server
 from tests.support.ports import free_port
-from tests.support.shells import DEADLINE_S, LOG, World, until, world
+from tests.support.shells import LOG, World, world
 from tests.support.toy import ToyCore, next_job, state_digest
+from tests.support.until import DEADLINE_S, until
 
 ROUNDS = 5
 SNAPSHOT_EVERY = 150

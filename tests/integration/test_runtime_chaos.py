@@ -20,8 +20,9 @@ from services.runtime.service import Refused
 from tests.integration.test_runtime_bytes import configure
 from tests.support.nats import NatsServer, running_server
 from tests.support.proxy import Proxy
-from tests.support.shells import LOG, Running, World, until, world
+from tests.support.shells import LOG, Running, World, world
 from tests.support.toy import ToyCore, job, next_job, state_digest
+from tests.support.until import until
 
 FAULTS = 14
 EXIT_MAX_S = 40.0  # main.EXIT_S and a machine that is busy; the thread hangs for longer

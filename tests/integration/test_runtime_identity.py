@@ -20,8 +20,9 @@ from services.runtime.nats_server import nats_server_config
 from services.runtime.objects import Objects
 from services.runtime.streams import ensure_streams
 from tests.support.nats import NatsServer
-from tests.support.shells import DEADLINE_S, World
+from tests.support.shells import World
 from tests.support.toy import next_job, toy_config
+from tests.support.until import DEADLINE_S
 
 WRITERS = ["admission", "provisioner", "executor", "scheduler.hpc"]
 

@@ -18,8 +18,9 @@ from services.runtime.journal import Deposed, Journal, Parcel
 from services.runtime.service import Refused, Service
 from tests.support.nats import NatsServer, running_server
 from tests.support.proxy import Proxy
-from tests.support.shells import DEADLINE_S, LOG, World, until, world
+from tests.support.shells import LOG, World, world
 from tests.support.toy import job, next_job
+from tests.support.until import DEADLINE_S, until
 
 
 @pytest.fixture

@@ -20,8 +20,9 @@ from services.runtime.exits import Exit
 from services.runtime.leader import Lease, LeaseLost
 from services.runtime.service import Refused
 from tests.support.nats import NatsServer, running_server
-from tests.support.shells import DEADLINE_S, LOG, Running, World, until, world
+from tests.support.shells import LOG, Running, World, world
 from tests.support.toy import next_job
+from tests.support.until import DEADLINE_S, until
 
 TTL_S = 1.0
 LONG_S = 3600.0  # a candidate looks again after a quarter of it: no test waits so long

@@ -13,8 +13,9 @@ from services.runtime import reader
 from services.runtime.exits import Exit
 from services.runtime.rebuild import replay
 from tests.support.nats import NatsServer, running_server
-from tests.support.shells import DEADLINE_S, LOG, World, until, world
+from tests.support.shells import LOG, World, world
 from tests.support.toy import ToyCore, job, next_job
+from tests.support.until import DEADLINE_S, until
 
 BLIND_MAX_S = 12.0  # on a busy machine; the default consumer of the client library stays blind for 18 s (NATS.md 3.6)
 

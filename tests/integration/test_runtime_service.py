@@ -7,7 +7,6 @@ import contextlib
 import os
 import signal
 import time
-from collections.abc import AsyncIterator, Iterator
 
 import aiohttp
 import msgspec
@@ -31,22 +30,10 @@ from services.runtime.core import NEVER
 from services.runtime.exits import Exit
 from services.runtime.rebuild import replay
 from services.runtime.service import Edge, Refused, Service
-from tests.support.nats import NatsServer, running_server
 from tests.support.ports import free_port
-from tests.support.shells import DEADLINE_S, LOG, World, clean_world, until
+from tests.support.shells import LOG, World
 from tests.support.toy import ToyCore, job, next_job
-
-
-@pytest.fixture(scope="module")
-def server() -> Iterator[NatsServer]:
-    with running_server() as started:
-        yield started
-
-
-@pytest.fixture
-async def here(server: NatsServer) -> AsyncIterator[World]:
-    async with clean_world(server) as made:
-        yield made
+from tests.support.until import DEADLINE_S, until
 
 
 async def facts_in_journal(here: World) -> list[tuple[int, Fact]]:

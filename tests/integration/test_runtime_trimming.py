@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import msgspec
@@ -16,23 +15,10 @@ from services.runtime.config import JournalKept
 from services.runtime.exits import Exit, Stop
 from services.runtime.rebuild import rebuild, replay
 from services.runtime.service import Service
-from tests.support.nats import NatsServer, running_server
-from tests.support.shells import LOG, Running, World, clean_world
+from tests.support.shells import LOG, Running, World
 from tests.support.toy import ToyCore, job, next_job
 
 KEPT = 5
-
-
-@pytest.fixture(scope="module")
-def server() -> Iterator[NatsServer]:
-    with running_server() as started:
-        yield started
-
-
-@pytest.fixture
-async def here(server: NatsServer) -> AsyncIterator[World]:
-    async with clean_world(server) as made:
-        yield made
 
 
 def archivist(here: World, directory: Path, services: tuple[str, ...] = ("admission",)) -> Archivist:

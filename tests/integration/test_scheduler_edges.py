@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -22,24 +21,12 @@ from services.scheduler.batch import BatchCore
 from services.scheduler.edge_batch import BatchEdge
 from services.scheduler.edge_web import WebEdge
 from services.scheduler.web import WebCore
-from tests.support.nats import NatsServer, running_server
-from tests.support.shells import DEADLINE_S, World, clean_world, until
+from tests.support.shells import World
+from tests.support.until import DEADLINE_S, until
 from tests.support.world import batch, web
 
 WINDOW_S = 1.0
 INTERVAL_S = 0.1
-
-
-@pytest.fixture(scope="module")
-def server() -> Iterator[NatsServer]:
-    with running_server() as started:
-        yield started
-
-
-@pytest.fixture
-async def here(server: NatsServer) -> AsyncIterator[World]:
-    async with clean_world(server) as made:
-        yield made
 
 
 async def scheduler(here: World, kind: str) -> Service:

@@ -34,7 +34,8 @@ from services.runtime.service import Service
 from services.runtime.streams import ensure_streams
 from tests.integration.nats_process import NatsProcess
 from tests.support.ports import free_port
-from tests.support.shells import DEADLINE_S, Running, until
+from tests.support.shells import Running
+from tests.support.until import DEADLINE_S, until
 
 CLOUD_ID = "c0ffee"
 TEXT = """

@@ -40,7 +40,8 @@ from tests.support.executor_stage import FAST, WHY, Stage, config_adopted, stage
 from tests.support.nats import NatsServer
 from tests.support.one_proxy import Gate
 from tests.support.proxy import Proxy
-from tests.support.shells import Running, until
+from tests.support.shells import Running
+from tests.support.until import until
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 HOSTS: Final = ("host000", "host001", "host002")

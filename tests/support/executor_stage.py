@@ -31,7 +31,8 @@ from services.runtime.service import Service
 from tests.support.nats import NatsServer
 from tests.support.one_proxy import OneProxy
 from tests.support.ports import free_port
-from tests.support.shells import DEADLINE_S, Running, World, drop_streams, until, world
+from tests.support.shells import Running, World, drop_streams, world
+from tests.support.until import DEADLINE_S, until
 
 CLOUD = "c10d"
 COLD = Warm()

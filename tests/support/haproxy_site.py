@@ -9,7 +9,7 @@ import signal
 import sys
 import time
 from asyncio.subprocess import DEVNULL, Process
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -28,19 +28,13 @@ from phoenix.load.target import parse
 from tests.support.haproxy import Haproxy, front
 from tests.support.nats import NatsServer
 from tests.support.ports import free_port
+from tests.support.until import until
 
 ROOT = Path(__file__).resolve().parents[2]
 WEBAPP = ROOT / "phoenix" / "local" / "webapp" / "program.py"
 DEADLINE_S = 30.0
 RATE = 80.0
 ANSWERED_LEAST = 20  # less is no load
-
-
-async def until(condition: Callable[[], Awaitable[Any]]) -> Any:
-    async with asyncio.timeout(DEADLINE_S):
-        while not (value := await condition()):  # noqa: ASYNC110
-            await asyncio.sleep(0.02)
-        return value
 
 
 async def end(process: Process) -> None:

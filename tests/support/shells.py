@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import os
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -24,17 +24,9 @@ from services.runtime.service import Service
 from services.runtime.streams import ensure_streams
 from tests.support.nats import NatsServer
 from tests.support.toy import ToyCore, toy_config
+from tests.support.until import DEADLINE_S, until
 
-DEADLINE_S = 20.0
 LOG = get_log(service="test")
-
-
-async def until(true: Callable[[], Any], what: str, deadline_s: float = DEADLINE_S) -> None:
-    """Wait until `true()`; AssertionError that names `what`."""
-    end = time.monotonic() + deadline_s
-    while not true():
-        assert time.monotonic() < end, f"not within {deadline_s} s: {what}"
-        await asyncio.sleep(0.005)
 
 
 class Running:

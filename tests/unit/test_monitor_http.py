@@ -13,9 +13,6 @@ import pytest
 from aiohttp.test_utils import TestClient, TestServer
 from prometheus_client import CollectorRegistry
 
-from schemas.config import BatchPolicy, CloudConfig, Department, User, WebPolicy
-from schemas.custody import RULES
-from schemas.facts import ConfigAdopted
 from services.monitor.events import Entry
 from services.monitor.explain.why import Why
 from services.monitor.history.file import Still
@@ -26,21 +23,10 @@ from services.monitor.serve.reads import POSITION, Reads, _page
 from services.runtime.config import Config, Metrics
 from services.runtime.credentials import digest
 from services.runtime.identity import Identities
+from tests.support.page import CLOUD, adopted
 from tests.unit.test_custody_rules import granted, job, placed
 from tests.unit.test_monitor_core import Desk
 
-CLOUD = CloudConfig(
-    name="c",
-    departments=(
-        Department(name="hpc", kind="batch", batch=BatchPolicy()),
-        Department(name="web", kind="web", web=WebPolicy()),
-    ),
-    users=(
-        User(name="alice", department="hpc"),
-        User(name="wendy", department="web"),
-        User(name="oscar", department="operators", role="operator"),
-    ),
-)
 PORTS = Config(cloud=CLOUD, metrics=Metrics(ports={"executor": 1}))
 HELD = {"start_at": None, "hosts": [], "sure": "cannot_say", "because": {"code": "held"}}
 
@@ -48,8 +34,7 @@ HELD = {"start_at": None, "hosts": [], "sure": "cannot_say", "because": {"code":
 class House:
     def __init__(self, tmp_path: Path) -> None:
         self.desk = Desk(tmp_path / "h.sqlite")
-        self.desk.play(("provisioner", ConfigAdopted(cloud="x", custody_rules=RULES, config=CLOUD)))
-        self.desk.play(*granted(), job(), placed())
+        self.desk.play(adopted(CLOUD), *granted(), job(), placed())
         tokens = self.tokens = tmp_path / "tokens.json"
         ended = {digest("t-past"): {"user": "alice", "made": 0.0, "ends": 86400.5}}
         tokens.write_bytes(orjson.dumps({digest(f"t-{u.name}"): u.name for u in CLOUD.users} | ended))
