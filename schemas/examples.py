@@ -15,6 +15,7 @@ from schemas.audit import AuditBatch, AuditRecord
 from schemas.config import BatchPolicy, CloudConfig, Department, User, WebPolicy
 from schemas.envelope import Envelope
 from schemas.events import Event
+from schemas.foreseen import Sure
 from schemas.reasons import Code, because
 from schemas.releases import Release
 from schemas.requests_whatif import Forecast, Variant
@@ -142,7 +143,7 @@ REPLIES: Final[tuple[msgspec.Struct, ...]] = (
         forecast=Forecast(
             start_at=AT + 1800.0,
             hosts=("node-2", "node-3"),
-            sure="by_walltimes",
+            sure=Sure.BY_WALLTIMES,
             why=because(Code.BY_WALLTIMES, ends=2),
         ),
         variants=(
@@ -150,7 +151,10 @@ REPLIES: Final[tuple[msgspec.Struct, ...]] = (
                 field="walltime_s",
                 value=1800.0,
                 forecast=Forecast(
-                    start_at=AT, hosts=("node-1", "node-4"), sure="by_walltimes", why=because(Code.BY_WALLTIMES, ends=0)
+                    start_at=AT,
+                    hosts=("node-1", "node-4"),
+                    sure=Sure.BY_WALLTIMES,
+                    why=because(Code.BY_WALLTIMES, ends=0),
                 ),
             ),
         ),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
+from schemas.foreseen import Sure
 from schemas.reasons import Reason
 from schemas.requests_base import Message
 
@@ -11,13 +12,11 @@ Field = Literal["walltime_s", "nodes", "exclusive", "best_effort", "quality"]
 
 
 class Forecast(Message, frozen=True, kw_only=True):
-    """`start_at`: UTC seconds; null if nobody can say.  `hosts`: where, as far as that is known.  `sure`: `planned` (room is
-    kept for it), `by_walltimes` (if jobs run to their limits and nothing comes in between), `cannot_say`.  `why`: what it hangs
-    on."""
+    """`start_at`: UTC seconds; null if nobody can say.  `hosts`: where, as far as that is known.  `why`: what it hangs on."""
 
     start_at: float | None
     hosts: tuple[str, ...] = ()
-    sure: Literal["planned", "by_walltimes", "cannot_say"]
+    sure: Sure
     why: Reason
 
 

@@ -26,13 +26,14 @@ from typing import Final, NamedTuple
 from phoenix.simulate.journal import Journal
 from phoenix.simulate.workload import Latencies, Outcome
 from phoenix.whatif.lives import Lives, Paces, Unknown
-from phoenix.whatif.record import Line, Record
+from phoenix.whatif.record import Record
 from phoenix.whatif.stage import OF_VMS, OUTSIDE, Event, Stage
 from schemas import facts as f
 from schemas.config import CloudConfig
 from schemas.facts import Fact
 from schemas.ids import is_instance
 from schemas.meta import Meta
+from schemas.record import Line
 
 EVENTS_MAX: Final = 5_000_000  # of a period: some GiB of memory
 PRUNE_EVERY: Final = 20_000  # envelopes of the time before: who is over is forgotten

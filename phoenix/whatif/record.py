@@ -1,4 +1,4 @@
-"""The record as the monitor sends it (`services.monitor.explain.record`), read line by line.
+"""The record as the monitor sends it (`schemas.record`), read line by line.
 
 Rules
   1. A record without its last line is cut short: it is refused, not played.
@@ -13,29 +13,11 @@ from typing import Final
 import msgspec
 
 from schemas.facts import BY_KIND, Fact
-
-FORMAT: Final = 1
+from schemas.record import FORMAT, Head, Line, Tail
 
 
 class CutShort(Exception):
     """The record is not whole, or not of a form that this version reads.  The message says what is wrong."""
-
-
-class Head(msgspec.Struct, frozen=True, kw_only=True):
-    record: int
-    cloud: str
-    since: float
-    until: float
-    to: int
-
-
-class Line(msgspec.Struct, frozen=True, kw_only=True):
-    """One envelope."""
-
-    position: int
-    at: float
-    writer: str
-    facts: tuple[Fact, ...]
 
 
 class _Loose(msgspec.Struct, frozen=True, kw_only=True):
@@ -49,17 +31,12 @@ class _Kind(msgspec.Struct, frozen=True):
     kind: str
 
 
-class _Tail(msgspec.Struct, frozen=True, kw_only=True):
-    end: int
-    envelopes: int
-
-
 _head: Final = msgspec.json.Decoder(Head)
 _line: Final = msgspec.json.Decoder(Line)
 _loose: Final = msgspec.json.Decoder(_Loose)
 _kind: Final = msgspec.json.Decoder(_Kind)
 _fact: Final = msgspec.json.Decoder(Fact)
-_tail: Final = msgspec.json.Decoder(_Tail)
+_tail: Final = msgspec.json.Decoder(Tail)
 
 
 class Record:

@@ -23,7 +23,7 @@ from services.admission.core import AdmissionCore
 from services.admission.desk import Desk
 from services.admission.door_http import HttpDoor
 from services.admission.door_nats import NatsDoor
-from services.admission.foretell import Foretelling
+from services.admission.foretell import Foretelling, Schedulers
 from services.admission.gate import Gate
 from services.admission.guests import Guests
 from services.admission.logs import Logs
@@ -73,7 +73,7 @@ class Doors(Edge):
         service.spawn("audit", self._recorder.run())
         gate = Gate(self._recorder, service.now, service.registry, service.log)
         secrets = Secrets(service.config.secrets.directory, time.monotonic, service.log)
-        desk = Desk(service, core, payloads, service.registry, secrets, Foretelling(service.nc, core))
+        desk = Desk(service, core, payloads, service.registry, secrets, Foretelling(core, Schedulers(service.nc).ask))
         tokens = GuestTokens.load(service.config.guest_key_file)
         self._usages = Usages(service.nc.publish, time.monotonic, service.registry)
         self._guests = Guests(

@@ -13,7 +13,7 @@ Rules
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from typing import Any, Final
 
 import msgspec
@@ -24,7 +24,7 @@ from schemas import facts as f
 from schemas import requests as r
 from schemas import subjects
 from schemas.config import BatchPolicy
-from schemas.reasons import Reason
+from schemas.foreseen import Foreseen, JobsAsked, JobsForeseen
 from schemas.requests_whatif import Field, Forecast, Foretold, Variant
 from services.admission import compose
 from services.admission.compose import Caller
@@ -39,30 +39,18 @@ TIME_MIN_S: Final = 60.0  # nobody is told to be quicker than that
 _Change = tuple[Field, Any, dict[str, Any]]  # field, value, what changes in the request
 
 
-class _Foreseen(msgspec.Struct, frozen=True):
-    start_at: float | None
-    sure: Any
-    because: Reason
-    hosts: tuple[str, ...] = ()
+class _Outcome(msgspec.Struct, frozen=True):
+    """`error`: why the scheduler does not say it."""
 
-
-class _Found(msgspec.Struct, frozen=True):
-    first: _Foreseen | None = None
-    last: _Foreseen | None = None
-
-
-class _Answer(msgspec.Struct, frozen=True):
-    ok: bool
-    at: float = 0.0
-    now: bool = False
-    found: list[_Found] = []
     error: r.Error | None = None
 
 
+Ask = Callable[[str, list[f.JobSubmitted]], Awaitable[JobsForeseen]]  # of a department's scheduler; raises `Refused`
+
+
 class Foretelling:
-    def __init__(self, nc: Client, core: AdmissionCore) -> None:
-        self._nc, self._core = nc, core
-        self._asked = 0
+    def __init__(self, core: AdmissionCore, ask: Ask) -> None:
+        self._core, self._ask = core, ask
 
     async def foretell(self, caller: Caller, dept: str, request: r.JobSubmit) -> Foretold:
         """Raises `Refused`."""
@@ -111,27 +99,38 @@ class Foretelling:
         department = self._core.department(dept)
         return (department.batch if department is not None else None) or BatchPolicy()
 
-    async def _ask(self, dept: str, jobs: list[f.JobSubmitted]) -> _Answer:
+
+class Schedulers:
+    """Asks them."""
+
+    def __init__(self, nc: Client) -> None:
+        self._nc = nc
+        self._asked = 0
+
+    async def ask(self, dept: str, jobs: list[f.JobSubmitted]) -> JobsForeseen:
+        """Raises `Refused`."""
+        data = await self._answer(subjects.query("scheduler", dept, "whatif"), msgspec.json.encode(JobsAsked(jobs)))
+        if not data:  # empty: nobody listens there
+            look = "`phoenix status` shows whether it runs"
+            raise Refused("unavailable", f"the scheduler of {dept} does not answer: {look}")
+        error = msgspec.json.decode(data, type=_Outcome).error
+        if error is not None:
+            raise Refused("unavailable", f"the scheduler of {dept}: {error.message}")
+        return msgspec.json.decode(data, type=JobsForeseen)
+
+    async def _answer(self, subject: str, body: bytes) -> bytes:
+        """Empty if there is none in time."""
         self._asked += 1
         inbox = f"{ADMISSION_INBOX}.{self._asked}"
-        body = msgspec.json.encode({"jobs": jobs})
         try:
             subscription = await self._nc.subscribe(inbox, max_msgs=1)
             try:
-                await self._nc.publish(subjects.query("scheduler", dept, "whatif"), body, reply=inbox)
-                data = (await subscription.next_msg(timeout=ANSWER_S)).data
+                await self._nc.publish(subject, body, reply=inbox)
+                return (await subscription.next_msg(timeout=ANSWER_S)).data
             finally:
                 await subscription.unsubscribe()
         except (nats.errors.Error, OSError, TimeoutError):
-            data = b""
-        if not data:  # empty: nobody listens there
-            raise Refused(
-                "unavailable", f"the scheduler of {dept} does not answer: `phoenix status` shows whether it runs"
-            )
-        answer = msgspec.json.decode(data, type=_Answer)
-        if answer.error is not None:
-            raise Refused("unavailable", f"the scheduler of {dept}: {answer.error.message}")
-        return answer
+            return b""
 
 
 def changes(request: r.JobSubmit, job: f.JobSubmitted, policy: BatchPolicy) -> Iterator[_Change]:
@@ -152,11 +151,11 @@ def changes(request: r.JobSubmit, job: f.JobSubmitted, policy: BatchPolicy) -> I
             yield "quality", name, {"quality": name}
 
 
-def _forecast(found: _Foreseen) -> Forecast:
+def _forecast(found: Foreseen) -> Forecast:
     return Forecast(start_at=found.start_at, hosts=found.hosts, sure=found.sure, why=found.because)
 
 
-def _earlier(one: _Foreseen, other: _Foreseen) -> bool:
+def _earlier(one: Foreseen, other: Foreseen) -> bool:
     if one.start_at is None:
         return False
     return other.start_at is None or one.start_at <= other.start_at - EARLIER_S

@@ -26,14 +26,12 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Iterable, Sequence
-from enum import StrEnum
 from typing import Final, NamedTuple
-
-import msgspec
 
 from schemas import facts as f
 from schemas.config import Department, WebPolicy
 from schemas.custody import Custody
+from schemas.foreseen import Foreseen, Sure
 from schemas.lending import bounds
 from schemas.meta import Meta
 from schemas.reasons import Code, Reason, because
@@ -53,24 +51,6 @@ CONFIRMED_MIN: Final = 40  # with fewer moments to look at, reservations stand a
 FIRST: Final = 50  # units of the queue that are looked at when nobody is named: more than one screen shows
 WHYS_MAX: Final = 5  # units that are told in full what is short: with some orders that takes a pass for each
 EPSILON_S: Final = 1e-6  # of float sums of one and the same time limit
-
-
-class Sure(StrEnum):
-    """How sure a predicted start is (rules 2 to 4)."""
-
-    PLANNED = "planned"
-    BY_WALLTIMES = "by_walltimes"
-    CANNOT_SAY = "cannot_say"
-
-
-class Foreseen(msgspec.Struct, frozen=True, kw_only=True):
-    """`start_at`: UTC seconds, None if nobody can say; `hosts`: where, as far as that is known (a reservation may name others
-    when its time comes); `because`: what the moment hangs on."""
-
-    start_at: float | None
-    hosts: tuple[str, ...] = ()
-    sure: Sure
-    because: Reason
 
 
 class Copied(NamedTuple):

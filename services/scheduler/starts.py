@@ -17,9 +17,10 @@ from typing import Final
 
 import msgspec
 
+from schemas.foreseen import Foreseen
 from services.scheduler.batch import BatchCore
 from services.scheduler.batch_why import explained
-from services.scheduler.foresee import FIRST, Foreseen, foresee
+from services.scheduler.foresee import FIRST, foresee
 from services.scheduler.looks import Looks
 
 FRESH_S: Final = 5.0  # a page or a person that looks again sees no other start, but for what has happened since

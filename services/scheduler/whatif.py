@@ -1,7 +1,6 @@
 """When a job would start that nobody has submitted: the core run forward on a copy (`foresee`), beside its decisions.
 
-    phoenix.query.scheduler.<department>.whatif   {"jobs": [<job.submitted>, …]}
-                                                  -> {"ok": true, "at": …, "now": …, "found": [{first, last}, …]}
+    phoenix.query.scheduler.<department>.whatif   (`schemas.foreseen`)
 
 Theory of operation
   Admission has composed the jobs as it would for a submission (`services.admission.foretell`): the first one is meant, the
@@ -23,34 +22,17 @@ from typing import Final
 import msgspec
 
 from schemas import facts as f
+from schemas.foreseen import Foreseen, JobForeseen, JobsAsked, JobsForeseen, Sure
 from schemas.ids import element_id
 from schemas.reasons import Code, because
 from services.scheduler.batch import BatchCore
-from services.scheduler.foresee import Copied, Foreseen, Sure, foresee
+from services.scheduler.foresee import Copied, foresee
 from services.scheduler.looks import Looks
 
 JOBS_MAX: Final = 16  # the job and its variants
 BYTES_MAX: Final = 1 << 20  # an array of 10,000 elements names each index: 60 KB, sixteen times
 VARIANTS_S: Final = 2.0
 AT_ONCE_S: Final = 0.001  # of float sums: it starts in the first decision
-
-
-class Asked(msgspec.Struct, frozen=True):
-    jobs: list[f.JobSubmitted]
-
-
-class Found(msgspec.Struct, frozen=True, kw_only=True):
-    """Of one job: its first and its last element (the same of a job without elements); None: not looked at (rule 2)."""
-
-    first: Foreseen | None = None
-    last: Foreseen | None = None
-
-
-class Told(msgspec.Struct, frozen=True, kw_only=True):
-    ok: bool = True
-    at: float
-    now: bool
-    found: list[Found]
 
 
 class NotOurs(Exception):
@@ -65,13 +47,13 @@ class WhatIf:
 
     async def answer(self, core: BatchCore, data: bytes, now: float) -> bytes:
         """JSON.  Raises `looks.Busy`, `NotOurs`, msgspec.DecodeError."""
-        asked = msgspec.json.decode(data, type=Asked).jobs
+        asked = msgspec.json.decode(data, type=JobsAsked).jobs
         if not 0 < len(asked) <= JOBS_MAX or any(job.dept != self.department for job in asked):
             raise NotOurs(f"1 to {JOBS_MAX} jobs of department {self.department} can be asked for")
         return msgspec.json.encode(await self._looks.ahead(core, partial(_foretold, asked=asked, now=now)))
 
 
-def _foretold(known: Copied, asked: list[f.JobSubmitted], now: float) -> Told:
+def _foretold(known: Copied, asked: list[f.JobSubmitted], now: float) -> JobsForeseen:
     """In a thread: it reads nothing but its arguments."""
     began = time.monotonic()
     first = found(known, asked[0], now)
@@ -79,18 +61,18 @@ def _foretold(known: Copied, asked: list[f.JobSubmitted], now: float) -> Told:
     others = []
     for job in asked[1:]:
         late = at_once or time.monotonic() - began > VARIANTS_S
-        others.append(Found() if late else found(known, job, now))
-    return Told(at=now, now=at_once, found=[first, *others])
+        others.append(JobForeseen() if late else found(known, job, now))
+    return JobsForeseen(at=now, now=at_once, found=[first, *others])
 
 
-def found(known: Copied, job: f.JobSubmitted, now: float) -> Found:
+def found(known: Copied, job: f.JobSubmitted, now: float) -> JobForeseen:
     """Rule 3."""
     number = str(_next_job(known))
     units = [element_id(number, index) for index in (job.array[:1] + job.array[-1:])] or [number]
     submitted = msgspec.structs.replace(job, job=number)
     told = foresee(known, now, units, [submitted])
     nobody = Foreseen(start_at=None, sure=Sure.CANNOT_SAY, because=because(Code.WAITS_FOR_HOSTS))
-    return Found(first=told.get(units[0], nobody), last=told.get(units[-1], nobody))
+    return JobForeseen(first=told.get(units[0], nobody), last=told.get(units[-1], nobody))
 
 
 class _Last(msgspec.Struct, frozen=True):

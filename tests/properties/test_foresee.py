@@ -16,8 +16,9 @@ from hypothesis import strategies as st
 
 from schemas import facts as f
 from schemas.facts import Dependency
+from schemas.foreseen import Foreseen, Sure
 from services.scheduler.batch import BatchCore
-from services.scheduler.foresee import Foreseen, Sure, foresee
+from services.scheduler.foresee import foresee
 from tests.support.world import World, batch, cloud
 
 EXAMPLES = 60

@@ -7,11 +7,12 @@ from typing import Any
 import pytest
 
 from schemas.facts import Dependency, Lease
+from schemas.foreseen import Foreseen, Sure
 from schemas.reasons import Code, because
 from schemas.sentences import sentence
 from schemas.sentences.told_foreseen import starts
 from services.scheduler.batch import BatchCore
-from services.scheduler.foresee import FIRST, Foreseen, Sure, foresee
+from services.scheduler.foresee import FIRST, foresee
 from tests.support.world import World, batch, cloud, web
 
 

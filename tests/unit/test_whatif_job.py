@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any, cast
+from typing import Any
 
 import msgspec
 import pytest
-from nats.aio.client import Client
 
 from phoenix.cli.whatif_job import render, shape_of
 from schemas import facts as f
 from schemas.config import BatchPolicy, CloudConfig, Quality
+from schemas.foreseen import Foreseen, JobForeseen, JobsForeseen, Sure
 from schemas.reasons import Code, because
 from schemas.requests import JobSubmit
-from services.admission.foretell import Foretelling, _Answer, _Foreseen, _Found, changes
+from services.admission.foretell import Foretelling, changes
 from services.scheduler.looks import WAITING_MAX, Busy, Looks
-from services.scheduler.whatif import JOBS_MAX, NotOurs, Told, WhatIf
+from services.scheduler.whatif import JOBS_MAX, NotOurs, WhatIf
 from tests.support.admission import ANN, Fold
 from tests.support.scheduling import cluster, core
 from tests.support.world import World, batch
@@ -31,14 +31,14 @@ def data(*jobs: f.JobSubmitted) -> bytes:
     return msgspec.json.encode({"jobs": jobs})
 
 
-async def told(world: World, *jobs: f.JobSubmitted) -> Told:
+async def told(world: World, *jobs: f.JobSubmitted) -> JobsForeseen:
     """The answer; asking changes nothing."""
     world.settle()
     seat = world.seats["scheduler.hpc"]
     before = seat.custody.dump(), seat.core.dump()
     answer = await WhatIf("hpc", Looks()).answer(core(world), data(*jobs), world.now)
     assert (seat.custody.dump(), seat.core.dump()) == before
-    return msgspec.json.decode(answer, type=Told)
+    return msgspec.json.decode(answer, type=JobsForeseen)
 
 
 async def test_on_idle_hosts_it_starts_now_and_so_it_does_when_it_is_submitted() -> None:
@@ -130,19 +130,17 @@ def test_only_the_shape_of_a_job_is_sent() -> None:
     assert set(JobSubmit.__struct_fields__) - set(sent) == content
 
 
-class Asked(Foretelling):
-    """Whose scheduler says of each job when it starts, by its time limit and quality."""
+def foretelling(fold: Fold, starts: dict[str, float | None]) -> Foretelling:
+    """The scheduler says of each job when it starts, by its time limit and quality."""
 
-    def __init__(self, fold: Fold, **starts: float | None) -> None:
-        super().__init__(cast(Client, None), fold.core)
-        self.starts = starts
-
-    async def _ask(self, _dept: str, jobs: list[f.JobSubmitted]) -> _Answer:
+    async def ask(_dept: str, jobs: list[f.JobSubmitted]) -> JobsForeseen:
         best = {True: "best_effort", False: ""}
-        starts = [self.starts.get(best[job.best_effort] or f"t{job.walltime_s:.0f}") for job in jobs]
+        times = [starts.get(best[job.best_effort] or f"t{job.walltime_s:.0f}") for job in jobs]
         why = because(Code.BY_WALLTIMES, ends=1)
-        found = [_Found(first=_Foreseen(start_at=at, sure="by_walltimes", because=why)) for at in starts]
-        return _Answer(ok=True, at=100.0, found=found)
+        found = [JobForeseen(first=Foreseen(start_at=at, sure=Sure.BY_WALLTIMES, because=why)) for at in times]
+        return JobsForeseen(at=100.0, now=False, found=found)
+
+    return Foretelling(fold.core, ask)
 
 
 @pytest.mark.parametrize(
@@ -162,7 +160,7 @@ async def test_only_what_starts_earlier_is_told_the_earliest_first(
     fold = Fold()
     fold.adopt(CloudConfig(name="c1", departments=(batch("hpc"),)))
     fold.host("h1", 4, 4096)
-    found = await Asked(fold, **starts).foretell(ANN, "hpc", JobSubmit(script="true", walltime_s=600.0))
+    found = await foretelling(fold, starts).foretell(ANN, "hpc", JobSubmit(script="true", walltime_s=600.0))
     assert found.forecast.start_at == starts["t600"]
     assert [(each.field, each.value) for each in found.variants] == told
 

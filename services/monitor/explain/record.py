@@ -2,11 +2,7 @@
 
     GET /v1/record?since=<UTC s>&until=<UTC s>
 
-    {"record": 1, "cloud": …, "since": …, "until": …, "to": <position>}        first line
-    {"position": …, "at": …, "writer": …, "facts": [{"kind": …, …}, …]}         one for each envelope, in order
-    {"end": <position of the last line>, "envelopes": …}                        last line: without it the record is cut short
-
-An empty line says that the monitor is at work.
+Its lines: `schemas.record`.
 
 Theory of operation
   Whoever asks what another policy would have done needs the state in which the period began as exactly as the services had it.
@@ -39,6 +35,7 @@ from nats.js.errors import Error as JetStreamError
 
 from schemas import facts as f
 from schemas.envelope import Garbage, UnknownFact, decode
+from schemas.record import FORMAT, Head, Line, Tail
 from schemas.subjects import JOURNAL, JOURNAL_STREAM, SNAPSHOTS
 from services.monitor.serve.access import Access, Fault, number_of
 from services.runtime.archive import Archive, Broken
@@ -49,7 +46,6 @@ from services.runtime.objects import Objects
 from services.runtime.reader import Reader
 from services.runtime.trimmed import read_mark
 
-FORMAT: Final = 1
 LEAD_S: Final = (
     3600.0  # before `since`: longer than any window that a web rule looks at by default, and than a signal's gap
 )
@@ -61,26 +57,6 @@ PEER_S: Final = 60.0  # a peer that takes nothing for so long has gone: others w
 CALL_S: Final = 5.0
 _PREFIX: Final = len(JOURNAL) + 1
 _MEASURES: Final = (f.LoadObserved, f.HostObserved)
-
-
-class _Head(msgspec.Struct, frozen=True, kw_only=True):
-    record: int
-    cloud: str
-    since: float
-    until: float
-    to: int
-
-
-class _Line(msgspec.Struct, frozen=True, kw_only=True):
-    position: int
-    at: float
-    writer: str
-    facts: list[f.Fact]
-
-
-class _Tail(msgspec.Struct, frozen=True, kw_only=True):
-    end: int
-    envelopes: int
 
 
 _json: Final = msgspec.json.Encoder()
@@ -95,14 +71,14 @@ def line(message: Stored, since: float, until: float) -> bytes | None:
     if envelope.at > until:
         return None
     measures = envelope.at >= since - LEAD_S
-    facts = [
+    facts = tuple(
         fact
         for fact in envelope.facts
         if not isinstance(fact, UnknownFact) and (measures or not isinstance(fact, _MEASURES))
-    ]
+    )
     if not facts:
         return None
-    shown = _Line(position=message.position, at=envelope.at, writer=envelope.writer, facts=facts)
+    shown = Line(position=message.position, at=envelope.at, writer=envelope.writer, facts=facts)
     return _json.encode(shown) + b"\n"
 
 
@@ -132,7 +108,7 @@ class Records:
 
     async def _send(self, request: web.Request, since: float, until: float) -> web.StreamResponse:
         archive, mark, to = await self._sources()
-        head = _Head(record=FORMAT, cloud=self.access.custody.state.cloud, since=since, until=until, to=to)
+        head = Head(record=FORMAT, cloud=self.access.custody.state.cloud, since=since, until=until, to=to)
         answer = web.StreamResponse(headers={"Content-Type": "application/x-ndjson", "Cache-Control": "no-store"})
         await answer.prepare(request)
         await answer.write(_json.encode(head) + b"\n")
@@ -145,7 +121,7 @@ class Records:
                     async with asyncio.timeout(PEER_S):
                         await answer.write(b"".join(lines) or b"\n")  # rule 3; an empty line says that we are at work
                     await asyncio.sleep(0)
-            await answer.write(_json.encode(_Tail(end=last, envelopes=envelopes)) + b"\n")
+            await answer.write(_json.encode(Tail(end=last, envelopes=envelopes)) + b"\n")
             await answer.write_eof()
         except (ConnectionError, TimeoutError, nats.errors.Error, JetStreamError, Broken, OSError) as error:
             # The status is sent: without its last line the record is cut short, and whoever reads it sees that.

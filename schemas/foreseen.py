@@ -1,0 +1,55 @@
+"""When jobs start, as their scheduler foresees it: what admission and the monitor ask it, and what it answers.
+
+phoenix.query.scheduler.<department>.start    {"jobs": ["17"]}     -> {"ok": true, "at": …, "starts": {unit: Foreseen}}
+phoenix.query.scheduler.<department>.whatif   JobsAsked            -> JobsForeseen
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+import msgspec
+
+from schemas import facts as f
+from schemas.reasons import Reason
+
+
+class Sure(StrEnum):
+    """How sure a start is.  `planned`: room is kept for it; `by_walltimes`: it holds if jobs run to their limits and nothing
+    comes in between; `cannot_say`: nobody can."""
+
+    PLANNED = "planned"
+    BY_WALLTIMES = "by_walltimes"
+    CANNOT_SAY = "cannot_say"
+
+
+class Foreseen(msgspec.Struct, frozen=True, kw_only=True):
+    """`start_at`: UTC seconds, None if nobody can say; `hosts`: where, as far as that is known (a reservation may name others
+    when its time comes); `because`: what the moment hangs on."""
+
+    start_at: float | None
+    hosts: tuple[str, ...] = ()
+    sure: Sure
+    because: Reason
+
+
+class JobsAsked(msgspec.Struct, frozen=True):
+    """Jobs that nobody has submitted: the first is meant, the others are variants of it."""
+
+    jobs: list[f.JobSubmitted]
+
+
+class JobForeseen(msgspec.Struct, frozen=True, kw_only=True):
+    """Of one job: its first and its last element (the same of a job without elements); None: not looked at."""
+
+    first: Foreseen | None = None
+    last: Foreseen | None = None
+
+
+class JobsForeseen(msgspec.Struct, frozen=True, kw_only=True):
+    """`found`: one for each that was asked for; `now`: the first one would start at once."""
+
+    ok: bool = True
+    at: float
+    now: bool
+    found: list[JobForeseen]
