@@ -37,7 +37,8 @@ from schemas import facts as f
 from schemas.envelope import Garbage, UnknownFact, decode
 from schemas.record import FORMAT, Head, Line, Tail
 from schemas.subjects import JOURNAL, JOURNAL_STREAM, SNAPSHOTS
-from services.monitor.serve.access import Access, Fault, number_of
+from services.monitor.serve.access import Access, Fault
+from services.monitor.serve.parameters import number_of
 from services.runtime.archive import Archive, Broken
 from services.runtime.exits import Stop
 from services.runtime.fold import Stored

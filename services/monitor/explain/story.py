@@ -39,7 +39,8 @@ from services.monitor.history.file import History
 from services.monitor.history.story_index import DEPARTMENT, HOST, Place
 from services.monitor.pictures.times import iso
 from services.monitor.pictures.views import Views
-from services.monitor.serve.access import Access, Fault, json_answer, limit_of, number_of
+from services.monitor.serve.access import Access, Fault, json_answer
+from services.monitor.serve.parameters import choice_of, limit_of, number_of
 
 STEPS_MAX: Final = 500  # a busy host's day; `since` and `last` choose
 STEPS: Final = 100  # when nobody says how many
@@ -84,10 +85,8 @@ class Story:
         return [web.get("/v1/story/{entity}", self.story)]
 
     async def story(self, request: web.Request) -> web.Response:
-        name, kind = request.match_info["entity"], request.query.get("kind")
-        who = self.access.who(request)
-        if kind not in (None, *KINDS):
-            raise Fault(400, "invalid", f"kind={kind[:40]!r} is none of {', '.join(KINDS)}", "kind")
+        name, who = request.match_info["entity"], self.access.who(request)
+        kind = choice_of(request, "kind", KINDS, "")
         subject = await self._subject(name, kind)
         if subject is None:
             what = kind or "job, department or host"
@@ -95,7 +94,7 @@ class Story:
         if subject.kind != "host":
             self.access.own(request, subject.department, f"{subject.kind} {name}")
         scope = None if who.role == "operator" else who.department
-        most = limit_of(request, STEPS_MAX) if "limit" in request.query else STEPS
+        most = limit_of(request, STEPS_MAX, STEPS)
         return json_answer(await self.told(name, subject, scope, most, number_of(request, "since")))
 
     async def told(self, name: str, subject: Subject, scope: str | None, most: int, since: float) -> dict[str, Any]:
@@ -118,18 +117,18 @@ class Story:
 
     # ---------------------------------------------------------------------------------------------------- whose story
 
-    async def _subject(self, name: str, kind: str | None) -> Subject | None:
+    async def _subject(self, name: str, kind: str) -> Subject | None:
         """Rule 4; of what memory has forgotten the history knows."""
         config, hosts = self.core.custody.state.config, self.core.custody.state.hosts
-        if kind in (None, "job"):
+        if kind in ("", "job"):
             department = self.views.department_of(name) or await self.history.ask(_department_of_unit, name)
             if department:
                 return Subject(name, "instance" if is_instance(name) else "job", department)
-        if kind in (None, "department") and (
+        if kind in ("", "department") and (
             (config is not None and config.department(name)) or await self._remembered(DEPARTMENT + name)
         ):
             return Subject(DEPARTMENT + name, "department", name)
-        if kind in (None, "host") and (name in hosts or await self._remembered(HOST + name)):
+        if kind in ("", "host") and (name in hosts or await self._remembered(HOST + name)):
             known = hosts.get(name)
             return Subject(HOST + name, "host", known.dept if known is not None else None)
         return None

@@ -24,6 +24,7 @@ from schemas.sentences import told_foreseen
 from services.monitor.explain import why_department, why_host
 from services.monitor.pictures.views import Views
 from services.monitor.serve.access import Access, Fault, json_answer
+from services.monitor.serve.parameters import choice_of
 from services.runtime.clock import Clock
 
 KINDS = ("job", "department", "host")
@@ -49,22 +50,21 @@ class Why:
         ]
 
     async def why(self, request: web.Request) -> web.Response:
-        name, kind = request.match_info["name"], request.query.get("kind")
+        name = request.match_info["name"]
         self.access.who(request)
-        if kind not in (None, *KINDS):
-            raise Fault(400, "invalid", f"kind={kind[:40]!r} is none of {', '.join(KINDS)}", "kind")
-        job = self.views.department_of(name) if kind in (None, "job") else None
+        kind = choice_of(request, "kind", KINDS, "")
+        job = self.views.department_of(name) if kind in ("", "job") else None
         if job is not None:
             self.access.own(request, job, f"job {name}")
             return await self._of_job(job, name)
         config = self.core.custody.state.config
-        department = config.department(name) if config is not None and kind in (None, "department") else None
+        department = config.department(name) if config is not None and kind in ("", "department") else None
         if department is not None:
             self.access.own(request, name, f"department {name}")
             if department.kind == "web":
                 return json_answer(_spoken(await self._asked(name, name), name, name))
             return json_answer(_words(why_department.explain(self.core, name, self._now()) or {}))
-        host = why_host.explain(self.core, name, self._now()) if kind in (None, "host") else None
+        host = why_host.explain(self.core, name, self._now()) if kind in ("", "host") else None
         if host is None:
             what = kind or "job, department or host"
             raise Fault(404, "unknown", f"there is no {what} {name[:100]!r} (any more)", "job")

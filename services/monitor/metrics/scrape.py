@@ -25,6 +25,7 @@ from aiohttp import ClientError, ClientSession, ClientTimeout, web
 
 from schemas.custody import Custody
 from services.monitor.serve.access import Fault, json_answer
+from services.monitor.serve.parameters import is_set
 from services.runtime import config as configuration
 from services.runtime.config import Config, ConfigError
 
@@ -83,7 +84,7 @@ class Scrape:
         return {process: known[process] for process in there if process in known}
 
     async def targets(self, request: web.Request) -> web.Response:
-        direct = request.query.get("direct") in ("1", "true")
+        direct = is_set(request, "direct")
         if not direct and _HOST.match(request.host) is None:
             raise Fault(400, "invalid", "the Host header should be the monitor's HOST:PORT", "Host")
         return json_answer([self._group(*one, None if direct else request.host) for one in self.processes().items()])

@@ -116,22 +116,3 @@ async def faults(request: web.Request, handler: Callable[[web.Request], Awaitabl
 
 def json_answer(value: object, status: int = 200) -> web.Response:
     return web.Response(body=orjson.dumps(value), content_type="application/json", status=status)
-
-
-def limit_of(request: web.Request, most: int) -> int:
-    """The query's `limit`, at most `most`."""
-    asked = int(number_of(request, "limit", float(most)))
-    return max(0, min(asked, most))
-
-
-def number_of(request: web.Request, name: str, default: float = 0.0) -> float:
-    text = request.query.get(name)
-    if text is None:
-        return default
-    try:
-        value = float(text)
-    except ValueError:
-        raise Fault(400, "invalid", f"{name}={text!r} is not a number", name) from None
-    if not -1e15 < value < 1e15:
-        raise Fault(400, "invalid", f"{name}={text!r} is out of range", name)
-    return value

@@ -29,7 +29,8 @@ from nats.js.errors import Error as JetStreamError
 
 from schemas import subjects
 from schemas.audit import AuditBatch, AuditRecord
-from services.monitor.serve.access import Access, Fault, json_answer, limit_of, number_of
+from services.monitor.serve.access import Access, Fault, json_answer
+from services.monitor.serve.parameters import choice_of, limit_of, number_of
 
 LIMIT: Final = 1_000  # records of a page
 SCAN_MAX: Final = 5_000  # messages; a second or so
@@ -89,9 +90,7 @@ class AuditRoutes:
             department = who.department
         elif department is not None and not self._is_known(department):
             raise Fault(404, "unknown", f"there is no department {department!r}", "department")
-        outcome = query.get("outcome", "")
-        if outcome and outcome not in _OUTCOMES:
-            raise Fault(400, "invalid", f"outcome={outcome!r} is none of {', '.join(_OUTCOMES)}", "outcome")
+        outcome = choice_of(request, "outcome", _OUTCOMES, "")
         return Asked(department, outcome, query.get("user", ""), query.get("kind", ""), number_of(request, "since"))
 
     def _is_known(self, department: str) -> bool:

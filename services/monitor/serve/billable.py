@@ -19,7 +19,8 @@ from services.monitor.history.file import History
 from services.monitor.model.accounting import Accounting
 from services.monitor.model.buckets import DAY_MS
 from services.monitor.pictures.times import iso
-from services.monitor.serve.access import Access, Fault, json_answer, number_of
+from services.monitor.serve.access import Access, Fault, json_answer
+from services.monitor.serve.parameters import number_of
 
 _ATTEMPTS = (
     "SELECT a.unit, a.attempt, a.department, a.user, coalesce(j.service, ''), coalesce(j.lease, ''), coalesce(j.quality, ''),"

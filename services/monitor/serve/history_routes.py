@@ -15,7 +15,8 @@ from aiohttp import web
 from services.monitor.history import reads as history_reads
 from services.monitor.history.file import History
 from services.monitor.history.reads import LIMIT_MAX, SORTS, STATES, Filter
-from services.monitor.serve.access import Access, Fault, json_answer, limit_of, number_of
+from services.monitor.serve.access import Access, Fault, json_answer
+from services.monitor.serve.parameters import choice_of, limit_of, number_of
 
 TEXT_MAX: Final = 200  # characters of a filter: longer than every name
 
@@ -38,10 +39,10 @@ class HistoryReads:
             host=_text(request, "host"),
             since=_time(request, "since"),
             until=_time(request, "until"),
-            sort=_one_of(request, "sort", "submitted", tuple(SORTS)),
-            ascending=_one_of(request, "order", "descending", ("ascending", "descending")) == "ascending",
+            sort=choice_of(request, "sort", SORTS, "submitted"),
+            ascending=choice_of(request, "order", ("ascending", "descending"), "descending") == "ascending",
             cursor=request.query.get("cursor"),
-            limit=limit_of(request, LIMIT_MAX) if "limit" in request.query else Filter().limit,
+            limit=limit_of(request, LIMIT_MAX, Filter().limit),
         )
         try:
             found = await self.history.ask(history_reads.jobs, asked, round(self.now() * 1000))
@@ -68,10 +69,3 @@ def _text(request: web.Request, name: str) -> str | None:
 
 def _time(request: web.Request, name: str) -> int | None:
     return round(number_of(request, name) * 1000) if name in request.query else None
-
-
-def _one_of(request: web.Request, name: str, default: str, known: tuple[str, ...]) -> str:
-    text = request.query.get(name, default)
-    if text not in known:
-        raise Fault(400, "invalid", f"{text[:TEXT_MAX]!r} is none of {', '.join(known)}", name)
-    return text

@@ -30,9 +30,10 @@ from services.monitor.pictures.instances import instances
 from services.monitor.pictures.levels import Levels
 from services.monitor.pictures.usage import BY, EVER, Older, gaps, usage
 from services.monitor.pictures.views import QUEUE_LIMIT, Views
-from services.monitor.serve.access import Access, Fault, faults, json_answer, limit_of, number_of
+from services.monitor.serve.access import Access, Fault, faults, json_answer
 from services.monitor.serve.history_routes import states_of
 from services.monitor.serve.origin import Hosts
+from services.monitor.serve.parameters import choice_of, is_set, limit_of, number_of
 from services.runtime.clock import Clock, system_clock
 
 FOLLOW_S: Final = 25.0  # a follower gets an empty line this often, so that a dead peer is noticed
@@ -138,7 +139,7 @@ class Reads:
 
     async def leases(self, request: web.Request) -> web.Response:
         """Of the caller's department; with `all=1` also those that are over and still remembered."""
-        scope, ended = self.access.scope(request), request.query.get("all") in ("1", "true")
+        scope, ended = self.access.scope(request), is_set(request, "all")
         return json_answer(self.views.leases(scope, time.time(), ended=ended))
 
     async def lease(self, request: web.Request) -> web.Response:
@@ -185,7 +186,7 @@ class Reads:
 
     async def instances(self, request: web.Request) -> web.Response:
         """Of web departments; with `all=1` also the last ones that have ended."""
-        scope, ended = self.access.scope(request), request.query.get("all") in ("1", "true")
+        scope, ended = self.access.scope(request), is_set(request, "all")
         return json_answer(instances(self.core, self.levels, scope, ended=ended))
 
     async def overview(self, request: web.Request) -> web.Response:
@@ -198,9 +199,7 @@ class Reads:
 
     async def usage(self, request: web.Request) -> web.Response:
         """Who held and used how much: `by` department, user, service or lease, from `since` to `until` (UTC seconds)."""
-        scope, by = self.access.scope(request, past=True), request.query.get("by", "department")
-        if by not in BY:
-            raise Fault(400, "invalid", f"by={by!r} is none of {', '.join(BY)}", "by")
+        scope, by = self.access.scope(request, past=True), choice_of(request, "by", BY, "department")
         period = number_of(request, "since"), number_of(request, "until", EVER)
         asked = gaps(self.core.accounting, *period)
         older = [Older(*await self.history.ask(history_reads.collected, *gap)) for gap in asked]
@@ -212,7 +211,7 @@ class Reads:
         separated; with `follow=1` the answer goes on for as long as the caller listens."""
         scope, after = self.access.scope(request), int(number_of(request, "after"))
         omitted = frozenset(request.query.get("omit", "").split(","))
-        if request.query.get("follow") not in ("1", "true"):
+        if not is_set(request, "follow"):
             found = [e for e in self.publisher.after(after, scope) if e.kind not in omitted]
             page = _page(found, limit_of(request, EVENTS_LIMIT), oldest="after" in request.query)
             return web.Response(body=b"".join(e.data + b"\n" for e in page), content_type="application/x-ndjson")

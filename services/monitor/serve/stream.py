@@ -31,7 +31,8 @@ from services.monitor.events import Publisher
 from services.monitor.model.series import POINTS_MAX, STEPS, of_point
 from services.monitor.pictures.times import iso
 from services.monitor.pictures.views import Views
-from services.monitor.serve.access import Access, Fault, json_answer, number_of
+from services.monitor.serve.access import Access, Fault, json_answer
+from services.monitor.serve.parameters import number_of
 from services.monitor.serve.picture import Part, Picture
 from services.runtime.clock import Clock, system_clock
 
