@@ -44,6 +44,7 @@ from services.monitor.metrics.room import Room
 from services.monitor.metrics.scrape import Ports, Scrape
 from services.monitor.metrics.token_ends import TokenEnds
 from services.monitor.pictures.levels import Levels
+from services.monitor.pictures.times import not_before
 from services.monitor.pictures.views import Views
 from services.monitor.refill import refill
 from services.monitor.serve import page_files
@@ -61,7 +62,6 @@ from services.monitor.serve.sessions import Sessions
 from services.monitor.serve.sessions_kept import KeptSessions
 from services.monitor.serve.stream import Stream
 from services.runtime.audit import Recorder
-from services.runtime.clock import system_clock
 from services.runtime.config import Config
 from services.runtime.exits import Exit, Stop
 from services.runtime.identity import Identities
@@ -171,6 +171,7 @@ class MonitorEdge(Edge):
         service.spawn("audit", self.recorder.run())
         service.spawn("refused keys", RefusedKeys(self.config, self.recorder.note, service.log).run())
         access = Access(self.core.custody, identities, sessions, f"{COOKIE}_{urlsplit(url).port or 0}")
+        now = not_before(self.core.custody)
         self.stream = Stream(self.core, views, self.publisher, access, connected=lambda: service.connected)
         service.spawn("page", self.stream.run())
         reads = Reads(
@@ -184,14 +185,14 @@ class MonitorEdge(Edge):
             levels=levels,
             more=[
                 *Scrape(self.core.custody, Ports(self.config, self.file)).routes(),
-                *HistoryReads(access, self.history, self._now).routes(),
+                *HistoryReads(access, self.history, now).routes(),
                 *SessionRoutes(access, self.sessions, url, self.recorder.note, peers).routes(),
                 *AuditRoutes(service.js, access).routes(),
-                *Billable(access, self.history, self.core.accounting, self._now).routes(),
+                *Billable(access, self.history, self.core.accounting, now).routes(),
                 *self.stream.routes(),
                 *page_files.routes(),
                 *Records(access, service.nc, service.js, kept.archive, service.log).routes(),
-                *Why(access, views, self.queries, system_clock).routes(),
+                *Why(access, views, self.queries, now).routes(),
                 *Story(access, views, self.history, JournalFacts(service.js, kept.archive)).routes(),
             ],
             hosts=Hosts(url),
@@ -202,9 +203,6 @@ class MonitorEdge(Edge):
         host, _, port = self.config.monitor.listen.rpartition(":")
         await web.TCPSite(self._runner, host, int(port)).start()
         service.log.info("reads served", url=self.config.monitor.url)
-
-    def _now(self) -> float:
-        return max(time.time(), self.core.custody.state.at)
 
     def _watch_limits(self, service: Service, identities: Identities) -> None:
         self.room = Room(service.js, self.config, service.log, still=self._stands_still_since)

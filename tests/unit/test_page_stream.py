@@ -94,7 +94,7 @@ async def test_the_picture_is_what_the_other_reads_say(house: House) -> None:
     found = await picture(house)
     assert found["position"] == house.desk.position
     assert found["cloud"] == "c"
-    assert found["hosts"] == house.desk.views.hosts(house.stream._now())["hosts"]
+    assert found["hosts"] == house.desk.views.hosts(house.stream.now())["hosts"]
     assert [row["units"] for row in found["hosts"]] == [["1"]]
     assert found["owners"] == {"hpc": 1}
     rows = house.desk.views.departments()["departments"]

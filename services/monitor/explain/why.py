@@ -63,8 +63,8 @@ class Why:
             self.access.own(request, name, f"department {name}")
             if department.kind == "web":
                 return json_answer(_spoken(await self._asked(name, name), name, name))
-            return json_answer(_words(why_department.explain(self.core, name, self._now()) or {}))
-        host = why_host.explain(self.core, name, self._now()) if kind in ("", "host") else None
+            return json_answer(_words(why_department.explain(self.core, name, self.now()) or {}))
+        host = why_host.explain(self.core, name, self.now()) if kind in ("", "host") else None
         if host is None:
             what = kind or "job, department or host"
             raise Fault(404, "unknown", f"there is no {what} {name[:100]!r} (any more)", "job")
@@ -98,7 +98,7 @@ class Why:
         body, starts = await asyncio.gather(self._asked(department, name), self._starts(department, [name]))
         answer = _spoken(body, name, department)
         for start in list(starts.values())[:1]:
-            answer["start"] = {**start, "sentence": told_foreseen.starts(start, self._now(), sentences.sentence)}
+            answer["start"] = {**start, "sentence": told_foreseen.starts(start, self.now(), sentences.sentence)}
         return json_answer(answer)
 
     async def _asked(self, department: str, name: str) -> bytes:
@@ -113,9 +113,6 @@ class Why:
         answer = orjson.loads(await self.schedulers.starts(department, jobs) or b"{}")
         found = answer.get("starts") if isinstance(answer, dict) else None
         return found if isinstance(found, dict) else {}
-
-    def _now(self) -> float:
-        return max(self.now(), self.core.custody.state.at)
 
 
 def _spoken(body: bytes, name: str, department: str) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""How values leave the read model: times in UTC, structs as plain data."""
+"""How values leave the read model: times in UTC, structs as plain data; and which time it is there."""
 
 from __future__ import annotations
 
@@ -6,6 +6,9 @@ from datetime import UTC, datetime
 from typing import Any
 
 import msgspec
+
+from schemas.custody import Custody
+from services.runtime.clock import Clock, system_clock
 
 
 def iso(at: float | None) -> str | None:
@@ -18,3 +21,8 @@ def iso(at: float | None) -> str | None:
 def plain(value: Any) -> Any:
     """Structs as plain dicts, for orjson."""
     return msgspec.to_builtins(value)
+
+
+def not_before(custody: Custody, clock: Clock = system_clock) -> Clock:
+    """The clock, but never before the last fact, which is of its writer's clock: so nothing is of the future."""
+    return lambda: max(clock(), custody.state.at)

@@ -28,6 +28,7 @@ from services.monitor.history.file import History
 from services.monitor.history.reads import Filter
 from services.monitor.pictures.instances import instances
 from services.monitor.pictures.levels import Levels
+from services.monitor.pictures.times import not_before
 from services.monitor.pictures.usage import BY, EVER, Older, gaps, usage
 from services.monitor.pictures.views import QUEUE_LIMIT, Views
 from services.monitor.serve.access import Access, Fault, faults, json_answer
@@ -63,7 +64,7 @@ class Reads:
         self.core, self.views, self.history, self.publisher = core, views, history, publisher
         self.access = access
         self.registry = registry
-        self.wait_for, self.clock = wait_for, clock
+        self.wait_for, self.now = wait_for, not_before(core.custody, clock)
         self.levels = levels or Levels(time.monotonic)
         self.more = more
         self.hosts_known, self.watch = hosts or Hosts(""), watch
@@ -124,14 +125,14 @@ class Reads:
     async def jobs(self, request: web.Request) -> web.Response:
         scope = self.access.scope(request)
         asked = Filter(department=scope, states=states_of(request), limit=limit_of(request, 1000))
-        return json_answer(await self.history.ask(history_reads.jobs, asked, round(self._now() * 1000)))
+        return json_answer(await self.history.ask(history_reads.jobs, asked, round(self.now() * 1000)))
 
     async def job(self, request: web.Request) -> web.Response:
         name = request.match_info["job"]
         self.access.who(request)
         view = self.views.job(name)
         if view is None:
-            view = await self.history.ask(history_reads.job, name, round(self._now() * 1000))
+            view = await self.history.ask(history_reads.job, name, round(self.now() * 1000))
         if view is None:
             raise Fault(404, "unknown", f"there is no job {name!r}", "job")
         self.access.own(request, view["department"], f"job {name}")
@@ -153,15 +154,12 @@ class Reads:
 
     async def hosts(self, request: web.Request) -> web.Response:
         self.access.who(request)
-        return json_answer(self.views.hosts(self._now()))
+        return json_answer(self.views.hosts(self.now()))
 
     async def lending(self, request: web.Request) -> web.Response:
         """What departments have agreed on, and what is lent now."""
         self.access.who(request)
-        return json_answer(self.views.lending(self._now()))
-
-    def _now(self) -> float:
-        return max(self.clock(), self.core.custody.state.at)
+        return json_answer(self.views.lending(self.now()))
 
     async def departments(self, request: web.Request) -> web.Response:
         self.access.who(request)
@@ -203,7 +201,7 @@ class Reads:
         period = number_of(request, "since"), number_of(request, "until", EVER)
         asked = gaps(self.core.accounting, *period)
         older = [Older(*await self.history.ask(history_reads.collected, *gap)) for gap in asked]
-        return json_answer(usage(self.core.accounting, by, scope, *period, self.clock(), older))
+        return json_answer(usage(self.core.accounting, by, scope, *period, self.now(), older))
 
     async def events(self, request: web.Request) -> web.StreamResponse:
         """Events as JSON lines: with `after` the oldest `limit` behind that position, so that one can page forward; without it

@@ -16,8 +16,9 @@ from typing import Any
 
 from aiohttp import web
 
-from schemas.audit import MESSAGE_MAX, TEXT_MAX, AuditRecord
+from schemas.audit import AuditRecord, Via
 from services.monitor.serve.access import Access, Fault
+from services.monitor.serve.recorded import record_of
 from services.runtime.audit import Sparingly
 from services.runtime.clock import Clock, system_clock
 from services.runtime.peers import FORWARDED, Peers
@@ -50,20 +51,8 @@ class RefusedReads:
         who, peer = self.access.asker(request), self._peer(request)
 
         def record() -> AuditRecord:
-            return AuditRecord(
-                at=self.clock(),
-                kind=f"{request.method} {request.path}"[:TEXT_MAX],
-                outcome="refused",
-                via="http" if "Authorization" in request.headers else "page",
-                user=who.user if who is not None else "",
-                department=who.department if who is not None else "",
-                role=who.role if who is not None else "",
-                peer=peer[:TEXT_MAX],
-                client=request.headers.get("User-Agent", "")[:TEXT_MAX],
-                code=fault.code,
-                field=fault.field,
-                message=str(fault)[:MESSAGE_MAX],
-            )
+            via: Via = "http" if "Authorization" in request.headers else "page"
+            return record_of(request, who, f"{request.method} {request.path}", via, peer, self.clock(), fault)
 
         self._sparingly.note(who.user if who is not None else f"@{self.peers.of(request)}", record)
 

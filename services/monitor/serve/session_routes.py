@@ -23,9 +23,10 @@ from urllib.parse import urlsplit
 import msgspec
 from aiohttp import web
 
-from schemas.audit import TEXT_MAX, AuditRecord
+from schemas.audit import AuditRecord
 from services.monitor.serve.access import Access, Fault, json_answer
 from services.monitor.serve.origin import is_own_page
+from services.monitor.serve.recorded import record_of
 from services.monitor.serve.sessions import CODE_S, SESSION_S
 from services.monitor.serve.sessions_kept import KeptSessions
 from services.runtime.clock import Clock, system_clock
@@ -124,20 +125,7 @@ class SessionRoutes:
 
     def _tell(self, request: web.Request, kind: str, who: Identity | None, fault: Fault | None = None) -> None:
         """Rule 4."""
-        record = AuditRecord(
-            at=self.clock(),
-            kind=kind,
-            outcome="granted" if fault is None else "refused",
-            via="page",
-            user=who.user if who is not None else "",
-            department=who.department if who is not None else "",
-            role=who.role if who is not None else "",
-            peer=self.peers.of(request)[:TEXT_MAX],
-            client=request.headers.get("User-Agent", "")[:TEXT_MAX],
-        )
-        if fault is not None:
-            record = msgspec.structs.replace(record, code=fault.code, field=fault.field, message=str(fault))
-        self.note(record)
+        self.note(record_of(request, who, kind, "page", self.peers.of(request), self.clock(), fault))
 
     def _told(self, who: Identity) -> dict[str, Any]:
         config = self.access.custody.state.config

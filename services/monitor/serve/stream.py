@@ -29,7 +29,7 @@ from aiohttp import web
 from services.monitor.core import MonitorCore
 from services.monitor.events import Publisher
 from services.monitor.model.series import POINTS_MAX, STEPS, of_point
-from services.monitor.pictures.times import iso
+from services.monitor.pictures.times import iso, not_before
 from services.monitor.pictures.views import Views
 from services.monitor.serve.access import Access, Fault, json_answer
 from services.monitor.serve.parameters import number_of
@@ -75,7 +75,8 @@ class Stream:
         clock: Clock = system_clock,
         connected: Callable[[], bool] = lambda: True,
     ) -> None:
-        self.core, self.publisher, self.access, self.clock = core, publisher, access, clock
+        self.core, self.publisher, self.access = core, publisher, access
+        self.now = not_before(core.custody, clock)
         self.picture = Picture(core, views, publisher, connected)
         self.listeners: list[Listener] = []
         self.dropped = 0  # listeners, for being slow
@@ -106,7 +107,7 @@ class Stream:
     async def timeline(self, request: web.Request) -> web.Response:
         """From `since` (UTC seconds; default: an hour ago) on, at most `points` points."""
         self.access.who(request)
-        now = self._now()
+        now = self.now()
         since = number_of(request, "since", now - HOUR_S)
         points = int(number_of(request, "points", float(POINTS_MAX)))
         if points < 1:
@@ -206,10 +207,7 @@ class Stream:
         self._told_hosts, self._told_departments = frozenset(picture.hosts), frozenset(picture.departments)
 
     def _refresh(self) -> None:
-        self.picture.refresh(self._now())
-
-    def _now(self) -> float:
-        return max(self.clock(), self.core.custody.state.at)
+        self.picture.refresh(self.now())
 
     def _is_new(self, part: Part) -> bool:
         return part.version > self._told
@@ -265,7 +263,7 @@ class Stream:
             yield self._event("alerts", b'"alerts":%b' % self.picture.alerts.body)
 
     def _points(self) -> Iterator[bytes]:
-        point = self.core.series.newest(self._now())
+        point = self.core.series.newest(self.now())
         if point.at > self._told_point:
             self._told_point = point.at
             yield _event("point", self.picture.position, orjson.dumps(of_point(point, STEPS[0][0] / 1000)))
