@@ -69,9 +69,9 @@ class Doors(Edge):
         self._logs = Logs(core, self._outputs)
         whence = Whence(service.nc)
         await whence.open()
-        self._recorder = Recorder(service.nc.publish, service.log, whence)
-        service.spawn("audit", self._recorder.run())
-        gate = Gate(self._recorder, service.now, service.registry, service.log)
+        self.recorder = Recorder(service.nc.publish, service.log, whence)
+        service.spawn("audit", self.recorder.run())
+        gate = Gate(self.recorder, service.now, service.registry, service.log)
         secrets = Secrets(service.config.secrets.directory, time.monotonic, service.log)
         desk = Desk(service, core, payloads, service.registry, secrets, Foretelling(core, Schedulers(service.nc).ask))
         tokens = GuestTokens.load(service.config.guest_key_file)
@@ -118,7 +118,7 @@ class Doors(Edge):
             await self._nats.close()
         if self._runner is not None:
             await self._runner.cleanup()
-            await self._recorder.flush()
+            await self.recorder.flush()
 
     def applied(self, fact: Fact, meta: Meta) -> None:
         if meta.void is not None:

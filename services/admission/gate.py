@@ -51,7 +51,7 @@ class Gate:
             raise Refused("limit", f"too many requests: {RATE_PER_S:g} a second are allowed; wait a moment")
 
     def granted(self, asked: Asked) -> None:
-        """AuditRecord what was done."""
+        """Record what was done."""
         if self._log.is_debug:
             self._log.debug("request granted", **_told(asked), position=asked.position)
         if asked.is_told:
@@ -71,7 +71,7 @@ class Gate:
         self._sparingly.note(asked.user or f"@{asked.peer}", record)
 
     def parts(self, asked: Asked, reply: Message) -> None:
-        """AuditRecord what was refused inside of a reply that grants the rest: another's job among one's own."""
+        """Record what was refused inside of a reply that grants the rest: another's job among one's own."""
         for result in reply.results if isinstance(reply, JobResults) else ():
             if result.error is not None:
                 refused = Refused(result.error.code, result.error.message, result.error.field)

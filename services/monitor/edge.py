@@ -49,6 +49,7 @@ from services.monitor.pictures.views import Views
 from services.monitor.refill import refill
 from services.monitor.serve import page_files
 from services.monitor.serve.access import COOKIE, Access
+from services.monitor.serve.audit_reads import AuditReads
 from services.monitor.serve.audit_routes import AuditRoutes
 from services.monitor.serve.billable import Billable
 from services.monitor.serve.history_routes import HistoryReads
@@ -187,7 +188,7 @@ class MonitorEdge(Edge):
                 *Scrape(self.core.custody, Ports(self.config, self.file)).routes(),
                 *HistoryReads(access, self.history, now).routes(),
                 *SessionRoutes(access, self.sessions, url, self.recorder.note, peers).routes(),
-                *AuditRoutes(service.js, access).routes(),
+                *AuditRoutes(access, AuditReads(service.js)).routes(),
                 *Billable(access, self.history, self.core.accounting, now).routes(),
                 *self.stream.routes(),
                 *page_files.routes(),

@@ -8,17 +8,15 @@ Rules
 from __future__ import annotations
 
 import asyncio
-from typing import Final
+from contextlib import aclosing
 
 import orjson
 from nats.aio.msg import Msg
-from nats.js import JetStreamContext, api
+from nats.js import JetStreamContext
 
 from schemas import subjects
 from services.monitor.events import Entry, Publisher
-
-ANSWER_S: Final = 5.0  # for the next message; twenty thousand take about a second
-PENDING_MAX: Final = 64 << 20  # bytes waiting in the client: several times what the ring holds
+from services.monitor.stream_reads import ANSWER_S, messages
 
 
 async def refill(publisher: Publisher, js: JetStreamContext, until: int) -> int:
@@ -33,27 +31,10 @@ async def refill(publisher: Publisher, js: JetStreamContext, until: int) -> int:
 async def _last(js: JetStreamContext, count: int) -> list[Entry]:
     async with asyncio.timeout(ANSWER_S):
         state = (await js.stream_info(subjects.EVENTS_STREAM)).state
-    first = max(state.first_seq, state.last_seq - count + 1)
-    if not state.messages or first > state.last_seq:
-        return []
-    start = api.ConsumerConfig(deliver_policy=api.DeliverPolicy.BY_START_SEQUENCE, opt_start_seq=first)
-    subscription = await js.subscribe(
-        subjects.EVENTS_ALL,
-        stream=subjects.EVENTS_STREAM,
-        ordered_consumer=True,
-        config=start,
-        pending_msgs_limit=count + 1,
-        pending_bytes_limit=PENDING_MAX,
-    )
-    found: list[Entry] = []
-    try:
-        while True:
-            message = await subscription.next_msg(ANSWER_S)
-            found.append(_entry(message))
-            if message.metadata.sequence.stream >= state.last_seq:
-                return found
-    finally:
-        await subscription.unsubscribe()
+    first = max(1, state.first_seq, state.last_seq - count + 1)
+    every = messages(js, subjects.EVENTS_STREAM, subjects.EVENTS_ALL, first, state.last_seq, count + 1)
+    async with aclosing(every) as found:
+        return [_entry(message) async for message in found]
 
 
 def _entry(message: Msg) -> Entry:

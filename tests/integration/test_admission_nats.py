@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncIterator
-from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -16,12 +15,10 @@ from schemas import facts as f
 from schemas.audit import AuditBatch, AuditRecord
 from schemas.subjects import AUDIT_STREAM, JOURNAL_STREAM, audit, request
 from services.admission.core import AdmissionCore
-from services.monitor.serve import audit_routes
-from services.monitor.serve.access import Access
-from services.monitor.serve.audit_routes import Asked, AuditRoutes
+from services.monitor.serve import audit_reads
+from services.monitor.serve.audit_reads import AuditReads, Wanted
 from services.runtime import whence
 from services.runtime.audit import REFUSED_BURST
-from services.runtime.identity import Identities
 from services.runtime.log import get_log
 from services.runtime.rebuild import replay
 from tests.integration.nats_process import address
@@ -165,7 +162,7 @@ async def test_refusals_are_on_the_audit_stream_without_payload_and_bounded(
 
     async def told(outcome: str) -> list[AuditRecord]:
         """All records of the department, once `here`'s recorder has published."""
-        await here.doors._recorder.flush()
+        await here.doors.recorder.flush()
         await here.service.nc.flush()
         found: list[AuditRecord] = []
         state = (await js.stream_info(AUDIT_STREAM)).state
@@ -221,38 +218,38 @@ async def test_the_audit_is_read_back_in_order_chosen_and_paged(here: House, mon
     before = await stored()
     for number in range(3):
         await here.ask("ann", "job.submit", {"script": "x", "request": f"page-{number}"})
-        await here.doors._recorder.flush()  # a message each
+        await here.doors.recorder.flush()  # a message each
     await here.ask("wim", "scale.set", {"minimum": 1})
-    await here.doors._recorder.flush()
+    await here.doors.recorder.flush()
     async with asyncio.timeout(30):  # the broker stores a record a moment after it has taken it
         while await stored() < before + 4:
             pass
-    routes = AuditRoutes(js, Access(here.service.custody, Identities(Path("none"), here.broker.config.cloud)))
+    reads = AuditReads(js)
 
-    async def read(asked: Asked, limit: int = 1000, after: int = 0) -> dict[str, Any]:
-        return await routes._page(asked, limit, asked.since, after)
+    async def read(wanted: Wanted, limit: int = 1000, after: int = 0) -> dict[str, Any]:
+        return await reads.page(wanted, limit, after)
 
-    everything = await read(Asked(None, since=began))
+    everything = await read(Wanted(None, since=began))
     told = [(one["user"], one["kind"], one.get("request", "")) for one in everything["records"]]
     assert told == [*(("ann", "job.submit", f"page-{n}") for n in range(3)), ("wim", "scale.set", "")]
     assert (everything["next"], everything["end"]) == (None, await stored())
-    assert [one["user"] for one in (await read(Asked("web", since=began)))["records"]] == ["wim"]
-    assert len((await read(Asked(None, user="ann", since=began)))["records"]) == 3
-    assert len((await read(Asked(None, kind="scale.", since=began)))["records"]) == 1
-    assert (await read(Asked(None, kind="scale", since=began)))["records"] == []
-    assert (await read(Asked(None, outcome="refused", since=began)))["records"] == []
-    assert (await read(Asked(None, since=time.time() + 60)))["records"] == []
+    assert [one["user"] for one in (await read(Wanted("web", since=began)))["records"]] == ["wim"]
+    assert len((await read(Wanted(None, user="ann", since=began)))["records"]) == 3
+    assert len((await read(Wanted(None, kind="scale.", since=began)))["records"]) == 1
+    assert (await read(Wanted(None, kind="scale", since=began)))["records"] == []
+    assert (await read(Wanted(None, outcome="refused", since=began)))["records"] == []
+    assert (await read(Wanted(None, since=time.time() + 60)))["records"] == []
     paged, after = [], 0
     while True:
-        page = await read(Asked("hpc", "granted", since=began), limit=1, after=after)
+        page = await read(Wanted("hpc", "granted", since=began), limit=1, after=after)
         paged += [one["request"] for one in page["records"]]
         if page["next"] is None:
             break
         after = page["next"]
     assert paged == ["page-0", "page-1", "page-2"]
-    assert (await read(Asked(None), after=page["end"]))["records"] == []
-    newest = await routes._newest(Asked(None), 2)
+    assert (await read(Wanted(None), after=page["end"]))["records"] == []
+    newest = await reads.newest(Wanted(None), 2)
     assert [one["kind"] for one in newest["records"]] == ["job.submit", "scale.set"]
-    monkeypatch.setattr(audit_routes, "SCAN_MAX", 1)  # somebody else should have a turn: it says where to go on
-    scanned = await read(Asked("hpc", "granted", user="nobody", since=began))
+    monkeypatch.setattr(audit_reads, "SCAN_MAX", 1)  # somebody else should have a turn: it says where to go on
+    scanned = await read(Wanted("hpc", "granted", user="nobody", since=began))
     assert (scanned["records"], scanned["next"] is not None) == ([], True)

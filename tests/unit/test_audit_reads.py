@@ -13,7 +13,8 @@ import pytest
 from phoenix.cli import audit as command
 from schemas import examples
 from schemas.audit import AuditRecord
-from services.monitor.serve.audit_routes import YEAR_9999, Asked, AuditRoutes, moment
+from services.monitor.serve.audit_reads import YEAR_9999, AuditReads, Wanted, moment
+from services.monitor.serve.audit_routes import AuditRoutes
 from tests.support.page import CLOUD, House, adopted, bearer
 
 
@@ -38,7 +39,7 @@ def stream() -> Stream:
 
 @pytest.fixture
 async def house(tmp_path: Path, stream: Stream) -> AsyncIterator[House]:
-    house = House(tmp_path, more=lambda access: AuditRoutes(stream, access).routes())  # type: ignore[arg-type]
+    house = House(tmp_path, more=lambda access: AuditRoutes(access, AuditReads(stream)).routes())  # type: ignore[arg-type]
     users = (*CLOUD.users, msgspec.structs.replace(CLOUD.users[0], name="mona", role="manager"))
     house.desk.play(adopted(msgspec.structs.replace(CLOUD, users=users)))
     house.write_tokens({f"t-{user.name}": user.name for user in users})
@@ -87,23 +88,23 @@ async def test_a_manager_reads_the_departments_and_an_operator_everything(house:
 
 
 @pytest.mark.parametrize(
-    ("asked", "subject"),
+    ("wanted", "subject"),
     [
-        (Asked(None), "phoenix.audit.*.*"),
-        (Asked("hpc"), "phoenix.audit.hpc.*"),
-        (Asked("hpc", "refused"), "phoenix.audit.hpc.refused"),
+        (Wanted(None), "phoenix.audit.*.*"),
+        (Wanted("hpc"), "phoenix.audit.hpc.*"),
+        (Wanted("hpc", "refused"), "phoenix.audit.hpc.refused"),
     ],
 )
-def test_only_what_is_asked_for_is_read(asked: Asked, subject: str) -> None:
-    assert asked.subject == subject
+def test_only_what_is_wanted_for_is_read(wanted: Wanted, subject: str) -> None:
+    assert wanted.subject == subject
 
 
 def test_a_kind_is_one_or_all_of_a_noun() -> None:
     record = AuditRecord(at=7.0, kind="job.submit", outcome="granted", via="http", user="ann")
-    takes = [Asked(None, kind=kind).takes(record) for kind in ("", "job.submit", "job.", "job", "job.sub", "lease.")]
+    takes = [Wanted(None, kind=kind).takes(record) for kind in ("", "job.submit", "job.", "job", "job.sub", "lease.")]
     assert takes == [True, True, True, False, False, False]
-    assert [Asked(None, since=since).takes(record) for since in (6.9, 7.0, 7.1)] == [True, True, False]
-    assert [Asked(None, user=user).takes(record) for user in ("ann", "an", "bob")] == [True, False, False]
+    assert [Wanted(None, since=since).takes(record) for since in (6.9, 7.0, 7.1)] == [True, True, False]
+    assert [Wanted(None, user=user).takes(record) for user in ("ann", "an", "bob")] == [True, False, False]
 
 
 def test_a_record_is_told_in_one_line() -> None:
