@@ -156,7 +156,7 @@ class MonitorCore:
             self._broken(unit, meta)
         for unit in self.custody.forgotten:
             self._forget(unit)
-        if isinstance(fact, _OWNERSHIP):
+        if isinstance(fact, _HOLDING):
             self._owners(meta.at)
             self._claims(meta.at)
         self.series.apply(fact, meta, self.state.timeline[-1][1] if self.state.timeline else {})
@@ -437,17 +437,8 @@ def plain_reason(unit: Unit) -> Reason:
     return because(codes.get(state, Code.FINISHED))
 
 
+_HOLDING = (*series.OWNERSHIP, f.DemandChanged)  # who holds hosts, or wants more
 _AGAIN = {f.Disposal.REQUEUE: "requeued", f.Disposal.SUSPEND: "suspended", f.Disposal.MIGRATE: "migrated"}
-_OWNERSHIP = (
-    f.HostGranted,
-    f.HostReleased,
-    f.HostSeized,
-    f.HostCleared,
-    f.HostLost,
-    f.HostRemoved,
-    f.DemandChanged,
-    f.ConfigAdopted,
-)
 _HANDLERS: dict[type, Callable[[MonitorCore, Any, Meta], None]] = {
     f.JobSubmitted: MonitorCore._submitted,
     f.JobHeld: MonitorCore._job_changed,

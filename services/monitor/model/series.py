@@ -33,6 +33,15 @@ SIGNAL_S: Final = 10.0  # as the web scheduler: after so much silence the number
 POINTS_MAX: Final = 2_016  # of an answer
 SCALE: Final = 1000
 MEASURES: Final = ("utilisation", "requests_per_s", "wanted", "serving")  # of a web department
+OWNERSHIP: Final = (  # what changes whose a host is
+    f.HostGranted,
+    f.HostReleased,
+    f.HostSeized,
+    f.HostCleared,
+    f.HostLost,
+    f.HostRemoved,
+    f.ConfigAdopted,
+)
 _FOREVER: Final = 1 << 62
 _HEARD: Final = ("utilisation", "requests_per_s")  # rule 3
 
@@ -91,14 +100,14 @@ class Series:
         now = round(meta.at * 1000)
         if now >= self.state.due and (self.state.began is not None or any(owners.values())):  # rule 6
             _close(self.state, now)
-        if isinstance(fact, _OWNERSHIP):
+        if isinstance(fact, OWNERSHIP):
             self._owners(owners, now)
         elif isinstance(fact, f.LoadObserved) and fact.end > fact.start:
             until = now + round(SIGNAL_S * 1000)
             for name, value in (("utilisation", fact.utilisation), ("requests_per_s", fact.requests_per_s)):
                 if value is not None:
                     self._turn(f"{name}/{fact.dept}", round(value * SCALE), now, until)
-        if isinstance(fact, _INSTANCES) or meta.broken:
+        if isinstance(fact, service_levels.INSTANCES) or meta.broken:
             self._instances(now)
 
     def _owners(self, owners: Mapping[str, int], now: int) -> None:
@@ -265,15 +274,3 @@ def _named(found: Mapping[str, list[float | None]], length: int) -> dict[str, An
             of = load.setdefault(name, {one: [None if one in _HEARD else 0.0] * length for one in MEASURES})
             of[measure] = found[key]
     return {"owners": owners, "load": load}
-
-
-_OWNERSHIP: Final = (
-    f.HostGranted,
-    f.HostReleased,
-    f.HostSeized,
-    f.HostCleared,
-    f.HostLost,
-    f.HostRemoved,
-    f.ConfigAdopted,
-)
-_INSTANCES: Final = (f.DemandChanged, f.AttemptBegan, f.AttemptClosed, f.InstanceDraining)

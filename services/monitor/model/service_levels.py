@@ -28,6 +28,12 @@ from schemas.custody import Custody
 from schemas.ids import is_instance
 from schemas.meta import Meta
 
+INSTANCES: Final = (
+    f.DemandChanged,
+    f.AttemptBegan,
+    f.AttemptClosed,
+    f.InstanceDraining,
+)  # what changes who wants, or has, instances
 # A notice and a grace of 0.3 s each make the shortest reclaim; a second is what is promised (README).
 BOUNDS_S: Final = (0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.8, 1.0, 1.5, 2.0, 5.0, 10.0, 30.0, 60.0)
 
@@ -90,7 +96,7 @@ class ServiceLevels:
             self._gone(fact.dept, meta.at)
         if isinstance(fact, _MOVES):
             self._look(meta.at)
-        if isinstance(fact, _INSTANCES) or meta.broken:
+        if isinstance(fact, INSTANCES) or meta.broken:
             self._count(fact, meta)
 
     def _closed(self, fact: f.AttemptClosed) -> None:
@@ -159,4 +165,3 @@ _MOVES: Final = (
     f.HostLost,
     f.ConfigAdopted,
 )
-_INSTANCES: Final = (f.DemandChanged, f.AttemptBegan, f.AttemptClosed, f.InstanceDraining)
