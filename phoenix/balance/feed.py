@@ -27,7 +27,7 @@ from nats.aio.msg import Msg
 
 from phoenix.balance.account import Account
 from schemas import subjects
-from services.runtime.log import get_log
+from services.runtime.log import get_log, message_of
 
 AUDIT_INTERVAL_S = 2.0
 AUDIT_DEADLINE_S = 2.0
@@ -144,7 +144,7 @@ class Feed:
             try:
                 await self._audit_once(client)
             except (nats.errors.Error, TimeoutError, msgspec.DecodeError, ValueError, OSError) as error:
-                _log.warning("no list of instances", error=str(error) or type(error).__name__)
+                _log.warning("no list of instances", error=message_of(error))
             await asyncio.sleep(AUDIT_SOON_S)
             if self.audited_at is not None:
                 with contextlib.suppress(TimeoutError):

@@ -12,7 +12,7 @@ from nats.aio.client import Client
 from phoenix.balance.account import Account
 from schemas import subjects
 from schemas.signals import SIGNALS
-from services.runtime.log import get_log
+from services.runtime.log import get_log, message_of
 
 _log = get_log()
 NAMES = {cls: name for name, cls in SIGNALS.items()}
@@ -25,6 +25,6 @@ async def publish(client: Client, account: Account, signal: msgspec.Struct) -> b
     try:
         await client.publish(subjects.signal(account.department, NAMES[type(signal)]), msgspec.json.encode(signal))
     except (nats.errors.Error, OSError) as error:
-        _log.warning("signal not sent", error=str(error) or type(error).__name__)
+        _log.warning("signal not sent", error=message_of(error))
         return False
     return True

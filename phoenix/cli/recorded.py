@@ -26,11 +26,12 @@ def record(file: Path, kind: str, *names: str) -> None:
     from nats.errors import Error as NatsError
 
     from services.runtime.config import load
+    from services.runtime.log import message_of
 
     try:
         asyncio.run(_publish(load(file), kind, names))
     except (NatsError, OSError, TimeoutError) as error:
-        why = str(error) or type(error).__name__
+        why = message_of(error)
         print(f"phoenix: this is not in the audit: the cloud's broker does not answer ({why})", file=sys.stderr)
 
 

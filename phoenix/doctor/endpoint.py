@@ -22,6 +22,7 @@ from phoenix.doctor.findings import Finding, fail
 from services.executor.errors import ERRORS, failure_of
 from services.executor.opennebula import LeanServer
 from services.executor.outcomes import RULES, Failure
+from services.runtime.log import message_of
 
 IPC: Final = "ipc://"
 TIMEOUT_S: Final = 10.0
@@ -104,7 +105,7 @@ def speaks_zeromq(host: str, port: int = 0) -> str:
                     return "the connection was closed"
                 greeting += part
     except OSError as error:
-        return str(error) or type(error).__name__
+        return message_of(error)
     return "" if greeting[0] == 0xFF and greeting[9] == 0x7F else "something else than ZeroMQ answers"
 
 

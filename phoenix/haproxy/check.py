@@ -24,6 +24,7 @@ from phoenix.haproxy.slots import AnswerError, Reading
 from schemas import subjects
 from services.runtime import connect
 from services.runtime.exits import Exit
+from services.runtime.log import message_of
 
 DEADLINE_S: Final = 5.0
 OLDEST: Final = (2, 4)  # `show servers state` with ports and checks as they are read here
@@ -104,7 +105,7 @@ async def _broker(settings: Settings) -> list[Finding]:
     refusals: list[str] = []
 
     async def refused(error: Exception) -> None:
-        refusals.append(str(error) or type(error).__name__)
+        refusals.append(message_of(error))
 
     client = Client()
     try:

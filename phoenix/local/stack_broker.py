@@ -14,6 +14,7 @@ from schemas import subjects
 from schemas.config import CloudConfig
 from services.runtime import credentials
 from services.runtime.config import Config
+from services.runtime.log import message_of
 from services.runtime.streams import ensure_streams
 
 CONNECT_S: Final = 10.0
@@ -33,7 +34,7 @@ async def make_streams(config: Config) -> list[str]:
         async with asyncio.timeout(CONNECT_S * 3):
             return await ensure_streams(client.jetstream(timeout=CONNECT_S), config)
     except (nats.errors.Error, TimeoutError) as error:
-        raise BrokerError(f"the streams could not be made: {str(error) or type(error).__name__}") from error
+        raise BrokerError(f"the streams could not be made: {message_of(error)}") from error
     finally:
         await client.close()
 
@@ -49,7 +50,7 @@ async def adopt(config: Config, cloud: CloudConfig) -> int:
     try:
         answer = await client.request(subject, payload, timeout=APPLY_S, headers={"Content-Type": "application/json"})
     except (nats.errors.Error, TimeoutError) as error:
-        raise BrokerError(f"the provisioner does not answer: {str(error) or type(error).__name__}") from error
+        raise BrokerError(f"the provisioner does not answer: {message_of(error)}") from error
     finally:
         await client.close()
     told: dict[str, Any] = msgspec.json.decode(answer.data)
@@ -69,7 +70,7 @@ async def _connected(options: dict[str, Any]) -> Client:
                 return await nats.connect(**options, allow_reconnect=False, connect_timeout=5, error_cb=_quiet)
         except (nats.errors.Error, OSError, TimeoutError) as error:
             if loop.time() > patient_until:
-                raise BrokerError(f"nats does not take the connection: {str(error) or type(error).__name__}") from error
+                raise BrokerError(f"nats does not take the connection: {message_of(error)}") from error
         await asyncio.sleep(REFUSED_PAUSE_S)
 
 

@@ -24,6 +24,7 @@ from urllib.parse import urlsplit
 from lxml import etree
 
 from services.runtime.config import Config
+from services.runtime.log import message_of
 
 END_S: Final = 10.0
 END_EXTERNAL_S: Final = 30.0  # a real hypervisor destroys a domain in a second or two, one after the other
@@ -60,7 +61,7 @@ async def end_vms(config: Config, *, external: bool = False) -> Ended:
                     ended.add(vm)
                 await asyncio.sleep(ASK_EXTERNAL_S if external else ASK_S)
     except _FAULTS as error:
-        return Ended(len(ended), len(vms), str(error) or type(error).__name__)
+        return Ended(len(ended), len(vms), message_of(error))
     return Ended(len(ended), 0)
 
 
@@ -89,7 +90,7 @@ def _refusal(told: Any) -> Any:
 
 def _silent(config: Config, error: BaseException) -> str:
     return (
-        f"no OpenNebula answers at {config.opennebula.endpoint} ({str(error) or type(error).__name__}); "
+        f"no OpenNebula answers at {config.opennebula.endpoint} ({message_of(error)}); "
         "[opennebula] endpoint of the configuration names it; without an endpoint `phoenix up` brings its own"
     )
 

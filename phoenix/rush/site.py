@@ -16,6 +16,7 @@ import aiohttp
 import orjson
 
 from phoenix.rush.setting import DOWN_WINDOW_S, TARGET, THRESHOLD_WINDOW_S, Balancer, Setting, Variant
+from services.runtime.log import message_of
 
 PHOENIX: Final = (sys.executable, "-m", "phoenix.cli")
 UP_S: Final = 120.0
@@ -93,7 +94,7 @@ def plainly(error: BaseException) -> str:
     """The first cause of a failure, as people are told."""
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
-    return str(error) or type(error).__name__
+    return message_of(error)
 
 
 def configuration(setting: Setting, variant: Variant) -> str:

@@ -17,6 +17,7 @@ import pyone
 
 from services.executor.outcomes import Failure
 from services.executor.template import TemplateError
+from services.runtime.log import message_of
 
 _NOT_UNDERSTOOD: Final = (-501, -503, -506)  # type, parse and method errors of xmlrpc-c: it never reached OpenNebula
 _QUOTA: Final = re.compile(r"\blimit of \S+ reached for .* quota\b|\bquota\b.*\bexceeded\b", re.IGNORECASE)
@@ -49,7 +50,7 @@ ERRORS: Final = (pyone.OneException, Unreachable, TemplateError)  # what a call 
 
 def unreachable(error: Exception) -> Unreachable:
     """The transport's errors."""
-    text = str(error) or type(error).__name__
+    text = message_of(error)
     if isinstance(error, ssl.SSLError):
         return Unreachable(text, Failure.TLS)
     if isinstance(error, TimeoutError):

@@ -66,6 +66,7 @@ from services.runtime.audit import Recorder
 from services.runtime.config import Config
 from services.runtime.exits import Exit, Stop
 from services.runtime.identity import Identities
+from services.runtime.log import message_of
 from services.runtime.objects import Objects
 from services.runtime.peers import Peers
 from services.runtime.service import Edge, Service
@@ -139,7 +140,7 @@ class MonitorEdge(Edge):
         try:
             count = await refill(self.publisher, service.js, self._resumed)
         except (nats.errors.Error, JetStreamError, TimeoutError) as error:
-            service.log.warning("events before the snapshot not read", error=str(error) or type(error).__name__)
+            service.log.warning("events before the snapshot not read", error=message_of(error))
         else:
             service.log.info("events before the snapshot read", events=count)
 

@@ -15,7 +15,7 @@ from nats.aio.msg import Msg
 
 from schemas.subjects import is_reply_allowed
 from services.runtime import families_shell
-from services.runtime.log import get_log
+from services.runtime.log import get_log, message_of
 
 ANSWER_TIMEOUT_S: Final = 2.0  # `publish` waits only while the outbound buffer is full
 
@@ -37,8 +37,6 @@ async def answer(msg: Msg, department: str, payload: bytes, headers: Mapping[str
             await msg._client.publish(msg.reply, payload, headers=dict(headers) if headers else None)
     except (nats.errors.Error, OSError, TimeoutError) as error:
         REPLIES_DROPPED.labels("unsent").inc()
-        _log.warning(
-            "answer not sent", department=department, subject=msg.subject, error=str(error) or type(error).__name__
-        )
+        _log.warning("answer not sent", department=department, subject=msg.subject, error=message_of(error))
         return False
     return True

@@ -28,7 +28,7 @@ from schemas.ids import is_department
 from schemas.subjects import SITE, audit
 from services.runtime import families_shell
 from services.runtime.bucket import Buckets
-from services.runtime.log import Log
+from services.runtime.log import Log, message_of
 from services.runtime.whence import Whence
 
 FLUSH_S: Final = 0.2
@@ -83,7 +83,7 @@ class Recorder:
             await self._publish(subject, msgspec.json.encode(AuditBatch(records=tuple(records))))
         except (nats.errors.Error, OSError, TimeoutError) as error:
             LOST.inc(len(records))
-            self._log.warning("audit not recorded", records=len(records), error=str(error) or type(error).__name__)
+            self._log.warning("audit not recorded", records=len(records), error=message_of(error))
 
 
 class Sparingly:

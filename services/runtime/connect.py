@@ -26,7 +26,7 @@ from nats.js import JetStreamContext
 from services.runtime import credentials, permissions
 from services.runtime.config import Config
 from services.runtime.exits import Exit, Stop
-from services.runtime.log import Log
+from services.runtime.log import Log, message_of
 
 CONNECT_TIMEOUT_S: Final = 30.0  # a service may be started before its broker
 RECONNECT_WAIT_S: Final = 0.2
@@ -84,7 +84,7 @@ async def connect(
 
     async def failed(error: Exception) -> None:
         nonlocal refusals
-        log.warning("nats error", error=str(error) or type(error).__name__)
+        log.warning("nats error", error=message_of(error))
         told.on_error(error)
         if "authorization violation" in str(error).lower():
             refusals += 1
@@ -117,7 +117,7 @@ async def connect(
     except FileNotFoundError as error:
         raise Stop(Exit.USAGE, f"{seed_file}: no key for {name}; `phoenix up` writes one for each service") from error
     except (nats.errors.Error, OSError) as error:
-        raise Stop(Exit.FAILED, f"nats at {url}: {str(error) or type(error).__name__}") from error
+        raise Stop(Exit.FAILED, f"nats at {url}: {message_of(error)}") from error
     connecting = False
     return client
 

@@ -83,6 +83,11 @@ class _Said:
         return _words(self.event, self.fields)
 
 
+def message_of(error: BaseException) -> str:
+    """What it says; its type if it says nothing, as time-outs do."""
+    return str(error) or type(error).__name__
+
+
 def trace_of(error: BaseException) -> str:
     """Its stack trace, for a field `trace`."""
     return "".join(traceback.format_exception(error))

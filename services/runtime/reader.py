@@ -35,7 +35,7 @@ from schemas.subjects import JOURNAL_STREAM
 from services.runtime.clock import broker_time
 from services.runtime.exits import Exit, Stop
 from services.runtime.fold import Stored
-from services.runtime.log import Log
+from services.runtime.log import Log, message_of
 
 SILENCE_MAX: Final = 3  # heartbeats missed before the pipe counts as broken
 LOOK_EVERY: Final = 4  # watchdog ticks between two looks at the stream's end: 2 s at a heartbeat of 0.5 s
@@ -193,7 +193,7 @@ class Reader:
             self._log.info("journal reader renewed", position=self.position)
         except (nats.errors.Error, JetStreamError, TimeoutError) as error:
             self._suspect.set()
-            self._log.warning("journal reader not renewed", error=str(error) or type(error).__name__)
+            self._log.warning("journal reader not renewed", error=message_of(error))
             await asyncio.sleep(self._heartbeat_s)
 
     async def _open(self) -> None:

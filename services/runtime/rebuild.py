@@ -21,7 +21,7 @@ from services.runtime.config import Config
 from services.runtime.connect import connect, jetstream, service_key
 from services.runtime.exits import Exit, Stop
 from services.runtime.fold import CoreFactory, Fold, Stored
-from services.runtime.log import Log
+from services.runtime.log import Log, message_of
 from services.runtime.objects import Objects
 from services.runtime.reader import Reader
 from services.runtime.trimmed import feed_archived, read_mark
@@ -110,6 +110,6 @@ async def rebuild_as(config: Config, *, name: str, writer: str | None, core_fact
                 archive=config.journal.archive,
             )
     except (nats.errors.Error, JetStreamError, TimeoutError) as error:
-        raise Stop(Exit.FAILED, f"{name}: no new snapshot: {str(error) or type(error).__name__}") from error
+        raise Stop(Exit.FAILED, f"{name}: no new snapshot: {message_of(error)}") from error
     finally:
         await client.close()

@@ -39,7 +39,7 @@ from services.runtime.exits import Exit, Stop
 from services.runtime.fold import CoreFactory, Fold
 from services.runtime.journal import Journal
 from services.runtime.leader import Lease, LeaseLost
-from services.runtime.log import get_log, trace_of
+from services.runtime.log import get_log, message_of, trace_of
 from services.runtime.metrics import MetricsListener, ShellMetrics
 from services.runtime.objects import Objects
 from services.runtime.reader import Reader
@@ -236,9 +236,7 @@ class Service(Status):
                 await edge.connected(self)
             await self._restore()
         except (nats.errors.Error, JetStreamError, TimeoutError) as error:
-            raise Stop(
-                Exit.FAILED, f"the broker did not answer at the start: {str(error) or type(error).__name__}"
-            ) from error
+            raise Stop(Exit.FAILED, f"the broker did not answer at the start: {message_of(error)}") from error
 
     async def _live(self) -> None:
         await self._begin()
@@ -463,7 +461,7 @@ class Service(Status):
         except TimeoutError as error:
             raise Stop(Exit.FAILED, f"the orderly end took more than {RETIRE_S:.0f} s") from error
         except nats.errors.Error as error:
-            raise Stop(Exit.FAILED, f"the orderly end failed: {str(error) or type(error).__name__}") from error
+            raise Stop(Exit.FAILED, f"the orderly end failed: {message_of(error)}") from error
 
     async def _close(self) -> None:
         """Close what is still open, after a failure or an orderly end; nothing here may hang."""

@@ -25,7 +25,7 @@ import nats.errors
 
 from schemas.custody import RULES
 from services.runtime.fold import CoreFactory, Fold
-from services.runtime.log import Log
+from services.runtime.log import Log, message_of
 from services.runtime.objects import Damaged, Objects
 
 VERSION: Final = 1
@@ -111,7 +111,7 @@ class Snapshots:
                 return None
             snapshot = unpack(data)
         except (Damaged, ValueError, nats.errors.Error, TimeoutError) as error:
-            self._log.warning("snapshot not usable", why=str(error) or type(error).__name__)
+            self._log.warning("snapshot not usable", why=message_of(error))
             return None
         why = _mismatch(snapshot, self._name, journal, end, version)
         if why:
@@ -201,7 +201,7 @@ class Keeper:
             if not why:
                 await self._store.save(snapshot)
         except (nats.errors.Error, TimeoutError, ValueError, ExceptionGroup) as error:
-            why = str(error) or type(error).__name__
+            why = message_of(error)
         if not why:
             self.position = snapshot.position
             self._log.debug("snapshot saved", position=snapshot.position)

@@ -10,6 +10,7 @@ from collections.abc import Callable
 import aiohttp
 
 from phoenix.local.balancer.pool import Instance, Pool
+from services.runtime.log import message_of
 
 PROBE_TIMEOUT_S = 2.0  # an instance at its CPU limit stands still for most of each 0.1 s, several times in a row
 
@@ -55,7 +56,7 @@ class Prober:
             async with asyncio.timeout(PROBE_TIMEOUT_S):
                 await self._ask(session, instance)
         except (OSError, TimeoutError, ValueError, aiohttp.ClientError) as error:
-            why = f"health check of {instance.address}: {str(error) or type(error).__name__}"
+            why = f"health check of {instance.address}: {message_of(error)}"
             self._pool.missed(instance, time.monotonic(), why)
         else:
             self._pool.answered(instance, time.monotonic())

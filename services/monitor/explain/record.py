@@ -42,7 +42,7 @@ from services.monitor.serve.parameters import number_of
 from services.runtime.archive import Archive, Broken
 from services.runtime.exits import Stop
 from services.runtime.fold import Stored
-from services.runtime.log import Log
+from services.runtime.log import Log, message_of
 from services.runtime.objects import Objects
 from services.runtime.reader import Reader
 from services.runtime.trimmed import read_mark
@@ -126,7 +126,7 @@ class Records:
             await answer.write_eof()
         except (ConnectionError, TimeoutError, nats.errors.Error, JetStreamError, Broken, OSError) as error:
             # The status is sent: without its last line the record is cut short, and whoever reads it sees that.
-            self.log.warning("record cut short", position=last, error=str(error) or type(error).__name__)
+            self.log.warning("record cut short", position=last, error=message_of(error))
         return answer
 
     async def _sources(self) -> tuple[Archive | None, int, int]:

@@ -29,7 +29,7 @@ from schemas.subjects import JOURNAL_ALL, JOURNAL_STREAM, SNAPSHOTS
 from services.runtime.archive import SEGMENT_MAX, Archive, Broken
 from services.runtime.exits import Stop
 from services.runtime.fold import Stored
-from services.runtime.log import Log
+from services.runtime.log import Log, message_of
 from services.runtime.objects import Damaged, Objects
 from services.runtime.reader import Reader
 from services.runtime.snapshots import unpack
@@ -75,7 +75,7 @@ class Archivist:
                 await self.look()
             except (nats.errors.Error, JetStreamError, TimeoutError, OSError, Broken, Stop) as error:
                 self.failures += 1
-                self.log.warning("journal not trimmed", error=str(error) or type(error).__name__)
+                self.log.warning("journal not trimmed", error=message_of(error))
             await asyncio.sleep(LOOK_S)
 
     async def look(self, step_min: int = STEP_MIN) -> int:

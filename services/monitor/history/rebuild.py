@@ -16,7 +16,7 @@ from services.monitor.history.made import make_anew
 from services.runtime.config import Config, ConfigError, load
 from services.runtime.connect import connect, service_key
 from services.runtime.exits import Exit, Stop
-from services.runtime.log import configure, get_log
+from services.runtime.log import configure, get_log, message_of
 
 REBUILD_S: Final = 24 * 3600.0  # of years of a busy cloud; a million facts take about two minutes
 
@@ -47,7 +47,7 @@ async def _rebuild(config: Config) -> int:
         async with asyncio.timeout(REBUILD_S):
             return await make_anew(config, client, log)
     except (nats.errors.Error, JetStreamError, TimeoutError, OSError) as error:
-        raise Stop(Exit.FAILED, f"no new history: {str(error) or type(error).__name__}") from error
+        raise Stop(Exit.FAILED, f"no new history: {message_of(error)}") from error
     finally:
         await client.close()
 

@@ -26,7 +26,7 @@ from prometheus_client.registry import Collector
 from services.runtime.clock import Clock, system_clock
 from services.runtime.config import Config
 from services.runtime.families import Label, Table
-from services.runtime.log import Log
+from services.runtime.log import Log, message_of
 
 LOOK_S: Final = 600.0  # who has renewed one sees it soon; an end is days away when somebody is told
 AGAIN_S: Final = 60.0
@@ -102,7 +102,7 @@ class Certificates(Collector):
         except _UNSEEN as error:
             self._failures[endpoint.name] += 1
             if endpoint.name not in self._failing:
-                told = str(error) or type(error).__name__
+                told = message_of(error)
                 self.log.warning("certificate not seen", endpoint=endpoint.name, host=endpoint.host, error=told)
             self._failing.add(endpoint.name)
             return False

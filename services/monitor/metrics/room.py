@@ -35,7 +35,7 @@ from services.runtime.archive import CHAIN
 from services.runtime.clock import Clock, system_clock
 from services.runtime.config import Config
 from services.runtime.families import Label, Table
-from services.runtime.log import Log
+from services.runtime.log import Log, message_of
 
 LOOK_S: Final = 10.0  # a full disk is minutes away at the worst; seven calls to the broker and a few to the system
 STALE_S: Final = 35.0  # three looks have failed
@@ -142,7 +142,7 @@ class Room(Collector):
         except (nats.errors.Error, JetStreamError, TimeoutError, OSError) as error:
             self._failures[part] += 1
             if part not in self._failing:
-                self.log.warning("room not seen", part=part, error=str(error) or type(error).__name__)
+                self.log.warning("room not seen", part=part, error=message_of(error))
             self._failing.add(part)
         else:
             self._failing.discard(part)

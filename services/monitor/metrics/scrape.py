@@ -28,6 +28,7 @@ from services.monitor.serve.access import Fault, json_answer
 from services.monitor.serve.parameters import is_set
 from services.runtime import config as configuration
 from services.runtime.config import Config, ConfigError
+from services.runtime.log import message_of
 
 SCRAPE_S: Final = 2.0
 _HOST: Final = re.compile(r"[A-Za-z0-9.:\[\]_-]{1,255}\Z")
@@ -111,5 +112,5 @@ class Scrape:
             async with ClientSession(timeout=ClientTimeout(total=SCRAPE_S)) as session, session.get(url) as answer:
                 return web.Response(body=await answer.read(), content_type="text/plain", charset="utf-8")
         except (ClientError, TimeoutError) as error:
-            told = str(error) or type(error).__name__
+            told = message_of(error)
             raise Fault(503, "unavailable", f"{process} does not answer: {told}") from error

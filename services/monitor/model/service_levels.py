@@ -28,12 +28,8 @@ from schemas.custody import Custody
 from schemas.ids import is_instance
 from schemas.meta import Meta
 
-INSTANCES: Final = (
-    f.DemandChanged,
-    f.AttemptBegan,
-    f.AttemptClosed,
-    f.InstanceDraining,
-)  # what changes who wants, or has, instances
+# What changes how many instances a department wants or has.
+INSTANCES: Final = (f.DemandChanged, f.AttemptBegan, f.AttemptClosed, f.InstanceDraining)
 # A notice and a grace of 0.3 s each make the shortest reclaim; a second is what is promised (README).
 BOUNDS_S: Final = (0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.8, 1.0, 1.5, 2.0, 5.0, 10.0, 30.0, 60.0)
 
