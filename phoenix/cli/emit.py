@@ -10,11 +10,12 @@ from __future__ import annotations
 import csv
 import re
 import sys
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Final
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Final, TypeVar
 
 import orjson
 
+T = TypeVar("T")
 _FORMULA: Final = ("=", "+", "-", "@", "\t", "\r", "\n")
 _NUMBER: Final = re.compile(r"-?[0-9]+(\.[0-9]+)?", re.ASCII)
 
@@ -23,6 +24,11 @@ def json(value: object) -> None:
     sys.stdout.flush()
     sys.stdout.buffer.write(orjson.dumps(value, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE))
     sys.stdout.buffer.flush()
+
+
+def answer(value: T, render: Callable[[T], str], *, as_json: bool) -> None:
+    """As data if it is asked for, else as text."""
+    json(value) if as_json else print(render(value))
 
 
 def line(value: object) -> None:

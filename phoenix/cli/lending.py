@@ -22,10 +22,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     answer = cloud.find(args).operator().get("/v1/lending")
-    if args.json:
-        emit.json(answer)
-    else:
-        print(render(answer))
+    emit.answer(answer, render, as_json=args.json)
     return 0
 
 

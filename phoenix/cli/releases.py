@@ -28,10 +28,7 @@ def run(args: argparse.Namespace) -> int:
     answer = client.get(f"/v1/departments/{quote(args.department)}/releases")
     if answer.get("state") == "rolling" and (reason := stuck(client, args.department)):
         answer["stuck"] = reason
-    if args.json:
-        emit.json(answer)
-    else:
-        print(render(answer))
+    emit.answer(answer, render, as_json=args.json)
     return 0
 
 

@@ -31,10 +31,7 @@ def run(args: argparse.Namespace) -> int:
     job = fetch(client, args.job)
     if job.get("state") == "pending" and (known := starts(client, job=args.job)):
         job["start"] = next(iter(known.values()))
-    if args.json:
-        emit.json(job)
-    else:
-        print(render(job))
+    emit.answer(job, render, as_json=args.json)
     return 0
 
 

@@ -31,10 +31,7 @@ def run(args: argparse.Namespace) -> int:
             )
             return UNREACHABLE
         raise
-    if args.json:
-        emit.json(told)
-    else:
-        print(render(told))
+    emit.answer(told, render, as_json=args.json)
     return OK if told["healthy"] else FAILED
 
 

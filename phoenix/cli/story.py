@@ -34,10 +34,7 @@ def run(args: argparse.Namespace) -> int:
     name, kind = named(args.entity)
     since = None if args.since is None else instant(args.since, time.time())
     answer = cloud.find(args).operator().get(f"/v1/story/{quote(name)}", kind=kind, limit=args.last, since=since)
-    if args.json:
-        emit.json(answer)
-    else:
-        print(render(answer))
+    emit.answer(answer, render, as_json=args.json)
     return 0
 
 

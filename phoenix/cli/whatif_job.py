@@ -54,10 +54,7 @@ def run(args: argparse.Namespace) -> int:
     client = where.member(department) if department else where.operator()
     asked = submission.request_of(args, options, script)
     answer = client.post(query("/v1/whatif", department=department), shape_of(asked))
-    if args.json:
-        emit.json(answer)
-    else:
-        print(render(answer))
+    emit.answer(answer, render, as_json=args.json)
     return 0
 
 

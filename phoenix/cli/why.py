@@ -41,7 +41,7 @@ def run(args: argparse.Namespace) -> int:
             ailing.tell(where)
         raise
     if "told" in answer:  # of a host, or a batch department
-        emit.json(answer) if args.json else print(render_told(answer))
+        emit.answer(answer, render_told, as_json=args.json)
         return 0
     return _of_scheduler(where, answer, name, args.json)
 
