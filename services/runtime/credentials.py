@@ -30,9 +30,9 @@ import msgspec
 import nkeys
 
 from schemas import subjects
-from services.runtime import permissions, tokens
+from services.runtime import permissions, private_file, tokens
 from services.runtime.config import Config
-from services.runtime.tokens import TOKEN_BYTES, private
+from services.runtime.tokens import TOKEN_BYTES
 from services.runtime.tokens import digest as digest
 
 _DIRECTORY_MODE: Final = 0o700
@@ -127,7 +127,7 @@ def _create(path: Path, content: bytes) -> bool:
             path.chmod(_FILE_MODE)
         return False
     path.parent.mkdir(mode=_DIRECTORY_MODE, parents=True, exist_ok=True)
-    temporary = private(path, content)
+    temporary = private_file.beside(path, content)
     try:
         os.link(temporary, path)
     except FileExistsError:

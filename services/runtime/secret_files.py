@@ -18,10 +18,8 @@ Rules
 
 from __future__ import annotations
 
-import contextlib
 import os
 import re
-import secrets
 import stat
 from collections.abc import Mapping
 from pathlib import Path
@@ -29,6 +27,7 @@ from typing import Final
 
 from schemas.config import CloudConfig
 from schemas.ids import is_department
+from services.runtime import private_file
 
 VALUE_MAX_BYTES: Final = 64 << 10  # half of what one environment variable may have (Linux: MAX_ARG_STRLEN)
 TOTAL_MAX_BYTES: Final = (
@@ -99,18 +98,7 @@ def write(directory: Path, dept: str, name: str, data: bytes) -> None:
             parent.chmod(0o700)
     if not path.exists() and len(names(directory, dept)) >= NAMES_MAX:
         raise SecretError(f"{dept} has {NAMES_MAX} secrets: remove some first")
-    temporary = path.with_name(f".{name}.{secrets.token_hex(8)}")
-    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-    try:
-        with open(descriptor, "wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(descriptor)
-        temporary.replace(path)
-    except BaseException:
-        with contextlib.suppress(FileNotFoundError):
-            temporary.unlink()
-        raise
+    private_file.replace(path, data)
 
 
 def names(directory: Path, dept: str) -> list[str]:

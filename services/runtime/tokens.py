@@ -26,6 +26,8 @@ from typing import Final
 
 import msgspec
 
+from services.runtime import private_file
+
 FILE: Final = "tokens.json"
 TOKEN_BYTES: Final = 32  # 256 bits: not to be guessed however many tries
 ID_CHARS: Final = 12  # 48 bits: no two of a cloud have the same
@@ -34,7 +36,6 @@ ISSUED_MAX: Final = 100  # of one user: each is looked for in a file that every 
 FOR_MIN_S: Final = 60.0
 FOR_MAX_S: Final = 3650 * 86400.0  # ten years: what shall not end is a user's own token
 LOCK_S: Final = 5.0  # others hold it for milliseconds
-_FILE_MODE: Final = 0o600
 
 
 class TokenError(Exception):
@@ -79,18 +80,7 @@ def write(path: Path, found: Tokens) -> None:
     """Replace the file, if it changes; the lock is the caller's."""
     content = msgspec.json.format(msgspec.json.encode(found, order="sorted"))
     if not path.exists() or path.read_bytes() != content:
-        private(path, content).replace(path)
-
-
-def private(path: Path, content: bytes) -> Path:
-    """A new file beside `path` that its owner alone can read, with `content`, on disk."""
-    temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
-    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, _FILE_MODE)
-    with os.fdopen(descriptor, "wb") as file:
-        file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
-    return temporary
+        private_file.replace(path, content)
 
 
 @contextlib.contextmanager

@@ -22,8 +22,8 @@ import msgspec
 
 from schemas.config import CloudConfig
 from services.monitor.serve.sessions import SESSIONS_MAX, Pass, Sessions
+from services.runtime import private_file
 from services.runtime.log import Log
-from services.runtime.tokens import private
 
 FILE: Final = "sessions.json"
 BYTES_MAX: Final = SESSIONS_MAX * 1024  # one has about 250; a larger file is not ours
@@ -58,14 +58,10 @@ class KeptSessions:
                 return  # another one's writing held it
             changes, content = passes.changes, msgspec.json.encode(passes.kept)
             try:
-                await asyncio.to_thread(_write, self.path, content)
+                await asyncio.to_thread(private_file.replace, self.path, content)
             except OSError as error:
                 self._say("browsers' sessions are not kept: they end with the monitor", error)
             self._written = changes  # also if not: the next change tries again
 
     def _say(self, event: str, error: Exception) -> None:
         self.log.warning(event, path=str(self.path), error=str(error))
-
-
-def _write(path: Path, content: bytes) -> None:
-    private(path, content).replace(path)
