@@ -16,7 +16,8 @@ from schemas.subjects import request
 from services.runtime import whence
 from services.runtime.nats_server import CONFIG_FILE
 from services.runtime.whence import Whence
-from tests.integration.nats_process import NatsProcess, address, settled, until
+from tests.integration.nats_process import NatsProcess, address, settled
+from tests.support.until import until
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 ASKED = request("hpc", "ann", "job", "submit")
