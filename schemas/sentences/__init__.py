@@ -115,7 +115,7 @@ _TEXTS: Final[dict[str, tuple[str, str, str]]] = {
     "waits_for_hosts": ("waits for hosts", "too little is free on the department's hosts for what it needs", ""),
     "waits_behind": (
         "waits behind",
-        "an earlier job goes first",
+        "there is room for it, but others go first",
         'it starts after that job; order = "first-fit" would pass it',
     ),
     "lease_starts_at": ("at its time", "its time slot is to come", ""),

@@ -65,7 +65,9 @@ def waits_for_hosts(p: Params) -> str | None:
     if "nodes" not in p:
         return None
     if "short" in p and not p.number("short"):
-        return f"there is room for it ({_need(p)}): it starts with the next decision"
+        back = count(p.number("on_notice"), "host")
+        notice = f", but the department has to give {back} back: it starts when that is done"
+        return f"there is room for it ({_need(p)}){notice if p.number('on_notice') else ': it starts with the next decision'}"
     room = f"room for it is on {p.number('free')} of the {count(p.number('held'), 'host')} that the department holds"
     if p.get("constraint") and not p.number("meeting"):
         room = f"none of the {count(p.number('held'), 'host')} that the department holds satisfies {p['constraint']}"
@@ -213,19 +215,22 @@ def above_share(p: Params) -> str | None:
 
 def waits_behind(p: Params) -> str | None:
     job = p.get("job") or p.get("behind")
-    if job and "gap_s" in p:
-        return (
-            f"there is room for it, but it would still be there in {span(p['gap_s'])}, when room is kept for job {job}"
-        )
-    if job and "reserved_in_s" in p:
-        return (
-            f"there is room for it, but it would delay others, job {job} first of all; room is kept for it, so it starts in "
-            f"{span(p['reserved_in_s'])} as things are"
-        )
-    return f"job {job} goes first: the queue is worked strictly in order" if job else None
+    if not job:
+        return None
+    room = "best-effort would make way for it" if p.get("way") else "there is room for it"
+    if "gap_s" in p:
+        return f"{room}, but it would still be there in {span(p['gap_s'])}, when room is kept for job {job}"
+    if "reserved_in_s" in p:
+        when = f"room is kept for it, so it starts in {span(p['reserved_in_s'])} as things are"
+        return f"{room}, but it would delay others, job {job} first of all; {when}"
+    if "backfill" in p:
+        return f"{room}, but it may delay nobody for whom room is planned, job {job} first of all{_ahead(p)}"
+    return f"job {job} goes first: the queue is worked strictly in order"
 
 
 def unblock_behind(p: Params) -> str | None:
+    if "reserved_in_s" in p or "backfill" in p:
+        return "a shorter time limit may let it start sooner"
     return f"a time limit of at most {span(p['gap_s'])} would let it start now" if p.number("gap_s") else None
 
 

@@ -4,7 +4,7 @@ Rules
   1. The reasons are ranked: the first is the one to look at, and what would unblock it is in its parameters.
   2. They are what the core itself decides by (book, queue, room, capacities), so an explanation cannot contradict a decision.
   3. What is missing is told also of a unit that waits for something else; that there is room is not: it would not start.
-     Of a unit whose dependency has failed neither is told: no host would help it.
+     Of a unit whose dependency has failed neither is told: no host would help it; nor of a department that is removed.
   4. What became of earlier attempts comes last: how often they ended without its doing, why the last one did, and what is safe
      of their work.  Of a job that runs its last checkpoint is told.  Where OpenNebula has allocated no VM for an attempt, its
      words are told while that attempt lasts, and until the next one.
@@ -19,7 +19,8 @@ Rules
 
 from __future__ import annotations
 
-from typing import Any, Final
+from collections.abc import Callable, Iterator
+from typing import Any, Final, TypeAlias
 
 from schemas import lending
 from schemas.config import WebPolicy
@@ -33,15 +34,21 @@ from services.scheduler.batch import BatchCore
 from services.scheduler.batch_state import Job
 from services.scheduler.dependencies import verdict
 from services.scheduler.lease_why import why_slot
-from services.scheduler.policies.order import Situation
-from services.scheduler.room import Room
-from services.scheduler.shape import Place, Shape
+from services.scheduler.shape import Shape
+from services.scheduler.standing import Standing
 
 QUEUE_MAX: Final = 1000  # entries of one answer: about 100 kB
+NEVER_STARTS: Final = (Code.DEPENDENCY_FAILED, Code.DEPARTMENT_REMOVED)
+Turns: TypeAlias = Callable[[str], float | None]  # when a unit's reservation is; None: it has none
 
 
-def why(core: BatchCore, job: str, now: float) -> list[Reason]:
-    """Ranked reasons; empty if this department does not know the job."""
+def NO_TURNS(_unit: str) -> None:
+    """Nobody has asked the order."""
+
+
+def why(core: BatchCore, job: str, now: float, turns: Turns | None = None) -> list[Reason]:
+    """Ranked reasons; empty if this department does not know the job.  `turns`: what the order's reservations are, where it
+    keeps room for many; without it the order is asked."""
     core.book.ranked(now)
     unit = _unit(core, job)
     if unit is None:
@@ -51,7 +58,13 @@ def why(core: BatchCore, job: str, now: float) -> list[Reason]:
         return [because(Code.FINISHED, unit=unit.id, end=unit.final or "")]
     if unit.state == "open":
         return [_why_open(core, unit, now)]
-    return _why_pending(core, unit.id, now)
+    return list(_why_pending(Standing(core, now), unit.id, turns))
+
+
+def first(standing: Standing, unit: str) -> Reason:
+    """The first reason of a unit that waits, as `why` ranks them; without the moment of its reservation where the order keeps
+    room for many."""
+    return next(_why_pending(standing, unit, NO_TURNS))
 
 
 def explained(core: BatchCore, job: str) -> str:
@@ -63,7 +76,7 @@ def explained(core: BatchCore, job: str) -> str:
 def queue_view(core: BatchCore, limit: int = QUEUE_MAX) -> list[dict[str, Any]]:
     """The eligible units in order, at most `limit`: unit, place, shape, priority."""
     found = []
-    for number, place in enumerate(core.book.queue.in_order()[: max(0, min(limit, QUEUE_MAX))], start=1):
+    for number, place in enumerate(core.book.queue.first(max(0, min(limit, QUEUE_MAX))), start=1):
         job = core.book.job(place.unit)
         priority = core.book.ranking.priority(job)
         shape = {name: value for name, value in job.shape._asdict().items() if name != "constraint" or value}
@@ -124,47 +137,63 @@ def _checkpoint(core: BatchCore, unit: str, now: float) -> dict[str, int | float
     }
 
 
-def _why_pending(core: BatchCore, unit: str, now: float) -> list[Reason]:
-    job = core.book.job(unit)
-    found = []
-    if core.custody.state.units[unit].held:
-        found.append(because(Code.HELD, unit=unit))
+def _why_pending(standing: Standing, unit: str, turns: Turns | None) -> Iterator[Reason]:
+    core, now = standing.core, standing.now
+    job, before = core.book.job(unit), list(_before_hosts(core, unit))
+    yield from before
+    booking = standing.queue.bookings.get(unit)
+    if booking is not None:
+        slot = why_slot(core, booking, now)
+        yield slot
+        if slot.code is Code.LEASE_LATE:
+            yield _why_no_room(standing, unit, turns)
+        yield from _history(core, unit, now)
+        return
+    more = list(_beside_room(standing, unit))
+    yield from more
+    if not any(reason.code in NEVER_STARTS for reason in before):
+        room = _why_no_room(standing, unit, turns)
+        if not (before or more) or (room.code is not Code.WAITS_BEHIND and room.params.get("short") != 0):
+            yield room
+    yield from _priority(core, job)
+    yield from _history(core, unit, now)
+
+
+def _before_hosts(core: BatchCore, unit: str) -> Iterator[Reason]:
+    """What keeps it from being looked at."""
+    job, failed, waits = core.book.job(unit), [], []
     for dependency in job.after:
         verdict_ = verdict(dependency, core.state, core.custody)
-        if verdict_ != "met":
-            code = Code.DEPENDENCY if verdict_ == "waits" else Code.DEPENDENCY_FAILED
-            found.append(because(code, condition=dependency.condition, job=dependency.job))
-    found.sort(key=lambda r: (r.code is not Code.DEPENDENCY_FAILED, r.code is not Code.HELD))
+        if verdict_ == "never":
+            failed.append(because(Code.DEPENDENCY_FAILED, condition=dependency.condition, job=dependency.job))
+        elif verdict_ == "waits":
+            waits.append(because(Code.DEPENDENCY, condition=dependency.condition, job=dependency.job))
+    if not core.active:
+        yield because(Code.DEPARTMENT_REMOVED)
+    yield from failed
+    if core.custody.state.units[unit].held:
+        yield because(Code.HELD, unit=unit)
+    yield from waits
     running = core.book.queue.running.get(job_of(unit), 0)
     if job.throttle and running >= job.throttle:
-        found.append(because(Code.ARRAY_THROTTLE, limit=job.throttle, running=running))
-    booking = core.book.queue.bookings.get(unit)
-    if booking is not None:
-        found.append(why_slot(core, booking, now))
-        late = found[-1].code is Code.LEASE_LATE
-        rest = _why_no_room(core, unit, job.shape, now) if late else []
-        return [*found, *rest, *_history(core, unit, now)]
-    budgets = core.book.queue.budgets
+        yield because(Code.ARRAY_THROTTLE, limit=job.throttle, running=running)
+
+
+def _beside_room(standing: Standing, unit: str) -> Iterator[Reason]:
+    """What keeps it from starting even where there is room: limits, guarded best-effort, the order's own rules."""
+    core = standing.core
+    job, budgets = core.book.job(unit), standing.queue.budgets
     limit = budgets.full(core.book.owner(unit), job.shape) if budgets is not None else None
-    found += [limit] if limit is not None else []
-    way = None if limit is not None or job.best_effort else _guarded(core, job, now)
-    found += [way] if way is not None else []
-    order = core.order
-    full = order.why(core.situation(now, core.room.rested(core.custody, now)), unit) if order.why is not None else None
-    found += [full] if full is not None else []
-    rest = _why_no_room(core, unit, job.shape, now)
-    if any(reason.code is Code.DEPENDENCY_FAILED for reason in found):
-        rest = []
-    elif found:
-        rest = [reason for reason in rest if reason.code is not Code.WAITS_BEHIND and reason.params.get("short") != 0]
-    return [*found, *rest, *_priority(core, job), *_history(core, unit, now)]
-
-
-def _guarded(core: BatchCore, job: Job, now: float) -> Reason | None:
-    """Whether only guarded best-effort is in its way."""
-    situation = core.situation(now, core.room.rested(core.custody, now))
-    until = core.guards.next_moment(core.best_effort, now)
-    return make_way.why(situation, core.preempting.best_effort(now), job.shape, until)
+    if limit is not None:
+        yield limit
+    elif not job.best_effort and core.best_effort:
+        until = core.guards.next_moment(core.best_effort, standing.now)
+        spared = make_way.why(standing.situation, core.preempting.best_effort(standing.now), job.shape, until)
+        if spared is not None:
+            yield spared
+    full = core.order.why(standing.situation, unit) if core.order.why is not None else None
+    if full is not None:
+        yield full
 
 
 def _priority(core: BatchCore, job: Job) -> list[Reason]:
@@ -190,9 +219,11 @@ def _history(core: BatchCore, unit: str, now: float) -> list[Reason]:
     return [because(again.why.code, unit=unit, preempted=preempted, failed=again.faults, **saved, **refused)]
 
 
-def _why_no_room(core: BatchCore, unit: str, shape: Shape, now: float) -> list[Reason]:
+def _why_no_room(standing: Standing, unit: str, turns: Turns | None) -> Reason:
     """What the unit needs, what there is, and who goes first."""
-    room = core.room.rested(core.custody, now)
+    core, now = standing.core, standing.now
+    job = core.book.job(unit)
+    shape = job.shape
     needs: dict[str, str | int | float | list[str]] = {
         "nodes": shape.nodes,
         "cores": shape.cores,
@@ -200,29 +231,33 @@ def _why_no_room(core: BatchCore, unit: str, shape: Shape, now: float) -> list[R
         **({"exclusive": 1} if shape.exclusive else {}),
         **({"constraint": shape.constraint} if shape.constraint else {}),
     }
-    able, free, held = core.capacities.able(shape), room.count(shape), core.custody.held(core.dept)
-    ahead, head = _ahead(core, core.book.place(unit))
-    kept = core.order.reserved(_seen(core, unit, room, now)) if core.order.reserved is not None else None
-    turn = _turn(core, unit, room, now)
+    able, held = standing.able(shape), standing.held
     if able < shape.nodes:
-        return [because(Code.TOO_LARGE_NOW, able=able, **needs)]
-    counts = _host_counts(core, now)
+        return because(Code.TOO_LARGE_NOW, able=able, **needs)
+    ahead = standing.queue.ahead(core.book.place(unit))
     if held == 0:
-        counts |= _agreed(core, shape.nodes, now)
-        return [because(Code.NO_HOSTS_HELD, ahead=ahead, **needs, **counts)]
-    if free < shape.nodes:
-        if kept is not None and kept.unit == unit:
-            counts["reserved_in_s"] = max(0, round(kept.at - now))
-        counts |= turn | (_agreed(core, held + shape.nodes - free, now) or _kept_by(core, shape.nodes, now))
-        counts |= _meeting(core, shape)
-        return [because(Code.WAITS_FOR_HOSTS, free=free, short=shape.nodes - free, ahead=ahead, **needs, **counts)]
+        return because(Code.NO_HOSTS_HELD, ahead=ahead, **needs, **(standing.hosts | _agreed(core, shape.nodes, now)))
+    kept = standing.kept(best_effort=job.best_effort)
+    free, cleared = standing.free(shape, best_effort=job.best_effort)
+    if cleared < shape.nodes:
+        short = shape.nodes - free
+        counts = standing.hosts | (
+            {"reserved_in_s": max(0, round(kept.at - now))} if kept and kept.unit == unit else {}
+        )
+        counts |= _turn(standing, unit, turns) | (_agreed(core, held + short, now) or _kept_by(core, shape.nodes, now))
+        return because(
+            Code.WAITS_FOR_HOSTS, free=free, short=short, ahead=ahead, **needs, **(counts | _meeting(core, shape))
+        )
+    at_once = because(Code.WAITS_FOR_HOSTS, free=free, short=0, ahead=0, **needs, **standing.hosts)
+    if standing.planned(best_effort=job.best_effort) is None or core.notice():
+        return at_once  # with the next decision, or when the hosts on notice have gone
+    way = {"way": 1} if free < shape.nodes else {}
     if kept is not None:
-        return [because(Code.WAITS_BEHIND, ahead=ahead, job=kept.unit, gap_s=max(0, round(kept.at - now)))]
-    if head is not None and ahead:
-        return [because(Code.WAITS_BEHIND, ahead=ahead, job=head.unit, **turn)]
-    return [
-        because(Code.WAITS_FOR_HOSTS, free=free, short=0, ahead=0, **needs, **counts)
-    ]  # it starts with the next decision
+        return because(Code.WAITS_BEHIND, ahead=ahead, job=kept.unit, gap_s=max(0, round(kept.at - now)), **way)
+    if standing.head is not None and standing.head.unit != unit and ahead:
+        turn = _turn(standing, unit, turns) | ({"backfill": 1} if standing.keeps_for_many else {})
+        return because(Code.WAITS_BEHIND, ahead=ahead, job=standing.head.unit, **turn, **way)
+    return at_once
 
 
 def _meeting(core: BatchCore, shape: Shape) -> dict[str, int]:
@@ -262,56 +297,20 @@ def _kept_by(core: BatchCore, nodes: int, now: float) -> dict[str, int | list[st
     return {"can_have": most, "kept_by": list(keep)} if keep and nodes > most else {}
 
 
-def _turn(core: BatchCore, unit: str, room: Room, now: float) -> dict[str, int]:
+def _turn(standing: Standing, unit: str, turns: Turns | None) -> dict[str, int]:
     """In how many seconds the unit's reservation is, if the order keeps room for many and it has one."""
-    if core.order.reservation is None:
+    order = standing.core.order
+    situation = standing.planned(best_effort=standing.core.book.job(unit).best_effort)
+    if situation is None or not standing.keeps_for_many:
         return {}
-    at = core.order.reservation(_seen(core, unit, room, now), unit)
-    return {} if at is None or at == NEVER else {"reserved_in_s": max(0, round(at - now))}
-
-
-def _seen(core: BatchCore, unit: str, room: Room, now: float) -> Situation:
-    """The situation in which the order looks at the unit."""
-    situation = core.situation(now, room)
-    return (
-        situation
-        if core.book.job(unit).best_effort
-        else make_way.seen(core.order, situation, core.preempting.best_effort(now))
-    )
-
-
-def _ahead(core: BatchCore, place: Place) -> tuple[int, Place | None]:
-    return core.book.queue.ahead(place), core.book.queue.head()
-
-
-def _host_counts(core: BatchCore, now: float) -> dict[str, int | list[str]]:
-    """Hosts of the cluster by state, as this department sees them."""
-    state, index = core.custody.state, core.custody.index
-    held = core.custody.held(core.dept)
-    resting = [state.hosts[name].state for name in index.apart if state.hosts[name].quarantine_until > now]
-    found: dict[str, int | list[str]] = {
-        "held": held,
-        "held_by_others": len(index.by_state["held"]) - held,
-        "free_hosts": len(index.by_state["free"]) - resting.count("free"),
-        "draining": len(index.by_state["draining"]),
-        "lost": len(index.by_state["lost"]),
-        "cordoned": sum(1 for host in state.hosts.values() if host.cordoned is not None),
-        "quarantined": len(resting),
-        "on_notice": core.notice(),
-    }
-    by_load = _held_by_load(core)
-    if by_load:
-        found |= {"web": list(by_load), "held_by_web": sum(by_load.values())}
-    return found
-
-
-def _held_by_load(core: BatchCore) -> dict[str, int]:
-    """Web department -> hosts that it holds beyond its minimum: they come back when its load falls."""
-    config, found = core.custody.state.config, {}
-    for department in config.departments if config is not None else ():
-        if department.kind == "web":
-            policy = department.web or WebPolicy()
-            beyond = core.custody.held(department.name) - -(-policy.instances_min // policy.instances_per_host)
-            if beyond > 0:
-                found[department.name] = beyond
-    return found
+    if turns is not None:
+        at = turns(unit)
+    elif order.reservation is not None:
+        at = order.reservation(situation, unit)
+    else:
+        at = (
+            next((one.at for one in order.reservations(situation) if one.unit == unit), None)
+            if order.reservations
+            else None
+        )
+    return {} if at is None or at == NEVER else {"reserved_in_s": max(0, round(at - standing.now))}

@@ -1,8 +1,8 @@
-"""The batch scheduler's edge: it answers why a job waits, and shows the queue.
+"""The batch scheduler's edge: it answers why jobs wait and when they start, and shows the queue.
 
     phoenix.query.scheduler.<department>.why      {"job": "17"}       -> {"ok": true, "job": …, "reasons": [{code, params}, …]}
     phoenix.query.scheduler.<department>.queue    {"limit": 100}      -> {"ok": true, "pending": n, "queue": [{unit, …}, …]}
-    phoenix.query.scheduler.<department>.reasons  {}                  -> why the first ones wait (`reasons`)
+    phoenix.query.scheduler.<department>.reasons  {}                  -> why everybody waits (`reasons`)
     phoenix.query.scheduler.<department>.start    {"jobs": ["17"]}    -> when they start (`starts`)
     phoenix.query.scheduler.<department>.whatif   when jobs would start that nobody has submitted (`whatif`)
 
@@ -10,7 +10,8 @@ Rules
   1. Only the leader answers: a standby may be behind.
   2. A replica that lacks a policy that the configuration names ends (`scheduler.plugins`), also while it stands by.
   3. Answers go only to the department's inboxes and to operators (`runtime.answer`).
-  4. Whoever asks when jobs start does not keep others from being answered: that takes a while.
+  4. Whoever asks why jobs wait or when they start does not keep others from being answered: that may take a while.  More than
+     `ASKING_MAX` at once are refused.
 """
 
 from __future__ import annotations
@@ -35,9 +36,11 @@ from services.scheduler.batch_why import QUEUE_MAX, explained, queue_view, why
 from services.scheduler.looks import Busy, Looks
 from services.scheduler.reasons import Reasons
 from services.scheduler.starts import Starts
+from services.scheduler.turns import Turns
 from services.scheduler.whatif import BYTES_MAX, NotOurs, WhatIf
 
 QUERY_MAX_BYTES: Final = 4096
+ASKING_MAX: Final = 64  # people who look at the same moment; each may have to wait for a second
 _JSON: Final = {"Content-Type": "application/json"}
 
 
@@ -57,7 +60,8 @@ class BatchEdge(Edge):
     def __init__(self, department: str) -> None:
         self.department = department
         looks = Looks()
-        self.starts, self.whatif, self.reasons = Starts(looks), WhatIf(department, looks), Reasons()
+        self.starts, self.whatif = Starts(looks), WhatIf(department, looks)
+        self.reasons, self.turns = Reasons(), Turns()
         self._tasks: set[asyncio.Task[None]] = set()  # rule 4
 
     async def start(self, service: Service) -> None:
@@ -72,8 +76,10 @@ class BatchEdge(Edge):
         if not self.service.is_leader:
             return
         what = msg.subject.rsplit(".", 1)[1]
-        later = {"start": self.when, "reasons": self.waits, "whatif": self.foretold}.get(what)
-        if later is not None:
+        later = {"why": self.why, "start": self.when, "reasons": self.waits, "whatif": self.foretold}.get(what)
+        if later is not None and len(self._tasks) >= ASKING_MAX:
+            await answer(msg, self.department, refusal("limit", "too many ask: ask again in a few seconds"), _JSON)
+        elif later is not None:
             task = asyncio.create_task(self._tell(msg, later))
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
@@ -82,6 +88,26 @@ class BatchEdge(Edge):
 
     async def _tell(self, msg: Msg, later: Callable[[bytes], Awaitable[bytes]]) -> None:
         await answer(msg, self.department, await later(msg.data), _JSON)
+
+    async def why(self, data: bytes) -> bytes:
+        """The answer to query `why`, as JSON."""
+        core = self.service.core
+        assert isinstance(core, BatchCore)
+        try:
+            if len(data) > QUERY_MAX_BYTES:
+                return refusal("limit", f"a query has at most {QUERY_MAX_BYTES} bytes")
+            job = msgspec.json.decode(data or b"{}", type=_Why).job
+            unit, now = explained(core, job), self.service.now()
+            turn = await self.turns.of(core, unit, now)
+            known = None if core.order.reservations is None else {unit: turn}.get
+            reasons = why(core, job, now, known)
+        except msgspec.DecodeError as error:
+            return refusal("invalid", f"the query could not be read: {error}")
+        except Stop as error:  # a plug-in that cannot answer; deciding ends the process, a question does not
+            return refusal("failed", error.why)
+        if not reasons:
+            return refusal("unknown", f"there is no job {job[:64]!r} in department {self.department}", "job")
+        return msgspec.json.encode({"ok": True, "job": job, "unit": unit or job, "reasons": reasons})
 
     async def when(self, data: bytes) -> bytes:
         """The answer to query `start`, as JSON."""
@@ -129,21 +155,11 @@ class BatchEdge(Edge):
         core = self.service.core
         assert isinstance(core, BatchCore)
         try:
-            if what == "why":
-                return self._why(core, msgspec.json.decode(data or b"{}", type=_Why).job)
             if what == "queue":
                 return self._queue(core, msgspec.json.decode(data or b"{}", type=_Queue).limit)
         except msgspec.DecodeError as error:
             return refusal("invalid", f"the query could not be read: {error}")
-        except Stop as error:  # a plug-in that cannot answer; deciding ends the process, a question does not
-            return refusal("failed", error.why)
         return refusal("unknown", f"there is no query {what!r}; known: queue, reasons, start, whatif, why")
-
-    def _why(self, core: BatchCore, job: str) -> bytes:
-        reasons = why(core, job, self.service.now())
-        if not reasons:
-            return refusal("unknown", f"there is no job {job[:64]!r} in department {self.department}", "job")
-        return msgspec.json.encode({"ok": True, "job": job, "unit": explained(core, job) or job, "reasons": reasons})
 
     def _queue(self, core: BatchCore, limit: int) -> bytes:
         shown: dict[str, Any] = {"ok": True, "pending": len(core.book.queue), "queue": queue_view(core, limit)}

@@ -173,7 +173,7 @@ class _Ahead:
     def _asked(self, units: Sequence[str] | None) -> list[str]:
         known, queue = self.custody.state.units, self.core.book.ranked(self.now)
         if units is None:
-            return [*queue.bookings, *(place.unit for place in queue.in_order()[:FIRST])]
+            return [*queue.bookings, *(place.unit for place in queue.first(FIRST))]
         mine = [unit for unit in dict.fromkeys(units) if unit in known and known[unit].dept == self.core.dept]
         return [unit for unit in mine if known[unit].state == "pending" and self.core.book.has(unit)]
 

@@ -73,10 +73,13 @@ def plan(order: Order, situation: Situation, best_effort: BestEffort) -> list[St
 
 def seen(order: Order, situation: Situation, best_effort: BestEffort) -> Situation:
     """The situation in which the order plans production, for explanations."""
-    if order.makes_way or not best_effort.running:
+    if order.makes_way:
         return situation
+    production = situation._replace(queue=_part(situation.queue, best_effort=False))
+    if not best_effort.running:
+        return production
     ground = Ground(situation.room, situation.forecast(), best_effort.movable(situation.forecast()))
-    return _cleared(situation._replace(queue=_part(situation.queue, best_effort=False)), ground, best_effort)
+    return _cleared(production, ground, best_effort)
 
 
 def why(situation: Situation, best_effort: BestEffort, shape: Shape, until: float) -> Reason | None:

@@ -18,8 +18,10 @@ Rules
 
 from __future__ import annotations
 
+import heapq
 from bisect import bisect_left, insort
 from collections.abc import Callable, Iterable, Sequence
+from itertools import islice
 from typing import NamedTuple, TypeAlias
 
 from schemas.ids import job_of
@@ -255,3 +257,7 @@ class Queue:
 
     def in_order(self) -> list[Place]:
         return sorted(place for lane in self.lanes.values() for place in lane.places)
+
+    def first(self, most: int) -> list[Place]:
+        """The first ones of all, in order."""
+        return list(islice(heapq.merge(*(lane.places for lane in self.lanes.values())), most))

@@ -20,7 +20,6 @@ from services.scheduler.demand import Capacities, hosts_wanted
 from services.scheduler.edge_batch import BatchEdge
 from services.scheduler.looks import WAITING_MAX
 from services.scheduler.queue import Queue
-from services.scheduler.reasons import Reasons
 from services.scheduler.shape import Place, Shape
 from tests.support.world import World, batch, cloud, web
 
@@ -198,13 +197,13 @@ def test_the_queue_is_shown_in_its_order() -> None:
         ("why", b" " * 5000, False, "limit"),
     ],
 )
-def test_queries_are_answered_as_json(what: str, data: bytes, ok: bool, code: str) -> None:
+async def test_queries_are_answered_as_json(what: str, data: bytes, ok: bool, code: str) -> None:
     world = cluster(hosts=0)
     world.submit()
     edge = BatchEdge("hpc")
     core = world.seats["scheduler.hpc"].core
     edge.service = SimpleNamespace(core=core, now=lambda: world.now)  # type: ignore[assignment]
-    answer = json.loads(edge.render(what, data))
+    answer = json.loads(await edge.why(data) if what == "why" else edge.render(what, data))
     assert answer["ok"] is ok
     assert answer.get("error", {}).get("code", "") == code
 
@@ -251,39 +250,6 @@ def test_what_others_keep_in_any_case_is_told_to_who_needs_it() -> None:
     assert "can_have" in why(core, fits, world.now)[0].params
     one = world.submit(nodes=2, cores=4)
     assert "can_have" not in why(core, one, world.now)[0].params
-
-
-async def test_why_the_first_ones_wait_is_told_and_kept_for_a_moment() -> None:
-    world = cluster(hosts=1)
-    world.submit(cores=4, walltime_s=60)
-    large, behind = world.submit(cores=4, nodes=1), world.submit(cores=4)
-    world.settle()
-    edge = BatchEdge("hpc")
-    core = world.seats["scheduler.hpc"].core
-    now = [world.now]
-    edge.service = SimpleNamespace(core=core, now=lambda: now[0])  # type: ignore[assignment]
-
-    async def ask() -> dict[str, Any]:
-        answer: dict[str, Any] = json.loads(await edge.waits(b""))
-        return dict(answer["reasons"])
-
-    found = await ask()
-    assert list(found) == [large, behind]
-    assert found[large]["code"] == "waits_for_hosts"
-    assert found[large] == msgspec.to_builtins(why(core, large, world.now)[0])  # type: ignore[arg-type]
-    world.cancel(large)
-    assert list(await ask()) == [large, behind], "one answer serves all for a moment"
-    now[0] += 2.0
-    assert list(await ask()) == [behind]
-
-
-async def test_no_more_is_told_of_the_first_ones_than_may_be_spent_on_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("services.scheduler.reasons.BUDGET_S", -1.0)
-    world = cluster(hosts=1)
-    first, *_ = [world.submit(cores=4, nodes=2) for _ in range(3)]
-    world.settle()
-    core = world.seats["scheduler.hpc"].core
-    assert list(json.loads(await Reasons().answer(core, world.now))["reasons"]) == [first]
 
 
 # ------------------------------------------------------------------------------------------------------------------ demand

@@ -151,3 +151,15 @@ def test_limits_that_come_and_go_with_the_configuration_are_told() -> None:
         config = cloud(batch("hpc", limits=limits))
         queue.world.write("provisioner", f.ConfigAdopted(cloud="c1", custody_rules=RULES, config=config))
         assert queue.reasons()[second] == told
+
+
+def test_of_who_is_held_only_a_failed_dependency_goes_first_and_a_slot_has_no_limit() -> None:
+    queue = Queue(limits=BatchLimits(jobs_running_max=1))
+    first = queue.world.submit()
+    ok, anyhow = [queue.world.submit(held=True, after=after(condition, first)) for condition in ("afterok", "afterany")]
+    slot = queue.world.submit(lease=f.Lease(kind="advance", start_at=queue.world.now + 60.0))
+    queue.place(first)
+    held = {ok: "held", anyhow: "held", slot: "lease_starts_at"}
+    assert {unit: code for unit, code in queue.reasons().items() if unit in held} == held
+    queue.world.report(first, exit=1)
+    assert {unit: code for unit, code in queue.reasons().items() if unit in held} == held | {ok: "dependency_failed"}

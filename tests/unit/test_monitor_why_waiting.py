@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import msgspec
 import orjson
+import pytest
 
+from schemas.facts import Lease
 from schemas.reasons import Code, Reason, because
+from services.monitor.explain import why_waiting
 from services.monitor.explain.why_waiting import SILENT_MAX, WhyWaiting
 from services.monitor.serve.picture import Picture
 from tests.unit.test_custody_rules import job
@@ -21,6 +25,7 @@ class Scheduler:
 
     def __init__(self) -> None:
         self.reasons: dict[str, Reason] | None = {}
+        self.rest: dict[str, list[str]] = {}
         self.raw: bytes | None = None
         self.asked: list[str] = []
 
@@ -28,7 +33,7 @@ class Scheduler:
         self.asked.append(department)
         if self.raw is not None or self.reasons is None:
             return self.raw
-        return msgspec.json.encode({"ok": True, "reasons": self.reasons})
+        return msgspec.json.encode({"ok": True, "reasons": self.reasons, "rest": self.rest})
 
 
 def house() -> tuple[Desk, Scheduler, WhyWaiting]:
@@ -54,6 +59,43 @@ async def test_the_schedulers_word_is_shown_of_whom_it_tells() -> None:
     scheduler.reasons = {}
     await why.look()
     assert codes(desk) == {"1": "queue", "2": "queue"}, "it is not among the first ones any more"
+
+
+async def test_behind_the_first_ones_the_code_is_shown_and_counted() -> None:
+    desk, scheduler, why = house()
+    desk.play(job("3"), job("4"))
+    scheduler.reasons = {"1": SHORT}
+    scheduler.rest = {"waits_for_hosts": ["2"], "too_large_now": ["3"], "of tomorrow": ["4"]}
+    await why.look()
+    assert codes(desk) == {"1": "waits_for_hosts", "2": "waits_for_hosts", "3": "too_large_now", "4": "queue"}
+    counted = {code: count for code, count, *_ in desk.views.waiting.reasons("hpc")}
+    assert counted == {"waits_for_hosts": 2, "too_large_now": 1, "queue": 1}
+    desk.views.refresh()
+    await why.look()
+    assert desk.core.touched == {}, "the same again renders nothing"
+
+
+async def test_rows_of_many_are_rendered_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    desk, scheduler, why = house()
+    desk.play(*(job(str(number)) for number in range(3, 8)))
+    monkeypatch.setattr(why_waiting, "PART", 2)
+    scheduler.rest = {"waits_for_hosts": [str(number) for number in range(1, 8)]}
+    ours, seen = asyncio.create_task(why.look()), []
+    while not ours.done():
+        await asyncio.sleep(0)
+        seen.append(sum(count for code, count, *_ in desk.views.waiting.reasons("hpc") if code == "waits_for_hosts"))
+    assert sorted(set(seen)) == [0, 2, 4, 6], "others had their turn in between"
+    assert set(codes(desk).values()) == {"waits_for_hosts"}
+
+
+async def test_that_a_slot_has_begun_the_scheduler_tells() -> None:
+    desk, scheduler, why = house()
+    desk.core.state.jobs["1"].terms = Lease(kind="advance", start_at=1.0)
+    desk.core.touched["1"] = None
+    assert codes(desk)["1"] == "lease_starts_at"
+    scheduler.rest = {"lease_late": ["1"]}
+    await why.look()
+    assert codes(desk)["1"] == "lease_late"
 
 
 async def test_what_the_journal_tells_goes_first() -> None:

@@ -1,12 +1,14 @@
-"""Why the first ones of each queue wait, by the word of their schedulers: asked for from time to time, and shown in rows.
+"""Why everybody in the queues waits, by the word of their schedulers: asked for from time to time, shown in rows and counted.
 
-The journal tells who waits, and some of the reasons (`causes`); what the order and the room say only the scheduler knows.
+The journal tells who waits, and some of the reasons (`causes`); what the order and the room say only the scheduler knows.  It
+tells the first ones of its queue with all numbers, the others by the code of their reason (`services.scheduler.reasons`).
 
 Rules
   1. A level: what the scheduler said last counts, until it does not answer `SILENT_MAX` times in a row.
-  2. A reason of the journal's own goes first: it is never behind.
-  3. Who is not among the first ones of the queue is told as in the queue.
+  2. A reason of the journal's own goes first: it is never behind.  But that a time slot has begun the scheduler tells.
+  3. Whom the scheduler has not told of, or by a code that is not known here, is told as in the queue.
   4. A department is asked only while somebody waits there.
+  5. Rows of many are rendered anew in parts of `PART`: others have their turn in between.
 """
 
 from __future__ import annotations
@@ -17,20 +19,23 @@ from typing import Final
 
 import msgspec
 
-from schemas.reasons import Reason
+from schemas.reasons import Code, Reason, because
 from services.monitor.core import MonitorCore
 from services.monitor.pictures.views import Views
 
 ASK_S: Final = 2.0  # as soon as a person could wonder; a scheduler of 1,000 hosts works 30 ms on it
 SILENT_MAX: Final = 3
+PART: Final = 200  # rows: some milliseconds
 
 
 class _Answer(msgspec.Struct):
     ok: bool
     reasons: dict[str, Reason] = {}
+    rest: dict[str, list[str]] = {}  # by code; of one that a newer version has, nothing is told
 
 
 _decoder: Final = msgspec.json.Decoder(_Answer)
+_PLAIN: Final = {code.value: because(code) for code in Code}  # reasons without numbers: rows change only with the code
 
 
 class WhyWaiting:
@@ -59,12 +64,13 @@ class WhyWaiting:
         self.views.refresh()
         asked = [name for name in names if self.views.waiting.first(name, 1)]
         for name, data in zip(asked, await asyncio.gather(*map(self._ask, asked)), strict=True):
-            self._heard(name, data)
+            await self._render(self._heard(name, data))
         for name in names:
             if name not in asked:
                 self._of.pop(name, None)
 
-    def _heard(self, department: str, data: bytes | None) -> None:
+    def _heard(self, department: str, data: bytes | None) -> list[str]:
+        """Units of which something else is told than before."""
         try:
             answer = _decoder.decode(data) if data is not None else None
         except (msgspec.DecodeError, UnicodeDecodeError):  # of a newer version: told as in the queue
@@ -72,11 +78,24 @@ class WhyWaiting:
         if answer is None or not answer.ok:
             self._silent[department] = self._silent.get(department, 0) + 1
             if self._silent[department] < SILENT_MAX:
-                return
+                return []
         else:
             self._silent.pop(department, None)
-        had, now = self._of.get(department, {}), answer.reasons if answer is not None else {}
+        had, now = self._of.get(department, {}), _told(answer)
         self._of[department] = now
-        for unit in dict.fromkeys((*had, *now)):
-            if had.get(unit) != now.get(unit):
-                self.core.touched[unit] = None
+        return [unit for unit in dict.fromkeys((*had, *now)) if had.get(unit) != now.get(unit)]
+
+    async def _render(self, units: list[str]) -> None:
+        """Rule 5."""
+        for number in range(0, len(units), PART):
+            if number:
+                self.views.refresh()
+                await asyncio.sleep(0)
+            self.core.touched |= dict.fromkeys(units[number : number + PART])
+
+
+def _told(answer: _Answer | None) -> dict[str, Reason]:
+    if answer is None:
+        return {}
+    rest = {unit: _PLAIN[code] for code, units in answer.rest.items() if code in _PLAIN for unit in units}
+    return rest | answer.reasons

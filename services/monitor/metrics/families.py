@@ -19,7 +19,7 @@ HOST_STATES: Final = ("absent", "free", "held", "draining", "lost")
 OTHER: Final = "other"  # a reason of another version
 APART: Final = ("disabled", "monitored late", "not of this cloud", "used by others", "starts failed", OTHER)
 OPEN_STATES: Final = ("pending", "held", "suspended", "starting", "running", "completing")
-FOR_HOSTS: Final = (  # why a unit waits, by its scheduler's word; queue: behind the first ones, or nobody has told yet
+FOR_HOSTS: Final = (  # why a unit waits, by its scheduler's word; queue: that has not told yet, or is silent
     Code.QUEUE,
     Code.WAITS_FOR_HOSTS,
     Code.WAITS_BEHIND,
@@ -39,6 +39,7 @@ FOR_ELSE: Final = (  # no host would help: deploy/prometheus/rules/batch.yml lea
     Code.DEPARTMENT_LIMIT,
     Code.SHARE_FULL,
     Code.LEASE_STARTS_AT,
+    Code.LEASE_OVER,
 )
 WAITS: Final = (*FOR_HOSTS, *FOR_ELSE, OTHER)
 
@@ -122,7 +123,7 @@ JOBS: Final = TABLE.gauge(
 )
 QUEUE_JOBS: Final = TABLE.gauge(
     "phoenix_queue_jobs",
-    "Those that wait, by the first reason of `phoenix why`; queue: for hosts, behind the first 50",
+    "Those that wait, by the first reason of `phoenix why`; queue: their scheduler has not told yet, or is silent",
     DEPARTMENT,
     Label.of("reason", WAITS),
 )

@@ -10,6 +10,7 @@ Rules
   1. Conditions are the scheduler's (its `dependencies`): progress only grows, so what is met stays met.
   2. Of a job that is forgotten nothing is said: the scheduler remembers longer.
   3. All here is derived from the jobs and custody, and is no part of a dump.
+  4. A lease with a time slot was accepted: no limit keeps it from that.
 """
 
 from __future__ import annotations
@@ -78,7 +79,8 @@ class Causes:
         running = len(self.open.get(job.job, ()))
         if job.throttle and running >= job.throttle:
             return because(Code.ARRAY_THROTTLE, running=running)
-        return self.limited.of(job)
+        own_time = job.terms is not None and job.terms.local  # rule 4
+        return None if own_time else self.limited.of(job)
 
     def _verdict(self, dependency: Dependency) -> Code | None:
         job = self.jobs.get(job_of(dependency.job))

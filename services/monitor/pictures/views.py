@@ -28,6 +28,7 @@ from services.monitor.pictures.waiting import One, Waiting
 
 ENDED = frozenset(("completed", "failed", "cancelled", "timeout", "killed", "stopped"))
 QUEUE_LIMIT = 100_000  # rows of one answer
+OF_SCHEDULER = (Code.QUEUE, Code.LEASE_STARTS_AT)  # what the journal says and its scheduler says better
 
 
 class Views:
@@ -116,9 +117,9 @@ class Views:
         return self._rows[unit][3]
 
     def reason(self, unit: Unit) -> Reason:
-        """As the journal tells, or its scheduler, of who is in the queue (`why_waiting`)."""
+        """As the journal tells, or its scheduler, of who is in the queue or has a time slot (`why_waiting`)."""
         known = self.core.reason(unit)
-        return (self.told(unit.dept, unit.id) if known.code is Code.QUEUE else None) or known
+        return (self.told(unit.dept, unit.id) if known.code in OF_SCHEDULER else None) or known
 
     def row(self, unit: Unit) -> dict[str, Any]:
         job = self.core.state.jobs.get(job_of(unit.id))

@@ -16,7 +16,7 @@ A new order is one module with such a function, a line in `known.ORDERS`, and a 
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple, TypeAlias
 
 from schemas.config import BatchPolicy
@@ -71,16 +71,17 @@ Plan: TypeAlias = Callable[[Situation], list[Start]]
 
 class Order(NamedTuple):
     """`foresees`: it asks for the forecast; `reserved`: for whom it keeps room, if it does so for one; `reservation`: when a
-    unit starts as things are, if it keeps room for many; `reservations`: the same of all that a pass gives one; `why`: what
-    else keeps a waiting unit from starting; `hosts`: how many it wants for all that runs and waits, given the kinds of hosts
-    (cores and MiB), if that may be more than these fill; `makes_way`: it says itself who makes way for whom (`make_way`);
-    `agenda`: if time starts things."""
+    unit starts as things are, if it keeps room for many; `reservations`: the same of all that a pass gives one, one by one: it
+    reads what it needs before the first one, facts may come between two; `why`: what else keeps a waiting unit from starting,
+    the same for all of a lane, or with an agenda for all of a lane that are as long; `hosts`: how many it wants for all that
+    runs and waits, given the kinds of hosts (cores and MiB), if that may be more than these fill; `makes_way`: it says itself
+    who makes way for whom (`make_way`); `agenda`: if time starts things."""
 
     plan: Plan
     foresees: bool = False
     reserved: Callable[[Situation], Reserved | None] | None = None
     reservation: Callable[[Situation, str], float | None] | None = None
-    reservations: Callable[[Situation], Sequence[Reserved]] | None = None
+    reservations: Callable[[Situation], Iterable[Reserved]] | None = None
     why: Callable[[Situation, str], Reason | None] | None = None
     hosts: Callable[[Situation, Sequence[tuple[int, int]]], int] | None = None
     makes_way: bool = False

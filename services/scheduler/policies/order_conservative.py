@@ -36,12 +36,14 @@ from __future__ import annotations
 
 import heapq
 from bisect import bisect_left
+from collections.abc import Iterable, Iterator
+from itertools import islice
 from typing import Final
 
 from schemas.reasons import Code, Reason, because
 from services.scheduler.policies.order import Reserved, Situation, Start, fitting_lanes, push_next
 from services.scheduler.policies.reservation import less, more
-from services.scheduler.queue import Lane
+from services.scheduler.queue import Lane, Queue
 from services.scheduler.room import Free
 from services.scheduler.shape import Place, Shape
 
@@ -69,11 +71,18 @@ def reservation(situation: Situation, unit: str) -> float | None:
     return passing.at.get(unit)
 
 
-def reservations(situation: Situation) -> list[Reserved]:
-    """When and where each unit starts as things are, of all that a pass gives a place."""
-    passing = _Pass(situation)
-    passing.run()
-    return [Reserved(unit, at, passing.hosts[unit]) for unit, at in passing.at.items()]
+def reservations(situation: Situation) -> Iterator[Reserved]:
+    """When and where each unit starts as things are, one by one, of all that a pass looks at; NEVER: there is no such moment.
+    All that is needed of queue and hosts is read before the first one: facts may come between two of them."""
+    passing, queue, could_hold = _Pass(situation), situation.queue, situation.forecast().could_hold
+    lanes = [lane for lane in queue.lanes.values() if could_hold(lane.key.shape)]
+    first = islice(_in_turn(queue, lanes), RESERVATIONS_MAX + situation.most)
+    for place, shape, length_s in [(place, shape, queue.length_s(place.unit)) for place, shape in first]:
+        if passing.over:
+            return
+        passing.seat(place, shape, length_s)
+        unit = place.unit
+        yield Reserved(unit, passing.at.get(unit, NEVER), passing.hosts.get(unit, ()))
 
 
 # --------------------------------------------------------------------------------------------------------------- the profile
@@ -153,6 +162,17 @@ def profile(situation: Situation) -> list[Line]:
 # --------------------------------------------------------------------------------------------------------------- the pass
 
 
+def _in_turn(queue: Queue, lanes: Iterable[Lane]) -> Iterator[tuple[Place, Shape]]:
+    """The units of these lanes that may start, in the order of the queue."""
+    heap = list[tuple[Place, int, Lane]]()
+    for lane in lanes:
+        push_next(heap, queue, lane, 0)
+    while heap:
+        place, taken, lane = heapq.heappop(heap)
+        yield place, lane.key.shape
+        push_next(heap, queue, lane, taken + 1)
+
+
 class _Pass:
     """`found`: what starts; `at`, `hosts`: when and where everybody starts who has been looked at; `hopes`: shapes that may
     still start now, with the shortest length among their units."""
@@ -177,25 +197,25 @@ class _Pass:
 
     def run(self, until: str | None = None) -> None:
         """Everybody in order; `until`: no further than this unit."""
-        queue, heap = self.queue, list[tuple[Place, int, Lane]]()
-        for lane in queue.lanes.values():
-            push_next(heap, queue, lane, 0)
-        while heap and self.reserved < RESERVATIONS_MAX and len(self.found) < self.situation.most:
-            if self.hopes is not None and not self.hopes:
+        for place, shape in _in_turn(self.queue, self.queue.lanes.values()):
+            if self.over or (self.hopes is not None and not self.hopes):
                 return
-            place, taken, lane = heapq.heappop(heap)
-            self._seat(place, lane.key.shape)
-            push_next(heap, queue, lane, taken + 1)
+            if self.situation.forecast().could_hold(shape):
+                self.seat(place, shape, self.queue.length_s(place.unit))
+            else:
+                self.passed = self.passed or place
+                self._give_up(shape, 0.0)
             if place.unit == until:
                 return
 
-    def _seat(self, place: Place, shape: Shape) -> None:
-        """The unit starts, is reserved, or is passed."""
-        if not self.situation.forecast().could_hold(shape):
-            self.passed = self.passed or place
-            self._give_up(shape, 0.0)
-            return
-        now, length_s = self.situation.now, self.queue.length_s(place.unit)
+    @property
+    def over(self) -> bool:
+        """Rule 4."""
+        return self.reserved >= RESERVATIONS_MAX or len(self.found) >= self.situation.most
+
+    def seat(self, place: Place, shape: Shape, length_s: float) -> None:
+        """The unit, which may run for so long, starts or is reserved."""
+        now = self.situation.now
         lines = self._now(shape, now + length_s) if length_s < self._refused.get(shape, NEVER) else []
         if lines:
             self.found.append(Start(place.unit, shape, tuple(line.name for line in lines), self._reason()))

@@ -103,7 +103,7 @@ def reserved(situation: Situation) -> Reserved | None:
 def why(situation: Situation, unit: str) -> Reason | None:
     """The slot that keeps the waiting unit from starting although there is room; None if none does."""
     lane, _ = situation.queue.where.get(unit, (None, None))
-    if lane is None or not situation.queue.bookings:
+    if lane is None or not situation.queue.bookings or not situation.room.fits(lane.key.shape):
         return None
     passing = Pass(situation)
     passing.leases()

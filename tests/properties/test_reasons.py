@@ -1,0 +1,219 @@
+"""Properties of why jobs wait, in queues of any order, with limits, arrays, holds, dependencies, best-effort and slots.
+
+W1  Of everybody who waits a reason is told and shown: the code is that of the core's own first reason, asked for that unit
+    alone; of the first ones the numbers are the same, too.  So what is counted by reason is true for the whole queue.
+W2  What is told is true: who waits for hosts does not start either when nobody else waits; who waits behind others, or for a
+    lease to come, does.
+W3  A turn that is told is what the order's own pass gave at that moment, though it is worked out in slices while facts come.
+W4  Asking changes nothing: not a byte of what the core knows.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any, NamedTuple
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from schemas import facts as f
+from schemas.config import BatchLimits, Leases, Quality, UserLimits
+from schemas.facts import Dependency
+from schemas.reasons import Code, Reason
+from services.monitor.core import MonitorCore
+from services.monitor.explain.why_waiting import WhyWaiting
+from services.monitor.pictures.views import Views
+from services.runtime.core import NEVER
+from services.scheduler import reasons, turns
+from services.scheduler.batch import BatchCore
+from services.scheduler.batch_why import why
+from services.scheduler.foresee import Foreseen, copied, core_of, foresee
+from services.scheduler.policies.order_conservative import reservation
+from services.scheduler.reasons import Reasons
+from services.scheduler.standing import Standing
+from services.scheduler.turns import Turns
+from tests.support.world import World, batch, cloud
+
+ORDERS = ("fcfs", "first-fit", "shortest-first", "easy", "conservative", "svmsched", "leases", "multi-factor")
+CORES = 4
+HOSTS = 4
+LIMITS = BatchLimits(users={"bob": UserLimits(cores_max=7)})
+QUALITY = {"urgent": Quality(priority=9, together=UserLimits(jobs_running_max=1))}
+
+
+class Ask(NamedTuple):
+    nodes: int
+    cores: int
+    walltime_s: float
+    user: str
+    kind: str  # what is special about it
+    before: bool = False  # it is submitted when the first ones run
+
+
+ASKS = st.lists(
+    st.builds(
+        Ask,
+        st.sampled_from((1, 1, 1, 2, 3, HOSTS + 1)),
+        st.integers(1, CORES),
+        st.sampled_from((5.0, 20.0, 50.0, 400.0)),
+        st.sampled_from(("ann", "ann", "bob")),
+        st.sampled_from(("", "", "", "", "array", "held", "after", "best", "urgent", "slot", "whole", "one")),
+        st.booleans(),
+    ),
+    min_size=1,
+    max_size=14,
+)
+
+LATER = st.sampled_from((0.0, 0.0, 35.0))  # the slots have begun then
+
+
+class Site:
+    """A department whose monitor looks on; `held` of its hosts are its own."""
+
+    def __init__(self, order: str, held: int) -> None:
+        policy: Any = {"order": order, "limits": LIMITS, "quality": QUALITY, "leases": Leases(margin_s=1.0)}
+        self.world = World(cloud(batch("hpc", **policy)))
+        self.world.strict = False
+        names = self.world.hosts(HOSTS, cores=CORES)
+        self.core: BatchCore = self.world.seat("scheduler.hpc", lambda custody: BatchCore(custody, "hpc")).core
+        self.monitor: MonitorCore = self.world.seat("monitor", MonitorCore).core
+        self.views = Views(self.monitor)
+        if held:
+            self.world.grant("hpc", *names[:held])
+
+    def submit(self, ask: Ask) -> None:
+        last = self.world.custody.state.job_last
+        special: dict[str, dict[str, Any]] = {
+            "array": {"array": (0, 1, 2), "throttle": 1},
+            "held": {"held": True},
+            "after": {"after": (Dependency(condition="afterok", job=str(last)),) if last else ()},
+            "best": {"best_effort": True},
+            "urgent": {"quality": "urgent"},
+            "slot": {"lease": f.Lease(kind="advance", start_at=self.world.now + 30.0), "nodes": 1},
+            "whole": {"exclusive": True},
+            "one": {"service": "one"},
+        }
+        fields: dict[str, Any] = {
+            "nodes": ask.nodes,
+            "cores": ask.cores,
+            "walltime_s": ask.walltime_s,
+            "user": ask.user,
+        }
+        self.world.submit(**(fields | special.get(ask.kind, {})))
+
+    def play(self, asks: list[Ask], later_s: float = 0.0) -> None:
+        for ask in asks:
+            if ask.before:
+                self.submit(ask)
+        self.world.settle()
+        for name, unit in list(self.world.custody.state.units.items()):
+            if unit.state == "open":
+                self.world.start_vms(name)
+                self.world.begin(name)
+        self.world.now += 10.0
+        for ask in asks:
+            if not ask.before:
+                self.submit(ask)
+        self.world.settle()
+        self.world.now += later_s
+        self.world.settle()
+
+    def waiting(self) -> list[str]:
+        return [name for name, unit in self.world.custody.state.units.items() if unit.state == "pending"]
+
+    async def ask(self, _department: str) -> bytes:
+        return await Reasons().answer(self.core, self.world.now)
+
+    def whole(self, unit: str) -> Reason:
+        """The core's own first reason."""
+        return why(self.core, unit, self.world.now)[0]
+
+    def starts_alone(self, unit: str) -> bool:
+        """Whether it would start if nobody else waited."""
+        twin = core_of(copied(self.core))
+        for name in self.waiting():
+            if name != unit:
+                twin.book.queue.remove(name)
+        twin.room.grew = twin.book.queue.grew = True
+        return any(isinstance(fact, f.UnitPlaced) and fact.unit == unit for fact in twin.decide(self.world.now))
+
+
+def without_turn(reason: Reason) -> dict[str, Any]:
+    return {name: value for name, value in reason.params.items() if name != "reserved_in_s"}
+
+
+@settings(max_examples=60, deadline=None)
+@given(ASKS, st.sampled_from(ORDERS), st.integers(0, HOSTS), st.integers(0, 3), LATER)
+def test_everybody_is_told_what_the_core_itself_says(
+    asks: list[Ask], order: str, held: int, first: int, later_s: float
+) -> None:
+    site = Site(order, held)
+    site.play(asks, later_s)
+    known = site.core.custody.dump(), site.core.dump()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(reasons, "FIRST", first)
+        asyncio.run(WhyWaiting(site.monitor, site.views, site.ask).look())
+        told = msgspec.json.decode(asyncio.run(site.ask("hpc")), type=reasons.Told)
+    assert (site.core.custody.dump(), site.core.dump()) == known  # W4
+    waiting = site.waiting()
+    shown = {unit: site.views.reason(site.world.unit(unit)).code for unit in waiting}
+    assert shown == {unit: site.whole(unit).code for unit in waiting}  # W1
+    assert {**told.reasons}.keys() == {place.unit for place in site.core.book.queue.first(first)}
+    many = Standing(site.core, site.world.now).keeps_for_many
+    for unit, reason in told.reasons.items():
+        whole = site.whole(unit)
+        assert (reason.params, without_turn(reason))[many] == (whole.params, without_turn(whole))[many]
+
+
+@settings(max_examples=60, deadline=None)
+@given(ASKS, st.sampled_from(ORDERS), st.integers(0, HOSTS), LATER)
+def test_what_is_told_is_true(asks: list[Ask], order: str, held: int, later_s: float) -> None:
+    site = Site(order, held)
+    site.play(asks, later_s)
+    for unit in site.waiting():
+        code = site.whole(unit).code
+        if code in (Code.WAITS_FOR_HOSTS, Code.NO_HOSTS_HELD, Code.TOO_LARGE_NOW):
+            assert not site.starts_alone(unit), code
+        elif code in (Code.WAITS_BEHIND, Code.LEASE_KEEPS_ROOM):
+            assert site.starts_alone(unit), code
+
+
+@settings(max_examples=40, deadline=None)
+@given(ASKS, st.integers(1, HOSTS))
+def test_a_turn_that_is_told_is_what_a_pass_gave(asks: list[Ask], held: int) -> None:
+    site = Site("conservative", held)
+    site.play(asks)
+    now, core = site.world.now, site.core
+    situation = Standing(core, now).planned(best_effort=False)
+    assert situation is not None
+    order = [place.unit for place in core.book.queue.in_order() if not core.book.job(place.unit).best_effort]
+    if not order:
+        return
+    first, last = order[0], order[-1]
+    whole = {unit: reservation(situation, unit) for unit in (first, last)}
+
+    async def told() -> dict[str, float | None]:
+        asked = Turns()
+        found = {first: await asked.of(core, first, now)}
+        for unit in order[:-1]:  # who goes before is gone now, and was there when the pass began
+            site.world.cancel(unit)
+        return found | {last: await asked.of(core, last, now)}
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(turns, "SLICE_S", 0.0)
+        found = asyncio.run(told())
+    assert {unit: at if at != NEVER else None for unit, at in found.items()} == whole
+
+
+@settings(max_examples=40, deadline=None)
+@given(ASKS, st.sampled_from(("easy", "conservative")), st.integers(1, HOSTS))
+def test_no_room_is_kept_for_best_effort(asks: list[Ask], order: str, held: int) -> None:
+    site = Site(order, held)
+    site.play(asks)
+    for unit in site.waiting():
+        if site.core.book.job(unit).best_effort:
+            found: dict[str, Foreseen] = foresee(site.core, site.world.now, [unit])
+            assert found[unit].because.code is not Code.RESERVED
+            assert "reserved_in_s" not in site.whole(unit).params

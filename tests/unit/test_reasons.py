@@ -1,0 +1,306 @@
+"""Why everybody in the queue waits, and when each has its turn, told by the scheduler beside its own work."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Iterator
+from types import SimpleNamespace
+from typing import Any
+
+import msgspec
+import pytest
+
+from schemas import facts as f
+from schemas.config import BatchLimits, Leases
+from schemas.custody import RULES
+from schemas.reasons import Code
+from schemas.sentences import remedy, sentence
+from services.scheduler import edge_batch, reasons, turns
+from services.scheduler.batch_why import why
+from services.scheduler.edge_batch import BatchEdge
+from services.scheduler.foresee import Sure, foresee
+from services.scheduler.policies import known
+from services.scheduler.policies.order import Reserved, Situation
+from services.scheduler.reasons import Look, Reasons, Told
+from services.scheduler.turns import Turns
+from tests.support.leases import lease
+from tests.support.scheduling import cluster, core, running
+from tests.support.world import World, batch, cloud
+
+
+def edge_of(world: World, now: list[float]) -> BatchEdge:
+    edge = BatchEdge("hpc")
+    edge.service = SimpleNamespace(core=core(world), now=lambda: now[0])  # type: ignore[assignment]
+    return edge
+
+
+async def told(world: World) -> Told:
+    return msgspec.json.decode(await Reasons().answer(core(world), world.now), type=Told)
+
+
+def full(**policy: Any) -> World:
+    """One host, and a job on it."""
+    world = cluster(1, **policy)
+    running(world, walltime_s=60)
+    return world
+
+
+# -------------------------------------------------------------------------------------------------------------- reasons
+
+
+async def test_why_everybody_waits_is_told_and_kept_for_a_moment() -> None:
+    world = full()
+    large, behind = world.submit(cores=4, nodes=1), world.submit(cores=4)
+    world.settle()
+    now = [world.now]
+    edge = edge_of(world, now)
+
+    async def ask() -> dict[str, Any]:
+        answer: dict[str, Any] = json.loads(await edge.waits(b""))
+        return dict(answer["reasons"])
+
+    found = await ask()
+    assert list(found) == [large, behind]
+    assert found[large]["code"] == "waits_for_hosts"
+    assert found[large] == msgspec.to_builtins(why(core(world), large, world.now)[0])
+    world.cancel(large)
+    assert list(await ask()) == [large, behind], "one answer serves all for a moment"
+    now[0] += 2.0
+    assert list(await ask()) == [behind]
+
+
+async def test_behind_the_first_ones_the_code_is_told_lane_by_lane(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reasons, "FIRST", 1)
+    world = full()
+    first, *same = [world.submit(cores=4) for _ in range(4)]
+    array, wide = world.submit(cores=4, array=(1, 2), throttle=1), world.submit(cores=4, nodes=2)
+    world.settle()
+    found = await told(world)
+    assert list(found.reasons) == [first]
+    assert found.rest == {
+        Code.WAITS_FOR_HOSTS: [*same, f"{array}_1", f"{array}_2"],
+        Code.TOO_LARGE_NOW: [wide],
+    }
+    monkeypatch.setattr(reasons, "REST_MAX", 4)
+    assert (await told(world)).rest == {Code.WAITS_FOR_HOSTS: [*same, f"{array}_1"]}
+
+
+async def test_where_slots_keep_room_each_length_is_asked_for_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reasons, "FIRST", 0)
+    world = cluster(2, order="leases", leases=Leases(margin_s=0.0))
+    running(world, walltime_s=20)
+    lease(world, 30, cores=4, nodes=2, walltime_s=10.0)
+    head = world.submit(cores=4, nodes=2, walltime_s=5)
+    delays_head, meets_slot = [world.submit(cores=4, walltime_s=length_s) for length_s in (25, 400)]
+    world.settle()
+    assert (await told(world)).rest == {
+        Code.WAITS_FOR_HOSTS: [head],
+        Code.WAITS_BEHIND: [delays_head],
+        Code.LEASE_KEEPS_ROOM: [meets_slot],
+    }
+
+
+async def test_a_lease_whose_slot_has_begun_or_passed_without_it_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = full(order="leases", leases=Leases())
+    late = lease(world, 10, cores=4, walltime_s=20.0)
+    assert (await told(world)).rest == {}, "until then the journal says what it waits for"
+    world.now += 10.0
+    assert (await told(world)).rest == {Code.LEASE_LATE: [late]}
+    world.now += 20.0
+    assert (await told(world)).rest == {Code.LEASE_OVER: [late]}
+
+
+async def test_a_look_gives_others_their_turn_and_ends_with_its_budget(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = full()
+    units = [world.submit(cores=4) for _ in range(5)]
+    world.settle()
+    monkeypatch.setattr(reasons, "SLICE_S", -1.0)
+    ours = asyncio.create_task(Look(core(world), world.now).told())
+    turns_had = 0
+    while not ours.done():
+        await asyncio.sleep(0)
+        turns_had += 1
+    assert list((await ours).reasons) == units
+    assert turns_had > len(units)
+    clock = iter(range(100))
+    monkeypatch.setattr(reasons, "time", SimpleNamespace(thread_time=lambda: next(clock), perf_counter=lambda: 1.0))
+    monkeypatch.setattr(reasons, "BUDGET_S", 1.5)
+    assert len((await told(world)).reasons) == 2, "a second each"
+
+
+async def test_the_longer_a_look_took_the_longer_it_serves(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = full()
+    world.submit(cores=4)
+    world.settle()
+    clock = iter(range(100))
+    monkeypatch.setattr(reasons, "time", SimpleNamespace(thread_time=lambda: next(clock), perf_counter=lambda: 0.0))
+    monkeypatch.setattr(reasons, "BUDGET_S", 9.0)
+    kept, at = Reasons(), world.now
+    first = await kept.answer(core(world), at)
+    world.submit(cores=4)
+    world.settle()
+    assert await kept.answer(core(world), at + reasons.PAUSE - 1.0) == first
+    assert await kept.answer(core(world), at + reasons.PAUSE) != first
+
+
+async def test_facts_that_come_during_a_look_do_it_no_harm(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reasons, "SLICE_S", -1.0)
+    monkeypatch.setattr(reasons, "FIRST", 1)
+    world = full(limits=BatchLimits(jobs_running_max=5))
+    units = [world.submit(cores=4, memory_mb=100 + n) for n in range(6)]
+    world.settle()
+    ours = asyncio.create_task(Look(core(world), world.now).told())
+    await asyncio.sleep(0)
+    world.cancel(units[0])
+    world.cancel(units[3])
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    limits = BatchLimits(jobs_running_max=1)
+    world.write(
+        "provisioner", f.ConfigAdopted(cloud="c1", custody_rules=RULES, config=cloud(batch("hpc", limits=limits)))
+    )
+    found = await ours
+    assert [unit for units in found.rest.values() for unit in units][:1] == units[1:2]
+    assert units[3] not in {unit for units in found.rest.values() for unit in units}
+    assert (await told(world)).rest.keys() == {Code.USER_LIMIT}
+
+
+# ---------------------------------------------------------------------------------------------------------------- turns
+
+
+class Passes:
+    """`conservative`, and how many units its passes have looked at."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.begun = self.looked_at = 0
+        order = known.ORDERS["conservative"]
+        monkeypatch.setitem(known.ORDERS, "conservative", order._replace(reservations=self.reservations))
+        self.order = order
+
+    def reservations(self, situation: Situation) -> Iterator[Reserved]:
+        self.begun += 1
+        assert self.order.reservations is not None
+        for each in self.order.reservations(situation):
+            self.looked_at += 1
+            yield each
+
+
+async def test_one_pass_serves_all_and_goes_as_far_as_somebody_asks(monkeypatch: pytest.MonkeyPatch) -> None:
+    passes = Passes(monkeypatch)
+    monkeypatch.setattr(turns, "SLICE_S", -1.0)
+    world = full(order="conservative")
+    units = [world.submit(cores=4, walltime_s=10) for _ in range(4)]
+    world.settle()
+    asked, now = Turns(), world.now
+    assert await asked.of(core(world), units[1], now) == now + 70.0
+    assert (passes.begun, passes.looked_at) == (1, 2)
+    found = await asyncio.gather(*(asked.of(core(world), unit, now + 1.0) for unit in reversed(units)))
+    assert found == [now + 90.0, now + 80.0, now + 70.0, now + 60.0]
+    assert (passes.begun, passes.looked_at) == (1, 4)
+    await asked.of(core(world), units[0], now + turns.FRESH_S)
+    assert passes.begun == 2
+    assert await asked.of(core(world), "77", now) is None
+
+
+async def test_a_turn_that_takes_too_long_is_not_told_and_the_rest_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = full(order="conservative")
+    first, second = world.submit(cores=4, walltime_s=10), world.submit(cores=4, walltime_s=10)
+    world.settle()
+    edge = edge_of(world, [world.now])
+
+    async def params(unit: str) -> dict[str, Any]:
+        answer = json.loads(await edge.why(json.dumps({"job": unit}).encode()))
+        return dict(answer["reasons"][0]["params"])
+
+    assert (await params(second))["reserved_in_s"] == 70
+    edge.turns = Turns()
+    monkeypatch.setattr(turns, "WAIT_S", -1.0)
+    monkeypatch.setattr(turns, "SLICE_S", -1.0)
+    late = await params(second)
+    assert "reserved_in_s" not in late
+    assert (late["short"], late["ahead"]) == (1, 1)
+    assert first in world.states()
+
+
+async def test_more_than_a_bounded_number_of_questions_at_once_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = full()
+    edge = edge_of(world, [world.now])
+    edge.service.is_leader = True
+    heard: list[dict[str, Any]] = []
+
+    async def answer(_msg: object, _department: str, body: bytes, _headers: object) -> bool:
+        heard.append(json.loads(body))
+        return True
+
+    monkeypatch.setattr(edge_batch, "answer", answer)
+    monkeypatch.setattr(edge_batch, "ASKING_MAX", 2)
+    query = SimpleNamespace(subject="phoenix.query.scheduler.hpc.why", data=b'{"job": "1"}')
+    for _ in range(3):
+        await edge._on_query(query)  # type: ignore[arg-type]
+    await asyncio.gather(*edge._tasks)
+    assert [each["ok"] for each in heard] == [False, True, True]
+    assert heard[0]["error"]["code"] == "limit"
+
+
+# ------------------------------------------------------------------------------------------------------ what is told is so
+
+
+def test_for_best_effort_no_room_is_kept() -> None:
+    for order in ("easy", "conservative"):
+        world = full(order=order)
+        best = world.submit(cores=4, best_effort=True)
+        world.settle()
+        (reason,) = why(core(world), best, world.now)
+        assert reason.code is Code.WAITS_FOR_HOSTS
+        assert "reserved_in_s" not in reason.params
+        assert foresee(core(world), world.now, [best])[best].sure is Sure.BY_WALLTIMES
+
+
+def test_where_best_effort_would_make_way_it_is_the_order_that_keeps_it_waiting() -> None:
+    world = cluster(2, order="fcfs")
+    running(world, best_effort=True)
+    running(world)
+    wide, behind = world.submit(cores=4, nodes=2), world.submit(cores=4)
+    world.settle()
+    (reason,) = why(core(world), behind, world.now)
+    assert reason.code is Code.WAITS_BEHIND
+    assert reason.params == {"ahead": 1, "job": wide, "way": 1}
+    assert why(core(world), wide, world.now)[0].code is Code.WAITS_FOR_HOSTS
+
+
+def test_room_that_is_planned_for_others_is_told_as_such() -> None:
+    world = cluster(2, order="conservative")
+    running(world, walltime_s=50)
+    large, wide, long = world.submit(nodes=3), world.submit(cores=4, nodes=2), world.submit(cores=4, walltime_s=999)
+    world.settle()
+    told = why(core(world), long, world.now, lambda _unit: None)[0]
+    assert told.params == {"ahead": 2, "job": wide, "backfill": 1}, (
+        f"{large} is passed, as more than the hosts could hold"
+    )
+    assert sentence(told) == (
+        f"there is room for it, but it may delay nobody for whom room is planned, job {wide} first of all; 2 jobs go first"
+    )
+    assert remedy(told) == "a shorter time limit may let it start sooner"
+
+
+def test_who_has_room_while_hosts_go_back_is_told_so() -> None:
+    world = cluster(2)
+    running(world, cores=2)
+    running(world, cores=3)
+    world.quota("hpc", 1, by_s=600.0)
+    small = world.submit(cores=1)
+    reason = why(core(world), small, world.now)[0]
+    assert (reason.code, reason.params["short"], reason.params["on_notice"]) == (Code.WAITS_FOR_HOSTS, 0, 1)
+    assert sentence(reason) == (
+        "there is room for it (1 host with 1 core and 256 MiB), but the department has to give 1 host back: it starts when "
+        "that is done"
+    )
+
+
+def test_in_a_department_that_is_removed_nothing_starts() -> None:
+    world = full()
+    waits = world.submit(cores=4)
+    world.settle()
+    world.write("provisioner", f.ConfigAdopted(cloud="c1", custody_rules=RULES, config=cloud(batch("other"))))
+    assert [reason.code for reason in why(core(world), waits, world.now)] == [Code.DEPARTMENT_REMOVED]
