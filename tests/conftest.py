@@ -14,7 +14,9 @@ import os
 import pytest
 from hypothesis import settings
 
-from tests.support.tools import status_of_missing
+pytest.register_assert_rewrite("tests.support")  # what fails there says with which values
+
+from tests.support.tools import status_of_missing  # noqa: E402
 
 settings.register_profile("repeatable", derandomize=True, deadline=None, print_blob=True)
 settings.register_profile("search", deadline=None, print_blob=True)

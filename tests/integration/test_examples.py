@@ -22,7 +22,7 @@ pytestmark = pytest.mark.timeout(120)
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = ROOT / "docs" / "examples"
-RUN_S = 30.0
+RUN_S = 90.0
 NATS_PUB = """
 import argparse, asyncio, nats
 parser = argparse.ArgumentParser()

@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from schemas import facts as f
@@ -64,7 +65,7 @@ async def prove(scene: Stage) -> None:
 async def scene(server: NatsServer, tmp_path: Path) -> AsyncIterator[Stage]:
     """Pools are polled once, and then as good as never."""
     async with stage(server, tmp_path, events=True, poll_s=RARELY_S) as made:
-        await made.open(3, FAST)
+        await made.open(3, msgspec.structs.replace(FAST, save_s=60.0))
         await prove(made)
         yield made
 

@@ -11,10 +11,10 @@ import pytest
 from schemas import facts as f
 from schemas.config import Warm
 from services.executor.calls import Phase
-from tests.support.executor_stage import FAST, WHY, Stage, seconds_until, stage
+from tests.support.executor_stage import FAST, WHY, Stage, stage
 from tests.support.nats import NatsServer, running_server
 
-POLICY = msgspec.structs.replace(FAST, save_s=5.0)
+POLICY = msgspec.structs.replace(FAST, save_s=60.0)
 SUSPEND, MIGRATE = f.Disposal.SUSPEND, f.Disposal.MIGRATE
 
 
@@ -27,7 +27,7 @@ def server() -> Iterator[NatsServer]:
 @pytest.fixture
 async def scene(server: NatsServer, tmp_path: Path) -> AsyncIterator[Stage]:
     async with stage(server, tmp_path) as made:
-        await made.open(3, POLICY, Warm(idle_s=5.0))
+        await made.open(3, POLICY, Warm(idle_s=60.0))
         await made.grant("host000", "host001", "host002")
         yield made
 
@@ -144,7 +144,7 @@ async def test_a_parked_vm_runs_the_next_job_without_a_call(scene: Stage) -> Non
     calls = _acts(scene)
     await scene.submit("2")
     await scene.place("2", "host000")
-    await seconds_until(lambda: scene.started("2") == 1, "the next job has its VM")
+    await scene.until(lambda: scene.started("2") == 1, "the next job has its VM")
     assert _acts(scene) == calls
     assert scene.alive() == [vm]
     await scene.write("scheduler.hpc", f.HostReleased(host="host000"))

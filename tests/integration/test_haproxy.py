@@ -45,7 +45,7 @@ async def first(request: pytest.FixtureRequest, cloud: Site) -> None:
 
 
 async def test_a_request_waits_for_the_first_instance(cloud: Site) -> None:
-    async with cloud.load():
+    async with cloud.load(rate=20.0):  # a connection each: a busy machine may take a while to start one
         await cloud.begin("web.1", cores=4)
         await cloud.until_serving("web.1")
     slot = await cloud.slot_of("web.1")
@@ -140,7 +140,7 @@ async def test_a_connection_that_was_kept_over_a_reload_is_answered_and_then_clo
 
     async def ask() -> bytes:
         writer.write(b"GET / HTTP/1.1\r\nHost: web\r\n\r\n")
-        head = (await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), 5)).lower()
+        head = (await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), 30)).lower()
         (length,) = [int(line[15:]) for line in head.split(b"\r\n") if line.startswith(b"content-length:")]
         await reader.readexactly(length)
         assert head.startswith(b"http/1.1 200")
@@ -212,22 +212,26 @@ async def test_the_signals_say_what_haproxy_serves(cloud: Site) -> None:
         payload = json.dumps({"v": 1, "instances": [measured, foreign]}).encode()
         await cloud.client.publish("phoenix.measure.web.instances", payload)
 
+    async def quiet() -> bool:  # what was served is told
+        return bool(cloud.signals["requests"]) and cloud.signals["requests"][-1]["rate"] == 0
+
+    def busy() -> list[dict[str, Any]]:
+        return [signal_ for signal_ in cloud.signals["requests"] if signal_["rate"]]
+
+    cloud.signals["requests"].clear()
+    await until(quiet)
+    cloud.signals["requests"].clear()
     async with cloud.load(post_share=0.0) as record:
         await measure(0.75)
 
-        async def answered() -> bool:
-            return record.outcomes.count(Outcome.ANSWERED) > 0
-
-        await until(answered)
-        cloud.signals["requests"].clear()
-
         async def enough() -> bool:
-            return len(cloud.signals["requests"]) >= 8
+            return len(busy()) >= 8
 
         await until(enough)
-    told = cloud.signals["requests"][1:8]
-    mean = sum(signal_["rate"] * signal_["interval_s"] for signal_ in told) / sum(s["interval_s"] for s in told)
-    assert mean == pytest.approx(RATE, rel=0.4)
+    await until(quiet)
+    told = busy()
+    served = sum(signal_["rate"] * signal_["interval_s"] for signal_ in told)
+    assert served == pytest.approx(record.outcomes.count(Outcome.ANSWERED), rel=0.1)
     assert all(signal_["errors"] == 0 and signal_["response_ms"] is not None for signal_ in told)
     assert {signal_["source"] for signal_ in told} == {"lb@test"}
     assert cloud.signals["cpu"][-1]["utilisation"] == 0.75

@@ -97,7 +97,7 @@ async def test_every_end_of_a_request_has_its_name() -> None:
 
     seen: list[bytes] = []
     async with server(each) as target:
-        record = await play(target, 10.0, 0.6, timeout_s=0.5)
+        record = await play(target, 10.0, 0.6, timeout_s=2.0)  # longer than a busy machine stalls
     assert [Outcome(one).name for one in record.outcomes] == [
         "STATUS", "CLOSED", "MALFORMED", "TIMEOUT", "ANSWERED", "ANSWERED",
     ]  # fmt: skip
@@ -142,7 +142,7 @@ async def test_more_than_it_may_open_is_counted_as_not_sent() -> None:
         return
 
     async with server(silent) as target:
-        record = await play(target, 100.0, 0.2, connections_max=5, timeout_s=0.4)
+        record = await play(target, 100.0, 0.2, connections_max=5, timeout_s=2.0)
     assert record.outcomes.count(Outcome.TIMEOUT) == 5
     assert record.outcomes.count(Outcome.NOT_SENT) == 15
     assert record.connections_most == 5
@@ -164,7 +164,7 @@ async def test_kept_and_fresh_connections_and_posts() -> None:
 
     heads: list[tuple[bool, bool]] = []
     async with server(answer) as target:
-        record = await play(target, 200.0, 0.5, post_share=0.5, fresh_share=0.3)
+        record = await play(target, 100.0, 1.0, post_share=0.5, fresh_share=0.3)
     assert set(record.outcomes) == {Outcome.ANSWERED}
     assert sorted(heads) == sorted((row.post, row.fresh) for row in record.rows())
     fresh = sum(1 for row in record.rows() if row.fresh)

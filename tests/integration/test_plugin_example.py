@@ -57,7 +57,7 @@ def package(tmp_path_factory: pytest.TempPathFactory) -> Path:
     where = tmp_path_factory.mktemp("site") / "widest"
     shutil.copytree(EXAMPLE, where, ignore=shutil.ignore_patterns("__pycache__", "*.egg-info"))
     words = [sys.executable, "-c", "import setuptools; setuptools.setup()", "-q", "egg_info"]
-    subprocess.run(words, cwd=where, check=True, capture_output=True, timeout=60)
+    subprocess.run(words, cwd=where, check=True, capture_output=True, timeout=200)
     return where
 
 
@@ -69,7 +69,7 @@ def with_it(package: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def phoenix(*words: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "phoenix.cli", *words]
-    return subprocess.run(command, capture_output=True, text=True, timeout=100, check=False)
+    return subprocess.run(command, capture_output=True, text=True, timeout=200, check=False)
 
 
 def test_without_the_package_its_names_are_refused(tmp_path: Path) -> None:
@@ -99,7 +99,7 @@ def test_with_the_package_they_are_listed_and_their_options_are_checked(tmp_path
 @pytest.mark.usefixtures("with_it")
 def test_its_own_tests_pass(package: Path) -> None:
     words = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", str(package)]
-    done = subprocess.run(words, cwd=package, capture_output=True, text=True, timeout=100, check=False)
+    done = subprocess.run(words, cwd=package, capture_output=True, text=True, timeout=200, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "4 passed" in done.stdout
 

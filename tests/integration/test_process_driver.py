@@ -216,11 +216,11 @@ async def test_a_gone_attempt_is_stopped(hypervisor: Hypervisor) -> None:
 
 async def test_shutdown_sends_term_and_a_late_success_is_reported(hypervisor: Hypervisor) -> None:
     life = hypervisor.door.add(
-        "1", script="#!/bin/sh\ntrap 'echo saved; exit 0' TERM\necho up; while :; do sleep 60; done\n", grace_s=5
+        "1", script="#!/bin/sh\ntrap 'echo saved; exit 0' TERM\necho up; while :; do sleep 60; done\n", grace_s=60
     )
     vm = await hypervisor.boot("1")
     await hypervisor.door.until(lambda: life.text() == "up\n")
-    await asyncio.wait_for(hypervisor.driver.shutdown(vm, HOST), 4)
+    await asyncio.wait_for(hypervisor.driver.shutdown(vm, HOST), 40)
     assert life.text() == "up\nsaved\n"
     assert life.report is not None
     assert life.report["exit"] == 0
@@ -232,8 +232,8 @@ async def test_who_ignores_term_is_killed_after_the_grace_and_its_143_is_no_fail
     vm = await hypervisor.boot("1")
     await hypervisor.door.until(life.text)
     began = asyncio.get_running_loop().time()
-    await hypervisor.driver.shutdown(vm, HOST)
-    assert 0.3 <= asyncio.get_running_loop().time() - began < 3
+    await asyncio.wait_for(hypervisor.driver.shutdown(vm, HOST), DEADLINE_S)
+    assert asyncio.get_running_loop().time() - began >= 0.3
     assert not exists(f"/proc/{life.text().split()[0]}")
     assert "no" in life.text()
     assert life.report is None
@@ -275,6 +275,7 @@ async def test_a_saved_vm_stands_still_and_a_restored_one_goes_on(hypervisor: Hy
     await hypervisor.door.until(lambda: life.began)
     work = hypervisor.driver._vms[vm.vm_id].machine.room.work
     await _until_changes(work)
+    await until(lambda: hypervisor.driver._vms[vm.vm_id].guest.process)  # the script may count before its start is told
     await hypervisor.driver.save(vm, HOST)
     pid = hypervisor.driver._vms[vm.vm_id].guest.process.pid  # type: ignore[union-attr]
     # D: a shell whose vforked child was stopped before its exec waits for that child, and stands still as well.

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import time
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
@@ -166,6 +165,8 @@ class Stage:
         return seen
 
 
+# With FAST a test waits for one of these to pass; with SLOW it shows that none is waited for.
+SLOW = Policy(grace_s=60.0, kill_s=120.0, stuck_s=180.0, save_s=240.0)
 FAST = Policy(grace_s=0.3, kill_s=1.0, stuck_s=1.5, save_s=0.8)
 
 
@@ -218,9 +219,3 @@ async def stage(
             if proxied:
                 await made.proxy.__aexit__()
             await drop_streams(here.js, here.server)
-
-
-async def seconds_until(true: Callable[[], Any], what: str) -> float:
-    began = time.monotonic()
-    await until(true, what)
-    return time.monotonic() - began

@@ -49,7 +49,7 @@ class Site:
     def __init__(self, directory: Path, stack: AsyncExitStack) -> None:
         self.stack = stack
         self.broker = NatsServer(directory)
-        self.haproxy = Haproxy(front(directory), directory)
+        self.haproxy = Haproxy(front(directory, wait_s=60), directory)
         self.config = directory / "agent.toml"
         self.metrics = free_port()
         self.client: Client
@@ -164,9 +164,11 @@ class Site:
     # ---------------------------------------------------------------------------------------------------------- load
 
     @asynccontextmanager
-    async def load(self, path: str = "/?cpu_ms=1", post_share: float = 0.3) -> AsyncIterator[Record]:
-        """RATE requests a second until the block ends; then all of them have been answered well."""
-        what = plan(constant(RATE, 60.0), seed=1, fresh_share=0.3, post_share=post_share)
+    async def load(
+        self, path: str = "/?cpu_ms=1", post_share: float = 0.3, rate: float = RATE
+    ) -> AsyncIterator[Record]:
+        """`rate` requests a second until the block ends; then all of them have been answered well."""
+        what = plan(constant(rate, 60.0), seed=1, fresh_share=0.3, post_share=post_share)
         generator = Generator(parse(self.haproxy.url + path), what, body=b"order", timeout_s=DEADLINE_S)
         running = asyncio.create_task(generator.run())
 

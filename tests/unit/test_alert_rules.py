@@ -32,7 +32,7 @@ EVENTS = frozenset(  # they tell of what has happened; all others of what is so
 
 
 def run(program: str, *words: str | Path, cwd: Path = DEPLOY) -> tuple[int, str]:
-    done = subprocess.run([tool(program), *words], cwd=cwd, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run([tool(program), *words], cwd=cwd, capture_output=True, text=True, timeout=200, check=False)
     return done.returncode, done.stdout + done.stderr
 
 

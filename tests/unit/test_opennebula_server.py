@@ -266,7 +266,7 @@ async def test_closing_does_not_wait_for_what_steering_holds() -> None:
 
 
 async def test_http_edges() -> None:
-    async with running_server() as server, aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=10)) as http:
+    async with running_server() as server, aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=60)) as http:
         async with http.get(server.url) as response:
             assert response.status == 405
         async with http.post(server.url.replace("RPC2", "other"), data=b"") as response:

@@ -453,7 +453,7 @@ def test_a_scenario_gives_the_same_bytes_whatever_the_hash_seed() -> None:
             capture_output=True,
             text=True,
             check=True,
-            timeout=60,
+            timeout=200,
         )
         assert told.stdout.strip() == here
 

@@ -44,7 +44,7 @@ def run_of(tests: Path, **environment: str) -> tuple[int, str, str]:
     ]
     clean = {key: value for key, value in os.environ.items() if key not in ("ALLOW_MISSING", "PYTEST_XDIST_WORKER")}
     done = subprocess.run(
-        words, cwd=ROOT, env=clean | environment, capture_output=True, text=True, timeout=60, check=False
+        words, cwd=ROOT, env=clean | environment, capture_output=True, text=True, timeout=200, check=False
     )
     return done.returncode, done.stdout, done.stdout.splitlines()[-1]
 
@@ -80,7 +80,7 @@ def deb(directory: Path, name: str, depends: str = "", **files: str) -> str:
         file.chmod(0o644 if "DEBIAN" in place else 0o755)
     package = directory / f"{name}.deb"
     subprocess.run(
-        [tool("dpkg-deb"), "--build", directory / name, package], check=True, capture_output=True, timeout=20
+        [tool("dpkg-deb"), "--build", directory / name, package], check=True, capture_output=True, timeout=200
     )
     content = package.read_bytes()
     return f"{control}Filename: ./{name}.deb\nSize: {len(content)}\nSHA256: {hashlib.sha256(content).hexdigest()}\n"
@@ -109,7 +109,7 @@ def mirror(tmp_path: Path) -> Path:
 def bring(into: Path, configuration: Path, *tools: str) -> subprocess.CompletedProcess[str]:
     words = ["sh", str(SCRIPT), "--own", "--into", str(into), *tools]
     environment = {"PATH": "/usr/bin:/bin", "APT_CONFIG": str(configuration)}
-    return subprocess.run(words, env=environment, capture_output=True, text=True, timeout=60, check=False)
+    return subprocess.run(words, env=environment, capture_output=True, text=True, timeout=200, check=False)
 
 
 def test_a_tool_is_brought_with_what_it_needs_and_only_once(tmp_path: Path, mirror: Path) -> None:
@@ -117,7 +117,7 @@ def test_a_tool_is_brought_with_what_it_needs_and_only_once(tmp_path: Path, mirr
     into = tmp_path / "tools here"
     assert bring(into, mirror, "haproxy").stdout == f"bringing haproxy into {into} (once)\n"
     said = subprocess.run(
-        [into / "bin" / "haproxy", "-v"], capture_output=True, text=True, check=True, timeout=20
+        [into / "bin" / "haproxy", "-v"], capture_output=True, text=True, check=True, timeout=200
     ).stdout
     assert said.startswith("haproxy -v, libraries in ")
     assert f"{into}/haproxy/usr/lib/x86_64-linux-gnu" in said
@@ -141,7 +141,7 @@ def test_what_cannot_be_had_is_said_with_what_to_do(tmp_path: Path, mirror: Path
 
 def test_the_script_is_clean_for_shellcheck() -> None:
     checker = Path(sys.executable).with_name("shellcheck")
-    found = subprocess.run([checker, SCRIPT], capture_output=True, text=True, check=False, timeout=60)
+    found = subprocess.run([checker, SCRIPT], capture_output=True, text=True, check=False, timeout=200)
     assert (found.returncode, found.stdout) == (0, "")
 
 
