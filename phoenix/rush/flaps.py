@@ -91,14 +91,15 @@ async def flap(chosen: Setting, steps: int, out: Path) -> Flaps:
         await where.scale(exact=FEWEST)
         await until(lambda: len(eyes.serving) == FEWEST, f"{FEWEST} instances did not come into service")
         async with asyncio.TaskGroup() as group:
-            stop = asyncio.Event()
+            stop, begun = asyncio.Event(), asyncio.Barrier(3)
             short = group.create_task(
-                _play(where, chosen, SHORT_MS, SHORT_SHARE, (*SHORT, "--csv", str(rows["short"])), stop)
+                _play(where, chosen, SHORT_MS, SHORT_SHARE, (*SHORT, "--csv", str(rows["short"])), stop, begun)
             )
             long = group.create_task(
-                _play(where, chosen, LONG_MS, LONG_SHARE, (*LONG, "--csv", str(rows["long"])), stop)
+                _play(where, chosen, LONG_MS, LONG_SHARE, (*LONG, "--csv", str(rows["long"])), stop, begun)
             )
             try:
+                await begun.wait()
                 done = await _walk(where, eyes, chosen, steps)
             finally:
                 stop.set()
@@ -107,11 +108,22 @@ async def flap(chosen: Setting, steps: int, out: Path) -> Flaps:
 
 
 async def _play(
-    where: Site, chosen: Setting, cpu_ms: float, share: float, options: tuple[str, ...], stop: asyncio.Event
+    where: Site,
+    chosen: Setting,
+    cpu_ms: float,
+    share: float,
+    options: tuple[str, ...],
+    stop: asyncio.Event,
+    begun: asyncio.Barrier,
 ) -> Results:
+    """`begun`: passed when both loads and the walk are there."""
+
+    async def there() -> None:
+        await begun.wait()
+
     rate = share * FEWEST * chosen.instance_cpu / (cpu_ms / 1000)
     words = ("--rate", f"{rate:.3f}", "--for", HOUR, *options)
-    return await play_load(where, msgspec.structs.replace(chosen, cpu_ms=cpu_ms), words, stop)
+    return await play_load(where, msgspec.structs.replace(chosen, cpu_ms=cpu_ms), words, stop, there)
 
 
 async def _walk(where: Site, eyes: Eyes, chosen: Setting, steps: int) -> list[Step]:

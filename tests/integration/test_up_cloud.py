@@ -461,7 +461,7 @@ def json_lines(text: str) -> list[dict[str, Any]]:
 
 
 def test_what_down_interrupts_is_done_after_up(cloud: Cloud) -> None:
-    job = cloud.ok("submit", "--wrap", "sleep 3; echo done").strip()
+    job = cloud.ok("submit", "--wrap", '[ "$PHOENIX_ATTEMPT" -gt 1 ] || sleep 300; echo done').strip()
     reach(cloud, job, "running")
     waiting = cloud.ok("submit", "--hold", "--wrap", "true").strip()
     cloud.ok("down")

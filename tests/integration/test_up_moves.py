@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import shutil
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -13,10 +15,10 @@ from phoenix.local import stack_config
 from tests.integration.up_cloud import Cloud, until
 
 pytestmark = pytest.mark.timeout(180)
-STEPS = 40
-COUNTER = f"""#!/bin/sh
+# It counts until the file $1 is there.
+COUNTER = """#!/bin/sh
 echo "begins as $$ in attempt $PHOENIX_ATTEMPT"
-n=0; while [ $n -lt {STEPS} ]; do n=$((n+1)); echo $n; sleep 0.05; done
+n=0; while [ ! -e "$1" ]; do n=$((n+1)); echo $n; sleep 0.05; done
 echo "ends as $$"
 """
 LEAVES = """#!/bin/sh
@@ -47,6 +49,15 @@ def submit(cloud: Cloud, path: Path, script: str, *words: str) -> str:
     return cloud.ok("submit", str(path), *words).strip()
 
 
+@pytest.fixture
+def enough() -> Iterator[Path]:
+    """A file that tells a job to end, where jobs may look."""
+    directory = Path(tempfile.mkdtemp(prefix="phoenix-moves-"))
+    directory.chmod(0o755)
+    yield directory / "enough"
+    shutil.rmtree(directory)
+
+
 def ended(cloud: Cloud, job: str) -> None:
     until(lambda: cloud.json("show", job)["state"] == "completed", f"job {job} does not end")
 
@@ -57,15 +68,22 @@ def facts(cloud: Cloud, kind: str, job: str) -> list[dict[str, Any]]:
     return [fact for fact in told if fact["kind"] == kind and fact.get("unit") == job]
 
 
-def test_a_counter_goes_on_where_it_stopped_on_another_host(cloud: Cloud, tmp_path: Path) -> None:
-    job = submit(cloud, tmp_path / "count.sh", COUNTER)
-    until(lambda: len(cloud.run("output", job).stdout.splitlines()) > 5, "it does not count")
+def test_a_counter_goes_on_where_it_stopped_on_another_host(cloud: Cloud, tmp_path: Path, enough: Path) -> None:
+    def counted() -> int:
+        return len(cloud.run("output", job).stdout.splitlines())
+
+    job = submit(cloud, tmp_path / "count.sh", COUNTER, str(enough))
+    until(lambda: counted() > 5, "it does not count")
     (host,) = cloud.json("show", job)["hosts"]
     cloud.ok("hosts", "drain", host, "--reason", "a test")
+    until(lambda: len(facts(cloud, "attempt.began", job)) == 2, "it does not go on")
+    before = counted()
+    until(lambda: counted() > before + 2, "it does not count on")
+    enough.touch()
     ended(cloud, job)
     cloud.ok("hosts", "uncordon", host)
     lines = cloud.ok("output", job).splitlines()
-    assert lines[1:-1] == [str(n + 1) for n in range(STEPS)]  # without hole or repetition
+    assert lines[1:-1] == [str(n + 1) for n in range(len(lines) - 2)]  # without hole or repetition
     pid = lines[-1].split()[-1]
     assert (lines[0], lines[-1]) == (f"begins as {pid} in attempt 1", f"ends as {pid}")
     allocated = facts(cloud, "vm.allocated", job)

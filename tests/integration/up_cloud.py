@@ -13,6 +13,7 @@ from typing import Any
 
 DEADLINE_S = 60.0
 ASK_S = 0.05
+REST = 2.0  # times as long as the question took
 
 
 class Cloud:
@@ -69,9 +70,11 @@ class Cloud:
 
 
 def until(true: Callable[[], Any], otherwise: str, within_s: float = DEADLINE_S) -> Any:
-    """Ask until it is true; AssertionError after the deadline."""
+    """Ask until it is true; AssertionError after the deadline.  A question is mostly a process, so a rest follows."""
     deadline = time.monotonic() + within_s
-    while not (found := true()):
+    while True:
+        began = time.monotonic()
+        if found := true():
+            return found
         assert time.monotonic() < deadline, otherwise
-        time.sleep(ASK_S)
-    return found
+        time.sleep(max(ASK_S, REST * (time.monotonic() - began)))

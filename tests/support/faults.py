@@ -149,10 +149,9 @@ class Siege(Cloud):
     async def ask(self, user: str, call: Callable[[Client], Any]) -> Any:
         """The answer of the door, asked again while it is away."""
         deadline = time.monotonic() + REST_S
-        client = self.client(user)
         while True:
             try:
-                return await asyncio.to_thread(call, client)
+                return await asyncio.to_thread(call, self.client(user))  # after a new start it may be elsewhere
             except (CliError, OSError, ValueError) as error:
                 if isinstance(error, CliError) and error.code != UNREACHABLE:
                     raise

@@ -1,0 +1,95 @@
+"""Which worker runs which tests, and in which order (pytest-xdist).
+
+Rules
+  1. Tests that share a set-up of their file (`scope="module"`: mostly a whole cloud) stay on one worker: else each worker makes
+     one.  Other tests of real software and of the simulation go one by one, since some of them are long; all others by file.
+  2. The longest come first, so that nobody waits for one at the end.
+  3. Tests of real software mostly wait, all others compute: both are begun in proportion, so that neither the processors stand
+     still nor everything that has deadlines runs at once.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from pathlib import Path
+from typing import Any, Final
+
+from xdist.scheduler import LoadScopeScheduling
+
+ROOT: Final = Path(__file__).parents[2]
+WAITING: Final = "tests/integration/"
+ONE_BY_ONE: Final = (WAITING, "tests/simulation/")
+SHARED_S: Final = 12.0  # of a file with a set-up
+SINGLE_S: Final = 1.5  # of a test that goes by itself
+FILE_S: Final = 0.8
+# Measured, where it is far more than that; of a file, or of each of its tests.
+LONG_S: Final = {
+    "tests/integration/test_up_failures.py": 60.0,
+    "tests/integration/test_up_usage.py": 50.0,
+    "tests/integration/test_up_leases.py": 46.0,
+    "tests/integration/test_faults_down.py": 44.0,
+    "tests/integration/test_faults_kill.py": 30.0,
+    "tests/integration/test_up_cloud.py": 35.0,
+    "tests/integration/test_faults_broker.py": 25.0,
+    "tests/integration/test_up_reclaim.py": 25.0,
+    "tests/integration/test_page.py": 25.0,
+    "tests/integration/test_alerts.py": 20.0,
+    "tests/integration/test_haproxy.py": 20.0,
+    "tests/integration/test_executor_crash.py": 12.0,
+    "tests/integration/test_rush.py": 10.0,
+    "tests/integration/test_runtime_chaos.py": 8.0,
+    "tests/simulation/test_chaos_seeds.py": 6.0,
+    "tests/simulation/test_worlds.py": 10.0,
+    "tests/simulation/test_phoenix_cloud.py": 8.0,
+    "tests/properties/test_history.py": 15.0,
+    "tests/unit/test_simulate_policies.py": 11.0,
+    "tests/unit/test_simulate_intergrid.py": 10.0,
+    "tests/unit/test_alert_rules.py": 15.0,
+}
+
+
+@cache
+def shares(file: str) -> bool:
+    """Rule 1."""
+    return 'scope="module"' in (ROOT / file).read_text(encoding="utf-8")
+
+
+def unit_of(test: str) -> str:
+    """Rule 1: what goes to one worker, the file or the test."""
+    file = test.partition("::")[0]
+    return test if file.startswith(ONE_BY_ONE) and not shares(file) else file
+
+
+def seconds(unit: str) -> float:
+    """About how long it takes."""
+    file, _, test = unit.partition("::")
+    return LONG_S.get(file, SINGLE_S if test else SHARED_S if file.startswith(WAITING) else FILE_S)
+
+
+class Scheduling(LoadScopeScheduling):
+    """Rules 2 and 3 choose whenever a worker has room."""
+
+    def __init__(self, config: Any, log: Any = None) -> None:
+        super().__init__(config, log)
+        self._begun = {True: 0.0, False: 0.0}  # seconds of those that wait, and of those that compute
+
+    def _split_scope(self, nodeid: str) -> str:
+        return unit_of(nodeid)
+
+    def _assign_work_unit(self, node: Any) -> None:
+        chosen = self._next()
+        self._begun[chosen.startswith(WAITING)] += seconds(chosen)
+        self.workqueue.move_to_end(chosen, last=False)
+        super()._assign_work_unit(node)
+
+    def _next(self) -> str:
+        left = {
+            waits: [unit for unit in self.workqueue if unit.startswith(WAITING) is waits] for waits in (True, False)
+        }
+        shares_begun = {
+            waits: self._begun[waits] / (self._begun[waits] + sum(map(seconds, units)))
+            for waits, units in left.items()
+            if units
+        }
+        behind = min(shares_begun, key=lambda waits: (shares_begun[waits], not waits))
+        return max(left[behind], key=seconds)
