@@ -286,13 +286,13 @@ def test_who_logs_in_next_sees_nothing_of_who_was_there_before(site: Site, opene
     expect(page.locator("#stream li", has_text="hpc").first).to_be_visible()
     page.locator("#grid .host").first.click()
     expect(page.locator("#story .life li").first).to_be_visible()
-    page.keyboard.press("Escape")
     page.get_by_role("button", name="Log out").click()
     expect(page.locator("#login-why")).to_have_text("You are logged out.")
     assert (
         page.locator("#stream > li, #grid .host, #cards .card, #queue tbody tr, #story .life, #chart path").count() == 0
     )
     assert page.evaluate("window.phoenix.model.decisions.length + window.phoenix.model.queues.size") == 0
+    assert page.url == f"{site.url}/"
     page.get_by_label("Your token").fill(site.token("wendy"))  # in the same page
     page.get_by_role("button", name="Log in").click()
     expect(page.locator("#who")).to_have_text("wendy of web")
@@ -300,6 +300,24 @@ def test_who_logs_in_next_sees_nothing_of_who_was_there_before(site: Site, opene
     shown = page.evaluate("window.phoenix.model.decisions.map(one => one.department)")
     assert set(shown) <= {"web"}
     assert list(page.evaluate("[...window.phoenix.model.queues.keys()]")) == ["web"]
+
+
+LOGIN = """token => fetch("/v1/session", {
+  method: "POST", headers: {"Content-Type": "application/json"}, body: JSON.stringify({token}),
+}).then(answer => answer.status)"""
+
+
+def test_a_tab_becomes_the_person_whom_another_tab_has_logged_in(site: Site, opened: Open) -> None:
+    window = opened()
+    page = window.enter(site)
+    other = window.context.new_page()
+    other.goto(site.url)
+    assert other.evaluate(LOGIN, site.token("wendy")) == 200
+    page.evaluate("window.phoenix.live.open()")  # at the latest after the server's next look at the session
+    expect(page.locator("#who")).to_have_text("wendy of web")
+    expect(page.locator("#grid .host")).to_have_count(HOSTS)
+    assert set(page.evaluate("window.phoenix.model.decisions.map(one => one.department)")) <= {"web"}
+    assert page.evaluate("[document.cookie, localStorage.length, sessionStorage.length]") == ["", 0, 0]
 
 
 UNITS = """async () => {

@@ -27,6 +27,12 @@ const METRICS = [
   ["utilisation", "utilisation"],
   ["instances", "instances"],
 ];
+const WORDS = {
+  requests_per_s: "requests/s",
+  utilisation: "utilisation",
+  wanted: "instances wanted",
+  serving: "instances serving",
+};
 const LEAST = { requests_per_s: 10, utilisation: 1, instances: 4 }; // the axis shows so much, however little there is
 const POINTS = 240;
 const EDGE_S = 5; // inside the range: at its very edge the answer would be the next coarser one
@@ -52,9 +58,10 @@ export class Chart {
     this.box = el("chart");
     this.size = { width: 0, height: 0 }; // asked of the document in each frame it would cost a layout
     this.tip = h("div", { class: "values", hidden: true });
+    this.said = h("p", { role: "status" });
     this.table = h("table");
     this.svg = /** @type {any} */ (s("svg", { tabindex: "0", role: "img", "aria-label": "Hosts by owner over time" }));
-    this.box.append(this.svg, this.tip, h("div", { class: "unseen" }, this.table));
+    this.box.append(this.svg, this.tip, h("div", { class: "unseen" }, this.said, this.table));
     this.svg.addEventListener("pointermove", (event) => this.pointed(event));
     this.svg.addEventListener("pointerleave", () => this.tell(-1));
     this.svg.addEventListener("blur", () => this.tell(-1));
@@ -268,19 +275,13 @@ export class Chart {
 
   key_(series) {
     const lines = this.told(series);
-    const words = {
-      requests_per_s: "requests/s",
-      utilisation: "utilisation",
-      wanted: "instances wanted",
-      serving: "instances serving",
-    };
     const areas = bands(series, this.model.slots).filter((name) => series.owners.get(name)?.some((n) => n > 0));
     const items = [
       ...areas.map((name) => ({ key: name, own: name, text: name.replace(/[()]/g, "") })),
       ...lines.map((line) => ({
         key: `${line.department} ${line.name}`,
         dash: line.dash,
-        text: `${line.department}: ${words[line.name]} (right)`,
+        text: `${line.department}: ${WORDS[line.name]} (right)`,
       })),
     ];
     if (!lines.length) items.push({ key: "none", dash: null, text: "nobody tells this load" });
@@ -318,7 +319,7 @@ export class Chart {
         h(
           "tr",
           null,
-          ...["Time", ...names, ...lines.map((line) => `${line.department} ${line.name}`)].map((name) =>
+          ...["Time", ...names, ...lines.map((line) => `${line.department}: ${WORDS[line.name]}`)].map((name) =>
             h("th", { scope: "col" }, name),
           ),
         ),
@@ -331,7 +332,7 @@ export class Chart {
             "tr",
             null,
             h("th", { scope: "row" }, whole(series.at[i])),
-            ...names.map((name) => h("td", null, series.owners.get(name)?.[i] ?? 0)),
+            ...names.map((name) => h("td", null, number(series.owners.get(name)?.[i] ?? 0))),
             ...lines.map((line) => h("td", null, this.value(line.values[i]))),
           ),
         ),
@@ -365,6 +366,7 @@ export class Chart {
     if (moves[event.key] === undefined) return;
     event.preventDefault();
     this.tell(Math.min(last, Math.max(0, moves[event.key])));
+    say(this.said, this.svg.getAttribute("aria-label") ?? "");
   }
 
   /** Rule 4. @param {number} i */
@@ -384,11 +386,11 @@ export class Chart {
       .map((name) => [
         h("span", { class: `swatch ${this.model.own(name)}` }),
         name.replace(/[()]/g, ""),
-        String(series.owners.get(name)?.[i]),
+        number(series.owners.get(name)?.[i] ?? 0),
       ]);
     const loads = this.told(series).map((line) => [
       stroke(line.dash),
-      `${line.department} ${line.name.replace("_per_s", "/s")}`,
+      `${line.department}: ${WORDS[line.name]}`,
       this.value(line.values[i]),
     ]);
     this.tip.replaceChildren(

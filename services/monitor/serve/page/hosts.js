@@ -36,6 +36,10 @@ export class Hosts {
     this.seen = new Map();
   }
 
+  forget() {
+    this.shown = null;
+  }
+
   draw() {
     const { model } = this;
     const density = model.order.length <= TILES ? "tiles" : model.order.length <= CHIPS ? "chips" : "dots";

@@ -4,6 +4,10 @@
 // Theory of operation
 //   One model, folded from the stream; views that draw it. Events mark parts as changed; the next frame draws each changed part
 //   once, however many events came. A hidden tab has no frames: it folds on and draws when it is seen again.
+//
+// Rule
+//   The cookie is of the browser, a page of a tab. When another tab has logged somebody else in, the server ends this one's
+//   stream, and the next one is that person's: with each picture the page asks whose it is, and begins anew if need be.
 
 import { Chart } from "./chart.js";
 import { Decisions } from "./decisions.js";
@@ -71,6 +75,7 @@ const live = new Live({
       say(el("cloud"), model.cloud || "Phoenix Cloud");
       document.title = model.cloud ? `${model.cloud} – Phoenix Cloud` : "Phoenix Cloud";
       chart.load();
+      same();
     }
   },
   state(state) {
@@ -101,12 +106,22 @@ function begin(who) {
   story.follow();
 }
 
+/** The rule. */
+async function same() {
+  const who = await known().catch(() => null); // whatever is wrong, the stream notices it
+  if (who === null || el("board").hidden || who.user === story.who?.user) return;
+  forget();
+  begin(who);
+}
+
 /** Nothing of what the last person saw stays, neither in the model nor in the document. */
 function forget() {
   live.forget();
   story.close();
   model.forget();
   chart.forget();
+  hosts.forget();
+  el("jump").value = "";
   for (const view of Object.values(views)) view();
   decisions.draw(true);
   changed.clear();
@@ -144,6 +159,7 @@ el("login-form").addEventListener("submit", async (event) => {
 
 el("leave").addEventListener("click", async () => {
   await leave().catch(() => undefined);
+  history.replaceState(null, "", location.pathname); // what was looked at is nobody else's business
   login("You are logged out.");
 });
 
