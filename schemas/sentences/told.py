@@ -364,7 +364,13 @@ def cordoned(p: Params) -> str | None:
 
 
 def not_needed(p: Params) -> str | None:
-    return f"it was idle and set apart ({p['quarantine']})" if p.get("quarantine") else None
+    if p.get("quarantine"):
+        return f"it was idle and set apart ({p['quarantine']})"
+    return f"the department wants only {count(p.number('demand'), 'host')}" if "demand" in p else None
+
+
+def batch_share(p: Params) -> str | None:
+    return f"another batch department wants more, and {p['department']} held {p['held']}" if "department" in p else None
 
 
 def window(p: Params) -> str | None:
@@ -391,7 +397,12 @@ def queue(p: Params) -> str | None:
     """Why demand is what it is, with numbers; without any, what a job does that nobody has looked at yet."""
     if not p:
         return "it is in the queue"
-    return f"{count(p.number('pending'), 'job')} pending and {p.number('running')} running" if "pending" in p else None
+    if "pending" not in p:
+        return None
+    some = p.number("pending") or p.number("running")
+    return (
+        f"{count(p.number('pending'), 'job')} pending and {p.number('running')} running" if some else "no job is there"
+    )
 
 
 def reclaimed(p: Params) -> str | None:
@@ -480,6 +491,7 @@ TELL: Final[dict[str, Callable[[Params], str | None]]] = {
     "flap_budget": flap_budget,
     "web_demand": web_demand,
     "guarantee": guarantee,
+    "batch_share": batch_share,
     "idle_to_batch": idle_to_batch,
     "cordoned": cordoned,
     "not_needed": not_needed,

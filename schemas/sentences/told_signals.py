@@ -69,7 +69,8 @@ def claimed(p: Params) -> str | None:
 
 def signal_missing(p: Params) -> str | None:
     if "silent_s" not in p:
-        return None
+        silent = f"for {p['timeout_s']:g} s nobody has said how busy the instances are" if "timeout_s" in p else None
+        return f"{silent}: their number is held" if silent else None
     last = ""
     if "signal" in p:
         last = f"; the last one was {p['signal']}" + (f" of {p['source']}" if p.get("source") else "")

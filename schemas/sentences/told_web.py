@@ -29,12 +29,43 @@ def unreachable(p: Params) -> str | None:
     )
 
 
-def scale_up(p: Params) -> str | None:
+def scaled(p: Params) -> str | None:
+    """Up or down: the number that is wanted then."""
     return f"the load asks for {count(p.number('instances'), 'instance')}" if "instances" in p else None
+
+
+def by_person(p: Params) -> str | None:
+    if "minimum" in p:
+        return f"a person set the number of instances: at least {p['minimum']}, at most {p['maximum']}"
+    number = p.get("exact", p.get("instances"))
+    return None if number is None else f"a person set the number of instances to {number}"
+
+
+def bound(which: str) -> Callable[[Params], str | None]:
+    """At the department's minimum or maximum."""
+
+    def told(p: Params) -> str | None:
+        return f"the department is at its {which} of {count(p.number(which), 'instance')}" if which in p else None
+
+    return told
+
+
+def replacement(p: Params) -> str | None:
+    if "wait_s" in p:
+        failed = count(p.number("failures"), "instance")
+        return f"{failed} failed one after another: the next one starts in {span(p['wait_s'])}"
+    one = p.number("instances") == 1
+    wanted = f": {count(p.number('instances'), 'instance')} {'is' if one else 'are'} wanted" if "instances" in p else ""
+    return f"it replaces an instance that was lost{wanted}"
 
 
 TELL: Final[dict[str, Callable[[Params], str | None]]] = {
     "draining": draining,
-    "scale_up": scale_up,
+    "at_maximum": bound("maximum"),
+    "at_minimum": bound("minimum"),
+    "replacement": replacement,
+    "scale_down": scaled,
+    "scale_up": scaled,
+    "scaled_by_person": by_person,
     "unreachable": unreachable,
 }

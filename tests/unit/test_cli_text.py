@@ -104,6 +104,33 @@ def test_load_and_silence_of_a_web_department_are_told_with_whose_they_are() -> 
         assert sentences.sentence(reason) == expected
 
 
+def test_numbers_of_instances_and_shares_are_told_in_the_sentence_not_behind_it() -> None:
+    for reason, expected in (
+        (because(Code.SCALE_UP, instances=3), "the load asks for 3 instances"),
+        (because(Code.SCALE_DOWN, instances=1), "the load asks for 1 instance"),
+        (because(Code.SCALED_BY_PERSON, instances=3), "a person set the number of instances to 3"),
+        (
+            because(Code.SCALED_BY_PERSON, minimum=3, maximum=12),
+            "a person set the number of instances: at least 3, at most 12",
+        ),
+        (because(Code.AT_MINIMUM, minimum=1), "the department is at its minimum of 1 instance"),
+        (because(Code.AT_MAXIMUM, maximum=4), "the department is at its maximum of 4 instances"),
+        (because(Code.REPLACEMENT, instances=2), "it replaces an instance that was lost: 2 instances are wanted"),
+        (
+            because(Code.REPLACEMENT, failures=3, wait_s=4.0),
+            "3 instances failed one after another: the next one starts in 4s",
+        ),
+        (
+            because(Code.SIGNAL_MISSING, timeout_s=10.0, instances=2),
+            "for 10 s nobody has said how busy the instances are: their number is held",
+        ),
+        (because(Code.NOT_NEEDED, demand=1), "the department wants only 1 host"),
+        (because(Code.BATCH_SHARE, department="hpc", held=9), "another batch department wants more, and hpc held 9"),
+        (because(Code.QUEUE, pending=0, running=0), "no job is there"),
+    ):
+        assert sentences.sentence(reason) == expected
+
+
 def test_what_room_is_kept_for_is_told_by_time() -> None:
     kept = because(Code.WAITS_FOR_HOSTS, nodes=2, cores=4, memory_mb=512, held=3, free=1, short=1, reserved_in_s=70)
     assert "; room is kept for it, so it starts in 1m10s at the latest" in sentences.sentence(kept)
