@@ -369,10 +369,6 @@ def not_needed(p: Params) -> str | None:
     return f"the department wants only {count(p.number('demand'), 'host')}" if "demand" in p else None
 
 
-def batch_share(p: Params) -> str | None:
-    return f"another batch department wants more, and {p['department']} held {p['held']}" if "department" in p else None
-
-
 def window(p: Params) -> str | None:
     return f'at these hours {p["department"]} has "{p["window"]}"' if "window" in p else None
 
@@ -491,7 +487,6 @@ TELL: Final[dict[str, Callable[[Params], str | None]]] = {
     "flap_budget": flap_budget,
     "web_demand": web_demand,
     "guarantee": guarantee,
-    "batch_share": batch_share,
     "idle_to_batch": idle_to_batch,
     "cordoned": cordoned,
     "not_needed": not_needed,

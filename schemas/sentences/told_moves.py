@@ -30,6 +30,9 @@ def walltime(p: Params) -> str | None:
 
 
 def replacement(p: Params) -> str | None:
+    if "wait_s" in p:
+        failed = count(p.number("failures"), "instance")
+        return f"{failed} failed one after another: the next one starts in {span(p['wait_s'])}"
     return "it replaces an instance that was lost" if "instances" in p else None
 
 

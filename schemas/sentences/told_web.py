@@ -50,20 +50,10 @@ def bound(which: str) -> Callable[[Params], str | None]:
     return told
 
 
-def replacement(p: Params) -> str | None:
-    if "wait_s" in p:
-        failed = count(p.number("failures"), "instance")
-        return f"{failed} failed one after another: the next one starts in {span(p['wait_s'])}"
-    one = p.number("instances") == 1
-    wanted = f": {count(p.number('instances'), 'instance')} {'is' if one else 'are'} wanted" if "instances" in p else ""
-    return f"it replaces an instance that was lost{wanted}"
-
-
 TELL: Final[dict[str, Callable[[Params], str | None]]] = {
     "draining": draining,
     "at_maximum": bound("maximum"),
     "at_minimum": bound("minimum"),
-    "replacement": replacement,
     "scale_down": scaled,
     "scale_up": scaled,
     "scaled_by_person": by_person,

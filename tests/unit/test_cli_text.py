@@ -104,7 +104,7 @@ def test_load_and_silence_of_a_web_department_are_told_with_whose_they_are() -> 
         assert sentences.sentence(reason) == expected
 
 
-def test_numbers_of_instances_and_shares_are_told_in_the_sentence_not_behind_it() -> None:
+def test_numbers_of_instances_are_told_in_the_sentence_not_behind_it() -> None:
     for reason, expected in (
         (because(Code.SCALE_UP, instances=3), "the load asks for 3 instances"),
         (because(Code.SCALE_DOWN, instances=1), "the load asks for 1 instance"),
@@ -115,7 +115,6 @@ def test_numbers_of_instances_and_shares_are_told_in_the_sentence_not_behind_it(
         ),
         (because(Code.AT_MINIMUM, minimum=1), "the department is at its minimum of 1 instance"),
         (because(Code.AT_MAXIMUM, maximum=4), "the department is at its maximum of 4 instances"),
-        (because(Code.REPLACEMENT, instances=2), "it replaces an instance that was lost: 2 instances are wanted"),
         (
             because(Code.REPLACEMENT, failures=3, wait_s=4.0),
             "3 instances failed one after another: the next one starts in 4s",
@@ -125,7 +124,6 @@ def test_numbers_of_instances_and_shares_are_told_in_the_sentence_not_behind_it(
             "for 10 s nobody has said how busy the instances are: their number is held",
         ),
         (because(Code.NOT_NEEDED, demand=1), "the department wants only 1 host"),
-        (because(Code.BATCH_SHARE, department="hpc", held=9), "another batch department wants more, and hpc held 9"),
         (because(Code.QUEUE, pending=0, running=0), "no job is there"),
     ):
         assert sentences.sentence(reason) == expected

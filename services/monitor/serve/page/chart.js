@@ -4,7 +4,7 @@
 // Rules
 //   1. Areas are steps: a host is held or not, there is nothing in between. A load is a line; where nobody told it, a gap.
 //   2. Lines are drawn in the colour of the text with a rim of the surface's, so that they are seen on every area; the second
-//      department's is dashed, the third's dotted.
+//      department's is dashed, the third's dotted; what is wanted is thinner than what serves.
 //   3. A band that is high enough where it ends has its name there: colours alone would not tell everybody whose it is.
 //   4. The pointer, or the arrow keys when the chart has the focus, move a line whose values are said in words; a table with at
 //      most ROWS moments says the same to screen readers.
@@ -162,24 +162,25 @@ export class Chart {
     this.z = (n) => bottom - (high * n) / this.loads[this.loads.length - 1];
   }
 
-  /** The lines that this metric has: [department, name, values, dash]. */
+  /** The lines that this metric has. A department's are of one dash; what is wanted is thinner than what serves. */
   told(series) {
     const names = this.metric === "instances" ? ["wanted", "serving"] : [this.metric];
-    const found = [];
-    for (const [department, of] of [...series.load].sort(
-      (a, b) => (this.model.slots.get(a[0]) ?? 99) - (this.model.slots.get(b[0]) ?? 99),
-    )) {
-      for (const name of names) {
-        if (!of[name]?.some((n) => n !== null)) continue;
-        found.push({
-          department,
-          name,
-          values: of[name],
-          dash: name === "wanted" ? "2 4" : DASH[Math.min(found.length, DASH.length - 1)],
-        });
-      }
-    }
-    return found;
+    const slot = (/** @type {string} */ department) => this.model.slots.get(department) ?? 99;
+    const has = (of, name) => of[name]?.some((n) => n !== null);
+    return [...series.load]
+      .filter(([, of]) => names.some((name) => has(of, name)))
+      .sort((a, b) => slot(a[0]) - slot(b[0]))
+      .flatMap(([department, of], i) =>
+        names
+          .filter((name) => has(of, name))
+          .map((name) => ({
+            department,
+            name,
+            values: of[name],
+            dash: DASH[Math.min(i, DASH.length - 1)],
+            thin: name === "wanted" ? " thin" : "",
+          })),
+      );
   }
 
   most(series) {
@@ -265,7 +266,7 @@ export class Chart {
         d += `${pen}${this.x(series.at[i]).toFixed(1)} ${this.z(n).toFixed(1)}${pen === "M" ? "h0" : ""}`; // one alone: a dot
         pen = "L";
       });
-      return [s("path", { class: "load rim", d }), s("path", { class: "load", d, "stroke-dasharray": line.dash })];
+      return [s("path", { class: "load rim", d }), s("path", { class: `load${line.thin}`, d, "stroke-dasharray": line.dash })];
     });
   }
 
@@ -280,11 +281,11 @@ export class Chart {
       ...areas.map((name) => ({ key: name, own: name, text: name.replace(/[()]/g, "") })),
       ...lines.map((line) => ({
         key: `${line.department} ${line.name}`,
-        dash: line.dash,
+        line,
         text: `${line.department}: ${WORDS[line.name]} (right)`,
       })),
     ];
-    if (!lines.length) items.push({ key: "none", dash: null, text: "nobody tells this load" });
+    if (!lines.length) items.push({ key: "none", line: null, text: "nobody tells this load" });
     keyed(
       el("chart-key"),
       items,
@@ -296,8 +297,8 @@ export class Chart {
                 class: `swatch ${this.model.own(one.own)} ${one.own.startsWith("(") ? one.own.slice(1, -1) : ""}`,
                 "aria-hidden": "true",
               })
-            : one.dash !== null
-              ? stroke(one.dash)
+            : one.line !== null
+              ? stroke(one.line)
               : null;
         return h("span", { class: "item" }, sign, one.text);
       },
@@ -389,7 +390,7 @@ export class Chart {
         number(series.owners.get(name)?.[i] ?? 0),
       ]);
     const loads = this.told(series).map((line) => [
-      stroke(line.dash),
+      stroke(line),
       `${line.department}: ${WORDS[line.name]}`,
       this.value(line.values[i]),
     ]);
@@ -408,10 +409,10 @@ export class Chart {
   }
 }
 
-function stroke(dash) {
+function stroke({ dash, thin }) {
   return s(
     "svg",
-    { class: "sample", viewBox: "0 0 22 8", "aria-hidden": "true" },
+    { class: `sample${thin}`, viewBox: "0 0 22 8", "aria-hidden": "true" },
     s("line", { x1: 1, x2: 21, y1: 4, y2: 4, "stroke-dasharray": dash }),
   );
 }
