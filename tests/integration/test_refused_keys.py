@@ -20,7 +20,10 @@ from services.monitor.serve.refused_keys import RefusedKeys
 from services.runtime import credentials, permissions
 from services.runtime.denials import Denied
 from services.runtime.log import get_log
-from tests.integration.nats_process import NatsProcess, may_publish, settled, until
+from tests.integration.nats_process import NatsProcess, may_publish, settled
+from tests.support.until import until
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 
 class Watched:
@@ -33,15 +36,12 @@ class Watched:
 
     async def told(self, name: str) -> AuditRecord:
         """The record of the client of that name."""
-        found: list[AuditRecord] = []
-
-        async def came() -> bool:
-            assert not self.task.done()
-            found[:] = [record for record in self.records if record.client.split(" ")[0] == name]
-            return bool(found)
-
-        await until(came, 30)
-        return found[0]
+        assert not self.task.done()
+        found = await until(
+            lambda: [one for one in self.records if one.client.split(" ")[0] == name], f"told of {name}"
+        )
+        first: AuditRecord = found[0]
+        return first
 
     async def tried(self, **connect: str) -> None:
         """A connection that says so, and is refused."""
@@ -59,24 +59,25 @@ class Watched:
             await self.tried(name=name)
             return any(record.client == name for record in self.records)
 
-        await until(heard, 30, step_s=0.05)
+        await until(heard, "a refused connection is heard of")
 
 
-@pytest_asyncio.fixture
-async def watched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Watched]:
-    monkeypatch.setattr(refused_keys, "AGAIN_S", 0.05)
-    monkeypatch.setattr(refused_keys, "REFUSED_AGAIN_S", 0.05)  # it may be met by a reload
-    monkeypatch.setattr(refused_keys, "TOLD_BURST", 1000.0)
-    server = NatsProcess(tmp_path)
-    await server.start()
-    found = Watched(server)
-    try:
-        await found.listens("first")
-        yield found
-    finally:
-        found.task.cancel()
-        await asyncio.gather(found.task, return_exceptions=True)
-        await server.stop()
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def watched(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Watched]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(refused_keys, "AGAIN_S", 0.05)
+        patch.setattr(refused_keys, "REFUSED_AGAIN_S", 0.05)  # it may be met by a reload
+        patch.setattr(refused_keys, "TOLD_BURST", 1000.0)
+        server = NatsProcess(tmp_path_factory.mktemp("nats"))
+        await server.start()
+        found = Watched(server)
+        try:
+            await found.listens("first")
+            yield found
+        finally:
+            found.task.cancel()
+            await asyncio.gather(found.task, return_exceptions=True)
+            await server.stop()
 
 
 def seed(path: Path) -> str:
@@ -111,8 +112,9 @@ async def test_a_key_that_the_broker_does_not_know_is_told_with_its_address(watc
     ids=["password", "token", "no key"],
 )
 async def test_what_else_was_shown_is_not_written_down(watched: Watched, shown: dict[str, str]) -> None:
-    await watched.tried(name="bob", **shown)
-    told = await watched.told("bob")
+    name = "-".join(shown)
+    await watched.tried(name=name, **shown)
+    told = await watched.told(name)
     assert told.message == "no key that the broker knows was shown (Authentication Failure)"
     assert "hunter2" not in str(told).lower()
 
@@ -142,7 +144,7 @@ async def test_after_its_connection_has_ended_and_with_another_key_it_listens_ag
         await nc.close()
         return False
 
-    await until(dropped, 30)
+    await until(dropped, "the old key is refused")
     await watched.listens("second")
 
 

@@ -49,7 +49,7 @@ class Door:
         async def came() -> bool:
             return len(self.peers) > number
 
-        await until(came, 15)
+        await until(came, "the request is served")
         await self.whence.settled()
         record = AuditRecord(at=1.0, kind="job.submit", outcome="granted", via="nats", peer=self.peers[number])
         return self.whence.told(record)
@@ -105,7 +105,7 @@ async def test_with_permissions_of_an_older_version_the_record_has_the_inbox(
     async def reloaded() -> bool:
         return b"Reloaded server configuration" in await asyncio.to_thread(log.read_bytes)
 
-    await until(reloaded, 15)
+    await until(reloaded, "the server has reloaded")
     door = Door(server)
     await door.open()
     ann, _ = await server.connect("ann")
