@@ -8,6 +8,7 @@
 # make faults the real faults: processes killed, the broker restarted
 # make failures [ROUNDS=3] HAProxy, its agent, NATS, an instance, a host killed under web load: what clients see
 # make crash  [ROUNDS=1] the executor killed around every call to OpenNebula and every append
+# make crash-history [ROUNDS=1] the monitor killed around every commit, archive file, mark, purge and snapshot
 # make worlds [SECONDS=600] [WORLDS="3-all …"] small worlds, every order of events on the real cores, so long each
 # make model  every world of the exhaustive model (about an hour)
 
@@ -22,7 +23,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 # ALLOW_MISSING=1 make test   without the tests whose tool cannot be had; the last line counts them
 
-.PHONY: demo rush flaps test lint types chaos properties faults failures crash worlds model setup tools clean
+.PHONY: demo rush flaps test lint types chaos properties faults failures crash crash-history worlds model setup tools clean
 
 demo: setup
 	@$(BIN)/python -m phoenix.local.demo
@@ -82,6 +83,9 @@ failures: setup
 
 crash: setup
 	@$(BIN)/python -m tests.support.crash_run --rounds $(ROUNDS) 2>/dev/null
+
+crash-history: setup
+	@$(BIN)/python -m tests.support.monitor_crash_run --rounds $(ROUNDS)
 
 SECONDS ?= 600
 WORLDS ?= all

@@ -126,11 +126,7 @@ class Archive:
         link = Link(first, last, len(messages), hashlib.sha256(content).hexdigest())
         self.directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         _write_synced(self.directory / link.file, content)
-        with (self.directory / CHAIN).open("ab") as chain:
-            chain.write(f"{link.first} {link.last} {link.messages} {link.digest}\n".encode())
-            chain.flush()
-            os.fsync(chain.fileno())
-        _sync_directory(self.directory)
+        _add_line(self.directory / CHAIN, f"{link.first} {link.last} {link.messages} {link.digest}\n".encode())
         self.links.append(link)
 
     # ---------------------------------------------------------------------------------------------------------- reading
@@ -208,6 +204,14 @@ def _cut(path: Path, count: int) -> None:
     with path.open("r+b") as file:
         file.truncate(path.stat().st_size - count)
         os.fsync(file.fileno())
+
+
+def _add_line(chain: Path, line: bytes) -> None:
+    with chain.open("ab") as lines:
+        lines.write(line)
+        lines.flush()
+        os.fsync(lines.fileno())
+    _sync_directory(chain.parent)
 
 
 def _write_synced(path: Path, content: bytes) -> None:

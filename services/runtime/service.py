@@ -102,6 +102,8 @@ class Service(Status):
         self._failure: Stop | None = None
         self._failed = asyncio.Event()
         self._retiring = False
+        self._started = False
+        self._life: asyncio.Task[None] | None = None
         self._ending = asyncio.Event()
         self._announced = False
         self._keeper: Keeper
@@ -264,7 +266,7 @@ class Service(Status):
             self.spawn("snapshots", self._keeper.save_forever())
             if self.writer is not None:
                 self.spawn("append", self._engine.append_forever())
-            self.spawn("life", self._serve())
+            self._life = self.spawn("life", self._serve())
             try:
                 await self._stopping.wait()
                 await self._retire()
@@ -379,6 +381,7 @@ class Service(Status):
         self._engine.settle()
         for edge in self.edges:
             await edge.start(self)
+        self._started = True
         if self.writer is not None:
             await self._lead(self.writer)
 
@@ -446,6 +449,7 @@ class Service(Status):
         """The orderly end, within RETIRE_S.  Raises `Stop` if it takes longer."""
         try:
             async with asyncio.timeout(RETIRE_S):
+                await self._stop_starting()
                 if self.writer is None and self._keeps_snapshots():  # of what its edges still hold; it has no last word
                     await self._keeper.save()
                 for edge in reversed(self.edges):
@@ -462,6 +466,12 @@ class Service(Status):
             raise Stop(Exit.FAILED, f"the orderly end took more than {RETIRE_S:.0f} s") from error
         except nats.errors.Error as error:
             raise Stop(Exit.FAILED, f"the orderly end failed: {message_of(error)}") from error
+
+    async def _stop_starting(self) -> None:
+        """An edge that is still starting would open what has just been closed."""
+        while not self._started and self._life is not None and not self._life.done():
+            self._life.cancel()
+            await asyncio.wait({self._life}, timeout=RECANCEL_S)
 
     async def _close(self) -> None:
         """Close what is still open, after a failure or an orderly end; nothing here may hang."""

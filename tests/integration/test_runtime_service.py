@@ -355,6 +355,30 @@ async def test_an_edge_is_told_in_order_and_leader_stopped_comes_after_its_close
     assert last == LeaderStopped(epoch=1)
 
 
+class Starting(Edge):
+    """It would go on to open things when it has been closed."""
+
+    def __init__(self) -> None:
+        self.begun, self.closed = False, asyncio.Event()
+
+    async def start(self, service: Service) -> None:
+        self.begun = True
+        await self.closed.wait()
+        raise OSError("the connection is closed")
+
+    async def close(self) -> None:
+        self.closed.set()
+        for _ in range(3):  # turns of the loop, in which `start` would go on
+            await asyncio.sleep(0)
+
+
+async def test_who_is_told_to_end_while_its_edges_start_ends_in_order(here: World) -> None:
+    edge = Starting()
+    running = here.start(edges=[edge])
+    await until(lambda: edge.begun, "the edge starts")
+    assert await running.stop() == Exit.OK
+
+
 async def test_work_of_an_edge_that_fails_ends_the_service(here: World) -> None:
     async def fails() -> None:
         raise OSError("the outside is gone")
