@@ -18,6 +18,8 @@ Rules
   3. Nothing is read that does not match its hash: `Broken` names the file and what is wrong with it.
   4. The archive is of one journal, by the stream's time of creation: another journal's messages never follow.  So the last
      segment is read before the first is added: positions alone would fit.
+  5. It is never cut.  Files may lie elsewhere behind symbolic links; that one is not where the chain says is told before the
+     first message is read, not after an hour of folding.
 """
 
 from __future__ import annotations
@@ -132,7 +134,9 @@ class Archive:
     # ---------------------------------------------------------------------------------------------------------- reading
 
     def read(self, after: int = 0) -> Iterator[Stored]:
-        """Every archived message behind `after`, in order.  Raises `Broken` at the first segment that cannot be trusted."""
+        """Every archived message behind `after`, in order.  Raises `Broken`, at once if a segment is missing, else at the first
+        that cannot be trusted."""
+        self._refuse_missing([link for link in self.links if link.last > after])
         previous = FIRST
         for link in self.links:
             if link.last > after:
@@ -155,12 +159,20 @@ class Archive:
         """Read everything; returns the number of messages.  Raises `Broken`."""
         return sum(1 for _ in self.read())
 
+    def _refuse_missing(self, links: Sequence[Link]) -> None:
+        """Rule 5."""
+        missing = [link.file for link in links if not (self.directory / link.file).exists()]
+        if missing:
+            more = f", and {len(missing) - 1} more, the last of them {missing[-1]}," if len(missing) > 1 else ""
+            where = self.directory / missing[0]
+            raise Broken(
+                f"{where}{more} is missing, though the chain names it: bring back what was moved, or a link to it"
+            )
+
     def _segment(self, link: Link, previous: str) -> list[_Message]:
+        self._refuse_missing([link])
         path = self.directory / link.file
-        try:
-            content = path.read_bytes()
-        except FileNotFoundError:
-            raise Broken(f"{path} is missing, though the chain names it") from None
+        content = path.read_bytes()
         if hashlib.sha256(content).hexdigest() != link.digest:
             raise Broken(f"{path} is not the file that was written: its hash does not match the chain")
         found = _decoder.decode(gzip.decompress(content))

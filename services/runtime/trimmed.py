@@ -78,7 +78,7 @@ async def feed_archived(
     except (Broken, OSError) as error:
         raise Stop(
             Exit.FAILED,
-            f"the journal was trimmed up to {mark}, no usable snapshot reaches it, and its archive cannot be read: {error}",
+            f"the journal was trimmed up to {mark}; what is before has to be folded, and its archive cannot be read: {error}",
         ) from error
 
 

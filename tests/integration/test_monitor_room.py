@@ -108,6 +108,16 @@ async def test_files_are_added_up(tmp_path: Path) -> None:
     again = await measure.take()
     assert again.archive == sum(path.stat().st_size for path in config.journal.archive.iterdir())
     assert again.archived == 3
+
+    first = config.journal.archive / archive.links[0].file
+    moved = first.rename(tmp_path / first.name)
+    first.symlink_to(moved)
+    os.utime(config.journal.archive, ns=(2, 2))
+    assert (await measure.take()).archive == again.archive, "a file that lies elsewhere is the archive's all the same"
+    lost = moved.stat().st_size
+    moved.unlink()
+    os.utime(config.journal.archive, ns=(3, 3))
+    assert (await measure.take()).archive == again.archive - lost
     measure.close()
 
 

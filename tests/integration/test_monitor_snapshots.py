@@ -366,3 +366,32 @@ async def test_a_rebuild_that_cannot_read_the_archive_changes_nothing(here: Worl
     assert sum(service.fold.applied.values()) == 0
     await site.down()
     assert rows(tmp_path / "history.sqlite") == before
+
+
+async def test_a_rebuild_names_what_was_moved_away_and_works_when_it_is_back(
+    here: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(archive, "SEGMENT_MAX", 5)
+    site = Site(here, tmp_path)
+    await site.write(20)
+    await site.up()
+    await site.down()
+    await site.archivist(keep=5).look(step_min=1)
+    first, second = sorted((tmp_path / "archive").glob("*.segment"))[:2]
+    cold = tmp_path / "cold"
+    cold.mkdir()
+    for segment in (first, second):
+        segment.rename(cold / segment.name)
+    with pytest.raises(Stop, match=f"cannot be read: {first}, and 1 more, the last of them {second.name}, is missing"):
+        await make_anew(site.config, here.admin, LOG)
+    await site.up()
+    await site.write(20)
+    await site.running.service.wait_for(41, 10.0)
+    await site.down()
+    assert await site.archivist(keep=5).look(step_min=1) == 36, "the archive goes on without them"
+    facts = await JournalFacts(here.js, tmp_path / "archive").get([7, 12, 40])
+    assert sorted(facts) == [12, 40], "a story lacks what is in them, and nothing else"
+    (cold / first.name).rename(first)
+    second.symlink_to(cold / second.name)
+    assert await make_anew(site.config, here.admin, LOG) == 41
+    assert rows(tmp_path / "history.rebuilt") == rows(tmp_path / "history.sqlite")

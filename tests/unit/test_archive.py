@@ -91,6 +91,26 @@ def test_a_missing_segment_is_noticed(archive: Archive) -> None:
         again(archive).verify()
 
 
+def test_files_that_were_moved_away_are_named_before_the_first_is_read(archive: Archive, tmp_path: Path) -> None:
+    archive.append(messages(12, 20))
+    first, second = segment(archive, 0), segment(archive, 1)
+    for file in (first, second):
+        file.rename(tmp_path / file.name)
+    told = f"{first}, and 1 more, the last of them {second.name}, is missing, though the chain names it: bring back"
+    with pytest.raises(Broken, match=told):
+        next(again(archive).read())
+    with pytest.raises(Broken, match=f"{second} is missing"):
+        next(again(archive).read(after=10))
+    assert list(again(archive).read(after=11)) == messages(12, 20), "they are not needed"
+    again(archive).append(messages(21, 21))
+    for file in (first, second):
+        file.symlink_to(tmp_path / file.name)
+    assert again(archive).verify() == 21
+    (tmp_path / first.name).unlink()
+    with pytest.raises(Broken, match=f"{first} is missing"):
+        next(again(archive).read())
+
+
 def test_an_exchanged_segment_is_noticed_though_the_chain_was_changed_too(archive: Archive, tmp_path: Path) -> None:
     """Whoever rewrites a segment has to rewrite all that follow."""
     other = Archive(tmp_path / "other", JOURNAL)

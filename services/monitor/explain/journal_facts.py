@@ -9,6 +9,7 @@ Rules
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections import OrderedDict
 from collections.abc import Iterable
 from pathlib import Path
@@ -74,8 +75,13 @@ class JournalFacts:
 
 
 def _read(directory: Path, journal: str, positions: list[int]) -> dict[int, Received]:
-    messages = Archive(directory, journal).some(positions)
-    found = {message.position: _decoded(message.data, message.subject) for message in messages}
+    """A file that is missing or damaged costs what is in it (rule 1)."""
+    archive, found = Archive(directory, journal), {}
+    for link in archive.links:
+        wanted = [position for position in positions if link.first <= position <= link.last]
+        with contextlib.suppress(Broken, OSError):
+            for message in archive.some(wanted):
+                found[message.position] = _decoded(message.data, message.subject)
     return {position: envelope for position, envelope in found.items() if envelope is not None}
 
 

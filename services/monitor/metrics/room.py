@@ -11,7 +11,8 @@ Rules
      and no second is started behind it.
   3. A disk is shown where its directory is.  The broker's may be on another machine; an archive that is not there yet will be
      where its nearest parent is.
-  4. The archive's files are added up when its directory has changed: they are never written twice.
+  4. The archive's files are added up when its directory has changed: they are never written twice.  One that was moved away,
+     and whose link leads nowhere, counts nothing.
 """
 
 from __future__ import annotations
@@ -249,7 +250,10 @@ class Measure:
             return 0
         if changed != self._added[0]:
             with os.scandir(self.archive) as entries:
-                self._added = (changed, sum(entry.stat().st_size for entry in entries if entry.name.endswith(SEGMENT)))
+                self._added = (
+                    changed,
+                    sum(size(Path(entry.path)) for entry in entries if entry.name.endswith(SEGMENT)),
+                )
         return self._added[1]
 
 
