@@ -8,11 +8,12 @@ Rules
   1. Only lines are rounded: totals are sums of lines, so a bill adds up.  A line never spans two days, so a period cut in two
      at a midnight (UTC) is the sum of its parts, to the last digit.
   2. Rounding is half to even, to the table's digits.
-  3. Every line names what it is for: the job, element, instance, or the department whose hosts were lent.
+  3. Every line names what it is for: the job, element, instance, or the department whose hosts they are.
   4. A credit is a line with a minus: hosts lent, and work lost because a host was needed by another.  What turned out saved
-     later is charged back on the day of the loss.
-  5. What a department is charged for a day on which it is charged anything is at least `minimum`: the rest is a line of its
-     own.  Credits come off that.
+     later is charged back, at the price of the hour of the loss, on the day on which that is known.
+  5. A held host is within its department's own or beyond it: own and borrowed host-hours add up to those held.
+  6. What a department is charged for a day on which it is charged anything is at least the `least_of_day` that fits: the rest
+     is a line of its own.  Credits come off that.
 """
 
 from __future__ import annotations
@@ -24,25 +25,24 @@ from typing import Any, Final
 
 import msgspec
 
-from phoenix.billing.prices import CREDITS, Prices
+from services.runtime.prices import CREDITS, NAMES, USED, Prices
 
 HOUR_MS: Final = 3_600_000
 DAY_MS: Final = 24 * HOUR_MS
-USED: Final = ("core_hour", "host_hour")
-NAMES: Final = ("department", "user", "service", "lease", "quality")
+LEAST: Final = "least_of_day"
 
 
 class Line(msgspec.Struct, frozen=True, kw_only=True):
-    """`quantity_ms`: core- or host-milliseconds; `day`: its beginning, milliseconds; `price`: number in the table, from 0, -1:
-    the minimum."""
+    """`quantity_ms`: core- or host-milliseconds; `day`: its beginning, milliseconds; `price`: number in the table, from 0."""
 
     day: int
     department: str
-    user: str
-    service: str
-    lease: str
-    quality: str
-    unit: str
+    kind: str = ""
+    user: str = ""
+    service: str = ""
+    lease: str = ""
+    quality: str = ""
+    unit: str = ""
     per: str
     price: int
     name: str
@@ -57,6 +57,10 @@ class Bill(msgspec.Struct, kw_only=True):
     lines: list[Line] = []
     unpriced_ms: int = 0
 
+    def add(self, other: Bill) -> None:
+        self.lines += other.lines
+        self.unpriced_ms += other.unpriced_ms
+
     def total(self, department: str | None = None) -> Decimal:
         return sum((x.amount for x in self.lines if department in (None, x.department)), Decimal(0))
 
@@ -66,7 +70,8 @@ def of_day(prices: Prices, told: dict[str, Any]) -> Bill:
     day = round(told["day"] * 1000)
     sums: dict[tuple[str, ...], tuple[int, int]] = {}
     bill = Bill()
-    for of, unit, pers, hour, cores_ms, hosts_ms in _pieces(told):
+    for some, unit, pers, hour, cores_ms, hosts_ms in _pieces(told):
+        of = {**some, "kind": told["kinds"].get(some["department"], "")}
         number = prices.first(pers, of, hour)
         if number is None:
             bill.unpriced_ms += cores_ms if pers == USED else 0
@@ -77,7 +82,7 @@ def of_day(prices: Prices, told: dict[str, Any]) -> Bill:
     for key, (number, quantity) in sorted(sums.items()):
         if quantity:
             bill.lines.append(_line(prices, day, key, number, quantity))
-    bill.lines += _minimums(prices, day, bill.lines)
+    bill.lines += _least(prices, day, bill.lines)
     return bill
 
 
@@ -89,10 +94,11 @@ def _pieces(told: dict[str, Any]) -> Iterator[tuple[dict[str, str], str, tuple[s
             yield a, a["unit"], USED, hour, a["cores"] * length, hosts * length
     for loss in told["losses"]:
         yield loss, loss["unit"], ("lost_core_hour",), loss["at_ms"] // HOUR_MS * HOUR_MS, loss["core_ms"], 0
-    for held in told["holding"]:
-        of = {"department": held["department"]}
-        yield of, "", ("lent_host_hour",), held["begin_ms"], 0, held["lent_ms"]
-        yield of, "", ("borrowed_host_hour",), held["begin_ms"], 0, held["borrowed_ms"]
+    for had in told["holding"]:
+        of, hour = {"department": had["department"]}, had["begin_ms"]
+        yield of, "", ("own_host_hour",), hour, 0, had["held_ms"] - had["borrowed_ms"]  # rule 5
+        yield of, "", ("borrowed_host_hour",), hour, 0, had["borrowed_ms"]
+        yield of, "", ("lent_host_hour",), hour, 0, had["lent_ms"]
 
 
 def hours(since: int, until: int) -> Iterator[tuple[int, int]]:
@@ -105,15 +111,10 @@ def hours(since: int, until: int) -> Iterator[tuple[int, int]]:
 
 
 def _line(prices: Prices, day: int, key: tuple[str, ...], number: int, quantity: int) -> Line:
-    price, (department, user, service, lease, quality, unit, _) = prices.price[number], key
+    price = prices.price[number]
     return Line(
         day=day,
-        department=department,
-        user=user,
-        service=service,
-        lease=lease,
-        quality=quality,
-        unit=unit,
+        **dict(zip((*NAMES, "unit"), key, strict=False)),
         per=price.per,
         price=number,
         name=price.name or price.per,
@@ -128,26 +129,20 @@ def rounded(amount: Fraction, digits: int) -> Decimal:
     return Decimal(round(amount * 10**digits)).scaleb(-digits)
 
 
-def _minimums(prices: Prices, day: int, lines: Iterable[Line]) -> list[Line]:
-    """Rule 5."""
-    least = rounded(Fraction(Decimal(prices.minimum)), prices.digits)
-    sums: dict[str, Decimal] = {}
+def _least(prices: Prices, day: int, lines: Iterable[Line]) -> list[Line]:
+    """Rule 6."""
+    sums: dict[tuple[str, str], Decimal] = {}
     for line in lines:
-        if line.per in CREDITS:
+        if line.per not in CREDITS:
+            sums[line.department, line.kind] = sums.get((line.department, line.kind), Decimal(0)) + line.amount
+    found = []
+    for (dept, kind), amount in sorted(sums.items()):
+        number = prices.first((LEAST,), {"department": dept, "kind": kind}, day)
+        if number is None:
             continue
-        sums[line.department] = sums.get(line.department, Decimal(0)) + line.amount
-    blank = {"user": "", "service": "", "lease": "", "quality": "", "unit": "", "rate": prices.minimum}
-    return [
-        Line(
-            day=day,
-            department=dept,
-            per="minimum",
-            price=-1,
-            name="minimum",
-            quantity_ms=0,
-            amount=least - amount,
-            **blank,
-        )
-        for dept, amount in sorted(sums.items())
-        if amount < least
-    ]
+        key = (dept, kind, *("",) * (len(NAMES) - 1), str(number))
+        line = _line(prices, day, key, number, 0)
+        rest = rounded(prices.price[number].rate, prices.digits) - amount
+        if rest > 0:
+            found.append(msgspec.structs.replace(line, amount=rest))
+    return found

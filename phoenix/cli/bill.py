@@ -1,8 +1,10 @@
 """`phoenix bill`: what departments owe for what they had, by a price table; each line leads to its job.
 
 Rules
-  1. Whole days (UTC) that are over: such a bill does not change any more, but for a late report of a job whose host was taken.
-  2. What the table has no price for is told, not left out silently.
+  1. Whole days (UTC).  Of days that are over it is the same whenever it is asked for, by the same table, whose digest is shown.
+  2. A period that goes on is billed so far, and says until when, and that it will change.
+  3. The table is the organisation's, which the monitor serves; `--prices` takes another one: what would it cost?
+  4. What the table has no price for is told, not left out silently.
 """
 
 from __future__ import annotations
@@ -15,13 +17,16 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any, Final
 
-from phoenix.billing import prices as price_table
+import msgspec
+
 from phoenix.billing.bill import DAY_MS, HOUR_MS, Bill, Line, of_day
-from phoenix.billing.prices import Prices
-from phoenix.cli import cloud, emit, tables
+from phoenix.cli import cloud, emit, tables, units
 from phoenix.cli.errors import FAILED, CliError
 from phoenix.cli.errors import usage as mistyped
+from phoenix.cli.http import Client
 from phoenix.cli.period import instant
+from services.runtime import prices as price_table
+from services.runtime.prices import NAMES, Prices
 
 BY: Final = {
     "department": ("department", "name"),
@@ -30,80 +35,114 @@ BY: Final = {
     "job": ("department", "unit", "name"),
     "day": ("day", "department"),
 }
-COLUMNS: Final = (
-    *("day", "department", "user", "service", "lease", "quality", "unit", "per", "price", "hours", "rate", "amount"),
-    "currency",
-)
+COLUMNS: Final = ("day", "so_far", *NAMES, "unit", "per", "price", "hours", "rate", "amount", "currency")
 DAYS_MAX: Final = 3660
 HELP: Final = """examples:
-  phoenix bill --prices prices.toml                                 this month, up to yesterday
-  phoenix bill --prices prices.toml --since 2026-11-01 --until 2026-12-01 --by user
-  phoenix bill --prices prices.toml --since 7d --department hpc --csv > lines.csv
+  phoenix bill                                                      this month, so far
+  phoenix bill --since 2026-11-01 --until 2026-12-01 --by user      a month that is over: always the same
+  phoenix bill --since 7d --department hpc --csv > lines.csv
+  phoenix bill --prices dearer.toml                                 what would it cost by these prices?
 
-A price table to begin with: deploy/prices.toml. How it is read: docs/billing.md"""
+The organisation's price table is the file that [billing] prices names in the configuration; one to begin with:
+deploy/prices.toml. How it is read: docs/billing.md"""
+
+
+class Asked(msgspec.Struct):
+    """The days of a bill (beginnings, milliseconds), its prices, and what they are called."""
+
+    days: range
+    prices: Prices
+    table: str
+    so_far: dict[int, float] = {}  # of days that are not over, by their beginning: until when (UTC seconds)
+
+    @property
+    def until(self) -> float | None:
+        """Rule 2; None: the whole period is over."""
+        return max(self.so_far.values(), default=None)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--prices", type=Path, required=True, metavar="FILE", help="the price table (TOML)")
+    parser.add_argument(
+        "--prices", type=Path, metavar="FILE", help="this price table (TOML) instead of the organisation's"
+    )
     parser.add_argument("--department", "-d", metavar="D", help="only this department")
     parser.add_argument("--since", metavar="DAY", help="from the beginning of that day (default: of this month), UTC")
-    parser.add_argument("--until", metavar="DAY", help="up to the beginning of that day (default: today)")
+    parser.add_argument("--until", metavar="DAY", help="up to the beginning of that day (default: until now)")
     parser.add_argument("--by", choices=tuple(BY), default="department", help="one row for each (default: department)")
     parser.add_argument("--csv", action="store_true", help="every line, as CSV")
 
 
 def run(args: argparse.Namespace) -> int:
-    try:
-        prices = price_table.load(args.prices)
-    except price_table.Unusable as error:
-        raise CliError(FAILED, f"{args.prices} has problems:\n{error}") from None
     days = period(args.since, args.until, time.time())
+    local = _local(args.prices) if args.prices else None
     where = cloud.find(args)
     client, bill = where.operator(), Bill()
+    prices, table = local or _served(client)
+    asked, began = Asked(days, prices, table), 0.0
     for day in days:
-        part = of_day(prices, client.get("/v1/billable", day=day / 1000, department=args.department))
-        bill.lines += part.lines
-        bill.unpriced_ms += part.unpriced_ms
+        told = client.get("/v1/billable", day=day / 1000, department=args.department)
+        bill.add(of_day(prices, told))
+        began = told["began"]
+        if not told["over"]:
+            asked.so_far[day] = told["until"]
     if args.department and not bill.lines and not bill.unpriced_ms:
         where.check_department(args.department)  # not before: one that was removed has its past
-    if bill.unpriced_ms:
-        used = _hours(bill.unpriced_ms)
-        print(f"phoenix: no price fits {used} core-hours that were used; they cost nothing here", file=sys.stderr)
-    if not bill.lines and not args.until:
-        print(f"phoenix: {_not_over(days.stop)}", file=sys.stderr)
+    for note in _notes(bill, asked, began, in_head=not (args.json or args.csv)):
+        print(f"phoenix: {note}", file=sys.stderr)
     if args.json:
-        emit.json(_plain(bill, prices, days))
+        emit.json(_plain(bill, asked))
     elif args.csv:
-        _write_csv(bill, prices)
+        emit.table(COLUMNS, (_row(line, asked) for line in bill.lines))
     else:
-        print(render(bill, prices, args.by, days))
+        print(render(bill, asked, args.by))
     return 0
 
 
+def _local(file: Path) -> tuple[Prices, str]:
+    try:
+        found = price_table.load(file)
+    except price_table.Unusable as error:
+        raise CliError(FAILED, f"{file} has problems:\n{error}") from None
+    return found, f"{file.name} ({found.digest()})"
+
+
+def _served(client: Client) -> tuple[Prices, str]:
+    told = client.get("/v1/prices")
+    return msgspec.convert(told["prices"], Prices), f"{told['file']} ({told['digest']})"
+
+
+def _notes(bill: Bill, asked: Asked, began: float, *, in_head: bool) -> list[str]:
+    """For standard error: what whoever reads only the sums would not see.  `in_head`: that it is so far is said there."""
+    found = []
+    if bill.unpriced_ms:  # rule 4
+        found.append(f"no price fits {_hours(bill.unpriced_ms)} core-hours that were used; they cost nothing here")
+    if asked.days.stop / 1000 <= began:
+        found.append(f"nothing is known of that time: the cloud began at {_second(began)} (UTC)")
+    if (until := asked.until) is not None and not in_head:
+        found.append(f"this bill is so far, until {_second(until)} (UTC): it will change")
+    return found
+
+
 def period(since_text: str | None, until_text: str | None, now: float) -> range:
-    """Beginnings of the days, milliseconds (rule 1)."""
+    """Beginnings of the days, milliseconds, up to the one that runs (rule 2)."""
     today = int(now * 1000) // DAY_MS * DAY_MS
     month = datetime.fromtimestamp(today / 1000, UTC).replace(day=1)
     since = _day(since_text, now) if since_text else int(month.timestamp()) * 1000
-    until = _day(until_text, now) if until_text else today
-    if until > today or since >= today:
-        last = f"for the last day that is: --since {_text(today - DAY_MS)} --until {_text(today)}"
-        raise mistyped(f"a bill is of days that are over, and {_not_over(today)}", last)
+    until = _day(until_text, now) if until_text else today + DAY_MS
+    if since > today:
+        raise mistyped(f"--since {since_text} is to come", "nothing is known of it yet")
     if until <= since:
         raise mistyped(
             f"there is no day from {_text(since)} to {_text(until)} (UTC)", "--until names a day after that of --since"
         )
-    if until - since > DAYS_MAX * DAY_MS:
-        raise mistyped(f"more than {DAYS_MAX} days")
-    return range(since, until, DAY_MS)
+    if since < 0 or until - since > DAYS_MAX * DAY_MS:
+        hint = f"a bill is of days since 1970, at most {DAYS_MAX}"
+        raise mistyped(f"from {_text(since)} to {_text(until)} (UTC) is too long ago, or too long", hint)
+    return range(since, min(until, today + DAY_MS), DAY_MS)
 
 
 def _day(text: str, now: float) -> int:
     return int(instant(text, now) * 1000) // DAY_MS * DAY_MS
-
-
-def _not_over(today: int) -> str:
-    return f"today, {_text(today)} (UTC), is not over: its bill is possible from {_text(today + DAY_MS)} on"
 
 
 def _text(at: int) -> str:
@@ -115,11 +154,24 @@ def _hours(quantity_ms: int) -> str:
     return f"{quantity_ms / HOUR_MS:.4f}"
 
 
-def render(bill: Bill, prices: Prices, by: str, days: range) -> str:
+def _second(at: float) -> str:
+    return datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%d %H:%M:%S")
+
+
+def _head(asked: Asked) -> str:
+    """Which days, in what, by which table, and whether that is the last word (rule 2)."""
+    days, currency = asked.days, asked.prices.currency or "units of the table"
+    head = f"{_text(days.start)} to {_text(days.stop)} (UTC), in {currency}, by {asked.table}"
+    if asked.until is None:
+        return head
+    day = _text(max(asked.so_far))
+    return f"{head}\nSo far, until {_second(asked.until)}: this bill will change until {day} is over and closed."
+
+
+def render(bill: Bill, asked: Asked, by: str) -> str:
     """Rows by `by`, a total of each department, and of all."""
-    head = f"{_text(days.start)} to {_text(days.stop)} (UTC), in {prices.currency or 'units of the table'}"
     if not bill.lines:
-        return f"{head}: nothing was used that has a price"
+        return f"{_head(asked)}\nNothing was used that has a price."
     sums: dict[tuple[str, ...], tuple[int, Decimal]] = {}
     for line in bill.lines:
         key = tuple(_text(line.day) if name == "day" else str(getattr(line, name)) for name in BY[by])
@@ -132,34 +184,34 @@ def render(bill: Bill, prices: Prices, by: str, days: range) -> str:
     if len(departments) > 1:
         rows.append(("total", *blank, "", str(bill.total())))
     titles = tuple({"name": "WHAT", "unit": "JOB"}.get(name, name.upper()) for name in BY[by])
-    return f"{head}\n\n" + tables.render((*titles, "HOURS", "AMOUNT"), rows, right="HOURS AMOUNT")
+    return f"{_head(asked)}\n\n" + tables.render((*titles, "HOURS", "AMOUNT"), rows, right="HOURS AMOUNT")
 
 
-def _row(line: Line, prices: Prices) -> dict[str, Any]:
+def _row(line: Line, asked: Asked) -> dict[str, Any]:
+    so_far = asked.so_far.get(line.day)
     return {
-        **{name: getattr(line, name) for name in ("department", "user", "service", "lease", "quality", "unit", "per")},
+        **{name: getattr(line, name) for name in (*NAMES, "unit", "per")},
         "day": _text(line.day),
+        "so_far": "" if so_far is None else units.iso(so_far),
         "price": line.name,
         "quantity_ms": line.quantity_ms,
         "hours": _hours(line.quantity_ms),
         "rate": line.rate,
         "amount": str(line.amount),
-        "currency": prices.currency,
+        "currency": asked.prices.currency,
     }
 
 
-def _plain(bill: Bill, prices: Prices, days: range) -> dict[str, Any]:
+def _plain(bill: Bill, asked: Asked) -> dict[str, Any]:
     departments = sorted({line.department for line in bill.lines})
     return {
-        "since": _text(days.start),
-        "until": _text(days.stop),
-        "currency": prices.currency,
-        "lines": [_row(line, prices) for line in bill.lines],
+        "since": _text(asked.days.start),
+        "until": _text(asked.days.stop),
+        "so_far": None if asked.until is None else units.iso(asked.until),
+        "prices": asked.table,
+        "currency": asked.prices.currency,
+        "lines": [_row(line, asked) for line in bill.lines],
         "departments": {name: str(bill.total(name)) for name in departments},
         "total": str(bill.total()),
         "unpriced_core_ms": bill.unpriced_ms,
     }
-
-
-def _write_csv(bill: Bill, prices: Prices) -> None:
-    emit.table(COLUMNS, (_row(line, prices) for line in bill.lines))

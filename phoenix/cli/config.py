@@ -68,7 +68,26 @@ def _warnings(args: argparse.Namespace, config: Any) -> list[str]:
     from phoenix.local.stack_layout import layout
     from services.runtime.secret_files import problems
 
-    return problems(secrets_directory(config, layout(cloud.data_dir(args))), config.cloud)
+    return problems(secrets_directory(config, layout(cloud.data_dir(args))), config.cloud) + _of_prices(args, config)
+
+
+def _of_prices(args: argparse.Namespace, config: Any) -> list[str]:
+    """Prices that nobody has to pay; one may be for a department that was removed.  CliError for a table that is of no use: a
+    cloud runs with it, but has no bills."""
+    from services.runtime import prices
+
+    file = config.billing.prices
+    if file is None:
+        return []
+    try:
+        found = prices.load(file)
+    except prices.Unusable as error:
+        raise CliError(
+            FAILED, f"{args.file} names a price table, [billing] prices, that cannot be used:\n{error}"
+        ) from None
+    known = {d.name for d in config.cloud.departments}
+    wrong = dict.fromkeys(p.department for p in found.price if p.department is not None and p.department not in known)
+    return [f"{file.name} has prices for {name!r}, and there is no such department" for name in wrong]
 
 
 def _diff(args: argparse.Namespace) -> int:

@@ -68,15 +68,21 @@ def run(args: argparse.Namespace) -> int:
     answer = where.operator().get("/v1/usage", **asked)
     if args.department and not any(one["held_s"] or one["submitted"] for one in answer["departments"]):
         where.check_department(args.department)  # not before: one that was removed has its past
-    if note := _rounded(answer, since, until):
+    if note := _before(answer, until) or _rounded(answer, since, until):
         print(f"phoenix: {note}", file=sys.stderr)
     if args.json:
-        emit.json({**answer, "since": units.iso(answer["since"]), "until": units.iso(answer["until"])})
+        emit.json({**answer, **{name: units.iso(answer[name]) for name in ("since", "until", "began")}})
     elif args.csv:
         _write_csv(answer)
     else:
         print(render(answer))
     return 0
+
+
+def _before(answer: dict[str, Any], until: float | None) -> str:
+    """A period before everything."""
+    began = answer["began"]
+    return f"the cloud began at {_when(began)} UTC" if until is not None and until <= began else ""
 
 
 def _rounded(answer: dict[str, Any], since: float | None, until: float | None) -> str:
@@ -94,6 +100,8 @@ def _rounded(answer: dict[str, Any], since: float | None, until: float | None) -
 
 
 def render(answer: dict[str, Any]) -> str:
+    if answer["until"] <= answer["since"]:
+        return "nothing is known of that time"
     hours = _form(answer["site"]["cores_s"])
     parts = [_sentence(answer, hours)]
     if answer["by"] == "department":
@@ -109,8 +117,6 @@ def _sentence(answer: dict[str, Any], hours: Form) -> str:
     """The period and the capacity."""
     since, until, site = answer["since"], answer["until"], answer["site"]
     seconds = until - since
-    if seconds <= 0:
-        return "nothing is known of that time"
     usable = site["hosts_s"] - site["lost_s"] - site["absent_s"]
     hosts, cores = usable / seconds, site["cores_s"] / seconds
     return (

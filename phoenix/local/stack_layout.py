@@ -32,6 +32,7 @@ CONTENT: Final = (  # all that an embedded cloud makes in its directory, as patt
     "history.sqlite-shm",
     "history.sqlite-wal",
     "history.broken",
+    "history.rebuild-lock",
     "history.rebuilding",
     "history.rebuilding-shm",
     "history.rebuilding-wal",

@@ -54,6 +54,7 @@ from services.monitor.serve.audit_routes import AuditRoutes
 from services.monitor.serve.billable import Billable
 from services.monitor.serve.history_routes import HistoryReads
 from services.monitor.serve.origin import Hosts
+from services.monitor.serve.price_routes import PriceRoutes
 from services.monitor.serve.queries import Queries
 from services.monitor.serve.reads import Reads
 from services.monitor.serve.refused import RefusedReads
@@ -160,7 +161,7 @@ class MonitorEdge(Edge):
         service.spawn("archive", self.archivist.run())
         views, levels = Views(self.core), Levels(time.monotonic)
         await levels.subscribe(service.nc)
-        self.queries = Queries(service.nc, views)
+        self.queries = Queries(service.nc, views, self.history)
         await self.queries.start()
         service.spawn("reasons", WhyWaiting(self.core, views, self.queries.reasons).run())
         service.registry.register(ReadModel(self.core, views))
@@ -191,6 +192,7 @@ class MonitorEdge(Edge):
                 *SessionRoutes(access, self.sessions, url, self.recorder.note, peers).routes(),
                 *AuditRoutes(access, AuditReads(service.js)).routes(),
                 *Billable(access, self.history, self.core.accounting, now).routes(),
+                *PriceRoutes(access, self.config.billing.prices).routes(),
                 *self.stream.routes(),
                 *page_files.routes(),
                 *Records(access, service.nc, service.js, kept.archive, service.log).routes(),

@@ -9,7 +9,7 @@ around a mistyped key, and never hold a secret: keys and tokens are files of the
     [[lending]]
     [[user]]
     [nats] [http] [monitor] [opennebula]         -> Config.nats, …: what processes need to run; never in the journal
-    [metrics] [runtime] [data] [secrets]
+    [metrics] [runtime] [data] [secrets] [journal] [billing]
 
 Rules
   1. Every problem is reported at once, each with file, line, key, the value found, and what would be right.
@@ -172,6 +172,12 @@ class Secrets(_Table, frozen=True, kw_only=True):
     directory: Path = Path("credentials/secrets")
 
 
+class Billing(_Table, frozen=True, kw_only=True):
+    """`prices`: the file of the price table (`services.runtime.prices`), read when somebody asks; None: there is none."""
+
+    prices: Path | None = None
+
+
 class Config(_Table, frozen=True, kw_only=True):
     """Everything a process needs to run.  `cloud` is the part that cores read, by way of `config.adopted`."""
 
@@ -185,6 +191,7 @@ class Config(_Table, frozen=True, kw_only=True):
     data: Data = Data()
     secrets: Secrets = Secrets()
     journal: JournalKept = JournalKept()
+    billing: Billing = Billing()
 
     @property
     def data_dir(self) -> Path:
@@ -228,9 +235,13 @@ _TABLES: Final[dict[str, type[msgspec.Struct]]] = {
     "data": Data,
     "secrets": Secrets,
     "journal": JournalKept,
+    "billing": Billing,
 }
 _LISTS: Final[dict[str, type[msgspec.Struct]]] = {"department": Department, "lending": Lending, "user": User}
-_DEPLOYMENT: Final = ("nats", "http", "monitor", "opennebula", "metrics", "runtime", "data", "secrets", "journal")
+_DEPLOYMENT: Final = (
+    *("nats", "http", "monitor", "opennebula", "metrics", "runtime", "data", "secrets", "journal"),
+    "billing",
+)
 
 
 def processes(cloud: CloudConfig) -> tuple[str, ...]:

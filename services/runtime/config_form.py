@@ -18,6 +18,7 @@ import re
 import types
 import typing
 from collections.abc import Iterable, Mapping
+from datetime import date
 from pathlib import Path
 from typing import Any, Final, Literal, TypeVar
 
@@ -36,6 +37,7 @@ _WORDS: Final[dict[object, str]] = {
     float: "a number",
     bool: "true or false",
     Path: "a path in quotes",
+    date: "a date, as 2026-11-01",
 }
 
 
@@ -101,7 +103,7 @@ class Form:
             raw = {}
         fields = msgspec.structs.fields(cls)
         hints = typing.get_type_hints(cls)
-        self.unknown_keys(raw, (f.name for f in fields), path, label)
+        self.unknown_keys(raw, (f.encode_name for f in fields), path, label)
         values = {f.name: self._field(f, hints[f.name], raw, path, label) for f in fields}
         return cls(**values)
 
@@ -116,8 +118,9 @@ class Form:
         return tuple(self.table(cls, item, (*path, n), _name_of(item, n)) for n, item in enumerate(raw))
 
     def _field(self, field: Any, hint: Any, raw: Mapping[str, Any], path: Path_, label: str) -> Any:
-        place = (*path, field.name)
-        if field.name not in raw:
+        key = field.encode_name  # `from` can be a key of a file, and no name of a field
+        place = (*path, key)
+        if key not in raw:
             if field.required:
                 self.report(place, f"should be {_expected(hint)}", label=label)
                 return _placeholder(hint)
@@ -125,7 +128,7 @@ class Form:
         fallback = _placeholder(hint) if field.required else field.default
         if fallback is msgspec.NODEFAULT:
             fallback = field.default_factory()
-        return self._value(hint, raw[field.name], place, label, fallback)
+        return self._value(hint, raw[key], place, label, fallback)
 
     def _value(self, hint: Any, value: Any, path: Path_, label: str, fallback: Any) -> Any:
         inner = _without_none(hint)

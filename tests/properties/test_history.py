@@ -172,7 +172,7 @@ def test_what_goes_takes_no_sum_along(steps: list[tuple[str, int, int]], kept: K
         for table, end in (
             ("jobs", "ended_ms"),
             ("whereabouts", "until_ms"),
-            ("losses", "at_ms"),
+            ("losses", "told_ms"),
             ("claims", "met_ms"),
         ):
             assert cut.db.execute(left.format(table, end), (details_from,)).fetchone()[0] == 0

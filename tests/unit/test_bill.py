@@ -11,12 +11,12 @@ from typing import Any
 
 import pytest
 
-from phoenix.billing import prices as price_table
 from phoenix.billing.bill import HOUR_MS, of_day, rounded
-from phoenix.billing.prices import Unusable, parse
 from phoenix.cli import emit
-from phoenix.cli.bill import period, render
+from phoenix.cli.bill import Asked, _notes, _plain, period, render
 from phoenix.cli.errors import CliError
+from services.runtime import prices as price_table
+from services.runtime.prices import Unusable, parse
 
 MONDAY = 1_795_392_000_000  # 2026-11-23, 00:00 UTC
 TABLE = """
@@ -49,7 +49,14 @@ def attempt(begin_h: float, end_h: float, cores: int = 4, **fields: Any) -> dict
 
 
 def day(*attempts: dict[str, Any], losses: Any = (), holding: Any = ()) -> dict[str, Any]:
-    return {"day": MONDAY / 1000, "attempts": list(attempts), "losses": list(losses), "holding": list(holding)}
+    told = {"attempts": list(attempts), "losses": list(losses), "holding": list(holding)}
+    return {"day": MONDAY / 1000, "kinds": {"hpc": "batch", "web": "web"}, **told}
+
+
+def held(held_h: int, borrowed_h: int, lent_h: int, department: str = "hpc", hour: int = 0) -> dict[str, Any]:
+    spans = {"held_ms": held_h, "borrowed_ms": borrowed_h, "lent_ms": lent_h}
+    spans = {name: hours * HOUR_MS for name, hours in spans.items()}
+    return {"department": department, "begin_ms": MONDAY + hour * HOUR_MS, **spans}
 
 
 def test_hours_are_priced_where_they_begin() -> None:
@@ -63,18 +70,102 @@ def test_hours_are_priced_where_they_begin() -> None:
 
 def test_credits_have_a_minus_and_name_their_job_or_department() -> None:
     lost = {**attempt(0, 0), "claimant": "web", "at_ms": MONDAY, "core_ms": 3 * HOUR_MS}
-    lent = {"department": "hpc", "begin_ms": MONDAY + HOUR_MS, "lent_ms": 2 * HOUR_MS, "borrowed_ms": 0}
-    bill = of_day(parse(TABLE), day(losses=[lost], holding=[lent]))
+    bill = of_day(parse(TABLE), day(losses=[lost], holding=[held(3, 0, 2)]))
     assert [(x.name, x.unit, x.amount) for x in bill.lines] == [
         ("lent", "", Decimal("-2.00")),
         ("lost", "1", Decimal("-0.38")),  # 0.375, half to even
     ]
 
 
-def test_who_has_a_line_pays_the_minimum_of_the_day() -> None:
-    bill = of_day(parse('minimum = "5.00"\n' + TABLE), day(attempt(0, 1)))
-    assert [(x.per, x.amount) for x in bill.lines] == [("core_hour", Decimal("1.00")), ("minimum", Decimal("4.00"))]
-    assert of_day(parse('minimum = "5.00"\n' + TABLE), day()).lines == []
+LEAST = '[[price]]\nper = "least_of_day"\namount = "5.00"\n'
+
+
+def test_who_has_a_line_pays_the_least_of_the_day() -> None:
+    bill = of_day(parse(TABLE + LEAST), day(attempt(0, 1)))
+    assert [(x.per, x.amount) for x in bill.lines] == [
+        ("core_hour", Decimal("1.00")),
+        ("least_of_day", Decimal("4.00")),
+    ]
+    assert of_day(parse(TABLE + LEAST), day()).lines == []
+    assert [x.per for x in of_day(parse(TABLE + LEAST), day(attempt(0, 5))).lines] == ["core_hour"]
+    assert [x.name for x in of_day(parse(TABLE + LEAST), day(holding=[held(0, 0, 1)])).lines] == [
+        "lent"
+    ]  # a credit alone
+
+
+def test_the_least_of_a_day_is_of_a_department_a_kind_and_a_time() -> None:
+    own = LEAST + 'department = "hpc"\nfrom = 2026-11-24\n' + LEAST.replace("5", "3") + 'kind = "web"\n'
+    bill = of_day(parse(TABLE + own), day(attempt(0, 1), attempt(0, 1, department="web")))
+    assert [(x.department, x.amount) for x in bill.lines if x.per == "least_of_day"] == [("web", Decimal("2.00"))]
+
+
+HELD = """
+[[price]]
+per = "own_host_hour"
+amount = "1"
+kind = "batch"
+[[price]]
+per = "own_host_hour"
+amount = "2"
+[[price]]
+per = "borrowed_host_hour"
+amount = "10"
+department = "web"
+[[price]]
+per = "borrowed_host_hour"
+amount = "5"
+"""
+
+
+def test_a_held_host_is_within_its_departments_own_or_borrowed() -> None:
+    bill = of_day(parse(HELD), day(holding=[held(5, 2, 0), held(4, 1, 0, "web")]))
+    assert [(x.department, x.per, x.quantity_ms // HOUR_MS, x.amount) for x in bill.lines] == [
+        ("hpc", "own_host_hour", 3, 3),
+        ("hpc", "borrowed_host_hour", 2, 10),
+        ("web", "own_host_hour", 3, 6),
+        ("web", "borrowed_host_hour", 1, 10),
+    ]
+
+
+DATED = """
+[[price]]
+per = "core_hour"
+amount = "1"
+until = 2026-11-23
+[[price]]
+per = "core_hour"
+amount = "2"
+from = 2026-11-23
+until = 2026-11-24
+[[price]]
+per = "core_hour"
+amount = "4"
+from = 2026-11-24
+"""
+
+
+@pytest.mark.parametrize(("days", "amount"), [(-1, 1), (0, 2), (1, 4)])
+def test_a_price_is_valid_from_the_beginning_of_a_day_to_that_of_another(days: int, amount: int) -> None:
+    prices, first = parse(DATED), MONDAY + days * 24 * HOUR_MS
+    for hour in (first, first + 23 * HOUR_MS):
+        number = prices.first(("core_hour",), {"department": "hpc"}, hour)
+        assert number is not None
+        assert prices.price[number].amount == str(amount)
+
+
+def test_what_is_taken_back_has_the_price_of_its_loss() -> None:
+    table = DATED.replace("core_hour", "lost_core_hour")
+    of = {**attempt(0, 0), "claimant": "web"}
+    back = {**of, "at_ms": MONDAY - 1, "core_ms": -HOUR_MS}  # it was lost on Sunday
+    bill = of_day(parse(table), day(losses=[back, {**of, "at_ms": MONDAY, "core_ms": HOUR_MS}]))
+    assert [(x.quantity_ms, x.amount) for x in bill.lines] == [(-HOUR_MS, 1), (HOUR_MS, -2)]
+
+
+def test_a_department_sees_the_prices_of_all_and_its_own() -> None:
+    prices = parse(HELD)
+    assert [p.amount for p in prices.of("hpc").price] == ["1", "2", "5"]
+    assert prices.of(None) == prices
+    assert prices.of("hpc").digest() != prices.digest() == parse("# the same\n" + HELD).digest()
 
 
 def test_the_first_price_that_fits_counts_and_what_none_fits_is_told() -> None:
@@ -93,7 +184,7 @@ def test_rounding_is_half_to_even(amount: str, told: str) -> None:
     assert rounded(Fraction(amount), 2) == Decimal(told)
 
 
-KINDS = '"core_hour", "host_hour", "borrowed_host_hour", "lent_host_hour", "lost_core_hour"'
+KINDS = '"core_hour", "host_hour", "own_host_hour", "borrowed_host_hour", "lent_host_hour", "lost_core_hour", "least_of_day"'
 
 
 @pytest.mark.parametrize(
@@ -107,7 +198,27 @@ KINDS = '"core_hour", "host_hour", "borrowed_host_hour", "lent_host_hour", "lost
         ),
         ('[[price]]\nper = "core_hour"\namount = "1e-999999999"', "should be a decimal"),
         ('[[price]]\nper = "core_hour"\namount = "1000000001"', "from 0 to 1,000,000,000"),
-        ('minimum = "1_0"\n[[price]]\nper = "core_hour"\namount = "1"', "should be a decimal"),
+        ('[[price]]\nper = "least_of_day"\namount = "1_0"', "should be a decimal"),
+        (
+            '[[price]]\nper = "core_hour"\namount = "1"\nfrom = 2026-11-01\nuntil = 2026-11-01',
+            'p.toml:5: price.until (of "number 1"): 2026-11-01: should be a day after from (2026-11-01)',
+        ),
+        (
+            '[[price]]\nper = "core_hour"\namount = "1"\nfrom = 2026-11-01T08:00:00Z',
+            'p.toml:4: price.from (of "number 1"): 2026-11-01 08:00:00+00:00: should be a date, as 2026-11-01',
+        ),
+        (
+            '[[price]]\nper = "core_hour"\namount = "1"\nkind = "wbe"',
+            'price.kind (of "number 1"): "wbe": should be one of "batch", "web"; did you mean "web"?',
+        ),
+        (
+            '[[price]]\nper = "lent_host_hour"\namount = "1"\nuser = "ann"',
+            'price.user (of "number 1"): "ann": should not be here: lent_host_hour is of a department; user goes with',
+        ),
+        (
+            '[[price]]\nper = "least_of_day"\namount = "1"\nwindows = ["Mon 08:00-10:00"]',
+            "should not be here: least_of_day is of a whole day",
+        ),
         ('[[price]]\nper = "core_hour"\namount = "-1"', '"-1": should be a decimal in quotes such as "0.05", from 0'),
         ('digits = 9\n[[price]]\nper = "core_hour"\namount = "1"', "p.toml:1: digits: 9: should be from 0 to 6"),
         (
@@ -163,23 +274,37 @@ def test_a_table_that_cannot_be_read_is_told(tmp_path: Path) -> None:
 
 
 NOON = MONDAY / 1000 + 43_200  # of Monday, 23 November 2026
+DAY = 24 * HOUR_MS
 
 
-def test_a_bill_is_of_days_that_are_over() -> None:
-    assert list(period("2d", None, NOON)) == [MONDAY - 2 * 24 * HOUR_MS, MONDAY - 24 * HOUR_MS]
-    for since, until in (("2026-11-23", None), ("1h", None), ("7d", "2026-11-24"), ("2027-01-01", None)):
-        with pytest.raises(
-            CliError, match=r"today, 2026-11-23 \(UTC\), is not over: its bill is possible from"
-        ) as told:
-            period(since, until, NOON)
-        assert told.value.hint == "for the last day that is: --since 2026-11-22 --until 2026-11-23"
-    with pytest.raises(CliError, match="there is no day from 2026-11-21 to 2026-11-20"):
-        period("2026-11-21", "2026-11-20", NOON)
+def test_a_bill_is_up_to_the_day_that_runs() -> None:
+    assert list(period("2d", None, NOON)) == [MONDAY - 2 * DAY, MONDAY - DAY, MONDAY]
+    assert list(period("2d", "2026-11-23", NOON)) == [MONDAY - 2 * DAY, MONDAY - DAY]
+    assert list(period("2026-11-23", "2026-12-01", NOON)) == [MONDAY]  # the rest is to come
+    assert len(period(None, None, NOON)) == 23
+    assert list(period(None, None, NOON - 22 * 86_400)) == [MONDAY - 22 * DAY]  # on the first of a month
+    with pytest.raises(CliError, match="--since 2026-11-24 is to come"):
+        period("2026-11-24", None, NOON)
+    for until in ("2026-11-20", "2026-11-21"):
+        with pytest.raises(CliError, match=f"there is no day from 2026-11-21 to {until}"):
+            period("2026-11-21", until, NOON)
 
 
-def test_on_the_first_of_a_month_that_month_has_no_bill_yet() -> None:
-    with pytest.raises(CliError, match=r"today, 2026-12-01 \(UTC\), is not over"):
-        period(None, None, NOON + 8 * 86_400)
+def test_a_bill_so_far_says_so_and_until_when() -> None:
+    prices = parse(TABLE)
+    bill = of_day(prices, day(attempt(0, 1)))
+    asked = Asked(range(MONDAY, MONDAY + DAY, DAY), prices, "p.toml (abc)")
+    closed = render(bill, asked, "department")
+    assert closed.splitlines()[:2] == ["2026-11-23 to 2026-11-24 (UTC), in units of the table, by p.toml (abc)", ""]
+    asked.so_far[MONDAY] = NOON
+    told = "So far, until 2026-11-23 12:00:00: this bill will change until 2026-11-23 is over and closed."
+    assert render(bill, asked, "department").splitlines()[1] == told
+    assert _plain(bill, asked)["so_far"] == "2026-11-23T12:00:00Z"
+    assert _plain(bill, asked)["lines"][0]["so_far"] == "2026-11-23T12:00:00Z"
+    assert (
+        "nothing is known of that time: the cloud began at 2026-11-24"
+        in _notes(bill, asked, MONDAY / 1000 + 86_400, in_head=True)[-1]
+    )
 
 
 def test_a_cell_of_a_csv_is_never_a_formula(capsys: pytest.CaptureFixture[str]) -> None:
@@ -205,6 +330,6 @@ def test_a_cell_of_a_csv_is_never_a_formula(capsys: pytest.CaptureFixture[str]) 
 def test_the_table_that_comes_along_can_be_used() -> None:
     found = price_table.load(Path(__file__).parents[2] / "deploy" / "prices.toml")
     bill = of_day(found, day(attempt(0, 24)))
-    text = render(bill, found, "department", range(MONDAY, MONDAY + 1, 1))
+    text = render(bill, Asked(range(MONDAY, MONDAY + DAY, DAY), found, "prices.toml"), "department")
     assert "by night and at weekends" in text
     assert bill.unpriced_ms == 0

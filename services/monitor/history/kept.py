@@ -97,7 +97,7 @@ def _cut(db: sqlite3.Connection, until: int) -> None:
     )
     db.execute("DELETE FROM leases WHERE lease IN (SELECT unit FROM jobs WHERE ended_ms < ?)", (until,))
     db.execute("DELETE FROM jobs WHERE ended_ms < ?", (until,))
-    db.execute("DELETE FROM losses WHERE at_ms < ?", (until,))
+    db.execute("DELETE FROM losses WHERE told_ms < ?", (until,))
     db.execute("DELETE FROM whereabouts WHERE until_ms < ?", (until,))
     db.execute("DELETE FROM claims WHERE met_ms < ?", (until,))
     story_index.cut(db, until)

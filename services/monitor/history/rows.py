@@ -5,7 +5,8 @@ Rules
      where each host was last (`where`), which the file says too.
   2. An attempt ends when it is closed or reports, whichever comes first, as accounting counts it; `ran_ms` of its job grows by
      its length then.
-  3. A loss that is taken back is a row with a minus: what was said before stays said.
+  3. A loss that is taken back is a row with a minus: what was said before stays said.  `at_ms` is when the work was lost, where
+     the sums count it; `told_ms` when the row was written: later, if it takes back.
   4. A job's reason is why its last attempt was closed: gone when it is placed again, or has ended by itself.
 """
 
@@ -172,7 +173,7 @@ def _told(reason: Reason) -> str:
 
 def _lost(core: MonitorCore, meta: Meta) -> list[Statement]:
     """Rule 3."""
-    sql = "INSERT INTO losses VALUES (?,?,?,?,?,?,?,?,?,?,?)"
+    sql = "INSERT INTO losses VALUES (?,?,?,?,?,?,?,?,?,?,?,?)"
     return [
         (sql, (meta.position, LOSSES_MAX * meta.index + number, *_loss(core, name, loss, sign)))
         for number, (name, loss, sign) in enumerate(core.accounting.news.losses)
@@ -182,7 +183,7 @@ def _lost(core: MonitorCore, meta: Meta) -> list[Statement]:
 def _loss(core: MonitorCore, name: str, loss: Loss, sign: int) -> tuple[Any, ...]:
     dept, user, service, lease = parts(loss.key)
     attempt = core.custody.state.units[name].attempt
-    return loss.at, name, attempt, dept, user, service, lease, loss.to, sign * loss.amount
+    return loss.at, core.accounting.state.at, name, attempt, dept, user, service, lease, loss.to, sign * loss.amount
 
 
 def _moved(core: MonitorCore, where: Where, host: str, meta: Meta) -> list[Statement]:
@@ -233,7 +234,17 @@ def _numbers(table: str, some: Any) -> tuple[int, ...]:
     return tuple(getattr(some, name) for name in SUMS[table][1])
 
 
+def _configured(_core: MonitorCore, fact: f.ConfigAdopted, meta: Meta) -> list[Statement]:
+    """Which departments there are, of which kind, as far as that is new."""
+    sql = (
+        "INSERT INTO departments SELECT ?, ?, ?, ? WHERE ? IS NOT"
+        " (SELECT kind FROM departments WHERE department = ? ORDER BY position DESC LIMIT 1)"
+    )
+    return [(sql, (d.name, meta.position, d.kind, ms(meta.at), d.kind, d.name)) for d in fact.config.departments]
+
+
 _ROWS: Final[dict[type, Callable[[MonitorCore, Any, Meta], list[Statement]]]] = {
+    f.ConfigAdopted: _configured,
     f.JobSubmitted: _submitted,
     f.JobHeld: _changed,
     f.JobResumed: _changed,

@@ -18,7 +18,7 @@ from typing import Final
 from services.monitor.history import story_index
 from services.monitor.model.buckets import Row, Site, Span
 
-VERSION: Final = 3  # 2: stories; 3: a job's reason is of its last attempt
+VERSION: Final = 4  # 3: a job's reason is of its last attempt; 4: when a loss was told, kinds of departments
 _TEXT: Final = "TEXT NOT NULL DEFAULT ''"
 _BUCKET: Final = "begin_ms INTEGER NOT NULL, length_ms INTEGER NOT NULL"
 
@@ -52,10 +52,11 @@ CREATE TABLE attempts (unit TEXT NOT NULL, attempt INTEGER NOT NULL, department 
   ended_ms INTEGER, disposal TEXT, reason TEXT, exit INTEGER, signal INTEGER, seconds REAL, cpu_seconds REAL, max_rss_mb REAL,
   note TEXT, PRIMARY KEY (unit, attempt)) WITHOUT ROWID;
 CREATE INDEX attempts_by_end ON attempts (ended_ms);
-CREATE TABLE losses (position INTEGER, number INTEGER, at_ms INTEGER NOT NULL, unit TEXT NOT NULL, attempt INTEGER NOT NULL,
-  department TEXT NOT NULL, user {_TEXT}, service {_TEXT}, lease {_TEXT}, claimant TEXT, core_ms INTEGER NOT NULL,
+CREATE TABLE losses (position INTEGER, number INTEGER, at_ms INTEGER NOT NULL, told_ms INTEGER NOT NULL,
+  unit TEXT NOT NULL, attempt INTEGER NOT NULL, department TEXT NOT NULL, user {_TEXT}, service {_TEXT}, lease {_TEXT},
+  claimant TEXT, core_ms INTEGER NOT NULL,
   PRIMARY KEY (position, number)) WITHOUT ROWID;
-CREATE INDEX losses_by_time ON losses (at_ms);
+CREATE INDEX losses_by_time ON losses (told_ms);
 CREATE TABLE whereabouts (host TEXT NOT NULL, position INTEGER NOT NULL, number INTEGER NOT NULL, state TEXT NOT NULL,
   department {_TEXT}, cores INTEGER NOT NULL, memory_mb INTEGER NOT NULL, since_ms INTEGER NOT NULL, until_ms INTEGER,
   PRIMARY KEY (host, position, number)) WITHOUT ROWID;
@@ -65,6 +66,8 @@ CREATE TABLE claims (position INTEGER, number INTEGER, department TEXT, hosts IN
 CREATE TABLE leases (lease TEXT PRIMARY KEY, department TEXT NOT NULL, user TEXT NOT NULL, kind TEXT NOT NULL,
   start_ms INTEGER NOT NULL, duration_ms INTEGER NOT NULL, deadline_ms INTEGER NOT NULL, extended INTEGER NOT NULL DEFAULT 0)
   WITHOUT ROWID;
+CREATE TABLE departments (department TEXT NOT NULL, position INTEGER NOT NULL, kind TEXT NOT NULL, since_ms INTEGER NOT NULL,
+  PRIMARY KEY (department, position)) WITHOUT ROWID;
 """
 
 

@@ -87,6 +87,17 @@ class Accounting:
 
     def as_of(self, now: int) -> Buckets:
         """What has not been added up yet, as of `now` (milliseconds, not before the last fact): to be added to what is kept."""
+        other = self._ahead(now).state
+        other.book.absorb(other.fresh)
+        return other.book
+
+    def to_tell(self, now: int) -> list[Buckets]:
+        """All that the history has not been told, as it would be if a fact came at `now`, and what is fresh then."""
+        other = self._ahead(now)
+        return [self.state.fresh, *other.news.hours, other.state.fresh]
+
+    def _ahead(self, now: int) -> Accounting:
+        """A copy, closed off as of `now`, that has not what was added up before."""
         mine = self.state
         runs = {name: replace(run) for name, run in mine.runs.items()}
         levels = {name: replace(level) for name, level in mine.levels.items()}
@@ -96,8 +107,7 @@ class Accounting:
         if now > mine.at:
             other._pass(now)
         other._settle_all()
-        book.absorb(copy.fresh)
-        return book
+        return other
 
     def totals(self, now: int) -> dict[str, Span]:
         """By department, all that ever was, as of `now`: for counters."""

@@ -68,6 +68,7 @@ def usage(
         "department": department,
         "since": period.since / 1000,
         "until": period.until / 1000,
+        "began": (state.began_at or now) / 1000,
         "site": _site(sums),
         "departments": _of_departments(sums, names, config),
         **_ROWS[by](sums, names, config),

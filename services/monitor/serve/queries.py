@@ -4,6 +4,7 @@ Rules
   1. The department is a token of the subject, and the server lets a department's people publish only their own: it says what
      may be seen.  `operators` sees everything.
   2. Answers go only to inboxes of that department (PROTOCOL S10).
+  3. Usage is that of HTTP (`usage_asked`); operators may name a `department`.
 """
 
 from __future__ import annotations
@@ -18,8 +19,10 @@ from nats.aio.msg import Msg
 from nats.errors import Error as NatsError
 
 from schemas import subjects
-from services.monitor.pictures.usage import BY, EVER, usage
+from services.monitor.history.file import History
+from services.monitor.pictures.usage import BY, EVER
 from services.monitor.pictures.views import Views
+from services.monitor.serve.usage_asked import usage_asked
 from services.runtime.answer import answer
 from services.runtime.clock import Clock, system_clock
 
@@ -29,8 +32,8 @@ INBOX: Final = subjects.inbox(subjects.OPERATORS, "monitor")
 
 
 class Queries:
-    def __init__(self, nc: Client, views: Views, clock: Clock = system_clock) -> None:
-        self.nc, self.views, self.clock = nc, views, clock
+    def __init__(self, nc: Client, views: Views, history: History, clock: Clock = system_clock) -> None:
+        self.nc, self.views, self.history, self.clock = nc, views, history, clock
         self._asked = 0
 
     async def start(self) -> None:
@@ -41,7 +44,7 @@ class Queries:
         scope = None if department == subjects.OPERATORS else department
         try:
             asked = msgspec.json.decode(msg.data or b"{}", type=dict[str, Any])
-            body = self._render(what, scope, asked)
+            body = await self._usage(scope, asked) if what == "usage" else self._render(what, scope, asked)
         except (msgspec.DecodeError, TypeError, ValueError) as error:
             body = _refusal("invalid", f"the query could not be read: {error}")
         await answer(msg, department, body, {"Content-Type": "application/json"})
@@ -59,17 +62,20 @@ class Queries:
             return orjson.dumps(views.department(scope))
         if what == "releases" and scope is not None:
             return orjson.dumps(views.releases(scope))
-        if what == "usage":
-            by, since, until = asked.get("by", "department"), asked.get("since", 0.0), asked.get("until", EVER)
-            if by not in BY:
-                return _refusal("invalid", f"{by!r} is none of {', '.join(BY)}", "by")
-            found = usage(views.core.accounting, by, scope, float(since), float(until), self.clock())
-            return orjson.dumps(found)
         pictures = {"hosts": views.hosts, "departments": views.departments, "overview": views.overview}
         if what in pictures:
             return orjson.dumps(pictures[what]())
         known = ", ".join(sorted([*pictures, "queue", "job", "department", "releases", "usage"]))
         return _refusal("unknown", f"there is no query {what!r}; known: {known}")
+
+    async def _usage(self, scope: str | None, asked: dict[str, Any]) -> bytes:
+        """Rule 3."""
+        by, since, until = asked.get("by", "department"), asked.get("since", 0.0), asked.get("until", EVER)
+        if by not in BY:
+            return _refusal("invalid", f"{by!r} is none of {', '.join(BY)}", "by")
+        department = scope or asked.get("department")
+        period, accounting = (float(since), float(until)), self.views.core.accounting
+        return orjson.dumps(await usage_asked(accounting, self.history, self.clock, by, department, *period))
 
     async def why(self, department: str, job: str) -> bytes | None:
         """The scheduler's own explanation of a job; None if it does not answer."""

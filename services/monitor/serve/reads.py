@@ -29,12 +29,13 @@ from services.monitor.history.reads import Filter
 from services.monitor.pictures.instances import instances
 from services.monitor.pictures.levels import Levels
 from services.monitor.pictures.times import not_before
-from services.monitor.pictures.usage import BY, EVER, Older, gaps, usage
+from services.monitor.pictures.usage import BY, EVER
 from services.monitor.pictures.views import QUEUE_LIMIT, Views
 from services.monitor.serve.access import Access, Fault, faults, json_answer
 from services.monitor.serve.history_routes import states_of
 from services.monitor.serve.origin import Hosts
 from services.monitor.serve.parameters import choice_of, is_set, limit_of, number_of
+from services.monitor.serve.usage_asked import usage_asked
 from services.runtime.clock import Clock, system_clock
 
 FOLLOW_S: Final = 25.0  # a follower gets an empty line this often, so that a dead peer is noticed
@@ -199,9 +200,7 @@ class Reads:
         """Who held and used how much: `by` department, user, service or lease, from `since` to `until` (UTC seconds)."""
         scope, by = self.access.scope(request, past=True), choice_of(request, "by", BY, "department")
         period = number_of(request, "since"), number_of(request, "until", EVER)
-        asked = gaps(self.core.accounting, *period)
-        older = [Older(*await self.history.ask(history_reads.collected, *gap)) for gap in asked]
-        return json_answer(usage(self.core.accounting, by, scope, *period, self.now(), older))
+        return json_answer(await usage_asked(self.core.accounting, self.history, self.now, by, scope, *period))
 
     async def events(self, request: web.Request) -> web.StreamResponse:
         """Events as JSON lines: with `after` the oldest `limit` behind that position, so that one can page forward; without it

@@ -1,30 +1,35 @@
-"""The price table: a TOML file with a currency and `[[price]]` tables.
+"""The price table: a TOML file with a currency and `[[price]]` tables, named by `[billing] prices` or by whoever asks.
 
     currency = "EUR"
-    digits = 2                      # of an amount; lines are rounded to them, half to even
-    minimum = "1.00"                # of a department on a day on which it is charged anything; credits come off it
+    digits = 4                      # of an amount; lines are rounded to them, half to even
 
     [[price]]
     name = "core-hours by day"
-    per = "core_hour"               # core_hour, host_hour, borrowed_host_hour; credits: lent_host_hour, lost_core_hour
+    per = "core_hour"               # what it is the price of: `Per`
     amount = "0.050"                # a decimal in quotes: binary fractions are no prices
-    department = "hpc"              # user, service, lease (its kind, or "none"), quality likewise; what is not said fits all
+    department = "hpc"              # kind (batch or web), user, service, lease (its kind, or "none"), quality likewise
+    from = 2026-11-01               # from the beginning of that day (UTC) …
+    until = 2027-01-01              # … to the beginning of that one
     windows = ["Mon-Fri 08:00-18:00"]
     windows_zone = "UTC+01:00"
 
 Rules
   1. Of the prices that fit, the first of the file counts: one of `core_hour` and `host_hour` for an attempt, one for a loss,
-     one for a lent or borrowed host.  What no price fits costs nothing, and is told.
-  2. A window is looked up at the beginning of each full hour (UTC), so windows begin and end with full hours there.
-  3. Whatever is wrong with the file is told at once, as of the configuration: file, line, key, price, value, what would be
-     right.
-  4. An amount is digits with at most `DECIMALS_MAX` decimals: a power of ten would be read, and its fraction fill the memory.
+     one for a host within its department's own, beyond it, or lent, one for the least of a day.  What no price fits costs
+     nothing, and is told.
+  2. A price changes by a date: the old one gets `until`, the new one `from`.  So what was billed stays what it was.
+  3. A window is looked up at the beginning of each full hour (UTC), so windows begin and end with full hours there.
+  4. Whatever is wrong with the file is told at once, as of the configuration: file, line, key, price, value, what would be
+     right.  A key that can never fit what the price is of is wrong: it would be a price that nobody pays.
+  5. An amount is digits with at most `DECIMALS_MAX` decimals: a power of ten would be read, and its fraction fill the memory.
 """
 
 from __future__ import annotations
 
+import hashlib
 import re
 from collections.abc import Iterator
+from datetime import UTC, date, datetime, time
 from decimal import Decimal, InvalidOperation
 from fractions import Fraction
 from pathlib import Path
@@ -38,31 +43,45 @@ from services.runtime import config
 from services.runtime.config import ConfigError, Problem
 from services.runtime.config_form import Form, Lines, Path_, shown
 
-Per = Literal["core_hour", "host_hour", "borrowed_host_hour", "lent_host_hour", "lost_core_hour"]
-PER: Final = get_args(Per)
+USED: Final = ("core_hour", "host_hour")
 CREDITS: Final = ("lent_host_hour", "lost_core_hour")
+Per = Literal[
+    "core_hour",
+    "host_hour",
+    "own_host_hour",
+    "borrowed_host_hour",
+    "lent_host_hour",
+    "lost_core_hour",
+    "least_of_day",
+]
+PER: Final = get_args(Per)
+NAMES: Final = ("department", "kind", "user", "service", "lease", "quality")
+OF_JOBS: Final = ("user", "service", "lease", "quality")  # a department's hosts have none of them
+PER_JOB: Final = (*USED, "lost_core_hour")
 DIGITS_MAX: Final = 6
 PRICES_MAX: Final = 1000
-DECIMALS: Final = ("amount", "minimum")
 AMOUNT_MAX: Final = Decimal(10) ** 9
 DECIMALS_MAX: Final = 12
 _DECIMAL: Final = re.compile(rf"[0-9]+(\.[0-9]{{1,{DECIMALS_MAX}}})?", re.ASCII)
-HOUR_S: Final = 3600.0
+DIGEST_CHARS: Final = 12  # enough to tell two tables apart
 
 
 class Unusable(Exception):
     """The file cannot be used: `str()` says everything that is wrong, one a line."""
 
 
-class Price(msgspec.Struct, frozen=True, kw_only=True):
+class Price(msgspec.Struct, frozen=True, kw_only=True, rename={"since": "from"}):
     per: Per
     amount: str
     name: str = ""
     department: str | None = None
+    kind: Literal["batch", "web"] | None = None
     user: str | None = None
     service: str | None = None
     lease: str | None = None
     quality: str | None = None
+    since: date | None = None
+    until: date | None = None
     windows: tuple[str, ...] = ()
     windows_zone: str = "UTC"
 
@@ -73,20 +92,25 @@ class Price(msgspec.Struct, frozen=True, kw_only=True):
         return sign * Fraction(Decimal(self.amount))
 
     def fits(self, of: dict[str, str], hour: int) -> bool:
-        """`of`: department, user, service, lease, quality; `hour`: its beginning, milliseconds."""
-        for key in ("department", "user", "service", "lease", "quality"):
+        """`of`: department, kind, user, service, lease, quality; `hour`: its beginning, milliseconds."""
+        for key in NAMES:
             wanted = getattr(self, key)
             if wanted is not None and wanted != (of.get(key) or ("none" if key == "lease" else "")):
                 return False
+        if (self.since and hour < _ms(self.since)) or (self.until and hour >= _ms(self.until)):
+            return False
         if not self.windows:
             return True
         return windows.calendar(self.windows, self.windows_zone).open_at(hour / 1000) is not None
 
 
+def _ms(day: date) -> int:
+    return int(datetime.combine(day, time(), UTC).timestamp()) * 1000
+
+
 class _Head(msgspec.Struct, frozen=True, kw_only=True):
     currency: str = ""
-    digits: int = 2
-    minimum: str = "0"
+    digits: int = 4
 
 
 class Prices(_Head, frozen=True, kw_only=True):
@@ -95,6 +119,15 @@ class Prices(_Head, frozen=True, kw_only=True):
     def first(self, pers: tuple[str, ...], of: dict[str, str], hour: int) -> int | None:
         """Number of the price that counts (rule 1)."""
         return next((n for n, p in enumerate(self.price) if p.per in pers and p.fits(of, hour)), None)
+
+    def of(self, department: str | None) -> Prices:
+        """What this department may have to pay; None: everything."""
+        mine = tuple(p for p in self.price if department is None or p.department in (None, department))
+        return msgspec.structs.replace(self, price=mine)
+
+    def digest(self) -> str:
+        """Of what it says: the same for the same prices, however the file is laid out."""
+        return hashlib.sha256(msgspec.json.encode(self)).hexdigest()[:DIGEST_CHARS]
 
 
 def load(path: Path) -> Prices:
@@ -124,7 +157,7 @@ def parse(text: str, name: str = "prices") -> Prices:
 
 def _as_decimal(problem: Problem) -> Problem:
     """An amount that is a number, or missing."""
-    if problem.path[-1] not in DECIMALS:
+    if problem.path[-1] != "amount":
         return problem
     try:
         example = f': "{Decimal(problem.found)}"'
@@ -140,13 +173,35 @@ def _meant(prices: Prices) -> Iterator[Problem]:
     if not 0 < len(prices.price) <= PRICES_MAX:
         right = f"there should be from 1 to {PRICES_MAX} [[price]] tables"
         yield Problem(path=("price",), found=f"{len(prices.price)} prices", right=right)
-    yield from _amount(("minimum",), prices.minimum)
     for number, price in enumerate(prices.price):
-        yield from _price(price, ("price", number), price.name or f"number {number + 1}")
+        path, label = ("price", number), price.name or f"number {number + 1}"
+        yield from _amount(price, path, label)
+        yield from _fitting(price, path, label)
+        yield from _windows(price, path, label)
 
 
-def _price(price: Price, path: Path_, label: str) -> Iterator[Problem]:
-    yield from _amount((*path, "amount"), price.amount, label)
+def _amount(price: Price, path: Path_, label: str) -> Iterator[Problem]:
+    """Rule 5."""
+    if not _DECIMAL.fullmatch(price.amount) or Decimal(price.amount) > AMOUNT_MAX:
+        right = f'should be a decimal in quotes such as "0.05", from 0 to {AMOUNT_MAX:,}'
+        yield _problem((*path, "amount"), price.amount, right, label)
+
+
+def _fitting(price: Price, path: Path_, label: str) -> Iterator[Problem]:
+    """Keys that can never fit (rule 4)."""
+    for key in OF_JOBS if price.per not in PER_JOB else ():
+        if (value := getattr(price, key)) is not None:
+            right = f"should not be here: {price.per} is of a department; {key} goes with {', '.join(PER_JOB)}"
+            yield _problem((*path, key), value, right, label)
+    if price.windows and price.per == "least_of_day":
+        yield _problem(
+            (*path, "windows"), price.windows[0], "should not be here: least_of_day is of a whole day", label
+        )
+    if price.since and price.until and price.until <= price.since:
+        yield _problem((*path, "until"), price.until, f"should be a day after from ({price.since})", label)
+
+
+def _windows(price: Price, path: Path_, label: str) -> Iterator[Problem]:
     try:
         shift_min = offset_s(price.windows_zone, ZONE_ANY_H) // 60
     except Unreadable as error:
@@ -168,12 +223,6 @@ def _window(entry: str, shift_min: int, zone: str) -> Iterator[str]:
         yield f"in {zone} it should begin and end with full hours of UTC"
     if any(window.guarantee is not None or window.maximum is not None for window in read):
         yield "should say hours alone"
-
-
-def _amount(path: Path_, text: str, label: str = "") -> Iterator[Problem]:
-    """Rule 4."""
-    if not _DECIMAL.fullmatch(text) or Decimal(text) > AMOUNT_MAX:
-        yield _problem(path, text, f'should be a decimal in quotes such as "0.05", from 0 to {AMOUNT_MAX:,}', label)
 
 
 def _problem(path: Path_, value: object, right: str, label: str = "") -> Problem:

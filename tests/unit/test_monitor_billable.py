@@ -1,0 +1,141 @@
+"""What a bill is made of, over HTTP: a day that runs, one that is over, what may be seen; and the price table."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pytest
+from aiohttp import web
+from aiohttp.test_utils import TestClient, TestServer
+
+from phoenix.cli.__main__ import main
+from schemas.custody import RULES
+from schemas.facts import ConfigAdopted
+from services.monitor.serve.access import Access, faults
+from services.monitor.serve.billable import SETTLED_MS, Billable, together
+from services.monitor.serve.price_routes import PriceRoutes
+from services.runtime.config import dump_toml, load
+from services.runtime.credentials import digest
+from services.runtime.identity import Identities
+from tests.unit.test_custody_rules import granted, job, placed
+from tests.unit.test_monitor_core import Desk
+from tests.unit.test_monitor_http import CLOUD
+
+DAY_S = 86_400
+TABLE = """
+[[price]]
+per = "core_hour"
+amount = "1"
+[[price]]
+per = "core_hour"
+amount = "2"
+department = "web"
+from = 2026-11-01
+"""
+ROOT = Path(__file__).parents[2]
+
+
+class Door:
+    """hpc has held a host since the first second of 1970, and alice's job runs on it."""
+
+    def __init__(self, tmp_path: Path) -> None:
+        self.desk, self.now = Desk(tmp_path / "h.sqlite"), 100.0
+        self.desk.play(("provisioner", ConfigAdopted(cloud="x", custody_rules=RULES, config=CLOUD)))
+        self.desk.play(*granted(), job(), placed())
+        self.file = tmp_path / "prices.toml"
+        self.file.write_text(TABLE)
+        tokens = tmp_path / "tokens.json"
+        tokens.write_bytes(orjson.dumps({digest(f"t-{u.name}"): u.name for u in CLOUD.users}))
+        access = Access(self.desk.core.custody, Identities(tokens, CLOUD))
+        assert self.desk.history is not None
+        app = web.Application(middlewares=[faults])
+        app.add_routes(Billable(access, self.desk.history, self.desk.core.accounting, lambda: self.now).routes())
+        app.add_routes(PriceRoutes(access, self.file).routes())
+        self.client = TestClient(TestServer(app))
+
+    async def get(self, path: str, user: str = "oscar") -> Any:
+        answer = await self.client.get(path, headers={"Authorization": f"Bearer t-{user}"})
+        found = orjson.loads(await answer.read())
+        return found["error"]["message"] if answer.status >= 400 else found
+
+
+@pytest.fixture
+async def door(tmp_path: Path) -> AsyncIterator[Door]:
+    door = Door(tmp_path)
+    await door.client.start_server()
+    yield door
+    await door.client.close()
+    assert door.desk.history is not None
+    await door.desk.history.close()
+
+
+async def test_of_the_day_that_runs_it_says_what_was_until_now(door: Door) -> None:
+    found = await door.get("/v1/billable?day=0")
+    assert (found["until"], found["over"], found["kinds"]) == (100.0, False, {"hpc": "batch", "web": "web"})
+    assert [one["until_ms"] for one in found["attempts"]] == [100_000]
+    [held] = [one for one in found["holding"] if one["department"] == "hpc"]
+    since = found["attempts"][0]["from_ms"]
+    assert (held["begin_ms"], 100_000 - held["held_ms"] < since) == (0, True)  # granted before the job was placed
+    door.now = 200.0
+    [later] = [one for one in (await door.get("/v1/billable?day=0"))["holding"] if one["department"] == "hpc"]
+    assert later["held_ms"] == held["held_ms"] + 100_000
+    assert await door.get(f"/v1/billable?day={DAY_S}") == "that day is to come"
+
+
+async def test_a_day_is_over_when_its_facts_can_no_longer_be_on_their_way(door: Door) -> None:
+    for late_ms, over in ((-1, False), (0, True)):
+        door.now = DAY_S + (SETTLED_MS + late_ms) / 1000
+        found = await door.get("/v1/billable?day=0")
+        assert (found["over"], found["until"]) == (over, DAY_S)
+        assert [one["until_ms"] for one in found["attempts"]] == [DAY_S * 1000]
+        assert sum(one["held_ms"] for one in found["holding"] if one["begin_ms"] == 3_600_000) == 3_600_000
+
+
+async def test_a_department_is_told_of_itself(door: Door) -> None:
+    found = await door.get("/v1/billable?day=0", "wendy")
+    assert found["kinds"] == {"web": "web"}
+    assert {one["department"] for name in ("attempts", "holding") for one in found[name]} <= {"web"}
+
+
+def test_an_hour_that_ended_meanwhile_counts_once() -> None:
+    hour = {"department": "hpc", "begin_ms": 0, "held_ms": 9, "lent_ms": 0, "borrowed_ms": 0}
+    next_hour = {**hour, "begin_ms": 3_600_000}
+    other = {**hour, "department": "web"}
+    assert together([hour], [{**hour, "held_ms": 8}, next_hour, other]) == [hour, next_hour, other]
+
+
+async def test_the_table_is_read_each_time_and_each_sees_its_own_prices(door: Door) -> None:
+    seen = {user: await door.get("/v1/prices", user) for user in ("alice", "wendy")}
+    assert [len(one["prices"]["price"]) for one in seen.values()] == [1, 2]
+    assert seen["alice"]["digest"] == seen["wendy"]["digest"]
+    assert seen["wendy"]["prices"]["price"][1]["from"] == "2026-11-01"
+    door.file.write_text(TABLE.replace('"1"', '"-1"'))
+    assert "the cloud's price table has problems:\nprices.toml:4: price.amount" in await door.get("/v1/prices")
+    door.file.write_text(TABLE.replace('"1"', '"3"'))
+    assert (await door.get("/v1/prices"))["prices"]["price"][0]["amount"] == "3"
+
+
+def test_a_configuration_names_its_table_and_the_check_reads_it(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    site, table = tmp_path / "site.toml", tmp_path / "prices.toml"
+    sample = (ROOT / "deploy" / "phoenix.toml").read_text()
+    site.write_text(sample.replace('# prices = "prices.toml"', 'prices = "prices.toml"'))
+    assert load(site).billing.prices == table
+    assert f'prices = "{table}"' in dump_toml(load(site))
+
+    def check() -> tuple[int, str]:
+        return main(["--data", str(tmp_path), "config", "check", str(site)]), capsys.readouterr().err
+
+    code, told = check()
+    assert (code, "[billing] prices, that cannot be used" in told, "cannot be read" in told) == (1, True, True)
+    table.write_text(TABLE.replace('"1"', '"-1"'))
+    code, told = check()
+    assert (code, 'price.amount (of "number 1"): "-1": should be a decimal' in told) == (1, True)
+    table.write_text(TABLE.replace('department = "web"', 'department = "wbe"'))
+    assert check() == (0, "phoenix: prices.toml has prices for 'wbe', and there is no such department\n")
+    table.write_text(TABLE)
+    assert check() == (0, "")
