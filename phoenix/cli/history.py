@@ -79,8 +79,6 @@ def run(args: argparse.Namespace) -> int:
 
 def _fetch(args: argparse.Namespace) -> tuple[list[dict[str, Any]], str | None]:
     since, until = span(args.since, args.until, time.time())
-    if args.limit < 1:
-        raise mistyped(f"--limit {args.limit} is no number of jobs", "name 1 or more, or --all")
     for state in (args.state or "").split(","):
         if state and state not in STATES:
             raise mistyped(f"{state!r} is no state", suggest.hint(state, STATES))

@@ -7,6 +7,7 @@ file's size, at which the very write of the log (-wal) fails.  Neither needs a f
 
 from __future__ import annotations
 
+import os
 import sqlite3
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, closing, contextmanager
@@ -14,7 +15,9 @@ from pathlib import Path
 
 import pytest
 
+from phoenix.local.stack_layout import CONTENT
 from services.monitor.history import backlog, file
+from services.monitor.history import made as made_anew
 from services.monitor.history.file import UNKNOWN, History, StandsStill
 from services.runtime.exits import Stop
 from tests.support.full_disk import full
@@ -80,6 +83,14 @@ def patient(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[History
     made._thread.shutdown()
     if made._db is not None:
         made._db.close()
+
+
+def test_what_a_rebuild_leaves_is_of_the_cloud(tmp_path: Path) -> None:
+    """`phoenix down --purge` takes along what it knows (`stack_layout.CONTENT`)."""
+    with made_anew._alone(tmp_path / "history.sqlite"):
+        left = os.listdir(tmp_path)
+    assert [name for name in left if name not in CONTENT] == []
+    assert left
 
 
 def test_what_could_not_be_written_is_never_passed_over(history: History) -> None:

@@ -10,10 +10,13 @@ import orjson
 import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestClient, TestServer
+from msgspec import structs
 
 from phoenix.cli.__main__ import main
+from schemas.config import BatchPolicy, Department, WebPolicy
 from schemas.custody import RULES
 from schemas.facts import ConfigAdopted
+from services.monitor.history.kept import Kept, trim
 from services.monitor.serve.access import Access, faults
 from services.monitor.serve.billable import SETTLED_MS, Billable, together
 from services.monitor.serve.price_routes import PriceRoutes
@@ -98,6 +101,31 @@ async def test_a_department_is_told_of_itself(door: Door) -> None:
     found = await door.get("/v1/billable?day=0", "wendy")
     assert found["kinds"] == {"web": "web"}
     assert {one["department"] for name in ("attempts", "holding") for one in found[name]} <= {"web"}
+
+
+async def test_a_department_is_of_the_kind_that_it_was_last_on_the_day(door: Door) -> None:
+    bio = Department(name="bio", kind="batch", batch=BatchPolicy())
+    kinds = {0: bio, DAY_S: bio, 2 * DAY_S: structs.replace(bio, kind="web", batch=None, web=WebPolicy())}
+    for at, department in kinds.items():
+        config = structs.replace(CLOUD, departments=(*CLOUD.departments, department))
+        door.desk.play(("provisioner", ConfigAdopted(cloud="x", custody_rules=RULES, config=config)), at=at)
+    door.now = 4.0 * DAY_S
+    told = [(await door.get(f"/v1/billable?day={day * DAY_S}"))["kinds"]["bio"] for day in range(4)]
+    assert told == ["batch", "batch", "web", "web"]
+    assert door.desk.history is not None
+    rows = door.desk.history.database.execute("SELECT kind FROM departments WHERE department = 'bio' ORDER BY position")
+    assert [kind for (kind,) in rows] == ["batch", "web"]  # what is not new is not said again
+
+
+def test_what_was_taken_back_is_kept_as_long_as_the_day_that_bills_it(door: Door) -> None:
+    assert door.desk.history is not None
+    db, day_ms = door.desk.history.database, DAY_S * 1000
+    for number, told_ms in enumerate((2 * day_ms, 4 * day_ms)):
+        db.execute(
+            "INSERT INTO losses VALUES (1, ?, 0, ?, '1', 1, 'hpc', 'alice', '', '', 'web', -1)", (number, told_ms)
+        )
+    assert trim(db, 5 * day_ms, Kept(days=2, rows=0))
+    assert db.execute("SELECT told_ms FROM losses").fetchall() == [(4 * day_ms,)]
 
 
 def test_an_hour_that_ended_meanwhile_counts_once() -> None:

@@ -54,10 +54,11 @@ class Desk:
         if self.history:
             self.history.note(self.core, fact, meta)
 
-    def play(self, *steps: Step) -> Desk:
+    def play(self, *steps: Step, at: float | None = None) -> Desk:
         for writer, fact in steps:
             self.position += 1
-            void = self.custody.apply(fact, self.position, 0, writer, float(self.position))
+            now = float(self.position) if at is None else at
+            void = self.custody.apply(fact, self.position, 0, writer, now)
             broken = tuple(self.custody.newly_broken)
             meta = Meta(
                 position=self.position,

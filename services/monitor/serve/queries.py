@@ -19,7 +19,7 @@ from nats.aio.msg import Msg
 from nats.errors import Error as NatsError
 
 from schemas import subjects
-from services.monitor.history.file import History
+from services.monitor.history.file import History, StandsStill
 from services.monitor.pictures.usage import BY, EVER
 from services.monitor.pictures.views import Views
 from services.monitor.serve.usage_asked import usage_asked
@@ -47,6 +47,8 @@ class Queries:
             body = await self._usage(scope, asked) if what == "usage" else self._render(what, scope, asked)
         except (msgspec.DecodeError, TypeError, ValueError) as error:
             body = _refusal("invalid", f"the query could not be read: {error}")
+        except StandsStill as told:
+            body = _refusal("unavailable", str(told))
         await answer(msg, department, body, {"Content-Type": "application/json"})
 
     def _render(self, what: str, scope: str | None, asked: dict[str, Any]) -> bytes:
