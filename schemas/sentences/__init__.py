@@ -25,7 +25,7 @@ _TEXTS: Final[dict[str, tuple[str, str, str]]] = {
     "notice_expired": ("notice expired", "the department was given notice and still held more than its quota", ""),
     "notice": ("notice", "the department gives it back because its quota fell below what it holds", ""),
     "not_needed": ("not needed", "the department has no use for it", ""),
-    "batch_share": ("batch share", "another batch department wants its share", ""),
+    "batch_share": ("batch share", "the shares of batch departments have changed", ""),
     "department_removed": ("department removed", "the department was removed from the configuration", ""),
     "cordoned": ("cordoned", "the host is cordoned", "phoenix hosts uncordon HOST"),
     "window": ("window", "at these hours a department has another guarantee or maximum", "phoenix lending"),

@@ -44,7 +44,10 @@ def web_share(p: Params) -> str | None:
 
 
 def batch_share(p: Params) -> str | None:
-    return f"another batch department wants its share, and {p['department']} held {p['held']}" if "held" in p else None
+    """Another one wants more, or this one less: the reason does not tell which."""
+    return (
+        f"the shares of batch departments have changed, and {p['department']} held {p['held']}" if "held" in p else None
+    )
 
 
 TELL: Final[dict[str, Callable[[Params], str | None]]] = {

@@ -64,7 +64,7 @@ def test_a_reason_is_told_with_its_numbers() -> None:
         ),
         (
             because(Code.BATCH_SHARE, department="hpc", held=3),
-            "another batch department wants its share, and hpc held 3",
+            "the shares of batch departments have changed, and hpc held 3",
         ),
     ],
 )

@@ -197,7 +197,7 @@ def test_an_instance_drains_because_of_what_its_reason_says(reason: Reason, kind
     ("reason", "asked"),
     [
         (because(Code.WEB_DEMAND, department="web, shop", held=3), ["department:web", "department:shop"]),
-        (because(Code.BATCH_SHARE, department="hpc", held=3), ["department:lab", "department:web"]),
+        (because(Code.BATCH_SHARE, department="hpc", held=3), ["department:hpc", "department:lab", "department:web"]),
         (because(Code.CORDONED, hosts=["h1", "h2"]), ["host:h1", "host:h2"]),
         (because(Code.IDLE_TO_BATCH, department="hpc", held=3), []),  # what hpc wants has nothing to do with it
     ],

@@ -47,8 +47,8 @@ def _quota(fact: Fields, departments: Sequence[str]) -> Asked:
     if code in ("web_demand", "web_share"):
         names = str(params.get("department", fact["dept"])).split(", ")
         return [ask for name in names for ask in _demand(name)]
-    if code == "batch_share":  # the others want theirs
-        return [ask for name in departments if name != fact["dept"] for ask in _demand(name)]
+    if code == "batch_share":  # another one wants more, or this one less
+        return [ask for name in departments for ask in _demand(name)]
     return [(HOST + host, ("host.cordoned",)) for host in params.get("hosts") or ()] if code == "cordoned" else []
 
 
@@ -119,6 +119,6 @@ _BECAUSE: Final[dict[str, Callable[[Fields, str], Asked]]] = {
     "unit.placed": _placed,
     "instance.draining": _draining,
     "instance.reported": lambda fact, _: [(fact["unit"], ("instance.draining", "attempt.began"))],
-    "release.changed": lambda fact, _: [(DEPARTMENT + fact["dept"], ("release.requested",))],
+    "release.changed": lambda fact, _: [(DEPARTMENT + fact["dept"], ("release.requested", "release.changed"))],
     "job.resumed": lambda fact, _: [(fact["job"], ("job.held",))],
 }
