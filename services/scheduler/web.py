@@ -18,7 +18,8 @@ Rules
   4. Claim: hosts for all instances, those that drain included, since they take room (where some hosts of the cluster are too
      small, no more than are not); at least those in use; plus held ones that can carry none (cordoned; too small, while others
      are short).  What is not needed goes back at once (paper, II-B), but a host whose instance is closed only when its VM has
-     ended, and it is claimed until then.  A lower claim would bring notice, and notice kills.
+     ended, and it is claimed until then.  A lower claim would bring notice, and notice kills.  A rolling update claims no more
+     than `max_surge` allows: where none is left, a successor waits for the place of one that drains.
   5. A failed instance is replaced under a new number: the first time at once, then later and later (`web_fold`, rule 2).
   6. Notice (held above quota): hosts go back as `web_ends` says; nothing is placed meanwhile.
   7. A department that is not configured, or closed, wants no instance and no host.
@@ -125,13 +126,20 @@ class WebCore(WebFold):
         surplus = web_hosts.surplus(seen, most, self.per_host())
         ended += web_ends.ends(scene, surplus, self._cause(target, reason, Code.SCALE_DOWN))
         seen = self._without(scene, seen, surplus)
-        claim = self.claim(seen, most if step.plan is None else step.plan.room, seen.draining)
+        claim = self.claim(seen, *self._room(step, target, most, seen.draining))
         found = [*step.words, *self._claim(target, claim, reason, now), *closings, *ended]
         # How long to wait with new ones is known once failed ones are closed.
         placed = [] if closings else self._placements(step, seen, target, spare, reason)
         hosts = web_hosts.not_needed(seen, claim, [fact.hosts[0] for fact in placed], now)
         found += [f.HostReleased(host=name, reason=because(Code.NOT_NEEDED, demand=claim)) for name in hosts]
         return [*found, *placed][:FACTS_MAX]
+
+    def _room(self, step: Step, target: int, most: int, draining: int) -> tuple[int, int]:
+        """Rule 4: instances that have, or are to get, a place, and those that drain beside them."""
+        if step.plan is None:
+            return most, draining
+        beside = target + step.at.terms.max_surge - step.plan.room
+        return step.plan.room, max(0, min(draining, beside))
 
     def _step(self, seen: Picture, target: int, now: float) -> Step:
         """What releases have to say."""

@@ -50,6 +50,7 @@ def test_eight_instances_are_replaced_within_the_terms(unavailable: int, surge: 
     assert ended
     assert all("release 1 is rolled out" in told for told in ended)
     assert world.custody.held("web") == world.custody.state.demands["web"] == 8  # the surge's hosts have gone back
+    assert max(fact.hosts for fact in world.facts(f.DemandChanged)) == 8 + surge  # none for those that drain
     assert world.voids == []
 
 
