@@ -44,6 +44,7 @@ SCRAPE_S: Final = 10.0
 PAGES: Final = 3
 READY_S: Final = 120.0
 IDLE_SHARE: Final = 0.04
+LINE_MAX: Final = 8 << 20  # of an event: the picture of 2,000 hosts has a megabyte
 ASK_S: Final = 0.5  # between two looks at how far the monitor is
 WRITERS: Final = ("provisioner", "executor", "admission", "scheduler.hpc", "scheduler.web")
 
@@ -147,7 +148,7 @@ class Watchers:
     async def page(self) -> None:
         token = credentials.token_file(self.bench.config, "oscar").read_text().strip()
         headers = {"Authorization": f"Bearer {token}", "Accept": "text/event-stream"}
-        async with self.session.get(f"{self.url}/v1/stream", headers=headers) as answer:
+        async with self.session.get(f"{self.url}/v1/stream", headers=headers, read_bufsize=LINE_MAX) as answer:
             answer.raise_for_status()
             async for line in answer.content:
                 self.frame_bytes += len(line)

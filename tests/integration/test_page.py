@@ -35,8 +35,12 @@ class Site:
     def token(self, user: str) -> str:
         return (self.cloud.data / "credentials" / f"{user}.token").read_text().strip()
 
-    def get(self, path: str, user: str = "oscar") -> Any:
-        asked = urllib.request.Request(self.url + path, headers={"Authorization": f"Bearer {self.token(user)}"})
+    def code(self, user: str) -> str:
+        return str(self.get("/v1/session/code", user, "POST")["code"])
+
+    def get(self, path: str, user: str = "oscar", method: str = "GET") -> Any:
+        headers = {"Authorization": f"Bearer {self.token(user)}"}
+        asked = urllib.request.Request(self.url + path, headers=headers, method=method)
         with urllib.request.urlopen(asked, timeout=30) as answer:
             return json.loads(answer.read())
 
@@ -318,6 +322,9 @@ def test_a_tab_becomes_the_person_whom_another_tab_has_logged_in(site: Site, ope
     expect(page.locator("#grid .host")).to_have_count(HOSTS)
     assert set(page.evaluate("window.phoenix.model.decisions.map(one => one.department)")) <= {"web"}
     assert page.evaluate("[document.cookie, localStorage.length, sessionStorage.length]") == ["", 0, 0]
+    page.goto(f"{site.url}/#code={site.code('oscar')}")  # in the same tab: nothing is loaded again
+    expect(page.locator("#who")).to_have_text("oscar, operator")
+    assert "code" not in page.url
 
 
 UNITS = """async () => {

@@ -42,7 +42,7 @@ const DASH = ["none", "7 4", "2 4"];
 const LABELLED = 18; // px: a band of this height has room for its name
 const TOP = 14;
 const BOTTOM = 26;
-const LEFT = 38;
+const LEFT = 46;
 const RIGHT = 48;
 
 export class Chart {

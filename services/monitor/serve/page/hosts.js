@@ -10,7 +10,7 @@
 //   4. A host's place changes only when hosts come or go. A cell is changed only when its row was.
 
 import { el, h, keyed, say } from "./dom.js";
-import { byName, duration, seconds } from "./format.js";
+import { byName, duration, number, seconds } from "./format.js";
 import { MARKS, stateOf } from "./model.js";
 import { now } from "./session.js";
 
@@ -106,7 +106,7 @@ export class Hosts {
       (one) => this.chip(one),
       (chip, one) => {
         chip.setAttribute("aria-pressed", String(this.shown === one.whose));
-        say(chip.lastElementChild, one.n);
+        say(chip.lastElementChild, number(one.n));
       },
     );
     const words = [...marks].sort((a, b) => byName(a[0], b[0])).map(([state, n]) => `${MARKS[state]} ${state} ${n}`);
@@ -128,7 +128,7 @@ export class Hosts {
       { type: "button", class: "chip", onclick: toggle },
       swatch,
       h("span", null, one.label),
-      h("b", null, one.n),
+      h("b", null, number(one.n)),
     );
   }
 

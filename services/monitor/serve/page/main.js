@@ -174,6 +174,10 @@ async function start() {
   }
 }
 
+// An address with a code, pasted into a tab that shows the page already: browsers do not load it again.
+window.addEventListener("hashchange", () => {
+  if (location.hash.startsWith("#code=")) el("board").hidden ? start() : same();
+});
 theme(el("theme"));
 search(model);
 window.setInterval(() => {

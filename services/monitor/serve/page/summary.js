@@ -4,6 +4,7 @@
 
 import { el, h, keyed, say } from "./dom.js";
 import { clock, count, duration, number, seconds, zone } from "./format.js";
+import { linked } from "./links.js";
 import { stateOf } from "./model.js";
 import { now } from "./session.js";
 
@@ -30,7 +31,9 @@ export function summary(model) {
     alerts,
     (one) => one.key,
     (one) => h("li", { class: one.level }),
-    (item, one) => say(item, one.text),
+    (item, one) => {
+      if (item.textContent !== one.text) item.replaceChildren(...linked(one.text, model));
+    },
   );
 }
 
