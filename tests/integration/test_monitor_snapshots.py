@@ -224,10 +224,11 @@ async def test_what_a_snapshot_stands_for_is_in_the_file_before_it_is_saved(
 
 
 async def test_on_a_full_disk_the_monitor_serves_and_its_history_catches_up(
-    here: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    here: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(edge, "COMMIT_S", 0.02)
     monkeypatch.setattr(file, "RETRY_S", 0.02)
+    caplog.set_level("INFO", "phoenix")
     site = Site(here, tmp_path)
     await site.write(5)
     service = await site.up()
@@ -249,6 +250,8 @@ async def test_on_a_full_disk_the_monitor_serves_and_its_history_catches_up(
         assert rows(tmp_path / "history.sqlite") == before
     await until(lambda: site.edge.history.still is None, "it goes on by itself")
     assert service.health()["ailing"] == []
+    await until(lambda: "history goes on" in caplog.text, "the log says so")
+    assert caplog.text.count("history stands still") == caplog.text.count("history goes on") == 1
     assert await site.jobs() == [str(n) for n in range(1, 26)]
     await site.down()
     assert service.snapshot_position == 26

@@ -236,6 +236,44 @@ async def test_a_snapshot_is_rebuilt_from_the_journal(here: World) -> None:
     assert (fold.custody.dump(), fold.core.dump(), fold.own_last) == (*whole, end)
 
 
+async def test_an_older_snapshot_that_takes_its_time_does_not_replace_a_newer_one(here: World) -> None:
+    fold, reached, go = Fold("admission", ToyCore), asyncio.Event(), asyncio.Event()
+    asked: list[int] = []
+
+    async def secured(position: int) -> bool:
+        asked.append(position)
+        reached.set()
+        await go.wait()
+        return True
+
+    objects, born_at = Objects(here.js, SNAPSHOTS), await born(here)
+    keeper = Keeper(objects, "admission", born_at, fold, every=1, log=LOG, secured=secured)
+    fold.position = 1
+    first = asyncio.create_task(keeper.save())
+    await reached.wait()
+    fold.position = 2
+    second = asyncio.create_task(keeper.save())
+    for _ in range(5):  # turns of the loop, in which it would begin
+        await asyncio.sleep(0)
+    assert asked == [1]
+    go.set()
+    await asyncio.gather(first, second)
+    assert (asked, keeper.position) == ([1, 2], 2)
+
+
+async def test_snapshots_that_cannot_be_saved_are_told_once(here: World, caplog: pytest.LogCaptureFixture) -> None:
+    stored = iter((False, False, True, False, False))
+
+    async def secured(_position: int) -> bool:
+        return next(stored)
+
+    objects, fold = Objects(here.js, SNAPSHOTS), Fold("admission", ToyCore)
+    keeper = Keeper(objects, "admission", await born(here), fold, every=1, log=LOG, secured=secured)
+    for _ in range(5):
+        await keeper.save()
+    assert caplog.text.count("snapshot not saved") == 2
+
+
 async def test_a_leader_saves_snapshots_as_it_goes_and_a_standby_does_not(here: World) -> None:
     leader = await here.start("a1").leads()
     standby = await here.start("a2").caught_up()

@@ -208,7 +208,9 @@ class Scene:
         born = await self._born()
         archive = Archive(self.config.journal.archive, born)
         mark = await read_mark(Objects(self.here.js, SNAPSHOTS), born)
-        assert archive.end >= mark, when
+        assert archive.end >= mark, f"{when}: what is marked as trimmed is archived"
+        broken = self.config.monitor.history_path.with_suffix(".broken")
+        assert not broken.exists(), f"{when}: a history that was set aside would be made again, and look well"
         kept = [(m.position, m.subject, m.data) for m in archive.read()]
         assert kept == self.written[: archive.end], f"{when}: the archive is what was written"
         found = [

@@ -11,6 +11,7 @@ import os
 import sqlite3
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, closing, contextmanager
+from itertools import count
 from pathlib import Path
 
 import pytest
@@ -74,10 +75,11 @@ def full_of_bytes(history: History) -> AbstractContextManager[None]:
 
 @pytest.fixture
 def patient(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[History]:
-    """A monitor's, at the hour 1000."""
+    """A monitor's, whose clock says 1000 first and a second more each time."""
     monkeypatch.setattr(file, "BUSY_S", 0.01)
     monkeypatch.setattr(file, "RETRY_S", 0.0)
-    made = History(tmp_path / "history.sqlite", waits=True, clock=lambda: 1000.0)
+    times = count(1000)
+    made = History(tmp_path / "history.sqlite", waits=True, clock=lambda: float(next(times)))
     made.open("a")
     yield made
     made._thread.shutdown()
@@ -271,11 +273,14 @@ async def test_what_no_room_can_mend_ends_a_monitors_too(patient: History) -> No
     assert patient.still is None
 
 
-def test_a_file_that_could_not_be_made_is_not_set_aside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("room", [8192, 40_000])  # for the file's first page alone, and for some of the tables
+def test_a_file_that_could_not_be_made_is_not_set_aside(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, room: int
+) -> None:
     monkeypatch.setattr(file, "RETRY_S", 0.0)
     path = tmp_path / "history.sqlite"
     path.with_suffix(".broken").write_text("of before")
-    with full(path, 8192):
+    with full(path, room):
         made = History(path, waits=True)
         made.open("a")
         assert made.still is not None
