@@ -20,12 +20,12 @@ pytestmark = pytest.mark.timeout(180)
 
 async def trouble(cloud: Siege) -> None:
     await asyncio.sleep(2.0)
-    assert cloud.signal("nats", signal.SIGSTOP)
+    await cloud.strike("nats", signal.SIGSTOP)
     await asyncio.sleep(SILENT_S)
-    assert cloud.signal("nats", signal.SIGCONT)
+    await cloud.strike("nats", signal.SIGCONT)
     for number in (signal.SIGTERM, signal.SIGKILL):
         await asyncio.sleep(2.0)
-        assert cloud.signal("nats", number)
+        await cloud.strike("nats", number)
 
 
 async def test_a_broker_that_is_silent_or_starts_again_loses_nothing(tmp_path: Path) -> None:

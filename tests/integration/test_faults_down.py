@@ -17,8 +17,7 @@ from tests.support.faults import Load, Siege, siege, together
 
 HOSTS = 6
 JOBS = 36
-WORK_S = 3.0  # between two interruptions
-LONG_S = 6.0  # of a job that is to be interrupted: longer than `down` takes to reach it
+WORK_S = 2.0  # between two interruptions
 
 pytestmark = pytest.mark.timeout(240)
 
@@ -51,16 +50,17 @@ async def interrupt(cloud: Siege, load: Load) -> None:
     """Each interruption has a job of its own to interrupt: how far the stream of the others is depends on the machine."""
     for end in (down, supervisor_dies, down_hard):
         await asyncio.sleep(WORK_S)
-        job = await load.add(f"{end.__name__}.x", LONG_S)
+        job = await load.add(name := f"{end.__name__}.x")
         await asyncio.to_thread(until, at_work(cloud, job), "the job to be interrupted does not run")
         await asyncio.to_thread(end, cloud)
         await asyncio.to_thread(until, lambda: not cloud.pids(), f"a process is left after {end.__name__}")
+        load.let_go(name)
         await asyncio.to_thread(cloud.ok, "up", "--detach")
 
 
 async def test_what_is_interrupted_goes_on_where_it_was(tmp_path: Path) -> None:
     with siege(tmp_path, HOSTS) as cloud:
-        load = Load(cloud, jobs=JOBS, seed=4, over_s=24.0, longest_s=4.0)
+        load = Load(cloud, jobs=JOBS, seed=4, over_s=18.0, longest_s=4.0)
         await together(load.run(), interrupt(cloud, load))
         await cloud.rest()
         story = await verdict.judge(cloud, load.submitted, HOSTS)

@@ -18,9 +18,10 @@ from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Page, e
 from tests.integration.up_cloud import Cloud, until
 from tests.support.tools import tool
 
-pytestmark = pytest.mark.timeout(120)
+pytestmark = pytest.mark.timeout(240)
 HOSTS, CORES = 6, 2
-WAIT_MS = 20_000  # a busy machine; nothing is measured here
+WAIT_MS = 30_000  # a busy machine; nothing is measured here
+expect.set_options(timeout=WAIT_MS)
 HOSTILE = "<img src=x onerror=\"window.hacked='name'\">"
 GONE = ("ERR_CONNECTION", "ERR_INCOMPLETE_CHUNKED_ENCODING", "ERR_EMPTY_RESPONSE")
 

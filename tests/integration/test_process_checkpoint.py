@@ -14,7 +14,7 @@ from tests.integration.test_process_driver import Hypervisor, started
 from tests.support.guest_door import HOST, Life
 
 ISOLATIONS = ["none"] if os.geteuid() else ["uid+cgroup", "none"]
-pytestmark = pytest.mark.timeout(60)
+pytestmark = pytest.mark.timeout(240)
 
 
 @pytest.fixture(params=ISOLATIONS)

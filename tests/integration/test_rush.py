@@ -18,7 +18,7 @@ from phoenix.rush.setting import Setting, Variant
 from tests.integration.up_cloud import Cloud
 
 DEADLINE_S = 60.0
-pytestmark = pytest.mark.timeout(120)
+pytestmark = pytest.mark.timeout(240)
 # However busy the machine is: what is late is not lost.
 SMALL = Setting(cpus=2, hosts=5, instances_max=4, peak_instances=4, job_s=(20.0, 40.0), cpu_ms=40.0, timeout_s=30.0)
 

@@ -129,7 +129,7 @@ def test_hold_why_release(cloud: Cloud) -> None:
 
 
 def test_cancel_a_running_job(cloud: Cloud) -> None:
-    job = cloud.ok("submit", "--wrap", "sleep 60").strip()
+    job = cloud.ok("submit", "--wrap", "sleep 600").strip()
     reach(cloud, job, "running")
     assert job in cloud.ok("queue")
     cloud.ok("cancel", job)

@@ -42,7 +42,7 @@ class Visitor:
     def _visit(self) -> None:
         while not self._over.wait(PAUSE_S):
             try:
-                with urllib.request.urlopen(self.url, timeout=20) as answer:  # an error status raises
+                with urllib.request.urlopen(self.url, timeout=60) as answer:  # an error status raises
                     answer.read()
                 self.served += 1
             except OSError as error:
@@ -72,10 +72,10 @@ def states(cloud: Cloud) -> dict[int, tuple[str, int]]:
 
 def test_a_good_and_a_bad_release_cost_no_request(site: Cloud) -> None:
     with Visitor(site.status()["balancers"]["web"]) as visitor:
-        good = site.ok("deploy", "web", "--env", "GREETING=hello", "--wait", "--timeout", "60s", "--as", "wendy")
+        good = site.ok("deploy", "web", "--env", "GREETING=hello", "--wait", "--timeout", "200s", "--as", "wendy")
         assert good.splitlines() == ["web: release 1", "web: release 1 is complete"]
         assert states(site) == {1: ("complete", 2), 0: ("replaced", 0)}
-        bad = site.run("deploy", "web", "--image", "shop-2", "--wait", "--timeout", "60s", "--", "false")
+        bad = site.run("deploy", "web", "--image", "shop-2", "--wait", "--timeout", "200s", "--", "false")
         assert (bad.returncode, bad.stdout) == (1, "web: release 2\n")
         assert "release 2 was given up after 2 failures: the last instance, web." in bad.stderr
         assert "ended by itself; release 1 is wanted again" in bad.stderr

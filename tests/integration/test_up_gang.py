@@ -14,7 +14,7 @@ from phoenix.local import stack_config
 from services.runtime.config import load
 from tests.integration.up_cloud import Cloud, until
 
-pytestmark = pytest.mark.timeout(120)
+pytestmark = pytest.mark.timeout(240)
 BATCH = "[department.batch]\nboot_timeout_s = 0.4\n"  # five times that for OpenNebula's part
 SHORT = "[policy]\nkill_s = 0.5\nstuck_s = 1\n"
 

@@ -83,9 +83,9 @@ grace_s = 1.0
 [runtime]
 snapshot_every = 60
 """
-# $1: the witness's directory, $2: seconds of work.  A short line is written at once (O_APPEND).  Each VM has a uid of its
-# own: without the umask a second attempt could not open the lock of the first.  Who is told to stop takes 0.6 s of its
-# grace, so that a successor that does not wait for it is seen.
+# $1: the witness's directory, $2: seconds of work, $3: a file there that ends it instead.  A short line is written at once
+# (O_APPEND).  Each VM has a uid of its own: without the umask a second attempt could not open the lock of the first.  Who is
+# told to stop takes 0.6 s of its grace, so that a successor that does not wait for it is seen.
 SCRIPT: Final = """#!/bin/sh
 me="$PHOENIX_JOB_ID $PHOENIX_ATTEMPT"
 umask 0
@@ -94,7 +94,7 @@ flock -n 9 || echo "overlap $me" >> "$1/witness"
 trap 'sleep 0.6; exit 143' TERM
 echo "start $me" >> "$1/witness"
 echo "start $me"
-sleep "$2"
+if [ -z "$3" ]; then sleep "$2"; else while [ ! -e "$1/$3" ]; do sleep 0.1; done; fi
 echo "end $me"
 echo "end $me" >> "$1/witness"
 """
@@ -135,6 +135,13 @@ class Siege(Cloud):
         except ProcessLookupError:
             return False
         return True
+
+    async def strike(self, name: str, number: signal.Signals) -> None:
+        """Send it as soon as the process is there."""
+        deadline = time.monotonic() + REST_S
+        while not self.signal(name, number):
+            assert time.monotonic() < deadline, f"{name} does not come back"
+            await asyncio.sleep(ASK_S)
 
     def told(self) -> list[str]:
         """What the scripts have said, line by line."""
@@ -284,10 +291,15 @@ class Load:
                 assert await self.cloud.submit(request) == job, "one request made two jobs"
             await asyncio.sleep(self.chance.uniform(0, 2 * self.over_s / self.jobs))
 
-    async def add(self, name: str, seconds: float) -> str:
-        """One more job, now, whatever the stream is at; its id."""
-        job = self.submitted[name] = await self.cloud.submit(self._request(name, seconds, nodes=1, cores=1))
+    async def add(self, name: str) -> str:
+        """One more job, now, whatever the stream is at, that runs until `let_go`; its id."""
+        request = self._request(name, 0.0, nodes=1, cores=1)
+        request["argv"].append(name)
+        job = self.submitted[name] = await self.cloud.submit(request)
         return job
+
+    def let_go(self, name: str) -> None:
+        (self.cloud.witness / name).touch()
 
     def _request(self, name: str, seconds: float, nodes: int, cores: int) -> dict[str, Any]:
         return {
@@ -298,7 +310,7 @@ class Load:
             "nodes": nodes,
             "tasks": nodes,
             "cpus_per_task": cores,
-            "walltime_s": 60.0,
+            "walltime_s": 600.0,
         }
 
     async def _spikes(self) -> None:
@@ -336,5 +348,5 @@ class Killer:
         self.chance.shuffle(victims)
         for name in victims:
             await asyncio.sleep(self.chance.uniform(0, 2 * seconds / len(victims)))
-            if self.cloud.signal(name, signal.SIGKILL):
-                self.kills[name] += 1
+            await self.cloud.strike(name, signal.SIGKILL)
+            self.kills[name] += 1
