@@ -72,8 +72,8 @@ def _warnings(args: argparse.Namespace, config: Any) -> list[str]:
 
 
 def _of_prices(args: argparse.Namespace, config: Any) -> list[str]:
-    """Prices that nobody has to pay; one may be for a department that was removed.  CliError for a table that is of no use: a
-    cloud runs with it, but has no bills."""
+    """Prices that nobody has to pay; one may be for a department or user that was removed.  CliError for a table that is of no
+    use: a cloud runs with it, but has no bills."""
     from services.runtime import prices
 
     file = config.billing.prices
@@ -85,9 +85,14 @@ def _of_prices(args: argparse.Namespace, config: Any) -> list[str]:
         raise CliError(
             FAILED, f"{args.file} names a price table, [billing] prices, that cannot be used:\n{error}"
         ) from None
-    known = {d.name for d in config.cloud.departments}
-    wrong = dict.fromkeys(p.department for p in found.price if p.department is not None and p.department not in known)
-    return [f"{file.name} has prices for {name!r}, and there is no such department" for name in wrong]
+    known = {"department": config.cloud.departments, "user": config.cloud.users}
+    wrong = [
+        (what, name)
+        for what, some in known.items()
+        for name in dict.fromkeys(getattr(price, what) for price in found.price)
+        if name is not None and name not in {each.name for each in some}
+    ]
+    return [f"{file.name} has prices for {name!r}, and there is no such {what}" for what, name in wrong]
 
 
 def _diff(args: argparse.Namespace) -> int:

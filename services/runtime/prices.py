@@ -78,7 +78,7 @@ class Price(msgspec.Struct, frozen=True, kw_only=True, rename={"since": "from"})
     kind: Literal["batch", "web"] | None = None
     user: str | None = None
     service: str | None = None
-    lease: str | None = None
+    lease: Literal["advance", "deadline", "immediate", "best-effort", "none"] | None = None
     quality: str | None = None
     since: date | None = None
     until: date | None = None

@@ -212,6 +212,10 @@ KINDS = '"core_hour", "host_hour", "own_host_hour", "borrowed_host_hour", "lent_
             'price.kind (of "number 1"): "wbe": should be one of "batch", "web"; did you mean "web"?',
         ),
         (
+            '[[price]]\nper = "core_hour"\namount = "1"\nlease = "advnace"',
+            'price.lease (of "number 1"): "advnace": should be one of "advance", "deadline", "immediate", "best-effort"',
+        ),
+        (
             '[[price]]\nper = "lent_host_hour"\namount = "1"\nuser = "ann"',
             'price.user (of "number 1"): "ann": should not be here: lent_host_hour is of a department; user goes with',
         ),

@@ -165,5 +165,7 @@ def test_a_configuration_names_its_table_and_the_check_reads_it(
     assert (code, 'price.amount (of "number 1"): "-1": should be a decimal' in told) == (1, True)
     table.write_text(TABLE.replace('department = "web"', 'department = "wbe"'))
     assert check() == (0, "phoenix: prices.toml has prices for 'wbe', and there is no such department\n")
+    table.write_text(TABLE + 'user = "alise"\n')
+    assert check() == (0, "phoenix: prices.toml has prices for 'alise', and there is no such user\n")
     table.write_text(TABLE)
     assert check() == (0, "")

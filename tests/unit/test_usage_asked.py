@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import orjson
+import pytest
+from nats.aio.msg import Msg
 
 from phoenix.cli import usage as command
+from services.monitor.history.file import StandsStill
 from services.monitor.pictures.views import Views
 from services.monitor.serve.queries import Queries
 from services.monitor.serve.usage_asked import usage_asked
@@ -25,6 +28,28 @@ async def test_hours_of_an_old_day_are_answered_over_nats_as_over_http() -> None
     everybody = orjson.loads(await queries._usage(None, {"department": "hpc", "since": period[0], "until": period[1]}))
     assert everybody["departments"] == over_nats["departments"]
     assert orjson.loads(await queries._usage("web", {"department": "hpc"}))["department"] == "web"
+    await written.history.close()
+
+
+async def test_while_the_history_stands_still_that_is_the_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    written, sent = Written().fold(played([("long", 1, 0), ("submit", 0, 0)] * 6)), []
+
+    async def full(*_: object) -> None:
+        raise StandsStill("the disk is full")
+
+    class Broker:
+        async def publish(self, _subject: str, payload: bytes, headers: object) -> None:
+            sent.append(orjson.loads(payload))
+
+    monkeypatch.setattr(written.history, "ask", full)
+    queries = Queries(None, Views(written.core), written.history)  # type: ignore[arg-type]
+    asked = {
+        "subject": "phoenix.query.monitor.hpc.usage",
+        "reply": "_INBOX_hpc.ann.1",
+        "data": b'{"since": 1123200, "until": 1126800}',
+    }
+    await queries._on_query(Msg(Broker(), **asked))  # type: ignore[arg-type]
+    assert sent == [{"ok": False, "error": {"code": "unavailable", "field": None, "message": "the disk is full"}}]
     await written.history.close()
 
 
