@@ -12,8 +12,8 @@ from phoenix.dashboards.form import (
     Panel,
     Query,
     Row,
-    Unit,
     Variable,
+    glance,
     increase,
     quantiles,
     rate,
@@ -26,22 +26,18 @@ OWN: Final = "$department"
 _FOR_HOSTS: Final = f"!~{'|'.join(FOR_ELSE)}"
 
 
-def _now(title: str, description: str, expr: str, unit: Unit = "short", bad: float | None = None) -> Panel:
-    return Panel(title, description, unit, (Query(expr, "now"),), kind="stat", width=4, height=4, bad=bad)
-
-
 _GLANCE: Final = Row(
     "At a glance",
     (
-        _now("Hosts held", "Hosts that it has now.", total(series("phoenix_hosts", state="held", department=OWN))),
-        _now("Jobs that wait", "For whatever reason.", total(series("phoenix_queue_jobs", department=OWN))),
-        _now(
+        glance("Hosts held", "Hosts that it has now.", total(series("phoenix_hosts", state="held", department=OWN))),
+        glance("Jobs that wait", "For whatever reason.", total(series("phoenix_queue_jobs", department=OWN))),
+        glance(
             "Waited longest for hosts",
             "The job that has waited longest for nothing but hosts.",
             f"max({series('phoenix_queue_oldest_seconds', department=OWN, reason=_FOR_HOSTS)})",
             "s",
         ),
-        _now(
+        glance(
             "Instances short",
             "Instances that it wants in service and that do not serve yet.",
             f"clamp_min({series('phoenix_web_instances_wanted', department=OWN)} - "
@@ -49,14 +45,14 @@ _GLANCE: Final = Row(
             f"{series('phoenix_web_instances_draining', department=OWN)}), 0)",
             bad=1,
         ),
-        _now(
+        glance(
             "Signal missing",
             "1: nobody says how busy it is, and the number of instances is held (docs/signals.md).",
             series("phoenix_web_signal_missing", department=OWN),
             "none",
             bad=1,
         ),
-        _now(
+        glance(
             "Release",
             "That instances are to run; 0: the configuration's (docs/deploy.md).",
             series("phoenix_web_release", department=OWN),

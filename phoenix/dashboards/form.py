@@ -65,9 +65,9 @@ def quantiles(name: str, over: str = RATE, **labels: str) -> tuple[Query, ...]:
 _QUANTILES: Final = ((0.5, "half"), (0.95, "95 %"), (0.99, "99 %"))
 
 
-def quantile_by(label: str, name: str, over: str = RATE, q: float = 0.95) -> Query:
-    """One quantile of a histogram, a line for each value of `label`."""
-    return Query(f"histogram_quantile({q}, {total(rate(f'{name}_bucket', over), label, 'le')})", f"{{{{{label}}}}}")
+def most_by(label: str, name: str) -> Query:
+    """What one of twenty exceeds of a histogram, a line for each value of `label`."""
+    return Query(f"histogram_quantile(0.95, {total(rate(f'{name}_bucket'), label, 'le')})", f"{{{{{label}}}}}")
 
 
 @dataclass(frozen=True)
@@ -87,6 +87,20 @@ class Panel:
     bad: float | None = None
     worse: float | None = None
     most: float | None = None
+
+
+def glance(
+    title: str,
+    description: str,
+    expr: str,
+    unit: Unit = "short",
+    *,
+    bad: float | None = None,
+    worse: float | None = None,
+) -> Panel:
+    """A number that says how things are now."""
+    query = Query(expr, "now")
+    return Panel(title, description, unit, (query,), kind="stat", width=4, height=4, bad=bad, worse=worse)
 
 
 @dataclass(frozen=True)

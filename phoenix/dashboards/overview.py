@@ -10,6 +10,7 @@ from phoenix.dashboards.form import (
     Panel,
     Query,
     Row,
+    glance,
     increase,
     quantiles,
     rate,
@@ -20,74 +21,40 @@ from phoenix.dashboards.form import (
 _GLANCE: Final = Row(
     "At a glance",
     (
-        Panel(
+        glance(
             "Hosts in all",
             "Hosts that the cloud has, lost ones included.",
-            "short",
-            (Query(total(series("phoenix_hosts", state="!absent")), "hosts"),),
-            kind="stat",
-            width=4,
-            height=4,
+            total(series("phoenix_hosts", state="!absent")),
         ),
-        Panel(
+        glance(
             "Lost or set apart",
             "Hosts that are lost, and hosts in quarantine. They do nobody's work: phoenix hosts says why.",
-            "short",
-            (
-                Query(
-                    f"sum({series('phoenix_hosts', state='lost')} or {series('phoenix_hosts_quarantined')}) or vector(0)",
-                    "hosts",
-                ),
-            ),
-            kind="stat",
-            width=4,
-            height=4,
+            f"sum({series('phoenix_hosts', state='lost')} or {series('phoenix_hosts_quarantined')}) or vector(0)",
             bad=1,
         ),
-        Panel(
+        glance(
             "Open claims",
             "Web departments that want more hosts than they hold. For moments at a time this is how it works.",
-            "short",
-            (Query(total(series("phoenix_claims_open")), "departments"),),
-            kind="stat",
-            width=4,
-            height=4,
+            total(series("phoenix_claims_open")),
             bad=1,
         ),
-        Panel(
+        glance(
             "Instances short",
             "Instances that web departments want in service and that do not serve yet.",
-            "short",
-            (
-                Query(
-                    f"sum(clamp_min({series('phoenix_web_instances_wanted')} - "
-                    f"({series('phoenix_web_instances_running')} - "
-                    f"{series('phoenix_web_instances_draining')}), 0)) or vector(0)",
-                    "instances",
-                ),
-            ),
-            kind="stat",
-            width=4,
-            height=4,
+            f"sum(clamp_min({series('phoenix_web_instances_wanted')} - "
+            f"({series('phoenix_web_instances_running')} - "
+            f"{series('phoenix_web_instances_draining')}), 0)) or vector(0)",
             bad=1,
         ),
-        Panel(
+        glance(
             "Jobs that wait",
             "Jobs and elements of arrays that wait, for whatever reason.",
-            "short",
-            (Query(total(series("phoenix_queue_jobs")), "jobs"),),
-            kind="stat",
-            width=4,
-            height=4,
+            total(series("phoenix_queue_jobs")),
         ),
-        Panel(
+        glance(
             "Alerts",
             "Alerts of this cloud that fire now. Each has a page in docs/runbooks.",
-            "short",
-            (Query(f"count({series('ALERTS', alertstate='firing')}) or vector(0)", "alerts"),),
-            kind="stat",
-            width=4,
-            height=4,
+            f"count({series('ALERTS', alertstate='firing')}) or vector(0)",
             bad=1,
             worse=5,
         ),

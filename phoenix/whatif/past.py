@@ -24,7 +24,7 @@ from collections.abc import Callable, Iterable
 from typing import Final, NamedTuple
 
 from phoenix.simulate.journal import Journal
-from phoenix.simulate.workload import Latencies, Outcome
+from phoenix.simulate.workload import Outcome
 from phoenix.whatif.lives import Lives, Paces, Unknown
 from phoenix.whatif.record import Record
 from phoenix.whatif.stage import OF_VMS, OUTSIDE, Event, Stage
@@ -201,7 +201,6 @@ class Past:
         hosts: int | None = None,
         *,
         unknown: Unknown = "longest",
-        latencies: Latencies | None = None,
     ) -> Played:
         """The period again, under `config` (None: what was in force, with its changes) and on so many hosts."""
         assert self.origin is not None
@@ -209,7 +208,7 @@ class Past:
         if in_force is None:
             raise TooMuch("the cloud had no configuration when the period began: choose a later --since")
         stage = copy.deepcopy(self.origin)
-        stage.begin(self.since, in_force, self.lives, latencies or self.pace, unknown)
+        stage.begin(self.since, in_force, self.lives, self.pace, unknown)
         known = dict.fromkeys(stage.journal.custody.state.hosts)
         joining = [event.fact.host for event in self.events if isinstance(event.fact, f.HostCleared)]
         gone = _resize(stage, self.since, hosts, joining)

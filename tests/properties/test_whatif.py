@@ -66,7 +66,8 @@ def test_a_replay_under_the_same_configuration_is_what_happened(scenario: Scenar
     simulation.run()
     assert simulation.journal.kept is not None
     past = Past(record(simulation.journal.kept, since, WINDOW_S), since, WINDOW_S)
-    played = past.play("again", latencies=scenario.latencies)
+    past.pace = scenario.latencies
+    played = past.play("again")
     happened = past.what_happened()
     assert played.void == 0
     assert fidelity(values(happened), values(played.outcome)) == []

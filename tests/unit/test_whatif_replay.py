@@ -149,7 +149,8 @@ def test_a_job_that_fails_and_is_tried_again_has_a_run_time_for_each_attempt() -
     found = past(journal)
     assert found.lives.length_s("7", 0, "longest") == (40.0, 3, True)
     assert found.lives.length_s("7", 1, "longest") == (100.0, 0, True)
-    again_job = job_of(found.play("again", latencies=Latencies()).outcome.jobs, 7)
+    found.pace = Latencies()
+    again_job = job_of(found.play("again").outcome.jobs, 7)
     assert (again_job.end, again_job.end_s) == ("completed", 4140.0 - 0.5)
 
 

@@ -36,7 +36,6 @@ from services.monitor.serve.history_routes import states_of
 from services.monitor.serve.origin import Hosts
 from services.monitor.serve.parameters import choice_of, is_set, limit_of, number_of
 from services.monitor.serve.usage_asked import usage_asked
-from services.runtime.clock import Clock, system_clock
 
 FOLLOW_S: Final = 25.0  # a follower gets an empty line this often, so that a dead peer is noticed
 POSITION: Final = "Phoenix-Position"
@@ -56,7 +55,6 @@ class Reads:
         access: Access,
         registry: CollectorRegistry,
         wait_for: Callable[[int, float], Awaitable[None]],
-        clock: Clock = system_clock,
         levels: Levels | None = None,
         more: Sequence[web.RouteDef] = (),
         hosts: Hosts | None = None,
@@ -65,7 +63,7 @@ class Reads:
         self.core, self.views, self.history, self.publisher = core, views, history, publisher
         self.access = access
         self.registry = registry
-        self.wait_for, self.now = wait_for, not_before(core.custody, clock)
+        self.wait_for, self.now = wait_for, not_before(core.custody)
         self.levels = levels or Levels(time.monotonic)
         self.more = more
         self.hosts_known, self.watch = hosts or Hosts(""), watch
