@@ -13,7 +13,7 @@ Rules
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from itertools import islice
 from pathlib import Path
 from typing import Final
@@ -51,6 +51,21 @@ async def write_mark(objects: Objects, mark: Mark) -> None:
     await objects.put(MARK, msgspec.json.encode(mark))
 
 
+def reaching(directory: Path, journal: str, mark: int) -> Archive:
+    """The archive.  Raises `Broken`, also if it ends before the mark: a hole would be taken for what happened."""
+    archive = Archive(directory, journal)
+    if archive.end < mark:
+        raise Broken(f"{directory} ends at {archive.end}, and the journal was trimmed up to {mark}")
+    return archive
+
+
+async def slices(archive: Archive, position: int, size: int) -> AsyncIterator[list[Stored]]:
+    """Its messages behind `position`, so many at a time, read in a thread."""
+    messages = archive.read(position)
+    while part := await asyncio.to_thread(lambda: list(islice(messages, size))):
+        yield part
+
+
 async def _untold(_messages: int) -> None:
     return
 
@@ -66,11 +81,8 @@ async def feed_archived(
     """Feed the archived messages behind `position`; on return the stream goes on where they ended.  `fed`: told each time of so
     many more.  Raises `Stop` (rule 2)."""
     try:
-        archive = await asyncio.to_thread(Archive, directory, journal)
-        if archive.end < mark:
-            raise Broken(f"{directory} ends at {archive.end}")
-        messages = archive.read(position)
-        while part := await asyncio.to_thread(_some, messages):
+        archive = await asyncio.to_thread(reaching, directory, journal, mark)
+        async for part in slices(archive, position, SLICE):
             for message in part:
                 feed(message)
             await fed(len(part))
@@ -80,7 +92,3 @@ async def feed_archived(
             Exit.FAILED,
             f"the journal was trimmed up to {mark}; what is before has to be folded, and its archive cannot be read: {error}",
         ) from error
-
-
-def _some(messages: Iterator[Stored]) -> list[Stored]:
-    return list(islice(messages, SLICE))

@@ -21,8 +21,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncGenerator, Iterator
-from itertools import islice
+from collections.abc import AsyncGenerator
 from pathlib import Path
 from typing import Final
 
@@ -45,7 +44,7 @@ from services.runtime.fold import Stored
 from services.runtime.log import Log, message_of
 from services.runtime.objects import Objects
 from services.runtime.reader import Reader
-from services.runtime.trimmed import read_mark
+from services.runtime.trimmed import reaching, read_mark, slices
 
 LEAD_S: Final = (
     3600.0  # before `since`: longer than any window that a web rule looks at by default, and than a signal's gap
@@ -146,21 +145,12 @@ class Records:
         return archive, mark, to
 
 
-def reaching(directory: Path, journal: str, mark: int) -> Archive:
-    """The archive; `Broken` if it ends before the stream is whole: a record with a hole would be played as what happened."""
-    archive = Archive(directory, journal)
-    if archive.end < mark:
-        raise Broken(f"{directory} ends at {archive.end}, and the journal was trimmed up to {mark}")
-    return archive
-
-
 async def parts(
     nc: Client, js: JetStreamContext, archive: Archive | None, mark: int, to: int, log: Log
 ) -> AsyncGenerator[list[Stored], None]:
     """All messages up to `to`, in slices: up to `mark` from the archive, then from the stream."""
     if archive is not None:
-        messages = archive.read()
-        while part := await asyncio.to_thread(_some, messages):
+        async for part in slices(archive, 0, SLICE):
             if part[0].position > mark:
                 break
             yield [message for message in part if message.position <= mark]
@@ -181,7 +171,3 @@ async def parts(
     finally:
         watch.cancel()
         await reader.close()
-
-
-def _some(messages: Iterator[Stored]) -> list[Stored]:
-    return list(islice(messages, SLICE))
