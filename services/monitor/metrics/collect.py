@@ -89,7 +89,7 @@ class ReadModel(Collector):
             hosts.add_metric([name], max(0, custody.state.demands.get(name, 0) - custody.held(name)))
             lasts.add_metric([name], 0.0 if claim is None else max(0.0, now - claim.at))
             times = self.core.state.levels.claims.get(name, Times())
-            took.add_metric([name], list(times.cumulated()), times.sum_s)
+            took.add_metric([name], times.cumulated(), times.sum_s)
         yield from (opened, hosts, lasts, took)
 
     def _reclaims(self, names: list[str], now: float) -> Iterator[Metric]:
@@ -103,7 +103,7 @@ class ReadModel(Collector):
             hosts.add_metric([name], above + len(leaving))
             lasts.add_metric([name], max(0.0, now - min([*leaving, *asked], default=now)))
             times = levels.reclaims.get(name, Times())
-            took.add_metric([name], list(times.cumulated()), times.sum_s)
+            took.add_metric([name], times.cumulated(), times.sum_s)
         yield from (hosts, lasts, took)
 
     # ------------------------------------------------------------------------------------------------------------ web

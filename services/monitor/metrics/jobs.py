@@ -52,7 +52,7 @@ def ends(core: MonitorCore, names: list[str], batch: list[str]) -> Iterator[Metr
             preempted.add_metric([name, cause], told.preempted.get(name, {}).get(cause, 0))
         retries.add_metric([name], told.retries.get(name, 0))
         times = told.waits.get(name, Waits())
-        waits.add_metric([name], list(times.cumulated()), times.sum_s)
+        waits.add_metric([name], times.cumulated(), times.sum_s)
         cpu.add_metric([name], told.cpu_s.get(name, 0.0))
     closed = fs.ATTEMPTS_CLOSED.family()
     for name in names:

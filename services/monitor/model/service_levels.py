@@ -17,8 +17,6 @@ Rules
 
 from __future__ import annotations
 
-from bisect import bisect_left
-from collections.abc import Iterator
 from typing import Final
 
 import msgspec
@@ -27,6 +25,7 @@ from schemas import facts as f
 from schemas.custody import Custody
 from schemas.ids import is_instance
 from schemas.meta import Meta
+from services.monitor.model.histogram import Histogram
 
 # What changes how many instances a department wants or has.
 INSTANCES: Final = (f.DemandChanged, f.AttemptBegan, f.AttemptClosed, f.InstanceDraining)
@@ -34,22 +33,8 @@ INSTANCES: Final = (f.DemandChanged, f.AttemptBegan, f.AttemptClosed, f.Instance
 BOUNDS_S: Final = (0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.8, 1.0, 1.5, 2.0, 5.0, 10.0, 30.0, 60.0)
 
 
-class Times(msgspec.Struct, array_like=True):
-    """A histogram: `counts[i]` of those up to BOUNDS_S[i], the last one of all beyond."""
-
-    counts: list[int] = msgspec.field(default_factory=lambda: [0] * (len(BOUNDS_S) + 1))
-    sum_s: float = 0.0
-
-    def add(self, seconds: float) -> None:
-        self.counts[bisect_left(BOUNDS_S, seconds)] += 1
-        self.sum_s += seconds
-
-    def cumulated(self) -> Iterator[tuple[str, float]]:
-        """(upper bound, how many up to it), as Prometheus has them."""
-        total = 0
-        for bound, count in zip((*map(str, BOUNDS_S), "+Inf"), self.counts, strict=True):
-            total += count
-            yield bound, float(total)
+class Times(Histogram, array_like=True):
+    bounds = BOUNDS_S
 
 
 class Shortage(msgspec.Struct, array_like=True):

@@ -13,8 +13,6 @@ Rules
 
 from __future__ import annotations
 
-from bisect import bisect_left
-from collections.abc import Iterator
 from typing import Final
 
 import msgspec
@@ -24,6 +22,7 @@ from schemas.custody import Custody
 from schemas.ids import is_instance, job_of
 from schemas.meta import Meta
 from schemas.reasons import Code
+from services.monitor.model.histogram import Histogram
 from services.monitor.model.job import Job
 
 FLAPS: Final = 4
@@ -47,21 +46,8 @@ CAUSES: Final = (
 )
 
 
-class Waits(msgspec.Struct, array_like=True):
-    """A histogram: `counts[i]` of those up to WAIT_S[i], the last one of all beyond."""
-
-    counts: list[int] = msgspec.field(default_factory=lambda: [0] * (len(WAIT_S) + 1))
-    sum_s: float = 0.0
-
-    def add(self, seconds: float) -> None:
-        self.counts[bisect_left(WAIT_S, seconds)] += 1
-        self.sum_s += seconds
-
-    def cumulated(self) -> Iterator[tuple[str, float]]:
-        total = 0
-        for bound, count in zip((*map(str, WAIT_S), "+Inf"), self.counts, strict=True):
-            total += count
-            yield bound, float(total)
+class Waits(Histogram, array_like=True):
+    bounds = WAIT_S
 
 
 class Holding(msgspec.Struct, array_like=True):
