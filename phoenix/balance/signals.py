@@ -5,6 +5,10 @@ A signal that cannot be published is lost: the next one says the same again.
 
 from __future__ import annotations
 
+import asyncio
+import time
+from collections.abc import AsyncIterator
+
 import msgspec
 import nats.errors
 from nats.aio.client import Client
@@ -28,3 +32,12 @@ async def publish(client: Client, account: Account, signal: msgspec.Struct) -> b
         _log.warning("signal not sent", error=message_of(error))
         return False
     return True
+
+
+async def ticks(interval_s: float) -> AsyncIterator[None]:
+    """Once an interval; what is late is not made up for."""
+    due = time.monotonic()
+    while True:
+        due = max(due + interval_s, time.monotonic())
+        await asyncio.sleep(due - time.monotonic())
+        yield

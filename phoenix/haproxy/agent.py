@@ -24,7 +24,7 @@ from nats.aio.client import Client
 
 from phoenix.balance.feed import Feed
 from phoenix.balance.reporter import Reporter
-from phoenix.balance.signals import NAMES, publish
+from phoenix.balance.signals import NAMES, publish, ticks
 from phoenix.balance.talk import talk
 from phoenix.balance.usages import Usages
 from phoenix.haproxy.flow import Flow
@@ -129,11 +129,7 @@ class Agent:
             self._stop.set()
 
     async def _publish(self, client: Client) -> None:
-        """The signals, once an interval; what is late is not made up for."""
-        due = time.monotonic()
-        while True:
-            due = max(due + self._settings.signal_interval_s, time.monotonic())
-            await asyncio.sleep(due - time.monotonic())
+        async for _ in ticks(self._settings.signal_interval_s):
             for signal_ in self._signals():
                 if await publish(client, self._account, signal_):
                     self._counts.signals[NAMES[type(signal_)]] += 1

@@ -13,7 +13,6 @@ import asyncio
 import os
 import signal
 import time
-from collections.abc import AsyncIterator
 from pathlib import Path
 
 import aiohttp
@@ -23,7 +22,7 @@ from nats.aio.client import Client
 
 from phoenix.balance.feed import Feed
 from phoenix.balance.reporter import Reporter
-from phoenix.balance.signals import publish
+from phoenix.balance.signals import publish, ticks
 from phoenix.balance.talk import talk
 from phoenix.balance.usages import Usages
 from phoenix.local.balancer.pool import Pool
@@ -150,7 +149,7 @@ class Balancer:
     async def _publish_cpu(self, client: Client) -> None:
         """Nothing when nothing could be measured, which the scheduler takes as "hold"."""
         interval_s = self._settings.signal_interval_s
-        async for _ in _ticks(interval_s):
+        async for _ in ticks(interval_s):
             serving = ((instance.key, instance.cores) for instance in self._pool.in_service())
             reading = self._usages.mean(serving, time.monotonic())
             self._stats.measured(reading)
@@ -169,7 +168,7 @@ class Balancer:
     async def _publish_flow(self, client: Client) -> None:
         """Requests per second, and how many are open at each instance."""
         before, began = self._stats.flow(), time.monotonic()
-        async for _ in _ticks(FLOW_INTERVAL_S):
+        async for _ in ticks(FLOW_INTERVAL_S):
             flow, now = self._stats.flow(), time.monotonic()
             new, interval_s = flow.since(before), now - began
             before, began = flow, now
@@ -186,15 +185,6 @@ class Balancer:
             await publish(client, self._settings, requests)
             open_ = {one.unit: one.open_requests for one in self._pool.all() if one.closed_since is None}
             await publish(client, self._settings, SessionsSignal(sessions=open_, at=at, source=source))
-
-
-async def _ticks(interval_s: float) -> AsyncIterator[None]:
-    """Once an interval; what is late is not made up for."""
-    due = time.monotonic()
-    while True:
-        due = max(due + interval_s, time.monotonic())
-        await asyncio.sleep(due - time.monotonic())
-        yield
 
 
 def _probe_session() -> aiohttp.ClientSession:
