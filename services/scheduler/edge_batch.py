@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from typing import Any, Final
+from typing import Final, NamedTuple
 
 import msgspec
 from nats.aio.msg import Msg
@@ -44,6 +44,13 @@ ASKING_MAX: Final = 64  # people who look at the same moment; each may have to w
 _JSON: Final = {"Content-Type": "application/json"}
 
 
+class _Query(NamedTuple):
+    """Raises `Busy`, `NotOurs`, msgspec.DecodeError, and what a plug-in raises."""
+
+    ask: Callable[[BatchCore, bytes, float], Awaitable[bytes]]
+    bytes_max: int = QUERY_MAX_BYTES
+
+
 class _Why(msgspec.Struct, frozen=True):
     job: str
 
@@ -62,6 +69,13 @@ class BatchEdge(Edge):
         looks = Looks()
         self.starts, self.whatif = Starts(looks), WhatIf(department, looks)
         self.reasons, self.turns = Reasons(), Turns()
+        self._queries = {
+            "queue": _Query(self._queue),
+            "reasons": _Query(self._reasons),
+            "start": _Query(self.starts.answer),
+            "whatif": _Query(self.whatif.answer, BYTES_MAX),
+            "why": _Query(self._why),
+        }
         self._tasks: set[asyncio.Task[None]] = set()  # rule 4
 
     async def start(self, service: Service) -> None:
@@ -75,92 +89,49 @@ class BatchEdge(Edge):
     async def _on_query(self, msg: Msg) -> None:
         if not self.service.is_leader:
             return
-        what = msg.subject.rsplit(".", 1)[1]
-        later = {"why": self.why, "start": self.when, "reasons": self.waits, "whatif": self.foretold}.get(what)
-        if later is not None and len(self._tasks) >= ASKING_MAX:
+        if len(self._tasks) >= ASKING_MAX:
             await answer(msg, self.department, refusal("limit", "too many ask: ask again in a few seconds"), _JSON)
-        elif later is not None:
-            task = asyncio.create_task(self._tell(msg, later))
-            self._tasks.add(task)
-            task.add_done_callback(self._tasks.discard)
-        else:
-            await answer(msg, self.department, self.render(what, msg.data), _JSON)
+            return
+        task = asyncio.create_task(self._tell(msg))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
 
-    async def _tell(self, msg: Msg, later: Callable[[bytes], Awaitable[bytes]]) -> None:
-        await answer(msg, self.department, await later(msg.data), _JSON)
+    async def _tell(self, msg: Msg) -> None:
+        told = await self.answered(msg.subject.rsplit(".", 1)[1], msg.data)
+        await answer(msg, self.department, told, _JSON)
 
-    async def why(self, data: bytes) -> bytes:
-        """The answer to query `why`, as JSON."""
-        core = self.service.core
+    async def answered(self, what: str, data: bytes) -> bytes:
+        """The answer to query `what`, as JSON."""
+        core, query = self.service.core, self._queries.get(what)
         assert isinstance(core, BatchCore)
+        if query is None:
+            return refusal("unknown", f"there is no query {what!r}; known: {', '.join(sorted(self._queries))}")
+        if len(data) > query.bytes_max:
+            return refusal("limit", f"a query has at most {query.bytes_max} bytes")
         try:
-            if len(data) > QUERY_MAX_BYTES:
-                return refusal("limit", f"a query has at most {QUERY_MAX_BYTES} bytes")
-            job = msgspec.json.decode(data or b"{}", type=_Why).job
-            unit, now = explained(core, job), self.service.now()
-            turn = await self.turns.of(core, unit, now)
-            known = None if core.order.reservations is None else {unit: turn}.get
-            reasons = why(core, job, now, known)
+            return await query.ask(core, data, self.service.now())
         except msgspec.DecodeError as error:
             return refusal("invalid", f"the query could not be read: {error}")
+        except NotOurs as error:
+            return refusal("invalid", str(error))
+        except Busy:
+            return refusal("limit", "too many ask when jobs start: ask again in a few seconds")
         except Stop as error:  # a plug-in that cannot answer; deciding ends the process, a question does not
             return refusal("failed", error.why)
+
+    async def _why(self, core: BatchCore, data: bytes, now: float) -> bytes:
+        job = msgspec.json.decode(data or b"{}", type=_Why).job
+        unit = explained(core, job)
+        turn = await self.turns.of(core, unit, now)
+        known = None if core.order.reservations is None else {unit: turn}.get
+        reasons = why(core, job, now, known)
         if not reasons:
             return refusal("unknown", f"there is no job {job[:64]!r} in department {self.department}", "job")
         return msgspec.json.encode({"ok": True, "job": job, "unit": unit or job, "reasons": reasons})
 
-    async def when(self, data: bytes) -> bytes:
-        """The answer to query `start`, as JSON."""
-        core = self.service.core
-        assert isinstance(core, BatchCore)
-        try:
-            if len(data) > QUERY_MAX_BYTES:
-                return refusal("limit", f"a query has at most {QUERY_MAX_BYTES} bytes")
-            return await self.starts.answer(core, data, self.service.now())
-        except msgspec.DecodeError as error:
-            return refusal("invalid", f"the query could not be read: {error}")
-        except Busy:
-            return refusal("limit", "too many ask when jobs start: ask again in a few seconds")
-        except Stop as error:
-            return refusal("failed", error.why)
+    async def _reasons(self, core: BatchCore, _data: bytes, now: float) -> bytes:
+        return await self.reasons.answer(core, now)
 
-    async def foretold(self, data: bytes) -> bytes:
-        """The answer to query `whatif`, as JSON."""
-        core = self.service.core
-        assert isinstance(core, BatchCore)
-        try:
-            if len(data) > BYTES_MAX:
-                return refusal("limit", f"a query has at most {BYTES_MAX} bytes")
-            return await self.whatif.answer(core, data, self.service.now())
-        except (NotOurs, msgspec.DecodeError) as error:
-            return refusal("invalid", str(error))
-        except Busy:
-            return refusal("unavailable", "too many ask when jobs would start: ask again in a few seconds")
-        except Stop as error:
-            return refusal("failed", error.why)
-
-    async def waits(self, _data: bytes) -> bytes:
-        """The answer to query `reasons`, as JSON."""
-        core = self.service.core
-        assert isinstance(core, BatchCore)
-        try:
-            return await self.reasons.answer(core, self.service.now())
-        except Stop as error:
-            return refusal("failed", error.why)
-
-    def render(self, what: str, data: bytes) -> bytes:
-        """The answer to query `what`, as JSON."""
-        if len(data) > QUERY_MAX_BYTES:
-            return refusal("limit", f"a query has at most {QUERY_MAX_BYTES} bytes")
-        core = self.service.core
-        assert isinstance(core, BatchCore)
-        try:
-            if what == "queue":
-                return self._queue(core, msgspec.json.decode(data or b"{}", type=_Queue).limit)
-        except msgspec.DecodeError as error:
-            return refusal("invalid", f"the query could not be read: {error}")
-        return refusal("unknown", f"there is no query {what!r}; known: queue, reasons, start, whatif, why")
-
-    def _queue(self, core: BatchCore, limit: int) -> bytes:
-        shown: dict[str, Any] = {"ok": True, "pending": len(core.book.queue), "queue": queue_view(core, limit)}
-        return msgspec.json.encode(shown)
+    async def _queue(self, core: BatchCore, data: bytes, _now: float) -> bytes:
+        limit = msgspec.json.decode(data or b"{}", type=_Queue).limit
+        return msgspec.json.encode({"ok": True, "pending": len(core.book.queue), "queue": queue_view(core, limit)})

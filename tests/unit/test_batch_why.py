@@ -203,7 +203,7 @@ async def test_queries_are_answered_as_json(what: str, data: bytes, ok: bool, co
     edge = BatchEdge("hpc")
     core = world.seats["scheduler.hpc"].core
     edge.service = SimpleNamespace(core=core, now=lambda: world.now)  # type: ignore[assignment]
-    answer = json.loads(await edge.why(data) if what == "why" else edge.render(what, data))
+    answer = json.loads(await edge.answered(what, data))
     assert answer["ok"] is ok
     assert answer.get("error", {}).get("code", "") == code
 
@@ -218,7 +218,7 @@ async def test_when_jobs_start_is_answered_beside_and_one_look_serves_all_who_lo
     edge.service = SimpleNamespace(core=core, now=lambda: world.now)  # type: ignore[assignment]
 
     async def ask(data: bytes) -> dict[str, Any]:
-        answer: dict[str, Any] = json.loads(await edge.when(data))
+        answer: dict[str, Any] = json.loads(await edge.answered("start", data))
         return answer
 
     one = await ask(b'{"jobs": ["%s"]}' % waits.encode())
@@ -230,7 +230,7 @@ async def test_when_jobs_start_is_answered_beside_and_one_look_serves_all_who_lo
     assert (await ask(b""))["starts"] == {}, "who does not wait any more is not told"
     assert (await ask(b'{"jobs": 1}'))["error"]["code"] == "invalid"
     assert (await ask(b" " * 5000))["error"]["code"] == "limit"
-    many = await asyncio.gather(*(edge.when(b'{"jobs": []}') for _ in range(WAITING_MAX + 1)))
+    many = await asyncio.gather(*(edge.answered("start", b'{"jobs": []}') for _ in range(WAITING_MAX + 1)))
     assert [json.loads(answer)["ok"] for answer in many] == [True] * WAITING_MAX + [False]
 
 

@@ -57,7 +57,7 @@ async def test_why_everybody_waits_is_told_and_kept_for_a_moment() -> None:
     edge = edge_of(world, now)
 
     async def ask() -> dict[str, Any]:
-        answer: dict[str, Any] = json.loads(await edge.waits(b""))
+        answer: dict[str, Any] = json.loads(await edge.answered("reasons", b""))
         return dict(answer["reasons"])
 
     found = await ask()
@@ -210,7 +210,7 @@ async def test_a_turn_that_takes_too_long_is_not_told_and_the_rest_is(monkeypatc
     edge = edge_of(world, [world.now])
 
     async def params(unit: str) -> dict[str, Any]:
-        answer = json.loads(await edge.why(json.dumps({"job": unit}).encode()))
+        answer = json.loads(await edge.answered("why", json.dumps({"job": unit}).encode()))
         return dict(answer["reasons"][0]["params"])
 
     assert (await params(second))["reserved_in_s"] == 70
