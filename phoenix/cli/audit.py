@@ -39,7 +39,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     outcome.add_argument(
         "--granted", action="store_const", dest="outcome", const="granted", help="only what was granted"
     )
-    parser.add_argument("--since", metavar="WHEN", help="24h, 7d, or a date: 2026-11-21, 2026-11-21T08:00 (UTC)")
+    period.add_since(parser)
     parser.add_argument("--last", "-n", type=int, metavar="N", help=f"how many (default {LAST}; with --since: all)")
     parser.add_argument("--follow", "-f", action="store_true", help="go on with what is asked, until Ctrl-C")
 

@@ -16,7 +16,7 @@ from typing import Any, Final
 from phoenix.cli import cloud, emit, history_rebuild, suggest, tables, units
 from phoenix.cli.errors import usage as mistyped
 from phoenix.cli.parser import count
-from phoenix.cli.period import span
+from phoenix.cli.period import add_span, span
 from phoenix.cli.queue import NAME_SHOWN, STATES
 from schemas import sentences
 
@@ -49,8 +49,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--state", "-t", metavar="STATE", help=f"only these, comma separated: {' '.join(STATES)}")
     parser.add_argument("--name", metavar="PATTERN", help="only jobs of that name; * and ? stand for any")
     parser.add_argument("--host", metavar="HOST", help="only jobs of which an attempt was on this host")
-    parser.add_argument("--since", metavar="WHEN", help="24h, 7d, or a date: 2026-11-21, 2026-11-21T08:00 (UTC)")
-    parser.add_argument("--until", metavar="WHEN", help="likewise (default: now)")
+    add_span(parser)
     parser.add_argument("--sort", choices=SORTS, default="submitted", help="newest, longest, largest first")
     parser.add_argument("--ascending", action="store_true", help="oldest, shortest, smallest first")
     parser.add_argument(
@@ -112,10 +111,6 @@ def render(jobs: list[dict[str, Any]], *, more: bool = False) -> str:
 
 def _row(job: dict[str, Any]) -> tuple[str, ...]:
     name, lease = job["name"][:NAME_SHOWN], job["lease_kind"]
-    hosts = job["hosts"]
-    shown = ",".join(hosts[:HOSTS_SHOWN]) + (
-        f" and {len(hosts) - HOSTS_SHOWN} more" if len(hosts) > HOSTS_SHOWN else ""
-    )
     return (
         job["unit"],
         f"{name} ({lease} lease)" if lease else name,
@@ -126,7 +121,7 @@ def _row(job: dict[str, Any]) -> tuple[str, ...]:
         units.span(job["wait_s"]),
         units.span(job["elapsed_s"]) if job["attempt"] else "",
         str(job["nodes"] * job["cores"]),
-        shown,
+        units.some(job["hosts"], HOSTS_SHOWN),
         "" if job["exit_code"] is None else str(job["exit_code"]),
         sentences.sentence(job["reason"]) if job["reason"] else "",
     )

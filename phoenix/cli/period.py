@@ -2,10 +2,20 @@
 
 from __future__ import annotations
 
+import argparse
 from datetime import UTC, datetime
 
 from phoenix.cli import units
 from phoenix.cli.errors import usage as mistyped
+
+
+def add_since(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--since", metavar="WHEN", help="24h, 7d, or a date: 2026-11-21, 2026-11-21T08:00 (UTC)")
+
+
+def add_span(parser: argparse.ArgumentParser) -> None:
+    add_since(parser)
+    parser.add_argument("--until", metavar="WHEN", help="likewise (default: now)")
 
 
 def instant(text: str, now: float) -> float:

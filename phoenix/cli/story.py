@@ -9,7 +9,7 @@ from typing import Any, Final
 from phoenix.cli import cloud, emit, units
 from phoenix.cli.http import quote
 from phoenix.cli.parser import count, entity, named
-from phoenix.cli.period import instant
+from phoenix.cli.period import add_since, instant
 
 LAST: Final = 100  # steps shown when nothing else is asked for
 HELP: Final = """examples:
@@ -27,7 +27,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="a job (17), an array's element (18_3), a lease, an instance (web.7), a department (web) or a host (host003)",
     )
     parser.add_argument("--last", "-n", type=count, default=LAST, metavar="N", help=f"how many (default {LAST})")
-    parser.add_argument("--since", metavar="WHEN", help="24h, 7d, or a date: 2026-11-21, 2026-11-21T08:00 (UTC)")
+    add_since(parser)
 
 
 def run(args: argparse.Namespace) -> int:

@@ -19,6 +19,7 @@ from typing import Final
 from schemas.sentences.units import count as count
 from schemas.sentences.units import iso as iso
 from schemas.sentences.units import seconds as seconds
+from schemas.sentences.units import some as some
 from schemas.sentences.units import span as span
 
 _SECONDS: Final = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}

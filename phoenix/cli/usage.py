@@ -16,7 +16,7 @@ from datetime import UTC, datetime
 from typing import Any, Final, TypeAlias
 
 from phoenix.cli import cloud, emit, tables, units
-from phoenix.cli.period import span
+from phoenix.cli.period import add_span, span
 
 BY: Final = ("department", "user", "service", "lease")
 HELP: Final = """examples:
@@ -56,8 +56,7 @@ Form: TypeAlias = Callable[[float], str]  # seconds -> hours, with as many digit
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--by", choices=BY, default="department", help="one row for each (default: department)")
     parser.add_argument("--department", "-d", metavar="D", help="only this department")
-    parser.add_argument("--since", metavar="WHEN", help="24h, 7d, or a date: 2026-11-21, 2026-11-21T08:00 (UTC)")
-    parser.add_argument("--until", metavar="WHEN", help="likewise (default: now)")
+    add_span(parser)
     parser.add_argument("--csv", action="store_true", help="the rows as CSV, in seconds")
 
 

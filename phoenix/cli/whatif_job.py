@@ -99,10 +99,7 @@ def _when(forecast: dict[str, Any], answer: dict[str, Any]) -> str:
 
 
 def _where(hosts: list[str]) -> str:
-    if not hosts:
-        return ""
-    more = f" and {len(hosts) - HOSTS_SHOWN} more" if len(hosts) > HOSTS_SHOWN else ""
-    return f" on {', '.join(hosts[:HOSTS_SHOWN])}{more}"
+    return f" on {units.some(hosts, HOSTS_SHOWN)}" if hosts else ""
 
 
 def _option(variant: dict[str, Any]) -> str:

@@ -18,7 +18,7 @@ from typing import Any, Final
 
 from schemas import sentences
 from schemas.sentences.params import Params
-from schemas.sentences.units import count, iso, span
+from schemas.sentences.units import count, iso, some, span
 from schemas.subjects import SITE
 
 FIELDS_SHOWN_MAX: Final = 12  # of a kind that is not known here: more would not be a sentence
@@ -70,9 +70,7 @@ def _because(p: Params, key: str = "reason") -> str:
 
 
 def _names(value: object) -> str:
-    names = [str(name) for name in value] if isinstance(value, list | tuple) else []
-    more = f" and {len(names) - NAMES_SHOWN_MAX} more" if len(names) > NAMES_SHOWN_MAX else ""
-    return ", ".join(names[:NAMES_SHOWN_MAX]) + more
+    return some(value, NAMES_SHOWN_MAX) if isinstance(value, list | tuple) else ""
 
 
 def _attempt(p: Params) -> str:

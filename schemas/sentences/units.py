@@ -1,7 +1,8 @@
-"""Times and counts as people read them: instants in UTC, ISO 8601, as `2026-02-03T04:05:06Z`; durations as `2h07m`."""
+"""Times, counts and lists as people read them: instants in UTC, ISO 8601, as `2026-02-03T04:05:06Z`; durations as `2h07m`."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import UTC, datetime
 
 
@@ -36,3 +37,9 @@ def span(seconds: float) -> str:
 def count(number: int, noun: str) -> str:
     """`1 host`, `3 hosts`."""
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
+def some(names: Sequence[object], most: int) -> str:
+    """`h1, h2 and 3 more`: at most `most` of them by name."""
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return ", ".join(map(str, names[:most])) + more
