@@ -12,6 +12,7 @@ from __future__ import annotations
 from typing import Final
 
 from schemas import facts as f
+from schemas.config import Department
 from schemas.custody_state import Host, Index, Quota, State, Unit, Vm, vm_key
 from schemas.ids import instance_parts, is_instance
 from schemas.meta import Void
@@ -33,6 +34,14 @@ class Verdicts:
     def live(self, unit: str, attempt: int) -> bool:
         known = self.state.units.get(unit)
         return known is not None and known.attempt == attempt and known.live
+
+    @property
+    def departments(self) -> tuple[Department, ...]:
+        """Of the configuration in force; none before there is one."""
+        return self.state.config.departments if self.state.config is not None else ()
+
+    def department(self, name: str) -> Department | None:
+        return self.state.config.department(name) if self.state.config is not None else None
 
     def held(self, dept: str) -> int:
         """Hosts that `dept` holds."""

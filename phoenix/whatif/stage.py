@@ -253,7 +253,7 @@ class Stage(Simulation):
 
     def _observed(self, fact: f.LoadObserved, served: float) -> f.LoadObserved | None:
         """Rule 3."""
-        department = self._department(fact.dept)
+        department = self.journal.custody.department(fact.dept)
         if department is None or department.kind != "web":
             return None
         now = self.serving.mean(fact.dept, fact.start, fact.end)
@@ -264,10 +264,6 @@ class Stage(Simulation):
         if utilisation is None and fact.requests_per_s is None and fact.claim is None:
             return None
         return msgspec.structs.replace(fact, utilisation=utilisation, quiet=())
-
-    def _department(self, name: str) -> Department | None:
-        config = self.journal.custody.state.config
-        return config.department(name) if config is not None else None
 
     def _submit(self, now: float) -> None:
         while self.next_submission < len(self.submissions) and self.submissions[self.next_submission].at <= now:

@@ -179,8 +179,8 @@ class Aims(ABC):
         return saving.save_s(state.config, state.units[state.vms[key].unit].dept)
 
     def _idle_s(self, key: str) -> float:
-        config, vm = self.custody.state.config, self.custody.state.vms[key]
-        department = config.department(self.custody.state.units[vm.unit].dept) if config is not None else None
+        state = self.custody.state
+        department = self.custody.department(state.units[state.vms[key].unit].dept)
         return department.batch.warm.idle_s if department is not None and department.batch is not None else 0.0
 
     # ------------------------------------------------------------------------------------------------------------- room

@@ -321,8 +321,7 @@ class Ledger(Aims):
 
     def warm(self, dept: str) -> Warm:
         """How the department keeps VMs warm."""
-        config = self.custody.state.config
-        department = config.department(dept) if config is not None else None
+        department = self.custody.department(dept)
         return department.batch.warm if department is not None and department.batch is not None else _WARM_OFF
 
     @property

@@ -212,8 +212,7 @@ class Book:
         self.queue.suspended = suspended
 
     def _budgets(self) -> Budgets | None:
-        config = self.custody.state.config
-        return Budgets.of(config.department(self.dept) if config is not None else None)
+        return Budgets.of(self.custody.department(self.dept))
 
     def began(self, unit: str) -> None:
         self.saved.began(unit)

@@ -119,17 +119,17 @@ class Story:
 
     async def _subject(self, name: str, kind: str) -> Subject | None:
         """Rule 4; of what memory has forgotten the history knows."""
-        config, hosts = self.core.custody.state.config, self.core.custody.state.hosts
+        custody = self.core.custody
         if kind in ("", "job"):
             department = self.views.department_of(name) or await self.history.ask(_department_of_unit, name)
             if department:
                 return Subject(name, "instance" if is_instance(name) else "job", department)
         if kind in ("", "department") and (
-            (config is not None and config.department(name)) or await self._remembered(DEPARTMENT + name)
+            custody.department(name) is not None or await self._remembered(DEPARTMENT + name)
         ):
             return Subject(DEPARTMENT + name, "department", name)
-        if kind in ("", "host") and (name in hosts or await self._remembered(HOST + name)):
-            known = hosts.get(name)
+        if kind in ("", "host") and (name in custody.state.hosts or await self._remembered(HOST + name)):
+            known = custody.state.hosts.get(name)
             return Subject(HOST + name, "host", known.dept if known is not None else None)
         return None
 
@@ -146,8 +146,7 @@ class Story:
 
     async def _follow(self, nodes: dict[tuple[int, int], Node]) -> None:
         """Give each node its department and its cause, and so on with the causes (rule 5)."""
-        config = self.core.custody.state.config
-        departments = [each.name for each in config.departments] if config is not None else []
+        departments = [department.name for department in self.core.custody.departments]
         fresh = list(nodes.values())
         for _ in range(CHAIN_MAX):
             if not fresh:

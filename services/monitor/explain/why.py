@@ -57,8 +57,7 @@ class Why:
         if job is not None:
             self.access.own(request, job, f"job {name}")
             return await self._of_job(job, name)
-        config = self.core.custody.state.config
-        department = config.department(name) if config is not None and kind in ("", "department") else None
+        department = self.core.custody.department(name) if kind in ("", "department") else None
         if department is not None:
             self.access.own(request, name, f"department {name}")
             if department.kind == "web":
@@ -72,8 +71,8 @@ class Why:
 
     async def starts(self, request: web.Request) -> web.Response:
         """Of the first ones of each queue that the caller sees."""
-        scope, config = self.access.scope(request), self.core.custody.state.config
-        every = [d.name for d in (config.departments if config is not None else ()) if d.kind == "batch"]
+        scope = self.access.scope(request)
+        every = [department.name for department in self.core.custody.departments if department.kind == "batch"]
         asked = [name for name in every if scope in (None, name)]
         found: dict[str, Any] = {}
         for answer in await asyncio.gather(*(self._starts(name, None) for name in asked)):

@@ -57,8 +57,7 @@ class WhyWaiting:
             await self.look()
 
     async def look(self) -> None:
-        config = self.core.custody.state.config
-        names = [d.name for d in (config.departments if config is not None else ()) if d.kind == "batch"]
+        names = [department.name for department in self.core.custody.departments if department.kind == "batch"]
         for name in [name for name in self._of if name not in names]:
             del self._of[name]
         self.views.refresh()

@@ -36,8 +36,7 @@ class ReadModel(Collector):
         self._grown = metrics_jobs.Grown()
 
     def collect(self) -> Iterator[Metric]:
-        config, now = self.core.custody.state.config, self.clock()
-        known = config.departments if config is not None else ()
+        known, now = self.core.custody.departments, self.clock()
         batch = [department.name for department in known if department.kind == "batch"]
         web = [department.name for department in known if department.kind == "web"]
         names = [department.name for department in known]

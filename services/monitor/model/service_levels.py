@@ -106,8 +106,7 @@ class ServiceLevels:
     def _look(self, at: float) -> None:
         """Who claims, and who is asked for hosts, may have changed."""
         custody, state = self.custody, self.state
-        config = custody.state.config
-        for department in config.departments if config is not None else ():
+        for department in custody.departments:
             name, held = department.name, custody.held(department.name)
             if department.kind == "web":
                 claims = custody.state.demands.get(name, 0) > held

@@ -156,8 +156,7 @@ class Picture:
         )
 
     def _departments(self, now: float) -> None:
-        config = self.core.custody.state.config
-        names = [d.name for d in config.departments] if config is not None else []
+        names = [department.name for department in self.core.custody.departments]
         for some in (self.departments, self.waiting, self.queues):
             for name in [name for name in some if name not in names]:
                 del some[name]

@@ -167,16 +167,15 @@ class Reads:
     async def department(self, request: web.Request) -> web.Response:
         name = request.match_info["department"]
         self.access.who(request)
-        config = self.core.custody.state.config
-        if config is None or config.department(name) is None:
+        if self.core.custody.department(name) is None:
             raise Fault(404, "unknown", f"there is no department {name!r}", "department")
         return json_answer({**self.views.department(name), "instances": self.views.instances(name)})
 
     async def releases(self, request: web.Request) -> web.Response:
         """What a web department's instances ran, run and are to run; contents are its own people's and the operators'."""
-        name, config = request.match_info["department"], self.core.custody.state.config
+        name = request.match_info["department"]
         self.access.own(request, name, f"department {name}")
-        known = config.department(name) if config is not None else None
+        known = self.core.custody.department(name)
         if known is None or known.kind != "web":
             raise Fault(404, "unknown", f"there is no web department {name!r}", "department")
         return json_answer(self.views.releases(name))
