@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from schemas.sentences import told_releases, told_shares, told_signals
+from schemas.sentences import told_held_back, told_releases, told_shares, told_signals
 from schemas.sentences.params import Params
 from schemas.sentences.units import count, iso, span
 
@@ -71,11 +71,10 @@ def waits_for_hosts(p: Params) -> str | None:
     room = f"room for it is on {p.number('free')} of the {count(p.number('held'), 'host')} that the department holds"
     if p.get("constraint") and not p.number("meeting"):
         room = f"none of the {count(p.number('held'), 'host')} that the department holds satisfies {p['constraint']}"
-    kept = (
-        f"; room is kept for it, so it starts in {span(p['reserved_in_s'])} at the latest"
-        if "reserved_in_s" in p
-        else ""
-    )
+    if p.number("way"):
+        room += f", and best-effort would make way for it on {p.number('way')}"
+    sure = "as things are" if "backfill" in p else "at the latest"
+    kept = f"; room is kept for it, so it starts in {span(p['reserved_in_s'])} {sure}" if "reserved_in_s" in p else ""
     return f"it needs {_need(p)}; {room}{kept}{_agreed(p)}{_ahead(p)}{_others(p)}"
 
 
@@ -244,41 +243,6 @@ def priority(p: Params) -> str | None:
     return f"its priority is {p['priority']} points: {parts}, {p['quality']} for quality of service{more}"
 
 
-def dependency(p: Params) -> str | None:
-    jobs = p.names("jobs") or p.names("job")
-    return f"it waits for {p.get('condition') or 'the end'} of job {jobs}" if jobs else None
-
-
-def dependency_failed(p: Params) -> str | None:
-    return f"job {p['job']} did not end as {p['condition']} asks: it can never start" if "job" in p else None
-
-
-def array_throttle(p: Params) -> str | None:
-    return (
-        f"its array runs {count(p.number('running'), 'element')} at once, as many as it may" if "running" in p else None
-    )
-
-
-_LIMITS: Final = {
-    "jobs_running_max": ("running job", "jobs_running_max"),
-    "cores_max": ("core", "cores_max"),
-    "hosts_max": ("host", "hosts_max"),
-}
-
-
-def limited(p: Params) -> str | None:
-    """A limit of a user, a quality of service or the department that the job would exceed."""
-    if "used" not in p or p.get("limit") not in _LIMITS:
-        return None
-    noun, name = _LIMITS[p["limit"]]
-    who = f"user {p['user']}" if "user" in p else "" if "quality" in p else "the department"
-    if "quality" in p:
-        who = f"{who} in quality {p['quality']}" if who else f"quality {p['quality']}, everybody together,"
-    name = "maximum_cores" if who == "the department" else name
-    has = f"{who} may have {count(p.number('most'), noun)} at once ({name}) and has {p.number('used')}"
-    return f"{has}; it needs {p.number('needs')} more"
-
-
 def spared(p: Params) -> str | None:
     if "guarded" not in p:
         return None
@@ -436,6 +400,7 @@ UNBLOCK: Final[dict[str, Callable[[Params], str | None]]] = {
     "waits_for_hosts": unblock_hosts,
     "no_hosts_held": unblock_hosts,
     "waits_behind": unblock_behind,
+    "dependency": told_held_back.unblock_dependency,
     "lease_keeps_room": unblock_behind,
     **told_releases.UNBLOCK,
 }
@@ -463,13 +428,13 @@ TELL: Final[dict[str, Callable[[Params], str | None]]] = {
     "too_large_now": too_large_now,
     "no_hosts_held": no_hosts_held,
     "waits_behind": waits_behind,
-    "dependency": dependency,
-    "dependency_failed": dependency_failed,
-    "array_throttle": array_throttle,
+    "dependency": told_held_back.dependency,
+    "dependency_failed": told_held_back.dependency_failed,
+    "array_throttle": told_held_back.array_throttle,
     "spared": spared,
-    "user_limit": limited,
-    "quality_limit": limited,
-    "department_limit": limited,
+    "user_limit": told_held_back.limited,
+    "quality_limit": told_held_back.limited,
+    "department_limit": told_held_back.limited,
     "held": lambda _: "it is held",
     "starting": starting,
     "running": running,

@@ -53,7 +53,8 @@ def starts(told: Mapping[str, Any], now: float, sentence: Callable[[object], str
     """`told`: a `Foreseen` as JSON; `sentence`: of a reason."""
     why, at = sentence(told["because"]), seconds(told.get("start_at"))
     if at is None:
-        return f"nobody can say: {why}"
+        ended = "also when all that runs now has ended, " if told["because"]["code"] == "waits_for_hosts" else ""
+        return f"nobody can say: {ended}{why}"
     latest = " at the latest" if told["sure"] == PLANNED else ""
     where = f", on {', '.join(told['hosts'])}" if told.get("hosts") and len(told["hosts"]) <= 4 else ""
     return f"at {iso(at)}{latest}, in {span(at - now)}{where}: {why}"

@@ -330,7 +330,7 @@ class MonitorCore:
         """Why the unit is where it is, as far as the journal tells; the scheduler tells more (`why`)."""
         job = self.state.jobs.get(job_of(unit.id))
         state = unit_state(unit)
-        cause = self.causes.of(job) if job is not None and state in ("pending", "held", "suspended") else None
+        cause = self.causes.of(job) if job is not None and state in ("pending", "held") else None
         if state == "held" and cause is not None and cause.code is not Code.DEPENDENCY_FAILED:
             cause = None  # to release it is what helps first; where it can never start, not even that
         return cause or _slot(job, unit) or plain_reason(unit)

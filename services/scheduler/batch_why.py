@@ -167,7 +167,9 @@ def _before_hosts(core: BatchCore, unit: str) -> Iterator[Reason]:
         if verdict_ == "never":
             failed.append(because(Code.DEPENDENCY_FAILED, condition=dependency.condition, job=dependency.job))
         elif verdict_ == "waits":
-            waits.append(because(Code.DEPENDENCY, condition=dependency.condition, job=dependency.job))
+            first = _unit(core, dependency.job)
+            held = {"held": 1} if first is not None and first.state == "pending" and first.held else {}
+            waits.append(because(Code.DEPENDENCY, condition=dependency.condition, job=dependency.job, **held))
     if not core.active:
         yield because(Code.DEPARTMENT_REMOVED)
     yield from failed
@@ -240,10 +242,11 @@ def _why_no_room(standing: Standing, unit: str, turns: Turns | None) -> Reason:
     kept = standing.kept(best_effort=job.best_effort)
     free, cleared = standing.free(shape, best_effort=job.best_effort)
     if cleared < shape.nodes:
-        short = shape.nodes - free
+        short = shape.nodes - cleared
         counts = standing.hosts | (
             {"reserved_in_s": max(0, round(kept.at - now))} if kept and kept.unit == unit else {}
         )
+        counts |= {"way": cleared - free} if cleared > free else {}
         counts |= _turn(standing, unit, turns) | (_agreed(core, held + short, now) or _kept_by(core, shape.nodes, now))
         return because(
             Code.WAITS_FOR_HOSTS, free=free, short=short, ahead=ahead, **needs, **(counts | _meeting(core, shape))
@@ -255,7 +258,7 @@ def _why_no_room(standing: Standing, unit: str, turns: Turns | None) -> Reason:
     if kept is not None:
         return because(Code.WAITS_BEHIND, ahead=ahead, job=kept.unit, gap_s=max(0, round(kept.at - now)), **way)
     if standing.head is not None and standing.head.unit != unit and ahead:
-        turn = _turn(standing, unit, turns) | ({"backfill": 1} if standing.keeps_for_many else {})
+        turn = _turn(standing, unit, turns) or ({"backfill": 1} if standing.keeps_for_many else {})
         return because(Code.WAITS_BEHIND, ahead=ahead, job=standing.head.unit, **turn, **way)
     return at_once
 
@@ -313,4 +316,4 @@ def _turn(standing: Standing, unit: str, turns: Turns | None) -> dict[str, int]:
             if order.reservations
             else None
         )
-    return {} if at is None or at == NEVER else {"reserved_in_s": max(0, round(at - standing.now))}
+    return {} if at is None or at == NEVER else {"reserved_in_s": max(0, round(at - standing.now)), "backfill": 1}

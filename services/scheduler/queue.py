@@ -246,8 +246,8 @@ class Queue:
         return min((lane.first for lane in self.lanes.values() if self.allowance(lane)), default=None)
 
     def ahead(self, place: Place) -> int:
-        """Eligible units before `place`."""
-        return sum(bisect_left(lane.places, place) for lane in self.lanes.values())
+        """Units before `place` that may start: who waits for its array or a limit is passed."""
+        return sum(min(bisect_left(lane.places, place), self.allowance(lane)) for lane in self.lanes.values())
 
     def suspended_in_order(self) -> list[Place]:
         """The units in `suspended`."""

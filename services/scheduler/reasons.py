@@ -108,19 +108,17 @@ class Look:
                 yield
         left = REST_MAX
         for lane in list(queue.lanes.values()):
-            if queue is not self.core.book.queue:  # another configuration: the next look is of that
-                return
             for units in self._alike(lane):
                 waiting = [unit for unit in units if unit not in found.reasons][:left]
-                if waiting and waiting[-1] in self.core.book.queue.where:
+                if waiting:
                     found.add(first(self._now(), waiting[-1]).code, waiting)
                     left -= len(waiting)
                 yield
 
     def _alike(self, lane: Lane) -> list[list[str]]:
-        """The lane's units, those together that wait for the same."""
+        """The lane's units that wait still, those together that wait for the same."""
         core, queue = self.core, self._now().queue
-        every = [place.unit for place in lane.places]
+        every = [place.unit for place in lane.places if place.unit in queue.where]
         if core.order.agenda is None or not queue.bookings or not self._now().room.fits(lane.key.shape):
             return [every]
         by_stay: dict[tuple[float, bool], list[str]] = {}

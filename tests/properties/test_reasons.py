@@ -141,7 +141,7 @@ class Site:
 
 
 def without_turn(reason: Reason) -> dict[str, Any]:
-    return {name: value for name, value in reason.params.items() if name != "reserved_in_s"}
+    return {name: value for name, value in reason.params.items() if name not in ("reserved_in_s", "backfill")}
 
 
 @settings(max_examples=60, deadline=None)

@@ -98,7 +98,10 @@ def test_held_and_dependency_stand_before_what_hosts_there_are() -> None:
     world.report(failed, exit=1)
     found = explain(world, after)
     assert found[0] == (Code.DEPENDENCY_FAILED, {"condition": "afterok", "job": failed})
-    assert found[1:3] == [(Code.HELD, {"unit": after}), (Code.DEPENDENCY, {"condition": "afterok", "job": first})]
+    assert found[1:3] == [
+        (Code.HELD, {"unit": after}),
+        (Code.DEPENDENCY, {"condition": "afterok", "job": first, "held": 1}),
+    ]
 
 
 def test_that_there_is_room_is_not_told_to_who_would_not_start() -> None:

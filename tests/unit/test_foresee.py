@@ -184,6 +184,12 @@ def test_what_is_foreseen_is_told() -> None:
     )
     told |= {"start_at": None, "sure": "cannot_say", "because": {"code": "held", "params": {}}}
     assert starts(told, 1_780_000_000.0, sentence) == "nobody can say: it is held"
+    needs = {"nodes": 4, "cores": 1, "held": 3, "free": 3, "short": 1}
+    told |= {"because": {"code": "waits_for_hosts", "params": needs}}
+    assert starts(told, 1_780_000_000.0, sentence) == (
+        "nobody can say: also when all that runs now has ended, it needs 4 hosts with 1 core each; room for it is on 3 of the "
+        "3 hosts that the department holds"
+    )
 
 
 def test_what_a_start_hangs_on_is_told_of_one_and_of_several() -> None:

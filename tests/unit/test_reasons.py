@@ -12,7 +12,7 @@ import msgspec
 import pytest
 
 from schemas import facts as f
-from schemas.config import BatchLimits, Leases
+from schemas.config import BatchLimits, Leases, UserLimits
 from schemas.custody import RULES
 from schemas.reasons import Code
 from schemas.sentences import remedy, sentence
@@ -25,7 +25,7 @@ from services.scheduler.policies.order import Reserved, Situation
 from services.scheduler.reasons import Look, Reasons, Told
 from services.scheduler.turns import Turns
 from tests.support.leases import lease
-from tests.support.scheduling import cluster, core, running
+from tests.support.scheduling import cluster, core, running, wait_for
 from tests.support.world import World, batch, cloud
 
 
@@ -160,9 +160,9 @@ async def test_facts_that_come_during_a_look_do_it_no_harm(monkeypatch: pytest.M
     world.write(
         "provisioner", f.ConfigAdopted(cloud="c1", custody_rules=RULES, config=cloud(batch("hpc", limits=limits)))
     )
+    world.cancel(units[4])
     found = await ours
-    assert [unit for units in found.rest.values() for unit in units][:1] == units[1:2]
-    assert units[3] not in {unit for units in found.rest.values() for unit in units}
+    assert found.rest == {Code.WAITS_FOR_HOSTS: [units[1], units[2]], Code.USER_LIMIT: [units[5]]}
     assert (await told(world)).rest.keys() == {Code.USER_LIMIT}
 
 
@@ -188,19 +188,31 @@ class Passes:
 
 async def test_one_pass_serves_all_and_goes_as_far_as_somebody_asks(monkeypatch: pytest.MonkeyPatch) -> None:
     passes = Passes(monkeypatch)
-    monkeypatch.setattr(turns, "SLICE_S", -1.0)
+    monkeypatch.setattr(turns, "SLICE_S", 60.0)
     world = full(order="conservative")
     units = [world.submit(cores=4, walltime_s=10) for _ in range(4)]
     world.settle()
     asked, now = Turns(), world.now
     assert await asked.of(core(world), units[1], now) == now + 70.0
     assert (passes.begun, passes.looked_at) == (1, 2)
+    monkeypatch.setattr(turns, "SLICE_S", -1.0)
     found = await asyncio.gather(*(asked.of(core(world), unit, now + 1.0) for unit in reversed(units)))
     assert found == [now + 90.0, now + 80.0, now + 70.0, now + 60.0]
     assert (passes.begun, passes.looked_at) == (1, 4)
     await asked.of(core(world), units[0], now + turns.FRESH_S)
     assert passes.begun == 2
     assert await asked.of(core(world), "77", now) is None
+
+
+async def test_a_pass_is_of_the_moment_at_which_it_began() -> None:
+    world = full(order="conservative")
+    units = [world.submit(cores=4, walltime_s=10) for _ in range(4)]
+    world.settle()
+    asked = Turns()
+    assert await asked.of(core(world), units[0], world.now) == world.now + 60.0
+    world.cancel(units[1])
+    world.cancel(units[2])
+    assert await asked.of(core(world), units[3], world.now) == world.now + 90.0
 
 
 async def test_a_turn_that_takes_too_long_is_not_told_and_the_rest_is(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -257,6 +269,20 @@ def test_for_best_effort_no_room_is_kept() -> None:
         assert foresee(core(world), world.now, [best])[best].sure is Sure.BY_WALLTIMES
 
 
+def test_best_effort_waits_behind_nobody() -> None:
+    world = cluster(2, order="fcfs")
+    running(world)
+    world.submit(cores=4, nodes=2)
+    world.settle()
+    best = world.submit(cores=4, best_effort=True)
+    reason = why(core(world), best, world.now)[0]
+    assert (reason.code, reason.params["short"]) == (Code.WAITS_FOR_HOSTS, 0), (
+        "it takes what is left, with the next decision"
+    )
+    world.settle()
+    assert world.states()[best] == "open"
+
+
 def test_where_best_effort_would_make_way_it_is_the_order_that_keeps_it_waiting() -> None:
     world = cluster(2, order="fcfs")
     running(world, best_effort=True)
@@ -266,7 +292,33 @@ def test_where_best_effort_would_make_way_it_is_the_order_that_keeps_it_waiting(
     (reason,) = why(core(world), behind, world.now)
     assert reason.code is Code.WAITS_BEHIND
     assert reason.params == {"ahead": 1, "job": wide, "way": 1}
-    assert why(core(world), wide, world.now)[0].code is Code.WAITS_FOR_HOSTS
+    needs = why(core(world), wide, world.now)[0]
+    assert (needs.code, needs.params["free"], needs.params["short"]) == (Code.WAITS_FOR_HOSTS, 0, 1)
+    assert (
+        "room for it is on 0 of the 2 hosts that the department holds, and best-effort would make way for it on 1"
+        in (sentence(needs))
+    )
+    assert (
+        remedy(needs)
+        == "room on 1 more host with 4 cores and 256 MiB; it comes when a running job of the department ends"
+    )
+
+
+def test_who_waits_for_its_array_or_a_limit_does_not_go_first() -> None:
+    world = full(limits=BatchLimits(users={"bob": UserLimits(cores_max=1)}))
+    world.submit(cores=4, array=(1, 2, 3, 4), throttle=2)
+    world.submit(cores=2, user="bob")
+    last = world.submit(cores=4)
+    world.settle()
+    assert why(core(world), last, world.now)[0].params["ahead"] == 2
+
+
+def test_a_turn_under_backfill_for_all_is_told_as_things_are() -> None:
+    for order, sure in (("easy", "at the latest"), ("conservative", "as things are")):
+        world = full(order=order)
+        waits = world.submit(cores=4)
+        world.settle()
+        assert f"room is kept for it, so it starts in 1m00s {sure}" in sentence(why(core(world), waits, world.now)[0])
 
 
 def test_room_that_is_planned_for_others_is_told_as_such() -> None:
@@ -289,13 +341,27 @@ def test_who_has_room_while_hosts_go_back_is_told_so() -> None:
     running(world, cores=2)
     running(world, cores=3)
     world.quota("hpc", 1, by_s=600.0)
-    small = world.submit(cores=1)
+    _, small = world.submit(cores=1), world.submit(cores=1)
     reason = why(core(world), small, world.now)[0]
     assert (reason.code, reason.params["short"], reason.params["on_notice"]) == (Code.WAITS_FOR_HOSTS, 0, 1)
     assert sentence(reason) == (
         "there is room for it (1 host with 1 core and 256 MiB), but the department has to give 1 host back: it starts when "
         "that is done"
     )
+
+
+def test_what_would_help_who_waits_for_another_job_is_told() -> None:
+    world = cluster()
+    held, ends = world.submit(held=True), world.submit()
+    told = {}
+    for job, condition in ((held, "afterok"), (ends, "afterany"), (held, "after")):
+        waits = world.submit(after=wait_for(job, condition))
+        reason = why(core(world), waits, world.now)[0]
+        told[job, condition] = sentence(reason), remedy(reason)
+    assert told[held, "afterok"] == (f"it waits for afterok of job {held}, which is held", f"phoenix release {held}")
+    assert told[ends, "afterany"][1] == "it starts when that job has ended as asked"
+    world.write("admission", f.JobResumed(job=held, user="ann"))
+    assert remedy(why(core(world), waits, world.now)[0]) == "it starts when that job has begun"
 
 
 def test_in_a_department_that_is_removed_nothing_starts() -> None:

@@ -17,8 +17,9 @@ from tests.support.world import World, batch, cloud, web
 class Site:
     """hpc (one host guaranteed) and web on four hosts, which hpc's jobs fill; with a monitor that follows."""
 
-    def __init__(self) -> None:
-        self.world = world = World(cloud(batch("hpc", guarantee=1), web("web")))
+    def __init__(self, **settings: Any) -> None:
+        """`settings` of web."""
+        self.world = world = World(cloud(batch("hpc", guarantee=1), web("web", **settings)))
         world.hosts(4)
         world.seat("provisioner", ProvisionerCore)
         world.seat("scheduler.hpc", lambda custody: BatchCore(custody, "hpc"))
@@ -89,6 +90,17 @@ def test_a_batch_department_says_who_has_the_rest_by_which_rule() -> None:
     assert "held by web: 3 hosts; web goes before what is not guaranteed to batch, and it wants 3" in told
     assert "cordoned, so nobody's: h4" in told
     assert any("the load of web falls" in word["remedy"] for word in answer["told"])
+
+
+def test_what_web_keeps_whatever_its_load_does_not_come_back_when_that_falls() -> None:
+    site = Site(instances_min=3)
+    site.spike(3)
+    (remedy,) = [
+        word["remedy"] for word in site.department("hpc")["told"] if word["sentence"].startswith("held by web")
+    ]
+    assert remedy == (
+        "web keeps 3 whatever its load: a lower minimum or guarantee of it; to keep more: a higher guarantee of hpc"
+    )
 
 
 def test_a_notice_is_told_of_the_department_and_of_its_hosts() -> None:

@@ -12,7 +12,7 @@ from __future__ import annotations
 from typing import Any
 
 from schemas import facts as f
-from schemas.config import CloudConfig, Department
+from schemas.config import CloudConfig, Department, WebPolicy
 from schemas.lending import bounds, next_change, reach
 from schemas.sentences import sentence
 from schemas.sentences.units import count, iso, span
@@ -86,9 +86,11 @@ def _others(core: MonitorCore, config: CloudConfig, mine: Department, now: float
         if other.kind == "web":
             wants = core.custody.state.demands.get(other.name, 0)
             rule = f"web goes before what is not guaranteed to batch, and it wants {wants}"
-            remedy = (
-                f"hosts come back when the load of {other.name} falls; to keep more: a higher guarantee of {mine.name}"
-            )
+            policy = other.web or WebPolicy()
+            least = max(guarantee, -(-policy.instances_min // policy.instances_per_host))
+            own = f"{other.name} keeps {least} whatever its load: a lower minimum or guarantee of it"
+            back = f"hosts come back when the load of {other.name} falls" if held > least else own
+            remedy = f"{back}; to keep more: a higher guarantee of {mine.name}"
         elif held <= guarantee:
             rule, remedy = f"its guarantee is {guarantee}", ""
         else:
