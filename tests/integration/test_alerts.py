@@ -147,7 +147,7 @@ def test_every_query_of_the_dashboards_has_an_answer(site: Site, watched: tuple[
     site.publish()
     site.publish("--requests", "40", "--target", "100")
     site.ok("submit", "--wait", "--wrap", "true")
-    site.ok("submit", "-c", "4", "-a", "1-9", "--wrap", "sleep 100")
+    site.ok("submit", "-c", "4", "-a", "1-9", "--wrap", "sleep 600")
     site.ok("scale", "web", "--exact", "2")
 
     def all_answered() -> bool:

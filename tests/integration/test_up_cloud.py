@@ -32,7 +32,7 @@ from services.runtime import config as runtime_config
 from services.runtime.families import Names
 from services.runtime.families_shell import SHELL
 from services.scheduler import metrics as scheduler
-from tests.integration.up_cloud import Cloud, until
+from tests.integration.up_cloud import Cloud, signpost, until
 from tests.support.leaks import content, messages, places
 from tests.support.scraped import faults, linted
 
@@ -241,12 +241,14 @@ def get(url: str) -> str:
 
 
 def test_a_service_that_is_killed_comes_back_and_no_job_is_lost(cloud: Cloud) -> None:
-    job = cloud.ok("submit", "--wrap", "sleep 2; echo done").strip()
-    reach(cloud, job, "running")
-    for name in ("executor", "scheduler.hpc", "admission", "provisioner", "monitor"):
-        os.kill(next(p["pid"] for p in cloud.status()["processes"] if p["name"] == name), signal.SIGKILL)
-    until(lambda: cloud.status()["healthy"], "not everything came back")
-    found = reach(cloud, job, "completed")
+    with signpost() as enough:
+        job = cloud.ok("submit", "--wrap", f"while [ ! -e {enough} ]; do sleep 0.1; done; echo done").strip()
+        reach(cloud, job, "running")
+        for name in ("executor", "scheduler.hpc", "admission", "provisioner", "monitor"):
+            os.kill(next(p["pid"] for p in cloud.status()["processes"] if p["name"] == name), signal.SIGKILL)
+        enough.touch()  # it ends while some of them are away
+        until(lambda: cloud.status()["healthy"], "not everything came back")
+        found = reach(cloud, job, "completed")
     assert len(found["attempts"]) == 1
     assert cloud.ok("output", job) == "done\n"
 

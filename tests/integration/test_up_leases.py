@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from phoenix.cli.http import Client
-from tests.integration.up_cloud import Cloud, until
+from tests.integration.up_cloud import DEADLINE_S, Cloud, until
 
 pytestmark = pytest.mark.timeout(240)
 # Everything that is not counted otherwise (`margin_s`) and the ask for hosts (`lead_s`) are short, or the test would be long.
@@ -88,7 +88,10 @@ def pace(cloud: Cloud) -> float:
 
 
 def reach(cloud: Cloud, name: str, state: str) -> dict[str, Any]:
-    until(lambda: lease(cloud, name)["state"] == state, f"lease {name} is not {state}")
+    """The deadline begins when the slot does."""
+    slot = lease(cloud, name)
+    to_come_s = max(0.0, at(slot["start_at"] or slot["submitted_at"]) - time.time())
+    until(lambda: lease(cloud, name)["state"] == state, f"lease {name} is not {state}", DEADLINE_S + to_come_s)
     return lease(cloud, name)
 
 

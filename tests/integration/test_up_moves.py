@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -12,7 +10,7 @@ from typing import Any
 import pytest
 
 from phoenix.local import stack_config
-from tests.integration.up_cloud import Cloud, until
+from tests.integration.up_cloud import Cloud, signpost, until
 
 pytestmark = pytest.mark.timeout(180)
 # It counts until the file $1 is there.
@@ -51,11 +49,8 @@ def submit(cloud: Cloud, path: Path, script: str, *words: str) -> str:
 
 @pytest.fixture
 def enough() -> Iterator[Path]:
-    """A file that tells a job to end, where jobs may look."""
-    directory = Path(tempfile.mkdtemp(prefix="phoenix-moves-"))
-    directory.chmod(0o755)
-    yield directory / "enough"
-    shutil.rmtree(directory)
+    with signpost() as file:
+        yield file
 
 
 def ended(cloud: Cloud, job: str) -> None:

@@ -41,7 +41,7 @@ def cloud(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cloud]:
 def live_through(cloud: Cloud) -> None:
     for user in ("alice", "mona"):
         assert cloud.run("submit", "--as", user, "--wait", "-c", "1", "--wrap", "sleep 0.3").returncode == 0
-    long = cloud.ok("submit", "--as", "alice", "-c", str(CORES), "-a", "1-3", "--wrap", "sleep 100").strip()
+    long = cloud.ok("submit", "--as", "alice", "-c", str(CORES), "-a", "1-3", "--wrap", "sleep 600").strip()
     all_running(cloud, long, 3)
     cloud.ok("scale", "web", "2")
     until(lambda: users(cloud)["alice"]["preempted"], "nothing was preempted")
@@ -240,7 +240,7 @@ def test_when_a_job_would_start_and_nothing_is_submitted(cloud: Cloud) -> None:
     until(lambda: not cloud.json("queue", "--state", "pending,starting,running,completing")["jobs"], "no rest")
     assert cloud.json("departments")["departments"][0]["hosts_held"] == 2  # web keeps two: a person said so
     before = journal(cloud)
-    words = ["--as", "alice", "-N", "2", "-c", str(CORES), "-t", "5", "--wrap", "sleep 60"]
+    words = ["--as", "alice", "-N", "2", "-c", str(CORES), "-t", "5", "--wrap", "sleep 280"]
     found = cloud.json("whatif", *words)
     assert "Nothing was submitted." in cloud.ok("whatif", *words)
     refused = cloud.run("whatif", "-N", "99", "--wrap", "true")

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
+import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -67,6 +70,17 @@ class Cloud:
         """Stop it however it is, and leave no process."""
         self.run("down", "--hard")
         until(lambda: not self.pids(), "a process is left")
+
+
+@contextmanager
+def signpost() -> Iterator[Path]:
+    """A file, not yet there, where jobs may look: they go on until it is made.  A test's own directory is closed to them."""
+    directory = Path(tempfile.mkdtemp(prefix="phoenix-signpost-"))
+    directory.chmod(0o755)
+    try:
+        yield directory / "enough"
+    finally:
+        shutil.rmtree(directory)
 
 
 def until(true: Callable[[], Any], otherwise: str, within_s: float = DEADLINE_S) -> Any:

@@ -19,7 +19,7 @@ from tests.simulation.worlds import Setting, World, setting
 from tests.simulation.worlds_explore import ONE, SMALL, WORLDS, Search
 from tests.simulation.worlds_lands import Violation
 
-SECONDS_MAX = 110.0  # each takes a few on a machine that does nothing else
+SECONDS_MAX = 220.0  # each takes some ten on a machine that does nothing else; the watchdog of a test has 240
 IN_THE_TEST_COMMAND = ("1-crash", "1-spike", "2-cancel", "p2-two-batch", "p2-serving-spike")
 LEAST_STATES = 5000  # fewer would mean that an action is never possible any more
 

@@ -19,6 +19,7 @@ import nats
 from nats.aio.client import Client
 from nats.aio.msg import Msg
 
+from phoenix.haproxy.runtime_api import GoneError
 from phoenix.haproxy.slots import Reading, Slot
 from phoenix.load.curve import constant, plan
 from phoenix.load.generator import Generator
@@ -148,14 +149,20 @@ class Site:
 
     async def until_serving(self, *units: str) -> None:
         async def are() -> bool:
-            found = [await self.slot_of(unit) for unit in units]
+            try:
+                found = [await self.slot_of(unit) for unit in units]
+            except GoneError:  # a busy one may take long for an answer
+                return False
             return all(slot is not None and slot.serves for slot in found)
 
         await until(are)
 
     async def until_free(self, count: int) -> Reading:
         async def is_so() -> Reading | None:
-            reading = await self.haproxy.api.read()
+            try:
+                reading = await self.haproxy.api.read()
+            except GoneError:
+                return None
             return reading if sum(s.ordered == "maint" for s in reading.slots) == count else None
 
         found: Reading = await until(is_so)
