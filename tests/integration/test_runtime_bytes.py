@@ -98,7 +98,7 @@ async def test_killed_at_random_moments_the_state_is_the_same_bytes(here: World,
             await grow(here, process, chance.randrange(1, 400))
         finally:
             process.send_signal(signal.SIGKILL)
-            process.wait(10)
+            process.wait(60)
     end = await end_of(here)
     await follower.wait_for(end, DEADLINE_S)
     recorded = states(tmp_path)

@@ -76,7 +76,7 @@ def site(tmp_path: Path) -> Iterator[Site]:
     found = Site(tmp_path / "site")
     yield found
     found.process.terminate()
-    found.process.wait(30)
+    found.process.wait(90)
 
 
 @pytest.fixture
@@ -171,7 +171,7 @@ def test_a_site_that_does_not_answer_or_refuses_is_named(cloud: Cloud, site: Sit
 def test_a_site_that_went_away_is_no_reason_to_stay_up_and_is_told(cloud: Cloud, site: Site) -> None:
     cloud.ok("up", "--detach", "--config", str(site.config))
     site.process.kill()
-    site.process.wait(30)
+    site.process.wait(90)
     said = cloud.run("down")
     assert said.returncode == 0
     assert "it cannot be asked" in said.stderr

@@ -262,7 +262,7 @@ async def test_closing_does_not_wait_for_what_steering_holds() -> None:
         assert (await call(server, "one.vm.recover", deleted, 3))[0]
         await server.settle()
         began = loop.time()
-    assert loop.time() - began < 5
+    assert loop.time() - began < 20
 
 
 async def test_http_edges() -> None:
