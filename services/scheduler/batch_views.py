@@ -28,7 +28,7 @@ from services.runtime.core import NEVER
 from services.scheduler.balancing import Balancing
 from services.scheduler.batch_state import Refused, State
 from services.scheduler.book import Book
-from services.scheduler.demand import Capacities
+from services.scheduler.capacities import Capacities
 from services.scheduler.endings import Endings
 from services.scheduler.forecast import Forecast
 from services.scheduler.guards import Guards

@@ -26,6 +26,7 @@ from schemas.facts import Disposal
 from schemas.reasons import Code, Reason, because
 from services.scheduler import reclaim
 from services.scheduler.book import Book
+from services.scheduler.broken import why_broken
 from services.scheduler.limits import Limit
 
 
@@ -43,7 +44,7 @@ class Endings:
         assert unit.broken is not None
         if unit.cancelled:
             return self.close(name, Disposal.CANCELLED, because(Code.CANCELLED))
-        why = reclaim.why_broken(unit.broken)
+        why = why_broken(unit.broken)
         if why.code in (Code.RECLAIMED, Code.HOST_TAKEN):
             return self.preempted(name, why)
         return reclaim.requeue(name, unit.attempt, self.book.state.again.get(name), self.policy(), why)

@@ -17,7 +17,7 @@ from schemas.custody import Custody
 from schemas.custody_state import Unit
 from services.runtime.core import NEVER
 from services.scheduler.book import Book
-from services.scheduler.demand import Capacities
+from services.scheduler.capacities import Capacities
 from services.scheduler.policies.preemption import suspend_s
 from services.scheduler.shape import Booking, Shape
 

@@ -22,7 +22,7 @@ from typing import Final
 from schemas import facts as f
 from schemas.config import BatchPolicy, OnReclaim
 from schemas.custody import Custody
-from schemas.custody_state import Broken, Unit
+from schemas.custody_state import Unit
 from schemas.facts import Disposal
 from schemas.ids import sort_key
 from schemas.reasons import Code, Reason, because
@@ -37,13 +37,6 @@ UNRELIABLE: Final = (
     Code.BOOT_TIMEOUT,
 )  # it may have been the host: another one is tried if there is one
 START: Final = "start"  # `limit` of a BOOT_TIMEOUT whose VMs had not all started: OpenNebula's fault, not the job's
-_BROKEN: Final = {
-    Broken.HOST_RELEASED: Code.RECLAIMED,
-    Broken.HOST_SEIZED: Code.HOST_TAKEN,
-    Broken.HOST_LOST: Code.HOST_LOST,
-    Broken.VM_ENDED: Code.VM_ENDED,
-    Broken.NOT_SAVED: Code.NOT_SAVED,
-}
 
 
 def is_fault(why: Reason) -> bool:
@@ -79,13 +72,6 @@ def requeue(unit: str, attempt: int, again: Again | None, policy: BatchPolicy, w
         return f.AttemptClosed(unit=unit, attempt=attempt, disposal=Disposal.REQUEUE, why=why)
     spent = because(why.code, **(why.params | {"requeues": count, "requeues_max": most}))
     return f.AttemptClosed(unit=unit, attempt=attempt, disposal=Disposal.KILL, why=spent)
-
-
-def why_broken(broken: Broken) -> Reason:
-    return because(_BROKEN[broken])
-
-
-# ------------------------------------------------------------------------------------------------------------------ notice
 
 
 def loads(custody: Custody, dept: str, closing: dict[str, None]) -> list[HostLoad]:

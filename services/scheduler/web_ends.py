@@ -30,8 +30,8 @@ from schemas.ids import sort_key
 from schemas.reasons import Code, Reason, because
 from services.runtime.core import NEVER
 from services.scheduler import web_hosts
+from services.scheduler.broken import why_broken
 from services.scheduler.limits import Limits
-from services.scheduler.reclaim import why_broken
 from services.scheduler.web_holdings import Holdings
 from services.scheduler.web_hosts import Picture
 from services.scheduler.web_state import State

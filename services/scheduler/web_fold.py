@@ -27,7 +27,7 @@ from schemas.meta import Meta
 from schemas.reasons import Code
 from services.runtime.core import NEVER
 from services.scheduler import web_number, web_release, web_rolls, web_signals
-from services.scheduler.demand import Capacities
+from services.scheduler.capacities import Capacities
 from services.scheduler.limits import Limits
 from services.scheduler.policies import scale_flaps, scale_steps
 from services.scheduler.policies.scale import Track

@@ -16,7 +16,8 @@ from schemas.reasons import Code
 from schemas.sentences import remedy, sentence
 from services.scheduler.batch import BatchCore
 from services.scheduler.batch_why import queue_view, why
-from services.scheduler.demand import Capacities, hosts_wanted
+from services.scheduler.capacities import Capacities
+from services.scheduler.demand import hosts_wanted
 from services.scheduler.edge_batch import BatchEdge
 from services.scheduler.looks import WAITING_MAX
 from services.scheduler.queue import Queue
