@@ -22,7 +22,7 @@ from schemas.meta import Meta
 from schemas.subjects import journal
 from services.monitor.core import MonitorCore
 from services.monitor.pictures.usage import EVER, usage
-from services.runtime.fold import Fold, Stored
+from services.runtime.journal.fold import Fold, Stored
 
 DAYS = 30
 ASKED = 20

@@ -41,7 +41,7 @@ from phoenix.simulate.workload import LogJob
 from schemas import facts as f
 from schemas.config import BatchPolicy, CloudConfig, Department, Order, Victims
 from schemas.custody import RULES
-from services.scheduler.batch import BatchCore
+from services.scheduler.batch.core import BatchCore
 from services.scheduler.policies.known import VICTIMS
 
 DEPT: Final = "hpc"

@@ -37,8 +37,8 @@ from schemas.envelope import Envelope, encode
 from schemas.meta import Meta
 from schemas.subjects import journal
 from services.executor.core import ExecutorCore
-from services.runtime import credentials
-from services.runtime.config import Config, dump_toml, load
+from services.runtime.broker import credentials
+from services.runtime.config.file import Config, dump_toml, load
 from services.runtime.service import Service
 
 HOSTS: Final = 32

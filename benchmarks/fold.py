@@ -19,9 +19,9 @@ from schemas.custody import RULES
 from schemas.envelope import Envelope, encode
 from schemas.subjects import journal
 from services.provisioner.core import ProvisionerCore
-from services.runtime import snapshots
-from services.runtime.fold import Fold, Stored
-from services.scheduler.batch import BatchCore
+from services.runtime.journal import snapshots
+from services.runtime.journal.fold import Fold, Stored
+from services.scheduler.batch.core import BatchCore
 
 HOSTS = 100
 

@@ -18,11 +18,11 @@ from nats.aio.client import Client
 from schemas.envelope import Envelope, encode
 from schemas.facts import Fact
 from schemas.subjects import journal
-from services.runtime.fold import Fold, Stored
+from services.runtime.broker.streams import ensure_streams
+from services.runtime.journal.fold import Fold, Stored
 from services.runtime.log import get_log
 from services.runtime.rebuild import replay
 from services.runtime.service import Service
-from services.runtime.streams import ensure_streams
 from tests.support.nats import NatsServer, running_server
 from tests.support.toy import ToyCore, job, next_job, toy_config
 

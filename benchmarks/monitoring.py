@@ -32,10 +32,10 @@ from benchmarks.busy_day import CLOUD, BusyDay, Decision
 from benchmarks.cloud import cpu_seconds, memory_mb, percentile, table
 from schemas.envelope import Envelope, encode
 from schemas.subjects import journal
-from services.runtime import credentials
-from services.runtime.config import Config, Http, Metrics
-from services.runtime.config_text import dump_toml
-from services.runtime.streams import ensure_streams
+from services.runtime.broker import credentials
+from services.runtime.broker.streams import ensure_streams
+from services.runtime.config.file import Config, Http, Metrics
+from services.runtime.config.text import dump_toml
 from tests.integration.nats_process import NatsProcess
 from tests.support.nats import free_port
 

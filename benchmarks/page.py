@@ -26,7 +26,7 @@ from benchmarks.busy_day import BusyDay, Decision
 from benchmarks.cloud import percentile, table
 from benchmarks.monitoring import WEB_HOSTS, Bench, Watchers, answers, play, settled
 from schemas import facts as f
-from services.runtime import credentials
+from services.runtime.broker import credentials
 from tests.support.tools import tool
 
 APART_S = 0.37  # between two facts: no multiple of a quarter of a second

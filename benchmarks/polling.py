@@ -35,8 +35,8 @@ from schemas.custody import RULES
 from schemas.envelope import FACTS_MAX
 from services.executor.core import ExecutorCore
 from services.executor.opennebula import OpenNebula, vm_reader
-from services.runtime.config import Config, Data, Http, dump_toml
-from services.runtime.config import OpenNebula as OneConfig
+from services.runtime.config.file import Config, Data, Http, dump_toml
+from services.runtime.config.file import OpenNebula as OneConfig
 from services.runtime.service import Service
 from tests.support.executor_stage import CLOUD, HPC, WEB
 from tests.support.nats import free_port, running_server

@@ -21,9 +21,9 @@ from services.monitor.core import MonitorCore
 from services.monitor.history.file import History
 from services.monitor.history.kept import Kept, rows
 from services.monitor.history.made import Recorder
-from services.runtime import snapshots
-from services.runtime.archive import SEGMENT_MAX, Archive
-from services.runtime.fold import Fold
+from services.runtime.journal import snapshots
+from services.runtime.journal.archive import SEGMENT_MAX, Archive
+from services.runtime.journal.fold import Fold
 
 JOURNAL = "bench"
 

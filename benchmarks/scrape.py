@@ -29,7 +29,7 @@ from schemas.subjects import journal
 from services.monitor.core import MonitorCore
 from services.monitor.metrics.collect import ReadModel
 from services.monitor.pictures.views import Views
-from services.runtime.fold import Fold, Stored
+from services.runtime.journal.fold import Fold, Stored
 from services.runtime.metrics import MetricsListener
 
 BATCH, WEB = [f"b{n}" for n in range(6)], ["shop", "site"]

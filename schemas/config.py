@@ -1,6 +1,6 @@
 """The configuration as a message: what `config.adopted` carries and every core reads (PROTOCOL S7).
 
-The TOML file is read and validated by `services.runtime.config`; this module holds only the typed content.  It holds no
+The TOML file is read and validated by `services.runtime.config.file`; this module holds only the typed content.  It holds no
 secret: credentials live in files of their own.
 """
 
@@ -13,7 +13,7 @@ import msgspec
 OnReclaim = Literal["kill", "requeue", "suspend", "migrate"]
 
 # The policies that come with Phoenix Cloud.  More come as plug-ins (docs/plugins.md): so a setting holds any `PolicyName`, and
-# `services.runtime.config_policies` says whether there is such a policy.
+# `services.runtime.config.policies` says whether there is such a policy.
 Order = Literal["fcfs", "first-fit", "easy", "conservative", "shortest-first", "svmsched", "multi-factor", "leases"]
 Backfill = Literal["none", "first-fit", "easy", "conservative"]
 Victims = Literal[

@@ -14,7 +14,7 @@ from pathlib import Path
 import msgspec
 from nats.aio.client import Client
 
-from services.runtime import connect
+from services.runtime.broker import connect
 from services.runtime.exits import Exit, Stop
 from services.runtime.log import get_log
 

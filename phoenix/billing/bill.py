@@ -25,7 +25,7 @@ from typing import Any, Final
 
 import msgspec
 
-from services.runtime.prices import CREDITS, NAMES, USED, Prices
+from services.runtime.config.prices import CREDITS, NAMES, USED, Prices
 
 HOUR_MS: Final = 3_600_000
 DAY_MS: Final = 24 * HOUR_MS

@@ -25,8 +25,8 @@ from phoenix.cli.errors import FAILED, CliError
 from phoenix.cli.errors import usage as mistyped
 from phoenix.cli.http import Client
 from phoenix.cli.period import instant
-from services.runtime import prices as price_table
-from services.runtime.prices import NAMES, Prices
+from services.runtime.config import prices as price_table
+from services.runtime.config.prices import NAMES, Prices
 
 BY: Final = {
     "department": ("department", "name"),

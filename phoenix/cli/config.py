@@ -34,7 +34,7 @@ def run(args: argparse.Namespace) -> int:
 
 def load_file(file: Path, opennebula: Any = None) -> Any:
     """The configuration in `file`, or every problem of it."""
-    from services.runtime.config import ConfigError, load
+    from services.runtime.config.file import ConfigError, load
 
     try:
         return load(file, opennebula)
@@ -66,7 +66,7 @@ def _warnings(args: argparse.Namespace, config: Any) -> list[str]:
     """What is no mistake of the file, and will be in the way."""
     from phoenix.local.stack_config import secrets_directory
     from phoenix.local.stack_layout import layout
-    from services.runtime.secret_files import problems
+    from services.runtime.config.secret_files import problems
 
     return problems(secrets_directory(config, layout(cloud.data_dir(args))), config.cloud) + _of_prices(args, config)
 
@@ -74,7 +74,7 @@ def _warnings(args: argparse.Namespace, config: Any) -> list[str]:
 def _of_prices(args: argparse.Namespace, config: Any) -> list[str]:
     """Prices that nobody has to pay; one may be for a department or user that was removed.  CliError for a table that is of no
     use: a cloud runs with it, but has no bills."""
-    from services.runtime import prices
+    from services.runtime.config import prices
 
     file = config.billing.prices
     if file is None:
@@ -96,7 +96,7 @@ def _of_prices(args: argparse.Namespace, config: Any) -> list[str]:
 
 
 def _diff(args: argparse.Namespace) -> int:
-    from services.runtime.config import diff, load
+    from services.runtime.config.file import diff, load
 
     running = load(Path(cloud.describe(cloud.data_dir(args))["config"]))
     wanted = load_file(args.file, running.opennebula)
@@ -110,7 +110,7 @@ def _later(args: argparse.Namespace) -> list[str]:
     from phoenix.cli.local import is_external
     from phoenix.local.stack_config import at_next_start
     from phoenix.local.stack_layout import layout
-    from services.runtime.config import load
+    from services.runtime.config.file import load
 
     data = cloud.data_dir(args)
     about = cloud.describe(data)

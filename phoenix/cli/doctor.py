@@ -15,7 +15,7 @@ from phoenix.doctor.findings import Finding, table, warn, worst
 from phoenix.doctor.look import examine
 from phoenix.doctor.wanted import Wanted, of_config
 from schemas.capabilities import CAPABILITIES
-from services.runtime.config import Config, ConfigError, load
+from services.runtime.config.file import Config, ConfigError, load
 
 HELP: Final = """examples:
   phoenix doctor --config site.toml                            the OpenNebula that a configuration names
@@ -78,7 +78,7 @@ def run(args: argparse.Namespace) -> int:
 
 def _secrets(args: argparse.Namespace) -> list[Finding]:
     """Of the configuration file, where one is known: what web departments' instances are to be handed."""
-    from services.runtime.secret_files import problems
+    from services.runtime.config.secret_files import problems
 
     if args.config is None:
         return []

@@ -65,8 +65,8 @@ def _named(every: Sequence[Described], name: str) -> Described:
 
 def _users(args: argparse.Namespace) -> dict[tuple[str, str], list[str]] | None:
     """(kind, name) -> departments whose configuration in force names it; None if no cloud runs here."""
-    from services.runtime.config import ConfigError, load
-    from services.runtime.config_policies import named
+    from services.runtime.config.file import ConfigError, load
+    from services.runtime.config.policies import named
 
     try:
         config = load(Path(cloud.describe(cloud.data_dir(args))["config"]))

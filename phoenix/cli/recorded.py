@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from services.runtime.config import Config
+    from services.runtime.config.file import Config
 
 CONNECT_S: Final = 1.0  # a broker on this machine answers in milliseconds
 
@@ -25,7 +25,7 @@ def record(file: Path, kind: str, *names: str) -> None:
     """`file`: the cloud's configuration."""
     from nats.errors import Error as NatsError
 
-    from services.runtime.config import load
+    from services.runtime.config.file import load
     from services.runtime.log import message_of
 
     try:
@@ -41,8 +41,8 @@ async def _publish(config: Config, kind: str, names: tuple[str, ...]) -> None:
 
     from schemas import subjects
     from schemas.audit import AuditBatch, AuditRecord, cut
-    from services.runtime import permissions
-    from services.runtime.credentials import seed_file
+    from services.runtime.broker import permissions
+    from services.runtime.broker.credentials import seed_file
 
     kept, more = cut(names)
     told = AuditRecord(

@@ -41,7 +41,7 @@ def run(args: argparse.Namespace) -> int:
         raise usage("which secret?", f"phoenix secret {args.verb} {args.department} NAME")
     if args.file is not None and args.verb != "set":
         raise usage("--file goes with set")
-    from services.runtime.secret_files import SecretError
+    from services.runtime.config.secret_files import SecretError
 
     directory, wanted = _where(args)
     try:
@@ -55,7 +55,7 @@ def run(args: argparse.Namespace) -> int:
 def _where(args: argparse.Namespace) -> tuple[Path, Wanted]:
     """Where the secrets are, and what the configuration wants of this department."""
     from phoenix.local.stack_layout import layout
-    from services.runtime.config import ConfigError, load
+    from services.runtime.config.file import ConfigError, load
 
     place = layout(cloud.data_dir(args))
     file: Path = args.config or place.config
@@ -82,7 +82,7 @@ def _where(args: argparse.Namespace) -> tuple[Path, Wanted]:
 
 
 def _set(args: argparse.Namespace, directory: Path, wanted: Wanted) -> int:
-    from services.runtime import secret_files
+    from services.runtime.config import secret_files
 
     secret_files.write(directory, args.department, args.name, _value(args))
     if args.json:
@@ -99,7 +99,7 @@ def _set(args: argparse.Namespace, directory: Path, wanted: Wanted) -> int:
 
 
 def _value(args: argparse.Namespace) -> bytes:
-    from services.runtime.secret_files import VALUE_MAX_BYTES
+    from services.runtime.config.secret_files import VALUE_MAX_BYTES
 
     if args.file is not None:
         try:
@@ -113,7 +113,7 @@ def _value(args: argparse.Namespace) -> bytes:
 
 
 def _list(args: argparse.Namespace, directory: Path, wanted: Wanted) -> int:
-    from services.runtime import secret_files
+    from services.runtime.config import secret_files
 
     there = secret_files.names(directory, args.department)
     problems = {name: _problem(directory, args.department, name) for name in sorted({*there, *wanted})}
@@ -130,7 +130,7 @@ def _list(args: argparse.Namespace, directory: Path, wanted: Wanted) -> int:
 
 
 def _problem(directory: Path, dept: str, name: str) -> str:
-    from services.runtime import secret_files
+    from services.runtime.config import secret_files
 
     try:
         secret_files.read(directory, dept, name)
@@ -140,7 +140,7 @@ def _problem(directory: Path, dept: str, name: str) -> str:
 
 
 def _remove(args: argparse.Namespace, directory: Path, _wanted: Wanted) -> int:
-    from services.runtime import secret_files
+    from services.runtime.config import secret_files
 
     if not secret_files.remove(directory, args.department, args.name):
         there = secret_files.names(directory, args.department)

@@ -91,7 +91,7 @@ def _caught(act: Any, args: argparse.Namespace) -> int:
     from phoenix.simulate.engine import Restless
     from phoenix.simulate.sweep import Interrupted
     from phoenix.simulate.text_input import InputError
-    from services.runtime.config import ConfigError
+    from services.runtime.config.file import ConfigError
     from services.runtime.exits import Stop
 
     try:

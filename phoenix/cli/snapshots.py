@@ -31,7 +31,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     if args.verb not in VERBS:
         raise usage(f"snapshots has no {args.verb!r}", suggest.hint(args.verb, VERBS))
-    from services.runtime.config import load
+    from services.runtime.config.file import load
 
     file = Path(cloud.describe(cloud.data_dir(args))["config"])
     known = list(load(file).processes())

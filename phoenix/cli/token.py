@@ -61,8 +61,8 @@ def run(args: argparse.Namespace) -> int:
 
 def _where(args: argparse.Namespace) -> tuple[Path, list[str]]:
     """The tokens' file, and who are users."""
-    from services.runtime.config import ConfigError, load
-    from services.runtime.credentials import tokens_file
+    from services.runtime.broker.credentials import tokens_file
+    from services.runtime.config.file import ConfigError, load
 
     file = _file(args)
     if not file.is_file():

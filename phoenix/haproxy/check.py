@@ -22,7 +22,7 @@ from phoenix.haproxy.runtime_api import GoneError, RuntimeApi
 from phoenix.haproxy.settings import Settings
 from phoenix.haproxy.slots import AnswerError, Reading
 from schemas import subjects
-from services.runtime import connect
+from services.runtime.broker import connect
 from services.runtime.exits import Exit
 from services.runtime.log import message_of
 

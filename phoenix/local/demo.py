@@ -33,7 +33,7 @@ from phoenix.local.programs import program
 from phoenix.local.stack_layout import layout
 from phoenix.local.stack_settings import Balancer
 from phoenix.local.supervisor import StartError, Supervisor
-from services.runtime import credentials
+from services.runtime.broker import credentials
 
 CLOUD: Final = Path(__file__).with_name("demo_cloud.toml")
 CORES: Final = 2

@@ -35,9 +35,9 @@ from phoenix.local.stack_settings import Settings
 from phoenix.local.supervisor_child import Spec
 from schemas import subjects
 from schemas.config import CloudConfig, Department, User
-from services.runtime import credentials
-from services.runtime.config import Config
-from services.runtime.nats_server import nats_server_config
+from services.runtime.broker import credentials
+from services.runtime.broker.nats_server import nats_server_config
+from services.runtime.config.file import Config
 
 OPENNEBULA: Final = "opennebula"
 NATS: Final = "nats"

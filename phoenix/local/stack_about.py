@@ -13,8 +13,8 @@ from phoenix.local import stack
 from phoenix.local.stack_layout import Layout
 from phoenix.local.stack_settings import Settings
 from phoenix.local.supervisor_child import Child
-from services.runtime import credentials
-from services.runtime.config import Config
+from services.runtime.broker import credentials
+from services.runtime.config.file import Config
 
 
 def about(config: Config, layout: Layout, settings: Settings, children: Iterable[Child]) -> dict[str, Any]:

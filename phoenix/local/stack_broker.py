@@ -12,10 +12,10 @@ from nats.aio.client import Client
 
 from schemas import subjects
 from schemas.config import CloudConfig
-from services.runtime import credentials
-from services.runtime.config import Config
+from services.runtime.broker import credentials
+from services.runtime.broker.streams import ensure_streams
+from services.runtime.config.file import Config
 from services.runtime.log import message_of
-from services.runtime.streams import ensure_streams
 
 CONNECT_S: Final = 10.0
 APPLY_S: Final = 15.0

@@ -24,9 +24,9 @@ from phoenix.local.opennebula.events import IPC
 from phoenix.local.stack_layout import Layout, write_private
 from phoenix.local.stack_ports import Ports
 from schemas.capabilities import Hypervisor
-from services.runtime import config as runtime_config
-from services.runtime.config import EVENTS_OFF, Config, JournalKept, Secrets, tables_diff
-from services.runtime.config_machines import EMBEDDED, EMBEDDED_HAS
+from services.runtime.config import file as runtime_config
+from services.runtime.config.file import EVENTS_OFF, Config, JournalKept, Secrets, tables_diff
+from services.runtime.config.machines import EMBEDDED, EMBEDDED_HAS
 
 DEFAULT: Final = Path(__file__).with_name("stack_default.toml")
 LOOPBACK: Final = "127.0.0.1"

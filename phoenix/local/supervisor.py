@@ -38,10 +38,11 @@ from phoenix.local.stack_settings import Settings
 from phoenix.local.stack_vms import OpenNebulaError, check, end_vms
 from phoenix.local.supervisor_child import Child, Spec, kill_leftover, started_at, tail, truncate
 from phoenix.local.supervisor_probe import http_get
-from services.runtime import credentials, secret_files
-from services.runtime.config import Config, ConfigError
-from services.runtime.config_lending import beyond
-from services.runtime.credentials import CredentialsError
+from services.runtime.broker import credentials
+from services.runtime.broker.credentials import CredentialsError
+from services.runtime.config import secret_files
+from services.runtime.config.file import Config, ConfigError
+from services.runtime.config.lending import beyond
 from services.runtime.exits import Stop
 
 FALLS_MAX: Final = 3  # a part that ends more often while the cloud starts will not come up

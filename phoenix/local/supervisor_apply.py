@@ -25,9 +25,9 @@ from phoenix.local.programs import PartMissingError
 from phoenix.local.stack_broker import BrokerError, adopt
 from phoenix.local.supervisor import Supervisor
 from schemas.config import CloudConfig
-from services.runtime import secret_files
-from services.runtime.config import Config, ConfigError, diff
-from services.runtime.config_lending import beyond
+from services.runtime.config import secret_files
+from services.runtime.config.file import Config, ConfigError, diff
+from services.runtime.config.lending import beyond
 
 
 async def apply(up: Supervisor, text: str, name: str, base: str) -> AsyncIterator[dict[str, Any]]:

@@ -20,8 +20,8 @@ from schemas.facts import Fact
 from schemas.ids import element_id
 from schemas.meta import Meta
 from schemas.reasons import Code, because
-from services.scheduler.batch import STARTS_MAX, BatchCore
-from services.scheduler.batch_check import views
+from services.scheduler.batch.check import views
+from services.scheduler.batch.core import STARTS_MAX, BatchCore
 from services.scheduler.policies.order import Situation, Start
 
 DEPT: Final = "hpc"

@@ -1,9 +1,9 @@
 """Simulated jobs that checkpoint: after every so many seconds of work they stop for as long as saving takes, and go on.
 
 Theory of operation
-  A job of `run_s` with a period and a cost runs for run_s + n · cost in a life (`services.scheduler.saved`) that does it all, n
-  the checkpoints on the way; the j-th is whole after j · (period + cost).  A life that is cut short has done what its whole
-  checkpoints hold; the next one begins from there, and pays for its own.
+  A job of `run_s` with a period and a cost runs for run_s + n · cost in a life that does it all, n the checkpoints on
+  the way (`scheduler.batch.saved`); the j-th is whole after j · (period + cost).  A life that is cut short has done what its
+  whole checkpoints hold; the next one begins from there, and pays for its own.
 
 Rules
   1. None at the end: a job that is about to finish does not save.

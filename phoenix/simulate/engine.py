@@ -46,10 +46,10 @@ from schemas.shares import Shares, must_comply
 from schemas.windows import WEEK_S
 from services.provisioner.core import ProvisionerCore
 from services.runtime.core import NEVER
-from services.runtime.fold import CoreFactory
-from services.scheduler.batch import BatchCore
+from services.runtime.journal.fold import CoreFactory
+from services.scheduler.batch.core import BatchCore
 from services.scheduler.plugins import load_named
-from services.scheduler.web import WebCore
+from services.scheduler.web.core import WebCore
 
 CLOUD_ID: Final = "simulation"
 USER: Final = "load"  # who asks for the instances of a demand that is given

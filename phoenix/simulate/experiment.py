@@ -36,9 +36,9 @@ from phoenix.simulate.sizes import HOSTS_MAX, SPELLING, NoSizes, sizes_of
 from phoenix.simulate.workload import Latencies
 from schemas.capabilities import ALL
 from schemas.config import BatchPolicy, CloudConfig, Department, Lending, Limits, Policy, WebPolicy
-from services.runtime.config import ConfigError
-from services.runtime.config_checks import Range, check_cloud
-from services.runtime.config_form import Form, Lines, Path_, Problem, suggestion
+from services.runtime.config.checks import Range, check_cloud
+from services.runtime.config.file import ConfigError
+from services.runtime.config.form import Form, Lines, Path_, Problem, suggestion
 
 FILE_MAX_BYTES: Final = 4 << 20  # as the product's configuration
 RUNS_MAX: Final = 10_000  # of one experiment: a day of simulating on a large machine

@@ -16,8 +16,8 @@ import msgspec
 from phoenix.cli.units import parse_time_s
 from phoenix.simulate import lublin
 from phoenix.simulate.layout import Mode, Walltime
-from services.runtime.config_checks import Range
-from services.runtime.config_form import Form, Path_
+from services.runtime.config.checks import Range
+from services.runtime.config.form import Form, Path_
 
 
 class _Table(msgspec.Struct, frozen=True, kw_only=True):

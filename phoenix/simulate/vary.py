@@ -20,7 +20,7 @@ import msgspec
 
 from phoenix.simulate.workload import Latencies
 from schemas.config import BatchPolicy, Department, Limits, Policy, WebPolicy
-from services.runtime.config_form import Path_, Problem, shown, suggestion
+from services.runtime.config.form import Path_, Problem, shown, suggestion
 
 _TABLES: Final[dict[str, tuple[str, ...]]] = {
     "cluster": ("cores", "memory_mb"),

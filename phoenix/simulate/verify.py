@@ -2,8 +2,9 @@
 
 Theory of operation
   The run is made once more with its journal kept.  Each envelope is encoded as it would be on the wire, and a fold of its own
-  for every writer (`services.runtime.fold`, the code that a service starts with) reads them all from the beginning.  At the end
-  custody and core of each must dump the same bytes as the live ones, and the run itself must be the one that is reported.
+  for every writer (`services.runtime.journal.fold`, the code that a service starts with) reads them all from the
+  beginning.  At the end custody and core of each must dump the same bytes as the live ones, and the run itself must be the one
+  that is reported.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from phoenix.simulate.engine import Seat, Simulation
 from phoenix.simulate.workload import Outcome, Scenario
 from schemas.envelope import Envelope, encode
 from schemas.subjects import journal as subject
-from services.runtime.fold import Fold, Stored
+from services.runtime.journal.fold import Fold, Stored
 
 
 def verify(scenario: Scenario, reported: Outcome | None = None) -> list[str]:

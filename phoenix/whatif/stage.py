@@ -41,9 +41,9 @@ from services.admission import compose
 from services.admission.core import AdmissionCore
 from services.runtime.core import NEVER
 from services.runtime.edge import Refused
-from services.scheduler.batch import BatchCore
+from services.scheduler.batch.core import BatchCore
 from services.scheduler.plugins import load_named
-from services.scheduler.web import WebCore
+from services.scheduler.web.core import WebCore
 
 OUTSIDE: Final = (
     f.JobSubmitted,

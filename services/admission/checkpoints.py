@@ -10,7 +10,7 @@ Theory of operation
 
 Rules
   1. The index is written before what it lists: whatever is stored can be found again, and removed, after any crash.
-  2. A manifest is made only of files that are stored whole (a description comes last: `services.runtime.objects`).
+  2. A manifest is made only of files that are stored whole (a description comes last: `services.runtime.broker.objects`).
   3. Kept of a unit: the last checkpoint that was journaled, and of what has been sent since as much as two may hold; beyond
      that the oldest goes.  When the unit has ended all of it goes (`forget`).
   4. Names are relative and none is another one's directory: the next attempt can make all of them.
@@ -33,8 +33,8 @@ from schemas.config import Limits
 from schemas.requests import PATH_MAX, is_relative
 from services.admission.output import TooLarge
 from services.admission.payloads import STORE_ERRORS, unavailable
+from services.runtime.broker.objects import Damaged, Objects
 from services.runtime.edge import Refused
-from services.runtime.objects import Damaged, Objects
 
 WAITING: Final = 2  # checkpoints: one too large is seen whole and told so, one that was broken off is still there
 UNITS_MAX: Final = 1000  # whose index and lock are remembered

@@ -30,7 +30,7 @@ from services.admission.core import DIGEST_MARK, AdmissionCore
 from services.admission.shape import parse_after, parse_array, shape_of
 from services.admission.share import service_of
 from services.admission.standing import standing
-from services.runtime.config_machines import lacks
+from services.runtime.config.machines import lacks
 from services.runtime.edge import Refused
 
 Verb = Literal["cancel", "hold", "release"]

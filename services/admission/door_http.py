@@ -37,9 +37,9 @@ from services.admission.output import STREAMS, Files, Outputs, StreamId
 from services.admission.read import Readable, locate
 from services.admission.routes import ROUTES, Route
 from services.admission.web import JSON, MSGPACK, Handler, HttpError, bearer, body, number, reply, unauthorised
+from services.runtime.callers.identity import Identities
+from services.runtime.callers.peers import FORWARDED, Peers
 from services.runtime.edge import Refused
-from services.runtime.identity import Identities
-from services.runtime.peers import FORWARDED, Peers
 
 FOLLOW_MAX_S: Final = 25.0
 EXTRA_MAX_BYTES: Final = 4 << 20  # of a submission, beside script and inputs: arguments, environment, JSON's escapes

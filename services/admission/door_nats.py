@@ -26,10 +26,10 @@ from services.admission.core import AdmissionCore
 from services.admission.desk import Desk
 from services.admission.gate import Gate
 from services.admission.web import failed
-from services.runtime.answer import answer
+from services.runtime.broker.answer import answer
+from services.runtime.broker.whence import Whence
 from services.runtime.edge import Refused
 from services.runtime.log import Log, trace_of
-from services.runtime.whence import Whence
 
 SUBJECTS: Final = "phoenix.request.*.*.*.*"
 IN_FLIGHT_MAX: Final = 5_000  # requests served at once; each holds its payload, on average some kB

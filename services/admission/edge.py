@@ -33,13 +33,13 @@ from services.admission.secrets import Secrets
 from services.admission.tokens import GuestTokens
 from services.admission.usages import Usages
 from services.admission.web import errors_as_answers
-from services.runtime.audit import Recorder
+from services.runtime.broker.objects import Objects
+from services.runtime.broker.whence import Whence
+from services.runtime.callers.audit import Recorder
+from services.runtime.callers.identity import Identities
+from services.runtime.callers.peers import Peers
 from services.runtime.edge import Edge
-from services.runtime.identity import Identities
-from services.runtime.objects import Objects
-from services.runtime.peers import Peers
 from services.runtime.service import Service
-from services.runtime.whence import Whence
 
 BIND_S: Final = 10.0  # a predecessor on this machine lets go of the address within its own end
 BIND_EVERY_S: Final = 0.1

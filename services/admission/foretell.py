@@ -3,7 +3,7 @@
 Theory of operation
   The job is composed by the code that composes submissions, so that whatever would be refused is refused here, in the same
   words; nothing is proposed, nothing is stored.  Beside it stand variants of it that might start earlier; those that would be
-  refused are left out.  The department's scheduler runs them forward on a copy (`services.scheduler.whatif`).
+  refused are left out.  The department's scheduler runs them forward on a copy (`services.scheduler.explain.whatif`).
 
 Rules
   1. Variants change one thing each: half and a quarter of the time, half of the nodes (with half of the tasks), shared hosts,
@@ -29,8 +29,8 @@ from schemas.requests_whatif import Field, Forecast, Foretold, Variant
 from services.admission import compose
 from services.admission.compose import Caller
 from services.admission.core import AdmissionCore
+from services.runtime.broker.permissions import ADMISSION_INBOX
 from services.runtime.edge import Refused
-from services.runtime.permissions import ADMISSION_INBOX
 
 ANSWER_S: Final = 15.0  # of a scheduler whose queue is long, and of whom others ask as well
 VARIANTS_MAX: Final = 8

@@ -20,8 +20,8 @@ from schemas.audit import MESSAGE_MAX, TEXT_MAX, AuditRecord, Outcome, cut
 from schemas.requests import JobResults, Message
 from services.admission.asked import Asked
 from services.admission.metrics import REFUSED
-from services.runtime.audit import Recorder, Sparingly
 from services.runtime.bucket import Buckets
+from services.runtime.callers.audit import Recorder, Sparingly
 from services.runtime.edge import Refused
 from services.runtime.log import Log
 

@@ -30,8 +30,8 @@ from schemas.ids import is_instance
 from schemas.requests import is_relative
 from services.admission.news import News
 from services.admission.payloads import STORE_ERRORS, unavailable
+from services.runtime.broker.objects import Damaged, Objects
 from services.runtime.edge import Refused
-from services.runtime.objects import Damaged, Objects
 
 PART_MAX_BYTES: Final = 1 << 20  # the guest contract's
 READ_MAX_BYTES: Final = 4 << 20  # of one answer; a follower asks again

@@ -1,4 +1,4 @@
-"""The secrets of an instance that boots, read from their files at that moment (`services.runtime.secret_files`).
+"""The secrets of an instance that boots, read from their files at that moment (`services.runtime.config.secret_files`).
 
 Rules
   1. A value is read for the guest that asks, and forgotten: it is in no state, log or error.
@@ -14,10 +14,10 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Final
 
-from services.runtime import secret_files
+from services.runtime.config import secret_files
+from services.runtime.config.secret_files import SecretError
 from services.runtime.edge import Refused
 from services.runtime.log import Log
-from services.runtime.secret_files import SecretError
 
 TOLD_EVERY_S: Final = 30.0  # a guest asks again every two seconds
 TOLD_MAX: Final = 1000  # departments of which it is remembered

@@ -24,7 +24,7 @@ from services.executor.errors import ERRORS, Unreachable, failure_of
 from services.executor.opennebula import OpenNebula
 from services.executor.outcomes import RULES
 from services.executor.template import TemplateError, Templates
-from services.runtime.config import Config
+from services.runtime.config.file import Config
 from services.runtime.exits import Exit, Stop
 
 LEASE_SHARE: Final = 2  # a changing call's deadline is lease TTL / LEASE_SHARE

@@ -25,7 +25,7 @@ from typing import Any, Final
 
 from schemas.ids import vm_tag
 from services.executor.calls import Allocate
-from services.runtime.config_web import CONTEXT, OURS, unwritable
+from services.runtime.config.web import CONTEXT, OURS, unwritable
 
 TAG: Final = "PHOENIX_ID"
 _NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}\Z")

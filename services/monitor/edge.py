@@ -63,13 +63,13 @@ from services.monitor.serve.session_routes import SessionRoutes
 from services.monitor.serve.sessions import Sessions
 from services.monitor.serve.sessions_kept import KeptSessions
 from services.monitor.serve.stream import Stream
-from services.runtime.audit import Recorder
-from services.runtime.config import Config
+from services.runtime.broker.objects import Objects
+from services.runtime.callers.audit import Recorder
+from services.runtime.callers.identity import Identities
+from services.runtime.callers.peers import Peers
+from services.runtime.config.file import Config
 from services.runtime.exits import Exit, Stop
-from services.runtime.identity import Identities
 from services.runtime.log import message_of
-from services.runtime.objects import Objects
-from services.runtime.peers import Peers
 from services.runtime.service import Edge, Service
 
 CLOSE_S: Final = 2.0  # for answers that are being sent

@@ -9,7 +9,7 @@ Rules
   1. Only operators apply a configuration; the server's permissions make the user in the subject true.
   2. A configuration is checked as a whole before it is proposed; an invalid one is refused with every problem.
   3. What is already in force is not adopted again.
-  4. Who asked, and what came of it, goes to the audit (`services.runtime.audit`).
+  4. Who asked, and what came of it, goes to the audit (`services.runtime.callers.audit`).
   5. What the hypervisor can do is read from our own file, with the rest of what says where things run.
 """
 
@@ -28,11 +28,11 @@ from schemas import subjects
 from schemas.audit import MESSAGE_MAX, AuditRecord
 from schemas.config import CloudConfig
 from schemas.custody import RULES
-from services.runtime.answer import answer
-from services.runtime.audit import Recorder
-from services.runtime.config import check_cloud
+from services.runtime.broker.answer import answer
+from services.runtime.broker.whence import Whence
+from services.runtime.callers.audit import Recorder
+from services.runtime.config.file import check_cloud
 from services.runtime.service import Edge, Refused, Service
-from services.runtime.whence import Whence
 
 ADOPT_S: Final = 10.0
 PAYLOAD_MAX: Final = 1 << 20

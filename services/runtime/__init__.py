@@ -1,0 +1,13 @@
+"""What each of the five services stands on: the shell around a core.
+
+Each line stands on those below it, and on none above:
+
+main, service          a process; one core, one shell, its edges
+engine, drafts         fold what has arrived, draft what follows, one envelope at a time
+callers/               who asks, from where, and what the audit keeps of it
+journal/               appending behind the fence, reading, folding, the lease, snapshots, the archive
+broker/                NATS: connecting, who may say what, streams and objects, how a request is answered
+config/                the configuration file: its form, what its parts mean, the files that it names
+core, edge             what a service brings: a pure core, and its edges to the outside
+log, exits, clock, families   said, ended, timed and measured in one way
+"""

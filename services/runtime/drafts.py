@@ -25,7 +25,7 @@ from schemas.facts import Fact, kind_of
 from schemas.meta import Meta
 from services.runtime.edge import Outcome, Proposal, Refused
 from services.runtime.exits import Exit, Stop
-from services.runtime.journal import Parcel
+from services.runtime.journal.append import Parcel
 
 CAUSE_MAX: Final = 256  # characters: the causes of many proposals in one envelope
 VOIDS_MAX: Final = 5  # PROTOCOL S4, n

@@ -43,10 +43,10 @@ from services.runtime.core import NEVER
 from services.runtime.drafts import Draft, VoidStreaks
 from services.runtime.edge import Compose, Edge, Outcome, Proposal, Refused
 from services.runtime.exits import Exit, Stop
-from services.runtime.fold import Fold, Stored
-from services.runtime.journal import Deposed, Full, Journal
+from services.runtime.journal.append import Deposed, Full, Journal
+from services.runtime.journal.fold import Fold, Stored
+from services.runtime.journal.reader import Reader
 from services.runtime.log import Log
-from services.runtime.reader import Reader
 from services.runtime.refusals import FULL
 
 BATCH_MAX: Final = 500  # messages folded before the loop looks around: about 10 ms of facts

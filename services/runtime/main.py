@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from services.runtime.config import Config, ConfigError, load
+from services.runtime.config.file import Config, ConfigError, load
 from services.runtime.exits import Exit, Stop
 from services.runtime.log import configure
 from services.runtime.rebuild import rebuild_as

@@ -17,8 +17,8 @@ from prometheus_client.registry import Collector
 
 from schemas.facts import KIND
 from services.runtime import families_shell as fs
-from services.runtime.answer import REPLIES_DROPPED
-from services.runtime.audit import LOST
+from services.runtime.broker.answer import REPLIES_DROPPED
+from services.runtime.callers.audit import LOST
 
 if TYPE_CHECKING:
     from services.runtime.service import Service

@@ -16,15 +16,15 @@ from nats.js import JetStreamContext
 from nats.js.errors import Error as JetStreamError
 
 from schemas.subjects import JOURNAL_STREAM, SNAPSHOTS
-from services.runtime import snapshots
-from services.runtime.config import Config
-from services.runtime.connect import connect, jetstream, service_key
+from services.runtime.broker.connect import connect, jetstream, service_key
+from services.runtime.broker.objects import Objects
+from services.runtime.config.file import Config
 from services.runtime.exits import Exit, Stop
-from services.runtime.fold import CoreFactory, Fold, Stored
+from services.runtime.journal import snapshots
+from services.runtime.journal.fold import CoreFactory, Fold, Stored
+from services.runtime.journal.reader import Reader
+from services.runtime.journal.trimmed import feed_archived, read_mark
 from services.runtime.log import Log, message_of
-from services.runtime.objects import Objects
-from services.runtime.reader import Reader
-from services.runtime.trimmed import feed_archived, read_mark
 
 SLICE: Final = 1000
 HEARTBEAT_S: Final = 0.5

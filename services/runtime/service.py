@@ -30,24 +30,24 @@ from prometheus_client import CollectorRegistry
 from schemas.facts import Fact
 from schemas.meta import Meta
 from schemas.subjects import JOURNAL_STREAM, SNAPSHOTS
+from services.runtime.broker.connect import Watch, answers, connect, is_vital_denial, jetstream, service_key
+from services.runtime.broker.objects import Objects
+from services.runtime.broker.streams import verify_streams
 from services.runtime.clock import Clock, skew_s, system_clock
-from services.runtime.config import Config
-from services.runtime.connect import Watch, answers, connect, is_vital_denial, jetstream, service_key
+from services.runtime.config.file import Config
 from services.runtime.edge import Compose, Edge, Outcome, Refused
 from services.runtime.engine import Engine, Phase
 from services.runtime.exits import Exit, Stop
-from services.runtime.fold import CoreFactory, Fold
-from services.runtime.journal import Journal
-from services.runtime.leader import Lease, LeaseLost
+from services.runtime.journal.append import Journal
+from services.runtime.journal.fold import CoreFactory, Fold
+from services.runtime.journal.leader import Lease, LeaseLost
+from services.runtime.journal.reader import Reader
+from services.runtime.journal.snapshots import Keeper
+from services.runtime.journal.trimmed import feed_archived, read_mark
 from services.runtime.log import get_log, message_of, trace_of
 from services.runtime.metrics import MetricsListener, ShellMetrics
-from services.runtime.objects import Objects
-from services.runtime.reader import Reader
 from services.runtime.refusals import DEPOSED, Refusals
-from services.runtime.snapshots import Keeper
 from services.runtime.status import Status
-from services.runtime.streams import verify_streams
-from services.runtime.trimmed import feed_archived, read_mark
 
 __all__ = ["Compose", "Edge", "Outcome", "Refused", "Service"]
 

@@ -9,10 +9,10 @@ from schemas.custody_state import Leader
 from services.runtime.core import Core
 from services.runtime.edge import Edge
 from services.runtime.engine import Engine, Phase
-from services.runtime.fold import Fold
-from services.runtime.leader import Lease
-from services.runtime.reader import Reader
-from services.runtime.snapshots import Keeper
+from services.runtime.journal.fold import Fold
+from services.runtime.journal.leader import Lease
+from services.runtime.journal.reader import Reader
+from services.runtime.journal.snapshots import Keeper
 
 
 class Status:

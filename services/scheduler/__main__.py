@@ -9,18 +9,18 @@ import sys
 
 from schemas.custody import Custody
 from schemas.subjects import scheduler
-from services.runtime.config import Config, ConfigError
-from services.runtime.config_form import Problem
+from services.runtime.config.file import Config, ConfigError
+from services.runtime.config.form import Problem
 from services.runtime.core import Core
 from services.runtime.edge import Edge
 from services.runtime.log import get_log
 from services.runtime.main import Options, run
 from services.runtime.service import Service
 from services.scheduler import plugins
-from services.scheduler.batch import BatchCore
+from services.scheduler.batch.core import BatchCore
 from services.scheduler.edge_batch import BatchEdge
 from services.scheduler.edge_web import WebEdge
-from services.scheduler.web import WebCore
+from services.scheduler.web.core import WebCore
 
 
 def build(config: Config, options: Options) -> Service:

@@ -26,18 +26,18 @@ from nats.aio.msg import Msg
 from schemas import subjects
 from schemas.facts import Fact
 from schemas.meta import Meta
-from services.runtime.answer import answer
+from services.runtime.broker.answer import answer
 from services.runtime.edge import Edge
 from services.runtime.exits import Stop
 from services.runtime.service import Service
 from services.scheduler import plugins
-from services.scheduler.batch import BatchCore
-from services.scheduler.batch_why import QUEUE_MAX, explained, queue_view, why
-from services.scheduler.looks import Busy, Looks
-from services.scheduler.reasons import Reasons
-from services.scheduler.starts import Starts
-from services.scheduler.turns import Turns
-from services.scheduler.whatif import BYTES_MAX, NotOurs, WhatIf
+from services.scheduler.batch.core import BatchCore
+from services.scheduler.explain.looks import Busy, Looks
+from services.scheduler.explain.reasons import Reasons
+from services.scheduler.explain.starts import Starts
+from services.scheduler.explain.turns import Turns
+from services.scheduler.explain.whatif import BYTES_MAX, NotOurs, WhatIf
+from services.scheduler.explain.why import QUEUE_MAX, explained, queue_view, why
 
 QUERY_MAX_BYTES: Final = 4096
 ASKING_MAX: Final = 64  # people who look at the same moment; each may have to wait for a second

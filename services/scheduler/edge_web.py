@@ -28,17 +28,17 @@ from schemas.facts import Fact, LoadObserved
 from schemas.meta import Meta
 from schemas.requests import Malformed
 from schemas.signal_drops import Drop
-from services.runtime.answer import answer
+from services.runtime.broker.answer import answer
 from services.runtime.edge import Edge, Refused
 from services.runtime.exits import Stop
 from services.runtime.service import Service
 from services.scheduler import plugins
 from services.scheduler.edge_batch import refusal
-from services.scheduler.meter import Meter
-from services.scheduler.meter_gate import Trouble
 from services.scheduler.metrics import Counts
-from services.scheduler.web import WebCore
-from services.scheduler.web_why import Told, unseen, why
+from services.scheduler.web.core import WebCore
+from services.scheduler.web.meter import Meter
+from services.scheduler.web.meter_gate import Trouble
+from services.scheduler.web.why import Told, unseen, why
 
 FACT_EVERY_S: Final = 1.0  # DESIGN §2: condensed into at most one fact a second
 HURRY_EVERY_S: Final = 0.1  # a claim that rises with every signal

@@ -10,7 +10,7 @@ from prometheus_client.registry import Collector
 from schemas.signal_drops import Drop
 from schemas.signals import SIGNALS
 from services.runtime.families import DEPARTMENT, Label, Names, Table
-from services.scheduler.meter import Meter
+from services.scheduler.web.meter import Meter
 
 _SIGNAL: Final = Label.of("signal", SIGNALS)
 

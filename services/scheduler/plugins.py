@@ -22,7 +22,7 @@ from schemas.config import CloudConfig, Department
 from schemas.custody import Custody
 from schemas.facts import ConfigAdopted, Fact
 from services.runtime import plugins
-from services.runtime.config_policies import foreign
+from services.runtime.config.policies import foreign
 from services.runtime.exits import Exit
 from services.runtime.log import Log
 from services.runtime.plugins import Absent, Kind, Loaded, Plugin, Unusable

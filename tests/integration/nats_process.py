@@ -14,10 +14,10 @@ import msgspec
 import nats
 from nats.aio.client import Client
 
-from services.runtime import credentials
-from services.runtime.config import Config, loads
-from services.runtime.denials import Denials
-from services.runtime.nats_server import CONFIG_FILE, nats_server_config
+from services.runtime.broker import credentials
+from services.runtime.broker.denials import Denials
+from services.runtime.broker.nats_server import CONFIG_FILE, nats_server_config
+from services.runtime.config.file import Config, loads
 from tests.support.until import until
 
 START_S = 20.0

@@ -16,7 +16,7 @@ from schemas import facts as f
 from schemas.reasons import Code, because
 from schemas.subjects import OBJECTS
 from services.admission.checkpoints import Checkpoints
-from services.runtime.objects import Objects
+from services.runtime.broker.objects import Objects
 from tests.support.admission_house import House, house
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")

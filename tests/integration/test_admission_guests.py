@@ -18,7 +18,7 @@ from schemas.measures import Measures
 from schemas.reasons import Code, because
 from services.admission import core, guests, output
 from services.admission.boot import COMMAND_SCRIPT
-from services.runtime import secret_files
+from services.runtime.config import secret_files
 from tests.support.admission_house import House, house
 from tests.support.leaks import places
 from tests.support.until import until

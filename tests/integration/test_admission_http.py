@@ -23,7 +23,8 @@ from schemas.signals import ClaimSignal
 from services.admission import openapi
 from services.admission.guest_routes import ROUTES as GUESTS
 from services.admission.routes import ROUTES
-from services.runtime import credentials, tokens
+from services.runtime import tokens
+from services.runtime.broker import credentials
 from tests.support.admission_house import House, house
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")

@@ -17,8 +17,8 @@ from schemas.subjects import AUDIT_STREAM, JOURNAL_STREAM, audit, request
 from services.admission.core import AdmissionCore
 from services.monitor.serve import audit_reads
 from services.monitor.serve.audit_reads import AuditReads, Wanted
-from services.runtime import whence
-from services.runtime.audit import REFUSED_BURST, REFUSED_PER_S
+from services.runtime.broker import whence
+from services.runtime.callers.audit import REFUSED_BURST, REFUSED_PER_S
 from services.runtime.log import get_log
 from services.runtime.rebuild import replay
 from tests.integration.nats_process import address

@@ -26,7 +26,7 @@ from schemas.reasons import Code, because
 from services.executor.calls import Allocate
 from services.executor.opennebula import OpenNebula
 from services.executor.template import Templates
-from services.runtime import secret_files
+from services.runtime.config import secret_files
 from tests.support.admission_house import CLOUD_ID, House, house
 from tests.support.leaks import places
 from tests.support.ports import free_port

@@ -15,7 +15,7 @@ import pytest
 
 from schemas import facts as f
 from services.executor.core import ExecutorCore
-from services.runtime.config import dump_toml
+from services.runtime.config.file import dump_toml
 from services.runtime.service import Service
 from tests.support.executor_stage import FAST, Stage, config_adopted, stage
 from tests.support.nats import NatsServer, running_server

@@ -15,7 +15,7 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from services.monitor.metrics.certificates import Certificates, Endpoint, endpoints, not_after
-from services.runtime.config import loads
+from services.runtime.config.file import loads
 from tests.integration.nats_process import CLOUD
 from tests.support.nats import NatsServer
 from tests.support.ports import free_port

@@ -11,10 +11,10 @@ from prometheus_client import CollectorRegistry
 
 from schemas.subjects import journal
 from services.monitor.metrics.room import STALE_S, STREAMS, Measure, Room, archive_end, nearest
-from services.runtime.archive import Archive
-from services.runtime.config import Config, loads
-from services.runtime.fold import Stored
-from services.runtime.streams import ensure_streams
+from services.runtime.broker.streams import ensure_streams
+from services.runtime.config.file import Config, loads
+from services.runtime.journal.archive import Archive
+from services.runtime.journal.fold import Stored
 from tests.integration.nats_process import CLOUD, NatsProcess
 from tests.support.shells import LOG
 

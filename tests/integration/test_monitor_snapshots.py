@@ -26,16 +26,17 @@ from services.monitor.history.archivist import Archivist
 from services.monitor.history.made import make_anew
 from services.monitor.history.reads import Filter
 from services.monitor.history.schema import dump
-from services.runtime import archive, engine, trimmed
-from services.runtime.archive import Archive, Broken
-from services.runtime.config import Config, JournalKept, Monitor
+from services.runtime import engine
+from services.runtime.broker.objects import Objects
+from services.runtime.broker.streams import ensure_streams
+from services.runtime.config.file import Config, JournalKept, Monitor
 from services.runtime.exits import Stop
-from services.runtime.fold import Stored
-from services.runtime.objects import Objects
-from services.runtime.reader import Reader
+from services.runtime.journal import archive, trimmed
+from services.runtime.journal.archive import Archive, Broken
+from services.runtime.journal.fold import Stored
+from services.runtime.journal.reader import Reader
+from services.runtime.journal.trimmed import MARK, Mark, read_mark, write_mark
 from services.runtime.service import Service
-from services.runtime.streams import ensure_streams
-from services.runtime.trimmed import MARK, Mark, read_mark, write_mark
 from tests.support.full_disk import full
 from tests.support.shells import LOG, Running, World, drop_streams
 from tests.support.toy import job

@@ -11,7 +11,7 @@ import pytest
 import pytest_asyncio
 from nats.aio.msg import Msg
 
-from services.runtime.denials import Denials, Denied
+from services.runtime.broker.denials import Denials, Denied
 from tests.integration.nats_process import NatsProcess, settled
 
 OWN = "phoenix.request.hpc.ann.job.submit"

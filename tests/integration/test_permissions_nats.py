@@ -20,9 +20,9 @@ from nats.aio.msg import Msg
 from nats.js.api import RetentionPolicy, StreamConfig
 
 from schemas import subjects
-from services.runtime import credentials
-from services.runtime.config import processes
-from services.runtime.denials import Denials, Denied
+from services.runtime.broker import credentials
+from services.runtime.broker.denials import Denials, Denied
+from services.runtime.config.file import processes
 from tests.integration.nats_process import NatsProcess, may_publish, settled
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")

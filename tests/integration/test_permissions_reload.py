@@ -13,9 +13,9 @@ from nats.aio.client import Client
 
 from phoenix.local import stack_broker
 from phoenix.local.stack_broker import BrokerError
-from services.runtime import credentials
-from services.runtime.config import Config, loads
-from services.runtime.denials import Denials
+from services.runtime.broker import credentials
+from services.runtime.broker.denials import Denials
+from services.runtime.config.file import Config, loads
 from tests.integration.nats_process import CLOUD, NatsProcess, may_publish
 from tests.support.until import until
 

@@ -12,10 +12,10 @@ from pathlib import Path
 import msgspec
 
 from schemas.custody import Custody
-from services.runtime.config import Metrics, processes
-from services.runtime.objects import Objects
+from services.runtime.broker.objects import Objects
+from services.runtime.broker.streams import ensure_streams
+from services.runtime.config.file import Metrics, processes
 from services.runtime.service import Service
-from services.runtime.streams import ensure_streams
 from tests.integration.nats_process import NatsProcess, settled
 from tests.support.toy import ToyCore, next_job
 from tests.support.until import DEADLINE_S, until

@@ -14,10 +14,10 @@ from schemas.config import CloudConfig, Department
 from schemas.custody import RULES
 from services.runtime.exits import Exit
 from services.scheduler import plugins
-from services.scheduler.batch import BatchCore
+from services.scheduler.batch.core import BatchCore
 from services.scheduler.edge_batch import BatchEdge
 from services.scheduler.edge_web import WebEdge
-from services.scheduler.web import WebCore
+from services.scheduler.web.core import WebCore
 from tests.support.plugins import elsewhere, install, order, packages
 from tests.support.shells import LOG, Running, World
 from tests.support.until import DEADLINE_S, until

@@ -17,8 +17,8 @@ import pytest_asyncio
 from schemas.audit import AuditRecord
 from services.monitor.serve import refused_keys
 from services.monitor.serve.refused_keys import RefusedKeys
-from services.runtime import credentials, permissions
-from services.runtime.denials import Denied
+from services.runtime.broker import credentials, permissions
+from services.runtime.broker.denials import Denied
 from services.runtime.log import get_log
 from tests.integration.nats_process import NatsProcess, may_publish, settled
 from tests.support.until import until

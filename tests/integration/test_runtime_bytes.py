@@ -13,11 +13,11 @@ from pathlib import Path
 import pytest
 
 from schemas.subjects import JOURNAL_STREAM, SNAPSHOTS
+from services.runtime.broker.objects import Objects
 from services.runtime.exits import Exit
-from services.runtime.fold import Fold
-from services.runtime.objects import Objects
+from services.runtime.journal.fold import Fold
+from services.runtime.journal.snapshots import Keeper, Snapshots, pack, take
 from services.runtime.rebuild import rebuild, replay
-from services.runtime.snapshots import Keeper, Snapshots, pack, take
 from tests.support.nats import NatsServer, running_server
 from tests.support.ports import free_port
 from tests.support.shells import LOG, World, world

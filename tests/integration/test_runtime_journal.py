@@ -12,9 +12,9 @@ from nats.errors import OutboundBufferLimitError
 
 from schemas.envelope import BYTES_MAX
 from schemas.subjects import JOURNAL_STREAM, journal
-from services.runtime.config import Data
+from services.runtime.config.file import Data
 from services.runtime.exits import Exit
-from services.runtime.journal import Deposed, Journal, Parcel
+from services.runtime.journal.append import Deposed, Journal, Parcel
 from services.runtime.service import Refused, Service
 from tests.support.nats import NatsServer, running_server
 from tests.support.proxy import Proxy

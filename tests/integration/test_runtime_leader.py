@@ -17,7 +17,7 @@ from nats.js.errors import NotFoundError
 
 from schemas.subjects import LEASES
 from services.runtime.exits import Exit
-from services.runtime.leader import Lease, LeaseLost
+from services.runtime.journal.leader import Lease, LeaseLost
 from services.runtime.service import Refused
 from tests.support.nats import NatsServer, running_server
 from tests.support.shells import LOG, Running, World, world

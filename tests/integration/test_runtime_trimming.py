@@ -10,9 +10,9 @@ import pytest
 from schemas.subjects import JOURNAL_STREAM
 from services.monitor.explain.record import parts
 from services.monitor.history.archivist import Archivist
-from services.runtime.archive import Archive
-from services.runtime.config import JournalKept
+from services.runtime.config.file import JournalKept
 from services.runtime.exits import Exit, Stop
+from services.runtime.journal.archive import Archive
 from services.runtime.rebuild import rebuild, replay
 from services.runtime.service import Service
 from tests.support.shells import LOG, Running, World

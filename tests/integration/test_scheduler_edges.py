@@ -17,10 +17,10 @@ from schemas.config import CloudConfig
 from schemas.custody import RULES
 from schemas.envelope import decode
 from services.runtime.service import Service
-from services.scheduler.batch import BatchCore
+from services.scheduler.batch.core import BatchCore
 from services.scheduler.edge_batch import BatchEdge
 from services.scheduler.edge_web import WebEdge
-from services.scheduler.web import WebCore
+from services.scheduler.web.core import WebCore
 from tests.support.shells import World
 from tests.support.until import DEADLINE_S, until
 from tests.support.world import batch, web
@@ -184,7 +184,7 @@ async def test_a_restarted_scheduler_is_the_same_bytes(here: World) -> None:
 
 
 def test_an_unknown_department_is_told_in_one_line(tmp_path: Path) -> None:
-    from services.runtime.config import ConfigError, load
+    from services.runtime.config.file import ConfigError, load
     from services.runtime.main import Options
     from services.scheduler.__main__ import build
 

@@ -28,7 +28,7 @@ from services.admission import metrics as admission
 from services.admission.tokens import GuestTokens, job_token
 from services.executor import metrics as executor
 from services.monitor.metrics import certificates, families, room, token_ends
-from services.runtime import config as runtime_config
+from services.runtime.config import file as runtime_config
 from services.runtime.families import Names
 from services.runtime.families_shell import SHELL
 from services.scheduler import metrics as scheduler

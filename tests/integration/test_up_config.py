@@ -17,7 +17,7 @@ from phoenix.local.stack_layout import Layout, layout
 from phoenix.local.stack_ports import Ports
 from phoenix.local.supervisor import StartError, Supervisor
 from phoenix.local.supervisor_child import LISTEN_FD
-from services.runtime.config import Config, ConfigError, load
+from services.runtime.config.file import Config, ConfigError, load
 from tests.support.tools import tool
 
 SITE = """

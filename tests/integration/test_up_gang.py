@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from phoenix.local import stack_config
-from services.runtime.config import load
+from services.runtime.config.file import load
 from tests.integration.up_cloud import Cloud, until
 
 pytestmark = pytest.mark.timeout(240)

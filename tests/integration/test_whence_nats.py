@@ -13,9 +13,9 @@ from nats.aio.msg import Msg
 
 from schemas.audit import AuditRecord
 from schemas.subjects import request
-from services.runtime import whence
-from services.runtime.nats_server import CONFIG_FILE
-from services.runtime.whence import Whence
+from services.runtime.broker import whence
+from services.runtime.broker.nats_server import CONFIG_FILE
+from services.runtime.broker.whence import Whence
 from tests.integration.nats_process import NatsProcess, address, settled
 from tests.support.until import until
 

@@ -24,7 +24,7 @@ from schemas.lending import owned
 from schemas.reasons import Code
 from services.monitor.core import MonitorCore
 from services.monitor.pictures.usage import EVER, usage
-from services.scheduler.batch import BatchCore
+from services.scheduler.batch.core import BatchCore
 from tests.properties.test_multi_factor import USERS, play, world_of
 from tests.support.scheduling import core
 from tests.support.world import World, batch, cloud, web

@@ -15,8 +15,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from schemas.reasons import Code
-from services.scheduler.batch import BatchCore
-from services.scheduler.batch_why import why
+from services.scheduler.batch.core import BatchCore
+from services.scheduler.explain.why import why
 from services.scheduler.policies import order_conservative as conservative
 from services.scheduler.policies import order_easy
 from tests.properties.test_easy import (

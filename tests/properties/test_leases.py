@@ -24,7 +24,7 @@ from schemas.config import BatchPolicy, CloudConfig, Department, Leases
 from schemas.facts import Disposal
 from schemas.reasons import Code
 from schemas.timetable import Ground, Part, Slot, Timetable
-from services.scheduler.batch import BatchCore
+from services.scheduler.batch.core import BatchCore
 from services.scheduler.policies.order_leases_seats import Seats
 from services.scheduler.policies.preemption import Cost, cheapest_first
 from tests.support.leases import external, lease, settle, site, told, until

@@ -22,8 +22,8 @@ from schemas import facts as f
 from schemas.config import MultiFactor, User
 from schemas.envelope import decode
 from schemas.reasons import Code
-from services.scheduler.batch import BatchCore
-from services.scheduler.batch_why import queue_view, why
+from services.scheduler.batch.core import BatchCore
+from services.scheduler.explain.why import queue_view, why
 from services.scheduler.policies import order_multi_factor as multi
 from tests.support.scheduling import cluster, core, decide
 from tests.support.world import START, World, batch, cloud

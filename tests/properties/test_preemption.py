@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from schemas import facts as f
 from schemas.ids import sort_key
 from schemas.reasons import Code
-from services.scheduler.batch import BatchCore
+from services.scheduler.batch.core import BatchCore
 from services.scheduler.policies.known import ORDERS
 from tests.support.world import World, batch, cloud
 

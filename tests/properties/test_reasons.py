@@ -26,14 +26,14 @@ from services.monitor.core import MonitorCore
 from services.monitor.explain.why_waiting import WhyWaiting
 from services.monitor.pictures.views import Views
 from services.runtime.core import NEVER
-from services.scheduler import reasons, turns
-from services.scheduler.batch import BatchCore
-from services.scheduler.batch_why import why
-from services.scheduler.foresee import Foreseen, copied, core_of, foresee
+from services.scheduler.batch.core import BatchCore
+from services.scheduler.explain import reasons, turns
+from services.scheduler.explain.foresee import Foreseen, copied, core_of, foresee
+from services.scheduler.explain.reasons import Reasons
+from services.scheduler.explain.standing import Standing
+from services.scheduler.explain.turns import Turns
+from services.scheduler.explain.why import why
 from services.scheduler.policies.order_conservative import reservation
-from services.scheduler.reasons import Reasons
-from services.scheduler.standing import Standing
-from services.scheduler.turns import Turns
 from tests.support.world import World, batch, cloud
 
 ORDERS = ("fcfs", "first-fit", "shortest-first", "easy", "conservative", "svmsched", "leases", "multi-factor")

@@ -21,9 +21,9 @@ from schemas import facts as f
 from schemas.capabilities import ALL
 from schemas.config import BatchLimits, Quality, UserLimits
 from services.provisioner.core import ProvisionerCore
-from services.scheduler.batch import BatchCore
+from services.scheduler.batch.core import BatchCore
 from services.scheduler.policies.known import ORDERS
-from services.scheduler.web import WebCore
+from services.scheduler.web.core import WebCore
 from tests.support.world import World, batch, cloud, web
 
 HOSTS = ("h1", "h2", "h3", "h4")

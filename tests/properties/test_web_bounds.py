@@ -20,7 +20,7 @@ from schemas.reasons import Code
 from services.scheduler.policies import scale_forecast
 from services.scheduler.policies.scale_forecast import Bucket
 from services.scheduler.policies.scale_schedule import Timetable
-from services.scheduler.web import WebCore
+from services.scheduler.web.core import WebCore
 from tests.support.world import World, cloud, web
 
 HOUR = 3600.0

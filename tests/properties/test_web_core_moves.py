@@ -23,7 +23,7 @@ from schemas.config import CloudConfig
 from schemas.custody import RULES, Custody
 from schemas.meta import Meta
 from schemas.reasons import Code
-from services.scheduler.web import WebCore
+from services.scheduler.web.core import WebCore
 from tests.support.world import NullCore, World, cloud, web
 
 NOT_NEEDED = (Code.SCALE_DOWN, Code.SCALED_BY_PERSON)

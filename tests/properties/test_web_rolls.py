@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from schemas import facts as f
 from schemas.reasons import Code
-from services.scheduler.web_why import why
+from services.scheduler.web.why import why
 from tests.support.releases import CRASH_S, Fates, core, deploy, of_releases, said, scale, serving, site, watch
 from tests.support.world import World
 

@@ -49,10 +49,10 @@ from schemas.subjects import journal
 from services.admission.core import AdmissionCore
 from services.executor.core import ExecutorCore
 from services.provisioner.core import ProvisionerCore
-from services.runtime.fold import Fold, Stored
-from services.runtime.snapshots import Snapshot
-from services.scheduler.batch import BatchCore
-from services.scheduler.web import WebCore
+from services.runtime.journal.fold import Fold, Stored
+from services.runtime.journal.snapshots import Snapshot
+from services.scheduler.batch.core import BatchCore
+from services.scheduler.web.core import WebCore
 from tests.simulation.chaos_executor import Hands
 from tests.simulation.chaos_node import Deposed, Message, Node
 from tests.simulation.chaos_people import People

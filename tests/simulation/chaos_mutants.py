@@ -23,8 +23,8 @@ from services.executor.hosts import HostDesk
 from services.executor.launches import Launches
 from services.executor.ledger import Ledger, LedgerState
 from services.provisioner.core import ProvisionerCore
-from services.scheduler.batch import BatchCore
-from services.scheduler.limits import Limits
+from services.scheduler.batch.core import BatchCore
+from services.scheduler.derived.limits import Limits
 from tests.simulation.chaos import Chaos
 from tests.simulation.chaos_node import Message, Node
 

@@ -20,8 +20,8 @@ from schemas.facts import Fact
 from schemas.subjects import journal
 from services.executor.core import ExecutorCore
 from services.runtime.clock import skew_s
-from services.runtime.fold import Fold, Stored
-from services.runtime.snapshots import Snapshot, restore, take
+from services.runtime.journal.fold import Fold, Stored
+from services.runtime.journal.snapshots import Snapshot, restore, take
 
 
 @dataclass(frozen=True)

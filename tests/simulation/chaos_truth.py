@@ -8,7 +8,7 @@ from schemas import facts as f
 from schemas.custody import Custody
 from schemas.facts import Fact
 from schemas.meta import Meta
-from services.runtime.fold import Fold
+from services.runtime.journal.fold import Fold
 from tests.simulation.chaos_node import Message, Node
 from tests.simulation.chaos_policies import WALLTIME_S
 from tests.simulation.chaos_site import CORES, Machine

@@ -16,7 +16,7 @@ import pytest
 from schemas.capabilities import ALL
 from schemas.config import Lending
 from services.provisioner.core import ProvisionerCore
-from services.scheduler.batch import BatchCore
+from services.scheduler.batch.core import BatchCore
 from services.scheduler.policies import order_multi_factor
 from services.scheduler.policies.known import ORDERS, VICTIMS
 from tests.simulation.chaos import Chaos

@@ -8,8 +8,8 @@ import pytest
 from schemas import facts as f
 from schemas.reasons import Code
 from services.provisioner.core import ProvisionerCore
-from services.scheduler.batch import BatchCore
-from services.scheduler.web import WebCore
+from services.scheduler.batch.core import BatchCore
+from services.scheduler.web.core import WebCore
 from tests.support.world import World, batch, cloud, web
 
 HOSTS = 16

@@ -14,7 +14,7 @@ from schemas.custody import Custody
 from services.executor.hosts import HostDesk
 from services.executor.ledger import Ledger
 from services.provisioner.core import ProvisionerCore
-from services.scheduler.batch import BatchCore
+from services.scheduler.batch.core import BatchCore
 from tests.simulation.worlds import Setting, World, setting
 from tests.simulation.worlds_explore import ONE, SMALL, WORLDS, Search
 from tests.simulation.worlds_lands import Violation

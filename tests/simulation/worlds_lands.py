@@ -33,8 +33,8 @@ from schemas.facts import Fact
 from schemas.meta import Meta
 from services.admission.core import AdmissionCore
 from services.provisioner.core import ProvisionerCore
-from services.scheduler.batch import BatchCore
-from services.scheduler.web import WebCore
+from services.scheduler.batch.core import BatchCore
+from services.scheduler.web.core import WebCore
 
 EXECUTOR: Final = "executor"
 _encoder: Final = msgspec.msgpack.Encoder()

@@ -29,9 +29,9 @@ from schemas.facts import Fact
 from schemas.subjects import JOURNAL_STREAM, journal, journal_writer, request
 from services.admission.core import AdmissionCore
 from services.admission.edge import Doors
-from services.runtime import credentials
+from services.runtime.broker import credentials
+from services.runtime.broker.streams import ensure_streams
 from services.runtime.service import Service
-from services.runtime.streams import ensure_streams
 from tests.integration.nats_process import NatsProcess
 from tests.support.ports import free_port
 from tests.support.shells import Running

@@ -10,7 +10,7 @@ from schemas import facts as f
 from schemas.config import Balance
 from schemas.custody import RULES
 from schemas.reasons import Code
-from services.scheduler.batch import BatchCore
+from services.scheduler.batch.core import BatchCore
 from tests.support.world import World, batch, cloud
 
 

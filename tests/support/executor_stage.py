@@ -24,8 +24,8 @@ from schemas.reasons import Code, because
 from services.executor.core import ExecutorCore
 from services.executor.edge import ExecutorEdge
 from services.executor.opennebula import OpenNebula
-from services.runtime.config import Config, Data, Http
-from services.runtime.config import OpenNebula as OneConfig
+from services.runtime.config.file import Config, Data, Http
+from services.runtime.config.file import OpenNebula as OneConfig
 from services.runtime.service import Service
 from tests.support.nats import NatsServer
 from tests.support.one_proxy import OneProxy

@@ -36,7 +36,7 @@ from phoenix.load.generator import Generator
 from phoenix.load.record import Outcome, Record, Row, kind
 from phoenix.load.target import parse
 from phoenix.local.supervisor_child import started_at
-from services.runtime.config import load as load_config
+from services.runtime.config.file import load as load_config
 from tests.integration.up_cloud import Cloud, until
 from tests.support.tools import tool
 

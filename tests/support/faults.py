@@ -35,13 +35,13 @@ from nats.js import JetStreamContext
 from phoenix.cli.errors import UNREACHABLE, CliError
 from phoenix.cli.http import Client
 from schemas import subjects
-from services.runtime import credentials
-from services.runtime.config import Config, load
-from services.runtime.fold import Stored
+from services.runtime.broker import credentials
+from services.runtime.broker.objects import Objects
+from services.runtime.config.file import Config, load
+from services.runtime.journal.fold import Stored
+from services.runtime.journal.reader import Reader
+from services.runtime.journal.snapshots import Snapshot, unpack
 from services.runtime.log import get_log
-from services.runtime.objects import Objects
-from services.runtime.reader import Reader
-from services.runtime.snapshots import Snapshot, unpack
 from tests.integration.up_cloud import Cloud, until
 
 LOG: Final = get_log(service="faults")

@@ -30,10 +30,10 @@ from services.admission.standing import stored_under
 from services.executor.core import ExecutorCore
 from services.monitor.core import MonitorCore
 from services.provisioner.core import ProvisionerCore
-from services.runtime.fold import CoreFactory, Fold, Stored
-from services.runtime.snapshots import Snapshot, restore
-from services.scheduler.batch import BatchCore
-from services.scheduler.web import WebCore
+from services.runtime.journal.fold import CoreFactory, Fold, Stored
+from services.runtime.journal.snapshots import Snapshot, restore
+from services.scheduler.batch.core import BatchCore
+from services.scheduler.web.core import WebCore
 from tests.support.faults import Siege
 
 LOOKS, LOOK_S = 20, 0.25

@@ -9,8 +9,8 @@ import nats
 from nats.js import api
 
 from schemas import subjects
-from services.runtime import credentials
-from services.runtime.config import Config
+from services.runtime.broker import credentials
+from services.runtime.config.file import Config
 
 STREAMS = (subjects.JOURNAL_STREAM, subjects.EVENTS_STREAM, subjects.AUDIT_STREAM)
 

@@ -38,12 +38,12 @@ from services.monitor.core import MonitorCore
 from services.monitor.explain.record import parts
 from services.monitor.history.made import make_anew
 from services.monitor.history.schema import dump
-from services.runtime import snapshots
-from services.runtime.archive import Archive
-from services.runtime.config import Config, Data, JournalKept, Metrics, Monitor, dump_toml
+from services.runtime.broker.objects import Objects
+from services.runtime.config.file import Config, Data, JournalKept, Metrics, Monitor, dump_toml
 from services.runtime.exits import Exit
-from services.runtime.objects import Objects
-from services.runtime.trimmed import read_mark
+from services.runtime.journal import snapshots
+from services.runtime.journal.archive import Archive
+from services.runtime.journal.trimmed import read_mark
 from tests.support.monitor_struck import POINTS, Point
 from tests.support.nats import NatsServer
 from tests.support.ports import free_port

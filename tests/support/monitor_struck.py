@@ -33,9 +33,10 @@ from services.monitor.__main__ import build
 from services.monitor.history import archivist, file
 from services.monitor.history.archivist import Archivist
 from services.monitor.history.file import History
-from services.runtime import archive, main
-from services.runtime.objects import Objects
-from services.runtime.snapshots import Snapshots
+from services.runtime import main
+from services.runtime.broker.objects import Objects
+from services.runtime.journal import archive
+from services.runtime.journal.snapshots import Snapshots
 
 SEGMENT_MAX: Final = 8
 STEP_MIN: Final = 12  # so that a step is two segments at least

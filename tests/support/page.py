@@ -25,10 +25,10 @@ from services.monitor.serve.session_routes import SessionRoutes
 from services.monitor.serve.sessions import Sessions
 from services.monitor.serve.sessions_kept import KeptSessions
 from services.monitor.serve.stream import Stream
-from services.runtime.credentials import digest
-from services.runtime.identity import Identities
+from services.runtime.broker.credentials import digest
+from services.runtime.callers.identity import Identities
+from services.runtime.callers.peers import Peers
 from services.runtime.log import get_log
-from services.runtime.peers import Peers
 from tests.unit.test_custody_rules import Step, granted, job, placed
 from tests.unit.test_monitor_core import Desk
 

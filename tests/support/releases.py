@@ -20,7 +20,7 @@ from schemas.meta import Meta
 from schemas.reasons import Code
 from schemas.releases import Release
 from services.provisioner.core import ProvisionerCore
-from services.scheduler.web import WebCore
+from services.scheduler.web.core import WebCore
 from tests.support.world import NullCore, StandInGuests, World, cloud, web
 
 BOOT_S: Final = 0.5

@@ -17,11 +17,11 @@ from nats.js import JetStreamContext
 from schemas.envelope import Envelope, encode
 from schemas.facts import Fact
 from schemas.subjects import journal
-from services.runtime.config import Config
+from services.runtime.broker.streams import ensure_streams
+from services.runtime.config.file import Config
 from services.runtime.log import get_log
 from services.runtime.rebuild import replay
 from services.runtime.service import Service
-from services.runtime.streams import ensure_streams
 from tests.support.nats import NatsServer
 from tests.support.toy import ToyCore, toy_config
 from tests.support.until import DEADLINE_S, until

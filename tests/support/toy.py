@@ -18,10 +18,10 @@ from schemas.custody import Custody
 from schemas.facts import Fact, JobCancelled, JobSubmitted, kind_of
 from schemas.meta import Meta
 from services.runtime import main
-from services.runtime.config import Config, Metrics, Nats, Runtime
+from services.runtime.config.file import Config, Metrics, Nats, Runtime
 from services.runtime.core import NEVER
 from services.runtime.edge import Edge, Refused
-from services.runtime.fold import Fold
+from services.runtime.journal.fold import Fold
 from services.runtime.service import Service
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from schemas.custody import Custody
 from services.runtime.core import Core
-from services.runtime.fold import CoreFactory
+from services.runtime.journal.fold import CoreFactory
 from tests.unit.frame_source import module, sources
 
 _METHODS = ("apply", "decide", "wake_at", "check", "dump", "load")

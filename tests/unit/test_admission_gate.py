@@ -15,9 +15,9 @@ from schemas.requests import Done, Error, JobResult, JobResults
 from services.admission import gate
 from services.admission.asked import Asked, asking, current
 from services.admission.gate import Gate
-from services.runtime import audit
-from services.runtime.audit import Recorder
 from services.runtime.bucket import Bucket, Buckets
+from services.runtime.callers import audit
+from services.runtime.callers.audit import Recorder
 from services.runtime.edge import Refused
 from services.runtime.log import get_log
 

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from services.monitor.history.archivist import STEP_MAX, purges, reach
-from services.runtime.archive import CHAIN, SEGMENT_MAX, Archive, Broken
-from services.runtime.fold import Stored
+from services.runtime.journal.archive import CHAIN, SEGMENT_MAX, Archive, Broken
+from services.runtime.journal.fold import Stored
 
 JOURNAL = "2026-02-03 04:05:06"
 

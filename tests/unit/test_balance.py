@@ -11,9 +11,9 @@ from schemas import facts as f
 from schemas.config import Balance
 from schemas.facts import Disposal
 from schemas.reasons import Code
-from services.runtime import config as runtime_config
-from services.runtime.config import ConfigError
-from services.scheduler.batch_why import why as why_waits
+from services.runtime.config import file as runtime_config
+from services.runtime.config.file import ConfigError
+from services.scheduler.explain.why import why as why_waits
 from services.scheduler.policies.balance import MOVES_MAX, Load, Machine, plan
 from tests.support.balancing import balanced, moves, observe, up
 from tests.support.scheduling import core

@@ -15,10 +15,10 @@ from schemas.config import Warm
 from schemas.custody import Custody
 from schemas.custody_state import Host, Unit, Vm
 from schemas.reasons import Code, because
-from services.scheduler.affinity import Unexchanged, settle
-from services.scheduler.batch import BatchCore
-from services.scheduler.room import Room
-from services.scheduler.shape import Shape, Start
+from services.scheduler.batch.affinity import Unexchanged, settle
+from services.scheduler.batch.core import BatchCore
+from services.scheduler.derived.room import Room
+from services.scheduler.derived.shape import Shape, Start
 from tests.support.scheduling import able, core, decide, placed, released, running
 from tests.support.world import World, batch, cloud
 

@@ -13,8 +13,8 @@ from schemas.config import Order
 from schemas.constraints import satisfies
 from schemas.reasons import Code
 from services.provisioner.core import ProvisionerCore
-from services.scheduler.batch import BatchCore
-from services.scheduler.batch_why import why
+from services.scheduler.batch.core import BatchCore
+from services.scheduler.explain.why import why
 from tests.support.scheduling import cluster, core, placed
 from tests.support.world import World, batch, cloud
 

@@ -7,9 +7,9 @@ import pytest
 from schemas import facts as f
 from schemas.facts import Disposal
 from schemas.reasons import Code
-from services.scheduler.batch_why import why
-from services.scheduler.limits import START_PATIENCE
-from services.scheduler.reclaim import FAULTS_MAX
+from services.scheduler.batch.reclaim import FAULTS_MAX
+from services.scheduler.derived.limits import START_PATIENCE
+from services.scheduler.explain.why import why
 from tests.support.scheduling import able, closed, cluster, core, placed, running
 from tests.support.world import World
 

@@ -8,8 +8,8 @@ import pytest
 
 from schemas import facts as f
 from services.provisioner.core import ProvisionerCore
-from services.scheduler import reclaim
-from services.scheduler.batch import BatchCore
+from services.scheduler.batch import reclaim
+from services.scheduler.batch.core import BatchCore
 from services.scheduler.policies.known import VICTIMS
 from tests.support.world import World, batch, cloud
 

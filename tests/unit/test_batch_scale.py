@@ -9,7 +9,7 @@ import pytest
 
 from schemas import facts as f
 from schemas.envelope import FACTS_MAX
-from services.scheduler.batch import STARTS_MAX, BatchCore
+from services.scheduler.batch.core import STARTS_MAX, BatchCore
 from tests.support.world import World, batch, cloud
 
 DECIDE_MAX_S = 0.010  # measured: 0.3 ms for a full pass, 10 µs if nothing has changed

@@ -13,11 +13,11 @@ from schemas.config import BatchPolicy
 from schemas.facts import Disposal
 from schemas.reasons import Code, Reason
 from schemas.sentences import sentence
-from services.runtime.config_checks import check_cloud
-from services.scheduler.batch import BatchCore
-from services.scheduler.batch_why import why
-from services.scheduler.queue import Queue
-from services.scheduler.shape import Place, Shape
+from services.runtime.config.checks import check_cloud
+from services.scheduler.batch.core import BatchCore
+from services.scheduler.derived.queue import Queue
+from services.scheduler.derived.shape import Place, Shape
+from services.scheduler.explain.why import why
 from tests.support.scheduling import able, closed, core, placed, running
 from tests.support.world import World, batch, cloud
 

@@ -14,14 +14,14 @@ from schemas import facts as f
 from schemas.facts import Dependency
 from schemas.reasons import Code
 from schemas.sentences import remedy, sentence
-from services.scheduler.batch import BatchCore
-from services.scheduler.batch_why import queue_view, why
-from services.scheduler.capacities import Capacities
-from services.scheduler.demand import hosts_wanted
+from services.scheduler.batch.core import BatchCore
+from services.scheduler.batch.demand import hosts_wanted
+from services.scheduler.derived.capacities import Capacities
+from services.scheduler.derived.queue import Queue
+from services.scheduler.derived.shape import Place, Shape
 from services.scheduler.edge_batch import BatchEdge
-from services.scheduler.looks import WAITING_MAX
-from services.scheduler.queue import Queue
-from services.scheduler.shape import Place, Shape
+from services.scheduler.explain.looks import WAITING_MAX
+from services.scheduler.explain.why import queue_view, why
 from tests.support.world import World, batch, cloud, web
 
 

@@ -15,8 +15,8 @@ from phoenix.billing.bill import HOUR_MS, of_day, rounded
 from phoenix.cli import emit
 from phoenix.cli.bill import Asked, _notes, _plain, period, render
 from phoenix.cli.errors import CliError
-from services.runtime import prices as price_table
-from services.runtime.prices import Unusable, parse
+from services.runtime.config import prices as price_table
+from services.runtime.config.prices import Unusable, parse
 
 MONDAY = 1_795_392_000_000  # 2026-11-23, 00:00 UTC
 TABLE = """

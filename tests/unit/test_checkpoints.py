@@ -15,7 +15,8 @@ from schemas.facts import Disposal
 from schemas.reasons import Code, because
 from services.admission import compose
 from services.runtime.edge import Refused
-from services.scheduler import batch_why, reclaim
+from services.scheduler.batch import reclaim
+from services.scheduler.explain import why as batch_why
 from services.scheduler.policies.victims import Candidate
 from tests.support.admission import fold
 from tests.support.scheduling import closed, cluster, core, running

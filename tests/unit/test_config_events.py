@@ -13,7 +13,7 @@ from phoenix.local.opennebula.testing import running_server
 from phoenix.local.stack_layout import layout
 from phoenix.local.stack_ports import Ports
 from phoenix.local.stack_settings import Settings
-from services.runtime.config import ConfigError, loads
+from services.runtime.config.file import ConfigError, loads
 
 PLAIN = '[cloud]\nname = "c"\n[[department]]\nname = "hpc"\nkind = "batch"\n'
 

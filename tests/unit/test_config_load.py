@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from schemas.config import BatchPolicy, CloudConfig, Department, User, WebPolicy
-from services.runtime.config import ConfigError, check_cloud, diff, dump_toml, load, loads
+from services.runtime.config.file import ConfigError, check_cloud, diff, dump_toml, load, loads
 
 ROOT = Path(__file__).resolve().parents[2]
 GOOD = """

@@ -16,8 +16,8 @@ from phoenix.local.supervisor import Supervisor
 from schemas.capabilities import ALL, CAPABILITIES, Hypervisor, can
 from schemas.config import BatchPolicy, Capability, CloudConfig, OnReclaim
 from schemas.saving import save_s
-from services.runtime.config import ConfigError, check_cloud, diff, dump_toml, load, loads
-from services.runtime.config_machines import EMBEDDED_HAS, SAVE_S, WISHES, lacks
+from services.runtime.config.file import ConfigError, check_cloud, diff, dump_toml, load, loads
+from services.runtime.config.machines import EMBEDDED_HAS, SAVE_S, WISHES, lacks
 from tests.support.world import batch, cloud
 
 BASE = '[cloud]\nname = "c"\n[[department]]\nname = "hpc"\nkind = "batch"\n'

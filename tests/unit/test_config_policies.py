@@ -15,7 +15,7 @@ from schemas.config import BatchPolicy, CloudConfig, Department, WebPolicy
 from schemas.envelope import Envelope, decode, encode
 from schemas.facts import ConfigAdopted
 from services.runtime import plugins
-from services.runtime.config import ConfigError, check_cloud, dump_toml, loads
+from services.runtime.config.file import ConfigError, check_cloud, dump_toml, loads
 from services.runtime.exits import Exit, Stop
 from services.runtime.log import get_log
 from services.scheduler import plugins as scheduler

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from services.runtime.config import ConfigError, dump_toml, loads
+from services.runtime.config.file import ConfigError, dump_toml, loads
 
 FILE = """
 [cloud]

@@ -9,7 +9,7 @@ import pytest
 from schemas.config import Department, WebPolicy
 from services.executor.calls import Allocate
 from services.executor.template import TemplateError, Templates
-from services.runtime.config import Config, ConfigError, dump_toml, loads
+from services.runtime.config.file import Config, ConfigError, dump_toml, loads
 
 
 def read(lines: str, opennebula: str = "") -> Config:

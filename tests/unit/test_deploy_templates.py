@@ -16,7 +16,7 @@ from phoenix.doctor.wanted import of_config
 from phoenix.local.opennebula.testing import running_server
 from services.executor.calls import Allocate
 from services.executor.template import Templates
-from services.runtime.config import Config, loads
+from services.runtime.config.file import Config, loads
 
 DEPLOY = Path(__file__).parents[2] / "deploy" / "opennebula"
 REST = """

@@ -12,7 +12,9 @@ import pytest
 from schemas import signals
 from schemas.signal_drops import Drop
 from services.monitor.pictures import levels
-from services.scheduler import edge_web, meter, meter_gate, web_signals
+from services.scheduler import edge_web
+from services.scheduler.web import meter, meter_gate
+from services.scheduler.web import signals as web_signals
 
 TEXT = (Path(__file__).parents[2] / "docs" / "signals.md").read_text()
 COMMON = ("v", "at", "source")

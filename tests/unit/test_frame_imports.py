@@ -109,7 +109,7 @@ def test_this_test_sees_a_wrong_import(importer: str, code: str) -> None:
     ("importer", "code"),
     [
         ("schemas.custody", "from schemas.facts import Fact\nimport msgspec"),
-        ("services.runtime.loop", "from services.runtime.config import Config"),
+        ("services.runtime.loop", "from services.runtime.config.file import Config"),
         (
             "services.monitor.core",
             "from services.monitor import views\nfrom services.runtime import log\nfrom . import events",

@@ -19,7 +19,7 @@ from schemas import facts, subjects
 from schemas.custody import Custody
 from schemas.custody_check import check
 from schemas.envelope import Garbage, UnknownFact, decode
-from services.runtime.fold import Fold, Stored
+from services.runtime.journal.fold import Fold, Stored
 from tests.fixtures import make_journal
 from tests.unit.frame_cores import cores
 

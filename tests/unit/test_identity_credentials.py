@@ -10,10 +10,10 @@ import msgspec
 import nkeys
 import pytest
 
-from services.runtime import credentials, permissions
-from services.runtime.config import Config, loads
-from services.runtime.credentials import CredentialsError
-from services.runtime.identity import Identities, Identity
+from services.runtime.broker import credentials, permissions
+from services.runtime.broker.credentials import CredentialsError
+from services.runtime.callers.identity import Identities, Identity
+from services.runtime.config.file import Config, loads
 from tests.integration.nats_process import CLOUD
 
 

@@ -15,9 +15,9 @@ from schemas.reasons import Code
 from schemas.requests import JobSubmit
 from schemas.sentences import sentence
 from services.admission import compose
-from services.runtime.config import ConfigError, diff, dump_toml, loads
+from services.runtime.config.file import ConfigError, diff, dump_toml, loads
 from services.runtime.edge import Refused
-from services.scheduler.batch_why import queue_view, why
+from services.scheduler.explain.why import queue_view, why
 from tests.support.admission import ANN, BOB, Fold
 from tests.support.admission import cloud as site
 from tests.support.leases import lease

@@ -13,8 +13,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from services.runtime import config, log
-from services.runtime.config import ConfigError, Runtime
+from services.runtime import log
+from services.runtime.config import file as config
+from services.runtime.config.file import ConfigError, Runtime
 from services.runtime.log import TRACE_MAX, VALUE_MAX, configure, get_log, trace_of
 
 LOGGERS = ("phoenix", "")

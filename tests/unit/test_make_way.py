@@ -14,7 +14,7 @@ from schemas.facts import Disposal
 from schemas.reasons import Code
 from schemas.sentences import sentence
 from services.runtime.core import NEVER
-from services.scheduler.batch_why import why
+from services.scheduler.explain.why import why
 from services.scheduler.policies.known import ORDERS
 from tests.support.scheduling import closed, cluster, core, decide, placed, running
 from tests.support.world import World, batch, cloud

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from schemas.signals import RequestsSignal
-from services.scheduler.meter import Meter
-from services.scheduler.meter_queue import HELD_S, WAITED_S, Queue, Waiting
+from services.scheduler.web.meter import Meter
+from services.scheduler.web.meter_queue import HELD_S, WAITED_S, Queue, Waiting
 
 NOW = 1_000.0
 

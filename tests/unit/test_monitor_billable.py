@@ -20,9 +20,9 @@ from services.monitor.history.kept import Kept, trim
 from services.monitor.serve.access import Access, faults
 from services.monitor.serve.billable import SETTLED_MS, Billable, together
 from services.monitor.serve.price_routes import PriceRoutes
-from services.runtime.config import dump_toml, load
-from services.runtime.credentials import digest
-from services.runtime.identity import Identities
+from services.runtime.broker.credentials import digest
+from services.runtime.callers.identity import Identities
+from services.runtime.config.file import dump_toml, load
 from tests.unit.test_custody_rules import granted, job, placed
 from tests.unit.test_monitor_core import Desk
 from tests.unit.test_monitor_http import CLOUD

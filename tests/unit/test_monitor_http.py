@@ -20,9 +20,9 @@ from services.monitor.metrics.collect import ReadModel
 from services.monitor.metrics.scrape import Ports, Scrape
 from services.monitor.serve.access import Access
 from services.monitor.serve.reads import POSITION, Reads, _page
-from services.runtime.config import Config, Metrics
-from services.runtime.credentials import digest
-from services.runtime.identity import Identities
+from services.runtime.broker.credentials import digest
+from services.runtime.callers.identity import Identities
+from services.runtime.config.file import Config, Metrics
 from tests.support.page import CLOUD, adopted
 from tests.unit.test_custody_rules import granted, job, placed
 from tests.unit.test_monitor_core import Desk

@@ -16,8 +16,8 @@ from schemas.custody import RULES
 from services.monitor.core import MonitorCore
 from services.monitor.metrics.collect import ReadModel
 from services.monitor.pictures.views import Views
-from services.runtime import config as runtime_config
-from services.runtime.config import ConfigError
+from services.runtime.config import file as runtime_config
+from services.runtime.config.file import ConfigError
 from tests.support.balancing import moves, observe, up
 from tests.support.scheduling import cluster
 from tests.support.world import World

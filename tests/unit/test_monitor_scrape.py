@@ -17,7 +17,7 @@ from schemas.custody import RULES, Custody
 from schemas.facts import ConfigAdopted
 from services.monitor.metrics.scrape import Ports, Scrape
 from services.monitor.serve.access import faults
-from services.runtime.config import Config, Metrics, dump_toml, load, loads
+from services.runtime.config.file import Config, Metrics, dump_toml, load, loads
 
 FILE = """
 [cloud]

@@ -9,7 +9,7 @@ from schemas.config import BatchPolicy
 from schemas.facts import Disposal
 from schemas.reasons import Code, Reason
 from schemas.shares import Shares, percent
-from services.scheduler.batch_why import why
+from services.scheduler.explain.why import why
 from services.scheduler.policies.order_svmsched import in_turn
 from tests.support.scheduling import closed, core, decide, placed, wait_for
 from tests.support.services import SHORT_S, best_effort, long, shared, short, start, started, used

@@ -11,8 +11,8 @@ import pytest
 
 from services.monitor.serve.sessions import PER_USER_MAX, SESSION_S, Pass, Passes, Sessions
 from services.monitor.serve.sessions_kept import FILE
-from services.runtime.credentials import digest
-from services.runtime.identity import Identities
+from services.runtime.broker.credentials import digest
+from services.runtime.callers.identity import Identities
 from tests.support.page import CLOUD, COOKIE, House, bearer
 
 

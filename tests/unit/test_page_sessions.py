@@ -17,7 +17,7 @@ from services.monitor.serve import page_files, sessions
 from services.monitor.serve.access import Access
 from services.monitor.serve.origin import Hosts
 from services.monitor.serve.sessions import CODE_S, PER_USER_MAX, SESSION_S, Pass, Passes, Sessions
-from services.runtime.identity import Identities
+from services.runtime.callers.identity import Identities
 from tests.support.page import CLOUD, COOKIE, House, adopted, bearer
 
 

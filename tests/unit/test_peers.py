@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from services.runtime.peers import Peers
+from services.runtime.callers.peers import Peers
 
 PROXIES = ("10.0.0.5", "192.168.7.0/24", "fd00::/8")
 

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from schemas import subjects
-from services.runtime import credentials, permissions
-from services.runtime.config import loads
-from services.runtime.nats_server import nats_server_config
+from services.runtime.broker import credentials, permissions
+from services.runtime.broker.nats_server import nats_server_config
+from services.runtime.config.file import loads
 from tests.integration.nats_process import CLOUD
 
 

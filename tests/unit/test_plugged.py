@@ -12,13 +12,13 @@ from phoenix.simulate.workload import Scenario, WebInput
 from schemas.config import CloudConfig, Department, WebPolicy
 from schemas.reasons import Code, because
 from services.runtime.exits import Exit, Stop
-from services.scheduler import make_way
+from services.scheduler.batch import make_way
+from services.scheduler.derived.load import Sample
+from services.scheduler.derived.shape import Shape
 from services.scheduler.policies import known, plugged
 from services.scheduler.policies.order import Agenda, Order, Situation, Start
 from services.scheduler.policies.scale import Memory, Rule, Track
 from services.scheduler.policies.victims import Candidate, Choice, HostLoad
-from services.scheduler.shape import Shape
-from services.scheduler.web_load import Sample
 from tests.support.leases import lease
 from tests.support.plugins import install, packages
 from tests.support.scheduling import cluster, core, running

@@ -16,14 +16,15 @@ from schemas.config import BatchLimits, Leases, UserLimits
 from schemas.custody import RULES
 from schemas.reasons import Code
 from schemas.sentences import remedy, sentence
-from services.scheduler import edge_batch, reasons, turns
-from services.scheduler.batch_why import why
+from services.scheduler import edge_batch
 from services.scheduler.edge_batch import BatchEdge
-from services.scheduler.foresee import Sure, foresee
+from services.scheduler.explain import reasons, turns
+from services.scheduler.explain.foresee import Sure, foresee
+from services.scheduler.explain.reasons import Look, Reasons, Told
+from services.scheduler.explain.turns import Turns
+from services.scheduler.explain.why import why
 from services.scheduler.policies import known
 from services.scheduler.policies.order import Reserved, Situation
-from services.scheduler.reasons import Look, Reasons, Told
-from services.scheduler.turns import Turns
 from tests.support.leases import lease
 from tests.support.scheduling import cluster, core, running, wait_for
 from tests.support.world import World, batch, cloud

@@ -17,8 +17,8 @@ from schemas.config import CloudConfig, User
 from schemas.custody import Custody
 from services.monitor.explain.record import Records
 from services.monitor.serve.access import Access, faults
-from services.runtime.credentials import digest
-from services.runtime.identity import Identities
+from services.runtime.broker.credentials import digest
+from services.runtime.callers.identity import Identities
 from tests.support.shells import LOG
 from tests.support.world import batch
 

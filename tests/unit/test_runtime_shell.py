@@ -19,9 +19,9 @@ from services.runtime.clock import decision_time, skew_s
 from services.runtime.drafts import CAUSE_MAX, MEMORY, VOIDS_MAX, Draft, VoidStreaks, identity
 from services.runtime.edge import Outcome, Proposal, Refused
 from services.runtime.exits import Exit, Stop
-from services.runtime.fold import Fold, Stored
-from services.runtime.reader import numbers
-from services.runtime.snapshots import pack, restore, take, unpack
+from services.runtime.journal.fold import Fold, Stored
+from services.runtime.journal.reader import numbers
+from services.runtime.journal.snapshots import pack, restore, take, unpack
 from tests.support.toy import ToyCore, job
 
 LOAD = LoadObserved(dept="web", start=0, end=1, utilisation=0.5, samples=3)

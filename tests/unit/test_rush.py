@@ -17,8 +17,8 @@ from phoenix.rush import recording as recordings
 from phoenix.rush.account import account
 from phoenix.rush.setting import Setting, Variant
 from phoenix.simulate import plots_style
-from services.runtime import config
-from services.runtime.config import OpenNebula
+from services.runtime.config import file as config
+from services.runtime.config.file import OpenNebula
 from tests.support.rush import BEGAN, recording
 
 

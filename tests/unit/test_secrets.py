@@ -15,10 +15,10 @@ from phoenix.cli.__main__ import main
 from services.admission.boot import boot_of
 from services.admission.plain import lines
 from services.admission.secrets import TOLD_EVERY_S, Secrets
-from services.runtime import secret_files
-from services.runtime.config import loads
+from services.runtime.config import secret_files
+from services.runtime.config.file import loads
+from services.runtime.config.secret_files import VALUE_MAX_BYTES, SecretError
 from services.runtime.edge import Refused
-from services.runtime.secret_files import VALUE_MAX_BYTES, SecretError
 from tests.support.admission import cloud, fold
 
 VALUE = "correct horse \\ battery\nstaple"

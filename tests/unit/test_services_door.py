@@ -12,10 +12,10 @@ from schemas import facts as f
 from schemas.config import BatchPolicy, Department
 from schemas.requests import JobSubmit
 from services.admission import compose
-from services.runtime.config import dump_toml, loads
-from services.runtime.config_checks import check_cloud
+from services.runtime.config.checks import check_cloud
+from services.runtime.config.file import dump_toml, loads
 from services.runtime.edge import Refused
-from services.scheduler.batch import BatchCore
+from services.scheduler.batch.core import BatchCore
 from tests.support.admission import ANN, Fold, cloud
 from tests.support.world import World
 

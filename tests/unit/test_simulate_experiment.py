@@ -23,7 +23,7 @@ from schemas.facts import ConfigAdopted, Fact
 from schemas.meta import Meta
 from schemas.scaling import offset_s
 from schemas.windows import calendar
-from services.runtime.config import ConfigError
+from services.runtime.config.file import ConfigError
 
 ROOT = Path(__file__).resolve().parents[2]
 GOOD = """

@@ -30,9 +30,9 @@ from services.monitor.model.buckets import DAY_MS
 from services.monitor.pictures.views import Views
 from services.monitor.serve.access import Access, faults
 from services.provisioner.core import ProvisionerCore
-from services.runtime.credentials import digest
-from services.runtime.identity import Identities
-from services.scheduler.batch import BatchCore
+from services.runtime.broker.credentials import digest
+from services.runtime.callers.identity import Identities
+from services.scheduler.batch.core import BatchCore
 from tests.support.world import Seat, World, batch, web
 
 PEOPLE = (

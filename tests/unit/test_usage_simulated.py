@@ -11,7 +11,7 @@ from phoenix.simulate.verify import messages
 from schemas.config import OnReclaim
 from services.monitor.core import MonitorCore
 from services.monitor.pictures.usage import EVER, usage
-from services.runtime.fold import Fold
+from services.runtime.journal.fold import Fold
 from tests.unit.test_simulate_engine import batch, cloud, job, web
 
 HOSTS = 12

@@ -10,9 +10,9 @@ from schemas import facts as f
 from schemas.custody import RULES
 from schemas.facts import Disposal
 from schemas.reasons import Code
-from services.scheduler.web import WebCore
-from services.scheduler.web_load import Sample, follow, mean
-from services.scheduler.web_state import BACKOFF_MAX_S, backoff_s
+from services.scheduler.derived.load import Sample, follow, mean
+from services.scheduler.web.core import WebCore
+from services.scheduler.web.state import BACKOFF_MAX_S, backoff_s
 from tests.support.ending import core, decide
 from tests.support.world import World, cloud, web
 

@@ -15,8 +15,8 @@ from schemas import signals as s
 from schemas.facts import QUIET_MAX, LoadObserved
 from schemas.requests import Malformed
 from schemas.signals import AHEAD_S, LATE_S, AnySignal, ClaimSignal, CpuSignal, RequestsSignal, SessionsSignal
-from services.scheduler.meter import HELD_S, Last, Meter
-from services.scheduler.meter_gate import (
+from services.scheduler.web.meter import HELD_S, Last, Meter
+from services.scheduler.web.meter_gate import (
     SESSIONS_MAX,
     SILENT_S,
     SOURCES_MAX,

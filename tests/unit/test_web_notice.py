@@ -13,7 +13,7 @@ from schemas.custody import RULES
 from schemas.facts import Disposal
 from schemas.reasons import Code
 from services.provisioner.core import ProvisionerCore
-from services.scheduler.web import WebCore
+from services.scheduler.web.core import WebCore
 from tests.support.ending import DRAIN_S, NOTICE_S, core, decide, draining, ends, hear, scale, serving, sessions, site
 from tests.support.world import World, cloud, web
 

@@ -11,8 +11,8 @@ from schemas import facts as f
 from schemas import sentences
 from schemas.custody import RULES
 from schemas.reasons import Code
-from services.scheduler.web_release import STABLE_S
-from services.scheduler.web_why import why
+from services.scheduler.web.release import STABLE_S
+from services.scheduler.web.why import why
 from tests.support.ending import hear
 from tests.support.releases import CRASH_S, core, deploy, of_releases, said, scale, serving, site, watch
 from tests.support.world import World

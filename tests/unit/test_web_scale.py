@@ -13,12 +13,12 @@ from schemas.config import WebPolicy
 from schemas.custody import RULES
 from schemas.reasons import Code
 from schemas.sentences import sentence
+from services.scheduler.derived.load import Sample
 from services.scheduler.policies import scale_threshold
 from services.scheduler.policies.scale import Heard, Level, Memory, Track
 from services.scheduler.policies.scale_target import follow, recommended, wanted
-from services.scheduler.web import WebCore
-from services.scheduler.web_load import Sample
-from services.scheduler.web_why import why
+from services.scheduler.web.core import WebCore
+from services.scheduler.web.why import why
 from tests.support.world import World, cloud, web
 
 

@@ -10,12 +10,12 @@ from schemas import facts as f
 from schemas.config import WebPolicy
 from schemas.reasons import Code
 from services.provisioner.core import ProvisionerCore
-from services.scheduler.meter import Last
-from services.scheduler.meter_queue import Waiting
-from services.scheduler.web import WebCore
-from services.scheduler.web_signals import LOAD_LOST_S, Word, claimed, word
-from services.scheduler.web_state import State
-from services.scheduler.web_why import Told, why
+from services.scheduler.web.core import WebCore
+from services.scheduler.web.meter import Last
+from services.scheduler.web.meter_queue import Waiting
+from services.scheduler.web.signals import LOAD_LOST_S, Word, claimed, word
+from services.scheduler.web.state import State
+from services.scheduler.web.why import Told, why
 from tests.support.world import START, World, cloud, web
 
 

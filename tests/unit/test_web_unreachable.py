@@ -5,7 +5,7 @@ from __future__ import annotations
 from schemas import facts as f
 from schemas.facts import Disposal
 from schemas.reasons import Code
-from services.scheduler.web_why import why
+from services.scheduler.web.why import why
 from tests.support.ending import DRAIN_S, core, decide, ends, hear, scale, serving, sessions, site
 
 # ------------------------------------------------------------------------------------------------------------- unreachable

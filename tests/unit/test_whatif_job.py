@@ -15,8 +15,8 @@ from schemas.foreseen import Foreseen, JobForeseen, JobsForeseen, Sure
 from schemas.reasons import Code, because
 from schemas.requests import JobSubmit
 from services.admission.foretell import Foretelling, changes
-from services.scheduler.looks import WAITING_MAX, Busy, Looks
-from services.scheduler.whatif import JOBS_MAX, NotOurs, WhatIf
+from services.scheduler.explain.looks import WAITING_MAX, Busy, Looks
+from services.scheduler.explain.whatif import JOBS_MAX, NotOurs, WhatIf
 from tests.support.admission import ANN, Fold
 from tests.support.scheduling import cluster, core
 from tests.support.world import World, batch

@@ -23,9 +23,9 @@ from schemas.capabilities import ALL
 from schemas.config import BatchPolicy, CloudConfig, Department, OnReclaim, WebPolicy
 from schemas.facts import Fact
 from services.monitor.explain.record import line
-from services.runtime.archive import Archive, Broken
-from services.runtime.fold import Stored
-from services.runtime.trimmed import reaching
+from services.runtime.journal.archive import Archive, Broken
+from services.runtime.journal.fold import Stored
+from services.runtime.journal.trimmed import reaching
 from tests.support.whatif import lines, record
 
 WEB = Department(name="web", kind="web", web=WebPolicy(instances_min=1, instances_max=10))

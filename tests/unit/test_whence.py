@@ -10,8 +10,8 @@ import nats.errors
 import pytest
 
 from schemas.audit import AuditRecord
-from services.runtime import whence
-from services.runtime.whence import ANSWER_S, ASKED_BURST, KEPT_S, OF_USER, SILENT_S, Whence, about
+from services.runtime.broker import whence
+from services.runtime.broker.whence import ANSWER_S, ASKED_BURST, KEPT_S, OF_USER, SILENT_S, Whence, about
 
 
 class Broker:

@@ -10,7 +10,7 @@ from schemas.reasons import Code, because
 from services.monitor.core import MonitorCore
 from services.monitor.explain import why_department, why_host
 from services.provisioner.core import ProvisionerCore
-from services.scheduler.batch import BatchCore
+from services.scheduler.batch.core import BatchCore
 from tests.support.world import World, batch, cloud, web
 
 

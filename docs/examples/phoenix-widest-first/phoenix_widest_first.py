@@ -22,9 +22,9 @@ import msgspec
 
 from schemas.options import read
 from schemas.reasons import Code, because
+from services.scheduler.derived.queue import Lane
+from services.scheduler.derived.shape import Shape
 from services.scheduler.policies.order import Order, Situation, Start, fitting_lanes
-from services.scheduler.queue import Lane
-from services.scheduler.shape import Shape
 
 
 class Settings(msgspec.Struct, frozen=True):

@@ -17,7 +17,7 @@ from typing import Any, Final
 
 from phoenix.simulate.experiments.phoenix_autoscale_rules import LEVEL, SIGNAL_S, Variant, tracking
 from schemas.config import CloudConfig, Department, WebPolicy
-from services.runtime.config import check_cloud
+from services.runtime.config.file import check_cloud
 
 _KEYS: Final[dict[str, tuple[str, Callable[[str], Any]]]] = {
     "target": ("target", float),

@@ -33,7 +33,7 @@ from schemas.config import BatchPolicy, CloudConfig, Department
 from schemas.custody import RULES
 from schemas.meta import Meta
 from services.executor.overcommit import Overcommit, cores_offered
-from services.scheduler.batch import BatchCore
+from services.scheduler.batch.core import BatchCore
 
 Ask = Literal["whole-node", "partial"]
 DEPT: Final = "hpc"

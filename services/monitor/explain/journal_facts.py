@@ -21,7 +21,7 @@ from nats.js.errors import Error as JetStreamError
 
 from schemas.envelope import Garbage, Received, decode
 from schemas.subjects import JOURNAL, JOURNAL_STREAM
-from services.runtime.archive import Archive, Broken
+from services.runtime.journal.archive import Archive, Broken
 
 AT_ONCE: Final = 32
 KEPT_MAX: Final = 4_000  # envelopes: some MB

@@ -38,13 +38,13 @@ from schemas.record import FORMAT, Head, Line, Tail
 from schemas.subjects import JOURNAL, JOURNAL_STREAM, SNAPSHOTS
 from services.monitor.serve.access import Access, Fault
 from services.monitor.serve.parameters import number_of
-from services.runtime.archive import Archive, Broken
+from services.runtime.broker.objects import Objects
 from services.runtime.exits import Stop
-from services.runtime.fold import Stored
+from services.runtime.journal.archive import Archive, Broken
+from services.runtime.journal.fold import Stored
+from services.runtime.journal.reader import Reader
+from services.runtime.journal.trimmed import reaching, read_mark, slices
 from services.runtime.log import Log, message_of
-from services.runtime.objects import Objects
-from services.runtime.reader import Reader
-from services.runtime.trimmed import reaching, read_mark, slices
 
 LEAD_S: Final = (
     3600.0  # before `since`: longer than any window that a web rule looks at by default, and than a signal's gap

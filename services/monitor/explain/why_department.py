@@ -1,5 +1,5 @@
 """Why a batch department has the hosts that it has: what it wants, may keep and holds, who has the rest by which rule, and what
-would change that.  Read from the fold, changing nothing; a web department's scheduler says the same of itself (`web_why`).
+would change that.  Read from the fold, changing nothing; a web department's scheduler says the same of itself (`web.why`).
 
 Rules
   1. First its own numbers, and the decisions that made them; then who has the others; then what is out of use; then what is

@@ -1,7 +1,7 @@
 """Why everybody in the queues waits, by the word of their schedulers: asked for from time to time, shown in rows and counted.
 
 The journal tells who waits, and some of the reasons (`causes`); what the order and the room say only the scheduler knows.  It
-tells the first ones of its queue with all numbers, the others by the code of their reason (`services.scheduler.reasons`).
+tells the first ones of its queue with all numbers, the others by the code of their reason (`scheduler.explain.reasons`).
 
 Rules
   1. A level: what the scheduler said last counts, until it does not answer `SILENT_MAX` times in a row.

@@ -26,14 +26,14 @@ from nats.js import JetStreamContext
 from nats.js.errors import Error as JetStreamError
 
 from schemas.subjects import JOURNAL_ALL, JOURNAL_STREAM, SNAPSHOTS
-from services.runtime.archive import SEGMENT_MAX, Archive, Broken
+from services.runtime.broker.objects import Damaged, Objects
 from services.runtime.exits import Stop
-from services.runtime.fold import Stored
+from services.runtime.journal.archive import SEGMENT_MAX, Archive, Broken
+from services.runtime.journal.fold import Stored
+from services.runtime.journal.reader import Reader
+from services.runtime.journal.snapshots import unpack
+from services.runtime.journal.trimmed import Mark, write_mark
 from services.runtime.log import Log, message_of
-from services.runtime.objects import Damaged, Objects
-from services.runtime.reader import Reader
-from services.runtime.snapshots import unpack
-from services.runtime.trimmed import Mark, write_mark
 
 LOOK_S: Final = 60.0  # a busy cloud writes some thousand messages meanwhile
 STEP_MIN: Final = 10_000  # a step a few minutes apart at the most

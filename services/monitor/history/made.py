@@ -30,12 +30,12 @@ from schemas.subjects import JOURNAL_STREAM
 from services.monitor.core import MonitorCore
 from services.monitor.history.file import History
 from services.monitor.history.kept import Kept
-from services.runtime import snapshots
-from services.runtime.config import Config
-from services.runtime.connect import jetstream
+from services.runtime.broker.connect import jetstream
+from services.runtime.broker.objects import Objects
+from services.runtime.config.file import Config
 from services.runtime.exits import Exit, Stop
+from services.runtime.journal import snapshots
 from services.runtime.log import Log
-from services.runtime.objects import Objects
 from services.runtime.rebuild import replay
 
 _ENDS: Final = ("", "-wal", "-shm")

@@ -13,8 +13,8 @@ import nats.errors
 from nats.js.errors import Error as JetStreamError
 
 from services.monitor.history.made import make_anew
-from services.runtime.config import Config, ConfigError, load
-from services.runtime.connect import connect, service_key
+from services.runtime.broker.connect import connect, service_key
+from services.runtime.config.file import Config, ConfigError, load
 from services.runtime.exits import Exit, Stop
 from services.runtime.log import configure, get_log, message_of
 

@@ -32,10 +32,10 @@ from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
 from schemas import subjects
-from services.runtime.archive import CHAIN
 from services.runtime.clock import Clock, system_clock
-from services.runtime.config import Config
+from services.runtime.config.file import Config
 from services.runtime.families import Label, Table
+from services.runtime.journal.archive import CHAIN
 from services.runtime.log import Log, message_of
 
 LOOK_S: Final = 10.0  # a full disk is minutes away at the worst; seven calls to the broker and a few to the system

@@ -26,8 +26,8 @@ from aiohttp import ClientError, ClientSession, ClientTimeout, web
 from schemas.custody import Custody
 from services.monitor.serve.access import Fault, json_answer
 from services.monitor.serve.parameters import is_set
-from services.runtime import config as configuration
-from services.runtime.config import Config, ConfigError
+from services.runtime.config import file as configuration
+from services.runtime.config.file import Config, ConfigError
 from services.runtime.log import message_of
 
 SCRAPE_S: Final = 2.0

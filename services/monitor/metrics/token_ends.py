@@ -13,8 +13,8 @@ from typing import Final
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
+from services.runtime.callers.identity import Identities
 from services.runtime.families import Label, Names, Table
-from services.runtime.identity import Identities
 from services.runtime.tokens import TokenError
 
 LASTING_S: Final = 14 * 86400.0  # twice as long as before its end the alert is given: PhoenixTokenExpires

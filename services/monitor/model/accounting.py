@@ -8,7 +8,7 @@ Theory of operation
 Rules
   1. Void facts count nothing.  Custody has folded the fact before; what was before it is remembered here.
   2. An attempt holds its cores from its placement until it is closed or reports; where it has whole hosts, those of the hosts
-     (as fair share counts: `services.scheduler.usage`, rules 1 to 3).  A broken one is its scheduler's to close.
+     (as fair share counts: `services.scheduler.derived.usage`, rules 1 to 3).  A broken one is its scheduler's to close.
   3. Work is what ran since the guests called, or since the last checkpoint, until the attempt was broken or closed.  It is lost
      when the attempt is closed to be run again because its host was taken or production needed its room; if the unit is
      killed, so is what it had saved.  What was suspended is lost with an attempt that goes on from it.  What is thrown away

@@ -6,7 +6,7 @@
 Rules
   1. A level: the last word of a source counts, for `STALE_S`.  Sessions of several balancers add up.
   2. Bounded, each department by itself, so that none can take the room or the time of another: so many sources, instances and
-     bytes a second as its scheduler takes (`services.scheduler.meter_gate`).  What exceeds it, and what cannot be read, is
+     bytes a second as its scheduler takes (`services.scheduler.web.meter_gate`).  What exceeds it, and what cannot be read, is
      dropped: the schedulers count that.
 """
 

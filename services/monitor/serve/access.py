@@ -21,9 +21,9 @@ from services.monitor.history.file import StandsStill
 from services.monitor.serve.fault import Fault as Fault
 from services.monitor.serve.origin import is_own_page
 from services.monitor.serve.sessions import Sessions
-from services.runtime.credentials import digest
+from services.runtime.broker.credentials import digest
+from services.runtime.callers.identity import Identities, Identity
 from services.runtime.edge import Refused
-from services.runtime.identity import Identities, Identity
 
 COOKIE: Final = "phoenix_session"
 

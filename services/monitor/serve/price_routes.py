@@ -15,7 +15,7 @@ import msgspec
 from aiohttp import web
 
 from services.monitor.serve.access import Access, Fault, json_answer
-from services.runtime import prices
+from services.runtime.config import prices
 
 NONE = "this cloud has no price table: name a file with --prices FILE, or in its configuration as [billing] prices"
 

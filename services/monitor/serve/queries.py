@@ -23,7 +23,7 @@ from services.monitor.history.file import History, StandsStill
 from services.monitor.pictures.usage import BY, EVER
 from services.monitor.pictures.views import Views
 from services.monitor.serve.usage_asked import usage_asked
-from services.runtime.answer import answer
+from services.runtime.broker.answer import answer
 from services.runtime.clock import Clock, system_clock
 
 WHY_S: Final = 2.0

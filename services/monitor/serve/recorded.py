@@ -7,7 +7,7 @@ from aiohttp import web
 
 from schemas.audit import MESSAGE_MAX, TEXT_MAX, AuditRecord, Via
 from services.monitor.serve.fault import Fault
-from services.runtime.identity import Identity
+from services.runtime.callers.identity import Identity
 
 
 def record_of(

@@ -19,9 +19,9 @@ from aiohttp import web
 from schemas.audit import AuditRecord, Via
 from services.monitor.serve.access import Access, Fault
 from services.monitor.serve.recorded import record_of
-from services.runtime.audit import Sparingly
+from services.runtime.callers.audit import Sparingly
+from services.runtime.callers.peers import FORWARDED, Peers
 from services.runtime.clock import Clock, system_clock
-from services.runtime.peers import FORWARDED, Peers
 
 
 class RefusedReads:

@@ -27,14 +27,14 @@ from nats.aio.client import Client
 from nats.aio.msg import Msg
 
 from schemas.audit import MESSAGE_MAX, TEXT_MAX, AuditRecord
-from services.runtime import permissions
-from services.runtime.audit import Sparingly
+from services.runtime.broker import permissions
+from services.runtime.broker.connect import PING_INTERVAL_S, PINGS_MAX
+from services.runtime.broker.credentials import seed_file
+from services.runtime.broker.whence import program
+from services.runtime.callers.audit import Sparingly
 from services.runtime.clock import Clock, system_clock
-from services.runtime.config import Config
-from services.runtime.connect import PING_INTERVAL_S, PINGS_MAX
-from services.runtime.credentials import seed_file
+from services.runtime.config.file import Config
 from services.runtime.log import Log
-from services.runtime.whence import program
 
 GROUP: Final = "audit"
 CONNECT_S: Final = 5.0

@@ -29,10 +29,10 @@ from services.monitor.serve.origin import is_own_page
 from services.monitor.serve.recorded import record_of
 from services.monitor.serve.sessions import CODE_S, SESSION_S
 from services.monitor.serve.sessions_kept import KeptSessions
+from services.runtime.broker.credentials import digest
+from services.runtime.callers.identity import Identity
+from services.runtime.callers.peers import Peers
 from services.runtime.clock import Clock, system_clock
-from services.runtime.credentials import digest
-from services.runtime.identity import Identity
-from services.runtime.peers import Peers
 
 BODY_MAX: Final = 4 << 10  # a token has 43 characters
 

@@ -20,10 +20,10 @@ from typing import Final
 import msgspec
 
 from schemas.config import CloudConfig
+from services.runtime.broker.credentials import digest
 from services.runtime.bucket import Bucket
+from services.runtime.callers.identity import Identities, Identity
 from services.runtime.clock import Clock, system_clock
-from services.runtime.credentials import digest
-from services.runtime.identity import Identities, Identity
 
 SESSION_S: Final = 12 * 3600.0  # a working day
 CODE_S: Final = 60.0  # from the terminal to the browser

@@ -21,11 +21,11 @@ from typing import NamedTuple, TypeAlias
 
 from schemas.config import BatchPolicy
 from schemas.reasons import Reason
-from services.scheduler.forecast import Forecast
-from services.scheduler.queue import Lane, Queue
-from services.scheduler.room import Room
-from services.scheduler.shape import Place, Shape
-from services.scheduler.shape import Start as Start
+from services.scheduler.derived.forecast import Forecast
+from services.scheduler.derived.queue import Lane, Queue
+from services.scheduler.derived.room import Room
+from services.scheduler.derived.shape import Place, Shape
+from services.scheduler.derived.shape import Start as Start
 
 
 def _nobody(_unit: str) -> bool:

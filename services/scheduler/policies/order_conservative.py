@@ -41,11 +41,11 @@ from itertools import islice
 from typing import Final
 
 from schemas.reasons import Code, Reason, because
+from services.scheduler.derived.queue import Lane, Queue
+from services.scheduler.derived.room import Free
+from services.scheduler.derived.shape import Place, Shape
 from services.scheduler.policies.order import Reserved, Situation, Start, fitting_lanes, push_next
 from services.scheduler.policies.reservation import less, more
-from services.scheduler.queue import Lane, Queue
-from services.scheduler.room import Free
-from services.scheduler.shape import Place, Shape
 
 RESERVATIONS_MAX: Final = 100  # of one pass: 0.06 to 0.4 s with 1,000 hosts, less than a heartbeat of the lease (0.5 s)
 ALWAYS: Final = float("-inf")  # the beginning of what is free now

@@ -33,11 +33,11 @@ from bisect import bisect_right
 from typing import NamedTuple, TypeAlias
 
 from schemas.reasons import Code, Reason, because
-from services.scheduler.forecast import Ending
+from services.scheduler.derived.forecast import Ending
+from services.scheduler.derived.queue import Lane, LaneKey, Row
+from services.scheduler.derived.shape import Place, Shape
 from services.scheduler.policies.order import Reserved, Situation, Start, fitting_lanes
 from services.scheduler.policies.reservation import Gap, gap_for
-from services.scheduler.queue import Lane, LaneKey, Row
-from services.scheduler.shape import Place, Shape
 
 
 class Stream(NamedTuple):

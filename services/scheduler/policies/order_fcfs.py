@@ -15,9 +15,9 @@ from __future__ import annotations
 import heapq
 
 from schemas.reasons import Code, because
+from services.scheduler.derived.queue import Lane
+from services.scheduler.derived.shape import Place
 from services.scheduler.policies.order import Situation, Start, push_next
-from services.scheduler.queue import Lane
-from services.scheduler.shape import Place
 
 
 def plan(situation: Situation) -> list[Start]:

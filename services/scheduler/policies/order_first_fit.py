@@ -15,10 +15,10 @@ from __future__ import annotations
 import heapq
 
 from schemas.reasons import Code, Reason, because
+from services.scheduler.derived.queue import Lane, Queue
+from services.scheduler.derived.room import Room
+from services.scheduler.derived.shape import Place, Shape
 from services.scheduler.policies.order import Situation, Start, fitting_lanes, push_next
-from services.scheduler.queue import Lane, Queue
-from services.scheduler.room import Room
-from services.scheduler.shape import Place, Shape
 
 
 def plan(situation: Situation) -> list[Start]:

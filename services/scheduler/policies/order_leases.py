@@ -36,13 +36,13 @@ from typing import NamedTuple, TypeAlias
 
 from schemas.reasons import Code, Reason, because
 from services.runtime.core import NEVER
-from services.scheduler.forecast import Ending
+from services.scheduler.derived.forecast import Ending
+from services.scheduler.derived.queue import Lane, Row
+from services.scheduler.derived.shape import Place, Shape
 from services.scheduler.policies.order import Agenda, Reserved, Situation, Start, fitting_lanes
 from services.scheduler.policies.order_leases_seats import Seats, saving
 from services.scheduler.policies.preemption import overhead_s, resume_s, suspend_s
 from services.scheduler.policies.reservation import Gap, gap_for, less
-from services.scheduler.queue import Lane, Row
-from services.scheduler.shape import Place, Shape
 
 
 class Stream(NamedTuple):

@@ -32,12 +32,12 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Final, NamedTuple
 
 from schemas.config import Leases
-from services.scheduler.forecast import Ending
+from services.scheduler.derived.forecast import Ending
+from services.scheduler.derived.room import Free
+from services.scheduler.derived.shape import Booking, Shape
 from services.scheduler.policies.order import Situation
 from services.scheduler.policies.preemption import Cost, cheapest_first, overhead_s, suspend_s
 from services.scheduler.policies.reservation import NOTHING, less
-from services.scheduler.room import Free
-from services.scheduler.shape import Booking, Shape
 
 ROUNDING_S: Final = 0.001  # moments are counted back from a start: adding it all up again may miss it by a rounding
 

@@ -16,9 +16,9 @@ import heapq
 from typing import TypeAlias
 
 from schemas.reasons import Code, because
+from services.scheduler.derived.queue import Lane, LaneKey
+from services.scheduler.derived.shape import Place, Shape
 from services.scheduler.policies.order import Situation, Start, fitting_lanes
-from services.scheduler.queue import Lane, LaneKey
-from services.scheduler.shape import Place, Shape
 
 Turn: TypeAlias = tuple[int, float, int]  # rank, seconds left of the walltime, order of entry; unique by the last one
 Stream: TypeAlias = tuple[

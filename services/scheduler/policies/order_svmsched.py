@@ -37,14 +37,14 @@ from typing import NamedTuple, TypeAlias
 
 from schemas.reasons import Code, Reason, because
 from schemas.shares import percent
-from services.scheduler.forecast import Ending
+from services.scheduler.derived.forecast import Ending
+from services.scheduler.derived.queue import Lane, LaneKey
+from services.scheduler.derived.room import Room
+from services.scheduler.derived.shape import Place, Shape
 from services.scheduler.policies.order import Reserved, Situation, Start, fitting_lanes
 from services.scheduler.policies.order_svmsched_ground import Ground, newest_of
 from services.scheduler.policies.order_svmsched_shares import needs, shares_of, used_by
 from services.scheduler.policies.reservation import Gap, gap_for
-from services.scheduler.queue import Lane, LaneKey
-from services.scheduler.room import Room
-from services.scheduler.shape import Place, Shape
 
 
 class Stream(NamedTuple):

@@ -16,12 +16,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TypeAlias
 
-from services.scheduler.forecast import Ending, Forecast
+from services.scheduler.derived.forecast import Ending, Forecast
+from services.scheduler.derived.room import Free, Room
+from services.scheduler.derived.shape import Shape
 from services.scheduler.policies.order import Situation
 from services.scheduler.policies.reservation import NOTHING, less, more
 from services.scheduler.policies.victims import newest_first
-from services.scheduler.room import Free, Room
-from services.scheduler.shape import Shape
 
 Pick: TypeAlias = Callable[[Room], tuple[str, ...] | None]
 

@@ -13,10 +13,10 @@ from math import ceil
 
 from schemas.config import BatchPolicy
 from schemas.shares import Shares
-from services.scheduler.forecast import Ending, Forecast
+from services.scheduler.derived.forecast import Ending, Forecast
+from services.scheduler.derived.room import Free
+from services.scheduler.derived.shape import Shape
 from services.scheduler.policies.order import Situation
-from services.scheduler.room import Free
-from services.scheduler.shape import Shape
 
 
 def shares_of(policy: BatchPolicy, forecast: Forecast) -> Shares:

@@ -21,10 +21,10 @@ import msgspec
 
 from schemas.reasons import Reason
 from services.runtime.exits import Exit, Stop
+from services.scheduler.derived.shape import Shape
 from services.scheduler.policies.order import Agenda, Order, Situation, Start
 from services.scheduler.policies.scale import Memory, Rule
 from services.scheduler.policies.victims import Candidate, Choice, HostLoad, Victims
-from services.scheduler.shape import Shape
 
 P = ParamSpec("P")
 T = TypeVar("T")

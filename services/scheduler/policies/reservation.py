@@ -17,9 +17,9 @@ import heapq
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, Protocol
 
-from services.scheduler.forecast import Ending
-from services.scheduler.room import Free, Room
-from services.scheduler.shape import Place, Shape
+from services.scheduler.derived.forecast import Ending
+from services.scheduler.derived.room import Free, Room
+from services.scheduler.derived.shape import Place, Shape
 
 NOTHING: Final = Free(False, 0, 0)
 

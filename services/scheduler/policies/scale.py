@@ -19,7 +19,7 @@ import msgspec
 
 from schemas.config import WebPolicy
 from schemas.reasons import Reason
-from services.scheduler.web_load import Sample
+from services.scheduler.derived.load import Sample
 
 Level: TypeAlias = tuple[float, int]  # (when it was observed, instances wanted)
 

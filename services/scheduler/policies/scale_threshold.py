@@ -2,7 +2,7 @@
 
 Source: Phoenix Cloud paper, III-C (80 % over 20 s).
 
-Rules, with n instances in service and u their mean utilisation over a covered window (`web_load`)
+Rules, with n instances in service and u their mean utilisation over a covered window (`derived.load`)
   1. u ≥ threshold: n + 1.  While an instance is on its way (current > n) a high load asks for no more than n + 1.
   2. u < threshold · (n − 1) / n: n − 1, since one fewer would still be below the threshold.  Never fewer than one.
   3. The window begins anew when the number in service changes: a whole window passes between two steps.
@@ -13,9 +13,9 @@ from __future__ import annotations
 
 from schemas.config import WebPolicy
 from schemas.reasons import Code, Reason, because
+from services.scheduler.derived.load import follow as into_window
+from services.scheduler.derived.load import mean
 from services.scheduler.policies.scale import Heard, Memory, Rule
-from services.scheduler.web_load import follow as into_window
-from services.scheduler.web_load import mean
 
 
 def follow(memory: Memory, heard: Heard, policy: WebPolicy) -> Memory:

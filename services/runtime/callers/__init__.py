@@ -1,0 +1,1 @@
+"""Who asks, from where, and what the audit keeps of it."""

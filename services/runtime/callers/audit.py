@@ -1,0 +1,110 @@
+"""Writing the audit: records are collected for a moment and published together.
+
+Theory of operation
+  A record costs the one who asks nothing: it is put into a list.  `FLUSH_S` later all that came meanwhile is published, one
+  message for each department and outcome: at 10,000 requests a second some hundred messages.  What was granted is in the
+  journal as well, with user and request id; the audit adds from where, and what was refused.
+
+Rules
+  1. A broker that is away loses records: the audit must not stop the door.  What is lost is counted (a metric) and logged.
+  2. Never a payload, never a token.  Texts of callers are cut.
+  3. Granted and refused have subjects of their own, and each department its own: a flood of one pushes out none of another
+     (`streams`).
+  4. Where a NATS request came from is asked of the broker meanwhile (`whence`).
+  5. Refusals are recorded at a bounded rate for each caller; what is left out is counted in the next record.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Final
+
+import msgspec
+import nats.errors
+
+from schemas.audit import AuditBatch, AuditRecord
+from schemas.ids import is_department
+from schemas.subjects import SITE, audit
+from services.runtime import families_shell
+from services.runtime.broker.whence import Whence
+from services.runtime.bucket import Buckets
+from services.runtime.log import Log, message_of
+
+FLUSH_S: Final = 0.2
+REFUSED_PER_S: Final = 2.0  # of one caller: a person sees them all
+REFUSED_BURST: Final = 20.0
+WAITING_MAX: Final = 20_000  # records: two seconds of the fastest door
+BATCH_MAX: Final = 100  # about 20 kB: 10,000 messages of a department are then 200 MB at most
+
+LOST: Final = families_shell.AUDIT_LOST.live(None)
+
+
+class Recorder:
+    """`whence`: knows the addresses that stand for the inboxes in records of NATS requests."""
+
+    def __init__(
+        self, publish: Callable[[str, bytes], Awaitable[None]], log: Log, whence: Whence | None = None
+    ) -> None:
+        self._publish, self._log, self._whence = publish, log, whence
+        self._waiting: list[AuditRecord] = []
+        self._arrived = asyncio.Event()
+
+    def note(self, record: AuditRecord) -> None:
+        if len(self._waiting) >= WAITING_MAX:
+            LOST.inc()
+            return
+        self._waiting.append(record)
+        self._arrived.set()
+
+    async def run(self) -> None:
+        """Publish for ever."""
+        while True:
+            await self._arrived.wait()
+            await asyncio.sleep(FLUSH_S)
+            await self.flush()
+
+    async def flush(self) -> None:
+        """Publish what waits."""
+        if self._whence is not None:
+            await self._whence.settled()
+        self._arrived.clear()
+        records, self._waiting = self._waiting, []
+        groups: dict[str, list[AuditRecord]] = {}
+        for record in records if self._whence is None else map(self._whence.told, records):
+            department = record.department if is_department(record.department) else SITE
+            groups.setdefault(audit(department, record.outcome), []).append(record)
+        for subject, some in groups.items():
+            for start in range(0, len(some), BATCH_MAX):
+                await self._send(subject, some[start : start + BATCH_MAX])
+
+    async def _send(self, subject: str, records: list[AuditRecord]) -> None:
+        try:
+            await self._publish(subject, msgspec.json.encode(AuditBatch(records=tuple(records))))
+        except (nats.errors.Error, OSError, TimeoutError) as error:
+            LOST.inc(len(records))
+            self._log.warning("audit not recorded", records=len(records), error=message_of(error))
+
+
+class Sparingly:
+    """Rule 5."""
+
+    def __init__(
+        self,
+        note: Callable[[AuditRecord], None],
+        now: Callable[[], float],
+        per_s: float = REFUSED_PER_S,
+        burst: float = REFUSED_BURST,
+    ) -> None:
+        self._note, self._now = note, now
+        self._of = Buckets(per_s, burst)
+
+    def note(self, caller: str, record: Callable[[], AuditRecord]) -> None:
+        """`record`: made if there is room for it."""
+        now = self._now()
+        bucket = self._of.of(caller, now)
+        if not bucket.take(now):
+            bucket.left_out += 1
+            return
+        self._note(msgspec.structs.replace(record(), left_out=bucket.left_out))
+        bucket.left_out = 0

@@ -1,0 +1,464 @@
+"""Meaning of the configuration: ranges, names and how the parts fit together.
+
+What it decides: whether values that have the right form can be run.  `check_cloud` takes the message itself, so a
+configuration that arrives by `config.apply` is judged by the same rules as one from the file.
+
+Rules
+  1. A check looks at every part, whatever is wrong elsewhere; it returns all problems, in the order of the file.
+  2. Names that are tokens of NATS subjects or names of credential files can never collide with ours: a department called
+     "service" would own the services' inboxes, a user called "service-admission" the door's key.
+  3. A setting that this version cannot honour is refused with a sentence, not accepted and ignored.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import math
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final, get_args
+from urllib.parse import urlsplit
+
+import msgspec
+
+from schemas import ids, subjects
+from schemas.config import (
+    BatchPolicy,
+    Capability,
+    CloudConfig,
+    Department,
+    Limits,
+    MultiFactor,
+    Policy,
+    User,
+    WebPolicy,
+)
+from schemas.releases import image_fits
+from schemas.requests_base import INSTANCES_MAX
+from services.runtime.config import balance as config_balance
+from services.runtime.config import hosts as config_hosts
+from services.runtime.config import leases as config_leases
+from services.runtime.config import lending as config_lending
+from services.runtime.config import limits as config_limits
+from services.runtime.config import machines as config_machines
+from services.runtime.config import policies as config_policies
+from services.runtime.config import scaling as config_scaling
+from services.runtime.config import services as config_services
+from services.runtime.config import web as config_web
+from services.runtime.config.form import Path_, Problem, shown, suggestion
+from services.runtime.log import Level as LogLevel
+
+if TYPE_CHECKING:  # config imports this module
+    from services.runtime.config.file import Config
+
+DAY_S: Final = 86_400.0
+HOSTS_MAX: Final = 100_000  # ten times the largest cluster of the scale tests; more is a typing error
+DEPARTMENTS_MAX: Final = 200  # one scheduler process each
+USERS_MAX: Final = 10_000  # one block each in the server's configuration
+SOCKET_PATH_MAX: Final = 107  # bytes: what a socket's address holds
+PEER: Final = re.compile(r"[A-Za-z0-9:][A-Za-z0-9._:-]*")  # a name or address that one can connect to
+SERVICE_PREFIX: Final = "service-"  # credential files of services
+RESERVED: Final[dict[str, str]] = {
+    subjects.OPERATORS: "the department of operators, which exists by itself",
+    subjects.SITE: "the place of events that concern no department",
+    "service": "the place of the services' own inboxes",
+}
+NAME_RIGHT: Final = "should be lower-case letters, digits and hyphens, starting with a letter, at most 32 characters"
+
+
+class Range(msgspec.Struct, frozen=True):
+    """low (<) value (≤) high; `open_low`: low itself is not allowed; `open_high`: nor is high."""
+
+    low: float
+    high: float
+    open_low: bool = False
+    open_high: bool = False
+
+    def holds(self, value: float) -> bool:
+        if math.isnan(value):
+            return False
+        above = value > self.low if self.open_low else value >= self.low
+        return above and (value < self.high if self.open_high else value <= self.high)
+
+    @property
+    def right(self) -> str:
+        low = f"more than {self.low:g}" if self.open_low else f"at least {self.low:g}"
+        return f"should be {low} and {'less than' if self.open_high else 'at most'} {self.high:.12g}"
+
+
+def _positive(high: float) -> Range:
+    return Range(0, high, open_low=True)
+
+
+SHARES: Final = Range(0, 1e9)
+FACTOR: Final = Range(-1, 1)
+_RANGES: Final[dict[type, dict[str, Range]]] = {
+    Policy: {
+        "notice_s": _positive(DAY_S),  # never 0: PROTOCOL, quota.changed
+        "grace_s": Range(0, 3600),
+        "kill_s": _positive(3600),
+        "stuck_s": _positive(DAY_S),
+        "save_s": Range(0, DAY_S),
+        "skew_max_s": _positive(60),
+    },
+    Limits: {
+        "script_max_bytes": Range(1, 64 << 20),
+        "input_max_bytes": Range(1, 1 << 40),
+        "array_max": Range(1, 1_000_000),
+        "jobs_pending_max": Range(1, 10_000_000),
+        "output_max_bytes": Range(1, 1 << 40),
+        "checkpoint_files_max": Range(1, 1000),
+        "checkpoint_max_bytes": Range(
+            0, 256 << 20
+        ),  # what the object store takes in one piece, and a door holds in memory
+        "checkpoint_interval_s": Range(0, DAY_S),
+    },
+    BatchPolicy: {
+        "walltime_default_s": _positive(3660 * DAY_S),
+        "walltime_max_s": _positive(3660 * DAY_S),
+        "requeues_max": Range(0, 1_000_000),
+        "short_s": Range(0, 3660 * DAY_S),
+        "w_cpu": Range(0, 1),
+        "w_mem": Range(0, 1),
+        "boot_timeout_s": _positive(DAY_S),
+    },
+    MultiFactor: {
+        **dict.fromkeys(
+            ("weight_age", "weight_fair_share", "weight_quality", "weight_user", "weight_department"), Range(0, 1e9)
+        ),
+        "weight_size": Range(-1e9, 1e9),
+        "age_full_s": _positive(3660 * DAY_S),
+        "size_full_cores": Range(1, 1e9),
+        "priority_full": Range(1, 1_000_000),
+        "half_life_s": Range(0, 3660 * DAY_S),
+        "damping": Range(0.001, 1000),  # beyond, every factor is 0 or 1
+        "period_s": Range(1, DAY_S),
+        "share_default": Range(0, 1e9),
+    },
+    WebPolicy: {
+        "threshold": Range(0, 1, open_low=True, open_high=True),
+        "window_s": _positive(3600),
+        "target": Range(0, 1, open_low=True, open_high=True),
+        "tolerance": Range(0, 1, open_high=True),
+        "up_window_s": Range(0, 3600),
+        "down_window_s": Range(0, 3600),  # an hour of what was wanted is what a core remembers
+        "instances_min": Range(0, 1_000_000),
+        "instances_max": Range(1, 1_000_000),
+        "instances_per_host": Range(1, 10_000),
+        "instance_cores": Range(1, 10_000),
+        "instance_memory_mb": Range(1, 1 << 30),
+        "signal_timeout_s": _positive(3600),
+        "requests_per_instance": Range(0, 1e7),  # `schemas.signals.RATE_MAX`
+        "connections_per_instance": Range(1, 65_535),  # ports of an address: HAProxy could not open more to one
+        "boot_timeout_s": _positive(DAY_S),
+        "drain_s": Range(0, DAY_S),
+        "unreachable_s": Range(0, DAY_S),
+        "port": Range(0, 65_535),
+        "forecast_days": Range(0, 7),  # a week is what a core remembers
+        "forecast_margin": Range(0, 10),
+        "forecast_ahead_s": Range(0, 3600),
+        "turns_per_hour_max": Range(0, 100),
+        "start_failures_max": Range(0, 1000),
+        "max_unavailable": Range(0, INSTANCES_MAX),
+        "max_surge": Range(0, INSTANCES_MAX),
+        "min_ready_s": Range(0, DAY_S),
+    },
+    Department: {
+        "weight": Range(1e-6, 1e6),  # shares are worked out in floats: twelve of their fifteen digits
+        "priority": Range(-1_000_000, 1_000_000),
+        "guarantee": Range(0, HOSTS_MAX),
+        "maximum": Range(0, HOSTS_MAX),
+    },
+}
+_DEPLOYED: Final[dict[str, dict[str, Range]]] = {
+    "nats": {
+        "memory_max_mb": Range(1, 1 << 20),
+        "file_max_mb": Range(1, 1 << 30),
+        "payload_max_bytes": Range(1 << 20, 64 << 20),  # an envelope needs most of 1 MiB; the server takes up to 64
+    },
+    "opennebula": {"concurrency": Range(1, 256), "poll_s": _positive(3600), "timeout_s": _positive(3600)},
+    "metrics": {"port_first": Range(1, 65_000)},
+    "monitor": {
+        "history_days": Range(1, 36_500),  # a hundred years
+        "history_max_mb": Range(0, 1 << 24),
+    },
+    "runtime": {
+        "lease_ttl_s": Range(0.5, 3600),
+        "heartbeat_s": _positive(60),
+        "snapshot_every": Range(1, 10_000_000),
+    },
+}
+
+
+def check_cloud(cloud: CloudConfig, hosts: int | None = None) -> list[Problem]:
+    """Every problem of the part that cores read.  `hosts`: how many the cloud has, if that is known."""
+    return [
+        *_name(cloud.name, ("cloud", "name")),
+        *_ranges(cloud.policy, ("policy",)),
+        *_ranges(cloud.limits, ("limits",)),
+        *_policy(cloud.policy),
+        *config_hosts.check(cloud),
+        *_departments(cloud, hosts),
+        *config_lending.check(cloud, hosts),
+        *_users(cloud),
+        *config_limits.check_people(cloud),
+    ]
+
+
+def check_deployment(config: Config, processes: Sequence[str]) -> list[Problem]:
+    """Every problem of the part that processes need to run."""
+    problems: list[Problem] = []
+    for key, ranges in _DEPLOYED.items():
+        problems += _ranges(getattr(config, key), (key,), ranges)
+    problems += _url(config.nats.url, ("nats", "url"), ("nats", "tls"))
+    problems += _url(config.http.url, ("http", "url"), ("http", "https"))
+    problems += _proxies(config.http.proxies)
+    problems += _url(config.monitor.url, ("monitor", "url"), ("http", "https"))
+    problems += _url(config.opennebula.endpoint, ("opennebula", "endpoint"), ("http", "https"))
+    if config.opennebula.listens:
+        problems += _publisher(config.opennebula.events, ("opennebula", "events"))
+    problems += config_web.check_ports(config.cloud, config.opennebula.hypervisor)
+    problems += _listeners(config, processes)
+    problems += _log_levels(config.runtime.log_levels, processes)
+    if config.runtime.lease_ttl_s < 2 * config.runtime.heartbeat_s:
+        right = f"should be at least twice heartbeat_s ({config.runtime.heartbeat_s:g}), or one late renewal loses the lease"
+        problems.append(_problem(("runtime", "lease_ttl_s"), config.runtime.lease_ttl_s, right))
+    return problems
+
+
+_BESIDE: Final = ("agent", "balancer", "opennebula")  # of `phoenix up`; balancers and agents also by department
+
+
+def _log_levels(levels: Mapping[str, str], processes: Sequence[str]) -> Iterator[Problem]:
+    known = {*processes, *(process.partition(".")[0] for process in processes), *_BESIDE}
+    for name, level in levels.items():
+        if level not in get_args(LogLevel):
+            right = f"should be one of {', '.join(get_args(LogLevel))}"
+            yield _problem(("runtime", "log_levels", name), level, right)
+        if name not in known and name.partition(".")[0] not in _BESIDE[:2]:
+            right = f"should be a process: {', '.join(sorted(known))}"
+            yield _problem(("runtime", "log_levels", name), levels[name], right)
+
+
+def _proxies(proxies: Sequence[str]) -> Iterator[Problem]:
+    """Whose word on the caller's address counts: everybody's is nobody's."""
+    for place, text in enumerate(proxies):
+        try:
+            is_wide = ipaddress.ip_network(text, strict=False).prefixlen == 0
+        except ValueError:
+            is_wide = True
+        if is_wide:
+            right = "should be the address or network of a reverse proxy, for example 10.0.0.5 or 10.0.0.0/24"
+            yield _problem(("http", "proxies", place), text, right)
+
+
+def _problem(path: Path_, value: object, right: str, label: str = "") -> Problem:
+    return Problem(path=path, found=shown(value) if value is not None else "", right=right, label=label)
+
+
+def _ranges(
+    table: msgspec.Struct, path: Path_, ranges: dict[str, Range] | None = None, label: str = ""
+) -> Iterator[Problem]:
+    for field, allowed in (_RANGES[type(table)] if ranges is None else ranges).items():
+        value = getattr(table, field)
+        if value is not None and not allowed.holds(value):
+            yield _problem((*path, field), value, allowed.right, label)
+
+
+def _name(name: str, path: Path_, label: str = "") -> Iterator[Problem]:
+    if not ids.is_department(name):
+        yield _problem(path, name, NAME_RIGHT, label)
+
+
+def _policy(policy: Policy) -> Iterator[Problem]:
+    if policy.kill_s < policy.grace_s:
+        right = f"should be at least grace_s ({policy.grace_s:g}): a guest stops within grace_s of being asked"
+        yield _problem(("policy", "kill_s"), policy.kill_s, right)
+
+
+def _twice(names: Iterable[str]) -> set[int]:
+    """Indexes of names that stood before."""
+    seen: dict[str, None] = {}
+    again = set()
+    for index, name in enumerate(names):
+        if name in seen:
+            again.add(index)
+        seen[name] = None
+    return again
+
+
+def _departments(cloud: CloudConfig, hosts: int | None) -> Iterator[Problem]:
+    if not cloud.departments:
+        yield _problem(("department",), None, "should be at least one [[department]]")
+    if len(cloud.departments) > DEPARTMENTS_MAX:
+        yield _problem(("department",), len(cloud.departments), f"should be at most {DEPARTMENTS_MAX} departments")
+    again = _twice(d.name for d in cloud.departments)
+    for index, department in enumerate(cloud.departments):
+        path: Path_ = ("department", index)
+        if index in again:
+            yield _problem(
+                (*path, "name"), department.name, "should be unique; an earlier department has it", department.name
+            )
+        yield from _department(department, path, cloud.capabilities)
+    total = sum(d.guarantee for d in cloud.departments)
+    ceiling = HOSTS_MAX if hosts is None else hosts
+    if total > ceiling and all(d.guarantee <= ceiling for d in cloud.departments):
+        known = "a plausible cluster" if hosts is None else "this cloud"
+        right = f"guarantees should add up to at most {ceiling} hosts, what {known} has; they add up to {total}"
+        worst = max(range(len(cloud.departments)), key=lambda i: (cloud.departments[i].guarantee, -i))
+        department = cloud.departments[worst]
+        yield _problem(("department", worst, "guarantee"), department.guarantee, right, department.name)
+
+
+def _department(department: Department, path: Path_, able: Sequence[Capability]) -> Iterator[Problem]:
+    label = department.name
+    yield from _name(department.name, (*path, "name"), label)
+    if department.name in RESERVED:
+        right = f"should be another name: this one is {RESERVED[department.name]}"
+        yield _problem((*path, "name"), department.name, right, label)
+    yield from _ranges(department, path, label=label)
+    if department.maximum is not None and department.guarantee > department.maximum:
+        right = f"should be at most maximum ({department.maximum} hosts)"
+        yield _problem((*path, "guarantee"), department.guarantee, right, label)
+    other = "batch" if department.kind == "web" else "web"
+    if getattr(department, other) is not None:
+        right = f'should not be here: the department is of kind "{department.kind}"; remove it or change kind'
+        yield _problem((*path, other), "a table", right, label)
+    if department.kind == "batch" and department.batch is not None:
+        yield from _batch(department.batch, (*path, "batch"), label, able)
+        yield from config_limits.check(department.batch, (*path, "batch"), label)
+    yield from config_limits.check_department(department, path)
+    if department.kind == "web" and department.web is not None:
+        yield from _web(department, department.web, (*path, "web"))
+        yield from config_scaling.check(department, department.web, (*path, "web"))
+    yield from config_policies.check(department, (*path, department.kind))
+
+
+def _batch(batch: BatchPolicy, path: Path_, label: str, able: Sequence[Capability]) -> Iterator[Problem]:
+    yield from _ranges(batch, path, label=label)
+    yield from _ranges(batch.multi_factor, (*path, "multi_factor"), label=label)
+    for user, shares in batch.multi_factor.shares.items():
+        if not SHARES.holds(shares):
+            yield _problem((*path, "multi_factor", "shares", user), shares, SHARES.right, label)
+    for user, factor in batch.multi_factor.users.items():
+        if not FACTOR.holds(factor):
+            yield _problem((*path, "multi_factor", "users", user), factor, FACTOR.right, label)
+    if batch.walltime_default_s > batch.walltime_max_s:
+        right = f"should be at most walltime_max_s ({batch.walltime_max_s:g})"
+        yield _problem((*path, "walltime_default_s"), batch.walltime_default_s, right, label)
+    yield from config_machines.check(batch, path, label, able)
+    yield from config_services.check(batch, path, label)
+    yield from config_leases.check(batch, path, label)
+    yield from config_balance.check(batch, path, label, able)
+
+
+def _web(department: Department, web: WebPolicy, path: Path_) -> Iterator[Problem]:
+    label = department.name
+    yield from _ranges(web, path, label=label)
+    if web.instances_min > web.instances_max:
+        right = f"should be at most instances_max ({web.instances_max})"
+        yield _problem((*path, "instances_min"), web.instances_min, right, label)
+    hosts_min = math.ceil(web.instances_min / max(1, web.instances_per_host))
+    if department.maximum is not None and hosts_min > department.maximum:
+        right = f"should fit the department's maximum of {department.maximum} hosts; this needs {hosts_min}"
+        yield _problem((*path, "instances_min"), web.instances_min, right, label)
+    if not web.health_path.startswith("/") or any(c.isspace() for c in web.health_path):
+        yield _problem((*path, "health_path"), web.health_path, 'should be a path such as "/healthz"', label)
+    if not web.max_unavailable and not web.max_surge:
+        right = "should be at least 1, or max_unavailable: with both 0 no release could take another one's place"
+        yield _problem((*path, "max_surge"), web.max_surge, right, label)
+    if not image_fits(web.image):
+        right = "should hold neither control characters nor quotes nor backslashes, at most 256 characters"
+        yield _problem((*path, "image"), web.image, right, label)
+    for key in web.environment:
+        if not key or "=" in key or "\0" in key:
+            yield _problem((*path, "environment"), key, 'should be names of variables without "="', label)
+    yield from config_web.check(department, web, path)
+
+
+def _users(cloud: CloudConfig) -> Iterator[Problem]:
+    if len(cloud.users) > USERS_MAX:
+        yield _problem(("user",), len(cloud.users), f"should be at most {USERS_MAX} users")
+    again = _twice(u.name for u in cloud.users)
+    names = [d.name for d in cloud.departments] + [subjects.OPERATORS]
+    for index, user in enumerate(cloud.users):
+        path: Path_ = ("user", index)
+        if index in again:
+            yield _problem(
+                (*path, "name"), user.name, "should be unique in the cloud; an earlier user has it", user.name
+            )
+        yield from _user(user, path, names)
+
+
+def _user(user: User, path: Path_, departments: Sequence[str]) -> Iterator[Problem]:
+    label = user.name
+    yield from _name(user.name, (*path, "name"), label)
+    if user.name.startswith(SERVICE_PREFIX):
+        yield _problem(
+            (*path, "name"), user.name, f'should not begin with "{SERVICE_PREFIX}": services have those', label
+        )
+    if user.department not in departments:
+        hint = suggestion(user.department, departments) or f"; there are: {', '.join(departments)}"
+        yield _problem((*path, "department"), user.department, f"should be a department of this file{hint}", label)
+    if user.role == "operator" and user.department != subjects.OPERATORS:
+        right = f'should be "{subjects.OPERATORS}": an operator belongs to no department'
+        yield _problem((*path, "department"), user.department, right, label)
+    if user.role != "operator" and user.department == subjects.OPERATORS:
+        right = f'should be "operator" in department "{subjects.OPERATORS}", or the user in another department'
+        yield _problem((*path, "role"), user.role, right, label)
+
+
+def _url(url: str, path: Path_, schemes: tuple[str, ...]) -> Iterator[Problem]:
+    try:
+        parts = urlsplit(url)
+        good = parts.scheme in schemes and bool(parts.hostname) and (parts.port is None or parts.port > 0)
+        secret = parts.password is not None
+    except ValueError:
+        good = secret = False
+    if secret:
+        yield _problem(path, "a URL with a password", "should hold no password: credentials are files")
+    elif not good:
+        yield _problem(path, url, f"should be {' or '.join(s + '://HOST:PORT' for s in schemes)}")
+
+
+def _publisher(url: str, path: Path_) -> Iterator[Problem]:
+    """A ZeroMQ publisher: a socket file, or a port, of which there is no default."""
+    if url.startswith("ipc:///"):
+        if len(url.encode()) > SOCKET_PATH_MAX + len("ipc://"):
+            yield _problem(
+                path, url, f"should have a path of at most {SOCKET_PATH_MAX} bytes: longer ones cannot be opened"
+            )
+        return
+    found = list(_url(url, path, ("tcp",)))
+    if not found and not PEER.fullmatch(urlsplit(url).hostname or ""):
+        found = [_problem(path, url, "should name the host to connect to, not an address to listen on")]
+    if not found and (urlsplit(url).port is None or urlsplit(url).path):
+        right = (
+            "should be tcp://HOST:PORT, or ipc:///PATH; the hook manager's port is 2101 unless oned.conf names another"
+        )
+        found = [_problem(path, url, right)]
+    yield from found
+
+
+def _listeners(config: Config, processes: Sequence[str]) -> Iterator[Problem]:
+    """Each listener has an address and a port of its own."""
+    taken: dict[Any, str] = {}
+    places: list[tuple[Path_, str]] = [
+        (("http", "listen"), config.http.listen),
+        (("monitor", "listen"), config.monitor.listen),
+    ]
+    for process, port in config.metrics.ports.items():
+        if process not in processes:
+            hint = suggestion(process, processes) or f"; there are: {', '.join(processes)}"
+            yield _problem(("metrics", "ports", process), port, f"should be the port of a process{hint}")
+        places.append((("metrics", "ports", process), f"{config.metrics.listen}:{port}"))
+    for path, address in places:
+        host, _, port_text = address.rpartition(":")
+        if not host or not port_text.isdecimal() or not 0 < int(port_text) < 65_536:
+            yield _problem(
+                path, address, 'should be HOST:PORT with a port from 1 to 65535, for example "127.0.0.1:7480"'
+            )
+        elif address in taken:
+            yield _problem(path, address, f"should be free: {taken[address]} listens there")
+        else:
+            taken[address] = ".".join(str(p) for p in path)

@@ -1,0 +1,87 @@
+"""What the hypervisor means for a configuration, and settings about what becomes of VMs: saving them, keeping them warm.
+
+Theory of operation
+  The file names a hypervisor (`[opennebula] hypervisor`); what that can do is a table (`schemas.capabilities`), and enters the
+  journal with the configuration, so that cores never read more than facts (S7).
+
+Rules
+  1. A file that names neither a hypervisor nor an endpoint is for the embedded OpenNebula, whose hypervisor is `process`.  One
+     that names an endpoint alone may mean any: nothing is taken for granted, so nothing can be suspended or migrated.
+  2. `policy.save_s` follows from the hypervisor unless the file says it (`SAVE_S`).
+  3. An `on_reclaim` that the hypervisor cannot keep is a problem, told with what it can.
+  4. The embedded OpenNebula has no machines but processes and dummies (`EMBEDDED_HAS`).  A file that names another hypervisor
+     and no endpoint is a problem wherever it is read: `phoenix up` would start the embedded one, and not what the file says.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any, Final
+
+from msgspec.structs import replace
+
+from schemas.capabilities import CAPABILITIES, Hypervisor, can
+from schemas.config import BatchPolicy, Capability, CloudConfig, OnReclaim, Policy
+from services.runtime.config.form import Path_, Problem, shown
+
+EMBEDDED: Final[Hypervisor] = "process"
+EMBEDDED_HAS: Final[tuple[Hypervisor, ...]] = ("process", "dummy")
+WISHES: Final[tuple[OnReclaim, ...]] = ("kill", "requeue", "suspend", "migrate")
+IDLE_MAX_S: Final = 7 * 86_400.0
+SAVE_MAX_S: Final = 86_400.0
+VMS_MAX: Final = 100_000  # more than a cluster has hosts (config_checks.HOSTS_MAX)
+# What saving a VM may take.  process, dummy: a signal, or nothing at all; five seconds are for a machine that is busy.
+# kvm, xen: 12 GiB at the 100 MB/s of one disk; who has larger VMs, or slower storage, says so.  lxc saves nothing.
+SAVE_S: Final[dict[Hypervisor, float]] = {"process": 5.0, "dummy": 5.0, "lxc": 5.0, "kvm": 120.0, "xen": 120.0}
+
+
+def hypervisor_of(table: object, named: Hypervisor | None) -> Hypervisor | None:
+    """Rule 1.  `table`: what the file says under [opennebula]; `named`: the hypervisor that it names there."""
+    return EMBEDDED if named is None and not (isinstance(table, dict) and "endpoint" in table) else named
+
+
+def elsewhere(table: object, named: Hypervisor | None) -> str:
+    """Rule 4: what would be right, "" if nothing is wrong.  The arguments are those of `hypervisor_of`."""
+    if named is None or named in EMBEDDED_HAS or (isinstance(table, dict) and "endpoint" in table):
+        return ""
+    return (
+        'should be "process" or "dummy": without an endpoint this is for the embedded OpenNebula, which has only those; '
+        f"for hosts with {named} name the endpoint of their OpenNebula too"
+    )
+
+
+def with_hypervisor(cloud: CloudConfig, hypervisor: Hypervisor | None) -> CloudConfig:
+    """The cloud with what its hypervisor can do."""
+    return replace(cloud, capabilities=() if hypervisor is None else CAPABILITIES[hypervisor])
+
+
+def with_save_s(policy: Policy, table: Any, hypervisor: Hypervisor | None) -> Policy:
+    """Rule 2.  `table`: what the file says under [policy]."""
+    said = isinstance(table, dict) and "save_s" in table
+    return policy if said or hypervisor is None else replace(policy, save_s=SAVE_S[hypervisor])
+
+
+def lacks(capabilities: Sequence[Capability], wish: OnReclaim) -> str:
+    """Why `wish` cannot be kept, and what can; "" if it can."""
+    able = tuple(capabilities)
+    if can(able, wish):
+        return ""
+    instead = " or ".join(f'"{each}"' for each in WISHES if can(able, each))
+    return f"should be {instead}: the hypervisor of this cloud ([opennebula] hypervisor) cannot {wish} a running VM"
+
+
+def check(batch: BatchPolicy, path: Path_, label: str, able: Sequence[Capability]) -> Iterator[Problem]:
+    """Rule 3, and the ranges of `save_s` and [department.batch.warm]."""
+    wrong = lacks(able, batch.on_reclaim)
+    if wrong:
+        yield Problem(path=(*path, "on_reclaim"), found=shown(batch.on_reclaim), right=wrong, label=label)
+    yield from _within(batch.save_s, (*path, "save_s"), label, 0.0, SAVE_MAX_S)
+    yield from _within(batch.warm.idle_s, (*path, "warm", "idle_s"), label, 0.0, IDLE_MAX_S)
+    yield from _within(batch.warm.vms_max, (*path, "warm", "vms_max"), label, 1, VMS_MAX)
+
+
+def _within(value: float | None, path: Path_, label: str, low: float, high: float) -> Iterator[Problem]:
+    if value is not None and not low <= value <= high:
+        yield Problem(
+            path=path, found=shown(value), right=f"should be at least {low:g} and at most {high:g}", label=label
+        )

@@ -1,0 +1,1 @@
+"""The journal: appending behind the fence, reading, folding, snapshots, and the archive of what is trimmed."""

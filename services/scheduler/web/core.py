@@ -1,0 +1,246 @@
+"""The web core (the paper's WS Server): how many instances, on which hosts, and what the department claims.
+
+Theory of operation
+  The load arrives as `load.observed` facts; custody tells which instances are live, drain, and are in service.  The number of
+  instances is a level that this core writes as `demand.changed {instances, hosts}` and reads back: so it survives restarts and
+  replays.  What is remembered is folded in `web.fold`.  `decide` compares levels and returns, in this order: the claim;
+  instances that end; hosts given back; new instances.
+
+  A core that had nothing to say rests: it says so again without looking, until a fact concerns it or its wake-up time comes.
+
+Rules
+  1. How many instances there should be is decided in `web.number`; which ones go, and where new ones are placed, in
+     `web.hosts`; how they end, in `web.ends`: in service, they drain first.
+  2. No signal for `signal_timeout_s` though instances are in service: the number is held, and `demand.changed` says
+     `signal_missing`, once; and says something else once signals have come back (`web.signals`).
+  3. What counts as one of the wanted is active: it does not drain.  One more than wanted there may be while an unreachable one
+     is replaced.
+  4. Claim: hosts for all instances, those that drain included, since they take room (where some hosts of the cluster are too
+     small, no more than are not); at least those in use; plus held ones that can carry none (cordoned; too small, while others
+     are short).  What is not needed goes back at once (paper, II-B), but a host whose instance is closed only when its VM has
+     ended, and it is claimed until then.  A lower claim would bring notice, and notice kills.  A rolling update claims no more
+     than `max_surge` allows: where none is left, a successor waits for the place of one that drains.
+  5. A failed instance is replaced under a new number: the first time at once, then later and later (`web.fold`, rule 2).
+  6. Notice (held above quota): hosts go back as `web.ends` says; nothing is placed meanwhile.
+  7. A department that is not configured, or closed, wants no instance and no host.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import msgspec
+
+from schemas import facts as f
+from schemas.custody_state import Unit
+from schemas.envelope import FACTS_MAX
+from schemas.ids import instance_id
+from schemas.reasons import Code, Reason, because
+from services.scheduler.policies import known
+from services.scheduler.web import ends as web_ends
+from services.scheduler.web import hosts as web_hosts
+from services.scheduler.web import number as web_number
+from services.scheduler.web import rolls as web_rolls
+from services.scheduler.web import signals as web_signals
+from services.scheduler.web.ends import Scene
+from services.scheduler.web.fold import WebFold
+from services.scheduler.web.hosts import Picture
+from services.scheduler.web.number import Number
+from services.scheduler.web.rolls import Step
+from services.scheduler.web.state import State
+
+PLACED_MAX: Final = 500  # instances of one decision; the rest follow with the next one
+
+
+class WebCore(WebFold):
+    """The core of web department `dept`."""
+
+    VERSION = 3  # 3: claims, requests, who drains; a first start reads them from the journal
+
+    def check(self) -> list[str]:
+        found = super().check()
+        if self._rests and self._decide(self._decided_at):
+            found.append("it rests though it has something to say")
+        if self._rests and self._wake() != self._wake_at:
+            found.append(f"it rests until {self._wake_at} and should until {self._wake()}")
+        return found
+
+    # ---------------------------------------------------------------------------------------------------- how many
+
+    def desired(self, now: float) -> Number:
+        """The number of instances that should be, and why."""
+        return self._desired(self.state, now)
+
+    def would_change(self, fact: f.LoadObserved, now: float, *, whole: bool = False) -> bool:
+        """True if the number would be another one with this observation: by its load, if the rule is one that hurries; more by
+        requests that were counted for a `whole` second; or more by what is claimed.  Changes nothing: the edge asks before it
+        waits."""
+        state, number = self.state, self.desired(now)[0]
+        after = web_signals.observed(state, msgspec.structs.replace(fact, claim=state.claim), now, self.policy)
+        wanted, hurried = self._desired(after, now)[0], known.rule(self.policy.rule).hurried
+        if wanted != number and (hurried or (whole and wanted > number and after.rate is not None)):
+            return True
+        claims = web_signals.observed(state, web_signals.claim_of(fact), now, self.policy)
+        return (fact.claim or 0) > (state.claim or 0) and self._desired(claims, now)[0] > number
+
+    def _desired(self, state: State, now: float) -> Number:
+        if self.department is None:
+            return 0, because(Code.DEPARTMENT_REMOVED, department=self.dept)
+        return web_number.desired(web_number.Situation(state, self.policy, self._bounds, self._most(), now))
+
+    def _most(self) -> int:
+        """Instances that there may be."""
+        return web_number.most(self.department, self.policy, self.per_host()) if self.department is not None else 0
+
+    def missing(self, now: float) -> bool:
+        """Rule 2: instances are in service, and nobody says how busy they are."""
+        return web_signals.missing(self.state, self.policy, now)
+
+    # -------------------------------------------------------------------------------------------------------- deciding
+
+    def decide(self, now: float) -> list[f.Fact]:
+        if self._rests and self._decided_at <= now < self._wake_at:
+            self._decided_at = now
+            return []
+        self._decided_at = now
+        found = self._decide(now)
+        self._rests = not found
+        self._wake_at = self._wake() if self._rests else 0.0
+        return found
+
+    def _decide(self, now: float) -> list[f.Fact]:
+        if self.custody.state.config is None:
+            return []
+        target, reason = self.desired(now)
+        scene, notice = self.scene(now), self.notice()
+        closings = web_ends.closings(scene, target)
+        seen = self._picture(scene, closings)
+        step = self._step(seen, target, now)
+        if notice:
+            claim = self.claim(seen, target, 0)  # what drains goes with its host
+            rest = web_ends.give_back(scene, seen, notice)
+            return [*step.words, *self._claim(target, claim, reason, now), *closings, *rest][:FACTS_MAX]
+        spare = 0 if step.plan is not None else web_ends.spare(scene, target, self._most())
+        most = target + spare
+        ended: list[f.Fact] = []
+        if step.plan is not None:
+            most, leave = step.plan.most, [scene.unit(name) for name in step.plan.leave]
+            ended += web_ends.ends(scene, leave, because(Code.ROLLING, release=step.at.roll.wanted))
+            seen = self._without(scene, seen, leave)
+        surplus = web_hosts.surplus(seen, most, self.per_host())
+        ended += web_ends.ends(scene, surplus, self._cause(target, reason, Code.SCALE_DOWN))
+        seen = self._without(scene, seen, surplus)
+        claim = self.claim(seen, *self._room(step, target, most, seen.draining))
+        found = [*step.words, *self._claim(target, claim, reason, now), *closings, *ended]
+        # How long to wait with new ones is known once failed ones are closed.
+        placed = [] if closings else self._placements(step, seen, target, spare, reason)
+        hosts = web_hosts.not_needed(seen, claim, [fact.hosts[0] for fact in placed], now)
+        found += [f.HostReleased(host=name, reason=because(Code.NOT_NEEDED, demand=claim)) for name in hosts]
+        return [*found, *placed][:FACTS_MAX]
+
+    def _room(self, step: Step, target: int, most: int, draining: int) -> tuple[int, int]:
+        """Rule 4: instances that have, or are to get, a place, and those that drain beside them."""
+        if step.plan is None:
+            return most, draining
+        beside = target + step.at.terms.max_surge - step.plan.room
+        return step.plan.room, max(0, min(draining, beside))
+
+    def _step(self, seen: Picture, target: int, now: float) -> Step:
+        """What releases have to say."""
+        at = self.releases(now)
+        return web_rolls.step(at, seen, target) if self.department is not None else Step(None, at, None)
+
+    def _without(self, scene: Scene, seen: Picture, units: list[Unit]) -> Picture:
+        """Those are to end."""
+        drained = [unit for unit in units if web_ends.drains(scene, unit)]
+        return seen.without([unit for unit in units if not web_ends.drains(scene, unit)], drained)
+
+    def scene(self, now: float) -> Scene:
+        drain_s = self.policy.drain_s if self.department is not None else 0.0
+        return Scene(self.custody, self.dept, self.policy, drain_s, self.state, self.holdings, self.limits, now)
+
+    def _picture(self, scene: Scene, closings: list[f.AttemptClosed]) -> Picture:
+        """What is held without those that are being closed."""
+        held = self.holdings
+        gone = {fact.unit: None for fact in closings if fact.unit in held.active or fact.unit in held.draining}
+        first = dict.fromkeys([*web_ends.unreachable(scene), *self.quiet(scene.now)])
+        return Picture(held, gone, {}, {name: rank for rank, name in enumerate(first)})
+
+    def _cause(self, target: int, reason: Reason, code: Code) -> Reason:
+        """Why an instance comes or goes: a person's word, or `code`."""
+        kept = self.state.by_person and target == self.state.target
+        by_person = kept or reason.code is Code.SCALED_BY_PERSON
+        return because(Code.SCALED_BY_PERSON if by_person else code, instances=target)
+
+    def wake_at(self) -> float:
+        return self._wake_at if self._rests else self._wake()
+
+    def _wake(self) -> float:
+        state = self.state
+        times = [] if state.until is None else [state.until]
+        if state.serving and not state.missing:
+            times.append(web_signals.missing_at(state, self.policy, self._decided_at))
+        times += web_signals.lost_at(state)
+        hosts = self.custody.state.hosts
+        if self.department is not None:
+            times.append(self._bounds.wake_at(self._decided_at, self.policy))
+            times.append(web_number.freed_at(state, self.policy, self._bounds, self._decided_at))
+        times += [state.retry_at, *(hosts[name].quarantine_until for name in self.holdings.quarantined)]
+        times.append(web_ends.wake_at(self.scene(self._decided_at)))
+        times.append(web_rolls.wake_at(self.releases(self._decided_at)))
+        return min([self.limits.next_due(), *(time for time in times if time > self._decided_at)])
+
+    def notice(self) -> int:
+        """Hosts that the department must give back now."""
+        quotas = self.custody.state.quotas
+        return max(0, self.custody.held(self.dept) - quotas[self.dept].hosts) if self.dept in quotas else 0
+
+    def claim(self, seen: Picture, wanted: int, draining: int) -> int:
+        """Rule 4: hosts wanted in all.  `draining`: instances that take room beside the wanted ones."""
+        held, idle = self.holdings, seen.idle()
+        occupied = len(held.hosts) - len(idle)
+        needed, able = -(-(wanted + draining) // self.per_host()), self.capacities.able(self.shape)
+        if able < len(self.capacities.of_host):  # more would only bring hosts that carry nothing
+            needed = min(needed, able)
+        if not needed:
+            return occupied
+        leaving = sum(1 for name in held.cordoned if name not in idle)
+        small = len(held.small) if held.small and held.useful < needed else 0
+        return max(needed + leaving + small, occupied)
+
+    def _claim(self, target: int, hosts: int, reason: Reason, now: float) -> list[f.DemandChanged]:
+        missing = self.missing(now) and self.department is not None
+        told = self.custody.state.demands.get(self.dept, 0), self.state.target or 0
+        if told == (hosts, target) and missing == self.state.missing:
+            return []
+        if missing and told == (hosts, target):
+            reason = because(Code.SIGNAL_MISSING, timeout_s=self.policy.signal_timeout_s, instances=self.state.serving)
+        return [f.DemandChanged(dept=self.dept, hosts=hosts, instances=target, reason=reason)]
+
+    def _placements(self, step: Step, seen: Picture, target: int, spare: int, reason: Reason) -> list[f.UnitPlaced]:
+        """New instances, `spare` of them for one that is not reached."""
+        short = web_hosts.shortage(seen, target + spare) if step.plan is None else step.plan.start
+        count, at = min(short, PLACED_MAX), step.at
+        retry_at = 0.0 if step.word is not None and step.at.roll.stage == "rolling" else self.state.retry_at
+        if not count or at.now < retry_at or not self.holdings.roomy:
+            return []
+        shape, last = self.shape, self.custody.state.instance_last.get(self.dept, 0)
+        hosts = web_hosts.places(self.holdings, count, at.now)
+        replacing = self.state.to_replace + spare
+        cause = self._cause(target, reason, Code.SCALE_UP)
+        if at.roll.stage == "rolling":
+            cause = because(Code.ROLLING, release=at.roll.wanted)
+        again = because(Code.REPLACEMENT, instances=target)
+        return [
+            f.UnitPlaced(
+                unit=instance_id(self.dept, last + 1 + i),
+                attempt=1,
+                hosts=(host,),
+                cores=shape.cores,
+                memory_mb=shape.memory_mb,
+                reason=again if i < replacing else cause,
+                release=at.roll.wanted,
+                image=at.image,
+            )
+            for i, host in enumerate(hosts)
+        ]

@@ -1,0 +1,239 @@
+"""The meter of the web scheduler's edge: signals in, one observation out.  No I/O; the clock is given.
+
+Theory of operation
+  An observation covers the time since the last one without a seam, or, after a silence, since the first signal.  Each source's
+  word of it is the mean of its signals, weighted by how long each measured.  A source from which none came in that time is
+  held to its last word for a while (rule 2), so that two sources which speak once a second, at different moments, do not take
+  turns.  What the words of several sources make together depends on what they say:
+
+    cpu        sources that name their instances share the department: their mean, weighted by that number; one that names none
+               says nothing.  One that does not name them speaks of the whole department.  The highest of these words: an idle
+               balancer must not outvote a person
+    requests   the sum; the smallest target that one of them names
+    claim      the highest
+    sessions   the sum for each instance
+
+Rules
+  1. Which signals are taken: `meter_gate`.
+  2. A word of load holds until the source's next one: HELD_S, or twice as long as it measured, `timeout_s` at most.  So the
+     part of a balancer that has died counts for so long: too much rather than too little.
+  3. A claim and sessions hold for `timeout_s` after their `at`, or until the source says something else.
+  4. Claims and sessions alone make an observation of a moment (start = end); time is covered by load only.
+  5. Who has just begun to listen has not heard everybody: load is told after HELD_S, and what was claimed before counts on
+     (`inherit`), for `timeout_s`.  A scheduler that starts again must not take half a rate, or CPU without it, for a fall.
+  6. A source that is silent for SILENT_S (or `timeout_s`, if that is longer) makes room for another.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Iterator
+from typing import Final, NamedTuple
+
+import msgspec
+
+from schemas import signals as s
+from schemas.facts import QUIET_MAX, LoadObserved
+from schemas.ids import sort_key
+from schemas.signal_drops import Drop
+from services.scheduler.web.meter_gate import SESSIONS_MAX, SILENT_S, SOURCES_MAX, Gate, Trouble, refusal
+from services.scheduler.web.meter_queue import Queue
+
+HELD_S: Final = 2.5  # sources of one signal a second, one of them late: still without a hole …
+SEAM_S: Final = HELD_S  # … and observations without a seam
+_LOAD: Final = ("cpu", "requests")
+
+
+class Last(NamedTuple):
+    """The last signal that was taken."""
+
+    at: float
+    source: str
+
+
+class _Source(msgspec.Struct):
+    at: float = 0.0  # of its last signal
+    interval_s: float = 0.0
+    said: float = 0.0  # utilisation, requests/s, or instances claimed
+    of: float | None = None  # instances that a utilisation is of; requests/s that an instance is to serve
+    sessions: dict[str, int] = {}
+    sum: float = 0.0  # said · seconds, since the last observation
+    seconds: float = 0.0
+    samples: int = 0
+
+    def word(self) -> float:
+        return self.sum / self.seconds if self.seconds else self.said
+
+    def holds(self, now: float, timeout_s: float) -> bool:
+        """Rule 2."""
+        return bool(self.samples) or now <= self.at + min(timeout_s, max(HELD_S, 2 * self.interval_s))
+
+
+class Meter:
+    """Of one department.  `since`: when it began to listen (rule 5); `timeout_s`: the policy's `signal_timeout_s`."""
+
+    def __init__(self, department: str, since: float = -math.inf, timeout_s: float = 10.0) -> None:
+        self.department, self.since, self.timeout_s = department, since, timeout_s
+        self.gate = Gate()
+        self.queue = Queue()
+        self.last: dict[str, Last] = {}  # by signal
+        self._sources: dict[str, dict[str, _Source]] = {name: {} for name in s.SIGNALS}
+        self._levels = 0  # claims and sessions since the last observation
+        self._ended = 0.0  # of the last observation of load
+        self._first = math.inf  # begin of the first measurement since
+        self._last = 0.0  # end of the last one
+        self._inherited = (0, -math.inf)  # instances claimed, and until when that counts
+
+    # ------------------------------------------------------------------------------------------------------------ signals
+
+    def take(self, signal: s.AnySignal, now: float) -> Trouble | None:
+        """Count it in, or drop it (rule 1).  Returns a trouble that is to be told for the first time."""
+        name, at = s.NAME[type(signal)], now if signal.at is None else signal.at
+        known = self._sources[name].get(signal.source)
+        why = refusal(signal, at, now, None if known is None else known.at)
+        if why is None and not self._room(name, signal, now):
+            why = Drop.TOO_MANY_SOURCES
+        if why is not None:
+            off_s = at - now if math.isfinite(at) else 0.0
+            return self.gate.drop(name, why, now, source=signal.source, off_s=off_s)
+        self.gate.took(name, signal.source)
+        self.last[name] = Last(at, signal.source)
+        source = self._sources[name].setdefault(signal.source, _Source())
+        source.at = at
+        if isinstance(signal, s.CpuSignal):
+            if signal.instances == 0:  # the mean of nothing: it ends what the source has said
+                source.of = 0
+            else:
+                self._measured(source, signal.utilisation, signal.interval_s, signal.instances)
+        elif isinstance(signal, s.RequestsSignal):
+            self._measured(source, signal.rate, signal.interval_s, signal.target)
+            self.queue.take(signal, now)
+        else:
+            self._levels += 1
+            if isinstance(signal, s.ClaimSignal):
+                source.said = signal.instances
+            else:
+                source.sessions = signal.sessions
+        return None
+
+    def _room(self, name: str, signal: s.AnySignal, now: float) -> bool:
+        table = self._sources[name]
+        if signal.source not in table:
+            silent_s = max(SILENT_S, self.timeout_s)
+            table = self._sources[name] = {key: one for key, one in table.items() if one.at > now - silent_s}
+            if len(table) >= SOURCES_MAX:
+                return False
+        if not isinstance(signal, s.SessionsSignal):
+            return True
+        others = sum(len(one.sessions) for key, one in table.items() if key != signal.source)
+        return others + len(signal.sessions) <= SESSIONS_MAX
+
+    def _measured(self, source: _Source, said: float, interval_s: float, of: float | None) -> None:
+        source.said, source.interval_s, source.of = said, interval_s, of
+        source.sum += said * interval_s
+        source.seconds += interval_s
+        source.samples += 1
+        self._first = min(self._first, source.at - interval_s)
+        self._last = max(self._last, source.at)
+
+    def inherit(self, claim: int | None, until: float) -> None:
+        """Rule 5; and what was heard while somebody else wrote is told as its last word."""
+        self._inherited = (claim or 0, until if claim is not None else -math.inf)
+        self._begin_anew()
+
+    # -------------------------------------------------------------------------------------------------------- observations
+
+    @property
+    def pending(self) -> bool:
+        """True if there is something to observe."""
+        return bool(self._levels) or any(self._load())
+
+    def counted_s(self) -> float:
+        """For how long each source of requests that was heard since the last observation has counted, at least."""
+        return min((one.seconds for one in self._sources["requests"].values() if one.samples), default=0.0)
+
+    def _load(self) -> Iterator[_Source]:
+        """Sources of load that were heard since the last observation."""
+        return (one for name in _LOAD for one in self._sources[name].values() if one.samples)
+
+    def observation(self, now: float) -> LoadObserved | None:
+        """What has been heard since the last observation, without taking it out; None if there is nothing."""
+        samples = sum(one.samples for one in self._load())
+        end = min(self._last, now)
+        start = self._ended if self._first - self._ended < SEAM_S else self._first
+        if not (samples and end > start and self._knows_all(now)):
+            if not self._levels:
+                return None
+            return LoadObserved(  # rule 4
+                dept=self.department, start=now, end=now, samples=self._levels, claim=self._claim(now)
+            )
+        rate, target = self._requests(now)
+        return LoadObserved(
+            dept=self.department,
+            start=start,
+            end=end,
+            utilisation=self.utilisation(now),
+            samples=samples + self._levels,
+            requests_per_s=rate,
+            requests_per_instance=target,
+            claim=self._claim(now),
+        )
+
+    def _knows_all(self, now: float) -> bool:
+        """Rule 5."""
+        return now >= self.since + min(self.timeout_s, HELD_S)
+
+    def observed(self, fact: LoadObserved) -> None:
+        """`fact` is in the journal: begin anew where it ended."""
+        self._levels = 0
+        if fact.end > fact.start:
+            self._ended = fact.end
+            self._begin_anew()
+
+    def _begin_anew(self) -> None:
+        self._first = math.inf
+        for one in self._load():
+            one.sum = one.seconds = 0.0
+            one.samples = 0
+
+    def _words(self, name: str, now: float) -> list[_Source]:
+        return [one for _, one in sorted(self._sources[name].items()) if one.holds(now, self.timeout_s)]
+
+    def utilisation(self, now: float) -> float | None:
+        """As sources of `cpu` say it now."""
+        heard = self._words("cpu", now)
+        shares = [(one.of, one.word()) for one in heard if one.of]
+        words = [one.word() for one in heard if one.of is None]
+        if shares:
+            words.append(sum(n * word for n, word in shares) / sum(n for n, _ in shares))
+        return max(words, default=None)
+
+    def _requests(self, now: float) -> tuple[float | None, float | None]:
+        """Requests/s of all, and what an instance is to serve of them."""
+        heard = self._words("requests", now)
+        if not heard:
+            return None, None
+        return math.fsum(one.word() for one in heard), min(
+            (one.of for one in heard if one.of is not None), default=None
+        )
+
+    def _claim(self, now: float) -> int | None:
+        claim, until = self._inherited
+        claims = [int(one.said) for one in self._sources["claim"].values() if now < one.at + self.timeout_s]
+        return max([*claims, *([claim] if now < until else [])], default=None)
+
+    def quiet(self, in_service: Collection[str], now: float) -> tuple[str, ...]:
+        """Of `in_service` those that a source names, with the fewest open sessions."""
+        counts: dict[str, int] = {}
+        for one in self._sources["sessions"].values():
+            if now < one.at + self.timeout_s:
+                for unit, sessions in one.sessions.items():
+                    counts[unit] = counts.get(unit, 0) + sessions
+        order = sorted(
+            (unit for unit in in_service if unit in counts),
+            key=lambda unit: (
+                counts[unit],  # 1. the fewest
+                -sort_key(unit)[0],  # 2. the newest (unique)
+            ),
+        )
+        return tuple(order[:QUIET_MAX])

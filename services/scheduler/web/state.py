@@ -1,0 +1,61 @@
+"""What the web core remembers beside custody, and how long it waits after failures."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import msgspec
+
+from services.scheduler.derived.load import Sample
+from services.scheduler.policies.scale import Track
+from services.scheduler.policies.scale_flaps import Course
+from services.scheduler.policies.scale_forecast import Bucket
+from services.scheduler.policies.scale_steps import Change
+from services.scheduler.web.release import STABLE_S as STABLE_S
+from services.scheduler.web.release import Roll
+
+BACKOFF_FIRST_S: Final = 0.5
+BACKOFF_MAX_S: Final = 30.0  # a program that is repaired is back within half a minute
+
+
+class State(msgspec.Struct, kw_only=True):
+    target: int | None = None  # instances, as the last own demand.changed said
+    missing: bool = False  # … and whether it said signal_missing
+    by_person: bool = False  # that number is a person's: placements and closings until the next one say so
+    serving: int = 0  # instances in service
+    since: float = 0.0  # when their number last changed
+    serves_at: float = 0.0  # when somebody came into service after nobody
+    heard_at: float = 0.0  # end of the last load.observed that told load or a claim
+    load_at: float = 0.0  # … that told load
+    claim: int | None = None  # what it claimed
+    rate: float | None = None  # requests/s, if they were its load, and …
+    per_instance: float | None = None  # … how many an instance is to serve
+    samples: list[Sample] = []  # what the scaling rule remembers, and …
+    track: Track = Track()
+    past: list[Bucket] = []  # the load of the last days (`scale_forecast`)
+    changes: list[Change] = []  # of `target`, in the last half hour (`scale_steps`)
+    course: Course = Course()  # its turns in the last hour (`scale_flaps`)
+    minimum: int | None = None  # a person's word (`web.number`, rule 3)
+    exact: int | None = None
+    until: float | None = None
+    roll: Roll = Roll()  # what instances run, and how far that is
+    failures: int = 0  # in a row
+    to_replace: int = 0  # failed instances whose successor is not placed yet
+    retry_at: float = 0.0
+    quiet: tuple[str, ...] = ()  # instances with the fewest sessions, the fewest first, as of …
+    quiet_at: float = 0.0
+    drained: dict[str, None] = {}  # live instances that drain and have no session any more
+    followed: dict[
+        str, int
+    ] = {}  # live instances that drain for a rolling update -> the release that takes their place
+    unreachable: dict[
+        str, float
+    ] = {}  # live instances that the balancer does not reach -> since when, the longest first
+    replaced_at: float = 0.0  # when one of these was closed last
+
+
+def backoff_s(failures: int) -> float:
+    """How long a replacement waits after so many failures in a row."""
+    if failures <= 1:
+        return 0.0
+    return min(BACKOFF_MAX_S, BACKOFF_FIRST_S * 2.0 ** min(failures - 2, 16))

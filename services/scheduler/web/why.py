@@ -1,0 +1,113 @@
+"""Why a web department has the instances and hosts that it has: read from the core's state, changing nothing.
+
+Rules
+  1. First why the number of instances is what it is; then how far their release is, if it is on its way or was given up, and
+     whether it is stuck for want of a host; then what is short: hosts, and instances that are on their way.
+     If guarantees of batch departments keep the hosts, or other web departments have them (`schemas.kept`), which; else how
+     many hosts there are.
+  2. Then who drains, and until when at the latest; and which ones the balancer does not reach: UNITS_MAX are named.
+  3. If load is missing, since when, and who told it last, as far as the edge has heard it since it started.  Last of all whose
+     signals are dropped: the edge knows, the core does not.
+  4. Requests that wait at the load balancer while there are as many instances as are wanted, and more could be: the rule does
+     not see what they wait for.  The edge knows of the queue, as of dropped signals.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Final, NamedTuple
+
+from schemas.kept import kept_from, shares_of_others
+from schemas.reasons import Code, Reason, because
+from schemas.whereabouts import usable
+from services.scheduler.policies.scale import level
+from services.scheduler.web import ends as web_ends
+from services.scheduler.web import rolls as web_rolls
+from services.scheduler.web.core import WebCore
+from services.scheduler.web.meter import Last
+from services.scheduler.web.meter_gate import Trouble
+from services.scheduler.web.meter_queue import Waiting
+
+UNITS_MAX: Final = 10  # more names than this nobody reads; their number is told as well
+
+
+class Told(NamedTuple):
+    """What the edge knows and the core does not."""
+
+    last: Mapping[str, Last] = {}
+    troubles: Sequence[Trouble] = ()
+    waiting: Waiting | None = None
+    utilisation: float | None = None
+
+
+NOTHING_TOLD: Final = Told()
+
+
+def why(core: WebCore, now: float, told: Told = NOTHING_TOLD) -> list[Reason]:
+    target, reason = core.desired(now)
+    held, wanted = core.custody.held(core.dept), core.custody.state.demands.get(core.dept, 0)
+    active, found = len(core.holdings.active), [reason]
+    if core.missing(now):
+        found = [*(found if reason.code is not Code.SIGNAL_MISSING else ()), _silence(core, now, told.last)]
+    found += unseen(core, now, told)
+    found += web_rolls.why(core.releases(now), target, core.department.maximum if core.department is not None else None)
+    if wanted > held:
+        by = _kept(core, now)
+        found.append(because(Code.WAITS_FOR_HOSTS, demand=wanted, held=held, short=wanted - held, **by))
+    if active > core.state.serving:
+        found.append(because(Code.STARTING, instances=active - core.state.serving))
+    if active < target and now < core.state.retry_at:
+        wait_s = round(core.state.retry_at - now, 3)
+        found.append(because(Code.REPLACEMENT, failures=core.state.failures, wait_s=wait_s))
+    found += [*_ending(core, now), because(Code.RUNNING, instances=core.state.serving, target=target)]
+    return found + [because(Code.SIGNALS_DROPPED, **trouble.params()) for trouble in told.troubles]
+
+
+def unseen(core: WebCore, now: float, told: Told) -> list[Reason]:
+    """Rule 4."""
+    (target, _), serving, policy = core.desired(now), core.state.serving, core.policy
+    if told.waiting is None or serving < target or target >= policy.instances_max:
+        return []
+    if told.utilisation is not None and told.utilisation > level(policy):  # the rule sees it, and is about to act
+        return []
+    seen: dict[str, float] = {} if told.utilisation is None else {"utilisation": round(told.utilisation, 3)}
+    if policy.requests_per_instance:
+        seen["requests_per_instance"] = policy.requests_per_instance
+    waiting = told.waiting
+    return [because(Code.REQUESTS_QUEUED, requests=waiting.requests, waited_s=waiting.for_s, instances=serving, **seen)]
+
+
+def _kept(core: WebCore, now: float) -> dict[str, int | float | list[str]]:
+    """Rule 1: by whose guarantees hosts are kept, and what others have."""
+    kept, shares = kept_from(core.custody, core.dept, now), shares_of_others(core.custody, core.dept, now)
+    by: dict[str, int | float | list[str]] = {}
+    if kept is not None:
+        by |= {"kept": kept.hosts, "usable": kept.usable, "kept_by": list(kept.departments)}
+    if shares and (config := core.custody.state.config) is not None and (mine := config.department(core.dept)):
+        by |= {"shares": [share.text for share in shares], "weight": mine.weight}
+    return by or {"usable": usable(core.custody, now)}
+
+
+def _ending(core: WebCore, now: float) -> list[Reason]:
+    """Rule 2."""
+    found, units = [], core.custody.state.units
+    drains = [units[name].drains_until or now for name in core.holdings.draining]
+    if drains:
+        left_s = max(0.0, round(max(drains) - now, 3))
+        found.append(because(Code.DRAINING, instances=len(drains), left_s=left_s))
+    lost = web_ends.unreachable(core.scene(now))
+    if lost:
+        found.append(because(Code.UNREACHABLE, instances=len(lost), units=lost[:UNITS_MAX]))
+    return found
+
+
+def _silence(core: WebCore, now: float, last: Mapping[str, Last]) -> Reason:
+    """Rule 3."""
+    told: dict[str, str | float] = {"timeout_s": core.policy.signal_timeout_s, "instances": core.state.serving}
+    if core.state.heard_at:
+        told["silent_s"] = round(now - (core.state.load_at or core.state.heard_at), 1)
+    names = ("cpu", "requests") if core.state.load_at else ("claim",)
+    heard = [(last[name].at, name, last[name].source) for name in names if name in last]
+    if heard:
+        _, told["signal"], told["source"] = max(heard)
+    return because(Code.SIGNAL_MISSING, **told)
