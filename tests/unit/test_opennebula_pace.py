@@ -50,10 +50,18 @@ async def test_one_that_was_overtaken_while_it_waited_never_boots() -> None:
         vm = (await client.call("one.vm.allocate", "CPU=0.1\nMEMORY=16", True))[1]
         states: list[int] = []
         server.machine.listeners.append(lambda changed: states.append(changed.lcm))
+        assert server.machine.pace is not None
+        before_it = [
+            asyncio.ensure_future(server.machine.pace.before("boot")) for _ in range(30 * int(pace.LAUNCHED_PER_S))
+        ]
+        await asyncio.sleep(0)  # they are in the lane: half a minute, until when it waits
         await client.call("one.vm.deploy", vm, 0, True, -1, "")
         await client.call("one.vm.recover", vm, 3)
         await server.settle()
+        assert Lcm.BOOT in states
         assert Lcm.RUNNING not in states
+        for one in before_it:
+            one.cancel()
         await client.close()
 
 
