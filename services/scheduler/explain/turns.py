@@ -21,9 +21,7 @@ from services.scheduler.explain.standing import Standing
 from services.scheduler.policies.order import Reserved
 
 SLICE_S: Final = 0.005  # a decision is due within a millisecond or so, a heartbeat of the lease within half a second
-FRESH_S: Final = (
-    3.0  # as `starts`: who looks again sees the same turn; a pass of half a second is a sixth of a core then
-)
+FRESH_S: Final = 3.0  # as `starts`: who looks again sees the same turn; a pass of half a second is a sixth of a core
 WAIT_S: Final = 1.0  # the monitor waits for 2 s
 
 
