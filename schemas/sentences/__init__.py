@@ -111,6 +111,7 @@ _TEXTS: Final[dict[str, tuple[str, str, str]]] = {
         "the limits in the configuration",
     ),
     "flap_budget": ("flap budget", "the number has changed its direction too often, so the higher one is held", ""),
+    "room_beside": ("room beside", "so many hosts carry them, and nothing needs room beside them", ""),
     "queue": ("in the queue", "the jobs in its queue want them", ""),
     "waits_for_hosts": ("waits for hosts", "too little is free on the department's hosts for what it needs", ""),
     "waits_behind": (

@@ -41,6 +41,25 @@ def by_person(p: Params) -> str | None:
     return None if number is None else f"a person set the number of instances to {number}"
 
 
+def room_beside(p: Params) -> str | None:
+    """Why the hosts are others though the instances are as many."""
+    found, surge, drains = [], p.number("surge"), p.number("draining")
+    if surge:
+        found.append(f"release {p['release']} is rolled out with {count(surge, 'instance')} more (max_surge)")
+    if p.number("unreachable"):
+        found.append("a successor comes for an instance that the load balancer does not reach")
+    if drains:
+        found.append(f"{count(drains, 'instance')} still {'drains' if drains == 1 else 'drain'}")
+    if p.get("cordoned"):
+        found.append(f"{p.names('cordoned')} {'is' if len(p['cordoned']) == 1 else 'are'} cordoned and still in use")
+    if p.number("small"):
+        small = p.number("small")
+        found.append(f"{count(small, 'host')} {'is' if small == 1 else 'are'} too small for an instance")
+    if p.get("freed"):
+        found.append(f"what {p.names('freed')} carried has ended")
+    return "; ".join(found) or None
+
+
 def bound(which: str) -> Callable[[Params], str | None]:
     """At the department's minimum or maximum."""
 
@@ -54,6 +73,7 @@ TELL: Final[dict[str, Callable[[Params], str | None]]] = {
     "draining": draining,
     "at_maximum": bound("maximum"),
     "at_minimum": bound("minimum"),
+    "room_beside": room_beside,
     "scale_down": scaled,
     "scale_up": scaled,
     "scaled_by_person": by_person,

@@ -19,6 +19,7 @@ from schemas.custody import Custody
 from schemas.envelope import Received, decode
 from schemas.meta import Meta
 from schemas.reasons import Code, Reason, because
+from schemas.releases import Release
 from services.monitor.core import MonitorCore
 from services.monitor.explain import story_causes
 from services.monitor.explain.story import Node, Story
@@ -191,6 +192,47 @@ def test_an_instance_drains_because_of_what_its_reason_says(reason: Reason, kind
     """And not of what was decided in the same moment: a demand has nothing to do with a release."""
     fact = msgspec.to_builtins(f.InstanceDraining(unit="web.1", attempt=1, until=9.0, reason=reason))
     assert story_causes.of("instance.draining", fact, "web") == [("department:web", kinds)]
+
+
+async def test_a_job_that_a_deploy_ended_says_who_deployed(site: Site) -> None:
+    content = Release(image="shop-1")
+    site.world.write("admission", f.ReleaseRequested(dept="web", release=1, user="wendy", content=content))
+    site.world.settle()
+    ended = len(site.world.facts(f.AttemptClosed))
+    deployed = because(Code.RELEASE_DEPLOYED, release=1, user="wendy")
+    surge = because(Code.ROOM_BESIDE, release=1, surge=1)
+    site.world.write(
+        "scheduler.web",
+        f.ReleaseChanged(dept="web", release=1, state="rolling", reason=deployed),
+        f.DemandChanged(dept="web", hosts=2, instances=1, reason=surge),
+    )
+    site.world.settle()
+    site.monitor.fold(site.world.journal)
+    steps = (await site.story(site.world.facts(f.AttemptClosed)[ended].unit))["steps"]
+    closed = [step["because"] for step in steps if step["kind"] == "attempt.closed"][-1]
+    assert [cause["kind"] for cause in closed] == [
+        "quota.changed",
+        "demand.changed",
+        "release.changed",
+        "release.requested",
+    ]
+    assert closed[1]["sentence"].endswith(": release 1 is rolled out with 1 instance more (max_surge)")
+
+
+@pytest.mark.parametrize(
+    ("told", "asked"),
+    [
+        ({"release": 1, "surge": 1}, [("department:web", ("release.requested", "release.changed"))]),
+        ({"draining": 1}, []),
+        ({"cordoned": ["h1"]}, [("host:h1", ("host.cordoned",))]),
+        ({"freed": ["h1"]}, [("host:h1", ("attempt.closed", "attempt.reported"))]),
+    ],
+)
+def test_a_claim_changes_because_of_what_takes_room(told: dict[str, Any], asked: story_causes.Asked) -> None:
+    fact = msgspec.to_builtins(
+        f.DemandChanged(dept="web", hosts=2, instances=1, reason=because(Code.ROOM_BESIDE, **told))
+    )
+    assert story_causes.of("demand.changed", fact, "web") == asked
 
 
 @pytest.mark.parametrize(

@@ -204,7 +204,9 @@ def test_a_person_sets_an_exact_number_until_then() -> None:
     assert claim(world)[1] == 3
     scale(world, exact=0)
     world.settle()
-    assert (claim(world), running(world), world.custody.held("web")) == ((0, 0, Code.SCALED_BY_PERSON), [], 0)
+    assert (claim(world), running(world), world.custody.held("web")) == ((0, 0, Code.ROOM_BESIDE), [], 0)
+    told = [fact.reason.code for fact in world.facts(f.DemandChanged) if not fact.instances]
+    assert told[0] is Code.SCALED_BY_PERSON  # and then hosts go back as they become empty
 
 
 def test_what_a_person_set_is_placed_and_drained_as_such_and_after_auto_the_load_is_the_cause() -> None:

@@ -54,6 +54,37 @@ def test_eight_instances_are_replaced_within_the_terms(unavailable: int, surge: 
     assert world.voids == []
 
 
+@pytest.mark.parametrize("signal_timeout_s", [1e6, 1.0])
+def test_a_claim_for_the_surge_says_so_and_so_does_its_end(signal_timeout_s: float) -> None:
+    """And not why the instances are as many as before; that signals are missing stays known, and is not said again."""
+    world, _ = site(instances=2, signal_timeout_s=signal_timeout_s)
+    world.advance(3.0)
+    before, missing = len(world.facts(f.DemandChanged)), core(world).state.missing
+    assert missing == (signal_timeout_s == 1.0)
+    deploy(world)
+    world.advance(30)
+    up, *_, down = world.facts(f.DemandChanged)[before:]
+    assert (up.hosts, up.instances, sentences.sentence(up.reason)) == (
+        3,
+        2,
+        "release 1 is rolled out with 1 instance more (max_surge)",
+    )
+    (host,) = down.reason.params["freed"]
+    assert (down.hosts, sentences.sentence(down.reason)) == (2, f"what {host} carried has ended")
+    assert {fact.reason.code for fact in world.facts(f.DemandChanged)[before:]} == {Code.ROOM_BESIDE}
+    assert core(world).state.missing == missing
+
+
+def test_a_claim_for_a_cordoned_host_in_use_says_so() -> None:
+    world, _ = site(instances=2)
+    in_use = min(core(world).holdings.hosts)
+    world.write("admission", f.HostCordoned(host=in_use, reason="disk", user="oscar"))
+    world.advance(10)
+    told = [sentences.sentence(fact.reason) for fact in world.facts(f.DemandChanged)[1:]]
+    assert told[0] == f"{in_use} is cordoned and still in use"
+    assert told[-1] == f"what {in_use} carried has ended"
+
+
 def test_a_full_cluster_waits_for_a_host_or_drains_first() -> None:
     world, _ = site(hosts=8)
     deploy(world)

@@ -47,8 +47,8 @@ def observed(world: World, *, settle: bool = True, moment: bool = False, **field
 
 
 def number(world: World) -> tuple[int | None, Code]:
-    """The last that was told."""
-    fact = world.facts(f.DemandChanged)[-1]
+    """The last that was told, and not of hosts alone."""
+    fact = [fact for fact in world.facts(f.DemandChanged) if fact.reason.code is not Code.ROOM_BESIDE][-1]
     return fact.instances, fact.reason.code
 
 

@@ -53,11 +53,18 @@ def _quota(fact: Fields, departments: Sequence[str]) -> Asked:
 
 
 def _demanded(fact: Fields, _department: str) -> Asked:
-    code, _ = _code(fact)
+    code, params = _code(fact)
     own = DEPARTMENT + fact["dept"]
     if code == "scaled_by_person":
         return [(own, ("scale.requested",))]
-    return [(own, ("release.requested", "release.changed"))] if code == "rolling" else []
+    return _beside(own, params) if code == "room_beside" else []
+
+
+def _beside(own: str, params: Fields) -> Asked:
+    """Of hosts alone: whose room it is, or was."""
+    asked: Asked = [(own, ("release.requested", "release.changed"))] if params.get("surge") else []
+    asked += [(HOST + host, ("host.cordoned",)) for host in params.get("cordoned") or ()]
+    return asked + [(HOST + host, ("attempt.closed", "attempt.reported")) for host in params.get("freed") or ()]
 
 
 def _closed(fact: Fields, department: str) -> Asked:

@@ -38,6 +38,10 @@ class State(msgspec.Struct, kw_only=True):
 
 def demanded(state: State, fact: f.DemandChanged, meta: Meta) -> None:
     """Rules 1 and 2.  `fact`: a web department's."""
+    if (
+        fact.reason is not None and fact.reason.code is Code.ROOM_BESIDE
+    ):  # of hosts alone: nothing is heard, or silent, by it
+        return
     if fact.reason is None or fact.reason.code is not Code.SIGNAL_MISSING:
         state.silent.pop(fact.dept, None)
         return

@@ -23,6 +23,7 @@ Rules
   5. A failed instance is replaced under a new number: the first time at once, then later and later (`web.fold`, rule 2).
   6. Notice (held above quota): hosts go back as `web.ends` says; nothing is placed meanwhile.
   7. A department that is not configured, or closed, wants no instance and no host.
+  8. Where the hosts are others and the number of instances is the same, the reason is that of the hosts (`web.beside`).
 """
 
 from __future__ import annotations
@@ -37,11 +38,13 @@ from schemas.envelope import FACTS_MAX
 from schemas.ids import instance_id
 from schemas.reasons import Code, Reason, because
 from services.scheduler.policies import known
+from services.scheduler.web import beside as web_beside
 from services.scheduler.web import ends as web_ends
 from services.scheduler.web import hosts as web_hosts
 from services.scheduler.web import number as web_number
 from services.scheduler.web import rolls as web_rolls
 from services.scheduler.web import signals as web_signals
+from services.scheduler.web.beside import Room
 from services.scheduler.web.ends import Scene
 from services.scheduler.web.fold import WebFold
 from services.scheduler.web.hosts import Picture
@@ -117,9 +120,9 @@ class WebCore(WebFold):
         seen = self._picture(scene, closings)
         step = self._step(seen, target, now)
         if notice:
-            claim = self.claim(seen, target, 0)  # what drains goes with its host
+            told = self._claim(seen, step, (target, reason), Room(target, 0), now)  # what drains goes with its host
             rest = web_ends.give_back(scene, seen, notice)
-            return [*step.words, *self._claim(target, claim, reason, now), *closings, *rest][:FACTS_MAX]
+            return [*step.words, *told, *closings, *rest][:FACTS_MAX]
         spare = 0 if step.plan is not None else web_ends.spare(scene, target, self._most())
         most = target + spare
         ended: list[f.Fact] = []
@@ -130,20 +133,21 @@ class WebCore(WebFold):
         surplus = web_hosts.surplus(seen, most, self.per_host())
         ended += web_ends.ends(scene, surplus, self._cause(target, reason, Code.SCALE_DOWN))
         seen = self._without(scene, seen, surplus)
-        claim = self.claim(seen, *self._room(step, target, most, seen.draining))
-        found = [*step.words, *self._claim(target, claim, reason, now), *closings, *ended]
+        room = self._room(step, target, most, seen.draining)
+        claim = self.claim(seen, *room)
+        found = [*step.words, *self._claim(seen, step, (target, reason), room, now), *closings, *ended]
         # How long to wait with new ones is known once failed ones are closed.
         placed = [] if closings else self._placements(step, seen, target, spare, reason)
         hosts = web_hosts.not_needed(seen, claim, [fact.hosts[0] for fact in placed], now)
         found += [f.HostReleased(host=name, reason=because(Code.NOT_NEEDED, demand=claim)) for name in hosts]
         return [*found, *placed][:FACTS_MAX]
 
-    def _room(self, step: Step, target: int, most: int, draining: int) -> tuple[int, int]:
-        """Rule 4: instances that have, or are to get, a place, and those that drain beside them."""
+    def _room(self, step: Step, target: int, most: int, draining: int) -> Room:
+        """Rule 4."""
         if step.plan is None:
-            return most, draining
+            return Room(most, draining)
         beside = target + step.at.terms.max_surge - step.plan.room
-        return step.plan.room, max(0, min(draining, beside))
+        return Room(step.plan.room, max(0, min(draining, beside)))
 
     def _step(self, seen: Picture, target: int, now: float) -> Step:
         """What releases have to say."""
@@ -208,13 +212,16 @@ class WebCore(WebFold):
         small = len(held.small) if held.small and held.useful < needed else 0
         return max(needed + leaving + small, occupied)
 
-    def _claim(self, target: int, hosts: int, reason: Reason, now: float) -> list[f.DemandChanged]:
+    def _claim(self, seen: Picture, step: Step, number: Number, room: Room, now: float) -> list[f.DemandChanged]:
+        hosts, (target, reason) = self.claim(seen, *room), number
         missing = self.missing(now) and self.department is not None
         told = self.custody.state.demands.get(self.dept, 0), self.state.target or 0
         if told == (hosts, target) and missing == self.state.missing:
             return []
         if missing and told == (hosts, target):
             reason = because(Code.SIGNAL_MISSING, timeout_s=self.policy.signal_timeout_s, instances=self.state.serving)
+        elif self.department is not None and (target, missing) == (self.state.target, self.state.missing):  # rule 8
+            reason = web_beside.why(seen, step, target, room, told[0] - hosts)
         return [f.DemandChanged(dept=self.dept, hosts=hosts, instances=target, reason=reason)]
 
     def _placements(self, step: Step, seen: Picture, target: int, spare: int, reason: Reason) -> list[f.UnitPlaced]:

@@ -110,7 +110,9 @@ class WebFold:
         code, state = fact.reason.code if fact.reason is not None else None, self.state
         self._note_change(fact, meta.at)
         state.by_person = code is Code.SCALED_BY_PERSON or (state.by_person and fact.instances == state.target)
-        state.target, state.missing = fact.instances, code is Code.SIGNAL_MISSING
+        state.target = fact.instances
+        if code is not Code.ROOM_BESIDE:  # of hosts alone
+            state.missing = code is Code.SIGNAL_MISSING
         return True
 
     def _note_change(self, fact: f.DemandChanged, at: float) -> None:
