@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import urllib.request
 import xmlrpc.client
 from collections.abc import Iterator
 from pathlib import Path
@@ -118,6 +119,9 @@ def test_what_goes_wrong_is_told_and_taken_back_when_it_is_mended(
     site.publish()
     expected = {"admission", "provisioner", "executor", "monitor", "scheduler.hpc", "scheduler.web"}
     until(lambda: set(server.up()) == expected and all(server.up().values()), "not every process is scraped")
+    until(server.page, "try.sh does not say where the alerts are")
+    with urllib.request.urlopen(server.page(), timeout=30) as page:  # loopback
+        assert page.status == 200
 
     site.fall_silent()
     site.ok("scale", "web", "--exact", "4")  # two of the four hosts are guaranteed to batch

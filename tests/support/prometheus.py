@@ -5,12 +5,15 @@ Rules
   2. `hastened` divides every duration of a configuration or rule by `times`: `for`, intervals, ranges in brackets, and each
      number that is marked `# seconds`.  Nothing else is changed, so what is tested is what is shipped.
   3. Only how often it is scraped and evaluated is given (`EVERY`): a busy machine has no time for more.
+  4. A copy of the shipped try.sh, beside these files, puts in the monitor and Alertmanager, and starts Prometheus.
 """
 
 from __future__ import annotations
 
 import json
+import os
 import re
+import shutil
 import subprocess
 import threading
 import time
@@ -82,10 +85,14 @@ class Webhook:
 
 
 class Prometheus:
-    """`ask`: its HTTP API."""
+    """`ask`: its HTTP API.  `page`: the address that try.sh says, once it has said it."""
 
-    def __init__(self, port: int) -> None:
-        self.url = f"http://127.0.0.1:{port}"
+    def __init__(self, port: int, log: Path) -> None:
+        self.url, self._log = f"http://127.0.0.1:{port}", log
+
+    def page(self) -> str:
+        said = re.search(r"^Prometheus for \S+: (http\S+)$", self._log.read_text(), flags=re.MULTILINE)
+        return said[1] if said else ""
 
     def ask(self, path: str) -> Any:
         with urllib.request.urlopen(f"{self.url}/api/v1/{path}", timeout=READY_S) as answer:  # loopback
@@ -99,29 +106,30 @@ class Prometheus:
 
 @contextmanager
 def running(directory: Path, monitor_url: str, times: float) -> Iterator[tuple[Prometheus, Webhook]]:
-    """Both, on the shipped files, for the cloud of this monitor."""
+    """Both, on the shipped files, for the cloud of this monitor; Prometheus by the shipped try.sh (rule 4)."""
     webhook, one, two = Webhook(), free_port(), free_port()
-    _write(directory, monitor_url, times, webhook.port, two)
+    _write(directory, times, webhook.port)
+    path = f"{tool('prometheus').parent}:{os.environ['PATH']}"
     prometheus = _start(
         directory,
-        "prometheus",
-        "--config.file=prometheus.yml",
-        "--storage.tsdb.path=series",
-        f"--web.listen-address=127.0.0.1:{one}",
+        {"PATH": path, "PORT": f"{one}", "ALERTMANAGER": f"127.0.0.1:{two}"},
+        *("sh", "try.sh", monitor_url),
         "--rules.alert.resend-delay=1s",  # Alertmanager is known some seconds after the first alert
     )
     alertmanager = _start(
         directory,
-        "prometheus-alertmanager",
+        {},
+        tool("prometheus-alertmanager"),
         "--config.file=alertmanager.yml",
         "--storage.path=alerts",
         f"--web.listen-address=127.0.0.1:{two}",
         "--cluster.listen-address=",
+        "--log.level=warn",
     )
     try:
         for process, port in ((prometheus, one), (alertmanager, two)):
             until(lambda process=process, port=port: _ready(process, port), "it is not ready", READY_S)
-        yield Prometheus(one), webhook
+        yield Prometheus(one, directory / "sh.log"), webhook
     finally:
         for process in (prometheus, alertmanager):
             process.terminate()
@@ -130,21 +138,21 @@ def running(directory: Path, monitor_url: str, times: float) -> Iterator[tuple[P
         webhook.close()
 
 
-def _write(directory: Path, monitor_url: str, times: float, webhook: int, alertmanager: int) -> None:
+def _write(directory: Path, times: float, webhook: int) -> None:
     for name in ("rules", "targets"):
         (directory / name).mkdir(parents=True)
     for file in DEPLOY.glob("rules/*.yml"):
         (directory / "rules" / file.name).write_text(hastened(file.read_text(), times))
+    shutil.copy(DEPLOY / "try.sh", directory)
     config = _ASKED.sub(rf"\1: {EVERY}", hastened((DEPLOY / "prometheus.yml").read_text(), times))  # rule 3
-    config = config.replace("http://127.0.0.1:7481", monitor_url).replace("127.0.0.1:9093", f"127.0.0.1:{alertmanager}")
     (directory / "prometheus.yml").write_text(config)
     messages = hastened((DEPLOY / "alertmanager.yml").read_text(), times).replace(":9099", f":{webhook}")
     (directory / "alertmanager.yml").write_text(messages)
 
 
-def _start(directory: Path, name: str, *words: str) -> subprocess.Popen[bytes]:
-    with (directory / f"{name}.log").open("wb") as log:
-        return subprocess.Popen([tool(name), *words, "--log.level=warn"], cwd=directory, stdout=log, stderr=log)
+def _start(directory: Path, more: dict[str, str], program: str | Path, *words: str) -> subprocess.Popen[bytes]:
+    with (directory / f"{Path(program).name}.log").open("wb") as log:
+        return subprocess.Popen([program, *words], cwd=directory, env=os.environ | more, stdout=log, stderr=log)
 
 
 def _ready(process: subprocess.Popen[bytes], port: int) -> bool:
