@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any, Final
 
 import msgspec
@@ -19,7 +21,10 @@ from services.runtime.log import message_of
 
 CONNECT_S: Final = 10.0
 APPLY_S: Final = 15.0
-REFUSED_S: Final = 3.0  # a reload takes some milliseconds, on a busy machine a second
+RELOAD_S: Final = 10.0  # it takes some milliseconds, on a busy machine a second
+RELOAD_ASK_S: Final = 0.02
+RELOADED: Final = (b"Reloaded server configuration", b"Failed to reload server configuration")
+REFUSED_S: Final = 3.0  # somebody else may have asked for a reload
 REFUSED_PAUSE_S: Final = 0.1
 
 
@@ -37,6 +42,33 @@ async def make_streams(config: Config) -> list[str]:
         raise BrokerError(f"the streams could not be made: {message_of(error)}") from error
     finally:
         await client.close()
+
+
+async def reload(hangup: Callable[[], None], log: Path) -> None:
+    """`hangup` sends SIGHUP to nats-server, which says in its log when it has read its file: only then does it let in who is
+    new, and no longer drop whom it finds between greeting and key.  One that does not say it within `RELOAD_S` is waited for
+    no more: whoever connects next is told."""
+    end = _size(log)
+    hangup()
+    deadline = asyncio.get_running_loop().time() + RELOAD_S
+    while asyncio.get_running_loop().time() < deadline:
+        said = await asyncio.to_thread(_since, log, end)
+        if any(words in said for words in RELOADED):
+            return
+        await asyncio.sleep(RELOAD_ASK_S)
+
+
+def _size(log: Path) -> int:
+    return log.stat().st_size if log.exists() else 0
+
+
+def _since(log: Path, end: int) -> bytes:
+    """What has been added; everything, if it has been cut meanwhile."""
+    if _size(log) == 0:
+        return b""
+    with log.open("rb") as file:
+        file.seek(end if _size(log) >= end else 0)
+        return file.read()
 
 
 async def adopt(config: Config, cloud: CloudConfig) -> int:
@@ -61,7 +93,7 @@ async def adopt(config: Config, cloud: CloudConfig) -> int:
 
 async def _connected(options: dict[str, Any]) -> Client:
     """A connection that does not try again for ever: the caller waits for it.  A refusal is not the last word: nats-server
-    drops whom it finds between greeting and key while it reloads its permissions, and a reload comes before most calls."""
+    drops whom it finds between greeting and key while it reloads its permissions (`reload`)."""
     loop = asyncio.get_running_loop()
     patient_until = loop.time() + REFUSED_S
     while True:

@@ -4,10 +4,13 @@ The order is what matters: whoever is new can be authenticated before anything a
 those who are gone lose their processes and their keys.
 
     1  validate; nothing has changed if a problem is found
-    2  credentials of new users and services, and anew those that somebody deleted; the broker knows old and new ones (SIGHUP)
+    2  credentials of new users and services, and anew those that somebody deleted; the broker knows old and new ones
     3  the provisioner adopts the configuration: a fact.  If it refuses, 2 is taken back
     4  schedulers and balancers of new departments start; those of removed ones stop
-    5  the broker forgets who is gone (SIGHUP); their credential files are removed
+    5  the broker forgets who is gone; their credential files are removed
+
+The broker is told (SIGHUP) only if its file has changed, and nothing goes on until it has read it: while it does, it refuses
+whoever connects, and the audit would tell of somebody whom it does not know.
 """
 
 from __future__ import annotations
@@ -22,7 +25,7 @@ from msgspec.structs import replace
 from phoenix.haproxy.configuration import ConfigurationError
 from phoenix.local import stack, stack_config, stack_haproxy
 from phoenix.local.programs import PartMissingError
-from phoenix.local.stack_broker import BrokerError, adopt
+from phoenix.local.stack_broker import BrokerError, adopt, reload
 from phoenix.local.supervisor import Supervisor
 from schemas.config import CloudConfig
 from services.runtime.config import secret_files
@@ -44,23 +47,24 @@ async def apply(up: Supervisor, text: str, name: str, base: str) -> AsyncIterato
         yield {"progress": problem}
     changes = diff(was.cloud, wanted.cloud)
     if not changes:
-        renewed = _publish(up, was)  # somebody may have deleted a secret to have another
+        renewed, _ = await _publish(up, was)  # somebody may have deleted a secret to have another
         yield {"ok": True, "changes": [], "position": None, "renewed": renewed}
         return
-    yield {"progress": "telling nats-server who is new"}
-    renewed = _publish(up, replace(wanted, cloud=_both(was.cloud, wanted.cloud)))
+    renewed, told = await _publish(up, replace(wanted, cloud=_both(was.cloud, wanted.cloud)))
+    if told:
+        yield {"progress": "nats-server knows who is new, and who may do what"}
     try:
         position = await adopt(was, wanted.cloud)
     except BrokerError as error:
-        _publish(up, was)
+        await _publish(up, was)
         yield {"ok": False, "error": str(error)}
         return
     yield {"progress": f"adopted at journal position {position}"}
     up.config = wanted
     stack_config.write(wanted, up.layout)
-    async for told in _processes(up, was, wanted):
-        yield told
-    _publish(up, wanted)
+    async for step in _processes(up, was, wanted):
+        yield step
+    await _publish(up, wanted)
     up.ports.save()
     up.publish()
     yield {"ok": True, "changes": changes, "position": position, "renewed": renewed}
@@ -73,13 +77,16 @@ def _both(old: CloudConfig, new: CloudConfig) -> CloudConfig:
     return replace(new, departments=tuple(departments.values()), users=tuple(users.values()))
 
 
-def _publish(up: Supervisor, config: Config) -> list[str]:
-    """Credentials on file and the broker's permissions as `config` says; the files that were made, of new users or anew."""
+async def _publish(up: Supervisor, config: Config) -> tuple[list[str], bool]:
+    """Credentials on file and the broker's permissions as `config` says.  The files that were made, of new users or anew; and
+    whether there was anything to tell the broker."""
+    before = up.layout.nats_config.read_bytes()
     made = stack.write_files(config, up.layout)
     broker = up.children.get(stack.NATS)
-    if broker is not None:
-        broker.signal(signal.SIGHUP)
-    return made
+    if broker is None or up.layout.nats_config.read_bytes() == before:
+        return made, False
+    await reload(lambda: broker.signal(signal.SIGHUP), broker.log)
+    return made, True
 
 
 async def _processes(up: Supervisor, was: Config, wanted: Config) -> AsyncIterator[dict[str, Any]]:

@@ -14,6 +14,7 @@ import msgspec
 import nats
 from nats.aio.client import Client
 
+from phoenix.local import stack_broker
 from services.runtime.broker import credentials
 from services.runtime.broker.denials import Denials
 from services.runtime.broker.nats_server import CONFIG_FILE, nats_server_config
@@ -99,13 +100,14 @@ class NatsProcess:
         (self.directory / CONFIG_FILE).write_text(nats_server_config(self.config, listen=listen))
 
     async def reload(self, config: Config) -> None:
-        """Another configuration: credentials, server file, SIGHUP."""
-        assert self._process is not None
+        """Another configuration: credentials, server file, SIGHUP; returns when the server has read it."""
+        process = self._process
+        assert process is not None
         url = self.config.nats.url
         self.config = msgspec.structs.replace(config, nats=msgspec.structs.replace(config.nats, url=url))
         credentials.ensure(self.config)
         self.write()
-        self._process.send_signal(signal.SIGHUP)
+        await stack_broker.reload(lambda: process.send_signal(signal.SIGHUP), self.directory / "nats.log")
 
     async def connect(self, credential: str, **options: Any) -> tuple[Client, Denials]:
         """Connect as a user ("ann") or a service ("service-monitor")."""

@@ -68,6 +68,20 @@ async def test_a_reload_adds_and_removes_users_and_departments(tmp_path: Path) -
         await server.stop()
 
 
+async def test_nobody_is_refused_once_a_reload_is_done(tmp_path: Path) -> None:
+    """Whoever is new is let in at the first try, each time."""
+    server = NatsProcess(tmp_path)
+    try:
+        await server.start()
+        for number in range(20):
+            user = f"new-{number}"
+            await server.reload(changed(server, f'{CLOUD}[[user]]\nname = "{user}"\ndepartment = "hpc"\n'))
+            await server.connect(user, allow_reconnect=False, max_reconnect_attempts=1, reconnect_time_wait=0)
+        assert b"authentication error" not in (tmp_path / "nats.log").read_bytes()
+    finally:
+        await server.stop()
+
+
 async def still_works(nc: Client, denials: Denials) -> bool:
     try:
         return await may_publish(nc, denials, "phoenix.request.hpc.ann.job.submit")

@@ -341,7 +341,10 @@ def test_a_deleted_token_and_key_are_made_anew_by_an_apply_that_changes_nothing(
     asked = urllib.request.Request(f"{told['http_url']}/v1/queue", headers={"Authorization": f"Bearer {old}"})
     with pytest.raises(urllib.error.HTTPError, match="401"):
         urllib.request.urlopen(asked, timeout=30)
+    log = cloud.data / "log" / "nats.log"
+    reloads = log.read_text().count("Reloaded server configuration")
     assert cloud.ok("config", "apply", str(cloud.data / "phoenix.toml")).startswith("nothing has changed")
+    assert log.read_text().count("Reloaded server configuration") == reloads
 
 
 def test_snapshots_are_made_anew_while_the_cloud_runs(cloud: Cloud) -> None:
