@@ -116,7 +116,7 @@ def test_an_alert_is_written_as_the_document_says(alert: object) -> None:
     for key in ("summary", "description", "runbook_url"):
         assert re.search(rf"^          {key}: \S", text, flags=re.MULTILINE), key
     assert f"runbook_url: docs/runbooks/{name}.md" in text
-    assert lasting or name in EVENTS or "# seconds" in expr, "what has no `for` is an event, or a time itself"
+    assert lasting or name in EVENTS or "# seconds" in expr, "no `for`: name it in EVENTS above, or mark its time"
     assert why or name.endswith(("AtLimit", "AlmostFull", "Now")), "the time, or the number, has no reason above it"
     assert not lasting or lasting in why or "as above" in why or not why, "the reason is of another time"
 
