@@ -209,7 +209,9 @@ def test_history_knows_every_job_and_can_be_made_anew(cloud: Cloud) -> None:
     assert {line["per"] for line in so_far["lines"]} >= {"core_hour", "borrowed_host_hour", "lent_host_hour"}
     assert sum(Decimal(line["amount"]) for line in so_far["lines"]) == Decimal(so_far["total"])
     assert "So far, until " in cloud.ok("bill", "--prices", prices)
-    assert "this cloud has no price table" in cloud.run("bill").stderr
+    none = cloud.run("bill").stderr
+    assert "this cloud has no price table" in none
+    assert "at the next `phoenix down` and `phoenix up --config FILE`" in none  # not with `phoenix config apply`
     assert cloud.run("bill", "--prices", str(cloud.data / "none.toml")).returncode == 1
 
     live = cloud.data / "history.sqlite"

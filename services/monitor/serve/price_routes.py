@@ -17,7 +17,10 @@ from aiohttp import web
 from services.monitor.serve.access import Access, Fault, json_answer
 from services.runtime.config import prices
 
-NONE = "this cloud has no price table: name a file with --prices FILE, or in its configuration as [billing] prices"
+NONE = (
+    "this cloud has no price table: name a file with --prices FILE, or in its configuration as [billing] prices, which takes "
+    "effect at the next `phoenix down` and `phoenix up --config FILE`"
+)
 
 
 class PriceRoutes:
