@@ -194,11 +194,15 @@ def wait(client: Client, department: str, number: int, timeout_s: float | None) 
 def _look(client: Client, department: str, number: int) -> dict[str, Any]:
     answer = client.get(f"/v1/departments/{quote(department)}/releases")
     found = next((one for one in answer["releases"] if one["release"] == number), None)
-    return dict(found or {"release": number, "state": "forgotten"})
+    return {"instances_wanted": answer.get("instances_wanted"), **(found or {"release": number, "state": "forgotten"})}
 
 
 def _progress(found: dict[str, Any], shown: str) -> str:
-    serving, live = found.get("instances_serving", 0), found.get("instances", 0)
+    """Of those that are wanted: more of them come than there are yet."""
+    serving, live = (
+        found.get("instances_serving", 0),
+        max(found.get("instances", 0), found.get("instances_wanted") or 0),
+    )
     text = f"release {found['release']}: {found['state']}, {serving} of {live} in service"
     if text != shown:
         print(text, file=sys.stderr, flush=True)

@@ -213,10 +213,10 @@ def sentence(reason: object) -> str:
     """In full, with its numbers."""
     code, params = code_of(reason)
     tables = (TELL, told_web.TELL, told_moves.TELL, told_foreseen.TELL)
-    special = next((table[code] for table in tables if code in table), None)
-    told = special(Told(params)) if special else None
-    if told is not None:
-        return told
+    for table in tables:
+        told = table[code](Told(params)) if code in table else None
+        if told is not None:
+            return told
     words = _TEXTS[code][1] if code in _TEXTS else code.replace("_", " ")
     details = ", ".join(f"{_GLUE.get(key, key.replace('_', ' '))} {_plain(value)}" for key, value in params.items())
     return f"{words} ({details})" if details else words

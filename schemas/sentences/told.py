@@ -99,12 +99,21 @@ def unblock_hosts(p: Params) -> str | None:
     has = f" ({p.number('free')} {'has' if p.number('free') == 1 else 'have'} room now)" if p.number("free") else ""
     ways = ["a running job of the department ends"] if p.number("held") else []
     if p.number("held_by_web"):
-        ways.append(
-            f"the load of {p.names('web')} falls: it gives its {count(p.number('held_by_web'), 'host')} back then"
-        )
+        ways.append(_web_falls(p))
     room = f"room on {short}{more} {whole}{'host' if short == 1 else 'hosts'} with {_part(p, short)}{has}"
     when = f"; it comes when {', or when '.join(ways)}" if ways else ""
     return f"{room}{when}"
+
+
+def _web_falls(p: Params) -> str:
+    """`by_hand`: those of `web` whose number of instances a person has set."""
+    by_hand = p.get("by_hand") or []
+    by_load = [name for name in p.get("web") or [] if name not in by_hand]
+    autos = " or ".join(f"`phoenix scale {name} --auto`" for name in by_hand)
+    ways = [f"the load of {', '.join(by_load)} falls"] if by_load else []
+    if by_hand:
+        ways.append(f"the load of {', '.join(by_hand)} counts again ({autos}: a person set the number), and falls")
+    return f"{', or '.join(ways)}: it gives its {count(p.number('held_by_web'), 'host')} back then"
 
 
 def _safe(p: Params) -> str:
@@ -440,7 +449,7 @@ TELL: Final[dict[str, Callable[[Params], str | None]]] = {
     "running": running,
     "finished": finished,
     "utilisation_high": told_signals.utilisation,
-    "utilisation_low": told_signals.utilisation,
+    "utilisation_low": told_signals.utilisation_low,
     "utilisation_steady": told_signals.utilisation,
     "claimed": told_signals.claimed,
     "signal_missing": told_signals.signal_missing,

@@ -29,6 +29,18 @@ def walltime(p: Params) -> str | None:
     return f"it ran into its time limit of {span(p['walltime_s'])}" if "walltime_s" in p else None
 
 
+def boot_timeout(p: Params) -> str | None:
+    return f"its machines did not start within {p['boot_timeout_s']:g} s" if "boot_timeout_s" in p else None
+
+
+def made_way(p: Params) -> str | None:
+    return f"it is best-effort, and job {p['job']} needed its room" if p.get("job") else None
+
+
+def department_removed(p: Params) -> str | None:
+    return f"department {p['department']} was removed from the configuration" if "department" in p else None
+
+
 def replacement(p: Params) -> str | None:
     if "wait_s" in p:
         failed = count(p.number("failures"), "instance")
@@ -54,6 +66,9 @@ TELL: Final[dict[str, Callable[[Params], str | None]]] = {
     "backfill": backfill,
     "shortest_first": shortest_first,
     "walltime": walltime,
+    "boot_timeout": boot_timeout,
+    "made_way": made_way,
+    "department_removed": department_removed,
     "replacement": replacement,
     "web_share": web_share,
     "batch_share": batch_share,

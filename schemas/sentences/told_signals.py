@@ -7,7 +7,11 @@ from schemas.sentences.params import Params
 from schemas.sentences.units import count, span
 
 
-def utilisation(p: Params) -> str | None:
+def utilisation_low(p: Params) -> str | None:
+    return utilisation(p, low=True)
+
+
+def utilisation(p: Params, low: bool = False) -> str | None:
     if "utilisation" not in p:
         return _asked(p) if "requests_per_s" in p or "open_s" in p else None
     asked = ""
@@ -17,9 +21,19 @@ def utilisation(p: Params) -> str | None:
     with_n = f"with {count(p.number('instances'), 'instance')}"
     if "target" in p:
         return f"{measured} {with_n}{_tracked(p)}"
-    mark = f"; the threshold is {float(p['threshold']) * 100:.0f} %" if "threshold" in p else ""
+    mark = f"; {threshold}" if (threshold := _threshold(p, low)) else ""
     over = f" over {p['window_s']:g} s" if isinstance(p.get("window_s"), int | float) else ""
     return f"{measured}{over} {with_n}{mark}"
+
+
+def _threshold(p: Params, low: bool) -> str:
+    """Of a low load the mark is where one instance fewer would be at the threshold: that of n - 1 in n."""
+    if "threshold" not in p:
+        return ""
+    mark, n = float(p["threshold"]) * 100, p.number("instances")
+    if not low or n < 2:
+        return f"the threshold is {mark:.0f} %"
+    return f"below {mark:.0f} % one fewer is enough, at less than the threshold of {mark * n / (n - 1):.0f} %"
 
 
 def _tracked(p: Params) -> str:
@@ -48,12 +62,11 @@ def _asked(p: Params) -> str | None:
     """Before there is a mean that could decide."""
     if not p.number("instances"):
         return "no instance is in service yet"
-    whose, begun = "the window", ""
+    full = "the window is not full yet"
     if "open_s" in p:
-        whose = f"the window of {span(p.number('open_s'))}"
-        begun = " since the number in service last changed, or signals came again"
-    left = f": {span(p.number('left_s'))} are missing" if "left_s" in p else ""
-    full = f"{whose}{begun} is not full yet{left}"
+        left = f"in {span(p.number('left_s'))}" if "left_s" in p else "when that is full"
+        begins = "it begins anew when the number in service changes, or signals come again"
+        full = f"the load of {span(p.number('open_s'))} decides, {left} at the earliest ({begins})"
     if "requests_per_s" not in p:
         return f"the number of instances is held; {full}"
     rate = f"{p['requests_per_s']:g} requests/s come in, {p['requests_per_instance']:g} are for each of"

@@ -20,12 +20,23 @@ def draining(p: Params) -> str | None:
 
 
 def unreachable(p: Params) -> str | None:
+    if "unreachable_s" in p:
+        return f"the load balancer has not reached it for {p['unreachable_s']:g} s"
     if "units" not in p:
         return None
     one = p.number("instances") == 1
     return (
         f"the load balancer does not reach {p.names('units')}: {'it is' if one else 'they are'} replaced, "
         f"{'once its successor serves' if one else 'one at a time'}"
+    )
+
+
+def starting(p: Params) -> str | None:
+    one = p.number("instances") == 1
+    return (
+        f"{count(p.number('instances'), 'instance')} {'is' if one else 'are'} being started"
+        if "instances" in p
+        else None
     )
 
 
@@ -77,5 +88,6 @@ TELL: Final[dict[str, Callable[[Params], str | None]]] = {
     "scale_down": scaled,
     "scale_up": scaled,
     "scaled_by_person": by_person,
+    "starting": starting,
     "unreachable": unreachable,
 }

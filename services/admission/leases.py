@@ -250,7 +250,9 @@ def _refusal(
 def _too_few_now(wanted: Slot, found: at_once.Standing) -> Refused:
     """Rule 2: of an immediate lease that fits into the timetable and has no hosts now."""
     part = wanted.part
-    needs = f"{part.nodes} host{'s' if part.nodes > 1 else ''} with room for {part.cores} cores and {part.memory_mb} MB"
+    needs = (
+        f"{part.nodes} host{'s' if part.nodes > 1 else ''} with room for {part.cores} cores and {part.memory_mb} MiB"
+    )
     told = f"kind: it needs {needs} now, and there {'is' if found.able == 1 else 'are'} {found.able or 'none'}"
     smaller = r.LeaseOffer(nodes=found.able, start_at=wanted.start, end_at=wanted.end) if found.able else None
     ways = f"{_instead(None, smaller)}, or" if smaller else "possible instead:"
@@ -273,7 +275,7 @@ def _too_large(department: Department, table: Timetable, wanted: Slot) -> Refuse
     part, able = wanted.part, table.ground.able(wanted.part)
     maximum = _certain(department)[1]
     limit = "" if maximum is None else f"; {department.name} may hold {maximum} of all hosts"
-    told = f"nodes: {part.nodes} hosts with {part.cores} cores and {part.memory_mb} MB each; {able} can be counted on"
+    told = f"nodes: {part.nodes} hosts with {part.cores} cores and {part.memory_mb} MiB each; {able} can be counted on"
     return Refused("invalid", f"{told}{limit} (hosts that are lost or cordoned do not count)", "nodes")
 
 

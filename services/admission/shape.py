@@ -46,7 +46,7 @@ class Capacity:
     def largest(self) -> str:
         """The largest host as a person reads it."""
         host = self._hosts[0]
-        return f"{host.name} with {host.cores} cores and {host.memory_mb} MB"
+        return f"{host.name} with {host.cores} cores and {host.memory_mb} MiB"
 
     @property
     def empty(self) -> bool:
@@ -64,7 +64,7 @@ class Capacity:
         return found
 
     def total(self, hosts_max: int | None) -> tuple[int, int]:
-        """Cores and MB of all hosts together, or of the largest `hosts_max`."""
+        """Cores and MiB of all hosts together, or of the largest `hosts_max`."""
         hosts = self._hosts[:hosts_max]
         return sum(host.cores for host in hosts), sum(host.memory_mb for host in hosts)
 
@@ -106,7 +106,7 @@ def shape_of(request: JobSubmit, capacity: Capacity, nodes_max: int | None) -> t
     if capacity.empty:
         raise Refused("unavailable", "no host is known yet, so nobody can say what fits: try again in a moment")
     if memory_mb > capacity.memory_max_mb:
-        raise Refused("invalid", _too_large(f"memory_mb: no host has {memory_mb} MB", capacity), "memory_mb")
+        raise Refused("invalid", _too_large(f"memory_mb: no host has {memory_mb} MiB", capacity), "memory_mb")
     if request.cpus_per_task > capacity.cores_max:
         asked = f"cpus_per_task: no host has {request.cpus_per_task} cores"
         raise Refused("invalid", _too_large(asked, capacity), "cpus_per_task")
@@ -129,9 +129,9 @@ def _refuse_impossible(request: JobSubmit, capacity: Capacity, nodes: int, cores
         asked = f"nodes: {request.tasks} tasks on {nodes} nodes are {cores} cores on each"
         raise Refused("invalid", _too_large(asked, capacity), "nodes")
     if fitting == 0:
-        asked = f"memory_mb: no host has {cores} cores together with {memory_mb} MB"
+        asked = f"memory_mb: no host has {cores} cores together with {memory_mb} MiB"
         raise Refused("invalid", _too_large(asked, capacity), "memory_mb")
-    asked = f"nodes: {nodes} hosts with {cores} cores and {memory_mb} MB each; only {fitting} of the known hosts could"
+    asked = f"nodes: {nodes} hosts with {cores} cores and {memory_mb} MiB each; only {fitting} of the known hosts could"
     raise Refused("invalid", _too_large(asked, capacity), "nodes")
 
 

@@ -62,6 +62,6 @@ def _refuse_larger_than_share(
     if shares.complies(service, nodes * cores, nodes * memory_mb):
         return
     need, granted = percent(shares.usage(nodes * cores, nodes * memory_mb)), percent(shares.granted[service])
-    told = f"service: the job needs {need:g} % of {all_cores} cores and {all_mb} MB, and the share of {service} is"
+    told = f"service: the job needs {need:g} % of {all_cores} cores and {all_mb} MiB, and the share of {service} is"
     rest = f"{granted:g} %: it could never start (one of at most {policy.short_s:g} s could)"
     raise Refused("invalid", f"{told} {rest}", "service")

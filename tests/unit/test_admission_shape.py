@@ -64,7 +64,7 @@ def test_nodes_and_cores(asked: dict[str, Any], expected: tuple[int, int, int] |
 @pytest.mark.parametrize(
     ("asked", "field", "largest"),
     [
-        ({"memory_mb": 64_001}, "memory_mb", "big with 16 cores and 8000 MB"),
+        ({"memory_mb": 64_001}, "memory_mb", "big with 16 cores and 8000 MiB"),
         ({"cpus_per_task": 17}, "cpus_per_task", "big"),
         ({"tasks": 1000}, "tasks", "big"),
         ({"tasks": 40, "nodes": 2}, "nodes", "big"),

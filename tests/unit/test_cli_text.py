@@ -172,6 +172,8 @@ def test_what_would_unblock_it_is_told_with_numbers_and_in_grammar() -> None:
         "room on 1 more host with 4 cores and 512 MiB (1 has room now); it comes when a running job of the department ends, "
         "or when the load of web falls: it gives its 2 hosts back then"
     )
+    by_hand = because(Code.WAITS_FOR_HOSTS, **needs, by_hand=["web"])
+    assert "when the load of web counts again (`phoenix scale web --auto`: a person" in sentences.remedy(by_hand)
     none = because(Code.NO_HOSTS_HELD, nodes=2, cores=1, memory_mb=512, web=["web"], held_by_web=1, held=0)
     assert sentences.remedy(none) == (
         "room on 2 hosts with 1 core and 512 MiB each; it comes when the load of web falls: it gives its 1 host back then"
@@ -382,7 +384,25 @@ def test_shares_are_told_with_their_numbers() -> None:
     assert sentences.sentence(because(Code.BALANCED, from_hosts=["h1"])) == "it moved there from h1 while it ran"
     before = because(Code.MADE_WAY, unit="3", preempted=2, failed=0)
     assert sentences.sentence(before) == "it was preempted 2 times, last because its room was needed"
-    assert "(job 7)" in sentences.sentence(because(Code.MADE_WAY, job="7"))
+    assert "job 7 needed its room" in sentences.sentence(because(Code.MADE_WAY, job="7"))
+
+
+@pytest.mark.parametrize(
+    ("reason", "told"),
+    [
+        (because(Code.UNREACHABLE, unreachable_s=10.0), "the load balancer has not reached it for 10 s"),
+        (because(Code.BOOT_TIMEOUT, limit="boot", boot_timeout_s=60.0), "its machines did not start within 60 s"),
+        (because(Code.STARTING, instances=2), "2 instances are being started"),
+        (because(Code.DEPARTMENT_REMOVED, department="lab"), "department lab was removed from the configuration"),
+        (
+            because(Code.UTILISATION_LOW, threshold=0.5333, utilisation=0.4, instances=3, window_s=20.0),
+            "utilisation was 40 % over 20 s with 3 instances; "
+            "below 53 % one fewer is enough, at less than the threshold of 80 %",
+        ),
+    ],
+)
+def test_numbers_are_told_in_words(reason: Reason, told: str) -> None:
+    assert sentences.sentence(reason) == told
 
 
 def test_the_queue_says_when_the_first_ones_start_if_that_is_known() -> None:

@@ -7,12 +7,14 @@ import math
 import re
 from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import orjson
 import pytest
 from aiohttp.test_utils import TestClient, TestServer
 from prometheus_client import CollectorRegistry
 
+from schemas import facts as f
 from services.monitor.events import Entry
 from services.monitor.explain.why import Why
 from services.monitor.history.file import Still
@@ -60,8 +62,10 @@ class House:
         )
         self.client = TestClient(TestServer(reads.app()))
 
+    reasons: tuple[dict[str, Any], ...] = ()  # more than that it is held
+
     async def why(self, department: str, job: str) -> bytes | None:
-        held = [{"code": "held", "params": {}}]
+        held = [{"code": "held", "params": {}}, *self.reasons]
         return orjson.dumps({"department": department, "job": job, "reasons": held}) if job == "1" else None
 
     async def starts(self, department: str, jobs: Sequence[str] | None) -> bytes | None:
@@ -279,6 +283,17 @@ async def test_why_has_sentences_remedies_and_when_it_starts(house: House) -> No
     answer = orjson.loads(body)
     assert len(answer["sentences"]) == len(answer["remedies"]) == len(answer["told"])
     assert answer["sentences"][0].startswith("Held by hpc since ")
+
+
+async def test_why_says_that_a_person_and_not_the_load_keeps_webs_hosts(house: House) -> None:
+    params = {"nodes": 2, "cores": 1, "held": 0, "web": ["web"], "held_by_web": 1}
+    house.reasons = ({"code": "waits_for_hosts", "params": params},)
+    for said, told in (({"exact": 3}, True), ({}, False)):
+        house.desk.play(("admission", f.ScaleRequested(dept="web", user="wes", **said)))
+        _, body = await house.get("/v1/why/1")
+        answer = orjson.loads(body)
+        assert ("`phoenix scale web --auto`" in answer["remedies"][1]) == told
+        assert answer["reasons"][1]["params"].get("by_hand") == (["web"] if told else None)
 
 
 async def test_while_the_history_stands_still_what_needs_it_is_refused_and_the_rest_is_told(house: House) -> None:

@@ -173,7 +173,10 @@ async def test_alerts_say_who_claims_and_who_is_silent(house: House) -> None:
     house.desk.play(("scheduler.web", f.DemandChanged(dept="web", hosts=2, instances=2, reason=silent)))
     alerts = (await picture(house))["alerts"]
     assert list(alerts["signal_missing"]) == ["web"]
-    assert [(claim["dept"], claim["hosts"]) for claim in alerts["claims_open"]] == [("web", 2)]
+    assert [(claim["dept"], claim["hosts"], claim["missing"]) for claim in alerts["claims_open"]] == [("web", 2, 2)]
+    house.desk.play(("scheduler.web", f.DemandChanged(dept="web", hosts=1, instances=1, reason=silent)))
+    (claim,) = (await picture(house))["alerts"]["claims_open"]
+    assert (claim["hosts"], claim["missing"]) == (2, 1)  # what is still missing of what it began with
 
 
 async def test_a_picture_without_a_broker_says_since_when_it_is_old(house: House) -> None:

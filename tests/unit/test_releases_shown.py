@@ -250,6 +250,12 @@ def test_waiting_ends_with_what_became_of_it(monkeypatch: pytest.MonkeyPatch) ->
     assert deploy._why_not(late) == "release 2 is not complete after 0 s (rolling); it goes on"
 
 
+def test_progress_counts_those_that_are_wanted(capsys: pytest.CaptureFixture[str]) -> None:
+    one = {"release": 2, "state": "rolling", "instances_serving": 1, "instances": 1, "instances_wanted": 3}
+    deploy._progress(one, "")
+    assert capsys.readouterr().err == "release 2: rolling, 1 of 3 in service\n"
+
+
 def test_waiting_in_vain_tells_what_for() -> None:
     cloud = Told("rolling")
     cloud.reasons.append(STUCK)

@@ -249,7 +249,7 @@ def test_why_tells_that_the_window_of_the_threshold_is_not_full() -> None:
     rule, heard_s = WebPolicy(window_s=20.0), [Sample(0.0, 1.0, 1.01), Sample(1.0, 8.0, 1.01)]
     words = sentence(scale_threshold.wanted(Memory(heard_s, Track()), 2, 2, rule)[1])
     assert words == (
-        "the number of instances is held; the window of 20s since the number in service last changed, or signals came again "
-        "is not full yet: 12s are missing"
+        "the number of instances is held; the load of 20s decides, in 12s at the earliest (it begins anew when the number in "
+        "service changes, or signals come again)"
     )
     assert sentence(scale_threshold.wanted(Memory([], Track()), 0, 1, rule)[1]) == "no instance is in service yet"

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from phoenix.cli import why
 from schemas import facts as f
 from schemas.reasons import Code, because
@@ -101,6 +103,25 @@ def test_what_web_keeps_whatever_its_load_does_not_come_back_when_that_falls() -
     assert remedy == (
         "web keeps 3 whatever its load: a lower minimum or guarantee of it; to keep more: a higher guarantee of hpc"
     )
+
+
+@pytest.mark.parametrize(
+    ("said", "by_hand"),
+    [
+        ({"exact": 3}, True),
+        ({"minimum": 3}, True),
+        ({"minimum": 2}, False),  # the third comes back when the load falls
+        ({}, False),
+        ({"exact": 3, "until": 1.0}, False),
+    ],
+)
+def test_hosts_that_a_person_has_set_come_back_by_another_word_of_a_person(said: dict[str, Any], by_hand: bool) -> None:
+    site = Site()
+    site.spike(3)
+    site.world.write("admission", f.ScaleRequested(dept="web", user="wes", **said))
+    remedies = [word["remedy"] for word in site.department("hpc")["told"]]
+    assert any("`phoenix scale web --auto`" in remedy for remedy in remedies) == by_hand
+    assert any("the load of web falls" in remedy for remedy in remedies) != by_hand
 
 
 def test_a_notice_is_told_of_the_department_and_of_its_hosts() -> None:

@@ -13,7 +13,7 @@ Rules
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 import orjson
@@ -95,10 +95,17 @@ class Why:
         if not name[:1].isdecimal():
             return json_answer(_spoken(await self._asked(department, name), name, department))
         body, starts = await asyncio.gather(self._asked(department, name), self._starts(department, [name]))
-        answer = _spoken(body, name, department)
+        answer = _spoken(body, name, department, self._by_hand)
         for start in list(starts.values())[:1]:
             answer["start"] = {**start, "sentence": told_foreseen.starts(start, self.now(), sentences.sentence)}
         return json_answer(answer)
+
+    def _by_hand(self, reason: dict[str, Any]) -> None:
+        """Of hosts that web has: where a person keeps them, and not the load.  The scheduler does not know."""
+        params = reason.get("params") or {}
+        names = [name for name in params.get("web") or () if why_department.by_hand(self.core, name, self.now())]
+        if names:
+            params["by_hand"] = names
 
     async def _asked(self, department: str, name: str) -> bytes:
         answer = await self.schedulers.why(department, name)
@@ -114,10 +121,15 @@ class Why:
         return found if isinstance(found, dict) else {}
 
 
-def _spoken(body: bytes, name: str, department: str) -> dict[str, Any]:
-    """A scheduler's answer with its reasons as sentences (rule 5)."""
+def _spoken(
+    body: bytes, name: str, department: str, more: Callable[[dict[str, Any]], None] | None = None
+) -> dict[str, Any]:
+    """A scheduler's answer with its reasons as sentences (rule 5), and with what else is known of each."""
     answer: dict[str, Any] = orjson.loads(body)
     reasons = answer.get("reasons") or []
+    if more is not None:
+        for reason in reasons:
+            more(reason)
     answer["sentences"] = [sentences.capital(sentences.sentence(reason)) for reason in reasons]
     remedies = [sentences.remedy(reason) for reason in reasons]
     answer["remedies"] = [text.replace("DEPARTMENT", department).replace("JOB", name) for text in remedies]

@@ -90,6 +90,8 @@ def _others(core: MonitorCore, config: CloudConfig, mine: Department, now: float
             least = max(guarantee, -(-policy.instances_min // policy.instances_per_host))
             own = f"{other.name} keeps {least} whatever its load: a lower minimum or guarantee of it"
             back = f"hosts come back when the load of {other.name} falls" if held > least else own
+            if held > least and by_hand(core, other.name, now):
+                back = f"a person set how many instances {other.name} has: `phoenix scale {other.name} --auto`"
             remedy = f"{back}; to keep more: a higher guarantee of {mine.name}"
         elif held <= guarantee:
             rule, remedy = f"its guarantee is {guarantee}", ""
@@ -98,6 +100,16 @@ def _others(core: MonitorCore, config: CloudConfig, mine: Department, now: float
             remedy = f"another weight of {mine.name} or {other.name}"
         found.append(Word(f"held by {other.name}: {count(held, 'host')}; {rule}", remedy))
     return found
+
+
+def by_hand(core: MonitorCore, name: str, now: float) -> bool:
+    """A person, and not the load, keeps a web department's hosts: by an exact number, or by a minimum that needs them all."""
+    config, said = core.custody.department(name), core.state.scales.get(name)
+    if config is None or said is None or (said.until is not None and now >= said.until):
+        return False
+    per_host = (config.web or WebPolicy()).instances_per_host
+    least = -(-(said.minimum or 0) // per_host)
+    return said.exact is not None or 0 < core.custody.held(name) <= least
 
 
 def _unusable(core: MonitorCore, now: float) -> list[Word]:

@@ -11,15 +11,16 @@ from services.monitor.model.releases import Record, Releases, current, fresh
 from services.monitor.pictures.times import iso, plain
 
 
-def shown(known: Releases | None, custody: Custody, dept: str) -> dict[str, Any]:
-    """``{"department", "wanted", "state", "releases": [newest first]}``."""
+def shown(known: Releases | None, custody: Custody, dept: str, instances: int | None) -> dict[str, Any]:
+    """``{"department", "wanted", "state", "instances_wanted", "releases": [newest first]}``."""
     found = known or fresh()
     counts = _counts(custody.state.units[name] for name in custody.index.open.get(dept, ()))
     config = custody.state.config.department(dept) if custody.state.config else None
     image = config.web.image if config is not None and config.web is not None else ""
     rows = [_row(record, image, counts, custody, dept) for record in reversed(found.records)]
     wanted = current(found)
-    return {"department": dept, "wanted": found.wanted, "state": wanted.state if wanted else None, "releases": rows}
+    state = wanted.state if wanted else None
+    return {"department": dept, "wanted": found.wanted, "state": state, "instances_wanted": instances, "releases": rows}
 
 
 def summary(known: Releases | None, custody: Custody, dept: str) -> dict[str, Any]:

@@ -263,7 +263,10 @@ class Views:
         }
 
     def releases(self, department: str) -> dict[str, Any]:
-        return release_views.shown(self.core.state.releases.get(department), self.core.custody, department)
+        state = self.core.state
+        return release_views.shown(
+            state.releases.get(department), self.core.custody, department, state.instances.get(department)
+        )
 
     def counts(self, department: str) -> dict[str, int]:
         """Jobs that are not over, by state."""

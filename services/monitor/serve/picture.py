@@ -24,7 +24,7 @@ import orjson
 from schemas import sentences
 from schemas.custody_state import Host
 from schemas.whereabouts import Whereabouts
-from services.monitor.core import MonitorCore
+from services.monitor.core import Claim, MonitorCore
 from services.monitor.events import Publisher, kept_json
 from services.monitor.pictures import lending
 from services.monitor.pictures.times import iso, plain
@@ -182,10 +182,16 @@ class Picture:
         sentence = sentences.sentence(self.views.waiting.units[unit].reason)
         return self.views.rendered(unit)[:-1] + b',"sentence":' + orjson.dumps(sentence) + b"}"
 
+    def _claim(self, claim: Claim) -> dict[str, Any]:
+        """`hosts`: when it began; `missing`: now."""
+        custody = self.core.custody
+        missing = custody.state.demands.get(claim.dept, 0) - custody.held(claim.dept)
+        return {**plain(claim), "missing": missing}
+
     def _alerts(self) -> bytes:
         state = self.core.state
         silent = {dept: iso(since) for dept, since in sorted(state.loads.silent.items())}
-        claims: list[Any] = [plain(claim) for _, claim in sorted(state.open_claims.items())]
+        claims = [self._claim(claim) for _, claim in sorted(state.open_claims.items())]
         apart = {} if self.broker_lost is None else {"broker_lost": iso(self.broker_lost)}
         return kept_json({"signal_missing": silent, "claims_open": claims, **apart})
 

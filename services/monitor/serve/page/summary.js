@@ -55,7 +55,7 @@ function figuresOf(model) {
   const rest = [...model.hosts.values()].filter((row) => row.state !== "held");
   const out = rest.filter((row) => OUT.has(stateOf(row))).length;
   const left = `${number(free)} free${out ? `, ${number(out)} out of use` : ""}`;
-  const claimed = claims.reduce((sum, one) => sum + (one.hosts ?? 0), 0);
+  const claimed = claims.reduce((sum, one) => sum + (one.missing ?? 0), 0);
   return [
     { name: "Hosts held", value: `${number(held)} of ${number(model.hosts.size)}`, note: left },
     { name: "Jobs running", value: number(jobs.running), note: `${number(jobs.waiting)} waiting` },
@@ -106,7 +106,7 @@ export function alertsOf(model, at) {
       alerts.push({
         key: `claim ${who} ${since}`,
         level: "bad",
-        text: `${who} has waited for ${count(claim.hosts ?? 1, "host")} since ${clock(since)}.`,
+        text: `${who} has waited for ${count(claim.missing ?? 1, "host")} since ${clock(since)}.`,
       });
   }
   for (const [state, words, level] of [
