@@ -33,6 +33,10 @@ def boot_timeout(p: Params) -> str | None:
     return f"its machines did not start within {p['boot_timeout_s']:g} s" if "boot_timeout_s" in p else None
 
 
+def best_effort(p: Params) -> str | None:
+    return f"it runs on what production leaves, in the turn of service {p['service']}" if p.get("service") else None
+
+
 def made_way(p: Params) -> str | None:
     return f"it is best-effort, and job {p['job']} needed its room" if p.get("job") else None
 
@@ -67,6 +71,7 @@ TELL: Final[dict[str, Callable[[Params], str | None]]] = {
     "shortest_first": shortest_first,
     "walltime": walltime,
     "boot_timeout": boot_timeout,
+    "best_effort": best_effort,
     "made_way": made_way,
     "department_removed": department_removed,
     "replacement": replacement,

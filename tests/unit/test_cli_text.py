@@ -392,6 +392,7 @@ def test_shares_are_told_with_their_numbers() -> None:
     [
         (because(Code.UNREACHABLE, unreachable_s=10.0), "the load balancer has not reached it for 10 s"),
         (because(Code.BOOT_TIMEOUT, limit="boot", boot_timeout_s=60.0), "its machines did not start within 60 s"),
+        (because(Code.BEST_EFFORT, service="bof"), "it runs on what production leaves, in the turn of service bof"),
         (because(Code.STARTING, instances=2), "2 instances are being started"),
         (because(Code.DEPARTMENT_REMOVED, department="lab"), "department lab was removed from the configuration"),
         (

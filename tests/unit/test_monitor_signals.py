@@ -57,6 +57,8 @@ def test_a_number_that_is_held_for_want_of_a_signal_is_an_alert_until_it_is_not(
     assert missing() == (since, "1.0")
     desk.play(wants(4, Code.SCALED_BY_PERSON), wants(4, Code.SIGNAL_MISSING))  # another number ends no silence
     assert missing() == (since, "1.0")
+    desk.play(wants(4, Code.ROOM_BESIDE))  # nor do hosts beside them
+    assert missing() == (since, "1.0")
     desk.play(wants(2, Code.UTILISATION_STEADY))
     assert missing() == (None, "0.0")
 

@@ -37,12 +37,11 @@ class State(msgspec.Struct, kw_only=True):
 
 
 def demanded(state: State, fact: f.DemandChanged, meta: Meta) -> None:
-    """Rules 1 and 2.  `fact`: a web department's."""
-    if (
-        fact.reason is not None and fact.reason.code is Code.ROOM_BESIDE
-    ):  # of hosts alone: nothing is heard, or silent, by it
+    """Rules 1 and 2.  `fact`: a web department's; of hosts alone it says nothing of signals."""
+    code = None if fact.reason is None else fact.reason.code
+    if code is Code.ROOM_BESIDE:
         return
-    if fact.reason is None or fact.reason.code is not Code.SIGNAL_MISSING:
+    if code is not Code.SIGNAL_MISSING:
         state.silent.pop(fact.dept, None)
         return
     load = state.last.get(fact.dept)
