@@ -76,9 +76,7 @@ class Code(StrEnum):
     FORECAST = "forecast"  # a floor from the last days
     STEP_LIMIT = "step_limit"  # the load asks for more, or fewer, than a step may be
     FLAP_BUDGET = "flap_budget"  # the load asks for fewer, and the number has turned too often: the higher one is held
-    ROOM_BESIDE = (
-        "room_beside"  # the instances are as many as before: what needs hosts beside them, or needs none any more
-    )
+    ROOM_BESIDE = "room_beside"  # instances as many as before: what needs hosts beside them, or needs none any more
     QUEUE = "queue"
     # why a job waits
     WAITS_FOR_HOSTS = "waits_for_hosts"  # free capacity is short of what it needs

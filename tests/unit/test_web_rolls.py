@@ -11,7 +11,10 @@ from schemas import facts as f
 from schemas import sentences
 from schemas.custody import RULES
 from schemas.reasons import Code
+from services.scheduler.web import beside
+from services.scheduler.web.hosts import Picture
 from services.scheduler.web.release import STABLE_S
+from services.scheduler.web.rolls import Step
 from services.scheduler.web.why import why
 from tests.support.ending import hear
 from tests.support.releases import CRASH_S, core, deploy, of_releases, said, scale, serving, site, watch
@@ -83,6 +86,20 @@ def test_a_claim_for_a_cordoned_host_in_use_says_so() -> None:
     told = [sentences.sentence(fact.reason) for fact in world.facts(f.DemandChanged)[1:]]
     assert told[0] == f"{in_use} is cordoned and still in use"
     assert told[-1] == f"what {in_use} carried has ended"
+
+
+def test_a_claim_names_all_that_takes_room_beside_the_instances() -> None:
+    world, _ = site(instances=2)
+    held = core(world).holdings
+    seen = Picture(held, {}, {}, {})
+    told = beside.why(seen, Step(None, None, None), 2, beside.Room(wanted=3, draining=2), fewer=0)
+    assert told.params == {"unreachable": 1, "draining": 2}
+    assert sentences.sentence(told) == (
+        "a successor comes for an instance that the load balancer does not reach; 2 instances still drain"
+    )
+    held.small["tiny"] = None
+    told = beside.why(seen, Step(None, None, None), 2, beside.Room(wanted=2, draining=0), fewer=0)
+    assert sentences.sentence(told) == "1 host is too small for an instance"
 
 
 def test_a_full_cluster_waits_for_a_host_or_drains_first() -> None:
