@@ -26,7 +26,7 @@ from nats.aio.msg import Msg
 from schemas import subjects
 from schemas.facts import Fact
 from schemas.meta import Meta
-from services.runtime.broker.answer import answer
+from services.runtime.broker.answer import answer, refusal
 from services.runtime.edge import Edge
 from services.runtime.exits import Stop
 from services.runtime.service import Service
@@ -57,10 +57,6 @@ class _Why(msgspec.Struct, frozen=True):
 
 class _Queue(msgspec.Struct, frozen=True):
     limit: int = QUEUE_MAX
-
-
-def refusal(code: str, message: str, field: str | None = None) -> bytes:
-    return msgspec.json.encode({"ok": False, "error": {"code": code, "field": field, "message": message}})
 
 
 class BatchEdge(Edge):

@@ -28,12 +28,11 @@ from schemas.facts import Fact, LoadObserved
 from schemas.meta import Meta
 from schemas.requests import Malformed
 from schemas.signal_drops import Drop
-from services.runtime.broker.answer import answer
+from services.runtime.broker.answer import answer, refusal
 from services.runtime.edge import Edge, Refused
 from services.runtime.exits import Stop
 from services.runtime.service import Service
 from services.scheduler import plugins
-from services.scheduler.edge_batch import refusal
 from services.scheduler.metrics import Counts
 from services.scheduler.web.core import WebCore
 from services.scheduler.web.meter import Meter

@@ -23,7 +23,7 @@ from services.monitor.history.file import History, StandsStill
 from services.monitor.pictures.usage import BY, EVER
 from services.monitor.pictures.views import Views
 from services.monitor.serve.usage_asked import usage_asked
-from services.runtime.broker.answer import answer
+from services.runtime.broker.answer import answer, refusal
 from services.runtime.clock import Clock, system_clock
 
 WHY_S: Final = 2.0
@@ -46,9 +46,9 @@ class Queries:
             asked = msgspec.json.decode(msg.data or b"{}", type=dict[str, Any])
             body = await self._usage(scope, asked) if what == "usage" else self._render(what, scope, asked)
         except (msgspec.DecodeError, TypeError, ValueError) as error:
-            body = _refusal("invalid", f"the query could not be read: {error}")
+            body = refusal("invalid", f"the query could not be read: {error}")
         except StandsStill as told:
-            body = _refusal("unavailable", str(told))
+            body = refusal("unavailable", str(told))
         await answer(msg, department, body, {"Content-Type": "application/json"})
 
     def _render(self, what: str, scope: str | None, asked: dict[str, Any]) -> bytes:
@@ -58,7 +58,7 @@ class Queries:
         if what == "job":
             view = views.job(str(asked.get("job", "")))
             if view is None or scope not in (None, view["department"]):
-                return _refusal("unknown", f"there is no job {asked.get('job')!r} in this department", "job")
+                return refusal("unknown", f"there is no job {asked.get('job')!r} in this department", "job")
             return orjson.dumps(view)
         if what == "department" and scope is not None:
             return orjson.dumps(views.department(scope))
@@ -68,13 +68,13 @@ class Queries:
         if what in pictures:
             return orjson.dumps(pictures[what]())
         known = ", ".join(sorted([*pictures, "queue", "job", "department", "releases", "usage"]))
-        return _refusal("unknown", f"there is no query {what!r}; known: {known}")
+        return refusal("unknown", f"there is no query {what!r}; known: {known}")
 
     async def _usage(self, scope: str | None, asked: dict[str, Any]) -> bytes:
         """Rule 3."""
         by, since, until = asked.get("by", "department"), asked.get("since", 0.0), asked.get("until", EVER)
         if by not in BY:
-            return _refusal("invalid", f"{by!r} is none of {', '.join(BY)}", "by")
+            return refusal("invalid", f"{by!r} is none of {', '.join(BY)}", "by")
         department = scope or asked.get("department")
         period, accounting = (float(since), float(until)), self.views.core.accounting
         return orjson.dumps(await usage_asked(accounting, self.history, self.clock, by, department, *period))
@@ -104,7 +104,3 @@ class Queries:
             return None
         finally:
             await subscription.unsubscribe()
-
-
-def _refusal(code: str, message: str, field: str | None = None) -> bytes:
-    return orjson.dumps({"ok": False, "error": {"code": code, "field": field, "message": message}})

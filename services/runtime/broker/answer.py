@@ -10,6 +10,7 @@ import asyncio
 from collections.abc import Mapping
 from typing import Final
 
+import msgspec
 import nats.errors
 from nats.aio.msg import Msg
 
@@ -40,3 +41,8 @@ async def answer(msg: Msg, department: str, payload: bytes, headers: Mapping[str
         _log.warning("answer not sent", department=department, subject=msg.subject, error=message_of(error))
         return False
     return True
+
+
+def refusal(code: str, message: str, field: str | None = None) -> bytes:
+    """The JSON answer to a query that is refused."""
+    return msgspec.json.encode({"ok": False, "error": {"code": code, "field": field, "message": message}})
