@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final, get_args
 
 from schemas.requests import REQUESTS
-from services.runtime.edge import RefusalCode
+from services.runtime.refusal import RefusalCode
 from services.runtime.families import Label, Table
 
 TABLE: Final = Table("admission")

@@ -20,7 +20,7 @@ from schemas.constraints import problem, satisfies
 from schemas.custody_state import Host
 from schemas.facts import Dependency
 from schemas.requests import JobSubmit
-from services.runtime.edge import Refused
+from services.runtime.refusal import Refused
 
 MEMORY_DEFAULT_MB: Final = 256  # as in job.submitted
 DEPENDENCIES_MAX: Final = 1000

@@ -8,6 +8,6 @@ callers/               who asks, from where, and what the audit keeps of it
 journal/               appending behind the fence, reading, folding, the lease, snapshots, the archive
 broker/                NATS: connecting, who may say what, streams and objects, how a request is answered
 config/                the configuration file: its form, what its parts mean, the files that it names
-core, edge             what a service brings: a pure core, and its edges to the outside
+core, edge, refusal    what a service brings: a pure core, its edges to the outside, and how a request is refused
 log, exits, clock, families   said, ended, timed and measured in one way
 """

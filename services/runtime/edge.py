@@ -12,33 +12,19 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 from schemas.facts import Fact
 from schemas.meta import Meta
-from schemas.requests import LeaseRefusal
+from services.runtime.refusal import Refused
 
 if TYPE_CHECKING:
     from services.runtime.service import Service
 
-RefusalCode: TypeAlias = Literal["invalid", "unknown", "denied", "conflict", "limit", "unavailable"]
+__all__ = ["Compose", "Edge", "Outcome", "Proposal", "Refused"]
 
 # (now, facts that earlier proposals have drafted into this envelope) -> facts.  May raise `Refused`.
 Compose: TypeAlias = Callable[[float, Sequence[Fact]], list[Fact]]
-
-
-class Refused(Exception):
-    """A request that is not granted.  `field`: the part of the request that is wrong, if one is; `lease`: of a lease that
-    collides, with what and what would be granted instead."""
-
-    def __init__(
-        self, code: RefusalCode, message: str, field: str | None = None, lease: LeaseRefusal | None = None
-    ) -> None:
-        super().__init__(message)
-        self.code = code
-        self.message = message
-        self.field = field
-        self.lease = lease
 
 
 @dataclass(slots=True)

@@ -13,30 +13,31 @@ from services.runtime.journal.fold import CoreFactory
 from tests.unit.frame_source import module, sources
 
 _METHODS = ("apply", "decide", "wake_at", "check", "dump", "load")
-DEPARTMENTS = {"batch": "hpc", "web": "web"}  # of the recorded journals
+NAMES = ("AdmissionCore", "BatchCore", "ExecutorCore", "MonitorCore", "ProvisionerCore", "WebCore")  # all there are
+DEPARTMENTS = {"batch": "hpc", "web": "web"}  # of the recorded journals, by the package of the scheduler's core
+
+
+def found() -> dict[str, type[Any]]:
+    """Every core by its name: the classes that can do what a core does, of every `core.py` below services."""
+    modules = [m for path in sources("services") if (m := module(path)).endswith(".core") and m != Core.__module__]
+    return {cls.__name__: cls for name in modules for cls in _classes(name)}
 
 
 def cores() -> dict[str, CoreFactory]:
-    """Factories by the name of the class, of each core in services/*/core.py and of the scheduler's kinds."""
-    return {cls.__name__: _factory(cls) for path in sources("services") for cls in _classes(module(path))}
+    """A factory of each core by its name."""
+    return {name: _factory(cls) for name, cls in found().items()}
 
 
-def _classes(name: str) -> Iterator[type]:
-    parts = name.split(".")
-    if len(parts) != 3 or parts[1] == "runtime" or parts[2] not in ("core", *DEPARTMENTS):
-        return
-    source = importlib.import_module(name)
-    for cls in vars(source).values():
+def _classes(name: str) -> Iterator[type[Any]]:
+    for cls in vars(importlib.import_module(name)).values():
         if inspect.isclass(cls) and cls.__module__ == name and all(callable(getattr(cls, m, None)) for m in _METHODS):
             yield cls
 
 
 def _factory(cls: type[Any]) -> CoreFactory:
-    """A scheduler's core is also told its department: the one of its kind."""
-    needed = [p for p in inspect.signature(cls).parameters.values() if p.default is p.empty and p.name != "custody"]
-    kind = cls.__module__.rpartition(".")[2]
-    department = DEPARTMENTS.get(kind, DEPARTMENTS["web" if "web" in cls.__name__.lower() else "batch"])
-    given = {p.name: department for p in needed}
+    """A scheduler's core needs its department as well: the one of its kind."""
+    department = DEPARTMENTS.get(cls.__module__.split(".")[-2])
+    given = {"dept": department} if department else {}
 
     def make(custody: Custody) -> Core:
         core: Core = cls(custody, **given)

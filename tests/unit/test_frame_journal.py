@@ -21,7 +21,7 @@ from schemas.custody_check import check
 from schemas.envelope import Garbage, UnknownFact, decode
 from services.runtime.journal.fold import Fold, Stored
 from tests.fixtures import make_journal
-from tests.unit.frame_cores import cores
+from tests.unit.frame_cores import NAMES, cores
 
 FIXTURES = Path(__file__).resolve().parents[1] / "fixtures"
 RECORDED = sorted(FIXTURES.glob("journal_v*.jsonl"))
@@ -102,6 +102,10 @@ def stored(path: Path) -> list[Stored]:
     return [
         Stored(m["position"], subjects.journal(m["writer"]), base64.b64decode(m["data"]), stored_at=0.0) for m in lines
     ]
+
+
+def test_all_six_cores_are_replayed() -> None:
+    assert sorted(CORES) == list(NAMES)
 
 
 def state(folded: Fold) -> tuple[bytes, bytes]:

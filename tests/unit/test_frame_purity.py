@@ -3,69 +3,65 @@
 from __future__ import annotations
 
 import ast
+from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
 
+from tests.unit import frame_cores
 from tests.unit.frame_purity import impurities
 from tests.unit.frame_source import ROOT, imports, module, path_of, tree
 
-PATTERNS = (
+BESIDE_THE_CORES = (  # pure as well: what every fold shares, what a configuration may name, the agent's decisions
     "schemas/custody*.py",
     "schemas/meta.py",
     "schemas/timetable.py",
-    "services/*/core.py",
-    "services/scheduler/batch*.py",
-    "services/scheduler/web*.py",
     "services/*/policies/*.py",
     "phoenix/haproxy/reconciler.py",
     "phoenix/haproxy/watch.py",
     "phoenix/haproxy/flow.py",
 )
+CORES = {name: path for name, cls in frame_cores.found().items() if (path := path_of(cls.__module__))}
 
 
-def cores() -> list[Path]:
-    found = {path.relative_to(ROOT) for pattern in PATTERNS for path in ROOT.glob(pattern)}
-    return sorted(found)
-
-
-def with_what_they_stand_on(roots: list[Path]) -> list[Path]:
-    """The cores, and every module of the vocabulary or of their own service that they import, directly or not."""
-    seen: dict[Path, None] = {}
+def with_what_they_stand_on(roots: Iterable[Path]) -> list[Path]:
+    """These modules, and every one of the vocabulary or of a service that they import, directly or not."""
+    seen: set[Path] = set()
     waiting = list(roots)
     while waiting:
         path = waiting.pop()
         if path in seen:
             continue
-        seen[path] = None
-        own = ".".join(module(path).split(".")[:2])
-        for name in imports(tree(path), module(path)):
-            target = path_of(name) if name.startswith(("schemas.", f"{own}.")) else None
-            if target is not None:
-                waiting.append(target)
+        seen.add(path)
+        ours = (name for name in imports(tree(path), module(path)) if name.startswith(("schemas.", "services.")))
+        waiting += [target for name in ours if (target := path_of(name))]
     return sorted(seen)
 
 
-PURE = with_what_they_stand_on(cores())
+BESIDE = [path.relative_to(ROOT) for pattern in BESIDE_THE_CORES for path in ROOT.glob(pattern)]
+PURE = with_what_they_stand_on([*CORES.values(), *BESIDE])
 
 
-def test_the_cores_are_found() -> None:
+def test_all_six_cores_are_found() -> None:
+    assert sorted(CORES) == list(frame_cores.NAMES)
+    assert set(CORES.values()) <= set(PURE)
+
+
+@pytest.mark.parametrize("pattern", BESIDE_THE_CORES)
+def test_what_stands_beside_the_cores_is_found(pattern: str) -> None:
+    assert list(ROOT.glob(pattern))
+
+
+def test_what_a_core_stands_on_is_found() -> None:
+    """Some of what lies deepest: a package inside a service, the vocabulary, the contract of the runtime."""
     names = {module(path) for path in PURE}
+    assert {"services.scheduler.batch.book", "services.scheduler.derived.room", "services.monitor.model.job"} <= names
     assert {"schemas.custody", "schemas.custody_state", "schemas.facts", "services.runtime.core"} <= names
-    assert {"services.provisioner.core", "services.admission.core", "services.monitor.core"} <= names
 
 
 @pytest.mark.parametrize("path", PURE, ids=str)
 def test_a_core_and_what_it_stands_on_is_pure(path: Path) -> None:
     assert impurities(tree(path)) == []
-
-
-@pytest.mark.parametrize("path", cores(), ids=str)
-def test_a_core_takes_nothing_from_the_runtime_that_is_not_pure(path: Path) -> None:
-    """`services.runtime.core` is the contract; of other runtime modules only what is itself pure may be used."""
-    used = {t for n in imports(tree(path), module(path)) if n.startswith("services.runtime") and (t := path_of(n))}
-    impure = {str(t): found for t in sorted(used) if (found := impurities(tree(t)))}
-    assert impure == {}
 
 
 @pytest.mark.parametrize(
