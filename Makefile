@@ -11,6 +11,8 @@
 # make crash-history [ROUNDS=1] the monitor killed around every commit, archive file, mark, purge and snapshot
 # make worlds [SECONDS=600] [WORLDS="3-all …"] small worlds, every order of events on the real cores, so long each
 # make model  every world of the exhaustive model (about an hour)
+# make bench  [AGAINST=commit] [PAIRS=5] [QUICK=1] submit, throughput, spike, decisions and fold; with AGAINST in turn with another
+#             commit's, as ratios (about 10 minutes; QUICK=1 PAIRS=1: whether it works)
 
 PYTHON ?= python3
 VENV   := .venv
@@ -23,7 +25,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 # ALLOW_MISSING=1 make test   without the tests whose tool cannot be had; the last line counts them
 
-.PHONY: demo rush flaps test lint types chaos properties faults failures crash crash-history worlds model setup tools clean
+.PHONY: demo rush flaps test lint types chaos properties faults failures crash crash-history worlds model bench setup tools clean
 
 demo: setup
 	@$(BIN)/python -m phoenix.local.demo
@@ -96,6 +98,10 @@ model: setup
 	@PYTHONPATH=. $(BIN)/python tests/model/custody_model.py check
 	@PYTHONPATH=. $(BIN)/python -m tests.model.custody_model_bound check
 	@PYTHONPATH=. $(BIN)/python -m tests.model.custody_model_bound mutants
+
+PAIRS ?= 5
+bench: setup
+	@$(BIN)/python -m benchmarks.against $(AGAINST) --pairs $(PAIRS) $(if $(QUICK),--quick)
 
 clean:
 	rm -rf $(VENV) .tools build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

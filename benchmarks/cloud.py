@@ -1,4 +1,7 @@
-"""A cloud for one benchmark: started by `phoenix up` in a directory of its own, ended and deleted afterwards."""
+"""A cloud for one benchmark: started by `phoenix up` in a directory of its own, ended and deleted afterwards.
+
+With BENCH_TREE it is the cloud of another checkout, which has an environment of its own in .venv (`make bench AGAINST=…`).
+"""
 
 from __future__ import annotations
 
@@ -17,7 +20,8 @@ import nats
 from nats.aio.client import Client
 
 UP_S = 120.0
-PHOENIX = [sys.executable, "-m", "phoenix.cli"]
+TREE = os.environ.get("BENCH_TREE")
+PHOENIX = [f"{TREE}/.venv/bin/python" if TREE else sys.executable, "-m", "phoenix.cli"]
 
 
 @contextlib.contextmanager
@@ -35,14 +39,14 @@ def cloud(*options: str, config: str | None = None) -> Iterator[dict[str, Any]]:
             run(["up", "--detach", "--data", data, *given], timeout=UP_S)
             yield json.loads(run(["status", "--data", data, "--json"], timeout=30.0))
         finally:
-            subprocess.run(
-                [*PHOENIX, "down", "--data", data, "--purge"], timeout=60.0, check=False, capture_output=True
-            )
+            down = [*PHOENIX, "down", "--data", data, "--purge"]
+            subprocess.run(down, cwd=TREE, timeout=60.0, check=False, capture_output=True)
 
 
 def run(arguments: Sequence[str], timeout: float) -> str:
     """Output of `phoenix <arguments>`.  CalledProcessError if it fails."""
-    done = subprocess.run([*PHOENIX, *arguments], timeout=timeout, check=False, capture_output=True, text=True)
+    command = [*PHOENIX, *arguments]
+    done = subprocess.run(command, cwd=TREE, timeout=timeout, check=False, capture_output=True, text=True)
     if done.returncode:
         sys.stderr.write(done.stdout + done.stderr)
         done.check_returncode()
@@ -71,9 +75,50 @@ def memory_mb(pid: int) -> float:
 
 
 def cpu_seconds(pid: int) -> float:
-    """User and system CPU seconds of a process."""
-    fields = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+    """User and system CPU seconds of a process and of the children that it has waited for; 0 if it is gone."""
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
+    except (FileNotFoundError, ProcessLookupError):
+        return 0.0
+    return sum(map(int, fields[11:15])) / os.sysconf("SC_CLK_TCK")
+
+
+def cpu_below(pid: int) -> float:
+    """The same with all processes that it has started, and they: the VMs of the embedded OpenNebula, for one."""
+    try:
+        children = [child for task in Path(f"/proc/{pid}/task").iterdir() for child in _read(task / "children").split()]
+    except FileNotFoundError:
+        children = []
+    return cpu_seconds(pid) + sum(cpu_below(int(child)) for child in children)
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text()
+    except (FileNotFoundError, ProcessLookupError):
+        return ""
+
+
+class Cpu:
+    """What each process of a cloud uses from now on."""
+
+    def __init__(self, status: dict[str, Any]) -> None:
+        self._pids = {process["name"]: process["pid"] for process in status["processes"]}
+        self._before = self._now()
+
+    def used_s(self) -> dict[str, float]:
+        """CPU seconds by process, the most first."""
+        used = {name: max(0.0, now_s - self._before[name]) for name, now_s in self._now().items()}
+        return dict(sorted(used.items(), key=lambda each: (-each[1], each[0])))
+
+    def _now(self) -> dict[str, float]:
+        return {name: cpu_below(pid) for name, pid in self._pids.items()}
+
+
+def tell(figures: dict[str, float], used_s: dict[str, dict[str, float]], units: int) -> None:
+    """One line of JSON for `benchmarks.against`: figures by name, and CPU by load and process, milliseconds a unit of work."""
+    cpu_ms = {load: {name: 1000 * s / units for name, s in by.items()} for load, by in used_s.items()}
+    print(json.dumps({"figures": {k: v for k, v in figures.items() if not math.isnan(v)}, "cpu_ms": cpu_ms}))
 
 
 def table(rows: Sequence[Sequence[object]]) -> None:

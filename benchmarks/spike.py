@@ -1,6 +1,6 @@
 """From CPU signal to host granted, over many spikes with many dummy hosts, the reclaim of running jobs included.
 
-    python -m benchmarks.spike [--spikes 200] [--hosts 1000]
+    python -m benchmarks.spike [--spikes 200] [--hosts 1000] [--json]
 
 Every host runs a job.  A spike is one signal above the threshold with a window that it completes; the department then wants
 one instance more, on one host.  Start: the publish of the signal that completes the window, which is the last one before the
@@ -19,7 +19,7 @@ from typing import Any
 
 import orjson
 
-from benchmarks.cloud import cloud, connect, percentile, table
+from benchmarks.cloud import Cpu, cloud, connect, percentile, table, tell
 
 CONFIG = """
 [cloud]
@@ -111,8 +111,10 @@ async def fill(nc: Any, watch: Watch, hosts: int, cores: int) -> None:
     print(f"{watch.running} jobs run on {hosts} hosts")
 
 
-async def spikes(status: dict[str, Any], count: int, hosts: int, cores: int) -> dict[str, list[float]]:
-    """Seconds by step: from the signal to each of `STEPS`."""
+async def spikes(
+    status: dict[str, Any], count: int, hosts: int, cores: int
+) -> tuple[dict[str, list[float]], dict[str, float]]:
+    """Seconds by step, from the signal to each of `STEPS`; CPU seconds by process, once the cluster is full."""
     watch = Watch()
     operator = await connect(status, "oscar")
     await operator.subscribe("phoenix.event.>", cb=watch.on_event)
@@ -122,7 +124,7 @@ async def spikes(status: dict[str, Any], count: int, hosts: int, cores: int) -> 
     while not watch.granted.empty():
         watch.granted.get_nowait()
     found: dict[str, list[float]] = {step: [] for step in (*STEPS, HYPERVISOR, DIFFERENCE)}
-    before = terminations(status)
+    before, cpu = terminations(status), Cpu(status)
     for _ in range(count):
         start = await spike(balancer, watch)
         for step in STEPS:
@@ -131,16 +133,18 @@ async def spikes(status: dict[str, Any], count: int, hosts: int, cores: int) -> 
         found[HYPERVISOR].append(after - before)
         found[DIFFERENCE].append(found["host.granted"][-1] - (after - before))
         before = after
+    used_s = cpu.used_s()
     for nc in (operator, alice, balancer):
         await nc.close()
-    return found
+    return found, used_s
 
 
 def terminations(status: dict[str, Any]) -> float:
-    """Seconds that the executor's VMs took to end, in all; a spike ends exactly one."""
+    """Seconds that the executor's VMs took to end, in all; a spike ends exactly one.  NaN: an executor that does not say it."""
     with urllib.request.urlopen(status["metrics"]["executor"]) as answer:
         lines = answer.read().decode().splitlines()
-    return float(next(x for x in lines if x.startswith("phoenix_vm_termination_seconds_sum")).split()[1])
+    found = (line.split()[1] for line in lines if line.startswith("phoenix_vm_termination_seconds_sum"))
+    return float(next(found, "nan"))
 
 
 async def spike(nc: Any, watch: Watch) -> float:
@@ -181,10 +185,15 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--spikes", type=int, default=200)
     parser.add_argument("--hosts", type=int, default=1000)
+    parser.add_argument("--json", action="store_true")
     given = parser.parse_args()
     options = ("--hosts", str(given.hosts), "--cores", "4", "--hypervisor", "dummy")
     with cloud(*options, config=CONFIG.format(most=given.hosts)) as status:
-        found = asyncio.run(spikes(status, given.spikes, given.hosts, 4))
+        found, used_s = asyncio.run(spikes(status, given.spikes, given.hosts, 4))
+    if given.json:
+        figures = {f"to {step}: ms": 1000 * percentile(found[step], 0.5) for step in (*STEPS, HYPERVISOR)}
+        tell(figures, {"spike": used_s}, given.spikes)
+        return
     rows: list[list[object]] = [["from the signal to", "p50 s", "p99 s", "max s"]]
     for step in (*STEPS, HYPERVISOR, DIFFERENCE):
         rows.append([step, percentile(found[step], 0.5), percentile(found[step], 0.99), max(found[step])])

@@ -1,6 +1,6 @@
 """Jobs a second from submit to completed: trivial jobs, a VM each, on 128 one-core slots, with both hypervisors.
 
-    python -m benchmarks.throughput [--jobs 2000] [--hypervisor dummy|process|both]
+    python -m benchmarks.throughput [--jobs 2000] [--hypervisor dummy|process|both] [--json]
 
 Measured on such a machine: Slurm 22.05 completes 33 (default) to 60 (tuned) a second, HyperQueue 146.
 """
@@ -14,7 +14,7 @@ from typing import Any
 
 import orjson
 
-from benchmarks.cloud import cloud, connect, cpu_seconds, table
+from benchmarks.cloud import Cpu, cloud, connect, table, tell
 
 REQUEST_S = 60.0
 DONE_S = 600.0
@@ -55,20 +55,25 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--jobs", type=int, default=2000)
     parser.add_argument("--hypervisor", choices=["dummy", "process", "both"], default="both")
+    parser.add_argument("--json", action="store_true")
     given = parser.parse_args()
     kinds = ["dummy", "process"] if given.hypervisor == "both" else [given.hypervisor]
     rows: list[list[object]] = [
         ["hypervisor", "jobs", "all acknowledged s", "all completed s", "jobs/s", "÷ Slurm tuned (60)"]
     ]
+    figures, used_s = {}, {}
     for kind in kinds:
         with cloud("--hosts", "128", "--cores", "1", "--hypervisor", kind) as status:
-            before = {p["name"]: cpu_seconds(p["pid"]) for p in status["processes"]}
+            cpu = Cpu(status)
             acknowledged, completed = asyncio.run(complete(status, given.jobs))
-            used = {p["name"]: cpu_seconds(p["pid"]) - before[p["name"]] for p in status["processes"]}
-        rate = given.jobs / completed
+            used_s[kind] = cpu.used_s()
+        rate = figures[f"{kind}: jobs/s"] = given.jobs / completed
         rows.append([kind, given.jobs, acknowledged, completed, rate, rate / 60])
-        spent = sorted(used.items(), key=lambda x: (-x[1], x[0]))
-        print(f"CPU seconds ({kind}):", ", ".join(f"{name} {seconds:.1f}" for name, seconds in spent))
+    if given.json:
+        tell(figures, used_s, given.jobs)
+        return
+    for kind, used in used_s.items():
+        print(f"CPU seconds ({kind}):", ", ".join(f"{name} {seconds:.1f}" for name, seconds in used.items()))
     table(rows)
 
 
