@@ -11,6 +11,7 @@ from typing import Annotated, Literal, TypeAlias
 import msgspec
 
 OnReclaim = Literal["kill", "requeue", "suspend", "migrate"]
+OnTerm = Literal["stop", "complete"]  # what exit 0 is after SIGTERM: the script was stopped, or it has completed, early
 
 # The policies that come with Phoenix Cloud.  More come as plug-ins (docs/plugins.md): so a setting holds any `PolicyName`, and
 # `services.runtime.config.policies` says whether there is such a policy.
@@ -122,6 +123,7 @@ class BatchPolicy(_Config, frozen=True, kw_only=True):
     order: PolicyName = "first-fit"
     victims: PolicyName = "smallest-shortest-spared"
     on_reclaim: OnReclaim = "requeue"
+    on_term: OnTerm = "stop"
     walltime_default_s: float = 3600.0
     walltime_max_s: float = 7 * 86400.0
     requeues_max: int = 100  # a job preempted more often than this is killed: it would never finish

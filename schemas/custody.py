@@ -42,10 +42,8 @@ from schemas.envelope import AnyFact, UnknownFact
 from schemas.ids import element_id, instance_parts
 from schemas.meta import Void
 
-RULES: Final = (
-    2  # PROTOCOL S8: a change of any void rule is a new number.  2: a VM may be bound to one attempt after another
-)
-RULES_KNOWN: Final = (1, 2)  # a journal begins under older ones
+RULES: Final = 3  # PROTOCOL S8: a change of any void rule is a new number; `custody_verdicts` says what each has added
+RULES_KNOWN: Final = (1, 2, 3)  # a journal begins under older ones
 _ENDED: Final = {
     f.Disposal.KILL: "killed",
     f.Disposal.TIMEOUT: "timeout",
@@ -224,7 +222,12 @@ class Custody(Verdicts):
         self.state.job_last = int(fact.job)
         for name in [element_id(fact.job, i) for i in fact.array] or [fact.job]:
             self.state.units[name] = Unit(
-                id=name, dept=fact.dept, nodes=fact.nodes, held=fact.held, retries=fact.retries
+                id=name,
+                dept=fact.dept,
+                nodes=fact.nodes,
+                held=fact.held,
+                retries=fact.retries,
+                on_term=fact.on_term,
             )
 
     def _do_job_held(self, fact: f.JobHeld) -> None:
@@ -333,6 +336,7 @@ class Custody(Verdicts):
         unit.exit = fact.exit
         self._unsave(unit)
         if fact.exit == 0:
+            unit.early = fact.terminated
             self._finish(unit, "completed")
         elif unit.cancelled:
             self._finish(unit, "cancelled")

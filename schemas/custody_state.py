@@ -12,7 +12,7 @@ from typing import Final, Literal
 import msgspec
 
 from schemas import facts as f
-from schemas.config import CloudConfig
+from schemas.config import CloudConfig, OnTerm
 
 RELEASES_KEPT: Final = 20  # of a department, for those who ask what there was; and those that run
 FINALS_MAX: Final = 10_000  # final units that are remembered (dependencies, `show`); older ones live in the history
@@ -81,6 +81,8 @@ class Unit(msgspec.Struct, kw_only=True):
     release: int = 0  # of an instance: what it runs
     drains_until: float | None = None  # of an instance: no new session goes there; it stops then at the latest
     vms_open: int = 0
+    on_term: OnTerm | None = None  # None: the department's
+    early: bool = False  # completed, by a script that its guest had told to end
 
     @property
     def live(self) -> bool:

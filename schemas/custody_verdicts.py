@@ -3,8 +3,8 @@
 Rules
   1. Nothing here writes.  `_void_<kind>` names the precondition that fails, or gives None (PROTOCOL.md, the two tables).
   2. Preconditions look at the fold's state alone, never at a clock or at who asks.
-  3. What rules number 2 added (a VM that was another attempt's) holds only once a `config.adopted` with that number has
-     been folded: an old journal is worth what it was worth when it was written (S8).
+  3. What a rules number added holds only once a `config.adopted` with that number, or a higher one, has been folded: an old
+     journal is worth what it was worth when it was written (S8).
 """
 
 from __future__ import annotations
@@ -17,7 +17,9 @@ from schemas.custody_state import Host, Index, Quota, State, Unit, Vm, vm_key
 from schemas.ids import instance_parts, is_instance
 from schemas.meta import Void
 
-BINDS_AGAIN: Final = 2  # the first rules number under which a VM may be bound to one attempt after another
+# The first rules number under which …
+BINDS_AGAIN: Final = 2  # a VM may be bound to one attempt after another
+TERM_STOPS: Final = 3  # exit 0 of a script that its guest has told to end is no success
 
 
 class Verdicts:
@@ -201,7 +203,16 @@ class Verdicts:
             return Void.UNIT_FINAL
         if unit.attempt != fact.attempt or not fact.attempt:
             return Void.ATTEMPT_NOT_LATEST
-        return None if fact.exit == 0 or unit.live else Void.ATTEMPT_NOT_LIVE
+        if fact.exit != 0:
+            return None if unit.live else Void.ATTEMPT_NOT_LIVE
+        return Void.ATTEMPT_STOPPED if fact.terminated and self._stops_on_term(unit) else None
+
+    def _stops_on_term(self, unit: Unit) -> bool:
+        """True if exit 0 after SIGTERM says nothing of this unit: whatever stopped it decides what becomes of it."""
+        department = self.department(unit.dept)
+        batch = department.batch if department is not None else None
+        wish = unit.on_term or (batch.on_term if batch is not None else "stop")
+        return self.state.rules >= TERM_STOPS and wish == "stop"
 
     def _void_vm_allocated(self, fact: f.VmAllocated, _writer: str) -> Void | None:
         unit = self.state.units.get(fact.unit)

@@ -14,7 +14,7 @@ from typing import Annotated, Final, Literal, TypeAlias
 
 import msgspec
 
-from schemas.config import CloudConfig, OnReclaim
+from schemas.config import CloudConfig, OnReclaim, OnTerm
 from schemas.facts_base import AnyKind, CustodyFact, JobId, PlainFact, Seconds
 from schemas.facts_base import AttemptNumber as AttemptNumber
 from schemas.facts_base import Count as Count
@@ -273,6 +273,7 @@ class JobSubmitted(CustodyFact, frozen=True, kw_only=True, tag="job.submitted"):
     lease: Lease | None = None  # it is one; a best-effort lease has `best_effort` as well
     quality: str = ""  # its quality of service, of those of the department
     constraint: str = ""  # hosts with these labels (`schemas.constraints`); empty: any
+    on_term: OnTerm | None = None  # None: the department's
 
 
 class JobHeld(CustodyFact, frozen=True, kw_only=True, tag="job.held"):
@@ -319,6 +320,8 @@ class AttemptBegan(CustodyFact, frozen=True, kw_only=True, tag="attempt.began"):
 
 
 class AttemptReported(CustodyFact, frozen=True, kw_only=True, tag="attempt.reported"):
+    """`terminated`: before its script ended, the guest had sent it SIGTERM, or the signal that it wished instead."""
+
     unit: UnitId
     attempt: AttemptNumber
     exit: int
@@ -327,6 +330,7 @@ class AttemptReported(CustodyFact, frozen=True, kw_only=True, tag="attempt.repor
     cpu_seconds: float | None = None
     max_rss_mb: float | None = None
     note: str | None = None
+    terminated: bool = False
 
 
 class CheckpointReported(PlainFact, frozen=True, kw_only=True, tag="checkpoint.reported"):

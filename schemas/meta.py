@@ -25,6 +25,7 @@ class Void(StrEnum):
     ATTEMPT_NOT_OPEN = "attempt_not_open"
     ATTEMPT_NOT_LIVE = "attempt_not_live"
     ATTEMPT_NOT_LATEST = "attempt_not_latest"
+    ATTEMPT_STOPPED = "attempt_stopped"  # its script ended with 0 after its guest had told it to end
     NO_ROOM = "no_room"
     WRONG_SHAPE = "wrong_shape"  # as many hosts as the unit has nodes, none twice
     NOT_ITS_DEPARTMENT = "not_its_department"

@@ -12,7 +12,8 @@ Theory of operation
   before the append is a decision never taken, a restart is a view further back, and a decision on a prefix of length p is
   the same as one taken when the journal had length p and appended later.  A stale leader is a second parked envelope of
   the same writer; the fence drops it when the first is appended.
-  OpenNebula calls are issued on one view and arrive any time later (flag `sent`): a deposed executor's late call.
+  OpenNebula calls are issued on one view and arrive any time later (flag `sent`): a deposed executor's late call.  Of a VM that
+  runs the same flag says that its guest has sent SIGTERM, and that its script may end with 0 because of that (`traps`).
   All policy choices (which host, which victim, when a deadline fires) are nondeterministic.
 
 Run: python custody_model.py check CONFIG | mutants [NAME ...] | list       (see CONFIGS, MUTANTS at the end)
@@ -59,6 +60,7 @@ class Model:
         share=True,
         hours=0,
         floor=0,
+        traps=0,
     ):
         self.n, self.jobs, self.web, self.guarantee, self.off = (
             hosts,
@@ -77,6 +79,7 @@ class Model:
         )
         self.load0, self.stale, self.pool = load0, stale, {}
         self.hours, self.floors = hours, (guarantee, floor)  # the guarantee changes so often, from one to the other
+        self.traps = traps  # so many scripts trap SIGTERM
 
     def rule(self, name):
         return name not in self.off
@@ -91,7 +94,7 @@ class Model:
             (0,) * 6,
             ((),) * 6,
             (),
-            (self.load0,) + self.budget + (self.hours, self.guarantee),
+            (self.load0,) + self.budget + (self.hours, self.guarantee, self.traps),
         )
 
     # ------------------------------------------------------------------ the shared fold
@@ -161,11 +164,15 @@ class Model:
             if att == a and (open_ or (dn and not self.rule("void_end_after_report"))):
                 units = units[:u] + ((att, (), 0, 2 if dn else 0, ca),) + units[u + 1 :]  # 2: completed, then undone
         elif k == "report":
-            _, u, a = fact
+            _, u, a, terminated = fact
             att, open_, br, dn, ca = units[u]
+            if terminated and self.rule("void_terminated"):
+                return hosts, units, vms, regs
             if (att == a or not self.rule("void_report_attempt")) and (open_ or not self.rule("void_report_closed")):
                 if open_ and att != a:
                     raise Violation("report of an older attempt ended a newer one")
+                if terminated:
+                    raise Violation("a job that was stopped half-way counts as completed")
                 units = units[:u] + ((att, (), 0, 1, ca),) + units[u + 1 :]
         elif k == "cancel":
             att, open_, br, dn, ca = units[fact[1]]
@@ -202,10 +209,15 @@ class Model:
             if units[u][3] != 1:
                 a = units[u][0]  # answered "gone" at the door unless that attempt is open there
                 if units[u][1] or not self.rule("void_report_closed"):
-                    if sum(1 for v in vms if v[0] == u and v[1] == a and v[3] == RUN) == self.size[u]:
-                        yield (("report", u, a),), None
+                    yield from self.reports(u, a, [v for v in vms if v[0] == u and v[1] == a and v[3] == RUN])
             if env[5] and not units[u][3] and not units[u][4]:
                 yield (("cancel", u),), 5
+
+    def reports(self, u, a, running):
+        """Rank 0, which any of the VMs may be, tells whether its guest had sent SIGTERM when its script ended with 0."""
+        if len(running) == self.size[u]:
+            for terminated in sorted({v[3] == RUN and v[4] for v in running}):
+                yield (("report", u, a, terminated),), None
 
     def targets(self, hosts, units, regs, guarantee):
         """Quotas of B, W and C."""
@@ -389,6 +401,9 @@ class Model:
             ended = not live or (hosts[h][0] in (DRAIN, LOST))
             if world != GONE and ended and reg and (hosts[h][1] or world == HOLD):
                 yield f"E terminates {u}/{a}@{h}", became(GONE, 0)
+                if world == RUN and not sent and faults and env[9]:
+                    trapped = env[:9] + (env[9] - 1,)
+                    yield f"E terminates {u}/{a}@{h}, which traps SIGTERM", became(RUN, 1, trapped)
             if world == GONE and live and reg and not self.rule("one_vm_per_attempt"):
                 yield f"E restarts {u}/{a}@{h}", became(HOLD, 1)
             if world == RUN and faults and env[3]:
@@ -402,7 +417,7 @@ class Model:
                     yield f"load {load}", s[:6] + ((load, env[1] - 1) + env[2:],)
         if env[7]:  # a window opens or closes
             other = self.floors[env[8] == self.floors[0]]
-            yield f"hours: guarantee {other}", s[:6] + (env[:7] + (env[7] - 1, other),)
+            yield f"hours: guarantee {other}", s[:6] + (env[:7] + (env[7] - 1, other) + env[9:],)
         for h, (c, up) in enumerate(hosts):
             h2 = hosts[:h] + ((c, 1 - up),) + hosts[h + 1 :]
             if up and env[2]:
@@ -488,7 +503,9 @@ class Model:
             return (k, perm[f[1]]) + f[2:]
         if k == "place":
             return (k, f[1], rank[f[1]][f[2]], tuple(sorted(perm[h] for h in f[3])))
-        if k in ("alloc", "vend", "end", "report"):
+        if k == "report":
+            return (k, f[1], rank[f[1]][f[2]]) + f[3:]
+        if k in ("alloc", "vend", "end"):
             return (k, f[1], rank[f[1]][f[2]]) + tuple(perm[h] for h in f[3:])
         return f
 
@@ -674,6 +691,9 @@ CONFIGS = {  # every name: all interleavings within these bounds
     "2-two-batch-guarantee": dict(NONE, hosts=2, jobs=(1,), jobs_c=(1,), web=2, loads=1, guarantee=1, stale=2),
     "3-two-batch": dict(NONE, hosts=3, jobs=(1, 1), jobs_c=(3,), web=0, stale=2),
     "3-lost": dict(NONE, hosts=3, jobs=(1, 2), web=1, loads=1, down=1, stale=2),
+    "1-traps": dict(NONE, hosts=1, jobs=(1,), web=1, loads=2, down=1, cancel=1, traps=1, stale=2),
+    "2-traps": dict(NONE, hosts=2, jobs=(1,), web=1, loads=1, traps=2, stale=3),
+    "2-traps-gang": dict(NONE, hosts=2, jobs=(2,), web=1, loads=2, traps=2, stale=3),
 }
 MUTANTS = {  # rule removed -> smallest world expected to show it
     "void_place_host": ONE,
@@ -686,6 +706,7 @@ MUTANTS = {  # rule removed -> smallest world expected to show it
     "void_end_after_report": dict(ONE, die=1),
     "void_report_attempt": dict(ONE, loads=0, die=1),
     "void_report_closed": dict(ONE, loads=2, die=1, cancel=1),
+    "void_terminated": dict(ONE, traps=1),
     "grant_after_clear": ONE,
     "clear_when_empty": ONE,
     "sweep_before_join": dict(ONE, down=1, web=1),

@@ -154,8 +154,7 @@ class Bound(Model):
         for u in range(self.jobs):
             if units[u][3] != 1 and units[u][1]:
                 a = units[u][0]
-                if sum(1 for v in vms if v[0] == u and v[1] == a and runs_at(v) is not None) == self.size[u]:
-                    yield (("report", u, a),), None
+                yield from self.reports(u, a, [v for v in vms if v[0] == u and v[1] == a and runs_at(v) is not None])
             if env[5] and not units[u][3] and not units[u][4]:
                 yield (("cancel", u),), 5
             for v in vms if self.parks and self.size[u] == 1 else ():
@@ -391,6 +390,7 @@ CONFIGS = {
     "b2-move": dict(PAIR),
     "b2-move-faults": dict(PAIR, fail=1, die=1, stale=3),
     "b2-move-lost": dict(PAIR, down=1, stale=2),
+    "b1-traps": dict(SMALL, traps=1, stale=3),
     "b2-gang": dict(NONE, hosts=2, jobs=(2,), web=1, loads=2, fail=1, stale=2),
     "b2-warm": dict(NONE, hosts=2, jobs=(1, 1), web=1, loads=1, parks=1, stale=2),
 }

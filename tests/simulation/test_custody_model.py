@@ -10,14 +10,16 @@ from tests.model.custody_model import CONFIGS, MUTANTS, Model, explore
 SECONDS_MAX = 60.0
 
 
-@pytest.mark.parametrize("name", ["2-two-batch", "2-lost-gang", "1-hours"])
+@pytest.mark.parametrize("name", ["2-two-batch", "2-lost-gang", "1-hours", "2-traps"])
 def test_every_interleaving_is_safe_and_live(name: str) -> None:
     result = explore(Model(**CONFIGS[name]), trace=False, seconds=SECONDS_MAX)
     print(f"{name}: {result['states']} states, {result['edges']} edges")
     assert result["result"] == "ok"
 
 
-@pytest.mark.parametrize("name", ["void_place_host", "void_release", "latch", "grant_after_clear", "clear_when_empty"])
+@pytest.mark.parametrize(
+    "name", ["void_place_host", "void_release", "latch", "grant_after_clear", "clear_when_empty", "void_terminated"]
+)
 def test_a_rule_taken_out_is_found(name: str) -> None:
     result = explore(Model(**MUTANTS[name], off=(name,)), trace=False, seconds=SECONDS_MAX)
     assert str(result["result"]).startswith(("UNSAFE", "NOT LIVE")), f"the model did not miss rule {name}"

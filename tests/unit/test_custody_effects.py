@@ -20,8 +20,11 @@ from tests.unit.test_custody_rules import (
     RELEASE,
     RESUMES,
     RUNNING,
+    RUNNING_3,
     SEIZE,
     STOPPED,
+    TERMINATED,
+    WISHES,
     A,
     E,
     P,
@@ -193,6 +196,24 @@ def test_unknown_rules_stop_the_reader() -> None:
     adopted = f.ConfigAdopted(cloud="x", custody_rules=RULES + 1, config=config)
     with pytest.raises(Incompatible, match=str(RULES + 1)):
         Custody().apply(adopted, 1, 0, P, 0.0)
+
+
+def test_a_job_that_its_guest_stopped_takes_the_disposal_already_decided() -> None:
+    for disposal, state, final in (
+        (f.Disposal.REQUEUE, "pending", None),
+        (f.Disposal.KILL, "final", "killed"),
+        (f.Disposal.TIMEOUT, "final", "timeout"),
+        (f.Disposal.CANCELLED, "final", "cancelled"),
+    ):
+        custody, _ = play([*RUNNING_3, closed(disposal=disposal), TERMINATED])
+        unit = custody.state.units["1"]
+        assert (unit.state, unit.final, unit.exit, unit.early) == (state, final, None, False)
+
+
+def test_a_job_that_completes_on_sigterm_has_ended_early() -> None:
+    for steps, early in (([closed(), TERMINATED], True), ([closed(), reported()], False), ([reported()], False)):
+        unit = play([*WISHES, *steps])[0].state.units["1"]
+        assert (unit.state, unit.final, unit.early) == ("final", "completed", early)
 
 
 def test_check_sees_a_host_with_a_unit_too_many() -> None:

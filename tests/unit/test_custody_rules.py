@@ -11,7 +11,7 @@ from typing import Any, Literal, NamedTuple
 import pytest
 
 from schemas import facts as f
-from schemas.config import CloudConfig
+from schemas.config import BatchPolicy, CloudConfig, Department, OnTerm
 from schemas.custody import Custody
 from schemas.custody_check import check
 from schemas.facts import Fact
@@ -55,8 +55,8 @@ def closed(unit: str = "1", attempt: int = 1, disposal: f.Disposal = f.Disposal.
     return HPC, f.AttemptClosed(unit=unit, attempt=attempt, disposal=disposal, why=WHY)
 
 
-def reported(attempt: int = 1, exit: int = 0, unit: str = "1") -> Step:
-    return A, f.AttemptReported(unit=unit, attempt=attempt, exit=exit)
+def reported(attempt: int = 1, exit: int = 0, unit: str = "1", terminated: bool = False) -> Step:
+    return A, f.AttemptReported(unit=unit, attempt=attempt, exit=exit, terminated=terminated)
 
 
 def allocated(attempt: int = 1, rank: int = 0, vm: int = 7, unit: str = "1") -> Step:
@@ -86,6 +86,17 @@ S_1 = closed(disposal=f.Disposal.SUSPEND)
 SAVED = [*RULES_2, *RUNNING, S_1, (E, f.VmEnded(unit="1", attempt=1, rank=0, why=f.SUSPENDED))]
 RESUMES = [*SAVED, *granted("h2"), placed(attempt=2, hosts=("h2",))]
 MOVES = [*RULES_2, *RUNNING, closed(disposal=f.Disposal.MIGRATE), *granted("h2"), placed(attempt=2, hosts=("h2",))]
+
+
+def rules_3(on_term: OnTerm = "stop") -> list[Step]:
+    """From rules 3 on exit 0 after SIGTERM is no success, unless the job or its department says so."""
+    department = Department(name="hpc", kind="batch", batch=BatchPolicy(on_term=on_term))
+    return [(P, f.ConfigAdopted(cloud="c", custody_rules=3, config=CloudConfig(name="c", departments=(department,))))]
+
+
+TERMINATED = reported(terminated=True)
+RUNNING_3 = [*rules_3(), *RUNNING]
+WISHES = [*rules_3(), *granted(), job(on_term="complete"), placed(), allocated()]
 PARK = (A, f.VmParked(unit="1", attempt=1, rank=0))
 COMPLETED = [*RULES_2, *RUNNING, reported()]
 PARKED = [*COMPLETED, PARK]
@@ -207,6 +218,24 @@ STORIES = [
     Story("failure of a live attempt", RUNNING, reported(exit=3), None),
     Story("a preempted script's 143 is no failure", [*RUNNING, RELEASE], reported(exit=143), Void.ATTEMPT_NOT_LIVE),
     Story("nor after the close", [*RUNNING, closed()], reported(exit=143), Void.ATTEMPT_NOT_LIVE),
+    Story("success before SIGTERM", RUNNING_3, reported(), None),
+    Story("success before SIGTERM counts after the close", [*RUNNING_3, closed()], reported(), None),
+    Story("exit 0 after SIGTERM is no success", [*RUNNING_3, closed()], TERMINATED, Void.ATTEMPT_STOPPED),
+    Story("nor of an attempt that is broken", [*RUNNING_3, QUOTA_0, SEIZE], TERMINATED, Void.ATTEMPT_STOPPED),
+    Story("nor of a lost host's", [*RUNNING_3, LOST], TERMINATED, Void.ATTEMPT_STOPPED),
+    Story("nor of a live one, whoever shut the VM down", RUNNING_3, TERMINATED, Void.ATTEMPT_STOPPED),
+    Story("nor of one that is to go on elsewhere", [*RUNNING_3, S_1], TERMINATED, Void.ATTEMPT_STOPPED),
+    Story("nor of one that was to be moved, and is placed again", [*RUNNING_3, closed(disposal=f.Disposal.MIGRATE), *granted("h2"), placed(attempt=2, hosts=("h2",))],
+          reported(attempt=2, terminated=True), Void.ATTEMPT_STOPPED),
+    Story("nor of a timed out job, which is final", [*RUNNING_3, closed(disposal=f.Disposal.TIMEOUT)], TERMINATED, Void.UNIT_FINAL),
+    Story("a job may say that it is one", [*WISHES, closed()], TERMINATED, None),
+    Story("and so may its department", [*rules_3("complete"), *RUNNING, closed()], TERMINATED, None),
+    Story("a job's word is above its department's", [*rules_3("complete"), *granted(), job(on_term="stop"), placed(), closed()], TERMINATED, Void.ATTEMPT_STOPPED),
+    Story("until the next one is placed, as ever", [*WISHES, closed(), placed(attempt=2)], TERMINATED, Void.ATTEMPT_NOT_LATEST),
+    Story("what is killed stays so", [*WISHES, closed(disposal=f.Disposal.KILL)], TERMINATED, Void.UNIT_FINAL),
+    Story("under rules 2 nobody asked", [*RULES_2, *RUNNING, closed()], TERMINATED, None),
+    Story("nor under rules 1", [*RUNNING, closed()], TERMINATED, None),
+    Story("a 143 after SIGTERM is void as ever", [*RUNNING_3, closed()], reported(exit=143, terminated=True), Void.ATTEMPT_NOT_LIVE),
     Story("an instance never reports", [*granted(dept="web"), placed("web.1")], reported(unit="web.1"), Void.UNIT_UNKNOWN),
     # jobs
     Story("job numbers only grow", [job("2")], job("1"), Void.JOB_KNOWN),
