@@ -3,6 +3,7 @@
 #             MATCH_S=60: a quick look)
 # make flaps  [STEPS=100] [BALANCER=haproxy] scale-ups and scale-downs under load, and how many requests failed (2 minutes)
 # make test   set everything up, then style, types and tests; the last line counts
+# make test-traces   what reads the public traces, and nothing else (docs/simulator.md; the last line counts those left out)
 # make chaos  [SEEDS=5000] [FIRST=0] more seeds of the simulated faults, on all cores; up to the first that fails
 # make properties [ROUNDS=1] other examples than the test command's, up to the first that fails
 # make faults the real faults: processes killed, the broker restarted
@@ -25,7 +26,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 # ALLOW_MISSING=1 make test   without the tests whose tool cannot be had; the last line counts them
 
-.PHONY: demo rush flaps test lint types chaos properties faults failures crash crash-history worlds model bench setup tools clean
+.PHONY: demo rush flaps test test-traces lint types chaos properties faults failures crash crash-history worlds model bench setup tools clean
 
 demo: setup
 	@$(BIN)/python -m phoenix.local.demo
@@ -45,6 +46,9 @@ test: setup
 	@$(BIN)/ruff format --check --quiet .
 	@$(BIN)/mypy
 	@$(BIN)/python -m pytest -q -n 4
+
+test-traces: $(READY)
+	@$(BIN)/python -m pytest -q -n 2 -m traces
 
 lint: $(READY)
 	@$(BIN)/ruff check .

@@ -9,7 +9,8 @@ With several workers, tests/support/workers.py says which of them runs what.
 Programs of tests hear Ctrl-C (SIGINT) as from a terminal, also where whoever started the tests ignores it (`nohup`, a script's
 background): to be ignored is inherited, to be handled is not.
 
-A test that was skipped because its tool is missing (``ALLOW_MISSING=1``) is counted on the last line (tests/support/tools.py).
+A test that is left out, since its tool is missing (``ALLOW_MISSING=1``, tests/support/tools.py) or the public traces are not
+there (tests/support/public_traces.py), is counted on the last line.
 """
 
 from __future__ import annotations
@@ -23,7 +24,8 @@ from hypothesis import settings
 
 pytest.register_assert_rewrite("tests.support")  # what fails there says with which values
 
-from tests.support.tools import status_of_missing  # noqa: E402
+from tests.support import public_traces  # noqa: E402
+from tests.support.left_out import status_of_left_out  # noqa: E402
 from tests.support.workers import Scheduling  # noqa: E402
 
 settings.register_profile("repeatable", derandomize=True, deadline=None, print_blob=True)
@@ -35,7 +37,16 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 
 
 def pytest_report_teststatus(report: pytest.TestReport) -> tuple[str, str, str] | None:
-    return status_of_missing(report)
+    return status_of_left_out(report)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", public_traces.ABOUT)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    public_traces.give_to(item)
 
 
 @pytest.hookimpl(optionalhook=True)

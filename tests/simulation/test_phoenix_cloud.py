@@ -1,6 +1,6 @@
 """The experiment `phoenix-cloud` on the product's cores, against a plain simulator of the same rules that shares no code.
 
-Random small clouds are compared always; the paper's own inputs where the public traces are, generated ones where they are not.
+Random small clouds and generated inputs of the paper's size are compared always; the paper's own where the public traces are.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import random
 import pytest
 
 from benchmarks import reference
-from phoenix.simulate import web_csv
+from phoenix.simulate import traces, web_csv
 from phoenix.simulate.engine import run
 from phoenix.simulate.experiments import phoenix_cloud, phoenix_cloud_inputs, phoenix_cloud_rules
 from phoenix.simulate.report import Run, run_of
@@ -61,17 +61,22 @@ def test_the_cores_do_what_the_rules_say(reading: reference.Mode) -> None:
     assert preempted > SEEDS  # else the seeds show nothing
 
 
-def _inputs() -> phoenix_cloud_inputs.Inputs:
-    return phoenix_cloud_inputs.read(None, None)
-
-
 def _reference_jobs(works: tuple[Work, ...]) -> list[reference.Job]:
     return [reference.Job(w.number, w.submit_s, w.run_s, w.nodes) for w in works]
 
 
+@pytest.mark.traces(traces.SDSC_BLUE, traces.WORLD_CUP)
 def test_the_papers_runs_are_those_of_a_plain_simulator() -> None:
+    _compare_the_papers_runs()
+
+
+def test_the_papers_runs_on_generated_inputs_are_those_of_a_plain_simulator() -> None:
+    _compare_the_papers_runs()
+
+
+def _compare_the_papers_runs() -> None:
     """The runs that say most: static, and the smallest size with both readings.  `benchmarks.simulate` compares all 13."""
-    inputs = _inputs()
+    inputs = phoenix_cloud_inputs.read(None, None)
     works = phoenix_cloud_rules.lay_out(inputs.jobs)
     demand = _minutes(inputs.demand)
     chosen = [s for s in phoenix_cloud.scenarios(works, inputs.demand) if s[0].hosts in (150, 208)]

@@ -10,11 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from phoenix.simulate import swf
+from phoenix.simulate import swf, traces
 from phoenix.simulate.text_input import InputError
 from phoenix.simulate.workload import LogJob
 
-TRACES = Path(__file__).resolve().parents[3] / "shared" / "traces"
 GOOD = "1 10 5 100 8 -1 -1 16 200 2049 1 34 -1 -1 2 -1 -1 -1"
 HEADER = """\
 ; Version: 2.2
@@ -215,21 +214,30 @@ def test_jobs_survive_being_written_and_read(jobs: list[LogJob]) -> None:
     assert log.header == {"Version": "2.2", "MaxProcs": "1000000", "Note": "one\ntwo"}
 
 
-def logs_at_hand(directory: Path) -> list[tuple[Path, int, int, int | None]]:
-    """(log, jobs, raised, processors of a node): the public ones where they are, else one of our own."""
-    public = [
-        (TRACES / "sdsc-blue-reconstructed-14days.swf", 2673, 0, 8),
-        (TRACES / "KTH-SP2-1996-2.swf.gz", 28489, 8, 1),
-        (TRACES / "NASA-iPSC-1993-3.1-cln.swf.gz", 18239, 173, 1),
-    ]
-    own = directory / "own.swf.gz"
+PUBLIC = [  # log, jobs, raised, processors of a node
+    ("sdsc-blue-reconstructed-14days.swf", 2673, 0, 8),
+    ("KTH-SP2-1996-2.swf.gz", 28489, 8, 1),
+    ("NASA-iPSC-1993-3.1-cln.swf.gz", 18239, 173, 1),
+]
+
+
+@pytest.mark.parametrize(
+    ("log", "jobs", "raised", "per_node"), [pytest.param(*row, marks=pytest.mark.traces(row[0])) for row in PUBLIC]
+)
+def test_a_public_log_is_read_whole(log: str, jobs: int, raised: int, per_node: int) -> None:
+    path = traces.find(log)
+    assert path is not None
+    is_read_whole(path, jobs, raised, per_node)
+
+
+def test_a_long_log_is_read_whole(tmp_path: Path) -> None:
+    own = tmp_path / "own.swf.gz"
     own.write_bytes(gzip.compress((HEADER + "\n".join(line(n, f2=n, f4=n % 9) for n in range(1, 901))).encode()))
-    return [(own, 900, 100, 8), *(log for log in public if log[0].exists())]
+    is_read_whole(own, 900, 100, 8)
 
 
-def test_public_logs_are_read_whole(tmp_path: Path) -> None:
-    for path, jobs, raised, per_node in logs_at_hand(tmp_path):
-        log = swf.read(path)
-        assert (len(log.jobs), log.raised, log.skipped, log.processors_per_node) == (jobs, raised, [], per_node)
-        assert "job numbers" not in " ".join(log.notes)
-        assert "sorted" not in " ".join(log.notes)
+def is_read_whole(path: Path, jobs: int, raised: int, per_node: int) -> None:
+    log = swf.read(path)
+    assert (len(log.jobs), log.raised, log.skipped, log.processors_per_node) == (jobs, raised, [], per_node)
+    assert "job numbers" not in " ".join(log.notes)
+    assert "sorted" not in " ".join(log.notes)

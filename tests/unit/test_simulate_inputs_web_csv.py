@@ -13,12 +13,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from phoenix.simulate import web_csv
+from phoenix.simulate import traces, web_csv
 from phoenix.simulate.text_input import InputError
 from phoenix.simulate.web_csv import demand, load
 from phoenix.simulate.workload import Series
-
-TRACE = Path(__file__).resolve().parents[3] / "shared" / "traces" / "wc98-1998-06-07-to-06-20-per-minute.csv"
 
 
 def read(tmp_path: Path, text: str, **options: Any) -> Series:
@@ -213,18 +211,21 @@ def test_demand_is_the_least_that_is_enough_everywhere(counts: list[float], peak
     assert most == 0 or max(level for _, level in changes) == peak
 
 
-def the_world_cup(tmp_path: Path) -> tuple[Series, int]:
-    """The trace of the Phoenix Cloud paper where it is, else one with its shape; and the number of its rows."""
-    if TRACE.exists():
-        return web_csv.read(TRACE), 20_160
+@pytest.mark.traces(traces.WORLD_CUP)
+def test_the_papers_trace_becomes_the_papers_demand() -> None:
+    trace = traces.find(traces.WORLD_CUP)
+    assert trace is not None
+    becomes_the_papers_demand(web_csv.read(trace), 20_160)
+
+
+def test_a_trace_of_that_shape_becomes_the_papers_demand(tmp_path: Path) -> None:
     values = [round(76_000 * (1.01 + math.sin(i / 229))) for i in range(2880)]
     times = [f"1998-06-{7 + i // 1440:02}T{i // 60 % 24:02}:{i % 60:02}:00" for i in range(2880)]
     rows = "".join(f"{time},{value}\n" for time, value in zip(times, values, strict=True))
-    return read(tmp_path, "minute_gmt,requests\n" + rows), 2880
+    becomes_the_papers_demand(read(tmp_path, "minute_gmt,requests\n" + rows), 2880)
 
 
-def test_the_papers_trace_becomes_the_papers_demand(tmp_path: Path) -> None:
-    series, rows = the_world_cup(tmp_path)
+def becomes_the_papers_demand(series: Series, rows: int) -> None:
     assert (series.unit, len(series.values), series.end_s) == ("requests", rows, rows * 60)
     changes = demand(series, 64)
     assert {min(n for _, n in changes), max(n for _, n in changes)} == {1, 64}

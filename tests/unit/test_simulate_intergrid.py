@@ -24,12 +24,7 @@ from schemas.meta import Meta
 
 @cache
 def requests() -> tuple[LogJob, ...]:
-    """The log's; where it is not, sixty like them."""
-    log = traces.find(intergrid.LOG)
-    return rules.externals(log) if log is not None else tuple(like_them())
-
-
-def like_them() -> list[LogJob]:
+    """Sixty like the log's."""
     chance = Variates(1, "requests").uniform
     found = []
     for number in range(rules.EXTERNAL):
@@ -37,7 +32,7 @@ def like_them() -> list[LogJob]:
         processors = (8, 32, 64, 256, 1024)[math.floor(5 * chance())]
         submit_s = rules.LOG_BEGINS_S + 400 * number
         found.append(LogJob(number=number + 1, submit_s=submit_s, run_s=run_s, processors=processors))
-    return found
+    return tuple(found)
 
 
 @cache
@@ -46,7 +41,18 @@ def runs() -> list[Run]:
 
 
 def test_with_preemption_every_local_lease_begins_on_time_and_without_some_do_not() -> None:
-    for run in runs():
+    all_are_on_time_with_preemption_alone(runs())
+
+
+@pytest.mark.traces(intergrid.LOG)
+def test_with_preemption_every_local_lease_begins_on_time_with_the_papers_log_as_well() -> None:
+    log = traces.find(intergrid.LOG)
+    assert log is not None
+    all_are_on_time_with_preemption_alone(intergrid.simulated(rules.externals(log), range(1, 31), workers=2))
+
+
+def all_are_on_time_with_preemption_alone(found: list[Run]) -> None:
+    for run in found:
         if run.policy == "none":
             assert run.local_on_time < 13, run
             assert run.overhead_s == 0
