@@ -20,11 +20,11 @@ from typing import Any, Final
 import orjson
 
 from phoenix.cli import cloud, emit, releases, units
+from phoenix.cli.asking import ask_again
 from phoenix.cli.errors import FAILED, OK, UNREACHABLE, CliError, usage
 from phoenix.cli.http import Client, quote
 from phoenix.cli.last_words import last_words
 from phoenix.cli.parser import at_least_zero
-from phoenix.cli.submit import ask_again
 from phoenix.cli.waiting import LOST_MAX_S, POLL_FIRST_S, POLL_MAX_S
 from schemas import sentences
 
@@ -60,6 +60,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--max-surge", type=at_least_zero, metavar="N", help="so many more may run meanwhile")
     parser.add_argument("--min-ready", metavar="TIME", help="a new one counts once it has served for so long: 5s, 1m")
+    parser.add_argument("--request", metavar="ID", help="client request id: the same id deploys only once")
     parser.add_argument("--wait", action="store_true", help="until it is complete, or given up")
     parser.add_argument("--timeout", metavar="TIME", help="wait so long at most: 90s, 10m")
     parser.add_argument(_COMMAND, dest="command", type=orjson.loads, help=argparse.SUPPRESS)
@@ -115,7 +116,7 @@ def _tell_last_words(client: Client, reason: object) -> None:
 def _asked(args: argparse.Namespace) -> dict[str, Any]:
     gone = dict.fromkeys(args.unset)
     return {
-        "request": str(uuid.uuid4()),
+        "request": args.request or str(uuid.uuid4()),
         "image": args.image,
         "command": args.command,
         "environment": {**gone, **_pairs("--env", args.env)},

@@ -9,6 +9,7 @@ FAILED: Final = 1  # the operation failed, or was refused for what it asks
 USAGE: Final = 2  # a mistyped command or option, or a thing that does not exist
 UNREACHABLE: Final = 3  # no cloud is running there, or it does not answer
 DENIED: Final = 4  # the credential may not do this
+UNKNOWN: Final = 5  # the cloud was asked for a change and gave no answer: whether it happens is not known
 INTERRUPTED: Final = 130  # Ctrl-C, as a shell counts it
 
 MEANINGS: Final = {
@@ -17,6 +18,7 @@ MEANINGS: Final = {
     USAGE: "mistyped command, option or value, or an unknown job, host, department or user",
     UNREACHABLE: "no cloud is running there, or it does not answer",
     DENIED: "this credential may not do that",
+    UNKNOWN: "no answer came: whether it is done is not known",
     INTERRUPTED: "interrupted with Ctrl-C",
 }
 

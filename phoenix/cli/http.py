@@ -9,6 +9,7 @@ Rules
   1. The token goes into the Authorization header and nowhere else: not into errors, not into URLs.
   2. An error answer becomes a `CliError` with the server's own sentence, its field, and the exit code of its class.
   3. A body is read to its announced end: an answer that breaks off is an error, never half a table.
+  4. A change that was sent and not answered may have happened: that is an error of its own (`UNKNOWN`).
 """
 
 from __future__ import annotations
@@ -20,9 +21,12 @@ from typing import Any, BinaryIO, Final, NamedTuple
 
 import orjson
 
-from phoenix.cli.errors import DENIED, FAILED, UNREACHABLE, USAGE, CliError
+from phoenix.cli.errors import DENIED, FAILED, UNKNOWN, UNREACHABLE, USAGE, CliError
 
-TIMEOUT_S: Final = 30.0  # no read of ours takes longer; a stream that is silent longer is asked again
+TIMEOUT_S: Final = (
+    30.0  # no answer of ours takes longer, a restart of admission in it; a stream that is silent is asked again
+)
+LEAST_S: Final = 0.1  # for what begins when the time is nearly up
 HEAD_MAX: Final = 64 << 10  # bytes of status line and headers: more is no answer of ours
 _CODES: Final = {401: DENIED, 403: DENIED, 404: USAGE, 502: UNREACHABLE, 503: UNREACHABLE, 504: UNREACHABLE}
 _BOUNDS: Final = {"<=": "at most", ">=": "at least", "<": "less than", ">": "more than"}
@@ -84,6 +88,10 @@ class Client:
         """The same credential at another address of the cloud."""
         return Client(url, self._token, user=self.user, timeout_s=self._timeout_s)
 
+    def within(self, timeout_s: float) -> Client:
+        """The same, with another time limit."""
+        return Client(self.url, self._token, user=self.user, timeout_s=max(LEAST_S, timeout_s))
+
     def get(self, path: str, **values: object) -> Any:
         """The JSON of a read."""
         return _json(self.fetch("GET", query(path, **values)).body)
@@ -102,7 +110,7 @@ class Client:
                 status, headers = _head(stream)
                 answer = Response(status, headers, b"".join(_body(stream, headers)))
             except OSError as error:
-                raise self._unreachable(error) from error
+                raise self._unanswered(method, error) from error
         if answer.status >= 400:
             raise refusal(answer, self.user)
         return answer
@@ -134,13 +142,26 @@ class Client:
                 import ssl
 
                 connection = ssl.create_default_context().wrap_socket(connection, server_hostname=address.host)
-            connection.sendall(head.encode("latin-1") + b"\r\n" + (body or b""))
         except OSError as error:
             raise self._unreachable(error) from error
+        try:
+            connection.sendall(head.encode("latin-1") + b"\r\n" + (body or b""))
+        except OSError as error:
+            connection.close()
+            raise self._unanswered(method, error) from error
         return connection
 
     def _unreachable(self, error: OSError) -> CliError:
         return CliError(UNREACHABLE, f"{self.url} does not answer: {error}", "`phoenix status` shows what is running")
+
+    def _unanswered(self, method: str, error: OSError) -> CliError:
+        """Rule 4."""
+        if method == "GET":
+            return self._unreachable(error)
+        text = f"{self.url} has not answered: {error}; whether it is done is not known"
+        return CliError(
+            UNKNOWN, text, "look what came of it before asking again; `phoenix status` shows what is running"
+        )
 
 
 def refusal(answer: Response, user: str = "") -> CliError:

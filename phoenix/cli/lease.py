@@ -19,10 +19,10 @@ from pathlib import Path
 from typing import Any, Final
 
 from phoenix.cli import cloud, emit, environment, suggest, tables, units
+from phoenix.cli.asking import ask_again
 from phoenix.cli.errors import CliError, usage
 from phoenix.cli.http import Client, query, quote
 from phoenix.cli.parser import count, job_id
-from phoenix.cli.submit import ask_again
 from schemas import sentences
 
 VERBS: Final = ("create", "list", "show", "extend", "cancel")
@@ -72,6 +72,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     when.add_argument("--deadline", metavar="TIME", help="at the earliest time at which it can be over by then")
     when.add_argument("--immediate", action="store_true", help="now, or refused")
     when.add_argument("--best-effort", action="store_true", help="when there is room; it makes way for the others")
+    parser.add_argument("--request", metavar="ID", help="create, extend: the same request id is done only once")
     other = parser.add_argument_group("list, extend")
     other.add_argument("--all", action="store_true", help="list: those that have ended too")
     other.add_argument("--by", type=_duration, metavar="TIME", help="extend: so much longer")
@@ -128,7 +129,7 @@ def _request(args: argparse.Namespace, words: list[str], now: float) -> dict[str
         raise usage("how long?", "--duration 45m")
     start, deadline = _instant("--start", args.start, now), _instant("--deadline", args.deadline, now)
     return {
-        "request": os.urandom(12).hex(),
+        "request": args.request or os.urandom(12).hex(),
         "name": args.name or (Path(script).name if script else "lease"),
         "kind": _kind(args),
         "duration_s": args.duration,
@@ -178,7 +179,7 @@ def _extend(args: argparse.Namespace, words: list[str]) -> int:
         day = units.day(now + 86400)
         told = f"--until: {args.until} has passed today (UTC)"
         raise usage(told, f"of another day write it with the day, such as {day}T{args.until.strip()}")
-    request = {"by_s": args.by, "until_at": until, "request": os.urandom(12).hex()}
+    request = {"by_s": args.by, "until_at": until, "request": args.request or os.urandom(12).hex()}
     answer = ask_again(cloud.find(args).operator(), f"/v1/leases/{quote(lease)}/extend", request)
     if args.json:
         emit.json(_in_utc(answer))

@@ -5,7 +5,7 @@ Rules
   2. `#SBATCH` and `#PHOENIX` lines count as options in front of those of the command line (`phoenix.cli.sbatch`).
   3. What follows the script's name are the script's arguments; only --json, --wait, --data, --as and --department may stand
      right after it, before a `--`.
-  4. Every submission carries a request id, so that asking again after a lost answer cannot submit twice.
+  4. Every submission carries a request id, so that asking again after a lost answer cannot submit twice (`asking`).
   5. --wait ends with the job's exit code (1 if it has none), after writing the files of -o and -e.
 """
 
@@ -15,16 +15,15 @@ import argparse
 import base64
 import os
 import sys
-import time
 from pathlib import Path
 from typing import Any, Final
 
 from phoenix.cli import cloud, emit, environment, sbatch, waiting
-from phoenix.cli.errors import UNREACHABLE, CliError, usage
-from phoenix.cli.http import Client, query
+from phoenix.cli.asking import ask_again
+from phoenix.cli.errors import usage
+from phoenix.cli.http import query
 from phoenix.cli.parser import Parser
 
-ASK_AGAIN_S: Final = (0.2, 0.5, 1.0, 2.0)  # after a lost answer; a restart of admission takes about a second
 _DASHES: Final = "\0--"  # no argument of a process can hold it
 _TRAILING: Final = {"--json": 0, "--wait": 0, "-W": 0, "--data": 1, "--as": 1, "--department": 1}
 HELP: Final = """examples:
@@ -35,7 +34,8 @@ HELP: Final = """examples:
   phoenix submit -d afterok:17 next.sh                  after job 17 has succeeded
   phoenix submit --wait -o out.txt job.sh; echo $?      wait, fetch the output, its exit code
 
-exit code: 0 submitted; with --wait the job's own (1 if it was killed, cancelled or timed out without one)"""
+exit code: 0 submitted; 5 no answer within 30 s: whether it is submitted is not known, and the request id to ask again with
+           is printed; with --wait the job's own (1 if it was killed, cancelled or timed out without one)"""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -189,15 +189,3 @@ def _input(spec: str) -> dict[str, str]:
     except OSError as error:
         raise usage(f"--input {spec}: {error.strerror}") from error
     return {"name": name if separator else file.name, "data": base64.b64encode(data).decode()}
-
-
-def ask_again(client: Client, path: str, request: dict[str, Any]) -> dict[str, Any]:
-    """Rule 4: asked again with the same request id while the door does not answer."""
-    for pause_s in ASK_AGAIN_S:
-        try:
-            return dict(client.post(path, request))
-        except CliError as error:
-            if error.code != UNREACHABLE:
-                raise
-        time.sleep(pause_s)
-    return dict(client.post(path, request))

@@ -32,6 +32,7 @@ from phoenix.local.programs import PartMissingError
 from phoenix.local.stack_layout import Layout, write_private
 from phoenix.local.stack_ports import Ports
 from phoenix.local.stack_settings import Settings
+from phoenix.local.supervisor_broker import BrokerProbe
 from phoenix.local.supervisor_child import Spec
 from schemas import subjects
 from schemas.config import CloudConfig, Department, User
@@ -74,7 +75,7 @@ def broker(config: Config, layout: Layout) -> Spec:
     return Spec(
         name=NATS,
         argv=(nats_server(), "-c", str(layout.nats_config)),
-        probe=probe.listens(config.nats.host, config.nats.port, b"INFO "),
+        probe=BrokerProbe(config),
         death_signal=signal.SIGTERM,
         url=config.nats.url,
     )

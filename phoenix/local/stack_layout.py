@@ -127,9 +127,13 @@ def layout(data: Path | str) -> Layout:
 
 
 def write_private(path: Path, content: bytes) -> None:
-    """Replace a file at once; only its owner may read it."""
+    """Replace a file at once; only its owner may read it.  OSError: nothing is left of the new one."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
     descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-    with os.fdopen(descriptor, "wb") as file:
-        file.write(content)
-    temporary.replace(path)
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(content)
+        temporary.replace(path)
+    except OSError:
+        temporary.unlink(missing_ok=True)
+        raise

@@ -13,6 +13,7 @@ Rules
      its attempt is broken and the next `up` requeues it.
      In a site's own OpenNebula it is this cloud's VMs that end (`stack_vms`); it is neither started nor stopped here.
   4. Whatever goes wrong while starting stops everything again and says which part, with the end of its log.
+  5. Who runs and does nothing any more is ended and started again: a broker that has stopped writing (`supervisor_broker`).
 """
 
 from __future__ import annotations
@@ -255,7 +256,7 @@ class Supervisor:
     # ----------------------------------------------------------------------------------------------------------- running
 
     async def _keep_watch(self) -> None:
-        """Ask everybody how they are, for `status`; keep logs within their bounds."""
+        """Ask everybody how they are, for `status` and rule 5; keep logs within their bounds."""
         while True:
             ill = any(child.health != "ok" for child in self.children.values())
             await asyncio.sleep(ASK_ILL_S if ill else ASK_RUNNING_S)
@@ -263,6 +264,8 @@ class Supervisor:
             await asyncio.gather(*(child.probe() for child in children))
             for child in children:
                 truncate(child.log)
+                if child.stuck:
+                    await child.renew(child.ailing[0])
 
     def status(self) -> dict[str, Any]:
         """Everything that `phoenix status --json` shows."""
@@ -291,7 +294,10 @@ class Supervisor:
             if (pid := child.pid) is not None
         }
         gone = {name: {"pid": 0, "start": 0, "reaped": dead} for name, dead in self._reaped.items() if dead}
-        write_private(self.layout.processes, orjson.dumps(gone | entries))
+        try:
+            write_private(self.layout.processes, orjson.dumps(gone | entries))
+        except OSError as error:  # a full disk: what runs is worth more than a note for after a crash
+            self.tell(f"{self.layout.processes} cannot be written: {error.strerror}")
 
     # ---------------------------------------------------------------------------------------------------------- stopping
 

@@ -26,7 +26,7 @@ import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final, Literal
+from typing import Final, Literal, Protocol, runtime_checkable
 
 PAUSE_FIRST_S: Final = 0.1
 PAUSE_MAX_S: Final = 5.0
@@ -41,6 +41,13 @@ _PR_SET_PDEATHSIG: Final = 1
 _libc = ctypes.CDLL(None, use_errno=True)
 
 Health = Literal["stopped", "starting", "ok", "failing", "restarting"]
+
+
+@runtime_checkable
+class Renewed(Protocol):
+    """A probe that is told that its child is ended to be started again."""
+
+    def renewed(self) -> None: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,6 +111,11 @@ class Child:
         """What it said last that somebody should look at, though it does its work."""
         return list(getattr(self.spec.probe, "ailing", ())) if self.health == "ok" else []
 
+    @property
+    def stuck(self) -> bool:
+        """Whether its probe says that only another start mends it."""
+        return self.health == "ok" and bool(getattr(self.spec.probe, "stuck", False))
+
     def dead(self) -> list[str]:
         """Instances that are known to be dead, once the present one is."""
         return [*self.reaped, *([self.instance] if self.instance else [])][-REAPED_MAX:]
@@ -112,19 +124,19 @@ class Child:
         if self._process is not None and self._process.poll() is None:
             self._process.send_signal(number)
 
+    async def renew(self, why: str, hard: bool = False) -> None:
+        """End it though it runs, and let rule 1 start it again; returns when that one is gone."""
+        if self._stopping:
+            return
+        self.note(f"{self.spec.name}: {why}; it is started again")
+        if isinstance(self.spec.probe, Renewed):
+            self.spec.probe.renewed()
+        await self._end(hard)
+
     async def stop(self, hard: bool = False) -> None:
         """SIGTERM, SIGKILL when it takes too long; returns when it is gone."""
         self._stopping = True
-        process = self._process
-        if process is not None and process.poll() is None:
-            self.signal(signal.SIGKILL if hard else signal.SIGTERM)
-            try:
-                async with asyncio.timeout(self.spec.stop_s):
-                    await _ended(process)
-            except TimeoutError:
-                self.note(f"{self.spec.name}: did not stop within {self.spec.stop_s:.0f} s, killed")
-                self.signal(signal.SIGKILL)
-                await _ended(process)
+        await self._end(hard)
         if self._task is not None:
             self._task.cancel()
             with contextlib.suppress(asyncio.CancelledError):
@@ -134,11 +146,29 @@ class Child:
             self._listener = None
         self.health = "stopped"
 
+    async def _end(self, hard: bool) -> None:
+        process = self._process
+        if process is None or process.poll() is not None:
+            return
+        self.signal(signal.SIGKILL if hard else signal.SIGTERM)
+        try:
+            async with asyncio.timeout(self.spec.stop_s):
+                await _ended(process)
+        except TimeoutError:
+            self.note(f"{self.spec.name}: did not stop within {self.spec.stop_s:.0f} s, killed")
+            self.signal(signal.SIGKILL)
+            await _ended(process)
+
     async def _keep(self) -> None:
         """Rule 1."""
         pause_s = PAUSE_FIRST_S
         while not self._stopping:
-            process = self._spawn()
+            try:
+                process = self._spawn()
+            except OSError as error:  # its log cannot be opened, or there are too many processes: later, perhaps
+                self.note(f"{self.spec.name}: cannot be started: {error}; again in {PAUSE_MAX_S:.1f} s")
+                await asyncio.sleep(PAUSE_MAX_S)
+                continue
             code = await _ended(process)
             if self._stopping:
                 return
@@ -192,14 +222,15 @@ def _listening(name: str, address: tuple[str, int]) -> socket.socket:
 
 def rotate(log: Path) -> None:
     """Keep a log below its limit (rule 6)."""
-    with contextlib.suppress(FileNotFoundError):
+    with contextlib.suppress(OSError):
         if log.stat().st_size > LOG_MAX_BYTES:
             log.replace(log.with_suffix(".log.1"))
 
 
 def truncate(log: Path) -> None:
-    """The same while the child writes: copied, then cut; its descriptor appends, so it goes on at the start."""
-    with contextlib.suppress(FileNotFoundError):
+    """The same while the child writes: copied, then cut; its descriptor appends, so it goes on at the start.  On a full disk it
+    grows on, until it can be copied."""
+    with contextlib.suppress(OSError):
         if log.stat().st_size > LOG_MAX_BYTES:
             log.with_suffix(".log.1").write_bytes(log.read_bytes())
             os.truncate(log, 0)

@@ -409,15 +409,13 @@ class Engine:
                 raise Stop(Exit.DEPOSED, str(error)) from error
 
     def _give_up(self, draft: Draft, error: Full) -> None:
-        """The journal is full: nothing was stored.  Requests are told, decided facts are tried again."""
+        """The journal takes nothing.  Requests are told, decided facts are tried again."""
         if not self.full:
-            self._log.error("the journal takes nothing until it is given room", server=error)
+            self._log.error("the journal takes nothing until it is given room", why=error)
         self.full = True
         self._timings.refused(FULL)
         self._draft = None
         self._dirty = True
         self._not_before = asyncio.get_running_loop().time() + FULL_RETRY_S
-        draft.refuse(
-            Refused("unavailable", f"the journal is full, nothing can be accepted until it is given room ({error})")
-        )
+        draft.refuse(Refused("unavailable", str(error)))
         self._kicked.set()

@@ -19,8 +19,8 @@ APPEND_S: Final = SHELL.histogram(
 )
 APPENDS_REFUSED: Final = SHELL.counter(
     "phoenix_appends_refused_total",
-    "Appends refused; full: no room; deposed: a leader was told that another one leads, and ended. Kept in a file of the data "
-    "directory, since nobody can scrape who has ended",
+    "Appends refused; full: no room, or unanswered again and again; deposed: a leader was told that another one leads, and "
+    "ended. Kept in a file of the data directory, since nobody can scrape who has ended",
     Label.of("reason", REFUSED),
 )
 DECIDE_S: Final = SHELL.histogram("phoenix_decide_seconds", "One run of the core's decide", SECONDS)
@@ -42,7 +42,9 @@ READER_LAG: Final = SHELL.gauge(
 )
 LEADER: Final = SHELL.gauge("phoenix_leader", "1 if this replica leads; the monitor never does")
 LEASE_LEFT: Final = SHELL.gauge("phoenix_lease_left_seconds", "For so long the lease is surely ours")
-JOURNAL_FULL: Final = SHELL.gauge("phoenix_journal_full", "1 if the last append was refused for want of room")
+JOURNAL_FULL: Final = SHELL.gauge(
+    "phoenix_journal_full", "1 if the journal took nothing: refused for want of room, or left unanswered"
+)
 SNAPSHOT_POSITION: Final = SHELL.gauge("phoenix_snapshot_position", "Journal position of the last snapshot")
 PROPOSALS_WAITING: Final = SHELL.gauge("phoenix_proposals_waiting", "Proposals that wait for an envelope")
 AUDIT_LOST: Final = SHELL.counter(

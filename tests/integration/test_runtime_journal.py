@@ -7,14 +7,16 @@ from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import msgspec
+import nats.errors
 import pytest
 from nats.errors import OutboundBufferLimitError
+from nats.js import JetStreamContext
 
 from schemas.envelope import BYTES_MAX
 from schemas.subjects import JOURNAL_STREAM, journal
 from services.runtime.config.file import Data
 from services.runtime.exits import Exit
-from services.runtime.journal.append import Deposed, Journal, Parcel
+from services.runtime.journal.append import SILENT_AFTER, Deposed, Full, Journal, Parcel
 from services.runtime.service import Refused, Service
 from tests.support.nats import NatsServer, running_server
 from tests.support.proxy import Proxy
@@ -175,9 +177,33 @@ async def test_another_instances_message_deposes(here: World) -> None:
         await plain_journal(here, lambda: 0, fold).append(Parcel("me-1", b"anything"))
 
 
-def plain_journal(here: World, expected, fold) -> Journal:
+class Unanswered:
+    """A broker that reads and does not write: what nats-server is like after a full disk (test_up_full_disk.py)."""
+
+    def __init__(self, js: JetStreamContext) -> None:
+        self.get_last_msg = js.get_last_msg
+        self.asked = 0
+
+    async def publish(self, *_args: object, **_options: object) -> None:
+        self.asked += 1
+        raise nats.errors.TimeoutError
+
+
+async def test_a_broker_that_answers_reads_and_no_append_is_said_to_store_nothing(here: World) -> None:
+    async def fold(_position: int, _timeout_s: float) -> None:
+        raise AssertionError("nothing was stored")
+
+    broker = Unanswered(here.js)
+    silent = plain_journal(here, lambda: 0, fold, js=broker)
+    for tries in (SILENT_AFTER, SILENT_AFTER + 1):  # the second time it is known
+        with pytest.raises(Full, match="stores nothing"):
+            await silent.append(Parcel("me-1", b"anything"))
+        assert broker.asked == tries
+
+
+def plain_journal(here: World, expected, fold, js=None) -> Journal:
     return Journal(
-        here.js,
+        js or here.js,
         "admission",
         expected=expected,
         wait_for=fold,

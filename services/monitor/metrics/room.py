@@ -1,8 +1,8 @@
-"""What has a limit, and how near it is: streams, the broker's store, disks, history and archive.
+"""What has a limit, and how near it is: streams, the broker's store, disks, history and archive; and which streams are written.
 
 Theory of operation
-  Every `LOOK_S` it asks the broker for its streams and the operating system for the files.  The two are looked at apart, so
-  that a broker that is away hides no full disk.  A scrape shows the last look; it asks nobody.
+  Every `LOOK_S` it asks the broker for its streams and whether it writes them, and the operating system for the files.  They
+  are looked at apart, so that a broker that is away hides no full disk.  A scrape shows the last look; it asks nobody.
 
 Rules
   1. What was not seen for `STALE_S` is not shown: an old figure would look like a new one.  When each was seen last, and how
@@ -32,6 +32,7 @@ from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
 from schemas import subjects
+from services.runtime.broker import stores
 from services.runtime.clock import Clock, system_clock
 from services.runtime.config.file import Config
 from services.runtime.families import Label, Table
@@ -44,7 +45,7 @@ BROKER_S: Final = 5.0  # for all calls of a look
 FILES_S: Final = 5.0
 SEGMENT: Final = ".segment"
 TAIL_BYTES: Final = 256  # of the archive's chain: its last line is shorter
-BROKER, FILES = "broker", "files"
+BROKER, STORES, FILES = "broker", "stores", "files"
 STREAMS: Final = {
     "journal": subjects.JOURNAL_STREAM,
     "events": subjects.EVENTS_STREAM,
@@ -54,7 +55,7 @@ STREAMS: Final = {
     "objects": f"OBJ_{subjects.OBJECTS}",
 }
 PLACES: Final = ("data", "archive", "nats")
-_PART: Final = Label.of("part", (BROKER, FILES))
+_PART: Final = Label.of("part", (BROKER, STORES, FILES))
 _STREAM: Final = Label.of("stream", STREAMS)
 _WHAT: Final = Label.of("what", PLACES)
 
@@ -64,6 +65,9 @@ LOOKS_FAILED: Final = TABLE.counter("phoenix_room_look_failures_total", "Looks a
 STREAM_BYTES: Final = TABLE.gauge("phoenix_stream_bytes", "Bytes in a stream of the broker", _STREAM)
 STREAM_LIMIT: Final = TABLE.gauge("phoenix_stream_limit_bytes", "Bytes that a stream may have", _STREAM)
 STREAM_MESSAGES: Final = TABLE.gauge("phoenix_stream_messages", "Messages in a stream of the broker", _STREAM)
+STREAM_STOPPED: Final = TABLE.gauge(
+    "phoenix_stream_stopped", "1: the broker writes this stream no more, until nats-server is started again", _STREAM
+)
 STORED_BYTES: Final = TABLE.gauge("phoenix_jetstream_bytes", "Bytes in all streams of the broker")
 STORED_LIMIT: Final = TABLE.gauge("phoenix_jetstream_limit_bytes", "Bytes that all streams of the broker may have")
 DISK_FREE: Final = TABLE.gauge("phoenix_disk_free_bytes", "Free bytes of the disk with these files", _WHAT)
@@ -119,8 +123,9 @@ class Room(Collector):
         self.still = still
         self.broker: Broker | None = None
         self.files: Files | None = None
+        self.stopped: frozenset[str] = frozenset()  # names of the broker
         self._seen: dict[str, tuple[float, float]] = {}  # part -> wall clock, monotonic
-        self._failures = {BROKER: 0, FILES: 0}
+        self._failures = {BROKER: 0, STORES: 0, FILES: 0}
         self._failing: set[str] = set()  # told in the log once, until it is seen again
         self._measure = Measure(config)
         self._closed = False
@@ -133,6 +138,8 @@ class Room(Collector):
 
     async def look(self) -> None:
         await self._try(BROKER, self._ask_broker)
+        if stores.may_ask(self.config):
+            await self._try(STORES, self._ask_stores)
         await self._try(FILES, self._ask_files)
 
     async def _try(self, part: str, ask: Callable[[], Awaitable[None]]) -> None:
@@ -160,6 +167,9 @@ class Room(Collector):
         info = await self.js.stream_info(name)
         return Stream(info.state.bytes, max(0, info.config.max_bytes or 0), info.state.messages)
 
+    async def _ask_stores(self) -> None:
+        self.stopped = frozenset(await stores.stopped(self.config))
+
     async def _ask_files(self) -> None:
         async with asyncio.timeout(FILES_S):
             self.files = await self._measure.take()
@@ -178,6 +188,7 @@ class Room(Collector):
                 seen.add_metric([part], self._seen[part][0])
         yield from (seen, failed)
         yield from _streams(self.broker if self._is_fresh(BROKER) else None)
+        yield _stopped(self.stopped if self._is_fresh(STORES) else None)
         yield from _files(self.files if self._is_fresh(FILES) else None)
         yield HISTORY_STILL.of(self.still())
 
@@ -198,6 +209,14 @@ def _streams(found: Broker | None) -> Iterator[Metric]:
         stored.add_metric([], found.stored)
         room.add_metric([], found.most)
     yield from (size, most, messages, stored, room)
+
+
+def _stopped(found: frozenset[str] | None) -> Metric:
+    stopped = STREAM_STOPPED.family()
+    if found is not None:
+        for name, stream in STREAMS.items():
+            stopped.add_metric([name], stream in found)
+    return stopped
 
 
 def _files(found: Files | None) -> Iterator[Metric]:

@@ -13,7 +13,7 @@ Rules
      and a caller that chose a journal subject would have the answer land there (PROTOCOL S10).
   5. Who writes into the audit what was asked over NATS may ask the server where its connections come from (CONNZ of its own
      account); nobody else may use a subject of the server's own.
-  6. One key has a place in the server's system account (`system`): it hears who was refused, and may say nothing.
+  6. One key has a place in the server's system account (`system`): it hears who was refused, and may ask how the servers are.
   7. Only the monitor purges the journal (S5).  Only the admin user, which `phoenix up` uses, makes and changes streams.
 
 What permissions cannot settle: a service may name any reply or delivery subject in a JetStream API call, so a stolen key
@@ -35,6 +35,8 @@ ADMIN: Final = "admin"  # not a process: who makes the streams
 SERVICE: Final = "service"  # the department token of the services' inboxes
 WATCH: Final = "service-watch"  # a credential, not a process: the monitor's second one, for the system account
 REFUSED: Final = "$SYS.SERVER.*.CLIENT.AUTH.ERR"  # on it the server tells of each connection that it refused
+HEALTH: Final = "$SYS.REQ.SERVER.PING.HEALTHZ"  # every server answers whether it does its work
+WATCH_INBOX: Final = "_INBOX_watch"
 LEASE_STREAM: Final = f"KV_{subjects.LEASES}"
 STREAMS: Final = (
     subjects.JOURNAL_STREAM,
@@ -75,7 +77,7 @@ def table(cloud: CloudConfig) -> dict[str, Permissions]:
 
 def system() -> dict[str, Permissions]:
     """Credentials of the system account."""
-    return {WATCH: Permissions(publish=(), subscribe=(REFUSED,))}
+    return {WATCH: Permissions(publish=(HEALTH,), subscribe=(REFUSED, f"{WATCH_INBOX}.>"))}
 
 
 def of_user(user: User) -> Permissions:

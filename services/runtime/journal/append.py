@@ -16,6 +16,9 @@ Rules
   3. The fence is checked before the duplicate check, so the message id alone does not make a retry safe; it names the
      envelope for rule 2.
   4. A full stream is `Full`: not stored, said so, tried again later.
+  5. So is a broker that answers reads, which find the envelope not stored, and leaves append after append unanswered: that is
+     how nats-server behaves when the disk is full (`broker.stores`).  The envelope may still be on its way, so whoever asked is
+     told that it may happen.  If it is stored later, rule 2 finds an own envelope and folds past it.
 """
 
 from __future__ import annotations
@@ -37,6 +40,9 @@ from services.runtime.log import Log
 
 ANSWER_TIMEOUT_S: Final = 1.0  # a healthy append takes about a millisecond
 PAUSE_S: Final = 0.1  # between two tries while the broker does not answer
+SILENT_AFTER: Final = (
+    3  # unanswered in a row: two may be lost on the way; a caller is still there (`PROPOSE_TIMEOUT_S`)
+)
 FOLD_TIMEOUT_S: Final = 10.0  # to fold past garbage that is already stored
 _FENCED: Final = (10071, 10164)  # wrong last sequence; the same without the number
 _FULL: Final = (10077, 10023, 10047)  # store failed (maximum bytes exceeded), insufficient resources, storage exceeded
@@ -44,7 +50,7 @@ _LOST: Final = (nats.errors.Error, JetStreamError, TimeoutError, OSError)
 
 
 class Full(Exception):
-    """The journal took no more bytes: nothing was stored.  The message is the server's."""
+    """The journal takes nothing (rules 4 and 5).  The message is for whoever asked."""
 
 
 class Deposed(Exception):
@@ -81,6 +87,7 @@ class Journal:
         self._js, self._writer, self._subject = js, writer, journal(writer)
         self._expected, self._wait_for, self._is_own = expected, wait_for, is_own
         self._clock, self._log = clock, log
+        self._unanswered = 0  # appends in a row
 
     async def append(self, parcel: Parcel) -> None:
         """Returns when the parcel is stored.  Raises `Full`, `Deposed`, `Stop`; keeps trying while the broker is away."""
@@ -89,6 +96,11 @@ class Journal:
                 if parcel.known_at is None:
                     parcel.known_at = self._clock()
                 return
+            if self._unanswered >= SILENT_AFTER:
+                raise Full(
+                    "the broker answers, but stores nothing (as a rule its disk is full): nothing can be accepted until it "
+                    "does. It may still happen: ask again with the same request id"
+                )
 
     async def _send(self, parcel: Parcel) -> bool:
         """True if the server said that it is stored; False if that has to be found out."""
@@ -103,10 +115,13 @@ class Journal:
             async with asyncio.timeout(ANSWER_TIMEOUT_S * 2):
                 await self._js.publish(self._subject, parcel.data, timeout=ANSWER_TIMEOUT_S, headers=headers)
         except APIError as error:
+            self._unanswered = 0
             if error.err_code in _FENCED:
                 return False
             if error.err_code in _FULL:
-                raise Full(error.description or f"error {error.err_code}") from error
+                told = error.description or f"error {error.err_code}"
+                text = f"the journal is full, nothing can be accepted until it is given room ({told})"
+                raise Full(text) from error
             if error.code == 503:  # the stream's leader is changing: whether it was stored must be found out
                 await asyncio.sleep(PAUSE_S)
                 return False
@@ -119,9 +134,11 @@ class Journal:
             await asyncio.sleep(PAUSE_S)  # the stream's leader is changing, or the server is starting
             return False
         except _LOST as error:
+            self._unanswered += 1
             self._log.warning("append unanswered", id=parcel.id, attempt=parcel.attempts, error=type(error).__name__)
             await asyncio.sleep(PAUSE_S)
             return False
+        self._unanswered = 0
         return True
 
     async def _is_stored(self, parcel: Parcel) -> bool:

@@ -1,0 +1,84 @@
+"""Changes are asked for within one time limit: again after a lost answer; one that never comes is said to be unknown."""
+
+from __future__ import annotations
+
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import pytest
+
+from phoenix.cli.asking import ask_again
+from phoenix.cli.errors import UNKNOWN, UNREACHABLE, CliError
+from phoenix.cli.http import Client
+
+BODY = b'{"job":"7"}'
+OK = b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % len(BODY) + BODY
+SHORT_S = 0.3
+Answer = Callable[[socket.socket], None]
+
+
+@contextmanager
+def door(*answers: Answer) -> Iterator[tuple[str, list[bytes]]]:
+    """Answers its connections in turn, and leaves whoever comes later without an answer, as a stopped process does."""
+    asked: list[bytes] = []
+    kept: list[socket.socket] = []
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+
+        def serve() -> None:
+            for answer in answers:
+                connection, _ = listener.accept()
+                asked.append(connection.recv(65536))
+                kept.append(connection)
+                answer(connection)
+
+        thread = threading.Thread(target=serve, daemon=True)
+        thread.start()
+        yield f"http://127.0.0.1:{listener.getsockname()[1]}", asked
+        thread.join(5)
+    for connection in kept:
+        connection.close()
+
+
+def closes(connection: socket.socket) -> None:
+    connection.shutdown(socket.SHUT_RDWR)
+
+
+def answers(connection: socket.socket) -> None:
+    connection.sendall(OK)
+
+
+def test_a_lost_answer_is_asked_for_again_with_the_same_request() -> None:
+    with door(closes, answers) as (url, asked):
+        assert ask_again(Client(url), "/v1/jobs", {"request": "r1"}) == {"job": "7"}
+    assert [b'"request":"r1"' in each for each in asked] == [True, True]
+
+
+def test_a_door_that_hangs_is_left_in_time_and_the_request_is_named() -> None:
+    with door() as (url, _), pytest.raises(CliError) as caught:
+        ask_again(Client(url), "/v1/jobs", {"request": "r1"}, within_s=SHORT_S)
+    assert caught.value.code == UNKNOWN
+    assert "whether it is done is not known" in caught.value.message
+    assert "--request r1" in caught.value.hint
+
+
+def test_a_lost_answer_counts_also_if_the_door_hangs_then() -> None:
+    with door(closes) as (url, _), pytest.raises(CliError) as caught:
+        ask_again(Client(url), "/v1/jobs", {"request": "r1"}, within_s=SHORT_S)
+    assert caught.value.code == UNKNOWN
+
+
+def test_a_door_that_was_never_reached_is_no_unknown_answer() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        url = f"http://127.0.0.1:{listener.getsockname()[1]}"
+    with pytest.raises(CliError) as caught:
+        ask_again(Client(url), "/v1/jobs", {"request": "r1"}, within_s=SHORT_S)
+    assert caught.value.code == UNREACHABLE
+
+
+@pytest.mark.parametrize(("method", "code"), [("GET", UNREACHABLE), ("POST", UNKNOWN)])
+def test_only_a_change_without_an_answer_is_unknown(method: str, code: int) -> None:
+    with door() as (url, _), pytest.raises(CliError) as caught:
+        Client(url).within(SHORT_S).fetch(method, "/v1/jobs", b"{}" if method == "POST" else None)
+    assert caught.value.code == code
