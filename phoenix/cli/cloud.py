@@ -157,6 +157,12 @@ def _remote_token() -> str:
 
 def _read_token(path: Path) -> str:
     try:
-        return path.read_text().strip()
+        found = path.read_bytes().strip()
     except OSError as error:
         raise CliError(DENIED, f"{path}: cannot read the token: {error.strerror}") from error
+    if not found or any(
+        not 33 <= byte < 127 for byte in found
+    ):  # what is there is not repeated: it may be a token still
+        hint = "one line as `phoenix token create` wrote it: letters, digits and signs, without spaces or line breaks"
+        raise CliError(DENIED, f"{path}: this is no token", hint)
+    return found.decode("ascii")

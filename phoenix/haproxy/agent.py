@@ -37,6 +37,7 @@ from phoenix.haproxy.table import Table
 from phoenix.haproxy.watch import Watch
 from schemas.signals import SOURCE_MAX, CpuSignal
 from services.runtime.exits import Exit
+from services.runtime.http.guard import Guard
 from services.runtime.log import get_log
 from services.runtime.metrics import MetricsListener
 
@@ -72,7 +73,7 @@ class Agent:
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._stop.set)
-        listener = MetricsListener(AgentMetrics(self._counts, self._sight).registry, self._health)
+        listener = MetricsListener(AgentMetrics(self._counts, self._sight).registry, self._health, Guard(_log))
         await self._listen(listener)
         try:
             async with asyncio.TaskGroup() as group:

@@ -36,10 +36,12 @@ from services.admission.openapi import document
 from services.admission.output import STREAMS, Files, Outputs, StreamId
 from services.admission.read import Readable, locate
 from services.admission.routes import ROUTES, Route
-from services.admission.web import JSON, MSGPACK, Handler, HttpError, bearer, body, number, reply, unauthorised
+from services.admission.web import Handler, HttpError, bearer, number, reply, unauthorised
 from services.runtime.callers.identity import Identities
 from services.runtime.callers.peers import FORWARDED, Peers
 from services.runtime.edge import Refused
+from services.runtime.http.answers import JSON, MSGPACK
+from services.runtime.http.body import read_body
 
 FOLLOW_MAX_S: Final = 25.0
 EXTRA_MAX_BYTES: Final = 4 << 20  # of a submission, beside script and inputs: arguments, environment, JSON's escapes
@@ -50,7 +52,8 @@ TOKENS_EVERY_S: Final = 1.0  # a new or revoked token holds after so long
 NAME_MAX: Final = 64  # characters of a name in a record of the audit; names that are right are shorter
 PATH_MAX: Final = 200
 POSITION: Final = "Phoenix-Position"  # of the journal: the monitor waits until it is there
-CONNECT_S: Final = 5.0  # to the monitor
+CONNECT_S: Final = 5.0  # to the monitor, and for a place among those that are passed on
+PASSED_MAX: Final = 512  # reads and streams at once: half of what the monitor takes from one address
 SILENCE_MAX_S: Final = 300.0  # of the monitor within one answer: event streams send heartbeats
 CHUNK_BYTES: Final = 64 << 10
 _BYTES: Final = "application/octet-stream"
@@ -85,8 +88,11 @@ class HttpDoor:
 
     async def open(self, _app: web.Application) -> AsyncIterator[None]:
         """The line to the monitor, as long as the application lives."""
-        timeout = aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_S, sock_read=SILENCE_MAX_S)
-        async with aiohttp.ClientSession(timeout=timeout, auto_decompress=False, trust_env=False) as self.session:
+        timeout = aiohttp.ClientTimeout(total=None, connect=CONNECT_S, sock_read=SILENCE_MAX_S)
+        line = aiohttp.TCPConnector(limit=PASSED_MAX)
+        async with aiohttp.ClientSession(
+            connector=line, timeout=timeout, auto_decompress=False, trust_env=False
+        ) as self.session:
             yield
 
     # ------------------------------------------------------------------------------------------------------------ callers
@@ -154,13 +160,13 @@ class HttpDoor:
         most = limits.script_max_bytes * 2 + limits.input_max_bytes * 4 // 3 + EXTRA_MAX_BYTES
         department = request.query.get("department", caller.department)
         if (request.content_length or LARGE_BYTES) < LARGE_BYTES:
-            return await self._ask(request, caller, department, kind, await body(request, most))
+            return await self._ask(request, caller, department, kind, await read_body(request, most))
         async with self._large:
-            return await self._ask(request, caller, department, kind, await body(request, most))
+            return await self._ask(request, caller, department, kind, await read_body(request, most))
 
     async def change_job(self, request: web.Request, caller: Caller, kind: str) -> web.Response:
         """The job of the path, and those that the body names beside it.  Of one job alone a refusal is the whole answer."""
-        given = _object(await body(request, EXTRA_MAX_BYTES))
+        given = _object(await read_body(request, EXTRA_MAX_BYTES))
         named = given.get("jobs", [])
         jobs = [request.match_info["id"], *named] if isinstance(named, list) else named
         asked = _decoded(kind, msgspec.json.encode({**given, "jobs": jobs}), True)
@@ -173,16 +179,16 @@ class HttpDoor:
         return reply(answer)
 
     async def change_lease(self, request: web.Request, caller: Caller, kind: str) -> web.Response:
-        given = _object(await body(request, EXTRA_MAX_BYTES))
+        given = _object(await read_body(request, EXTRA_MAX_BYTES))
         asked = {**given, "lease": request.match_info["id"]}
         return await self._answer(caller, caller.department, kind, _decoded(kind, msgspec.json.encode(asked), True))
 
     async def change_department(self, request: web.Request, caller: Caller, kind: str) -> web.Response:
-        data = await body(request, EXTRA_MAX_BYTES)
+        data = await read_body(request, EXTRA_MAX_BYTES)
         return await self._ask(request, caller, request.match_info["department"], kind, data)
 
     async def change_host(self, request: web.Request, caller: Caller, kind: str) -> web.Response:
-        given = _object(await body(request, EXTRA_MAX_BYTES))
+        given = _object(await read_body(request, EXTRA_MAX_BYTES))
         asked = {**given, "host": request.match_info["host"]}
         return await self._answer(caller, caller.department, kind, _decoded(kind, msgspec.json.encode(asked), True))
 
@@ -190,7 +196,7 @@ class HttpDoor:
         return await self._answer(caller, request.match_info["department"], kind, r.InstanceList())
 
     async def report_instance(self, request: web.Request, caller: Caller, kind: str) -> web.Response:
-        given = _object(await body(request, EXTRA_MAX_BYTES))
+        given = _object(await read_body(request, EXTRA_MAX_BYTES))
         asked = _decoded(kind, msgspec.json.encode({**given, "unit": request.match_info["unit"]}), True)
         return await self._answer(caller, request.match_info["department"], kind, asked)
 
@@ -205,7 +211,7 @@ class HttpDoor:
             )
         if name not in signals.SIGNALS:
             raise Refused("unknown", f"name: there is no signal {name[:64]!r}; {', '.join(signals.SIGNALS)}", "name")
-        data = await body(request, signals.bytes_max(name))
+        data = await read_body(request, signals.bytes_max(name))
         kind = MSGPACK if request.content_type == MSGPACK else JSON
         _in_time(_signal(name, data, kind), time.time())
         try:

@@ -29,7 +29,7 @@ from services.admission.web import failed
 from services.runtime.broker.answer import answer
 from services.runtime.broker.whence import Whence
 from services.runtime.edge import Refused
-from services.runtime.log import Log, trace_of
+from services.runtime.log import Log, frames_of
 
 SUBJECTS: Final = "phoenix.request.*.*.*.*"
 IN_FLIGHT_MAX: Final = 5_000  # requests served at once; each holds its payload, on average some kB
@@ -68,7 +68,7 @@ class NatsDoor:
     def _served(self, task: asyncio.Task[None]) -> None:
         self._serving.discard(task)
         if not task.cancelled() and (error := task.exception()) is not None:
-            self._log.error("request failed", error=repr(error), trace=trace_of(error))
+            self._log.error("request failed", error=type(error).__name__, trace=frames_of(error))
 
     async def _serve_refusal(self, msg: Msg) -> None:
         asked = parse_request(msg.subject)

@@ -39,6 +39,8 @@ from services.runtime.callers.audit import Recorder
 from services.runtime.callers.identity import Identities
 from services.runtime.callers.peers import Peers
 from services.runtime.edge import Edge
+from services.runtime.http.guard import Guard
+from services.runtime.http.server import Site
 from services.runtime.service import Service
 
 BIND_S: Final = 10.0  # a predecessor on this machine lets go of the address within its own end
@@ -82,6 +84,7 @@ class Doors(Edge):
         self._nats = NatsDoor(service.nc, core, desk, gate, whence, service.log)
         identities = Identities.load(service.config)
         peers = Peers(service.config.http.proxies)
+        self._guard = Guard(service.log, service.config.http, service.http, peers)
         self._http = HttpDoor(
             core, desk, gate, self._outputs, files, identities, service.nc, service.config.monitor.url, peers
         )
@@ -103,7 +106,7 @@ class Doors(Edge):
         deadline = time.monotonic() + BIND_S
         while True:
             try:
-                await web.TCPSite(runner, host, int(port), backlog=BACKLOG).start()
+                await Site(runner, host, int(port), self._guard, backlog=BACKLOG).start()
                 break
             except OSError as error:
                 if time.monotonic() > deadline:

@@ -30,8 +30,9 @@ from services.admission.boot import BootCheckpoint, BootInput
 from services.admission.checkpoints import Checkpoints, Named, Packed
 from services.admission.core import AdmissionCore
 from services.admission.desk import Shell
-from services.admission.web import HttpError, body, decoded, gone, reply
+from services.admission.web import HttpError, decoded, gone, reply
 from services.runtime.edge import Refused
+from services.runtime.http.body import read_body
 
 if TYPE_CHECKING:
     from services.admission.guests import Guest
@@ -69,7 +70,7 @@ class CheckpointCalls:
         _speaker(guest)
         name, limits = request.match_info["name"], compose.adopted(self._core).limits
         async with self._uploads:
-            data = await body(request, limits.checkpoint_max_bytes)
+            data = await read_body(request, limits.checkpoint_max_bytes)
             self._stored[guest.unit] = None
             digest = await self._checkpoints.send(guest.unit, name, data, self.current(guest.unit), limits)
         return reply({"name": name, "size": len(data), "sha256": digest})
@@ -86,7 +87,7 @@ class CheckpointCalls:
     async def say(self, request: web.Request, guest: Guest) -> web.Response:
         """Rules 1 to 3."""
         _speaker(guest)
-        told = decoded(await body(request, SAID_MAX_BYTES), _said)
+        told = decoded(await read_body(request, SAID_MAX_BYTES), _said)
         limits = compose.adopted(self._core).limits
         packed = await self._checkpoints.pack(guest.unit, told.files, limits)
         fact = f.CheckpointReported(

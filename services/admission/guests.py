@@ -44,8 +44,9 @@ from services.admission.secrets import Secrets
 from services.admission.standing import Standing, goes_on, speaks_for, standing
 from services.admission.tokens import GuestTokens
 from services.admission.usages import Usages
-from services.admission.web import HttpError, bearer, body, decoded, gone, no_content, number, reply, unauthorised
+from services.admission.web import HttpError, bearer, decoded, gone, no_content, number, reply, unauthorised
 from services.runtime.edge import Refused
+from services.runtime.http.body import read_body
 
 BASE: Final = "/v1/guest/{unit}/{attempt:[0-9]{1,9}}/{rank:[0-9]{1,5}}"
 SMALL_MAX_BYTES: Final = 4 << 20  # of a JSON body: a batch of launch events is about 1.4 MiB
@@ -250,7 +251,7 @@ class Guests:
         return boot_of(config, guest.known, guest.rank, job, payload, saved, release, secrets)
 
     async def _began(self, request: web.Request, guest: Guest) -> web.Response:
-        address = decoded(await body(request, SMALL_MAX_BYTES), _began).address
+        address = decoded(await read_body(request, SMALL_MAX_BYTES), _began).address
         known = guest.known
         if known.began_at is not None and (not is_instance(guest.unit) or known.addresses == (address,)):
             return no_content()
@@ -302,7 +303,7 @@ class Guests:
     async def _report(self, request: web.Request, guest: Guest) -> web.Response:
         if is_instance(guest.unit) or guest.rank != 0:
             raise HttpError(400, Refused("invalid", "rank 0 of a job reports, nobody else", "rank"))
-        told = decoded(await body(request, SMALL_MAX_BYTES), _report)
+        told = decoded(await read_body(request, SMALL_MAX_BYTES), _report)
         fact = f.AttemptReported(
             unit=guest.unit,
             attempt=guest.attempt,
@@ -341,7 +342,7 @@ class Guests:
     async def _usage(self, request: web.Request, guest: Guest) -> web.Response:
         if not is_instance(guest.unit):
             raise HttpError(400, Refused("invalid", "the guest of an instance reports its use, nobody else", "unit"))
-        told = decoded(await body(request, USAGE_MAX_BYTES), _usage)
+        told = decoded(await read_body(request, USAGE_MAX_BYTES), _usage)
         self._usages.hear(guest.known.dept, (guest.unit, guest.attempt, guest.rank), told, self._shell.now())
         return no_content()
 
@@ -352,7 +353,7 @@ class Guests:
         if name not in STREAMS:
             raise HttpError(404, Refused("unknown", "the streams are stdout and stderr", "stream"))
         offset = int(number(request, "offset", 0, OFFSET_MAX))
-        data = await body(request, PART_MAX_BYTES)
+        data = await read_body(request, PART_MAX_BYTES)
         limit, kept = compose.adopted(self._core).limits.output_max_bytes, None
         if is_instance(guest.unit):
             limit, kept = OFFSET_MAX, LOG_KEPT
@@ -363,7 +364,7 @@ class Guests:
         if is_instance(guest.unit):  # there is no end of them, and nobody would remove the files
             raise HttpError(400, Refused("invalid", "an instance keeps no files, a job does", "unit"))
         async with self._uploads:
-            data = await body(request, FILE_MAX_BYTES)
+            data = await read_body(request, FILE_MAX_BYTES)
             await self._files.put(guest.unit, guest.named, request.match_info["name"], data)
         return no_content()
 
@@ -381,7 +382,7 @@ class Guests:
 
     async def _start_launch(self, request: web.Request, guest: Guest) -> web.Response:
         _only_rank_0(guest)
-        wanted = decoded(await body(request, SMALL_MAX_BYTES), _launch)
+        wanted = decoded(await read_body(request, SMALL_MAX_BYTES), _launch)
         self._launches.launch(guest.life, guest.ranks, wanted)
         return web.Response(status=202)
 
@@ -396,7 +397,7 @@ class Guests:
         return reply({"commands": found})
 
     async def _add_events(self, request: web.Request, guest: Guest) -> web.Response:
-        told = decoded(await body(request, SMALL_MAX_BYTES), _events)
+        told = decoded(await read_body(request, SMALL_MAX_BYTES), _events)
         try:
             self._launches.add_events(guest.life, guest.rank, request.match_info["id"], told)
         except Full:
@@ -412,7 +413,7 @@ class Guests:
 
     async def _signal_launch(self, request: web.Request, guest: Guest) -> web.Response:
         _only_rank_0(guest)
-        told = decoded(await body(request, SMALL_MAX_BYTES), _signal)
+        told = decoded(await read_body(request, SMALL_MAX_BYTES), _signal)
         self._launches.signal(guest.life, request.match_info["id"], told.signal)
         return no_content()
 

@@ -1,4 +1,4 @@
-"""What both HTTP sides share: answers, errors, bodies with a limit."""
+"""What both HTTP sides share: answers and errors."""
 
 from __future__ import annotations
 
@@ -13,11 +13,10 @@ from aiohttp.typedefs import Middleware
 from schemas import requests as r
 from services.admission.output import TooLarge
 from services.runtime.edge import Refused
-from services.runtime.log import Log, trace_of
+from services.runtime.http.answers import JSON, MSGPACK
+from services.runtime.http.body import BodyRefused
+from services.runtime.log import Log, frames_of
 
-BODY_TIMEOUT_S: Final = 120.0  # 64 MiB at about 5 Mbit/s; a slower sender is stuck
-JSON: Final = "application/json"
-MSGPACK: Final = "application/msgpack"
 _STATUS: Final[dict[str, int]] = {
     "invalid": 422,
     "unknown": 404,
@@ -82,21 +81,6 @@ def bearer(request: web.Request) -> str:
     return token.strip() if kind.lower() == "bearer" else ""
 
 
-async def body(request: web.Request, max_bytes: int) -> bytes:
-    """The whole body.  Raises `TooLarge` before more than `max_bytes` are held."""
-    if request.content_length is not None and request.content_length > max_bytes:
-        raise TooLarge(f"the body has {request.content_length} bytes; at most {max_bytes} are taken")
-    if not request.body_exists:
-        return b""
-    found = bytearray()
-    async with asyncio.timeout(BODY_TIMEOUT_S):
-        async for chunk in request.content.iter_any():
-            found += chunk
-            if len(found) > max_bytes:
-                raise TooLarge(f"the body has more than {max_bytes} bytes")
-    return bytes(found)
-
-
 def number(request: web.Request, name: str, default: float, high: float) -> float:
     """A query parameter between 0 and `high`.  Raises `Refused`."""
     text = request.query.get(name)
@@ -130,6 +114,8 @@ def errors_as_answers(log: Log) -> Middleware:
             return error_reply(error.refused, error.status)
         except Refused as refused:
             return error_reply(refused)
+        except BodyRefused as error:
+            return error_reply(Refused("invalid" if error.status == 400 else "limit", error.message), error.status)
         except TooLarge as error:
             return error_reply(Refused("limit", str(error)), 413)
         except TimeoutError:
@@ -143,8 +129,8 @@ def errors_as_answers(log: Log) -> Middleware:
         except (ConnectionResetError, asyncio.CancelledError):
             raise
         except Exception as error:
-            told = {"method": request.method, "path": request.path, "error": repr(error)}
-            log.error("request failed", **told, trace=trace_of(error))
+            told = {"method": request.method, "path": request.path, "error": type(error).__name__}
+            log.error("request failed", **told, trace=frames_of(error))
             return error_reply(Refused("unavailable", "the door made an error; it is in its log"), 500)
 
     return middleware

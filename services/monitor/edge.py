@@ -69,6 +69,8 @@ from services.runtime.callers.identity import Identities
 from services.runtime.callers.peers import Peers
 from services.runtime.config.file import Config
 from services.runtime.exits import Exit, Stop
+from services.runtime.http.guard import Guard
+from services.runtime.http.server import Site
 from services.runtime.log import message_of
 from services.runtime.service import Edge, Service
 
@@ -205,7 +207,7 @@ class MonitorEdge(Edge):
         self._runner = web.AppRunner(reads.app(), access_log=None, shutdown_timeout=CLOSE_S)
         await self._runner.setup()
         host, _, port = self.config.monitor.listen.rpartition(":")
-        await web.TCPSite(self._runner, host, int(port)).start()
+        await Site(self._runner, host, int(port), Guard(service.log, self.config.http, service.http, peers)).start()
         service.log.info("reads served", url=self.config.monitor.url)
 
     def _watch_limits(self, service: Service, identities: Identities) -> None:

@@ -11,6 +11,8 @@ from services.runtime.families import Label, Table
 SECONDS: Final = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0)
 REFUSED: Final = ("deposed", "full")  # why the broker took no envelope
 DROPPED: Final = ("foreign", "unsent")
+HTTP_REFUSED: Final = ("all", "address")  # which limit a connection was over
+HTTP_CLOSED: Final = ("header", "body", "unread")  # what was too slow
 KIND: Final = Label.of("kind", BY_KIND)
 
 SHELL: Final = Table("every service")
@@ -55,4 +57,21 @@ REPLIES_DROPPED: Final = SHELL.counter(
     "phoenix_replies_dropped_total",
     "Answers that were not sent; foreign: the reply subject is outside the asker's inbox, unsent: no connection",
     Label.of("reason", DROPPED),
+)
+HTTP_CONNECTIONS: Final = SHELL.gauge("phoenix_http_connections", "Connections that clients have open to this process")
+HTTP_CONNECTIONS_REFUSED: Final = SHELL.counter(
+    "phoenix_http_connections_refused_total",
+    "Connections refused; all: connections_max were open, address: connections_per_address_max from that address",
+    Label.of("limit", HTTP_REFUSED),
+)
+HTTP_CONNECTIONS_CLOSED: Final = SHELL.counter(
+    "phoenix_http_connections_closed_total",
+    "Connections closed for slowness; header: no whole request came, body: it fell below the rate, unread: answers were not "
+    "taken",
+    Label.of("slow", HTTP_CLOSED),
+)
+HTTP_MALFORMED: Final = SHELL.counter("phoenix_http_malformed_total", "Requests that were no HTTP")
+HTTP_ACCEPT_ERRORS: Final = SHELL.counter(
+    "phoenix_http_accept_errors_total",
+    "Connections that could not be accepted: the process, or the machine, has no room",
 )

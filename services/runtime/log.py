@@ -13,12 +13,16 @@ Rules
   3. Secrets are never fields.  Fields whose name says that they could be one are refused, not masked: a masked secret is a
      bug that nobody sees.
   4. Other libraries say warnings and errors, whatever the level: their debug output may hold what was sent.
+  5. The text of an exception may hold what was sent: a header that is refused is quoted, and it may be a token.  So what
+     handles requests logs where an exception was raised and its type (`frames_of`), and what libraries log of one is cut to
+     that; of those that handle requests (`_QUOTING`) the line's own values are left out, too.
 """
 
 from __future__ import annotations
 
 import logging
 import sys
+import threading
 import time
 import traceback
 from types import TracebackType
@@ -33,6 +37,7 @@ TRACE_MAX: Final = 12_000  # about 150 calls
 _SECRET: Final = ("token", "secret", "password", "seed", "credential")
 _HEAD: Final = ("at", "level", "event")  # of a JSON line
 _ROOT: Final = "phoenix"
+_QUOTING: Final = ("aiohttp", "asyncio")
 
 
 class Log:
@@ -93,6 +98,28 @@ def trace_of(error: BaseException) -> str:
     return "".join(traceback.format_exception(error))
 
 
+def frames_of(error: BaseException) -> str:
+    """Its stack trace without any exception's text (rule 5): the places, the types, and what each was raised for."""
+    parts: list[str] = []
+    _add_frames(error, parts, set())
+    return "\n".join(parts)
+
+
+def _add_frames(error: BaseException, parts: list[str], seen: set[int]) -> None:
+    """The first cause first, as Python shows them."""
+    seen.add(id(error))
+    before = error.__cause__ if error.__cause__ is not None or error.__suppress_context__ else error.__context__
+    if before is not None and id(before) not in seen:
+        _add_frames(before, parts, seen)
+        parts.append("which led to")
+    parts.extend(frame.rstrip("\n") for frame in traceback.format_tb(error.__traceback__))
+    parts.append(type(error).__qualname__)
+    for one in error.exceptions if isinstance(error, BaseExceptionGroup) else ():
+        if id(one) not in seen:
+            parts.append("which holds")
+            _add_frames(one, parts, seen)
+
+
 def _refuse_secrets(fields: dict[str, object]) -> None:
     """Rule 3.  ValueError."""
     for name in fields:
@@ -119,10 +146,18 @@ class _Formatter(logging.Formatter):
         if isinstance(said, _Said):
             event, fields = said.event, {**self._own, **said.fields}
         else:
-            event, fields = record.getMessage(), {**self._own, "logger": record.name}
+            event, fields = _of_library(record), {**self._own, "logger": record.name}
         if record.exc_info and record.exc_info[1] is not None:
-            fields = {**fields, "trace": trace_of(record.exc_info[1])}
+            told = trace_of if record.name == _ROOT else frames_of
+            fields = {**fields, "trace": told(record.exc_info[1])}
         return self._line(record, event, fields)
+
+
+def _of_library(record: logging.LogRecord) -> str:
+    """Rule 5.  asyncio puts values into the text itself: into its further lines, and after a callback's name."""
+    if record.name.partition(".")[0] not in _QUOTING:
+        return record.getMessage()
+    return str(record.msg).partition("\n")[0].partition("(")[0].strip()
 
 
 def _at(record: logging.LogRecord) -> str:
@@ -190,6 +225,8 @@ def configure(level: str, form: Form = "text", **fields: object) -> None:
     others.setLevel(logging.WARNING)  # rule 4
     logging.captureWarnings(True)
     sys.excepthook = _uncaught
+    threading.excepthook = _uncaught_of_thread
+    sys.unraisablehook = _uncaught_at_all
 
 
 def _uncaught(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
@@ -198,3 +235,14 @@ def _uncaught(kind: type[BaseException], error: BaseException, trace: TracebackT
         sys.__excepthook__(kind, error, trace)
         return
     logging.getLogger(_ROOT).critical("not caught", exc_info=(kind, error, trace))
+
+
+def _uncaught_of_thread(told: threading.ExceptHookArgs) -> None:
+    if told.exc_value is not None:
+        logging.getLogger("thread").critical("not caught", exc_info=told.exc_value)
+
+
+def _uncaught_at_all(told: sys.UnraisableHookArgs) -> None:
+    """Of a finaliser."""
+    if told.exc_value is not None:
+        logging.getLogger("finaliser").error("not caught", exc_info=told.exc_value)

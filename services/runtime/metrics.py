@@ -19,6 +19,8 @@ from schemas.facts import KIND
 from services.runtime import families_shell as fs
 from services.runtime.broker.answer import REPLIES_DROPPED
 from services.runtime.callers.audit import LOST
+from services.runtime.http.guard import Guard
+from services.runtime.http.server import Site
 
 if TYPE_CHECKING:
     from services.runtime.service import Service
@@ -75,15 +77,26 @@ class ShellMetrics(Collector):
             (fs.SNAPSHOT_POSITION, shell.snapshot_position),
             (fs.PROPOSALS_WAITING, shell.proposals_waiting),
             (fs.LEASE_LEFT, shell.lease_left_s()),
+            (fs.HTTP_CONNECTIONS, shell.http.open),
+            (fs.HTTP_MALFORMED, shell.http.malformed),
+            (fs.HTTP_ACCEPT_ERRORS, shell.http.accept_errors),
         ):
             yield family.of(value)
+        for family, counts in (
+            (fs.HTTP_CONNECTIONS_REFUSED, shell.http.refused),
+            (fs.HTTP_CONNECTIONS_CLOSED, shell.http.closed),
+        ):
+            counter = family.family()
+            for label, count in counts.items():
+                counter.add_metric([label], count)
+            yield counter
 
 
 class MetricsListener:
     """`GET /metrics` for Prometheus; `GET /healthz` for supervisors: 200 when caught up, else 503."""
 
-    def __init__(self, registry: CollectorRegistry, health: Callable[[], dict[str, object]]) -> None:
-        self._registry, self._health = registry, health
+    def __init__(self, registry: CollectorRegistry, health: Callable[[], dict[str, object]], guard: Guard) -> None:
+        self._registry, self._health, self._guard = registry, health, guard
         self._runner: web.AppRunner | None = None
 
     async def start(self, host: str, port: int) -> int:
@@ -93,8 +106,7 @@ class MetricsListener:
         app.router.add_get("/healthz", self._healthz)
         self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=STOP_TIMEOUT_S)
         await self._runner.setup()
-        site = web.TCPSite(self._runner, host, port)
-        await site.start()
+        await Site(self._runner, host, port, self._guard).start()
         return int(self._runner.addresses[0][1])
 
     async def stop(self) -> None:

@@ -34,10 +34,11 @@ from services.runtime.broker.connect import Watch, answers, connect, is_vital_de
 from services.runtime.broker.objects import Objects
 from services.runtime.broker.streams import verify_streams
 from services.runtime.clock import Clock, skew_s, system_clock
-from services.runtime.config.file import Config
+from services.runtime.config.file import Config, Http
 from services.runtime.edge import Compose, Edge, Outcome, Refused
 from services.runtime.engine import Engine, Phase
 from services.runtime.exits import Exit, Stop
+from services.runtime.http.guard import Counts, Guard
 from services.runtime.journal.append import Journal
 from services.runtime.journal.fold import CoreFactory, Fold
 from services.runtime.journal.leader import Lease, LeaseLost
@@ -55,6 +56,7 @@ RETIRE_S: Final = 10.0  # for the orderly end; a supervisor waits a little longe
 RECANCEL_S: Final = 0.5  # long enough for a task's own clean-up
 CLOSE_S: Final = 3.0  # for closing what is left after a failure
 INFO_TIMEOUT_S: Final = 5.0
+METRICS_CONNECTIONS_MAX: Final = 256  # Prometheus, a supervisor, a person or two
 PROGRESS_S: Final = 5.0  # between two log lines of a long replay
 
 
@@ -107,7 +109,9 @@ class Service(Status):
         self._ending = asyncio.Event()
         self._announced = False
         self._keeper: Keeper
-        self._listener = MetricsListener(self.registry, self.health)
+        self.http = Counts()
+        guard = Guard(self.log, Http(connections_max=METRICS_CONNECTIONS_MAX), self.http)
+        self._listener = MetricsListener(self.registry, self.health, guard)
 
     @property
     def core_factory(self) -> CoreFactory:

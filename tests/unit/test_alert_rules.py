@@ -25,6 +25,7 @@ EVENTS = frozenset(  # they tell of what has happened; all others of what is so
         "PhoenixReleaseGivenUp",
         "PhoenixJournalGarbage",
         "PhoenixAuditLost",
+        "PhoenixConnectionsRefused",
         "PhoenixClaimsSlow",
         "PhoenixVoidFacts",
     )

@@ -31,11 +31,16 @@ from phoenix.local.balancer.proxy import Proxy
 from phoenix.local.balancer.settings import Settings
 from phoenix.local.balancer.stats import Stats
 from schemas.signals import CpuSignal, RequestsSignal, SessionsSignal
+from services.runtime.config.file import Http
 from services.runtime.exits import Exit
+from services.runtime.http.guard import Guard
+from services.runtime.http.server import Site
 from services.runtime.log import get_log
 
 TEND_INTERVAL_S = 0.1
 FLOW_INTERVAL_S = 1.0  # a rate over less is noise
+CONNECTIONS_MAX = 16_384  # of whom it serves; a load generator is one address, so there is no other limit
+LIMITS = Http(connections_max=CONNECTIONS_MAX, connections_per_address_max=CONNECTIONS_MAX)
 
 _log = get_log()
 
@@ -88,7 +93,7 @@ class Balancer:
         app.router.add_route("*", "/{path:.*}", self._proxy.handle)
         runner = web.AppRunner(app, access_log=None, shutdown_timeout=self._settings.drain_s, auto_decompress=False)
         await runner.setup()
-        await web.TCPSite(runner, self._settings.host, self._settings.port).start()
+        await Site(runner, self._settings.host, self._settings.port, Guard(_log, LIMITS)).start()
         host, port = runner.addresses[0][:2]
         if self._settings.port_file is not None:
             _write_whole(Path(self._settings.port_file), f"{host}:{port}\n")

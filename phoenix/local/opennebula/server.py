@@ -47,6 +47,9 @@ from phoenix.local.opennebula.persistence import Persistence
 from phoenix.local.opennebula.seed import seed
 from phoenix.local.opennebula.steering import Steering
 from phoenix.local.opennebula.store import Clock, Store
+from services.runtime.http.guard import Guard
+from services.runtime.http.server import Site
+from services.runtime.log import get_log
 
 _LOG = logging.getLogger("phoenix.opennebula")
 
@@ -163,7 +166,7 @@ class OpenNebula:
         await runner.setup()
         self._runner = runner
         if door is None:
-            await web.TCPSite(runner, bind, port, backlog=512).start()
+            await Site(runner, bind, port, Guard(get_log(service="opennebula")), backlog=512).start()
         else:
             door.open(bind, port)
             self._door = door

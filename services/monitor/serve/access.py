@@ -24,6 +24,7 @@ from services.monitor.serve.sessions import Sessions
 from services.runtime.broker.credentials import digest
 from services.runtime.callers.identity import Identities, Identity
 from services.runtime.edge import Refused
+from services.runtime.http.body import BodyRefused
 
 COOKIE: Final = "phoenix_session"
 
@@ -105,6 +106,10 @@ async def faults(request: web.Request, handler: Callable[[web.Request], Awaitabl
     except Fault as fault:
         error = {"code": fault.code, "field": fault.field, "message": str(fault)}
         return json_answer({"ok": False, "error": error}, fault.status)
+    except BodyRefused as refused:
+        code = "invalid" if refused.status == 400 else "limit"
+        error = {"code": code, "field": None, "message": refused.message}
+        return json_answer({"ok": False, "error": error}, refused.status)
     except StandsStill as told:
         return json_answer({"ok": False, "error": {"code": "unavailable", "field": None, "message": str(told)}}, 503)
     except web.HTTPClientError as wrong:  # no such path, no such method: told in the form of every other refusal

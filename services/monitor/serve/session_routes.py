@@ -33,6 +33,8 @@ from services.runtime.broker.credentials import digest
 from services.runtime.callers.identity import Identity
 from services.runtime.callers.peers import Peers
 from services.runtime.clock import Clock, system_clock
+from services.runtime.http.answers import JSON, MSGPACK
+from services.runtime.http.body import read_body
 
 BODY_MAX: Final = 4 << 10  # a token has 43 characters
 
@@ -40,6 +42,10 @@ BODY_MAX: Final = 4 << 10  # a token has 43 characters
 class _Login(msgspec.Struct, frozen=True):
     token: str = ""
     code: str = ""
+
+
+_written: Final = msgspec.json.Decoder(_Login)
+_packed: Final = msgspec.msgpack.Decoder(_Login)
 
 
 class SessionRoutes:
@@ -67,8 +73,8 @@ class SessionRoutes:
         ]
 
     async def open(self, request: web.Request) -> web.Response:
-        if request.content_type != "application/json" or not is_own_page(request):
-            fault = Fault(403, "denied", "a session is opened by the page of this server, with JSON")
+        if request.content_type not in (JSON, MSGPACK) or not is_own_page(request):
+            fault = Fault(403, "denied", "a session is opened by the page of this server, with JSON or MessagePack")
             self._tell(request, "session.open", None, fault)
             raise fault
         peer = self.peers.of(request)
@@ -134,9 +140,9 @@ class SessionRoutes:
 
 
 async def _body(request: web.Request) -> _Login:
-    data = await request.content.read(BODY_MAX + 1)
+    data = await read_body(request, BODY_MAX)
     try:
-        login = msgspec.json.decode(data, type=_Login) if len(data) <= BODY_MAX else _Login()
+        login = _packed.decode(data) if request.content_type == MSGPACK else _written.decode(data)
     except (msgspec.DecodeError, UnicodeDecodeError):
         login = _Login()
     if bool(login.token) == bool(login.code):

@@ -29,14 +29,15 @@ class Peers:
 
     def told(self, peer: str, forwarded: Sequence[str]) -> str:
         chain = [part.strip() for line in forwarded for part in line.split(",")]
-        while chain and self._is_proxy(peer):
+        while chain and self.is_proxy(peer):
             told = chain.pop()
             if not _is_address(told):
                 break
             peer = told
         return peer
 
-    def _is_proxy(self, text: str) -> bool:
+    def is_proxy(self, text: str) -> bool:
+        """Whether that address is a configured proxy's."""
         if not _is_address(text):
             return False
         address = ipaddress.ip_address(text)

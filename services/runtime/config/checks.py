@@ -176,6 +176,13 @@ _DEPLOYED: Final[dict[str, dict[str, Range]]] = {
         "file_max_mb": Range(1, 1 << 30),
         "payload_max_bytes": Range(1 << 20, 64 << 20),  # an envelope needs most of 1 MiB; the server takes up to 64
     },
+    "http": {
+        "connections_max": Range(16, 1 << 20),  # below that two pages and their streams could close the door
+        "connections_per_address_max": Range(8, 1 << 20),
+        "header_timeout_s": Range(
+            1, 300
+        ),  # a line that loses packets needs a second; five minutes protect from nothing
+    },
     "opennebula": {"concurrency": Range(1, 256), "poll_s": _positive(3600), "timeout_s": _positive(3600)},
     "metrics": {"port_first": Range(1, 65_000)},
     "monitor": {

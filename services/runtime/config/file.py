@@ -87,11 +87,15 @@ class Nats(_Table, frozen=True, kw_only=True):
 
 class Http(_Table, frozen=True, kw_only=True):
     """The public door (admission).  `url`: as guests and people reach it; default: where it listens.  `proxies`: addresses and
-    networks of reverse proxies before this door and the monitor, whose word on the caller's address counts."""
+    networks of reverse proxies before this door and the monitor, whose word on the caller's address counts.  The limits are
+    the door's, and as many again the monitor's (docs/limits.md)."""
 
     listen: str = "127.0.0.1:7480"
     url: str = ""
     proxies: tuple[str, ...] = ()
+    connections_max: int = 4096
+    connections_per_address_max: int = 1024  # a proxy's address has no such limit
+    header_timeout_s: float = 10.0
 
 
 class Monitor(_Table, frozen=True, kw_only=True):

@@ -1,0 +1,47 @@
+"""The form of every error over HTTP: ``{"ok": false, "error": {code, field, message}}``, as the caller reads it.
+
+Rules
+  1. Who sends MessagePack, or accepts nothing but it, gets MessagePack; everybody else JSON.
+  2. Every error is made here, whatever found it: a handler, the router, the parser of HTTP.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import msgspec
+from aiohttp import web
+
+JSON: Final = "application/json"
+MSGPACK: Final = "application/msgpack"
+
+
+def wants_msgpack(request: web.BaseRequest) -> bool:
+    """Rule 1.  What is accepted counts before what is sent."""
+    accepted = [part.partition(";")[0].strip().lower() for part in request.headers.get("Accept", "").split(",")]
+    for kind in accepted:
+        if kind in (JSON, MSGPACK):
+            return kind == MSGPACK
+    sent = request.headers.get("Content-Type", "").partition(";")[0].strip().lower()
+    return sent == MSGPACK
+
+
+def answer(request: web.BaseRequest, value: Any, status: int = 200) -> web.Response:
+    """`value` as the caller reads it."""
+    if wants_msgpack(request):
+        return web.Response(body=msgspec.msgpack.encode(value), status=status, content_type=MSGPACK)
+    return web.Response(body=msgspec.json.encode(value), status=status, content_type=JSON)
+
+
+def error_body(code: str, message: str, field: str | None = None) -> bytes:
+    return msgspec.json.encode(_error(code, message, field))
+
+
+def error_response(
+    request: web.BaseRequest, status: int, code: str, message: str, field: str | None = None
+) -> web.Response:
+    return answer(request, _error(code, message, field), status)
+
+
+def _error(code: str, message: str, field: str | None) -> dict[str, Any]:
+    return {"ok": False, "error": {"code": code, "field": field, "message": message}}

@@ -1,0 +1,176 @@
+"""aiohttp's server with what it lacks: time limits for headers and for peers that do not read, limits of connections, and
+errors of its own that repeat nothing of what was sent.
+
+    connection ─▶ guard.enter ─▶ first header within `header_timeout_s` ─▶ requests ─▶ idle for `IDLE_S`: closed
+                      ╰─▶ 503, closed                                         ╰── nothing taken for `UNREAD_S`: closed
+
+Rules
+  1. A connection has `header_timeout_s` for its first request's line and headers, and `IDLE_S` from the end of an answer to the
+     end of the next request's headers.
+  2. How long an answer lasts is its handler's matter (event streams last for days); but a peer that takes nothing of what waits
+     for it for `UNREAD_S` is gone, or pretends.
+  3. Bodies have a rate that they must keep (`body`).
+  4. What is no HTTP is answered in the form of every other error.  What aiohttp says of it goes nowhere: it quotes the header,
+     and the header may be a token.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any, Final
+
+from aiohttp import web
+from aiohttp.web_protocol import RequestHandler
+
+from services.runtime.http.answers import error_body, error_response
+from services.runtime.http.guard import HEADER, UNREAD, Guard
+
+IDLE_S: Final = 75.0  # nginx keeps a connection to its backend for 60 s: it lets go first, and loses no request
+LINGER_S: Final = (
+    2.0  # for what is left of a body that was refused, so that its sender reads why and not "connection reset"
+)
+UNREAD_S: Final = 60.0  # a laptop that slept for a moment reads on; nobody takes longer for the next byte
+_FULL_TEXT: Final = "too many connections: close some, or ask again in a moment"
+_FULL_BODY: Final = error_body("unavailable", _FULL_TEXT)
+_FULL: Final = (
+    b"HTTP/1.1 503 Service Unavailable\r\nContent-Type: application/json\r\nRetry-After: 1\r\nConnection: close\r\n"
+    b"Content-Length: %d\r\n\r\n%b" % (len(_FULL_BODY), _FULL_BODY)
+)
+_WRONG: Final = {
+    "LineTooLong": "its first line or one of its headers is too long",
+    "InvalidHeader": "a header is no header",
+    "BadHttpMethod": "it begins with no method of HTTP",
+    "InvalidURLError": "its path is no path",
+    "ContentLengthError": "its length is no length",
+    "TransferEncodingError": "its body is not in the chunks that it announces",
+}
+_USUALLY: Final = (
+    "what HTTP does not allow stands in it, such as a line break within a header: look at the token's file"
+)
+
+
+class Connection(RequestHandler):
+    """One client's connection."""
+
+    __slots__ = ("_header_timer", "_is_in", "_unread", "_unread_timer", "guard", "peer")
+
+    def __init__(self, guard: Guard, manager: web.Server, **options: Any) -> None:
+        super().__init__(manager, loop=asyncio.get_running_loop(), **options)
+        self.guard, self.peer = guard, ""
+        self._is_in, self._unread = False, 0
+        self._header_timer: asyncio.TimerHandle | None = None
+        self._unread_timer: asyncio.TimerHandle | None = None
+
+    # ----------------------------------------------------------------------------------------------- the transport's calls
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        name = transport.get_extra_info("peername")
+        self.peer = str(name[0]) if isinstance(name, tuple) else ""
+        self._is_in = self.guard.enter(self.peer)
+        if not self._is_in:
+            self.force_close()  # of what it sends nothing is read
+            transport.write(_FULL)
+            transport.close()
+            return
+        super().connection_made(transport)
+        self._header_timer = self._loop.call_later(self.guard.limits.header_timeout_s, self._header_is_late)
+
+    def connection_lost(self, exc: BaseException | None) -> None:
+        self._cancel_timers()
+        if self._is_in:
+            self._is_in = False
+            self.guard.leave(self.peer)
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        super().data_received(data)
+        if self._header_timer is not None and self._request_count:
+            self._header_timer.cancel()
+            self._header_timer = None
+
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        self._watch_unread()
+
+    def resume_writing(self) -> None:
+        super().resume_writing()
+        if self._unread_timer is not None:
+            self._unread_timer.cancel()
+            self._unread_timer = None
+
+    # ------------------------------------------------------------------------------------------------------------- slowness
+
+    def _header_is_late(self) -> None:
+        self._header_timer = None
+        self.guard.too_slow(HEADER, self.peer)
+        self.force_close()
+
+    def _watch_unread(self) -> None:
+        if self.transport is not None:
+            self._unread = self.transport.get_write_buffer_size()
+            self._unread_timer = self._loop.call_later(UNREAD_S, self._look_at_unread)
+
+    def _look_at_unread(self) -> None:
+        """Rule 2: slow is not gone."""
+        self._unread_timer = None
+        if self.transport is None:
+            return
+        if self.transport.get_write_buffer_size() < self._unread:
+            self._watch_unread()
+            return
+        self.guard.too_slow(UNREAD, self.peer)
+        self.transport.abort()
+
+    def _cancel_timers(self) -> None:
+        for timer in (self._header_timer, self._unread_timer):
+            if timer is not None:
+                timer.cancel()
+        self._header_timer = self._unread_timer = None
+
+    # --------------------------------------------------------------------------------------------------------------- errors
+
+    def handle_error(
+        self,
+        request: web.BaseRequest,
+        status: int = 500,
+        exc: BaseException | None = None,
+        message: str | None = None,  # noqa: ARG002 - aiohttp's: of its parser, with what was sent
+    ) -> web.StreamResponse:
+        """Rule 4, in the place of aiohttp's, which logs and answers with the exception's text."""
+        if status < 500:
+            self.guard.malformed(self.peer, exc)
+            wrong = f"this is no request of HTTP: {_WRONG.get(type(exc).__name__, _USUALLY)}"
+            answer = error_response(request, status, "invalid", wrong)
+        else:
+            self.guard.failed("request failed", exc, method=request.method, path=request.path)
+            answer = error_response(request, status, "unavailable", "the server made an error; it is in its log")
+        if request.writer.output_size > 0:
+            raise ConnectionError("a part of the answer is sent: it ends here")
+        answer.force_close()
+        return answer
+
+    def log_exception(self, *args: Any, **kw: Any) -> None:  # noqa: ARG002
+        error = kw.get("exc_info")
+        if isinstance(error, web.RequestPayloadError):  # in the rest of a body that nobody wanted
+            self.guard.malformed(self.peer, error)
+        else:
+            self.guard.failed("connection failed", error)
+
+
+class Site(web.TCPSite):
+    """A listener of `runner` whose connections `guard` watches.  aiohttp makes its own connections; this makes ours."""
+
+    def __init__(self, runner: web.BaseRunner, host: str, port: int, guard: Guard, *, backlog: int = 128) -> None:
+        super().__init__(runner, host, port, backlog=backlog)
+        self._guard = guard
+
+    async def start(self) -> None:
+        await web.BaseSite.start(self)
+        loop, server = asyncio.get_running_loop(), self._runner.server
+        assert server is not None
+        options = {**server._kwargs, "keepalive_timeout": IDLE_S, "lingering_time": LINGER_S}
+        loop.set_exception_handler(self._guard.loop_failed)
+        self._server = await loop.create_server(
+            lambda: Connection(self._guard, server, **options), self._host, self._port, backlog=self._backlog
+        )
