@@ -65,6 +65,8 @@ FACTS: Final[tuple[f.Fact, ...]] = (
     f.HostSeized(host="node-3", dept="hpc", reason=because(Code.NOTICE_EXPIRED)),
     f.VmEnded(unit="17", attempt=1, rank=0, why="terminated"),
     f.VmRefused(unit="17", attempt=1, rank=0, failure="quota", why="user [3] limit of 2 reached for VMS quota in VM."),
+    f.StartsPaused(since=AT - 2, failed=3, tried=3, why="[one.vm.deploy] no datastore"),
+    f.StartsResumed(why="a start succeeded"),
     f.InstanceDraining(unit="web.7", attempt=1, until=AT + 5, reason=because(Code.SCALE_DOWN, instances=3)),
     f.InstanceReported(unit="web.7", attempt=1, state="drained", user="balancer"),
     f.ReleaseRequested(

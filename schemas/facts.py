@@ -120,6 +120,7 @@ class AttemptClosed(CustodyFact, frozen=True, kw_only=True, tag="attempt.closed"
     attempt: AttemptNumber
     disposal: Disposal
     why: Reason
+    hold: bool = False  # of one that is requeued: it is to be held until a person releases it
 
 
 class LoadObserved(PlainFact, frozen=True, kw_only=True, tag="load.observed"):
@@ -219,6 +220,22 @@ class VmRefused(PlainFact, frozen=True, kw_only=True, tag="vm.refused"):
     why: str
 
 
+class StartsPaused(PlainFact, frozen=True, kw_only=True, tag="starts.paused"):
+    """Level, until `starts.resumed`: since `since` starts failed on `failed` of the `tried` hosts on which one ended, so it is
+    the site's fault, and no VM is deployed but one that is tried now and then.  `why`: OpenNebula's words."""
+
+    since: Seconds
+    failed: Count
+    tried: Count
+    why: str
+
+
+class StartsResumed(PlainFact, frozen=True, kw_only=True, tag="starts.resumed"):
+    """VMs are deployed as ever."""
+
+    why: str
+
+
 # -------------------------------------------------------------------------------------------------------------- admission
 
 
@@ -277,8 +294,11 @@ class JobSubmitted(CustodyFact, frozen=True, kw_only=True, tag="job.submitted"):
 
 
 class JobHeld(CustodyFact, frozen=True, kw_only=True, tag="job.held"):
+    """By a person; or by nobody (`user` is empty), for `reason`: its scheduler asked for it (`attempt.closed`)."""
+
     job: UnitId
     user: str
+    reason: Reason | None = None
 
 
 class JobResumed(CustodyFact, frozen=True, kw_only=True, tag="job.resumed"):
@@ -399,6 +419,8 @@ Fact: TypeAlias = (
     | VmStarted
     | VmEnded
     | VmRefused
+    | StartsPaused
+    | StartsResumed
     | JobSubmitted
     | JobHeld
     | JobResumed
@@ -447,6 +469,8 @@ _EXECUTOR = (
     VmStarted,
     VmEnded,
     VmRefused,
+    StartsPaused,
+    StartsResumed,
 )
 _EVERYBODY = (LeaderStarted, LeaderStopped)
 

@@ -87,6 +87,7 @@ class Code(StrEnum):
     LEASE_KEEPS_ROOM = "lease_keeps_room"  # there is room, and a lease will need it before the job would be away
     SHARE_FULL = "share_full"  # with it its service would have more than its share
     PRIORITY = "priority"  # what its priority is made of
+    START_FAILED = "start_failed"  # attempts of it ended before they began: it is tried again later
     HELD = "held"
     DEPENDENCY = "dependency"
     DEPENDENCY_FAILED = "dependency_failed"

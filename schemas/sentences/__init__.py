@@ -133,6 +133,11 @@ _TEXTS: Final[dict[str, tuple[str, str, str]]] = {
         "it starts when jobs of its service end; a short one (--short, or a --time within short_s) may borrow",
     ),
     "priority": ("priority", "its priority is a sum of points", ""),
+    "start_failed": (
+        "start failed",
+        "its last starts failed, and it is tried again later",
+        "it starts as soon as a host lets it; phoenix hosts shows what is wrong with hosts",
+    ),
     "held": ("held", "it is held", "phoenix release JOB"),
     "dependency": ("dependency", "it waits for another job", "it starts when that job has ended as asked"),
     "dependency_failed": (
@@ -203,6 +208,10 @@ def short(reason: object) -> str:
     """For a column: a few words."""
     code, params = code_of(reason)
     words = _TEXTS[code][0] if code in _TEXTS else code.replace("_", " ")
+    if code == "vm_ended" and "began" in params:
+        return "start failed"
+    if code == "held" and "failed" in params:
+        return "starts failed, held"
     if code == "user_limit" and "quality" in params:
         return f"user limit in {params['quality']}"
     subject = params.get("job") or params.get("jobs") or params.get("behind")

@@ -333,6 +333,17 @@ def _vm_refused(p: Params) -> str:
     return f"OpenNebula refused a VM for {_attempt(p)}{_rank(p)}: {str(p.get('why') or p['failure']).rstrip('.')}"
 
 
+def _job_held(p: Params) -> str:
+    if p.get("reason"):
+        return f"job {p['job']}: {sentences.sentence(p['reason'])}"
+    return f"{p['user']} held job {p['job']}: it does not start"
+
+
+def _starts_paused(p: Params) -> str:
+    hosts = count(p.number("tried"), "host")
+    return f"starts failed on {p['failed']} of {hosts}: it is the site's fault, and starts are paused ({p['why']})"
+
+
 def _vm_parked(p: Params) -> str:
     return f"the VM of {_attempt(p)}{_rank(p)} stays, and waits for the department's next job"
 
@@ -357,7 +368,7 @@ _TELL: Final[dict[str, Callable[[Params], str]]] = {
     "host.cordoned": _cordoned,
     "host.uncordoned": _uncordoned,
     "job.submitted": _submitted,
-    "job.held": lambda p: f"{p['user']} held job {p['job']}: it does not start",
+    "job.held": _job_held,
     "job.resumed": lambda p: f"{p['user']} released job {p['job']}: it may start",
     "job.cancelled": _cancelled,
     "lease.extended": _extended,
@@ -376,4 +387,6 @@ _TELL: Final[dict[str, Callable[[Params], str]]] = {
     "vm.ended": _vm_ended,
     "vm.refused": _vm_refused,
     "vm.parked": _vm_parked,
+    "starts.paused": _starts_paused,
+    "starts.resumed": lambda p: f"starts are not paused any more: {p['why']}",
 }

@@ -8,8 +8,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from schemas.sentences import told_held_back, told_releases, told_shares, told_signals
+from schemas.sentences import told_held_back, told_releases, told_shares, told_signals, told_starts
 from schemas.sentences.params import Params
+from schemas.sentences.told_starts import before, safe
 from schemas.sentences.units import count, iso, span
 
 
@@ -114,37 +115,6 @@ def _web_falls(p: Params) -> str:
     if by_hand:
         ways.append(f"the load of {', '.join(by_hand)} counts again ({autos}: a person set the number), and falls")
     return f"{', or '.join(ways)}: it gives its {count(p.number('held_by_web'), 'host')} back then"
-
-
-def _safe(p: Params) -> str:
-    """What a job has saved by a checkpoint, and when."""
-    if "safe_s" not in p:
-        return ""
-    of = f" ({p['percent']:g} % of it)" if isinstance(p.get("percent"), int | float) else ""
-    return f"; its checkpoint of {span(p['checkpoint_ago_s'])} ago keeps {span(p['safe_s'])} of its work{of}"
-
-
-def _refused(p: Params) -> str:
-    """What OpenNebula said instead of allocating a VM."""
-    return f"; OpenNebula refused it a VM ({p['refused']}): {p['refused_why']}" if p.get("refused_why") else ""
-
-
-def _before(words: str) -> Callable[[Params], str | None]:
-    """Of a unit that waits again: how often its attempts ended without its doing, and why the last one did."""
-
-    def told(p: Params) -> str | None:
-        if "preempted" not in p:
-            return None
-        times = [
-            f"{what} {'once' if number == 1 else f'{number} times'}"
-            for what, number in (("preempted", p.number("preempted")), ("failed to run", p.number("failed")))
-            if number
-        ]
-        goes_on = f"; what it did in {span(p['saved_s'])} is saved, and it goes on from there" if "saved_s" in p else ""
-        told = f"it was {' and '.join(times)}, last because {words}{goes_on}{_safe(p)}".replace("was failed", "failed")
-        return f"{told}{_refused(p)}"
-
-    return told
 
 
 def too_large_now(p: Params) -> str | None:
@@ -262,19 +232,10 @@ def spared(p: Params) -> str | None:
     return "; ".join(["it would fit if best-effort made way", *filter(None, (who, hour)), *when])
 
 
-def starting(p: Params) -> str | None:
-    if "hosts" not in p:
-        return None
-    return (
-        f"its machines are being started on {p.names('hosts')} ({p.number('vms_started')} of {p.number('vms')} are up)"
-        f"{_refused(p)}{', and is asked again' if p.get('refused_why') else ''}"
-    )
-
-
 def running(p: Params) -> str | None:
     if "hosts" in p and "walltime_s" in p:
         left = f"{span(p.number('seconds'))} of at most {span(p.number('walltime_s'))}"
-        return f"it runs on {p.names('hosts')} for {left}{_safe(p)}"
+        return f"it runs on {p.names('hosts')} for {left}{safe(p)}"
     serve = "serves" if p.number("instances") == 1 else "serve"
     return f"{p.number('instances')} of {count(p.number('target'), 'instance')} {serve}" if "target" in p else None
 
@@ -377,7 +338,7 @@ def queue(p: Params) -> str | None:
 def reclaimed(p: Params) -> str | None:
     """Why its attempt ended: how many of the department's hosts go back in all, and who chose it."""
     if "hosts" not in p:
-        return _before("its host had to be returned")(p)
+        return before("its host had to be returned")(p)
     gone = f"the department had to return {count(p.number('hosts'), 'host')}"
     chosen = f", and its order of victims ({p['victims']}) chose this job" if "victims" in p else ""
     lost = f", of which {span(p['lost_s'])} are lost" if "lost_s" in p else ""
@@ -418,7 +379,7 @@ TELL: Final[dict[str, Callable[[Params], str | None]]] = {
     "priority": priority,
     "reclaimed": reclaimed,
     "balanced": balanced,
-    "made_way": _before("its room was needed"),
+    "made_way": before("its room was needed"),
     "lease_starts": lease_starts,
     "lease_ended": lease_ended,
     "lease_starts_at": lease_starts_at,
@@ -428,11 +389,8 @@ TELL: Final[dict[str, Callable[[Params], str | None]]] = {
     "share_full": share_full,
     "elected": within_share,
     "borrows": above_share,
-    "host_taken": _before("its host was seized"),
-    "host_lost": _before("its host was lost"),
-    "vm_ended": _before("its VM ended without a report"),
-    "not_saved": _before("what it had saved was lost"),
-    "boot_timeout": _before("its machines did not start in time"),
+    "host_taken": before("its host was seized"),
+    **told_starts.TELL,
     "waits_for_hosts": waits_for_hosts,
     "too_large_now": too_large_now,
     "no_hosts_held": no_hosts_held,
@@ -444,8 +402,6 @@ TELL: Final[dict[str, Callable[[Params], str | None]]] = {
     "user_limit": told_held_back.limited,
     "quality_limit": told_held_back.limited,
     "department_limit": told_held_back.limited,
-    "held": lambda _: "it is held",
-    "starting": starting,
     "running": running,
     "finished": finished,
     "utilisation_high": told_signals.utilisation,

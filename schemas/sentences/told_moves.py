@@ -29,10 +29,6 @@ def walltime(p: Params) -> str | None:
     return f"it ran into its time limit of {span(p['walltime_s'])}" if "walltime_s" in p else None
 
 
-def boot_timeout(p: Params) -> str | None:
-    return f"its machines did not start within {p['boot_timeout_s']:g} s" if "boot_timeout_s" in p else None
-
-
 def best_effort(p: Params) -> str | None:
     return f"it runs on what production leaves, in the turn of service {p['service']}" if p.get("service") else None
 
@@ -70,7 +66,6 @@ TELL: Final[dict[str, Callable[[Params], str | None]]] = {
     "backfill": backfill,
     "shortest_first": shortest_first,
     "walltime": walltime,
-    "boot_timeout": boot_timeout,
     "best_effort": best_effort,
     "made_way": made_way,
     "department_removed": department_removed,

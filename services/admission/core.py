@@ -2,10 +2,11 @@
 
 Theory of operation
   The door composes facts from requests (`compose.py`) with a look at this state and at custody; this core folds them when
-  they come back.  By itself it decides three things only: `attempt.began` of an attempt that goes on with the VMs of the one
+  they come back.  By itself it decides four things only: `attempt.began` of an attempt that goes on with the VMs of the one
   before, when all of them run (their guests go on where they were, and do not call); `department.closed` for a department that
   a configuration named and the adopted one does not name any more (PROTOCOL, Provisioner: its pending jobs are closed by
-  admission); and `job.cancelled`, by nobody, of a local lease that waits although its time has passed: it can never start.
+  admission); `job.cancelled`, by nobody, of a local lease that waits although its time has passed: it can never start; and
+  `job.held`, by nobody, of a unit whose scheduler asks for that (`attempt.closed`): it never starts, though others do.
 
 Rules
   1. A client request id is remembered with what it asked (a digest) and what it was answered, so that a repeated request is
@@ -35,6 +36,7 @@ from schemas.envelope import FACTS_MAX
 from schemas.facts import Fact, Lease
 from schemas.ids import element_id, instance_parts, is_instance, job_of
 from schemas.meta import Meta
+from schemas.reasons import Code, Reason, because
 from services.admission.shape import Capacity, constrained
 from services.admission.wanted import Wanted, follow
 from services.runtime.core import NEVER
@@ -108,11 +110,13 @@ class _State(msgspec.Struct, kw_only=True):
     checkpoints: dict[str, Checkpoint] = {}  # of units that are not final
     wanted: dict[str, Wanted] = {}  # releases, by web department
     reported: dict[str, Reported] = {}  # of instances whose attempt is open
+    holds: dict[str, Reason] = {}  # units to be held -> why
     logs: dict[str, list[str]] = {}  # ended instances by department, oldest first: the first ones' output goes
 
 
 class AdmissionCore:
-    VERSION = 3  # 1 knew neither leases nor checkpoints; 2 neither releases nor what is reported and kept of instances
+    # 1 knew neither leases nor checkpoints; 2 neither releases nor what is reported and kept of instances; 3 holds nobody
+    VERSION = 4
 
     def __init__(self, custody: Custody) -> None:
         self.custody = custody
@@ -141,13 +145,19 @@ class AdmissionCore:
             self._state.reported.pop(fact.unit, None)
             self._keep_logs(fact.unit)
             self._count_final(fact.unit)
+            if isinstance(fact, f.AttemptClosed) and fact.hold:
+                self._state.holds[fact.unit] = fact.why
+        elif isinstance(fact, f.JobHeld | f.JobResumed):
+            self._state.holds.pop(fact.job, None)
         elif isinstance(fact, f.UnitPlaced):
+            self._state.holds.pop(fact.unit, None)
             if self._resumes(fact.unit):
                 self._resuming[fact.unit] = None
         elif isinstance(fact, f.AttemptBegan):
             self._resuming.pop(fact.unit, None)
         elif isinstance(fact, f.JobCancelled):
             self._state.reserved.pop(fact.job, None)
+            self._state.holds.pop(fact.job, None)
             self._count_final(fact.job)
         elif isinstance(fact, f.JobSubmitted):
             self._add(fact)
@@ -267,6 +277,7 @@ class AdmissionCore:
             if job.dept == dept and job.left:
                 for unit in self.units(name):
                     self._state.checkpoints.pop(unit, None)
+                    self._state.holds.pop(unit, None)
                 self._count_submitted(job, -job.left)
                 job.left = 0
                 self._finish(name, job)
@@ -287,7 +298,14 @@ class AdmissionCore:
         named = {department.name for department in config.departments}
         closed = [f.DepartmentClosed(dept=name) for name in sorted(self._state.departments) if name not in named]
         missed = [f.JobCancelled(job=name, user="") for name, end in self._waiting_leases() if end <= now]
-        return [*closed, *self._began(), *missed][:FACTS_MAX]
+        return [*closed, *self._began(), *missed, *self._held()][:FACTS_MAX]
+
+    def _held(self) -> Iterator[Fact]:
+        """By nobody: they never start."""
+        units = self.custody.state.units
+        for name, why in self._state.holds.items():
+            if name in units and units[name].state == "pending" and not units[name].held:
+                yield f.JobHeld(job=name, user="", reason=because(Code.HELD, **why.params))
 
     def _began(self) -> Iterator[Fact]:
         """Attempts of which each rank runs again, in the VM of the one before."""

@@ -27,6 +27,7 @@ from schemas.custody_state import Host
 from services.executor.lifecycle import Aim, Told, after
 
 MOVE_WAIT_S: Final = 1.0  # for the news of the new place, which comes with the closing or a few ms later
+PAUSED: Final = "%starts"  # what VMs wait for while starts are paused: neither a key of custody nor a host
 LINGER_S: Final = 2.0  # from the report to the guest's next call: its outputs are sent by then, and it calls at once
 _DEFAULT: Final = Policy()  # until a configuration is adopted
 _KEPT: Final = (Aim.MOVE, Aim.SAVE, Aim.LINGER, Aim.PARK)
@@ -58,10 +59,17 @@ class Leaving(msgspec.Struct, array_like=True):
     by: float
 
 
+class Paused(msgspec.Struct, array_like=True):
+    """Starts are paused since then (UTC seconds), because of this."""
+
+    since: float
+    why: str
+
+
 class LedgerState(msgspec.Struct, kw_only=True):
     """`doomed`: key of an open VM -> when it is ended hard (UTC seconds); `kept`, `leaving`: as above; `rooms`: key of every
     open VM -> its room; `users`: unit -> whose it is, in departments whose warm VMs are their user's; `told`: host -> share of
-    its cores in use, as `host.observed` said it last (`bands`)."""
+    its cores in use, as `host.observed` said it last (`bands`); `paused`: starts are (`site_fault`)."""
 
     doomed: dict[str, float] = {}
     kept: dict[str, Kept] = {}
@@ -69,6 +77,7 @@ class LedgerState(msgspec.Struct, kw_only=True):
     rooms: dict[str, Room] = {}
     users: dict[str, str] = {}
     told: dict[str, float] = {}
+    paused: Paused | None = None
 
 
 class Aims(ABC):

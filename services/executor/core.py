@@ -36,7 +36,7 @@ _decoder: Final = msgspec.msgpack.Decoder(LedgerState)
 
 
 class ExecutorCore:
-    VERSION = 2
+    VERSION = 3  # 2 did not know that starts are paused
 
     def __init__(self, custody: Custody) -> None:
         self.custody = custody

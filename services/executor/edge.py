@@ -23,6 +23,7 @@ from schemas.custody_state import Leader, vm_key
 from schemas.facts import Fact, VmEnded
 from schemas.ids import instance_parts, is_instance
 from schemas.meta import Meta
+from schemas.sentences.units import iso
 from services.executor.calls import Allocate, Call, HostsSeen, Look, Observation, Outcome, PoolSeen, Result, Terminate
 from services.executor.core import ExecutorCore
 from services.executor.endpoint import Endpoint
@@ -38,6 +39,10 @@ LEASE_LOOK_S: Final = 0.02  # while the lease is too short: it is renewed four t
 WAKE_MIN_S: Final = 0.002
 WAKE_MAX_S: Final = 1.0  # look again at least this often: the wall clock may be set
 CLOSE_MARGIN_S: Final = 0.5
+STARTS_PAUSED: Final = (
+    "starts of VMs are paused since {since}: they failed on most hosts ({why}).  One is tried every few seconds, and the first "
+    "that succeeds ends the pause: docs/runbooks/PhoenixStartsPaused.md"
+)
 
 
 def wait_out_s(predecessor: Leader | None, reaped: frozenset[str], lease_ttl_s: float, timeout_s: float) -> float:
@@ -71,7 +76,12 @@ class ExecutorEdge(Edge):
         return department.web.template if department is not None and department.web is not None else {}
 
     def ailing(self) -> list[str]:
-        return self._endpoint.ailing() if hasattr(self, "_endpoint") else []
+        """What keeps the cloud from having its VMs."""
+        if not self._acting:
+            return self._endpoint.ailing() if hasattr(self, "_endpoint") else []
+        paused = self._core.ledger.state.paused
+        found = [] if paused is None else [STARTS_PAUSED.format(since=iso(paused.since), why=paused.why)]
+        return self._endpoint.ailing() + found
 
     async def start(self, service: Service) -> None:
         assert isinstance(service.core, ExecutorCore)

@@ -26,6 +26,7 @@ from typing import Final
 
 from schemas import facts as f
 from schemas.custody_state import Vm, vm_key
+from services.executor.aims import PAUSED
 from services.executor.calls import (
     Allocate,
     Call,
@@ -59,6 +60,9 @@ class Fleet(Tracks):
         for fact in ledger.refused:
             self.launches.refuse(fact)
         ledger.refused.clear()
+        self.desk.site.settle(now, woken=PAUSED in due, waiting=bool(self.blocked.get(PAUSED)))
+        if PAUSED in due:
+            self.unblock(PAUSED)
         for key in due:
             if not self.launches.again(key):
                 ledger.dirty[key] = None
@@ -205,15 +209,16 @@ class Fleet(Tracks):
             if (
                 not started and track.phase is Phase.FAILED
             ):  # one that is off may have been too quick to be seen running
-                self.desk.start_failed(track.host, now)
-            self._condemn(track, "powered off" if track.phase is Phase.OFF else "failed", now)
+                self.desk.start_failed(track.host, track.key, now, track.why)
+            failed = f"failed: {track.why}" if track.why else "failed"
+            self._condemn(track, "powered off" if track.phase is Phase.OFF else failed, now)
         elif act is Act.DOUBT:
             self._doubt(track, now)
         elif act is Act.STARTED:
             track.unknown_since = None
             if not started:
                 self.started[track.key] = None
-                self.desk.start_succeeded(track.host)
+                self.desk.start_succeeded(track.host, track.key, now)
         elif act is Act.MIGRATE and (track.cold or not self.ledger.migrates_live):
             self._save(track, now)
         elif act is Act.WATCH or track.deployed:
@@ -238,6 +243,7 @@ class Fleet(Tracks):
 
     def _condemn(self, track: Track, why: str, now: float) -> None:
         track.condemned = why
+        self.desk.site.came_to_nothing(track.key, now)
         self._act(track, None, now)
 
     def _doubt(self, track: Track, now: float) -> None:
@@ -336,9 +342,13 @@ class Fleet(Tracks):
             track.not_before = self.desk.probation.resting_until(vm.host)
             self.timers.set(track.not_before, key)
             return None
+        elif track.phase is not Phase.ELSEWHERE and not self.desk.site.may_start(now):
+            waits_for = PAUSED
         if waits_for:
             self.blocked.setdefault(waits_for, {})[key] = None
             return None
+        if track.phase is not Phase.ELSEWHERE:
+            self.desk.site.starts(vm.host, key, now)
         self.desk.probation.starts(vm.host, key)
         if track.vm in self.doubted:
             self.doubted[track.vm] = True
@@ -370,9 +380,11 @@ class Fleet(Tracks):
     def _deployed(self, track: Track, call: Deploy | Migrate, result: Result, now: float) -> None:
         track.one_host = -1
         if result.outcome in (Outcome.DENIED, Outcome.LATER):
+            self.desk.site.came_to_nothing(call.key, now)
             track.try_later(now, self.timers)
             return
         if result.outcome is Outcome.UNSURE:
+            self.desk.site.came_to_nothing(call.key, now)
             self.doubted.setdefault(track.vm, False)
         refused = result.outcome in (Outcome.REFUSED, Outcome.GONE)
         if call.key != track.key:
@@ -411,7 +423,7 @@ class Fleet(Tracks):
 
     def facts(self) -> list[f.Fact]:
         vms = self.custody.state.vms
-        found = self.launches.facts()
+        found = [*self.desk.site.facts(), *self.launches.facts()]
         found += [f.VmStarted(unit=v.unit, attempt=v.attempt, rank=v.rank) for v in map(vms.__getitem__, self.started)]
         for key, why in self.ended.items():
             vm = vms[key]

@@ -15,7 +15,7 @@ Rules
   5. Set apart (disabled, late, left out, filled by others: `appraisal`): `host.quarantined` for as good as ever, and for
      nothing when that is over.  What runs there goes on; it is not granted and nothing is placed there.
   6. What a host really uses is told when that has changed for good: `bands`.
-  7. Starts that fail again and again: `probation`.
+  7. Starts that fail again and again: `probation`; on most hosts at once: `site_fault`.
 """
 
 from __future__ import annotations
@@ -30,7 +30,8 @@ from services.executor.appraisal import EXCLUDED, LATE, STANDING, Appraisal
 from services.executor.bands import Bands
 from services.executor.calls import HostSight, HostsSeen, Look, Outcome, Result, Sample
 from services.executor.ledger import Ledger, Room
-from services.executor.probation import Probation
+from services.executor.probation import NO_ROOM, Probation
+from services.executor.site_fault import WINDOW_S, SiteFault
 from services.executor.timers import Timers
 
 LOOKS_MAX: Final = (
@@ -59,6 +60,7 @@ class HostDesk:
         self.looking: dict[str, int] = {}  # in flight -> ticket
         self.not_before: dict[str, float] = {}
         self.appraisal, self.probation, self.bands = Appraisal(), Probation(ledger.custody), Bands(ledger)
+        self.site = SiteFault(ledger, timers)
         self.ignored: dict[str, None] = {}  # names that no subject or label could carry
         self.suspicious = False  # a look showed VMs that nobody knows: an audit is wanted
 
@@ -76,11 +78,23 @@ class HostDesk:
         """It is usable, and not trying another one on probation."""
         return self.is_usable(name) and self.probation.may_start(name, key)
 
-    def start_failed(self, name: str, now: float, why: str = "") -> None:
+    def start_failed(self, name: str, key: str, now: float, why: str = "") -> bool:
+        """True if that is the site's fault: then no host is blamed for it, and none that failed in the same storm."""
+        before = self.site.on
+        if NO_ROOM in why:
+            self.site.came_to_nothing(key, now)
+        elif self.site.failed(name, key, why, now):
+            if not before:
+                for host in self.site.hosts():
+                    self.probation.forgive(host, now - WINDOW_S)
+                    self._tell(host)
+            return True
         self.probation.failed(name, now, self.rules, why)
         self._tell(name)
+        return False
 
-    def start_succeeded(self, name: str) -> None:
+    def start_succeeded(self, name: str, key: str, now: float) -> None:
+        self.site.succeeded(name, key, now)
         if self.probation.succeeded(name):
             self._tell(name)
 

@@ -29,7 +29,7 @@ from schemas.custody_state import Unit, Vm, vm_key
 from schemas.ids import element_id, is_instance, sort_key
 from schemas.meta import Meta
 from schemas.observed import worthless
-from services.executor.aims import Aims, Kept, Leaving, LedgerState, Room, _remove
+from services.executor.aims import PAUSED, Aims, Kept, Leaving, LedgerState, Paused, Room, _remove
 from services.executor.calls import Allocate
 from services.executor.lifecycle import Aim, Told
 
@@ -75,6 +75,8 @@ class Ledger(Aims):
             f.HostQuarantined: self._host_moved,
             f.HostObserved: self._observed,
             f.VmRefused: self._vm_refused,
+            f.StartsPaused: self._paused,
+            f.StartsResumed: self._paused,
             f.ConfigAdopted: self._configured,
         }
 
@@ -107,6 +109,10 @@ class Ledger(Aims):
     def _vm_refused(self, fact: f.VmRefused, _meta: Meta) -> None:
         if self.custody.live(fact.unit, fact.attempt):
             self.refusals[fact.unit] = fact.attempt
+
+    def _paused(self, fact: f.StartsPaused | f.StartsResumed, _meta: Meta) -> None:
+        self.state.paused = Paused(fact.since, fact.why) if isinstance(fact, f.StartsPaused) else None
+        self.freed[PAUSED] = None
 
     def load(self, state: LedgerState) -> None:
         """Begin from `state`, custody being where it was when the state was dumped."""

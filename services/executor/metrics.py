@@ -39,6 +39,10 @@ IN_FLIGHT: Final = TABLE.gauge("phoenix_opennebula_calls_in_flight", "Calls in f
 DOWN_SINCE: Final = TABLE.gauge(
     "phoenix_opennebula_down_since_timestamp_seconds", "Since when OpenNebula gives no answer that is one; 0: it does"
 )
+PAUSED_SINCE: Final = TABLE.gauge(
+    "phoenix_starts_paused_since_timestamp_seconds",
+    "Since when starts of VMs fail on most hosts and are paused; 0: they are not",
+)
 HINDERED: Final = TABLE.gauge("phoenix_opennebula_hindered", "Kinds of refusal that all VMs meet now")
 EVENTS: Final = TABLE.counter(
     "phoenix_opennebula_events_total",
@@ -135,6 +139,7 @@ class ExecutorMetrics(Collector):
             (VMS_DOOMED, len(ledger.state.doomed)),
             (IN_FLIGHT, self._in_flight()),
             (DOWN_SINCE, self._endpoint.down_since),
+            (PAUSED_SINCE, ledger.state.paused.since if ledger.state.paused is not None else 0.0),
             (HINDERED, len(self._endpoint.hindered())),
             (TRUSTED, self.events_trusted),
             (HOSTS_IGNORED, len(self._core.desk.ignored)),

@@ -19,19 +19,21 @@ from __future__ import annotations
 import http.client
 import ssl
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from typing import Any, Final, TypeVar
 from urllib.parse import urlsplit
 
+import msgspec
 import pyone
 from lxml import etree
 from pyone.server_xrpc import OneServerXRPC
 
-from services.executor.calls import HostSight, Sample, Sight, phase_of
+from services.executor.calls import HostSight, Phase, Sample, Sight, phase_of
 from services.executor.errors import Faulted, Unreachable, unreachable
 from services.executor.outcomes import Failure
 from services.executor.pools import Decode, PoolReader
 from services.executor.template import TAG
+from services.executor.words import in_words
 
 T = TypeVar("T")
 IDLE_MAX_S: Final = 5.0  # below what servers keep an idle connection for (aiohttp 75 s, most proxies 15 s or more)
@@ -258,7 +260,16 @@ def sights(pool: Any, tags: bool = False, places: bool = False) -> list[Sight]:
     found = _tags(pool) if tags else {}
     placed: list[Any] = [_PLACED_IDS(pool), _PLACES(pool)] if places else [(), ()]
     there = dict(zip(map(int, placed[0]), map(int, placed[1]), strict=True))
-    return [Sight(vm, phase_of(state, lcm), found.get(vm, ""), there.get(vm, -1)) for vm, state, lcm in numbers]
+    seen = [Sight(vm, phase_of(state, lcm), found.get(vm, ""), there.get(vm, -1)) for vm, state, lcm in numbers]
+    failed = dict.fromkeys(sight.vm for sight in seen if sight.phase is Phase.FAILED)
+    errors = _errors(pool, failed) if failed else {}
+    return [msgspec.structs.replace(s, why=errors[s.vm]) if s.vm in errors else s for s in seen] if errors else seen
+
+
+def _errors(pool: Any, failed: Container[int]) -> dict[int, str]:
+    """Why VMs have failed, of those that say so: short answers have it as well."""
+    told = ((int(vm.findtext("ID") or -1), vm.findtext("USER_TEMPLATE/ERROR")) for vm in pool.iterchildren("VM"))
+    return {number: in_words(text) for number, text in told if text and number in failed}
 
 
 def _tags(pool: Any) -> dict[int, str]:

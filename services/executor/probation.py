@@ -11,7 +11,9 @@ Rules
      that were to start there end, so that their jobs go elsewhere at once.
   3. Then it is on probation: one start is tried, the others wait.  If it fails, quarantine again, twice as long, up to
      `quarantine_max_s`; if it succeeds, the host is free of it, and all is forgotten.
-  4. Where a start was never to fit (OpenNebula counts capacity of others that we had not seen yet) the host is not to blame.
+  4. Where starts fail on most hosts at once the site is to blame (`site_fault`): what the same storm did to a host is
+     taken back.
+  5. Where a start was never to fit (OpenNebula counts capacity of others that we had not seen yet) the host is not to blame.
 """
 
 from __future__ import annotations
@@ -28,6 +30,7 @@ REST_S: Final = 0.5  # after a failed start; doubles
 REST_MAX_S: Final = 10.0
 STARTS_FAILED: Final = "starts failed"
 STARTED: Final = "a start succeeded"
+FORGIVEN: Final = "it was the site's fault"
 NO_ROOM: Final = (
     "does not fit"  # in OpenNebula's words: `virtual machine [13] does not fit in host [0]. Not enough CPU: …`
 )
@@ -39,7 +42,8 @@ class Probation:
         self.rests: dict[str, tuple[int, float]] = {}  # host -> failed starts in a row, until when it rests
         self.times: dict[str, int] = {}  # host -> quarantines in a row
         self.due: dict[str, float] = {}  # host -> until when; to be written
-        self.over: dict[str, None] = {}  # hosts that are free of it; to be written
+        self.over: dict[str, str] = {}  # hosts that are free of it -> why; to be written
+        self.blamed_at: dict[str, float] = {}  # host -> when the quarantines began that it has had in a row
         self.trying: dict[str, str] = {}  # host on probation -> the VM that is tried there
 
     def resting_until(self, name: str) -> float:
@@ -66,6 +70,8 @@ class Probation:
         again = self.on_probation(name)
         if NO_ROOM in why or not (again or failures >= rules.quarantine_after):
             return False
+        if not again:
+            self.blamed_at[name] = now
         times = self.times[name] = max(self.times.get(name, 0), int(again)) + 1
         self.due[name] = now + backoff_s(times, rules.quarantine_s, rules.quarantine_max_s)
         return True
@@ -74,11 +80,21 @@ class Probation:
         """A VM runs there; True if that ends its probation."""
         self.rests.pop(name, None)
         self.times.pop(name, None)
+        self.blamed_at.pop(name, None)
         self.trying.pop(name, None)
         if not self.on_probation(name):
             return False
-        self.over[name] = None
+        self.over[name] = STARTED
         return True
+
+    def forgive(self, name: str, since: float) -> None:
+        """Starts that failed there since then were not its fault (rule 4)."""
+        self.rests.pop(name, None)
+        self.trying.pop(name, None)
+        if self.blamed_at.get(name, 0.0) >= since:
+            self.times.pop(name, None)
+            self.due.pop(name, None)
+            self.over[name] = FORGIVEN
 
     def fact(self, host: Host) -> f.HostQuarantined | None:
         """What is to be written about the host, as long as the journal does not say it."""
@@ -87,6 +103,6 @@ class Probation:
             return f.HostQuarantined(host=host.name, reason=STARTS_FAILED, until=until)
         self.due.pop(host.name, None)
         if host.name in self.over and self.on_probation(host.name):
-            return f.HostQuarantined(host=host.name, reason=STARTED, until=0.0)
+            return f.HostQuarantined(host=host.name, reason=self.over[host.name], until=0.0)
         self.over.pop(host.name, None)
         return None

@@ -13,7 +13,6 @@ Rules
 from __future__ import annotations
 
 import asyncio
-import re
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -24,14 +23,13 @@ from services.executor.errors import ERRORS, Unreachable, failure_of
 from services.executor.opennebula import OpenNebula
 from services.executor.outcomes import RULES
 from services.executor.template import TemplateError, Templates
+from services.executor.words import in_words
 from services.runtime.config.file import Config
 from services.runtime.exits import Exit, Stop
 
 LEASE_SHARE: Final = 2  # a changing call's deadline is lease TTL / LEASE_SHARE
 POLLS_MAX: Final = 2  # polls in flight: the targeted one, and one of a whole pool
 READ_S: Final = 30.0  # a pool of 100,000 VMs on a busy front end; reads are harmless at any time
-WHY_CHARS_MAX: Final = 300
-_SECRET: Final = re.compile(r"[0-9a-fA-F]{32,}")
 T = TypeVar("T")
 
 METHODS: Final[dict[type, str]] = {
@@ -189,4 +187,4 @@ class Site:
 
 def told(error: Exception) -> str:
     """OpenNebula's words, in one line, without what could be a secret."""
-    return _SECRET.sub("…", " ".join(str(error).split()))[:WHY_CHARS_MAX]
+    return in_words(str(error))

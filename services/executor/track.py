@@ -25,6 +25,7 @@ class Track:
     busy: bool = False
     deployed: bool = False  # asked to run, and not seen on HOLD since
     refused: str = ""
+    why: str = ""  # OpenNebula's words, if it failed
     condemned: str = ""
     soft_at: float | None = None
     hard_at: float | None = None

@@ -110,7 +110,7 @@ class Tracks:
         back = track.deployed and phase in (Phase.HELD, Phase.SAVED, Phase.ELSEWHERE)
         if phase is None or (phase is track.phase and not back):
             return
-        track.phase = phase
+        track.phase, track.why = phase, sight.why
         if phase is Phase.RUNNING and self.doubted.get(track.vm) is False:
             del self.doubted[track.vm]  # the call in doubt was the last one, and this is what it did
         if back:  # asked to run there, and it does not
@@ -140,9 +140,10 @@ class Tracks:
         if track.phase is Phase.ELSEWHERE:
             track.cold = True
         elif track.refused and (track.phase is Phase.HELD or track.failures >= RESUMES_MAX):
-            track.condemned = f"deploy refused: {track.refused}"
-            self.desk.start_failed(track.host, now, track.refused)
+            if not self.desk.start_failed(track.host, track.key, now, track.refused):
+                track.condemned = f"deploy refused: {track.refused}"
         else:
+            self.desk.site.came_to_nothing(track.key, now)
             track.try_later(now, self.timers)
 
     def missing(self, vms: list[int], ticket: int, now: float) -> None:

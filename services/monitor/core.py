@@ -109,14 +109,15 @@ class _State(msgspec.Struct, kw_only=True):
     levels: service_levels.State = msgspec.field(default_factory=service_levels.State)
     tallies: tallies.State = msgspec.field(default_factory=tallies.State)
     moves: moves.State = msgspec.field(default_factory=moves.State)
+    holds: dict[str, Reason] = {}  # unit that nobody held, but that never starts -> why
     told: tuple[int, int] = (0, 0)  # place of the last valid fact: what is kept beside a snapshot must have come as far
     series: series.State = msgspec.field(default_factory=series.State)
 
 
 class MonitorCore:
     # 3: snapshots; 4: series; 5: goodput, tallies of ends, waits and moves; 6: the hour that runs stands apart; 7: moves
-    # 8: since when a web department is silent
-    VERSION = 8
+    # 8: since when a web department is silent; 9: why a unit is held that nobody held
+    VERSION = 9
 
     def __init__(self, custody: Custody, watch: Callable[[f.Fact, Meta], None] | None = None) -> None:
         """`watch` is shown every fact after it was folded, void ones included; it must not change anything here."""
@@ -227,6 +228,9 @@ class MonitorCore:
 
     def _job_changed(self, fact: f.JobHeld | f.JobResumed | f.JobCancelled, meta: Meta) -> None:
         self.touched[fact.job] = None
+        self.state.holds.pop(fact.job, None)
+        if isinstance(fact, f.JobHeld) and fact.reason is not None:
+            self.state.holds[fact.job] = fact.reason
         unit = self.custody.state.units.get(fact.job)
         if unit is not None and unit.state == "final":
             self._finished(unit, meta)
@@ -306,6 +310,7 @@ class MonitorCore:
 
     def _finished(self, unit: Unit, meta: Meta) -> None:
         job = self.state.jobs.get(job_of(unit.id))
+        self.state.holds.pop(unit.id, None)
         if job is not None and unit.final is not None:
             self._first_begun(unit.id)
             job.final += 1
@@ -331,8 +336,10 @@ class MonitorCore:
         job = self.state.jobs.get(job_of(unit.id))
         state = unit_state(unit)
         cause = self.causes.of(job) if job is not None and state in ("pending", "held") else None
-        if state == "held" and cause is not None and cause.code is not Code.DEPENDENCY_FAILED:
-            cause = None  # to release it is what helps first; where it can never start, not even that
+        if state == "held" and (cause is None or cause.code is not Code.DEPENDENCY_FAILED):
+            cause = self.state.holds.get(
+                unit.id
+            )  # to release it is what helps first; where it can never start, not even that
         return cause or _slot(job, unit) or plain_reason(unit)
 
     def _attempt(self, unit: str, number: int) -> Attempt | None:

@@ -132,7 +132,7 @@ async def test_a_vm_that_fails_to_boot_is_ended_with_the_reason(scene: Stage) ->
     await scene.submit("1")
     await scene.place("1", "host000")
     await scene.until(lambda: scene.custody.state.units["1"].broken == "vm_ended", "ended")
-    assert reasons(await scene.journal()) == ["failed"]
+    assert reasons(await scene.journal()) == ["failed: DEPLOY: no such kernel"]
     await scene.close_attempt("1")
     await scene.running("1", "host000", attempt=2)
 

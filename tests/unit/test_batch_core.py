@@ -242,7 +242,7 @@ def test_the_boot_budget_counts_from_the_start_of_the_last_vm() -> None:
     world.now += 1
     assert closed(world) == {job: (Disposal.REQUEUE, Code.BOOT_TIMEOUT)}
     world.settle()
-    assert core(world).state.again[job].faults == 1
+    assert core(world).state.again[job].launches == 1
 
 
 def test_an_attempt_whose_vms_never_start_goes_back_and_it_is_not_the_jobs_fault() -> None:
@@ -252,15 +252,17 @@ def test_an_attempt_whose_vms_never_start_goes_back_and_it_is_not_the_jobs_fault
     world.now += 60 * START_PATIENCE
     assert closed(world) == {job: (Disposal.REQUEUE, Code.BOOT_TIMEOUT)}
     world.settle()
-    assert (core(world).state.again[job].requeues, core(world).state.again[job].faults) == (1, 0)
+    again = core(world).state.again[job]
+    assert (again.requeues, again.faults, again.launches) == (0, 0, 0)
 
 
-def test_a_vm_that_always_ends_without_a_word_is_started_a_bounded_number_of_times() -> None:
+def test_a_job_whose_vm_always_ends_without_a_word_is_started_a_bounded_number_of_times() -> None:
     world = cluster()
     job = world.submit()
     for _ in range(FAULTS_MAX + 1):
         world.settle()
         world.start_vms(job)
+        world.begin(job)
         world.end_vm(job)
     world.settle()
     assert world.states() == {job: "killed"}

@@ -7,6 +7,7 @@ import pytest
 from schemas import facts as f
 from schemas.facts import Disposal
 from schemas.reasons import Code
+from services.scheduler.batch.launches import WAIT_FIRST_S
 from services.scheduler.batch.reclaim import FAULTS_MAX
 from services.scheduler.derived.limits import START_PATIENCE
 from services.scheduler.explain.why import why
@@ -84,8 +85,8 @@ def test_what_did_not_come_up_is_tried_elsewhere_where_there_are_equal_hosts(how
     assert (world.unit(job).attempt, world.unit(job).hosts) == (2, ("h3", "h4"))
     world.start_vms(job)
     world.now += BOOT_S
-    world.settle()
-    assert world.unit(job).hosts == ("h1", "h2")  # and there again: who failed last is avoided, not for ever
+    world.advance(WAIT_FIRST_S)
+    assert world.unit(job).hosts == ("h5", "h1")  # a new one first, then where it failed longest ago
 
 
 def test_with_no_other_host_it_is_tried_on_the_same_ones() -> None:
@@ -97,18 +98,20 @@ def test_with_no_other_host_it_is_tried_on_the_same_ones() -> None:
     assert (world.unit(job).attempt, world.unit(job).hosts) == (2, ("h1", "h2"))
 
 
-def test_faults_of_machines_have_a_budget_and_spend_no_retry() -> None:
+def test_faults_of_machines_that_ran_have_a_budget_and_spend_no_retry() -> None:
     world = cluster(4)
     job = gang(world, retries=1)
     for _ in range(FAULTS_MAX):
         world.start_vms(job)
-        world.now += BOOT_S
+        world.begin(job)
+        world.end_vm(job)
         world.settle()
     assert (world.unit(job).attempt, world.unit(job).failures) == (FAULTS_MAX + 1, 0)
     assert why(core(world), job, world.now)[0].code is Code.STARTING
     world.start_vms(job)
-    world.now += BOOT_S
-    assert closed(world) == {job: (Disposal.KILL, Code.BOOT_TIMEOUT)}
+    world.begin(job)
+    world.end_vm(job)
+    assert closed(world) == {job: (Disposal.KILL, Code.VM_ENDED)}
 
 
 def test_who_goes_on_with_saved_machines_has_time_for_saving_beside() -> None:

@@ -28,6 +28,7 @@ RECORDED = sorted(FIXTURES.glob("journal_v*.jsonl"))
 CORES = cores()
 DIGESTS = {
     "journal_v7_terminated.jsonl": "3bb9370da2bd26823ba29df2e6bc59b60c7b138709d0f79a003aeb0a53698d30",
+    "journal_v7_paused.jsonl": "a12110e4186613bc63c7183c39228b96bb654768d87a35027f11e6a47e82b2f6",
     "journal_v6_draining.jsonl": "a14b0ad52e77960e65950f8779bc5566bb34649f1cd7e920bf01bad11ec71784",
     "journal_v5_refused.jsonl": "47959b7bd0e42539a07e5330283e4d7804085aed225c313f8ef2c1a28b302246",
     "journal_v4_observed.jsonl": "15f442bfdfaae39d61a04a1efe91e4129b4ed5fcfc8b84bc3e36b5c949da7093",

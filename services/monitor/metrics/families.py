@@ -28,6 +28,7 @@ FOR_HOSTS: Final = (  # why a unit waits, by its scheduler's word; queue: that h
     Code.SPARED,
     Code.LEASE_KEEPS_ROOM,
     Code.LEASE_LATE,
+    Code.START_FAILED,
 )
 FOR_ELSE: Final = (  # no host would help: deploy/prometheus/rules/batch.yml leaves these out
     Code.HELD,

@@ -52,6 +52,8 @@ TOLD: Final = frozenset(
         "release.changed",
         "release.requested",
         "scale.requested",
+        "starts.paused",
+        "starts.resumed",
         "unit.placed",
         "vm.refused",
     )

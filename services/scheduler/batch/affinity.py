@@ -13,7 +13,8 @@ Rules
   3. Who was suspended prefers its old hosts, rank by rank; a job of one node prefers a host where a parked VM of its cores,
      its memory, its department (and its user, if `warm.share` says so) waits.  A parked VM serves one start.
   4. Failing that a host without parked VMs is preferred: what waits there is not for this job, and would have to end first.
-  5. Whose last attempt did not come up, or ended without a word, goes to none of its hosts again if there is an equal one.
+  5. Whose last attempt ended without a word, or whose attempts did not come up since one last did, goes to none of their hosts
+     again if there is an equal one, else to that of longest ago.
   6. Hosts of a start for which somebody makes way stay as they are.
   7. Where nothing is parked, nothing saved and nothing has failed, this costs a lookup for each start.
 """
@@ -21,6 +22,7 @@ Rules
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from itertools import chain
 from typing import Final, NamedTuple
 
 from schemas.config import Warm
@@ -131,10 +133,12 @@ class _Exchange:
         return self._clear(offers) or host if host in self.given.custody.index.parked else host
 
     def _elsewhere(self, host: str, offers: Free, shuns: tuple[str, ...]) -> str:
-        """Rule 5."""
+        """Rule 5; if there is no other, where it failed longest ago."""
         if host not in shuns:
             return host
-        return next((name for name in self.room.classes[offers] if name not in self.fixed and name not in shuns), host)
+        others = (name for name in self.room.classes[offers] if name not in shuns)
+        longest_ago = (name for name in shuns if self.room.free.get(name) == offers)
+        return next((name for name in chain(others, longest_ago) if name not in self.fixed), host)
 
     def _clear(self, offers: Free) -> str:
         """Rule 4: the next host of the class where nothing is parked; "" if there is none left."""

@@ -5,10 +5,10 @@ Theory of operation
   the queue in step.  The queue and `dependents` are views: `rebuild` makes them from custody and `State`.
 
 Rules
-  1. Eligible (in the queue): pending, not held, no dependency left.
+  1. Eligible (in the queue): pending, not held, no dependency left, no wait after starts that failed (`launches`).
   2. A job enters when it is submitted, an array's elements in the order of their indices; a unit that is requeued or retried
      enters again at the end.  One that is suspended keeps its place, so it is resumed before what entered later: its saved
-     work serves nobody while it waits.
+     work serves nobody while it waits.  So does one whose attempt ended before it began (`launches`): it has had nothing.
   3. A suspended unit's walltime goes on where it stopped: what it has used is taken off its next attempt.  Whoever begins anew
      has all of it again.
   4. A job with a dependency keeps all its units back; once met, a dependency is forgotten (`dependencies`, rule 4).
@@ -32,6 +32,7 @@ from schemas.reasons import Code, Reason, because
 from services.runtime.core import NEVER
 from services.scheduler.batch import reclaim
 from services.scheduler.batch.dependencies import verdict
+from services.scheduler.batch.launches import Launches, is_launch_failure
 from services.scheduler.batch.ranking import Ranking
 from services.scheduler.batch.saved import Saved, ran_for
 from services.scheduler.batch.state import ENDED_MAX, WHOLE, Again, Job, State, job_from
@@ -49,6 +50,8 @@ class Book:
         self.ranking = Ranking(custody, dept, state, self.job)
         self.ranking.look(custody.state.at)
         self.saved = Saved(custody, state)
+        self.launches = Launches(custody, state)
+        self.at = custody.state.at  # until then it has been looked at who waits after starts that failed
         self.dependents: dict[str, dict[str, None]] = {}  # job or element -> jobs that wait for it
         self.constraints: dict[str, int] = {}  # that jobs have -> how many jobs
         self.constrained_anew = False  # there is one more of them, or one less, since the flag was last taken down
@@ -111,9 +114,10 @@ class Book:
         return self.job(unit).user
 
     def shuns(self, unit: str) -> tuple[str, ...]:
-        """Where the unit's last attempt did not come up, or ended without a word: another host is more likely to do."""
+        """Where the unit's last attempt ended without a word, or attempts did not come up since one last did: another host is
+        more likely to do.  Longest ago first."""
         again = self.state.again.get(unit)
-        return () if again is None else again.shuns
+        return () if again is None else tuple(dict.fromkeys((*again.failed_on, *again.shuns)))
 
     def origin(self, unit: str) -> tuple[str, ...]:
         """Where the unit was suspended, rank by rank, if it goes on; else nowhere."""
@@ -146,6 +150,8 @@ class Book:
         """Put the unit into the queue if it is eligible, take it out if it is not."""
         known, job = self.custody.state.units.get(unit), self.job(unit)
         eligible = known is not None and known.state == "pending" and not known.held and not job.after
+        if self.launches.must_wait(unit, self.at, eligible=eligible):
+            eligible = False
         if eligible and job.lease is not None and job.lease.local:
             if unit not in self.queue.bookings:
                 place, ends_at = self.place(unit), self.slot_ends_at(unit)
@@ -156,6 +162,17 @@ class Book:
                 self.queue.suspended[unit] = self.state.again[unit].origin
         elif not eligible:
             self.queue.remove(unit)
+
+    def look(self, now: float) -> None:
+        """Time passes: who has waited long enough after starts that failed is eligible again."""
+        self.at = max(self.at, now)
+        for unit in self.launches.due(self.at):
+            self.refresh(unit)
+
+    def starts_resumed(self) -> None:
+        """No start is paused any more."""
+        for unit in self.launches.resumed():
+            self.refresh(unit)
 
     def extended(self, unit: str, walltime_s: float) -> None:
         """Rule 7: it lasts so long in all."""
@@ -179,6 +196,8 @@ class Book:
         waits = unit is not None and unit.state == "pending" and fact.job not in self.queue.where
         if isinstance(fact, f.JobResumed) and not job.array and waits:
             job.since = self.custody.state.at
+        if isinstance(fact, f.JobResumed):
+            self.launches.forget(fact.job)
         self.refresh(fact.job)
 
     def next_moment(self, decided_at: float) -> float:
@@ -216,6 +235,7 @@ class Book:
 
     def began(self, unit: str) -> None:
         self.saved.began(unit)
+        self.launches.began(unit, self.custody.state.units[unit].hosts)
         job = self.job(unit)
         if unit not in job.begun:
             job.begun[unit] = None
@@ -255,7 +275,11 @@ class Book:
             again.ran_s = again.used_s + ran_for(known, self.custody.state.at)
             if why is not None and why.code is Code.NOT_SAVED and (before is None or before.code is not Code.BALANCED):
                 again.suspends -= 1  # it was a requeue after all, and is told as one
-            self._enter_again(again, why)
+            if why is not None and is_launch_failure(known, why):
+                again.used_s = 0.0
+                self.launches.failed(unit, hosts, why)
+            else:
+                self._enter_again(again, why)
         self.refresh(unit)
 
     def unsaved(self, unit: str) -> None:
@@ -301,12 +325,14 @@ class Book:
             job.bad.update(unfinished)
             self._end_job(name)
         self.state.again.clear()
+        self.launches = Launches(self.custody, self.state)
         self.state.refused.clear()
         self.state.checkpoints.clear()
         self.queue, self.dependents = Queue(self.length_s, self.queue.budgets), {}
 
     def _end(self, unit: str, completed: bool) -> None:
         job = self.job(unit)
+        self.launches.forget(unit)
         self.state.again.pop(unit, None)
         self.state.refused.pop(unit, None)
         self.saved.forget(unit)

@@ -57,12 +57,14 @@ STARTS_MAX: Final = 1000  # placements of one decision; the rest follow with the
 class BatchCore(BatchViews):
     """The core of batch department `dept`."""
 
-    VERSION = 4  # 1 did not know what users have used, 2 no checkpoints, leases, qualities and bounds, 3 no moves
+    # 1 did not know what users have used, 2 no checkpoints, leases, qualities and bounds, 3 no moves, 4 no failed starts
+    VERSION = 5
 
     def decide(self, now: float) -> list[f.Fact]:
         if self._rests and now < self.wake_at():
             return []
         self.decided_at = now
+        self.book.look(now)
         found = self._decide(now)
         self._rests = not found
         return found
@@ -98,7 +100,9 @@ class BatchCore(BatchViews):
         return [f.HostReleased(host=n, reason=because(Code.NOT_NEEDED, quarantine=why[n])) for n in idle]
 
     def wake_at(self) -> float:
-        due = min(self.limits.next_due(), self.book.next_moment(self.decided_at), self._due)
+        due = min(
+            self.limits.next_due(), self.book.next_moment(self.decided_at), self.book.launches.next_due(), self._due
+        )
         due = min(due, notices.next_due(self.custody, self.dept, self.decided_at))
         if self.book.queue.bookings:
             bookings, settings = self.book.queue.bookings.values(), self.policy.leases

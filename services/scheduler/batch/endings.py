@@ -12,6 +12,7 @@ Rules
   3. A lease whose time is over is stopped: that is its end as agreed, not a limit that it ran into.
   4. Only best-effort makes way for another job.  Production ends for nobody of its own department.
   5. Whom saving has failed too often (it was requeued for that while it waited, beyond `requeues_max`) is not suspended again.
+  6. Whose VM failed, or was refused, is told so in OpenNebula's words, as the executor wrote them.
 """
 
 from __future__ import annotations
@@ -22,10 +23,12 @@ from schemas import facts as f
 from schemas.capabilities import can
 from schemas.config import BatchPolicy, OnReclaim
 from schemas.custody import Custody
+from schemas.custody_state import Unit
 from schemas.facts import Disposal
 from schemas.reasons import Code, Reason, because
 from services.scheduler.batch import reclaim
 from services.scheduler.batch.book import Book
+from services.scheduler.batch.launches import is_counted, is_launch_failure
 from services.scheduler.broken import why_broken
 from services.scheduler.derived.limits import Limit
 
@@ -47,7 +50,22 @@ class Endings:
         why = why_broken(unit.broken)
         if why.code in (Code.RECLAIMED, Code.HOST_TAKEN):
             return self.preempted(name, why)
-        return reclaim.requeue(name, unit.attempt, self.book.state.again.get(name), self.policy(), why)
+        return self._again(unit, because(why.code, **self._words(unit)) if why.code is Code.VM_ENDED else why)
+
+    def _again(self, unit: Unit, why: Reason) -> f.AttemptClosed:
+        """By no wish of anybody: it starts again."""
+        state = self.book.state
+        again = state.again.get(unit.id)
+        if is_launch_failure(unit, why):
+            return reclaim.start_again(unit.id, unit.attempt, again, why, counted=is_counted(state, why))
+        return reclaim.requeue(unit.id, unit.attempt, again, self.policy(), why)
+
+    def _words(self, unit: Unit) -> dict[str, str]:
+        """What OpenNebula said of the unit's attempt (rule 6)."""
+        said = self.book.state.refused.get(unit.id)
+        if said is None or said.attempt != unit.attempt:
+            return {}
+        return {"refused": said.failure, "refused_why": said.why} if said.failure else {"vm": said.why}
 
     def overdue(self, limit: Limit) -> f.AttemptClosed:
         name, policy = limit.unit, self.policy()
@@ -57,8 +75,9 @@ class Endings:
             )
         if limit.kind == "walltime":
             return self.close(name, Disposal.TIMEOUT, because(Code.WALLTIME, walltime_s=self.book.job(name).walltime_s))
-        why = because(Code.BOOT_TIMEOUT, limit=limit.kind, boot_timeout_s=policy.boot_timeout_s)
-        return reclaim.requeue(name, limit.attempt, self.book.state.again.get(name), policy, why)
+        words = self._words(self.custody.state.units[name])
+        why = because(Code.BOOT_TIMEOUT, limit=limit.kind, boot_timeout_s=policy.boot_timeout_s, **words)
+        return self._again(self.custody.state.units[name], why)
 
     def preempted(self, name: str, why: Reason, *, saved: bool = False) -> f.AttemptClosed:
         attempt, again = self.custody.state.units[name].attempt, self.book.state.again.get(name)

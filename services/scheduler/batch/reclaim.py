@@ -9,7 +9,8 @@ Rules
      suspended, else requeued.
   3. What is requeued too often is killed: it would never finish.  Preemptions and lost hosts are counted together, up to
      `requeues_max`; suspensions and moves are not, since they lose nothing, unless saving fails.  VMs that end without a
-     report or do not come up are counted up to `FAULTS_MAX`, or a broken image would be started for ever.
+     report are counted up to `FAULTS_MAX`, or a script that crashes its machine would be started for ever.  An attempt that
+     ended before it began is not counted at all: it waits, and may be held (`launches`).
   4. All closings of a host stand before its release, so that an envelope that is cut short is still a valid answer; who moves
      is placed right after its closing.
 """
@@ -26,22 +27,22 @@ from schemas.custody_state import Unit
 from schemas.facts import Disposal
 from schemas.ids import sort_key
 from schemas.reasons import Code, Reason, because
+from services.scheduler.batch.launches import is_its_own
 from services.scheduler.batch.state import Again
 from services.scheduler.policies.victims import Candidate, Choice, HostLoad
 
-FAULTS_MAX: Final = 10  # each costs a VM's start; what has failed ten times in a row will fail the eleventh
+FAULTS_MAX: Final = 10  # each has run for a while; what has crashed its VM ten times will the eleventh
 PREEMPTING: Final = (Code.RECLAIMED, Code.MADE_WAY, Code.HOST_TAKEN, Code.HOST_LOST, Code.NOT_SAVED)
 TAKEN: Final = (Code.RECLAIMED, Code.MADE_WAY, Code.HOST_TAKEN)  # its hosts were wanted for something else
 UNRELIABLE: Final = (
     Code.VM_ENDED,
     Code.BOOT_TIMEOUT,
 )  # it may have been the host: another one is tried if there is one
-START: Final = "start"  # `limit` of a BOOT_TIMEOUT whose VMs had not all started: OpenNebula's fault, not the job's
 
 
 def is_fault(why: Reason) -> bool:
-    """True if a requeue for `why` counts as a fault, not as a preemption."""
-    return why.code not in PREEMPTING and why.params.get("limit") != START
+    """True if a requeue for `why` of an attempt that had begun counts as a fault, not as a preemption."""
+    return why.code not in PREEMPTING
 
 
 def close_preempted(
@@ -61,6 +62,14 @@ def close_preempted(
 def saves(unit: Unit, wish: OnReclaim, used_s: float) -> bool:
     """True if the job wishes that its work be saved, and there is some.  `used_s`: saved by earlier suspensions."""
     return wish in ("suspend", "migrate") and (unit.began_at is not None or used_s > 0)
+
+
+def start_again(unit: str, attempt: int, again: Again | None, why: Reason, *, counted: bool) -> f.AttemptClosed:
+    """It ended before it began: back into the queue, or held (`launches`).  `counted`: `launches.is_counted`."""
+    held = counted and is_its_own(again)
+    params = {"failed": again.launches + 1} if held and again is not None else {}
+    why = because(why.code, **(why.params | {"began": 0} | params))
+    return f.AttemptClosed(unit=unit, attempt=attempt, disposal=Disposal.REQUEUE, why=why, hold=held)
 
 
 def requeue(unit: str, attempt: int, again: Again | None, policy: BatchPolicy, why: Reason) -> f.AttemptClosed:

@@ -66,9 +66,10 @@ class Job(msgspec.Struct, kw_only=True):
 
 class Again(msgspec.Struct, kw_only=True):
     """A unit that is not in its first attempt any more.  `requeues`: attempts lost to reclaims and lost hosts; `faults`: to VMs
-    that ended without a word or did not come up.  `suspends`: attempts that were suspended or moved; `used_s`: for how long
+    that ended without a word.  `suspends`: attempts that were suspended or moved; `used_s`: for how long
     those ran that go on; `ran_s`: for how long the life ran that is over.  `shuns`: hosts of its last attempt, if that was a
-    fault."""
+    fault.  `launches`: attempts in a row that ended before they began, `failed_on` their hosts -> another unit's attempt has
+    begun there since; `not_before`: when the next may start (`launches`)."""
 
     entered: int
     requeues: int = 0
@@ -81,6 +82,9 @@ class Again(msgspec.Struct, kw_only=True):
     why: Reason | None = None  # of the last attempt that this department closed
     moved: int = 0  # attempts that went on where there was more room
     preempted: int = 0  # attempts whose hosts were wanted for something else, suspended ones too
+    launches: int = 0
+    failed_on: dict[str, bool] = {}
+    not_before: float = 0.0
 
 
 class Checkpoint(msgspec.Struct, kw_only=True):
@@ -95,10 +99,18 @@ class Checkpoint(msgspec.Struct, kw_only=True):
 
 
 class Refused(msgspec.Struct, kw_only=True):
-    """Why OpenNebula allocated no VM for this attempt of a unit, as the executor told it."""
+    """Why OpenNebula allocated no VM for this attempt of a unit, as the executor told it; without `failure`: why a VM of it
+    ended."""
 
     attempt: int
     failure: str
+    why: str
+
+
+class Paused(msgspec.Struct, kw_only=True):
+    """Starts are paused in the whole cloud, as the executor told it."""
+
+    since: float
     why: str
 
 
@@ -112,6 +124,7 @@ class State(msgspec.Struct, kw_only=True):
     turn_best_effort: str = ""  # … and of which best-effort was
     made_way: list[float] = []  # when attempts ended for other jobs, of the last hour (`guards`)
     refused: dict[str, Refused] = {}  # unit that is not final, and has not begun since -> what OpenNebula said last
+    paused: Paused | None = None
     warm: dict[str, str] = {}  # completed unit of one node whose VM is open -> its user, while machines are kept warm
     used: dict[str, float] = {}  # host -> share of its cores in use, as the executor told it last (`balancing`)
     prefer: tuple[str, ...] = ()  # constraints that the demand in the journal names

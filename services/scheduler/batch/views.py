@@ -20,7 +20,7 @@ import msgspec
 from schemas import facts as f
 from schemas.config import BatchPolicy
 from schemas.custody import Custody
-from schemas.custody_state import vm_key
+from schemas.custody_state import Broken, vm_key
 from schemas.ids import sort_key
 from schemas.meta import Meta
 from schemas.saving import save_s
@@ -30,7 +30,7 @@ from services.scheduler.batch.book import Book
 from services.scheduler.batch.endings import Endings
 from services.scheduler.batch.guards import Guards
 from services.scheduler.batch.preempting import Preempting
-from services.scheduler.batch.state import Refused, State
+from services.scheduler.batch.state import Paused, Refused, State
 from services.scheduler.derived.capacities import Capacities
 from services.scheduler.derived.forecast import Forecast
 from services.scheduler.derived.limits import Limits
@@ -57,6 +57,8 @@ class BatchViews:
             f.VmAllocated: self._on_vm_allocated,
             f.VmStarted: self._on_vm_started,
             f.VmRefused: self._on_vm_refused,
+            f.StartsPaused: self._on_starts,
+            f.StartsResumed: self._on_starts,
             f.VmEnded: self._on_vm_ended,
             f.HostObserved: self._on_observed,
             f.ConfigAdopted: self._on_config,
@@ -251,6 +253,21 @@ class BatchViews:
 
     def _on_vm_ended(self, fact: f.VmEnded) -> None:
         self.state.warm.pop(fact.unit, None)
+        unit = self.custody.state.units.get(fact.unit)
+        if (
+            fact.unit in self.open
+            and unit is not None
+            and (unit.attempt, unit.broken) == (fact.attempt, Broken.VM_ENDED)
+        ):
+            known = self.state.refused.get(fact.unit)  # of several ranks the first one broke it
+            if known is None or known.attempt != fact.attempt or known.failure:
+                self.state.refused[fact.unit] = Refused(attempt=fact.attempt, failure="", why=fact.why)
+
+    def _on_starts(self, fact: f.StartsPaused | f.StartsResumed) -> None:
+        self.state.paused = Paused(since=fact.since, why=fact.why) if isinstance(fact, f.StartsPaused) else None
+        if self.state.paused is None:
+            self.book.starts_resumed()
+            self._stir()
 
     def _on_vm_started(self, fact: f.VmStarted) -> None:
         if fact.unit in self.open:

@@ -10,7 +10,8 @@ Theory of operation
   its reason.  Where slots of leases keep room, how long a unit would stay counts as well: then one of each length is asked.
 
 Rules
-  1. In `reasons` are the first `FIRST`; in `rest` the others, at most `REST_MAX` of them.
+  1. In `reasons` are the first `FIRST`, and as many of those that wait after starts that failed; in `rest` the others, at most
+     `REST_MAX` of them.
   2. Also in `rest`: leases whose slot has begun without them.  Before that the journal says what they wait for.
   3. Questions must not hold decisions up: after `SLICE_S` others have their turn.  What is told of a unit was so when its slice
      was worked out: facts may come in between.
@@ -105,6 +106,10 @@ class Look:
         for place in queue.first(FIRST):
             if place.unit in self.core.book.queue.where:
                 found.reasons[place.unit] = first(self._now(), place.unit)
+                yield
+        for unit in list(self.core.book.launches.waiting)[:FIRST]:  # not in the queue before their time
+            if unit in self.core.book.launches.waiting:
+                found.reasons[unit] = first(self._now(), unit)
                 yield
         left = REST_MAX
         for lane in list(queue.lanes.values()):

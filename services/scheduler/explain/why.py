@@ -6,8 +6,8 @@ Rules
   3. What is missing is told also of a unit that waits for something else; that there is room is not: it would not start.
      Of a unit whose dependency has failed neither is told: no host would help it; nor of a department that is removed.
   4. What became of earlier attempts comes last: how often they ended without its doing, why the last one did, and what is safe
-     of their work.  Of a job that runs its last checkpoint is told.  Where OpenNebula has allocated no VM for an attempt, its
-     words are told while that attempt lasts, and until the next one.
+     of their work.  Of a job that runs its last checkpoint is told.  Where OpenNebula has allocated no VM for an attempt, or
+     its VM failed, OpenNebula's words are told while that attempt lasts, and until the next one.
   5. Where the order keeps room for somebody (`order_easy`), the one is told when at the latest it starts, and who would be in
      its way how long the gap before that is.  Where it keeps room for everybody (`order_conservative`), each is told when.
   6. Where priorities are points (`order_multi_factor`), what they are made of comes after what keeps it waiting.
@@ -32,6 +32,7 @@ from services.runtime.core import NEVER
 from services.scheduler.batch import make_way
 from services.scheduler.batch.core import BatchCore
 from services.scheduler.batch.dependencies import verdict
+from services.scheduler.batch.launches import FAILURES_MAX
 from services.scheduler.batch.state import Job
 from services.scheduler.derived.shape import Shape
 from services.scheduler.explain.lease_why import why_slot
@@ -105,6 +106,7 @@ def _why_open(core: BatchCore, unit: Unit, now: float) -> Reason:
             vms_started=core.limits.started.get(unit.id, 0),
             vms=unit.nodes,
             **(_refused(core, unit) if unit.allocated.get(unit.attempt, 0).bit_count() < unit.nodes else {}),
+            **_paused(core),
         )
     ran_s = round(core.book.used_s(unit.id) + max(0.0, now - unit.began_at), 3)
     walltime_s = core.book.job(unit.id).walltime_s
@@ -117,9 +119,38 @@ def _why_open(core: BatchCore, unit: Unit, now: float) -> Reason:
 def _refused(core: BatchCore, unit: Unit) -> dict[str, str]:
     """What OpenNebula said to the unit's last attempt, if it allocated no VM for it."""
     known = core.state.refused.get(unit.id)
-    if known is None or known.attempt != unit.attempt:
+    if known is None or known.attempt != unit.attempt or not known.failure:
         return {}
     return {"refused": known.failure, "refused_why": known.why}
+
+
+def _paused(core: BatchCore) -> dict[str, str | float]:
+    """That starts are paused in the whole cloud, and why."""
+    paused = core.state.paused
+    return {} if paused is None else {"paused_since": paused.since, "paused_why": paused.why}
+
+
+def _words(core: BatchCore, unit: str) -> dict[str, str]:
+    """What OpenNebula said when the unit's last attempt ended, as its closing says it."""
+    again = core.state.again.get(unit)
+    params = again.why.params if again is not None and again.why is not None else {}
+    return {name: str(params[name]) for name in ("vm", "refused", "refused_why") if name in params}
+
+
+def _start_failed(core: BatchCore, unit: str, now: float) -> Reason:
+    """It waits after attempts that ended before they began."""
+    again = core.state.again[unit]
+    in_s, hosts = round(max(0.0, again.not_before - now), 3), list(again.failed_on)
+    words = _words(core, unit)
+    return because(Code.START_FAILED, unit=unit, failed=again.launches, in_s=in_s, hosts=hosts, **words)
+
+
+def _held(core: BatchCore, unit: str) -> Reason:
+    """By a person, or since it never starts (`launches`)."""
+    again = core.state.again.get(unit)
+    if again is None or again.launches < FAILURES_MAX:
+        return because(Code.HELD, unit=unit)
+    return because(Code.HELD, unit=unit, failed=again.launches, hosts=list(again.failed_on), **_words(core, unit))
 
 
 def _checkpoint(core: BatchCore, unit: str, now: float) -> dict[str, int | float]:
@@ -139,7 +170,7 @@ def _checkpoint(core: BatchCore, unit: str, now: float) -> dict[str, int | float
 
 def _why_pending(standing: Standing, unit: str, turns: Turns | None) -> Iterator[Reason]:
     core, now = standing.core, standing.now
-    job, before = core.book.job(unit), list(_before_hosts(core, unit))
+    job, before = core.book.job(unit), list(_before_hosts(core, unit, now))
     yield from before
     booking = standing.queue.bookings.get(unit)
     if booking is not None:
@@ -159,7 +190,7 @@ def _why_pending(standing: Standing, unit: str, turns: Turns | None) -> Iterator
     yield from _history(core, unit, now)
 
 
-def _before_hosts(core: BatchCore, unit: str) -> Iterator[Reason]:
+def _before_hosts(core: BatchCore, unit: str, now: float) -> Iterator[Reason]:
     """What keeps it from being looked at."""
     job, failed, waits = core.book.job(unit), [], []
     for dependency in job.after:
@@ -174,8 +205,10 @@ def _before_hosts(core: BatchCore, unit: str) -> Iterator[Reason]:
         yield because(Code.DEPARTMENT_REMOVED)
     yield from failed
     if core.custody.state.units[unit].held:
-        yield because(Code.HELD, unit=unit)
+        yield _held(core, unit)
     yield from waits
+    if unit in core.book.launches.waiting:
+        yield _start_failed(core, unit, now)
     running = core.book.queue.running.get(job_of(unit), 0)
     if job.throttle and running >= job.throttle:
         yield because(Code.ARRAY_THROTTLE, limit=job.throttle, running=running)
@@ -217,8 +250,9 @@ def _history(core: BatchCore, unit: str, now: float) -> list[Reason]:
     saved = {"saved_s": round(again.used_s, 3)} if again.used_s else {}
     preempted = again.requeues + again.suspends - again.moved  # to be moved for balance is no preemption
     saved |= _checkpoint(core, unit, now)
-    refused = _refused(core, core.custody.state.units[unit]) if again.why.code is Code.BOOT_TIMEOUT else {}
-    return [because(again.why.code, unit=unit, preempted=preempted, failed=again.faults, **saved, **refused)]
+    began: dict[str, int] = {"began": 0} if "began" in again.why.params else {}
+    failed, words = again.faults + again.launches, _words(core, unit)
+    return [because(again.why.code, unit=unit, preempted=preempted, failed=failed, **saved, **words, **began)]
 
 
 def _why_no_room(standing: Standing, unit: str, turns: Turns | None) -> Reason:
