@@ -3,16 +3,12 @@ dummy hypervisor that is told to hang."""
 
 from __future__ import annotations
 
-import json
-import xmlrpc.client
 from collections.abc import Iterator
-from typing import Any
 
 import pytest
 
 from phoenix.local import stack_config
-from services.runtime.config.file import load
-from tests.integration.up_cloud import Cloud, until
+from tests.integration.up_cloud import Cloud, steer, until
 
 pytestmark = pytest.mark.timeout(240)
 BATCH = "[department.batch]\nboot_timeout_s = 0.4\n"  # five times that for OpenNebula's part
@@ -31,15 +27,6 @@ def cloud(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cloud]:
     found.close()
 
 
-def steer(cloud: Cloud, **fields: Any) -> dict[str, Any]:
-    config = load(cloud.data / "phoenix.toml").opennebula
-    with xmlrpc.client.ServerProxy(config.endpoint) as server:
-        answered: Any = server.phoenix.dummy.steer(config.auth_file.read_text().strip(), json.dumps(fields))
-    ok, answer, *_ = answered
-    assert ok, answer
-    return dict(json.loads(answer))
-
-
 def held(cloud: Cloud) -> list[str]:
     return [host["host"] for host in cloud.json("hosts")["hosts"] if host["department"] == "hpc"]
 
@@ -56,7 +43,7 @@ def test_a_node_that_hangs_ends_the_attempt_of_all_and_the_next_one_is_elsewhere
     until(lambda: cloud.json("show", job)["state"] == "completed", "it does not come up elsewhere")
     first, last = (cloud.json("show", job)["attempts"][number] for number in (0, -1))
     assert (first["hosts"], first["began_at"], first["disposal"]) == ([stuck, other], None, "requeue")
-    assert first["why"] == {"code": "boot_timeout", "params": {"limit": "start", "boot_timeout_s": 0.4}}
+    assert first["why"] == {"code": "boot_timeout", "params": {"limit": "start", "boot_timeout_s": 0.4, "began": 0}}
     assert sorted(last["hosts"]) == [other, spare]
     assert (last["exit"], cloud.json("show", job)["exit_code"]) == (0, 0)
     steer(cloud, op="clear")

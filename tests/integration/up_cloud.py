@@ -9,10 +9,13 @@ import subprocess
 import sys
 import tempfile
 import time
+import xmlrpc.client
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+
+from services.runtime.config.file import load
 
 DEADLINE_S = 60.0
 ASK_S = 0.05
@@ -70,6 +73,16 @@ class Cloud:
         """Stop it however it is, and leave no process."""
         self.run("down", "--hard")
         until(lambda: not self.pids(), "a process is left")
+
+
+def steer(cloud: Cloud, **fields: Any) -> dict[str, Any]:
+    """Tell the dummy hypervisor of a cloud that was started with `--steering` what to do (`methods_steer`)."""
+    config = load(cloud.data / "phoenix.toml").opennebula
+    with xmlrpc.client.ServerProxy(config.endpoint) as server:
+        answered: Any = server.phoenix.dummy.steer(config.auth_file.read_text().strip(), json.dumps(fields))
+    ok, answer, *_ = answered
+    assert ok, answer
+    return dict(json.loads(answer))
 
 
 @contextmanager
