@@ -115,6 +115,27 @@ def test_best_effort_runs_into_a_slot_if_that_is_worth_it() -> None:
     assert placements(world) == [(0, other)]
 
 
+@pytest.mark.parametrize(("begins_at", "suspend", "told_at"), [(80, True, 90), (100, True, 90), (100, False, 95)])
+def test_who_begins_late_makes_way_in_time_though_it_would_have_been_away(
+    begins_at: int, suspend: bool, told_at: int
+) -> None:
+    """50 s from 0 on, but its machine is not up by 50: it would still be there at 100.  It takes 10 s to suspend, if that can be
+    done and it has begun by then, and else 5 s to end."""
+    world = site(1, suspend=suspend)
+    other = external(world, walltime_s=50.0)
+    world.settle()
+    job = lease(world, 100)
+    world.settle()
+    while (due := core(world).wake_at()) <= START + begins_at:
+        world.now = max(world.now, due)
+        world.settle()
+    world.now = START + begins_at
+    until(world, START + 100)
+    how = Disposal.SUSPEND if begins_at < told_at else Disposal.REQUEUE
+    assert closings(world) == [(told_at, other, how, Code.MADE_WAY)]
+    assert placements(world) == [(0, other), (100, job)]
+
+
 def test_without_preemption_best_effort_keeps_away_and_what_runs_makes_the_lease_late() -> None:
     world = site(2, preempt=False)
     external(world, walltime_s=500.0)

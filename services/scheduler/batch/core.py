@@ -246,7 +246,8 @@ class BatchCore(BatchViews):
 
     def _clearing_s(self, name: str) -> float:
         unit, saved = self.custody.state.units[name], self.endings.saved(name)
-        return lease_times.clearing_s(self.custody, unit, self.policy.leases, saved=saved)
+        later = self.endings.saves_later(name)
+        return lease_times.clearing_s(self.custody, unit, self.policy.leases, saved=saved, saves_later=later)
 
     def _placement(self, start: Start) -> f.UnitPlaced:
         unit, shape = self.custody.state.units[start.unit], start.shape

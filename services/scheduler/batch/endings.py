@@ -96,6 +96,10 @@ class Endings:
         """True if the unit's attempt would be suspended were it a victim now."""
         return self._able and self._has_work(name) and self._requeues(name) <= self.policy().requeues_max  # rule 5
 
+    def saves_later(self, name: str) -> bool:
+        """True if the unit's attempt has not begun, and would be suspended once it has."""
+        return self._able and self.custody.state.units[name].began_at is None and self._wish(name) == "suspend"
+
     def wishes_to_move(self, name: str) -> bool:
         """True if the unit's attempt would go on elsewhere were it a victim now and were there room."""
         return self._wish(name) == "migrate" and self._can("migrate") and self._has_work(name)

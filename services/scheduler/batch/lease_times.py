@@ -5,7 +5,8 @@ Rules
   2. From then on until the slot has passed its lease is demand: the hosts that it needs, beside those that production and other
      leases have.  Best-effort is not counted: it makes way.
   3. How long before its room is needed an attempt must be told: as long as its machines take to be suspended, one after the
-     other; where they are not, the time that a VM may take to end (`kill_s`); and `margin_s` in both cases.
+     other; where they are not, the time that a VM may take to end (`kill_s`); and `margin_s` in both cases.  One that has not
+     begun is only ended now, but will be suspended once it has: the longer of the two, since nobody knows which it will be.
 """
 
 from __future__ import annotations
@@ -54,8 +55,9 @@ def _for_slots(bookings: Iterable[Booking], capacities: Capacities, settings: Le
     return found
 
 
-def clearing_s(custody: Custody, unit: Unit, settings: Leases, *, saved: bool) -> float:
-    """Rule 3."""
+def clearing_s(custody: Custody, unit: Unit, settings: Leases, *, saved: bool, saves_later: bool) -> float:
+    """Rule 3.  `saved`: it would be suspended now; `saves_later`: it would be once it has begun."""
     config = custody.state.config
     kill_s = config.policy.kill_s if config is not None else 0.0
-    return settings.margin_s + (suspend_s(unit.nodes, unit.memory_mb, settings) if saved else kill_s)
+    saving_s = suspend_s(unit.nodes, unit.memory_mb, settings) if saved or saves_later else kill_s
+    return settings.margin_s + (saving_s if saved else max(kill_s, saving_s))

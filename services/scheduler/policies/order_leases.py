@@ -32,6 +32,8 @@ Between them it starts nothing (`order`, rule 2): slots stand still, so the gaps
 from __future__ import annotations
 
 import heapq
+from bisect import bisect_right
+from collections.abc import Iterator
 from typing import NamedTuple, TypeAlias
 
 from schemas.reasons import Code, Reason, because
@@ -40,7 +42,7 @@ from services.scheduler.derived.forecast import Ending
 from services.scheduler.derived.queue import Lane, Row
 from services.scheduler.derived.shape import Place, Shape
 from services.scheduler.policies.order import Agenda, Reserved, Situation, Start, fitting_lanes
-from services.scheduler.policies.order_leases_seats import Seats, saving
+from services.scheduler.policies.order_leases_seats import ROUNDING_S, Seats, saving, unbegun
 from services.scheduler.policies.preemption import overhead_s, resume_s, suspend_s
 from services.scheduler.policies.reservation import Gap, gap_for, less
 
@@ -71,7 +73,7 @@ def agenda(situation: Situation) -> Agenda:
     """Rule 2: who has to make way now, for whom, and when this has to be asked again."""
     now, bookings = situation.now, situation.queue.bookings.values()
     due = min((at for b in bookings for at in (b.start_at, b.ends_at) if at > now), default=NEVER)
-    due = min([due, *(each.at for each in saving(situation))])
+    due = min([due, *(each.at for each in saving(situation)), *_begin_by(situation)])
     if not situation.policy.leases.preempt or not bookings:
         return Agenda([], due)
     best_effort, found = situation.forecast().best_effort, dict[str, str]()
@@ -91,6 +93,16 @@ def agenda(situation: Situation) -> Agenda:
         moments = (seats.moment(seat.booking, unit) for unit in best_effort)
         due = min((at for at in moments if now < at < due), default=due)
     return Agenda(list(found.items()), due)
+
+
+def _begin_by(situation: Situation) -> Iterator[float]:
+    """When an attempt that has not begun by then will still be there as the next slot begins that it would have been away for
+    (`order_leases_seats`, rule 2)."""
+    starts, margin_s = sorted(b.start_at for b in situation.queue.bookings.values()), situation.policy.leases.margin_s
+    for stays_s in unbegun(situation).values():
+        late_s = stays_s + margin_s - ROUNDING_S
+        first = bisect_right(starts, situation.now + late_s)
+        yield from (at - late_s for at in starts[first : first + 1])
 
 
 def reserved(situation: Situation) -> Reserved | None:

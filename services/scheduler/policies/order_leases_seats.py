@@ -9,7 +9,8 @@ Theory of operation
 Rules
   1. Order: start, then entry.  A later slot fits around the earlier ones.
   2. By a slot's start an attempt is away if it is expected to end by then, `margin_s` before; a lease's own slot ends sharp.
-     Once the slot has begun, who is there is there.
+     One that has not begun (its machines boot, or wait for memory that is being written) has all of its time still before it,
+     counted from now on.  Once the slot has begun, an attempt that is there is there.
   3. Minimal victims: of those taken away in thought each is spared, from the dearest on, that can stay beside the lease on the
      hosts that it gets.  Hosts that need nobody to go, nor have just needed it (they are being cleared for another slot), are
      taken before others, then in the order of their names, not by best fit: who starts where no slot is in the way must not
@@ -73,6 +74,7 @@ class Seats:
             for name in each.hosts:
                 self.saving.setdefault(name, []).append(each)
         self.gone: dict[str, float] = {}  # victim -> from when on
+        self.unbegun = unbegun(situation)
 
     def add(self, ending: Ending) -> None:
         """Somebody is there, or has just been placed."""
@@ -120,7 +122,8 @@ class Seats:
         if self.gone.get(ending.unit, at + 1) <= at:
             return True
         margin_s = 0.0 if ending.kind.local else self.settings.margin_s
-        return at > self.now and ending.at + margin_s <= at
+        ends_at = max(ending.at, self.now + self.unbegun.get(ending.unit, 0.0))
+        return at > self.now and ends_at + margin_s <= at
 
     def clear(self, name: str, shape: Shape, since: float, until: float) -> Seat | None:
         """The first slot that would lack room on the host if `shape` was there from `since` to `until`; None if none."""
@@ -218,6 +221,14 @@ class Seats:
                 self.gone[ending.unit] = at
                 needed.append(ending.unit)
         return needed[::-1]
+
+
+def unbegun(situation: Situation) -> dict[str, float]:
+    """Rule 2: placed attempts that have not begun, and for how long each will be there once it does, in seconds."""
+    forecast = situation.forecast()
+    units = forecast.custody.state.units
+    waiting = [e for e in forecast.endings if units[e.unit].began_at is None and not e.kind.local]
+    return {each.unit: each.at - each.since for each in waiting}
 
 
 def saving(situation: Situation) -> list[Ending]:
