@@ -10,8 +10,9 @@ import pytest
 
 from phoenix.cli.__main__ import main
 from phoenix.simulate.experiments import phoenix_cloud_frontier as frontier
+from phoenix.simulate.experiments import phoenix_cloud_inputs as inputs
 from phoenix.simulate.report import Run, run_of
-from phoenix.simulate.workload import Outcome, WebInput, Work
+from phoenix.simulate.workload import LogJob, Outcome, Series, WebInput, Work
 
 FIELDS = {
     "configuration",
@@ -61,7 +62,8 @@ def test_the_document_has_the_thirteen_runs(own_files: list[str], capsys: pytest
     assert all(run["completed"] + run["killed"] + run["unfinished"] == 40 for run in told["runs"])
     assert any(run["killed"] for run in told["runs"])
     assert any(run["requeued"] for run in told["runs"])
-    assert [claim["reading"] for claim in told["claims"]] == ["kill", "requeue"]
+    assert [(claim["reading"], type(claim["holds"])) for claim in told["claims"]] == [("kill", bool), ("requeue", bool)]
+    assert told["inputs"]["stand_ins"] == []
     assert told["inputs"]["jobs"] == "own.swf"
     assert "own.swf:43" in err  # the line that is no job is named
 
@@ -93,6 +95,36 @@ def test_without_the_public_traces_generated_ones_stand_in(
     assert f"are not there (looked in {tmp_path}; " in err
     assert "a modelled web load stand in (seed 1)" in err
     assert json.loads(out)["job"] == 1
+
+
+def test_of_inputs_that_stand_in_there_is_no_verdict_on_the_paper(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("PHOENIX_TRACES", str(tmp_path / "nothing"))
+    jobs = [LogJob(number=number, submit_s=60.0 * number, run_s=300.0, processors=80) for number in range(1, 9)]
+    starts = tuple(60.0 * minute for minute in range(len(MINUTES)))
+    web = Series(unit="requests", starts=starts, values=tuple(map(float, MINUTES)))
+    monkeypatch.setattr(inputs, "generated_jobs", lambda: jobs)
+    monkeypatch.setattr(inputs, "generated_web", lambda: web)
+    assert _phoenix() == 0
+    out = capsys.readouterr().out
+    said = "No verdict on that: the jobs and the web load were generated.  With these inputs:\n  kill     more jobs complete at"
+    assert said in out
+    assert "hold" not in out.partition("The paper's claim")[2]
+    assert _phoenix("--json") == 0
+    told = json.loads(capsys.readouterr().out)
+    assert [claim["holds"] for claim in told["claims"]] == [None, None]
+    assert told["inputs"]["stand_ins"] == ["the jobs", "the web load"]
+
+
+def test_one_file_of_ones_own_leaves_the_other_input_a_stand_in(
+    own_files: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PHOENIX_TRACES", str(tmp_path / "nothing"))
+    jobs, web = Path(own_files[1]), Path(own_files[3])
+    assert inputs.read(jobs, None).stand_ins == ("the web load",)
+    assert inputs.read(None, web).stand_ins == ("the jobs",)
+    assert inputs.read(jobs, web).stand_ins == ()
 
 
 def test_a_file_that_is_no_log_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -147,3 +147,4 @@ def test_the_claim_is_judged_by_both_benefits() -> None:
     kill, requeue = phoenix_cloud.judged(runs)
     assert (kill["holds"], kill["both_at"], kill["more_jobs_complete_at"]) == (False, [], [150])
     assert (requeue["holds"], requeue["both_at"], requeue["smallest_with_both"]) == (True, [160], 160)
+    assert [claim["holds"] for claim in phoenix_cloud.judged(runs, ("the jobs",))] == [None, None]

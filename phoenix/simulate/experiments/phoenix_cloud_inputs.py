@@ -29,6 +29,7 @@ class Inputs(NamedTuple):
     jobs_from: str
     web_from: str
     notes: tuple[str, ...]
+    stand_ins: tuple[str, ...] = ()  # what was generated: of such inputs nothing follows for the paper
 
 
 def read(jobs: Path | None, web: Path | None) -> Inputs:
@@ -50,7 +51,9 @@ def read(jobs: Path | None, web: Path | None) -> Inputs:
             notes.append(RECONSTRUCTED)
     series = generated_web() if web_file is None else web_csv.read(web_file)
     demand = WebInput(demand=web_csv.demand(series, rules.WEB_NODES))
-    return Inputs(log, demand, _name(job_file), _name(web_file), tuple(notes))
+    given = {"the jobs": job_file, "the web load": web_file}
+    stand_ins = tuple(name for name, file in given.items() if file is None)
+    return Inputs(log, demand, _name(job_file), _name(web_file), tuple(notes), stand_ins)
 
 
 def _generated_told(job_file: Path | None, web_file: Path | None) -> str:
@@ -90,6 +93,7 @@ def about(inputs: Inputs, works: Sequence[Work]) -> dict[str, Any]:
     return {
         "jobs": inputs.jobs_from,
         "web": inputs.web_from,
+        "stand_ins": list(inputs.stand_ins),
         "submitted": len(works),
         "widest_job_nodes": max(work.nodes for work in works),
         "notes": list(inputs.notes),
