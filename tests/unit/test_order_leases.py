@@ -119,8 +119,8 @@ def test_best_effort_runs_into_a_slot_if_that_is_worth_it() -> None:
 def test_who_begins_late_makes_way_in_time_though_it_would_have_been_away(
     begins_at: int, suspend: bool, told_at: int
 ) -> None:
-    """50 s from 0 on, but its machine is not up by 50: it would still be there at 100.  It takes 10 s to suspend, if that can be
-    done and it has begun by then, and else 5 s to end."""
+    """50 s from 0 on, but its machine is not up by 50: it would still be there at 100.  It takes 10 s to suspend, if that can
+    be done and it has begun by then, and else 5 s to end."""
     world = site(1, suspend=suspend)
     other = external(world, walltime_s=50.0)
     world.settle()
