@@ -64,7 +64,7 @@ def all_are_on_time_with_preemption_alone(found: list[Run]) -> None:
 def test_a_lease_begins_on_time_though_a_job_on_its_hosts_began_late() -> None:
     """Seed 27 of the generated requests: job 47 is placed while machines are being saved beside it, begins 152 s later, and is
     still there when the slot of lease 60 begins.  It began 51.2 s late."""
-    (run,) = intergrid.simulated(tuple(like_them()), (27,), ("cp",), workers=1)
+    (run,) = intergrid.simulated(requests(), (27,), ("cp",), workers=1)
     assert run.local_on_time == 13, run
 
 
