@@ -24,6 +24,7 @@ import orjson
 from nats.aio.client import Client
 from nats.errors import Error as NatsError
 from nats.js import JetStreamContext
+from nats.js.api import PubAck
 from nats.js.errors import NotFoundError
 
 from schemas import facts as f
@@ -155,7 +156,7 @@ class Publisher:
             while self._queue:
                 batch = [self._queue[i] for i in range(min(IN_FLIGHT_MAX, len(self._queue)))]
                 try:
-                    await asyncio.gather(*(self._publish(js, entry) for entry in batch))
+                    await self._publish(js, batch)
                 except (NatsError, TimeoutError, OSError) as error:
                     log.warning(
                         "events not stored", error=repr(error), waiting=len(self._queue), connected=nc.is_connected
@@ -167,7 +168,17 @@ class Publisher:
                 self.published = (batch[-1].position, batch[-1].index)
                 self._stored.set()
 
-    async def _publish(self, js: JetStreamContext, entry: Entry) -> None:
-        headers = {"Nats-Msg-Id": entry.id, "Content-Type": "application/json"}
-        subject = subjects.event(entry.department, entry.kind)
-        await js.publish(subject, entry.data, stream=subjects.EVENTS_STREAM, headers=headers, timeout=ACK_S)
+    async def _publish(self, js: JetStreamContext, batch: list[Entry]) -> None:
+        """Send all, then wait for what is said of them: a request for each would be a task, an inbox and two timers, too."""
+        answers: list[asyncio.Future[PubAck]] = []
+        try:
+            async with asyncio.timeout(ACK_S):
+                for entry in batch:
+                    subject = subjects.event(entry.department, entry.kind)
+                    headers = {"Nats-Msg-Id": entry.id, "Content-Type": "application/json"}
+                    stream = subjects.EVENTS_STREAM
+                    answers.append(await js.publish_async(subject, entry.data, stream=stream, headers=headers))
+                await asyncio.gather(*answers)
+        finally:
+            for answer in answers:
+                answer.cancel()  # what is not answered is forgotten: the library counts what it waits for

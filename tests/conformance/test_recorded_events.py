@@ -11,13 +11,17 @@ import base64
 import re
 from typing import Any
 
+import pytest
 import zmq
 import zmq.asyncio
 from lxml import etree
 
+from phoenix.local.opennebula import render
+from phoenix.local.opennebula.model import Vm
 from phoenix.local.opennebula.server import OpenNebula, Settings
 from phoenix.local.opennebula.testing import running_server
 from tests.conformance.harness import RawClient, difference, load, tree
+from tests.support.until import until
 
 CASES = {case["case"].removeprefix("70_events_"): case for case in load("events")}
 
@@ -52,11 +56,11 @@ _HARDWARE = ("PCI_DEVICES", "NUMA_NODES", "MONITORING", "DATASTORES")
 class Subscriber:
     """A subscriber that knows when it is connected and when an answer's events have all arrived."""
 
-    def __init__(self, server: OpenNebula) -> None:
+    def __init__(self, server: OpenNebula, prefix: bytes = b"EVENT") -> None:
         self.server = server
         self.context = zmq.asyncio.Context()
         self.socket = self.context.socket(zmq.SUB)
-        self.socket.subscribe(b"EVENT")
+        self.socket.subscribe(prefix)
         self.socket.subscribe(b"MARK")
         self.socket.connect(f"tcp://127.0.0.1:{server.events.port}")
 
@@ -64,10 +68,10 @@ class Subscriber:
         """The events before a mark that is published now, and again until it is seen."""
         events: list[tuple[str, str]] = []
         async with asyncio.timeout(DEADLINE_S):
-            self.server.events.publish(f"MARK {mark}", "")
+            self.server.events.publish([f"MARK {mark}"], "")
             while True:
                 if not await self.socket.poll(100):
-                    self.server.events.publish(f"MARK {mark}", "")
+                    self.server.events.publish([f"MARK {mark}"], "")
                     continue
                 topic, payload = await self.socket.recv_multipart()
                 if topic.decode() == f"MARK {mark}":
@@ -146,3 +150,32 @@ async def test_no_port_no_publisher() -> None:
     async with running_server(1) as server:
         assert server.events.port is None
         assert not server.events.enabled
+
+
+async def test_what_nobody_has_subscribed_to_is_not_made(monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[str] = []
+    full = render.vm_full
+
+    def vm_full(vm: Vm) -> str:
+        made.append(f"{vm.state.name}/{vm.lcm.name}")
+        return full(vm)
+
+    monkeypatch.setattr(render, "vm_full", vm_full)
+    settings = Settings(events_port=0, monitor_interval_s=None)
+    async with running_server(1, steering=True, cores=8, memory_mb=16384, settings=settings) as server:
+        client = RawClient(server)
+        try:
+            await client.call("one.vm.allocate", _E, True)
+            assert made == []
+            subscriber = Subscriber(server, b"EVENT STATE VM/ACTIVE/RUNNING/")
+            await subscriber.until_marked("connected")
+            for call in (("one.vm.deploy", 0, 0, False, -1, ""), ("one.vm.action", "terminate-hard", 0)):
+                await client.call(*call)
+                await server.settle()
+            assert [topic for topic, _ in await subscriber.until_marked("end")] == ["EVENT STATE VM/ACTIVE/RUNNING/0 "]
+            assert made == ["ACTIVE/RUNNING"]
+            subscriber.close()
+            gone = "EVENT STATE VM/ACTIVE/RUNNING/1 "
+            await until(lambda: not server.events.heard(gone), "the last subscriber's word ends with its connection")
+        finally:
+            await client.close()

@@ -155,7 +155,7 @@ async def test_forged_and_malformed_events_change_nothing(scene: Stage) -> None:
         f"EVENT STATE VM/DONE/{'X' * 500}/1 ",
         "EVENT STATE HOST/" + "9" * 5_000,
     ):
-        publish(topic, "x" * 100_000)
+        publish([topic], "x" * 100_000)
     await scene.until(lambda: heard(scene, "malformed") >= 3 and heard(scene, "foreign") >= 1, "all have come")
     await scene.running("8", "host001")  # later than all of these, and all is as it was
     assert vm_of(scene, "1") == vm
@@ -169,7 +169,7 @@ async def test_a_flood_of_events_is_outlived(scene: Stage) -> None:
 
     async def flood() -> None:
         for number in range(20_000):
-            scene.one.events.publish(f"EVENT STATE VM/POWEROFF/LCM_INIT/{vm if number % 2 else number} ", payload)
+            scene.one.events.publish([f"EVENT STATE VM/POWEROFF/LCM_INIT/{vm if number % 2 else number} "], payload)
             if number % 100 == 0:
                 await asyncio.sleep(0)
 
@@ -190,9 +190,8 @@ async def test_a_flood_of_events_about_hosts_costs_no_more_than_polling(scene: S
     began, before = time.monotonic(), (asked(scene, "host.info"), asked(scene, "hostpool.info"), heard(scene, "host"))
     while heard(scene, "host") < before[2] + 3_000:
         for number in range(30):
-            scene.one.events.publish(
-                f"EVENT STATE HOST/ERROR//{number % 2 * 998} ", "x" * 2_000
-            )  # 0, and one that nobody has
+            topic = f"EVENT STATE HOST/ERROR//{number % 2 * 998} "  # 0, and one that nobody has
+            scene.one.events.publish([topic], "x" * 2_000)
         await asyncio.sleep(0.002)
         assert time.monotonic() < began + 30.0
     await scene.running("8", "host001")

@@ -3,7 +3,8 @@
 1. A state event: `EVENT VM <id>/<STATE>/<LCM_STATE> ` and `EVENT HOST <id>/<STATE>/ `, with a trailing blank, as oned
    has it.
 2. A call event: `EVENT API <method> <1 or 0>`, with the parameters in and out; the session is never shown.
-3. Nobody listening loses events: it is a publisher, not a queue.
+3. Nobody listening loses events: it is a publisher, not a queue. So what nobody has subscribed to need not be made:
+   `heard` knows, since subscribers say their prefixes to the publisher (XPUB).
 4. It shows whole templates, guests' tokens included, to whoever connects. So an embedded cloud, whose jobs share the
    machine, publishes on a socket file that only its owner may open (`ipc://`); a port is for tests and for a machine
    of its own.
@@ -32,6 +33,7 @@ class Events:
         self._address = address
         self._context: Any = None
         self._socket: Any = None
+        self._prefixes: tuple[bytes, ...] = ()  # what somebody has subscribed to
         self.port: int | None = None
 
     @property
@@ -44,7 +46,7 @@ class Events:
         if self._port is None and not self._address:
             return
         self._context = zmq.Context()
-        self._socket = self._context.socket(zmq.PUB)
+        self._socket = self._context.socket(zmq.XPUB)
         self._socket.setsockopt(zmq.SNDHWM, HIGH_WATER)
         self._socket.setsockopt(zmq.LINGER, 0)
         if self._address:
@@ -57,10 +59,27 @@ class Events:
         else:
             self.port = int(self._socket.bind_to_random_port(f"tcp://{self._bind}"))
 
-    def publish(self, topic: str, xml: str) -> None:
-        """One event; never waits."""
+    def heard(self, *topics: str) -> list[str]:
+        """Those of `topics` that somebody has subscribed to."""
+        if self._socket is None:
+            return []
+        while self._socket.getsockopt(zmq.EVENTS) & zmq.POLLIN:
+            self._subscribed(self._socket.recv(zmq.NOBLOCK))
+        return [topic for topic in topics if topic.encode().startswith(self._prefixes)]
+
+    def _subscribed(self, message: bytes) -> None:
+        """A prefix that is new to the publisher, or that its last subscriber has given up or left behind."""
+        if message[:1] == b"\1":
+            self._prefixes += (message[1:],)
+        elif message[:1] == b"\0":
+            self._prefixes = tuple(prefix for prefix in self._prefixes if prefix != message[1:])
+
+    def publish(self, topics: list[str], xml: str) -> None:
+        """One event under each of `topics`; never waits."""
         if self._socket is not None:
-            self._socket.send_multipart([topic.encode(), base64.b64encode(xml.encode())], flags=zmq.NOBLOCK)
+            body = base64.b64encode(xml.encode())
+            for topic in topics:
+                self._socket.send_multipart([topic.encode(), body], flags=zmq.NOBLOCK)
 
     async def close(self) -> None:
         """Unbind."""
