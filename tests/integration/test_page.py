@@ -6,6 +6,7 @@ One cloud and one browser for all; nothing that any page wrote to the console is
 from __future__ import annotations
 
 import json
+import contextlib
 import os
 import signal
 import urllib.request
@@ -21,6 +22,7 @@ from tests.support.tools import tool
 pytestmark = pytest.mark.timeout(240)
 HOSTS, CORES = 6, 2
 WAIT_MS = 30_000  # a busy machine; nothing is measured here
+LOST_MS = 15_000  # a page says within about ten seconds that nothing comes any more
 expect.set_options(timeout=WAIT_MS)
 HOSTILE = "<img src=x onerror=\"window.hacked='name'\">"
 GONE = ("ERR_CONNECTION", "ERR_INCOMPLETE_CHUNKED_ENCODING", "ERR_EMPTY_RESPONSE")
@@ -383,6 +385,22 @@ def test_its_parts_keep_their_rules(site: Site, opened: Open) -> None:
     assert told["bands"] == ["web", "hpc", "(free)"]
     assert told["ticks"][0] == [0, 5, 10, 15, 20]
     assert told["durations"] == ["0 s", "1 min", "1 min 1 s", "1 h", "1 h 23 min", "1 d 1 h"]
+
+
+def test_a_monitor_that_hangs_is_lost_within_some_seconds(site: Site, opened: Open) -> None:
+    window = opened()
+    page = window.enter(site)
+    monitor = next(p for p in site.cloud.json("status")["processes"] if p["name"] == "monitor")
+    os.kill(monitor["pid"], signal.SIGSTOP)
+    try:
+        expect(page.locator("#link-words")).to_contain_text("reconnecting since", timeout=LOST_MS)
+    finally:
+        with contextlib.suppress(ProcessLookupError):  # it may have been replaced
+            os.kill(monitor["pid"], signal.SIGCONT)
+    expect(page.locator("#link")).to_have_attribute("data-state", "live", timeout=2 * WAIT_MS)
+    expect(page.locator("#login")).to_be_hidden()
+    assert [text for text in window.said if not any(word in text for word in GONE)] == []
+    window.said.clear()
 
 
 def test_a_monitor_that_dies_costs_no_decision_and_shows_none_twice(site: Site, opened: Open) -> None:

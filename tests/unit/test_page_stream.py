@@ -426,6 +426,7 @@ async def test_a_stream_ends_with_the_right_to_listen(
     house: House, listen: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(stream, "HEARTBEAT_S", 0.01)
+    monkeypatch.setattr(stream, "ASK_AGAIN_S", 0.01)
     ear = await listen("alice")
     await ear.until("picture")
     house.write_tokens({"t-oscar": "oscar"})

@@ -13,7 +13,9 @@ Rules
   3. A listener that does not read is dropped when `FRAMES_MAX` frames wait for it; it comes back for the picture.  Memory for
      a listener is bounded by that, and frames are shared.
   4. At most `LISTENERS_MAX` at once, and `PER_USER_MAX` of one user.
-  5. Who may listen is asked again each `HEARTBEAT_S`: a revoked token ends the stream.
+  5. Who may listen is asked again each `ASK_AGAIN_S`: a revoked token ends the stream.
+  6. A listener hears something at least each `HEARTBEAT_S`, if only that there is nothing: silence is a monitor that hangs, and
+     the page says so (`live.js`).
 """
 
 from __future__ import annotations
@@ -38,7 +40,9 @@ from services.runtime.clock import Clock, system_clock
 
 TELL_S: Final = 0.25
 QUEUE_S: Final = 1.0  # a queue of 200 rows is 70 kB: once a second is as fast as anybody reads it
-HEARTBEAT_S: Final = 10.0
+HEARTBEAT_S: Final = 2.0  # the page waits for four of them
+ASK_AGAIN_S: Final = 10.0
+BEAT: Final = b"event: beat\ndata: {}\n\n"  # without an id: it is of no position
 FRAMES_MAX: Final = 40  # ten seconds of the fastest telling
 LISTENERS_MAX: Final = 64  # pages open at once; each costs a socket, and its frames while it is slow
 PER_USER_MAX: Final = 16
@@ -150,10 +154,10 @@ class Stream:
         loop = asyncio.get_running_loop()
         asked_at = loop.time()
         while not listener.gone.is_set():
-            frame = b": \n\n"
+            frame = BEAT
             with contextlib.suppress(TimeoutError):
                 frame = await asyncio.wait_for(listener.frames.get(), HEARTBEAT_S)
-            if loop.time() - asked_at >= HEARTBEAT_S:
+            if loop.time() - asked_at >= ASK_AGAIN_S:
                 asked_at = loop.time()
                 self.access.who(request)  # rule 5
             if frame:

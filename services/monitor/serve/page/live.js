@@ -6,14 +6,17 @@
 //      then is a picture with the decisions behind that id.
 //   2. An answer that is no stream (401, 502, 503) ends an EventSource for good. Then the session is asked: without one, people
 //      are told to log in; else a new one is opened, with `?after=` in the place of the header, after a pause that doubles.
-//   3. A connection whose other end has vanished says nothing. When no event came for SILENT_S, the session is asked, and the
-//      stream is opened anew if that fails or the machine has slept.
+//   3. The monitor says something every two seconds, if only that there is nothing (`beat`). Silence for SILENT_S is a monitor
+//      that hangs, or a connection whose other end has vanished: that is said at once, and the stream is opened anew, as after
+//      an end. Nothing here waits for an answer for longer than ASK_S.
 //   4. A hidden tab goes on listening and draws nothing (frames are not given to it), so it is right at once when it is seen.
 
 import { ask, Refused } from "./session.js";
 
 const KINDS = ["picture", "hosts", "departments", "queue", "decisions", "point", "alerts"];
-const SILENT_S = 45;
+const SILENT_S = 8; // four beats: one or two may be late on a busy machine
+const LOOK_S = 1;
+const ASK_S = 4;
 const PAUSE_S = [1, 2, 4, 5];
 
 export class Live {
@@ -41,9 +44,10 @@ export class Live {
     this.source = source;
     for (const kind of KINDS)
       source.addEventListener(kind, (event) => this.heardOf(kind, /** @type {MessageEvent} */ (event)));
+    source.addEventListener("beat", () => this.beat());
     source.addEventListener("error", () => this.broken(source));
     this.heard = performance.now();
-    this.watch = window.setInterval(() => this.silent(), 5000);
+    this.watch = window.setInterval(() => this.silent(), LOOK_S * 1000);
   }
 
   /** The next stream is of somebody else. */
@@ -59,10 +63,14 @@ export class Live {
     this.source = null;
   }
 
-  /** @param {string} kind @param {MessageEvent} event */
-  heardOf(kind, event) {
+  beat() {
     this.heard = performance.now();
     this.failures = 0;
+  }
+
+  /** @param {string} kind @param {MessageEvent} event */
+  heardOf(kind, event) {
+    this.beat();
     if (event.lastEventId) this.last = event.lastEventId;
     this.on.event(kind, JSON.parse(event.data));
     this.on.state("live");
@@ -79,7 +87,7 @@ export class Live {
   async again() {
     this.close();
     try {
-      await ask("/v1/session");
+      await ask("/v1/session", { signal: AbortSignal.timeout(ASK_S * 1000) });
     } catch (error) {
       if (error instanceof Refused && error.status === 401) return this.on.expired(error.message);
     }
@@ -88,14 +96,9 @@ export class Live {
   }
 
   /** Rule 3. */
-  async silent() {
+  silent() {
     if ((performance.now() - this.heard) / 1000 < SILENT_S) return;
-    this.heard = performance.now();
-    try {
-      await ask("/v1/session");
-    } catch {
-      this.on.state("lost");
-      this.again();
-    }
+    this.on.state("lost");
+    this.again();
   }
 }

@@ -7,6 +7,7 @@
 //   2. Every answer says the server's time; `now` is this clock corrected by what they differ (if by more than SKEW_S), so
 //      that "waited 4 min" is right on a laptop whose clock is not.
 
+const ASK_S = 20; // a story out of a long history takes a second or two; a monitor that hangs takes for ever
 const SKEW_S = 3; // the header `Date` has whole seconds, and an answer takes a moment
 let skew_s = 0;
 
@@ -33,7 +34,8 @@ export class Refused extends Error {
 export async function ask(path, options) {
   let answer;
   try {
-    answer = await fetch(path, { credentials: "same-origin", cache: "no-store", ...options });
+    const signal = AbortSignal.timeout(ASK_S * 1000);
+    answer = await fetch(path, { credentials: "same-origin", cache: "no-store", signal, ...options });
   } catch {
     throw new Refused(0, "The monitor does not answer.");
   }
@@ -42,9 +44,15 @@ export async function ask(path, options) {
     const apart = date / 1000 - Date.now() / 1000;
     skew_s = Math.abs(apart) > SKEW_S ? apart : 0;
   }
-  const body = answer.status === 204 ? {} : await answer.json().catch(() => ({}));
+  const body = answer.status === 204 ? {} : await answer.json().catch(broken);
   if (!answer.ok) throw new Refused(answer.status, body?.error?.message ?? `The monitor says ${answer.status}.`);
   return body;
+}
+
+/** An answer without JSON says nothing; one that breaks off in the middle is none. @param {unknown} error */
+function broken(error) {
+  if (error instanceof SyntaxError) return {};
+  throw new Refused(0, "The monitor does not answer.");
 }
 
 /** @param {{token: string} | {code: string}} word */
