@@ -5,8 +5,8 @@ One cloud and one browser for all; nothing that any page wrote to the console is
 
 from __future__ import annotations
 
-import json
 import contextlib
+import json
 import os
 import signal
 import urllib.request
