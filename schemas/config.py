@@ -10,6 +10,8 @@ from typing import Annotated, Literal, TypeAlias
 
 import msgspec
 
+from schemas.misfits import WORDS
+
 OnReclaim = Literal["kill", "requeue", "suspend", "migrate"]
 OnTerm = Literal["stop", "complete"]  # what exit 0 is after SIGTERM: the script was stopped, or it has completed, early
 
@@ -28,7 +30,13 @@ Victims = Literal[
 ]
 LeaseVictims = Literal["minimum-waiting-time", "minimum-overhead", "combined"]
 Scaling = Literal["threshold", "target-tracking"]
-PolicyName: TypeAlias = Annotated[str, msgspec.Meta(pattern=r"^[a-z][a-z0-9-]{0,63}$")]
+PolicyName: TypeAlias = Annotated[
+    str,
+    msgspec.Meta(
+        pattern=r"^[a-z][a-z0-9-]{0,63}$",
+        extra={WORDS: "a name of 1 to 64 small letters, digits and '-' only, beginning with a letter,"},
+    ),
+]
 Option: TypeAlias = bool | int | float | str | tuple[bool | int | float | str, ...]
 Capability = Literal["suspend", "resume_elsewhere", "live_migration", "cold_migration"]
 Role = Literal["user", "manager", "operator"]

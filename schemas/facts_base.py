@@ -7,16 +7,27 @@ from typing import Annotated, Final, TypeAlias
 
 import msgspec
 
+from schemas.misfits import WORDS
+
 # Checked when a message is decoded: what does not fit is garbage, void for every reader (S10), and cannot break the fold.
 _END: Final = r"$(?!\n)"  # `$` alone would let a trailing newline pass
-JobId: TypeAlias = Annotated[str, msgspec.Meta(pattern=rf"^[1-9][0-9]{{0,17}}{_END}")]
+JobId: TypeAlias = Annotated[
+    str, msgspec.Meta(pattern=rf"^[1-9][0-9]{{0,17}}{_END}", extra={WORDS: "a job's number, as 17,"})
+]
 UnitId: TypeAlias = Annotated[
     str,
     msgspec.Meta(
-        pattern=rf"^([1-9][0-9]{{0,17}}(_(0|[1-9][0-9]{{0,8}}))?|[a-z][a-z0-9-]{{0,31}}\.[1-9][0-9]{{0,17}}){_END}"
+        pattern=rf"^([1-9][0-9]{{0,17}}(_(0|[1-9][0-9]{{0,8}}))?|[a-z][a-z0-9-]{{0,31}}\.[1-9][0-9]{{0,17}}){_END}",
+        extra={WORDS: "a job's number, an element's or an instance's name, as 17, 17_3 or web.5,"},
     ),
 ]
-DepartmentName: TypeAlias = Annotated[str, msgspec.Meta(pattern=rf"^[a-z][a-z0-9-]{{0,31}}{_END}")]
+DepartmentName: TypeAlias = Annotated[
+    str,
+    msgspec.Meta(
+        pattern=rf"^[a-z][a-z0-9-]{{0,31}}{_END}",
+        extra={WORDS: "a name of 1 to 32 small letters, digits and '-' only, beginning with a letter,"},
+    ),
+]
 Count: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=1 << 40)]
 AttemptNumber: TypeAlias = Annotated[int, msgspec.Meta(ge=1, le=1 << 31)]
 Rank: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=65_535)]  # a VM each: no cluster runs more for one job

@@ -8,14 +8,30 @@ from typing import Annotated, Final
 import msgspec
 from msgspec import Meta
 
+from schemas.misfits import WORDS
+
 IMAGE_MAX: Final = 256  # characters; names of OpenNebula images have 128 at most
 VARIABLE_MAX: Final = 128 << 10  # characters: Linux' MAX_ARG_STRLEN
 VARIABLES_MAX: Final = 1000
 HEALTH_PATH_MAX: Final = 1024
 CONTENT_MAX_BYTES: Final = 64 << 10  # of one release as JSON: it stands in the journal, and in every fold
 
-Variable = Annotated[str, Meta(pattern=r"^[A-Za-z_][A-Za-z0-9_]{0,127}$(?!\n)")]
-SecretName = Annotated[str, Meta(pattern=r"^[a-z0-9][a-z0-9._-]{0,63}$(?!\n)")]
+Variable = Annotated[
+    str,
+    Meta(
+        pattern=r"^[A-Za-z_][A-Za-z0-9_]{0,127}$(?!\n)",
+        extra={WORDS: "a name of 1 to 128 letters, digits and '_' only, not beginning with a digit,"},
+    ),
+]
+SecretName = Annotated[
+    str,
+    Meta(
+        pattern=r"^[a-z0-9][a-z0-9._-]{0,63}$(?!\n)",
+        extra={
+            WORDS: "a name of 1 to 64 small letters, digits, '.', '_' and '-' only, beginning with a letter or digit,"
+        },
+    ),
+]
 Text = Annotated[str, Meta(max_length=VARIABLE_MAX)]
 MinReady = Annotated[float, Meta(ge=0, le=86_400)]  # seconds; a day, as other times of instances
 

@@ -21,6 +21,8 @@ from msgspec import UNSET, Meta, UnsetType
 
 from schemas.config import CloudConfig, OnReclaim
 from schemas.ids import JOB_NAME_MAX
+from schemas.misfits import Malformed as Malformed
+from schemas.misfits import misfit, unreadable
 from schemas.requests_base import INSTANCES_MAX as INSTANCES_MAX
 from schemas.requests_base import REQUEST_ID_MAX as REQUEST_ID_MAX
 from schemas.requests_base import WALLTIME_MAX_S as WALLTIME_MAX_S
@@ -349,19 +351,8 @@ REQUESTS: Final[dict[str, tuple[type[Message], type[Message]]]] = {
 # ---------------------------------------------------------------------------------------------------------------- the wire
 
 
-class Malformed(Exception):
-    """A payload that is not its request.  `field`: where; `message`: what would be right."""
-
-    def __init__(self, message: str, field: str | None = None) -> None:
-        super().__init__(message)
-        self.message = message
-        self.field = field
-
-
 _json: Final = {kind: msgspec.json.Decoder(pair[0]) for kind, pair in REQUESTS.items()}
 _msgpack: Final = {kind: msgspec.msgpack.Decoder(pair[0]) for kind, pair in REQUESTS.items()}
-_place: Final = re.compile(r"(?P<what>.*) - at `(?P<path>.+)`\Z", re.DOTALL)
-_missing: Final = re.compile(r"Object missing required field `(?P<name>[^`]+)`")
 
 
 def is_json(payload: bytes, content_type: str = "") -> bool:
@@ -378,10 +369,9 @@ def decode(kind: str, payload: bytes, as_json: bool = True) -> Any:
     try:
         request = decoder.decode(payload or b"{}" if as_json else payload or b"\x80")
     except msgspec.ValidationError as error:
-        raise misfit(str(error)) from None
+        raise misfit(error, REQUESTS[kind][0]) from None
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        form = "JSON" if as_json else "MessagePack"
-        raise Malformed(f"the payload is not one {form} object: {error}") from None
+        raise unreadable(error, payload, "JSON" if as_json else "MessagePack") from None
     problem = _problem(request)
     if problem is not None:
         raise Malformed(problem[1], problem[0])
@@ -390,19 +380,6 @@ def decode(kind: str, payload: bytes, as_json: bool = True) -> Any:
 
 def encode(message: msgspec.Struct, as_json: bool = True) -> bytes:
     return msgspec.json.encode(message) if as_json else msgspec.msgpack.encode(message)
-
-
-def misfit(text: str) -> Malformed:
-    """msgspec names the place as `$.inputs[0].name`; people get the field and what was expected there."""
-    place = _place.match(text)
-    what, path = (place["what"], place["path"]) if place else (text, "$")
-    field = path.rpartition("$")[2].removeprefix(".") or None
-    missing = _missing.match(what)
-    if missing:
-        field = f"{field}.{missing['name']}" if field else missing["name"]
-        return Malformed(f"{field} is missing", field)
-    what = what[:1].lower() + what[1:]
-    return Malformed(f"{field}: {what}" if field else what, field)
 
 
 # ------------------------------------------------------------------------------------------- what types alone cannot say

@@ -20,7 +20,8 @@ import msgspec
 from msgspec import Meta
 
 from schemas.facts import UnitId
-from schemas.requests import Malformed, is_json, misfit
+from schemas.misfits import WORDS, Malformed, misfit, unreadable
+from schemas.requests import is_json
 
 UTILISATION_MAX: Final = 1000.0  # a demand of a thousand times the capacity is a broken meter
 INSTANCES_MAX: Final = 1_000_000
@@ -37,7 +38,14 @@ AHEAD_S: Final = 1.0  # twice the clock difference at which services stop (S6)
 BYTES_MAX: Final = 4096  # a signal is about 100 bytes …
 SESSIONS_BYTES_MAX: Final = 640 << 10  # … but for this one: 10,000 instances of the longest names
 
-Source: TypeAlias = Annotated[str, Meta(max_length=SOURCE_MAX, pattern=r"^[^\x00-\x1f\x7f]*$(?!\n)")]  # people read it
+Source: TypeAlias = Annotated[
+    str,
+    Meta(
+        max_length=SOURCE_MAX,
+        pattern=r"^[^\x00-\x1f\x7f]*$(?!\n)",  # people read it
+        extra={WORDS: f"text of at most {SOURCE_MAX} characters without control characters"},
+    ),
+]
 
 
 class CpuSignal(msgspec.Struct, frozen=True, kw_only=True):
@@ -120,7 +128,8 @@ def decode(name: str, payload: bytes, content_type: str = "") -> Any:
     try:
         return decoder.decode(payload)
     except msgspec.ValidationError as error:
-        told = misfit(str(error))
+        told = misfit(error, SIGNALS[name])
         raise Malformed(told.message, told.field and told.field.partition("[")[0]) from None
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise Malformed(f"the signal is neither a JSON nor a MessagePack object: {error}") from None
+        form = "JSON" if decoder is _json[name] else "MessagePack"
+        raise unreadable(error, payload, form) from None

@@ -14,7 +14,6 @@ Rules
 
 from __future__ import annotations
 
-import re
 import socket
 from collections.abc import Iterator
 from typing import Any, BinaryIO, Final, NamedTuple
@@ -29,11 +28,6 @@ TIMEOUT_S: Final = (
 LEAST_S: Final = 0.1  # for what begins when the time is nearly up
 HEAD_MAX: Final = 64 << 10  # bytes of status line and headers: more is no answer of ours
 _CODES: Final = {401: DENIED, 403: DENIED, 404: USAGE, 502: UNREACHABLE, 503: UNREACHABLE, 504: UNREACHABLE}
-_BOUNDS: Final = {"<=": "at most", ">=": "at least", "<": "less than", ">": "more than"}
-_EXPECTED: Final = re.compile(
-    r"expected `(?P<type>int|float|str)(?: \| (?:int|float|null))*`"
-    r"(?:(?P<length> of length)? (?P<sign><=|>=|<|>) (?P<bound>[0-9.e+-]+))?"
-)
 _REFUSALS: Final = {"unknown": USAGE, "denied": DENIED, "unavailable": UNREACHABLE}
 _UNSAFE: Final = b' %?#&=+/"<>\\^`{|}'
 
@@ -182,21 +176,9 @@ def refusal(answer: Response, user: str = "") -> CliError:
             "choose another credential with --as USER",
             error,
         )
-    text = _plain(message) or f"the cloud answered with HTTP status {answer.status}"
+    text = message or f"the cloud answered with HTTP status {answer.status}"
     named = field and field not in text and code != USAGE  # what is unknown is named by its sentence
     return CliError(code, f"{field}: {text}" if named else text, answer=error)
-
-
-def _plain(message: str) -> str:
-    """What the wire's types say of a number or a text that does not fit, in words of the command line."""
-    found = _EXPECTED.search(message)
-    if found is None:
-        return message
-    length, bound = found["length"], (found["bound"] or "").removesuffix(".0")
-    what = "a text" if found["type"] == "str" else "a whole number" if found["type"] == "int" else "a number"
-    unit = " characters" if length else ""
-    limits = f" of {_BOUNDS[found['sign']]} {bound}{unit}" if bound else ""
-    return f"{message[: found.start()]}should be {what}{limits}{message[found.end() :]}"
 
 
 def _json(body: bytes) -> Any:

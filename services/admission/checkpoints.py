@@ -30,6 +30,7 @@ import msgspec
 from msgspec import Meta
 
 from schemas.config import Limits
+from schemas.misfits import WORDS
 from schemas.requests import PATH_MAX, is_relative
 from services.admission.output import TooLarge
 from services.admission.payloads import STORE_ERRORS, unavailable
@@ -38,7 +39,9 @@ from services.runtime.edge import Refused
 
 WAITING: Final = 2  # checkpoints: one too large is seen whole and told so, one that was broken off is still there
 UNITS_MAX: Final = 1000  # whose index and lock are remembered
-Digest = Annotated[str, Meta(pattern=r"^[0-9a-f]{64}\Z")]
+Digest = Annotated[
+    str, Meta(pattern=r"^[0-9a-f]{64}\Z", extra={WORDS: "a SHA-256 in 64 digits and letters from a to f"})
+]
 
 
 class Named(msgspec.Struct, frozen=True, kw_only=True):

@@ -36,11 +36,11 @@ from services.admission.openapi import document
 from services.admission.output import STREAMS, Files, Outputs, StreamId
 from services.admission.read import Readable, locate
 from services.admission.routes import ROUTES, Route
-from services.admission.web import Handler, HttpError, bearer, number, reply, unauthorised
+from services.admission.web import Handler, HttpError, bearer, decoded, is_msgpack, number, reply, unauthorised
 from services.runtime.callers.identity import Identities
 from services.runtime.callers.peers import FORWARDED, Peers
 from services.runtime.edge import Refused
-from services.runtime.http.answers import JSON, MSGPACK
+from services.runtime.http.answers import JSON, MSGPACK, wants_msgpack
 from services.runtime.http.body import read_body
 
 FOLLOW_MAX_S: Final = 25.0
@@ -144,13 +144,16 @@ class HttpDoor:
         return Asked(kind, "http", user=user, department=department, role=role, peer=peer, client=client, names=names)
 
     async def _ask(self, request: web.Request, caller: Caller, department: str, kind: str, data: bytes) -> web.Response:
-        as_json = request.content_type != MSGPACK
-        return await self._answer(caller, department, kind, _decoded(kind, data, as_json), as_json)
+        return await self._answer(caller, department, kind, _decoded(kind, data, not is_msgpack(request)))
 
-    async def _answer(
-        self, caller: Caller, department: str, kind: str, asked: r.Message, as_json: bool = True
+    async def _ask_of(
+        self, request: web.Request, caller: Caller, department: str, kind: str, **named: str
     ) -> web.Response:
-        return reply(await self._desk.handle(caller, department, kind, asked), as_json=as_json)
+        """What the body says, with what the path has named."""
+        return await self._answer(caller, department, kind, _with(kind, await _object(request), request, **named))
+
+    async def _answer(self, caller: Caller, department: str, kind: str, asked: r.Message) -> web.Response:
+        return reply(await self._desk.handle(caller, department, kind, asked))
 
     # ----------------------------------------------------------------------------------------------------------- requests
 
@@ -166,10 +169,10 @@ class HttpDoor:
 
     async def change_job(self, request: web.Request, caller: Caller, kind: str) -> web.Response:
         """The job of the path, and those that the body names beside it.  Of one job alone a refusal is the whole answer."""
-        given = _object(await read_body(request, EXTRA_MAX_BYTES))
+        given = await _object(request)
         named = given.get("jobs", [])
         jobs = [request.match_info["id"], *named] if isinstance(named, list) else named
-        asked = _decoded(kind, msgspec.json.encode({**given, "jobs": jobs}), True)
+        asked = _with(kind, given, request, jobs=jobs)
         answer = await self._desk.handle(caller, caller.department, kind, asked)
         if "jobs" not in given and isinstance(answer, r.JobResults) and (error := answer.results[0].error) is not None:
             raise Refused(error.code, error.message, error.field)
@@ -179,26 +182,21 @@ class HttpDoor:
         return reply(answer)
 
     async def change_lease(self, request: web.Request, caller: Caller, kind: str) -> web.Response:
-        given = _object(await read_body(request, EXTRA_MAX_BYTES))
-        asked = {**given, "lease": request.match_info["id"]}
-        return await self._answer(caller, caller.department, kind, _decoded(kind, msgspec.json.encode(asked), True))
+        return await self._ask_of(request, caller, caller.department, kind, lease=request.match_info["id"])
 
     async def change_department(self, request: web.Request, caller: Caller, kind: str) -> web.Response:
         data = await read_body(request, EXTRA_MAX_BYTES)
         return await self._ask(request, caller, request.match_info["department"], kind, data)
 
     async def change_host(self, request: web.Request, caller: Caller, kind: str) -> web.Response:
-        given = _object(await read_body(request, EXTRA_MAX_BYTES))
-        asked = {**given, "host": request.match_info["host"]}
-        return await self._answer(caller, caller.department, kind, _decoded(kind, msgspec.json.encode(asked), True))
+        return await self._ask_of(request, caller, caller.department, kind, host=request.match_info["host"])
 
     async def instances(self, request: web.Request, caller: Caller, kind: str) -> web.Response:
         return await self._answer(caller, request.match_info["department"], kind, r.InstanceList())
 
     async def report_instance(self, request: web.Request, caller: Caller, kind: str) -> web.Response:
-        given = _object(await read_body(request, EXTRA_MAX_BYTES))
-        asked = _decoded(kind, msgspec.json.encode({**given, "unit": request.match_info["unit"]}), True)
-        return await self._answer(caller, request.match_info["department"], kind, asked)
+        info = request.match_info
+        return await self._ask_of(request, caller, info["department"], kind, unit=info["unit"])
 
     async def signal(self, request: web.Request, caller: Caller, _kind: str) -> web.Response:
         department, name = request.match_info["department"], request.match_info["name"]
@@ -212,7 +210,7 @@ class HttpDoor:
         if name not in signals.SIGNALS:
             raise Refused("unknown", f"name: there is no signal {name[:64]!r}; {', '.join(signals.SIGNALS)}", "name")
         data = await read_body(request, signals.bytes_max(name))
-        kind = MSGPACK if request.content_type == MSGPACK else JSON
+        kind = MSGPACK if is_msgpack(request) else JSON
         _in_time(_signal(name, data, kind), time.time())
         try:
             await self._nc.publish(subjects.signal(department, name), data, headers={"Content-Type": kind})
@@ -310,6 +308,8 @@ class HttpDoor:
         session = self.session
         assert session is not None
         headers = {name: request.headers[name] for name in _PASSED_ON if name in request.headers}
+        if wants_msgpack(request):
+            headers["Accept"] = MSGPACK
         headers[FORWARDED] = self._peers.of(request)  # for the monitor's audit
         headers[POSITION] = str(self._core.custody.state.position)
         url = f"{self._monitor_url}{request.rel_url.raw_path}"
@@ -345,12 +345,15 @@ def _pattern(path: str) -> str:
     return path.replace("/files/{name}", "/files/{name:.+}")
 
 
-def _object(data: bytes) -> dict[str, object]:
-    """Raises `HttpError` 400 if `data` is no JSON object; an empty body is one."""
-    try:
-        return msgspec.json.decode(data or b"{}", type=dict[str, object])
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise HttpError(400, Refused("invalid", f"the body is no JSON object: {error}")) from None
+async def _object(request: web.Request) -> dict[str, object]:
+    """The body's members; none of an empty one.  Raises `HttpError` 400 if it is no object."""
+    return decoded(request, await read_body(request, EXTRA_MAX_BYTES), dict[str, object])
+
+
+def _with(kind: str, given: dict[str, object], request: web.Request, **named: object) -> r.Message:
+    """Raises as `_decoded` does."""
+    encode = msgspec.msgpack.encode if is_msgpack(request) else msgspec.json.encode
+    return _decoded(kind, encode({**given, **named}), not is_msgpack(request))
 
 
 def _decoded(kind: str, data: bytes, as_json: bool) -> r.Message:

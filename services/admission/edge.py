@@ -39,6 +39,7 @@ from services.runtime.callers.audit import Recorder
 from services.runtime.callers.identity import Identities
 from services.runtime.callers.peers import Peers
 from services.runtime.edge import Edge
+from services.runtime.http.answers import as_asked
 from services.runtime.http.guard import Guard
 from services.runtime.http.server import Site
 from services.runtime.service import Service
@@ -90,7 +91,7 @@ class Doors(Edge):
         )
 
     async def lead(self) -> None:
-        app = web.Application(middlewares=[errors_as_answers(self._service.log)])
+        app = web.Application(middlewares=[as_asked, errors_as_answers(self._service.log)])
         app.router.add_routes([*self._guests.routes(), *self._http.routes()])
         app.cleanup_ctx.extend(
             [self._http.open, self._guests.checkpoints.removing, self._usages.publishing, self._logs.removing]

@@ -25,6 +25,7 @@ from schemas import facts as f
 from schemas.checkpoints import counts
 from schemas.facts import Fact
 from schemas.ids import is_instance
+from schemas.misfits import WORDS
 from services.admission import compose
 from services.admission.boot import BootCheckpoint, BootInput
 from services.admission.checkpoints import Checkpoints, Named, Packed
@@ -48,10 +49,14 @@ class CheckpointBody(msgspec.Struct, frozen=True, kw_only=True):
     id: Annotated[str, Meta(max_length=64)] = ""
     files: tuple[Named, ...] = ()
     percent: Annotated[float, Meta(ge=0, le=100)] | None = None
-    progress: Annotated[str, Meta(max_length=200, pattern=r"^[^\x00-\x1f\x7f]*\Z")] = ""
-
-
-_said: Final = msgspec.json.Decoder(CheckpointBody)
+    progress: Annotated[
+        str,
+        Meta(
+            max_length=200,
+            pattern=r"^[^\x00-\x1f\x7f]*\Z",
+            extra={WORDS: "text of at most 200 characters without control characters"},
+        ),
+    ] = ""
 
 
 class CheckpointCalls:
@@ -87,7 +92,7 @@ class CheckpointCalls:
     async def say(self, request: web.Request, guest: Guest) -> web.Response:
         """Rules 1 to 3."""
         _speaker(guest)
-        told = decoded(await read_body(request, SAID_MAX_BYTES), _said)
+        told = decoded(request, await read_body(request, SAID_MAX_BYTES), CheckpointBody)
         limits = compose.adopted(self._core).limits
         packed = await self._checkpoints.pack(guest.unit, told.files, limits)
         fact = f.CheckpointReported(

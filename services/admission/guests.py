@@ -115,12 +115,6 @@ class _Gathering:
         self.done: asyncio.Future[None] | None = None
 
 
-_began: Final = msgspec.json.Decoder(BeganBody)
-_report: Final = msgspec.json.Decoder(ReportBody)
-_usage: Final = msgspec.json.Decoder(Usage)
-_launch: Final = msgspec.json.Decoder(LaunchBody)
-_events: Final = msgspec.json.Decoder(EventsBody)
-_signal: Final = msgspec.json.Decoder(SignalBody)
 _ENDING: Final = (f.UnitPlaced, f.AttemptClosed, f.AttemptReported)
 GuestHandler = Callable[[web.Request, Guest], Awaitable[web.Response]]
 
@@ -251,7 +245,7 @@ class Guests:
         return boot_of(config, guest.known, guest.rank, job, payload, saved, release, secrets)
 
     async def _began(self, request: web.Request, guest: Guest) -> web.Response:
-        address = decoded(await read_body(request, SMALL_MAX_BYTES), _began).address
+        address = decoded(request, await read_body(request, SMALL_MAX_BYTES), BeganBody).address
         known = guest.known
         if known.began_at is not None and (not is_instance(guest.unit) or known.addresses == (address,)):
             return no_content()
@@ -303,7 +297,7 @@ class Guests:
     async def _report(self, request: web.Request, guest: Guest) -> web.Response:
         if is_instance(guest.unit) or guest.rank != 0:
             raise HttpError(400, Refused("invalid", "rank 0 of a job reports, nobody else", "rank"))
-        told = decoded(await read_body(request, SMALL_MAX_BYTES), _report)
+        told = decoded(request, await read_body(request, SMALL_MAX_BYTES), ReportBody)
         fact = f.AttemptReported(
             unit=guest.unit,
             attempt=guest.attempt,
@@ -342,7 +336,7 @@ class Guests:
     async def _usage(self, request: web.Request, guest: Guest) -> web.Response:
         if not is_instance(guest.unit):
             raise HttpError(400, Refused("invalid", "the guest of an instance reports its use, nobody else", "unit"))
-        told = decoded(await read_body(request, USAGE_MAX_BYTES), _usage)
+        told = decoded(request, await read_body(request, USAGE_MAX_BYTES), Usage)
         self._usages.hear(guest.known.dept, (guest.unit, guest.attempt, guest.rank), told, self._shell.now())
         return no_content()
 
@@ -382,7 +376,7 @@ class Guests:
 
     async def _start_launch(self, request: web.Request, guest: Guest) -> web.Response:
         _only_rank_0(guest)
-        wanted = decoded(await read_body(request, SMALL_MAX_BYTES), _launch)
+        wanted = decoded(request, await read_body(request, SMALL_MAX_BYTES), LaunchBody)
         self._launches.launch(guest.life, guest.ranks, wanted)
         return web.Response(status=202)
 
@@ -397,7 +391,7 @@ class Guests:
         return reply({"commands": found})
 
     async def _add_events(self, request: web.Request, guest: Guest) -> web.Response:
-        told = decoded(await read_body(request, SMALL_MAX_BYTES), _events)
+        told = decoded(request, await read_body(request, SMALL_MAX_BYTES), EventsBody)
         try:
             self._launches.add_events(guest.life, guest.rank, request.match_info["id"], told)
         except Full:
@@ -413,7 +407,7 @@ class Guests:
 
     async def _signal_launch(self, request: web.Request, guest: Guest) -> web.Response:
         _only_rank_0(guest)
-        told = decoded(await read_body(request, SMALL_MAX_BYTES), _signal)
+        told = decoded(request, await read_body(request, SMALL_MAX_BYTES), SignalBody)
         self._launches.signal(guest.life, request.match_info["id"], told.signal)
         return no_content()
 

@@ -21,6 +21,7 @@ from typing import Annotated, Any, Final, Literal
 import msgspec
 from msgspec import Meta
 
+from schemas.misfits import WORDS
 from services.runtime.edge import Refused
 
 LAUNCHES_MAX: Final = 1000  # of one attempt
@@ -36,7 +37,15 @@ class Full(Exception):
 
 
 class LaunchBody(msgspec.Struct, frozen=True, kw_only=True):
-    id: Annotated[str, Meta(min_length=1, max_length=128, pattern=r"^[A-Za-z0-9._-]+$")]
+    id: Annotated[
+        str,
+        Meta(
+            min_length=1,
+            max_length=128,
+            pattern=r"^[A-Za-z0-9._-]+$",
+            extra={WORDS: "a name of 1 to 128 letters, digits, '.', '_' and '-' only"},
+        ),
+    ]
     argv: Annotated[tuple[str, ...], Meta(min_length=1, max_length=4096)]
     environment: dict[str, str] = {}
     tasks: Annotated[int, Meta(ge=1, le=TASKS_MAX)] = 1

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 from collections.abc import Awaitable, Callable
-from typing import Any, Final, TypeVar
+from typing import Any, Final, TypeVar, cast
 
 import msgspec
 from aiohttp import web
 from aiohttp.typedefs import Middleware
 
 from schemas import requests as r
+from schemas.misfits import misfit, unreadable
 from services.admission.output import TooLarge
 from services.runtime.edge import Refused
-from services.runtime.http.answers import JSON, MSGPACK
+from services.runtime.http.answers import JSON, MSGPACK, allowed
 from services.runtime.http.body import BodyRefused
 from services.runtime.log import Log, frames_of
 
@@ -54,9 +56,9 @@ def failed(refused: Refused) -> r.Failed:
     return r.Failed(error=r.Error(code=refused.code, field=refused.field, message=refused.message, lease=lease))
 
 
-def reply(message: Any, status: int = 200, *, as_json: bool = True) -> web.Response:
-    body = msgspec.json.encode(message) if as_json else msgspec.msgpack.encode(message)
-    return web.Response(body=body, status=status, content_type=JSON if as_json else MSGPACK)
+def reply(message: Any, status: int = 200) -> web.Response:
+    """As JSON; who wants MessagePack gets it by `answers.as_asked`."""
+    return web.Response(body=msgspec.json.encode(message), status=status, content_type=JSON)
 
 
 def error_reply(refused: Refused, status: int | None = None) -> web.Response:
@@ -95,12 +97,28 @@ def number(request: web.Request, name: str, default: float, high: float) -> floa
     return value
 
 
-def decoded(data: bytes, decoder: msgspec.json.Decoder[T]) -> T:
-    """Raises `HttpError` 400 with what is wrong."""
+def is_msgpack(request: web.Request) -> bool:
+    """Whether the body is."""
+    return request.content_type == MSGPACK
+
+
+def decoded(request: web.Request, data: bytes, cls: type[T]) -> T:
+    """The body `data` of `request`.  Raises `HttpError` 400 with what is wrong."""
+    packed, kind = is_msgpack(request), cast("Any", cls)
+    empty, form = (b"\x80", "MessagePack") if packed else (b"{}", "JSON")
     try:
-        return decoder.decode(data or b"{}")
+        found: T = _decode(kind, packed)(data or empty)
+        return found
+    except msgspec.ValidationError as error:
+        wrong = misfit(error, cls)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise HttpError(400, Refused("invalid", str(error))) from None
+        wrong = unreadable(error, data, form)
+    raise HttpError(400, Refused("invalid", wrong.message, wrong.field))
+
+
+@functools.cache
+def _decode(cls: Any, packed: bool) -> Callable[[bytes], Any]:
+    return msgspec.msgpack.Decoder(cls).decode if packed else msgspec.json.Decoder(cls).decode
 
 
 def errors_as_answers(log: Log) -> Middleware:
@@ -125,7 +143,9 @@ def errors_as_answers(log: Log) -> Middleware:
                 raise
             code: r.ErrorCode = "unknown" if error.status == 404 else "invalid"
             message = f"{request.method} {request.path}: {error.reason}"
-            return error_reply(Refused(code, message[:500]), error.status)
+            answer = error_reply(Refused(code, message[:500]), error.status)
+            answer.headers.update(allowed(error))
+            return answer
         except (ConnectionResetError, asyncio.CancelledError):
             raise
         except Exception as error:

@@ -15,7 +15,7 @@ from schemas import requests as r
 from schemas.envelope import Envelope, decode, encode
 from schemas.facts import Fact
 from services.admission import compose
-from services.admission.guests import _began, _report
+from services.admission.guests import BeganBody, ReportBody
 from services.runtime.edge import Refused
 from tests.support.admission import ANN, ROOT, WIM, fold
 
@@ -74,7 +74,7 @@ def test_submissions(asked: dict[str, Any]) -> None:
 )
 def test_reports(told: dict[str, Any]) -> None:
     try:
-        body = _report.decode(msgspec.json.encode({"exit": 0, **told}))
+        body = msgspec.json.decode(msgspec.json.encode({"exit": 0, **told}), type=ReportBody)
     except (msgspec.DecodeError, OverflowError):
         return
     known = {name: value for name, value in msgspec.structs.asdict(body).items() if name != "stay"}  # no fact: a wish
@@ -85,7 +85,7 @@ def test_reports(told: dict[str, Any]) -> None:
 def test_a_number_that_is_none_is_no_report() -> None:
     for value in (b"1e999", b"NaN", b"-1e999"):
         with pytest.raises(msgspec.DecodeError):
-            _report.decode(b'{"exit":0,"seconds":' + value + b"}")
+            msgspec.json.decode(b'{"exit":0,"seconds":' + value + b"}", type=ReportBody)
 
 
 def test_the_other_facts() -> None:
@@ -94,7 +94,7 @@ def test_the_other_facts() -> None:
     facts: list[Fact] = [fact for _, facts in plan for fact in facts]
     facts += compose.change_host(WORLD.core, ROOT, "cordon", r.HostNamed(host="h1"))
     facts.append(compose.scale(WORLD.core, WIM, "web", r.ScaleSet(exact=1, for_s=r.WALLTIME_MAX_S), "d", 2e9))
-    address = _began.decode(b'{"address":"127.0.0.1:1"}').address
+    address = msgspec.json.decode(b'{"address":"127.0.0.1:1"}', type=BeganBody).address
     facts.append(f.AttemptBegan(unit="web.1", attempt=1, addresses=(address,)))
     facts.append(f.DepartmentClosed(dept="bio"))
     assert journaled(*facts) == tuple(facts)

@@ -144,7 +144,7 @@ def test_who_may_not() -> None:
         ({"command": ["a\0b"]}, "command"),
         ({"environment": {"A": "\0"}}, "environment"),
         ({"environment": {"A-B": "1"}}, "environment"),
-        ({"secrets": {"A": "No Name"}}, "secrets[...]"),
+        ({"secrets": {"A": "No Name"}}, "secrets"),
         ({"environment": {"A": "1"}, "secrets": {"A": "a-key"}}, "secrets"),
         ({"configured": True, "undo": True}, "undo"),
         ({"max_surge": -1}, "max_surge"),

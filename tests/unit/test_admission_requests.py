@@ -11,44 +11,44 @@ from services.admission.shape import _CONDITIONS
 
 MISFITS = [
     # payload, field, a part of the message
-    ({"tasks": "four", "script": "x"}, "tasks", "expected `int`"),
-    ({"tasks": 0, "script": "x"}, "tasks", ">= 1"),
-    ({"tasks": r.TASKS_MAX + 1, "script": "x"}, "tasks", "<="),
-    ({"nodes": 0, "script": "x"}, "nodes", ">= 1"),
-    ({"nodes": r.NODES_MAX + 1, "script": "x"}, "nodes", "<="),
-    ({"cpus_per_task": 0, "script": "x"}, "cpus_per_task", ">= 1"),
-    ({"memory_mb": 0, "script": "x"}, "memory_mb", ">= 1"),
-    ({"memory_mb": 1.5, "script": "x"}, "memory_mb", "expected `int"),
-    ({"walltime_s": 0, "script": "x"}, "walltime_s", "> 0"),
-    ({"walltime_s": -1, "script": "x"}, "walltime_s", "> 0"),
-    ({"retries": -1, "script": "x"}, "retries", ">= 0"),
-    ({"priority": 10**9, "script": "x"}, "priority", "<="),
-    ({"name": "", "script": "x"}, "name", "length >= 1"),
-    ({"name": "n" * 129, "script": "x"}, "name", "length <= 128"),
+    ({"tasks": "four", "script": "x"}, "tasks", "a whole number is wanted, not text"),
+    ({"tasks": 0, "script": "x"}, "tasks", "from 1 to 1000000"),
+    ({"tasks": r.TASKS_MAX + 1, "script": "x"}, "tasks", "from 1 to 1000000"),
+    ({"nodes": 0, "script": "x"}, "nodes", "from 1 to 10000"),
+    ({"nodes": r.NODES_MAX + 1, "script": "x"}, "nodes", "from 1 to 10000"),
+    ({"cpus_per_task": 0, "script": "x"}, "cpus_per_task", "from 1 to 4096"),
+    ({"memory_mb": 0, "script": "x"}, "memory_mb", "from 1 to"),
+    ({"memory_mb": 1.5, "script": "x"}, "memory_mb", "a whole number is wanted, not a number with a fraction"),
+    ({"walltime_s": 0, "script": "x"}, "walltime_s", "more than 0"),
+    ({"walltime_s": -1, "script": "x"}, "walltime_s", "more than 0"),
+    ({"retries": -1, "script": "x"}, "retries", "from 0 to 1000"),
+    ({"priority": 10**9, "script": "x"}, "priority", "from -1000000 to 1000000"),
+    ({"name": "", "script": "x"}, "name", "of 1 to 128 characters"),
+    ({"name": "n" * 129, "script": "x"}, "name", "of 1 to 128 characters"),
     ({"name": "a\nb", "script": "x"}, "name", "control characters"),
-    ({"request": "i" * 129, "script": "x"}, "request", "length <= 128"),
-    ({"on_reclaim": "explode", "script": "x"}, "on_reclaim", "explode"),
-    ({"held": 1, "script": "x"}, "held", "expected `bool`"),
-    ({"argv": ["a", 1]}, "argv[1]", "expected `str`"),
+    ({"request": "i" * 129, "script": "x"}, "request", "at most 128 characters"),
+    ({"on_reclaim": "explode", "script": "x"}, "on_reclaim", "one of kill, migrate"),
+    ({"held": 1, "script": "x"}, "held", "true or false is wanted, not a number"),
+    ({"argv": ["a", 1]}, "argv[1]", "text is wanted, not a number"),
     ({"argv": ["a\0b"]}, "argv", "NUL"),
-    ({"argv": ["a"] * (r.ARGUMENTS_MAX + 1)}, "argv", "length <="),
+    ({"argv": ["a"] * (r.ARGUMENTS_MAX + 1)}, "argv", "a list of at most 4096 entries"),
     ({"environment": {"A=B": "x"}, "script": "x"}, "environment", "'='"),
     ({"environment": {"A": "x\0"}, "script": "x"}, "environment", "NUL"),
-    ({"environment": {"": "x"}, "script": "x"}, "environment", "length >= 1"),
+    ({"environment": {"": "x"}, "script": "x"}, "environment", "of 1 to 4096 characters"),
     ({"environment": {f"A{n}": "x" * 100_000 for n in range(11)}, "script": "x"}, "environment", "at most"),
     ({}, "script", "script or argv"),
     ({"script": None, "argv": []}, "script", "script or argv"),
     ({"script": ""}, "script", "script or argv"),
-    ({"script": 7}, "script", "expected `str"),
+    ({"script": 7}, "script", "text is wanted"),
     ({"directory": "a\0", "script": "x"}, "directory", "control characters"),
-    ({"stdout": "", "script": "x"}, "stdout", "length >= 1"),
+    ({"stdout": "", "script": "x"}, "stdout", "of 1 to 4095 characters"),
     ({"inputs": [{"name": "../x", "data": ""}], "script": "x"}, "inputs[0].name", "relative"),
     ({"inputs": [{"name": "/x", "data": ""}], "script": "x"}, "inputs[0].name", "relative"),
     ({"inputs": [{"name": "x"}], "script": "x"}, "inputs[0].data", "missing"),
     ({"inputs": [{"name": "x", "data": "###"}], "script": "x"}, "inputs[0].data", "base64"),
     ({"inputs": [{"name": "x", "data": ""}] * 2, "script": "x"}, "inputs", "same name"),
     ({"keep": ["../*"], "script": "x"}, "keep[0]", "relative"),
-    ([], None, "expected `object`"),
+    ([], None, "an object is wanted, not a list"),
 ]
 
 
@@ -64,7 +64,7 @@ def test_what_does_not_fit_is_refused_with_the_field_named(
                 {**x, "data": b"" if x["data"] == "" else 7} if "data" in x else x for x in payload.get("inputs", [])
             ],
         }
-        text = "expected `bytes`" if text == "base64" else text
+        text = "bytes (in JSON as base64) is wanted" if text == "base64" else text
     encode = msgspec.json.encode if as_json else msgspec.msgpack.encode
     with pytest.raises(r.Malformed) as error:
         r.decode("job.submit", encode(payload), as_json)

@@ -147,11 +147,11 @@ def test_a_number_that_no_message_can_hold_is_said_before_anything_is_sent() -> 
 @pytest.mark.parametrize(
     ("given", "told"),
     [
-        ({"nodes": r.NODES_MAX + 1}, f"nodes: should be a whole number of at most {r.NODES_MAX}"),
-        ({"memory_mb": 0}, "memory_mb: should be a whole number of at least 1"),
-        ({"walltime_s": 0}, "walltime_s: should be a number of more than 0"),
-        ({"name": "n" * 129}, "name: should be a text of at most 128 characters"),
-        ({"tasks": "four"}, "tasks: should be a whole number, got `str`"),
+        ({"nodes": r.NODES_MAX + 1}, f"nodes: a whole number from 1 to {r.NODES_MAX} is wanted"),
+        ({"memory_mb": 0}, f"memory_mb: a whole number from 1 to {r.MEMORY_MAX_MB} is wanted"),
+        ({"walltime_s": 0}, "walltime_s: a number of more than 0 and at most 315360000 is wanted"),
+        ({"name": "n" * 129}, "name: text of 1 to 128 characters is wanted"),
+        ({"tasks": "four"}, "tasks: a whole number is wanted, not text"),
     ],
 )
 def test_what_is_out_of_range_is_told_in_plain_words(given: dict[str, object], told: str) -> None:

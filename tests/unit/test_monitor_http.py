@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import orjson
 import pytest
 from aiohttp.test_utils import TestClient, TestServer
@@ -309,3 +310,32 @@ async def test_while_the_history_stands_still_what_needs_it_is_refused_and_the_r
     assert (await house.get("/v1/jobs/99"))[0] == 503, "nobody can say that there is none"
     assert [(await house.get(path))[0] for path in ("/v1/queue", "/v1/overview", "/metrics", "/healthz")] == [200] * 4
     assert orjson.loads((await house.get("/healthz"))[1])["ailing"][0].startswith(told)
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "user", "status"),
+    [
+        ("GET", "/v1/queue", "alice", 200),
+        ("GET", "/v1/jobs/99", "alice", 404),
+        ("GET", "/v1/queue", "nobody", 401),
+        ("GET", "/v1/nowhere", "alice", 404),
+        ("PUT", "/v1/queue", "alice", 405),
+        ("DELETE", "/v1/hosts", "alice", 405),
+        ("GET", "/v1/queue?limit=many", "alice", 400),
+    ],
+)
+@pytest.mark.parametrize("header", ["Accept", "Content-Type"])
+async def test_messagepack_is_answered_in_messagepack(
+    house: House, method: str, path: str, user: str, status: int, header: str
+) -> None:
+    plain = {"Authorization": f"Bearer t-{user}"}
+    as_json = await house.client.request(method, path, headers=plain)
+    packed = await house.client.request(method, path, headers={**plain, header: "application/msgpack"})
+    assert (as_json.status, as_json.content_type) == (status, "application/json")
+    assert (packed.status, packed.content_type) == (status, "application/msgpack")
+    told, unpacked = orjson.loads(await as_json.read()), msgspec.msgpack.decode(await packed.read())
+    assert unpacked.keys() == told.keys()
+    if status >= 400:
+        assert unpacked == told
+        assert unpacked["ok"] is False
+    assert (packed.headers.get("Allow", "") == "GET,HEAD") == (status == 405)

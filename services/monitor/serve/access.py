@@ -24,6 +24,7 @@ from services.monitor.serve.sessions import Sessions
 from services.runtime.broker.credentials import digest
 from services.runtime.callers.identity import Identities, Identity
 from services.runtime.edge import Refused
+from services.runtime.http.answers import allowed
 from services.runtime.http.body import BodyRefused
 
 COOKIE: Final = "phoenix_session"
@@ -115,7 +116,9 @@ async def faults(request: web.Request, handler: Callable[[web.Request], Awaitabl
     except web.HTTPClientError as wrong:  # no such path, no such method: told in the form of every other refusal
         code = "unknown" if wrong.status == 404 else "invalid"
         error = {"code": code, "field": None, "message": f"{request.method} {request.path[:200]}: {wrong.reason}"}
-        return json_answer({"ok": False, "error": error}, wrong.status)
+        answer = json_answer({"ok": False, "error": error}, wrong.status)
+        answer.headers.update(allowed(wrong))
+        return answer
 
 
 def json_answer(value: object, status: int = 200) -> web.Response:

@@ -7,6 +7,7 @@ Rules
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
 import msgspec
@@ -24,6 +25,22 @@ def wants_msgpack(request: web.BaseRequest) -> bool:
             return kind == MSGPACK
     sent = request.headers.get("Content-Type", "").partition(";")[0].strip().lower()
     return sent == MSGPACK
+
+
+@web.middleware
+async def as_asked(request: web.Request, handler: Callable[[web.Request], Awaitable[Any]]) -> Any:
+    """Rule 1, for whatever a handler answers as JSON.  Streams stay what they are: lines, and server-sent events."""
+    given = await handler(request)
+    told = given.body if isinstance(given, web.Response) and given.content_type == JSON else None
+    if isinstance(told, bytes) and wants_msgpack(request):
+        given.body = msgspec.msgpack.encode(msgspec.json.decode(told))
+        given.content_type = MSGPACK
+    return given
+
+
+def allowed(error: web.HTTPException) -> dict[str, str]:
+    """The header `Allow` of a 405."""
+    return {"Allow": error.headers["Allow"]} if "Allow" in error.headers else {}
 
 
 def answer(request: web.BaseRequest, value: Any, status: int = 200) -> web.Response:

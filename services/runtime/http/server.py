@@ -17,9 +17,11 @@ Rules
 from __future__ import annotations
 
 import asyncio
+import re
 from typing import Any, Final
 
 from aiohttp import web
+from aiohttp.http_exceptions import BadHttpMethod
 from aiohttp.web_protocol import RequestHandler
 
 from services.runtime.http.answers import error_body, error_response
@@ -47,6 +49,10 @@ _WRONG: Final = {
 _USUALLY: Final = (
     "what HTTP does not allow stands in it, such as a line break within a header: look at the token's file"
 )
+
+
+METHODS: Final = "DELETE, GET, HEAD, POST, PUT"  # that any path of ours knows
+_METHOD: Final = re.compile(r"""b['"]([A-Z]{1,20}) /""")  # the parser stops there: of which path it was is not known
 
 
 class Connection(RequestHandler):
@@ -142,6 +148,10 @@ class Connection(RequestHandler):
             self.guard.malformed(self.peer, exc)
             wrong = f"this is no request of HTTP: {_WRONG.get(type(exc).__name__, _USUALLY)}"
             answer = error_response(request, status, "invalid", wrong)
+            if isinstance(exc, BadHttpMethod) and (method := _METHOD.search(exc.message)):
+                wrong = f"there is no method {method[1]} here; there are {METHODS}"
+                answer = error_response(request, 405, "invalid", wrong)
+                answer.headers["Allow"] = METHODS
         else:
             self.guard.failed("request failed", exc, method=request.method, path=request.path)
             answer = error_response(request, status, "unavailable", "the server made an error; it is in its log")
