@@ -93,9 +93,14 @@ def read(client: Client, chosen: Chosen, last: int) -> list[dict[str, Any]]:
 
 def since(client: Client, after: int, chosen: Chosen) -> Iterator[dict[str, Any]]:
     """All that the monitor still keeps behind a position, page by page."""
-    while page := _parsed(client.lines("/v1/events", after=after, limit=PAGE, **chosen._asdict())):
+    while True:
+        try:
+            page = _parsed(client.lines("/v1/events", after=after, limit=PAGE, **chosen._asdict()))
+        except CliError as error:
+            after = _after_gap(error, after)
+            continue
         yield from page
-        reached = max(int(event.get("position", after)) for event in page)
+        reached = max((int(event.get("position", after)) for event in page), default=after)
         if len(page) < PAGE or reached <= after:
             return
         after = reached
@@ -113,10 +118,24 @@ def follow(client: Client, after: int, chosen: Chosen) -> Iterator[dict[str, Any
                     after = max(after, int(event.get("position", after)))
                     yield event
         except CliError as error:
+            if error.code != UNREACHABLE:
+                after = _after_gap(error, after)
             failures += 1
-            if error.code != UNREACHABLE or failures > RETRIES_MAX:
+            if failures > RETRIES_MAX:
                 raise
         time.sleep(RETRY_S)
+
+
+def _after_gap(error: CliError, after: int) -> int:
+    """Where what is kept begins, if that is all that is wrong; people are told that something is missing before it."""
+    oldest = (error.answer or {}).get("oldest")
+    if not isinstance(oldest, int) or oldest <= after:
+        raise error
+    print(
+        f"phoenix: events after position {after} up to {oldest} are not kept any more: some are missing",
+        file=sys.stderr,
+    )
+    return oldest
 
 
 def render(event: dict[str, Any]) -> str:

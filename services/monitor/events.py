@@ -9,14 +9,17 @@ Rules
   1. Void facts are never published.
   2. A fact about a unit goes to the unit's department; one about a host to whom it is taken from or given to; else to `site`.
   3. The newest `RING_MAX` events stay in memory for `phoenix events` and the page; older ones are in the stream.  A start from
-     a snapshot reads them back from there (`refill`).
+     a snapshot reads them back from there (`refill`).  Observations of load, one a second of each web department whatever it
+     does, have as much room of their own: they push out nothing else.
+  4. What memory does not have any more is never left out in silence: `complete_from` says from which position on nothing is
+     missing, by department, since what others have lost is nobody else's gap.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Iterator
+from itertools import takewhile
 from typing import Final
 
 import msgspec
@@ -34,6 +37,8 @@ from schemas.meta import Meta
 from services.runtime.log import Log
 
 RING_MAX: Final = 20_000  # about 10 MB
+LOADS_MAX: Final = 20_000  # likewise; five and a half hours of one web department
+LOAD: Final = "load.observed"
 IN_FLIGHT_MAX: Final = 256  # publishes whose acknowledgement is awaited at once
 ACK_S: Final = 5.0
 RETRY_S: Final = 0.5
@@ -76,7 +81,11 @@ class Publisher:
 
     def __init__(self, custody: Custody) -> None:
         self.custody = custody
-        self.ring: deque[Entry] = deque(maxlen=RING_MAX)
+        self.ring: deque[Entry] = deque(maxlen=RING_MAX)  # all but observations of load
+        self.loads: deque[Entry] = deque(maxlen=LOADS_MAX)
+        self.newest = 0  # position of the last event noted
+        self._before = 0  # up to here nothing is in memory: it was folded before the snapshot
+        self._gone: dict[tuple[str, bool], int] = {}  # (department, of load) -> position of the last event pushed out
         self.published = (0, 0)  # place of the last event that the stream holds
         self._queue: deque[Entry] = deque()
         self._arrived = asyncio.Event()
@@ -109,21 +118,53 @@ class Publisher:
             "fact": msgspec.to_builtins(fact),
         }
         entry = Entry(meta.position, meta.index, dept, kind, kept_json(event))
-        self.ring.append(entry)
+        ring = self._ring_of(entry)
+        if len(ring) == ring.maxlen:
+            self._forget(ring[0])
+        ring.append(entry)
+        self.newest = meta.position
         if (meta.position, meta.index) > self.published:
             self._queue.append(entry)
             self._arrived.set()
         for watcher in self._watchers:
             watcher.set()
 
+    def _ring_of(self, entry: Entry) -> deque[Entry]:
+        return self.loads if entry.kind == LOAD else self.ring
+
+    def _forget(self, entry: Entry) -> None:
+        key = entry.department, entry.kind == LOAD
+        self._gone[key] = max(self._gone.get(key, 0), entry.position)
+
     @property
     def room(self) -> int:
-        """How many more events fit into memory."""
-        return RING_MAX - len(self.ring)
+        """How many more events may fit into memory."""
+        return RING_MAX - len(self.ring) + LOADS_MAX - len(self.loads)
 
-    def prepend(self, entries: list[Entry]) -> None:
-        """Events that were before the first one in memory, at most as many as there is room for."""
-        self.ring.extendleft(reversed(entries[-self.room :] if self.room else []))
+    def resumed(self, position: int) -> None:
+        """The fold goes on behind `position`: what was before is not in memory until it is put there (`prepend`)."""
+        self._before = position
+
+    def prepend(self, entries: list[Entry], *, whole: bool) -> None:
+        """Events that were before the first one in memory, as far as there is room.  `whole`: there were no others."""
+        for entry in reversed(entries):
+            ring = self._ring_of(entry)
+            if len(ring) == ring.maxlen:
+                self._forget(entry)
+            else:
+                ring.appendleft(entry)
+        if entries:
+            self.newest = max(self.newest, entries[-1].position)
+        if whole:
+            self._before = 0
+        elif entries:  # others of its envelope may be missing
+            self._before = entries[0].position
+
+    def complete_from(self, department: str | None, *, loads: bool) -> int:
+        """The position behind which no event of the department (None: of any) is missing.  `loads`: observations of load,
+        too."""
+        gone = (at for (of, load), at in self._gone.items() if department in (None, of) and (loads or not load))
+        return max(self._before, *gone, 0)
 
     def waiting(self, position: int) -> bool:
         """Whether an event up to `position` is not stored yet."""
@@ -135,9 +176,14 @@ class Publisher:
             self._stored.clear()
             await self._stored.wait()
 
-    def after(self, position: int, department: str | None) -> Iterator[Entry]:
-        """Events in memory behind `position`, of one department or all."""
-        return (e for e in list(self.ring) if e.position > position and department in (None, e.department))
+    def after(self, position: int, department: str | None, *, loads: bool = True) -> list[Entry]:
+        """Events in memory behind `position`, of one department or all, in order; without `loads` no observations of load."""
+        found: list[Entry] = []
+        for ring in (self.ring, self.loads) if loads else (self.ring,):
+            fresh = takewhile(lambda e: e.position > position, reversed(ring))
+            found += [e for e in fresh if department in (None, e.department)]
+        found.sort(key=lambda e: (e.position, e.index))
+        return found
 
     def watch(self) -> asyncio.Event:
         """An event that is set whenever something happens; give it back with `unwatch`."""

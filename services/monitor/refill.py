@@ -22,17 +22,17 @@ from services.monitor.stream_reads import ANSWER_S, messages
 async def refill(publisher: Publisher, js: JetStreamContext, until: int) -> int:
     """Put the stored events up to the journal's position `until` before those in memory; returns how many.  Raises what the
     broker raises."""
-    room = publisher.room
-    found = [entry for entry in await _last(js, room) if entry.position <= until] if room else []
-    publisher.prepend(found)
+    publisher.resumed(until)
+    async with asyncio.timeout(ANSWER_S):
+        state = (await js.stream_info(subjects.EVENTS_STREAM)).state
+    first = max(1, state.first_seq, state.last_seq - publisher.room + 1)
+    found = [entry for entry in await _from(js, first, state.last_seq) if entry.position <= until]
+    publisher.prepend(found, whole=first == 1 and bool(found))
     return len(found)
 
 
-async def _last(js: JetStreamContext, count: int) -> list[Entry]:
-    async with asyncio.timeout(ANSWER_S):
-        state = (await js.stream_info(subjects.EVENTS_STREAM)).state
-    first = max(1, state.first_seq, state.last_seq - count + 1)
-    every = messages(js, subjects.EVENTS_STREAM, subjects.EVENTS_ALL, first, state.last_seq, count + 1)
+async def _from(js: JetStreamContext, first: int, last: int) -> list[Entry]:
+    every = messages(js, subjects.EVENTS_STREAM, subjects.EVENTS_ALL, first, last, last - first + 2)
     async with aclosing(every) as found:
         return [_entry(message) async for message in found]
 

@@ -105,7 +105,7 @@ async def faults(request: web.Request, handler: Callable[[web.Request], Awaitabl
     try:
         return await handler(request)
     except Fault as fault:
-        error = {"code": fault.code, "field": fault.field, "message": str(fault)}
+        error = {"code": fault.code, "field": fault.field, "message": str(fault), **fault.more}
         return json_answer({"ok": False, "error": error}, fault.status)
     except BodyRefused as refused:
         code = "invalid" if refused.status == 400 else "limit"

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 
 class Fault(Exception):
-    """A refused read: HTTP status, code, message, field."""
+    """A refused read: HTTP status, code, message, field; `more`: what else the error says, for programs."""
 
-    def __init__(self, status: int, code: str, message: str, field: str | None = None) -> None:
+    def __init__(self, status: int, code: str, message: str, field: str | None = None, **more: int) -> None:
         super().__init__(message)
-        self.status, self.code, self.field = status, code, field
+        self.status, self.code, self.field, self.more = status, code, field, more

@@ -22,7 +22,7 @@ from aiohttp.typedefs import Middleware
 from prometheus_client import CollectorRegistry, generate_latest
 
 from services.monitor.core import MonitorCore
-from services.monitor.events import Entry, Publisher
+from services.monitor.events import LOAD, Entry, Publisher
 from services.monitor.history import reads as history_reads
 from services.monitor.history.file import History
 from services.monitor.history.reads import Filter
@@ -203,11 +203,15 @@ class Reads:
     async def events(self, request: web.Request) -> web.StreamResponse:
         """Events as JSON lines: with `after` the oldest `limit` behind that position, so that one can page forward; without it
         the newest `limit`.  A page ends with a whole envelope, so it may have a few more.  `omit`: without these kinds, comma
-        separated; with `follow=1` the answer goes on for as long as the caller listens."""
+        separated; with `follow=1` the answer goes on for as long as the caller listens.  410 if some that came behind `after`
+        are not kept any more."""
         scope, after = self.access.scope(request), int(number_of(request, "after"))
         omitted = frozenset(request.query.get("omit", "").split(","))
+        if "after" in request.query:
+            self._refuse_gap(after, scope, omitted)
         if not is_set(request, "follow"):
-            found = [e for e in self.publisher.after(after, scope) if e.kind not in omitted]
+            every = self.publisher.after(after, scope, loads=LOAD not in omitted)
+            found = [e for e in every if e.kind not in omitted]
             page = _page(found, limit_of(request, EVENTS_LIMIT), oldest="after" in request.query)
             return web.Response(body=b"".join(e.data + b"\n" for e in page), content_type="application/x-ndjson")
         answer = web.StreamResponse(headers={"Content-Type": "application/x-ndjson"})
@@ -221,6 +225,14 @@ class Reads:
             self.publisher.unwatch(watcher)
         return answer
 
+    def _refuse_gap(self, after: int, scope: str | None, omitted: frozenset[str]) -> None:
+        oldest = self.publisher.complete_from(scope, loads=LOAD not in omitted)
+        if after < oldest:
+            right = f"ask for those after {oldest}, and take it that some before are missing"
+            raise Fault(
+                410, "gone", f"after: events up to position {oldest} are not kept; {right}", "after", oldest=oldest
+            )
+
     async def _follow(
         self,
         answer: web.StreamResponse,
@@ -230,9 +242,11 @@ class Reads:
         omitted: frozenset[str],
     ) -> None:
         while True:
-            entries = list(self.publisher.after(after, scope))
+            if after < self.publisher.complete_from(scope, loads=LOAD not in omitted) and after:
+                return  # it read too slowly: it asks again, and is told what it has missed
+            entries = self.publisher.after(after, scope, loads=LOAD not in omitted)
+            after = max(after, self.publisher.newest)
             if entries:
-                after = entries[-1].position
                 wanted = b"".join(e.data + b"\n" for e in entries if e.kind not in omitted)
                 if wanted:
                     await answer.write(wanted)
