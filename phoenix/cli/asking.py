@@ -12,7 +12,7 @@ from __future__ import annotations
 import time
 from typing import Any, Final
 
-from phoenix.cli.errors import UNKNOWN, UNREACHABLE, CliError
+from phoenix.cli.errors import NOT_KNOWN, UNKNOWN, UNREACHABLE, CliError
 from phoenix.cli.http import TIMEOUT_S, Client
 
 PAUSES_S: Final = (0.2, 0.5, 1.0, 2.0)  # a restart of admission takes about a second
@@ -36,5 +36,6 @@ def ask_again(client: Client, path: str, request: dict[str, Any], within_s: floa
 
 
 def _without_answer(error: CliError, request: str, sent: bool) -> CliError:
+    message = error.message if error.code == UNKNOWN or not sent else f"{error.message}; {NOT_KNOWN}"
     hint = f"request {request}: asking again with --request {request} does it once, and tells what came of it"
-    return CliError(UNKNOWN if sent else error.code, error.message, hint, error.answer)
+    return CliError(UNKNOWN if sent else error.code, message, hint, error.answer)

@@ -11,6 +11,7 @@ UNREACHABLE: Final = 3  # no cloud is running there, or it does not answer
 DENIED: Final = 4  # the credential may not do this
 UNKNOWN: Final = 5  # the cloud was asked for a change and gave no answer: whether it happens is not known
 INTERRUPTED: Final = 130  # Ctrl-C, as a shell counts it
+NOT_KNOWN: Final = "whether it is done is not known"
 
 MEANINGS: Final = {
     OK: "done",
@@ -18,7 +19,7 @@ MEANINGS: Final = {
     USAGE: "mistyped command, option or value, or an unknown job, host, department or user",
     UNREACHABLE: "no cloud is running there, or it does not answer",
     DENIED: "this credential may not do that",
-    UNKNOWN: "no answer came: whether it is done is not known",
+    UNKNOWN: f"no answer came: {NOT_KNOWN}",
     INTERRUPTED: "interrupted with Ctrl-C",
 }
 

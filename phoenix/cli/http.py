@@ -20,7 +20,7 @@ from typing import Any, BinaryIO, Final, NamedTuple
 
 import orjson
 
-from phoenix.cli.errors import DENIED, FAILED, UNKNOWN, UNREACHABLE, USAGE, CliError
+from phoenix.cli.errors import DENIED, FAILED, NOT_KNOWN, UNKNOWN, UNREACHABLE, USAGE, CliError
 
 TIMEOUT_S: Final = (
     30.0  # no answer of ours takes longer, a restart of admission in it; a stream that is silent is asked again
@@ -152,7 +152,7 @@ class Client:
         """Rule 4."""
         if method == "GET":
             return self._unreachable(error)
-        text = f"{self.url} has not answered: {error}; whether it is done is not known"
+        text = f"{self.url} has not answered: {error}; {NOT_KNOWN}"
         return CliError(
             UNKNOWN, text, "look what came of it before asking again; `phoenix status` shows what is running"
         )

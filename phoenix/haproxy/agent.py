@@ -37,6 +37,7 @@ from phoenix.haproxy.table import Table
 from phoenix.haproxy.watch import Watch
 from schemas.signals import SOURCE_MAX, CpuSignal
 from services.runtime.exits import Exit
+from services.runtime.heart import READY, Heart
 from services.runtime.http.guard import Guard
 from services.runtime.log import get_log
 from services.runtime.metrics import MetricsListener
@@ -75,9 +76,11 @@ class Agent:
             loop.add_signal_handler(number, self._stop.set)
         listener = MetricsListener(AgentMetrics(self._counts, self._sight).registry, self._health, Guard(_log))
         await self._listen(listener)
+        heart = Heart()
+        heart.say(READY)
         try:
             async with asyncio.TaskGroup() as group:
-                tasks = [group.create_task(self._keep()), group.create_task(self._talk())]
+                tasks = [group.create_task(work) for work in (self._keep(), self._talk(), heart.beat())]
                 await self._stop.wait()
                 for task in tasks:
                     task.cancel()

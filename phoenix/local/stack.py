@@ -108,6 +108,7 @@ def opennebula(config: Config, layout: Layout, settings: Settings) -> Spec:
         probe=probe.listens(host, port),
         death_signal=signal.SIGTERM,
         stop_s=15.0,  # it ends every VM first
+        beats=True,
         url=config.opennebula.endpoint,
     )
 
@@ -146,6 +147,7 @@ def service(config: Config, layout: Layout, process: str) -> Spec:
         ),
         probe=_monitor_probe(config) if process == "monitor" else probe.Leads(host, port),
         service=True,
+        beats=True,
         url=f"http://{host}:{port}/metrics",
     )
 
@@ -200,5 +202,6 @@ def _embedded_balancer(config: Config, layout: Layout, ports: Ports, department:
         probe=probe.http("127.0.0.1", port, "/_balancer/status"),  # one that hangs still accepts
         death_signal=signal.SIGTERM,
         stop_s=BALANCER_STOP_S,
+        beats=True,
         url=f"http://127.0.0.1:{port}",
     )

@@ -167,4 +167,5 @@ def _agent(config: Config, layout: Layout, ports: Ports, department: Department,
         probe=probe.http(LOOPBACK, port, "/healthz"),
         stop_s=STOP_S,
         url=f"http://{LOOPBACK}:{port}/metrics",
+        beats=True,
     )

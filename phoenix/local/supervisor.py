@@ -13,7 +13,8 @@ Rules
      its attempt is broken and the next `up` requeues it.
      In a site's own OpenNebula it is this cloud's VMs that end (`stack_vms`); it is neither started nor stopped here.
   4. Whatever goes wrong while starting stops everything again and says which part, with the end of its log.
-  5. Who runs and does nothing any more is ended and started again: a broker that has stopped writing (`supervisor_broker`).
+  5. Who runs and does nothing any more is ended and started again: who does not say that it lives (`supervisor_watch`), and a
+     broker that has stopped writing, or greets nobody (`supervisor_broker`).
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ import asyncio
 import contextlib
 import fcntl
 import os
+import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Final
@@ -39,6 +41,7 @@ from phoenix.local.stack_settings import Settings
 from phoenix.local.stack_vms import OpenNebulaError, check, end_vms
 from phoenix.local.supervisor_child import Child, Spec, kill_leftover, started_at, tail, truncate
 from phoenix.local.supervisor_probe import http_get
+from phoenix.local.supervisor_watch import SILENT_S, TICK_S, Ear, Silence
 from services.runtime.broker import credentials
 from services.runtime.broker.credentials import CredentialsError
 from services.runtime.config import secret_files
@@ -74,6 +77,8 @@ class Supervisor:
         self._lock: int | None = None
         self.line: asyncio.Task[None] | None = None  # the live line of a foreground run
         self._watch: asyncio.Task[None] | None = None
+        self._listen: asyncio.Task[None] | None = None
+        self._ear: Ear | None = None
         self._step = "making the files"
         self._reaped: dict[str, list[str]] = {}
 
@@ -85,7 +90,9 @@ class Supervisor:
         self._claim()
         try:
             self._prepare(chosen, given)
+            self._ear = Ear(self.layout.run)
             self._watch = asyncio.create_task(self._keep_watch(), name="watch")
+            self._listen = asyncio.create_task(self._keep_listening(self._ear), name="listen")
             async with asyncio.timeout(START_S):
                 await self._start_parts()
         except TimeoutError:
@@ -235,7 +242,9 @@ class Supervisor:
     async def _up(self, specs: Sequence[Spec]) -> None:
         for spec in specs:
             log = self.layout.logs / f"{spec.name}.log"
-            child = Child(spec, log, self.tell, self._write_processes, list(self._reaped.get(spec.name, [])))
+            beats = self._ear.environment if self._ear is not None else {}
+            dead = list(self._reaped.get(spec.name, []))
+            child = Child(spec, log, self.tell, self._write_processes, dead, environment=beats)
             self.children[spec.name] = child
             child.start()
         await asyncio.gather(*(self._until_up(self.children[spec.name]) for spec in specs))
@@ -264,8 +273,31 @@ class Supervisor:
             await asyncio.gather(*(child.probe() for child in children))
             for child in children:
                 truncate(child.log)
-                if child.stuck:
-                    await child.renew(child.ailing[0])
+                if child.stuck and child.pid is not None:
+                    await child.renew(child.stuck, hard=child.health != "ok")  # who hangs hears no SIGTERM
+
+    async def _keep_listening(self, ear: Ear) -> None:
+        """Rule 5: replace who has fallen silent."""
+        loop = asyncio.get_running_loop()
+        silence = Silence(time.monotonic())
+
+        def hear() -> None:
+            for pid in ear.hear():
+                silence.heard(pid)
+
+        loop.add_reader(ear.fileno(), hear)
+        try:
+            while True:
+                await asyncio.sleep(TICK_S)
+                hear()  # before anybody is judged
+                silence.look(time.monotonic())
+                hung = set(silence.silent([child.pid for child in self.children.values() if child.pid is not None]))
+                silent = [child for child in self.children.values() if child.pid in hung]
+                await asyncio.gather(
+                    *(child.renew(f"does not answer for {SILENT_S:.0f} s", hard=True) for child in silent)
+                )
+        finally:
+            loop.remove_reader(ear.fileno())
 
     def status(self) -> dict[str, Any]:
         """Everything that `phoenix status --json` shows."""
@@ -305,10 +337,13 @@ class Supervisor:
         """Rule 3; `hard`: at once and without order.  No process is left when this returns."""
         self.stopping, self.ready = True, False
         self.layout.about.unlink(missing_ok=True)
-        if self._watch is not None:
-            self._watch.cancel()
+        for task in filter(None, (self._watch, self._listen)):
+            task.cancel()
             with contextlib.suppress(asyncio.CancelledError):
-                await self._watch
+                await task
+        if self._ear is not None:
+            self._ear.close()
+            self._ear = None
         if hard:
             await self.stop_children(list(self.children), hard=True)
         else:

@@ -10,7 +10,9 @@ Rules
   1. Without room nothing is started again: nats-server would stop at its next write, or not come up.
   2. A restart that did not help is not repeated at once: each waits twice as long, up to `PAUSE_MAX_S`; a broker that has
      written for `SETTLED_S` begins anew.
-  3. What cannot be asked is no evidence: a broker that does not answer is not stuck by that.
+  3. What cannot be asked is no evidence that streams are not written.
+  4. A broker that greets nobody any more for `SILENT_S`, as the supervisor counts it (`supervisor_watch`, rule 1), hangs.  One
+     that has not greeted since its start is reading its store, which may take minutes.
 """
 
 from __future__ import annotations
@@ -24,6 +26,7 @@ from typing import Final
 import nats.errors
 
 from phoenix.local.supervisor_probe import listens
+from phoenix.local.supervisor_watch import SILENT_S, Silence
 from services.runtime.broker import stores
 from services.runtime.config.file import Config
 
@@ -32,6 +35,7 @@ ROOM_BYTES: Final = 16 << 20  # two of JetStream's largest blocks (8 MiB): it co
 PAUSE_FIRST_S: Final = 5.0  # nats-server starts within a second, its clients are back within another
 PAUSE_MAX_S: Final = 300.0
 SETTLED_S: Final = 600.0
+_IT: Final = 0  # the only one whose silence is looked at
 FILES_S: Final = 2.0  # a file system that hangs says nothing of its room
 
 
@@ -53,7 +57,7 @@ class Restarts:
 
 
 class BrokerProbe:
-    """`ailing`: what somebody should look at.  `stuck`: only another start helps, and it would now."""
+    """`ailing`: what somebody should look at.  `stuck`: why only another start helps, and would now; or nothing."""
 
     def __init__(self, config: Config) -> None:
         self._config = config
@@ -61,21 +65,25 @@ class BrokerProbe:
         self._restarts = Restarts()
         self._ask_at = 0.0
         self.ailing: list[str] = []
-        self.stuck = False
+        self.started()
+
+    def started(self) -> None:
+        """There is a new process."""
+        self.stuck = ""
+        self._silence = Silence(time.monotonic())
 
     async def __call__(self) -> bool:
-        if not await self._greets():
+        greets, now = await self._greets(), time.monotonic()
+        self._silence.look(now)
+        if not greets:
+            if self._silence.silent([_IT]):
+                self.stuck = f"does not answer for {SILENT_S:.0f} s"
             return False
-        now = time.monotonic()
+        self._silence.heard(_IT)
         if now >= self._ask_at:
             self._ask_at = now + ASK_S
             await self._ask(now)
         return True
-
-    def renewed(self) -> None:
-        """It is being started again."""
-        self.stuck = False
-        self._restarts.done(time.monotonic())
 
     async def _ask(self, now: float) -> None:
         try:
@@ -85,7 +93,9 @@ class BrokerProbe:
         except (nats.errors.Error, OSError, TimeoutError):  # rule 3
             return
         self.ailing = [complaint(stopped, free)] if stopped else []
-        self.stuck = bool(stopped) and self._restarts.is_due(free, now)
+        if stopped and self._restarts.is_due(free, now):
+            self._restarts.done(now)
+            self.stuck = self.ailing[0]
 
 
 def complaint(stopped: dict[str, str], free: int) -> str:

@@ -44,16 +44,16 @@ Health = Literal["stopped", "starting", "ok", "failing", "restarting"]
 
 
 @runtime_checkable
-class Renewed(Protocol):
-    """A probe that is told that its child is ended to be started again."""
+class Follows(Protocol):
+    """A probe that is told of each start of its child."""
 
-    def renewed(self) -> None: ...
+    def started(self) -> None: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Spec:
     """What a child is.  `probe`: True once it does its work.  `stop_s`: from SIGTERM to SIGKILL.  `listen`: the address of the
-    socket that it is given (rule 5); a connection to it says nothing of its health."""
+    socket that it is given (rule 5); a connection to it says nothing of its health.  `beats`: it says that it lives."""
 
     name: str
     argv: tuple[str, ...]
@@ -63,6 +63,7 @@ class Spec:
     stop_s: float = 8.0
     url: str = ""
     listen: tuple[str, int] | None = None
+    beats: bool = False
 
 
 @dataclass(slots=True)
@@ -74,6 +75,7 @@ class Child:
     note: Callable[[str], None]
     changed: Callable[[], None] = lambda: None  # a process id has changed
     reaped: list[str] = field(default_factory=list)
+    environment: dict[str, str] = field(default_factory=dict)  # of a child that beats
     health: Health = "stopped"
     restarts: int = 0
     instance: str = ""
@@ -112,9 +114,9 @@ class Child:
         return list(getattr(self.spec.probe, "ailing", ())) if self.health == "ok" else []
 
     @property
-    def stuck(self) -> bool:
-        """Whether its probe says that only another start mends it."""
-        return self.health == "ok" and bool(getattr(self.spec.probe, "stuck", False))
+    def stuck(self) -> str:
+        """Why only another start mends it, as its probe says; or nothing."""
+        return str(getattr(self.spec.probe, "stuck", ""))
 
     def dead(self) -> list[str]:
         """Instances that are known to be dead, once the present one is."""
@@ -129,8 +131,6 @@ class Child:
         if self._stopping:
             return
         self.note(f"{self.spec.name}: {why}; it is started again")
-        if isinstance(self.spec.probe, Renewed):
-            self.spec.probe.renewed()
         await self._end(hard)
 
     async def stop(self, hard: bool = False) -> None:
@@ -198,7 +198,9 @@ class Child:
         with self.log.open("ab") as log:
             self._process = subprocess.Popen(
                 argv,
-                env=os.environ | ({LISTEN_FD: str(given[0])} if given else {}),
+                env=os.environ
+                | ({LISTEN_FD: str(given[0])} if given else {})
+                | (self.environment if self.spec.beats else {}),
                 pass_fds=given,
                 stdin=subprocess.DEVNULL,
                 stdout=log,
@@ -206,6 +208,8 @@ class Child:
                 start_new_session=True,
                 preexec_fn=_bound_to(os.getpid(), self.spec.death_signal),  # noqa: PLW1509  # it has one thread
             )
+        if isinstance(self.spec.probe, Follows):
+            self.spec.probe.started()
         self.since, self.health = time.time(), "starting"
         self.changed()
         return self._process

@@ -38,6 +38,7 @@ from services.runtime.config.file import Config, Http
 from services.runtime.edge import Compose, Edge, Outcome, Refused
 from services.runtime.engine import Engine, Phase
 from services.runtime.exits import Exit, Stop
+from services.runtime.heart import READY, Heart
 from services.runtime.http.guard import Counts, Guard
 from services.runtime.journal.append import Journal
 from services.runtime.journal.fold import CoreFactory, Fold
@@ -112,6 +113,7 @@ class Service(Status):
         self.http = Counts()
         guard = Guard(self.log, Http(connections_max=METRICS_CONNECTIONS_MAX), self.http)
         self._listener = MetricsListener(self.registry, self.health, guard)
+        self._heart = Heart()
 
     @property
     def core_factory(self) -> CoreFactory:
@@ -264,6 +266,7 @@ class Service(Status):
         assert self._reader is not None
         async with asyncio.TaskGroup() as self._group:
             self.spawn("failure", self._watch_failure())
+            self.spawn("heart", self._heart.beat())
             self.spawn("reader", self._reader.watch())
             self.spawn("connection", self._reader.guard(lambda: answers(self.config.nats.url)))
             self.spawn("fold", self._engine.fold_forever())
@@ -386,6 +389,7 @@ class Service(Status):
         for edge in self.edges:
             await edge.start(self)
         self._started = True
+        self._heart.say(READY)
         if self.writer is not None:
             await self._lead(self.writer)
 
@@ -486,9 +490,7 @@ class Service(Status):
                 await self._listener.stop()
         if hasattr(self, "nc") and not self.nc.is_closed:
             closing = asyncio.create_task(self.nc.close(), name=f"{self.name}:close")
-            await asyncio.wait(
-                {closing}, timeout=CLOSE_S
-            )  # a deadline by cancellation is one that the library swallows
+            await asyncio.wait({closing}, timeout=CLOSE_S)  # it swallows the cancellation of a deadline
             closing.cancel()
 
 

@@ -12,6 +12,7 @@ Rules
   3. Answers go only to the department's inboxes and to operators (`runtime.answer`).
   4. Whoever asks why jobs wait or when they start does not keep others from being answered: that may take a while.  More than
      `ASKING_MAX` at once are refused.
+  5. A walltime is enforced once guests could report (`scheduler.reports`).
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ from services.runtime.broker.answer import answer, refusal
 from services.runtime.edge import Edge
 from services.runtime.exits import Stop
 from services.runtime.service import Service
-from services.scheduler import plugins
+from services.scheduler import plugins, reports
 from services.scheduler.batch.core import BatchCore
 from services.scheduler.explain.looks import Busy, Looks
 from services.scheduler.explain.reasons import Reasons
@@ -77,6 +78,10 @@ class BatchEdge(Edge):
     async def start(self, service: Service) -> None:
         self.service = service
         plugins.watch(service, self.department)
+        core = service.core
+        assert isinstance(core, BatchCore)
+        core.limits.heard_until = 0.0  # rule 5
+        service.spawn("reports", reports.watch(service, core))
         await service.nc.subscribe(subjects.query("scheduler", self.department, "*"), cb=self._on_query)
 
     def applied(self, fact: Fact, _meta: Meta) -> None:

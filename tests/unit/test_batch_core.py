@@ -10,7 +10,7 @@ from schemas.facts import Disposal
 from schemas.reasons import Code
 from services.scheduler.batch.core import BatchCore
 from services.scheduler.batch.reclaim import FAULTS_MAX
-from services.scheduler.derived.limits import START_PATIENCE
+from services.scheduler.derived.limits import PATIENCE_S, START_PATIENCE
 from tests.support.scheduling import closed, cluster, core, decide, placed, wait_for
 from tests.support.world import World, batch, cloud
 
@@ -213,6 +213,51 @@ def test_a_met_dependency_is_not_asked_again_after_a_requeue() -> None:
 
 
 # ------------------------------------------------------------------------------------------------------------- time limits
+
+
+def test_a_walltime_waits_until_a_report_of_that_moment_would_be_in() -> None:
+    """Admission hangs: the job may have ended, and its guest finds nobody to tell."""
+    world = cluster()
+    job = world.submit(walltime_s=10)
+    world.settle()
+    world.start_vms(job)
+    world.begin(job)
+    ends_at = world.now + 10
+    core(world).limits.heard_until = 0.0
+    world.now = ends_at + 1
+    assert closed(world) == {}
+    assert core(world).limits.awaits_reports(world.now)
+    assert world.now < core(world).wake_at() <= ends_at + PATIENCE_S, "nothing to do until somebody is heard"
+    core(world).limits.heard_until = ends_at - 0.1
+    assert closed(world) == {}
+    core(world).limits.heard_until = ends_at
+    assert core(world).wake_at() <= world.now
+    assert closed(world) == {job: (Disposal.TIMEOUT, Code.WALLTIME)}
+
+
+def test_a_walltime_does_not_wait_for_ever() -> None:
+    world = cluster()
+    job = world.submit(walltime_s=10)
+    world.settle()
+    world.start_vms(job)
+    world.begin(job)
+    core(world).limits.heard_until = 0.0
+    world.now += 10 + PATIENCE_S - 0.1
+    assert closed(world) == {}
+    world.now += 0.1
+    assert closed(world) == {job: (Disposal.TIMEOUT, Code.WALLTIME)}
+
+
+def test_who_waits_for_a_report_holds_up_no_other_limit() -> None:
+    world = cluster(boot_timeout_s=60)
+    job, booting = world.submit(walltime_s=10), world.submit(walltime_s=500)
+    world.settle()
+    world.start_vms(job)
+    world.begin(job)
+    world.start_vms(booting)
+    core(world).limits.heard_until = 0.0
+    world.now += 60
+    assert closed(world) == {booting: (Disposal.REQUEUE, Code.BOOT_TIMEOUT)}
 
 
 def test_walltime_counts_from_the_beginning_not_from_the_placement() -> None:

@@ -33,6 +33,7 @@ from phoenix.local.balancer.stats import Stats
 from schemas.signals import CpuSignal, RequestsSignal, SessionsSignal
 from services.runtime.config.file import Http
 from services.runtime.exits import Exit
+from services.runtime.heart import Heart
 from services.runtime.http.guard import Guard
 from services.runtime.http.server import Site
 from services.runtime.log import get_log
@@ -75,6 +76,7 @@ class Balancer:
                     group.create_task(self._prober.run(session)),
                     group.create_task(self._tend()),
                     group.create_task(self._talk()),
+                    group.create_task(Heart().beat()),
                 ]
                 await self._stop.wait()
                 # Stop accepting and drain while probes and events go on.

@@ -26,6 +26,7 @@ from phoenix.local.opennebula.persistence import write_atomically
 from phoenix.local.opennebula.server import OpenNebula, Settings
 from phoenix.local.opennebula.steering import STEPS, Steering
 from services.runtime import log
+from services.runtime.heart import READY, Heart
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -131,7 +132,8 @@ def _settings(options: argparse.Namespace) -> Settings:
 async def _serve(options: argparse.Namespace) -> None:
     steering = Steering()
     server = OpenNebula(_settings(options), _driver(options, steering), steering=steering)
-    stop = asyncio.Event()
+    heart, stop = Heart(), asyncio.Event()
+    beat = asyncio.create_task(heart.beat(), name="heart")
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
@@ -145,9 +147,11 @@ async def _serve(options: argparse.Namespace) -> None:
             )()  # only the process hypervisor keeps VMs apart
             write_atomically(options.status_file, json.dumps(isolation).encode(), mode=0o600)
         logging.getLogger("phoenix.opennebula").info("listening on %s", server.url)
+        heart.say(READY)
         await stop.wait()
     finally:
         await server.close()
+        beat.cancel()
 
 
 def main(arguments: list[str] | None = None) -> int:

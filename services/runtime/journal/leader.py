@@ -34,6 +34,15 @@ _TAKEN: Final = (10071, 10164)
 _LOST_CALL: Final = (nats.errors.Error, JetStreamError, TimeoutError, OSError)
 
 
+async def renewed(js: JetStreamContext, writer: str) -> int | None:
+    """A number that changes when the lease of `writer` is renewed; None: nobody holds it.  Raises what the broker raises."""
+    try:
+        found = await js.get_last_msg(f"KV_{LEASES}", f"$KV.{LEASES}.{writer}", direct=False)
+    except NotFoundError:
+        return None
+    return None if (found.headers or {}).get("KV-Operation") else found.seq
+
+
 class LeaseLost(Exception):
     """Another instance holds the lease."""
 

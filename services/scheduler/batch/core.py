@@ -100,9 +100,8 @@ class BatchCore(BatchViews):
         return [f.HostReleased(host=n, reason=because(Code.NOT_NEEDED, quarantine=why[n])) for n in idle]
 
     def wake_at(self) -> float:
-        due = min(
-            self.limits.next_due(), self.book.next_moment(self.decided_at), self.book.launches.next_due(), self._due
-        )
+        due = min(self.limits.next_moment(self.decided_at), self.book.next_moment(self.decided_at), self._due)
+        due = min(due, self.book.launches.next_due())
         due = min(due, notices.next_due(self.custody, self.dept, self.decided_at))
         if self.book.queue.bookings:
             bookings, settings = self.book.queue.bookings.values(), self.policy.leases

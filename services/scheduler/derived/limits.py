@@ -6,7 +6,10 @@ Rules
   3. `start`: an attempt whose VMs have not all started after `START_PATIENCE` boot budgets goes back into the queue: its host
      may be stuck.  It is long, and no fault of the job's, because an executor may be away for minutes.  One that goes on with
      saved VMs has twice what saving may take beside: they may still be being saved, and have to be read again.
-  4. `slot`: a lease with a time slot ends with it, whenever it began and whether or not it has.  It has no walltime beside.
+  4. While admission is not heard (it hangs, the broker is away) a job may have ended and its guest found nobody to report to.
+     So a walltime is enforced once reports of that moment must have come in (`heard_until`, `scheduler.reports`), and after
+     `PATIENCE_S` in any case.
+  5. `slot`: a lease with a time slot ends with it, whenever it began and whether or not it has.  It has no walltime beside.
 """
 
 from __future__ import annotations
@@ -21,6 +24,7 @@ from schemas.ids import sort_key
 from services.runtime.core import NEVER
 
 START_PATIENCE: Final = 5.0  # with the default boot budget: five minutes, longer than any failover
+PATIENCE_S: Final = 300.0  # a hung admission is replaced within half a minute; then somebody else waits for these hosts
 Kind = Literal["walltime", "boot", "start", "slot"]
 
 
@@ -47,6 +51,7 @@ class Limits:
         self.save_s = save_s
         self.heap: list[Limit] = []  # may hold limits that do not count any more
         self.started: dict[str, int] = {}  # open unit -> ranks of its attempt whose VM has started
+        self.heard_until = NEVER  # reports of what had ended by then are in; NEVER: nobody looks (simulations)
 
     def rebuild(self, units: Iterable[str]) -> None:
         """Anew, for these open units."""
@@ -125,7 +130,23 @@ class Limits:
         return bool(self.heap) and self.heap[0].due <= now
 
     def overdue(self, now: float) -> list[Limit]:
-        """The limits that have passed, in the order of submission."""
+        """The limits that have passed and are enforced, in the order of submission."""
+        found = [limit for limit in self._passed(now) if not self._awaits_report(limit, now)]
+        return sorted(found, key=lambda x: (sort_key(x.unit), x.due))
+
+    def awaits_reports(self, now: float) -> bool:
+        """Whether a walltime has passed and is not enforced yet (rule 4)."""
+        return self.any_due(now) and any(self._awaits_report(limit, now) for limit in self._passed(now))
+
+    def next_moment(self, now: float) -> float:
+        """When something is enforced, if nobody is heard meanwhile."""
+        if self.next_due() > now:
+            return self.next_due()
+        found = self._passed(now)
+        moments = [limit.due + PATIENCE_S if self._awaits_report(limit, now) else limit.due for limit in found]
+        return min([*moments, *(limit.due for limit in self.heap if limit.due > now)], default=NEVER)
+
+    def _passed(self, now: float) -> list[Limit]:
         found: list[Limit] = []
         while self.heap and self.heap[0].due <= now:
             limit = heapq.heappop(self.heap)
@@ -133,7 +154,10 @@ class Limits:
                 found.append(limit)
         for limit in found:  # they count until the closing has come back
             heapq.heappush(self.heap, limit)
-        return sorted(found, key=lambda x: (sort_key(x.unit), x.due))
+        return found
+
+    def _awaits_report(self, limit: Limit, now: float) -> bool:
+        return limit.kind == "walltime" and limit.due > self.heard_until and now < limit.due + PATIENCE_S
 
     def next_due(self) -> float:
         while self.heap and not self._counts(self.heap[0]):
