@@ -13,6 +13,7 @@ import msgspec
 from schemas.misfits import WORDS
 
 OnReclaim = Literal["kill", "requeue", "suspend", "migrate"]
+RequeuePlace = Literal["keep", "end"]
 OnTerm = Literal["stop", "complete"]  # what exit 0 is after SIGTERM: the script was stopped, or it has completed, early
 
 # The policies that come with Phoenix Cloud.  More come as plug-ins (docs/plugins.md): so a setting holds any `PolicyName`, and
@@ -134,6 +135,7 @@ class BatchPolicy(_Config, frozen=True, kw_only=True):
     on_term: OnTerm = "stop"
     walltime_default_s: float = 3600.0
     walltime_max_s: float = 7 * 86400.0
+    requeue_place: RequeuePlace = "keep"  # where a preempted job waits: in its own place, or at the end (the papers)
     requeues_max: int = 100  # a job preempted more often than this is killed: it would never finish
     boot_timeout_s: float = 60.0  # placed, but its guests have not all called
     save_s: float | None = (

@@ -7,6 +7,7 @@ G2  The bounds hold: nobody is ended for a job before it has run `min_run_s`, or
 G3  Nobody makes way who could have stayed beside the one that starts.
 G4  Production starts as if best-effort were not there (on whole hosts, without bounds).  Not so of `conservative`: there a
     reservation names its hosts, and production may stand on other ones than it would alone.
+G5  Who is preempted keeps its place: whatever is taken from whom, the queue is in the order of submission, production first.
 """
 
 from __future__ import annotations
@@ -191,3 +192,39 @@ def test_production_starts_as_if_best_effort_were_not_there(order: str, steps: l
             played.begin()
             played.settle()
         assert [name for name in with_it.running() if name in with_it.production] == without.running()
+
+
+TAKEN = st.tuples(st.sampled_from(("notice", "grant", "seize", "lose", "end", "begin", "time")), st.integers(0, 9))
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.sampled_from(sorted(ORDERS)), st.lists(st.one_of(JOB, TAKEN), min_size=6, max_size=30))
+def test_whoever_is_preempted_is_never_behind_one_that_was_behind_it(order: str, steps: list[Any]) -> None:
+    """G5."""
+    played = Played(order)
+    world = played.world
+    for step in steps:
+        if step[0] in ("notice", "grant", "seize", "lose"):
+            take(world, *step)
+        else:
+            play(played, step)
+        world.settle()
+        waiting = [place.unit for place in played.core.book.queue.in_order()]
+        assert waiting == sorted(waiting, key=lambda unit: (unit not in played.production, sort_key(unit)))
+
+
+def take(world: World, what: str, which: int) -> None:
+    """Hosts of the department are asked for, taken or lost, or come."""
+    hosts = world.custody.state.hosts
+    held = [name for name, host in hosts.items() if host.state == "held"]
+    free = [name for name, host in hosts.items() if host.state == "draining"]
+    if what == "grant" and free:
+        world.write("executor", f.HostCleared(host=free[0]))
+        world.grant("hpc", free[0])
+    elif what == "notice":
+        world.quota("hpc", max(0, len(held) - 1 - which % 2))
+    elif what == "seize" and held:
+        world.quota("hpc", len(held) - 1)
+        world.write("provisioner", f.HostSeized(host=held[which % len(held)], dept="hpc"))
+    elif what == "lose" and held:
+        world.lose(held[which % len(held)])

@@ -95,8 +95,8 @@ def test_whose_host_was_taken_cannot_be_saved_any_more(how: str) -> None:
     assert (world.unit(job).state, world.unit(job).suspended) == ("pending", False)
 
 
-def test_a_suspended_job_keeps_its_place_and_a_requeued_one_does_not() -> None:
-    world = able(2)
+def test_a_suspended_job_keeps_its_place_and_at_the_end_a_requeued_one_does_not() -> None:
+    world = able(2, requeue_place="end")
     saved = running(world, on_reclaim="suspend", after_s=1)
     requeued = running(world, on_reclaim="requeue", after_s=1)
     waiting = world.submit(cores=4)
@@ -220,15 +220,17 @@ def test_a_suspension_that_failed_is_a_requeue_and_spends_no_retry(when: str) ->
     assert not world.unit(job).resumes
 
 
-def test_what_could_not_be_saved_waits_at_the_end_and_is_told_so() -> None:
-    world = able(1, on_reclaim="suspend")
+@pytest.mark.parametrize("place", ["keep", "end"])
+def test_what_could_not_be_saved_waits_in_its_place_and_is_told_so(place: str) -> None:
+    world = able(1, on_reclaim="suspend", requeue_place=place)
     job = running(world, after_s=30)
     world.quota("hpc", 0)
     world.settle()
     other = world.submit(cores=4)
     assert [place.unit for place in core(world).book.queue.in_order()] == [job, other]
     world.write("executor", f.VmEnded(unit=job, attempt=1, rank=0, why="it could not be saved"))
-    assert [place.unit for place in core(world).book.queue.in_order()] == [other, job]
+    in_order = [each.unit for each in core(world).book.queue.in_order()]
+    assert in_order == ([job, other] if place == "keep" else [other, job])
     reason = why(core(world), job, world.now)[-1]
     assert (reason.code, reason.params["preempted"]) == (Code.NOT_SAVED, 1)
     assert "what it had saved was lost" in sentence(reason)

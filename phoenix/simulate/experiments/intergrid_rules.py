@@ -152,7 +152,7 @@ def scenario(requests: tuple[LogJob, ...], policy: Policy, alpha: float, seed: i
         resume_mb_per_s=RATE_MB_PER_S,
         margin_s=0.0,
     )
-    batch = BatchPolicy(order="leases", leases=settings, walltime_max_s=1e7)
+    batch = BatchPolicy(order="leases", requeue_place="end", leases=settings, walltime_max_s=1e7)
     department = Department(name=DEPT, kind="batch", batch=batch)
     return Scenario(
         label=f"{policy} {alpha:g}, seed {seed}",

@@ -57,7 +57,9 @@ def with_policy(
     victims: Victims = "smallest-shortest",
 ) -> Scenario:
     """A shared cluster with another policy of the batch department."""
-    policy = BatchPolicy(order=order, victims=victims, on_reclaim=on_reclaim, requeues_max=REQUEUES_MAX)
+    policy = BatchPolicy(
+        order=order, victims=victims, on_reclaim=on_reclaim, requeue_place="end", requeues_max=REQUEUES_MAX
+    )
     return _scenario(label, nodes, works, demand, policy, dedicated=False)
 
 

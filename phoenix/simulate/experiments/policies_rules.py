@@ -152,6 +152,7 @@ def scenario(window: Window, hosts: int, order: str, chosen: str) -> Scenario:
     policy = BatchPolicy(
         order=cast(Order, order),
         victims=cast(Victims, chosen),
+        requeue_place="end",
         requeues_max=REQUEUES_MAX,
         walltime_max_s=UNBOUNDED_S,
         services=dict.fromkeys(SERVICES, 1.0) if shared else {},

@@ -132,7 +132,11 @@ def _shuffle(items: list[str] | list[bool], chance: object) -> None:
 
 def scenario(setting: Setting, threshold_s: float, seed: int) -> Scenario:
     policy = BatchPolicy(
-        order="svmsched", services=dict(setting.weights), short_s=threshold_s, walltime_max_s=10 * LONGEST_S
+        order="svmsched",
+        requeue_place="end",
+        services=dict(setting.weights),
+        short_s=threshold_s,
+        walltime_max_s=10 * LONGEST_S,
     )
     department = Department(name=DEPT, kind="batch", batch=policy)
     return Scenario(

@@ -113,7 +113,9 @@ class _Site:
         return self.now
 
     def _begin(self) -> None:
-        department = Department(name=DEPT, kind="batch", batch=BatchPolicy(walltime_max_s=WALLTIME_S))
+        department = Department(
+            name=DEPT, kind="batch", batch=BatchPolicy(requeue_place="end", walltime_max_s=WALLTIME_S)
+        )
         config = CloudConfig(name="thiao", departments=(department,))
         self._say("provisioner", [f.ConfigAdopted(cloud="simulation", custody_rules=RULES, config=config)])
         self._sample()

@@ -6,9 +6,11 @@ Theory of operation
 
 Rules
   1. Eligible (in the queue): pending, not held, no dependency left, no wait after starts that failed (`launches`).
-  2. A job enters when it is submitted, an array's elements in the order of their indices; a unit that is requeued or retried
-     enters again at the end.  One that is suspended keeps its place, so it is resumed before what entered later: its saved
-     work serves nobody while it waits.  So does one whose attempt ended before it began (`launches`): it has had nothing.
+  2. A job enters when it is submitted, an array's elements in the order of their indices.  A unit that is preempted, or loses
+     its host, keeps its place (unless the department has `requeue_place = "end"`, as the papers do): it has waited its turn
+     once.  One that failed, or whose VMs did, enters again at the end, so that it is not in everybody's way.  One that is
+     suspended always keeps its place: its saved work serves nobody while it waits.  So does one whose attempt ended before it
+     began (`launches`): it has had nothing.
   3. A suspended unit's walltime goes on where it stopped: what it has used is taken off its next attempt.  Whoever begins anew
      has all of it again.
   4. A job with a dependency keeps all its units back; once met, a dependency is forgotten (`dependencies`, rule 4).
@@ -89,11 +91,10 @@ class Book:
 
     def _resuming_s(self, unit: str) -> float:
         """How long it takes until the placed unit goes on, where orders count that (`order_leases`)."""
-        known, config = self.custody.state.units[unit], self.custody.state.config
-        if known.began_at is not None or not self.used_s(unit) or config is None:
+        known = self.custody.state.units[unit]
+        if known.began_at is not None or not self.used_s(unit):
             return 0.0
-        department = config.department(self.dept)
-        policy = (department.batch if department else None) or BatchPolicy()
+        policy = self._policy()
         return resume_s(known.nodes, known.memory_mb, policy.leases) if policy.order == "leases" else 0.0
 
     def waited_s(self, unit: str, since: float) -> float:
@@ -230,6 +231,10 @@ class Book:
             self.refresh(unit)
         self.queue.suspended = suspended
 
+    def _policy(self) -> BatchPolicy:
+        department = self.custody.department(self.dept)
+        return (department.batch if department else None) or BatchPolicy()
+
     def _budgets(self) -> Budgets | None:
         return Budgets.of(self.custody.department(self.dept))
 
@@ -283,7 +288,7 @@ class Book:
         self.refresh(unit)
 
     def unsaved(self, unit: str) -> None:
-        """It waits to be resumed, and what it saved is lost: it begins anew, at the end of the queue."""
+        """It waits to be resumed, and what it saved is lost: it begins anew."""
         again = self.state.again[unit]
         again.ran_s = again.used_s
         again.suspends -= 1  # it was a requeue after all
@@ -294,12 +299,10 @@ class Book:
 
     def _hold_to_its_word(self, unit: str, known: Unit) -> None:
         """Rule 6."""
-        job, config = self.job(unit), self.custody.state.config
-        if not job.kind.declared or known.began_at is None or known.ended_at is None or config is None:
+        job = self.job(unit)
+        if not job.kind.declared or known.began_at is None or known.ended_at is None:
             return
-        department = config.department(self.dept)
-        policy = (department.batch if department else None) or BatchPolicy()
-        if known.ended_at - known.began_at > policy.short_s:
+        if known.ended_at - known.began_at > self._policy().short_s:
             waiting = [name for name in job.units(job_of(unit)) if name in self.queue.where]
             for name in waiting:
                 self.queue.remove(name)
@@ -308,9 +311,11 @@ class Book:
                 self.refresh(name)
 
     def _enter_again(self, again: Again, why: Reason | None) -> None:
-        """At the end of the queue, and from the beginning of its work, or from its last checkpoint."""
-        again.entered, again.used_s = self.state.entries, 0.0
-        self.state.entries += 1
+        """Rule 2; from the beginning of its work, or from its last checkpoint."""
+        again.used_s = 0.0
+        if why is None or reclaim.is_fault(why) or self._policy().requeue_place == "end":
+            again.entered = self.state.entries
+            self.state.entries += 1
         if why is not None and reclaim.is_fault(why):
             again.faults += 1
         elif why is not None:
