@@ -20,6 +20,7 @@ import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
 from schemas.config import CloudConfig, OnReclaim
+from schemas.hidden import WHAT, has_hidden
 from schemas.ids import JOB_NAME_MAX
 from schemas.misfits import Malformed as Malformed
 from schemas.misfits import misfit, unreadable
@@ -399,17 +400,20 @@ def _problem(request: object) -> tuple[str, str] | None:
         return problem_of_scale(request)
     if isinstance(request, ReleaseDeploy):
         return problem_of_deploy(request)
-    if isinstance(request, HostNamed) and _control.search(request.reason):
-        return "reason", "reason must not hold control characters"
-    if isinstance(request, InstanceReport) and _control.search(request.why):
-        return "why", "why must not hold control characters"
+    if isinstance(request, HostNamed) and has_hidden(request.reason):
+        return "reason", f"reason must not hold {WHAT}"
+    if isinstance(request, InstanceReport) and has_hidden(request.why):
+        return "why", f"why must not hold {WHAT}"
     return None
 
 
 def _problem_of_submit(request: JobSubmit) -> tuple[str, str] | None:
     if not request.script and not request.argv:
         return "script", "a job needs a script or argv (a command)"
-    for field in ("name", "request", "directory", "stdout", "stderr", "stdin"):
+    for field in ("name", "request", "service", "quality"):
+        if has_hidden(getattr(request, field)):
+            return field, f"{field} must not hold {WHAT}"
+    for field in ("directory", "stdout", "stderr", "stdin"):
         if _control.search(getattr(request, field) or ""):
             return field, f"{field} must not hold control characters"
     if any("\0" in argument for argument in request.argv):

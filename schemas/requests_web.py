@@ -8,6 +8,7 @@ from typing import Annotated, Final, Literal
 import msgspec
 from msgspec import Meta
 
+from schemas.hidden import WHAT, has_hidden
 from schemas.releases import HEALTH_PATH_MAX, IMAGE_MAX, VARIABLES_MAX, MinReady, SecretName, Text, Variable, image_fits
 from schemas.requests_base import WALLTIME_MAX_S, Count, Message, RequestId
 
@@ -57,6 +58,8 @@ class Deployed(Message, frozen=True, kw_only=True):
 
 def problem_of_scale(request: ScaleSet) -> tuple[str, str] | None:
     """(field, what would be right), or None."""
+    if has_hidden(request.request):
+        return "request", f"request must not hold {WHAT}"
     named = [f for f in ("minimum", "exact") if getattr(request, f) is not None]
     if request.auto and named:
         return named[0], f"auto drops every setting: leave {named[0]} out, or auto"
@@ -71,6 +74,10 @@ def problem_of_deploy(request: ReleaseDeploy) -> tuple[str, str] | None:
     """(field, what would be right), or None."""
     if request.configured and request.undo:
         return "undo", "give undo or configured, not both"
+    if has_hidden(request.request):
+        return "request", f"request must not hold {WHAT}"
+    if has_hidden(request.image or ""):
+        return "image", f"image must not hold {WHAT}"
     if not image_fits(request.image or ""):
         return "image", "image must not hold control characters, quotes or backslashes"
     if request.health_path is not None and not _HEALTH.match(request.health_path):

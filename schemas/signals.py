@@ -20,6 +20,7 @@ import msgspec
 from msgspec import Meta
 
 from schemas.facts import UnitId
+from schemas.hidden import HIDDEN, WHAT
 from schemas.misfits import WORDS, Malformed, misfit, unreadable
 from schemas.requests import is_json
 
@@ -42,8 +43,8 @@ Source: TypeAlias = Annotated[
     str,
     Meta(
         max_length=SOURCE_MAX,
-        pattern=r"^[^\x00-\x1f\x7f]*$(?!\n)",  # people read it
-        extra={WORDS: f"text of at most {SOURCE_MAX} characters without control characters"},
+        pattern=rf"^[^{HIDDEN}]*$(?!\n)",  # people read it
+        extra={WORDS: f"text of at most {SOURCE_MAX} characters without {WHAT}"},
     ),
 ]
 

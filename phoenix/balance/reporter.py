@@ -22,6 +22,7 @@ from nats.aio.client import Client
 
 from phoenix.balance.account import Account
 from schemas import subjects
+from schemas.hidden import HIDDEN
 from services.runtime.log import get_log
 
 DEADLINE_S: Final = 2.0
@@ -54,12 +55,12 @@ class _Answer(msgspec.Struct, frozen=True):
 
 
 _answers: Final = msgspec.json.Decoder(_Answer)
-_CONTROL: Final = re.compile(r"[\x00-\x1f\x7f]+")
+_HIDDEN: Final = re.compile(f"[{HIDDEN}]+")
 
 
 def _line(why: str) -> str:
-    """What an instance answered may be in it, and the door refuses control characters."""
-    return _CONTROL.sub(" ", why).strip()
+    """What an instance answered may be in it, and the door refuses what nobody sees."""
+    return _HIDDEN.sub(" ", why).strip()
 
 
 class Reporter:

@@ -20,9 +20,9 @@ def main(argv: list[str] | None = None) -> int:
         sys.stdout.flush()
         return code
     except errors.CliError as error:
-        print(f"phoenix: {error.message}", file=sys.stderr)
+        print(f"phoenix: {_shown(error.message)}", file=sys.stderr)
         if error.hint:
-            print(f"         {error.hint}", file=sys.stderr)
+            print(f"         {_shown(error.hint)}", file=sys.stderr)
         return error.code
     except KeyboardInterrupt:
         print(file=sys.stderr)
@@ -36,6 +36,15 @@ def main(argv: list[str] | None = None) -> int:
         _say_no_more()
         print(f"phoenix: the output cannot be written: {error.strerror}", file=sys.stderr)
         return errors.FAILED
+
+
+def _shown(text: str) -> str:
+    """What the cloud says may quote other people's words."""
+    if text.isascii() and text.isprintable():
+        return text
+    from phoenix.cli.tables import lines_shown
+
+    return lines_shown(text)
 
 
 def _say_no_more() -> None:

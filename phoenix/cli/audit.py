@@ -124,5 +124,5 @@ def _print(records: list[dict[str, Any]], as_json: bool) -> None:
         if as_json:
             emit.line(record)
         else:
-            print(render(record))
+            emit.text(render(record))
     sys.stdout.flush()

@@ -3,6 +3,7 @@
 Rules
   1. A cell of a CSV is text or a number, never a formula: names of jobs are other people's words, and a spreadsheet would run
      what begins with one of `= + - @`.  Such text begins with an apostrophe, as spreadsheets write it themselves.
+  2. Characters that nobody sees are shown by their number, in text and in JSON (`schemas.hidden`).
 """
 
 from __future__ import annotations
@@ -15,25 +16,36 @@ from typing import Any, Final, TypeVar
 
 import orjson
 
+from phoenix.cli import tables
+from schemas.hidden import shown_in_json
+
 T = TypeVar("T")
 _FORMULA: Final = ("=", "+", "-", "@", "\t", "\r", "\n")
 _NUMBER: Final = re.compile(r"-?[0-9]+(\.[0-9]+)?", re.ASCII)
 
 
 def json(value: object) -> None:
+    _write(orjson.dumps(value, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE))
+
+
+def text(value: str) -> None:
+    """Lines for people."""
+    print(tables.lines_shown(value))
+
+
+def _write(data: bytes) -> None:
     sys.stdout.flush()
-    sys.stdout.buffer.write(orjson.dumps(value, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE))
+    sys.stdout.buffer.write(data if data.isascii() else shown_in_json(data.decode()).encode())
     sys.stdout.buffer.flush()
 
 
 def answer(value: T, render: Callable[[T], str], *, as_json: bool) -> None:
     """As data if it is asked for, else as text."""
-    json(value) if as_json else print(render(value))
+    json(value) if as_json else text(render(value))
 
 
 def line(value: object) -> None:
-    sys.stdout.buffer.write(orjson.dumps(value, option=orjson.OPT_APPEND_NEWLINE))
-    sys.stdout.buffer.flush()
+    _write(orjson.dumps(value, option=orjson.OPT_APPEND_NEWLINE))
 
 
 def table(columns: Sequence[str], rows: Iterable[Mapping[str, Any]]) -> None:

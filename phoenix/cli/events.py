@@ -195,5 +195,5 @@ def _print(event: dict[str, Any], args: argparse.Namespace) -> None:
     if args.json:
         emit.line(event)
     else:
-        print(spoken(event) if args.sentences else render(event))
+        emit.text(spoken(event) if args.sentences else render(event))
         sys.stdout.flush()

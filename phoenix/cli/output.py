@@ -85,7 +85,9 @@ def _files(client: Client, base: str, as_json: bool) -> int:
     if as_json:
         emit.json(answer)
     elif files:
-        print("\n".join(f"{f['name']}  {f.get('size', '')}".rstrip() if isinstance(f, dict) else str(f) for f in files))
+        emit.text(
+            "\n".join(f"{f['name']}  {f.get('size', '')}".rstrip() if isinstance(f, dict) else str(f) for f in files)
+        )
     else:
         print("no files were kept")
     return 0

@@ -1,4 +1,6 @@
-"""Plain tables: columns as wide as their widest cell, numbers to the right, nothing cut when the output is no terminal."""
+"""Plain tables: columns as wide as their widest cell, numbers to the right, nothing cut when the output is no terminal.
+
+Cells are other people's words: what nobody sees is shown (`schemas.hidden`), what is wide counts as two columns."""
 
 from __future__ import annotations
 
@@ -7,26 +9,55 @@ import sys
 from collections.abc import Sequence
 from typing import Final
 
+from schemas.hidden import shown
+
 _ELLIPSIS: Final = "…"
 
 
 def render(head: Sequence[str], rows: Sequence[Sequence[str]], *, right: str = "") -> str:
     """Lines of a table.  `right` names the columns (by head) whose cells stand to the right, separated by spaces."""
     flush = set(right.split())
-    widths = [max(map(len, column)) for column in zip(head, *rows, strict=True)]
-    form = "  ".join(
-        f"%{width}s" if title in flush else f"%-{width}s" for title, width in zip(head, widths, strict=True)
-    )
-    lines = [(form % row).rstrip() for row in (tuple(head), *map(tuple, rows))]
+    table = [list(map(shown, row)) for row in (head, *rows)]
+    widths = [max(map(width, column)) for column in zip(*table, strict=True)]
+    lines = [
+        "  ".join(
+            _set(cell, most, title in flush) for cell, most, title in zip(row, widths, head, strict=True)
+        ).rstrip()
+        for row in table
+    ]
     limit = shutil.get_terminal_size().columns if sys.stdout.isatty() else 0
     return "\n".join([_cut(line, limit) for line in lines] if limit else lines)
 
 
+def width(text: str) -> int:
+    """In columns of a terminal: characters of East Asia and emoji take two."""
+    if text.isascii():
+        return len(text)
+    from rich.cells import cell_len  # a tenth of a second to import: for those who need it
+
+    return cell_len(text)
+
+
+def _set(cell: str, columns: int, is_right: bool) -> str:
+    room = " " * (columns - width(cell))
+    return room + cell if is_right else cell + room
+
+
 def _cut(line: str, limit: int) -> str:
-    return line[: limit - 1] + _ELLIPSIS if limit and len(line) > limit else line
+    if not limit or width(line) <= limit:
+        return line
+    end = limit - 1
+    while width(line[:end]) > limit - 1:
+        end -= 1
+    return line[:end] + _ELLIPSIS
 
 
 def pairs(items: Sequence[tuple[str, str]]) -> str:
     """`name: value` lines, values in one column."""
-    width = max((len(name) for name, _ in items), default=0) + 1
-    return "\n".join(f"{name + ':':<{width}}  {value}" for name, value in items)
+    most = max((width(shown(name)) for name, _ in items), default=0) + 1
+    return "\n".join(f"{_set(shown(name) + ':', most, False)}  {lines_shown(value)}" for name, value in items)
+
+
+def lines_shown(text: str) -> str:
+    """A text of lines, as people may see it."""
+    return "\n".join(map(shown, text.split("\n")))

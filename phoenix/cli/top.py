@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-from phoenix.cli import cloud, events, queue
+from phoenix.cli import cloud, events, queue, tables
 from phoenix.cli import departments as departments_of
 from phoenix.cli.errors import OK, UNREACHABLE, CliError
 from phoenix.cli.http import Client
@@ -89,6 +89,7 @@ def screen(
     """Hosts by owner, departments, the queue, the last events."""
     from rich.console import Group
     from rich.panel import Panel
+    from rich.text import Text  # what is no text of its own would be read as rich's markup
 
     names = sorted({str(d.get("department")) for d in departments})
     colours = {name: COLOURS[i % len(COLOURS)] for i, name in enumerate(names)}
@@ -96,8 +97,8 @@ def screen(
     return Group(
         Panel(_rack(hosts, colours), title=f"{len(hosts)} hosts", title_align="left"),
         _departments(departments, colours),
-        Panel(queue.render(rows, len(rows)), title=f"queue: {jobs.get('total', len(rows))}", title_align="left"),
-        Panel("\n".join(lines) or "nothing yet", title="events", title_align="left"),
+        Panel(Text(queue.render(rows, len(rows))), title=f"queue: {jobs.get('total', len(rows))}", title_align="left"),
+        Panel(Text(tables.lines_shown("\n".join(lines)) or "nothing yet"), title="events", title_align="left"),
     )
 
 

@@ -55,7 +55,7 @@ def _of_scheduler(where: cloud.Cloud, answer: dict[str, Any], name: str, as_json
         told = [sentences.capital(sentences.sentence(reason)) for reason in reasons(answer)]
         emit.json(answer | {"sentences": told} | ({"problems": problems} if problems else {}))
     else:
-        print("\n".join([render(answer, time.time()), *(f"  {problem}" for problem in problems)]))
+        emit.text("\n".join([render(answer, time.time()), *(f"  {problem}" for problem in problems)]))
     return 0
 
 

@@ -24,6 +24,7 @@ from msgspec import Meta
 from schemas import facts as f
 from schemas.checkpoints import counts
 from schemas.facts import Fact
+from schemas.hidden import HIDDEN, WHAT
 from schemas.ids import is_instance
 from schemas.misfits import WORDS
 from services.admission import compose
@@ -53,8 +54,8 @@ class CheckpointBody(msgspec.Struct, frozen=True, kw_only=True):
         str,
         Meta(
             max_length=200,
-            pattern=r"^[^\x00-\x1f\x7f]*\Z",
-            extra={WORDS: "text of at most 200 characters without control characters"},
+            pattern=rf"^[^{HIDDEN}]*\Z",
+            extra={WORDS: f"text of at most 200 characters without {WHAT}"},
         ),
     ] = ""
 

@@ -30,6 +30,8 @@ from typing import Any, Final, Literal, TypeAlias
 
 import orjson
 
+from schemas.hidden import shown_in_json
+
 Level: TypeAlias = Literal["debug", "info", "warning", "error"]
 Form: TypeAlias = Literal["text", "json"]
 VALUE_MAX: Final = 2000  # characters: a sentence fits, a payload does not
@@ -177,7 +179,7 @@ def _words(event: str, fields: dict[str, object]) -> str:
 def _json_line(record: logging.LogRecord, event: str, fields: dict[str, object]) -> str:
     head = {"at": _at(record), "level": record.levelname.lower(), "event": _plain("event", event)}
     told = {f"{name}_" if name in _HEAD else name: _plain(name, value) for name, value in fields.items()}
-    return orjson.dumps({**head, **told}).decode()
+    return shown_in_json(orjson.dumps({**head, **told}).decode())
 
 
 def _plain(name: str, value: object) -> Any:

@@ -333,7 +333,7 @@ def test_a_tab_becomes_the_person_whom_another_tab_has_logged_in(site: Site, ope
 UNITS = """async () => {
   const {Model} = await import("/model.js"), {append, bands, seriesOf, ticks} = await import("/series.js");
   const {linked, entityOf} = await import("/links.js"), {clock, duration, whole} = await import("/format.js");
-  const {bursts} = await import("/bursts.js");
+  const {bursts} = await import("/bursts.js"), {shown} = await import("/hidden.js");
   const told = {};
   const one = (p, i = 0) => ({id: `${p}.${i}`, at: p, kind: "k", sentence: "s"});
   const model = new Model();
@@ -362,6 +362,7 @@ UNITS = """async () => {
   told.bounded = series.at.length;
   told.bands = bands(series, model.slots);
   told.ticks = [ticks(16, 4, true), ticks(0, 4), ticks(1, 4)];
+  told.hidden = ["a\\u202eb\\x1b", "日本 🎉\\n", "\\u{e0041}\\u200b"].map(shown);
   told.durations = [0, 59.6, 61, 3600, 5000, 90000].map(duration);
   return told;
 }"""
@@ -382,6 +383,7 @@ def test_its_parts_keep_their_rules(site: Site, opened: Open) -> None:
     assert told["addresses"] == [{"kind": "job", "name": "17"}, None, None, None]
     assert told["provisional"] == [[10, 20, 30, 39], [0, 0, 0, 1], [0.5, None, 1, None]]
     assert told["bounded"] < 15
+    assert told["hidden"] == ["a\\u{202e}b\\x1b", "日本 🎉\n", "\\u{e0041}\\u{200b}"]
     assert told["bands"] == ["web", "hpc", "(free)"]
     assert told["ticks"][0] == [0, 5, 10, 15, 20]
     assert told["durations"] == ["0 s", "1 min", "1 min 1 s", "1 h", "1 h 23 min", "1 d 1 h"]

@@ -144,14 +144,14 @@ async def test_a_report_is_said_until_the_door_has_answered_for_good() -> None:
 
 
 async def test_what_an_instance_answered_is_told_in_one_line() -> None:
-    """The door refuses control characters: the instance would never be replaced."""
+    """The door refuses control characters and marks of direction: the instance would never be replaced."""
     door = Door({"ok": True})
     speaker = Reporter(ACCOUNT)
-    speaker.say("web.1", 1, "unreachable", "health check:\r\n\x1b[31m200 maybe\n")
+    speaker.say("web.1", 1, "unreachable", "health check:\r\n\x1b[31m200 \u202emaybe\n")
     task = asyncio.create_task(speaker.run(cast("Client", door)))
     await asyncio.wait_for(door.enough.wait(), 30)
     task.cancel()
-    assert door.asked[0]["why"] == "health check: [31m200 maybe"
+    assert door.asked[0]["why"] == "health check: [31m200  maybe"
 
 
 async def test_a_door_that_is_behind_the_events_is_told_again_that_an_instance_has_drained(

@@ -64,3 +64,11 @@ def test_load_in_requests_and_a_missing_signal_are_seen() -> None:
     )
     well = departments.render([WEB | {"signal_missing_since": None, "utilisation": 0.5}])
     assert well.endswith(" 50 %")
+
+
+def test_other_peoples_words_are_text() -> None:
+    """Neither markup of the library's, which would fail here, nor what turns a line."""
+    console = Console(file=StringIO(), width=160)
+    console.print(top.screen([], [], {"lines": [], "total": 0}, ["job.submitted  name=[/red][bold]\u202ex"]))
+    assert isinstance(console.file, StringIO)
+    assert "name=[/red][bold]\\u202ex" in console.file.getvalue()

@@ -36,7 +36,7 @@ def bounds(described: dict[str, Any]) -> str:
     if "anyOf" in described:
         described = next(one for one in described["anyOf"] if one["type"] != "null")
     if described["type"] == "string":
-        return f"at most {described['maxLength']} characters, no control characters"
+        return f"at most {described['maxLength']} characters, none hidden"
     if described["type"] == "object":
         return f"at most {described['maxProperties']} instances, {bounds(described['additionalProperties'])} each"
     if "maximum" not in described:

@@ -2,8 +2,12 @@
 // Elements from data. Names of jobs, users and hosts are other people's words:
 //   1. Text gets into the page as text nodes alone. Nothing in this page assigns markup (tests/unit/test_page_files.py).
 //   2. Attributes are set by name from this code; an `on…` attribute is a listener, never text. An `href` is a fragment.
-//   3. Lists are changed, not made anew (`keyed`): what has the focus keeps it, and what is unchanged is not touched.
+//   3. Characters that nobody sees, or that turn a line's direction, are shown by their number.
+//   4. Lists are changed, not made anew (`keyed`): what has the focus keeps it, and what is unchanged is not touched.
 
+import { shown } from "./hidden.js";
+
+const READ = new Set(["aria-label", "title", "placeholder"]); // attributes that people read or hear
 const SVG = "http://www.w3.org/2000/svg";
 
 /** @typedef {Node | string | number | null | undefined | false} Child */
@@ -32,11 +36,12 @@ function filled(element, attributes, children) {
   for (const [name, value] of Object.entries(attributes ?? {})) {
     if (value === null || value === undefined || value === false) continue;
     if (name.startsWith("on")) element.addEventListener(name.slice(2), value);
+    else if (READ.has(name)) element.setAttribute(name, shown(String(value)));
     else element.setAttribute(name, value === true ? "" : String(value));
   }
   for (const child of children.flat()) {
     if (child === null || child === undefined || child === false) continue;
-    element.append(child instanceof Node ? child : String(child));
+    element.append(child instanceof Node ? child : shown(String(child)));
   }
   return element;
 }
@@ -50,7 +55,7 @@ export function el(id) {
 
 /** Give `element` this text, if it has another. @param {Element} element @param {string | number} text */
 export function say(element, text) {
-  const words = String(text);
+  const words = shown(String(text));
   if (element.textContent !== words) element.textContent = words;
 }
 
