@@ -210,6 +210,8 @@ def short(reason: object) -> str:
     words = _TEXTS[code][0] if code in _TEXTS else code.replace("_", " ")
     if code == "vm_ended" and "began" in params:
         return "start failed"
+    if code == "starting" and "paused_since" in params:
+        return "starts paused"
     if code == "held" and "failed" in params:
         return "starts failed, held"
     if code == "user_limit" and "quality" in params:

@@ -83,15 +83,15 @@ def held(p: Params) -> str | None:
 
 
 def starting(p: Params) -> str | None:
-    if "hosts" not in p:
-        return None
-    up = f"({p.number('vms_started')} of {p.number('vms')} are up)"
     paused = ""
     if "paused_since" in p:
         paused = (
             f"; starts are paused in the whole cloud since {iso(p['paused_since'])}, because they fail on most hosts "
             f"({p['paused_why']}): one is tried every few seconds, and the first that succeeds lets all go"
         )
+    if "hosts" not in p:
+        return f"its machines are being started{paused}" if paused else None
+    up = f"({p.number('vms_started')} of {p.number('vms')} are up)"
     again = ", and is asked again" if p.get("refused_why") else ""
     return f"its machines are being started on {p.names('hosts')} {up}{_refused(p)}{again}{paused}"
 

@@ -36,9 +36,7 @@ JOBS_MIN: Final = 2  # one job that cannot start anywhere is that job's trouble
 MOST: Final = 0.75  # a rack of half the hosts is quarantined host by host: the others go on
 WINDOW_S: Final = 30.0  # a host's third failed start in a row comes within two seconds, a slow one's within this
 TRY_FIRST_S: Final = 0.5
-TRY_MAX_S: Final = (
-    5.0  # so long after the site is well again everything starts, and a site in trouble is asked no more often
-)
+TRY_MAX_S: Final = 5.0  # so long after the site is well again all start; one in trouble is asked no more often
 TRY_S: Final = 60.0  # the default boot budget of a batch department
 FADES_S: Final = 120.0
 SUCCEEDED: Final = "a start succeeded"
@@ -57,7 +55,7 @@ class SiteFault:
     def __init__(self, ledger: Ledger, timers: Timers) -> None:
         self.ledger, self.timers = ledger, timers
         self.ended: dict[str, Ended] = {}  # by host; of the last `WINDOW_S`
-        self.begun: dict[str, float] = {}  # hosts on which one is under way -> since when
+        self.begun: dict[str, tuple[str, float]] = {}  # VMs that are on their way -> where, and since when
         self.found: f.StartsPaused | None = None  # to be written
         self.over = ""  # why the pause ends; to be written
         self.failures = 0  # tries in a row that failed
@@ -76,7 +74,7 @@ class SiteFault:
 
     def failed(self, host: str, key: str, why: str, now: float) -> bool:
         """A start failed.  True if that is the site's fault."""
-        self.begun.pop(host, None)
+        self.begun.pop(key, None)
         self.ended[host] = Ended(now, _job(key), failed=True)
         if self.on:
             self._tried(key, now)
@@ -89,8 +87,8 @@ class SiteFault:
     def _is_site(self, now: float) -> bool:
         """Rule 1."""
         self.ended = {host: one for host, one in self.ended.items() if one.at > now - WINDOW_S}
-        self.begun = {host: at for host, at in self.begun.items() if at > now - WINDOW_S}
-        under_way = sum(1 for host in self.begun if host not in self.ended)
+        self.begun = {key: (host, at) for key, (host, at) in self.begun.items() if at > now - WINDOW_S}
+        under_way = len({host for host, _ in self.begun.values() if host not in self.ended})
         failed = [one for one in self.ended.values() if one.failed]
         least = max(HOSTS_FEW, min(HOSTS_MIN, len(self.ledger.custody.state.hosts)))
         jobs = dict.fromkeys(one.job for one in failed)
@@ -104,12 +102,12 @@ class SiteFault:
         self.timers.set(now + FADES_S, PAUSED)
 
     def hosts(self) -> list[str]:
-        """Where starts failed in this storm."""
+        """Where starts failed of late."""
         return [host for host, one in self.ended.items() if one.failed]
 
     def succeeded(self, host: str, key: str, now: float) -> None:
         """A VM runs."""
-        self.begun.pop(host, None)
+        self.begun.pop(key, None)
         self.ended[host] = Ended(now, _job(key), failed=False)
         if self.ledger.state.paused is not None and key in self.tried:
             self.over = SUCCEEDED
@@ -131,14 +129,15 @@ class SiteFault:
 
     def starts(self, host: str, key: str, now: float) -> None:
         """It is deployed."""
-        self.begun[host] = now
+        self.begun[key] = (host, now)
         if self.on:
             self.trying, self.until = key, now + TRY_S
             self.tried[key] = None
             self.timers.set(self.until, PAUSED)
 
     def came_to_nothing(self, key: str, now: float) -> None:
-        """It was tried, and that proves nothing."""
+        """It was deployed, and that proves nothing."""
+        self.begun.pop(key, None)
         self._tried(key, now)
 
     def settle(self, now: float, *, woken: bool, waiting: bool) -> None:

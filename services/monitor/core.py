@@ -109,6 +109,7 @@ class _State(msgspec.Struct, kw_only=True):
     levels: service_levels.State = msgspec.field(default_factory=service_levels.State)
     tallies: tallies.State = msgspec.field(default_factory=tallies.State)
     moves: moves.State = msgspec.field(default_factory=moves.State)
+    paused: Reason | None = None  # of VMs that wait while starts are: why
     holds: dict[str, Reason] = {}  # unit that nobody held, but that never starts -> why
     told: tuple[int, int] = (0, 0)  # place of the last valid fact: what is kept beside a snapshot must have come as far
     series: series.State = msgspec.field(default_factory=series.State)
@@ -116,7 +117,7 @@ class _State(msgspec.Struct, kw_only=True):
 
 class MonitorCore:
     # 3: snapshots; 4: series; 5: goodput, tallies of ends, waits and moves; 6: the hour that runs stands apart; 7: moves
-    # 8: since when a web department is silent; 9: why a unit is held that nobody held
+    # 8: since when a web department is silent; 9: why a unit is held that nobody held, why starts are paused
     VERSION = 9
 
     def __init__(self, custody: Custody, watch: Callable[[f.Fact, Meta], None] | None = None) -> None:
@@ -337,10 +338,18 @@ class MonitorCore:
         state = unit_state(unit)
         cause = self.causes.of(job) if job is not None and state in ("pending", "held") else None
         if state == "held" and (cause is None or cause.code is not Code.DEPENDENCY_FAILED):
-            cause = self.state.holds.get(
-                unit.id
-            )  # to release it is what helps first; where it can never start, not even that
+            # to release it is what helps first; where it can never start, not even that
+            cause = self.state.holds.get(unit.id)
+        if state == "starting":
+            cause = self.state.paused
         return cause or _slot(job, unit) or plain_reason(unit)
+
+    def _starts(self, fact: f.StartsPaused | f.StartsResumed, _meta: Meta) -> None:
+        self.state.paused = None
+        if isinstance(fact, f.StartsPaused):
+            self.state.paused = because(Code.STARTING, paused_since=fact.since, paused_why=fact.why)
+        for units in self.custody.index.open.values():
+            self.touched |= {name: None for name in units if self.custody.state.units[name].began_at is None}
 
     def _attempt(self, unit: str, number: int) -> Attempt | None:
         return next((a for a in reversed(self.state.attempts.get(unit, ())) if a.attempt == number), None)
@@ -463,6 +472,8 @@ _HANDLERS: dict[type, Callable[[MonitorCore, Any, Meta], None]] = {
     f.CheckpointReported: MonitorCore._checkpointed,
     f.VmEnded: MonitorCore._vm_ended,
     f.DepartmentClosed: MonitorCore._department_closed,
+    f.StartsPaused: MonitorCore._starts,
+    f.StartsResumed: MonitorCore._starts,
     f.DemandChanged: MonitorCore._demand,
     f.LoadObserved: MonitorCore._load,
     f.ScaleRequested: MonitorCore._scaled,

@@ -10,7 +10,7 @@ from schemas.reasons import Code, Reason
 from schemas.sentences import sentence, short
 from services.admission.core import AdmissionCore
 from services.monitor.core import MonitorCore
-from services.scheduler.batch.launches import FAILURES_MAX, PROVEN_MIN, WAIT_FIRST_S, WAIT_MAX_S
+from services.scheduler.batch.launches import FAILURES_MAX, PROVEN_MIN, SLOT_WAIT_MAX_S, WAIT_FIRST_S, WAIT_MAX_S
 from services.scheduler.batch.state import Again
 from services.scheduler.explain.why import why
 from tests.support.scheduling import closed, cluster, core
@@ -189,6 +189,42 @@ def test_what_starts_nowhere_though_others_do_is_held_and_says_so_to_everybody()
     world.settle()
     assert world.unit(job).state == "open", "released, it is tried anew, at once"
     assert again(world, job).launches == 0
+
+
+def test_whoever_waits_is_no_demand_until_then() -> None:
+    world = cluster(2, held=1, cores=1)
+    first = world.submit()
+    world.settle()
+    fail_start(world, first)
+    second = world.submit()
+    fail_start(world, first)
+    assert (world.unit(first).state, world.unit(second).state) == ("pending", "open")
+    assert world.custody.state.demands["hpc"] == 1
+    world.advance(WAIT_FIRST_S)
+    assert world.custody.state.demands["hpc"] == 2
+
+
+def test_a_year_of_failed_starts_is_no_more_than_the_longest_wait() -> None:
+    world = cluster(1)
+    world.strict = False
+    job = world.submit()
+    world.settle()
+    fail_start(world, job)
+    again(world, job).launches = 100_000
+    fail_start(world, job)
+    assert wait(world, job) == WAIT_MAX_S
+
+
+def test_a_lease_whose_time_runs_waits_for_seconds() -> None:
+    world = cluster(2)
+    lease = f.Lease(kind="advance", start_at=world.now)
+    job = world.submit(lease=lease)
+    world.settle()
+    waits = []
+    for _ in range(8):
+        fail_start(world, job)
+        waits.append(wait(world, job))
+    assert waits == [0.0, 1.0, 2.0, 4.0, *[SLOT_WAIT_MAX_S] * 4]
 
 
 def test_without_proof_nobody_is_held() -> None:

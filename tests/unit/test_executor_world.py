@@ -4,11 +4,29 @@ from __future__ import annotations
 
 import pytest
 
-from services.executor.calls import Phase
+from schemas import facts as f
+from services.executor.calls import Call, Deploy, Outcome, Phase, Result
 from tests.support.executor_world import World
 
 SEEDS = 30
 STEPS = 5000
+STORMY = 5
+STORM_S, FAIR_S = 40.0, 20.0
+
+
+class Stormy(World):
+    """Every deploy is refused, again and again for `STORM_S`."""
+
+    well = False
+
+    def perform(self, call: Call) -> Result:
+        if isinstance(call, Deploy) and not self.well and self.now % (STORM_S + FAIR_S) < STORM_S:
+            return Result(call, Outcome.REFUSED, why="no datastore")
+        return super().perform(call)
+
+    def heal(self) -> None:
+        self.well = True
+        super().heal()
 
 
 @pytest.mark.parametrize("block", range(6))
@@ -55,3 +73,19 @@ def test_the_worlds_are_lively_enough_to_show_something() -> None:
     assert sum(world.resumed for world in worlds) >= 3
     assert sum(world.moved for world in worlds) >= 1
     assert sum(world.taken_over for world in worlds) >= 3
+
+
+def test_while_the_site_fails_all_starts_now_and_then_it_is_as_safe_and_comes_to_rest() -> None:
+    paused = resumed = 0
+    for seed in range(STORMY):
+        world = Stormy(seed)
+        try:
+            world.live(STEPS)
+            world.heal()
+            at_rest(world)
+        except AssertionError as error:
+            raise AssertionError(f"seed {seed}: {error}") from error
+        written = [fact for _, facts, _ in world.journal for fact in facts]
+        paused += sum(isinstance(fact, f.StartsPaused) for fact in written)
+        resumed += sum(isinstance(fact, f.StartsResumed) for fact in written)
+    assert paused >= resumed >= 2, "the storms are storms"

@@ -16,6 +16,7 @@ from schemas.config import BatchPolicy, CloudConfig, Department, WebPolicy
 from schemas.custody import RULES, Custody
 from schemas.meta import Meta
 from schemas.reasons import Code, because
+from schemas.sentences import sentence, short
 from services.monitor.core import MonitorCore
 from services.monitor.events import Publisher
 from services.monitor.history import reads as history_reads
@@ -106,6 +107,26 @@ def test_states_that_people_see(steps: list[Step], state: str) -> None:
     assert desk.state() == state
     over = state in ("completed", "failed", "timeout", "killed", "cancelled")
     assert [row["state"] for row in desk.queue()] == ([] if over else [state])
+
+
+def test_while_starts_are_paused_whoever_is_to_start_is_told_so() -> None:
+    desk = Desk().play(ADOPTED, *granted(), job(), placed())
+    paused: Step = ("executor", f.StartsPaused(since=3.0, failed=3, tried=3, why="no datastore"))
+    desk.play(paused)
+    [row] = desk.queue()
+    assert (row["state"], short(row["reason"])) == ("starting", "starts paused")
+    assert "because they fail on most hosts (no datastore)" in sentence(row["reason"])
+    desk.play(("executor", f.StartsResumed(why="a start succeeded")))
+    assert short(desk.queue()[0]["reason"]) == "starting"
+
+
+def test_what_is_held_by_nobody_says_why_until_it_is_released() -> None:
+    why = because(Code.HELD, failed=5, vm="deploy refused: no datastore", began=0)
+    desk = Desk().play(ADOPTED, *granted(), job(), ("admission", f.JobHeld(job="1", user="", reason=why)))
+    assert short(desk.queue()[0]["reason"]) == "starts failed, held"
+    assert "no datastore" in sentence(desk.queue()[0]["reason"])
+    desk.play(("admission", f.JobResumed(job="1", user="a")), ("admission", f.JobHeld(job="1", user="a")))
+    assert short(desk.queue()[0]["reason"]) == "held"
 
 
 def test_the_queue_row_follows_every_change() -> None:

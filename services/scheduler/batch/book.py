@@ -34,7 +34,7 @@ from schemas.reasons import Code, Reason, because
 from services.runtime.core import NEVER
 from services.scheduler.batch import reclaim
 from services.scheduler.batch.dependencies import verdict
-from services.scheduler.batch.launches import Launches, is_launch_failure
+from services.scheduler.batch.launches import SLOT_WAIT_MAX_S, WAIT_MAX_S, Launches, is_launch_failure
 from services.scheduler.batch.ranking import Ranking
 from services.scheduler.batch.saved import Saved, ran_for
 from services.scheduler.batch.state import ENDED_MAX, WHOLE, Again, Job, State, job_from
@@ -164,11 +164,13 @@ class Book:
         elif not eligible:
             self.queue.remove(unit)
 
-    def look(self, now: float) -> None:
-        """Time passes: who has waited long enough after starts that failed is eligible again."""
+    def look(self, now: float) -> bool:
+        """Time passes: who has waited long enough after starts that failed is eligible again.  True if anybody is."""
         self.at = max(self.at, now)
-        for unit in self.launches.due(self.at):
+        due = self.launches.due(self.at)
+        for unit in due:
             self.refresh(unit)
+        return bool(due)
 
     def starts_resumed(self) -> None:
         """No start is paused any more."""
@@ -282,7 +284,7 @@ class Book:
                 again.suspends -= 1  # it was a requeue after all, and is told as one
             if why is not None and is_launch_failure(known, why):
                 again.used_s = 0.0
-                self.launches.failed(unit, hosts, why)
+                self.launches.failed(unit, hosts, why, SLOT_WAIT_MAX_S if self.job(unit).is_local else WAIT_MAX_S)
             else:
                 self._enter_again(again, why)
         self.refresh(unit)

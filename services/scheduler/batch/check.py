@@ -36,8 +36,8 @@ def check(core: BatchCore, fresh: BatchCore) -> list[str]:
     found += [f"{u}'s machine is remembered and gone" for u in state.warm if u not in units or not units[u].vms_open]
     if core.foresaw:
         fresh.foresee()
-    for book in (core.book, fresh.book):
-        book.look(max(core.decided_at, core.custody.state.at))
+    for one in (core, fresh):
+        one.look(max(core.decided_at, core.custody.state.at))
     queue, lanes = core.book.ranked(core.custody.state.at), fresh.book.ranked(core.custody.state.at).lanes
     for key in [key for key, lane in queue.lanes.items() if lane.lengths and key in lanes]:
         fresh.book.queue.by_length(lanes[key])

@@ -64,7 +64,7 @@ class BatchCore(BatchViews):
         if self._rests and now < self.wake_at():
             return []
         self.decided_at = now
-        self.book.look(now)
+        self.look(now)
         found = self._decide(now)
         self._rests = not found
         return found

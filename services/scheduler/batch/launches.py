@@ -7,7 +7,7 @@ Theory of operation
 
 Rules
   1. The first such attempt in a row is followed by another one at once, on other hosts if there are any (`affinity`, rule 5);
-     the next ones wait, twice as long each time, up to `WAIT_MAX_S`.
+     the next ones wait, twice as long each time, up to `WAIT_MAX_S`; those of a lease with a time slot `SLOT_WAIT_MAX_S`.
   2. While starts are paused (`starts.paused`: the site's fault) none is counted, and when they go on all who wait may start at
      once: what kept them waiting is over.  Nor is one counted whose VMs had not all started in time (`limits`, rule 3): it has
      waited long enough, for a quota perhaps, and says nothing against itself.
@@ -29,6 +29,8 @@ from services.scheduler.batch.state import Again, State
 
 WAIT_FIRST_S: Final = 1.0  # a fault of a host is over with the next one, a short one of OpenNebula within seconds
 WAIT_MAX_S: Final = 300.0  # after nine in a row: whoever mended it waits no longer than he looks
+SLOT_WAIT_MAX_S: Final = 5.0  # of a lease whose time runs: nobody keeps its room meanwhile
+DOUBLED_MAX: Final = 20  # a float has an end; WAIT_MAX_S comes long before
 FAILURES_MAX: Final = 5  # of a row that began seconds ago: an unlucky job meets two broken hosts, rarely three
 PROVEN_MIN: Final = 3
 HOSTS_MAX: Final = 64  # that are remembered of one unit, the newest
@@ -62,8 +64,8 @@ class Launches:
         self.waiting: dict[str, float] = {}
         self.failing = dict.fromkeys(unit for unit, again in state.again.items() if again.failed_on)
 
-    def failed(self, unit: str, hosts: tuple[str, ...], why: Reason) -> None:
-        """Its attempt there ended before it began, for `why`."""
+    def failed(self, unit: str, hosts: tuple[str, ...], why: Reason, most_s: float = WAIT_MAX_S) -> None:
+        """Its attempt there ended before it began, for `why`; it waits for `most_s` at most."""
         again = self.state.again[unit]
         for host in hosts:
             again.failed_on[host] = again.failed_on.pop(host, False)
@@ -72,8 +74,9 @@ class Launches:
         self.failing[unit] = None
         if is_counted(self.state, why):
             again.launches += 1
-            wait_s = 0.0 if again.launches == 1 else min(WAIT_MAX_S, WAIT_FIRST_S * 2.0 ** (again.launches - 2))
-            again.not_before = self.custody.state.at + wait_s
+            doubled = min(again.launches - 2, DOUBLED_MAX)
+            wait_s = 0.0 if again.launches == 1 else WAIT_FIRST_S * 2.0**doubled
+            again.not_before = self.custody.state.at + min(most_s, wait_s)
 
     def began(self, unit: str, hosts: tuple[str, ...]) -> None:
         """Rule 4; and for others that failed to start there, the hosts are proven."""

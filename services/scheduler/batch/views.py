@@ -173,6 +173,11 @@ class BatchViews:
         """Queue or hosts have changed: there may be something to say."""
         self._demand, self._rests = None, False
 
+    def look(self, now: float) -> None:
+        """Time passes: somebody may be eligible again."""
+        if self.book.look(now):
+            self._stir()
+
     def _expect(self, unit: str) -> None:
         """The expected end of the unit's attempt may have changed."""
         self._shifted = True

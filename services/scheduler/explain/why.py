@@ -106,7 +106,7 @@ def _why_open(core: BatchCore, unit: Unit, now: float) -> Reason:
             vms_started=core.limits.started.get(unit.id, 0),
             vms=unit.nodes,
             **(_refused(core, unit) if unit.allocated.get(unit.attempt, 0).bit_count() < unit.nodes else {}),
-            **_paused(core),
+            **(_paused(core) if core.limits.started.get(unit.id, 0) < unit.nodes else {}),
         )
     ran_s = round(core.book.used_s(unit.id) + max(0.0, now - unit.began_at), 3)
     walltime_s = core.book.job(unit.id).walltime_s

@@ -58,7 +58,8 @@ PLACED_MAX: Final = 500  # instances of one decision; the rest follow with the n
 class WebCore(WebFold):
     """The core of web department `dept`."""
 
-    VERSION = 3  # 3: claims, requests, who drains; a first start reads them from the journal
+    # 3: claims, requests, who drains; 4: that starts are paused; a first start reads them from the journal
+    VERSION = 4
 
     def check(self) -> list[str]:
         found = super().check()

@@ -69,6 +69,8 @@ class WebFold:
             f.ScaleRequested: self._on_scale,
             f.ConfigAdopted: self._on_config,
             f.DepartmentClosed: self._on_department_closed,
+            f.StartsPaused: self._on_starts,
+            f.StartsResumed: self._on_starts,
             **dict.fromkeys(f.HostFact.__args__, self._on_host),
         }
         self._rebuild()
@@ -212,18 +214,27 @@ class WebFold:
         releases = self.releases(now)
         seen = releases.look(unit)
         self._forget(fact.unit)
-        self.state.roll = web_release.ended(self.state.roll, seen, fact.why.code, releases.live(), releases.terms, now)
+        if unit.began_at is not None or not self.state.paused:
+            roll, code = self.state.roll, fact.why.code
+            self.state.roll = web_release.ended(roll, seen, code, releases.live(), releases.terms, now)
         if fact.why.code in _FAILURES and unit.drains_until is None:
             self._on_failure(unit, fact.why.code, now)
         self._count()
+        return True
+
+    def _on_starts(self, fact: f.StartsPaused | f.StartsResumed, meta: Meta) -> bool:
+        """Rule 4."""
+        self.state.paused = isinstance(fact, f.StartsPaused)
+        self.state.retry_at = min(self.state.retry_at, meta.at)
         return True
 
     def _on_failure(self, unit: Unit, code: Code, now: float) -> None:
         """Rule 2.  The successor of one that was not reached is there already, if there was room for it."""
         state = self.state
         stable = unit.began_at is not None and now - unit.began_at >= STABLE_S
-        state.failures = 1 if stable else state.failures + 1
-        state.retry_at = now + backoff_s(state.failures)
+        if unit.began_at is not None or not state.paused:
+            state.failures = 1 if stable else state.failures + 1
+            state.retry_at = now + backoff_s(state.failures)
         if code is Code.UNREACHABLE:
             state.replaced_at = now
         if code is not Code.UNREACHABLE or len(self.holdings.active) < (state.target or 0):

@@ -25,7 +25,8 @@ Rules
   3. A release has *stood* when one instance of it has served for STABLE_S, or for `min_ready_s` if that is longer.  It is
      never given up.  (Of release 0 only instances count that were placed after it was last configured otherwise.)
   4. An instance that ends, or does not come up, before its release has stood is a failure of it: its VM ended, it did not call
-     in time, no balancer reached it.  A lost host, a reclaim, a scale-down is none.  So what serves, and fails before it is
+     in time, no balancer reached it.  A lost host, a reclaim, a scale-down is none, nor what did not start while starts are
+     paused in the whole cloud.  So what serves, and fails before it is
      ready, has taken the places of `max_unavailable` others at most.
   5. After a failure nobody leaves for the sake of rule 1 until the release has stood: those that serve are kept.
   6. `start_failures_max` failures of a release that has not stood: no more are started.  If none of it is in service (now or

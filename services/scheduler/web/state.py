@@ -40,6 +40,7 @@ class State(msgspec.Struct, kw_only=True):
     until: float | None = None
     roll: Roll = Roll()  # what instances run, and how far that is
     failures: int = 0  # in a row
+    paused: bool = False  # starts are, in the whole cloud: what does not start then is the site's fault
     to_replace: int = 0  # failed instances whose successor is not placed yet
     retry_at: float = 0.0
     quiet: tuple[str, ...] = ()  # instances with the fewest sessions, the fewest first, as of …
