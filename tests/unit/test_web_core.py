@@ -413,21 +413,6 @@ def test_an_instance_that_does_not_come_up_is_replaced() -> None:
     assert world.facts(f.AttemptClosed)[-1].why.code is Code.BOOT_TIMEOUT
 
 
-def test_what_does_not_start_while_starts_are_paused_is_replaced_at_once_and_no_failure_of_its_release() -> None:
-    world = site(held=0, boot_timeout_s=5, start_failures_max=2)
-    world.seats["guests"].paused = True
-    world.write("executor", f.StartsPaused(since=world.now, failed=3, tried=3, why="no datastore"))
-    world.grant("web", "h1")
-    world.settle()
-    for _ in range(6):
-        world.advance(5)
-    assert (core(world).state.failures, core(world).state.roll.failures) == (0, 0)
-    assert list(world.states("web").values()) == [*["failed"] * 6, "open"]
-    world.write("executor", f.StartsResumed(why="a start succeeded"))
-    world.advance(5)
-    assert (core(world).state.failures, core(world).state.roll.failures) == (1, 1)
-
-
 def test_a_cordoned_host_is_left_once_another_serves() -> None:
     world = site()
     world.cordon("h1")
