@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 from typing import Any, Final
 
-from phoenix.cli import cloud, emit, suggest
+from phoenix.cli import cloud, config_leases, emit, suggest
 from phoenix.cli.errors import FAILED, OK, UNREACHABLE, CliError, usage
 
 VERBS: Final = ("check", "diff", "apply")
@@ -15,6 +15,7 @@ HELP: Final = """examples:
   phoenix config check site.toml     every problem of the file at once
   phoenix config diff site.toml      what would change in the running cloud, and what at its next start
   phoenix config apply site.toml     adopt it while running: departments and users come and go, keys with them
+  phoenix config apply site.toml --accept-late-leases     although leases that were accepted would begin late or not at all
 
 exit code: 0 good or applied, 1 the file has problems or was refused, 3 no cloud is running"""
 
@@ -22,6 +23,9 @@ exit code: 0 good or applied, 1 the file has problems or was refused, 3 no cloud
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("verb", metavar="check|diff|apply")
     parser.add_argument("file", type=Path, metavar="FILE")
+    parser.add_argument(
+        "--accept-late-leases", action="store_true", help="apply: also if accepted leases would not be kept"
+    )
 
 
 def run(args: argparse.Namespace) -> int:
@@ -44,7 +48,7 @@ def load_file(file: Path, opennebula: Any = None) -> Any:
 
 def _check(args: argparse.Namespace) -> int:
     config = load_file(args.file)
-    warnings = _warnings(args, config)
+    warnings = _warnings(args, config) + _of_leases(args, config.cloud)
     for warning in warnings:
         print(f"phoenix: {warning}", file=sys.stderr)
     departments = [f"{d.name} ({d.kind})" for d in config.cloud.departments]
@@ -95,14 +99,33 @@ def _of_prices(args: argparse.Namespace, config: Any) -> list[str]:
     return [f"{file.name} has prices for {name!r}, and there is no such {what}" for what, name in wrong]
 
 
+def _of_leases(args: argparse.Namespace, wanted: Any) -> list[str]:
+    """Accepted leases that would not be kept, as far as there is a running cloud whose leases can be known."""
+    from services.runtime.config.file import load
+
+    try:
+        running = load(Path(cloud.describe(cloud.data_dir(args))["config"]))
+        return config_leases.of_running(args, running.cloud, wanted)
+    except CliError:
+        return []
+
+
 def _diff(args: argparse.Namespace) -> int:
     from services.runtime.config.file import diff, load
 
     running = load(Path(cloud.describe(cloud.data_dir(args))["config"]))
     wanted = load_file(args.file, running.opennebula)
     changes = diff(running.cloud, wanted.cloud)
-    _show(args, {"ok": True, "changes": changes, "later": _later(args)}, "nothing would change")
+    late = _leases_or_why_not(args, running.cloud, wanted.cloud)
+    _show(args, {"ok": True, "changes": changes, "late_leases": late, "later": _later(args)}, "nothing would change")
     return OK
+
+
+def _leases_or_why_not(args: argparse.Namespace, running: Any, wanted: Any) -> list[str]:
+    try:
+        return config_leases.of_running(args, running, wanted)
+    except CliError as error:
+        return [f"accepted leases are not known: {error.message}"]
 
 
 def _later(args: argparse.Namespace) -> list[str]:
@@ -121,7 +144,10 @@ def _apply(args: argparse.Namespace) -> int:
     from phoenix.local.control import NotRunningError, call
     from phoenix.local.stack_layout import layout
 
-    load_file(args.file)
+    wanted = load_file(args.file)
+    late = [] if args.accept_late_leases else _late(args, wanted)
+    if late:
+        raise config_leases.refusal(late)
     request = {
         "op": "apply",
         "text": args.file.read_text(),
@@ -143,11 +169,24 @@ def _apply(args: argparse.Namespace) -> int:
     return OK
 
 
+def _late(args: argparse.Namespace, wanted: Any) -> list[str]:
+    """Accepted leases that would not be kept.  CliError if that has to be known and cannot be."""
+    from services.runtime.config.file import load
+
+    running = load(Path(cloud.describe(cloud.data_dir(args))["config"]))
+    try:
+        return config_leases.of_running(args, running.cloud, wanted.cloud)
+    except CliError as error:
+        message = f"whether accepted leases would be kept is not known: {error.message}"
+        raise CliError(error.code, message, "--accept-late-leases applies it all the same") from error
+
+
 def _show(args: argparse.Namespace, answer: dict[str, Any], nothing: str) -> None:
     if args.json:
         emit.json(answer)
         return
-    lines = [*answer["changes"], *(f"made: {name}" for name in answer.get("renewed", ()))]
+    lines = [*answer["changes"], *(f"not kept: {lease}" for lease in answer.get("late_leases", ()))]
+    lines += [f"made: {name}" for name in answer.get("renewed", ())]
     if answer["later"]:
         how = f"`phoenix down` and `phoenix up --config {args.file}`"
         lines += [f"not while it runs, but with {how}:", *(f"  {change}" for change in answer["later"])]

@@ -155,6 +155,10 @@ def lease_starts_at(p: Params) -> str | None:
     missing = p.number("nodes") - p.number("hosts") if "hosts" in p else 0
     lack = f"; as things are, {_hosts(p, missing)} will be missing" if missing > 0 else ""
     until = f"its time is from {iso(p['starts_at'])} to {iso(p['ends_at'])}"
+    if "order" in p:
+        return (
+            f"{until}, but the order is now {p['order']}, which keeps no time for it: it starts then if there is room"
+        )
     return f"{until}: it starts in {span(p['in_s'])}{way}{lack}"
 
 

@@ -175,10 +175,10 @@ def _ground(core: AdmissionCore, department: Department, start: float) -> Ground
         for host in hosts.values()
         if host.state not in ("lost", "absent") and host.cordoned is None and host.quarantine_until <= start
     ]
-    return Ground(usable, _certain(department)[1])
+    return Ground(usable, certain(department)[1])
 
 
-def _certain(department: Department) -> tuple[int, int | None]:
+def certain(department: Department) -> tuple[int, int | None]:
     """Hosts that are guaranteed, and that it may hold, whichever of its windows is open."""
     windows = calendar(department.windows, department.windows_zone).windows
     guarantee = min([department.guarantee, *(w.guarantee for w in windows if w.guarantee is not None)])
@@ -195,7 +195,7 @@ def warning(core: AdmissionCore, name: str, now: float) -> str:
     start, end = job.lease.start_at, job.lease.start_at + job.walltime_s
     slots = [slot for slot in _slots(core, job.dept, now, ()) if slot.start < end and start < slot.end]
     hosts = max((_hosts_at(slots, max(start, slot.start)) for slot in slots), default=0)
-    guarantee, _ = _certain(department)
+    guarantee, _ = certain(department)
     told = []
     if hosts > guarantee and len(compose.adopted(core).departments) > 1:
         needed = f"with it the leases of {job.dept} may need {hosts} hosts at a time, and {guarantee} are guaranteed"
@@ -273,7 +273,7 @@ def _smaller(table: Timetable, wanted: Slot, start_max: float, nodes_max: int) -
 
 def _too_large(department: Department, table: Timetable, wanted: Slot) -> Refused:
     part, able = wanted.part, table.ground.able(wanted.part)
-    maximum = _certain(department)[1]
+    maximum = certain(department)[1]
     limit = "" if maximum is None else f"; {department.name} may hold {maximum} of all hosts"
     told = f"nodes: {part.nodes} hosts with {part.cores} cores and {part.memory_mb} MiB each; {able} can be counted on"
     return Refused("invalid", f"{told}{limit} (hosts that are lost or cordoned do not count)", "nodes")

@@ -161,3 +161,27 @@ def test_a_lease_with_a_script_ends_when_it_ends(cloud: Cloud, tmp_path: Path) -
     over = reach(cloud, name, "ended")
     assert over["ending"] == "completed"
     assert cloud.ok("output", name) == "on 2 nodes: an argument\n"
+
+
+def test_an_order_that_keeps_no_times_is_not_applied_over_accepted_leases_unless_that_is_accepted(
+    cloud: Cloud, tmp_path: Path
+) -> None:
+    name = create(cloud, "--nodes", "2", "--cores", "2", "--duration", "1m", "--start", "+2h")["lease"]
+    file = tmp_path / "easy.toml"
+    file.write_text(SITE.replace('order = "leases"', 'order = "easy"'))
+    why = 'order = "easy" keeps no time for it: it would begin when there is room'
+    (named,) = cloud.json("config", "diff", str(file))["late_leases"]
+    assert named.startswith(f"lease {name} of alice, from ")
+    assert named.endswith(why)
+    assert f"not kept: {named}" in cloud.ok("config", "diff", str(file))
+    assert cloud.json("config", "check", str(file))["warnings"] == [named]
+    refused = cloud.run("config", "apply", str(file))
+    assert (refused.returncode, named in refused.stderr, "--accept-late-leases" in refused.stderr) == (1, True, True)
+    assert "it starts in" in cloud.ok("why", name)
+    cloud.ok("config", "apply", str(file), "--accept-late-leases")
+    until(lambda: "the order is now easy, which keeps no time for it" in cloud.ok("why", name), "why promises a time")
+    assert "at the latest" not in cloud.ok("why", name)
+    (tmp_path / "site.toml").write_text(SITE)
+    cloud.ok("config", "apply", str(tmp_path / "site.toml"))
+    until(lambda: "it starts in" in cloud.ok("why", name), "its time is kept again")
+    cloud.ok("lease", "cancel", name)

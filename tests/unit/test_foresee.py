@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from msgspec import to_builtins
 
 from schemas.facts import Dependency, Lease
 from schemas.foreseen import Foreseen, Sure
@@ -35,6 +36,16 @@ def ahead(world: World, *units: str) -> dict[str, Foreseen]:
 
 def in_s(world: World, word: Foreseen) -> float | None:
     return None if word.start_at is None else round(word.start_at - world.now, 3)
+
+
+@pytest.mark.parametrize("order", ["first-fit", "easy", "conservative"])
+def test_the_slot_of_a_lease_is_no_promise_where_the_order_keeps_no_time_for_it(order: str) -> None:
+    world = cluster(order=order)
+    unit = world.submit(lease=Lease(kind="advance", start_at=world.now + 500), walltime_s=60)
+    word = ahead(world)[unit]
+    assert (word.sure, word.start_at, word.because.params["order"]) == (Sure.CANNOT_SAY, None, order)
+    assert "at the latest" not in (told := starts(to_builtins(word), world.now, sentence))
+    assert f"but the order is now {order}, which keeps no time for it: it starts then if there is room" in told
 
 
 def test_in_strict_order_each_starts_when_those_before_it_have_run_to_their_limits() -> None:

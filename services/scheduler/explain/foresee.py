@@ -192,7 +192,9 @@ class _Ahead:
         """What can be said without looking ahead: a time slot that was agreed, and what no end of another job changes."""
         core, booking = self.core, self.core.book.queue.bookings.get(unit)
         if booking is not None and booking.start_at >= self.now:
-            return Foreseen(start_at=booking.start_at, sure=Sure.PLANNED, because=why_slot(core, booking, self.now))
+            kept, why = core.order.agenda is not None, why_slot(core, booking, self.now)
+            at, sure = (booking.start_at, Sure.PLANNED) if kept else (None, Sure.CANNOT_SAY)
+            return Foreseen(start_at=at, sure=sure, because=why)
         job, never = core.book.job(unit), None
         failed = [d for d in job.after if verdict(d, core.state, self.custody) not in ("met", "waits")]
         if not core.active:
