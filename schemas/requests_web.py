@@ -50,10 +50,11 @@ class ReleaseDeploy(Message, frozen=True, kw_only=True):
 
 
 class Deployed(Message, frozen=True, kw_only=True):
-    """`release`: its number in the department."""
+    """`release`: its number in the department.  `warning`: what its update takes from batch as things are; empty if nothing."""
 
     ok: Literal[True] = True
     release: int
+    warning: str = ""
 
 
 def problem_of_scale(request: ScaleSet) -> tuple[str, str] | None:

@@ -78,6 +78,8 @@ def run(args: argparse.Namespace) -> int:
     where.check_department(args.department)
     client = where.operator()
     answer = ask_again(client, f"/v1/departments/{quote(args.department)}/releases", body)
+    if answer.get("warning"):
+        print(f"phoenix: {args.department}: {answer['warning']}", file=sys.stderr, flush=True)
     if not args.wait:
         return _tell(args, answer, f"{args.department}: release {answer['release']}")
     if not args.json:

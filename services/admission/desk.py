@@ -23,7 +23,7 @@ from schemas import facts as f
 from schemas import requests as r
 from schemas.facts import Fact
 from schemas.meta import Meta, Void
-from services.admission import compose, instances, leases, releases
+from services.admission import compose, instances, leases, releases, surge
 from services.admission.asked import current
 from services.admission.compose import Caller
 from services.admission.core import AdmissionCore, Answered
@@ -263,7 +263,8 @@ class Desk:
             return [releases.deploy(self._core, caller, dept, request, digest, drafted)]
 
         async def do() -> r.Deployed:
-            wanted = releases.deploy(self._core, caller, dept, request, digest, ()).content.secrets
+            draft = releases.deploy(self._core, caller, dept, request, digest, ())
+            wanted, takes = draft.content.secrets, surge.warning(self._core, draft)  # as things are before
             problem = await self._secrets.problem(dept, wanted) if wanted else ""
             if problem:  # its instances could not boot
                 raise Refused("unknown", f"secrets: {problem}", "secrets")
@@ -272,7 +273,7 @@ class Desk:
                 return again(self._same(caller.user, request.request, digest))
             fact = _valid(outcome)
             assert isinstance(fact, f.ReleaseRequested)
-            return r.Deployed(release=fact.release)
+            return r.Deployed(release=fact.release, warning=takes)
 
         def again(answered: Answered) -> r.Deployed:
             if not answered.job:
