@@ -173,7 +173,10 @@ def _late(args: argparse.Namespace, wanted: Any) -> list[str]:
     """Accepted leases that would not be kept.  CliError if that has to be known and cannot be."""
     from services.runtime.config.file import load
 
-    running = load(Path(cloud.describe(cloud.data_dir(args))["config"]))
+    try:
+        running = load(Path(cloud.describe(cloud.data_dir(args))["config"]))
+    except CliError:
+        return []  # no cloud: who is asked to apply it says so
     try:
         return config_leases.of_running(args, running.cloud, wanted.cloud)
     except CliError as error:
