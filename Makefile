@@ -102,6 +102,8 @@ model: setup
 	@PYTHONPATH=. $(BIN)/python tests/model/custody_model.py check
 	@PYTHONPATH=. $(BIN)/python -m tests.model.custody_model_bound check
 	@PYTHONPATH=. $(BIN)/python -m tests.model.custody_model_bound mutants
+	@PYTHONPATH=. $(BIN)/python -m tests.model.custody_model_cordon check
+	@PYTHONPATH=. $(BIN)/python -m tests.model.custody_model_cordon mutants
 
 PAIRS ?= 5
 bench: setup

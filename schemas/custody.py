@@ -163,12 +163,14 @@ class Custody(Verdicts):
         self.index.set_apart(host)
 
     def _do_host_cordoned(self, fact: f.HostCordoned) -> None:
-        self.state.hosts[fact.host].cordoned = fact.reason
-        self.index.set_apart(self.state.hosts[fact.host])
+        host = self.state.hosts[fact.host]
+        host.cordoned, host.drain, host.drain_until = fact.reason, fact.drain, fact.until
+        self.index.set_apart(host)
 
     def _do_host_uncordoned(self, fact: f.HostUncordoned) -> None:
-        self.state.hosts[fact.host].cordoned = None
-        self.index.set_apart(self.state.hosts[fact.host])
+        host = self.state.hosts[fact.host]
+        host.cordoned, host.drain, host.drain_until = None, False, None
+        self.index.set_apart(host)
 
     # ------------------------------------------------------------------------------------------------ effects: registers
 

@@ -41,6 +41,8 @@ class Host(msgspec.Struct, kw_only=True):
     dept: str | None = None  # the holder; while draining or lost: the last one
     since: float = 0.0  # when the state or the holder last changed
     cordoned: str | None = None  # the reason, while cordoned
+    drain: bool = False  # … and it is to become empty: instances are replaced elsewhere
+    drain_until: float | None = None  # … and what still runs there then is ended
     quarantine_until: float = 0.0
     quarantine: str | None = None
     lost: str | None = None  # the reason, while lost
@@ -49,6 +51,10 @@ class Host(msgspec.Struct, kw_only=True):
     exclusive: bool = False  # a live attempt has the whole host
     units: dict[str, None] = {}  # live attempts here
     vms: dict[str, None] = {}  # keys of open VMs here
+
+    def drain_due(self, now: float) -> bool:
+        """True if it is drained and the deadline has passed."""
+        return self.drain_until is not None and self.drain_until <= now
 
 
 class Unit(msgspec.Struct, kw_only=True):

@@ -20,6 +20,7 @@ from schemas.meta import Void
 # The first rules number under which …
 BINDS_AGAIN: Final = 2  # a VM may be bound to one attempt after another
 TERM_STOPS: Final = 3  # exit 0 of a script that its guest has told to end is no success
+CORDONS_HOLD: Final = 3  # nothing new is placed on a cordoned host, and one whose drain is due may be seized
 
 
 class Verdicts:
@@ -52,6 +53,15 @@ class Verdicts:
     def quota(self, dept: str) -> Quota:
         return self.state.quotas.get(dept) or Quota()
 
+    def cordoned(self, dept: str) -> list[str]:
+        """The cordoned hosts that `dept` holds, beside its quota (PROTOCOL, host.cordoned).  Of a department that the
+        configuration does not name: none, its hosts all go."""
+        apart, hosts = self.index.apart, self.state.hosts
+        if not apart or self.department(dept) is None:
+            return []
+        held = self.index.held.get(dept, {})
+        return sorted(name for name in apart if name in held and hosts[name].cordoned is not None)
+
     def bound(self, unit: str, attempt: int, rank: int) -> Vm | None:
         """The open VM whose guest goes by this name: its own, or the one that it had before it was resumed elsewhere."""
         key = vm_key(unit, attempt, rank)
@@ -80,9 +90,10 @@ class Verdicts:
 
     def _void_host_seized(self, fact: f.HostSeized, _writer: str) -> Void | None:
         void = self._not_held(fact.host, fact.dept)
-        if void is None and self.held(fact.dept) <= self.quota(fact.dept).hosts:
-            return Void.WITHIN_QUOTA
-        return void
+        if void is not None or self.held(fact.dept) > self.quota(fact.dept).hosts:
+            return void
+        due = self.state.rules >= CORDONS_HOLD and self.state.hosts[fact.host].drain_due(self.state.at)
+        return None if due else Void.WITHIN_QUOTA
 
     def _not_held(self, name: str, dept: str) -> Void | None:
         host = self.state.hosts.get(name)
@@ -162,7 +173,16 @@ class Verdicts:
                 return Void.HOST_NOT_HELD
             if not self.fits(host, cores, memory_mb, exclusive):
                 return Void.NO_ROOM
+            if host.cordoned is not None and self.state.rules >= CORDONS_HOLD and not self._goes_on(fact.unit, host):
+                return Void.HOST_CORDONED
         return None
+
+    def _goes_on(self, name: str, host: Host) -> bool:
+        """True if a VM of the unit's present life runs there: a rank that stays where it is, while others move, is not new."""
+        unit, vms = self.state.units.get(name), (self.state.vms[key] for key in host.vms)
+        if unit is None or not unit.suspended:
+            return False
+        return any(vm.unit == name and vm.attempt >= unit.life and vm.parked_at is None for vm in vms)
 
     def _void_attempt_began(self, fact: f.AttemptBegan, _writer: str) -> Void | None:
         return None if self.live(fact.unit, fact.attempt) else Void.ATTEMPT_NOT_LIVE

@@ -380,9 +380,16 @@ class ScaleRequested(PlainFact, frozen=True, kw_only=True, tag="scale.requested"
 
 
 class HostCordoned(CustodyFact, frozen=True, kw_only=True, tag="host.cordoned"):
+    """Nothing new is placed there; what runs there stays.  The last word counts.
+
+    `drain`: it is to become empty: instances are replaced elsewhere first.  `until`: what still runs there then is ended, UTC
+    seconds; only with `drain`."""
+
     host: str
     reason: str
     user: str
+    drain: bool = False
+    until: Seconds | None = None
 
 
 class HostUncordoned(CustodyFact, frozen=True, kw_only=True, tag="host.uncordoned"):

@@ -13,6 +13,7 @@ class Void(StrEnum):
     HOST_UNKNOWN = "host_unknown"
     HOST_NOT_FREE = "host_not_free"
     HOST_NOT_HELD = "host_not_held"  # not held by that department
+    HOST_CORDONED = "host_cordoned"  # nothing new is placed there
     HOST_NOT_CLEARABLE = "host_not_clearable"
     HOST_NOT_REMOVABLE = "host_not_removable"
     WITHIN_QUOTA = "within_quota"

@@ -46,6 +46,7 @@ class Code(StrEnum):
     RECLAIMED = "reclaimed"  # victim: its host had to be returned
     MADE_WAY = "made_way"  # best-effort: production, or a lease's time slot, needed its room
     HOST_TAKEN = "host_taken"  # its host was seized
+    HOST_DRAINED = "host_drained"  # a person drained its host, and the deadline has passed
     HOST_LOST = "host_lost"
     VM_ENDED = "vm_ended"  # its VM ended without a report
     NOT_SAVED = "not_saved"  # what it had saved, or a part of it, was lost before it could go on

@@ -309,6 +309,12 @@ class HostNamed(Message, frozen=True, kw_only=True):
     reason: Text = ""
 
 
+class HostDrain(HostNamed, frozen=True, kw_only=True):
+    """`deadline_s` from now on, what still runs there is ended; without it, nothing is."""
+
+    deadline_s: Annotated[float, Meta(ge=0, le=WALLTIME_MAX_S)] | None = None
+
+
 class InstanceList(Message, frozen=True, kw_only=True):
     """The web department of the subject or the path."""
 
@@ -341,7 +347,7 @@ REQUESTS: Final[dict[str, tuple[type[Message], type[Message]]]] = {
     "scale.set": (ScaleSet, Done),
     "release.deploy": (ReleaseDeploy, Deployed),
     "host.cordon": (HostNamed, Done),
-    "host.drain": (HostNamed, Done),
+    "host.drain": (HostDrain, Done),
     "host.uncordon": (HostNamed, Done),
     "instance.list": (InstanceList, Instances),
     "instance.report": (InstanceReport, Done),

@@ -1,21 +1,31 @@
-"""`phoenix hosts`: who holds which, and taking one out of use or back in."""
+"""`phoenix hosts`: who holds which, and taking one out of use or back in.
+
+Rules
+  1. Before a host is cordoned or drained it is said what runs there, what of it stays and what will end.  If that cannot be
+     read, this is said, and the host is set apart all the same: a broken host must not wait for the monitor.
+"""
 
 from __future__ import annotations
 
 import argparse
+import sys
+import time
 from typing import Any, Final
 
 from phoenix.cli import cloud, emit, suggest, tables, units
 from phoenix.cli.errors import USAGE, CliError, usage
 from phoenix.cli.http import Client, quote
+from schemas.ids import is_instance
 
 STATES: Final = ("free", "held", "draining", "lost", "absent")
 VERBS: Final = {"cordon": "cordoned", "drain": "draining", "uncordon": "back in use"}
+NAMED_MAX: Final = 10  # of a host: more names than this nobody reads
 FOR_GOOD_YEARS: Final = 5  # longer is no time but "until that is over"
 HELP: Final = """examples:
   phoenix hosts                                      who holds which host
-  phoenix hosts cordon host03 --reason "bad disk"    grant it to nobody any more
-  phoenix hosts drain host03 --reason "bad disk"     also ask its department to give it back
+  phoenix hosts cordon host03 --reason "bad disk"    place nothing more there; what runs stays
+  phoenix hosts drain host03 --reason "bad disk"     also replace web instances elsewhere; jobs run to their end
+  phoenix hosts drain host03 --reason "new memory" --deadline 2h    … or for two hours at most
   phoenix hosts uncordon host03                      use it again"""
 
 
@@ -25,6 +35,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("host", nargs="*", metavar="HOST", help="the hosts to do it to")
     parser.add_argument("--reason", default="", help="why; people see it in `phoenix hosts`")
+    parser.add_argument(
+        "--deadline", metavar="TIME", help="drain: end what still runs there after this time: 30m, 2h, or 0 for at once"
+    )
     parser.add_argument("--department", "-d", metavar="D", help="list only the hosts that it holds")
     parser.add_argument("--state", metavar="STATE", help=f"list only those in this state: {' '.join(STATES)}")
 
@@ -38,8 +51,14 @@ def run(args: argparse.Namespace) -> int:
         raise usage(f"which host is to be {args.verb}ed?", f"phoenix hosts {args.verb} HOST --reason WHY")
     if args.verb != "uncordon" and not args.reason:
         raise usage("say why, for the people who will wonder", f"phoenix hosts {args.verb} {args.host[0]} --reason WHY")
+    deadline_s = _deadline_s(args)
     client = cloud.find(args).operator()
-    done = [_act(client, args.verb, host, args.reason) for host in args.host]
+    there = _there(client, args.host) if args.verb != "uncordon" else {}
+    if not args.json:
+        for row in there.values():
+            print(told(row, args.verb, deadline_s, time.time()), flush=True)
+    asked = {"reason": args.reason} | ({} if deadline_s is None else {"deadline_s": deadline_s})
+    done = [_act(client, args.verb, host, asked) | _runs(there.get(host)) for host in args.host]
     if args.json:
         emit.json({"hosts": done})
     else:
@@ -47,9 +66,62 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def _act(client: Client, verb: str, host: str, reason: str) -> dict[str, Any]:
+def _deadline_s(args: argparse.Namespace) -> float | None:
+    if args.deadline is None:
+        return None
+    if args.verb != "drain":
+        raise usage(
+            f"{args.verb} has no --deadline: only drain ends what runs", "phoenix hosts drain HOST --deadline TIME"
+        )
     try:
-        answer = client.post(f"/v1/hosts/{quote(host)}/{verb}", {"host": host, "reason": reason})
+        return units.parse_time_s(args.deadline)
+    except ValueError as error:
+        raise usage(f"--deadline: {error}") from error
+
+
+def _there(client: Client, names: list[str]) -> dict[str, dict[str, Any]]:
+    """Rule 1: the hosts as they are now.  One that the monitor does not know is not there: the cloud will say so."""
+    try:
+        known = {str(row["host"]): row for row in client.get("/v1/hosts")["hosts"]}
+    except CliError as error:
+        print(f"phoenix: what runs there cannot be read ({error.message})", file=sys.stderr)
+        return {}
+    return {name: known[name] for name in names if name in known}
+
+
+def _runs(row: dict[str, Any] | None) -> dict[str, Any]:
+    return {} if row is None else {"department": row.get("department"), "units": row.get("units") or []}
+
+
+def told(row: dict[str, Any], verb: str, deadline_s: float | None, now: float) -> str:
+    """Rule 1, of one host that is to be cordoned or drained."""
+    running = [str(unit) for unit in row.get("units") or []]
+    jobs, instances = ([u for u in running if is_instance(u) is web] for web in (False, True))
+    if not running:
+        holder = f", and {row['department']} gives it back" if row["state"] == "held" else ""
+        return f"{row['host']}: nothing runs there{holder}; nobody gets it"
+    words = []
+    if jobs:
+        words.append(f"{_named('job', jobs)} {'runs' if len(jobs) == 1 else 'run'} to the end")
+    if instances and verb == "drain":
+        words.append(
+            f"{_named('instance', instances)} {'is' if len(instances) == 1 else 'are'} replaced elsewhere first"
+        )
+    elif instances:
+        words.append(f"{_named('instance', instances)} {'serves' if len(instances) == 1 else 'serve'} on")
+    after = f"; then {row['department']} gives it back"
+    if deadline_s is not None:
+        after = f"; what still runs there at {units.iso(now + deadline_s)} is ended, as on notice"
+    return f"{row['host']} ({row['department']}): {', '.join(words)}{after}"
+
+
+def _named(noun: str, names: list[str]) -> str:
+    return f"{noun}{'s' if len(names) > 1 else ''} {units.some(names, NAMED_MAX)}"
+
+
+def _act(client: Client, verb: str, host: str, asked: dict[str, Any]) -> dict[str, Any]:
+    try:
+        answer = client.post(f"/v1/hosts/{quote(host)}/{verb}", {"host": host, **asked})
     except CliError as error:
         if error.code != USAGE:
             raise
@@ -121,8 +193,19 @@ def _until(host: dict[str, Any]) -> str:
     return f", until {units.iso(until)}"
 
 
+def _apart(host: dict[str, Any]) -> str:
+    """What a person's word on the host means now: nothing more comes, and what is there stays, or until when."""
+    running = host.get("units") or []
+    jobs, instances = (sum(is_instance(str(unit)) is web for unit in running) for web in (False, True))
+    there = [units.count(number, noun) for number, noun in ((jobs, "job"), (instances, "instance")) if number]
+    left = f", {' and '.join(there)} still there" if there else ""
+    word = "draining" if host.get("drain") and (running or host["state"] == "held") else "cordoned"
+    until = f" until {units.iso(host['drain_until'])}" if word == "draining" and host.get("drain_until") else ""
+    return f"{word}{until}{left}: {host['cordoned']}"
+
+
 def _note(host: dict[str, Any]) -> str:
-    notes = [f"cordoned: {host['cordoned']}"] if host.get("cordoned") else []
+    notes = [_apart(host)] if host.get("cordoned") else []
     if host.get("quarantine"):
         notes.append(f"quarantined: {host['quarantine']}{_until(host)}")
     if host.get("probation"):

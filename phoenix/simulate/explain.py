@@ -52,7 +52,8 @@ _DISPOSED: Final = {
     Disposal.FAILED: "that is its end",
 }
 _FROM_CHECKPOINT: Final = "it goes back into the queue and will run from its last checkpoint"
-_HISTORY: Final = (Code.RECLAIMED, Code.HOST_TAKEN, Code.HOST_LOST, Code.VM_ENDED, Code.BOOT_TIMEOUT)
+_TAKEN: Final = (Code.RECLAIMED, Code.HOST_TAKEN, Code.HOST_DRAINED)
+_HISTORY: Final = (*_TAKEN, Code.HOST_LOST, Code.VM_ENDED, Code.BOOT_TIMEOUT)
 
 
 class Event(msgspec.Struct, frozen=True, kw_only=True):
@@ -231,7 +232,7 @@ class _Teller:
         lost_s = ran_s if self._safe_at is None or fact.disposal is not Disposal.REQUEUE else at - self._safe_at
         self._began_at = None
         spent = f"it had run for {span(ran_s)} on {count(self._nodes, 'host')}"
-        taken = fact.why.code in (Code.RECLAIMED, Code.HOST_TAKEN)
+        taken = fact.why.code in _TAKEN
         words = f"preempted{self._for_whom()}" if taken else sentences.sentence(fact.why)
         lost = "" if fact.disposal in (Disposal.SUSPEND, Disposal.MIGRATE) else _node_hours(lost_s * self._nodes)
         done = (

@@ -29,7 +29,7 @@ _ENDS: Final[dict[Disposal, End]] = {
     Disposal.FAILED: "failed",
     Disposal.STOPPED: "stopped",
 }
-_PREEMPTING: Final = (Code.RECLAIMED, Code.HOST_TAKEN)
+_PREEMPTING: Final = (Code.RECLAIMED, Code.HOST_TAKEN, Code.HOST_DRAINED)
 
 
 class Recorder:

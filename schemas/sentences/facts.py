@@ -174,7 +174,12 @@ def _observed(p: Params) -> str:
 
 
 def _cordoned(p: Params) -> str:
-    return f"{p['user']} cordoned {p['host']}: nothing more is placed there{_own_words(p)}"
+    why = _own_words(p)
+    if p.get("until") is not None:
+        return f"{p['user']} drains {p['host']}: what still runs there at {_time(p['until'])} is ended{why}"
+    if p.get("drain"):
+        return f"{p['user']} drains {p['host']}: jobs run to their end, instances are replaced elsewhere{why}"
+    return f"{p['user']} cordoned {p['host']}: what runs there stays, nothing more is placed there{why}"
 
 
 def _uncordoned(p: Params) -> str:

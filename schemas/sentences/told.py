@@ -301,6 +301,13 @@ def cordoned(p: Params) -> str | None:
     return f"{p.names('hosts')} {'is' if len(hosts) == 1 else 'are'} cordoned" if hosts else None
 
 
+def host_drained(p: Params) -> str | None:
+    """Of a unit that waits again, or of what ends or is given back now."""
+    if "host" in p:
+        return f"a person drained {p['host']}, and the deadline has passed"
+    return before("its host was drained by a person, and the deadline had passed")(p)
+
+
 def not_needed(p: Params) -> str | None:
     if p.get("quarantine"):
         return f"it was idle and set apart ({p['quarantine']})"
@@ -394,6 +401,7 @@ TELL: Final[dict[str, Callable[[Params], str | None]]] = {
     "elected": within_share,
     "borrows": above_share,
     "host_taken": before("its host was seized"),
+    "host_drained": host_drained,
     **told_starts.TELL,
     "waits_for_hosts": waits_for_hosts,
     "too_large_now": too_large_now,

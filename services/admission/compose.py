@@ -7,7 +7,8 @@ Rules
      holds already is granted without a fact.
   3. Whoever composes into an envelope sees what is already drafted in it, so that two jobs never get the same number.
   4. Scaling a web department needs a manager; hosts need an operator.
-  5. drain = cordon: a cordoned host that is held is asked back by quota (PROTOCOL, host.cordoned), which drains it.
+  5. The last word on a host counts: cordon after drain keeps what runs there, drain after cordon does not (PROTOCOL,
+     host.cordoned).
   6. A guest's report is journaled only if it is valid here; otherwise a zombie that retries would fill the journal.
 """
 
@@ -24,7 +25,7 @@ from schemas.config import BatchPolicy, CloudConfig, Department, OnReclaim, Role
 from schemas.custody_state import Unit
 from schemas.facts import Fact
 from schemas.ids import ELEMENT, JOB, is_instance, job_of
-from schemas.requests import Error, HostNamed, JobResult, JobSubmit, ScaleSet
+from schemas.requests import Error, HostDrain, HostNamed, JobResult, JobSubmit, ScaleSet
 from services.admission.allowed import quality_of, refuse_over_limit
 from services.admission.core import DIGEST_MARK, AdmissionCore
 from services.admission.shape import parse_after, parse_array, shape_of
@@ -296,7 +297,7 @@ def scale(
     )
 
 
-def change_host(core: AdmissionCore, caller: Caller, verb: str, request: HostNamed) -> list[Fact]:
+def change_host(core: AdmissionCore, caller: Caller, verb: str, request: HostNamed, now: float) -> list[Fact]:
     """Facts of host.cordon, drain and uncordon; none if it is so already."""
     adopted(core)
     if not caller.is_operator:
@@ -309,7 +310,11 @@ def change_host(core: AdmissionCore, caller: Caller, verb: str, request: HostNam
             return []
         return [f.HostUncordoned(host=request.host, reason=request.reason, user=caller.user)]
     reason = request.reason or f"{verb} by {caller.user}"
-    return [] if host.cordoned == reason else [f.HostCordoned(host=request.host, reason=reason, user=caller.user)]
+    deadline_s = request.deadline_s if isinstance(request, HostDrain) else None
+    drain, until = verb == "drain", None if deadline_s is None else now + deadline_s
+    if (host.cordoned, host.drain, host.drain_until) == (reason, drain, until):
+        return []
+    return [f.HostCordoned(host=request.host, reason=reason, user=caller.user, drain=drain, until=until)]
 
 
 # ----------------------------------------------------------------------------------------------------------------- guests

@@ -284,10 +284,11 @@ class Desk:
         return deployed
 
     async def _change_host(self, caller: Caller, verb: str, request: r.HostNamed) -> r.Done:
-        if compose.change_host(self._core, caller, verb, request):
-            outcome = await self._propose(
-                lambda _now, _drafted: compose.change_host(self._core, caller, verb, request), cause=f"host.{verb}"
-            )
+        def facts(now: float, _drafted: Sequence[Fact]) -> list[Fact]:
+            return compose.change_host(self._core, caller, verb, request, now)
+
+        if facts(self._shell.now(), ()):
+            outcome = await self._propose(facts, cause=f"host.{verb}")
             if outcome.facts:
                 _valid(outcome)
         return r.Done()

@@ -100,9 +100,15 @@ ROUTES: Final = (
         path="/v1/hosts/{host}/cordon",
         handler="change_host",
         kind="host.cordon",
-        text="Take a host out of use; its department is asked for it back.",
+        text="Place nothing more on a host.  What runs there stays; when it has ended, the host goes back and to nobody.",
     ),
-    Route(method="POST", path="/v1/hosts/{host}/drain", handler="change_host", kind="host.drain", text="As cordon."),
+    Route(
+        method="POST",
+        path="/v1/hosts/{host}/drain",
+        handler="change_host",
+        kind="host.drain",
+        text="As cordon, and instances are replaced elsewhere first; at the deadline, if there is one, what still runs ends.",
+    ),
     Route(
         method="POST",
         path="/v1/hosts/{host}/uncordon",

@@ -168,10 +168,12 @@ class Agreements:
 
     def _lacking(self, config: CloudConfig, wanted: Mapping[str, int]) -> dict[str, int]:
         """Department -> hosts that it lacks beside what is on its way to it, which those have first that are granted first."""
-        coming = max(
-            0, min(self.usable, sum(wanted.values())) - sum(self.held.values())
-        )  # no contract keeps these free
         held = {d.name: self.custody.held(d.name) for d in config.departments}
+        beside = sum(
+            len(self.custody.cordoned(name)) for name in held
+        )  # they count in what is wanted, and serve nobody
+        promised = sum(wanted.values()) - beside
+        coming = max(0, min(self.usable, promised) - sum(self.held.values()))  # no contract keeps these free
         served = grants(config, held, wanted, coming, self.now)
         return {name: max(0, wanted.get(name, 0) - held[name]) - hosts for name, hosts in served.items()}
 

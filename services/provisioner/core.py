@@ -9,8 +9,8 @@ Rules
   1. quota ≠ target: `quota.changed`, due one notice from now: the policy's, or that of the contract under which it gives back.
      Of several notices each stands for as many hosts as are wanted on it.
   2. Free hosts, neither cordoned nor quarantined, go to departments below their quota: web before batch (`grants`).
-  3. A lowering whose time has passed and that is not met: the difference is seized, cordoned hosts first, then idle ones, and
-     those whose instances all drain.
+  3. A lowering whose time has passed and that is not met: the difference is seized, idle hosts first, then those whose
+     instances all drain.
   4. A department that the configuration does not name has target 0: its hosts come back by rules 1 and 3.
   5. Two batch departments whose wide jobs each need more than their share would hold idle pieces for ever.  Who lacks hosts and
      has placed nothing for `STUCK_S` waits; where two wait, they take turns: the idle hosts go to whose turn it is.  A turn
@@ -20,6 +20,9 @@ Rules
   7. Of free hosts a department is granted those first that satisfy constraints of its waiting jobs (`demand.changed`), then
      those that no other department's need.
   8. It must never grant a host that is not free in its own view, nor seize below a quota.
+  9. A cordoned host serves nobody else, so it is not divided, and none is asked for or seized for another's claim.  Its holder
+     has it beside the others: its quota counts it, and if it uses it, so do its demand, guarantee and maximum.  A drained one
+     that is still held one notice after its deadline is seized.
 """
 
 from __future__ import annotations
@@ -35,6 +38,7 @@ from schemas.constraints import satisfies
 from schemas.credit import Credits
 from schemas.custody import Custody
 from schemas.custody_state import Host, Quota, essential
+from schemas.custody_verdicts import CORDONS_HOLD
 from schemas.envelope import FACTS_MAX
 from schemas.lending import bounds
 from schemas.meta import Meta
@@ -85,6 +89,7 @@ class ProvisionerCore:
         self._state = _State()
         self._targets: dict[str, int] | None = None  # derived; None: to be worked out again
         self._usable_then = 0  # the usable hosts that they divide
+        self._beside_then: dict[str, tuple[int, int]] = {}  # the cordoned ones that are held beside those
         self._quarantine_ends = NEVER  # derived with the targets, and so is the next
         self._turn_ends = NEVER
         self._agreements = Agreements(custody, self._state.credits, 0.0)  # derived with the targets
@@ -128,8 +133,8 @@ class ProvisionerCore:
             self._targets, self._quiet_until = None, 0.0
             if kind is f.ConfigAdopted:
                 self._state.waiting.clear()
-        elif kind in _MOVES or kind is f.QuotaChanged:
-            self._quiet_until = 0.0
+        elif kind in _MOVES or kind is f.QuotaChanged or (kind in _OCCUPYING and self.custody.index.apart):
+            self._quiet_until = 0.0  # a cordoned host may be in use no more
 
     def _note_waiting(self, fact: f.Fact, meta: Meta) -> None:
         """Rule 5: who lacks hosts waits from then on, until it places something or wants no more than it has."""
@@ -164,6 +169,7 @@ class ProvisionerCore:
     def check(self) -> list[str]:
         quotas, count = self.custody.state.quotas, usable(self.custody, self.custody.state.at)
         total = sum(self.targets(self.custody.state.at).values())
+        count += sum(hosts for hosts, _ in self._beside().values())
         found = [f"targets add up to {total} of {count} usable hosts"] if total > count else []
         found += [f"{name} has a negative quota" for name, quota in quotas.items() if quota.hosts < 0]
         fresh, now = ProvisionerCore(self.custody), max(self._decided_at, self.custody.state.at)
@@ -184,7 +190,7 @@ class ProvisionerCore:
         wanted = self.targets(now)
         changed = self._change_quotas(config, wanted, now)
         moved = {fact.dept for fact in changed}
-        found: list[f.Fact] = [*changed, *self._grant(config, wanted, now)]
+        found: list[f.Fact] = [*changed, *self._grant(config, wanted, now), *self._seize_drained(now)]
         for name in sorted(self.custody.state.quotas):
             if name not in moved:
                 found += self._seize(name, now)
@@ -195,14 +201,16 @@ class ProvisionerCore:
     def wake_at(self) -> float:
         held = self.custody.held
         due = [q.next_due() for name, q in self.custody.state.quotas.items() if q.lowerings and held(name) > q.hosts]
+        due += self._drained().values()
         return min([*due, self._quarantine_ends, self._turn_ends, self._agreements.until])
 
     def targets(self, now: float) -> dict[str, int]:
-        """Department -> hosts it may keep at `now`; removed departments have 0."""
-        count = usable(self.custody, now)
+        """Department -> hosts it may keep at `now`, cordoned ones among them; removed departments have 0."""
+        count, beside = usable(self.custody, now), self._beside()
         if (
             self._targets is None
             or count != self._usable_then
+            or beside != self._beside_then
             or now >= self._quarantine_ends
             or now >= self._turn_ends
             or now >= self._agreements.until
@@ -213,7 +221,9 @@ class ProvisionerCore:
             self._agreements = agreements = Agreements(self.custody, self._state.credits, now)
             claims = agreements.adjust([self._claim(d, now) for d in departments])
             wanted.update(agreements.divide(claims, self._first(claims, now)))
-            self._targets, self._usable_then = wanted, count
+            for name, (hosts, _) in beside.items():
+                wanted[name] += hosts
+            self._targets, self._usable_then, self._beside_then = wanted, count, beside
             apart = map(self.custody.state.hosts.__getitem__, self.custody.index.apart)
             ends = [host.quarantine_until for host in apart if host.quarantine_until > now]
             self._quarantine_ends = min(ends, default=NEVER)
@@ -236,20 +246,53 @@ class ProvisionerCore:
     def _claim(self, department: Department, now: float) -> Claim:
         index, name = self.custody.index, department.name
         held, occupied = index.held.get(name, {}), index.occupied.get(name, {})
-        cordoned = [h for h in index.apart if h in held and self.custody.state.hosts[h].cordoned is not None]
+        cordoned = self.custody.cordoned(name)
+        _, used = self._beside().get(name, (0, 0))  # rule 9
         guarantee, maximum = bounds(department, now)
         return Claim(
             name=name,
             web=department.kind == "web",
-            demand=self.custody.state.demands.get(name, 0),
+            demand=max(0, self.custody.state.demands.get(name, 0) - used),
             held=len(held) - len(cordoned),
-            had=self.custody.quota(name).hosts if department.kind == "web" else 0,
+            had=max(0, self.custody.quota(name).hosts - len(cordoned)) if department.kind == "web" else 0,
             occupied=len(occupied) - sum(1 for h in cordoned if h in occupied),
             weight=department.weight,
             priority=department.priority,
-            guarantee=guarantee,
-            maximum=UNLIMITED if maximum is None else maximum,
+            guarantee=max(0, guarantee - used),
+            maximum=UNLIMITED if maximum is None else max(0, maximum - used),
         )
+
+    def _beside(self) -> dict[str, tuple[int, int]]:
+        """Rule 9: department -> cordoned hosts that it holds, and how many of them it uses.  What ends on a web department's
+        host still uses it, as its demand has it."""
+        found: dict[str, tuple[int, int]] = {}
+        if not self.custody.index.apart:
+            return found
+        hosts = self.custody.state.hosts
+        for department in self.custody.departments:
+            names = self.custody.cordoned(department.name)
+            if names:
+                web = department.kind == "web"
+                used = sum(1 for n in names if hosts[n].units or (web and hosts[n].vms))
+                found[department.name] = len(names), used
+        return found
+
+    def _drained(self) -> dict[str, float]:
+        """Rule 9: drained host that is held -> when it is seized, if it is held still."""
+        state = self.custody.state
+        if state.config is None or state.rules < CORDONS_HOLD:
+            return {}
+        found = {}
+        for name in [n for d in self.custody.departments for n in self.custody.cordoned(d.name)]:
+            until = state.hosts[name].drain_until
+            if until is not None:
+                found[name] = until + state.config.policy.notice_s
+        return found
+
+    def _seize_drained(self, now: float) -> list[f.HostSeized]:
+        reason, hosts = Code.HOST_DRAINED, self.custody.state.hosts
+        due = sorted(name for name, at in self._drained().items() if at <= now)
+        return [f.HostSeized(host=n, dept=hosts[n].dept or "", reason=because(reason, host=n)) for n in due]
 
     def _change_quotas(self, config: CloudConfig, wanted: dict[str, int], now: float) -> list[f.QuotaChanged]:
         found = []
@@ -277,11 +320,6 @@ class ProvisionerCore:
             return because(Code.IDLE_TO_BATCH, department=name, held=held)
         if claimants:
             return because(Code.WEB_DEMAND, department=", ".join(claimants), held=held)
-        cordoned = [
-            h for h in self.custody.index.held.get(name, ()) if self.custody.state.hosts[h].cordoned is not None
-        ]
-        if cordoned:
-            return because(Code.CORDONED, hosts=sorted(cordoned))
         return because(Code.BATCH_SHARE, department=name, held=held)
 
     def _grant(self, config: CloudConfig, wanted: dict[str, int], now: float) -> list[f.Fact]:
@@ -333,14 +371,13 @@ class ProvisionerCore:
         count = min(quota.overdue(held, now), held - quota.hosts)
         if count <= 0:
             return []
-        hosts = self.custody.state.hosts
+        hosts, beside = self.custody.state.hosts, dict.fromkeys(self.custody.cordoned(name))  # rule 9
         order = sorted(
-            self.custody.index.held[name],
+            (n for n in self.custody.index.held[name] if n not in beside),
             key=lambda n: (
-                hosts[n].cordoned is None,  # 1. hosts that must go anyway
-                self._busy(n),  # 2. those where nobody would be hurt
-                len(hosts[n].units),  # 3. idle ones, then those with the fewest live attempts
-                n,  # 4. unique: the name
+                self._busy(n),  # 1. those where nobody would be hurt
+                len(hosts[n].units),  # 2. idle ones, then those with the fewest live attempts
+                n,  # 3. unique: the name
             ),
         )
         reason = because(Code.NOTICE_EXPIRED, department=name, held=held, quota=quota.hosts)

@@ -55,7 +55,7 @@ def test_the_next_attempt_goes_on_from_the_file(cloud: Cloud, tmp_path: Path) ->
     until(lambda: checkpoint(cloud, job, 1), "it has saved nothing")
     assert "its checkpoint of" in cloud.ok("why", job)
     (host,) = cloud.json("show", job)["hosts"]
-    cloud.ok("hosts", "drain", host, "--reason", "a test")
+    cloud.ok("hosts", "drain", host, "--deadline", "0", "--reason", "a test")
     until(lambda: cloud.json("show", job)["state"] == "completed", "it does not go on")
     cloud.ok("hosts", "uncordon", host)
     last = cloud.json("show", job)["attempts"][-1]["attempt"]

@@ -70,7 +70,7 @@ def test_a_counter_goes_on_where_it_stopped_on_another_host(cloud: Cloud, tmp_pa
     job = submit(cloud, tmp_path / "count.sh", COUNTER, str(enough))
     until(lambda: counted() > 5, "it does not count")
     (host,) = cloud.json("show", job)["hosts"]
-    cloud.ok("hosts", "drain", host, "--reason", "a test")
+    cloud.ok("hosts", "drain", host, "--deadline", "0", "--reason", "a test")
     until(lambda: len(facts(cloud, "attempt.began", job)) == 2, "it does not go on")
     before = counted()
     until(lambda: counted() > before + 2, "it does not count on")

@@ -77,7 +77,7 @@ class Site(Cloud):
     def taken_from(self, job: str) -> str:
         """Its host, or its last one, is asked back."""
         host = self.show(job)["hosts"][-1]
-        self.ok("hosts", "drain", host, "--reason", "a test")
+        self.ok("hosts", "drain", host, "--deadline", "0", "--reason", "a test")
         return str(host)
 
 

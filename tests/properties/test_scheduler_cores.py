@@ -2,7 +2,8 @@
 
 S1  No placement is void, no closing or release is, when nothing is concurrent.
 S2  No host is over its capacity, and nothing is placed on a host that is not held, cordoned or in quarantine.
-S3  A notice is answered within one decision: at least held - quota hosts go back, or all.
+S3  A notice is answered within one decision: at least held - quota hosts go back, or all that are not cordoned.  Of cordoned
+    ones those go back that are idle, and those whose deadline has passed.
 S4  Victims are enough, and idle hosts go before any (`test_victims`).
 S5  A restart from the snapshot changes neither bytes nor decisions (asserted by `World` after each envelope).
 S6  Left alone, with its hosts back, every job that can run ends; every wanted instance serves.
@@ -20,6 +21,7 @@ from hypothesis import strategies as st
 from schemas import facts as f
 from schemas.capabilities import ALL
 from schemas.config import BatchLimits, Quality, UserLimits
+from schemas.reasons import Code
 from services.provisioner.core import ProvisionerCore
 from services.scheduler.batch.core import BatchCore
 from services.scheduler.policies.known import ORDERS
@@ -30,7 +32,7 @@ HOSTS = ("h1", "h2", "h3", "h4")
 Step = tuple[str, int, int]
 KINDS = (
     *("submit", "wide", "array", "chain", "cancel", "hold", "resume", "begin", "report", "fail", "vm", "end"),
-    *("quota", "grant", "lose", "cordon", "uncordon", "rest", "time", "decide", "decide", "decide"),
+    *("quota", "grant", "lose", "cordon", "drain", "uncordon", "rest", "time", "decide", "decide", "decide"),
 )
 STEPS = st.lists(st.tuples(st.sampled_from(KINDS), st.integers(0, 7), st.integers(0, 7)), min_size=5, max_size=60)
 RELAXED = settings(max_examples=80, deadline=None)
@@ -81,6 +83,8 @@ def play(world: World, step: Step) -> None:
         world.lose(host.name)
     elif what == "cordon":
         world.cordon(host.name)
+    elif what == "drain":
+        world.drain(host.name, (None, 0.0, 5.0, 20.0)[b % 4])
     elif what == "uncordon":
         world.write("admission", f.HostUncordoned(host=host.name, reason="", user="root"))
     elif what == "rest":
@@ -131,14 +135,23 @@ def decide_and_judge(world: World) -> None:
     hosts, before = world.custody.state.hosts, world.custody.held("hpc")
     short = max(0, before - world.custody.quota("hpc").hosts) if "hpc" in world.custody.state.quotas else 0
     facts = seat.core.decide(world.now)
+    moving = {
+        x.unit: world.unit(x.unit).hosts for x in facts if isinstance(x, f.AttemptClosed) and x.disposal == "migrate"
+    }
     for fact in facts:
         if isinstance(fact, f.UnitPlaced):
-            assert not short, "placed while hosts are asked back"
-            for host in (hosts[name] for name in fact.hosts):
+            stays = moving.get(fact.unit, ())
+            assert not short or stays, "placed while hosts are asked back"
+            for host in (hosts[name] for name in fact.hosts if name not in stays):
                 assert host.cordoned is None
                 assert host.quarantine_until <= world.now
-    released = [fact for fact in facts if isinstance(fact, f.HostReleased)]
-    assert len(released) == short
+    released = [hosts[fact.host] for fact in facts if isinstance(fact, f.HostReleased)]
+    ending = {fact.unit for fact in facts if isinstance(fact, f.AttemptClosed)}
+    due = [host for host in released if host.cordoned is not None]
+    assert all(host.drain_due(world.now) or not host.units.keys() - ending for host in due), "a cordoned host is kept"
+    apart = len(world.custody.cordoned("hpc"))
+    if not any(isinstance(fact, f.AttemptClosed) and fact.why.code is Code.HOST_DRAINED for fact in facts):
+        assert len(released) - len(due) == min(short, before - apart)
     if facts:
         world.write(seat.writer, *facts)
     for host in hosts.values():

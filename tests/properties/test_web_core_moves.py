@@ -44,6 +44,7 @@ KINDS = (
         "lose",
         "clear",
         "cordon",
+        "drain",
         "uncordon",
     ),
     *("rest", "smaller", "vm", "config", "executor", "guests", "foreign", "time", "decide"),
@@ -178,7 +179,7 @@ def play(world: World, what: str, number: int, level: float) -> None:
         world.quota("web", number)
     elif what in ("drained", "unreachable", "reachable", "sessions"):
         balancer(world, what, number)
-    elif what in ("lose", "clear", "cordon", "uncordon", "rest", "smaller", "vm"):
+    elif what in ("lose", "clear", "cordon", "drain", "uncordon", "rest", "smaller", "vm"):
         about_hosts(world, what, name, level)
     elif what == "config":
         adopted = f.ConfigAdopted(cloud="c1", custody_rules=RULES, config=CONFIGS[number % len(CONFIGS)])
@@ -217,6 +218,8 @@ def about_hosts(world: World, what: str, name: str, level: float) -> None:
         world.write("executor", f.HostCleared(host=name))
     elif what == "cordon":
         world.cordon(name)
+    elif what == "drain":
+        world.drain(name, None if level < 0.5 else 5.0)
     elif what == "uncordon":
         world.write("admission", f.HostUncordoned(host=name, reason="repaired", user="root"))
     elif what == "rest":
@@ -287,4 +290,4 @@ def test_a_notice_is_answered_before_it_is_due(
             play(world, what, number, level)
     world.quota("web", quota, by_s=0.3)
     world.advance(0.3 - 0.01)
-    assert world.custody.held("web") <= quota
+    assert world.custody.held("web") <= max(quota, len(world.custody.cordoned("web")))  # these would help nobody

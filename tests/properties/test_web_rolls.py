@@ -25,7 +25,7 @@ HOSTS = tuple(f"h{number}" for number in range(1, 13))
 FATES = st.sampled_from(("good", "good", "silent", "ends", "crashes"))
 READY_S = CRASH_S + 1  # what crashes does so before
 BOUNDS = st.sampled_from(((0, 1), (0, 3), (1, 0), (1, 1), (2, 0), (3, 2)))
-WHAT = ("deploy", "deploy", "scale", "time", "time", "vm", "lose", "cordon", "uncordon")
+WHAT = ("deploy", "deploy", "scale", "time", "time", "vm", "lose", "cordon", "drain", "uncordon")
 STEPS = st.lists(st.tuples(st.sampled_from(WHAT), st.integers(0, 8), FATES, BOUNDS), min_size=3, max_size=14)
 
 
@@ -42,6 +42,8 @@ def play(world: World, fates: Fates, what: str, number: int, fate: str, bounds: 
         world.lose(HOSTS[number])
     elif what == "cordon":
         world.cordon(HOSTS[number])
+    elif what == "drain":
+        world.drain(HOSTS[number], None if number % 2 else 5.0)
     elif what == "uncordon":
         world.write("admission", f.HostUncordoned(host=HOSTS[number], reason="repaired", user="root"))
     world.advance(number / 2 if what == "time" else 0.2)

@@ -129,10 +129,12 @@ class People:
         self._ask("admission", extended)
 
     def host(self) -> None:
-        """Cordon or uncordon one."""
-        host, cordon = self.world.chance.choice(list(self.world.site.hosts)), self.world.chance.random() < 0.4
-        kind = f.HostCordoned if cordon else f.HostUncordoned
-        fact = kind(host=host, reason="r", user="root")
+        """Cordon, drain or uncordon one."""
+        host, number = self.world.chance.choice(list(self.world.site.hosts)), self.world.chance.random()
+        fact: Fact = f.HostUncordoned(host=host, reason="r", user="root")
+        if number < 0.4:
+            until = self.world.clock + 20.0 * number if number < 0.15 else None
+            fact = f.HostCordoned(host=host, reason="r", user="root", drain=number < 0.25, until=until)
         self._ask("admission", lambda custody, _: [fact] if host in custody.state.hosts else [])
 
     def scale(self) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.model import custody_model_bound as bound
+from tests.model import custody_model_cordon as cordon
 from tests.model.custody_model import CONFIGS, MUTANTS, Model, explore
 
 SECONDS_MAX = 60.0
@@ -40,4 +41,16 @@ def test_vms_that_go_on_are_safe_and_live(name: str) -> None:
 @pytest.mark.parametrize("name", ["bind_first", "save_gives_up", "leaves_a_host", "warm_room", "one_leader"])
 def test_a_rule_about_vms_that_go_on_is_found(name: str) -> None:
     result = explore(bound.Bound(**bound.MUTANTS[name], off=(name,)), trace=False, seconds=SECONDS_MAX)
+    assert str(result["result"]).startswith(("UNSAFE", "NOT LIVE")), f"the model did not miss rule {name}"
+
+
+def test_hosts_that_are_set_apart_are_safe_and_come_back() -> None:
+    result = explore(cordon.Cordon(**cordon.CONFIGS["c1-drain"]), trace=False, seconds=SECONDS_MAX)
+    print(f"c1-drain: {result['states']} states, {result['edges']} edges")
+    assert result["result"] == "ok"
+
+
+@pytest.mark.parametrize("name", list(cordon.MUTANTS))
+def test_a_rule_about_hosts_that_are_set_apart_is_found(name: str) -> None:
+    result = explore(cordon.Cordon(**cordon.MUTANTS[name], off=(name,)), trace=False, seconds=SECONDS_MAX)
     assert str(result["result"]).startswith(("UNSAFE", "NOT LIVE")), f"the model did not miss rule {name}"

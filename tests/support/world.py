@@ -293,6 +293,16 @@ class World:
     def cordon(self, host: str) -> None:
         self.write("admission", f.HostCordoned(host=host, reason="repair", user="root"))
 
+    def drain(self, host: str, by_s: float | None = 0.0) -> None:
+        """What still runs there is ended after `by_s`; None: nothing is."""
+        until = None if by_s is None else self.now + by_s
+        self.write("admission", f.HostCordoned(host=host, reason="repair", user="root", drain=True, until=until))
+
+    def rest(self, host: str, for_s: float = 60.0) -> None:
+        """In quarantine, or out of it again: `for_s` 0."""
+        until = self.now + for_s if for_s else 0.0
+        self.write("executor", f.HostQuarantined(host=host, until=until, reason="starts failed"))
+
     def unit(self, name: str) -> Unit:
         return self.custody.state.units[name]
 

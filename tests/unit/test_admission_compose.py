@@ -11,7 +11,7 @@ import pytest
 from schemas import facts as f
 from schemas.capabilities import ALL
 from schemas.meta import Void
-from schemas.requests import HostNamed, JobSubmit, ScaleSet
+from schemas.requests import HostDrain, HostNamed, JobSubmit, ScaleSet
 from services.admission import compose
 from services.admission.compose import Caller
 from services.runtime.edge import Refused
@@ -73,7 +73,7 @@ def test_before_a_configuration_is_adopted_the_door_is_unavailable() -> None:
     for call in (
         lambda: ask(world),
         lambda: compose.change_jobs(world.core, ANN, "cancel", ["1"]),
-        lambda: compose.change_host(world.core, ROOT, "cordon", HostNamed(host="h1")),
+        lambda: compose.change_host(world.core, ROOT, "cordon", HostNamed(host="h1"), 0.0),
     ):
         assert refused(call) == ("unavailable", None)
 
@@ -269,22 +269,34 @@ def test_hosts_are_the_operators() -> None:
     world = fold()
     named = HostNamed(host="h1")
     for caller in (ANN, MIA, WIM):
-        call = lambda caller=caller: compose.change_host(world.core, caller, "cordon", named)  # noqa: E731
+        call = lambda caller=caller: compose.change_host(world.core, caller, "cordon", named, 0.0)  # noqa: E731
         assert refused(call) == ("denied", None)
-    assert refused(lambda: compose.change_host(world.core, ROOT, "cordon", HostNamed(host="h9"))) == ("unknown", "host")
+    assert refused(lambda: compose.change_host(world.core, ROOT, "cordon", HostNamed(host="h9"), 0.0)) == (
+        "unknown",
+        "host",
+    )
 
 
-def test_cordon_and_drain_are_one_fact_and_asking_again_takes_none() -> None:
+def test_the_last_word_on_a_host_counts_and_asking_again_takes_no_fact() -> None:
     world = fold()
-    for verb in ("cordon", "drain"):
-        (fact,) = compose.change_host(world.core, ROOT, verb, HostNamed(host="h1", reason="fan"))
-        assert fact == f.HostCordoned(host="h1", reason="fan", user="root")
-    world.put(fact)
-    assert compose.change_host(world.core, ROOT, "cordon", HostNamed(host="h1", reason="fan")) == []
-    assert compose.change_host(world.core, ROOT, "cordon", HostNamed(host="h1", reason="disk"))
-    (fact,) = compose.change_host(world.core, ROOT, "uncordon", HostNamed(host="h1"))
-    world.put(fact)
-    assert compose.change_host(world.core, ROOT, "uncordon", HostNamed(host="h1")) == []
+    named, drain = HostNamed(host="h1", reason="fan"), HostDrain(host="h1", reason="fan")
+    by = HostDrain(host="h1", reason="fan", deadline_s=60.0)
+
+    def said(verb: str, request: HostNamed) -> list[f.Fact]:
+        facts = compose.change_host(world.core, ROOT, verb, request, 100.0)
+        world.put(*facts)
+        return facts
+
+    assert said("cordon", named) == [f.HostCordoned(host="h1", reason="fan", user="root")]
+    assert said("cordon", named) == []
+    assert said("drain", drain) == [f.HostCordoned(host="h1", reason="fan", user="root", drain=True)]
+    assert said("drain", drain) == []
+    assert said("drain", by) == [f.HostCordoned(host="h1", reason="fan", user="root", drain=True, until=160.0)]
+    assert said("drain", by) == []
+    assert said("cordon", named) == [f.HostCordoned(host="h1", reason="fan", user="root")]
+    assert said("cordon", HostNamed(host="h1", reason="disk"))
+    assert said("uncordon", HostNamed(host="h1")) == [f.HostUncordoned(host="h1", reason="", user="root")]
+    assert said("uncordon", HostNamed(host="h1")) == []
 
 
 # -------------------------------------------------------------------------------------------------------------------- guests

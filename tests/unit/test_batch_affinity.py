@@ -38,13 +38,13 @@ def park(world: World, host: str, cores: int = 4, **fields: Any) -> str:
     """A job has completed on `host`, and its VM waits there."""
     others = [name for name in world.custody.state.hosts if name != host]
     for name in others:
-        world.cordon(name)
+        world.rest(name)
     job = running(world, cores=cores, **fields)
     assert world.unit(job).hosts == (host,)
     world.report(job)
     world.write("admission", f.VmParked(unit=job, attempt=1, rank=0))
     for name in others:
-        world.write("admission", f.HostUncordoned(host=name, reason="", user="root"))
+        world.rest(name, 0.0)
     return job
 
 
@@ -137,11 +137,11 @@ def test_parked_machines_go_before_anybody_has_to_end(apart: bool) -> None:
     park(world, "h2")
     others = ("h1", "h2")
     for name in others:
-        world.cordon(name)
+        world.rest(name)
     job = running(world, after_s=1)
     assert world.unit(job).hosts == ("h3",)
     for name in others:
-        world.write("admission", f.HostUncordoned(host=name, reason="", user="root"))
+        world.rest(name, 0.0)
     if apart:
         world.write("executor", f.HostQuarantined(host="h1", until=world.now, reason="x"))
     world.quota("hpc", 1)
@@ -153,12 +153,11 @@ def suspended(world: World, **fields: Any) -> str:
     """A job that ran on the last host and was suspended; all hosts are back."""
     names = list(world.custody.state.hosts)
     for name in names[:-1]:
-        world.cordon(name)
+        world.rest(name)
     job = running(world, on_reclaim="suspend", after_s=7, **fields)
     for name in names[:-1]:
-        world.write("admission", f.HostUncordoned(host=name, reason="", user="root"))
-    world.cordon(names[-1])
-    world.quota("hpc", len(names) - 1)
+        world.rest(name, 0.0)
+    world.drain(names[-1])
     world.decide(world.seats["scheduler.hpc"])
     for vm in list(world.custody.state.vms.values()):
         world.write("executor", f.VmEnded(unit=vm.unit, attempt=vm.attempt, rank=vm.rank, why=f.SUSPENDED))

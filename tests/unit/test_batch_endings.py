@@ -110,15 +110,6 @@ def test_idle_hosts_go_first_and_nobody_is_closed() -> None:
     assert closed(world) == {}
 
 
-def test_a_cordoned_host_goes_before_an_idle_one() -> None:
-    world = cluster(2)
-    job = running(world)
-    world.cordon("h1")
-    world.quota("hpc", 1)
-    assert released(world) == ["h1"]
-    assert closed(world) == {job: (Disposal.REQUEUE, Code.RECLAIMED)}
-
-
 def test_the_smallest_then_shortest_job_is_the_victim_and_all_is_one_envelope() -> None:
     world = cluster(4)
     wide = running(world, nodes=2, after_s=1)

@@ -26,15 +26,14 @@ def test_the_placement_stands_between_the_closing_and_the_release() -> None:
     world = able(2)
     job = running(world, on_reclaim="migrate", after_s=7)
     (home,) = world.unit(job).hosts
-    world.cordon(home)
-    world.quota("hpc", 1)
+    world.drain(home)
     closing, placement, release, *_ = decide(world)
     assert isinstance(closing, f.AttemptClosed)
     assert isinstance(placement, f.UnitPlaced)
     assert isinstance(release, f.HostReleased)
     assert (closing.disposal, closing.why.code, "asked" in closing.why.params) == (
         Disposal.MIGRATE,
-        Code.RECLAIMED,
+        Code.HOST_DRAINED,
         False,
     )
     assert (placement.attempt, placement.hosts, placement.reason.code) == (2, ("h2",), Code.MIGRATES)
@@ -44,8 +43,7 @@ def test_the_placement_stands_between_the_closing_and_the_release() -> None:
 def test_who_has_moved_goes_on_with_what_is_left_of_its_time() -> None:
     world = able(2)
     job = running(world, on_reclaim="migrate", walltime_s=100.0, after_s=60)
-    world.cordon(world.unit(job).hosts[0])
-    world.quota("hpc", 1)
+    world.drain(world.unit(job).hosts[0])
     world.settle()
     assert (world.unit(job).state, world.unit(job).hosts) == ("open", ("h2",))
     assert world.voids == []
@@ -78,17 +76,15 @@ def test_where_nothing_can_be_suspended_it_is_requeued() -> None:
 def test_live_migration_alone_is_enough_to_move() -> None:
     world = able(2, LIVE)
     job = running(world, on_reclaim="migrate", after_s=7)
-    world.cordon(world.unit(job).hosts[0])
-    world.quota("hpc", 1)
-    assert closed(world) == {job: (Disposal.MIGRATE, Code.RECLAIMED)}
+    world.drain(world.unit(job).hosts[0])
+    assert closed(world) == {job: (Disposal.MIGRATE, Code.HOST_DRAINED)}
 
 
 @pytest.mark.parametrize("wish", ["kill", "requeue", "suspend"])
 def test_who_does_not_wish_it_stays_away_from_free_hosts(wish: Any) -> None:
     world = able(2)
     job = running(world, on_reclaim=wish, after_s=7)
-    world.cordon(world.unit(job).hosts[0])
-    world.quota("hpc", 1)
+    world.drain(world.unit(job).hosts[0])
     assert "unit.placed" not in kinds(world)
 
 
@@ -96,41 +92,36 @@ def test_who_has_not_begun_has_nothing_to_move() -> None:
     world = able(2)
     job = world.submit(cores=4, on_reclaim="migrate")
     world.settle()
-    world.cordon(world.unit(job).hosts[0])
-    world.quota("hpc", 1)
-    assert closed(world) == {job: (Disposal.REQUEUE, Code.RECLAIMED)}
+    world.drain(world.unit(job).hosts[0])
+    assert closed(world) == {job: (Disposal.REQUEUE, Code.HOST_DRAINED)}
 
 
 def test_a_held_job_is_suspended_where_it_could_move() -> None:
     world = able(2)
     job = running(world, on_reclaim="migrate", after_s=7)
     world.write("admission", f.JobHeld(job=job, user="ann"))
-    world.cordon(world.unit(job).hosts[0])
-    world.quota("hpc", 1)
-    assert closed(world) == {job: (Disposal.SUSPEND, Code.RECLAIMED)}
+    world.drain(world.unit(job).hosts[0])
+    assert closed(world) == {job: (Disposal.SUSPEND, Code.HOST_DRAINED)}
 
 
 def test_a_gang_keeps_the_hosts_that_stay_and_moves_as_a_whole_or_not_at_all() -> None:
     world = able(4)
     wide = running(world, nodes=3, on_reclaim="migrate", after_s=7)
     assert world.unit(wide).hosts == ("h1", "h2", "h3")
-    world.cordon("h2")
-    world.quota("hpc", 3)
+    world.drain("h2")
     world.settle()
     assert (world.unit(wide).attempt, world.unit(wide).hosts) == (2, ("h1", "h4", "h3"))
     world.start_vms(wide)
     world.begin(wide)
-    world.cordon("h1")
-    world.quota("hpc", 2)
-    assert closed(world) == {wide: (Disposal.SUSPEND, Code.RECLAIMED)}  # three nodes, two hosts
+    world.drain("h1")
+    assert closed(world) == {wide: (Disposal.SUSPEND, Code.HOST_DRAINED)}  # three nodes, two hosts
 
 
 def test_two_victims_do_not_take_the_same_room() -> None:
     world = able(3)
     first, second = (running(world, on_reclaim="migrate", after_s=7) for _ in range(2))
     for name in ("h1", "h2"):
-        world.cordon(name)
-    world.quota("hpc", 1)
+        world.drain(name)
     found = closed(world)
     assert sorted(d for d, _ in found.values()) == [Disposal.MIGRATE, Disposal.SUSPEND]
     world.settle()
@@ -142,8 +133,7 @@ def test_a_host_whose_machines_are_on_their_way_out_comes_last() -> None:
     world = able(3)
     job, over = (running(world, on_reclaim="migrate", after_s=7) for _ in range(2))
     world.report(over)  # its VM is still there
-    world.cordon("h1")
-    world.quota("hpc", 2)
+    world.drain("h1")
     world.settle()
     assert world.unit(job).hosts == ("h3",)
 
@@ -153,8 +143,7 @@ def test_moving_spends_no_retry_and_no_requeue() -> None:
     job = running(world, on_reclaim="migrate", retries=1, after_s=1)
     for host in ("h1", "h2"):
         other = "h2" if host == "h1" else "h1"
-        world.cordon(host)
-        world.quota("hpc", 1)
+        world.drain(host)
         world.settle()
         assert world.unit(job).hosts == (other,)
         world.start_vms(job)
@@ -178,8 +167,7 @@ def test_who_makes_way_for_a_job_does_not_move() -> None:
 def test_a_cloud_that_cannot_move_says_what_it_did_instead() -> None:
     world = cluster(2)
     job = running(world, on_reclaim="migrate", after_s=7)
-    world.cordon("h1")
-    world.quota("hpc", 1)
+    world.drain("h1")
     (closing,) = (fact for fact in decide(world) if isinstance(fact, f.AttemptClosed))
     assert (closing.disposal, closing.why.params["instead"]) == (Disposal.REQUEUE, "requeue")
     world.settle()

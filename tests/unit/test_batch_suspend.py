@@ -203,8 +203,7 @@ def test_a_suspension_that_failed_is_a_requeue_and_spends_no_retry(when: str) ->
     hosts = 2 if when == "after" else 1
     world = able(hosts, on_reclaim="suspend")
     job = running(world, walltime_s=100.0, retries=1, after_s=30)
-    world.cordon("h1")
-    world.quota("hpc", hosts - 1)
+    world.drain("h1")
     world.settle()
     if when == "after":
         assert (world.unit(job).state, world.unit(job).resumes) == ("open", True)
@@ -259,8 +258,7 @@ def test_who_can_never_be_saved_is_killed_in_the_end() -> None:
 def test_a_move_that_failed_is_told_as_one_preemption() -> None:
     world = able(2, on_reclaim="suspend")
     job = running(world, after_s=30)
-    world.cordon("h1")
-    world.quota("hpc", 1)
+    world.drain("h1")
     world.settle()
     world.write("executor", f.VmEnded(unit=job, attempt=1, rank=0, why="it could not be saved"))
     world.settle()

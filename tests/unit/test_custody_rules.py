@@ -95,6 +95,15 @@ def rules_3(on_term: OnTerm = "stop") -> list[Step]:
 
 
 TERMINATED = reported(terminated=True)
+CORDON = (A, f.HostCordoned(host="h1", reason="fan", user="o"))
+UNCORDON = (A, f.HostUncordoned(host="h1", reason="", user="o"))
+DRAINED_2, DRAINED_99 = (
+    (A, f.HostCordoned(host="h1", reason="fan", user="o", drain=True, until=at)) for at in (2.0, 99.0)
+)
+CORDONED = [*rules_3(), *granted(), QUOTA_1, CORDON]
+WIDE = [job(nodes=2), placed(hosts=("h1", "h2")), allocated(), allocated(rank=1, vm=8)]
+CORDONED_BY_2 = [*rules_3(), *granted(), *granted("h2"), *WIDE, CORDON]
+STAYS = [*CORDONED_BY_2, *granted("h3"), closed(disposal=f.Disposal.MIGRATE)]
 RUNNING_3 = [*rules_3(), *RUNNING]
 WISHES = [*rules_3(), *granted(), job(on_term="complete"), placed(), allocated()]
 PARK = (A, f.VmParked(unit="1", attempt=1, rank=0))
@@ -145,6 +154,10 @@ STORIES = [
     Story("an unknown host is not cleared", [], CLEAR, Void.HOST_UNKNOWN),
     Story("an unknown host cannot be lost", [], LOST, Void.HOST_UNKNOWN),
     Story("a held host can be lost", granted(), LOST, None),
+    Story("a drained host is seized once its deadline has passed", [*CORDONED, DRAINED_2], SEIZE, None),
+    Story("not before", [*CORDONED, DRAINED_99], SEIZE, Void.WITHIN_QUOTA),
+    Story("nor if it is cordoned alone", CORDONED, SEIZE, Void.WITHIN_QUOTA),
+    Story("nor under rules 2", [*granted(), QUOTA_1, DRAINED_2], SEIZE, Void.WITHIN_QUOTA),
     Story("an unknown host cannot be cordoned", [], (A, f.HostCordoned(host="h1", reason="r", user="o")), Void.HOST_UNKNOWN),
     Story("nor uncordoned", [], (A, f.HostUncordoned(host="h1", reason="r", user="o")), Void.HOST_UNKNOWN),
     Story("nor quarantined", [], (E, f.HostQuarantined(host="h1", reason="r", until=1.0)), Void.HOST_UNKNOWN),
@@ -176,6 +189,13 @@ STORIES = [
     Story("nothing beside an exclusive one", [*granted(), job(), placed(exclusive=True), job("2")], placed("2"), Void.NO_ROOM),
     Story("a broken attempt occupies nothing", [*RUNNING, ended(), job("2")], placed("2", cores=4), None),
     Story("a completed job", [*RUNNING, reported()], placed(attempt=2), Void.UNIT_FINAL),
+    Story("nothing new is placed on a cordoned host", [*CORDONED, job()], placed(), Void.HOST_CORDONED),
+    Story("of a gang neither", [*CORDONED, *granted("h2"), job(nodes=2)], placed(hosts=("h1", "h2")), Void.HOST_CORDONED),
+    Story("until it is in use again", [*CORDONED, UNCORDON, job()], placed(), None),
+    Story("under rules 2 it was", [*granted(), CORDON, job()], placed(), None),
+    Story("a rank that stays is not new", STAYS, placed(attempt=2, hosts=("h1", "h3")), None),
+    Story("one whose VM has ended is", [*STAYS, ended()], placed(attempt=2, hosts=("h1", "h3")), Void.HOST_CORDONED),
+    Story("nor is one that begins anew", [*CORDONED_BY_2, closed()], placed(attempt=2, hosts=("h1", "h2")), Void.HOST_CORDONED),
     # instances
     Story("an instance is born by its placement", granted(dept="web"), placed("web.1"), None),
     Story("an instance's number is never used again", [*granted(dept="web"), placed("web.2")], placed("web.1"), Void.ATTEMPT_NOT_NEXT),

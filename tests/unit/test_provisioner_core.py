@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
 from schemas import facts as f
@@ -10,11 +11,12 @@ from schemas.custody import RULES, Custody
 from schemas.custody_check import check
 from schemas.facts import Fact
 from schemas.meta import Meta
-from schemas.reasons import Code
+from schemas.reasons import Code, because
 from services.provisioner.core import ProvisionerCore
 from services.provisioner.grants import grants
 from services.runtime.core import NEVER
 
+CANCELLED = f.Disposal.CANCELLED
 HPC = Department(name="hpc", kind="batch", batch=BatchPolicy())
 WEB = Department(name="web", kind="web", web=WebPolicy())
 
@@ -100,16 +102,116 @@ def test_a_holder_that_releases_in_time_is_never_seized_from() -> None:
     assert [(x.host, x.dept) for x in bench.decide() if isinstance(x, f.HostGranted)] == [("h2", "web")]
 
 
-def test_seizure_takes_cordoned_hosts_then_idle_ones() -> None:
+def occupy(bench: Bench, *hosts: str, dept: str = "hpc") -> None:
+    """A job of one host on each of these, which the department holds."""
+    for host in hosts:
+        job = str(bench.custody.state.job_last + 1)
+        bench.write("admission", f.JobSubmitted(job=job, dept=dept, user="a", name="j", payload="p", walltime_s=9.0))
+        placed = f.UnitPlaced(unit=job, attempt=1, hosts=(host,), cores=1, memory_mb=1)
+        bench.write(f"scheduler.{dept}", placed)
+
+
+def cordon(bench: Bench, host: str, drain_s: float | None = None) -> None:
+    until = None if drain_s is None else bench.now + drain_s
+    fact = f.HostCordoned(host=host, reason="fan", user="oscar", drain=until is not None, until=until)
+    bench.write("admission", fact)
+
+
+def seized(bench: Bench) -> list[str]:
+    return [x.host for x in bench.decide() if isinstance(x, f.HostSeized)]
+
+
+def test_seizure_takes_idle_hosts_first_and_no_cordoned_one() -> None:
     bench = Bench()
     bench.settle()
-    bench.write("admission", f.JobSubmitted(job="1", dept="hpc", user="a", name="j", payload="p", walltime_s=9.0))
-    bench.write("scheduler.hpc", f.UnitPlaced(unit="1", attempt=1, hosts=("h0",), cores=1, memory_mb=1))
-    bench.write("admission", f.HostCordoned(host="h3", reason="fan", user="oscar"))
-    bench.demand("web", 1)
+    occupy(bench, "h0")
+    cordon(bench, "h1")
+    bench.demand("web", 2)
     bench.decide()
     bench.now += 1
-    assert [x.host for x in bench.decide() if isinstance(x, f.HostSeized)] == ["h3", "h1"]
+    assert seized(bench) == ["h2", "h3"]
+
+
+def test_nobody_is_asked_for_a_cordoned_host_that_it_uses() -> None:
+    bench = Bench()
+    bench.settle()
+    occupy(bench, "h0", "h1", "h2", "h3")
+    cordon(bench, "h0")
+    assert bench.settle() == []  # no notice: it may keep all four
+    assert bench.custody.quota("hpc").hosts == 4
+    bench.demand("web", 4)
+    bench.settle()
+    assert (
+        bench.custody.quota("hpc").hosts == 1
+    )  # what is left beside web is the cordoned one, which serves nobody else
+    bench.now += 1
+    assert seized(bench) == ["h1", "h2", "h3"]
+
+
+def test_what_uses_a_cordoned_host_counts_for_its_department_and_is_replaced_for_nobody() -> None:
+    """Its demand, guarantee and maximum are met by the host that it still uses; when it is gone, by another one."""
+    capped = Department(name="bio", kind="batch", batch=BatchPolicy(), maximum=2)
+    bench = Bench(capped, msgspec.structs.replace(HPC, guarantee=1), hosts=4)
+    bench.demand("bio", 3)
+    bench.settle()
+    assert bench.held() == {"bio": 2, "hpc": 2}
+    (mine, *_) = sorted(bench.custody.index.held["bio"])
+    occupy(bench, mine, dept="bio")
+    cordon(bench, mine)
+    assert bench.settle() == []
+    bench.write("admission", f.JobCancelled(job="1", user="a"))
+    bench.write("scheduler.bio", f.AttemptClosed(unit="1", attempt=1, disposal=CANCELLED, why=because(Code.CANCELLED)))
+    bench.write("scheduler.bio", f.HostReleased(host=mine))
+    bench.write("executor", f.HostCleared(host=mine))
+    bench.settle()
+    assert (bench.custody.quota("bio").hosts, bench.held()) == (
+        2,
+        {"bio": 1, "hpc": 2},
+    )  # hpc is asked for its idle one
+    bench.now += 1
+    assert len(seized(bench)) == 1
+
+
+def test_a_web_department_that_uses_a_cordoned_host_gets_as_many_others_as_it_still_needs() -> None:
+    bench = Bench()
+    bench.demand("web", 2)
+    bench.settle()
+    (mine, other) = sorted(bench.custody.index.held["web"])
+    for number, host in enumerate((mine, other), 1):
+        placed = f.UnitPlaced(unit=f"web.{number}", attempt=1, hosts=(host,), cores=1, memory_mb=1)
+        bench.write("scheduler.web", placed)
+    cordon(bench, mine)
+    assert bench.settle() == []
+    bench.demand("web", 3)  # the cordoned one until it is left, and two for as many instances
+    bench.settle()
+    assert (bench.custody.quota("web").hosts, bench.custody.quota("hpc").hosts) == (3, 1)
+
+
+@pytest.mark.parametrize("drain_s", [10.0, None])
+def test_a_drained_host_is_seized_one_notice_after_its_deadline_whatever_the_quota(drain_s: float | None) -> None:
+    bench = Bench()
+    bench.settle()
+    occupy(bench, "h0")
+    cordon(bench, "h0", drain_s)
+    assert bench.settle() == []
+    assert bench.core.wake_at() == (NEVER if drain_s is None else pytest.approx(110.3))
+    bench.now = 110.29
+    assert bench.decide() == []
+    bench.now = 110.31
+    assert seized(bench) == ([] if drain_s is None else ["h0"])
+    assert bench.custody.state.voids == {}
+
+
+def test_cordoned_hosts_of_a_removed_department_all_come_back() -> None:
+    bench = Bench()
+    bench.settle()
+    occupy(bench, "h0")
+    cordon(bench, "h0")
+    config = CloudConfig(name="c", departments=(WEB,), policy=Policy(notice_s=0.3))
+    bench.write("provisioner", f.ConfigAdopted(cloud="x", custody_rules=RULES, config=config))
+    bench.settle()
+    bench.now += 1
+    assert sorted(seized(bench)) == ["h0", "h1", "h2", "h3"]
 
 
 def test_a_withdrawn_claim_seizes_nothing() -> None:

@@ -43,6 +43,8 @@ PEOPLE = (
 )
 CLOUD = CloudConfig(name="c", departments=(batch("hpc"), web("web")), users=PEOPLE)
 
+DRAINED = because(Code.HOST_DRAINED, host="h1")
+
 
 class OfWorld:
     """What was said at a place of a world's journal."""
@@ -249,6 +251,19 @@ def test_a_quota_changes_because_of_who_claims_or_of_who_set_hosts_apart(reason:
     found = story_causes.of("quota.changed", fact, "hpc", ("hpc", "lab", "web"))
     assert [entity for entity, _ in found] == asked
     assert {kind for _, kinds in found for kind in kinds} <= {"demand.changed", "host.cordoned"}
+
+
+@pytest.mark.parametrize(
+    ("kind", "fact"),
+    [
+        ("attempt.closed", f.AttemptClosed(unit="1", attempt=1, disposal=f.Disposal.REQUEUE, why=DRAINED)),
+        ("host.released", f.HostReleased(host="h1", reason=DRAINED)),
+        ("host.released", f.HostReleased(host="h1", reason=because(Code.CORDONED, hosts=["h1"]))),
+        ("host.seized", f.HostSeized(host="h1", dept="hpc", reason=DRAINED)),
+    ],
+)
+def test_what_ends_or_goes_back_on_a_drained_host_is_that_persons_doing(kind: str, fact: f.Fact) -> None:
+    assert story_causes.of(kind, msgspec.to_builtins(fact), "hpc") == [("host:h1", ("host.cordoned",))]
 
 
 async def test_a_department_says_what_it_wanted_and_who_asked(site: Site) -> None:

@@ -61,6 +61,15 @@ def test_a_spike_reads_as_a_story() -> None:
         assert _told(fact, "hpc") == expected
 
 
+def test_a_cordon_says_what_becomes_of_what_runs_there() -> None:
+    cordoned = f.HostCordoned(host="h1", reason="fan", user="oscar")
+    assert _told(cordoned) == "oscar cordoned h1: what runs there stays, nothing more is placed there (fan)"
+    drained = msgspec.structs.replace(cordoned, drain=True)
+    assert _told(drained) == "oscar drains h1: jobs run to their end, instances are replaced elsewhere (fan)"
+    by = msgspec.structs.replace(drained, until=AT)
+    assert _told(by).startswith("oscar drains h1: what still runs there at ")
+
+
 def test_reasons_of_a_quota_read_well_of_one_host_and_of_many() -> None:
     for reason, expected in (
         (

@@ -413,23 +413,6 @@ def test_an_instance_that_does_not_come_up_is_replaced() -> None:
     assert world.facts(f.AttemptClosed)[-1].why.code is Code.BOOT_TIMEOUT
 
 
-def test_a_cordoned_host_is_left_once_another_serves() -> None:
-    world = site()
-    world.cordon("h1")
-    world.settle()
-    assert claim(world)[:2] == (2, 1)
-    assert running(world) == ["web.1"]
-    world.seats["guests"].paused = True
-    world.grant("web", "h2")
-    world.settle()
-    assert running(world) == ["web.1", "web.2"]  # the new one does not serve yet
-    world.seats["guests"].paused = False
-    world.settle()
-    assert running(world) == ["web.2"]
-    assert claim(world)[:2] == (1, 1)
-    assert sorted(world.custody.index.held["web"]) == ["h2"]
-
-
 def test_on_notice_idle_hosts_go_first_then_those_with_the_fewest_instances() -> None:
     world = site(held=2, instances_min=3, instances_per_host=2)
     world.quota("web", 1)
@@ -450,17 +433,6 @@ def test_on_notice_a_host_where_a_vm_is_ending_goes_at_once_but_after_an_idle_on
     assert decide(world) == []
     world.quota("web", 1)
     assert [fact.host for fact in decide(world)] == ["h2", "h3"]
-
-
-def test_on_notice_a_cordoned_host_goes_before_one_with_fewer_instances() -> None:
-    world = site(held=2, instances_min=3, instances_per_host=2)
-    world.seats["guests"].paused = True  # so that no replacement can serve
-    world.cordon("h1")
-    world.settle()
-    world.quota("web", 1)
-    assert [fact.unit for fact in decide(world)] == ["web.1", "web.2"]
-    world.settle()
-    assert [fact.host for fact in world.facts(f.HostReleased)] == ["h1"]
 
 
 def test_a_department_that_is_not_configured_any_more_leaves() -> None:

@@ -73,9 +73,9 @@ def test_on_a_host_with_room_the_new_one_comes_beside_what_drains() -> None:
     assert (world.custody.state.demands["web"], world.custody.held("web")) == (1, 1)
 
 
-def test_what_drains_on_a_cordoned_host_takes_no_room_that_anybody_could_have() -> None:
+def test_what_drains_on_a_drained_host_takes_no_room_that_anybody_could_have() -> None:
     world = site(held=1, instances_min=1)
-    world.cordon("h1")
+    world.drain("h1", None)
     world.grant("web", "h2")
     world.settle()
     assert (serving(world), draining(world)) == (["web.2"], ["web.1"])

@@ -81,7 +81,7 @@ def test_a_claim_for_the_surge_says_so_and_so_does_its_end(signal_timeout_s: flo
 def test_a_claim_for_a_cordoned_host_in_use_says_so() -> None:
     world, _ = site(instances=2)
     in_use = min(core(world).holdings.hosts)
-    world.write("admission", f.HostCordoned(host=in_use, reason="disk", user="oscar"))
+    world.drain(in_use, None)
     world.advance(10)
     told = [sentences.sentence(fact.reason) for fact in world.facts(f.DemandChanged)[1:]]
     assert told[0] == f"{in_use} is cordoned and still in use"
@@ -316,13 +316,13 @@ def test_old_instances_that_are_lost_meanwhile_come_back_as_new_ones() -> None:
     assert (of_releases(world), said(world)[-1]) == ({1: 4}, (1, "complete"))
 
 
-def test_a_cordoned_host_is_left_during_a_roll() -> None:
+def test_a_drained_host_is_left_during_a_roll() -> None:
     world, _ = site(instances=4)
     deploy(world)
     world.advance(0.8)
     cordoned = [unit.hosts[0] for unit in serving(world.custody)][:2]
     for host in cordoned:
-        world.cordon(host)
+        world.drain(host, None)
     world.advance(60)
     assert of_releases(world) == {1: 4}
     assert not {unit.hosts[0] for unit in serving(world.custody)} & set(cordoned)

@@ -9,6 +9,7 @@ import pytest
 from phoenix.cli import why
 from schemas import facts as f
 from schemas.reasons import Code, because
+from schemas.sentences.units import iso
 from services.monitor.core import MonitorCore
 from services.monitor.explain import why_department, why_host
 from services.provisioner.core import ProvisionerCore
@@ -86,11 +87,11 @@ def test_a_batch_department_says_who_has_the_rest_by_which_rule() -> None:
     site.world.settle()
     answer = site.department("hpc")
     told = sentences(answer)
-    assert (answer["hosts_held"], answer["hosts_demanded"]) == (1, 3)
-    assert told[0] == "it wants 3 hosts, may keep 1 and holds 1, 2 fewer than it wants; 1 host is guaranteed to it"
+    assert (answer["hosts_held"], answer["hosts_demanded"]) == (1, 4)  # with the cordoned one
+    assert told[0] == "it wants 4 hosts, may keep 1 and holds 1, 3 fewer than it wants; 1 host is guaranteed to it"
     assert "it may keep 1 since 1970-01-12T13:47:40Z: web wants more hosts than it holds" in told[2]
     assert "held by web: 3 hosts; web goes before what is not guaranteed to batch, and it wants 3" in told
-    assert "cordoned, so nobody's: h4" in told
+    assert "cordoned, so nothing more is placed there: h4" in told
     assert any("the load of web falls" in word["remedy"] for word in answer["told"])
 
 
@@ -148,13 +149,26 @@ def test_what_is_out_of_use_is_told_with_what_to_do() -> None:
     site.world.lose("h3")
     site.world.settle()
     words = {word["sentence"]: word["remedy"] for word in site.host("h1")["told"]}
-    assert words["it is cordoned: repair"] == "phoenix hosts uncordon h1"
+    cordoned = "it is cordoned (repair): what runs there stays, nothing more is placed there"
+    assert words[cordoned] == "phoenix hosts uncordon h1"
     assert any(text.startswith("it is set apart until ") for text in sentences(site.host("h2")))
     assert "it is lost since" in sentences(site.host("h3"))[0]
     told = sentences(site.department("hpc"))
     assert "1 host lost (phoenix hosts says why)" in told
     assert why_host.explain(site.core, "h99", 0.0) is None
     assert why_department.explain(site.core, "nobody", 0.0) is None
+
+
+def test_a_host_that_is_set_apart_says_what_stays_and_until_when() -> None:
+    site = Site()
+    site.world.drain("h1", 60.0)
+    site.world.settle()
+    until = iso(site.world.now + 60)
+    told = sentences(site.host("h1"))
+    assert f"it drains (repair): what still runs there at {until} is ended" in told
+    assert told[-1] == "hpc gives it back when nothing runs there any more, and nobody gets it"
+    site.world.drain("h1", None)
+    assert "it drains (repair): jobs run to their end, instances are replaced elsewhere" in sentences(site.host("h1"))
 
 
 def test_a_free_host_says_who_wants_one() -> None:

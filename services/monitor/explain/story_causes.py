@@ -13,7 +13,7 @@ Rules
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from schemas.ids import job_of
@@ -49,7 +49,12 @@ def _quota(fact: Fields, departments: Sequence[str]) -> Asked:
         return [ask for name in names for ask in _demand(name)]
     if code == "batch_share":  # another one wants more, or this one less
         return [ask for name in departments for ask in _demand(name)]
-    return [(HOST + host, ("host.cordoned",)) for host in params.get("hosts") or ()] if code == "cordoned" else []
+    return _set_apart(params.get("hosts")) if code == "cordoned" else []
+
+
+def _set_apart(hosts: Iterable[str] | None) -> Asked:
+    """A person's word on each of these."""
+    return [(HOST + host, ("host.cordoned",)) for host in hosts or ()]
 
 
 def _demanded(fact: Fields, _department: str) -> Asked:
@@ -63,7 +68,7 @@ def _demanded(fact: Fields, _department: str) -> Asked:
 def _beside(own: str, params: Fields) -> Asked:
     """Of hosts alone: whose room it is, or was."""
     asked: Asked = [(own, ("release.requested", "release.changed"))] if params.get("surge") else []
-    asked += [(HOST + host, ("host.cordoned",)) for host in params.get("cordoned") or ()]
+    asked += _set_apart(params.get("cordoned"))
     return asked + [(HOST + host, ("attempt.closed", "attempt.reported")) for host in params.get("freed") or ()]
 
 
@@ -72,6 +77,8 @@ def _closed(fact: Fields, department: str) -> Asked:
     unit, own = fact["unit"], DEPARTMENT + department
     if code in ("reclaimed", "migrates"):
         return [(own, ("quota.changed",))]
+    if code == "host_drained":
+        return _set_apart([str(params.get("host"))])
     if code in ("host_taken", "host_lost"):
         return [(unit, _LOST_ROOM)]
     if code == "cancelled":
@@ -89,7 +96,14 @@ def _closed(fact: Fields, department: str) -> Asked:
 
 def _released(fact: Fields, department: str) -> Asked:
     code, _ = _code(fact)
+    if code in ("cordoned", "host_drained"):
+        return _set_apart([fact["host"]])
     return [(DEPARTMENT + department, ("quota.changed",))] if code == "notice" else _demand(department)
+
+
+def _seized(fact: Fields, department: str) -> Asked:
+    code, _ = _code(fact)
+    return _set_apart([fact["host"]]) if code == "host_drained" else [(DEPARTMENT + department, ("quota.changed",))]
 
 
 def _draining(fact: Fields, department: str) -> Asked:
@@ -120,7 +134,7 @@ _BECAUSE: Final[dict[str, Callable[[Fields, str], Asked]]] = {
     "vm.ended": lambda fact, _: [(fact["unit"], ("attempt.closed", "attempt.reported", *_LOST_ROOM))],
     "vm.parked": lambda fact, _: [(fact["unit"], ("attempt.reported",))],
     "host.released": _released,
-    "host.seized": lambda _, department: [(DEPARTMENT + department, ("quota.changed",))],
+    "host.seized": _seized,
     "host.cleared": lambda fact, _: [(HOST + fact["host"], (*_LOST_ROOM, "host.described"))],
     "host.granted": lambda fact, _: [(HOST + fact["host"], ("host.cleared", "host.uncordoned"))],
     "unit.placed": _placed,

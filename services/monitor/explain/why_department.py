@@ -122,7 +122,7 @@ def _unusable(core: MonitorCore, now: float) -> list[Word]:
     found = []
     if cordoned:
         names = ", ".join(cordoned[:8]) + (" …" if len(cordoned) > 8 else "")
-        found.append(Word(f"cordoned, so nobody's: {names}", "phoenix hosts uncordon HOST"))
+        found.append(Word(f"cordoned, so nothing more is placed there: {names}", "phoenix hosts uncordon HOST"))
     if resting:
         found.append(Word(f"{count(resting, 'host')} set apart (phoenix hosts says why)"))
     if lost:

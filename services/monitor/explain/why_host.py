@@ -93,11 +93,22 @@ def _there(host: Host) -> list[Word]:
 def _apart(host: Host, now: float) -> list[Word]:
     found = []
     if host.cordoned is not None:
-        found.append(Word(f"it is cordoned: {host.cordoned}", f"phoenix hosts uncordon {host.name}"))
+        found.append(Word(_cordoned(host), f"phoenix hosts uncordon {host.name}"))
     if host.quarantine_until > now:
         until = "" if host.quarantine_until > now + 365 * 86_400 else f" until {iso(host.quarantine_until)}"
         found.append(Word(f"it is set apart{until}: {host.quarantine}"))
     return found
+
+
+def _cordoned(host: Host) -> str:
+    """What a person's word means for what runs there."""
+    if not host.units:
+        return f"it is cordoned: {host.cordoned}"
+    if host.drain_until is not None:
+        return f"it drains ({host.cordoned}): what still runs there at {iso(host.drain_until)} is ended"
+    if host.drain:
+        return f"it drains ({host.cordoned}): jobs run to their end, instances are replaced elsewhere"
+    return f"it is cordoned ({host.cordoned}): what runs there stays, nothing more is placed there"
 
 
 def _next(core: MonitorCore, host: Host, now: float) -> list[Word]:
@@ -106,6 +117,8 @@ def _next(core: MonitorCore, host: Host, now: float) -> list[Word]:
     holder = config.department(dept) if config is not None and dept is not None and host.state == "held" else None
     if config is None or holder is None:
         return _wanted(core) if host.state == "free" and host.cordoned is None else []
+    if host.cordoned is not None:
+        return [Word(f"{holder.name} gives it back when nothing runs there any more, and nobody gets it")]
     held, quota = core.custody.held(holder.name), core.custody.quota(holder.name)
     found = []
     if held > quota.hosts:

@@ -52,8 +52,9 @@ OWN_PRODUCTION: Final = "(production)"
 SILENCE_MAX_MS: Final = (
     60 * DAY_MS
 )  # no fact for longer: most of it is measured by the day, or its hours would take minutes
-_TAKEN: Final = (Code.RECLAIMED, Code.MADE_WAY, Code.HOST_TAKEN)
+_TAKEN: Final = (Code.RECLAIMED, Code.MADE_WAY, Code.HOST_TAKEN, Code.HOST_DRAINED)
 _FAILED: Final = (Code.HOST_LOST, Code.VM_ENDED, Code.BOOT_TIMEOUT, Code.NOT_SAVED)
+_NO_NOTICE: Final = {Code.MADE_WAY: OWN_PRODUCTION, Code.HOST_DRAINED: f"({Code.CORDONED.value})"}  # who has the host
 _AGAIN: Final = (Disposal.REQUEUE, Disposal.KILL)
 _KEPT: Final = (Disposal.SUSPEND, Disposal.MIGRATE)
 
@@ -338,7 +339,7 @@ class Accounting:
     def _lose(self, name: str, run: Run, fact: f.AttemptClosed, dept: str) -> None:
         code, to = fact.why.code, None
         if code in _TAKEN:
-            to = OWN_PRODUCTION if code is Code.MADE_WAY else self.state.claimants.get(dept, f"({code.value})")
+            to = _NO_NOTICE.get(code) or self.state.claimants.get(dept, f"({code.value})")
         elif code not in _FAILED:
             return
         killed = fact.disposal is Disposal.KILL

@@ -30,7 +30,7 @@ FLAP_WINDOW_S: Final = 600.0
 # A job waits for seconds on a quiet cloud, and for days on a full one.
 WAIT_S: Final = (0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 60.0, 300.0, 900.0, 3600.0, 14_400.0, 43_200.0, 86_400.0, 604_800.0)
 OUTCOMES: Final = ("completed", "failed", "timeout", "cancelled", "killed")
-_TAKEN: Final = (Code.RECLAIMED, Code.MADE_WAY, Code.HOST_TAKEN)
+_TAKEN: Final = (Code.RECLAIMED, Code.MADE_WAY, Code.HOST_TAKEN, Code.HOST_DRAINED)
 _AGAIN: Final = (f.Disposal.REQUEUE, f.Disposal.KILL, f.Disposal.SUSPEND, f.Disposal.MIGRATE)
 CAUSES: Final = (
     Code.WEB_DEMAND,
@@ -121,7 +121,8 @@ class Tallies:
         unit, code = self.custody.state.units.get(fact.unit), fact.why.code
         if unit is None or is_instance(fact.unit) or code not in _TAKEN or fact.disposal not in _AGAIN:
             return
-        noticed = code.value if code is Code.MADE_WAY else self.state.noticed.get(unit.dept, code.value)
+        own = code in (Code.MADE_WAY, Code.HOST_DRAINED)  # no notice is behind it
+        noticed = code.value if own else self.state.noticed.get(unit.dept, code.value)
         _add(self.state.preempted, unit.dept, noticed if noticed in CAUSES else code.value)
 
     def _reported(self, fact: f.AttemptReported) -> None:

@@ -24,6 +24,7 @@ TAKEN = (
     Code.RECLAIMED,
     Code.MADE_WAY,
     Code.HOST_TAKEN,
+    Code.HOST_DRAINED,
 )  # its hosts were wanted for something else; a lost one is no way made
 
 

@@ -359,6 +359,8 @@ def host_view(host: Host, where: Whereabouts, at: float = 0.0) -> dict[str, Any]
         "lent": where.lent,
         "due_at": iso(where.due_at),
         "cordoned": host.cordoned,
+        "drain": host.drain,
+        "drain_until": iso(host.drain_until),
         "quarantine": host.quarantine if apart else None,
         "quarantine_until": iso(host.quarantine_until) if apart else None,
         "probation": host.quarantine if 0.0 < host.quarantine_until <= at else None,

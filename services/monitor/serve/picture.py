@@ -143,6 +143,8 @@ class Picture:
             host.cores,
             host.memory_mb,
             host.cordoned,
+            host.drain,
+            host.drain_until,
             host.quarantine,
             host.quarantine_until > now,
             host.quarantine_until,

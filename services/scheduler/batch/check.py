@@ -67,7 +67,7 @@ def views(core: BatchCore) -> dict[str, object]:
         "places": {name: place for name, (_, place) in queue.where.items()},
         "bookings": queue.bookings,
         "throttled": queue.running,
-        "room": (room.free, room.classes, room.order, room.resting, room.busy),
+        "room": (room.free, room.classes, room.order, room.resting, room.busy, room.cordoned),
         "capacities": (core.capacities.of_host, core.capacities.counts),
         "open": core.open,
         "cancelling": core.cancelling,

@@ -20,6 +20,8 @@ Rules
      way ahead of time for a lease's slot (`Agenda.clear`) is closed in a decision of its own; what starts follows.
   7. While nothing else is to be said and nobody waits, jobs may move from crowded hosts to idle ones (`balancing`).
   8. An idle host that is set apart for longer than `KEPT_S` (disabled, say) goes back: the department gets another one for it.
+     A cordoned one goes back as soon as it is idle; a drained one at its deadline, and what still runs there then ends as on
+     notice.  No notice is answered with cordoned hosts: they serve nobody else.
   9. A department that the configuration does not name, or that is closed, places nothing and demands nothing; it still
      answers notices and closes what is broken.
 """
@@ -34,7 +36,7 @@ from schemas import facts as f
 from schemas.envelope import FACTS_MAX
 from schemas.facts import Disposal
 from schemas.ids import sort_key
-from schemas.reasons import Code, because
+from schemas.reasons import Code, Reason, because
 from services.runtime.core import NEVER
 from services.scheduler.batch import lease_times, make_way, reclaim
 from services.scheduler.batch import notice as notices
@@ -75,7 +77,11 @@ class BatchCore(BatchViews):
         closings, notice = self._closings(now), self.notice()
         found: list[f.Fact] = [*closings]
         closing = dict.fromkeys(c.unit for c in closings)
-        if notice:
+        idle, drained = self._give_up(closing, now) if self.room.cordoned else ([], [])
+        found += idle
+        if drained:
+            found += drained  # the rest follows with the next decision, which sees who is back in the queue
+        elif notice:
             self._due, self.book.queue.grew = NEVER, True  # the next pass finds the moment again
             found += self._give_back(notice, closing, now)
         else:
@@ -103,6 +109,7 @@ class BatchCore(BatchViews):
         due = min(self.limits.next_moment(self.decided_at), self.book.next_moment(self.decided_at), self._due)
         due = min(due, self.book.launches.next_due())
         due = min(due, notices.next_due(self.custody, self.dept, self.decided_at))
+        due = min([due, *(until for until in self.room.cordoned.values() if until > self.decided_at)])
         if self.book.queue.bookings:
             bookings, settings = self.book.queue.bookings.values(), self.policy.leases
             due = min(due, lease_times.next_moment(bookings, settings, self.decided_at))
@@ -148,18 +155,37 @@ class BatchCore(BatchViews):
             return [f.HostReleased(host=name, reason=notice) for name in idle]
         hosts = reclaim.loads(self.custody, self.dept, closing)
         candidates = self.preempting.on_notice(hosts, now)
-        choice = known.victims(self.policy.victims)(hosts, candidates, count)
+        choice, kept_s = known.victims(self.policy.victims)(hosts, candidates, count), self.endings.kept_s
+        why = {u: reclaim.why_victim(candidates[u], count, kept_s(u), self.policy.victims) for u in choice.victims}
+        return self._hand_back(choice, why, notice)
+
+    def _give_up(self, closing: dict[str, None], now: float) -> tuple[list[f.Fact], list[f.Fact]]:
+        """Rule 8: the cordoned hosts that go back whatever the quota says: idle ones, and drained ones with those whose end it
+        is.  Attempts in `closing` end anyway."""
+        hosts, due = self.custody.state.hosts, self.room.cordoned
+        on = {name: [u for u in hosts[name].units if u not in closing] for name in sorted(due)}
+        idle: list[f.Fact] = [
+            f.HostReleased(host=name, reason=because(Code.CORDONED, hosts=[name])) for name in on if not on[name]
+        ]
+        drained = [name for name in on if on[name] and due[name] <= now]
+        if not drained:
+            return idle, []
+        why = {unit: because(Code.HOST_DRAINED, host=name) for name in drained for unit in on[name]}
+        choice = Choice(sorted(why, key=sort_key), drained)
+        return idle, self._hand_back(choice, why, because(Code.HOST_DRAINED, host=drained[0]))
+
+    def _hand_back(self, choice: Choice, why: dict[str, Reason], reason: Reason) -> list[f.Fact]:
+        """The victims end or move, and their hosts go back.  `why` each of them ends; `reason` of the releases."""
         moves = self._moving(choice)
         closings = {}
         for unit in choice.victims:
-            why = reclaim.why_victim(candidates[unit], count, self.endings.kept_s(unit), self.policy.victims)
-            ended = self.endings.preempted(unit, why, saved=self.endings.saved(unit))
-            closings[unit] = self.endings.moved(unit, why) if unit in moves else ended
+            ended = self.endings.preempted(unit, why[unit], saved=self.endings.saved(unit))
+            closings[unit] = self.endings.moved(unit, why[unit]) if unit in moves else ended
         placements = {
             unit: self._placement(Start(unit, self.book.shape(unit), hosts, because(Code.MIGRATES)))
             for unit, hosts in moves.items()
         }
-        return reclaim.interleave(self.custody, choice, closings, placements, notice)
+        return reclaim.interleave(self.custody, choice, closings, placements, reason)
 
     def _moving(self, choice: Choice) -> dict[str, tuple[str, ...]]:
         """Which victims go on at once on hosts that stay."""
@@ -279,12 +305,14 @@ class BatchCore(BatchViews):
         for start in starts:
             starting[start.shape] = starting.get(start.shape, 0) + 1
         busy = self.room.busy
+        apart = sum(1 for name in self.room.cordoned if name in busy)  # used beside what is divided
         more = {name: None for start in starts for name in start.hosts if name not in busy}
         idle = {c: sum(n not in more for n in names) for c, names in self.room.classes.items() if c.empty}
-        wanted = hosts_wanted(self.book.queue, self.capacities, len(busy) + len(more), starting, idle)
+        wanted = hosts_wanted(self.book.queue, self.capacities, len(busy) - apart + len(more), starting, idle)
         if self.order.hosts is not None:
             ask = self.order.hosts(self.situation(0.0, self.room), list(self.capacities.counts))
             wanted = max(wanted, min(ask, len(self.capacities.of_host)))
+        wanted += apart
         if not starts:
             self._demand = wanted
         return wanted

@@ -4,7 +4,8 @@ Rules
   1. Hosts in use, and for each lane of the queue: nodes · units / ranks that fit on one host, at least the nodes of one unit.
      Ranks on a host are counted on the smallest kind of host that holds one: too much is asked rather than too little, since
      a demand below the need would let a job wait for ever while others keep the idle hosts.
-  2. At most all usable hosts (free, held or draining; not cordoned), for a shape at most those that could hold it.
+  2. At most all usable hosts (free, held or draining; not cordoned), for a shape at most those that could hold it.  Cordoned
+     hosts in use are wanted beside those (the core adds them): the provisioner takes them off again.
   3. Of jobs with a constraint (`schemas.constraints`) hosts that satisfy it count.  Which ones a grant will bring is not for
      the department to say, so idle hosts that it holds and that do not satisfy it are wanted beside those: otherwise it would
      have as many as it asked for, and none of use.  `preferred` tells the provisioner which constraints grants should satisfy.

@@ -32,8 +32,8 @@ from services.scheduler.batch.state import Again
 from services.scheduler.policies.victims import Candidate, Choice, HostLoad
 
 FAULTS_MAX: Final = 10  # each has run for a while; what has crashed its VM ten times will the eleventh
-PREEMPTING: Final = (Code.RECLAIMED, Code.MADE_WAY, Code.HOST_TAKEN, Code.HOST_LOST, Code.NOT_SAVED)
-TAKEN: Final = (Code.RECLAIMED, Code.MADE_WAY, Code.HOST_TAKEN)  # its hosts were wanted for something else
+TAKEN: Final = (Code.RECLAIMED, Code.MADE_WAY, Code.HOST_TAKEN, Code.HOST_DRAINED)  # its hosts were wanted otherwise
+PREEMPTING: Final = (*TAKEN, Code.HOST_LOST, Code.NOT_SAVED)
 UNRELIABLE: Final = (
     Code.VM_ENDED,
     Code.BOOT_TIMEOUT,
@@ -84,11 +84,11 @@ def requeue(unit: str, attempt: int, again: Again | None, policy: BatchPolicy, w
 
 
 def loads(custody: Custody, dept: str, closing: dict[str, None]) -> list[HostLoad]:
-    """The department's hosts with their live attempts, except those that are being closed anyway."""
-    hosts, parked = (
-        [custody.state.hosts[name] for name in sorted(custody.index.held.get(dept, ()))],
-        custody.index.parked,
-    )
+    """The department's hosts with their live attempts, except those that are being closed anyway.  Without the cordoned ones:
+    to give one back for another's claim would not help (PROTOCOL, host.cordoned)."""
+    beside, parked = dict.fromkeys(custody.cordoned(dept)), custody.index.parked
+    names = sorted(name for name in custody.index.held.get(dept, ()) if name not in beside)
+    hosts = [custody.state.hosts[name] for name in names]
     return [
         HostLoad(
             h.name,

@@ -6,6 +6,7 @@ Theory of operation
 
 Rules
   1. In the room are hosts that the department holds, that are not cordoned, not in quarantine and not taken as a whole.
+     Cordoned ones that it holds are named beside it (`cordoned`).
   2. Best fit: occupied hosts before empty ones, then fewest free cores, then least free memory, then name (unique).  So empty
      hosts stay empty, for wide jobs and for giving back at once.
   3. The same custody state gives the same room, whichever way it came to be.
@@ -52,6 +53,7 @@ class Room:
         self.order: list[Free] = []  # the classes in order
         self.resting: dict[str, float] = {}  # hosts in quarantine -> its end
         self.busy: dict[str, None] = {}  # held hosts with a live attempt, cordoned ones too
+        self.cordoned: dict[str, float] = {}  # held ones -> when what still runs there is ended; NEVER: it stays
         self.grew = True  # since the flag was last taken down: something may fit that did not
         self.constraints: tuple[str, ...] = ()  # that jobs have, in order
         self._met: dict[str, tuple[dict[str, str], tuple[str, ...]]] = {}  # host -> its labels, and what they satisfy
@@ -102,6 +104,8 @@ class Room:
             host, old = hosts.get(name), free.get(name)
             if self.resting:
                 self.resting.pop(name, None)
+            if self.cordoned:
+                self.cordoned.pop(name, None)
             if host is None or host.state != "held" or host.dept != dept:
                 busy.pop(name, None)
                 new = None
@@ -124,7 +128,10 @@ class Room:
 
     def _offer(self, host: Host, now: float, before: Free | None) -> Free | None:
         """What a held host offers (`before`, if it is the same); None if nothing may be placed there."""
-        if host.exclusive or host.cordoned is not None:
+        if host.cordoned is not None:
+            self.cordoned[host.name] = NEVER if host.drain_until is None else host.drain_until
+            return None
+        if host.exclusive:
             return None
         if host.quarantine_until > now:
             self.resting[host.name] = host.quarantine_until

@@ -16,10 +16,11 @@ Rules
   3. What counts as one of the wanted is active: it does not drain.  One more than wanted there may be while an unreachable one
      is replaced.
   4. Claim: hosts for all instances, those that drain included, since they take room (where some hosts of the cluster are too
-     small, no more than are not); at least those in use; plus held ones that can carry none (cordoned; too small, while others
-     are short).  What is not needed goes back at once (paper, II-B), but a host whose instance is closed only when its VM has
-     ended, and it is claimed until then.  A lower claim would bring notice, and notice kills.  A rolling update claims no more
-     than `max_surge` allows: where none is left, a successor waits for the place of one that drains.
+     small, no more than are not); at least those in use; plus held ones that can carry no more (cordoned, and in use; too
+     small, while others are short): instances that stay there need no other place.  What is not needed goes back at once
+     (paper, II-B), but a host whose instance is closed only when its VM has ended, and it is claimed until then.  A lower claim
+     would bring notice, and notice kills.  A rolling update claims no more than `max_surge` allows: where none is left, a
+     successor waits for the place of one that drains.
   5. A failed instance is replaced under a new number: the first time at once, then later and later (`web.fold`, rule 2).
   6. Notice (held above quota): hosts go back as `web.ends` says; nothing is placed meanwhile.
   7. A department that is not configured, or closed, wants no instance and no host.
@@ -119,6 +120,9 @@ class WebCore(WebFold):
         scene, notice = self.scene(now), self.notice()
         closings = web_ends.closings(scene, target)
         seen = self._picture(scene, closings)
+        given_up = web_ends.give_up(scene, seen)
+        if given_up:  # the rest follows with the next decision, which sees them gone
+            return [*closings, *given_up][:FACTS_MAX]
         step = self._step(seen, target, now)
         if notice:
             told = self._claim(seen, step, (target, reason), Room(target, 0), now)  # what drains goes with its host
@@ -140,8 +144,13 @@ class WebCore(WebFold):
         # How long to wait with new ones is known once failed ones are closed.
         placed = [] if closings else self._placements(step, seen, target, spare, reason)
         hosts = web_hosts.not_needed(seen, claim, [fact.hosts[0] for fact in placed], now)
-        found += [f.HostReleased(host=name, reason=because(Code.NOT_NEEDED, demand=claim)) for name in hosts]
+        found += [f.HostReleased(host=name, reason=self._why_given(name, claim)) for name in hosts]
         return [*found, *placed][:FACTS_MAX]
+
+    def _why_given(self, host: str, claim: int) -> Reason:
+        if host in self.holdings.cordoned:
+            return because(Code.CORDONED, hosts=[host])
+        return because(Code.NOT_NEEDED, demand=claim)
 
     def _room(self, step: Step, target: int, most: int, draining: int) -> Room:
         """Rule 4."""
@@ -204,7 +213,8 @@ class WebCore(WebFold):
         """Rule 4: hosts wanted in all.  `draining`: instances that take room beside the wanted ones."""
         held, idle = self.holdings, seen.idle()
         occupied = len(held.hosts) - len(idle)
-        needed, able = -(-(wanted + draining) // self.per_host()), self.capacities.able(self.shape)
+        beside = max(0, wanted + draining - seen.apart())
+        needed, able = -(-beside // self.per_host()), self.capacities.able(self.shape)
         if able < len(self.capacities.of_host):  # more would only bring hosts that carry nothing
             needed = min(needed, able)
         if not needed:

@@ -15,6 +15,7 @@ Rules
      wanted is in service, and one of them has been for `unreachable_s` and is reached; else after `boot_timeout_s`, if none is
      missing, or nobody has a place: so one goes in that time however many are not reached.  None does in a department that
      has stopped: nobody would come after it.
+  6. A drained host goes back at its deadline, with all that is left on it closed, whether successors serve or not.
 """
 
 from __future__ import annotations
@@ -166,6 +167,19 @@ def _due_at(quota: Quota, held: int, index: int, ahead_s: float) -> float:
     return min((by - ahead_s for level, by in quota.lowerings if held - level > index), default=0.0)
 
 
+# -------------------------------------------------------------------------------------------------------------- drained hosts
+
+
+def give_up(at: Scene, seen: Picture) -> list[f.Fact]:
+    """Rule 6."""
+    found: list[f.Fact] = []
+    for name in sorted(name for name in at.held.drained if at.held.host(name).drain_due(at.now)):
+        why = because(Code.HOST_DRAINED, host=name)
+        found += [close(unit, Disposal.STOPPED, why) for unit in seen.live_on(name)]
+        found.append(f.HostReleased(host=name, reason=why))
+    return found
+
+
 # ------------------------------------------------------------------------------------------------------------- unreachable
 
 
@@ -214,6 +228,7 @@ def _patience_ends(at: Scene, name: str) -> float:
 def wake_at(at: Scene) -> float:
     """When next after `now` somebody may have to go, if nothing happens.  On notice too: what is left drains, until then."""
     times = [at.unit(name).drains_until or 0.0 for name in at.held.draining]
+    times += [at.held.host(name).drain_until or 0.0 for name in at.held.drained]
     names = unreachable(at)
     if names:
         times += [_proven_at(at), _patience_ends(at, names[0])]

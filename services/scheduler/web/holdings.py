@@ -30,6 +30,7 @@ class Holdings:
         "cordoned",
         "custody",
         "dept",
+        "drained",
         "draining",
         "emptying",
         "hosts",
@@ -53,6 +54,7 @@ class Holdings:
         self.idle: Names = {}
         self.emptying: Names = {}
         self.cordoned: Names = {}
+        self.drained: Names = {}  # those of them that are to become empty
         self.quarantined: Names = {}  # their quarantine may be over
         self.small: Names = {}  # too small for an instance
         self.roomy: Names = {}
@@ -70,7 +72,8 @@ class Holdings:
 
     def as_data(self) -> tuple[object, ...]:
         """Equal for equal views."""
-        hosts = self.hosts, self.idle, self.emptying, self.cordoned, self.quarantined, self.small, self.roomy
+        apart = self.cordoned, self.drained, self.quarantined
+        hosts = self.hosts, self.idle, self.emptying, *apart, self.small, self.roomy
         instances = list(self.active.items()), list(self.starting), self.draining, self.carrying
         return (*instances, self.shape, self.most, *hosts)
 
@@ -85,6 +88,7 @@ class Holdings:
         _note(self.idle, name, not host.units and not host.vms)
         _note(self.emptying, name, not host.units and bool(host.vms))
         _note(self.cordoned, name, host.cordoned is not None)
+        _note(self.drained, name, host.drain)
         _note(self.quarantined, name, host.quarantine_until > 0)
         _note(self.small, name, too_small(host, self.shape))
         _note(self.roomy, name, self.room(host) > 0)
@@ -98,6 +102,7 @@ class Holdings:
             self.idle,
             self.emptying,
             self.cordoned,
+            self.drained,
             self.quarantined,
             self.small,
             self.roomy,

@@ -1,7 +1,8 @@
 """Instances on hosts: which to end, where to place, which hosts to give back.  Pure functions over one picture.
 
 Rules
-  1. An instance on a cordoned host is replaced before it ends: the host goes back when enough others are in service.
+  1. An instance on a cordoned host stays, and counts; on a drained one it is replaced before it ends.  The host goes back when
+     none is left on it: a drained one when enough others are in service, at its deadline at the latest.
   2. Too many: those not yet in service go first.  Then, while more hosts carry instances than are needed, those on the host
      with the fewest (then with the fewest sessions, then with the newest) go, so that it becomes empty; when no host can be
      saved, the instances with the fewest sessions, wherever they are; then the newest.  Who cannot be reached goes before
@@ -9,9 +10,9 @@ Rules
   3. Too few: the host with the most instances that still has room, so that as few hosts as possible are in use; then by name.
   4. An idle host that cannot be used now (cordoned, in quarantine) goes back at once, an idle one beyond the claim too.  Idle
      is a host without instances and without open VMs: what ends there would be killed within `grace_s` if the host went.
-  5. On notice go cordoned hosts first, then those with the fewest active instances (so whoever drains already goes on), idle
-     ones first of all, then those that have drained soonest, then those with the fewest sessions, then with the newest
-     instance, then by name.
+  5. On notice go hosts with the fewest active instances first (so whoever drains already goes on), idle ones first of all, then
+     those that have drained soonest, then those with the fewest sessions, then with the newest instance, then by name.
+     Cordoned ones do not: they serve nobody else.
 """
 
 from __future__ import annotations
@@ -80,10 +81,15 @@ class Picture:
         return Picture(self.held, self.gone | gone, self.drained | drains, self.ranks)
 
     def leaving(self) -> list[Unit]:
-        """Active instances on cordoned hosts."""
-        if not self.held.cordoned:
+        """Active instances on drained hosts."""
+        if not self.held.drained:
             return []
-        return [unit for name in sorted(self.held.cordoned) for unit in self.on(name)]
+        return [unit for name in sorted(self.held.drained) for unit in self.on(name)]
+
+    def apart(self) -> int:
+        """Active instances that stay on cordoned hosts."""
+        held = self.held
+        return sum(len(self.on(name)) for name in held.cordoned if name not in held.drained) if held.cordoned else 0
 
     def instances(self) -> list[Unit]:
         """Active ones, by number."""
@@ -156,7 +162,7 @@ def _by_host(seen: Picture, units: list[Unit]) -> dict[str, list[Unit]]:
 
 
 def shortage(seen: Picture, target: int) -> int:
-    """Instances to place.  Those on cordoned hosts do not count."""
+    """Instances to place.  Those on drained hosts do not count."""
     return max(0, target - (seen.count - len(seen.leaving())))
 
 
@@ -195,18 +201,18 @@ def not_needed(seen: Picture, claim: int, placed: list[str], now: float) -> list
 def on_notice(seen: Picture, count: int) -> list[str]:
     """`count` hosts to give back (rule 5), in the order in which they go."""
 
-    def key(host: Host) -> tuple[bool, int, bool, float, int, Order, str]:
+    def key(host: Host) -> tuple[int, bool, float, int, Order, str]:
         active = seen.on(host.name)
         drains = [unit.drains_until for unit in seen.live_on(host.name) if unit.drains_until is not None]
         return (
-            host.cordoned is None,  # 1. hosts that must go anyway
-            len(active),  # 2. the fewest active instances
-            bool(host.units or host.vms),  # 3. nothing drains or ends there
-            max(drains, default=0.0),  # 4. what drains there ends first
-            sum(map(seen.rank, active)),  # 5. the fewest sessions
-            min(map(seen.order, active), default=(False, 0, 0)),  # 6. the newest instance
-            host.name,  # 7. unique
+            len(active),  # 1. the fewest active instances
+            bool(host.units or host.vms),  # 2. nothing drains or ends there
+            max(drains, default=0.0),  # 3. what drains there ends first
+            sum(map(seen.rank, active)),  # 4. the fewest sessions
+            min(map(seen.order, active), default=(False, 0, 0)),  # 5. the newest instance
+            host.name,  # 6. unique
         )
 
-    order = sorted((seen.held.host(name) for name in seen.held.hosts), key=key)
+    held, beside = seen.held, dict.fromkeys(seen.held.custody.cordoned(seen.held.dept))
+    order = sorted((held.host(name) for name in held.hosts if name not in beside), key=key)
     return [host.name for host in order[:count]]

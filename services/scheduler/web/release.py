@@ -72,7 +72,7 @@ class Roll(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Seen(NamedTuple):
-    """A live instance.  `leaves`: it drains already; `stays`: it may go on where it is (no cordoned host); `unreached_at`: no
+    """A live instance.  `leaves`: it drains already; `stays`: it may go on where it is (no drained host); `unreached_at`: no
     balancer reaches it since then."""
 
     unit: str

@@ -105,12 +105,12 @@ def step(at: Releases, seen: Picture, target: int) -> Step:
 
 def _in_order(at: Releases, seen: Picture) -> Iterator[Seen]:
     """Rule 3."""
-    units, cordoned = at.custody.state.units, at.held.cordoned
+    units, cordoned, drained = at.custody.state.units, at.held.cordoned, at.held.drained
     for name in at.held.draining:
         if name not in seen.gone:
             yield at.look(units[name])
     for unit in sorted(seen.instances(), key=lambda unit: (unit.hosts[0] not in cordoned, seen.order(unit))):
-        yield at.look(unit, unit.hosts[0] not in cordoned)
+        yield at.look(unit, unit.hosts[0] not in drained)
 
 
 def wake_at(at: Releases) -> float:

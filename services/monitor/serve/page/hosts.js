@@ -11,7 +11,7 @@
 
 import { el, h, keyed, say } from "./dom.js";
 import { byName, duration, number, seconds } from "./format.js";
-import { MARKS, stateOf } from "./model.js";
+import { MARKS, apartOf, stateOf } from "./model.js";
 import { now } from "./session.js";
 
 const TILES = 48; // at most so many hosts are tiles …
@@ -237,7 +237,7 @@ export function told(row, state) {
 function tipOf(row, model) {
   const state = stateOf(row);
   const since = seconds(row.since);
-  const why = row.quarantine ?? (row.cordoned || null) ?? row.lost;
+  const why = row.quarantine ?? apartOf(row) ?? row.lost;
   return [
     h("strong", null, row.host),
     h(

@@ -127,6 +127,14 @@ export function stateOf(row) {
   return row.state;
 }
 
+/** What a person's word on a host means, and why it was given; null if there is none. @param {any} row */
+export function apartOf(row) {
+  if (typeof row.cordoned !== "string") return null;
+  const until = row.drain_until ? ` until ${String(row.drain_until).slice(0, 19).replace("T", " ")} UTC` : "";
+  const stays = (row.units ?? []).length > 0 ? ", what runs there stays" : "";
+  return `${row.drain ? `draining${until}` : `cordoned${stays}`}${row.cordoned ? `: ${row.cordoned}` : ""}`;
+}
+
 /** Ids are <position>.<index>. */
 function newestFirst(a, b) {
   const [p, i] = parts(a.id);

@@ -15,7 +15,7 @@
 import { el, h, say } from "./dom.js";
 import { clock, count, duration, number, seconds, whole } from "./format.js";
 import { entityOf, link, linked, told, unitLink } from "./links.js";
-import { stateOf } from "./model.js";
+import { apartOf, stateOf } from "./model.js";
 import { ask, now, Refused } from "./session.js";
 
 const AGAIN_S = 1;
@@ -162,7 +162,7 @@ export class Story {
       ["Memory", `${row.memory_used_mb} of ${row.memory_mb} MiB`],
       row.units?.length ? ["Runs", row.units.flatMap((unit, i) => [i ? ", " : null, unitLink(unit)])] : null,
       typeof row.quarantine === "string" ? ["Quarantine", row.quarantine] : null,
-      typeof row.cordoned === "string" ? ["Cordoned", row.cordoned || "yes"] : null,
+      typeof row.cordoned === "string" ? ["Set apart", apartOf(row)] : null,
     ].filter((one) => one !== null);
   }
 

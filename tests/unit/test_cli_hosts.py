@@ -1,0 +1,77 @@
+"""`phoenix hosts`: what cordon and drain say before they do anything, and what the list says of a host that is set apart."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from phoenix.cli import hosts
+from phoenix.cli.__main__ import main
+
+NOW = 1_795_000_000.0  # 2026-11-18T11:06:40Z
+
+
+def row(*running: str, state: str = "held", **given: Any) -> dict[str, Any]:
+    return {"host": "h3", "state": state, "department": "hpc" if state == "held" else None, "units": running, **given}
+
+
+@pytest.mark.parametrize(
+    ("running", "verb", "deadline_s", "said"),
+    [
+        (("12",), "cordon", None, "h3 (hpc): job 12 runs to the end; then hpc gives it back"),
+        (("12", "14_3"), "cordon", None, "h3 (hpc): jobs 12, 14_3 run to the end; then hpc gives it back"),
+        (("12",), "drain", None, "h3 (hpc): job 12 runs to the end; then hpc gives it back"),
+        (("web.7",), "cordon", None, "h3 (hpc): instance web.7 serves on; then hpc gives it back"),
+        (("web.7",), "drain", None, "h3 (hpc): instance web.7 is replaced elsewhere first; then hpc gives it back"),
+        (
+            ("12",),
+            "drain",
+            3600.0,
+            "h3 (hpc): job 12 runs to the end; what still runs there at 2026-11-18T12:06:40Z is ended, as on notice",
+        ),
+        ((), "drain", 60.0, "h3: nothing runs there, and hpc gives it back; nobody gets it"),
+    ],
+)
+def test_what_will_end_and_what_stays_is_said_before(
+    running: tuple[str, ...], verb: str, deadline_s: float | None, said: str
+) -> None:
+    assert hosts.told(row(*running), verb, deadline_s, NOW) == said
+
+
+def test_of_a_free_host_nothing_ends() -> None:
+    assert hosts.told(row(state="free"), "cordon", None, NOW) == "h3: nothing runs there; nobody gets it"
+
+
+def test_of_many_only_some_are_named() -> None:
+    said = hosts.told(row(*(str(n) for n in range(1, 41))), "cordon", None, NOW)
+    assert said == "h3 (hpc): jobs 1, 2, 3, 4, 5, 6, 7, 8, 9, 10 and 30 more run to the end; then hpc gives it back"
+
+
+@pytest.mark.parametrize(
+    ("host", "note"),
+    [
+        (row("12", "13", cordoned="fan"), "cordoned, 2 jobs still there: fan"),
+        (row("12", "web.1", cordoned="fan"), "cordoned, 1 job and 1 instance still there: fan"),
+        (row("12", cordoned="fan", drain=True), "draining, 1 job still there: fan"),
+        (
+            row("12", cordoned="fan", drain=True, drain_until="2026-11-22T19:00:00Z"),
+            "draining until 2026-11-22T19:00:00Z, 1 job still there: fan",
+        ),
+        (row(state="free", cordoned="fan", drain=True, drain_until="2026-11-22T19:00:00Z"), "cordoned: fan"),
+    ],
+)
+def test_the_list_says_how_far_it_is(host: dict[str, Any], note: str) -> None:
+    assert hosts.render([host]).splitlines()[1].endswith(note)
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        (["hosts", "cordon", "h3", "--reason", "fan", "--deadline", "2h"], "only drain ends what runs"),
+        (["hosts", "drain", "h3", "--reason", "fan", "--deadline", "soon"], "--deadline: 'soon' is no time"),
+    ],
+)
+def test_a_deadline_is_drain_s_and_a_time(given: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(given) == 2
+    assert message in capsys.readouterr().err
