@@ -12,18 +12,19 @@ What happens, at random
   Nodes are killed and start again from a snapshot or from the beginning; some killed ones go on as zombies until the fence
   stops them, and the zombie of an executor goes on calling OpenNebula.  Calls arrive arbitrarily late, also after their
   caller's death; answers are lost.  Polls show a past, and are heard twice.  Hosts fail and come back with their VMs still
-  running; VMs die, boots fail or hang, guests are deaf, VMs do not die.  People submit, cancel, hold, release, cordon, scale,
-  change the configuration, remove a department; load rises and falls; scripts end, fail, hang.  Of two seeds one draws its
-  policies: orders, victims, limits, qualities, services, best-effort, contracts, windows, web rules (`chaos_policies`).
+  running; VMs die, boots fail or hang, guests are deaf, VMs do not die.  People submit, cancel, hold, release, cordon, drain,
+  scale, change the configuration, remove a department; load rises and falls; scripts end, fail, hang.  Of two seeds one draws
+  its policies: orders, victims, limits, qualities, services, best-effort, contracts, windows, web rules (`chaos_policies`).
 
 What must be true after each step (PROTOCOL, check())
   C1  `check()` of custody and of each core that has moved
   C2  nothing runs on a host that its department does not hold, draining and lost hosts excepted; never over a host's capacity
   C3  no two attempts of a unit run, lost hosts excepted; no rank of an attempt is started twice
-  C4  a department loses a host only by its own release, by a seizure above its quota, or by loss
+  C4  a department loses a host only by its own release, by a seizure above its quota or after a drain's deadline, or by loss
   C5  leaders of a writer are counted without a gap, and each envelope is of the one that leads: nobody wrote past the fence
   C8  VMs of others are never touched; what is swept as unknown is not in the journal
   C9  no clock takes the fold's time ahead by more than S6 allows; nobody is over a walltime that has not passed
+  C10 nothing new is placed on a cordoned host
 Afterwards
   C6  a node's live state, a replay from the beginning, and snapshot and tail are the same bytes
   C7  healed, the cloud comes to rest within bounded rounds: every job over, those that could end well completed, no VM left but

@@ -8,6 +8,7 @@ from schemas import facts as f
 from schemas.custody import Custody
 from schemas.facts import Fact
 from schemas.meta import Meta
+from services.runtime.core import NEVER
 from services.runtime.journal.fold import Fold
 from tests.simulation.chaos_node import Message, Node
 from tests.simulation.chaos_policies import WALLTIME_S
@@ -27,6 +28,10 @@ class Judge:
         self.began: dict[tuple[str, int], float] = {}  # attempt -> true time at which admission wrote that it had begun
         self.used: dict[str, list[float]] = {}  # unit -> for how long each attempt ran that was suspended and goes on
         self.held: dict[str, tuple[int, int]] = {}
+        self.cordoned: dict[str, float] = {}  # host -> its deadline; endless if it has none
+        self.there: dict[
+            str, frozenset[str]
+        ] = {}  # such a host -> units whose VMs were there when the message was stored
         self.leaders: dict[str, int] = {}
         self.lives: dict[tuple[str, int], int] = {}  # attempt -> the one with which its life began
 
@@ -37,6 +42,11 @@ class Judge:
 
     def before(self, custody: Custody) -> None:
         self.held = {name: (custody.held(name), custody.quota(name).hosts) for name in DEPARTMENTS}
+        self.there = {
+            name: frozenset(custody.state.vms[key].unit for key in custody.state.hosts[name].vms)
+            for name in self.cordoned
+            if name in custody.state.hosts
+        }
         self.leaders = {writer: leader.epoch for writer, leader in custody.state.leaders.items()}
 
     def after(self, message: Message, seen: list[tuple[Fact, Meta]], ahead_s: float) -> list[str]:
@@ -54,7 +64,12 @@ class Judge:
         if isinstance(fact, f.HostSeized):
             held, quota = self.held[fact.dept]
             self.held[fact.dept] = held - 1, quota
-            return [f"{fact.host} was seized though {fact.dept} held {held} of {quota} (C4)"] if held <= quota else []
+            if held > quota or self.cordoned.get(fact.host, NEVER) <= message.drafted_at + 2 * SKEW_MAX_S:
+                return []
+            return [f"{fact.host} was seized though {fact.dept} held {held} of {quota} (C4)"]
+        if isinstance(fact, f.UnitPlaced):
+            new = [h for h in fact.hosts if h in self.cordoned and fact.unit not in self.there.get(h, ())]
+            return [f"{fact.unit} was placed on {name}, which is cordoned (C10)" for name in new]
         if isinstance(fact, f.HostReleased):
             dept = message.writer.partition(".")[2]
             self.held[dept] = self.held[dept][0] - 1, self.held[dept][1]
@@ -62,6 +77,10 @@ class Judge:
             self.held[fact.dept] = self.held.get(fact.dept, (0, 0))[0], fact.hosts
         elif isinstance(fact, f.HostGranted):
             self.held[fact.dept] = self.held[fact.dept][0] + 1, self.held[fact.dept][1]
+        elif isinstance(fact, f.HostCordoned):
+            self.cordoned[fact.host] = NEVER if fact.until is None else fact.until
+        elif isinstance(fact, f.HostUncordoned | f.HostRemoved):
+            self.cordoned.pop(fact.host, None)
         elif isinstance(fact, f.AttemptBegan):
             self.began.setdefault((fact.unit, fact.attempt), message.drafted_at)
         elif isinstance(fact, f.AttemptClosed):

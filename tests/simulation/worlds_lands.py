@@ -12,8 +12,8 @@ What the bytes leave out, because no core decides on it
   only by its own action, so that two orders of the same events at one time give the same bytes.
 
 What is checked for each new land
-  `check()` of custody and of each core; a seizure only above the quota (C4); the cores that lived through the message decide
-  what those loaded from their bytes decide (C6).
+  `check()` of custody and of each core; a seizure only above the quota, or of a drained host when it is due (C4); the cores
+  that lived through the message decide what those loaded from their bytes decide (C6).
 """
 
 from __future__ import annotations
@@ -144,7 +144,7 @@ def judge(fact: Fact, custody: Custody) -> None:
     """C4."""
     if isinstance(fact, f.HostSeized) and custody._void_host_seized(fact, "provisioner") is None:
         held, quota = custody.held(fact.dept), custody.quota(fact.dept).hosts
-        if held <= quota:
+        if held <= quota and not custody.state.hosts[fact.host].drain_due(custody.state.at):
             raise Violation(f"{fact.host} is seized though {fact.dept} holds {held} of {quota}")
 
 
