@@ -380,10 +380,8 @@ class ScaleRequested(PlainFact, frozen=True, kw_only=True, tag="scale.requested"
 
 
 class HostCordoned(CustodyFact, frozen=True, kw_only=True, tag="host.cordoned"):
-    """Nothing new is placed there; what runs there stays.  The last word counts.
-
-    `drain`: it is to become empty: instances are replaced elsewhere first.  `until`: what still runs there then is ended, UTC
-    seconds; only with `drain`."""
+    """Nothing new is placed there, what runs there stays; the last word counts.  `drain`: it is to become empty, too; with
+    `until` what still runs there then is ended."""
 
     host: str
     reason: str
