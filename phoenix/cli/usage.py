@@ -115,8 +115,7 @@ def render(answer: dict[str, Any]) -> str:
 def _sentence(answer: dict[str, Any], hours: Form) -> str:
     """The period and the capacity."""
     since, until, site = answer["since"], answer["until"], answer["site"]
-    seconds = until - since
-    usable = site["hosts_s"] - site["lost_s"] - site["absent_s"]
+    seconds, usable = until - since, _there(site)
     hosts, cores = usable / seconds, site["cores_s"] / seconds
     return (
         f"{_when(since)} to {_when(until)} UTC ({units.span(seconds)}): {_number(hosts)} hosts with {_number(cores)} cores"
@@ -125,10 +124,15 @@ def _sentence(answer: dict[str, Any], hours: Form) -> str:
     )
 
 
+def _there(site: dict[str, Any]) -> float:
+    """Seconds of hosts that were there for somebody: what the sentence says, the total adds up to and percentages are of."""
+    return float(site["hosts_s"] - site["lost_s"] - site["absent_s"])
+
+
 def _hosts(answer: dict[str, Any], hours: Form) -> str:
-    """Who held the hosts."""
+    """Who held the hosts; below the total those that nobody could hold."""
     site, departments = answer["site"], answer["departments"]
-    whole = site["hosts_s"]
+    whole = _there(site)
     rows: list[tuple[str, ...]] = []
     for one in departments:
         back = one["hosts_given_back"] + one["hosts_seized"]
@@ -150,14 +154,15 @@ def _hosts(answer: dict[str, Any], hours: Form) -> str:
     if answer["department"] is None:
         blank = ("",) * 5
         draining = sum(one["draining_s"] for one in departments)
-        others = [("(draining)", draining), ("(free)", site["free_s"]), ("(lost)", site["lost_s"])]
-        others.append(("(absent)", site["absent_s"]))
+        others = [("(draining)", draining), ("(free)", site["free_s"])]
+        away = [("(lost)", site["lost_s"]), ("(absent)", site["absent_s"])]
         rows += [(name, "", hours(s), _percent(s, whole), *blank, "") for name, s in others if s or name == "(free)"]
         sums = [sum(one[key] for one in departments) for key in ("own_s", "occupied_s", "idle_s", "draining_s")]
         lent, borrowed = (sum(one[key] for one in departments) for key in ("lent_s", "borrowed_s"))
         held = sum(one["held_s"] for one in departments) + sum(s for _, s in others)
         total = ("total", hours(sums[0]), hours(held), _percent(held, whole), *map(hours, sums[1:]))
         rows.append((*total, hours(lent), hours(borrowed), ""))
+        rows += [(name, "", hours(s), "", *blank, "") for name, s in away if s]
     return tables.render(HOST_HEAD, rows, right="OWN HELD % OCCUPIED IDLE DRAINING LENT BORROWED")
 
 

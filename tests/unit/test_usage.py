@@ -440,6 +440,34 @@ def test_the_table_adds_up_for_people_too() -> None:
     assert total.split()[1:4] == ["4.000", "4.000", "100.0"]
 
 
+def test_absent_and_lost_hosts_are_in_no_total_and_named_below_it() -> None:
+    """The sentence's host-hours, the total and its parts are the same hosts."""
+    office = Office()
+    running(office)
+    office.world.write("executor", f.HostDescribed(host="h9", one_id=9, cores=4, memory_mb=8192))  # never cleared
+    office.world.lose("h4")
+    office.world.write("scheduler.hpc", f.HostReleased(host="h1"))
+    office.world.now += 3600
+    answer = office.ask()
+    site, departments = answer["site"], answer["departments"]
+    held = sum(one["held_s"] + one["draining_s"] for one in departments)
+    assert held + site["free_s"] == pytest.approx(site["hosts_s"] - site["lost_s"] - site["absent_s"])
+    lines = [line.split() for line in command.render(answer).splitlines() if line]
+    names = [line[0] for line in lines]
+    total = lines[names.index("total")]
+    assert " ".join(lines[0]).endswith(f"{total[2]} host-hours and {site['cores_s'] / 3600:.3f} core-hours.")
+    parts = [line for line in lines[: names.index("total")] if line[0] in ("(draining)", "(free)")]
+    assert sum(float(line[1]) for line in parts) + held_by(lines) == pytest.approx(float(total[2]), abs=0.002)
+    assert (total[3], names[names.index("total") + 1 :][:2]) == ("100.0", ["(lost)", "(absent)"])
+
+
+def held_by(lines: list[list[str]]) -> float:
+    """HELD of the departments, as the first table has it."""
+    return sum(
+        float(line[2]) for line in lines[: [line[0] for line in lines].index("total")] if line[0] in ("hpc", "web")
+    )
+
+
 def test_who_alone_wants_the_hosts_of_a_share_is_named_and_else_it_is_told_in_words() -> None:
     for wants, to in (({"bio": 3}, "bio"), ({"bio": 3, "phys": 1}, "(batch_share)"), ({}, "(batch_share)")):
         office = Office(batch("hpc"), batch("bio"), batch("phys"))
