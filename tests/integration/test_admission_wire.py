@@ -15,6 +15,7 @@ import pytest
 import pytest_asyncio
 
 from services.runtime import log
+from services.runtime.http import body
 from tests.support.admission_house import House, house
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -48,8 +49,8 @@ async def test_messagepack_is_answered_in_messagepack(
     here: House, method: str, path: str, data: Any, status: int
 ) -> None:
     headers = {**here.headers("ann"), "Content-Type": "application/msgpack"}
-    body = data if data is None or isinstance(data, bytes) else msgspec.msgpack.encode(data)
-    async with here.session.request(method, here.url + path, data=body, headers=headers) as answer:
+    packed = data if data is None or isinstance(data, bytes) else msgspec.msgpack.encode(data)
+    async with here.session.request(method, here.url + path, data=packed, headers=headers) as answer:
         told = msgspec.msgpack.decode(await answer.read())
         assert (answer.status, answer.content_type) == (status, "application/msgpack"), told
         assert told["ok"] is (status == 200)
@@ -59,11 +60,11 @@ async def test_messagepack_is_answered_in_messagepack(
 async def test_a_method_that_nobody_knows_is_told_which_there_are(here: House) -> None:
     reader, writer = await asyncio.open_connection("127.0.0.1", here.doors.port)
     writer.write(b"BREW /v1/jobs HTTP/1.1\r\nHost: x\r\n\r\n")
-    head, _, body = (await reader.read()).partition(b"\r\n\r\n")
+    head, _, told = (await reader.read()).partition(b"\r\n\r\n")
     writer.close()
     assert b" 405 " in head
     assert b"Allow: DELETE, GET, HEAD, POST, PUT" in head
-    assert msgspec.json.decode(body)["error"]["code"] == "invalid"
+    assert msgspec.json.decode(told)["error"]["code"] == "invalid"
 
 
 @pytest.mark.parametrize("form", ["text", "json"])
@@ -112,3 +113,22 @@ async def test_what_cannot_be_read_is_neither_logged_nor_sent_back(
     assert here.service.http.malformed > 0
     assert secret not in said.getvalue()
     assert "trace" not in said.getvalue()
+
+
+@pytest.mark.parametrize(("as_guest", "status"), [(False, b" 408 "), (True, b" 503 ")])
+async def test_a_body_that_does_not_come_is_told_so_and_a_guest_asks_again(
+    here: House, as_guest: bool, status: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(body, "GRACE_S", 0.05)
+    path, headers = "/v1/jobs", here.headers("ann")
+    if as_guest:
+        job = (await here.ask("ann", "job.submit", {"script": "x"}))["job"]
+        await here.place(job, "h1")
+        path, headers = f"/v1/guest/{job}/1/0/output/stdout?offset=0", here.guest(job).headers
+    method = "PUT" if as_guest else "POST"
+    reader, writer = await asyncio.open_connection("127.0.0.1", here.doors.port)
+    head = f"{method} {path} HTTP/1.1\r\nHost: x\r\nAuthorization: {headers['Authorization']}\r\nContent-Length: 9\r\n\r\n12"
+    writer.write(head.encode())
+    answer = await reader.readuntil(b"\r\n\r\n")
+    writer.close()
+    assert status in answer.partition(b"\r\n")[0]
