@@ -33,6 +33,8 @@ BONUS_MAX: Final = 0.5
 BONUS_MIN: Final = 0.001
 PERIOD_S: Final = 300.0  # as the period of a multi-factor queue
 
+_CONCERNS: Final = frozenset({f.ConfigAdopted, f.HostReleased, f.QuotaChanged, f.HostSeized, f.HostLost})
+
 
 class Earned(msgspec.Struct, kw_only=True):
     hosts_s: float
@@ -51,6 +53,8 @@ class Credits(msgspec.Struct, kw_only=True):
 
     def note(self, custody: Custody, fact: f.Fact, at: float) -> None:
         """Fold one fact that is not void, after custody has."""
+        if type(fact) not in _CONCERNS:
+            return
         config = custody.state.config
         if config is None or not any(contract.credit for contract in config.lending):
             if isinstance(fact, f.ConfigAdopted):  # nothing earns any more: what was earned is forgotten by and by

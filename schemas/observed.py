@@ -6,13 +6,20 @@ moves nothing on the strength of it any more.
 
 from __future__ import annotations
 
+from typing import Final
+
 from schemas import facts as f
 from schemas.reasons import Code
+
+_NEW: Final = (f.HostCleared, f.HostLost, f.HostRemoved)
+_CONCERNS: Final = frozenset({*_NEW, f.UnitPlaced})  # asked of every fact: isinstance takes ten times as long
 
 
 def worthless(fact: f.Fact) -> tuple[str, ...]:
     """Hosts of which nothing is known any more once this is folded."""
-    if isinstance(fact, f.HostCleared | f.HostLost | f.HostRemoved):
+    if type(fact) not in _CONCERNS:
+        return ()
+    if isinstance(fact, _NEW):
         return (fact.host,)
     if isinstance(fact, f.UnitPlaced) and fact.reason is not None and fact.reason.code is Code.BALANCED:
         left = fact.reason.params.get("from_hosts", ())

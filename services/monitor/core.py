@@ -158,7 +158,7 @@ class MonitorCore:
             self._broken(unit, meta)
         for unit in self.custody.forgotten:
             self._forget(unit)
-        if isinstance(fact, _HOLDING):
+        if type(fact) in _HOLDING:
             self._owners(meta.at)
             self._claims(meta.at)
         self.series.apply(fact, meta, self.state.timeline[-1][1] if self.state.timeline else {})
@@ -456,7 +456,7 @@ def plain_reason(unit: Unit) -> Reason:
     return because(codes.get(state, Code.FINISHED))
 
 
-_HOLDING = (*series.OWNERSHIP, f.DemandChanged)  # who holds hosts, or wants more
+_HOLDING = frozenset({*series.OWNERSHIP, f.DemandChanged})  # who holds hosts, or wants more
 _AGAIN = {f.Disposal.REQUEUE: "requeued", f.Disposal.SUSPEND: "suspended", f.Disposal.MIGRATE: "migrated"}
 _HANDLERS: dict[type, Callable[[MonitorCore, Any, Meta], None]] = {
     f.JobSubmitted: MonitorCore._submitted,

@@ -13,7 +13,7 @@ Rules
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Any, Final, get_args
 
 import msgspec
 
@@ -26,6 +26,7 @@ from services.monitor.history.schema import SUMS, add_into
 from services.monitor.model.accounting_state import Loss, Whereabouts
 from services.monitor.model.buckets import Buckets, parts
 
+_OF_HOSTS: Final = frozenset(get_args(f.HostFact))
 Statement = tuple[str, tuple[Any, ...]]
 Where = dict[str, Whereabouts]
 LOSSES_MAX: Final = 1_000_000  # of one fact: a fact names one attempt, and breaks at most those of one host
@@ -49,8 +50,8 @@ def rows(core: MonitorCore, where: Where, fact: f.Fact, meta: Meta) -> list[Stat
         found.append(("UPDATE attempts SET broken_ms = ? WHERE unit = ? AND ended_ms IS NULL", (ms(meta.at), unit)))
     for unit in (*meta.broken, *meta.unsaved):
         found += _state(core, unit)
-    if isinstance(fact, f.HostFact):
-        found += _moved(core, where, fact.host, meta)
+    if type(fact) in _OF_HOSTS:
+        found += _moved(core, where, fact.host, meta)  # type: ignore[union-attr]
     return found + _lost(core, meta) + _met(core, meta)
 
 

@@ -65,11 +65,11 @@ class Idle:
         name = getattr(fact, "host", None)
         if isinstance(name, str):
             found[name] = None
-        if isinstance(fact, f.UnitPlaced):
+        if type(fact) is f.UnitPlaced:  # asked of every fact: isinstance takes ten times as long
             found |= dict.fromkeys(fact.hosts)
-        if isinstance(fact, f.DepartmentClosed):
+        elif type(fact) is f.DepartmentClosed:
             found |= dict.fromkeys(self.custody.index.held.get(fact.dept, ()))
-        units = [*meta.broken, *([fact.unit] if isinstance(fact, _OF_A_UNIT) else ())]
+        units = (*meta.broken, fact.unit) if type(fact) in _OF_A_UNIT else meta.broken  # type: ignore[union-attr]
         for unit in units:
             found |= self._on.pop(unit, {})
         return found
@@ -81,7 +81,7 @@ class Idle:
             self._on.setdefault(unit, {})[name] = None
 
 
-_OF_A_UNIT = (f.UnitPlaced, f.AttemptClosed, f.AttemptReported, f.VmAllocated, f.VmEnded)
+_OF_A_UNIT = frozenset({f.UnitPlaced, f.AttemptClosed, f.AttemptReported, f.VmAllocated, f.VmEnded})
 
 
 def is_empty(host: Host) -> bool:

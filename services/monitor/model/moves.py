@@ -25,6 +25,8 @@ _OF_HOSTS: Final = (
     f.HostCordoned,
     f.HostUncordoned,
 )
+# Asked of every fact: isinstance takes ten times as long.
+_CONCERNS: Final = frozenset({*_OF_HOSTS, f.HostRemoved, f.DemandChanged, f.QuotaChanged, f.DepartmentClosed})
 
 
 class Step(msgspec.Struct, frozen=True, array_like=True):
@@ -48,6 +50,8 @@ class Moves:
 
     def apply(self, fact: f.Fact, meta: Meta) -> None:
         """After custody has folded it; of valid facts alone."""
+        if type(fact) not in _CONCERNS:
+            return
         if isinstance(fact, _OF_HOSTS):
             host = self.custody.state.hosts.get(fact.host)
             steps = self.state.hosts.setdefault(fact.host, [])

@@ -33,14 +33,8 @@ SIGNAL_S: Final = 10.0  # as the web scheduler: after so much silence the number
 POINTS_MAX: Final = 2_016  # of an answer
 SCALE: Final = 1000
 MEASURES: Final = ("utilisation", "requests_per_s", "wanted", "serving")  # of a web department
-OWNERSHIP: Final = (  # what changes whose a host is
-    f.HostGranted,
-    f.HostReleased,
-    f.HostSeized,
-    f.HostCleared,
-    f.HostLost,
-    f.HostRemoved,
-    f.ConfigAdopted,
+OWNERSHIP: Final = frozenset(  # what changes whose a host is
+    {f.HostGranted, f.HostReleased, f.HostSeized, f.HostCleared, f.HostLost, f.HostRemoved, f.ConfigAdopted}
 )
 _FOREVER: Final = 1 << 62
 _HEARD: Final = ("utilisation", "requests_per_s")  # rule 3
@@ -100,14 +94,14 @@ class Series:
         now = round(meta.at * 1000)
         if now >= self.state.due and (self.state.began is not None or any(owners.values())):  # rule 6
             _close(self.state, now)
-        if isinstance(fact, OWNERSHIP):
+        if type(fact) in OWNERSHIP:
             self._owners(owners, now)
         elif isinstance(fact, f.LoadObserved) and fact.end > fact.start:
             until = now + round(SIGNAL_S * 1000)
             for name, value in (("utilisation", fact.utilisation), ("requests_per_s", fact.requests_per_s)):
                 if value is not None:
                     self._turn(f"{name}/{fact.dept}", round(value * SCALE), now, until)
-        if isinstance(fact, service_levels.INSTANCES) or meta.broken:
+        if meta.broken or type(fact) in service_levels.INSTANCES:
             self._instances(now)
 
     def _owners(self, owners: Mapping[str, int], now: int) -> None:

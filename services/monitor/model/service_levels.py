@@ -17,7 +17,8 @@ Rules
 
 from __future__ import annotations
 
-from typing import Final
+from collections.abc import Callable
+from typing import Any, Final
 
 import msgspec
 
@@ -28,7 +29,7 @@ from schemas.meta import Meta
 from services.monitor.model.histogram import Histogram
 
 # What changes how many instances a department wants or has.
-INSTANCES: Final = (f.DemandChanged, f.AttemptBegan, f.AttemptClosed, f.InstanceDraining)
+INSTANCES: Final = frozenset({f.DemandChanged, f.AttemptBegan, f.AttemptClosed, f.InstanceDraining})
 # A notice and a grace of 0.3 s each make the shortest reclaim; a second is what is promised (README).
 BOUNDS_S: Final = (0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.8, 1.0, 1.5, 2.0, 5.0, 10.0, 30.0, 60.0)
 
@@ -65,22 +66,16 @@ class ServiceLevels:
 
     def apply(self, fact: f.Fact, meta: Meta) -> None:
         """After custody has folded it; of valid facts alone."""
-        if isinstance(fact, f.AttemptClosed):
-            self._closed(fact)
-        elif isinstance(fact, f.HostReleased | f.HostSeized):
-            self._left(fact, meta)
-        elif isinstance(fact, f.HostCleared):
-            self._cleared(fact, meta)
-        elif isinstance(fact, f.HostLost | f.HostRemoved):
-            self.state.leaving.pop(fact.host, None)
-        elif isinstance(fact, f.DepartmentClosed):
-            self._gone(fact.dept, meta.at)
-        if isinstance(fact, _MOVES):
+        kind = type(fact)
+        handler = _HANDLERS.get(kind)
+        if handler is not None:
+            handler(self, fact, meta)
+        if kind in _MOVES:
             self._look(meta.at)
-        if isinstance(fact, INSTANCES) or meta.broken:
+        if meta.broken or kind in INSTANCES:
             self._count(fact, meta)
 
-    def _closed(self, fact: f.AttemptClosed) -> None:
+    def _closed(self, fact: f.AttemptClosed, _meta: Meta) -> None:
         unit = self.custody.state.units.get(fact.unit)
         if unit is not None:
             ended = self.state.ended.setdefault(unit.dept, {}).setdefault(fact.why.code.value, {})
@@ -96,8 +91,12 @@ class ServiceLevels:
         if left is not None:
             self.state.reclaims.setdefault(left[0], Times()).add(meta.at - left[1])
 
-    def _gone(self, dept: str, at: float) -> None:
+    def _lost(self, fact: f.HostLost | f.HostRemoved, _meta: Meta) -> None:
+        self.state.leaving.pop(fact.host, None)
+
+    def _gone(self, fact: f.DepartmentClosed, meta: Meta) -> None:
         """Rule 5."""
+        dept, at = fact.dept, meta.at
         self.state.claimed.pop(dept, None)
         self.state.asked.pop(dept, None)
         if dept in self.state.short:
@@ -136,12 +135,23 @@ class ServiceLevels:
             )
 
 
-_MOVES: Final = (
-    f.DemandChanged,
-    f.QuotaChanged,
-    f.HostGranted,
-    f.HostReleased,
-    f.HostSeized,
-    f.HostLost,
-    f.ConfigAdopted,
+_MOVES: Final = frozenset(
+    {
+        f.DemandChanged,
+        f.QuotaChanged,
+        f.HostGranted,
+        f.HostReleased,
+        f.HostSeized,
+        f.HostLost,
+        f.ConfigAdopted,
+    }
 )
+_HANDLERS: Final[dict[type, Callable[[ServiceLevels, Any, Meta], None]]] = {
+    f.AttemptClosed: ServiceLevels._closed,
+    f.HostReleased: ServiceLevels._left,
+    f.HostSeized: ServiceLevels._left,
+    f.HostCleared: ServiceLevels._cleared,
+    f.HostLost: ServiceLevels._lost,
+    f.HostRemoved: ServiceLevels._lost,
+    f.DepartmentClosed: ServiceLevels._gone,
+}
