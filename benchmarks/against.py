@@ -129,9 +129,9 @@ def read_fold(output: str) -> Run:
 
 
 BENCHMARKS: Final = (
-    Benchmark("submit", "--jobs 600 --at-once 600 --json", "--jobs 40 --at-once 40 --json", read_told),
-    Benchmark("throughput", "--jobs 600 --json", "--jobs 30 --hypervisor dummy --json", read_told),
-    Benchmark("spike", "--spikes 10 --hosts 100 --json", "--spikes 2 --hosts 10 --json", read_told),
+    Benchmark("submit", "--jobs 300 --at-once 500 --json", "--jobs 40 --at-once 40 --json", read_told),
+    Benchmark("throughput", "--jobs 400 --json", "--jobs 30 --hypervisor dummy --json", read_told),
+    Benchmark("spike", "--spikes 8 --hosts 50 --json", "--spikes 2 --hosts 10 --json", read_told),
     Benchmark(
         "decisions",
         "--hosts 200 --queue 1000 --orders first-fit easy --repeats 5 --json",
@@ -139,7 +139,7 @@ BENCHMARKS: Final = (
         read_decisions,
         own=True,
     ),
-    Benchmark("fold", "--facts 30000", "--facts 1000", read_fold, own=True),
+    Benchmark("fold", "--facts 20000", "--facts 1000", read_fold, own=True),
 )
 
 
@@ -324,6 +324,8 @@ def main() -> None:
         bench.go(given.pairs)
     except BenchError as error:
         sys.exit(f"bench: {error}")
+    except KeyboardInterrupt:
+        sys.exit(130)
     changed = ", with changes that are not committed" if git("status", "--porcelain", "--untracked-files=no") else ""
     against = f" against {sides[1].name}" if given.commit else ""
     print(
