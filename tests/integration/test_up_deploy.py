@@ -89,7 +89,7 @@ def test_a_good_and_a_bad_release_cost_no_request(site: Cloud) -> None:
 
 def test_undo_and_who_may(site: Cloud) -> None:
     asked = site.json("deploy", "web", "--undo", "--max-unavailable", "2", "--max-surge", "0", "--wait")
-    assert asked == {"ok": True, "release": 3, "state": "complete"}
+    assert asked == {"ok": True, "release": 3, "state": "complete", "warning": ""}
     newest = site.json("releases", "web")["releases"][0]
     assert (newest["content"]["environment"], newest["content"]["command"]) == ({"WORK_CPU_MS": "1"}, [])
     assert site.run("deploy", "web", "--as", "alice").returncode == 4
