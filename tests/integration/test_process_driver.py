@@ -442,3 +442,20 @@ async def test_a_vm_that_is_not_ours_is_refused(hypervisor: Hypervisor) -> None:
     stranger = VmSpec(9, "x", 1.0, 64, {}, {})
     with pytest.raises(DriverError, match="PHOENIX_ID"):
         await hypervisor.driver.boot(stranger, HOST)
+
+
+async def test_what_the_machine_cannot_start_is_not_reported_as_the_jobs_end(hypervisor: Hypervisor) -> None:
+    """The attempt breaks with its VM, and the job runs again elsewhere: 126 would end it for good."""
+    life = hypervisor.door.add("1", script="#!/bin/sh\necho ran\n")
+    vm = await hypervisor.boot("1")
+    room = Path(hypervisor.driver._vms[vm.vm_id].machine.path)
+    nursery = hypervisor.driver._spawner.pid
+    assert nursery is not None
+    os.kill(nursery, signal.SIGSTOP)
+    await until(lambda: hypervisor.driver._vms[vm.vm_id].guest.output)
+    (room / "work").rename(room / "elsewhere")
+    os.kill(nursery, signal.SIGCONT)
+    (why,) = await hypervisor.until_ended(vm)
+    assert why.startswith("no new process: ")
+    assert f"{room}/work" in why
+    assert (life.report, life.text("stderr")) == (None, "")

@@ -334,5 +334,7 @@ async def test_vms_end_when_their_nursery_dies_and_new_ones_start(yard: Yard) ->
     assert nursery is not None
     os.kill(nursery, signal.SIGKILL)
     await until(lambda: vm.vm_id in yard.ended)
+    assert life.report is None  # 137 would be the job's own failure: it runs again
+    assert "nursery died" in yard.ended[vm.vm_id]
     again = await yard.run("2", "#!/bin/sh\necho again\n")
     assert again.text() == "again\n"

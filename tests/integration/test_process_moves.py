@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import signal
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -12,9 +13,10 @@ import pytest
 
 from phoenix.local.opennebula.states import Lcm, VmState
 from phoenix.local.opennebula.testing import running_server
+from phoenix.local.process import zygote
 from phoenix.local.process.driver import ProcessDriver
-from tests.integration.test_process_driver import exists
-from tests.support.guest_door import GuestDoor, Life
+from tests.integration.test_process_driver import ISOLATIONS, OTHER, exists, started
+from tests.support.guest_door import HOST, GuestDoor, Life
 from tests.support.until import until
 
 pytestmark = pytest.mark.timeout(60)
@@ -148,3 +150,33 @@ def _ticks(pid: int) -> int:
     """Processor time that a process has used."""
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return int(fields[11]) + int(fields[12])
+
+
+async def test_a_vm_that_is_saved_while_its_script_is_being_started_runs_it_when_it_is_back(tmp_path: Path) -> None:
+    """A room that leaves under a script that is not there yet would make the job fail: with 126, as if that were its own."""
+    async with started(tmp_path / "data", ISOLATIONS[0]) as hypervisor:
+        driver, nursery = hypervisor.driver, hypervisor.driver._spawner.pid
+        assert nursery is not None
+        life = hypervisor.door.add("1", script="#!/bin/sh\necho ran\n")
+        vm = hypervisor.door.vm("1")
+
+        async def leave() -> None:
+            await driver.save(vm, HOST)
+            await driver.stow(vm, HOST)
+
+        os.kill(nursery, signal.SIGSTOP)
+        await driver.boot(vm, HOST)
+        guest = driver._vms[vm.vm_id].guest
+        await until(lambda: guest.output, "nothing is being started")
+        leaving = asyncio.ensure_future(leave())
+        await asyncio.wait({leaving}, timeout=0.2)  # a save that does not wait for the start is over by now
+        os.kill(nursery, signal.SIGCONT)
+        await leaving
+        await until(
+            lambda: guest.process and zygote.state(guest.process.pid) in "TX", "it neither stands still nor is over"
+        )
+        await driver.fetch(vm, OTHER)
+        await driver.restore(vm, OTHER)
+        assert await hypervisor.until_ended(vm) == ["reported"]
+        assert life.report is not None
+        assert (life.report["exit"], life.text(), life.text("stderr")) == (0, "ran\n", "")

@@ -22,9 +22,7 @@ from typing import Any, Final
 from schemas import facts as f
 from schemas.custody import Custody
 from schemas.custody_check import check
-from schemas.facts import Fact
 from schemas.ids import is_instance
-from schemas.meta import Meta
 from services.admission.core import AdmissionCore
 from services.admission.standing import stored_under
 from services.executor.core import ExecutorCore
@@ -51,15 +49,21 @@ class Story:
     """The valid facts of a journal, and the custody that they lead to."""
 
     def __init__(self, journal: list[Stored]) -> None:
-        self.facts: list[tuple[Fact, Meta]] = []
         fold = Fold(None, MonitorCore)
-        for message in journal:
-            self.facts += [(fact, meta) for fact, meta in fold.feed(message)[1] if meta.void is None]
+        self._all = [told for message in journal for told in fold.feed(message)[1]]
+        self.facts = [(fact, meta) for fact, meta in self._all if meta.void is None]
         self.custody: Custody = fold.custody
         self.garbage, self.unknown = fold.garbage, fold.unknown
 
     def of(self, *kinds: type) -> list[Any]:
         return [fact for fact, _ in self.facts if isinstance(fact, kinds)]
+
+    def about(self, unit: str) -> list[str]:
+        """Every fact of a unit, void ones too: what is known where its end is wrong."""
+        mine = [(fact, meta) for fact, meta in self._all if getattr(fact, "unit", getattr(fact, "job", None)) == unit]
+        return [
+            f"  {m.position} {m.at:.3f} {m.writer}: {fact}{f' void: {m.void}' if m.void else ''}" for fact, m in mine
+        ]
 
 
 def insist(problems: list[str]) -> None:
@@ -103,6 +107,7 @@ def jobs(story: Story, submitted: dict[str, str]) -> list[str]:
         unit = story.custody.state.units[job]
         if unit.final != "completed" or successes[job] != 1:
             found.append(f"job {job} ended {unit.final!r} with {successes[job]} successful reports")
+            found += story.about(job)
     return found
 
 

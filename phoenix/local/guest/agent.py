@@ -10,13 +10,15 @@ Rules:
 3. A script that was stopped reports a success only: its 143 is no failure of the job (`attempt.reported`).  Whoever learns
    first that it must stop, the hypervisor or the guest ("gone"), sends SIGTERM, once; the script has its grace either way.
 4. Time limits are the scheduler's, not the guest's.
-5. Whatever raises here, the VM ends and the hypervisor kills what is left in it.
+5. Whatever raises here, the VM ends and the hypervisor kills what is left in it.  What the machine could not start, or has
+   lost, is not reported as an end of the job: the attempt breaks with its VM, and the job runs again.
 6. A job may wish a signal of its own some time before its limit (`--signal`): the guest counts from its `began`, without the
    time in which it is suspended, as the limit does. Stopped before that it hears the same signal instead of SIGTERM, and has
    its grace; afterwards SIGTERM, as everybody.
 7. After a job on one node that ended with 0 the VM may stay for another one, if admission says so: then the machine is made
    new, and whatever this object knows of the job before is forgotten, before anything is asked about the next.
-8. What a program writes is sent from its start on, and the rest of it in every ending: an instance that never becomes healthy
+8. While the VM is suspended the room is elsewhere: it is touched, and a program started, only while the VM is awake.
+9. What a program writes is sent from its start on, and the rest of it in every ending: an instance that never becomes healthy
    has nothing else to say why.
 """
 
@@ -34,7 +36,7 @@ import aiohttp
 from phoenix.local.guest.door import CHUNK_BYTES, Boot, Door, GoneError, RefusedError, Report
 from phoenix.local.guest.environment import for_instance, for_job
 from phoenix.local.guest.launch import Launches
-from phoenix.local.guest.machine import Ended, Launch, Machine, Process, StartError
+from phoenix.local.guest.machine import Ended, Launch, LostError, Machine, Process, StartError
 from phoenix.local.guest.output import Output
 from phoenix.local.guest.room import UnsafeNameError, collide
 from phoenix.local.port_claims import PASSING, NoPortError, choose
@@ -50,7 +52,6 @@ HEALTH_INTERVAL_S = 0.02
 HEALTH_TRY_S = 2.0
 OUT_OF_MEMORY = "out of memory"
 KEPT_FILES_MAX = 1000
-EXIT_CANNOT_START = 126
 GRACE_S = 0.3  # where admission names none
 GRACE_MAX_S = 3600.0
 
@@ -95,7 +96,7 @@ class Guest:
             why = await (self._serve if self.boot.kind == "instance" else self._work)(self.boot)
         except* GoneError:
             self._stays, why = False, "gone"
-        except* (RefusedError, StartError, UnsafeNameError, OSError) as group:
+        except* (RefusedError, StartError, LostError, UnsafeNameError, OSError) as group:
             self._stays, why = False, "; ".join(str(error) for error in _leaves(group))
         return why
 
@@ -167,15 +168,12 @@ class Guest:
             note=room.file("note"),
             stdin=boot.stdin,
         )
-        try:
-            self.process = await self._start(launch)
-        except StartError as error:
-            self._notes.append(str(error))
-            return Ended(EXIT_CANNOT_START, None, 0.0, 0)
+        self.process = await self._start(launch)
         return await self._attend(self.process, launches)
 
     async def _start(self, launch: Launch) -> Process:
         """Start the program that is the VM's purpose, its output going to files in the room."""
+        await self.door.awake.wait()
         room = self.machine.room
         endless = self.boot is not None and self.boot.kind == "instance"
         self.output = Output(self.door, room.create("stdout"), room.create("stderr"), endless)
@@ -270,6 +268,7 @@ class Guest:
 
     async def _finish(self, boot: Boot, ended: Ended, seconds: float) -> str:
         assert self.output is not None
+        await self.door.awake.wait()
         await self.output.flush()
         if ended.code != 0 and (self.stopping or self.dismissed):
             return "gone" if self.dismissed else "stopped"
@@ -342,7 +341,7 @@ class Guest:
         return f"the instance ended with {ended.code}{told}: {self._last_words()}"
 
     async def _is_up(self, process: Process, port: int, path: str | None) -> bool:
-        """Wait until the program is healthy (True) or over; what it writes meanwhile says why it does not come up (rule 8)."""
+        """Wait until the program is healthy (True) or over; what it writes meanwhile says why it does not come up (rule 9)."""
         assert self.output is not None
         over = asyncio.ensure_future(process.wait())
         healthy = asyncio.ensure_future(self._become_healthy(port, path))

@@ -265,6 +265,7 @@ class Door:
             async for chunk in answer.content.iter_chunked(CHUNK_BYTES):
                 sink(chunk, first)
                 first = False
+            await self.awake.wait()
             return b""
         content = await answer.read()
         if not self.awake.is_set() or answer.status >= 500:

@@ -14,7 +14,7 @@ from typing import Any
 
 from phoenix.local.guest.door import Command, Door, RefusedError, event_data
 from phoenix.local.guest.environment import for_task
-from phoenix.local.guest.machine import Launch, Machine, Process, StartError
+from phoenix.local.guest.machine import Launch, Machine, Process
 
 PIECE_BYTES_MAX = 64 << 10
 PENDING_EVENTS_MAX = 64  # × 64 KiB: what one rank holds when admission is slow
@@ -97,17 +97,16 @@ class _Launch:
             directory=command.directory,
             sole=False,
         )
+        await self._door.awake.wait()
         pipes = [os.pipe2(os.O_CLOEXEC), os.pipe2(os.O_CLOEXEC)]
         null = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
         readers = [os.fdopen(pipe[0], "rb", buffering=0) for pipe in pipes]
         try:
             process = await self._machine.run(launch, (null, pipes[0][1], pipes[1][1]))
-        except StartError as error:
+        except BaseException:
             for reader in readers:
                 reader.close()
-            await self._events.put(event_data(task, "stderr", f"phoenix: {error}\n".encode()))
-            await self._events.put({"task": task, "exit": 126})
-            return
+            raise
         finally:
             for fd in (null, pipes[0][1], pipes[1][1]):
                 os.close(fd)

@@ -47,14 +47,18 @@ class Launch:
 
 
 class StartError(Exception):
-    """The process could not be started; the message says why."""
+    """The machine could not start the process; the message says why.  No failure of what was to run."""
+
+
+class LostError(Exception):
+    """The machine has lost the process and killed it: how it would have ended nobody knows."""
 
 
 class Process(Protocol):
     """A process that was started."""
 
     async def wait(self) -> Ended:
-        """Wait until it has ended; cancelling the wait leaves the process alone."""
+        """Wait until it has ended; cancelling the wait leaves the process alone.  Raises `LostError`."""
 
     def signal(self, number: int, *, everyone: bool = False) -> None:
         """Signal its process group, or every process of the VM; nothing happens when it has ended."""

@@ -9,7 +9,8 @@ one exec, the job's own.
     shutdown   SIGTERM to the script; when it ends the guest finishes (output, a success is reported); after the grace,
                everything is killed
     cancel     everything is killed at once
-    save       SIGSTOP to everything, the guest falls silent; restore continues
+    save       the guest falls silent; what is being started is let start; SIGSTOP to everything, until it stands still;
+               restore continues
     stow       the room leaves the host: into a closed directory; fetch brings it to the next one
     clean      remove the room
     renew      the guest asks for it when it takes another job: everything is killed, then a new room and a new cell
@@ -32,6 +33,7 @@ import contextlib
 import logging
 import shutil
 import signal
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -51,7 +53,8 @@ from phoenix.local.process.users import UID_BASE
 GRACE_MAX_S = 3600.0  # a job's wish; the executor kills hard long before
 FAREWELL_S = 0.3  # after the kill: the last output goes out if admission answers at once
 KERNEL_CHECK_S = 0.01
-STOP_DEADLINE_S = 0.5  # five CPU periods; longer waits only who is stuck behind a stopped vforked child
+STUCK_S = 0.5  # five CPU periods; who waits in the kernel for longer is stuck, behind a stopped vforked child
+SAVE_DEADLINE_S = 40.0  # more than a start may take; a VM that does not stand still by then is out of order
 
 _log = logging.getLogger(__name__)
 
@@ -248,17 +251,17 @@ class ProcessDriver:
             await self._kill(entry)
 
     async def save(self, vm: VmSpec, host: HostSpec) -> None:
+        """Returns when nothing of the VM runs: its room may leave under it (rule 5). Raises `DriverError`."""
         entry = self._running(vm.vm_id)
         entry.guest.door.awake.clear()
         entry.guest.sleep()
-        entry.machine.signal_all(signal.SIGSTOP)
-        # A process that its CPU limit has put aside stops only when it has its turn, and one that was being forked while the
-        # others heard it has not heard it.
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(STOP_DEADLINE_S):
-                while not entry.machine.stopped():
-                    await asyncio.sleep(KERNEL_CHECK_S)
-                    entry.machine.signal_all(signal.SIGSTOP)
+        try:
+            async with asyncio.timeout(SAVE_DEADLINE_S):
+                await entry.machine.until_started()
+                await _until_still(entry.machine)
+        except TimeoutError:
+            await self.restore(vm, host)
+            raise DriverError(f"VM {vm.vm_id} does not stand still within {SAVE_DEADLINE_S:g} s: it goes on") from None
 
     async def restore(self, vm: VmSpec, host: HostSpec) -> None:
         """Continue, under the name that the guest has always had: memory goes on where it was."""
@@ -312,6 +315,16 @@ class ProcessDriver:
     async def usage(self, vm_id: int) -> Usage | None:
         entry = self._vms.get(vm_id)
         return entry.machine.usage() if entry is not None else None
+
+
+async def _until_still(machine: ProcessMachine) -> None:
+    """A process that its CPU limit has put aside stops only when it has its turn, and one that was being forked while the others
+    heard the signal has not heard it."""
+    stuck_at = time.monotonic() + STUCK_S
+    machine.signal_all(signal.SIGSTOP)
+    while not machine.stopped(stuck=time.monotonic() > stuck_at):
+        await asyncio.sleep(KERNEL_CHECK_S)
+        machine.signal_all(signal.SIGSTOP)
 
 
 def _identity(vm: VmSpec) -> tuple[str, str]:

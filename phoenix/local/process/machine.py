@@ -48,6 +48,9 @@ class ProcessMachine:
         self._spawner = spawner
         self._measured = (time.monotonic(), 0.0)
         self._leaving: asyncio.Future[None] | None = None
+        self._starting = 0
+        self._started = asyncio.Event()
+        self._started.set()
 
     @property
     def path(self) -> str:
@@ -80,7 +83,18 @@ class ProcessMachine:
 
     async def run(self, launch: Launch, stdio: tuple[int, int, int]) -> ChildProcess:
         assert self.cell is not None
-        return await self._spawner.run(launch, self.cell.held, stdio)
+        self._starting += 1
+        self._started.clear()
+        try:
+            return await self._spawner.run(launch, self.cell.held, stdio)
+        finally:
+            self._starting -= 1
+            if not self._starting:
+                self._started.set()
+
+    async def until_started(self) -> None:
+        """Until nothing is being started: what is on its way is in no cell yet, so `pids` does not know it."""
+        await self._started.wait()
 
     def limit_cpu(self, on: bool) -> None:
         if self._group is not None:
@@ -103,8 +117,9 @@ class ProcessMachine:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, number)
 
-    def stopped(self) -> bool:
-        return all(zygote.state(pid) in "TtZX" for pid in self.pids())
+    def stopped(self, stuck: bool = False) -> bool:
+        """Nothing of it goes on.  `stuck`: what waits in the kernel without hearing signals counts as well."""
+        return all(zygote.state(pid) in ("TtZXD" if stuck else "TtZX") for pid in self.pids())
 
     def kill_all(self) -> None:
         """Blocks until nothing is left."""

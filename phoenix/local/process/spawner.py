@@ -2,8 +2,8 @@
 
 Theory of operation. One `Spawner` owns one `zygote.py` process and one stream socket to it. Requests are queued and
 written without ever blocking the event loop; descriptors travel with the first byte of their frame. Answers resolve
-futures. If the nursery dies, its children die with it (PDEATHSIG), so every process still awaited ends as SIGKILL and
-the next request starts a new nursery.
+futures. If the nursery dies, its children die with it (PDEATHSIG), so every process still awaited is lost, which is no
+failure of its own, and the next request starts a new nursery.
 """
 
 from __future__ import annotations
@@ -23,17 +23,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from phoenix.local.guest.machine import Ended, Launch, StartError
+from phoenix.local.guest.machine import Ended, Launch, LostError, StartError
 
 HEADER = struct.Struct("!I")
 ZYGOTE_PROGRAM = Path(__file__).with_name("zygote.py")
 READ_BYTES = 1 << 16
-START_DEADLINE_S = 30.0  # forking a small process takes a millisecond; a machine that needs longer is out of order
+START_DEADLINE_S = 30.0  # to fork and to execute takes milliseconds; a machine that needs longer is out of order
 CLOSE_DEADLINE_S = 12.0  # the nursery gives its own killing ten seconds
-
-
-# What is reported for processes that died with their nursery.
-LOST = Ended(exit=None, signal=int(signal.SIGKILL), cpu_seconds=0.0, max_rss_kb=0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +58,7 @@ class ChildProcess:
         self.ended: asyncio.Future[Ended] = loop.create_future()
 
     async def wait(self) -> Ended:
-        """Wait until it has ended; cancelling the wait leaves the process alone."""
+        """Wait until it has ended; cancelling the wait leaves the process alone.  Raises `LostError`."""
         return await asyncio.shield(self.ended)
 
     def signal(self, number: int, *, everyone: bool = False) -> None:
@@ -147,6 +143,7 @@ class Spawner:
             async with asyncio.timeout(START_DEADLINE_S):
                 await asyncio.shield(process.started)
         except TimeoutError as error:
+            process.signal(signal.SIGKILL)
             raise StartError(f"the nursery did not start {launch.argv[0]} within {START_DEADLINE_S:g} s") from error
         except asyncio.CancelledError:
             process.signal(signal.SIGKILL)
@@ -232,7 +229,7 @@ class Spawner:
         elif event == "refused":
             del self._processes[ident]
             process.started.set_exception(StartError(f"no new process: {message['why']}"))
-            process.ended.set_result(LOST)
+            process.ended.cancel()
         elif event == "ended":
             del self._processes[ident]
             process.ended.set_result(
@@ -264,7 +261,10 @@ class Spawner:
         for process in self._processes.values():
             _resolve(process.started)
             if not process.ended.done():
-                process.ended.set_result(LOST)
+                process.ended.set_exception(
+                    LostError("the hypervisor's nursery died, and every process of its VMs with it")
+                )
+                process.ended.exception()  # not every process is waited for
         self._processes.clear()
 
 

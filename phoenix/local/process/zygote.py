@@ -7,6 +7,9 @@ descriptor 0, to start processes. The nursery forks itself (it is small), makes 
 Frames are `u32 length, JSON`; a `run` frame carries the descriptors of the child's stdin, stdout and stderr.
 
 1. A child leads its own session. It enters its cgroups and drops its rights *before* it executes anything of the job.
+   "Started" is said when it executes what it is for: from then on everything of it is found, and stopped, by its cgroup, uid or
+   marker.  Where this machine keeps it from getting there it is refused, with the reason; what the job itself has asked for in
+   vain (a program, a file as stdin) is the job's failure, as in a shell.
 2. The nursery is the parent, so a leader's pid is its own until it is reaped here, which is after its process group, and
    whatever else is its VM's, has been killed: no signal hits a stranger through a reused pid. Pids of other processes
    are read from the kernel a moment before they are signalled.
@@ -39,6 +42,7 @@ from typing import Any, NoReturn
 HEADER = struct.Struct("!I")
 FRAME_BYTES_MAX = 16 * 1024 * 1024  # one script's environment and arguments; the kernel's own limit is 6 MiB
 OPEN_FILES_MAX = 65536  # what an MPI rank or a web server may want; the default soft limit is often 1024
+WHY_BYTES_MAX = 1000
 KILL_ROUNDS_MAX = 200  # a fork bomb loses this race long before: its cgroup forbids new processes first
 PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER, PR_SET_NO_NEW_PRIVS = 1, 36, 38
 EXIT_CANNOT_EXECUTE, EXIT_NOT_FOUND = 126, 127  # what a POSIX shell answers
@@ -50,11 +54,12 @@ _ignored: list[signal.Signals | int] = []  # what this process ignores, and a jo
 class Child:
     """A leader that was started: its pid, and what belongs to it."""
 
-    __slots__ = ("cgroups", "ident", "marker", "pid", "sole")
+    __slots__ = ("cgroups", "ident", "marker", "pid", "sole", "start")
 
-    def __init__(self, ident: int, pid: int, request: dict[str, Any]) -> None:
+    def __init__(self, ident: int, pid: int, request: dict[str, Any], start: int) -> None:
         self.ident = ident
         self.pid = pid
+        self.start = start  # says why it could not get ready, and is closed when it executes
         self.cgroups: list[str] = request.get("cgroups", [])
         self.marker: str | None = request.get("marker")
         # Only the last leader of a VM takes the rest of the VM with it: launched tasks come and go beside the script.
@@ -68,6 +73,8 @@ class Nursery:
         self.control = control
         self.children: dict[int, Child] = {}  # by pid
         self.by_ident: dict[int, Child] = {}
+        self.starting: dict[int, Child] = {}  # by `start`
+        self.poll = select.poll()
         self.pid = os.getpid()
 
     def serve(self) -> None:
@@ -75,14 +82,15 @@ class Nursery:
         reader, writer = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         signal.set_wakeup_fd(writer)
         signal.signal(signal.SIGCHLD, _hear_nothing)
-        poll = select.poll()
-        poll.register(self.control, select.POLLIN)
-        poll.register(reader, select.POLLIN)
+        self.poll.register(self.control, select.POLLIN)
+        self.poll.register(reader, select.POLLIN)
         while True:
-            for fd, _ in poll.poll():
+            for fd, _ in self.poll.poll():
                 if fd == reader:
                     _drain(reader)
                     self.reap()
+                elif fd != self.control.fileno():
+                    self.hear_start(fd)
                 elif not self.receive():
                     return
 
@@ -134,16 +142,39 @@ class Nursery:
                 _kill(pid, request["signal"])
 
     def run(self, ident: int, request: dict[str, Any], fds: list[int]) -> None:
+        ends: tuple[int, ...] = ()
         try:
+            ends = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
             pid = os.fork()
         except OSError as error:
+            for end in ends:
+                os.close(end)
             self.send({"event": "refused", "id": ident, "why": os.strerror(error.errno or 0)})
             return
+        start, ready = ends
         if pid == 0:
-            _become(request, fds, self.pid)
-        child = Child(ident, pid, request)
-        self.children[pid] = self.by_ident[ident] = child
-        self.send({"event": "started", "id": ident, "pid": pid})
+            _become(request, fds, self.pid, ready)
+        os.close(ready)
+        child = Child(ident, pid, request, start)
+        self.children[pid] = self.by_ident[ident] = self.starting[start] = child
+        self.poll.register(start, select.POLLIN)
+
+    def hear_start(self, fd: int) -> None:
+        """A child executes, has said why it does not, or is gone."""
+        child = self.starting.get(fd)
+        if child is None:
+            return  # it has ended in the meantime
+        try:
+            why = os.read(fd, WHY_BYTES_MAX)
+        except BlockingIOError:
+            return
+        del self.starting[fd]
+        self.poll.unregister(fd)
+        os.close(fd)
+        if why:
+            self.send({"event": "refused", "id": child.ident, "why": why.decode(errors="replace")})
+        else:
+            self.send({"event": "started", "id": child.ident, "pid": child.pid})
 
     def reap(self) -> None:
         """Collect every child that has ended; a leader's left-overs die before its pid is given back."""
@@ -161,6 +192,7 @@ class Nursery:
                     purge(child.cgroups, None, child.marker, spare=child.pid)
             _, status, usage = os.wait4(ended.si_pid, 0)
             if child is not None:
+                self.hear_start(child.start)
                 del self.by_ident[child.ident]
                 self.send(_obituary(child.ident, status, usage))
 
@@ -207,33 +239,40 @@ def _obituary(ident: int, status: int, usage: resource.struct_rusage) -> dict[st
     }
 
 
-def _become(request: dict[str, Any], fds: list[int], parent: int) -> NoReturn:
+def _become(request: dict[str, Any], fds: list[int], parent: int, ready: int) -> NoReturn:
     """In the child: become what the request says and execute; never returns, never raises."""
     code = EXIT_CANNOT_EXECUTE
     try:
-        signal.set_wakeup_fd(-1)
-        for ignored in _ignored:
-            signal.signal(ignored, signal.SIG_DFL)
-        os.setsid()
-        for number, fd in enumerate(fds):
-            os.dup2(fd, number, inheritable=True)
-        for path in request.get("cgroups", []):
-            group = os.open(path + "/cgroup.procs", os.O_WRONLY)
-            os.write(group, b"0")
-            os.close(group)
-        _drop_rights(request)
-        if os.getppid() != parent:
-            os._exit(EXIT_CANNOT_EXECUTE)
-        os.umask(0o022)
-        _enter(request)
+        _get_ready(request, fds, parent)
+    except BaseException as error:
+        os.write(ready, str(error).encode()[:WHY_BYTES_MAX] or b"no reason is known")
+        os._exit(code)
+    try:
         _open_stdin(request)
         code = _execute(request["argv"], request["environment"])
-    except OSError as error:
-        os.write(2, f"phoenix: the process could not be started: {error}\n".encode())
     except BaseException as error:
-        os.write(2, f"phoenix: the process could not be started: {error!r}\n".encode())
+        os.write(2, f"phoenix: the process could not be started: {error}\n".encode())
     finally:
         os._exit(code)
+
+
+def _get_ready(request: dict[str, Any], fds: list[int], parent: int) -> None:
+    """What this machine must do for it. Raises OSError."""
+    signal.set_wakeup_fd(-1)
+    for ignored in _ignored:
+        signal.signal(ignored, signal.SIG_DFL)
+    os.setsid()
+    for number, fd in enumerate(fds):
+        os.dup2(fd, number, inheritable=True)
+    for path in request.get("cgroups", []):
+        group = os.open(path + "/cgroup.procs", os.O_WRONLY)
+        os.write(group, b"0")
+        os.close(group)
+    _drop_rights(request)
+    if os.getppid() != parent:
+        os._exit(EXIT_CANNOT_EXECUTE)
+    os.umask(0o022)
+    _enter(request)
 
 
 def _drop_rights(request: dict[str, Any]) -> None:
@@ -329,15 +368,13 @@ def _forbid_forks(path: str) -> None:
     """Not every group has this limit; and the hypervisor may remove one at any moment, once it is empty."""
     try:
         fd = os.open(path + "/pids.max", os.O_WRONLY | os.O_CLOEXEC)
-    except FileNotFoundError:
-        return
-    try:
-        os.write(fd, b"0")
+        try:
+            os.write(fd, b"0")
+        finally:
+            os.close(fd)
     except OSError as error:
-        if error.errno != errno.ENODEV:  # removed after it was opened
+        if error.errno not in (errno.ENOENT, errno.ENODEV):  # the second: removed since it was found, or opened
             raise
-    finally:
-        os.close(fd)
 
 
 def _pids_in(cgroup: str) -> list[int]:
