@@ -318,8 +318,8 @@ class ProcessDriver:
 
 
 async def _until_still(machine: ProcessMachine) -> None:
-    """A process that its CPU limit has put aside stops only when it has its turn, and one that was being forked while the others
-    heard the signal has not heard it."""
+    """A process that its CPU limit has put aside stops only when it has its turn, and one that was being forked while the
+    others heard the signal has not heard it."""
     stuck_at = time.monotonic() + STUCK_S
     machine.signal_all(signal.SIGSTOP)
     while not machine.stopped(stuck=time.monotonic() > stuck_at):
