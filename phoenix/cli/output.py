@@ -28,7 +28,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--stderr", "-e", action="store_true", help="stderr instead of stdout")
     parser.add_argument("--rank", type=at_least_zero, metavar="R", help="of this node of a job on several (default 0)")
     parser.add_argument("--attempt", metavar="N", help="of this attempt (default: the latest)")
-    parser.add_argument("--save", nargs="?", const="", metavar="FILE", help="write it to a file; %%j is the job")
+    parser.add_argument(
+        "--save", nargs="?", const="", metavar="FILE", help="write it to a file; %%j is the job, - stdout"
+    )
     parser.add_argument("--files", action="store_true", help="list the files that were kept")
     parser.add_argument("--file", metavar="NAME", help="write one of them to stdout")
 
@@ -75,7 +77,8 @@ def _save(client: Client, args: argparse.Namespace) -> int:
         raise usage("save where?", "phoenix output JOB --save FILE")
     chosen = (None, pattern) if args.stderr else (pattern, None)
     written: list[Path] = waiting.save(client, job, *chosen)
-    print("\n".join(map(str, written)))
+    if written:
+        print("\n".join(map(str, written)))
     return 0
 
 

@@ -94,7 +94,7 @@ def _add_files(files: argparse._ArgumentGroup) -> None:
         "-o",
         "--output",
         metavar="FILE",
-        help="where stdout goes when it is fetched; %%j job, %%a index, %%A array, %%x name",
+        help="where stdout goes when it is fetched; %%j job, %%a index, %%A array, %%x name, - stdout",
     )
     files.add_argument("-e", "--error", metavar="FILE", help="the same for stderr")
     files.add_argument(

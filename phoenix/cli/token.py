@@ -20,6 +20,7 @@ from phoenix.cli.errors import DENIED, FAILED, CliError, usage
 if TYPE_CHECKING:
     from services.runtime.tokens import Issued
 
+NONE: Final = "there are no tokens: none was issued, or all that were have been revoked"
 VERBS: Final = ("create", "list", "revoke")
 FOR: Final = "30d"
 HELP: Final = """examples:
@@ -145,7 +146,7 @@ def _list(args: argparse.Namespace) -> int:
         )
         for name, e in found.items()
     ]
-    print(tables.render(("ID", "USER", "MADE", "ENDS", "LEFT"), rows) if rows else "no tokens were issued")
+    print(tables.render(("ID", "USER", "MADE", "ENDS", "LEFT"), rows) if rows else NONE)
     return 0
 
 

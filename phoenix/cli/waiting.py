@@ -7,6 +7,7 @@ import time
 from pathlib import Path
 from typing import Any, Final
 
+from phoenix.cli import following
 from phoenix.cli.errors import FAILED, UNREACHABLE, CliError, usage
 from phoenix.cli.http import Client, query
 
@@ -57,14 +58,21 @@ def _progress(job: str, state: str, shown: str) -> str:
     return state
 
 
+STDOUT: Final = "-"  # in place of a file, as everywhere
+
+
 def save(client: Client, job: dict[str, Any], stdout: str | None, stderr: str | None) -> list[Path]:
-    """Write the output of the job, or of each element of an array, where the patterns say."""
+    """Write the output of the job, or of each element of an array, where the patterns say; to stdout where one says "-"."""
     written = []
     for unit in [str(u["unit"]) for u in job.get("units") or [] if u.get("unit")] or [_unit(job)]:
         for stream, pattern in (("stdout", stdout), ("stderr", stderr)):
             if pattern:
+                body = client.fetch("GET", query(f"/v1/jobs/{unit}/output", stream=stream)).body
+                if pattern == STDOUT:
+                    following.write(body)
+                    continue
                 path = Path(expand(pattern, unit, str(job.get("name") or "")))
-                _write(path, client.fetch("GET", query(f"/v1/jobs/{unit}/output", stream=stream)).body)
+                _write(path, body)
                 written.append(path)
     return written
 

@@ -155,6 +155,11 @@ def _played(
     unknown: Unknown = "shortest" if args.unknown == "shortest" else "longest"
     try:
         past = Past(Record(_lines(client, since)), since, until, _progress if sys.stderr.isatty() else None)
+        if past.since >= until:  # it begins where there is a cloud (`Past.late`)
+            raise usage(
+                f"--until is before the cloud's beginning: what is known of it begins at {units.iso(past.since)}",
+                "name a later moment, or leave it out: until now",
+            )
         other = None
         present = past.play("present", unknown=unknown)
         if new is not None or args.hosts is not None:

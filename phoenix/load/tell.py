@@ -10,6 +10,7 @@ from pathlib import Path
 import msgspec
 
 from phoenix.cli import tables
+from phoenix.load.calibrate import FIRST as LOWEST
 from phoenix.load.record import Record, kind
 from phoenix.load.results import Results, Spread
 
@@ -55,9 +56,9 @@ def _own(results: Results) -> list[tuple[str, str]]:
         ),
     ]
     if own.ceiling is not None:
-        rows.append(
-            ("ceiling", f"{own.ceiling:,.0f}/s against a server that does nothing; asked: {own.peak_rate:,.1f}/s")
-        )
+        # Nothing reached is no rate: the machine was too busy for the lowest one that is tried.
+        reached = f"{own.ceiling:,.0f}/s" if own.ceiling else f"below {LOWEST:,.0f}/s, the lowest rate tried,"
+        rows.append(("ceiling", f"{reached} against a server that does nothing; asked: {own.peak_rate:,.1f}/s"))
     verdict = "; ".join(own.bottleneck) or "no: latencies are the service's"
     return [*rows, ("bottleneck", f"yes: {verdict}" if own.bottleneck else verdict)]
 

@@ -33,6 +33,7 @@ def about(config: Config, layout: Layout, settings: Settings, children: Iterable
         "opennebula_url": config.opennebula.endpoint,
         "opennebula_auth_file": str(config.opennebula.auth_file),
         "balancers": {n.partition(".")[2]: c.spec.url for n, c in running.items() if n.startswith("balancer.")},
+        "agents": {n.partition(".")[2]: c.spec.url for n, c in running.items() if n.startswith("agent.")},
         "balancer": settings.balancer if settings.balances else None,
         "metrics": {name: child.spec.url for name, child in running.items() if child.spec.service},
         "credentials_dir": str(config.nats.credentials_dir),

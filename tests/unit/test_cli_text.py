@@ -258,6 +258,19 @@ def test_the_output_of_the_element_that_was_named_is_saved(tmp_path: Path) -> No
     assert asked == ["/v1/jobs/26_6/output?stream=stdout"]
 
 
+def test_a_dash_is_stdout_and_no_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfdbinary: pytest.CaptureFixture[bytes]
+) -> None:
+    class Door(Client):
+        def fetch(self, method: str, path: str, body: bytes | None = None) -> Response:
+            return Response(200, {}, b"done\n")
+
+    monkeypatch.chdir(tmp_path)
+    job = show.normal({"job": "7", "unit": "7", "state": "completed", "units": [], "name": "x"}, "7")
+    assert waiting.save(Door("http://127.0.0.1:1"), job, "-", "err") == [Path("err")]
+    assert (capfdbinary.readouterr().out, [path.name for path in tmp_path.iterdir()]) == (b"done\n", ["err"])
+
+
 def test_an_input_that_may_never_end_is_refused(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     for path in ("/dev/zero", f"{tmp_path}/pipe"):

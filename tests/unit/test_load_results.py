@@ -116,3 +116,9 @@ def _end(
 ) -> None:
     record.taken[index], record.ended[index], record.outcomes[index] = taken, ended, outcome
     record.statuses[index] = status if outcome in (Outcome.ANSWERED, Outcome.STATUS) else 0
+
+
+def test_a_machine_that_cannot_send_at_the_lowest_rate_has_no_ceiling_of_0() -> None:
+    record = _record(100, 100.0)
+    assert "below 250/s, the lowest rate tried, against" in tell.text(sum_up(record, 1.0, ceiling=0.0))
+    assert "8,000/s against" in tell.text(sum_up(record, 1.0, ceiling=8000.0))

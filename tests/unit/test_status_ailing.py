@@ -51,6 +51,7 @@ def test_status_ends_with_the_sentences() -> None:
         "isolation_reason": "",
         "opennebula": "embedded",
         "balancers": {},
+        "agents": {},
     }
     places = ("cloud", "data", "nats_url", "http_url", "monitor_url", "opennebula_url", "opennebula_auth_file")
     text = status.render(told | dict.fromkeys((*places, "credentials_dir"), "x"))

@@ -200,6 +200,8 @@ def test_one_is_made_listed_and_revoked(config: Config, capsys: pytest.CaptureFi
     capsys.readouterr()
     assert phoenix(config, "list", "--json") == 0
     assert json.loads(capsys.readouterr().out) == {"tokens": []}
+    assert phoenix(config, "list") == 0
+    assert "all that were have been revoked" in capsys.readouterr().out
 
 
 def test_a_file_is_private_new_and_made_before_the_token(

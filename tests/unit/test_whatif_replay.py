@@ -8,7 +8,9 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from phoenix.cli import whatif_replay
 from phoenix.cli.errors import CliError
+from phoenix.cli.http import Client
 from phoenix.cli.whatif_replay import notes, run
 from phoenix.simulate.engine import Simulation
 from phoenix.simulate.journal import Entry
@@ -390,6 +392,14 @@ def test_what_is_to_come_cannot_be_played_again() -> None:
     asked = argparse.Namespace(config=None, since="24h", until="2999-01-01")
     with pytest.raises(CliError, match="--until is to come"):
         run(asked)
+
+
+def test_a_period_that_ends_before_the_cloud_began_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    journal = [Entry(entry.writer, entry.at + 1000.0, entry.facts) for entry in lived(job(1, 10.0, 60.0))]
+    monkeypatch.setattr(whatif_replay, "_lines", lambda _client, _since: lines(journal))
+    asked = argparse.Namespace(unknown=None, hosts=None)
+    with pytest.raises(CliError, match=r"--until is before the cloud's beginning.*begins at 1970-01-01T00:16:40Z"):
+        whatif_replay._played(Client("http://127.0.0.1:1"), 0.0, 500.0, None, asked)
 
 
 def test_a_record_with_a_hole_between_archive_and_stream_is_not_sent(tmp_path: Path) -> None:
