@@ -162,7 +162,7 @@ async def test_a_release_has_one_number_however_often_it_is_asked_for(here: Hous
     path, last = "/v1/departments/web/releases", here.service.custody.state.release_last.get("web", 0)
     asked = {"image": "shop-2", "request": "deploy-1"}
     for _ in range(2):
-        assert await call(here, "wim", "POST", path, asked) == (200, {"ok": True, "release": last + 1})
+        assert await call(here, "wim", "POST", path, asked) == (200, {"ok": True, "release": last + 1, "warning": ""})
     assert (await call(here, "wim", "POST", path, {**asked, "image": "shop-3"}))[0] == 409
     both = await asyncio.gather(*(call(here, "root", "POST", path, {"image": f"shop-{n}"}) for n in (4, 5)))
     assert sorted(answer["release"] for _, answer in both) == [last + 2, last + 3]
