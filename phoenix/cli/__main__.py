@@ -16,7 +16,9 @@ _TAKE_VALUE = ("--data", "--as")  # options of every command that may also stand
 def main(argv: list[str] | None = None) -> int:
     """Run one command line; returns the exit code."""
     try:
-        code = _run(list(sys.argv[1:] if argv is None else argv))
+        words = list(sys.argv[1:] if argv is None else argv)
+        _refuse_what_is_no_text(words)
+        code = _run(words)
         sys.stdout.flush()
         return code
     except errors.CliError as error:
@@ -31,7 +33,10 @@ def main(argv: list[str] | None = None) -> int:
         _say_no_more()
         return errors.OK
     except OSError as error:
-        if error.errno not in _FULL or error.filename is not None:
+        if error.filename is not None:  # a file or directory of the person's: no bug
+            print(f"phoenix: {_shown(str(error.filename))}: {error.strerror}", file=sys.stderr)
+            return errors.FAILED
+        if error.errno not in _FULL:
             raise
         _say_no_more()
         print(f"phoenix: the output cannot be written: {error.strerror}", file=sys.stderr)
@@ -45,6 +50,18 @@ def _shown(text: str) -> str:
     from phoenix.cli.tables import lines_shown
 
     return lines_shown(text)
+
+
+def _refuse_what_is_no_text(words: list[str]) -> None:
+    """Bytes that are no UTF-8, and NUL, can neither be sent nor shown."""
+    named = [(f"${name}", value) for name, value in os.environ.items() if name.startswith("PHOENIX_")]
+    for name, text in [*((repr(word), word) for word in words), *named]:
+        try:
+            plain = "\0" not in text and text.encode() is not None
+        except UnicodeEncodeError:
+            plain = False
+        if not plain:
+            raise errors.usage(f"{name}: this is no text (UTF-8)")
 
 
 def _say_no_more() -> None:

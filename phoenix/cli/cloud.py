@@ -24,6 +24,7 @@ from phoenix.cli.errors import DENIED, UNREACHABLE, CliError, usage
 from phoenix.cli.http import Client
 
 DATA_DEFAULT: Final = ".phoenix"
+TOKEN_BYTES_MAX: Final = 4096  # ours have 43; what does not fit into a header is none
 OPERATORS: Final = "operators"
 
 
@@ -121,7 +122,10 @@ def find(args: Namespace) -> Cloud:
         return Cloud(url, data=None, kinds={}, users=[], chosen="")
     data = data_dir(args)
     about = describe(data)
-    users = [User(u["name"], u["department"], u["role"], Path(u["token_file"])) for u in about["users"]]
+    try:
+        users = [User(u["name"], u["department"], u["role"], Path(u["token_file"])) for u in about["users"]]
+    except (TypeError, KeyError) as error:
+        raise damaged(data, error) from error
     if not about.get("http_url"):
         raise CliError(
             UNREACHABLE, f"the cloud in {data} runs without services", "start them: phoenix down, then phoenix up"
@@ -132,18 +136,26 @@ def find(args: Namespace) -> Cloud:
 def describe(data: Path) -> dict[str, Any]:
     """What the cloud in `data` says about itself (rule 2)."""
     try:
-        return dict(orjson.loads((data / "run" / "cloud.json").read_bytes()))
+        about = orjson.loads((data / "run" / "cloud.json").read_bytes())
+        if not isinstance(about, dict):
+            raise ValueError("it should be an object")
+        return about
     except FileNotFoundError:
         hint = (
             f"start one: phoenix up --detach --data {data}   (or name another with --data, $PHOENIX_DATA, $PHOENIX_URL)"
         )
         raise CliError(UNREACHABLE, f"no cloud is running in {data}", hint) from None
+    except NotADirectoryError as error:
+        raise usage(f"{data} is no directory", "name the cloud's directory with --data or $PHOENIX_DATA") from error
     except PermissionError as error:
         raise CliError(DENIED, f"{error.filename}: you may not read it; the cloud belongs to somebody else") from error
     except ValueError as error:
-        raise CliError(
-            UNREACHABLE, f"{data / 'run' / 'cloud.json'} is damaged: {error}", "phoenix down, then phoenix up"
-        ) from error
+        raise damaged(data, error) from error
+
+
+def damaged(data: Path, error: Exception) -> CliError:
+    """For whoever cannot read what `describe` gave."""
+    return CliError(UNREACHABLE, f"{data / 'run' / 'cloud.json'} is damaged: {error}", "phoenix down, then phoenix up")
 
 
 def _remote_token() -> str:
@@ -157,10 +169,11 @@ def _remote_token() -> str:
 
 def _read_token(path: Path) -> str:
     try:
-        found = path.read_bytes().strip()
+        with path.open("rb") as file:
+            found = file.read(TOKEN_BYTES_MAX + 1).strip()
     except OSError as error:
         raise CliError(DENIED, f"{path}: cannot read the token: {error.strerror}") from error
-    if not found or any(
+    if not 0 < len(found) <= TOKEN_BYTES_MAX or any(
         not 33 <= byte < 127 for byte in found
     ):  # what is there is not repeated: it may be a token still
         hint = "one line as `phoenix token create` wrote it: letters, digits and signs, without spaces or line breaks"

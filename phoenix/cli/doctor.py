@@ -97,8 +97,12 @@ def _what(args: argparse.Namespace) -> tuple[str, Path, Wanted]:
         return args.opennebula or one.endpoint, args.auth or one.auth_file, of_config(config)
     if args.opennebula is not None:
         return args.opennebula, args.auth or Path("~/.one/one_auth").expanduser(), Wanted()
-    about = cloud.describe(cloud.data_dir(args))
-    return about["opennebula_url"], args.auth or Path(about["opennebula_auth_file"]), _of_running(about)
+    data = cloud.data_dir(args)
+    about = cloud.describe(data)
+    try:
+        return about["opennebula_url"], args.auth or Path(about["opennebula_auth_file"]), _of_running(about)
+    except (TypeError, KeyError) as error:
+        raise cloud.damaged(data, error) from error
 
 
 def _of_running(about: dict[str, Any]) -> Wanted:

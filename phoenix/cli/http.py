@@ -26,6 +26,7 @@ TIMEOUT_S: Final = (
     30.0  # no answer of ours takes longer, a restart of admission in it; a stream that is silent is asked again
 )
 LEAST_S: Final = 0.1  # for what begins when the time is nearly up
+PORT_MAX: Final = 65535
 HEAD_MAX: Final = 64 << 10  # bytes of status line and headers: more is no answer of ours
 _CODES: Final = {401: DENIED, 403: DENIED, 404: USAGE, 502: UNREACHABLE, 503: UNREACHABLE, 504: UNREACHABLE}
 _REFUSALS: Final = {"unknown": USAGE, "denied": DENIED, "unavailable": UNREACHABLE}
@@ -61,7 +62,9 @@ def parse_url(url: str) -> Address:
     scheme, separator, rest = url.partition("://")
     authority, _, base = rest.partition("/")
     host, _, port = authority.rpartition(":") if ":" in authority.rsplit("]", 1)[-1] else (authority, "", "")
-    if not separator or scheme not in ("http", "https") or not host or (port and not port.isdecimal()):
+    plain = url.isascii() and not any(c.isspace() or not c.isprintable() for c in url)
+    right = plain and separator and scheme in ("http", "https") and host.strip("[]")
+    if not right or (port and not (port.isdecimal() and len(port) <= 5 and 0 < int(port) <= PORT_MAX)):
         raise CliError(USAGE, f"{url!r} is no address of a cloud", "write http://HOST:PORT")
     return Address(
         scheme == "https", host.strip("[]"), int(port or (443 if scheme == "https" else 80)), base.rstrip("/")
@@ -136,7 +139,7 @@ class Client:
                 import ssl
 
                 connection = ssl.create_default_context().wrap_socket(connection, server_hostname=address.host)
-        except OSError as error:
+        except (OSError, UnicodeError) as error:  # a name that none can be
             raise self._unreachable(error) from error
         try:
             connection.sendall(head.encode("latin-1") + b"\r\n" + (body or b""))
@@ -145,7 +148,7 @@ class Client:
             raise self._unanswered(method, error) from error
         return connection
 
-    def _unreachable(self, error: OSError) -> CliError:
+    def _unreachable(self, error: OSError | UnicodeError) -> CliError:
         return CliError(UNREACHABLE, f"{self.url} does not answer: {error}", "`phoenix status` shows what is running")
 
     def _unanswered(self, method: str, error: OSError) -> CliError:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from pathlib import Path
 from typing import Any, Final
@@ -12,6 +13,9 @@ from phoenix.cli.errors import FAILED, OK, CliError, usage
 from phoenix.cli.parser import count
 
 HYPERVISORS: Final = ("process", "dummy")
+ISOLATES: Final = ("auto", "uid+cgroup", "uid", "none")
+CORES_MAX: Final = 4096  # of one host, and 64 TiB: more is a typing error as well
+MEMORY_MAX_MB: Final = 64 << 20
 BALANCERS: Final = ("embedded", "haproxy", "none")
 HOSTS_MAX: Final = 5000  # hosts of one machine's embedded cloud: more is a typing error, and would never be up
 HELP: Final = """examples:
@@ -56,7 +60,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     given = _given(args)
-    if args.config is not None and not args.config.is_file():
+    if args.config is not None and not os.path.isfile(args.config):
         raise usage(f"{args.config}: there is no such file", "phoenix config check FILE tells what is wrong with one")
     from phoenix.local import up
     from phoenix.local.stack_layout import layout
@@ -78,11 +82,17 @@ def _given(args: argparse.Namespace) -> dict[str, Any]:
         (args.hypervisor, HYPERVISORS),
         (args.balancer, BALANCERS),
         (args.services, ("none", "all")),
+        (args.isolate, ISOLATES),
     ):
         if value is not None and value not in known:
             raise usage(f"{value!r} is not one of {', '.join(known)}", suggest.hint(value, known))
-    if args.hosts is not None and args.hosts > HOSTS_MAX:
-        raise usage(f"--hosts {args.hosts}: at most {HOSTS_MAX}")
+    for name, value, most in (
+        ("--hosts", args.hosts, HOSTS_MAX),
+        ("--cores", args.cores, CORES_MAX),
+        ("--memory-mb", args.memory_mb, MEMORY_MAX_MB),
+    ):
+        if value is not None and value > most:
+            raise usage(f"{name} {value}: at most {most}")
     if args.core_share is not None and not 0 < args.core_share <= 1:
         raise usage(f"--core-share {args.core_share:g}: above 0, at most 1")
     names = (

@@ -1,7 +1,8 @@
 """The configuration in force: what the person wrote, with the addresses, paths and ports of this cloud filled in.
 
 Rules
-  1. `--config FILE` first; else what is in force already (DATA/phoenix.toml); else the default next to this module.
+  1. `--config FILE` first; else what is in force already (DATA/phoenix.toml); else the default next to this module, with a
+     name of its own: metrics and VMs of two clouds are told apart by it.
   2. An address that the person wrote is kept; only defaults are replaced by ports of our own.
   3. An OpenNebula is the site's own exactly if the person's file names its endpoint, and that is not where our embedded one
      listens (`copies_ours`: the file began as a copy of DATA/phoenix.toml): then its whole table is kept.  Of the embedded one
@@ -11,6 +12,8 @@ Rules
 
 from __future__ import annotations
 
+import re
+import secrets
 import tomllib
 from collections.abc import Callable
 from pathlib import Path
@@ -29,6 +32,11 @@ from services.runtime.config.file import EVENTS_OFF, Config, JournalKept, Secret
 from services.runtime.config.machines import EMBEDDED, EMBEDDED_HAS
 
 DEFAULT: Final = Path(__file__).with_name("stack_default.toml")
+DEFAULT_NAME: Final = "phoenix"
+NAME_MAX: Final = 20  # characters of the directory's name: a cloud's has 32 at most
+SUFFIX_BYTES: Final = (
+    3  # 16 million: of a hundred clouds with one directory name, two share it once in three thousand times
+)
 LOOPBACK: Final = "127.0.0.1"
 
 
@@ -51,7 +59,15 @@ def effective(
     if layout.config.exists():
         kept = _without_ports(runtime_config.load(layout.config, ours), ports, external=external)
         return fill(kept, layout, ports, external=external)
-    return fill(runtime_config.load(DEFAULT, ours), layout, ports)
+    default = runtime_config.load(DEFAULT, ours)
+    named = replace(default.cloud, name=own_name(layout.data, secrets.token_hex(SUFFIX_BYTES)))
+    return fill(replace(default, cloud=named), layout, ports)
+
+
+def own_name(data: Path, suffix: str) -> str:
+    """The name of a cloud that nobody has named: the data directory's, as far as it can be one, and a suffix."""
+    words = re.sub(r"[^a-z0-9]+", "-", data.name.lower()).strip("-")[:NAME_MAX].rstrip("-")
+    return f"{words if words[:1].isalpha() else DEFAULT_NAME}-{suffix}"
 
 
 def names_opennebula(file: Path) -> bool:

@@ -38,6 +38,9 @@ CONTENT: Final = (  # all that an embedded cloud makes in its directory, as patt
     "history.rebuilding-wal",
     "history.rebuilt",
     "history.rebuilt-snapshot",
+    ".phoenix.toml.*",  # what was being written when the supervisor was killed
+    ".settings.json.*",
+    ".ports.json.*",
     "sessions.json",
     ".sessions.json.*",  # one that was being written when the monitor was killed
     "refused.*.json",

@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import socket
 from pathlib import Path
+from typing import Annotated
 
+import msgspec
 import orjson
 
 from phoenix.local.port_claims import KEPT, choose, claimed
@@ -22,7 +24,7 @@ class Ports:
     def __init__(self, path: Path, host: str = "127.0.0.1") -> None:
         self._path = path
         self._host = host
-        self._kept: dict[str, int] = orjson.loads(path.read_bytes()) if path.exists() else {}
+        self._kept = _read(path)
         self._given: dict[str, int] = {}
         self._claims: list[socket.socket] = []
 
@@ -58,3 +60,11 @@ class Ports:
         """Give up every claim: the listeners have gone."""
         while self._claims:
             self._claims.pop().close()
+
+
+def _read(path: Path) -> dict[str, int]:
+    """A damaged file counts as none: ports are chosen anew."""
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=dict[str, Annotated[int, msgspec.Meta(ge=1, le=65535)]])
+    except (FileNotFoundError, msgspec.DecodeError, UnicodeDecodeError):
+        return {}

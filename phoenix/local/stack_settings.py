@@ -17,6 +17,7 @@ Hypervisor = Literal["process", "dummy"]
 Services = Literal["all", "none"]
 Balancer = Literal["embedded", "haproxy", "none"]
 OpenNebula = Literal["embedded", "external"]
+Isolate = Literal["auto", "uid+cgroup", "uid", "none"]
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
@@ -28,7 +29,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     hypervisor: Hypervisor = "process"
     services: Services = "all"
     core_share: float = 0.05
-    isolate: str = "auto"
+    isolate: Isolate = "auto"
     steering: bool = False  # the dummy hypervisor can be steered over XML-RPC
     pace: bool = False  # the embedded OpenNebula is no faster than a real one
     balancer: Balancer = "embedded"  # of the web departments; none: a person runs one

@@ -21,6 +21,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import fcntl
 import os
 import time
@@ -28,6 +29,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Final
 
+import msgspec
 import orjson
 
 from phoenix.haproxy.configuration import ConfigurationError
@@ -58,6 +60,15 @@ ASK_RUNNING_S: Final = 2.0
 ASK_ILL_S: Final = 0.1  # while somebody is not well, `status` is to know soon when they are again
 
 
+class _Leftover(msgspec.Struct):
+    """A child of a supervisor that is gone, as DATA/run/processes.json has it."""
+
+    pid: int = 0
+    start: int = 0
+    instance: str = ""
+    reaped: list[str] = []
+
+
 class StartError(Exception):
     """The cloud cannot be started; the message says why and what to do."""
 
@@ -80,6 +91,9 @@ class Supervisor:
         self._listen: asyncio.Task[None] | None = None
         self._ear: Ear | None = None
         self._step = "making the files"
+        self._started = False
+        self._kept = False  # the settings, for the next start
+        self._before = Settings()
         self._reaped: dict[str, list[str]] = {}
 
     # ---------------------------------------------------------------------------------------------------------- starting
@@ -95,6 +109,7 @@ class Supervisor:
             self._listen = asyncio.create_task(self._keep_listening(self._ear), name="listen")
             async with asyncio.timeout(START_S):
                 await self._start_parts()
+            self.publish()
         except TimeoutError:
             problem = self._unready()
             await self.stop(hard=True)
@@ -108,23 +123,28 @@ class Supervisor:
             Stop,
             PartMissingError,
             ConfigurationError,
-            OSError,
         ) as error:
             await self.stop(hard=True)
             raise StartError(str(error)) from error
-        except asyncio.CancelledError:
+        except OSError as error:
+            await self.stop(hard=True)
+            raise StartError(_of_system(error, self.layout.data)) from error
+        except (StartError, asyncio.CancelledError):
             await self.stop(hard=True)
             raise
-        self.ready = True
-        self.publish()
+        self.ready = self._started = True
 
     def _claim(self) -> None:
         """Rule 1."""
         try:
             self.layout.make()
             descriptor = os.open(self.layout.lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            self._lock_or_refuse(descriptor)
         except OSError as error:
-            raise StartError(f"{error.filename}: {error.strerror}; choose another directory with --data") from error
+            where = error.filename or self.layout.lock
+            raise StartError(f"{where}: {error.strerror}; choose another directory with --data") from error
+
+    def _lock_or_refuse(self, descriptor: int) -> None:
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -134,14 +154,15 @@ class Supervisor:
                 f"a cloud is already running in {self.layout.data} (process {owner.strip()}); "
                 "`phoenix status` shows it, `phoenix down` stops it, --data DIR starts another"
             ) from None
+        self._lock = descriptor
         self.layout.about.unlink(missing_ok=True)  # of a supervisor that was killed
         os.ftruncate(descriptor, 0)
         os.pwrite(descriptor, str(os.getpid()).encode(), 0)
-        self._lock = descriptor
 
     def _prepare(self, chosen: Path | None, given: dict[str, object]) -> None:
         self._reap_leftovers()
-        self.settings = stack_settings.changed(stack_settings.load(self.layout.settings), **given)
+        self._before = stack_settings.load(self.layout.settings)
+        self.settings = stack_settings.changed(self._before, **given)
         if chosen is not None:
             ours = not self.settings.external and stack_config.copies_ours(chosen, self.layout)
             named = stack_config.names_opennebula(chosen) and not ours
@@ -153,6 +174,7 @@ class Supervisor:
         external, hypervisor = self.settings.external, self.settings.hypervisor
         self.config = stack_config.effective(self.layout, self.ports, chosen, external=external, hypervisor=hypervisor)
         stack_settings.save(self.layout.settings, stack_settings.changed(self.settings, services="all"))
+        self._kept = True
         self.ports.save()  # before the configuration: ports in it that are not known as ours would count as the person's
         stack_config.write(self.config, self.layout)
         stack.write_files(self.config, self.layout)
@@ -166,16 +188,23 @@ class Supervisor:
         elif named not in (None, given):
             self.tell(f"{chosen.name} names the hypervisor {named}; --hypervisor {given} goes before")
 
+    def _forget_given(self) -> None:
+        """What a cloud did not start with is not kept for the next start; what goes with its configuration is."""
+        if self._kept and not self._started:
+            goes = {"opennebula": self.settings.opennebula, "hypervisor": self.settings.hypervisor}
+            with contextlib.suppress(OSError):
+                stack_settings.save(self.layout.settings, stack_settings.changed(self._before, **goes))
+
     def _reap_leftovers(self) -> None:
         """Rule 2."""
         try:
-            left: dict[str, Any] = orjson.loads(self.layout.processes.read_bytes())
-        except (OSError, ValueError):
+            left = msgspec.json.decode(self.layout.processes.read_bytes(), type=dict[str, _Leftover])
+        except (OSError, ValueError):  # damaged: what died cannot be known
             return
         for name, entry in left.items():
-            if kill_leftover(int(entry["pid"]), int(entry["start"])):
+            if kill_leftover(entry.pid, entry.start):
                 self.tell(f"killed {name}, left over from a supervisor that died")
-            self._reaped[name] = [*entry.get("reaped", []), *([entry["instance"]] if entry.get("instance") else [])]
+            self._reaped[name] = [*entry.reaped, *([entry.instance] if entry.instance else [])]
 
     def _say(self, step: str) -> None:
         self._step = step
@@ -345,6 +374,7 @@ class Supervisor:
             self._ear.close()
             self._ear = None
         if hard:
+            self._forget_given()
             await self.stop_children(list(self.children), hard=True)
         else:
             await self._stop_in_order()
@@ -389,6 +419,13 @@ class Supervisor:
         for child in running:
             self.children.pop(child.spec.name, None)
             self._reaped[child.spec.name] = child.dead()
+
+
+def _of_system(error: OSError, data: Path) -> str:
+    """One that names no file is, as a rule, a write into the data directory."""
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return f"{error.filename or data}: {error.strerror}: make room there, or choose another directory with --data"
+    return str(error)
 
 
 def _epitaph(child: Child, what: str) -> str:

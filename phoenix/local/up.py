@@ -229,6 +229,10 @@ def main(argv: list[str] | None = None) -> int:
         log.write(f"failed: {error}")
         pipe.send({"error": str(error)})
         return FAILED
+    except OSError as error:
+        log.write(f"failed: {error}")
+        pipe.send({"error": str(error)})
+        return FAILED
     except Exception as error:  # a bug: said where somebody looks, then raised
         log.write(f"failed: {error!r}")
         pipe.send({"error": f"{error!r} (a bug; please report it with DATA/log/supervisor.log)"})

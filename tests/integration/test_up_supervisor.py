@@ -14,9 +14,24 @@ from pathlib import Path
 
 import pytest
 
+from phoenix.local import stack_config, stack_settings
 from services.monitor.serve import sessions_kept
 from tests.integration.up_cloud import Cloud, until
+from tests.support.small_disk import SmallDisk
 
+ON_A_FULL_DISK = """
+import os, sys
+from phoenix.cli.__main__ import main
+with open(sys.argv[1] + "/filler", "wb", 0) as file:
+    try:
+        while file.write(b"x" * 4096):
+            pass
+    except OSError:
+        pass
+assert main(["up", "--detach", "--services", "none"]) == 1
+main(["down", "--purge"])
+print("left", sorted(os.listdir(sys.argv[1])))
+"""
 UP = ("up", "--detach", "--services", "none", "--hosts", "3")
 
 
@@ -207,3 +222,44 @@ def test_purge_deletes_only_what_is_a_cloud(cloud: Cloud, tmp_path: Path) -> Non
     (innocent / "thesis.tex").write_text("years of work")
     assert cloud.run("down", "--purge", "--data", str(innocent)).returncode == 1
     assert (innocent / "thesis.tex").exists()
+
+
+def test_what_a_cloud_did_not_start_with_is_not_kept(cloud: Cloud, tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        config = tmp_path / "site.toml"
+        port = taken.getsockname()[1]
+        config.write_text(f'{stack_config.DEFAULT.read_text()}\n[nats]\nurl = "nats://127.0.0.1:{port}"\n')
+        assert cloud.run(*UP, "--cores", "2", "--config", str(config)).returncode == 1
+    assert cloud.run(*UP, "--isolate", "foo").returncode == 2
+    kept = stack_settings.load(cloud.data / "settings.json")
+    assert kept == stack_settings.Settings()
+
+
+def test_up_on_a_full_disk_says_so_and_leaves_nothing_that_purge_does_not_remove(tmp_path: Path) -> None:
+    disk = SmallDisk(tmp_path / "small", 1)
+    done = subprocess.run(
+        disk.inside([sys.executable, "-c", ON_A_FULL_DISK, str(disk.directory)]),
+        capture_output=True,
+        text=True,
+        timeout=60,
+        env=Cloud(disk.directory / "data").environment(),
+        check=False,
+    )
+    assert "No space left on device" in done.stderr
+    assert "a bug" not in done.stderr
+    assert "Traceback" not in done.stderr
+    assert done.stdout.splitlines()[-1] == "left ['filler']"
+
+
+def test_two_clouds_have_two_names_and_keep_them(cloud: Cloud, tmp_path: Path) -> None:
+    other = Cloud(tmp_path / "other" / "data")
+    try:
+        assert cloud.ok(*UP).startswith("cloud:        data-")
+        other.ok(*UP)
+        ours, theirs = cloud.json("status")["cloud"], other.json("status")["cloud"]
+        assert ours != theirs
+        cloud.ok("down")
+        cloud.ok(*UP)
+        assert cloud.json("status")["cloud"] == ours
+    finally:
+        other.close()

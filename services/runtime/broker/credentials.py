@@ -139,11 +139,18 @@ def _create(path: Path, content: bytes) -> bool:
 
 
 def _write_tokens(config: Config) -> None:
-    own = {digest(token_file(config, u.name).read_text().strip()): u.name for u in config.cloud.users}
+    own = {digest(_token(token_file(config, u.name))): u.name for u in config.cloud.users}
     try:
         tokens.keep(tokens_file(config), own, set(own.values()), time.time())
     except tokens.TokenError as error:
         raise CredentialsError(str(error)) from error
+
+
+def _token(path: Path) -> str:
+    try:
+        return path.read_text("ascii").strip()
+    except UnicodeDecodeError as error:
+        raise CredentialsError(f"{path}: this is no token; delete it to have a new one made") from error
 
 
 def _public_key(path: Path) -> str:
