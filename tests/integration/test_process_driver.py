@@ -359,10 +359,11 @@ def _state(pid: int) -> str:
 
 
 async def test_usage_and_room_follow_the_life_of_a_vm(hypervisor: Hypervisor) -> None:
-    hypervisor.door.add("1", script="#!/bin/sh\nwhile :; do :; done\n")
+    life = hypervisor.door.add("1", script="#!/bin/sh\necho up; while :; do :; done\n")
     vm = await hypervisor.boot("1")
     machine = hypervisor.driver._vms[vm.vm_id].machine
-    await until(lambda: (machine.usage().cpu_percent) > 5)
+    await hypervisor.door.until(life.text)  # getting ready takes time of the VM too, and none of its memory yet
+    await until(lambda: machine.usage().cpu_percent > 5)
     usage = await hypervisor.driver.usage(vm.vm_id)
     assert usage is not None
     assert usage.memory_kb > 100
