@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from typing import Final
 
+from schemas.hidden import shown
+
 WHY_CHARS_MAX: Final = 300
 _SECRET: Final = re.compile(r"[0-9a-fA-F]{32,}")
 _WHEN: Final = re.compile(r"^[A-Z][a-z]{2} [A-Z][a-z]{2} +\d+ \d\d:\d\d:\d\d \d{4} ?: *")  # oned's, before a VM's ERROR
@@ -12,7 +14,5 @@ _WHEN: Final = re.compile(r"^[A-Z][a-z]{2} [A-Z][a-z]{2} +\d+ \d\d:\d\d:\d\d \d{
 
 def in_words(text: str) -> str:
     """What OpenNebula says, of anything."""
-    plain = _SECRET.sub("…", " ".join(_WHEN.sub("", text).split()))
-    if not plain.isprintable():  # escape sequences, and marks that turn the direction of a line
-        plain = "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in plain)
+    plain = shown(_SECRET.sub("…", " ".join(_WHEN.sub("", text).split())))
     return plain if len(plain) <= WHY_CHARS_MAX else plain[: WHY_CHARS_MAX - 1] + "…"

@@ -59,6 +59,12 @@ def test_while_starts_are_paused_one_is_tried_at_a_time_and_by_turns() -> None:
     assert len({unit for _, unit in tries}) == len(tries)
 
 
+def test_a_vm_on_hold_whose_deploy_is_refused_goes_on_waiting() -> None:
+    site = outage(refused)
+    assert [site.unit(job).attempt for job in ("4", "5")] == [1, 1]
+    assert all(site.unit(job).attempt <= 2 for job in ("1", "2", "3"))
+
+
 def test_all_that_wait_start_at_once_when_the_first_has() -> None:
     site = outage(refused, jobs=20)
     begun = len(site.deploys)
