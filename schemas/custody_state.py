@@ -15,6 +15,7 @@ from schemas import facts as f
 from schemas.config import CloudConfig, OnTerm
 
 RELEASES_KEPT: Final = 20  # of a department, for those who ask what there was; and those that run
+ENDED_EARLY: Final = "ended_early"  # how a unit has ended that completed because its guest had told it to end
 FINALS_MAX: Final = 10_000  # final units that are remembered (dependencies, `show`); older ones live in the history
 HostState = Literal["absent", "free", "held", "draining", "lost"]
 UnitState = Literal["pending", "open", "final"]
@@ -93,6 +94,11 @@ class Unit(msgspec.Struct, kw_only=True):
     @property
     def live(self) -> bool:
         return self.state == "open" and self.broken is None
+
+    @property
+    def end(self) -> str | None:
+        """How it has ended, for people: `final`, or that it ended early."""
+        return ENDED_EARLY if self.early else self.final
 
 
 class Vm(msgspec.Struct, kw_only=True):

@@ -215,7 +215,8 @@ class Verdicts:
     def _void_release_changed(self, fact: f.ReleaseChanged, writer: str) -> Void | None:
         return None if fact.dept == writer.partition(".")[2] else Void.NOT_ITS_DEPARTMENT
 
-    def _void_attempt_reported(self, fact: f.AttemptReported, _writer: str) -> Void | None:
+    def void_report(self, fact: f.AttemptReported) -> Void | None:
+        """What is wrong with a guest's report here and now; None if it would count."""
         unit = self.state.units.get(fact.unit)
         if unit is None or is_instance(fact.unit):
             return Void.UNIT_UNKNOWN
@@ -226,6 +227,9 @@ class Verdicts:
         if fact.exit != 0:
             return None if unit.live else Void.ATTEMPT_NOT_LIVE
         return Void.ATTEMPT_STOPPED if fact.terminated and self._stops_on_term(unit) else None
+
+    def _void_attempt_reported(self, fact: f.AttemptReported, _writer: str) -> Void | None:
+        return self.void_report(fact)
 
     def _stops_on_term(self, unit: Unit) -> bool:
         """True if exit 0 after SIGTERM says nothing of this unit: whatever stopped it decides what becomes of it."""

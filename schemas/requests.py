@@ -19,7 +19,7 @@ from typing import Annotated, Any, Final, Literal
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
-from schemas.config import CloudConfig, OnReclaim
+from schemas.config import CloudConfig, OnReclaim, OnTerm
 from schemas.hidden import WHAT, has_hidden
 from schemas.ids import JOB_NAME_MAX
 from schemas.misfits import Malformed as Malformed
@@ -216,6 +216,7 @@ class JobSubmit(Message, frozen=True, kw_only=True):
     priority: Annotated[int, Meta(ge=-PRIORITY_MAX, le=PRIORITY_MAX)] = 0
     retries: Annotated[int, Meta(ge=0, le=RETRIES_MAX)] = 0
     on_reclaim: OnReclaim | None = None
+    on_term: OnTerm | None = None
     array: Annotated[str, Meta(max_length=SPEC_MAX)] | None = None
     after: Annotated[str, Meta(max_length=SPEC_MAX)] | None = None
     held: bool = False

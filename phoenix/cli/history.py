@@ -17,7 +17,7 @@ from phoenix.cli import cloud, emit, history_rebuild, suggest, tables, units
 from phoenix.cli.errors import usage as mistyped
 from phoenix.cli.parser import count
 from phoenix.cli.period import add_span, span
-from phoenix.cli.queue import NAME_SHOWN, STATES
+from phoenix.cli.queue import NAME_SHOWN, STATES, shown
 from schemas import sentences
 
 SORTS: Final = ("submitted", "started", "ended", "wait", "elapsed", "cores")
@@ -116,7 +116,7 @@ def _row(job: dict[str, Any]) -> tuple[str, ...]:
         f"{name} ({lease} lease)" if lease else name,
         job["user"],
         job["department"],
-        job["state"],
+        shown(job["state"]),
         *(_minute(job[key]) for key in ("submitted_at", "started_at", "ended_at")),
         units.span(job["wait_s"]),
         units.span(job["elapsed_s"]) if job["attempt"] else "",

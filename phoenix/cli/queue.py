@@ -21,6 +21,7 @@ STATES: Final = (
     "suspended",
     "completing",
     "completed",
+    "ended_early",
     "failed",
     "cancelled",
     "timeout",
@@ -114,12 +115,17 @@ def _row(line: list[Any], now: float) -> tuple[str, ...]:
         f"{name[:NAME_SHOWN]} ({lease[0]} lease)" if lease else name[:NAME_SHOWN],
         department,
         user,
-        state,
+        shown(state),
         str(nodes),
         str(cores),
         "" if started is None else units.span(now - started),
         _hosts(where) if isinstance(where, list) else f"({_reason(where, now)})",
     )
+
+
+def shown(state: str) -> str:
+    """A state, or how a job has ended, in words."""
+    return state.replace("_", " ")
 
 
 def _reason(reason: dict[str, Any], now: float) -> str:

@@ -19,6 +19,7 @@ from phoenix.cli.units import parse_memory_mb, parse_signal, parse_time_s
 
 PREFIXES: Final = ("#SBATCH", "#PHOENIX")
 ON_RECLAIM: Final = ("kill", "requeue", "suspend", "migrate")
+ON_TERM: Final = ("stop", "complete")
 _COUNT_OR_RANGE: Final = re.compile(r"([1-9]\d*)(?:-([1-9]\d*))?\Z")
 
 
@@ -76,6 +77,12 @@ def _add_order(order: argparse._ArgumentGroup) -> None:
     )
     order.add_argument(
         "--no-requeue", dest="on_reclaim", action="store_const", const="kill", help="on reclaim: end for good"
+    )
+    order.add_argument(
+        "--on-term",
+        choices=ON_TERM,
+        metavar="|".join(ON_TERM),
+        help="what exit 0 is after SIGTERM: it was stopped, or it has completed, early (default: the department's)",
     )
     order.add_argument(
         "--signal",

@@ -10,7 +10,7 @@ from typing import Any, Final
 from phoenix.cli import cloud, emit, tables, units
 from phoenix.cli.http import Client
 from phoenix.cli.parser import job_id
-from phoenix.cli.queue import in_utc, starts
+from phoenix.cli.queue import in_utc, shown, starts
 from schemas import sentences
 from schemas.sentences import told_foreseen
 
@@ -99,7 +99,8 @@ _LABELS: Final = (
 
 def _pairs(job: dict[str, Any]) -> list[tuple[str, str]]:
     found = [("job", str(job.get("unit") or job["job"]))]  # of an array's element its own name, not the array's
-    found += [(label, str(job[key])) for key, label in _LABELS if job.get(key) is not None]
+    words = job | {"state": shown(str(job["state"]))}
+    found += [(label, str(words[key])) for key, label in _LABELS if words.get(key) is not None]
     ran_s = _ran_s(job, time.time())
     if ran_s is not None:
         found.append(("run time", units.span(ran_s)))
@@ -168,7 +169,7 @@ def _attempts(attempts: list[dict[str, Any]]) -> str:
             attempt.get("placed_at") or "",
             attempt.get("began_at") or "",
             attempt.get("ended_at") or "",
-            attempt.get("disposal") or "",
+            "ended early" if attempt.get("terminated") else attempt.get("disposal") or "",
             "" if (code := attempt.get("exit", attempt.get("exit_code"))) is None else str(code),
             sentences.sentence(attempt["why"]) if attempt.get("why") else "",
         )
@@ -183,7 +184,7 @@ def _units(members: list[dict[str, Any]]) -> str:
     rows = [
         (
             str(unit.get("unit", "")),
-            str(unit.get("state", "")),
+            shown(str(unit.get("state", ""))),
             str(unit.get("attempt", "")),
             ",".join(unit.get("hosts") or ()),
         )

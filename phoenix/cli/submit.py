@@ -154,6 +154,7 @@ def request_of(args: argparse.Namespace, options: argparse.Namespace, script: st
         "priority": options.priority or 0,
         "retries": options.retries or 0,
         "on_reclaim": options.on_reclaim,
+        "on_term": options.on_term,
         "array": options.array,
         "after": options.dependency,
         "held": bool(options.hold),

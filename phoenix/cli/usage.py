@@ -17,6 +17,7 @@ from typing import Any, Final, TypeAlias
 
 from phoenix.cli import cloud, emit, tables, units
 from phoenix.cli.period import add_span, span
+from phoenix.cli.queue import shown
 
 BY: Final = ("department", "user", "service", "lease")
 HELP: Final = """examples:
@@ -193,7 +194,7 @@ def _work(name: str, one: dict[str, Any], whole: float, hours: Form) -> tuple[st
         hours(one["lost_core_s"]),
         hours(one["failed_core_s"]),
         str(one["submitted"]),
-        ", ".join(f"{count} {end}" for end, count in one["ended"].items()) or "-",
+        ", ".join(f"{count} {shown(end)}" for end, count in one["ended"].items()) or "-",
         str(one["preempted"]),
         "-" if wait is None else units.span(wait) if wait >= 10 else f"{wait:.1f}s",
     )

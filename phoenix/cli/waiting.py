@@ -11,7 +11,8 @@ from phoenix.cli import following
 from phoenix.cli.errors import FAILED, UNREACHABLE, CliError, usage
 from phoenix.cli.http import Client, query
 
-FINAL: Final = frozenset(("completed", "failed", "cancelled", "timeout", "killed"))
+GOOD: Final = ("completed", "ended_early")
+FINAL: Final = frozenset((*GOOD, "failed", "cancelled", "timeout", "killed"))
 POLL_FIRST_S: Final = 0.05
 POLL_MAX_S: Final = 1.0  # a waiting person does not notice; ten thousand waiting scripts are still few requests
 LOST_MAX_S: Final = 30.0  # a cloud that does not answer for longer is gone, not restarting
@@ -19,17 +20,18 @@ LOST_MAX_S: Final = 30.0  # a cloud that does not answer for longer is gone, not
 
 def wait(reader: Client, owner: Client, job: str, stdout: str | None, stderr: str | None) -> int:
     """Wait for the end of `job`, write its files, return its exit code."""
-    from phoenix.cli import show
+    from phoenix.cli import queue, show
 
     found = until_final(reader, job)
     normal = show.normal(found, job)
     save(owner, normal, stdout, stderr)
     code = normal["exit_code"]
     if found["state"] != "completed":
-        print(f"phoenix: job {job} is {found['state']}", file=sys.stderr)
+        is_ = "has" if found["state"] in GOOD else "is"
+        print(f"phoenix: job {job} {is_} {queue.shown(found['state'])}", file=sys.stderr)
     if isinstance(code, int):
-        return code & 0xFF if found["state"] == "completed" or code else FAILED
-    return 0 if found["state"] == "completed" else FAILED
+        return code & 0xFF if found["state"] in GOOD or code else FAILED
+    return 0 if found["state"] in GOOD else FAILED
 
 
 def until_final(client: Client, job: str) -> dict[str, Any]:

@@ -288,6 +288,7 @@ class Stage(Simulation):
             exclusive=fact.exclusive,
             walltime_s=fact.walltime_s,
             on_reclaim=fact.on_reclaim,
+            on_term=fact.on_term,
             array=",".join(map(str, fact.array)) or None,
             service=fact.service,
             best_effort=fact.best_effort,

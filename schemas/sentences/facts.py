@@ -251,6 +251,8 @@ def _reported(p: Params) -> str:
     note = f"; note: {p['note']}" if p.get("note") else ""
     if p.get("signal") is not None:
         return f"{_attempt(p)} was ended by signal {p['signal']}{ran}{note}"
+    if p.get("exit") == 0 and p.get("terminated"):
+        return f"{_attempt(p)} has completed, ended early{ran}: its script ended with 0 when it was told to end{note}"
     end = "has completed" if p.get("exit") == 0 else f"has failed with exit code {p['exit']}"
     return f"{_attempt(p)} {end}{ran}{note}"
 

@@ -245,6 +245,8 @@ def running(p: Params) -> str | None:
 
 
 def finished(p: Params) -> str | None:
+    if p.get("end") == "ended_early":
+        return "it has completed, ended early: its script ended with 0 when it was told to end"
     return f"it is finished: {p['end']}" if p.get("end") else None
 
 

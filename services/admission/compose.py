@@ -24,7 +24,7 @@ from schemas.checkpoints import counts
 from schemas.config import BatchPolicy, CloudConfig, Department, OnReclaim, Role
 from schemas.custody_state import Unit
 from schemas.facts import Fact
-from schemas.ids import ELEMENT, JOB, is_instance, job_of
+from schemas.ids import ELEMENT, JOB, job_of
 from schemas.requests import Error, HostDrain, HostNamed, JobResult, JobSubmit, ScaleSet
 from services.admission.allowed import quality_of, refuse_over_limit
 from services.admission.core import DIGEST_MARK, AdmissionCore
@@ -123,6 +123,7 @@ def submit(
         priority=request.priority,
         retries=request.retries,
         on_reclaim=request.on_reclaim,
+        on_term=request.on_term,
         array=array,
         throttle=throttle,
         after=() if request.after is None else _known_dependencies(core, dept, request.after),
@@ -335,10 +336,7 @@ def report(core: AdmissionCore, fact: f.AttemptReported, drafted: Sequence[Fact]
     """Raises `Refused` (conflict) if the report would be void in this view."""
     if any(isinstance(other, f.AttemptReported) and other.unit == fact.unit for other in drafted):
         raise Refused("conflict", "gone")
-    known = core.unit(fact.unit)
-    if known is None or is_instance(fact.unit) or known.state == "final" or known.attempt != fact.attempt:
-        raise Refused("conflict", "gone")
-    if fact.exit != 0 and not known.live:
+    if core.custody.void_report(fact) is not None:
         raise Refused("conflict", "gone")
     return [fact]
 

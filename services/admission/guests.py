@@ -73,6 +73,7 @@ class ReportBody(msgspec.Struct, frozen=True, kw_only=True):
     max_rss_mb: Number | None = None
     note: Annotated[str, Meta(max_length=4096)] | None = None
     stay: bool = False  # the guest can take another job
+    terminated: bool = False  # the guest had told the script to end before it did
 
 
 class Acknowledged(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -307,11 +308,13 @@ class Guests:
             cpu_seconds=told.cpu_seconds,
             max_rss_mb=told.max_rss_mb,
             note=told.note,
+            terminated=told.terminated,
         )
 
         def facts(now: float, drafted: Sequence[Fact]) -> list[Fact]:
             reported = compose.report(self._core, fact, drafted)
-            stays = told.stay and fact.exit == 0 and self._core.custody.live(fact.unit, fact.attempt)
+            live = self._core.custody.live(fact.unit, fact.attempt)
+            stays = told.stay and fact.exit == 0 and not fact.terminated and live
             vm = self._core.custody.bound(guest.unit, guest.named, guest.rank)
             return [*reported, *(warm.parked(self._core, vm, now, drafted) if stays else ())]
 

@@ -22,10 +22,11 @@ from typing import Any, Final
 import msgspec
 
 from schemas import facts as f
+from schemas.broken import why_broken
 from schemas.checkpoints import counts
 from schemas.credit import Credits
 from schemas.custody import Custody
-from schemas.custody_state import Unit
+from schemas.custody_state import ENDED_EARLY, Broken, Unit
 from schemas.ids import element_id, job_of
 from schemas.meta import Meta
 from schemas.reasons import Code, Reason, because
@@ -80,6 +81,8 @@ class Attempt(msgspec.Struct, kw_only=True):
     note: str | None = None
     checkpoint: Checkpoint | None = None  # its last one
     draining_at: float | None = None  # of an instance: since when no new session goes there
+    broken: Broken | None = None
+    terminated: bool = False  # its guest had told its script to end
 
 
 class Claim(msgspec.Struct, kw_only=True):
@@ -118,7 +121,8 @@ class _State(msgspec.Struct, kw_only=True):
 class MonitorCore:
     # 3: snapshots; 4: series; 5: goodput, tallies of ends, waits and moves; 6: the hour that runs stands apart; 7: moves
     # 8: since when a web department is silent; 9: why a unit is held that nobody held, why starts are paused
-    VERSION = 9
+    # 10: attempts that ended early, and what broke them
+    VERSION = 10
 
     def __init__(self, custody: Custody, watch: Callable[[f.Fact, Meta], None] | None = None) -> None:
         """`watch` is shown every fact after it was folded, void ones included; it must not change anything here."""
@@ -210,6 +214,7 @@ class MonitorCore:
             walltime_s=fact.walltime_s,
             priority=fact.priority,
             on_reclaim=fact.on_reclaim,
+            on_term=fact.on_term,
             submitted_at=meta.at,
             units=len(fact.array) or 1,
             array=bool(fact.array),
@@ -278,6 +283,9 @@ class MonitorCore:
             attempt.ended_at = attempt.ended_at or meta.at
             attempt.exit, attempt.signal, attempt.seconds = fact.exit, fact.signal, fact.seconds
             attempt.cpu_seconds, attempt.max_rss_mb, attempt.note = fact.cpu_seconds, fact.max_rss_mb, fact.note
+            attempt.terminated = fact.terminated
+            if fact.terminated and attempt.why is None and attempt.broken is not None:
+                attempt.why = why_broken(attempt.broken)  # nobody can close it any more
         unit = self.custody.state.units.get(fact.unit)
         if unit is not None and unit.state == "final":
             self._finished(unit, meta)
@@ -294,6 +302,8 @@ class MonitorCore:
         attempts = self.state.attempts.get(unit)
         if attempts and attempts[-1].ended_at is None:
             attempts[-1].ended_at = meta.at
+        if attempts:
+            attempts[-1].broken = self.custody.state.units[unit].broken
         self.touched[unit] = None
 
     def _vm_ended(self, fact: f.VmEnded, _meta: Meta) -> None:
@@ -317,8 +327,8 @@ class MonitorCore:
             job.final += 1
             job.bad += unit.final != "completed"
             self.causes.moved(unit.id)
-            self._count(unit.final)
-            self.tallies.ended(unit.dept, unit.final)
+            self._count(unit_state(unit))
+            self.tallies.ended(unit.dept, unit_state(unit))
             if unit.final == "completed":
                 self.state.turnaround_s += meta.at - job.submitted_at
 
@@ -353,6 +363,11 @@ class MonitorCore:
 
     def _attempt(self, unit: str, number: int) -> Attempt | None:
         return next((a for a in reversed(self.state.attempts.get(unit, ())) if a.attempt == number), None)
+
+    def why(self, unit: str, number: int) -> Reason | None:
+        """Why an attempt was ended; None of one that is not, or ended by itself."""
+        attempt = self._attempt(unit, number)
+        return None if attempt is None else attempt.why
 
     def _count(self, what: str) -> None:
         self.state.counts[what] = self.state.counts.get(what, 0) + 1
@@ -425,7 +440,7 @@ def _has_owner(core: MonitorCore, unit: str) -> bool:
 def unit_state(unit: Unit) -> str:
     """The state that people see: one of `phoenix show`'s."""
     if unit.state == "final":
-        return unit.final or "completed"
+        return unit.end or "completed"
     if unit.state == "open":
         if unit.broken is not None or unit.cancelled:
             return "completing"
@@ -453,7 +468,7 @@ def plain_reason(unit: Unit) -> Reason:
         "pending": Code.QUEUE,
         "suspended": Code.QUEUE,
     }
-    return because(codes.get(state, Code.FINISHED))
+    return because(Code.FINISHED, end=ENDED_EARLY) if unit.early else because(codes.get(state, Code.FINISHED))
 
 
 _HOLDING = frozenset({*series.OWNERSHIP, f.DemandChanged})  # who holds hosts, or wants more

@@ -198,20 +198,33 @@ def _process_lists() -> list[str]:
 
 
 async def test_a_terminated_vm_gives_the_script_its_grace_and_reports_a_success_only(site: Site) -> None:
-    job, vm = await site.run("trap 'echo asked; exit 0' TERM; echo on; while :; do sleep 0.02; done")
+    tidy = "trap 'echo asked; exit 0' TERM; echo on; while :; do sleep 0.02; done"
+    job, vm = await site.run(tidy, on_term="complete")
+    stopped, first = await site.run(tidy)
     failing, other = await site.run("trap 'exit 3' TERM; echo on; while :; do sleep 0.02; done")
     deaf, third = await site.run("trap '' TERM; echo on; while :; do sleep 0.02; done")
-    for unit in (job, failing, deaf):
+    for unit in (job, stopped, failing, deaf):
         await site.printed(unit, "on\n")
-    for one in (vm, other, third):
+    for one in (vm, first, other, third):
         await site.terminate(one)
     assert "reported" in await site.off(vm)
+    assert "the attempt is over" in await site.off(first)
     assert "stopped" in await site.off(other)
     assert "stopped" in await site.off(third)
     assert await site.output(job) == "on\nasked\n"
-    assert site.here.service.custody.state.units[job].final == "completed"
-    assert site.here.service.custody.state.units[failing].final is None
-    assert [x for x in await site.here.journaled(f.AttemptReported) if x.unit in (failing, deaf)] == []
+    assert await site.output(stopped) == "on\nasked\n"
+    units = site.here.service.custody.state.units
+    assert (units[job].final, units[job].early) == ("completed", True)
+    assert (units[stopped].final, units[failing].final) == (None, None)
+    assert [x for x in await site.here.journaled(f.AttemptReported) if x.unit in (stopped, failing, deaf)] == []
+
+
+async def test_a_script_that_has_ended_by_itself_was_not_told_to(site: Site) -> None:
+    """Nor one that sends itself the signal."""
+    job, vm = await site.run("trap 'exit 0' TERM; kill -TERM $$; sleep 60")
+    await site.off(vm)
+    assert (await site.report_of(job)).terminated is False
+    assert site.here.service.custody.state.units[job].early is False
 
 
 async def test_an_attempt_that_is_over_ends_the_script_and_the_vm(site: Site) -> None:

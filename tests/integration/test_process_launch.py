@@ -26,8 +26,9 @@ class Gang:
     async def start(self, script: str, ranks: int) -> Life:
         """Boot all ranks; returns rank 0."""
         lives = [self.door.add("5", rank, ranks, script=script, user="ada") for rank in range(ranks)]
-        for rank in range(ranks):
-            await self.driver.boot(self.door.vm("5", rank), HOST)
+        self.vms = [self.door.vm("5", rank) for rank in range(ranks)]
+        for vm in self.vms:
+            await self.driver.boot(vm, HOST)
         return lives[0]
 
     async def run(self, script: str, ranks: int) -> Life:
@@ -89,6 +90,20 @@ wait $pid; echo "code $?"; sort out
 """
     life = await gang.run(script, ranks=2)
     assert life.text() == "code 9\nready\nready\ntold\ntold\n"
+
+
+async def test_a_task_whose_node_is_told_to_end_is_no_success_on_the_first_one(gang: Gang) -> None:
+    """The guest of rank 1 has been told, that of rank 0 not yet: its script must not end with 0 because its tasks tidy up."""
+    task = "trap 'exit 0' TERM; echo up; while [ $PHOENIX_NODEID = 1 ]; do sleep 0.05; done"
+    script = f"""#!/bin/sh
+phoenix launch sh -c "{task}"; echo "code $?"
+"""
+    life = await gang.start(script.replace("$PHOENIX_NODEID", r"\$PHOENIX_NODEID"), ranks=2)
+    await gang.door.until(lambda: life.text().count("up") == 2)
+    (other,) = [vm for vm in gang.vms if vm.context["PHOENIX_ID"].endswith("/1")]
+    await gang.driver.shutdown(other, HOST)
+    await gang.door.until(lambda: "code" in life.text())
+    assert life.text() == "up\nup\ncode 143\n"
 
 
 async def test_much_output_arrives_complete(gang: Gang) -> None:

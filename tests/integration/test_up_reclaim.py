@@ -24,6 +24,7 @@ n=0
 while [ ! -e "$1/$me.stop" ]; do n=$((n+1)); echo "$n" > "$1/$me.now"; sleep 0.05; done
 echo "end $n" >> "$1/$me.log"
 """
+TIDY = """'echo tidy >> "$1/$me.log"; exit 0'"""  # what it does on SIGTERM
 
 
 class Site(Cloud):
@@ -34,8 +35,9 @@ class Site(Cloud):
         self.witness = witness
         witness.chmod(0o777)
         (data.parent / "count.sh").write_text(COUNTER)
+        (data.parent / "tidy.sh").write_text(COUNTER.replace("'exit 143'", TIDY))
 
-    def submit(self, wish: str, nodes: int = 1) -> str:
+    def submit(self, wish: str, *options: str, nodes: int = 1, script: str = "count.sh") -> str:
         """A counter with this wish that runs and has counted."""
         words = (
             "--on-reclaim",
@@ -43,7 +45,8 @@ class Site(Cloud):
             "-N",
             str(nodes),
             "--exclusive",
-            str(self.data.parent / "count.sh"),
+            *options,
+            str(self.data.parent / script),
             str(self.witness),
         )
         job = self.ok("submit", *words).strip()
@@ -152,6 +155,29 @@ def test_who_wishes_to_be_requeued_starts_again_and_who_wishes_to_be_killed_is_o
     assert [line.split(" ")[:2] for line in site.log(again)][:2] == [["start", "1"], ["start", "2"]]
     assert [line.split(" ")[0] for line in site.log(over)] == ["start"]
     site.ok("hosts", "uncordon", *hosts)
+
+
+def test_a_script_that_tidies_up_and_ends_with_0_starts_again_or_has_ended_early_as_it_wishes(site: Site) -> None:
+    """Web takes the hosts of the two that have run for the shortest time."""
+    stays, again = site.submit("requeue"), site.submit("requeue", script="tidy.sh")
+    early = site.submit("requeue", "--on-term", "complete", script="tidy.sh")
+    after = site.ok("submit", "-d", f"afterok:{again}", "--wrap", "true").strip()
+    site.ok("scale", "web", "--exact", "3", "--as", "wendy")
+    done = site.reach(early, "ended_early")
+    assert (done["exit_code"], done["attempts"][0]["why"]["code"]) == (0, "reclaimed")
+    assert site.reach(again, "pending")["attempts"][0]["disposal"] == "requeue"
+    past = {job["unit"]: job for job in site.json("history")["jobs"]}
+    for job in (early, again):
+        until(lambda job=job: site.log(job)[-1] == "tidy", f"job {job} was not told to end")  # type: ignore[misc]
+        assert past[job]["reason"]["code"] == "reclaimed"
+    assert site.show(after)["state"] == "pending"
+    site.ok("scale", "web", "--exact", "1", "--as", "wendy")
+    site.reach(again, "running", attempt=2)
+    site.finish(again)
+    assert [line.split(" ")[0] for line in site.log(again)] == ["start", "tidy", "start", "end"]
+    assert [line.split(" ")[0] for line in site.log(early)] == ["start", "tidy"]
+    site.reach(after, "completed")
+    site.finish(stays)
 
 
 def test_what_no_hypervisor_can_do_is_told_at_the_command_line(site: Site) -> None:

@@ -57,14 +57,14 @@ def step(world: World, what: str, a: int, b: int) -> None:
         if b > 5:
             world.write("provisioner", f.HostSeized(host=name, dept="hpc"))
     elif what == "late":
-        waiting = [unit for unit in world.custody.state.units.values() if unit.state == "pending" and unit.attempt]
-        for unit in waiting[: a % 2 + 1]:
-            world.report(unit.id)
+        units = [unit for unit in world.custody.state.units.values() if unit.attempt and unit.state != "final"]
+        for unit in [unit for unit in units if not unit.live][: a % 2 + 1]:
+            world.report(unit.id, terminated=b > 3)
     elif what == "again" and world.journal:
         writer, data = world.journal[-1 - a % len(world.journal)]
         world.write(writer, *decode(data, writer).facts)  # type: ignore[arg-type]
     elif what == "life":
-        job = world.submit(user=USERS[a % 3], cores=1 + b % 4, walltime_s=1e7)
+        job = world.submit(user=USERS[a % 3], cores=1 + b % 4, walltime_s=1e7, on_term="complete" if a > 3 else None)
         world.settle()
         if world.unit(job).live:
             world.begin(job)
@@ -219,7 +219,7 @@ def test_it_is_the_integral(steps: list[tuple[str, int, int]], on_reclaim: str) 
     for dept, one in departments.items():
         assert one["used_core_s"] == sum(row["used_core_s"] for row in found["rows"] if row["department"] == dept)
         assert one["borrowed_s"] - one["lent_s"] == one["held_s"] - one["own_s"]
-    ends = [unit.final for unit in world.custody.state.units.values() if unit.state == "final"]
+    ends = [unit.end for unit in world.custody.state.units.values() if unit.state == "final"]
     assert hpc["ended"] == {str(end): ends.count(end) for end in sorted(map(str, ends))}
     assert hpc["submitted"] == len(world.custody.state.units)
 

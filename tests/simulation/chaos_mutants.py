@@ -127,6 +127,7 @@ MUTANTS: Final[dict[str, list[tuple[Any, str, Any]]]] = {
         (ProvisionerCore, "_grant", _grants_what_drains),
         (Custody, "_void_host_granted", lambda *_: None),
     ],
+    "exit 0 after SIGTERM is a success": [(Custody, "_stops_on_term", lambda *_: False)],
     # schedulers and provisioner
     "a victim is forgotten": [(BatchCore, "_closings", _forgets_broken_attempts)],
     "walltime is ignored": [(Limits, "overdue", lambda *_: [])],

@@ -11,15 +11,17 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, Literal
 
 from schemas import facts as f
+from schemas.config import OnTerm
 from schemas.custody import RULES, Custody
+from schemas.custody_state import Unit
 from schemas.facts import Fact
-from schemas.ids import is_instance
+from schemas.ids import is_instance, job_of
 from schemas.releases import Release
 from services.admission import compose, standing, warm
 from services.executor.calls import Phase
 from services.runtime.edge import Refused
 from tests.simulation.chaos_node import Node
-from tests.simulation.chaos_policies import WALLTIME_S
+from tests.simulation.chaos_policies import COMPLETES, WALLTIME_S
 from tests.simulation.chaos_site import Machine
 
 if TYPE_CHECKING:
@@ -32,13 +34,14 @@ Compose = Callable[[Custody, list[Fact]], list[Fact]]
 
 
 class Script:
-    """What a unit's script does, whichever attempt it is: `seconds` of work, then `exit`."""
+    """What a unit's script does, whichever attempt it is: `seconds` of work, then `exit`; or 0 as soon as it is told to end."""
 
     def __init__(self, seed: int, unit: str) -> None:
         chance = random.Random(f"script {seed} {unit}")
         kind = chance.random()
         self.seconds = NEVER if kind < 0.1 else chance.uniform(0.05, 4.0)
         self.exit = 1 if kind > 0.9 else 0
+        self.traps = chance.random() < 0.5
 
 
 class People:
@@ -47,6 +50,8 @@ class People:
         self.scripts: dict[str, Script] = {}
         self.submitted = 0
         self.slots: dict[str, None] = {}  # leases with a time of their own
+        self.finished: dict[str, None] = {}  # units whose script came to its end, and said so
+        world.site.last_words = self.last_words
         self.heard_until = world.clock
         self.released: Compose = lambda _custody, _drafted: []
 
@@ -97,6 +102,7 @@ class People:
                 cores=cores,
                 walltime_s=WALLTIME_S,
                 held=False,
+                on_term=self.on_term(str(number)),
                 **more,
             )
             if job.lease is not None and not job.best_effort:
@@ -249,7 +255,8 @@ class People:
         if worth in ("early", "away"):
             return False
         if worth == "gone" or (worth == "over" and not self._is_done(machine)):
-            return self.world.site.power_off(machine)
+            told = worth == "over" and self._traps(machine)
+            return self._report(machine, door, attempt, told) if told else self.world.site.power_off(machine)
         if machine.started is None:
             return self._begin(machine, door, attempt)
         if self._is_done(machine):
@@ -301,13 +308,35 @@ class People:
     def script(self, unit: str) -> Script:
         return self.scripts.setdefault(unit, Script(self.world.seed, unit))
 
-    def _report(self, machine: Machine, door: Node, attempt: int) -> bool:
-        fact = f.AttemptReported(unit=machine.unit, attempt=attempt, exit=self.script(machine.unit).exit)
+    def on_term(self, job: str) -> OnTerm | None:
+        return random.Random(f"on_term {self.world.seed} {job}").choice((None, "stop", "complete"))
+
+    def _traps(self, machine: Machine) -> bool:
+        """Its script runs, and will end with 0 when it is told to end."""
+        runs = machine.started is not None and self.world.clock < self._end_of(machine)
+        return runs and machine.rank == 0 and not is_instance(machine.unit) and self.script(machine.unit).traps
+
+    def last_words(self, machine: Machine) -> None:
+        """OpenNebula has shut its VM down."""
+        door = self.world.nodes.get("admission")
+        if door is None or not door.leads or machine.reported or not self._traps(machine):
+            return
+        attempt = standing.speaks_for(door.core, machine.unit, machine.attempt, machine.rank)
+        if standing.standing(door.core, machine.unit, attempt, machine.attempt) in ("live", "over"):
+            self._report(machine, door, attempt, terminated=True)
+
+    def _report(self, machine: Machine, door: Node, attempt: int, terminated: bool = False) -> bool:
+        code = 0 if terminated else self.script(machine.unit).exit
+        fact = f.AttemptReported(unit=machine.unit, attempt=attempt, exit=code, terminated=terminated)
+        self.world.faults["exit 0 after SIGTERM"] += terminated
+        if code == 0 and not terminated:
+            self.finished[machine.unit] = None
         try:
             compose.report(door.core, fact, [])
         except Refused:
             known = door.core.unit(machine.unit)
-            if known is not None and known.final == "completed" and self.world.chance.random() < STAYS:
+            stays = known is not None and known.final == "completed" and not terminated
+            if stays and self.world.chance.random() < STAYS:
                 machine.reported = True  # its report is journaled: it asks what is next
                 return True
             return self.world.site.power_off(machine)  # gone; or it is journaled
@@ -315,7 +344,8 @@ class People:
         def reported(_custody: Custody, drafted: list[Fact]) -> list[Fact]:
             live = door.custody.live(fact.unit, fact.attempt)
             said = compose.report(door.core, fact, drafted)
-            return [*said, *(self._parked(door, machine, drafted) if fact.exit == 0 and live else ())]
+            stays = fact.exit == 0 and live and not terminated
+            return [*said, *(self._parked(door, machine, drafted) if stays else ())]
 
         door.proposals.append(lambda custody, drafted: _or_nothing(lambda: reported(custody, drafted)))
         return True
@@ -362,10 +392,10 @@ class People:
                 continue
             if unit.state != "final":
                 found.append(f"{unit.id} is {unit.state} (attempt {unit.attempt})")
-            elif (unit.final == "killed" and not kills) or (
-                unit.final == "completed" and self.script(unit.id).exit != 0
-            ):
-                found.append(f"{unit.id} ended {unit.final}, its script exits {self.script(unit.id).exit}")
+            elif unit.final == "killed" and not kills:
+                found.append(f"{unit.id} ended {unit.final}")
+            elif unit.final == "completed":
+                found += self._completed(unit)
             elif unit.final == "timeout" and self.script(unit.id).seconds < WALLTIME_S - 1:
                 pass  # its ranks may have begun long before it was heard of
         live = {u.id for u in custody.state.units.values() if is_instance(u.id) and u.live}
@@ -379,6 +409,13 @@ class People:
         ]
         wanted, held = custody.state.demands.get("web", 0), custody.held("web")
         return found + ([f"web demands {wanted} hosts and holds {held}"] if held < wanted else [])
+
+    def _completed(self, unit: Unit) -> list[str]:
+        """Its script came to its end, with 0; or it had been told to end, and wishes that to be one."""
+        wish = self.on_term(job_of(unit.id)) or ("complete" if self.world.draw and unit.dept == COMPLETES else "stop")
+        if unit.early:
+            return [] if wish == "complete" else [f"{unit.id} was told to end, and counts as completed"]
+        return [] if unit.id in self.finished else [f"{unit.id} has completed, and its script never came to its end"]
 
 
 def _or_nothing(wanted: Callable[[], list[Fact]]) -> list[Fact]:

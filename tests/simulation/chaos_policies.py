@@ -40,6 +40,7 @@ from services.scheduler.policies.known import ORDERS, VICTIMS
 COLD: Final[tuple[Capability, ...]] = ("suspend", "resume_elsewhere", "cold_migration")
 DRAWN: Final = 2
 WALLTIME_S: Final = 6.0  # of every job
+COMPLETES: Final = "bio"  # the department whose `on_term` is complete, but in the plainest clouds
 LARGEST: Final = 4  # cores of the largest job, and twice as many as its nodes
 USERS: Final = ("ann", "bob", "cid")
 QUALITIES: Final = ("", "", "gold", "spare")
@@ -107,6 +108,7 @@ class Draw:
             order=order,
             victims=self.chance.choice(list(VICTIMS)),
             on_reclaim=self.chance.choice(reclaims),  # type: ignore[arg-type]
+            on_term="complete" if name == COMPLETES else "stop",
             boot_timeout_s=some(4.0, 8.0),
             multi_factor=self._multi_factor(),
             services={"a": 2.0, "b": 1.0} if order == "svmsched" else {},

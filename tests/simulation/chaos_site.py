@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -82,6 +83,7 @@ class Site:
     ran: dict[tuple[str, int, int], int] = field(default_factory=dict)  # how often each was deployed
     harmed: list[int] = field(default_factory=list)
     faults: Counter[str] = field(default_factory=Counter)
+    last_words: Callable[[Machine], None] = lambda _machine: None
     _last: int = 0
 
     def _is_odd(self, what: str) -> bool:
@@ -167,7 +169,9 @@ class Site:
         for machine in list(self.vms.values()):
             if machine.phase is Phase.MOVING and machine.due <= now:
                 if machine.ending:
-                    del self.vms[machine.vm]
+                    if machine.host not in self.down:
+                        self.last_words(machine)
+                    self.vms.pop(machine.vm, None)
                 elif machine.saving or machine.target:
                     self._arrive(machine, now)
                 elif machine.worked is not None:

@@ -50,7 +50,7 @@ WORDS = (
         "deploy refused",
         "allocate refused",
     ),
-    *("saved", "resumed", "next job"),
+    *("saved", "resumed", "next job", "exit 0 after SIGTERM", "ended_early"),
     *("answer lost: allocate", "answer lost: deploy", "call unanswered", "poll heard twice", "deaf guest", "stuck VM"),
 )
 TOLD = (
@@ -93,7 +93,7 @@ def test_the_stories_are_worth_something() -> None:
         kinds.update("many grants" for line in story if line.count("host.granted") > 1)
         kinds.update("partly void" for line in story if " VOID " in line and line.count(" VOID ") < line.count("("))
         kinds.update(host.lost or "" for host in chaos.truth.custody.state.hosts.values())
-        kinds.update(unit.final or "" for unit in chaos.truth.custody.state.units.values())
+        kinds.update(unit.end or "" for unit in chaos.truth.custody.state.units.values())
         kinds.update(word for word in ALL if word in text)
         kinds.update(dict(chaos.faults))
         kinds.update(word for word in TOLD if word in text)

@@ -271,8 +271,9 @@ class World:
         addresses = (address,) * known.nodes if address else ()
         self.write("admission", f.AttemptBegan(unit=unit, attempt=known.attempt, addresses=addresses))
 
-    def report(self, unit: str, exit: int = 0) -> None:
-        self.write("admission", f.AttemptReported(unit=unit, attempt=self.unit(unit).attempt, exit=exit))
+    def report(self, unit: str, exit: int = 0, terminated: bool = False) -> None:
+        attempt = self.unit(unit).attempt
+        self.write("admission", f.AttemptReported(unit=unit, attempt=attempt, exit=exit, terminated=terminated))
 
     def start_vms(self, unit: str) -> None:
         """The unit's VMs are allocated and started; those that it goes on with are saved ones, or move."""

@@ -336,8 +336,9 @@ def test_began_is_one_fact_for_a_live_attempt() -> None:
 REPORT = f.AttemptReported
 
 
-@pytest.mark.parametrize("exit_code", [0, 1])
-def test_a_report_is_composed_exactly_if_it_would_be_valid(exit_code: int) -> None:
+@pytest.mark.parametrize("on_term", [None, "complete"])
+@pytest.mark.parametrize(("exit_code", "terminated"), [(0, False), (0, True), (1, False)])
+def test_a_report_is_composed_exactly_if_it_would_be_valid(exit_code: int, terminated: bool, on_term: str) -> None:
     """Custody is the judge: whatever it calls void is not composed, whatever is valid is."""
     steps: list[Callable[[Fold], object]] = [
         lambda w: w.place("1", "h1"),
@@ -352,17 +353,17 @@ def test_a_report_is_composed_exactly_if_it_would_be_valid(exit_code: int) -> No
     for count in range(len(steps) + 1):
         for attempt in (1, 2, 3):
             world = fold()
-            world.submit(retries=1)
+            world.submit(retries=1, on_term=on_term)
             for step in steps[:count]:
                 step(world)
-            fact = REPORT(unit="1", attempt=attempt, exit=exit_code)
+            fact = REPORT(unit="1", attempt=attempt, exit=exit_code, terminated=terminated)
             try:
                 composed = compose.report(world.core, fact, ())
             except Refused:
                 composed = []
             verdicts.append(world.put(fact) is None)
             assert bool(composed) == verdicts[-1], (count, attempt)
-    assert any(verdicts)
+    assert any(verdicts) is (on_term == "complete" or not terminated)
     assert not all(verdicts)
 
 

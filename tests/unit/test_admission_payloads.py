@@ -31,6 +31,7 @@ def test_the_order_of_the_environment_does_not_matter() -> None:
         ({"priority": 1}, True),
         ({"retries": 1}, True),
         ({"on_reclaim": "kill"}, True),
+        ({"on_term": "complete"}, True),
         ({"array": "1"}, True),
         ({"after": "afterok:1"}, True),
         ({"held": True}, True),

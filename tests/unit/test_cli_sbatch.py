@@ -82,6 +82,12 @@ def test_whose_a_job_is_becomes_the_request() -> None:
     assert (plain["service"], plain["best_effort"], plain["short"]) == ("", False, False)
 
 
+def test_what_exit_0_is_after_sigterm_is_the_job_s_word() -> None:
+    assert request("#!/bin/sh\n#SBATCH --on-term=complete\n")["on_term"] == "complete"
+    assert request("#!/bin/sh\n#PHOENIX --on-term complete\n", "--on-term", "stop")["on_term"] == "stop"
+    assert request("#!/bin/sh\n")["on_term"] is None
+
+
 def test_a_number_of_nodes_alone_is_a_task_a_node() -> None:
     body = request("#!/bin/sh\n", "-N", "3")
     assert (body["tasks"], body["nodes"]) == (3, 3)

@@ -125,4 +125,4 @@ def test_what_is_folded_survives_a_snapshot(desk: Desk) -> None:
 
 def test_every_outcome_and_cause_is_a_label_that_is_declared() -> None:
     assert set(tallies.CAUSES) <= set(Code)
-    assert set(tallies.OUTCOMES) == {"completed", "failed", "timeout", "cancelled", "killed"}
+    assert set(tallies.OUTCOMES) == {"completed", "ended_early", "failed", "timeout", "cancelled", "killed"}

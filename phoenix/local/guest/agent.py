@@ -9,6 +9,7 @@ Rules:
 2. A job powers off by itself only after its report was acknowledged or the attempt is gone (PROTOCOL, Guests).
 3. A script that was stopped reports a success only: its 143 is no failure of the job (`attempt.reported`).  Whoever learns
    first that it must stop, the hypervisor or the guest ("gone"), sends SIGTERM, once; the script has its grace either way.
+   The report says whether the script still ran then (`terminated`): what its 0 is worth is custody's to say.
 4. Time limits are the scheduler's, not the guest's.
 5. Whatever raises here, the VM ends and the hypervisor kills what is left in it.  What the machine could not start, or has
    lost, is not reported as an end of the job: the attempt breaks with its VM, and the job runs again.
@@ -71,6 +72,8 @@ class Guest:
         self.boot: Boot | None = None
         self.process: Process | None = None
         self.dismissed = False  # this guest has, because the attempt is over
+        self.terminated = False  # one of them has while the script ran
+        self.told_to_end = False  # one of them has, whatever ran here
         self.warned = False  # the job has heard the signal that it wished before its time limit
         self.began_s = 0.0  # time.monotonic()
         self.slept_s = 0.0  # for how long it has been suspended
@@ -121,7 +124,7 @@ class Guest:
         room = self.machine.room
         room.write("token", self.door.job_token.encode())
         environment = for_job(boot, self.machine, self.door.url, self.door.phoenix_id)
-        launches = Launches(self.door, self.machine, environment)
+        launches = Launches(self.door, self.machine, environment, lambda: self.told_to_end)
         await self._furnish(boot)
         if boot.rank != 0:
             await self.door.began(None)
@@ -224,7 +227,9 @@ class Guest:
             return await process.wait()
 
     def ask_to_end(self) -> bool:
-        """Send what the job wishes to hear when it is stopped (rule 6); False if that is SIGTERM."""
+        """Send what the job wishes to hear when it is stopped (rule 6); False if that is SIGTERM: then the caller does."""
+        self.told_to_end = True
+        self.terminated |= self.process is not None and self.process.runs
         wish = self.boot.signal if self.boot is not None else None
         if wish is None or self.warned:
             return False
@@ -286,6 +291,7 @@ class Guest:
                 max_rss_mb=ended.max_rss_kb / 1024,
                 note="; ".join(self._notes) or None,
                 stay=ended.code == 0 and boot.ranks == 1 and not self.stopping,
+                terminated=self.terminated,
             )
         )
         return "reported"

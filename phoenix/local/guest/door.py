@@ -132,6 +132,7 @@ class Report(msgspec.Struct, frozen=True):
     max_rss_mb: float | None
     note: str | None
     stay: bool = False  # this VM could take another job
+    terminated: bool = False  # the guest had told the script to end before it did
 
 
 class Identity(msgspec.Struct, frozen=True):

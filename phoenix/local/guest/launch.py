@@ -3,6 +3,8 @@
 A rank asks for commands by long poll. A `launch` starts this rank's tasks beside the script, in the same room, uid and
 cgroup; their output and exits go back as events, numbered per rank and launch, so that repeating a call is harmless.
 Order within a task's stream is kept. A task that cannot write for lack of a reader waits: nothing is dropped.
+A task that ends with 0 after its guest told it to end (`told_to_end`) is reported as ended by SIGTERM: what was stopped on one
+node must not look like a success to the script on another, whose guest may not have been told yet.
 """
 
 from __future__ import annotations
@@ -10,6 +12,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import signal
+from collections.abc import Callable
 from typing import Any
 
 from phoenix.local.guest.door import Command, Door, RefusedError, event_data
@@ -19,16 +23,20 @@ from phoenix.local.guest.machine import Launch, Machine, Process
 PIECE_BYTES_MAX = 64 << 10
 PENDING_EVENTS_MAX = 64  # × 64 KiB: what one rank holds when admission is slow
 BATCH_EVENTS_MAX = 16  # stays below 1.4 MiB of base64 a call
+EXIT_STOPPED = 128 + signal.SIGTERM
 TASKS_LIVE_MAX = 4096  # tasks of all launches of one rank; its pids limit is lower
 
 
 class Launches:
     """All launches of one rank, until cancelled."""
 
-    def __init__(self, door: Door, machine: Machine, environment: dict[str, str]) -> None:
+    def __init__(
+        self, door: Door, machine: Machine, environment: dict[str, str], told_to_end: Callable[[], bool]
+    ) -> None:
         self._door = door
         self._machine = machine
         self._environment = environment
+        self._told_to_end = told_to_end
         self._live: dict[str, _Launch] = {}
 
     async def serve(self) -> None:
@@ -39,7 +47,9 @@ class Launches:
                 for command in await self._door.commands(after):
                     after = max(after, command.n)
                     if command.kind == "launch" and command.id not in self._live:
-                        launch = self._live[command.id] = _Launch(self._door, self._machine, self._environment, command)
+                        launch = self._live[command.id] = _Launch(
+                            self._door, self._machine, self._environment, command, self._told_to_end
+                        )
                         group.create_task(launch.run(), name=f"launch {command.id}")
                     elif command.kind == "signal" and command.id in self._live:
                         self._live[command.id].signal(command.signal)
@@ -48,7 +58,15 @@ class Launches:
 class _Launch:
     """One launch: its tasks, and the queue of what they said."""
 
-    def __init__(self, door: Door, machine: Machine, environment: dict[str, str], command: Command) -> None:
+    def __init__(
+        self,
+        door: Door,
+        machine: Machine,
+        environment: dict[str, str],
+        command: Command,
+        told_to_end: Callable[[], bool],
+    ) -> None:
+        self._told_to_end = told_to_end
         self._door = door
         self._machine = machine
         self._environment = environment
@@ -117,7 +135,8 @@ class _Launch:
             group.create_task(self._relay(task, "stdout", readers[0]))
             group.create_task(self._relay(task, "stderr", readers[1]))
             ended = await process.wait()
-        await self._events.put({"task": task, "exit": ended.code})
+        stopped = ended.code == 0 and self._told_to_end()
+        await self._events.put({"task": task, "exit": EXIT_STOPPED if stopped else ended.code})
 
     async def _relay(self, task: int, stream: str, pipe: Any) -> None:
         """Pass on one stream until its last writer has closed it."""

@@ -57,6 +57,10 @@ class LostError(Exception):
 class Process(Protocol):
     """A process that was started."""
 
+    @property
+    def runs(self) -> bool:
+        """False once it has ended, also if nobody has been told so yet."""
+
     async def wait(self) -> Ended:
         """Wait until it has ended; cancelling the wait leaves the process alone.  Raises `LostError`."""
 

@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from phoenix.local.guest.machine import Ended, Launch, LostError, StartError
+from phoenix.local.process import zygote
 
 HEADER = struct.Struct("!I")
 ZYGOTE_PROGRAM = Path(__file__).with_name("zygote.py")
@@ -56,6 +57,11 @@ class ChildProcess:
         loop = asyncio.get_running_loop()
         self.started: asyncio.Future[None] = loop.create_future()
         self.ended: asyncio.Future[Ended] = loop.create_future()
+
+    @property
+    def runs(self) -> bool:
+        """False once it has ended, also if the nursery has not told so yet."""
+        return not self.ended.done() and zygote.state(self.pid) not in "ZX"
 
     async def wait(self) -> Ended:
         """Wait until it has ended; cancelling the wait leaves the process alone.  Raises `LostError`."""

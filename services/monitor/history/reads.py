@@ -19,6 +19,7 @@ from typing import Annotated, Any, Final, TypeAlias
 
 import msgspec
 
+from schemas.custody_state import ENDED_EARLY
 from schemas.ids import job_of
 from services.monitor.history.schema import SUMS
 from services.monitor.model.buckets import DAY_MS, Bucket, Row, Site, Span, add, key
@@ -42,7 +43,7 @@ SORTS: Final = {
 }
 STATES: Final = (
     *("pending", "held", "suspended", "starting", "running", "completing"),
-    *("completed", "failed", "cancelled", "timeout", "killed"),
+    *("completed", ENDED_EARLY, "failed", "cancelled", "timeout", "killed"),
 )
 _NUMBER: Final = ("length(job)", "job", "length(unit)", "unit")  # numbers as text: 4_9 before 4_10
 _HOST: Final = (

@@ -7,7 +7,7 @@ Rules
      its length then.
   3. A loss that is taken back is a row with a minus: what was said before stays said.  `at_ms` is when the work was lost, where
      the sums count it; `told_ms` when the row was written: later, if it takes back.
-  4. A job's reason is why its last attempt was closed: gone when it is placed again, or has ended by itself.
+  4. A job's reason is why its last attempt was closed, or was broken: gone when it is placed again, or has ended by itself.
 """
 
 from __future__ import annotations
@@ -137,11 +137,13 @@ def _closed(core: MonitorCore, fact: f.AttemptClosed, meta: Meta) -> list[Statem
 def _reported(core: MonitorCore, fact: f.AttemptReported, meta: Meta) -> list[Statement]:
     sql = (
         "UPDATE attempts SET ended_ms = coalesce(ended_ms, ?), exit = ?, signal = ?, seconds = ?, cpu_seconds = ?,"
-        " max_rss_mb = ?, note = ? WHERE unit = ? AND attempt = ?"
+        " max_rss_mb = ?, note = ?, reason = coalesce(reason, ?) WHERE unit = ? AND attempt = ?"
     )
     said = (fact.exit, fact.signal, fact.seconds, fact.cpu_seconds, fact.max_rss_mb, fact.note)
-    found = [*_over(fact, meta), (sql, (ms(meta.at), *said, fact.unit, fact.attempt)), *_state(core, fact.unit)]
-    return [*found, ("UPDATE jobs SET reason = NULL WHERE unit = ?", (fact.unit,))]  # rule 4
+    why = core.why(fact.unit, fact.attempt) if fact.terminated else None
+    reason = None if why is None else _told(why)
+    found = [*_over(fact, meta), (sql, (ms(meta.at), *said, reason, fact.unit, fact.attempt)), *_state(core, fact.unit)]
+    return [*found, ("UPDATE jobs SET reason = ? WHERE unit = ?", (reason, fact.unit))]  # rule 4
 
 
 def _over(fact: f.AttemptClosed | f.AttemptReported, meta: Meta) -> list[Statement]:

@@ -315,7 +315,7 @@ class Accounting:
         self.goodput.over(unit.id, good=unit.final == "completed", cause=unit.final)
         if not is_instance(unit.id):
             ended = self._row(self._key(unit.id, unit.dept)).ended
-            how = how or unit.final
+            how = how or unit.end or ""
             ended[how] = ended.get(how, 0) + 1
 
     def _over(self, name: str, run: Run) -> None:

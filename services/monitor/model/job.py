@@ -21,6 +21,7 @@ class Job(msgspec.Struct, kw_only=True):
     walltime_s: float
     priority: int
     on_reclaim: str | None
+    on_term: str | None = None
     submitted_at: float
     units: int = 1
     array: bool = False

@@ -19,6 +19,7 @@ import msgspec
 
 from schemas import facts as f
 from schemas.custody import Custody
+from schemas.custody_state import ENDED_EARLY
 from schemas.ids import is_instance, job_of
 from schemas.meta import Meta
 from schemas.reasons import Code
@@ -29,7 +30,7 @@ FLAPS: Final = 4
 FLAP_WINDOW_S: Final = 600.0
 # A job waits for seconds on a quiet cloud, and for days on a full one.
 WAIT_S: Final = (0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 60.0, 300.0, 900.0, 3600.0, 14_400.0, 43_200.0, 86_400.0, 604_800.0)
-OUTCOMES: Final = ("completed", "failed", "timeout", "cancelled", "killed")
+OUTCOMES: Final = ("completed", ENDED_EARLY, "failed", "timeout", "cancelled", "killed")
 _TAKEN: Final = (Code.RECLAIMED, Code.MADE_WAY, Code.HOST_TAKEN, Code.HOST_DRAINED)
 _AGAIN: Final = (f.Disposal.REQUEUE, f.Disposal.KILL, f.Disposal.SUSPEND, f.Disposal.MIGRATE)
 CAUSES: Final = (

@@ -112,7 +112,7 @@ def _ending(job: Job, asked: Lease, unit: Unit) -> str:
     passed = asked.local and (unit.ended_at is None or unit.ended_at >= asked.start_at + job.walltime_s)
     if unit.state != "final" or (unit.final == "cancelled" and passed):
         return MISSED
-    return unit.final or MISSED
+    return unit.end or MISSED
 
 
 def _core_s(job: Job, attempt: Attempt, now: float) -> float:

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from schemas.config import Power
-from schemas.custody_state import Host, Unit
+from schemas.custody_state import ENDED_EARLY, Host, Unit
 from schemas.ids import is_instance, job_of, sort_key
 from schemas.kept import kept_from, shares_of_others
 from schemas.reasons import Code, Reason
@@ -26,7 +26,7 @@ from services.monitor.pictures import leases, lending, release_views
 from services.monitor.pictures.times import iso, plain
 from services.monitor.pictures.waiting import One, Waiting
 
-ENDED = frozenset(("completed", "failed", "cancelled", "timeout", "killed", "stopped"))
+ENDED = frozenset(("completed", ENDED_EARLY, "failed", "cancelled", "timeout", "killed", "stopped"))
 QUEUE_LIMIT = 100_000  # rows of one answer
 OF_SCHEDULER = (Code.QUEUE, Code.LEASE_STARTS_AT)  # what the journal says and its scheduler says better
 
@@ -299,7 +299,7 @@ class Views:
         state = self.core.state
         claims = [c for c in state.claims if c.at >= since]
         lengths = sorted((c.met_at or c.at) - c.at for c in claims)
-        completed = state.counts.get("completed", 0)
+        completed = state.counts.get("completed", 0) + state.counts.get(ENDED_EARLY, 0)
         return {
             "counts": state.counts,
             "mean_turnaround_s": state.turnaround_s / completed if completed else None,
@@ -337,6 +337,7 @@ def attempt_view(a: Attempt) -> dict[str, Any]:
         "cpu_seconds": a.cpu_seconds,
         "max_rss_mb": a.max_rss_mb,
         "note": a.note,
+        "terminated": a.terminated,
         "checkpoint": None if a.checkpoint is None else {**plain(a.checkpoint), "at": iso(a.checkpoint.at)},
     }
 
@@ -380,7 +381,7 @@ def _ask(job: Job | None) -> dict[str, Any]:
         shared["quality"] = job.quality
     if job.constraint:
         shared["constraint"] = job.constraint
-    return {"tasks": job.tasks, "on_reclaim": job.on_reclaim, "array": job.array, **shared}
+    return {"tasks": job.tasks, "on_reclaim": job.on_reclaim, "on_term": job.on_term, "array": job.array, **shared}
 
 
 def _array_exit(units: Iterable[Unit]) -> int | None:
@@ -393,6 +394,6 @@ def _array_exit(units: Iterable[Unit]) -> int | None:
 def _array_state(states: Iterable[str]) -> str:
     """An array is as far as its furthest living element; when all are over, the worst end counts."""
     order = ("running", "completing", "starting", "suspended", "pending", "held")
-    ends = ("failed", "timeout", "killed", "cancelled", "completed")
+    ends = ("failed", "timeout", "killed", "cancelled", ENDED_EARLY, "completed")
     known = frozenset(states)
     return next((s for s in (*order, *ends) if s in known), "completed")

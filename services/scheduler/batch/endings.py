@@ -20,6 +20,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 from schemas import facts as f
+from schemas.broken import why_broken
 from schemas.capabilities import can
 from schemas.config import BatchPolicy, OnReclaim
 from schemas.custody import Custody
@@ -29,7 +30,6 @@ from schemas.reasons import Code, Reason, because
 from services.scheduler.batch import reclaim
 from services.scheduler.batch.book import Book
 from services.scheduler.batch.launches import is_counted, is_launch_failure
-from services.scheduler.broken import why_broken
 from services.scheduler.derived.limits import Limit
 
 

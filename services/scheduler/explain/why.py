@@ -56,7 +56,7 @@ def why(core: BatchCore, job: str, now: float, turns: Turns | None = None) -> li
         ended = core.state.ended.get(job_of(job)) if job_of(job) == job else None
         return [because(Code.FINISHED, end="completed" if not ended else "failed")] if ended is not None else []
     if unit.state == "final":
-        return [because(Code.FINISHED, unit=unit.id, end=unit.final or "")]
+        return [because(Code.FINISHED, unit=unit.id, end=unit.end or "")]
     if unit.state == "open":
         return [_why_open(core, unit, now)]
     return list(_why_pending(Standing(core, now), unit.id, turns))

@@ -23,6 +23,7 @@ from __future__ import annotations
 from typing import Final, NamedTuple
 
 from schemas import facts as f
+from schemas.broken import why_broken
 from schemas.config import WebPolicy
 from schemas.custody import Custody
 from schemas.custody_state import Broken, Quota, Unit
@@ -30,7 +31,6 @@ from schemas.facts import Disposal
 from schemas.ids import sort_key
 from schemas.reasons import Code, Reason, because
 from services.runtime.core import NEVER
-from services.scheduler.broken import why_broken
 from services.scheduler.derived.limits import Limits
 from services.scheduler.web import hosts as web_hosts
 from services.scheduler.web.holdings import Holdings

@@ -173,7 +173,8 @@ export class Story {
       job.name && job.name !== job.unit ? ["Name", job.name] : null,
       [
         "State",
-        `${job.state}${job.exit_code !== null && job.exit_code !== undefined ? `, exit code ${job.exit_code}` : ""}`,
+        job.state.replace("_", " ") +
+          (job.exit_code !== null && job.exit_code !== undefined ? `, exit code ${job.exit_code}` : ""),
       ],
       ["Whose", [`${job.user} of `, link("department", job.department)]],
       job.nodes ? ["Size", `${count(job.nodes, "node")} × ${count(job.cores ?? 1, "core")}`] : null,

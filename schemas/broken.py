@@ -1,4 +1,4 @@
-"""What broke an attempt, as the reason of its closing: said in one way for jobs and for instances."""
+"""What broke an attempt, as the reason of its closing: said in one way for jobs and for instances, by whoever tells it."""
 
 from __future__ import annotations
 
@@ -18,6 +18,3 @@ _BROKEN: Final = {
 
 def why_broken(broken: Broken) -> Reason:
     return because(_BROKEN[broken])
-
-
-# ------------------------------------------------------------------------------------------------------------------ notice
