@@ -9,6 +9,8 @@ from prometheus_client import CollectorRegistry
 from phoenix.cli import status
 from phoenix.local.supervisor_child import Child, Spec
 from phoenix.local.supervisor_probe import Leads
+from services.runtime.http.guard import Guard
+from services.runtime.log import get_log
 from services.runtime.metrics import MetricsListener
 
 SENTENCE = (
@@ -18,7 +20,7 @@ SENTENCE = (
 
 async def test_the_supervisor_hears_what_a_service_says_and_forgets_it_with_the_next_answer() -> None:
     health: dict[str, object] = {"caught_up": True, "leader": True, "ailing": [SENTENCE]}
-    listener = MetricsListener(CollectorRegistry(), lambda: health)
+    listener = MetricsListener(CollectorRegistry(), lambda: health, Guard(get_log(service="test")))
     port = await listener.start("127.0.0.1", 0)
     try:
         probe = Leads("127.0.0.1", port)
