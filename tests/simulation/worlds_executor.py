@@ -25,6 +25,7 @@ from services.executor.bands import Seen
 from services.executor.calls import Allocate, Call, HostSight, HostsSeen, Phase, PoolSeen, Result
 from services.executor.core import ExecutorCore
 from services.executor.ledger import LedgerState, Room
+from services.executor.site_fault import Ended
 from services.executor.track import Track
 from tests.simulation.worlds_lands import EXECUTOR, Lands, Numbers, Violation, feed, no_judge, normalise, pack
 from tests.simulation.worlds_site import Site
@@ -39,6 +40,7 @@ _PARTS: Final = (
     "appraisal",
     "probation",
     "bands",
+    "site",
 )  # of fleet and host desk: owners with views of their own
 
 
@@ -102,8 +104,24 @@ class ProbationView(msgspec.Struct, array_like=True):
     rests: dict[str, tuple[int, float]]
     times: dict[str, int]
     due: dict[str, float]
-    over: Names
+    over: dict[str, str]
+    blamed_at: dict[str, float]
     trying: dict[str, str]
+
+
+class SiteView(msgspec.Struct, array_like=True):
+    """What `SiteFault` remembers."""
+
+    ended: dict[str, Ended]
+    begun: dict[str, tuple[str, float]]
+    found: f.StartsPaused | None
+    over: str
+    failures: int
+    next_at: float
+    trying: str
+    until: float
+    tried: Names
+    wanted_at: float | None
 
 
 class BrakeView(msgspec.Struct, array_like=True):
@@ -155,6 +173,7 @@ class Service(msgspec.Struct, array_like=True):
     appraisal: AppraisalView
     probation: ProbationView
     bands: BandsView
+    site: SiteView
     timers: list[tuple[float, str]]
     poll: tuple[int, Site] | None = None
 
@@ -181,6 +200,7 @@ class Process:
             (core.desk.appraisal, AppraisalView),
             (core.desk.probation, ProbationView),
             (core.desk.bands, BandsView),
+            (core.desk.site, SiteView),
         )
 
     def dump(self) -> bytes:
@@ -199,8 +219,17 @@ class Process:
         core.custody.load(service.custody)
         if core.custody.state.rules:
             core.custody.state.config = config
-        parts = service.launches, service.brake, service.appraisal, service.probation, service.bands
-        views = (service.ledger, service.desk, service.fleet, *parts)
+        views = (
+            service.ledger,
+            service.desk,
+            service.fleet,
+            service.launches,
+            service.brake,
+            service.appraisal,
+            service.probation,
+            service.bands,
+            service.site,
+        )
         for (owner, kind), view in zip(self._owners, views, strict=True):
             for name in kind.__struct_fields__:
                 setattr(owner, name, getattr(view, name))

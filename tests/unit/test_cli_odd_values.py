@@ -198,7 +198,7 @@ def test_what_cannot_be_written_leaves_nothing_behind(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("directory", "name"),
     [
-        ("/home/ann/tour/.phoenix", "phoenix"),
+        ("/srv/tour/.phoenix", "phoenix"),
         ("/srv/My Cloud", "my-cloud"),
         ("/", "phoenix"),
         ("/x/Αθήνα", "phoenix"),
