@@ -197,6 +197,7 @@ class WebPolicy(_Config, frozen=True, kw_only=True):
     unreachable_s: float = 10.0  # its health check has failed for so long: it is replaced; 0: never
     max_unavailable: int = 0  # of a rolling update, unless it says otherwise
     max_surge: int = 1
+    surge: Literal["claim", "idle"] = "claim"  # its hosts are claimed as others are, or only idle ones are taken
     min_ready_s: float = 5.0  # an instance has served for so long before it counts in a rolling update; 0: at once
     options: dict[str, Option] = {}  # of a rule that is a plug-in
 

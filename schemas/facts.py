@@ -85,12 +85,13 @@ class HostSeized(CustodyFact, frozen=True, kw_only=True, tag="host.seized"):
 
 
 class DemandChanged(CustodyFact, frozen=True, kw_only=True, tag="demand.changed"):
-    """Level: hosts wanted in all, never "n more".  `instances` is the web department's instance count behind it; `prefer`:
-    constraints of jobs that wait, which hosts that are granted should satisfy."""
+    """Level: hosts wanted in all, never "n more".  `instances` is the web department's instance count behind it; `if_idle`:
+    hosts wanted beside, if they are idle; `prefer`: constraints of jobs that wait, which granted hosts should satisfy."""
 
     dept: DepartmentName
     hosts: Count
     instances: int | None = None
+    if_idle: Count = 0
     prefer: tuple[str, ...] = ()
     reason: Reason | None = None
 
@@ -124,8 +125,7 @@ class AttemptClosed(CustodyFact, frozen=True, kw_only=True, tag="attempt.closed"
 
 
 class LoadObserved(PlainFact, frozen=True, kw_only=True, tag="load.observed"):
-    """The web scheduler's edge condenses signals to at most one of these a second: means of `samples` over [start, end); where
-    start = end, levels at that moment.
+    """Signals, condensed to at most one of these a second: means of `samples` over [start, end); levels, if start = end.
 
     `utilisation`: of the instances in service (None: nobody said).  `requests_per_s`: of the whole department, of which an
     instance is to serve `requests_per_instance` (None: the configuration's).  `claim`: instances that a balancer wants, by its

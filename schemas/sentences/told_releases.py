@@ -70,19 +70,26 @@ def _fresh(p: Params) -> str:
     return f"; {count(fresh, 'instance')} {has} served for less than {span(p['min_ready_s'])}" if fresh else ""
 
 
+_NONE: Final = ", and none is free for it"
+_RULE: Final = ' (surge = "idle")'
+
+
 def stuck(p: Params) -> str | None:
     if "hosts" not in p:
         return None
-    most = ", as many as it may have" if "maximum" in p else ", and none is free for it"
+    idle = "surge" in p
+    most = ", as many as it may have" if "maximum" in p else f", and no other one is idle{_RULE}" if idle else _NONE
     held = f"{p['department']} holds {count(p.number('hosts'), 'host')}{most}"
     first = f"; with max_unavailable {p['max_unavailable']} no other instance may leave first" if "helps" in p else ""
-    return f"release {p['release']} waits for a host for its next instance: {held}{first}"
+    return f"release {p['release']} waits for {'an idle' if idle else 'a'} host for its next instance: {held}{first}"
 
 
 def unblock_stuck(p: Params) -> str | None:
     if "hosts" not in p:
         return None
     host = "raise the maximum of the department" if "maximum" in p else "free a host"
+    if "surge" in p:
+        host = "wait: it goes on by itself as soon as a host is idle that no guarantee keeps"
     if "helps" not in p:
         return host
     return f"`phoenix deploy {p['department']} --max-unavailable {p['helps']}` goes on in the places that there are; or {host}"

@@ -9,6 +9,7 @@ Rules
   1. Instances that are wanted are taken to be those that are there, less what drains; so many more at most are started at once.
   2. They stand on own hosts with room first, then on idle hosts, whoever has them, then on hosts of batch departments beyond
      their guarantee: of those the number is told.  Never more hosts than the department's `maximum`.
+  3. With `surge = "idle"` nobody makes way, so there is nothing to say.
 """
 
 from __future__ import annotations
@@ -27,6 +28,8 @@ def warning(core: AdmissionCore, fact: f.ReleaseRequested) -> str:
     if department is None:
         return ""
     policy = department.web or WebPolicy()
+    if policy.surge == "idle":
+        return ""
     usable = [host for host in hosts if host.cordoned is None and host.state in ("free", "held")]
     own = [host for host in usable if host.dept == fact.dept]
     left = min(fact.max_surge, _wanted(core, fact.dept)) - sum(_places(host, policy) for host in own)

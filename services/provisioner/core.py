@@ -23,11 +23,14 @@ Rules
   9. A cordoned host serves nobody else, so it is not divided, and none is asked for or seized for another's claim.  Its holder
      has it beside the others: its quota counts it, and if it uses it, so do its demand, guarantee and maximum.  A drained one
      that is still held one notice after its deadline is seized.
+ 10. What a web department wants only if it is idle (`policies.idle`) is taken on IDLE_NOTICE_S: idle hosts go back at once on
+     any notice, jobs end on the policy's alone.  A job that was placed meanwhile is seen long before, and the quota is raised
+     again.  What the department holds of it already is demand as any other: it stays while it is wanted.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Final
 
 import msgspec
@@ -44,8 +47,9 @@ from schemas.lending import bounds
 from schemas.meta import Meta
 from schemas.reasons import Code, Reason, because
 from schemas.whereabouts import usable
-from services.provisioner.agreements import Agreements
+from services.provisioner.agreements import Agreements, Notice
 from services.provisioner.grants import grants
+from services.provisioner.policies.idle import with_idle
 from services.provisioner.policies.phoenix import UNLIMITED, Claim
 from services.runtime.core import NEVER
 
@@ -71,6 +75,7 @@ STUCK_S: Final = 1.0  # a scheduler that can use a host places within millisecon
 TURN_S: Final = (
     30.0  # to gather what ending jobs and draining hosts set free; then the next one, lest a dead scheduler hoards
 )
+IDLE_NOTICE_S: Final = 600.0  # a provisioner that is started again is back long before, and sees what was placed
 TURN_MAX_S: Final = 64 * TURN_S  # half an hour: no host drains so long
 
 
@@ -80,14 +85,18 @@ class _State(msgspec.Struct, kw_only=True):
     facts: int = 0
     waiting: dict[str, float] = {}
     prefers: dict[str, tuple[str, ...]] = {}  # department -> constraints of its jobs that wait
+    if_idle: dict[str, int] = {}  # web department -> hosts that it wants beside its demand, if they are idle
     credits: Credits = msgspec.field(default_factory=Credits)
 
 
 class ProvisionerCore:
+    VERSION = 2  # 2: what is wanted if idle; a first start reads it from the journal
+
     def __init__(self, custody: Custody) -> None:
         self.custody = custody
         self._state = _State()
         self._targets: dict[str, int] | None = None  # derived; None: to be worked out again
+        self._firm: dict[str, int] = {}  # derived with them: what they would be if nothing were wanted only if idle
         self._usable_then = 0  # the usable hosts that they divide
         self._beside_then: dict[str, tuple[int, int]] = {}  # the cordoned ones that are held beside those
         self._quarantine_ends = NEVER  # derived with the targets, and so is the next
@@ -110,7 +119,7 @@ class ProvisionerCore:
         kind = type(fact)
         self._state.credits.note(self.custody, fact, meta.at)
         if isinstance(fact, f.DemandChanged):
-            self._prefer(fact)
+            self._note_wishes(fact)
         if self._one_batch():
             self._apply_simply(kind, fact)
         elif kind in _LEVELS or kind in _MOVES or kind in _OCCUPYING:
@@ -119,11 +128,14 @@ class ProvisionerCore:
         elif kind is f.QuotaChanged:
             self._quiet_until = 0.0
 
-    def _prefer(self, fact: f.DemandChanged) -> None:
+    def _note_wishes(self, fact: f.DemandChanged) -> None:
+        state = self._state
+        state.prefers.pop(fact.dept, None)
+        state.if_idle.pop(fact.dept, None)
         if fact.prefer:
-            self._state.prefers[fact.dept] = fact.prefer
-        else:
-            self._state.prefers.pop(fact.dept, None)
+            state.prefers[fact.dept] = fact.prefer
+        if fact.if_idle:
+            state.if_idle[fact.dept] = fact.if_idle
 
     def _apply_simply(self, kind: type, fact: f.Fact) -> None:
         """One batch department gets whatever is left: what it asks for and what it holds changes no target."""
@@ -153,11 +165,11 @@ class ProvisionerCore:
                 waiting.setdefault(department.name, meta.at)
 
     def _one_batch(self) -> bool:
-        """True if no two batch departments share the idle hosts, and no contract makes anything of what one needs or holds."""
+        """True if no two departments ask for the idle hosts, and no contract makes anything of what one needs or holds."""
         config = self.custody.state.config
         if config is not self._batch_of[0] and config is not None:
             self._batch_of = config, tuple(d.name for d in config.departments if d.kind == "batch")
-        return config is not None and len(self._batch_of[1]) < 2 and not config.lending
+        return config is not None and len(self._batch_of[1]) < 2 and not config.lending and not self._state.if_idle
 
     def dump(self) -> bytes:
         return msgspec.msgpack.encode(self._state)
@@ -219,10 +231,14 @@ class ProvisionerCore:
             departments = config.departments if config else ()
             wanted = dict.fromkeys(sorted([*self.custody.state.quotas, *self.custody.index.held]), 0)
             self._agreements = agreements = Agreements(self.custody, self._state.credits, now)
-            claims = agreements.adjust([self._claim(d, now) for d in departments])
-            wanted.update(agreements.divide(claims, self._first(claims, now)))
-            for name, (hosts, _) in beside.items():
-                wanted[name] += hosts
+            claims = [self._claim(d, now) for d in departments]
+            busy = {c.name: c.occupied for c in claims}
+            claims = agreements.adjust(claims)
+            first = self._first(claims, now)
+            firm = agreements.divide(claims, first)
+            found = with_idle(claims, busy, firm, lambda some: agreements.divide(some, first))
+            self._firm = _beside(wanted | firm, beside)
+            wanted = _beside(wanted | found, beside)
             self._targets, self._usable_then, self._beside_then = wanted, count, beside
             apart = map(self.custody.state.hosts.__getitem__, self.custody.index.apart)
             ends = [host.quarantine_until for host in apart if host.quarantine_until > now]
@@ -249,10 +265,14 @@ class ProvisionerCore:
         cordoned = self.custody.cordoned(name)
         _, used = self._beside().get(name, (0, 0))  # rule 9
         guarantee, maximum = bounds(department, now)
+        demand = max(0, self.custody.state.demands.get(name, 0) - used)
+        most = demand + self._state.if_idle.get(name, 0) if department.kind == "web" else demand
+        firm = max(demand, min(most, len(held) - len(cordoned)))  # rule 10
         return Claim(
             name=name,
             web=department.kind == "web",
-            demand=max(0, self.custody.state.demands.get(name, 0) - used),
+            demand=firm,
+            if_idle=most - firm,
             held=len(held) - len(cordoned),
             had=max(0, self.custody.quota(name).hosts - len(cordoned)) if department.kind == "web" else 0,
             occupied=len(occupied) - sum(1 for h in cordoned if h in occupied),
@@ -295,18 +315,30 @@ class ProvisionerCore:
         return [f.HostSeized(host=n, dept=hosts[n].dept or "", reason=because(reason, host=n)) for n in due]
 
     def _change_quotas(self, config: CloudConfig, wanted: dict[str, int], now: float) -> list[f.QuotaChanged]:
-        found = []
+        found, soon = [], now + config.policy.notice_s
         for name, hosts in wanted.items():
             quota = self.custody.quota(name)
-            if quota.hosts != hosts or (quota.lowerings and config.lending):
-                steps = self._agreements.notices(name, hosts, wanted)
+            if (
+                quota.hosts != hosts
+                or (quota.lowerings and config.lending)
+                or any(by > soon for _, by in quota.lowerings)
+            ):
+                steps = self._steps(config, name, hosts)
                 reasons = [step.reason or self._why_quota(config, name, hosts, wanted) for step in steps]
                 told = [(step.hosts, now + step.seconds) for step in steps]
                 found += _quota_facts(name, quota, hosts, self.custody.held(name), told, reasons)
         return found
 
+    def _steps(self, config: CloudConfig, name: str, hosts: int) -> list[Notice]:
+        """Rule 1, and 10: the last step is told for what is wanted only if idle."""
+        firm = self._firm[name]
+        if hosts >= firm:
+            return self._agreements.notices(name, hosts, self._firm)
+        steps = self._agreements.notices(name, firm, self._firm) if firm < self.custody.held(name) else []
+        return [*steps, Notice(hosts, config.policy.notice_s + IDLE_NOTICE_S)]
+
     def _why_quota(self, config: CloudConfig, name: str, hosts: int, wanted: dict[str, int]) -> Reason:
-        demand, held = self.custody.state.demands.get(name, 0), self.custody.held(name)
+        demand, held = self._demand(name), self.custody.held(name)
         department = config.department(name)
         if department is None:
             return because(Code.DEPARTMENT_REMOVED, department=name)
@@ -355,13 +387,17 @@ class ProvisionerCore:
         return any(satisfies(name, host.cluster, host.labels, c) for c in constraints)
 
     def _why_granted(self, department: Department, now: float) -> Reason:
-        held, demand = self.custody.held(department.name), self.custody.state.demands.get(department.name, 0)
+        held, demand = self.custody.held(department.name), self._demand(department.name)
         guarantee, _ = bounds(department, now)
         if held < guarantee:
             return because(Code.GUARANTEE, guarantee=guarantee, held=held)
         if department.kind == "web":
             return because(Code.WEB_DEMAND, department=department.name, demand=demand, held=held)
         return because(Code.IDLE_TO_BATCH, department=department.name, held=held)
+
+    def _demand(self, name: str) -> int:
+        """In all, with what is wanted only if it is idle."""
+        return self.custody.state.demands.get(name, 0) + self._state.if_idle.get(name, 0)
 
     def _seize(self, name: str, now: float) -> list[f.Fact]:
         quota = self.custody.quota(name)
@@ -420,6 +456,11 @@ def _turn(now: float, begin: float, waiting: int) -> tuple[int, float]:
     if now >= begin + (more + 1) * length_s:  # the difference was rounded down: else this turn would end now, for ever
         more += 1
     return turn + more, begin + (more + 1) * length_s
+
+
+def _beside(quota: dict[str, int], beside: Mapping[str, tuple[int, int]]) -> dict[str, int]:
+    """Rule 9: each quota with the cordoned hosts."""
+    return {name: hosts + beside.get(name, (0, 0))[0] for name, hosts in quota.items()}
 
 
 def _healthy(host: Host, now: float) -> bool:

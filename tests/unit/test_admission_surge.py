@@ -2,22 +2,31 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 
 from schemas import facts as f
 from schemas.config import BatchPolicy, CloudConfig, Department, WebPolicy
 from schemas.releases import Release
-from services.admission import surge
+from services.admission import surge as surges
 from services.admission.core import AdmissionCore
 from tests.support.world import RULES, World
 
 
-def site(batch: int, *, web: int = 1, free: int = 0, busy: int | None = None, each: int = 1, **fields: Any) -> World:
+def site(
+    batch: int,
+    *,
+    web: int = 1,
+    free: int = 0,
+    busy: int | None = None,
+    each: int = 1,
+    surge: Literal["claim", "idle"] = "claim",
+    **fields: Any,
+) -> World:
     """Hosts of four cores: `batch` of hpc, on `busy` of which (default all) a job runs, `web` of web with `each` instance(s) on
     each, which has room for no more, and free ones."""
-    policy = WebPolicy(instances_per_host=each)
+    policy = WebPolicy(instances_per_host=each, surge=surge)
     own = {"guarantee": fields.pop("guarantee", 0)}
     hpc = Department(name="hpc", kind="batch", batch=BatchPolicy(), **own)
     config = CloudConfig(name="t", departments=(hpc, Department(name="web", kind="web", web=policy, **fields)))
@@ -47,7 +56,7 @@ def place(world: World, unit: str, host: str, dept: str) -> None:
 
 def told(world: World, max_surge: int = 1) -> str:
     fact = f.ReleaseRequested(dept="web", release=1, user="wim", content=Release(), max_surge=max_surge)
-    return surge.warning(world.seats["admission"].core, fact)
+    return surges.warning(world.seats["admission"].core, fact)
 
 
 def test_on_a_full_cluster_it_says_on_how_many_hosts_jobs_make_way() -> None:
@@ -93,8 +102,18 @@ def test_what_is_idle_is_taken_first_and_no_more_than_is_wanted(world: World, ma
         (site(3, guarantee=3), 1),
         (site(3, web=0), 1),
         (site(0), 1),
+        (site(3, surge="idle"), 1),
     ],
-    ids=["no surge", "a free one", "an idle one of batch", "maximum", "guarantee", "nothing serves", "no batch"],
+    ids=[
+        "no surge",
+        "a free one",
+        "an idle one of batch",
+        "maximum",
+        "guarantee",
+        "nothing serves",
+        "no batch",
+        "only idle hosts",
+    ],
 )
 def test_where_nobody_makes_way_it_says_nothing(world: World, max_surge: int) -> None:
     assert told(world, max_surge) == ""

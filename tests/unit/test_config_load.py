@@ -168,6 +168,7 @@ department = "hcp"
         (after("threshold = 0.7", "window_s = true"), "department.web.window_s", "should be a number"),
         (after("threshold = 0.7", "command = ['a', 1]"), "department.web.command", "a list, each item a text in quotes"),
         (after("threshold = 0.7", "max_surge = 0"), "department.web.max_surge", "at least 1, or max_unavailable"),
+        (after("threshold = 0.7", "surge = 'free'"), "department.web.surge", "idle"),
         (after("threshold = 0.7", "start_failures_max = -1"), "department.web.start_failures_max", "at least 0"),
         (after("threshold = 0.7", "image = 'a\\b'"), "department.web.image", "neither control characters nor quotes"),
         (after("threshold = 0.7", "health_path = 'healthz'"), "department.web.health_path", '"/healthz"'),

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from services.provisioner.policies.idle import with_idle
 from services.provisioner.policies.phoenix import Claim, targets
 
 
@@ -151,3 +152,57 @@ def test_one_batch_department_gets_what_is_left_whatever_it_asks_for(
         for c in claims
     ]
     assert targets(other, usable) == targets(claims, usable)
+
+
+def idly(claims: list[Claim], usable: int) -> dict[str, int]:
+    busy = {c.name: c.occupied for c in claims}
+    return with_idle(claims, busy, targets(claims, usable), lambda some: targets(some, usable))
+
+
+@pytest.mark.parametrize(
+    ("claims", "usable", "expected"),
+    [
+        ([batch(demand=20, occupied=8), web(demand=2, if_idle=1)], 10, {"hpc": 8, "web": 2}),  # all are in use
+        ([batch(demand=20, occupied=7), web(demand=2, if_idle=1)], 10, {"hpc": 7, "web": 3}),
+        ([batch(demand=20, occupied=7), web(demand=2, if_idle=9)], 10, {"hpc": 7, "web": 3}),  # as many as are idle
+        ([batch(guarantee=8), web(demand=2, if_idle=1)], 10, {"hpc": 8, "web": 2}),  # what is kept is kept
+        ([batch(guarantee=7), web(demand=2, if_idle=3)], 10, {"hpc": 7, "web": 3}),
+        ([batch(), web(demand=2, if_idle=3, maximum=3)], 10, {"hpc": 7, "web": 3}),
+        (
+            [batch(occupied=8), web(demand=2, if_idle=1, guarantee=5)],
+            10,
+            {"hpc": 8, "web": 2},
+        ),  # a guarantee does not help
+        ([batch(occupied=9), web(demand=2, if_idle=1)], 10, {"hpc": 8, "web": 2}),  # a demand takes what is in use
+        ([batch(occupied=2), web("a", 4, if_idle=2), web("b", 9)], 10, {"a": 4, "b": 6, "hpc": 0}),  # nor web's own
+        (
+            [batch(occupied=3), web("a", 2, if_idle=2), web("b", 2, if_idle=2, priority=1)],
+            10,
+            {"a": 3, "b": 4, "hpc": 3},
+        ),
+        (
+            [batch("x", 9, occupied=5), batch("y", 9, occupied=2), web(demand=2, if_idle=2)],
+            10,
+            {"web": 3, "x": 5, "y": 2},
+        ),
+    ],
+)
+def test_what_is_wanted_only_if_it_is_idle(claims: list[Claim], usable: int, expected: dict[str, int]) -> None:
+    assert dict(sorted(idly(claims, usable).items())) == dict(sorted(expected.items()))
+
+
+@given(CLAIMS, st.integers(0, 40), st.lists(st.integers(0, 4), min_size=5, max_size=5))
+def test_no_host_in_use_is_given_to_who_wants_idle_ones(claims: list[Claim], usable: int, more: list[int]) -> None:
+    """P123."""
+    claims = [msgspec.structs.replace(c, if_idle=n if c.web else 0) for c, n in zip(claims, more, strict=False)]
+    firm, quota = targets(claims, usable), idly(claims, usable)
+    assert sum(quota.values()) <= usable
+    assert sum(quota[c.name] for c in claims if not c.web) >= min(
+        sum(firm[c.name] for c in claims if not c.web), sum(min(c.guarantee, c.maximum) for c in claims if not c.web)
+    )
+    for c in claims:
+        assert quota[c.name] <= c.maximum
+        if c.web:
+            assert firm[c.name] <= quota[c.name] <= max(firm[c.name], c.demand + c.if_idle)
+        else:
+            assert quota[c.name] >= min(firm[c.name], c.occupied)

@@ -130,6 +130,38 @@ def test_a_roll_that_makes_no_progress_says_what_would_help(hosts: int, maximum:
     assert Code.ROLL_STUCK not in reasons(world)
 
 
+def test_a_surge_of_idle_hosts_is_no_claim() -> None:
+    """Not while it waits, not while it has its host, and gone with the roll; nothing is said at each step."""
+    world, _ = site(hosts=8, surge="idle")
+    before = len(world.facts(f.DemandChanged))
+    deploy(world)
+    world.advance(30)
+    (up,) = world.facts(f.DemandChanged)[before:]
+    assert (up.hosts, up.if_idle, up.instances) == (8, 1, 8)
+    assert sentences.sentence(up.reason) == "release 1 is rolled out with 1 instance more (max_surge)"
+    stuck = next(reason for reason in why(core(world), world.now) if reason.code is Code.ROLL_STUCK)
+    told = {"department": "web", "release": 1, "hosts": 8, "max_unavailable": 0, "helps": 1, "surge": "idle"}
+    assert stuck.params == told
+    world.hosts(1, first=9)
+    world.advance(60)
+    assert (said(world)[-1], of_releases(world)) == ((1, "complete"), {1: 8})
+    assert [(fact.hosts, fact.if_idle) for fact in world.facts(f.DemandChanged)[before:]] == [(8, 1), (8, 0)]
+    assert world.custody.held("web") == 8
+
+
+@pytest.mark.parametrize(("unavailable", "surge"), [(0, 1), (0, 3), (1, 0), (2, 2)])
+def test_with_idle_hosts_a_roll_is_the_same(unavailable: int, surge: int) -> None:
+    world, _ = site(surge="idle")
+    watch(world).fewest = 8
+    deploy(world, max_unavailable=unavailable, max_surge=surge)
+    world.advance(60)
+    assert (said(world)[-1], of_releases(world)) == ((1, "complete"), {1: 8})
+    assert watch(world).fewest >= 8 - unavailable
+    assert max(fact.hosts for fact in world.facts(f.DemandChanged)) == 8
+    assert max(fact.if_idle for fact in world.facts(f.DemandChanged)) == surge
+    assert world.voids == []
+
+
 def test_a_roll_that_goes_on_is_not_stuck() -> None:
     world, _ = site(instances=3, min_ready_s=3.0)
     deploy(world)

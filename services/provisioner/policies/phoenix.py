@@ -39,6 +39,7 @@ class Claim(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     web: bool
     demand: int
+    if_idle: int = 0  # of a web department: so many more, but idle hosts only (`idle`)
     held: int = 0
     had: int = 0  # of a web department: its quota so far (rule 3)
     occupied: int = 0

@@ -20,7 +20,8 @@ Rules
      small, while others are short): instances that stay there need no other place.  What is not needed goes back at once
      (paper, II-B), but a host whose instance is closed only when its VM has ended, and it is claimed until then.  A lower claim
      would bring notice, and notice kills.  A rolling update claims no more than `max_surge` allows: where none is left, a
-     successor waits for the place of one that drains.
+     successor waits for the place of one that drains.  With `surge = "idle"` the hosts for it are no part of the claim: they
+     are wanted beside it, if they are idle (`if_idle`), and kept as long as the update needs them.
   5. A failed instance is replaced under a new number: the first time at once, then later and later (`web.fold`, rule 2).
   6. Notice (held above quota): hosts go back as `web.ends` says; nothing is placed meanwhile.
   7. A department that is not configured, or closed, wants no instance and no host.
@@ -59,8 +60,9 @@ PLACED_MAX: Final = 500  # instances of one decision; the rest follow with the n
 class WebCore(WebFold):
     """The core of web department `dept`."""
 
-    # 3: claims, requests, who drains; 4: that starts are paused; a first start reads them from the journal
-    VERSION = 4
+    # 3: claims, requests, who drains; 4: that starts are paused; 5: what is wanted if idle; a first start reads them from the
+    # journal
+    VERSION = 5
 
     def check(self) -> list[str]:
         found = super().check()
@@ -211,29 +213,44 @@ class WebCore(WebFold):
 
     def claim(self, seen: Picture, wanted: int, draining: int) -> int:
         """Rule 4: hosts wanted in all.  `draining`: instances that take room beside the wanted ones."""
+        return max(self._needed(seen, wanted, draining), len(self.holdings.hosts) - len(seen.idle()))
+
+    def _needed(self, seen: Picture, wanted: int, draining: int) -> int:
+        """Of these, what instances need, wherever they are."""
         held, idle = self.holdings, seen.idle()
-        occupied = len(held.hosts) - len(idle)
         beside = max(0, wanted + draining - seen.apart())
         needed, able = -(-beside // self.per_host()), self.capacities.able(self.shape)
         if able < len(self.capacities.of_host):  # more would only bring hosts that carry nothing
             needed = min(needed, able)
         if not needed:
-            return occupied
+            return 0
         leaving = sum(1 for name in held.cordoned if name not in idle)
         small = len(held.small) if held.small and held.useful < needed else 0
-        return max(needed + leaving + small, occupied)
+        return needed + leaving + small
+
+    def _if_idle(self, seen: Picture, step: Step, target: int, room: Room, claim: int) -> int:
+        """Of `claim`, the hosts that are wanted only if they are idle: those of the surge, until they are empty again."""
+        if self.policy.surge == "claim":
+            return 0
+        if step.plan is None:
+            return max(0, min(claim - self._needed(seen, *room), self.state.if_idle))
+        wanted = min(room.wanted, target)
+        firm = self._needed(seen, wanted, max(0, min(room.draining, target - wanted)))
+        return max(0, min(claim - firm, -(-step.at.terms.max_surge // self.per_host())))
 
     def _claim(self, seen: Picture, step: Step, number: Number, room: Room, now: float) -> list[f.DemandChanged]:
-        hosts, (target, reason) = self.claim(seen, *room), number
+        claim, (target, reason) = self.claim(seen, *room), number
+        if_idle = self._if_idle(seen, step, target, room, claim)
+        hosts = claim - if_idle
         missing = self.missing(now) and self.department is not None
-        told = self.custody.state.demands.get(self.dept, 0), self.state.target or 0
-        if told == (hosts, target) and missing == self.state.missing:
+        told = self.custody.state.demands.get(self.dept, 0), self.state.if_idle, self.state.target or 0
+        if told == (hosts, if_idle, target) and missing == self.state.missing:
             return []
-        if missing and told == (hosts, target):
+        if missing and told == (hosts, if_idle, target):
             reason = because(Code.SIGNAL_MISSING, timeout_s=self.policy.signal_timeout_s, instances=self.state.serving)
         elif self.department is not None and (target, missing) == (self.state.target, self.state.missing):  # rule 8
-            reason = web_beside.why(seen, step, target, room, told[0] - hosts)
-        return [f.DemandChanged(dept=self.dept, hosts=hosts, instances=target, reason=reason)]
+            reason = web_beside.why(seen, step, target, room, told[0] + told[1] - claim)
+        return [f.DemandChanged(dept=self.dept, hosts=hosts, instances=target, if_idle=if_idle, reason=reason)]
 
     def _placements(self, step: Step, seen: Picture, target: int, spare: int, reason: Reason) -> list[f.UnitPlaced]:
         """New instances, `spare` of them for one that is not reached."""

@@ -112,7 +112,7 @@ class WebFold:
         code, state = fact.reason.code if fact.reason is not None else None, self.state
         self._note_change(fact, meta.at)
         state.by_person = code is Code.SCALED_BY_PERSON or (state.by_person and fact.instances == state.target)
-        state.target = fact.instances
+        state.target, state.if_idle = fact.instances, fact.if_idle
         if code is not Code.ROOM_BESIDE:  # of hosts alone
             state.missing = code is Code.SIGNAL_MISSING
         return True

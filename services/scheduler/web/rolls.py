@@ -139,6 +139,8 @@ def _course(at: Releases, target: int, maximum: int | None) -> list[Reason]:
         stuck |= {"max_unavailable": at.terms.max_unavailable, "helps": helps}
     if maximum is not None and hosts >= maximum:
         stuck["maximum"] = maximum
+    elif helps and at.policy.surge == "idle":
+        stuck["surge"] = "idle"
     return [*told, because(Code.ROLL_STUCK, **stuck)]
 
 

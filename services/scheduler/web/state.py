@@ -21,6 +21,7 @@ BACKOFF_MAX_S: Final = 30.0  # a program that is repaired is back within half a 
 class State(msgspec.Struct, kw_only=True):
     target: int | None = None  # instances, as the last own demand.changed said
     missing: bool = False  # … and whether it said signal_missing
+    if_idle: int = 0  # … and how many hosts more it wanted if they are idle
     by_person: bool = False  # that number is a person's: placements and closings until the next one say so
     serving: int = 0  # instances in service
     since: float = 0.0  # when their number last changed
