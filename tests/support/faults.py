@@ -32,7 +32,7 @@ import orjson
 from nats.aio.client import Client as Nats
 from nats.js import JetStreamContext
 
-from phoenix.cli.errors import UNREACHABLE, CliError
+from phoenix.cli.errors import UNKNOWN, UNREACHABLE, CliError
 from phoenix.cli.http import Client
 from schemas import subjects
 from services.runtime.broker import credentials
@@ -154,13 +154,14 @@ class Siege(Cloud):
         return Client(config.http.url, credentials.token_file(config, user).read_text().strip(), timeout_s=CALL_S)
 
     async def ask(self, user: str, call: Callable[[Client], Any]) -> Any:
-        """The answer of the door, asked again while it is away."""
+        """The answer of the door, asked again while it is away, also for a change that was sent and not answered (UNKNOWN):
+        each that is asked for here carries a request id, so asking again cannot do it twice."""
         deadline = time.monotonic() + REST_S
         while True:
             try:
                 return await asyncio.to_thread(call, self.client(user))  # after a new start it may be elsewhere
             except (CliError, OSError, ValueError) as error:
-                if isinstance(error, CliError) and error.code != UNREACHABLE:
+                if isinstance(error, CliError) and error.code not in (UNREACHABLE, UNKNOWN):
                     raise
                 if time.monotonic() > deadline:
                     raise AssertionError(f"the door does not answer: {error}") from error
