@@ -4,6 +4,9 @@ Properties are tried on the same examples each time (profile `repeatable`): a re
 and is red again.  `make properties` looks for new counter-examples (profile `search`); what it finds becomes an `@example`.
 None has a deadline: the machine may be busy.
 
+Programs of tests keep what Python compiles, whatever PYTHONDONTWRITEBYTECODE says: the tests start hundreds of processes, and
+each would compile all of its modules again, half a second of CPU instead of a third.
+
 With several workers, tests/support/workers.py says which of them runs what.
 
 Programs of tests hear Ctrl-C (SIGINT) as from a terminal, also where whoever started the tests ignores it (`nohup`, a script's
@@ -31,6 +34,8 @@ from tests.support.workers import Scheduling  # noqa: E402
 settings.register_profile("repeatable", derandomize=True, deadline=None, print_blob=True)
 settings.register_profile("search", deadline=None, print_blob=True)
 settings.load_profile(os.environ.get("PROPERTIES", "repeatable"))
+
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
