@@ -169,8 +169,11 @@ class LeaseGranted(Message, frozen=True, kw_only=True):
 
 
 class ConfigApplied(Message, frozen=True, kw_only=True):
+    """`late_leases`: a line for each accepted lease that the configuration does not keep; of a dry run, would not keep."""
+
     ok: Literal[True] = True
     position: int
+    late_leases: tuple[str, ...] = ()
 
 
 # --------------------------------------------------------------------------------------------------------------- requests
@@ -330,9 +333,12 @@ class InstanceReport(Message, frozen=True, kw_only=True):
 
 
 class ConfigApply(Message, frozen=True, kw_only=True):
-    """Operators only; the provisioner answers."""
+    """Operators only; the provisioner answers.  One that would not keep accepted leases is refused (``conflict``), unless
+    `accept_late_leases`.  `dry_run`: adopts nothing, and answers which leases it would not keep."""
 
     config: CloudConfig
+    accept_late_leases: bool = False
+    dry_run: bool = False
 
 
 # "noun.verb" -> (request, reply)

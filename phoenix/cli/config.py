@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 from typing import Any, Final
 
-from phoenix.cli import cloud, config_leases, emit, suggest
+from phoenix.cli import cloud, emit, suggest
 from phoenix.cli.errors import FAILED, OK, UNREACHABLE, CliError, usage
 
 VERBS: Final = ("check", "diff", "apply")
@@ -48,7 +48,7 @@ def load_file(file: Path, opennebula: Any = None) -> Any:
 
 def _check(args: argparse.Namespace) -> int:
     config = load_file(args.file)
-    warnings = _warnings(args, config) + _of_leases(args, config.cloud)
+    warnings = _warnings(args, config) + _late_leases(args)
     for warning in warnings:
         print(f"phoenix: {warning}", file=sys.stderr)
     departments = [f"{d.name} ({d.kind})" for d in config.cloud.departments]
@@ -99,15 +99,25 @@ def _of_prices(args: argparse.Namespace, config: Any) -> list[str]:
     return [f"{file.name} has prices for {name!r}, and there is no such {what}" for what, name in wrong]
 
 
-def _of_leases(args: argparse.Namespace, wanted: Any) -> list[str]:
-    """Accepted leases that would not be kept, as far as there is a running cloud whose leases can be known."""
-    from services.runtime.config.file import load
+def _late_leases(args: argparse.Namespace) -> list[str]:
+    """Accepted leases that would not be kept, as the running cloud says; empty where none is running."""
+    from phoenix.local.control import NotRunningError
 
     try:
-        running = load(Path(cloud.describe(cloud.data_dir(args))["config"]))
-        return config_leases.of_running(args, running.cloud, wanted)
-    except CliError:
+        answer = _ask(args, dry_run=True)
+    except NotRunningError:
         return []
+    return [*answer["late_leases"]] if answer["ok"] else [f"accepted leases are not known: {answer['error']}"]
+
+
+def _ask(args: argparse.Namespace, **fields: bool) -> dict[str, Any]:
+    """The supervisor's answer to this file.  Raises `NotRunningError`."""
+    from phoenix.local.control import call
+    from phoenix.local.stack_layout import layout
+
+    file, where = args.file, layout(cloud.data_dir(args))
+    request = {"op": "apply", "text": file.read_text(), "name": file.name, "base": str(file.absolute().parent)}
+    return call(where, request | fields, lambda text: print(f"phoenix: {text}", file=sys.stderr, flush=True))
 
 
 def _diff(args: argparse.Namespace) -> int:
@@ -116,16 +126,9 @@ def _diff(args: argparse.Namespace) -> int:
     running = load(Path(cloud.describe(cloud.data_dir(args))["config"]))
     wanted = load_file(args.file, running.opennebula)
     changes = diff(running.cloud, wanted.cloud)
-    late = _leases_or_why_not(args, running.cloud, wanted.cloud)
+    late = _late_leases(args) if changes else []
     _show(args, {"ok": True, "changes": changes, "late_leases": late, "later": _later(args)}, "nothing would change")
     return OK
-
-
-def _leases_or_why_not(args: argparse.Namespace, running: Any, wanted: Any) -> list[str]:
-    try:
-        return config_leases.of_running(args, running, wanted)
-    except CliError as error:
-        return [f"accepted leases are not known: {error.message}"]
 
 
 def _later(args: argparse.Namespace) -> list[str]:
@@ -141,23 +144,11 @@ def _later(args: argparse.Namespace) -> list[str]:
 
 
 def _apply(args: argparse.Namespace) -> int:
-    from phoenix.local.control import NotRunningError, call
-    from phoenix.local.stack_layout import layout
+    from phoenix.local.control import NotRunningError
 
-    wanted = load_file(args.file)
-    late = [] if args.accept_late_leases else _late(args, wanted)
-    if late:
-        raise config_leases.refusal(late)
-    request = {
-        "op": "apply",
-        "text": args.file.read_text(),
-        "name": args.file.name,
-        "base": str(args.file.absolute().parent),
-    }
+    load_file(args.file)
     try:
-        answer = call(
-            layout(cloud.data_dir(args)), request, lambda text: print(f"phoenix: {text}", file=sys.stderr, flush=True)
-        )
+        answer = _ask(args, accept_late_leases=args.accept_late_leases)
     except NotRunningError as error:
         raise CliError(
             UNREACHABLE, str(error), "a cloud that is not running takes it with: phoenix up --config FILE"
@@ -167,21 +158,6 @@ def _apply(args: argparse.Namespace) -> int:
     answer["later"] = _later(args)
     _show(args, answer, "nothing has changed: this configuration is in force already")
     return OK
-
-
-def _late(args: argparse.Namespace, wanted: Any) -> list[str]:
-    """Accepted leases that would not be kept.  CliError if that has to be known and cannot be."""
-    from services.runtime.config.file import load
-
-    try:
-        running = load(Path(cloud.describe(cloud.data_dir(args))["config"]))
-    except CliError:
-        return []  # no cloud: who is asked to apply it says so
-    try:
-        return config_leases.of_running(args, running.cloud, wanted.cloud)
-    except CliError as error:
-        message = f"whether accepted leases would be kept is not known: {error.message}"
-        raise CliError(error.code, message, "--accept-late-leases applies it all the same") from error
 
 
 def _show(args: argparse.Namespace, answer: dict[str, Any], nothing: str) -> None:

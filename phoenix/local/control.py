@@ -2,7 +2,8 @@
 
     {"op": "status"}                        -> {"ok": true, …}
     {"op": "down", "hard": false}           -> {"progress": …}* {"ok": true}
-    {"op": "apply", "text": …, "name": …, "base": …}   -> {"progress": …}* {"ok": true, "changes": […], "position": n}
+    {"op": "apply", "text": …, "name": …, "base": …, "accept_late_leases": false, "dry_run": false}
+                                            -> {"progress": …}* {"ok": true, "changes": […], "late_leases": […], "position": n}
 
 Rules
   1. Who may open the file may command the cloud: there is no other check, so the file is for its owner only.

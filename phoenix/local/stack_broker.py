@@ -14,6 +14,7 @@ from nats.aio.client import Client
 
 from schemas import subjects
 from schemas.config import CloudConfig
+from schemas.requests import ConfigApplied, ConfigApply, Failed
 from services.runtime.broker import credentials
 from services.runtime.broker.streams import ensure_streams
 from services.runtime.config.file import Config
@@ -71,24 +72,26 @@ def _since(log: Path, end: int) -> bytes:
         return file.read()
 
 
-async def adopt(config: Config, cloud: CloudConfig) -> int:
-    """Ask the provisioner to adopt `cloud`; returns the journal position.  Raises `BrokerError`."""
+async def adopt(
+    config: Config, cloud: CloudConfig, *, accept_late_leases: bool = False, dry_run: bool = False
+) -> ConfigApplied:
+    """Ask the provisioner to adopt `cloud`, or what would come of it.  Raises `BrokerError`."""
     operator = next((user for user in config.cloud.users if user.role == "operator"), None)
     if operator is None:
         raise BrokerError("the configuration in force has no operator, so nobody may change it")
     client = await _connected(credentials.user_options(config, operator.name))
     subject = subjects.request(operator.department, operator.name, "config", "apply")
-    payload = msgspec.json.encode({"config": cloud})
+    payload = msgspec.json.encode(ConfigApply(config=cloud, accept_late_leases=accept_late_leases, dry_run=dry_run))
     try:
         answer = await client.request(subject, payload, timeout=APPLY_S, headers={"Content-Type": "application/json"})
     except (nats.errors.Error, TimeoutError) as error:
         raise BrokerError(f"the provisioner does not answer: {message_of(error)}") from error
     finally:
         await client.close()
-    told: dict[str, Any] = msgspec.json.decode(answer.data)
-    if not told.get("ok"):
-        raise BrokerError(str((told.get("error") or {}).get("message", "the provisioner refused it")))
-    return int(told.get("position", 0))
+    try:
+        return msgspec.json.decode(answer.data, type=ConfigApplied)
+    except msgspec.ValidationError:
+        raise BrokerError(msgspec.json.decode(answer.data, type=Failed).error.message) from None
 
 
 async def _connected(options: dict[str, Any]) -> Client:

@@ -3,7 +3,8 @@
 The order is what matters: whoever is new can be authenticated before anything asks for it, the journal decides, and only then
 those who are gone lose their processes and their keys.
 
-    1  validate; nothing has changed if a problem is found
+    1  validate; nothing has changed if a problem is found.  A dry run asks the provisioner which accepted leases would not be
+       kept, and ends here
     2  credentials of new users and services, and anew those that somebody deleted; the broker knows old and new ones
     3  the provisioner adopts the configuration: a fact.  If it refuses, 2 is taken back
     4  schedulers and balancers of new departments start; those of removed ones stop
@@ -33,19 +34,23 @@ from services.runtime.config.file import Config, ConfigError, diff
 from services.runtime.config.lending import beyond
 
 
-async def apply(up: Supervisor, text: str, name: str, base: str) -> AsyncIterator[dict[str, Any]]:
-    """Progress, then the answer with `ok`."""
-    was = up.config
+async def apply(up: Supervisor, request: dict[str, Any]) -> AsyncIterator[dict[str, Any]]:
+    """Progress, then the answer with `ok`.  `request`: as `control` has it."""
+    was, dry_run, accepts = up.config, bool(request.get("dry_run")), bool(request.get("accept_late_leases"))
     try:
-        wanted = stack_config.with_metrics(stack_config.applied(text, name, Path(base), was), up.ports)
+        file = stack_config.applied(str(request["text"]), str(request["name"]), Path(str(request["base"])), was)
+        wanted = stack_config.with_metrics(file, up.ports)
     except ConfigError as error:
         yield {"ok": False, "error": str(error)}
+        return
+    changes = diff(was.cloud, wanted.cloud)
+    if dry_run:
+        yield await _tried(was, wanted, changes)
         return
     for warning in [] if up.settings.external else beyond(wanted.cloud, up.settings.hosts):
         yield {"progress": warning}
     for problem in secret_files.problems(wanted.secrets.directory, wanted.cloud):
         yield {"progress": problem}
-    changes = diff(was.cloud, wanted.cloud)
     if not changes:
         renewed, _ = await _publish(up, was)  # somebody may have deleted a secret to have another
         yield {"ok": True, "changes": [], "position": None, "renewed": renewed}
@@ -54,12 +59,12 @@ async def apply(up: Supervisor, text: str, name: str, base: str) -> AsyncIterato
     if told:
         yield {"progress": "nats-server knows who is new, and who may do what"}
     try:
-        position = await adopt(was, wanted.cloud)
+        adopted = await adopt(was, wanted.cloud, accept_late_leases=accepts)
     except BrokerError as error:
         await _publish(up, was)
         yield {"ok": False, "error": str(error)}
         return
-    yield {"progress": f"adopted at journal position {position}"}
+    yield {"progress": f"adopted at journal position {adopted.position}"}
     up.config = wanted
     stack_config.write(wanted, up.layout)
     async for step in _processes(up, was, wanted):
@@ -67,7 +72,17 @@ async def apply(up: Supervisor, text: str, name: str, base: str) -> AsyncIterato
     await _publish(up, wanted)
     up.ports.save()
     up.publish()
-    yield {"ok": True, "changes": changes, "position": position, "renewed": renewed}
+    answer = {"ok": True, "changes": changes, "position": adopted.position, "renewed": renewed}
+    yield answer | {"late_leases": list(adopted.late_leases)}
+
+
+async def _tried(was: Config, wanted: Config, changes: list[str]) -> dict[str, Any]:
+    """The answer of a dry run: what would change, and the accepted leases that would not be kept."""
+    try:
+        late = list((await adopt(was, wanted.cloud, dry_run=True)).late_leases) if changes else []
+    except BrokerError as error:
+        return {"ok": False, "error": str(error)}
+    return {"ok": True, "changes": changes, "late_leases": late}
 
 
 def _both(old: CloudConfig, new: CloudConfig) -> CloudConfig:

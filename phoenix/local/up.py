@@ -100,8 +100,7 @@ class Session:
                     yield told
             case "apply":
                 async with self._applying:
-                    steps = apply(self.supervisor, str(request["text"]), str(request["name"]), str(request["base"]))
-                    async for step in steps:
+                    async for step in apply(self.supervisor, request):
                         yield step
             case other:
                 yield {"ok": False, "error": f"there is no operation {other!r}"}

@@ -30,15 +30,14 @@ from schemas import requests as r
 from schemas.config import BatchPolicy, Department
 from schemas.facts import Fact
 from schemas.ids import JOB
+from schemas.leases import ORDER, certain, keeps_times, order_of
 from schemas.timetable import FOREVER, Collision, Ground, Part, Slot, Timetable, most
-from schemas.windows import calendar
 from services.admission import at_once, compose
 from services.admission.compose import Caller
 from services.admission.core import DIGEST_MARK, AdmissionCore, Job
 from services.admission.payloads import Packed, digest_of
 from services.runtime.edge import Refused
 
-ORDER: Final = "leases"  # what a department's order must be
 HORIZON_S: Final = 366 * 86400.0  # nobody knows which hosts there will be later than a year from now
 LEASES_MAX: Final = 200  # of a department at a time: each new one is compared with all, in one step of this process
 _FIELDS: Final = {"walltime_s": "duration_s", "cpus_per_task": "cores", "tasks": "nodes"}
@@ -93,9 +92,9 @@ def _in_its_words(refused: Refused) -> Refused:
 
 
 def _refuse_other_orders(department: Department) -> None:
-    order = (department.batch or BatchPolicy()).order
-    if str(order) != ORDER:
-        told = f'kind: {department.name} has order = "{order}", which keeps no times; leases need order = "{ORDER}"'
+    if not keeps_times(department):
+        order = f'{department.name} has order = "{order_of(department)}", which keeps no times'
+        told = f'kind: {order}; leases need order = "{ORDER}"'
         raise Refused("invalid", told, "kind")
 
 
@@ -176,14 +175,6 @@ def _ground(core: AdmissionCore, department: Department, start: float) -> Ground
         if host.state not in ("lost", "absent") and host.cordoned is None and host.quarantine_until <= start
     ]
     return Ground(usable, certain(department)[1])
-
-
-def certain(department: Department) -> tuple[int, int | None]:
-    """Hosts that are guaranteed, and that it may hold, whichever of its windows is open."""
-    windows = calendar(department.windows, department.windows_zone).windows
-    guarantee = min([department.guarantee, *(w.guarantee for w in windows if w.guarantee is not None)])
-    maxima = [x for x in (department.maximum, *(w.maximum for w in windows)) if x is not None]
-    return guarantee, min(maxima, default=None)
 
 
 def warning(core: AdmissionCore, name: str, now: float) -> str:

@@ -49,6 +49,8 @@ from schemas.reasons import Code, Reason, because
 from schemas.whereabouts import usable
 from services.provisioner.agreements import Agreements, Notice
 from services.provisioner.grants import grants
+from services.provisioner.leases import KINDS as OF_LEASES
+from services.provisioner.leases import Late, Lease, concerned, note
 from services.provisioner.policies.idle import with_idle
 from services.provisioner.policies.phoenix import UNLIMITED, Claim
 from services.runtime.core import NEVER
@@ -87,10 +89,11 @@ class _State(msgspec.Struct, kw_only=True):
     prefers: dict[str, tuple[str, ...]] = {}  # department -> constraints of its jobs that wait
     if_idle: dict[str, int] = {}  # web department -> hosts that it wants beside its demand, if they are idle
     credits: Credits = msgspec.field(default_factory=Credits)
+    leases: dict[str, Lease] = {}  # accepted ones with a time of their own that are not over
 
 
 class ProvisionerCore:
-    VERSION = 2  # 2: what is wanted if idle; a first start reads it from the journal
+    VERSION = 3  # 2: what is wanted if idle, 3: leases; a first start reads it from the journal
 
     def __init__(self, custody: Custody) -> None:
         self.custody = custody
@@ -118,6 +121,8 @@ class ProvisionerCore:
             return
         kind = type(fact)
         self._state.credits.note(self.custody, fact, meta.at)
+        if kind in OF_LEASES:
+            note(self._state.leases, self.custody, fact)
         if isinstance(fact, f.DemandChanged):
             self._note_wishes(fact)
         if self._one_batch():
@@ -177,6 +182,10 @@ class ProvisionerCore:
     def load(self, data: bytes) -> None:
         self._state = msgspec.msgpack.decode(data, type=_State)
         self._targets, self._quiet_until = None, 0.0
+
+    def late_leases(self, config: CloudConfig, now: float) -> list[Late]:
+        """Each accepted lease that `config` would not keep."""
+        return concerned(self.custody, self._state.leases, config, now)
 
     def check(self) -> list[str]:
         quotas, count = self.custody.state.quotas, usable(self.custody, self.custody.state.at)

@@ -9,8 +9,11 @@ Rules
   1. Only operators apply a configuration; the server's permissions make the user in the subject true.
   2. A configuration is checked as a whole before it is proposed; an invalid one is refused with every problem.
   3. What is already in force is not adopted again.
-  4. Who asked, and what came of it, goes to the audit (`services.runtime.callers.audit`).
+  4. Who asked, and what came of it, goes to the audit (`services.runtime.callers.audit`); but for a dry run that is answered,
+     which changes nothing.
   5. What the hypervisor can do is read from our own file, with the rest of what says where things run.
+  6. One that would not keep accepted leases (`leases`) is refused, unless the request accepts that.  The file of a start is
+     adopted all the same, with a warning in the log for each: without a configuration no process comes up.
 """
 
 from __future__ import annotations
@@ -18,16 +21,20 @@ from __future__ import annotations
 import asyncio
 import secrets
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Final, cast
 
 import msgspec
 from nats.aio.msg import Msg
 
 from schemas import facts as f
+from schemas import requests as r
 from schemas import subjects
 from schemas.audit import MESSAGE_MAX, AuditRecord
 from schemas.config import CloudConfig
 from schemas.custody import RULES
+from schemas.sentences.units import iso
+from services.provisioner.core import ProvisionerCore
+from services.provisioner.leases import Late
 from services.runtime.broker.answer import answer
 from services.runtime.broker.whence import Whence
 from services.runtime.callers.audit import Recorder
@@ -38,8 +45,14 @@ ADOPT_S: Final = 10.0
 PAYLOAD_MAX: Final = 1 << 20
 
 
-class _Apply(msgspec.Struct):
-    config: CloudConfig
+def told(late: Late) -> str:
+    lease = late.lease
+    return f"lease {lease.name} of {lease.user}, from {iso(lease.start_at)} to {iso(lease.end_at)}: {late.why}"
+
+
+def refusal(lines: Sequence[str]) -> str:
+    way = "apply it after them, move or cancel them, or accept it: accept_late_leases, in a shell --accept-late-leases"
+    return "\n".join(["leases that were accepted would not be kept:", *(f"  {line}" for line in lines), way])
 
 
 class ConfigEdge(Edge):
@@ -57,42 +70,53 @@ class ConfigEdge(Edge):
     async def lead(self) -> None:
         state = self.service.custody.state
         if state.config != self.file or state.rules != RULES:
-            await self._adopt(self.file, "configuration file")
+            for lease in (await self._adopt(self.file, "configuration file", late_accepted=True)).late_leases:
+                self.service.log.warning("an accepted lease is not kept by the configuration file", lease=lease)
 
-    async def _adopt(self, config: CloudConfig, cause: str) -> int:
-        """Propose `config` and wait until it is in force; returns its position."""
+    def _late(self, config: CloudConfig, now: float) -> list[str]:
+        """A line for each accepted lease that `config` would not keep."""
+        return [told(late) for late in cast("ProvisionerCore", self.service.core).late_leases(config, now)]
+
+    async def _adopt(self, config: CloudConfig, cause: str, *, late_accepted: bool) -> r.ConfigApplied:
+        """Propose `config` and wait until it is in force.  Raises `Refused` (rule 6)."""
         fresh = secrets.token_hex(8)  # outside `compose`, which may run again
+        late: list[str] = []
 
-        def compose(_now: float, _drafted: Sequence[f.Fact]) -> list[f.Fact]:
+        def compose(now: float, _drafted: Sequence[f.Fact]) -> list[f.Fact]:
             state = self.service.custody.state
             if state.config == config and state.rules == RULES:
                 return []
+            late[:] = self._late(config, now)
+            if late and not late_accepted:
+                raise Refused("conflict", refusal(late), "accept_late_leases")
             return [f.ConfigAdopted(cloud=state.cloud or fresh, custody_rules=RULES, config=config)]
 
         async with asyncio.timeout(ADOPT_S):
             outcome = await self.service.propose(compose, cause)
         self.service.log.info("configuration in force", departments=len(config.departments), position=outcome.position)
-        return outcome.position
+        return r.ConfigApplied(position=outcome.position, late_leases=tuple(late))
 
     async def _on_apply(self, msg: Msg) -> None:
         asked = subjects.parse_request(msg.subject)
         if asked is None or not self.service.is_leader:
             return
         told = await self._told(asked, msg.reply)
+        as_json = r.is_json(msg.data, (msg.headers or {}).get("Content-Type", ""))
         try:
-            position = await self._apply(asked, msg.data)
-            reply: dict[str, Any] = {"ok": True, "position": position}
-            self._recorder.note(msgspec.structs.replace(told, position=position))
+            wanted = self._read(asked, msg.data, as_json)
+            applied = await self._apply(asked, wanted)
+            reply: r.Message = applied
+            if not wanted.dry_run:
+                self._recorder.note(msgspec.structs.replace(told, position=applied.position))
         except Refused as refused:
+            error = r.Error(code=refused.code, field=refused.field, message=refused.message)
             wrong = {"code": refused.code, "field": refused.field, "message": refused.message[:MESSAGE_MAX]}
             self._recorder.note(msgspec.structs.replace(told, outcome="refused", **wrong))
-            error = {"code": refused.code, "field": refused.field, "message": refused.message}
-            reply = {"ok": False, "error": error}
+            reply = r.Failed(error=error)
         except TimeoutError:
             message = f"the configuration was not confirmed within {ADOPT_S:g} s; look at `phoenix config diff`"
-            reply = {"ok": False, "error": {"code": "unavailable", "field": None, "message": message}}
-        as_json = msg.data[:1] == b"{"
-        body = msgspec.json.encode(reply) if as_json else msgspec.msgpack.encode(reply)
+            reply = r.Failed(error=r.Error(code="unavailable", message=message))
+        body = r.encode(reply, as_json)
         await answer(msg, asked.department, body, {"Content-Type": "application/json"} if as_json else None)
 
     async def _told(self, asked: subjects.RequestSubject, reply: str) -> AuditRecord:
@@ -111,20 +135,27 @@ class ConfigEdge(Edge):
     async def close(self) -> None:
         await self._recorder.flush()
 
-    async def _apply(self, asked: subjects.RequestSubject, data: bytes) -> int:
-        config = self.service.custody.state.config or self.file
-        user = config.user(asked.user)
+    def _read(self, asked: subjects.RequestSubject, data: bytes, as_json: bool) -> r.ConfigApply:
+        """What is asked, if it may be.  Raises `Refused`."""
+        user = (self.service.custody.state.config or self.file).user(asked.user)
         if user is None or user.role != "operator":
             raise Refused("denied", f"{asked.user} is no operator; only operators apply configurations")
         if len(data) > PAYLOAD_MAX:
             raise Refused("limit", f"a configuration has at most {PAYLOAD_MAX} bytes", "config")
         try:
-            codec = msgspec.json if data[:1] == b"{" else msgspec.msgpack
-            wanted = codec.decode(data, type=_Apply).config
-        except msgspec.DecodeError as error:
-            raise Refused("invalid", str(error), "config") from error
-        wanted = msgspec.structs.replace(wanted, capabilities=self.file.capabilities)  # the hypervisor's, whoever asks
-        problems = check_cloud(wanted)
+            request: r.ConfigApply = r.decode("config.apply", data, as_json)
+        except r.Malformed as error:
+            raise Refused("invalid", error.message, error.field) from None
+        # The hypervisor's, whoever asks (rule 5).
+        config = msgspec.structs.replace(request.config, capabilities=self.file.capabilities)
+        problems = check_cloud(config)
         if problems:
             raise Refused("invalid", "; ".join(p.line() for p in problems), problems[0].key)
-        return await self._adopt(wanted, f"config.apply by {asked.user}")
+        return msgspec.structs.replace(request, config=config)
+
+    async def _apply(self, asked: subjects.RequestSubject, wanted: r.ConfigApply) -> r.ConfigApplied:
+        if wanted.dry_run:
+            late = tuple(self._late(wanted.config, self.service.now()))
+            return r.ConfigApplied(position=self.service.custody.state.position, late_leases=late)
+        cause = f"config.apply by {asked.user}"
+        return await self._adopt(wanted.config, cause, late_accepted=wanted.accept_late_leases)

@@ -3,6 +3,7 @@ with alternatives that are then accepted, and they end on time."""
 
 from __future__ import annotations
 
+import asyncio
 import json
 import time
 from collections.abc import Iterator
@@ -12,9 +13,12 @@ from math import ceil
 from pathlib import Path
 from typing import Any
 
+import msgspec
+import nats
 import pytest
 
 from phoenix.cli.http import Client
+from services.runtime.config.file import load
 from tests.integration.up_cloud import DEADLINE_S, Cloud, until
 
 pytestmark = pytest.mark.timeout(240)
@@ -163,6 +167,23 @@ def test_a_lease_with_a_script_ends_when_it_ends(cloud: Cloud, tmp_path: Path) -
     assert cloud.ok("output", name) == "on 2 nodes: an argument\n"
 
 
+def asked_config(cloud: Cloud, file: Path) -> Any:
+    """`file` as the cloud would adopt it."""
+    return msgspec.to_builtins(load(file, load(Path(cloud.status()["config"])).opennebula).cloud)
+
+
+async def ask(cloud: Cloud, request: dict[str, Any]) -> dict[str, Any]:
+    """`config.apply` as any program sends it."""
+    root = cloud.status()["credentials"]["root"]
+    prefix = root["inbox_prefix"].encode()
+    nc = await nats.connect(cloud.status()["nats_url"], nkeys_seed=root["nkey"], inbox_prefix=prefix)
+    try:
+        subject = "phoenix.request.operators.root.config.apply"
+        return dict(json.loads((await nc.request(subject, json.dumps(request).encode(), timeout=30)).data))
+    finally:
+        await nc.close()
+
+
 def test_an_order_that_keeps_no_times_is_not_applied_over_accepted_leases_unless_that_is_accepted(
     cloud: Cloud, tmp_path: Path
 ) -> None:
@@ -177,8 +198,13 @@ def test_an_order_that_keeps_no_times_is_not_applied_over_accepted_leases_unless
     assert cloud.json("config", "check", str(file))["warnings"] == [named]
     refused = cloud.run("config", "apply", str(file))
     assert (refused.returncode, named in refused.stderr, "--accept-late-leases" in refused.stderr) == (1, True, True)
+    asked = {"config": asked_config(cloud, file)}
+    raw = asyncio.run(ask(cloud, asked))
+    assert (raw["error"]["code"], raw["error"]["field"]) == ("conflict", "accept_late_leases")
+    assert named in raw["error"]["message"]
+    assert asyncio.run(ask(cloud, asked | {"dry_run": True}))["late_leases"] == [named]
     assert "it starts in" in cloud.ok("why", name)
-    cloud.ok("config", "apply", str(file), "--accept-late-leases")
+    assert cloud.json("config", "apply", str(file), "--accept-late-leases")["late_leases"] == [named]
     until(lambda: "the order is now easy, which keeps no time for it" in cloud.ok("why", name), "why promises a time")
     assert "at the latest" not in cloud.ok("why", name)
     (tmp_path / "site.toml").write_text(SITE)
