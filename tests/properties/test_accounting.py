@@ -106,6 +106,7 @@ class Ledger:
     def __init__(self, world: World) -> None:
         self.custody = Custody()
         self.sums: dict[tuple[str, str], float] = {}
+        self.cordoned = dict.fromkeys(("hpc", "web", "bio"), 0.0)  # of what each held
         self.lost = self.failed = 0.0
         self.open: dict[str, tuple[int, float | None, float | None]] = {}  # cores, began, broken
         self.risked: dict[str, float] = {}
@@ -124,6 +125,15 @@ class Ledger:
         length, self.at = until - (until if self.at is None else self.at), until
         for name, level in self.levels():
             self.sums[name] = self.sums.get(name, 0.0) + level * length
+        for dept in self.cordoned:
+            self.cordoned[dept] += (len(self._held(dept)) - self._divided(dept)) * length
+
+    def _held(self, dept: str) -> list[str]:
+        return list(self.custody.index.held.get(dept, ()))
+
+    def _divided(self, dept: str) -> int:
+        """Held hosts that are not cordoned."""
+        return sum(self.custody.state.hosts[name].cordoned is None for name in self._held(dept))
 
     def levels(self) -> Iterator[tuple[tuple[str, str], int]]:
         state, index = self.custody.state, self.custody.index
@@ -135,8 +145,9 @@ class Ledger:
             yield (dept, "occupied_s"), len(index.occupied.get(dept, ()))
             yield (dept, "draining_s"), sum(h.state == "draining" and h.dept == dept for h in state.hosts.values())
             yield (dept, "own_s"), own.get(dept, 0)
-            yield (dept, "lent_s"), max(0, own.get(dept, 0) - held)
-            yield (dept, "borrowed_s"), max(0, held - own.get(dept, 0))
+            divided = self._divided(dept)
+            yield (dept, "lent_s"), max(0, own.get(dept, 0) - divided)
+            yield (dept, "borrowed_s"), max(0, divided - own.get(dept, 0))
         yield ("hpc", "used_core_s"), sum(cores for cores, _, _ in self.open.values())
         for what in ("free", "lost", "absent"):
             yield ("", f"{what}_s"), len(index.by_state[what])
@@ -218,7 +229,7 @@ def test_it_is_the_integral(steps: list[tuple[str, int, int]], on_reclaim: str) 
     )
     for dept, one in departments.items():
         assert one["used_core_s"] == sum(row["used_core_s"] for row in found["rows"] if row["department"] == dept)
-        assert one["borrowed_s"] - one["lent_s"] == one["held_s"] - one["own_s"]
+        assert one["borrowed_s"] - one["lent_s"] == one["held_s"] - ledger.cordoned[dept] - one["own_s"]
     ends = [unit.end for unit in world.custody.state.units.values() if unit.state == "final"]
     assert hpc["ended"] == {str(end): ends.count(end) for end in sorted(map(str, ends))}
     assert hpc["submitted"] == len(world.custody.state.units)

@@ -18,7 +18,8 @@ from typing import Final
 from services.monitor.history import story_index
 from services.monitor.model.buckets import Row, Site, Span
 
-VERSION: Final = 4  # 3: a job's reason is of its last attempt; 4: when a loss was told, kinds of departments
+# 3: a job's reason is of its last attempt; 4: when a loss was told, kinds of departments; 5: cordoned hosts are not borrowed
+VERSION: Final = 5
 _TEXT: Final = "TEXT NOT NULL DEFAULT ''"
 _BUCKET: Final = "begin_ms INTEGER NOT NULL, length_ms INTEGER NOT NULL"
 

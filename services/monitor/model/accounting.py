@@ -19,7 +19,8 @@ Rules
   5. To whom: the department that claims the host, as the notice's reason says, else the reason; to production of the same
      department: `OWN_PRODUCTION`.
   6. Lent = max(0, own - held), borrowed = max(0, held - own), at every moment; what is its own says `schemas.lending`.  A
-     draining host is held by nobody.
+     draining host is held by nobody.  A cordoned one is nobody's own (`schemas.whereabouts`): its holder has it, and neither
+     borrows it nor has lent another for it.
   7. A host is taken back by notice if its department held more than its quota when it gave it up.
   8. What was measured since the last full hour is `fresh`.  With the first fact of another hour everything is added up to the
      full hour before it, becomes `news` for the history, and goes into the book: both have the same sums.

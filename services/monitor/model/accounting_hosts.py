@@ -7,10 +7,12 @@ Rules (of `accounting`: rules 6 and 7; what was measured goes where rule 8 says)
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Final
 
 from schemas.config import CloudConfig
 from schemas.custody import Custody
+from schemas.custody_state import Host
 from schemas.lending import next_change, owned
 from services.monitor.model.accounting_state import Levels, State, Whereabouts
 from services.runtime.core import NEVER
@@ -46,9 +48,12 @@ class HostTime:
 
     def _usable(self) -> int:
         """Hosts that are divided: not lost, absent or cordoned."""
+        cordoned = sum(1 for host in self._cordoned() if host.state in PRESENT)
+        return sum(len(self.custody.index.by_state[state]) for state in PRESENT) - cordoned
+
+    def _cordoned(self) -> Iterator[Host]:
         index, hosts = self.custody.index, self.custody.state.hosts
-        cordoned = [n for n in index.apart if hosts[n].cordoned is not None and hosts[n].state in PRESENT]
-        return sum(len(index.by_state[state]) for state in PRESENT) - len(cordoned)
+        return (hosts[name] for name in index.apart if hosts[name].cordoned is not None)
 
     def settle(self, dept: str) -> Levels:
         """Add up what the department had until now."""
@@ -63,8 +68,9 @@ class HostTime:
                 span.occupied += had.occupied * length
                 span.draining += had.draining * length
                 span.own += had.own * length
-                span.lent += max(0, had.own - had.held) * length
-                span.borrowed += max(0, had.held - had.own) * length
+                beyond = had.held - had.apart - had.own
+                span.lent += max(0, -beyond) * length
+                span.borrowed += max(0, beyond) * length
                 span.noticed += had.noticed * length
                 span.cores += had.cores * length
                 span.memory += had.memory_mb * length
@@ -87,11 +93,13 @@ class HostTime:
         """The department's levels are those of custody from now on; what it draws from its hosts is counted by `_count`."""
         index, had = self.custody.index, self.state.levels.get(dept)
         held, occupied = len(index.held.get(dept, ())), len(index.occupied.get(dept, ()))
+        apart = sum(1 for host in self._cordoned() if host.state == "held" and host.dept == dept)
         quota = self.custody.state.quotas.get(dept)
         noticed = 0 if quota is None else max(0, held - quota.hosts)
-        if had is None or (had.held, had.occupied, had.noticed) != (held, occupied, noticed):
+        levels = (held, occupied, noticed, apart)
+        if had is None or (had.held, had.occupied, had.noticed, had.apart) != levels:
             had = self.settle(dept)
-            had.held, had.occupied, had.noticed = held, occupied, noticed
+            had.held, had.occupied, had.noticed, had.apart = levels
 
     def moved(self, name: str) -> None:
         """The host may be elsewhere, or another one, than it was."""
@@ -110,9 +118,9 @@ class HostTime:
                 del state.hosts[name]
             else:
                 state.hosts[name] = now
-            for some in (was, now):
-                if some is not None and some.dept:
-                    self.weigh(some.dept)
+        for some in (was, now):  # also of one that is where it was: it may have been cordoned
+            if some is not None and some.dept:
+                self.weigh(some.dept)
         usable = self._usable()
         if usable != state.usable:
             state.usable = usable

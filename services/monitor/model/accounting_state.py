@@ -24,6 +24,7 @@ class Levels(msgspec.Struct, array_like=True):
     noticed: int = 0
     cores: int = 0  # of held hosts, and so is the memory
     memory_mb: int = 0
+    apart: int = 0  # of the held hosts, those that are cordoned
 
 
 class Whereabouts(msgspec.Struct, array_like=True):
