@@ -152,6 +152,8 @@ def render(event: dict[str, Any]) -> str:
         told = {key: value for key, value in lease.items() if key != "kind" and value}
         details = {**details, **told, "lease": lease.get("kind")}
     words = " ".join(f"{key}={_value(key, value)}" for key, value in details.items() if _is_telling(key, value))
+    if facts.ended_early(details):
+        words = words.replace("terminated=True", "ended early")
     reason = details.get("reason") or details.get("why")
     why = f"  ({sentences.sentence(reason)})" if reason else ""
     kind = details.get("kind", "?")

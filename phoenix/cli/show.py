@@ -12,7 +12,7 @@ from phoenix.cli.http import Client
 from phoenix.cli.parser import job_id
 from phoenix.cli.queue import in_utc, shown, starts
 from schemas import sentences
-from schemas.sentences import told_foreseen
+from schemas.sentences import facts, told_foreseen
 
 UNITS_SHOWN: Final = 50  # elements of an array that the text lists; --json has all
 HELP: Final = """examples:
@@ -169,7 +169,7 @@ def _attempts(attempts: list[dict[str, Any]]) -> str:
             attempt.get("placed_at") or "",
             attempt.get("began_at") or "",
             attempt.get("ended_at") or "",
-            "ended early" if attempt.get("terminated") else attempt.get("disposal") or "",
+            "ended early" if facts.ended_early(attempt) else attempt.get("disposal") or "",
             "" if (code := attempt.get("exit", attempt.get("exit_code"))) is None else str(code),
             sentences.sentence(attempt["why"]) if attempt.get("why") else "",
         )

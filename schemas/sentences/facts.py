@@ -53,6 +53,11 @@ def unit_name(unit: object) -> str:
     return f"instance {text}" if "." in text else f"job {text}"
 
 
+def ended_early(report: Mapping[str, Any]) -> bool:
+    """True of a report, or an attempt with one, that completed after its guest had told its script to end."""
+    return report.get("exit") == 0 and bool(report.get("terminated"))
+
+
 def _unknown(kind: str, p: Params) -> str:
     shown = [f"{key.replace('_', ' ')} {_text(value)}" for key, value in p.items() if key not in _PLAIN]
     return f"{kind}: {', '.join(shown[:FIELDS_SHOWN_MAX])}" if shown else kind
@@ -251,7 +256,7 @@ def _reported(p: Params) -> str:
     note = f"; note: {p['note']}" if p.get("note") else ""
     if p.get("signal") is not None:
         return f"{_attempt(p)} was ended by signal {p['signal']}{ran}{note}"
-    if p.get("exit") == 0 and p.get("terminated"):
+    if ended_early(p):
         return f"{_attempt(p)} has completed, ended early{ran}: its script ended with 0 when it was told to end{note}"
     end = "has completed" if p.get("exit") == 0 else f"has failed with exit code {p['exit']}"
     return f"{_attempt(p)} {end}{ran}{note}"

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from phoenix.cli import events as cli_events
 from phoenix.cli import history as cli_history
 from phoenix.cli import queue as cli_queue
 from phoenix.cli import show as cli_show
@@ -139,6 +140,17 @@ def test_its_scheduler_and_the_events_say_so() -> None:
     assert told("attempt.reported", fields, "hpc") == (
         "job 1 has completed, ended early after 3s: its script ended with 0 when it was told to end"
     )
+    event = {"kind": "attempt.reported", "at": 0.0, "department": "hpc"}
+    line = cli_events.render({**event, "fact": fields})
+    assert line == "1970-01-01T00:00:00Z  attempt.reported   hpc        unit=1 attempt=1 exit=0 seconds=3 ended early"
+    failed = cli_events.render({**event, "fact": {**fields, "exit": 143}})
+    assert ("ended early" in failed, "terminated=True" in failed) == (False, True)
+
+
+def test_a_failure_after_it_was_told_to_end_did_not_end_early() -> None:
+    attempt = {"attempt": 1, "terminated": True, "disposal": None}
+    shown = [cli_show._attempts([{**attempt, "exit": code}]) for code in (0, 143)]
+    assert ["ended early" in table for table in shown] == [True, False]
 
 
 def test_states_and_ends_are_shown_in_words() -> None:
