@@ -1,4 +1,4 @@
-"""`phoenix doctor`: is this OpenNebula ready for a cloud, and if not, what to do."""
+"""`phoenix doctor`: is this OpenNebula ready for a cloud, does the cloud's broker write, and if not, what to do."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from urllib.parse import urlsplit
 
 from phoenix.cli import cloud, emit
 from phoenix.cli.errors import FAILED, OK, CliError, usage
+from phoenix.doctor import broker
 from phoenix.doctor.endpoint import Endpoint
 from phoenix.doctor.findings import Finding, table, warn, worst
 from phoenix.doctor.look import examine
@@ -22,6 +23,8 @@ HELP: Final = """examples:
   phoenix doctor --config site.toml --dry-run-vm               and try one VM on HOLD; nothing of it is left
   phoenix doctor --opennebula http://one:2633/RPC2 --auth one_auth --hypervisor kvm
   phoenix doctor                                               the embedded one of the cloud that runs here
+
+Where the cloud's credentials are, it also asks nats-server whether it still writes its streams.
 
 It changes nothing, but for --dry-run-vm.  Exit code: 0 nothing fails, 1 something does"""
 
@@ -67,7 +70,7 @@ def run(args: argparse.Namespace) -> int:
         found = examine(endpoint, wanted, args.dry_run_vm)
     finally:
         endpoint.close()
-    found += _secrets(args)
+    found += _secrets(args) + _broker(args)
     level = worst(found)
     if args.json:
         emit.json({"opennebula": url, "result": level, "findings": [x.as_dict() for x in found]})
@@ -87,6 +90,17 @@ def _secrets(args: argparse.Namespace) -> list[Finding]:
         warn("secrets", problem, "phoenix secret list DEPT")
         for problem in problems(config.secrets.directory, config.cloud)
     ]
+
+
+def _broker(args: argparse.Namespace) -> list[Finding]:
+    """Of the configuration file, or of the cloud that runs here."""
+    if args.config is None and args.opennebula is not None:
+        return []
+    file = args.config or Path(str(cloud.describe(cloud.data_dir(args)).get("config", "")))
+    try:
+        return broker.look(_load(file))
+    except (CliError, OSError) as error:
+        return [warn("broker", f"it is not asked whether it writes: {error}", "phoenix doctor --config FILE")]
 
 
 def _what(args: argparse.Namespace) -> tuple[str, Path, Wanted]:

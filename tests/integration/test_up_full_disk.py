@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -43,6 +44,13 @@ class Full(Cloud):
         return float(next(line.split()[-1] for line in told.splitlines() if line.startswith(f"{sample} ")))
 
 
+def doctor(cloud: Full) -> tuple[int, str, bool]:
+    """Its exit code, and what it says of the broker: how bad, and whether of the journal."""
+    done = cloud.run("doctor", "--json")
+    (found,) = [x for x in json.loads(done.stdout)["findings"] if x["check"] == "broker"]
+    return done.returncode, found["level"], "PHOENIX (no space left on device)" in found["found"]
+
+
 @pytest.fixture
 def cloud(tmp_path: Path) -> Iterator[Full]:
     found = Full(tmp_path / "data")
@@ -76,9 +84,11 @@ def test_a_full_disk_is_told_and_with_room_again_the_cloud_comes_back_by_itself(
     assert "no space left on device" in cloud.part("nats")["ailing"][0]
     assert "make room" in cloud.part("nats")["ailing"][0]
     assert cloud.part("nats")["restarts"] == 0
+    assert doctor(cloud) == (1, "fail", True)
     cloud.disk.empty(supervisor)
     until(lambda: cloud.status()["healthy"], "the cloud does not come back")
     assert cloud.part("nats")["restarts"] == 1
+    assert doctor(cloud) == (0, "ok", False)
     job = cloud.ok(*SUBMIT, "--request", request)
     assert cloud.ok(*SUBMIT, "--request", request) == job
     until(lambda: cloud.json("show", job.strip())["state"] == "completed", "the job does not run")
