@@ -71,6 +71,7 @@ class Guest:
         """Know nothing of any job."""
         self.boot: Boot | None = None
         self.process: Process | None = None
+        self.launches: Launches | None = None
         self.dismissed = False  # this guest has, because the attempt is over
         self.terminated = False  # one of them has while the script ran
         self.told_to_end = False  # one of them has, whatever ran here
@@ -111,6 +112,11 @@ class Guest:
         following = await self.door.next()
         self.door.rebind(following.id, following.token)
 
+    @property
+    def outstanding(self) -> bool:
+        """Of launched tasks: one runs, or what it has said, or its end, is still to be sent."""
+        return self.launches is not None and self.launches.outstanding
+
     def sleep(self) -> None:
         """The machine is suspended from now on."""
         self._slept_since = time.monotonic()
@@ -124,7 +130,7 @@ class Guest:
         room = self.machine.room
         room.write("token", self.door.job_token.encode())
         environment = for_job(boot, self.machine, self.door.url, self.door.phoenix_id)
-        launches = Launches(self.door, self.machine, environment, lambda: self.told_to_end)
+        launches = self.launches = Launches(self.door, self.machine, environment, lambda: self.told_to_end)
         await self._furnish(boot)
         if boot.rank != 0:
             await self.door.began(None)

@@ -3,6 +3,8 @@
 A rank asks for commands by long poll. A `launch` starts this rank's tasks beside the script, in the same room, uid and
 cgroup; their output and exits go back as events, numbered per rank and launch, so that repeating a call is harmless.
 Order within a task's stream is kept. A task that cannot write for lack of a reader waits: nothing is dropped.
+What tasks said and how they ended is `outstanding` until the door has it: whoever ends a guest waits for that, else the script
+on rank 0 would wait for ever for the end of a task.
 A task that ends with 0 after its guest told it to end (`told_to_end`) is reported as ended by SIGTERM: what was stopped on one
 node must not look like a success to the script on another, whose guest may not have been told yet.
 """
@@ -38,6 +40,12 @@ class Launches:
         self._environment = environment
         self._told_to_end = told_to_end
         self._live: dict[str, _Launch] = {}
+        self._running: set[asyncio.Task[None]] = set()
+
+    @property
+    def outstanding(self) -> bool:
+        """A task runs, or what one has said, or its end, has not arrived at the door."""
+        return bool(self._running)
 
     async def serve(self) -> None:
         """Obey commands until cancelled; raises `GoneError` when the attempt is over."""
@@ -50,7 +58,9 @@ class Launches:
                         launch = self._live[command.id] = _Launch(
                             self._door, self._machine, self._environment, command, self._told_to_end
                         )
-                        group.create_task(launch.run(), name=f"launch {command.id}")
+                        task = group.create_task(launch.run(), name=f"launch {command.id}")
+                        self._running.add(task)
+                        task.add_done_callback(self._running.discard)
                     elif command.kind == "signal" and command.id in self._live:
                         self._live[command.id].signal(command.signal)
 

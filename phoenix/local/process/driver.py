@@ -6,8 +6,8 @@ one exec, the job's own.
 
     boot       start the guest's task; RUNNING when that is done. When admission has told the guest whose VM it is, room and
                cell are made
-    shutdown   SIGTERM to the script; when it ends the guest finishes (output, a success is reported); after the grace,
-               everything is killed
+    shutdown   SIGTERM to the script; when it ends the guest finishes (output, a success is reported, the ends of launched
+               tasks); after the grace, everything is killed
     cancel     everything is killed at once
     save       the guest falls silent; what is being started is let start; SIGSTOP to everything, until it stands still;
                restore continues
@@ -215,7 +215,7 @@ class ProcessDriver:
         if entry is None:
             return
         entry.guest.stopping = True
-        boot, process = entry.guest.boot, entry.guest.process
+        boot = entry.guest.boot
         grace_s = self.grace_s
         if boot is not None and boot.grace_s is not None:
             grace_s = min(boot.grace_s, GRACE_MAX_S)
@@ -227,11 +227,7 @@ class ProcessDriver:
         entry.guest.door.awake.set()
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(grace_s):
-                if process is not None:
-                    await entry.gone.wait()
-                # A rank without a script never ends by itself: it is done when its tasks are.
-                while entry.machine.pids():  # noqa: ASYNC110  (the kernel sends no event for this)
-                    await asyncio.sleep(KERNEL_CHECK_S)
+                await _until_done(entry)
         if not entry.gone.is_set():
             await self._farewell(entry)
 
@@ -239,9 +235,8 @@ class ProcessDriver:
         """The grace is over: kill, but give the guest a moment to send what the script had said."""
         await asyncio.to_thread(vm.machine.kill_all)
         with contextlib.suppress(TimeoutError):
-            if vm.guest.process is not None:
-                async with asyncio.timeout(FAREWELL_S):
-                    await vm.gone.wait()
+            async with asyncio.timeout(FAREWELL_S):
+                await _until_done(vm)
         if not vm.gone.is_set():
             await self._kill(vm)
 
@@ -315,6 +310,15 @@ class ProcessDriver:
     async def usage(self, vm_id: int) -> Usage | None:
         entry = self._vms.get(vm_id)
         return entry.machine.usage() if entry is not None else None
+
+
+async def _until_done(vm: _Vm) -> None:
+    """Everything in the VM has ended, and said what it had to say."""
+    if vm.guest.process is not None:
+        await vm.gone.wait()
+    # A rank without a script never ends by itself: it is done when its tasks are, and the script's rank knows of it.
+    while vm.machine.pids() or vm.guest.outstanding:  # noqa: ASYNC110  (the kernel sends no event for this)
+        await asyncio.sleep(KERNEL_CHECK_S)
 
 
 async def _until_still(machine: ProcessMachine) -> None:
