@@ -81,7 +81,7 @@ properties: setup
 	@for round in $$(seq $(ROUNDS)); do PROPERTIES=search $(BIN)/python -m pytest -q -x -n 2 tests/properties || exit 1; done
 
 faults: setup
-	@$(BIN)/python -m pytest -q tests/integration/test_faults_kill.py tests/integration/test_faults_broker.py tests/integration/test_faults_down.py
+	@PHOENIX_FAULTS_ROUNDS=3 $(BIN)/python -m pytest -q tests/integration/test_faults_kill.py tests/integration/test_faults_broker.py tests/integration/test_faults_down.py
 
 failures: ROUNDS = 3
 failures: setup

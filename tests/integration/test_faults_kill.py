@@ -16,6 +16,8 @@ from tests.support.faults import HOSTS, SERVICES, Killer, Load, siege, together
 from tests.support.faults_verdict import Story
 
 SEED = int(os.environ.get("PHOENIX_FAULTS_SEED", "5"))  # another one: PHOENIX_FAULTS_SEED=7 pytest …
+ROUNDS = int(os.environ.get("PHOENIX_FAULTS_ROUNDS", "2"))  # kills of each; `make faults` has three
+ROUND_S, ROUND_JOBS = 6.0, 20
 
 pytestmark = pytest.mark.timeout(240)
 
@@ -43,7 +45,8 @@ async def test_killed_services_lose_no_job_and_run_none_twice(tmp_path: Path) ->
     """Jobs start again, are suspended or move, and VMs take one job after another, as each wishes."""
     warm = '[department.batch.warm]\nidle_s = 3\nshare = "department"\n'
     wishes = ("requeue", "suspend", "migrate")
-    story = await besieged(tmp_path, 18.0, 60, 3, (*SERVICES, NATS), *wishes, batch=warm)
+    size = (ROUND_S * ROUNDS, ROUND_JOBS * ROUNDS, ROUNDS)
+    story = await besieged(tmp_path, *size, (*SERVICES, NATS), *wishes, batch=warm)
     moved = story.of(f.HostSeized, f.HostReleased)
     again = [fact for fact in story.of(f.AttemptClosed) if fact.disposal is f.Disposal.REQUEUE]
     vms = Counter(fact.vm for fact in story.of(f.VmAllocated))

@@ -42,8 +42,19 @@ def cloud(tmp_path: Path) -> Iterator[Cloud]:
     found.close()
 
 
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cloud]:
+    """For tests that leave it as it was: running and well."""
+    found = Cloud(tmp_path_factory.mktemp("shared") / "data")
+    found.ok(*UP)
+    yield found
+    found.close()
+
+
 def test_up_status_down_and_up_again(cloud: Cloud) -> None:
-    assert "nats://127.0.0.1:" in cloud.ok(*UP)
+    said = cloud.ok(*UP)
+    assert said.startswith("cloud:        data-")
+    assert "nats://127.0.0.1:" in said
     first = cloud.json("status")
     assert first["healthy"]
     assert first["hosts"] == 3
@@ -56,21 +67,20 @@ def test_up_status_down_and_up_again(cloud: Cloud) -> None:
     assert cloud.status()["running"] is False
     cloud.ok("up", "--detach", "--services", "none")
     again = cloud.json("status")
-    for kept in ("nats_url", "opennebula_url", "hosts", "credentials"):
+    for kept in ("cloud", "nats_url", "opennebula_url", "hosts", "credentials"):
         assert again[kept] == first[kept]
 
 
-def test_secrets_are_files_that_only_their_owner_reads_and_no_argument_holds_one(cloud: Cloud) -> None:
-    cloud.ok(*UP)
+def test_secrets_are_files_that_only_their_owner_reads_and_no_argument_holds_one(shared: Cloud) -> None:
     secrets = []
-    for path in (cloud.data / "credentials").iterdir():
+    for path in (shared.data / "credentials").iterdir():
         assert stat.S_IMODE(path.stat().st_mode) == 0o600, path
         secrets.append(path.read_bytes().strip())
-    assert stat.S_IMODE(cloud.data.stat().st_mode) == 0o700
-    assert stat.S_IMODE((cloud.data / "run" / "control.sock").stat().st_mode) == 0o600
-    shown = b"".join(Path(f"/proc/{pid}/cmdline").read_bytes() for pid in cloud.pids())
+    assert stat.S_IMODE(shared.data.stat().st_mode) == 0o700
+    assert stat.S_IMODE((shared.data / "run" / "control.sock").stat().st_mode) == 0o600
+    shown = b"".join(Path(f"/proc/{pid}/cmdline").read_bytes() for pid in shared.pids())
     said = b"".join(
-        path.read_bytes() for path in [*(cloud.data / "log").iterdir(), *(cloud.data / "run").glob("*.json")]
+        path.read_bytes() for path in [*(shared.data / "log").iterdir(), *(shared.data / "run").glob("*.json")]
     )
     for secret in secrets:
         assert secret not in shown + said
@@ -94,36 +104,20 @@ def test_the_file_names_the_hypervisor_if_it_is_one_that_the_embedded_opennebula
     assert cloud.json("status")["hypervisor"] == "dummy"
 
 
-def test_a_second_up_on_the_same_directory_is_refused(cloud: Cloud) -> None:
-    cloud.ok(*UP)
-    before = cloud.pids()
-    second = cloud.run("up", "--detach")
+def test_a_second_up_on_the_same_directory_is_refused(shared: Cloud) -> None:
+    before = shared.pids()
+    second = shared.run("up", "--detach")
     assert second.returncode == 1
     assert "already running" in second.stderr
-    assert cloud.pids() == before
+    assert shared.pids() == before
 
 
-def test_two_clouds_side_by_side(cloud: Cloud, tmp_path: Path) -> None:
-    other = Cloud(tmp_path / "other")
-    try:
-        cloud.ok(*UP)
-        other.ok(*UP)
-        ours, theirs = cloud.json("status"), other.json("status")
-        assert ours["nats_url"] != theirs["nats_url"]
-        assert ours["opennebula_url"] != theirs["opennebula_url"]
-        other.ok("down")
-        assert cloud.json("status")["healthy"]
-    finally:
-        other.close()
-
-
-def test_a_part_that_dies_is_started_again(cloud: Cloud) -> None:
-    cloud.ok(*UP)
-    victim = next(p for p in cloud.json("status")["processes"] if p["name"] == "opennebula")
+def test_a_part_that_dies_is_started_again(shared: Cloud) -> None:
+    victim = next(p for p in shared.json("status")["processes"] if p["name"] == "opennebula")
     os.kill(victim["pid"], signal.SIGKILL)
 
     def back() -> bool:
-        found = cloud.status()
+        found = shared.status()
         now = next(p for p in found["processes"] if p["name"] == "opennebula")
         return bool(found["healthy"] and now["restarts"] == 1 and now["pid"] != victim["pid"])
 
@@ -251,15 +245,10 @@ def test_up_on_a_full_disk_says_so_and_leaves_nothing_that_purge_does_not_remove
     assert done.stdout.splitlines()[-1] == "left ['filler']"
 
 
-def test_two_clouds_have_two_names_and_keep_them(cloud: Cloud, tmp_path: Path) -> None:
-    other = Cloud(tmp_path / "other" / "data")
-    try:
-        assert cloud.ok(*UP).startswith("cloud:        data-")
-        other.ok(*UP)
-        ours, theirs = cloud.json("status")["cloud"], other.json("status")["cloud"]
-        assert ours != theirs
-        cloud.ok("down")
-        cloud.ok(*UP)
-        assert cloud.json("status")["cloud"] == ours
-    finally:
-        other.close()
+def test_two_clouds_side_by_side_have_names_and_addresses_of_their_own(cloud: Cloud, shared: Cloud) -> None:
+    cloud.ok(*UP)
+    ours, theirs = cloud.json("status"), shared.json("status")
+    for own in ("cloud", "nats_url", "opennebula_url"):
+        assert ours[own] != theirs[own]
+    cloud.ok("down")
+    assert shared.json("status")["healthy"]

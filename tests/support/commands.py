@@ -2,7 +2,7 @@
 
 A command that asks a question computes for 0.2 s, nearly all of it imports; forked it takes a tenth.  Everything else is as
 after `python -m phoenix.cli`: its arguments, environment, directory, streams and exit code are its own, and it may live in
-the background (`up --detach`).  What Python reads as it starts (PYTHON…, the locale) is the test's.
+the background (`up --detach`).  Who gives Python itself something else (PYTHONPATH: a plug-in) has a process that is started.
 
 The server begins with the first command of a test process and ends with it: `_serve` reads end of file then.  It imports what
 it is asked for, so only the first of each kind takes longer.
@@ -19,6 +19,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Mapping
 from importlib import import_module
 from pathlib import Path
 from typing import Final, NoReturn
@@ -29,6 +30,13 @@ ROOT: Final = Path(__file__).parents[2]
 REQUEST_MAX_BYTES: Final = 1 << 17  # arguments and environment; a longer one is refused as it is sent
 CODE: Final = b"%d\n"
 
+
+def _python(env: Mapping[str, str]) -> dict[str, str]:
+    """What Python reads as it starts."""
+    return {name: value for name, value in env.items() if name.startswith(("PYTHON", "LC_", "LANG"))}
+
+
+AT_FIRST: Final = _python(os.environ)
 _server: socket.socket | None = None
 _starting = threading.Lock()
 
@@ -37,6 +45,11 @@ def run(
     words: list[str], *, stdin: str | None, env: dict[str, str], timeout_s: float
 ) -> subprocess.CompletedProcess[str]:
     """As `subprocess.run` of `phoenix` with those arguments."""
+    if _python(env) != AT_FIRST:
+        argv = [sys.executable, "-m", "phoenix.cli", *words]
+        return subprocess.run(
+            argv, input=stdin, capture_output=True, text=True, timeout=timeout_s, env=env, check=False
+        )
     streams = [os.memfd_create(name) for name in ("stdin", "stdout", "stderr")]
     status, told = os.pipe()
     try:
@@ -75,7 +88,7 @@ def _serving() -> socket.socket:
             _server, other = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
             with other:
                 argv = [sys.executable, "-m", "tests.support.commands", str(other.fileno())]
-                subprocess.Popen(argv, cwd=ROOT, stdin=subprocess.DEVNULL, pass_fds=[other.fileno()])
+                subprocess.Popen(argv, cwd=ROOT, env=AT_FIRST, stdin=subprocess.DEVNULL, pass_fds=[other.fileno()])
         return _server
 
 

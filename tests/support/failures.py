@@ -37,7 +37,7 @@ from phoenix.load.record import Outcome, Record, Row, kind
 from phoenix.load.target import parse
 from phoenix.local.supervisor_child import started_at
 from services.runtime.config.file import load as load_config
-from tests.integration.up_cloud import Cloud, until
+from tests.integration.up_cloud import REST, Cloud, until
 from tests.support.tools import tool
 
 INSTANCES: Final = 2
@@ -311,7 +311,7 @@ async def _until(true: Callable[[], bool]) -> None:
         began = time.monotonic()
         if await asyncio.to_thread(true):  # it is asked of other processes
             return
-        await asyncio.sleep(max(ASK_S, time.monotonic() - began))
+        await asyncio.sleep(max(ASK_S, REST * (time.monotonic() - began)))
 
 
 async def _answered(record: Record, more: int) -> None:

@@ -49,3 +49,10 @@ def test_who_takes_too_long_is_killed_and_others_do_not_wait_for_it(tmp_path: Pa
                 late.result()
             while asked.recv(4096):  # its end closes the connection
                 pass
+
+
+def test_who_gives_python_a_path_of_its_own_has_it(tmp_path: Path) -> None:
+    (tmp_path / "sitecustomize.py").write_text("print('from the path')\n")
+    path = os.pathsep.join(filter(None, (str(tmp_path), os.environ.get("PYTHONPATH"))))
+    done = commands.run(["version"], stdin=None, env=dict(os.environ) | {"PYTHONPATH": path}, timeout_s=60.0)
+    assert done.stdout.startswith("from the path\nphoenix ")
