@@ -5,8 +5,6 @@ from __future__ import annotations
 import asyncio
 import random
 import signal
-import subprocess
-import sys
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
@@ -17,12 +15,13 @@ from schemas import facts as f
 from services.executor.core import ExecutorCore
 from services.runtime.config.file import dump_toml
 from services.runtime.service import Service
+from tests.support import forked
 from tests.support.executor_stage import FAST, Stage, config_adopted, stage
+from tests.support.forked import Forked
 from tests.support.nats import NatsServer, running_server
 from tests.support.shells import Running
 from tests.support.until import until
 
-ROOT = Path(__file__).resolve().parents[2]
 KILLS, JOBS = 5, 12
 END_S = 30.0
 
@@ -41,14 +40,14 @@ class Processes:
         self.config = directory / "cloud.toml"
         adopted = config_adopted(FAST).config
         self.config.write_text(dump_toml(msgspec.structs.replace(scene.config, cloud=adopted)))
-        self.running: subprocess.Popen[bytes] | None = None
+        self.running: Forked | None = None
         self.number = 0
 
     def start(self, *, reaped: bool = True) -> None:
         before = f"e{self.number}" if reaped and self.number else ""
         self.number += 1
-        command = [sys.executable, "-m", "services.executor", "--config", str(self.config)]
-        self.running = subprocess.Popen([*command, "--instance", f"e{self.number}", "--reaped", before], cwd=ROOT)
+        words = ["--config", str(self.config), "--instance", f"e{self.number}", "--reaped", before]
+        self.running = forked.start("services.executor", words)
 
     async def end(self, how: signal.Signals) -> int:
         assert self.running is not None

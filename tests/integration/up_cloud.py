@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from services.runtime.config.file import load
-from tests.support import commands
+from tests.support import forked
 
 DEADLINE_S = 60.0
 ASK_S = 0.1
@@ -32,7 +32,7 @@ class Cloud:
         self, *words: str, stdin: str | None = None, env: dict[str, str] | None = None
     ) -> subprocess.CompletedProcess[str]:
         given = self.environment() | (env or {})
-        return commands.run([*words], stdin=stdin, env=given, timeout_s=DEADLINE_S + 20)
+        return forked.run([*words], stdin=stdin, env=given, timeout_s=DEADLINE_S + 20)
 
     def environment(self) -> dict[str, str]:
         kept = {name: value for name, value in os.environ.items() if not name.startswith("PHOENIX_")}

@@ -18,8 +18,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import signal
-import subprocess
-import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
 from enum import StrEnum
 from pathlib import Path
@@ -36,14 +34,15 @@ from services.executor.core import ExecutorCore
 from services.runtime.config.file import Nats, dump_toml
 from services.runtime.exits import Exit
 from services.runtime.service import Service
+from tests.support import forked
 from tests.support.executor_stage import FAST, WHY, Stage, config_adopted, stage
+from tests.support.forked import Forked
 from tests.support.nats import NatsServer
 from tests.support.one_proxy import Gate
 from tests.support.proxy import Proxy
 from tests.support.shells import Running
 from tests.support.until import until
 
-ROOT: Final = Path(__file__).resolve().parents[2]
 HOSTS: Final = ("host000", "host001", "host002")
 POLICY: Final = msgspec.structs.replace(FAST, save_s=10.0)  # longer than a restart: what was not saved by then is ended
 APPENDS: Final = b"HPUB phoenix.journal.executor"
@@ -92,8 +91,8 @@ class Scene:
         self.was: dict[str, int] = {}  # unit -> its VM before it was suspended or moved
         self.woken: list[int] = []  # VMs as they began to run
         self._running: dict[tuple[str, int], set[int]] = {}
-        self._process: subprocess.Popen[bytes] | None = None
-        self._paused: list[subprocess.Popen[bytes]] = []
+        self._process: Forked | None = None
+        self._paused: list[Forked] = []
         self._number = 0
         adopted = config_adopted(POLICY).config
         nats = Nats(url=broker.url, credentials_dir=scene.config.nats.credentials_dir)
@@ -119,10 +118,10 @@ class Scene:
     def start(self, *, reaped: bool = True) -> None:
         before = f"e{self._number}" if reaped and self._number else ""
         self._number += 1
-        command = [sys.executable, "-m", "services.executor", "--config", str(self.config)]
-        self._process = subprocess.Popen([*command, "--instance", f"e{self._number}", "--reaped", before], cwd=ROOT)
+        words = ["--config", str(self.config), "--instance", f"e{self._number}", "--reaped", before]
+        self._process = forked.start("services.executor", words)
 
-    def pause(self) -> subprocess.Popen[bytes]:
+    def pause(self) -> Forked:
         """It stands still, and whoever has it may let it go on."""
         process, self._process = self._process, None
         assert process is not None
@@ -417,6 +416,6 @@ SHORT: Final = (
     *APPENDING[:2],
     MEANWHILE[0],
     LATE[0],
-)  # about two seconds each, most of it the start of a process
+)  # about a third of a second of CPU each, most of it the start of a process
 ALL: Final = (*AROUND, *APPENDING, *MEANWHILE, *LATE, *WIDE, *RELEASE)
 DEPOSED: Final = (LATE[0], AROUND[2], AROUND[4])
