@@ -33,7 +33,7 @@ BONUS_MAX: Final = 0.5
 BONUS_MIN: Final = 0.001
 PERIOD_S: Final = 300.0  # as the period of a multi-factor queue
 
-_CONCERNS: Final = frozenset({f.ConfigAdopted, f.HostReleased, f.QuotaChanged, f.HostSeized, f.HostLost})
+CONCERNS: Final = (f.ConfigAdopted, f.HostReleased, f.QuotaChanged, f.HostSeized, f.HostLost)
 
 
 class Earned(msgspec.Struct, kw_only=True):
@@ -52,9 +52,7 @@ class Credits(msgspec.Struct, kw_only=True):
     earned: dict[str, Earned] = {}
 
     def note(self, custody: Custody, fact: f.Fact, at: float) -> None:
-        """Fold one fact that is not void, after custody has."""
-        if type(fact) not in _CONCERNS:
-            return
+        """Fold one fact of those kinds that is not void, after custody has."""
         config = custody.state.config
         if config is None or not any(contract.credit for contract in config.lending):
             if isinstance(fact, f.ConfigAdopted):  # nothing earns any more: what was earned is forgotten by and by

@@ -9,7 +9,7 @@ Rules
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Final, final
 
 import msgspec
 
@@ -24,6 +24,7 @@ class Garbage(Exception):
     """Not an envelope of this subject's writer.  The message says why."""
 
 
+@final
 class UnknownFact(msgspec.Struct, frozen=True, kw_only=True):
     """A fact of a kind that this version does not know."""
 
@@ -130,5 +131,5 @@ def _refuse_foreign(envelope: Envelope | _Loose, facts: tuple[AnyFact, ...], wri
     if not -1e12 < envelope.at < 1e12:  # also catches NaN
         raise Garbage(f"envelope time {envelope.at!r} is not a time")
     for fact in facts:
-        if not isinstance(fact, UnknownFact) and not may_write(writer, fact):
+        if type(fact) is not UnknownFact and not may_write(writer, fact):
             raise Garbage(f"{writer!r} may not write {type(fact).__name__}")

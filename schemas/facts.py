@@ -497,4 +497,4 @@ def kind_of(fact: object) -> str:
 def may_write(writer: str, fact: object) -> bool:
     """True if `writer` ('admission', 'scheduler.hpc', …) owns facts of this kind."""
     owner = WRITERS[type(fact)]
-    return owner in ("*", writer.split(".", 1)[0])
+    return owner in (writer, "*") or owner == writer.partition(".")[0]

@@ -39,7 +39,7 @@ from schemas.meta import Meta
 from schemas.reasons import Code, Reason, because
 from services.admission.shape import Capacity, constrained
 from services.admission.wanted import Wanted, follow
-from services.runtime.core import NEVER
+from services.runtime.core import NEVER, Handlers
 
 REQUESTS_MAX: Final = (
     50_000  # a client repeats within minutes; at 1,000 a second these are the last 50 s, at 10 the last hour
@@ -121,6 +121,22 @@ class AdmissionCore:
     def __init__(self, custody: Custody) -> None:
         self.custody = custody
         self._state = _State()
+        self._on: Handlers = {
+            f.JobSubmitted: self._add,
+            **dict.fromkeys((f.JobHeld, f.JobResumed), self._held_or_let_go),
+            f.JobCancelled: self._cancelled,
+            f.LeaseExtended: self._extended,
+            f.UnitPlaced: self._placed,
+            f.AttemptBegan: self._has_begun,
+            **dict.fromkeys((f.AttemptClosed, f.AttemptReported), self._over),
+            f.CheckpointReported: self._checkpointed,
+            f.InstanceReported: self._instance_reported,
+            f.ScaleRequested: self._scaled,
+            **dict.fromkeys((f.ReleaseRequested, f.ReleaseChanged), self._released),
+            f.ConfigAdopted: self._configured,
+            f.DepartmentClosed: self._department_closed,
+            **dict.fromkeys((f.HostDescribed, f.HostRemoved), self._hosts_changed),
+        }
         self._forget_derived()
 
     def _forget_derived(self) -> None:
@@ -140,48 +156,53 @@ class AdmissionCore:
     def apply(self, fact: Fact, meta: Meta) -> None:
         if meta.void is not None:
             return
-        if isinstance(fact, f.AttemptClosed | f.AttemptReported):
-            self._resuming.pop(fact.unit, None)
-            self._state.reported.pop(fact.unit, None)
-            self._keep_logs(fact.unit)
-            self._count_final(fact.unit)
-            if isinstance(fact, f.AttemptClosed) and fact.hold:
-                self._state.holds[fact.unit] = fact.why
-        elif isinstance(fact, f.JobHeld | f.JobResumed):
-            self._state.holds.pop(fact.job, None)
-        elif isinstance(fact, f.UnitPlaced):
-            self._state.holds.pop(fact.unit, None)
-            if self._resumes(fact.unit):
-                self._resuming[fact.unit] = None
-        elif isinstance(fact, f.AttemptBegan):
-            self._resuming.pop(fact.unit, None)
-        elif isinstance(fact, f.JobCancelled):
-            self._state.reserved.pop(fact.job, None)
-            self._state.holds.pop(fact.job, None)
-            self._count_final(fact.job)
-        elif isinstance(fact, f.JobSubmitted):
-            self._add(fact)
-        elif isinstance(fact, f.LeaseExtended):
-            self._extend(fact)
-        elif isinstance(fact, f.CheckpointReported):
-            self._note_checkpoint(fact, meta)
-        elif isinstance(fact, f.InstanceReported):
-            self._state.reported[fact.unit] = Reported(attempt=fact.attempt, at=meta.at, state=fact.state)
-        elif isinstance(fact, f.ScaleRequested):
-            self._remember(fact.user, fact.request, "", 0)
-        elif isinstance(fact, f.ReleaseRequested | f.ReleaseChanged):
-            self._state.wanted[fact.dept] = follow(self.wanted(fact.dept), fact)
-            if isinstance(fact, f.ReleaseRequested):
-                self._remember(fact.user, fact.request, str(fact.release), 1)
-        elif isinstance(fact, f.ConfigAdopted):
-            for department in fact.config.departments:
-                self._state.departments[department.name] = None
-        elif isinstance(fact, f.DepartmentClosed):
-            self._close(fact.dept)
-        elif isinstance(fact, f.HostDescribed | f.HostRemoved):
-            self._capacity = None
+        handler = self._on.get(type(fact))
+        if handler is not None:
+            handler(fact, meta)
 
-    def _add(self, fact: f.JobSubmitted) -> None:
+    def _over(self, fact: f.AttemptClosed | f.AttemptReported, _meta: Meta) -> None:
+        self._resuming.pop(fact.unit, None)
+        self._state.reported.pop(fact.unit, None)
+        self._keep_logs(fact.unit)
+        self._count_final(fact.unit)
+        if isinstance(fact, f.AttemptClosed) and fact.hold:
+            self._state.holds[fact.unit] = fact.why
+
+    def _held_or_let_go(self, fact: f.JobHeld | f.JobResumed, _meta: Meta) -> None:
+        self._state.holds.pop(fact.job, None)
+
+    def _placed(self, fact: f.UnitPlaced, _meta: Meta) -> None:
+        self._state.holds.pop(fact.unit, None)
+        if self._resumes(fact.unit):
+            self._resuming[fact.unit] = None
+
+    def _has_begun(self, fact: f.AttemptBegan, _meta: Meta) -> None:
+        self._resuming.pop(fact.unit, None)
+
+    def _cancelled(self, fact: f.JobCancelled, _meta: Meta) -> None:
+        self._state.reserved.pop(fact.job, None)
+        self._state.holds.pop(fact.job, None)
+        self._count_final(fact.job)
+
+    def _instance_reported(self, fact: f.InstanceReported, meta: Meta) -> None:
+        self._state.reported[fact.unit] = Reported(attempt=fact.attempt, at=meta.at, state=fact.state)
+
+    def _scaled(self, fact: f.ScaleRequested, _meta: Meta) -> None:
+        self._remember(fact.user, fact.request, "", 0)
+
+    def _released(self, fact: f.ReleaseRequested | f.ReleaseChanged, _meta: Meta) -> None:
+        self._state.wanted[fact.dept] = follow(self.wanted(fact.dept), fact)
+        if isinstance(fact, f.ReleaseRequested):
+            self._remember(fact.user, fact.request, str(fact.release), 1)
+
+    def _configured(self, fact: f.ConfigAdopted, _meta: Meta) -> None:
+        for department in fact.config.departments:
+            self._state.departments[department.name] = None
+
+    def _hosts_changed(self, _fact: f.HostDescribed | f.HostRemoved, _meta: Meta) -> None:
+        self._capacity = None
+
+    def _add(self, fact: f.JobSubmitted, _meta: Meta) -> None:
         units = len(fact.array) or 1
         self._state.jobs[fact.job] = Job(
             dept=fact.dept,
@@ -216,7 +237,7 @@ class AdmissionCore:
             ended.append(unit)
             del ended[: -LOGS_KEPT - LOGS_DUE_MAX]
 
-    def _extend(self, fact: f.LeaseExtended) -> None:
+    def _extended(self, fact: f.LeaseExtended, _meta: Meta) -> None:
         job = self._state.jobs.get(fact.job)
         if job is not None:
             job.walltime_s = fact.walltime_s
@@ -237,7 +258,7 @@ class AdmissionCore:
             if len(requests) > REQUESTS_MAX:
                 del requests[next(iter(requests))]
 
-    def _note_checkpoint(self, fact: f.CheckpointReported, meta: Meta) -> None:
+    def _checkpointed(self, fact: f.CheckpointReported, meta: Meta) -> None:
         if counts(self.custody.state.units.get(fact.unit), fact.attempt):
             self._state.checkpoints[fact.unit] = Checkpoint(
                 attempt=fact.attempt, at=meta.at, payload=fact.payload, percent=fact.percent, request=fact.request
@@ -266,7 +287,8 @@ class AdmissionCore:
             del finished[oldest]
             del self._state.jobs[oldest]
 
-    def _close(self, dept: str) -> None:
+    def _department_closed(self, fact: f.DepartmentClosed, _meta: Meta) -> None:
+        dept = fact.dept
         self._state.departments.pop(dept, None)
         self._state.unfinished.pop(dept, None)
         self._state.wanted.pop(dept, None)

@@ -92,15 +92,18 @@ class Ledger(Aims):
             if isinstance(fact, f.VmAllocated):
                 self.refused.append(fact)
             return
-        for name in worthless(fact):
-            self.state.told.pop(name, None)
-            self.worn[name] = None
         handler = self._on.get(type(fact))
         if handler is not None:
             handler(fact, meta)
         for unit in self.custody.forgotten:
             self.state.users.pop(unit, None)
             self.refusals.pop(unit, None)
+
+    def _wear(self, fact: f.Fact) -> None:
+        """What was told of some hosts is worth nothing any more."""
+        for name in worthless(fact):
+            self.state.told.pop(name, None)
+            self.worn[name] = None
 
     def _observed(self, fact: f.HostObserved, _meta: Meta) -> None:
         if fact.host in self.custody.state.hosts:
@@ -171,6 +174,7 @@ class Ledger(Aims):
         return department.web.image if department is not None and department.web is not None else ""
 
     def _placed(self, fact: f.UnitPlaced, _meta: Meta) -> None:
+        self._wear(fact)
         self._want(self.custody.state.units[fact.unit])
 
     def _submitted(self, fact: f.JobSubmitted, _meta: Meta) -> None:
@@ -290,6 +294,7 @@ class Ledger(Aims):
             self._review(unit)
 
     def _host_moved(self, fact: Any, _meta: Meta) -> None:
+        self._wear(fact)
         self._touch(fact.host)
         self.freed[f"h:{fact.host}"] = None
 

@@ -17,13 +17,14 @@ Rules
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 
 from schemas import facts as f
 from schemas.broken import why_broken
 from schemas.checkpoints import counts
+from schemas.credit import CONCERNS as CREDITED
 from schemas.credit import Credits
 from schemas.custody import Custody
 from schemas.custody_state import ENDED_EARLY, Broken, Unit
@@ -48,7 +49,7 @@ from services.monitor.model.moves import Moves
 from services.monitor.model.series import Series
 from services.monitor.model.service_levels import ServiceLevels
 from services.monitor.model.tallies import Tallies
-from services.runtime.core import NEVER
+from services.runtime.core import NEVER, Handlers, folding
 
 TIMELINE_MAX: Final = 20_000  # changes of ownership kept in memory; a day of one change in four seconds
 CLAIMS_MAX: Final = 2_000
@@ -129,15 +130,48 @@ class MonitorCore:
         self.custody = custody
         self.watch = watch
         self.state = _State()
-        self.causes = Causes(custody, self.state.jobs)
-        self.accounting = Accounting(custody, self.state.jobs, self.state.accounts)
-        self.idle = Idle(custody, self.state.idle)
-        self.levels = ServiceLevels(custody, self.state.levels)
-        self.moves = Moves(custody, self.state.moves)
-        self.series = Series(self.state.series, self.state.levels)
-        self.tallies = Tallies(custody, self.state.jobs, self.state.tallies)
+        self._make_parts()
         self.touched: dict[str, None] = {}
         self.met: list[Claim] = []  # claims that the last fact met, for the history; no part of the dump
+
+    def _make_parts(self) -> None:
+        """What folds and derives with the core, from custody and state."""
+        custody, state = self.custody, self.state
+        self.causes = Causes(custody, state.jobs)
+        self.accounting = Accounting(custody, state.jobs, state.accounts)
+        self.idle = Idle(custody, state.idle)
+        self.levels = ServiceLevels(custody, state.levels)
+        self.moves = Moves(custody, state.moves)
+        self.series = Series(state.series, state.levels)
+        self.tallies = Tallies(custody, state.jobs, state.tallies)
+        self._on = folding(
+            dict.fromkeys(CREDITED, lambda fact, meta: state.credits.note(custody, fact, meta.at)),
+            self._handlers(),
+            self.idle.handlers,
+            *self.levels.handlers,
+            self.tallies.handlers,
+            self.moves.handlers,
+        )
+
+    def _handlers(self) -> Handlers:
+        return {
+            f.JobSubmitted: self._submitted,
+            **dict.fromkeys((f.JobHeld, f.JobResumed, f.JobCancelled), self._job_changed),
+            f.LeaseExtended: self._extended,
+            f.UnitPlaced: self._placed,
+            f.AttemptBegan: self._began,
+            f.InstanceDraining: self._draining,
+            f.AttemptClosed: self._closed,
+            f.AttemptReported: self._reported,
+            f.CheckpointReported: self._checkpointed,
+            f.VmEnded: self._vm_ended,
+            f.DepartmentClosed: self._department_closed,
+            **dict.fromkeys((f.StartsPaused, f.StartsResumed), self._starts),
+            f.DemandChanged: self._demand,
+            f.LoadObserved: self._load,
+            f.ScaleRequested: self._scaled,
+            **dict.fromkeys((f.ReleaseRequested, f.ReleaseChanged), self._released),
+        }
 
     def apply(self, fact: f.Fact, meta: Meta) -> None:
         if meta.void is None:
@@ -150,14 +184,10 @@ class MonitorCore:
         if self.met:
             self.met = []
         self.accounting.apply(fact, meta)  # before the jobs are told
-        self.state.credits.note(self.custody, fact, meta.at)
-        handler = _HANDLERS.get(type(fact))
-        if handler is not None:
-            handler(self, fact, meta)
-        self.idle.apply(fact, meta)
-        self.levels.apply(fact, meta)
-        self.tallies.apply(fact, meta)
-        self.moves.apply(fact, meta)
+        for handler in self._on.get(type(fact), ()):
+            handler(fact, meta)
+        if meta.broken:
+            self.levels.count(fact, meta)
         for unit in meta.broken:
             self._broken(unit, meta)
         for unit in self.custody.forgotten:
@@ -190,13 +220,7 @@ class MonitorCore:
 
     def load(self, data: bytes) -> None:
         self.state = msgspec.msgpack.decode(data, type=_State)
-        self.causes = Causes(self.custody, self.state.jobs)
-        self.accounting = Accounting(self.custody, self.state.jobs, self.state.accounts)
-        self.idle = Idle(self.custody, self.state.idle)
-        self.levels = ServiceLevels(self.custody, self.state.levels)
-        self.moves = Moves(self.custody, self.state.moves)
-        self.series = Series(self.state.series, self.state.levels)
-        self.tallies = Tallies(self.custody, self.state.jobs, self.state.tallies)
+        self._make_parts()
         self.touched = dict.fromkeys(self.custody.state.units)
 
     # ----------------------------------------------------------------------------------------------------------- jobs
@@ -473,25 +497,3 @@ def plain_reason(unit: Unit) -> Reason:
 
 _HOLDING = frozenset({*series.OWNERSHIP, f.DemandChanged})  # who holds hosts, or wants more
 _AGAIN = {f.Disposal.REQUEUE: "requeued", f.Disposal.SUSPEND: "suspended", f.Disposal.MIGRATE: "migrated"}
-_HANDLERS: dict[type, Callable[[MonitorCore, Any, Meta], None]] = {
-    f.JobSubmitted: MonitorCore._submitted,
-    f.JobHeld: MonitorCore._job_changed,
-    f.JobResumed: MonitorCore._job_changed,
-    f.JobCancelled: MonitorCore._job_changed,
-    f.LeaseExtended: MonitorCore._extended,
-    f.UnitPlaced: MonitorCore._placed,
-    f.AttemptBegan: MonitorCore._began,
-    f.InstanceDraining: MonitorCore._draining,
-    f.AttemptClosed: MonitorCore._closed,
-    f.AttemptReported: MonitorCore._reported,
-    f.CheckpointReported: MonitorCore._checkpointed,
-    f.VmEnded: MonitorCore._vm_ended,
-    f.DepartmentClosed: MonitorCore._department_closed,
-    f.StartsPaused: MonitorCore._starts,
-    f.StartsResumed: MonitorCore._starts,
-    f.DemandChanged: MonitorCore._demand,
-    f.LoadObserved: MonitorCore._load,
-    f.ScaleRequested: MonitorCore._scaled,
-    f.ReleaseRequested: MonitorCore._released,
-    f.ReleaseChanged: MonitorCore._released,
-}

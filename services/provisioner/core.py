@@ -38,6 +38,7 @@ import msgspec
 from schemas import facts as f
 from schemas.config import CloudConfig, Department
 from schemas.constraints import satisfies
+from schemas.credit import CONCERNS as CREDITED
 from schemas.credit import Credits
 from schemas.custody import Custody
 from schemas.custody_state import Host, Quota, essential
@@ -120,7 +121,8 @@ class ProvisionerCore:
             self._quiet_until = 0.0  # its own may be among them
             return
         kind = type(fact)
-        self._state.credits.note(self.custody, fact, meta.at)
+        if kind in CREDITED:
+            self._state.credits.note(self.custody, fact, meta.at)
         if kind in OF_LEASES:
             note(self._state.leases, self.custody, fact)
         if isinstance(fact, f.DemandChanged):

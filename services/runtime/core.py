@@ -7,12 +7,15 @@ message cannot lose or repeat work.  The same facts give the same bytes on any m
 
 from __future__ import annotations
 
-from typing import Final, Protocol
+from collections.abc import Callable, Mapping
+from typing import Any, Final, Protocol
 
 from schemas.facts import Fact
 from schemas.meta import Meta
 
 NEVER: Final = float("inf")
+Handler = Callable[[Any, Meta], None]
+Handlers = Mapping[type, Handler]  # by kind of fact: what a part of a core does with it
 
 
 class Core(Protocol):
@@ -33,3 +36,9 @@ class Core(Protocol):
 
     def load(self, data: bytes) -> None:
         """Replace the state by one that `dump` wrote."""
+
+
+def folding(*parts: Handlers) -> dict[type, tuple[Handler, ...]]:
+    """Kind of fact -> what its parts do with it, in their order: a part costs nothing with facts that do not concern it."""
+    kinds = dict.fromkeys(kind for part in parts for kind in part)
+    return {kind: tuple(part[kind] for part in parts if kind in part) for kind in kinds}

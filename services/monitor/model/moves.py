@@ -7,13 +7,14 @@ Rules
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 
 from schemas import facts as f
 from schemas.custody import Custody
 from schemas.meta import Meta
+from services.runtime.core import Handlers
 
 STEPS_MAX: Final = 8  # a day of a host that goes to and fro every three hours; `phoenix story` has all
 _OF_HOSTS: Final = (
@@ -25,8 +26,6 @@ _OF_HOSTS: Final = (
     f.HostCordoned,
     f.HostUncordoned,
 )
-# Asked of every fact: isinstance takes ten times as long.
-_CONCERNS: Final = frozenset({*_OF_HOSTS, f.HostRemoved, f.DemandChanged, f.QuotaChanged, f.DepartmentClosed})
 
 
 class Step(msgspec.Struct, frozen=True, array_like=True):
@@ -45,24 +44,33 @@ class State(msgspec.Struct, kw_only=True):
 
 
 class Moves:
+    """Folds valid facts alone, after custody has."""
+
     def __init__(self, custody: Custody, state: State) -> None:
         self.custody, self.state = custody, state
+        self.handlers: Handlers = {
+            **dict.fromkeys(_OF_HOSTS, self._host),
+            f.HostRemoved: self._removed,
+            f.DemandChanged: self._demand,
+            f.QuotaChanged: self._quota,
+            f.DepartmentClosed: self._closed,
+        }
 
-    def apply(self, fact: f.Fact, meta: Meta) -> None:
-        """After custody has folded it; of valid facts alone."""
-        if type(fact) not in _CONCERNS:
-            return
-        if isinstance(fact, _OF_HOSTS):
-            host = self.custody.state.hosts.get(fact.host)
-            steps = self.state.hosts.setdefault(fact.host, [])
-            steps.append(Step(meta.at, meta.position, (host.dept if host else None) or "", fact))
-            del steps[:-STEPS_MAX]
-        elif isinstance(fact, f.HostRemoved):
-            self.state.hosts.pop(fact.host, None)
-        elif isinstance(fact, f.DemandChanged):
-            self.state.demands[fact.dept] = Step(meta.at, meta.position, fact.dept, fact)
-        elif isinstance(fact, f.QuotaChanged):
-            self.state.quotas[fact.dept] = Step(meta.at, meta.position, fact.dept, fact)
-        elif isinstance(fact, f.DepartmentClosed):
-            for known in (self.state.demands, self.state.quotas):
-                known.pop(fact.dept, None)
+    def _host(self, fact: Any, meta: Meta) -> None:
+        host = self.custody.state.hosts.get(fact.host)
+        steps = self.state.hosts.setdefault(fact.host, [])
+        steps.append(Step(meta.at, meta.position, (host.dept if host else None) or "", fact))
+        del steps[:-STEPS_MAX]
+
+    def _removed(self, fact: f.HostRemoved, _meta: Meta) -> None:
+        self.state.hosts.pop(fact.host, None)
+
+    def _demand(self, fact: f.DemandChanged, meta: Meta) -> None:
+        self.state.demands[fact.dept] = Step(meta.at, meta.position, fact.dept, fact)
+
+    def _quota(self, fact: f.QuotaChanged, meta: Meta) -> None:
+        self.state.quotas[fact.dept] = Step(meta.at, meta.position, fact.dept, fact)
+
+    def _closed(self, fact: f.DepartmentClosed, _meta: Meta) -> None:
+        for known in (self.state.demands, self.state.quotas):
+            known.pop(fact.dept, None)

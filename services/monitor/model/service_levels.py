@@ -17,8 +17,7 @@ Rules
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 
@@ -27,9 +26,10 @@ from schemas.custody import Custody
 from schemas.ids import is_instance
 from schemas.meta import Meta
 from services.monitor.model.histogram import Histogram
+from services.runtime.core import Handlers
 
 # What changes how many instances a department wants or has.
-INSTANCES: Final = frozenset({f.DemandChanged, f.AttemptBegan, f.AttemptClosed, f.InstanceDraining})
+INSTANCES: Final = (f.DemandChanged, f.AttemptBegan, f.AttemptClosed, f.InstanceDraining)
 # A notice and a grace of 0.3 s each make the shortest reclaim; a second is what is promised (README).
 BOUNDS_S: Final = (0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.8, 1.0, 1.5, 2.0, 5.0, 10.0, 30.0, 60.0)
 
@@ -61,19 +61,23 @@ class State(msgspec.Struct, kw_only=True):
 
 
 class ServiceLevels:
+    """Folds valid facts alone, after custody has; whoever folds them has those `count`, too, that break an attempt."""
+
     def __init__(self, custody: Custody, state: State) -> None:
         self.custody, self.state = custody, state
-
-    def apply(self, fact: f.Fact, meta: Meta) -> None:
-        """After custody has folded it; of valid facts alone."""
-        kind = type(fact)
-        handler = _HANDLERS.get(kind)
-        if handler is not None:
-            handler(self, fact, meta)
-        if kind in _MOVES:
-            self._look(meta.at)
-        if meta.broken or kind in INSTANCES:
-            self._count(fact, meta)
+        self.handlers: tuple[Handlers, ...] = (
+            {
+                f.AttemptClosed: self._closed,
+                f.HostReleased: self._left,
+                f.HostSeized: self._left,
+                f.HostCleared: self._cleared,
+                f.HostLost: self._lost,
+                f.HostRemoved: self._lost,
+                f.DepartmentClosed: self._gone,
+            },
+            dict.fromkeys(_MOVES, self._look),
+            dict.fromkeys(INSTANCES, self.count),
+        )
 
     def _closed(self, fact: f.AttemptClosed, _meta: Meta) -> None:
         unit = self.custody.state.units.get(fact.unit)
@@ -102,9 +106,9 @@ class ServiceLevels:
         if dept in self.state.short:
             self.state.short[dept] = Shortage(at, seconds=self.state.short[dept].until(at))
 
-    def _look(self, at: float) -> None:
+    def _look(self, _fact: f.Fact, meta: Meta) -> None:
         """Who claims, and who is asked for hosts, may have changed."""
-        custody, state = self.custody, self.state
+        custody, state, at = self.custody, self.state, meta.at
         for department in custody.departments:
             name, held = department.name, custody.held(department.name)
             if department.kind == "web":
@@ -118,7 +122,7 @@ class ServiceLevels:
             else:
                 state.asked.pop(name, None)
 
-    def _count(self, fact: f.Fact, meta: Meta) -> None:
+    def count(self, fact: f.Fact, meta: Meta) -> None:
         """Rule 3."""
         units = self.custody.state.units
         names = {name.partition(".")[0] for name in (getattr(fact, "unit", ""), *meta.broken) if is_instance(name)}
@@ -135,23 +139,12 @@ class ServiceLevels:
             )
 
 
-_MOVES: Final = frozenset(
-    {
-        f.DemandChanged,
-        f.QuotaChanged,
-        f.HostGranted,
-        f.HostReleased,
-        f.HostSeized,
-        f.HostLost,
-        f.ConfigAdopted,
-    }
+_MOVES: Final = (
+    f.DemandChanged,
+    f.QuotaChanged,
+    f.HostGranted,
+    f.HostReleased,
+    f.HostSeized,
+    f.HostLost,
+    f.ConfigAdopted,
 )
-_HANDLERS: Final[dict[type, Callable[[ServiceLevels, Any, Meta], None]]] = {
-    f.AttemptClosed: ServiceLevels._closed,
-    f.HostReleased: ServiceLevels._left,
-    f.HostSeized: ServiceLevels._left,
-    f.HostCleared: ServiceLevels._cleared,
-    f.HostLost: ServiceLevels._lost,
-    f.HostRemoved: ServiceLevels._lost,
-    f.DepartmentClosed: ServiceLevels._gone,
-}

@@ -25,6 +25,7 @@ from schemas.meta import Meta
 from schemas.reasons import Code
 from services.monitor.model.histogram import Histogram
 from services.monitor.model.job import Job
+from services.runtime.core import Handlers
 
 FLAPS: Final = 4
 FLAP_WINDOW_S: Final = 600.0
@@ -71,35 +72,19 @@ class State(msgspec.Struct, kw_only=True):
     moves: dict[str, dict[str, int]] = {}  # by who had it, then by who has it
 
 
-# Asked of every fact: isinstance takes ten times as long.
-_CONCERNS: Final = frozenset(
-    {f.UnitPlaced, f.AttemptClosed, f.AttemptReported, f.QuotaChanged, f.HostGranted, f.HostRemoved}
-)
-
-
 class Tallies:
-    """`jobs`: the read model's."""
+    """`jobs`: the read model's.  Folds valid facts alone, after custody has."""
 
     def __init__(self, custody: Custody, jobs: dict[str, Job], state: State) -> None:
         self.custody, self.jobs, self.state = custody, jobs, state
-
-    def apply(self, fact: f.Fact, meta: Meta) -> None:
-        """After custody has folded it; of valid facts alone."""
-        if type(fact) not in _CONCERNS:
-            return
-        if isinstance(fact, f.UnitPlaced):
-            self._placed(fact, meta)
-        elif isinstance(fact, f.AttemptClosed):
-            self._closed(fact)
-        elif isinstance(fact, f.AttemptReported):
-            self._reported(fact)
-        elif isinstance(fact, f.QuotaChanged):
-            if fact.reason is not None and fact.hosts < self.custody.held(fact.dept):
-                self.state.noticed[fact.dept] = fact.reason.code.value
-        elif isinstance(fact, f.HostGranted):
-            self._granted(fact, meta)
-        elif isinstance(fact, f.HostRemoved):
-            self.state.hosts.pop(fact.host, None)
+        self.handlers: Handlers = {
+            f.UnitPlaced: self._placed,
+            f.AttemptClosed: self._closed,
+            f.AttemptReported: self._reported,
+            f.QuotaChanged: self._quota,
+            f.HostGranted: self._granted,
+            f.HostRemoved: self._removed,
+        }
 
     def ended(self, dept: str, how: str) -> None:
         """Rule 1."""
@@ -125,7 +110,7 @@ class Tallies:
         waited_s = max(0.0, meta.at - max(job.submitted_at, slot_at))
         self.state.waits.setdefault(job.dept, Waits()).add(waited_s)
 
-    def _closed(self, fact: f.AttemptClosed) -> None:
+    def _closed(self, fact: f.AttemptClosed, _meta: Meta) -> None:
         """Rule 3."""
         unit, code = self.custody.state.units.get(fact.unit), fact.why.code
         if unit is None or is_instance(fact.unit) or code not in _TAKEN or fact.disposal not in _AGAIN:
@@ -134,7 +119,14 @@ class Tallies:
         noticed = code.value if own else self.state.noticed.get(unit.dept, code.value)
         _add(self.state.preempted, unit.dept, noticed if noticed in CAUSES else code.value)
 
-    def _reported(self, fact: f.AttemptReported) -> None:
+    def _quota(self, fact: f.QuotaChanged, _meta: Meta) -> None:
+        if fact.reason is not None and fact.hosts < self.custody.held(fact.dept):
+            self.state.noticed[fact.dept] = fact.reason.code.value
+
+    def _removed(self, fact: f.HostRemoved, _meta: Meta) -> None:
+        self.state.hosts.pop(fact.host, None)
+
+    def _reported(self, fact: f.AttemptReported, _meta: Meta) -> None:
         unit = self.custody.state.units.get(fact.unit)
         if unit is None:
             return

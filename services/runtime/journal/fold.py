@@ -85,7 +85,7 @@ class Fold:
         seen: list[tuple[Fact, Meta]] = []
         for index, fact in enumerate(envelope.facts):
             void = custody.apply(fact, position, index, writer, envelope.at)
-            if isinstance(fact, UnknownFact):
+            if type(fact) is UnknownFact:
                 self.unknown += 1
                 continue
             broken = tuple(custody.newly_broken) if custody.newly_broken else ()

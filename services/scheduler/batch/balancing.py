@@ -48,7 +48,7 @@ class Balancing:
             self.state.used[fact.host] = fact.cpu
 
     def forget(self, fact: f.Fact) -> None:
-        """Rule 3, after any fact."""
+        """Rule 3, after a fact of a placement or a host."""
         for name in worthless(fact):
             self.state.used.pop(name, None)
 

@@ -81,7 +81,6 @@ class BatchViews:
         if meta.void is not None:
             self._rests = False  # it may be its own: what it wanted to say is to be said again
             return
-        self.balancing.forget(fact)
         handler = self._on.get(type(fact))
         if handler is not None:
             handler(fact)  # type: ignore[operator]
@@ -211,6 +210,7 @@ class BatchViews:
             self._stir()
 
     def _on_placed(self, fact: f.UnitPlaced) -> None:
+        self.balancing.forget(fact)
         if self.book.has(fact.unit):
             self.book.refresh(fact.unit)
             self.book.placed(fact.unit)
@@ -295,6 +295,7 @@ class BatchViews:
 
     def _on_host(self, fact: f.HostFact) -> None:
         """Of a host that leaves this department custody still says whose it was."""
+        self.balancing.forget(fact)
         counts_otherwise, host = (
             self.capacities.update(self.custody, fact.host),
             self.custody.state.hosts.get(fact.host),
