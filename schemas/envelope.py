@@ -9,7 +9,7 @@ Rules
 
 from __future__ import annotations
 
-from typing import Final, final
+from typing import Final, TypeAlias, final
 
 import msgspec
 
@@ -47,15 +47,19 @@ class Envelope(msgspec.Struct, frozen=True, kw_only=True):
     facts: tuple[Fact, ...]
 
 
-class Received(msgspec.Struct, frozen=True, kw_only=True):
-    """An envelope as read: `facts` may hold kinds that this version does not know."""
+class Mixed(msgspec.Struct, frozen=True, kw_only=True):
+    """An envelope as read that holds kinds of facts that this version does not know."""
 
+    v: int
     id: str
     writer: str
     epoch: int
     at: float
     cause: str
     facts: tuple[AnyFact, ...]
+
+
+Received: TypeAlias = Envelope | Mixed
 
 
 class _Loose(msgspec.Struct, frozen=True, kw_only=True):
@@ -91,26 +95,27 @@ def fact_size(fact: Fact) -> int:
 
 def decode(data: bytes, writer: str) -> Received:
     """Read a message of `phoenix.journal.<writer>`.  Raises `Garbage`."""
+    envelope: Received
     try:
-        envelope: Envelope | _Loose = _strict.decode(data)
-        facts: tuple[AnyFact, ...] = envelope.facts  # type: ignore[assignment]
+        envelope = _strict.decode(data)
     except (msgspec.DecodeError, RecursionError):
-        envelope, facts = _decode_loosely(data)
-    _refuse_foreign(envelope, facts, writer)
-    return Received(
-        id=envelope.id,
-        writer=envelope.writer,
-        epoch=envelope.epoch,
-        at=envelope.at,
-        cause=envelope.cause,
-        facts=facts,
-    )
+        envelope = _decode_loosely(data)
+    _refuse_foreign(envelope, writer)
+    return envelope
 
 
-def _decode_loosely(data: bytes) -> tuple[_Loose, tuple[AnyFact, ...]]:
+def _decode_loosely(data: bytes) -> Mixed:
     try:
         envelope = _loose.decode(data)
-        return envelope, tuple(_decode_fact(raw) for raw in envelope.facts)
+        return Mixed(
+            v=envelope.v,
+            id=envelope.id,
+            writer=envelope.writer,
+            epoch=envelope.epoch,
+            at=envelope.at,
+            cause=envelope.cause,
+            facts=tuple(_decode_fact(raw) for raw in envelope.facts),
+        )
     except (msgspec.DecodeError, RecursionError) as error:
         raise Garbage(f"not an envelope: {error}") from error
 
@@ -123,13 +128,13 @@ def _decode_fact(raw: msgspec.Raw) -> AnyFact:
     return fact
 
 
-def _refuse_foreign(envelope: Envelope | _Loose, facts: tuple[AnyFact, ...], writer: str) -> None:
+def _refuse_foreign(envelope: Received, writer: str) -> None:
     if envelope.v < 1:
         raise Garbage(f"envelope version {envelope.v} is not positive")
     if envelope.writer != writer:
         raise Garbage(f"envelope of {envelope.writer!r} on the subject of {writer!r}")
     if not -1e12 < envelope.at < 1e12:  # also catches NaN
         raise Garbage(f"envelope time {envelope.at!r} is not a time")
-    for fact in facts:
+    for fact in envelope.facts:
         if type(fact) is not UnknownFact and not may_write(writer, fact):
             raise Garbage(f"{writer!r} may not write {type(fact).__name__}")

@@ -45,14 +45,14 @@ class Causes:
     def moved(self, unit: str) -> None:
         """The unit was placed, began, or is not open any more."""
         name = job_of(unit)
-        self.limited.moved(unit)
-        for key in (unit, name):
+        job = self.jobs.get(name)
+        self.limited.moved(unit, job)
+        for key in (unit, name) if self.waiters else ():
             if key in self.waiters:
                 self.pending_moves[key] = None
-        job, known = self.jobs.get(name), self.custody.state.units.get(unit)
         if job is not None and job.throttle:
             self.pending_moves[name] = None
-            opened = self.open.setdefault(name, {})
+            known, opened = self.custody.state.units.get(unit), self.open.setdefault(name, {})
             if known is not None and known.state == "open":
                 opened[unit] = None
             else:

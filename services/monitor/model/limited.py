@@ -46,12 +46,14 @@ class Limited:
         for bound in self._of(job.dept, job.user, job.quality):
             self._jobs.setdefault((job.dept, bound.account), {})[job.job] = None
 
-    def moved(self, unit: str) -> None:
-        """The unit may have an open attempt that it had not, or the other way round."""
+    def moved(self, unit: str, job: Job | None) -> None:
+        """The unit, of that job, may have an open attempt that it had not, or the other way round."""
         self._look()
-        job, known = self.jobs.get(job_of(unit)), self.custody.state.units.get(unit)
+        if job is None or not self._of(job.dept, job.user, job.quality):
+            return
+        known = self.custody.state.units.get(unit)
         is_open = known is not None and known.state == "open"
-        if job is None or is_open == (unit in self._open) or not self._of(job.dept, job.user, job.quality):
+        if is_open == (unit in self._open):
             return
         if is_open:
             self._open[unit] = None
@@ -107,7 +109,7 @@ class Limited:
         for job in self.jobs.values():
             self.submitted(job)
         for unit in self.custody.state.units:
-            self.moved(unit)
+            self.moved(unit, self.jobs.get(job_of(unit)))
         self.moves |= {name: None for names in self._jobs.values() for name in names}
 
 

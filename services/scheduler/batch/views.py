@@ -18,7 +18,7 @@ from collections.abc import Sequence
 import msgspec
 
 from schemas import facts as f
-from schemas.config import BatchPolicy
+from schemas.config import BatchPolicy, CloudConfig
 from schemas.custody import Custody
 from schemas.custody_state import Broken, vm_key
 from schemas.ids import sort_key
@@ -67,6 +67,7 @@ class BatchViews:
             f.DemandChanged: self._on_level,
             **dict.fromkeys(f.HostFact.__args__, self._on_host),
         }
+        self._policy_of: tuple[CloudConfig | None, BatchPolicy] = (None, BatchPolicy())  # that configuration's
         self._rested_at = NEVER
         self._rests = False  # True: the last decide had nothing to say, and nothing that concerns it has happened since
         self.decided_at = 0.0  # `now` of the last decide: what is due by then has been looked at
@@ -336,8 +337,10 @@ class BatchViews:
     @property
     def policy(self) -> BatchPolicy:
         config = self.custody.state.config
-        department = config.department(self.dept) if config else None
-        return (department.batch if department else None) or BatchPolicy()
+        if config is not self._policy_of[0]:
+            department = config.department(self.dept) if config else None
+            self._policy_of = config, (department.batch if department else None) or BatchPolicy()
+        return self._policy_of[1]
 
     @property
     def foresaw(self) -> bool:
