@@ -43,7 +43,7 @@ from phoenix.local.stack_settings import Settings
 from phoenix.local.stack_vms import OpenNebulaError, check, end_vms
 from phoenix.local.supervisor_child import Child, Spec, kill_leftover, started_at, tail, truncate
 from phoenix.local.supervisor_probe import http_get
-from phoenix.local.supervisor_watch import SILENT_S, TICK_S, Ear, Silence
+from phoenix.local.supervisor_watch import BEGIN_S, TICK_S, Ear, Silence
 from services.runtime.broker import credentials
 from services.runtime.broker.credentials import CredentialsError
 from services.runtime.config import secret_files
@@ -308,7 +308,7 @@ class Supervisor:
     async def _keep_listening(self, ear: Ear) -> None:
         """Rule 5: replace who has fallen silent."""
         loop = asyncio.get_running_loop()
-        silence = Silence(time.monotonic())
+        silence = Silence(time.monotonic(), BEGIN_S)
 
         def hear() -> None:
             for pid in ear.hear():
@@ -320,11 +320,9 @@ class Supervisor:
                 await asyncio.sleep(TICK_S)
                 hear()  # before anybody is judged
                 silence.look(time.monotonic())
-                hung = set(silence.silent([child.pid for child in self.children.values() if child.pid is not None]))
-                silent = [child for child in self.children.values() if child.pid in hung]
-                await asyncio.gather(
-                    *(child.renew(f"does not answer for {SILENT_S:.0f} s", hard=True) for child in silent)
-                )
+                beating = {child.pid: child for child in self.children.values() if child.spec.beats and child.pid}
+                hung = silence.silent(beating)
+                await asyncio.gather(*(beating[pid].renew(why, hard=True) for pid, why in hung.items()))
         finally:
             loop.remove_reader(ear.fileno())
 

@@ -247,6 +247,14 @@ class Service(Status):
             raise Stop(Exit.FAILED, f"the broker did not answer at the start: {message_of(error)}") from error
 
     async def _live(self) -> None:
+        """Under the heart: to wait for the broker, or to fold for minutes, is no hanging."""
+        heart = asyncio.create_task(self._heart.beat(), name=f"{self.name}:heart")
+        try:
+            await self._begin_and_live()
+        finally:
+            heart.cancel()
+
+    async def _begin_and_live(self) -> None:
         await self._begin()
         enforcer = asyncio.create_task(self._cancel_until_gone(), name=f"{self.name}:enforcer")
         try:
@@ -266,7 +274,6 @@ class Service(Status):
         assert self._reader is not None
         async with asyncio.TaskGroup() as self._group:
             self.spawn("failure", self._watch_failure())
-            self.spawn("heart", self._heart.beat())
             self.spawn("reader", self._reader.watch())
             self.spawn("connection", self._reader.guard(lambda: answers(self.config.nats.url)))
             self.spawn("fold", self._engine.fold_forever())

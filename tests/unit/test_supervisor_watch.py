@@ -6,8 +6,12 @@ import asyncio
 import os
 from pathlib import Path
 
-from phoenix.local.supervisor_watch import SILENT_S, TICK_MAX_S, TICK_S, Ear, Silence
+import pytest
+
+from phoenix.local.supervisor_watch import BEGIN_S, SILENT_S, TICK_MAX_S, TICK_S, Ear, Silence
 from services.runtime.heart import ADDRESS, PERIOD, Heart
+from services.runtime.service import Service
+from tests.support.toy import ToyCore, toy_config
 from tests.support.until import until
 
 ONE, OTHER = 11, 12
@@ -27,15 +31,46 @@ def test_who_falls_silent_is_found_and_nobody_else() -> None:
     silence = Silence(0.0)
     now = pass_time(silence, 0.0, 5, ONE, OTHER)
     now = pass_time(silence, now, SILENT_S - 1, OTHER)
-    assert silence.silent([ONE, OTHER]) == []
+    assert silence.silent([ONE, OTHER]) == {}
     pass_time(silence, now, 2, OTHER)
-    assert silence.silent([ONE, OTHER]) == [ONE]
+    assert silence.silent([ONE, OTHER]) == {ONE: "does not answer for 20 s"}
 
 
-def test_who_has_never_said_anything_is_not_judged() -> None:
+def test_who_does_not_begin_in_time_is_found_as_well() -> None:
+    silence = Silence(0.0, BEGIN_S)
+    assert silence.silent([ONE]) == {}
+    now = pass_time(silence, 0.0, BEGIN_S - 1, OTHER)
+    assert silence.silent([ONE, OTHER]) == {}
+    now = pass_time(silence, now, 2, OTHER)
+    assert silence.silent([ONE, OTHER]) == {ONE: "has not begun within 60 s"}
+    assert silence.silent([OTHER]) == {}
+    assert silence.silent([ONE, OTHER]) == {}  # another process with that id has its own time
+
+
+def test_who_may_take_any_time_to_begin_is_not_judged_before_it_has() -> None:
+    """nats-server, which reads its store."""
     silence = Silence(0.0)
-    pass_time(silence, 0.0, 10 * SILENT_S)
-    assert silence.silent([ONE]) == []
+    assert silence.silent([ONE]) == {}
+    pass_time(silence, 0.0, 100 * BEGIN_S)
+    assert silence.silent([ONE]) == {}
+
+
+async def test_a_service_beats_before_its_broker_has_answered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    ear = Ear(tmp_path)
+    for name, value in ear.environment.items():
+        monkeypatch.setenv(name, value)
+    silent = await asyncio.start_server(lambda _reader, _writer: None, "127.0.0.1", 0)
+    port = silent.sockets[0].getsockname()[1]
+    service = Service("admission", ToyCore, toy_config(f"nats://127.0.0.1:{port}", tmp_path), instance="admission-1")
+    living = asyncio.create_task(service.run())
+    try:
+        assert await until(ear.hear, "the beat") == [os.getpid()]
+        assert not living.done()
+    finally:
+        living.cancel()
+        await asyncio.wait([living])
+        silent.close()
+        ear.close()
 
 
 def test_a_machine_that_stood_still_is_no_evidence() -> None:
@@ -43,11 +78,11 @@ def test_a_machine_that_stood_still_is_no_evidence() -> None:
     silence = Silence(0.0)
     now = pass_time(silence, 0.0, 5, ONE)
     silence.look(now + 3600.0)
-    assert silence.silent([ONE]) == []
+    assert silence.silent([ONE]) == {}
     now = pass_time(silence, now + 3600.0, SILENT_S - TICK_MAX_S - 2 * TICK_S)
-    assert silence.silent([ONE]) == []
+    assert silence.silent([ONE]) == {}
     pass_time(silence, now, 4)
-    assert silence.silent([ONE]) == [ONE]  # it has had its time after that
+    assert silence.silent([ONE]) == {ONE: "does not answer for 20 s"}  # it has had its time after that
 
 
 def test_a_supervisor_that_is_starved_counts_less() -> None:
@@ -56,15 +91,15 @@ def test_a_supervisor_that_is_starved_counts_less() -> None:
     for _ in range(int(SILENT_S / TICK_MAX_S)):
         now += 10 * TICK_MAX_S
         silence.look(now)
-    assert silence.silent([ONE]) == []
+    assert silence.silent([ONE]) == {}
 
 
 def test_a_process_id_that_comes_again_begins_anew() -> None:
     silence = Silence(0.0)
     now = pass_time(silence, 0.0, 5, ONE)
-    assert silence.silent([]) == []
+    assert silence.silent([]) == {}
     pass_time(silence, now, 2 * SILENT_S)
-    assert silence.silent([ONE]) == []
+    assert silence.silent([ONE]) == {}
 
 
 async def test_a_beat_arrives_with_the_senders_process_id_also_in_a_deep_directory(tmp_path: Path) -> None:
