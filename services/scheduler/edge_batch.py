@@ -12,7 +12,7 @@ Rules
   3. Answers go only to the department's inboxes and to operators (`runtime.answer`).
   4. Whoever asks why jobs wait or when they start does not keep others from being answered: that may take a while.  More than
      `ASKING_MAX` at once are refused.
-  5. A walltime is enforced once guests could report (`scheduler.reports`).
+  5. A walltime is enforced at once if guests could report, else once they could (`scheduler.reports`).
 """
 
 from __future__ import annotations

@@ -1,15 +1,18 @@
-"""Whether guests' reports come in: admission is asked for signs of life while a walltime that has passed waits for them.
+"""Whether guests' reports come in: admission is asked for signs of life while a walltime is about to pass, or waits for them.
 
 Theory of operation
   A guest reports to admission, which may hang, be starting, or have lost the broker.  The scheduler must not take a job for
   over its time whose report only waits (`derived.limits`, rule 4).  Admission renews its lease from the same loop that takes
-  reports, four times in the lease's life, so a lease that is renewed says that it lives.
+  reports, four times in the lease's life, so a lease that is renewed says that it lives; so does an attempt that has begun,
+  which admission journals.
 
 Rules
-  1. Nobody is asked while no walltime has passed: an idle department costs nothing.
-  2. Once admission has been alive for `REPORT_S` without a gap, whoever had ended before that has been heard: a guest tries
-     again after two seconds at the latest.
-  3. What cannot be read is no sign of life.
+  1. The lease is looked at from `REPORT_S` and a lease's life before a walltime on: long enough to know, when it passes, that
+     no report was held up, so that it is enforced at once.  A department whose jobs end in time costs nothing.
+  2. A sign counts for half of the lease's life: two renewals.  A job whose report comes into a hung admission in that time
+     before its walltime is taken for over its time; to leave no such moment, every walltime would have to wait.
+  3. A longer silence than the lease's life is a gap: what was sent meanwhile comes late.
+  4. What cannot be read is no sign of life.
 """
 
 from __future__ import annotations
@@ -23,42 +26,48 @@ from nats.js.errors import Error as JetStreamError
 from services.runtime.journal.leader import renewed
 from services.runtime.service import Service
 from services.scheduler.batch.core import BatchCore
+from services.scheduler.derived.limits import REPORT_S
 
 ADMISSION: Final = "admission"
 LOOK_S: Final = 0.25  # half of the time between two renewals with the shortest lease that is usual (2 s)
-REPORT_S: Final = 3.0
+LATELY: Final = 0.5  # of the lease's life
 
 
 class Signs:
-    """Rule 2.  `gap_s`: the lease's life; a longer silence is a gap."""
+    """`since`, `last`: of the signs of life without a gap; 0: there is none.  `gap_s`: the lease's life."""
 
     def __init__(self, gap_s: float) -> None:
         self._gap_s = gap_s
         self._revision: int | None = None  # of the lease, as seen last
-        self._since = self._last = 0.0  # of the signs without a gap
+        self.since = self.last = 0.0
 
-    def look(self, revision: int | None, now: float) -> float | None:
-        """`revision`: the lease's, None if nobody holds it or it cannot be read.  Reports of what had ended by then are in."""
+    def note(self, at: float) -> None:
+        """It was alive at `at`."""
+        if at > self.last:
+            self.since = self.since if self.since and at - self.last <= self._gap_s else at
+            self.last = at
+
+    def look(self, revision: int | None, now: float) -> None:
+        """`revision`: the lease's, None if nobody holds it or it cannot be read."""
         if revision is not None and self._revision not in (None, revision):
-            self._since = self._since if self._since and now - self._last <= self._gap_s else now
-            self._last = now
+            self.note(now)
         self._revision = revision if revision is not None else self._revision
-        alive = self._since and now - self._last <= self._gap_s
-        return now - REPORT_S if alive and now - self._since >= REPORT_S else None
 
 
 async def watch(service: Service, core: BatchCore) -> None:
-    """For ever: tell the core until when reports are in."""
-    gap_s = service.config.runtime.lease_ttl_s
+    """For ever: tell the core since when, and how lately, admission is alive."""
+    gap_s, limits = service.config.runtime.lease_ttl_s, core.limits
     signs = Signs(gap_s)
     while True:
         await asyncio.sleep(LOOK_S)
-        if not service.is_leader or not core.limits.awaits_reports(service.now()):
+        if not service.is_leader or not limits.ends_by(service.now() + REPORT_S + gap_s):
             signs = Signs(gap_s)
             continue
-        until = signs.look(await _revision(service), service.now())
-        if until is not None:
-            core.limits.heard_until = until
+        waiting = limits.awaits_reports(service.now())
+        signs.note(limits.began_at)
+        signs.look(await _revision(service), service.now())
+        limits.heard_since, limits.heard_until = signs.since, signs.last + gap_s * LATELY
+        if waiting and not limits.awaits_reports(service.now()):
             service.wake()
 
 
@@ -66,5 +75,5 @@ async def _revision(service: Service) -> int | None:
     try:
         async with asyncio.timeout(LOOK_S * 4):
             return await renewed(service.js, ADMISSION)
-    except (nats.errors.Error, JetStreamError, TimeoutError):  # rule 3
+    except (nats.errors.Error, JetStreamError, TimeoutError):  # rule 4
         return None

@@ -10,7 +10,7 @@ from schemas.facts import Disposal
 from schemas.reasons import Code
 from services.scheduler.batch.core import BatchCore
 from services.scheduler.batch.reclaim import FAULTS_MAX
-from services.scheduler.derived.limits import PATIENCE_S, START_PATIENCE
+from services.scheduler.derived.limits import PATIENCE_S, REPORT_S, START_PATIENCE
 from tests.support.scheduling import closed, cluster, core, decide, placed, wait_for
 from tests.support.world import World, batch, cloud
 
@@ -230,9 +230,41 @@ def test_a_walltime_waits_until_a_report_of_that_moment_would_be_in() -> None:
     assert world.now < core(world).wake_at() <= ends_at + PATIENCE_S, "nothing to do until somebody is heard"
     core(world).limits.heard_until = ends_at - 0.1
     assert closed(world) == {}
-    core(world).limits.heard_until = ends_at
-    assert core(world).wake_at() <= world.now
+    core(world).limits.heard_since, core(world).limits.heard_until = world.now, world.now + 1.0  # it is back
+    assert closed(world) == {}
+    assert core(world).wake_at() == world.now + REPORT_S
+    world.now += REPORT_S
     assert closed(world) == {job: (Disposal.TIMEOUT, Code.WALLTIME)}
+
+
+@pytest.mark.parametrize("alive_since", [-5.0, 0.0, 7.0])
+def test_a_walltime_ends_in_its_moment_while_admission_is_alive(alive_since: float) -> None:
+    """Before the job began, since then, or for as long as a report may take."""
+    world = cluster()
+    job = world.submit(walltime_s=10)
+    world.settle()
+    world.start_vms(job)
+    world.begin(job)
+    limits, ends_at = core(world).limits, world.now + 10
+    limits.heard_since = world.now + alive_since
+    world.now = ends_at - 0.1
+    limits.heard_until = world.now + 1.0
+    assert closed(world) == {}
+    assert core(world).wake_at() == ends_at
+    world.now = ends_at
+    assert closed(world) == {job: (Disposal.TIMEOUT, Code.WALLTIME)}
+
+
+def test_admission_is_looked_at_before_a_walltime_passes_and_not_for_other_limits() -> None:
+    world = cluster(boot_timeout_s=60)
+    job = world.submit(walltime_s=10)
+    world.settle()
+    limits = core(world).limits
+    assert not limits.ends_by(world.now + 9999)  # it boots
+    world.start_vms(job)
+    world.begin(job)
+    assert limits.began_at == world.now
+    assert [limits.ends_by(world.now + seconds) for seconds in (9.9, 10.0)] == [False, True]
 
 
 def test_a_walltime_does_not_wait_for_ever() -> None:

@@ -7,8 +7,9 @@ Rules
      may be stuck.  It is long, and no fault of the job's, because an executor may be away for minutes.  One that goes on with
      saved VMs has twice what saving may take beside: they may still be being saved, and have to be read again.
   4. While admission is not heard (it hangs, the broker is away) a job may have ended and its guest found nobody to report to.
-     So a walltime is enforced once reports of that moment must have come in (`heard_until`, `scheduler.reports`), and after
-     `PATIENCE_S` in any case.
+     So a walltime is enforced in its moment if admission was heard lately (`heard_until`, `scheduler.reports`) and no report of
+     the attempt can be held up: admission has been alive since the attempt began, or for `REPORT_S` without a gap
+     (`heard_since`).  Else once that is so, and after `PATIENCE_S` in any case.
   5. `slot`: a lease with a time slot ends with it, whenever it began and whether or not it has.  It has no walltime beside.
 """
 
@@ -24,6 +25,7 @@ from schemas.ids import sort_key
 from services.runtime.core import NEVER
 
 START_PATIENCE: Final = 5.0  # with the default boot budget: five minutes, longer than any failover
+REPORT_S: Final = 3.0  # a guest that found nobody tries again after two seconds at the latest
 PATIENCE_S: Final = 300.0  # a hung admission is replaced within half a minute; then somebody else waits for these hosts
 Kind = Literal["walltime", "boot", "start", "slot"]
 
@@ -51,7 +53,9 @@ class Limits:
         self.save_s = save_s
         self.heap: list[Limit] = []  # may hold limits that do not count any more
         self.started: dict[str, int] = {}  # open unit -> ranks of its attempt whose VM has started
-        self.heard_until = NEVER  # reports of what had ended by then are in; NEVER: nobody looks (simulations)
+        # Since when admission is alive without a gap, and until when that counts as lately; NEVER: nobody looks (simulations).
+        self.heard_since, self.heard_until = 0.0, NEVER
+        self.began_at = 0.0  # the last attempt: admission says so, and was alive then
 
     def rebuild(self, units: Iterable[str]) -> None:
         """Anew, for these open units."""
@@ -91,6 +95,7 @@ class Limits:
                 self._watch(unit, self.custody.state.at)
 
     def began(self, name: str) -> None:
+        self.began_at = self.custody.state.at
         self._watch(self.custody.state.units[name], 0.0)
 
     def closed(self, name: str) -> None:
@@ -138,12 +143,15 @@ class Limits:
         """Whether a walltime has passed and is not enforced yet (rule 4)."""
         return self.any_due(now) and any(self._awaits_report(limit, now) for limit in self._passed(now))
 
+    def ends_by(self, then: float) -> bool:
+        """Whether a walltime will have passed by then."""
+        return self.any_due(then) and any(limit.kind == "walltime" for limit in self._passed(then))
+
     def next_moment(self, now: float) -> float:
         """When something is enforced, if nobody is heard meanwhile."""
         if self.next_due() > now:
             return self.next_due()
-        found = self._passed(now)
-        moments = [limit.due + PATIENCE_S if self._awaits_report(limit, now) else limit.due for limit in found]
+        moments = [self._enforced_at(limit) for limit in self._passed(now)]
         return min([*moments, *(limit.due for limit in self.heap if limit.due > now)], default=NEVER)
 
     def _passed(self, now: float) -> list[Limit]:
@@ -157,7 +165,17 @@ class Limits:
         return found
 
     def _awaits_report(self, limit: Limit, now: float) -> bool:
-        return limit.kind == "walltime" and limit.due > self.heard_until and now < limit.due + PATIENCE_S
+        return limit.kind == "walltime" and now < self._enforced_at(limit)
+
+    def _enforced_at(self, limit: Limit) -> float:
+        """Rule 4, as far as is heard now."""
+        if limit.kind != "walltime":
+            return limit.due
+        if limit.due > self.heard_until:
+            return limit.due + PATIENCE_S
+        if self.heard_since <= (self.custody.state.units[limit.unit].began_at or 0.0):
+            return limit.due
+        return min(limit.due + PATIENCE_S, max(limit.due, self.heard_since + REPORT_S))
 
     def next_due(self) -> float:
         while self.heap and not self._counts(self.heap[0]):
