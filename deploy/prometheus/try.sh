@@ -18,23 +18,11 @@ fail() {
 }
 
 command -v prometheus >/dev/null || fail "there is no prometheus: as root, apt-get install prometheus; or, in a checkout, make setup"
-status=
-[ $# -gt 0 ] || status=$(phoenix status --json) || status=
-monitor=${1-$(echo "$status" | python3 -c 'import json, sys; print(json.load(sys.stdin).get("monitor_url") or "")')} || monitor=
+monitor=${1-$(phoenix status --json | python3 -c 'import json, sys; print(json.load(sys.stdin).get("monitor_url") or "")')} || monitor=
 [ -n "$monitor" ] || fail "no cloud runs here (phoenix up --detach), or name its monitor: sh deploy/prometheus/try.sh http://HOST:PORT"
 [ $# -eq 0 ] || shift
 work=$(mktemp -d)
 cp -R "$here/rules" "$here/targets" "$work"
-# The agents beside the cloud's HAProxies, which its monitor does not list; JSON is YAML.
-[ -z "$status" ] || echo "$status" | python3 -c '
-import json, sys
-from urllib.parse import urlsplit
-told = json.load(sys.stdin)
-print(json.dumps([
-    {"targets": [urlsplit(url).netloc],
-     "labels": {"cloud": told["cloud"], "process": "agent." + name, "service": "agent", "department": name}}
-    for name, url in told.get("agents", {}).items()
-]))' >"$work/targets/balancers.yml"
 if [ -n "${ALERTMANAGER-}" ]; then
     told="s#127.0.0.1:9093#$ALERTMANAGER#"
 else

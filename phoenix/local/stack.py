@@ -25,6 +25,7 @@ from typing import Final
 from urllib.parse import urlsplit
 
 import orjson
+from msgspec.structs import replace
 
 from phoenix.local import stack_haproxy
 from phoenix.local import supervisor_probe as probe
@@ -175,6 +176,16 @@ def balancers(config: Config, layout: Layout, settings: Settings, ports: Ports, 
     if settings.balancer == "haproxy":
         return stack_haproxy.pair(config, layout, settings, ports, department, user)
     return [_embedded_balancer(config, layout, ports, department, user)]
+
+
+def with_agents(config: Config, settings: Settings, ports: Ports) -> Config:
+    """The agents beside HAProxy have their ports in the file: there the monitor finds them (`services.monitor.metrics.scrape`).
+    """
+    if settings.balancer != "haproxy" or not settings.balances:
+        return config
+    web = [d.name for d in config.cloud.departments if d.web is not None and balancer_user(config.cloud, d.name)]
+    found = {agent: ports.of(agent) for agent in (f"agent.{name}" for name in web)}
+    return replace(config, metrics=replace(config.metrics, ports={**config.metrics.ports, **found}))
 
 
 def _embedded_balancer(config: Config, layout: Layout, ports: Ports, department: Department, user: User) -> Spec:

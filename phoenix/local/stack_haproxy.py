@@ -72,7 +72,7 @@ def pair(
     config: Config, layout: Layout, settings: Settings, ports: Ports, department: Department, user: User
 ) -> list[Spec]:
     """HAProxy and its agent, who speaks as `user`.  Raises `PartMissingError`."""
-    return [_balancer(layout, settings, ports, department), _agent(config, layout, ports, department, user)]
+    return [_balancer(layout, settings, ports, department), _agent(config, layout, department, user)]
 
 
 def _socket(department: Department) -> str:
@@ -144,9 +144,9 @@ def _answers(api: RuntimeApi) -> probe.Probe:
     return ask
 
 
-def _agent(config: Config, layout: Layout, ports: Ports, department: Department, user: User) -> Spec:
+def _agent(config: Config, layout: Layout, department: Department, user: User) -> Spec:
     name = f"agent.{department.name}"
-    port = ports.of(name)
+    host, port = config.metrics.listen, config.metrics.ports[name]
     content = {
         "department": department.name,
         "user": user.name,
@@ -156,7 +156,7 @@ def _agent(config: Config, layout: Layout, ports: Ports, department: Department,
         "signal_interval_s": SIGNAL_INTERVAL_S,
         "look_interval_s": LOOK_INTERVAL_S,
         "old_process_s": 0.0,
-        "metrics": f"{LOOPBACK}:{port}",
+        "metrics": f"{host}:{port}",
     }
     file = layout.run / f"{name}.toml"
     # A string or number of JSON is one of TOML.
@@ -164,8 +164,8 @@ def _agent(config: Config, layout: Layout, ports: Ports, department: Department,
     return Spec(
         name=name,
         argv=(sys.executable, "-m", "phoenix.haproxy", "--config", str(file), *config.runtime.log_words(name)),
-        probe=probe.http(LOOPBACK, port, "/healthz"),
+        probe=probe.http(host, port, "/healthz"),
         stop_s=STOP_S,
-        url=f"http://{LOOPBACK}:{port}/metrics",
+        url=f"http://{host}:{port}/metrics",
         beats=True,
     )

@@ -172,7 +172,8 @@ class Supervisor:
             stack_haproxy.haproxy()  # before the settings are kept: it might be missing
         self.ports = Ports(self.layout.ports)  # read again: only now is the directory ours
         external, hypervisor = self.settings.external, self.settings.hypervisor
-        self.config = stack_config.effective(self.layout, self.ports, chosen, external=external, hypervisor=hypervisor)
+        config = stack_config.effective(self.layout, self.ports, chosen, external=external, hypervisor=hypervisor)
+        self.config = stack.with_agents(config, self.settings, self.ports)
         stack_settings.save(self.layout.settings, stack_settings.changed(self.settings, services="all"))
         self._kept = True
         self.ports.save()  # before the configuration: ports in it that are not known as ours would count as the person's

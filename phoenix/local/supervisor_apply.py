@@ -39,7 +39,7 @@ async def apply(up: Supervisor, request: dict[str, Any]) -> AsyncIterator[dict[s
     was, dry_run, accepts = up.config, bool(request.get("dry_run")), bool(request.get("accept_late_leases"))
     try:
         file = stack_config.applied(str(request["text"]), str(request["name"]), Path(str(request["base"])), was)
-        wanted = stack_config.with_metrics(file, up.ports)
+        wanted = stack.with_agents(stack_config.with_metrics(file, up.ports), up.settings, up.ports)
     except ConfigError as error:
         yield {"ok": False, "error": str(error)}
         return

@@ -66,20 +66,22 @@ def test_an_account_with_other_numbers_takes_no_second_job(tmp_path: Path) -> No
     assert not stays("phoenix", "1002")
 
 
-def test_prometheus_beside_a_cloud_scrapes_the_agents_of_its_haproxies_too(tmp_path: Path) -> None:
-    """The monitor's list has the processes of the configuration; agents are known to `phoenix status` alone."""
+def test_prometheus_beside_a_cloud_needs_the_monitors_address_alone(tmp_path: Path) -> None:
+    """Its list has every process, the agents beside HAProxy too."""
     deploy = tmp_path / "deploy" / "prometheus"
     shutil.copytree(DEPLOY.parent / "prometheus", deploy)
     told = {"cloud": "c", "monitor_url": "http://127.0.0.1:7", "agents": {"web": "http://127.0.0.1:9131/metrics"}}
     seen = tmp_path / "seen"
     for name, script in (
         ("phoenix", f"echo '{json.dumps(told)}'"),
-        ("prometheus", f"cat targets/balancers.yml >{seen}"),
+        ("prometheus", f"ls targets >{seen}; grep url: prometheus.yml >>{seen}"),
     ):
         (tmp_path / name).write_text(f"#!/bin/sh\n{script}\n")
         (tmp_path / name).chmod(0o755)
     environment = {"PATH": f"{tmp_path}:/usr/bin:/bin", "TMPDIR": str(tmp_path), "PORT": "1"}
     words = ["sh", deploy / "try.sh"]
     subprocess.run(words, env=environment, capture_output=True, check=False, timeout=200)
-    labels = {"cloud": "c", "process": "agent.web", "service": "agent", "department": "web"}
-    assert json.loads(seen.read_text()) == [{"targets": ["127.0.0.1:9131"], "labels": labels}]
+    assert seen.read_text().split() == [
+        "example.yml.off",
+        *("-", "url:", "http://127.0.0.1:7/metrics/targets?direct=1"),
+    ]

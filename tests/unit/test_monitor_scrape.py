@@ -12,12 +12,14 @@ from aiohttp import web
 from aiohttp.test_utils import TestClient, TestServer
 from msgspec.structs import replace
 
-from schemas.config import BatchPolicy, CloudConfig, Department
+from phoenix.local import stack, stack_ports
+from phoenix.local.stack_settings import Settings
+from schemas.config import BatchPolicy, CloudConfig, Department, WebPolicy
 from schemas.custody import RULES, Custody
 from schemas.facts import ConfigAdopted
 from services.monitor.metrics.scrape import Ports, Scrape
 from services.monitor.serve.access import faults
-from services.runtime.config.file import Config, Metrics, dump_toml, load, loads
+from services.runtime.config.file import Config, ConfigError, Metrics, dump_toml, load, loads
 
 FILE = """
 [cloud]
@@ -108,6 +110,43 @@ async def test_a_new_departments_scheduler_appears_by_itself_and_a_removed_ones_
     assert "scheduler.lab" in await house.processes()
     house.adopt(replace(grown, departments=(lab,)))
     assert "scheduler.hpc" not in await house.processes()
+
+
+async def test_the_agent_beside_haproxy_of_a_web_department_is_listed_where_the_file_has_its_port(house: House) -> None:
+    was = house.config
+    web_departments = (Department(name="shop", kind="web", web=WebPolicy()), Department(name="wiki", kind="web"))
+    grown = replace(was.cloud, departments=(*was.cloud.departments, *web_departments))
+    ports = {**was.metrics.ports, "scheduler.shop": 6, "scheduler.wiki": 7, "agent.shop": 9131}
+    house.file.write_text(dump_toml(replace(was, cloud=grown, metrics=Metrics(ports=ports))))
+    house.adopt(grown)
+    assert (await house.targets("?direct=1"))[-1] == {
+        "targets": ["127.0.0.1:9131"],
+        "labels": {
+            "__metrics_path__": "/metrics",
+            "cloud": "c",
+            "process": "agent.shop",
+            "service": "agent",
+            "department": "shop",
+        },
+    }
+    assert "agent.wiki" not in await house.processes()
+    house.adopt(was.cloud)
+    assert "agent.shop" not in await house.processes()
+
+
+def test_the_port_of_an_agent_of_no_web_department_is_a_mistake() -> None:
+    with pytest.raises(ConfigError, match=r"agent\.hpc"):
+        loads(FILE + '"agent.hpc" = 9131\n')
+
+
+def test_a_cloud_with_haproxy_writes_the_ports_of_its_agents_into_its_file(tmp_path: Path) -> None:
+    department = '[[department]]\nname = "web"\nkind = "web"\n[department.web]\n'
+    people = '[[user]]\nname = "wendy"\ndepartment = "web"\n'
+    config, ports = loads(FILE + department + people), stack_ports.Ports(tmp_path / "ports.json")
+    found = [
+        stack.with_agents(config, Settings(balancer=kind), ports).metrics.ports for kind in ("haproxy", "embedded")
+    ]
+    assert [ports.get("agent.web") for ports in found] == [ports.of("agent.web"), None]
 
 
 async def test_a_file_that_cannot_be_read_changes_nothing(house: House) -> None:

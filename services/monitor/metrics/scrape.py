@@ -5,12 +5,13 @@
     GET /metrics/<process>           what that process says, passed on
 
 Rules
-  1. A process is listed if the configuration in force has it and the configuration's file names a port for it.  The file is
+  1. A process is listed if the configuration in force has it and the configuration's file names a port for it; so is the agent
+     beside HAProxy of a web department (`agent.<department>`): `phoenix up` writes its port into the file.  The file is
      read again when it is another one: `phoenix config apply` writes it, and a new department's scheduler is then listed
      without a restart of anything.  A file that cannot be read changes nothing.
   2. Without `direct` the address is the one at which the monitor was asked: whoever could ask for the list can scrape it.
   3. Labels are `cloud`, `process` and `service` (of `scheduler.hpc`: scheduler).  There is no `department` here: series have
-     that label of their own.
+     that label of their own; those of agents have not, so agents have it.
   4. No token: metrics hold numbers and names (docs/security.md).
 """
 
@@ -81,7 +82,7 @@ class Scrape:
     def processes(self) -> dict[str, int]:
         """Ports by process, in the order in which processes are started."""
         known, config = self.ports.known(), self.custody.state.config
-        there = configuration.processes(config) if config is not None else known
+        there = (*configuration.processes(config), *configuration.agents(config)) if config is not None else known
         return {process: known[process] for process in there if process in known}
 
     async def targets(self, request: web.Request) -> web.Response:
@@ -93,13 +94,15 @@ class Scrape:
     def _group(self, process: str, port: int, asked_at: str | None) -> dict[str, Any]:
         config = self.custody.state.config
         path = "/metrics" if asked_at is None else f"/metrics/{process}"
+        service, _, department = process.partition(".")
         return {
             "targets": [asked_at or f"{self.ports.host}:{port}"],
             "labels": {
                 "__metrics_path__": path,
                 "cloud": config.name if config is not None else "",
                 "process": process,
-                "service": process.partition(".")[0],
+                "service": service,
+                **({"department": department} if service == "agent" else {}),
             },
         }
 

@@ -212,8 +212,8 @@ def check_cloud(cloud: CloudConfig, hosts: int | None = None) -> list[Problem]:
     ]
 
 
-def check_deployment(config: Config, processes: Sequence[str]) -> list[Problem]:
-    """Every problem of the part that processes need to run."""
+def check_deployment(config: Config, processes: Sequence[str], agents: Sequence[str]) -> list[Problem]:
+    """Every problem of the part that processes need to run.  `agents`: beside HAProxy, of which a file may name ports."""
     problems: list[Problem] = []
     for key, ranges in _DEPLOYED.items():
         problems += _ranges(getattr(config, key), (key,), ranges)
@@ -225,7 +225,7 @@ def check_deployment(config: Config, processes: Sequence[str]) -> list[Problem]:
     if config.opennebula.listens:
         problems += _publisher(config.opennebula.events, ("opennebula", "events"))
     problems += config_web.check_ports(config.cloud, config.opennebula.hypervisor)
-    problems += _listeners(config, processes)
+    problems += _listeners(config, processes, agents)
     problems += _log_levels(config.runtime.log_levels, processes)
     if config.runtime.lease_ttl_s < 2 * config.runtime.heartbeat_s:
         right = f"should be at least twice heartbeat_s ({config.runtime.heartbeat_s:g}), or one late renewal loses the lease"
@@ -447,7 +447,7 @@ def _publisher(url: str, path: Path_) -> Iterator[Problem]:
     yield from found
 
 
-def _listeners(config: Config, processes: Sequence[str]) -> Iterator[Problem]:
+def _listeners(config: Config, processes: Sequence[str], agents: Sequence[str]) -> Iterator[Problem]:
     """Each listener has an address and a port of its own."""
     taken: dict[Any, str] = {}
     places: list[tuple[Path_, str]] = [
@@ -455,8 +455,8 @@ def _listeners(config: Config, processes: Sequence[str]) -> Iterator[Problem]:
         (("monitor", "listen"), config.monitor.listen),
     ]
     for process, port in config.metrics.ports.items():
-        if process not in processes:
-            hint = suggestion(process, processes) or f"; there are: {', '.join(processes)}"
+        if process not in (*processes, *agents):
+            hint = suggestion(process, (*processes, *agents)) or f"; there are: {', '.join(processes)}"
             yield _problem(("metrics", "ports", process), port, f"should be the port of a process{hint}")
         places.append((("metrics", "ports", process), f"{config.metrics.listen}:{port}"))
     for path, address in places:

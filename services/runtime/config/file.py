@@ -132,7 +132,8 @@ class OpenNebula(_Table, frozen=True, kw_only=True):
 
 
 class Metrics(_Table, frozen=True, kw_only=True):
-    """Prometheus listeners: `ports` by process; processes without one count up from `port_first`."""
+    """Prometheus listeners: `ports` by process; processes without one count up from `port_first`.  An agent beside HAProxy on
+    this machine may have one here, so that the monitor lists it."""
 
     listen: str = "127.0.0.1"
     port_first: int = METRICS_PORT_FIRST
@@ -253,6 +254,11 @@ def processes(cloud: CloudConfig) -> tuple[str, ...]:
     return (*SERVICES, *(f"scheduler.{d.name}" for d in cloud.departments))
 
 
+def agents(cloud: CloudConfig) -> tuple[str, ...]:
+    """The agents beside HAProxy that a cloud may have, one for each web department (`phoenix.haproxy`)."""
+    return tuple(f"agent.{d.name}" for d in cloud.departments if d.kind == "web")
+
+
 def load(path: Path, opennebula: OpenNebula | None = None) -> Config:
     """Read and validate a configuration file.  `opennebula`: as of `loads`.  Raises `ConfigError`."""
     return loads(text_of(path), path.name, path.absolute().parent, opennebula)
@@ -290,7 +296,7 @@ def loads(
     form = Form((base or Path.cwd()).absolute())
     config = _read(form, document, opennebula)
     broken = {p.path for p in form.problems}
-    meant = check_cloud(config.cloud) + check_deployment(config, config.processes())
+    meant = check_cloud(config.cloud) + check_deployment(config, config.processes(), agents(config.cloud))
     problems = form.problems + [p for p in meant if not _covers(broken, p.path)]
     if problems:
         raise ConfigError(problems, name, Lines(text))
