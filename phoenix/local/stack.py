@@ -179,8 +179,7 @@ def balancers(config: Config, layout: Layout, settings: Settings, ports: Ports, 
 
 
 def with_agents(config: Config, settings: Settings, ports: Ports) -> Config:
-    """The agents beside HAProxy have their ports in the file: there the monitor finds them (`services.monitor.metrics.scrape`).
-    """
+    """The file has the ports of agents beside HAProxy: there the monitor finds them (`services.monitor.metrics.scrape`)."""
     if settings.balancer != "haproxy" or not settings.balances:
         return config
     web = [d.name for d in config.cloud.departments if d.web is not None and balancer_user(config.cloud, d.name)]
