@@ -6,21 +6,28 @@ import asyncio
 import os
 import time
 from collections.abc import AsyncIterator
-from pathlib import Path
 
 import pytest
+import pytest_asyncio
 
 from tests.integration.test_process_driver import Hypervisor, started
 from tests.support.guest_door import HOST, Life
 
 ISOLATIONS = ["none"] if os.geteuid() else ["uid+cgroup", "none"]
-pytestmark = pytest.mark.timeout(240)
+pytestmark = [pytest.mark.timeout(240), pytest.mark.asyncio(loop_scope="module")]
 
 
-@pytest.fixture(params=ISOLATIONS)
-async def hypervisor(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Hypervisor]:
-    async with started(tmp_path / "data", request.param) as it:
+@pytest_asyncio.fixture(scope="module", loop_scope="module", params=ISOLATIONS)
+async def shared(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Hypervisor]:
+    async with started(tmp_path_factory.mktemp("driver") / "data", request.param) as it:
         yield it
+
+
+@pytest_asyncio.fixture(loop_scope="module")
+async def hypervisor(shared: Hypervisor) -> AsyncIterator[Hypervisor]:
+    """One for all tests, which each of them finds empty."""
+    yield shared
+    await shared.clear()
 
 
 async def test_files_are_sent_whole_and_named_as_the_next_attempt_finds_them(hypervisor: Hypervisor) -> None:
@@ -75,9 +82,7 @@ async def test_the_next_attempt_finds_the_files_before_its_script_starts(hypervi
     )
     life.saved = {"state/a": b"one", "b": b"new"}
     life.inputs = {"b": b"old", "c": b"inp", "state": b"dir"}
-    vm = hypervisor.door.vm("1", attempt=2)
-    await hypervisor.driver.boot(vm, HOST)
-    await hypervisor.until_ended(vm)
+    await hypervisor.until_ended(await hypervisor.boot("1", attempt=2))
     assert life.text().splitlines() == [
         "onenewinp",
         "PHOENIX_CHECKPOINT=1",

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import aiohttp
 import pytest
+import pytest_asyncio
 
 from phoenix.local.opennebula.driver import DriverError, HostSpec, VmSpec
 from phoenix.local.port_claims import PASSING, claimed
@@ -20,6 +21,7 @@ from tests.support.guest_door import HOST, GuestDoor, Life
 from tests.support.leaks import places
 from tests.support.until import until
 
+pytestmark = pytest.mark.asyncio(loop_scope="module")
 DEADLINE_S = 20.0
 OTHER = HostSpec(1, "host1", 4, 8192)
 ISOLATIONS = ["none"] if os.geteuid() else ["uid+cgroup", "uid", "none"]
@@ -40,6 +42,7 @@ class Hypervisor:
         self.driver = driver
         self.door = door
         self.ended: dict[int, str] = {}
+        self.booted: list[VmSpec] = []
         self._news = asyncio.Event()
 
     def note_end(self, vm_id: int, why: str) -> None:
@@ -48,8 +51,16 @@ class Hypervisor:
 
     async def boot(self, unit: str, **wishes: object) -> VmSpec:
         vm = self.door.vm(unit, **wishes)  # type: ignore[arg-type]
+        self.booted.append(vm)
         await self.driver.boot(vm, HOST)
         return vm
+
+    async def clear(self) -> None:
+        """Nothing is left of its VMs."""
+        while self.booted:
+            await self.driver.clean(self.booted.pop(), HOST)
+        assert self.driver._vms == {}
+        self.door.lives.clear()
 
     async def until_ended(self, *vms: VmSpec) -> list[str]:
         async with asyncio.timeout(DEADLINE_S):
@@ -79,10 +90,23 @@ async def started(data: Path, isolate: str, core_share: float = 0.5, grace_s: fl
             assert not exists(f"/proc/{nursery}")
 
 
-@pytest.fixture(params=ISOLATIONS)
-async def hypervisor(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Hypervisor]:
-    async with started(tmp_path / "data", request.param, core_share=0.05, grace_s=0.3) as it:
+@pytest.fixture(scope="module", params=ISOLATIONS)
+def isolate(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def shared(isolate: str, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Hypervisor]:
+    data = tmp_path_factory.mktemp("driver") / "data"
+    async with started(data, isolate, core_share=0.05, grace_s=0.3) as it:
         yield it
+
+
+@pytest_asyncio.fixture(loop_scope="module")
+async def hypervisor(shared: Hypervisor) -> AsyncIterator[Hypervisor]:
+    """One for all tests, which each of them finds empty."""
+    yield shared
+    await shared.clear()
 
 
 async def test_a_script_runs_and_everything_it_did_is_reported(hypervisor: Hypervisor) -> None:
@@ -164,9 +188,10 @@ def oddly_started() -> Iterator[None]:
 
 
 async def test_a_job_starts_with_default_signals_whatever_the_cloud_was_started_with(
-    oddly_started: None, hypervisor: Hypervisor
+    oddly_started: None, isolate: str, tmp_path: Path
 ) -> None:
-    assert signals_of(await hypervisor.run("1", LOOK_AT_SIGNALS)) == [0, 0]
+    async with started(tmp_path / "data", isolate) as hypervisor:
+        assert signals_of(await hypervisor.run("1", LOOK_AT_SIGNALS)) == [0, 0]
 
 
 async def test_stdin_is_a_file_that_the_job_may_read(hypervisor: Hypervisor) -> None:
@@ -392,7 +417,7 @@ async def test_an_instance_is_begun_when_it_is_healthy_and_ends_cleanly(hypervis
     port = int(life.began[0].rpartition(":")[2])
     assert port in PASSING
     assert claimed(port) is None, "nobody else would choose it"
-    async with aiohttp.ClientSession() as session, session.get(f"http://{life.began[0]}/?cpu_ms=1500") as answer:
+    async with aiohttp.ClientSession() as session, session.get(f"http://{life.began[0]}/?cpu_ms=800") as answer:
         assert answer.status == 200
     await hypervisor.door.until(lambda: any(told["utilisation"] > 0.1 for told in life.usages))
     assert all(told["interval_s"] >= 1 and told["memory_mb"] > 0 for told in life.usages)
