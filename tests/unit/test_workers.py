@@ -7,7 +7,7 @@ import pytest
 from tests.support.workers import LONG_S, ROOT, Scheduling, seconds, unit_of
 
 CLOUD = "tests/integration/test_up_usage.py"
-ALONE = "tests/integration/test_up_supervisor.py"
+ALONE = "tests/integration/test_up_site.py"
 
 
 @pytest.mark.parametrize(
