@@ -8,22 +8,43 @@ from pathlib import Path
 import pytest
 
 from phoenix.local.process import leavings
+from phoenix.local.process.leavings import IPC, SETTLED_NS, Leavings
+
+ME = os.getuid()
 
 
-def test_of_what_is_in_a_shared_directory_only_what_is_the_users_goes(tmp_path: Path) -> None:
+@pytest.fixture(autouse=True)
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The only shared directory; whoever runs the tests keeps what is theirs in the tables of System V."""
+    monkeypatch.setattr(leavings, "IPC", {})
+    monkeypatch.setattr(leavings, "SHARED", (str(tmp_path),))
+    monkeypatch.setattr(leavings.tempfile, "gettempdir", lambda: str(tmp_path))
+    return tmp_path
+
+
+def settle(place: Path) -> None:
+    """As if nothing had been made in it for a while."""
+    status = place.stat()
+    os.utime(place, ns=(status.st_atime_ns, status.st_mtime_ns - 2 * SETTLED_NS))
+
+
+def test_of_what_is_in_a_shared_directory_only_what_is_the_users_goes(
+    place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The user is whoever runs the test; a stranger to the directory is a uid that nobody has."""
-    (tmp_path / "kept").write_text("x")
-    (tmp_path / "tree" / "deep").mkdir(parents=True)
-    (tmp_path / "tree" / "link").symlink_to(tmp_path / "kept")
-    leavings._empty(str(tmp_path), (os.getuid() + 1,))
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["kept", "tree"]
-    leavings._empty(str(tmp_path / "tree"), (os.getuid(),))
-    assert list((tmp_path / "tree").iterdir()) == []
-    assert (tmp_path / "kept").exists()  # a link was removed, not what it named
-    leavings._empty(str(tmp_path / "no such place"), (os.getuid(),))
+    (place / "kept").write_text("x")
+    (place / "tree" / "deep").mkdir(parents=True)
+    (place / "tree" / "link").symlink_to(place / "kept")
+    Leavings(()).remove((ME + 1,))
+    assert sorted(path.name for path in place.iterdir()) == ["kept", "tree"]
+    monkeypatch.setattr(leavings, "SHARED", (str(place / "tree"), str(place / "no such place")))
+    monkeypatch.setattr(leavings.tempfile, "gettempdir", lambda: str(place / "tree"))
+    Leavings(()).remove((ME,))
+    assert list((place / "tree").iterdir()) == []
+    assert (place / "kept").exists()  # a link was removed, not what it named
 
 
-def test_what_cannot_be_looked_at_is_not_in_everybodys_way(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_cannot_be_looked_at_is_not_in_everybodys_way(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """As a FUSE mount whose server has died: even root cannot ask whose it is."""
 
     class Dead:
@@ -38,8 +59,69 @@ def test_what_cannot_be_looked_at_is_not_in_everybodys_way(tmp_path: Path, monke
 
         def __exit__(self, *_: object) -> None: ...
 
-    (tmp_path / "mine").write_text("x")
-    entries = [Dead(), *os.scandir(tmp_path)]
+    (place / "mine").write_text("x")
+    entries = [Dead(), *os.scandir(place)]
     monkeypatch.setattr(leavings.os, "scandir", lambda _directory: Listing(entries))
-    leavings._empty(str(tmp_path), (os.getuid(),))
-    assert not (tmp_path / "mine").exists()
+    settle(place)
+    mine = Leavings((ME,))
+    mine.remove((ME + 1,))
+    assert not mine.none_of(ME + 2)  # nor taken for nobody's
+    mine.remove((ME,))
+    assert not (place / "mine").exists()
+
+
+def test_what_has_not_changed_is_not_looked_through_again(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    mine = Leavings((ME,))
+    (place / "theirs").write_text("x")
+    assert not mine.none_of(ME + 1)  # nobody has looked yet
+    settle(place)
+    mine.remove((ME + 1,))
+    assert mine.none_of(ME + 1)
+    monkeypatch.setattr(leavings.os, "scandir", lambda directory: pytest.fail(f"{directory} is looked through"))
+    mine.remove((ME + 1,))
+
+
+def test_what_was_there_at_the_last_look_goes_with_its_owner(place: Path) -> None:
+    """One VM ends, and the look after it finds what another one, which still runs, has made: that goes when it ends."""
+    mine = Leavings((ME,))
+    (place / "left").write_text("x")
+    settle(place)
+    mine.remove((ME + 1,))
+    assert not mine.none_of(ME)
+    mine.remove((ME,))
+    assert list(place.iterdir()) == []
+
+
+def test_what_was_made_since_the_last_look_is_found(place: Path) -> None:
+    mine = Leavings((ME,))
+    settle(place)
+    mine.remove((ME,))
+    assert mine.none_of(ME)
+    (place / "left").write_text("x")
+    assert not mine.none_of(ME)
+    mine.remove((ME,))
+    assert list(place.iterdir()) == []
+
+
+def test_a_look_right_after_a_change_proves_nothing(place: Path) -> None:
+    """What is made in the same tick of the file system's clock does not show in the directory's time."""
+    mine = Leavings((ME,))
+    before = place.stat()
+    mine.remove((ME,))
+    (place / "left").write_text("x")
+    os.utime(place, ns=(before.st_atime_ns, before.st_mtime_ns))
+    assert not mine.none_of(ME)
+    mine.remove((ME,))
+    assert list(place.iterdir()) == []
+
+
+def test_shared_memory_of_system_v_is_seen_and_goes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(leavings, "IPC", IPC)
+    numbers = set(leavings._owned("shm", (ME,)))
+    made = leavings._libc.shmget(0, 4096, 0o1600)  # IPC_PRIVATE, IPC_CREAT
+    try:
+        assert set(leavings._owned("shm", (ME,))) - numbers == {made}
+        assert leavings._owned("shm", (ME + 1,)) == []
+    finally:
+        IPC["shm"][1](made)
+    assert made not in leavings._owned("shm", (ME,))

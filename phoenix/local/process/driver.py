@@ -31,7 +31,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import shutil
 import signal
 import time
 from collections.abc import Callable
@@ -42,7 +41,6 @@ import aiohttp
 from phoenix.local.guest.agent import Guest
 from phoenix.local.guest.door import Door, new_session
 from phoenix.local.opennebula.driver import DriverError, HostSpec, Usage, VmSpec
-from phoenix.local.process import leavings
 from phoenix.local.process.house import House
 from phoenix.local.process.isolation import Isolation, IsolationUnavailableError, raise_open_files_limit
 from phoenix.local.process.machine import ProcessMachine
@@ -121,9 +119,10 @@ class ProcessDriver:
         if killed:
             _log.warning("killed %d processes that an earlier hypervisor had left", killed)
         await asyncio.to_thread(self._house.empty)
-        if self._isolation.users is not None:
+        users, leavings = self._isolation.users, self._isolation.leavings
+        if users is not None and leavings is not None:
             try:
-                await asyncio.to_thread(leavings.remove, self._isolation.users.block)
+                await asyncio.to_thread(leavings.remove, users.block)
             except OSError as error:
                 _log.warning("what earlier VMs have left on this machine cannot all be removed: %s", error)
         self._spawner.on_start = self._record_nursery
@@ -303,9 +302,7 @@ class ProcessDriver:
     async def clean(self, vm: VmSpec, host: HostSpec) -> None:
         await self.cancel(vm, host)
         if self._house is not None:
-            house, name = self._house, str(vm.vm_id)
-            for path in (house.stowed / name, house.rooms / name, *house.rooms.glob(f"{name}.*")):
-                await asyncio.to_thread(shutil.rmtree, path, True)
+            await asyncio.to_thread(self._house.clear, vm.vm_id)
 
     async def usage(self, vm_id: int) -> Usage | None:
         entry = self._vms.get(vm_id)

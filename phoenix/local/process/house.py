@@ -16,6 +16,7 @@ they run with the first python3 that is open.
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import hashlib
 import os
@@ -80,6 +81,15 @@ class House:
         """Remove every room: nothing of a former life of this hypervisor runs any more."""
         for room in (*self.rooms.iterdir(), *self.stowed.iterdir()):
             shutil.rmtree(room, ignore_errors=True)
+
+    def clear(self, vm_id: int) -> None:
+        """Remove the rooms of one VM, of all its lives."""
+        name = str(vm_id)
+        for directory in (self.rooms, self.stowed):
+            with contextlib.suppress(FileNotFoundError):
+                for room in os.listdir(directory):
+                    if room.partition(".")[0] == name:
+                        shutil.rmtree(f"{directory}/{room}", ignore_errors=True)
 
     def _install(self, path: str) -> Programs:
         for name, source in COPIES.items():

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from phoenix.local.process.cgroups import Cgroups, CgroupsUnavailableError, Group
+from phoenix.local.process.leavings import Leavings
 from phoenix.local.process.spawner import Containment
 from phoenix.local.process.users import UID_BASE, Users, UsersExhaustedError
 
@@ -41,6 +42,7 @@ class Isolation:
         if wished not in KINDS:
             raise IsolationUnavailableError(f"isolate is {wished!r}; it must be one of {', '.join(KINDS)}")
         self.users: Users | None = None
+        self.leavings: Leavings | None = None  # with users only: else VMs share the hypervisor's, and its files
         self.cgroups: Cgroups | None = None
         self.why = ""
         if wished != "none":
@@ -59,6 +61,7 @@ class Isolation:
         except (UsersExhaustedError, OSError) as error:
             self.why = str(error)
             return
+        self.leavings = Leavings(self.users.block)
         if not with_cgroups:
             self.why = "control groups are switched off in the configuration: limits hold for each process only"
             return

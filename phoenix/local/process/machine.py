@@ -20,7 +20,7 @@ from pathlib import Path
 from phoenix.local.guest.machine import Launch, Programs, StartError, Used
 from phoenix.local.guest.room import Room
 from phoenix.local.opennebula.driver import Usage, VmSpec
-from phoenix.local.process import leavings, zygote
+from phoenix.local.process import zygote
 from phoenix.local.process.cgroups import Group
 from phoenix.local.process.house import House
 from phoenix.local.process.isolation import Cell, Isolation
@@ -165,8 +165,9 @@ class ProcessMachine:
             cell, self.cell = self.cell, None
             if cell.group is not None and not cell.group.try_remove():
                 await asyncio.to_thread(cell.group.remove)
-            if cell.held.uid is not None:
-                await asyncio.to_thread(leavings.remove, (cell.held.uid,))
+            leavings, uid = self._isolation.leavings, cell.held.uid
+            if leavings is not None and uid is not None and not leavings.none_of(uid):
+                await asyncio.to_thread(leavings.remove, (uid,))
             self._isolation.release(cell)
 
     def used(self) -> Used:
