@@ -1,4 +1,4 @@
-"""Hundreds of small clouds under every fault at once (`chaos`); and proof that they would notice if something were wrong.
+"""A hundred small clouds under every fault at once (`chaos`); and proof that they would notice if something were wrong.
 
 A seed that fails prints the command that tells its story.  `make chaos SEEDS=100000` runs more of them, on all cores.
 """
@@ -25,7 +25,7 @@ from tests.simulation.chaos_policies import Draw
 from tests.simulation.chaos_run import live
 from tests.support.world import World, batch, cloud
 
-SEEDS = int(os.environ.get("PHOENIX_CHAOS_SEEDS", "200"))
+SEEDS = int(os.environ.get("PHOENIX_CHAOS_SEEDS", "100"))
 BLOCK = 25  # seeds of one test: a few seconds
 STORIES = 30
 WORDS = (
