@@ -41,6 +41,7 @@ PEOPLE_MOST: Final = 60
 FINISH_S: Final = 90.0  # after the day: everything that is pending must end within it
 READY_S: Final = 30.0
 CALL_S: Final = 10.0
+SUBMIT_S: Final = 30.0  # a service that hangs is replaced within 20 s
 ASK_S: Final = 0.25
 FETCHES: Final = 16  # at the same time, when the outputs are checked
 
@@ -66,6 +67,17 @@ class Api:
             return await answer.text()
 
     async def submit(self, request: dict[str, Any]) -> str:
+        """The job.  Asked for again where no answer came: with its request id that cannot make a second one."""
+        deadline = time.monotonic() + SUBMIT_S
+        while True:
+            try:
+                return await self._submit(request)
+            except (aiohttp.ClientConnectionError, TimeoutError) as error:
+                if time.monotonic() > deadline:
+                    raise DemoError(f"the door does not answer: {error!r}") from error
+            await asyncio.sleep(ASK_S)
+
+    async def _submit(self, request: dict[str, Any]) -> str:
         async with self._session.post(f"{self._url}/v1/jobs", json=request, headers=self._headers) as answer:
             told = await answer.json(content_type=None)
             if not told.get("ok"):
@@ -173,6 +185,13 @@ def _report(day: demo_report.Day, picture: Path) -> int:
     return 1 if problems else 0
 
 
+def _first(error: BaseException) -> str:
+    """The cause of a failure; of several at once the first one's."""
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    return str(error) or f"no answer within {CALL_S:.0f} s"  # a TimeoutError has no text
+
+
 def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
         prog="python -m phoenix.local.demo", description="A day of two departments in a minute."
@@ -186,8 +205,8 @@ def main(argv: list[str] | None = None) -> int:
     code = 1
     try:
         code = asyncio.run(_demo(args, data))
-    except (StartError, DemoError, aiohttp.ClientError) as error:
-        print(f"phoenix: the demo failed: {error}", file=sys.stderr)
+    except (StartError, DemoError, aiohttp.ClientError, TimeoutError, ExceptionGroup) as error:
+        print(f"phoenix: the demo failed: {_first(error)}", file=sys.stderr)
     except (KeyboardInterrupt, asyncio.CancelledError):
         print("\nphoenix: interrupted; everything is stopped", file=sys.stderr)
         code = 130

@@ -5,9 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import aiohttp
 import pytest
+from aiohttp import web
 
-from phoenix.local import demo_report
+from phoenix.local import demo, demo_report
 from phoenix.local.demo_load import Researchers, Web, people_at
 
 TIMELINE = [[100.0, {"hpc": 15, "web": 1}], [110.0, {"hpc": 8, "web": 8}], [120.0, {"hpc": 15, "web": 1}]]
@@ -103,3 +105,44 @@ def test_the_same_jobs_every_day() -> None:
 
     assert study(9) == study(9)
     assert (study(9)["nodes"], study(8)["nodes"]) == (2, 1)
+
+
+async def test_a_job_whose_answer_was_lost_is_asked_for_again_and_not_twice() -> None:
+    asked: list[str] = []
+
+    async def jobs(request: web.Request) -> web.Response:
+        asked.append((await request.json())["request"])
+        if len(asked) == 1 and request.transport is not None:
+            request.transport.abort()
+        return web.json_response({"ok": True, "job": "7"})
+
+    app = web.Application()
+    app.add_routes([web.post("/v1/jobs", jobs)])
+    runner = web.AppRunner(app)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    host, port = runner.addresses[0][:2]
+    try:
+        async with aiohttp.ClientSession() as session:
+            assert await demo.Api(session, f"http://{host}:{port}", "x").submit({"request": "demo-1"}) == "7"
+    finally:
+        await runner.cleanup()
+    assert asked == ["demo-1", "demo-1"]
+
+
+@pytest.mark.parametrize(
+    ("error", "told"),
+    [
+        (TimeoutError(), "no answer within 10 s"),
+        (ExceptionGroup("", [demo.DemoError("a job was refused: no")]), "a job was refused: no"),
+    ],
+)
+def test_what_ends_a_demo_is_told_in_a_sentence(
+    error: Exception, told: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    async def fails(*_: object) -> int:
+        raise error
+
+    monkeypatch.setattr(demo, "_demo", fails)
+    assert demo.main(["--data", str(tmp_path)]) == 1
+    assert f"the demo failed: {told}" in capsys.readouterr().err
