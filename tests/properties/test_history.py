@@ -27,6 +27,7 @@ from services.monitor.history.schema import dump
 from services.monitor.model.buckets import DAY_MS, Bucket, Buckets, Row, Span, add
 from services.monitor.pictures.usage import Older, gaps, usage
 from tests.properties.test_accounting import STEPS, house, step
+from tests.support.examples import few
 from tests.support.world import Seat, World
 
 EVER = 1 << 60
@@ -160,7 +161,7 @@ def test_a_file_made_again_is_the_same(steps: list[tuple[str, int, int]], cuts: 
     assert live.dump() == Written(kept).fold(world).dump()
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=few(20, searching=60), deadline=None)  # half a second each: months pass, hour by hour
 @given(STEPS, LIMITS)
 def test_what_goes_takes_no_sum_along(steps: list[tuple[str, int, int]], kept: Kept) -> None:
     world = played([*steps, ("long", 1, 0), ("submit", 0, 0), ("long", 2, 0), ("submit", 0, 0)])
@@ -181,7 +182,7 @@ def test_what_goes_takes_no_sum_along(steps: list[tuple[str, int, int]], kept: K
             assert set(cut.db.execute(after, (details_from,))) == set(uncut.db.execute(after, (details_from,)))
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=few(15, searching=30), deadline=None)
 @given(STEPS, st.integers(0, 2000), st.integers(1, 2000))
 def test_usage_of_any_hours_is_their_sum(steps: list[tuple[str, int, int]], first: int, count: int) -> None:
     """Also where memory has the day alone, or nothing."""

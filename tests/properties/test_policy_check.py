@@ -35,8 +35,9 @@ from services.scheduler.policies.order_easy import plan as easy
 from services.scheduler.policies.order_first_fit import plan as first_fit
 from services.scheduler.policies.scale import Heard, Memory, Rule
 from services.scheduler.policies.victims import Candidate, Choice, HostLoad
+from tests.support.examples import few
 
-EXAMPLES = 15  # of ours; they are tried with more in the properties of their own
+EXAMPLES = few(6, searching=15)  # of ours; they are tried with more in the properties of their own
 FITS = because(Code.FIRST_FIT)
 
 

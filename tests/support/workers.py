@@ -45,14 +45,14 @@ LONG_S: Final = {
     "tests/simulation/test_chaos_seeds.py": 6.0,
     "tests/simulation/test_worlds.py": 10.0,
     "tests/simulation/test_phoenix_cloud.py": 8.0,
-    "tests/properties/test_history.py": 25.0,
-    "tests/properties/test_policy_check.py": 20.0,
+    "tests/properties/test_history.py": 15.0,
+    "tests/properties/test_policy_check.py": 12.0,
     "tests/properties/test_leases.py": 10.0,
     "tests/unit/test_usage.py": 12.0,
     "tests/integration/test_cli_phoenix_cloud.py": 5.0,
     "tests/unit/test_simulate_policies.py": 11.0,
     "tests/unit/test_simulate_intergrid.py": 10.0,
-    "tests/unit/test_alert_rules.py": 15.0,
+    "tests/unit/test_alert_rules.py": 10.0,
 }
 
 
