@@ -32,6 +32,7 @@ from services.executor.metrics import ExecutorMetrics
 from services.executor.outcomes import Failure
 from services.executor.poll import Poller
 from services.executor.site import Site, method_of
+from services.runtime.alarm import Alarm
 from services.runtime.service import Edge, Service
 
 LOGIN_LOOK_S: Final = 1.0  # while the login is refused: its file is read so often
@@ -57,7 +58,7 @@ class ExecutorEdge(Edge):
         self._acting = False
         self._in_flight: dict[asyncio.Future[Result], Call] = {}
         self._pump_soon = False
-        self._timer: asyncio.TimerHandle | None = None
+        self._alarm = Alarm(self._pump_later)
         self._answered_at = 0.0  # monotonic; the last answer of OpenNebula
         self._poller: Poller | None = None
         self._tasks: list[asyncio.Task[None]] = []
@@ -110,8 +111,7 @@ class ExecutorEdge(Edge):
 
     async def close(self) -> None:
         self._acting = False
-        if self._timer is not None:
-            self._timer.cancel()
+        self._alarm.cancel()
         for task in self._tasks:
             task.cancel()
         acts = [future for future, call in self._in_flight.items() if not isinstance(call, Look)]
@@ -145,7 +145,7 @@ class ExecutorEdge(Edge):
             for call in self._core.calls(now, min(self._site.acts_max - len(self._in_flight), self._site.free)):
                 self._make(call)
             delay_s = min(WAKE_MAX_S, max(WAKE_MIN_S, self._core.wake_at() - now))
-        self._arm(delay_s)
+        self._alarm.set(delay_s)
         if self._poller is not None:
             self._poller.kick()
 
@@ -169,11 +169,6 @@ class ExecutorEdge(Edge):
         self._endpoint.retry_now()
         self._service.log.info("the login for OpenNebula has changed", user=self._site.user)
         return True
-
-    def _arm(self, delay_s: float) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-        self._timer = asyncio.get_running_loop().call_later(delay_s, self._pump_later)
 
     def _make(self, call: Call) -> None:
         if isinstance(call, Terminate):

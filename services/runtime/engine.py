@@ -38,6 +38,7 @@ from schemas.envelope import Received
 from schemas.facts import Fact, LeaderStarted, LeaderStopped, kind_of
 from schemas.meta import Meta
 from schemas.subjects import journal
+from services.runtime.alarm import Alarm
 from services.runtime.clock import Clock, StepDetector, decision_time, skew_s
 from services.runtime.core import NEVER
 from services.runtime.drafts import Draft, VoidStreaks
@@ -112,7 +113,7 @@ class Engine:
         self._decided_first = False
         self._not_before = 0.0  # loop time before which decided facts are not tried again
         self._wake_at = 0.0
-        self._timer: asyncio.TimerHandle | None = None
+        self._alarm = Alarm(self.kick)
         self._waiters: list[tuple[int, int, asyncio.Future[None]]] = []
         self._streaks = VoidStreaks()
         self._steps = StepDetector(clock)
@@ -386,9 +387,7 @@ class Engine:
         loop = asyncio.get_running_loop()
         delay_s = WAKE_MAX_S if self._wake_at == NEVER else min(WAKE_MAX_S, max(WAKE_MIN_S, self._wake_at - now))
         delay_s = max(delay_s, self._not_before - loop.time(), self._rest_until - loop.time())
-        if self._timer is not None:
-            self._timer.cancel()
-        self._timer = loop.call_later(delay_s, self.kick)
+        self._alarm.set(delay_s)
 
     # --------------------------------------------------------------------------------------------------------- appending
 
