@@ -44,7 +44,7 @@ from tests.support.shells import Running
 from tests.support.until import until
 
 HOSTS: Final = ("host000", "host001", "host002")
-POLICY: Final = msgspec.structs.replace(FAST, save_s=10.0)  # longer than a restart: what was not saved by then is ended
+POLICY: Final = msgspec.structs.replace(FAST, save_s=120.0)  # no restart takes longer: then what is not saved is ended
 APPENDS: Final = b"HPUB phoenix.journal.executor"
 END_S: Final = 30.0
 RUNNING_LCM: Final = 3
