@@ -68,7 +68,7 @@ FACTS: Final[tuple[f.Fact, ...]] = (
     f.StartsPaused(since=AT - 2, failed=3, tried=3, why="[one.vm.deploy] no datastore"),
     f.StartsResumed(why="a start succeeded"),
     f.InstanceDraining(unit="web.7", attempt=1, until=AT + 5, reason=because(Code.SCALE_DOWN, instances=3)),
-    f.InstanceReported(unit="web.7", attempt=1, state="drained", user="balancer"),
+    f.InstanceReported(unit="web.8", attempt=1, state="unready", user="balancer", why="/healthz answered HTTP 500"),
     f.ReleaseRequested(
         dept="web",
         release=2,

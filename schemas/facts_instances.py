@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Final, Literal
 
 import msgspec
 
 from schemas.facts_base import AttemptNumber, Count, CustodyFact, DepartmentName, Seconds, UnitId
 from schemas.reasons import Reason
 from schemas.releases import MinReady, Release
+
+SAID_MAX: Final = 400  # the last three lines of a traceback; more is what logs are for
 
 
 class InstanceDraining(CustodyFact, frozen=True, kw_only=True, tag="instance.draining"):
@@ -22,14 +24,22 @@ class InstanceDraining(CustodyFact, frozen=True, kw_only=True, tag="instance.dra
 
 
 class InstanceReported(CustodyFact, frozen=True, kw_only=True, tag="instance.reported"):
-    """A load balancer's word on an instance.  `drained`: it drains, and no session is open there; `unreachable`: its health
-    check has failed for the department's `unreachable_s`; `reachable`: it answers again."""
+    """A word on an instance, of a load balancer (`user`) or of its guest (`by`).  `drained`: it drains, and no session is open
+    there.  `unready`: its health check fails, and `why` is the last answer; `ready`: it passes again; before its `began` a
+    guest says so of a start that takes long.  `ended`, by its guest: its program has ended by itself, with exit code `exit` or
+    by `signal`, or killed because its memory was full (`oom`); `said`: the last lines that it wrote.
+    In old journals also `unreachable` (the check has failed for the department's `unreachable_s`) and `reachable`."""
 
     unit: UnitId
     attempt: AttemptNumber
-    state: Literal["drained", "unreachable", "reachable"]
-    user: str
+    state: Literal["drained", "unready", "ready", "ended", "unreachable", "reachable"]
+    user: str = ""
+    by: Literal["balancer", "guest"] = "balancer"
     why: Annotated[str, msgspec.Meta(max_length=200)] = ""
+    exit: Annotated[int, msgspec.Meta(ge=0, le=255)] | None = None
+    signal: Annotated[int, msgspec.Meta(ge=1, le=128)] | None = None
+    oom: bool = False
+    said: Annotated[str, msgspec.Meta(max_length=SAID_MAX)] = ""
 
 
 class ReleaseRequested(CustodyFact, frozen=True, kw_only=True, tag="release.requested"):

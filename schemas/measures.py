@@ -5,13 +5,15 @@ phoenix.measure.<department>.instances       `Measures`, JSON: whoever reported 
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Final
 
 import msgspec
 from msgspec import Meta
 
 from schemas.facts import AttemptNumber, Rank, UnitId
 from schemas.signals import INTERVAL_MAX_S, UTILISATION_MAX
+
+WHY_MAX: Final = 200  # as in `facts.InstanceReported`
 
 
 class Usage(msgspec.Struct, frozen=True, kw_only=True):
@@ -21,6 +23,14 @@ class Usage(msgspec.Struct, frozen=True, kw_only=True):
     utilisation: Annotated[float, Meta(ge=0, le=UTILISATION_MAX)]
     interval_s: Annotated[float, Meta(gt=0, le=INTERVAL_MAX_S)] = 1.0
     memory_mb: Annotated[float, Meta(ge=0, le=1 << 26)] | None = None
+
+
+class GuestUsage(Usage, frozen=True, kw_only=True):
+    """With whether the program's health check passes, and what it answered last if not; null: the guest does not look.  That is
+    for the door, which hands the rest on."""
+
+    ready: bool | None = None
+    answer: Annotated[str, Meta(max_length=WHY_MAX)] = ""
 
 
 class Measured(Usage, frozen=True, kw_only=True):

@@ -42,6 +42,7 @@ class Code(StrEnum):
     SCALE_UP = "scale_up"
     ROLLING = "rolling"  # a rolling update (also why an instance drains)
     REPLACEMENT = "replacement"
+    LAST_FAILED = "last_failed"  # how the last instance failed that did
     # why an attempt was closed
     RECLAIMED = "reclaimed"  # victim: its host had to be returned
     MADE_WAY = "made_way"  # best-effort: production, or a lease's time slot, needed its room
@@ -56,7 +57,9 @@ class Code(StrEnum):
     SCALE_DOWN = "scale_down"
     DRAINED = "drained"  # its last session has ended
     DRAIN_TIMEOUT = "drain_timeout"  # sessions were still open after `drain_s`
-    UNREACHABLE = "unreachable"  # its health check has failed for too long
+    NOT_READY = "not_ready"  # its health check has failed for too long
+    UNREACHABLE = "unreachable"  # the same in old journals
+    PROGRAM_ENDED = "program_ended"  # an instance's program ended by itself, as its guest has said
     BOOT_TIMEOUT = "boot_timeout"
     # why demand is what it is
     UTILISATION_HIGH = "utilisation_high"

@@ -328,7 +328,7 @@ class InstanceReport(Message, frozen=True, kw_only=True):
 
     unit: Annotated[str, Meta(min_length=1, max_length=64)]
     attempt: Annotated[int, Meta(ge=1, le=1 << 31)]
-    state: Literal["drained", "unreachable", "reachable"]
+    state: Literal["drained", "unready", "ready"]
     why: Annotated[str, Meta(max_length=WHY_MAX)] = ""
 
 

@@ -9,7 +9,7 @@ Rules
   3. An event that cannot be read is logged and dropped; an answer that cannot be read leaves the table as it is.
   4. An audit speaks of the moment at which it was asked: it removes nothing that came later (`Table.audited`).
   5. What an event does not say (cores, release, health path) an audit at once does.
-  6. The department's drain time, `unreachable_s` and health path come with the audit: nobody keeps a copy of the policy.
+  6. The department's drain time and health path come with the audit: nobody keeps a copy of the policy.
 """
 
 from __future__ import annotations
@@ -61,7 +61,6 @@ class Wishes(msgspec.Struct, frozen=True, kw_only=True):
     """What the department says of its load balancer (rule 6).  None: a door that does not say it yet."""
 
     drain_s: float | None = None
-    unreachable_s: float | None = None
     health_path: str | None = None
 
 

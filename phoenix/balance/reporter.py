@@ -1,4 +1,4 @@
-"""What a load balancer reports of instances: drained, unreachable, reachable (`instance.report`).
+"""What a load balancer reports of instances: drained, unready, ready (`instance.report`).
 
 Rules
   1. A report is a level: what was said last of an attempt is what counts, and is said until the door has answered.
@@ -6,13 +6,16 @@ Rules
      does not drain.  Saying it again would change nothing.
      But for one thing: the door may know of `instance.draining` a moment later than the events tell it.  So `drained` that is
      refused since "it does not drain" is said again, `TRIES_MAX` times.
-  3. The same is not said twice of an attempt, unless something else was said in between.
+  3. The same is not said twice of an attempt, unless something else was said in between; another reason is, after `REWORD_S`:
+     what a health check answers may change each time.
 """
 
 from __future__ import annotations
 
 import asyncio
 import re
+import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final, Literal
 
@@ -28,10 +31,11 @@ from services.runtime.log import get_log
 DEADLINE_S: Final = 2.0
 RETRY_S: Final = 0.5
 TRIES_MAX: Final = 10  # a door that is five seconds behind has other troubles
+REWORD_S: Final = 10.0
 SAID_MAX: Final = 10_000  # attempts whose last report is remembered
 WHY_MAX: Final = 200
 
-State = Literal["drained", "unreachable", "reachable"]
+State = Literal["drained", "unready", "ready"]
 _log = get_log()
 
 
@@ -66,32 +70,34 @@ def _line(why: str) -> str:
 class Reporter:
     """Says what it is told, until the door has heard it."""
 
-    def __init__(self, account: Account) -> None:
-        self._account = account
-        self._said: dict[tuple[str, int], State] = {}  # oldest first
+    def __init__(self, account: Account, clock: Callable[[], float] = time.monotonic) -> None:
+        self._account, self._clock = account, clock
+        self._said: dict[tuple[str, int], tuple[State, str, float]] = {}  # with the reason, and when; oldest first
         self._due: dict[tuple[str, int], Report] = {}
         self._tries: dict[tuple[str, int], int] = {}  # of those that are due
         self._news = asyncio.Event()
 
     def say(self, unit: str, attempt: int, state: State, why: str = "") -> bool:
         """Report it, soon.  False if it has been said already."""
-        key = (unit, attempt)
-        if self._said.get(key) == state:
+        key, why, now = (unit, attempt), _line(why)[:WHY_MAX], self._clock()
+        before, worded, at = self._said.get(key, ("", "", now))
+        if before == state and (worded == why or now - at < REWORD_S):
             return False
         self._said.pop(key, None)
-        self._said[key] = state
+        self._said[key] = (state, why, now)
         if len(self._said) > SAID_MAX:
             oldest = next(iter(self._said))
             del self._said[oldest]
             self._due.pop(oldest, None)
             self._tries.pop(oldest, None)
         self._tries[key] = 0
-        self._due[key] = Report(unit, attempt, state, _line(why)[:WHY_MAX])
+        self._due[key] = Report(unit, attempt, state, why)
         self._news.set()
         return True
 
     def said(self, unit: str, attempt: int) -> State | None:
-        return self._said.get((unit, attempt))
+        found = self._said.get((unit, attempt))
+        return None if found is None else found[0]
 
     async def run(self, client: Client) -> None:
         """Until cancelled."""

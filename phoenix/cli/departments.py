@@ -33,8 +33,18 @@ def run(args: argparse.Namespace) -> int:
 def render(departments: list[dict[str, Any]]) -> str:
     table = tables.render(HEAD, [_row(one) for one in departments], right="HELD QUOTA DEMAND UTILISATION")
     told = [_short(one) for one in departments]
-    told += [line for one in departments for line in (_release(one), _silence(one))]
+    told += [line for one in departments for line in (_ill(one), _release(one), _silence(one))]
     return "\n".join([table, *filter(None, told)])
+
+
+def _ill(one: dict[str, Any]) -> str:
+    """Of a web department of which some instances fail their health check."""
+    ill, name = int(one.get("instances_not_ready") or 0), one["department"]
+    if not ill:
+        return ""
+    serve = f"{one.get('instances_serving') or 0} of {units.count(int(one.get('instances_wanted') or 0), 'instance')}"
+    since = f"since {one['not_ready_since']}: {one['not_ready_answer']}"
+    return f"{name}: {serve} serve; {ill} {'is' if ill == 1 else 'are'} not ready {since}; see phoenix why {name}"
 
 
 def _silence(one: dict[str, Any]) -> str:
@@ -81,6 +91,7 @@ def work(one: dict[str, Any]) -> str:
     """What it does: instances of a web department, jobs of a batch one."""
     if one.get("kind") == "web":
         running = units.count(int(one.get("instances_running") or 0), "instance")
-        return f"{running}, {one.get('instances_wanted') or 0} wanted"
+        ill = int(one.get("instances_not_ready") or 0)
+        return f"{running}, {one.get('instances_wanted') or 0} wanted{f', {ill} not ready' if ill else ''}"
     jobs = one.get("jobs") or {}
     return ", ".join(f"{count} {state}" for state, count in jobs.items() if count) or "no jobs"

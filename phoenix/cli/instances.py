@@ -16,7 +16,8 @@ HELP: Final = """examples:
   phoenix instances web --all     also the last ones that have ended, and why
   phoenix instances web --json    for a program
 
-states: booting, in-service, draining (no new sessions; open ones end), stopped, failed   (docs/web.md)"""
+states: booting, in-service, not-ready (its health check fails), draining (no new sessions; open ones end), stopped,
+failed   (docs/web.md)"""
 HEAD: Final = ("INSTANCE", "STATE", "RELEASE", "HOST", "ADDRESS", "SINCE", "SESSIONS", "CPU", "NOTE")
 
 WORDS_OF_MAX: Final = 5  # failed instances whose logs are looked into: each is a call, and the last ones tell
@@ -56,10 +57,14 @@ def _with_problems(client: Client, found: list[dict[str, Any]]) -> list[dict[str
 
 
 def _with_last_words(client: Client, found: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Of the last ones that have failed, which come first, the last line that they wrote."""
-    failed = [one["instance"] for one in found if one["state"] == "failed"]
+    """Of the last ones that have failed, which come first, the last line that they wrote; the reason of some has it already."""
+    failed = [one["instance"] for one in found if one["state"] == "failed" and not _quoted(one)]
     words = {unit: lines[-1] for unit in failed[:WORDS_OF_MAX] if (lines := last_words(client, unit))}
     return [{**one, "last_words": words.get(one["instance"], "")} for one in found]
+
+
+def _quoted(one: dict[str, Any]) -> bool:
+    return bool(((one.get("why") or {}).get("params") or {}).get("said"))
 
 
 def render(found: list[dict[str, Any]], department: str | None = None) -> str:
@@ -88,5 +93,7 @@ def _note(one: dict[str, Any]) -> str:
         return str(one["problem"])
     if one.get("drains_until"):
         return f"until {one['drains_until']} at the latest"
+    if one.get("answer") and one["state"] in ("booting", "not-ready"):
+        return str(one["answer"])
     words = f"; it wrote last: {one['last_words'][:WORDS_CHARS_MAX]}" if one.get("last_words") else ""
     return sentences.sentence(one["why"]) + words if one.get("why") else ""

@@ -218,8 +218,10 @@ def _of_period(past: Past, *, replaced: bool) -> list[str]:
         )
     if past.vms_failed:
         found.append(f"{units.count(past.vms_failed, 'attempt')} lost their VM: in the replays no VM fails")
-    if past.unreachable:
-        found.append(f"{units.count(past.unreachable, 'instance')} could not be reached: in the replays all can")
+    if past.unready:
+        found.append(
+            f"{units.count(len(past.unready), 'instance')} had times of not being ready: in the replays all are"
+        )
     return found
 
 

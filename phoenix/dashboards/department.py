@@ -41,8 +41,7 @@ _GLANCE: Final = Row(
             "Instances short",
             "Instances that it wants in service and that do not serve yet.",
             f"clamp_min({series('phoenix_web_instances_wanted', department=OWN)} - "
-            f"({series('phoenix_web_instances_running', department=OWN)} - "
-            f"{series('phoenix_web_instances_draining', department=OWN)}), 0)",
+            f"{series('phoenix_web_instances_serving', department=OWN)}, 0)",
             bad=1,
         ),
         glance(
@@ -234,7 +233,7 @@ _WEB: Final = Row(
                 Query(series("phoenix_web_instances_wanted", department=OWN), "wanted"),
                 Query(series("phoenix_web_instances_claimed", department=OWN), "claimed"),
                 Query(series("phoenix_web_instances_held", department=OWN), "held"),
-                Query(series("phoenix_web_instances_running", department=OWN), "serving"),
+                Query(series("phoenix_web_instances_serving", department=OWN), "serving"),
                 Query(series("phoenix_web_instances_draining", department=OWN), "draining"),
             ),
             stepped=True,

@@ -42,8 +42,7 @@ _GLANCE: Final = Row(
             "Instances short",
             "Instances that web departments want in service and that do not serve yet.",
             f"sum(clamp_min({series('phoenix_web_instances_wanted')} - "
-            f"({series('phoenix_web_instances_running')} - "
-            f"{series('phoenix_web_instances_draining')}), 0)) or vector(0)",
+            f"{series('phoenix_web_instances_serving')}, 0)) or vector(0)",
             bad=1,
         ),
         glance(
@@ -165,12 +164,12 @@ _WEB: Final = Row(
     (
         Panel(
             "Instances wanted, held and serving",
-            "wanted: by the scaling rule; held: with a place on a host; serving: in service, draining ones included.",
+            "wanted: by the scaling rule; held: with a place on a host; serving: in service, ready, not draining.",
             "short",
             (
                 Query(series("phoenix_web_instances_wanted"), "{{department}} wanted"),
                 Query(series("phoenix_web_instances_held"), "{{department}} held"),
-                Query(series("phoenix_web_instances_running"), "{{department}} serving"),
+                Query(series("phoenix_web_instances_serving"), "{{department}} serving"),
             ),
             stepped=True,
         ),

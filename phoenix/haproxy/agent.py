@@ -108,8 +108,7 @@ class Agent:
                     await self._changed.wait()
 
     def _report(self, seen: Seen) -> None:
-        unreachable_s = self._feed.wishes.unreachable_s or 0.0
-        for report in self._watch.look(self._table.all(), seen.plan, seen.reading, unreachable_s):
+        for report in self._watch.look(self._table.all(), seen.plan, seen.reading):
             if self._reporter.say(report.unit, report.attempt, report.state, report.why):
                 self._counts.reports[report.state] += 1
 

@@ -18,7 +18,7 @@ from schemas.signals import SIGNALS
 from services.runtime.families import Label, Table
 
 STATES = ("free", "serving", "down", "draining")
-WORDS = ("drained", "unreachable", "reachable")
+WORDS = ("drained", "unready", "ready")
 
 TABLE: Final = Table("agent beside HAProxy")
 UP: Final = TABLE.gauge("phoenix_haproxy_up", "1 if HAProxy answers on its socket")

@@ -1,4 +1,4 @@
-"""What is to be reported of instances: drained, unreachable, reachable.  A level, as often as it is looked at; that nothing is
+"""What is to be reported of instances: drained, unready, ready.  A level, as often as it is looked at; that nothing is
 said twice is the reporter's business (`phoenix.balance.reporter`).
 
 Rules
@@ -7,9 +7,9 @@ Rules
      counts the request a moment later.
   2. After a reload the old process finishes its requests, and the new one does not see them.  So nothing is drained in the
      first `old_process_s` of a process (`hard-stop-after`): the scheduler waits for `drain_s` then, and nobody is cut off.
-  3. Unreachable: its slot is ready and its checks have failed for the department's `unreachable_s`, by HAProxy's own clock, so
-     that a restart of the agent does not begin anew.  The check says why.  0 s: never.
-  4. Reachable: up again, after it was called unreachable.  Nobody knows what an agent before this one has said: so it is said
+  3. Unready: its slot is ready and HAProxy has taken it down, which it does after three failed checks.  One that was not seen
+     up yet is down until its first check: it has FIRST_S.  The check says why.
+  4. Ready: up again, after it was called unready.  Nobody knows what an agent before this one has said: so it is said
      of all that are up at the first look with instances; the door leaves out what is no news.
 Pure.
 """
@@ -17,11 +17,14 @@ Pure.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Final
 
 from phoenix.balance.reporter import Report
 from phoenix.haproxy.reconciler import Plan
 from phoenix.haproxy.slots import Reading
 from phoenix.haproxy.table import Key, Wanted
+
+FIRST_S: Final = 2.0  # a first check is due after a quarter of a second; HAProxy counts whole seconds
 
 
 class Watch:
@@ -32,24 +35,26 @@ class Watch:
         self._old_process_s = old_process_s
         self._tells_drained = tells_drained
         self._quiet: set[Key] = set()  # draining ones without a request at the last reading
+        self._up: set[Key] = set()  # seen up
         self._doubted: set[Key] | None = (
-            None  # called unreachable, by this agent or maybe by one before it; None: nobody yet
+            None  # called unready, by this agent or maybe by one before it; None: nobody yet
         )
 
-    def look(self, wanted: Sequence[Wanted], plan: Plan, reading: Reading, unreachable_s: float) -> list[Report]:
+    def look(self, wanted: Sequence[Wanted], plan: Plan, reading: Reading) -> list[Report]:
         """What this reading is worth."""
         quiet = {one.key for one in wanted if one.draining and _is_quiet(one, plan)}
         drained = quiet & self._quiet if self._may_tell(reading) else set()
         self._quiet = quiet
         found = [Report(one.unit, one.attempt, "drained") for one in wanted if one.key in drained]
-        return found + self._reached([one for one in wanted if not one.draining], plan, unreachable_s)
+        return found + self._readiness([one for one in wanted if not one.draining], plan)
 
-    def _reached(self, wanted: Sequence[Wanted], plan: Plan, unreachable_s: float) -> list[Report]:
+    def _readiness(self, wanted: Sequence[Wanted], plan: Plan) -> list[Report]:
         """Rules 3 and 4."""
         keys = {one.key for one in wanted}
-        reports = {one.key: report for one in wanted if (report := _of(one, plan, unreachable_s)) is not None}
+        reports = {one.key: found for one in wanted if (found := _of(one, plan, one.key in self._up)) is not None}
+        self._up = (self._up & keys) | {key for key, report in reports.items() if report.state == "ready"}
         before = keys if self._doubted is None else self._doubted & keys
-        doubted = before | {key for key, report in reports.items() if report.state == "unreachable"}
+        doubted = before | {key for key, report in reports.items() if report.state == "unready"}
         self._doubted = doubted if wanted or self._doubted is not None else None
         return [report for key, report in reports.items() if key in doubted]
 
@@ -62,13 +67,24 @@ def _is_quiet(one: Wanted, plan: Plan) -> bool:
     return slot is None or (slot.ordered == "drain" and not slot.sessions and not slot.queued)
 
 
-def _of(one: Wanted, plan: Plan, unreachable_s: float) -> Report | None:
+def _of(one: Wanted, plan: Plan, was_up: bool) -> Report | None:
     """What an instance's slot shows."""
     slot = plan.holders.get(one.address)
-    if slot is None or slot.ordered != "ready" or unreachable_s <= 0:
+    if slot is None or slot.ordered != "ready":
         return None
     if slot.is_up:
-        return Report(one.unit, one.attempt, "reachable")
-    if slot.for_s < unreachable_s:
+        return Report(one.unit, one.attempt, "ready")
+    if not was_up and slot.for_s < FIRST_S:
         return None
-    return Report(one.unit, one.attempt, "unreachable", f"no good health check for {slot.for_s:.0f} s: {slot.why}")
+    return Report(one.unit, one.attempt, "unready", f"health check: {words(slot.why)}")
+
+
+def words(why: str) -> str:
+    """What HAProxy's check found, for those who do not know its names."""
+    name, _, rest = why.partition(" ")
+    if name.startswith("L7STS"):
+        return f"HTTP {rest.partition(':')[0]} ({why})"
+    told = {"L4CON": "no connection", "L4TOUT": "no connection in time", "L7TOUT": "no answer in time"}.get(
+        name.rstrip(":")
+    )
+    return why if told is None else f"{told} ({why})"

@@ -203,7 +203,6 @@ def _embedded_balancer(config: Config, layout: Layout, ports: Ports, department:
         "signal_interval_s": SIGNAL_INTERVAL_S,
         "health_path": department.web.health_path,
         "drain_s": department.web.drain_s,
-        "unreachable_s": department.web.unreachable_s,
     }
     write_private(file, orjson.dumps(content, option=orjson.OPT_INDENT_2))
     return Spec(

@@ -73,7 +73,8 @@ class Past:
         self.busiest: dict[str, float] = {}
         self.load: dict[str, list[tuple[float, float]]] = {}
         self.saturated_s: dict[str, float] = {}
-        self.vms_failed = self.unreachable = self.configs = 0
+        self.vms_failed = self.configs = 0
+        self.unready: set[str] = set()  # instances that were not ready at some time
         self._valid: list[Fact] = []
         self._at = since  # of what was folded last
         self.late = False  # the period would have begun before the cloud
@@ -177,7 +178,7 @@ class Past:
             host = self.stage.journal.custody.state.hosts.get(fact.host)
             return host is None or host.state in ("absent", "lost")
         if isinstance(fact, f.InstanceReported):
-            self.unreachable += fact.state == "unreachable"
+            self.unready |= {fact.unit} if fact.state in ("unready", "unreachable") else set()
         self.configs += isinstance(fact, f.ConfigAdopted)
         return isinstance(fact, OUTSIDE)
 

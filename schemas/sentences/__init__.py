@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-from schemas.sentences import told_foreseen, told_moves, told_web
+from schemas.sentences import told_foreseen, told_health, told_moves, told_web
 from schemas.sentences.params import Params as Told
 from schemas.sentences.told import TELL, UNBLOCK
 
@@ -50,6 +50,9 @@ _TEXTS: Final[dict[str, tuple[str, str, str]]] = {
         "it was not needed any more; sessions were still open when its time to drain was over",
         "",
     ),
+    "not_ready": ("not ready", "its health check has failed for too long", ""),
+    "program_ended": ("program ended", "its program ended by itself", ""),
+    "last_failed": ("failed", "an instance has failed", ""),
     "unreachable": ("unreachable", "the load balancer has not reached it for too long", ""),
     "claimed": ("claimed", "a signal claims so many", ""),
     "release_deployed": ("release deployed", "a person has deployed it", ""),
@@ -224,7 +227,7 @@ def short(reason: object) -> str:
 def sentence(reason: object) -> str:
     """In full, with its numbers."""
     code, params = code_of(reason)
-    tables = (TELL, told_web.TELL, told_moves.TELL, told_foreseen.TELL)
+    tables = (TELL, told_web.TELL, told_health.TELL, told_moves.TELL, told_foreseen.TELL)
     for table in tables:
         told = table[code](Told(params)) if code in table else None
         if told is not None:

@@ -18,6 +18,7 @@ from typing import Any, Final
 
 from schemas import sentences
 from schemas.sentences.params import Params
+from schemas.sentences.told_health import program_ended
 from schemas.sentences.units import count, iso, some, span
 from schemas.subjects import SITE
 
@@ -275,15 +276,20 @@ def _draining(p: Params) -> str:
 
 _INSTANCE: Final = {
     "drained": "its last session has ended",
+    "unready": "it is not ready",
+    "ready": "it is ready again",
     "unreachable": "its health check has failed for too long",
     "reachable": "it answers again",
 }
 
 
 def _instance_reported(p: Params) -> str:
+    if p["state"] == "ended":
+        return f"the guest of {_attempt(p)} says: {program_ended(p) or 'its program has ended'}"
+    who = "the guest of" if p.get("by") == "guest" else f"load balancer {p['user']} says of"
     said = _INSTANCE.get(str(p["state"]), str(p["state"]))
     detail = f" ({p['why']})" if p.get("why") else ""
-    return f"load balancer {p['user']} says of {_attempt(p)}: {said}{detail}"
+    return f"{who} {_attempt(p)}{' says' if p.get('by') == 'guest' else ''}: {said}{detail}"
 
 
 def _release_requested(p: Params) -> str:

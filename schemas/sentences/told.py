@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from schemas.sentences import told_held_back, told_releases, told_shares, told_signals, told_starts
+from schemas.sentences import told_health, told_held_back, told_releases, told_shares, told_signals, told_starts
 from schemas.sentences.params import Params
 from schemas.sentences.told_starts import before, safe
 from schemas.sentences.units import count, iso, span
@@ -386,6 +386,7 @@ UNBLOCK: Final[dict[str, Callable[[Params], str | None]]] = {
     "dependency": told_held_back.unblock_dependency,
     "lease_keeps_room": unblock_behind,
     **told_releases.UNBLOCK,
+    "not_ready": told_health.unblock_not_ready,
 }
 TELL: Final[dict[str, Callable[[Params], str | None]]] = {
     **told_releases.TELL,

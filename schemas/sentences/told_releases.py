@@ -6,13 +6,8 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from schemas.sentences.params import Params
+from schemas.sentences.told_health import how
 from schemas.sentences.units import count, span
-
-_CAUSES: Final = {
-    "vm_ended": "ended by itself",
-    "boot_timeout": "did not come up in time",
-    "unreachable": "was not reached by its load balancer",
-}
 
 
 def deployed(p: Params) -> str | None:
@@ -32,7 +27,7 @@ def complete(p: Params) -> str | None:
 def failed(p: Params) -> str | None:
     if "failures" not in p:
         return None
-    last = f": the last instance, {p['unit']}, {_CAUSES.get(str(p['cause']), p['cause'])}" if p.get("unit") else ""
+    last = f": the last instance, {p['unit']}, {how(p)}" if p.get("unit") else ""
     then = f"release {p['back_to']} is wanted again" if "back_to" in p else "nothing more is started"
     return f"release {p['release']} was given up after {count(p.number('failures'), 'failure')}{last}; {then}"
 

@@ -64,6 +64,8 @@ def boot_timeout(p: Params) -> str | None:
     told = before("its machines did not start in time")(p)
     if told is not None or "boot_timeout_s" not in p:
         return told
+    if p.get("answer"):  # of an instance
+        return f"it was not healthy within {span(p['boot_timeout_s'])}: {p['answer']}"
     return f"its machines did not start within {p['boot_timeout_s']:g} s{_refused(p)}{_held_for_it(p)}"
 
 

@@ -22,22 +22,20 @@ def draining(p: Params) -> str | None:
 def unreachable(p: Params) -> str | None:
     if "unreachable_s" in p:
         return f"the load balancer has not reached it for {p['unreachable_s']:g} s"
-    if "units" not in p:
-        return None
-    one = p.number("instances") == 1
-    return (
-        f"the load balancer does not reach {p.names('units')}: {'it is' if one else 'they are'} replaced, "
-        f"{'once its successor serves' if one else 'one at a time'}"
-    )
+    return None
 
 
 def starting(p: Params) -> str | None:
     one = p.number("instances") == 1
     return (
-        f"{count(p.number('instances'), 'instance')} {'is' if one else 'are'} being started"
+        f"{count(p.number('instances'), 'instance')} {'is' if one else 'are'} being started{_answer(p)}"
         if "instances" in p
         else None
     )
+
+
+def _answer(p: Params) -> str:
+    return f"; by now {p['answer']}" if p.get("answer") else ""
 
 
 def scaled(p: Params) -> str | None:
@@ -57,8 +55,9 @@ def room_beside(p: Params) -> str | None:
     found, surge, drains = [], p.number("surge"), p.number("draining")
     if surge:
         found.append(f"release {p['release']} is rolled out with {count(surge, 'instance')} more (max_surge)")
-    if p.number("unreachable"):
-        found.append("a successor comes for an instance that the load balancer does not reach")
+    if p.number("not_ready") or p.number("unreachable"):  # the second one in old journals
+        some = p.number("not_ready") or 1
+        found.append(f"{count(some, 'successor')} {'comes' if some == 1 else 'come'} for instances that are not ready")
     if drains:
         found.append(f"{count(drains, 'instance')} still {'drains' if drains == 1 else 'drain'}")
     if p.get("cordoned"):

@@ -21,12 +21,13 @@ Rules
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
 import msgspec
 
 from schemas import facts as f
+from schemas import readiness
 from schemas.bounds import Account
 from schemas.checkpoints import counts
 from schemas.config import CloudConfig, Department, User
@@ -93,11 +94,12 @@ class Checkpoint(msgspec.Struct, kw_only=True):
 
 
 class Reported(msgspec.Struct, kw_only=True):
-    """What a load balancer said last of an instance."""
+    """What a watcher said last of an instance (`schemas.readiness`)."""
 
     attempt: int
     at: float
     state: str
+    why: str = ""
 
 
 class _State(msgspec.Struct, kw_only=True):
@@ -109,14 +111,15 @@ class _State(msgspec.Struct, kw_only=True):
     reserved: dict[str, None] = {}  # local leases that are neither over nor cancelled, in order of acceptance
     checkpoints: dict[str, Checkpoint] = {}  # of units that are not final
     wanted: dict[str, Wanted] = {}  # releases, by web department
-    reported: dict[str, Reported] = {}  # of instances whose attempt is open
+    reported: dict[str, dict[str, Reported]] = {}  # of instances whose attempt is open, by watcher
     holds: dict[str, Reason] = {}  # units to be held -> why
     logs: dict[str, list[str]] = {}  # ended instances by department, oldest first: the first ones' output goes
 
 
 class AdmissionCore:
     # 1 knew neither leases nor checkpoints; 2 neither releases nor what is reported and kept of instances; 3 holds nobody
-    VERSION = 4
+    # 4 knew one watcher of an instance
+    VERSION = 5
 
     def __init__(self, custody: Custody) -> None:
         self.custody = custody
@@ -178,6 +181,7 @@ class AdmissionCore:
 
     def _has_begun(self, fact: f.AttemptBegan, _meta: Meta) -> None:
         self._resuming.pop(fact.unit, None)
+        self._state.reported.pop(fact.unit, None)  # what was said of its start (`schemas.readiness`, rule 2)
 
     def _cancelled(self, fact: f.JobCancelled, _meta: Meta) -> None:
         self._state.reserved.pop(fact.job, None)
@@ -185,7 +189,8 @@ class AdmissionCore:
         self._count_final(fact.job)
 
     def _instance_reported(self, fact: f.InstanceReported, meta: Meta) -> None:
-        self._state.reported[fact.unit] = Reported(attempt=fact.attempt, at=meta.at, state=fact.state)
+        said = Reported(attempt=fact.attempt, at=meta.at, state=fact.state, why=fact.why)
+        self._state.reported.setdefault(fact.unit, {})[readiness.watcher(fact)] = said
 
     def _scaled(self, fact: f.ScaleRequested, _meta: Meta) -> None:
         self._remember(fact.user, fact.request, "", 0)
@@ -420,9 +425,9 @@ class AdmissionCore:
         """What a web department is to run."""
         return self._state.wanted.get(dept, Wanted())
 
-    def reported(self, unit: str) -> Reported | None:
-        """What a load balancer said last of an instance whose attempt is open."""
-        return self._state.reported.get(unit)
+    def reported(self, unit: str) -> Mapping[str, Reported]:
+        """What each watcher said last of an instance whose attempt is open."""
+        return self._state.reported.get(unit, {})
 
     def logs_due(self, dept: str) -> list[str]:
         """Ended instances whose output is to go; the oldest of them are forgotten when new ones come."""

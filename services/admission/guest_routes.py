@@ -11,9 +11,10 @@ from typing import Final, Literal, TypeAlias
 
 import msgspec
 
-from schemas.measures import Usage
+from schemas.measures import GuestUsage
 from services.admission.boot import Boot
 from services.admission.guest_checkpoint import CheckpointBody
+from services.admission.guest_health import EndedBody
 from services.admission.guest_warm import Following
 from services.admission.guests import Acknowledged, BeganBody, ReportBody
 from services.admission.launch import Command, Event, EventsBody, LaunchBody, SignalBody
@@ -90,7 +91,8 @@ ROUTES: Final = (
     _route("PUT", "output/{stream}", "Bytes of stdout or stderr; repeating is harmless.", "bytes", query=(_OFFSET,)),
     _route("PUT", "files/{name}", "A file to keep.", "bytes"),
     _route("POST", "report", "How the script ended; with stay: take another job.", ReportBody, Acknowledged),
-    _route("POST", "usage", "An instance: how busy its cores were; about once a second.", Usage),
+    _route("POST", "usage", "An instance: how busy its cores were, and its health; about once a second.", GuestUsage),
+    _route("POST", "ended", "An instance: how its program has ended by itself.", EndedBody),
     _route("POST", "next", "The next job of this VM; 204: ask again.", answer=Following, query=(_WAIT,)),
     _route("PUT", "checkpoint/files/{name}", "A file for the next checkpoint.", "bytes", Sent, job=True),
     _route("GET", "checkpoint/files/{name}", "A file of the last checkpoint.", answer="bytes", job=True),

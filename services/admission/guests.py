@@ -28,13 +28,13 @@ from schemas.checkpoints import counts
 from schemas.custody_state import Unit
 from schemas.facts import Fact
 from schemas.ids import is_instance, job_of, vm_tag
-from schemas.measures import Usage
 from services.admission import compose, releases, warm
 from services.admission.boot import Boot, boot_of
 from services.admission.checkpoints import Checkpoints
 from services.admission.core import AdmissionCore
 from services.admission.desk import Shell
 from services.admission.guest_checkpoint import CheckpointCalls
+from services.admission.guest_health import HealthCalls
 from services.admission.guest_warm import NextCalls
 from services.admission.launch import EventsBody, Full, LaunchBody, Launches, SignalBody
 from services.admission.output import FILE_MAX_BYTES, LOG_KEPT, PART_MAX_BYTES, STREAMS, Files, Outputs, StreamId
@@ -50,7 +50,6 @@ from services.runtime.http.body import read_body
 
 BASE: Final = "/v1/guest/{unit}/{attempt:[0-9]{1,9}}/{rank:[0-9]{1,5}}"
 SMALL_MAX_BYTES: Final = 4 << 20  # of a JSON body: a batch of launch events is about 1.4 MiB
-USAGE_MAX_BYTES: Final = 4096
 GATHER_S: Final = 20.0  # a rank's call waits so long for the others; below the guest's deadline for one try
 POLL_MAX_S: Final = 25.0
 UPLOADS_MAX: Final = 4  # large bodies in memory at once
@@ -135,11 +134,12 @@ class Guests:
     ) -> None:
         self._shell, self._core = shell, core
         self._payloads, self._outputs, self._files, self._tokens = payloads, outputs, files, tokens
-        self._usages, self._secrets = usages, secrets
+        self._secrets = secrets
         self._launches = Launches()
         self._gathering: dict[tuple[str, int], _Gathering] = {}
         self._uploads = asyncio.Semaphore(UPLOADS_MAX)
         self.checkpoints = CheckpointCalls(shell, core, checkpoints, self._uploads)
+        self._health = HealthCalls(shell, core, outputs, usages, secrets)
         self._next = NextCalls(shell, core, tokens)
 
     def routes(self) -> list[web.RouteDef]:
@@ -158,7 +158,8 @@ class Guests:
             route("PUT", "files/{name:.+}", self._file, "latest"),
             route("GET", "inputs/{name:.+}", self._input),
             route("POST", "report", self._report, "latest"),
-            route("POST", "usage", self._usage),
+            route("POST", "usage", self._health.usage),
+            route("POST", "ended", self._health.ended),
             route("PUT", "checkpoint/files/{name:.+}", self.checkpoints.send, "saves", job=True),
             route("GET", "checkpoint/files/{name:.+}", self.checkpoints.fetch, job=True),
             route("POST", "checkpoint", self.checkpoints.say, "saves", job=True),
@@ -335,13 +336,6 @@ class Guests:
             return None
         found = warm.following(self._core, guest.unit, guest.named, guest.rank, self._shell.now())
         return None if found in ("gone", "park") else reply(Acknowledged(status="acknowledged", stay=True))
-
-    async def _usage(self, request: web.Request, guest: Guest) -> web.Response:
-        if not is_instance(guest.unit):
-            raise HttpError(400, Refused("invalid", "the guest of an instance reports its use, nobody else", "unit"))
-        told = decoded(request, await read_body(request, USAGE_MAX_BYTES), Usage)
-        self._usages.hear(guest.known.dept, (guest.unit, guest.attempt, guest.rank), told, self._shell.now())
-        return no_content()
 
     # ----------------------------------------------------------------------------------------------------------- content
 

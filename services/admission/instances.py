@@ -5,11 +5,13 @@ Rules
   1. An instance is listed from its placement until its VM is gone: `starting` (it boots), `running` (in service), `draining`
      (until it is closed it has its address, and its open sessions go on; afterwards it has none).
   2. What the department says of its balancer (`drain_s`, `unreachable_s`, the health path of each release) is in the answer.
-  3. A report is a level.  What is said already is granted without a fact, in the journal or in the same envelope; so is what
-     changes nothing: `reachable` of one that nobody calls unreachable, and anything but `drained` of one that drains.
+  3. A report is a level, of each watcher by itself: the instance's guest, and each load balancer's user.  What is said already
+     is granted without a fact, in the journal or in the same envelope; so is what changes nothing: `ready` of one that this
+     watcher does not call unready, and anything but `drained` of one that drains.
   4. `drained` of an instance that does not drain is refused: it serves, and a balancer that thinks otherwise has it wrong.
-  5. Each report that counts is a fact for ever: an instance has one in `REPORT_INTERVAL_S`, but for `drained`, of which an
-     attempt has one.
+  5. Each report that counts is a fact for ever: of a watcher an instance has one in `REPORT_INTERVAL_S`, but for `drained`, of
+     which an attempt has one.  Where the answer alone is another one, it is news once in `REWORD_S`.
+  6. At most `WATCHERS_MAX` watch an instance.
 """
 
 from __future__ import annotations
@@ -20,6 +22,7 @@ from typing import Final
 import msgspec
 
 from schemas import facts as f
+from schemas import readiness
 from schemas import requests as r
 from schemas.config import Department, WebPolicy
 from schemas.custody_state import Unit
@@ -27,12 +30,16 @@ from schemas.facts import Fact
 from schemas.ids import is_instance
 from services.admission import releases
 from services.admission.compose import Caller, department_for
-from services.admission.core import AdmissionCore
+from services.admission.core import AdmissionCore, Reported
 from services.runtime.edge import Refused
 
 REPORT_INTERVAL_S: Final = (
     1.0  # a network that flaps faster is no news; half of what a balancer takes between two health checks
 )
+REWORD_S: Final = (
+    5.0  # a program may answer in turn by an error and not at all; half of what load balancers wait (REWORD_S)
+)
+WATCHERS_MAX: Final = 8  # users that report of one instance, its guest included; two load balancers are many
 
 
 def listed(core: AdmissionCore, department: Department) -> r.Instances:
@@ -117,19 +124,36 @@ def report(
     """The fact of `instance.report`, or none (rule 3).  Raises `Refused`."""
     department_for(core, caller, dept, "web")
     unit = _named(core, dept, request)
-    before = core.reported(unit.id)
-    said = before.state if before is not None and before.attempt == unit.attempt else None
+    fact = f.InstanceReported(
+        unit=unit.id, attempt=unit.attempt, state=request.state, user=caller.user, why=request.why
+    )
+    return news(core, fact, now, drafted)
+
+
+def news(core: AdmissionCore, fact: f.InstanceReported, now: float, drafted: Sequence[Fact]) -> list[Fact]:
+    """A watcher's word on a live instance, if it is worth a fact (rules 3 to 6).  Raises `Refused`."""
+    unit, who = core.custody.state.units[fact.unit], readiness.watcher(fact)
+    said = dict(core.reported(unit.id))
     on_its_way = [x for x in drafted if isinstance(x, f.InstanceReported) and x.unit == unit.id]
-    said = on_its_way[-1].state if on_its_way else said
-    if not _changes(unit, request, said):
+    said |= {readiness.watcher(x): Reported(attempt=x.attempt, at=now, state=x.state, why=x.why) for x in on_its_way}
+    if fact.state == "drained":
+        if unit.drains_until is None:
+            raise Refused(
+                "conflict", f"state: {unit.id} does not drain: only after instance.draining can it be drained", "state"
+            )
+        return [] if any(one.state == "drained" for one in said.values()) else [fact]
+    before = said.get(who)
+    if unit.drains_until is not None or not _is_other(fact, before, now):
         return []
-    if request.state != "drained" and (
-        on_its_way or (before is not None and now - before.at < REPORT_INTERVAL_S and said is not None)
-    ):
-        raise Refused("limit", f"{unit.id} was reported as {said} a moment ago: come back in {REPORT_INTERVAL_S:g} s")
-    return [
-        f.InstanceReported(unit=unit.id, attempt=unit.attempt, state=request.state, user=caller.user, why=request.why)
-    ]
+    if before is not None and now - before.at < REPORT_INTERVAL_S:
+        raise Refused(
+            "limit", f"{unit.id} was reported as {before.state} a moment ago: come back in {REPORT_INTERVAL_S:g} s"
+        )
+    if before is None and len(said) >= WATCHERS_MAX:
+        raise Refused(
+            "limit", f"{WATCHERS_MAX} watch {unit.id} already: one load balancer's user is enough for its reports"
+        )
+    return [fact]
 
 
 def _named(core: AdmissionCore, dept: str, request: r.InstanceReport) -> Unit:
@@ -142,14 +166,12 @@ def _named(core: AdmissionCore, dept: str, request: r.InstanceReport) -> Unit:
     return unit
 
 
-def _changes(unit: Unit, request: r.InstanceReport, said: str | None) -> bool:
-    """Rules 3 and 4.  Raises `Refused`."""
-    if request.state == "drained":
-        if unit.drains_until is None:
-            raise Refused(
-                "conflict", f"state: {unit.id} does not drain: only after instance.draining can it be drained", "state"
-            )
-        return said != "drained"
-    if unit.drains_until is not None:
-        return False
-    return (said == "unreachable") != (request.state == "unreachable")
+def _is_other(fact: f.InstanceReported, before: Reported | None, now: float) -> bool:
+    """Whether it says something else than the watcher's last word: who has said nothing has not called it unready."""
+    was = before.state if before is not None else "ready"
+    if fact.state == "ended":
+        return was != "ended"
+    failed, fails = was in ("unready", "unreachable"), fact.state == "unready"
+    if failed != fails:
+        return was != "ended"
+    return before is not None and fails and fact.why != before.why and now - before.at >= REWORD_S

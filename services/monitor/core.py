@@ -122,8 +122,8 @@ class _State(msgspec.Struct, kw_only=True):
 class MonitorCore:
     # 3: snapshots; 4: series; 5: goodput, tallies of ends, waits and moves; 6: the hour that runs stands apart; 7: moves
     # 8: since when a web department is silent; 9: why a unit is held that nobody held, why starts are paused
-    # 10: attempts that ended early, and what broke them; 11: a cordoned host is neither lent nor borrowed
-    VERSION = 11
+    # 10: attempts that ended early, and what broke them; 11: a cordoned host is neither lent nor borrowed; 12: who is not ready
+    VERSION = 12
 
     def __init__(self, custody: Custody, watch: Callable[[f.Fact, Meta], None] | None = None) -> None:
         """`watch` is shown every fact after it was folded, void ones included; it must not change anything here."""

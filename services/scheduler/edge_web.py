@@ -27,6 +27,7 @@ from schemas import signals, subjects
 from schemas.facts import Fact, LoadObserved
 from schemas.meta import Meta
 from schemas.requests import Malformed
+from schemas.sentences import sentence
 from schemas.signal_drops import Drop
 from services.runtime.broker.answer import answer, refusal
 from services.runtime.edge import Edge, Refused
@@ -37,7 +38,7 @@ from services.scheduler.metrics import Counts
 from services.scheduler.web.core import WebCore
 from services.scheduler.web.meter import Meter
 from services.scheduler.web.meter_gate import Trouble
-from services.scheduler.web.why import Told, unseen, why
+from services.scheduler.web.why import Told, not_ready, unseen, why
 
 FACT_EVERY_S: Final = 1.0  # DESIGN §2: condensed into at most one fact a second
 HURRY_EVERY_S: Final = 0.1  # a claim that rises with every signal
@@ -77,6 +78,7 @@ class WebEdge(Edge):
         told = [str(one) for one in self.meter.gate.troubles(now)]
         if core.state.heard_at and core.missing(now):  # who never had a signal has no balancer that has failed
             told.append(f"nobody says any more how busy the instances of {self.department} are: their number is held")
+        told += [f"{self.department}: {sentence(one)}" for one in not_ready(core, now)]
         for one in unseen(core, now, self._told(now)):
             count = one.params["requests"]
             told.append(
@@ -169,7 +171,7 @@ class WebEdge(Edge):
         core, now = self._core(), self.service.now()
         if what not in ("why", "queue"):
             return refusal("unknown", f"there is no query {what!r}; known: why")
-        shown: dict[str, Any] = {"ok": True, "instances": core.state.target or 0, "serving": core.state.serving}
+        shown: dict[str, Any] = {"ok": True, "instances": core.state.target or 0, "serving": core.ready}
         try:
             reasons = why(core, now, self._told(now))
         except Stop as error:  # as in `edge_batch`

@@ -178,11 +178,11 @@ async def test_who_cannot_be_reached_is_reported_with_the_reason_and_so_is_its_r
     cloud.reports.clear()
     async with cloud.load():
         cloud.processes["web.70"].kill()
-        report = await cloud.until_reported("web.70", "unreachable")
+        report = await cloud.until_reported("web.70", "unready")
         by_check, by_request = "L4CON: Connection refused", "L4 unsuccessful connection"
         assert by_check in report["why"] or by_request in report["why"]
         await cloud.run("web.70", port)
-        await cloud.until_reported("web.70", "reachable")
+        await cloud.until_reported("web.70", "ready")
     await cloud.retire("web.70")
 
 

@@ -366,15 +366,15 @@ async def test_the_signals_are_what_guests_measure_and_what_was_served(site: Sit
 
 
 async def test_what_answers_no_health_check_is_reported_and_so_is_its_return(site: Site) -> None:
-    await site.start(unreachable_s=0.5, health_interval_s=0.1)
+    await site.start(health_interval_s=0.1)
     unit, process = await site.instance()
     await site.until_in_service(unit)
     process.send_signal(signal.SIGSTOP)
     report = await asyncio.wait_for(site.reports.get(), DEADLINE_S)
-    assert (report["unit"], report["state"]) == (unit, "unreachable")
-    assert "health check of 127.0.0.1" in report["why"]
+    assert (report["unit"], report["state"]) == (unit, "unready")
+    assert report["why"] == "/healthz: no answer within 2 s"
     process.send_signal(signal.SIGCONT)
-    assert (await asyncio.wait_for(site.reports.get(), DEADLINE_S))["state"] == "reachable"
+    assert (await asyncio.wait_for(site.reports.get(), DEADLINE_S))["state"] == "ready"
 
 
 async def test_it_serves_on_while_the_broker_is_away_and_finds_it_again(site: Site) -> None:

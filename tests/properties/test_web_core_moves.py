@@ -48,7 +48,7 @@ KINDS = (
         "uncordon",
     ),
     *("rest", "smaller", "vm", "config", "executor", "guests", "foreign", "time", "decide"),
-    *("drained", "drained", "unreachable", "reachable", "sessions"),
+    *("drained", "drained", "unready", "ready", "ill", "well", "ended", "unreachable", "reachable", "sessions"),
 )
 STEPS = st.lists(st.tuples(st.sampled_from(KINDS), st.integers(0, 7), st.floats(0, 1.2)), min_size=5, max_size=40)
 CONFIGS: tuple[CloudConfig, ...] = (
@@ -177,7 +177,7 @@ def play(world: World, what: str, number: int, level: float) -> None:
         world.grant("web", name)
     elif what == "quota":
         world.quota("web", number)
-    elif what in ("drained", "unreachable", "reachable", "sessions"):
+    elif what in ("drained", "unready", "ready", "ill", "well", "ended", "unreachable", "reachable", "sessions"):
         balancer(world, what, number)
     elif what in ("lose", "clear", "cordon", "drain", "uncordon", "rest", "smaller", "vm"):
         about_hosts(world, what, name, level)
@@ -205,9 +205,10 @@ def balancer(world: World, what: str, number: int) -> None:
     drains = [name for name in names if world.unit(name).drains_until is not None]
     some = drains if drains and what == "drained" else names
     if some:
-        word: Any = what
-        told = f.InstanceReported(unit=some[number % len(some)], attempt=1, state=word, user="balancer")
-        world.write("admission", told)
+        guests: Any = {"ill": "unready", "well": "ready", "ended": "ended"}
+        word: Any = guests.get(what, what)
+        by: Any = {"by": "guest"} if what in guests else {"user": "balancer"}
+        world.write("admission", f.InstanceReported(unit=some[number % len(some)], attempt=1, state=word, **by))
 
 
 def about_hosts(world: World, what: str, name: str, level: float) -> None:
@@ -265,8 +266,11 @@ def heal(world: World) -> None:
         world.write("executor", f.HostDescribed(host=name, one_id=host.one_id, cores=4, memory_mb=8192))
         if host.state == "lost":
             world.write("executor", f.HostCleared(host=name))
-    for name in list(world.seats["scheduler.web"].core.state.unreachable):
-        world.write("admission", f.InstanceReported(unit=name, attempt=1, state="reachable", user="balancer"))
+    for name in list(world.seats["scheduler.web"].core.state.unready):
+        healed: Any = {"unit": name, "attempt": 1}
+        world.write("admission", f.InstanceReported(state="reachable", user="balancer", **healed))
+        world.write("admission", f.InstanceReported(state="ready", user="balancer", **healed))
+        world.write("admission", f.InstanceReported(state="ready", by="guest", **healed))
     world.write("admission", f.ScaleRequested(dept="web", user="wes"))
     world.advance(120)
     for _ in range(3):  # the claim may change when the hosts are there

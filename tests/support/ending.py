@@ -14,14 +14,16 @@ DRAIN_S = 5.0
 NOTICE_S = 0.3  # as by default
 
 
-def site(hosts: int = 4, *, held: int = 1, cores: int = 4, drained: bool = False, **policy: Any) -> World:
+def site(
+    hosts: int = 4, *, held: int = 1, cores: int = 4, drained: bool = False, boot_s: float = 0.0, **policy: Any
+) -> World:
     """`held` of `hosts` hosts held by web; VMs start and guests call at once.  `drained`: what drains has drained at once."""
     world = World(cloud(web("web", **{"drain_s": DRAIN_S, "signal_timeout_s": 1e6, **policy})))
     names = world.hosts(hosts, cores=cores)
     world.seat("scheduler.web", lambda custody: WebCore(custody, "web"))
     world.settle()
     world.executor()
-    world.guests()
+    world.guests(boot_s=boot_s)
     if drained:
         world.balancer()
     world.grant("web", *names[:held])
@@ -43,8 +45,21 @@ def scale(world: World, exact: int) -> None:
     world.settle()
 
 
-def hear(world: World, unit: str, state: Literal["drained", "unreachable", "reachable"]) -> None:
-    world.write("admission", f.InstanceReported(unit=unit, attempt=1, state=state, user="balancer"))
+def hear(world: World, unit: str, state: Literal["drained", "unready", "ready"], user: str = "balancer") -> None:
+    """A load balancer's word."""
+    why = "/healthz answered HTTP 500" if state == "unready" else ""
+    world.write("admission", f.InstanceReported(unit=unit, attempt=1, state=state, user=user, why=why))
+
+
+def feel(world: World, unit: str, state: Literal["unready", "ready"], why: str = "/healthz answered HTTP 500") -> None:
+    """The word of an instance's guest."""
+    why = why if state == "unready" else ""
+    world.write("admission", f.InstanceReported(unit=unit, attempt=1, state=state, by="guest", why=why))
+
+
+def over(world: World, unit: str, **how: Any) -> None:
+    """Its guest's word that the program has ended."""
+    world.write("admission", f.InstanceReported(unit=unit, attempt=1, state="ended", by="guest", **how))
 
 
 def sessions(world: World, *quiet: str) -> None:

@@ -47,31 +47,67 @@ def test_a_balancer_says_once_that_an_instance_has_drained_and_only_of_one_that_
     assert instances.report(world.core, WIM, "web", request, 100.0, [fact]) == []
     assert world.put(fact) is None
     assert reported(world, state="drained") == []
-    assert reported(world, state="unreachable") == []  # it goes anyway
+    assert reported(world, state="unready") == []  # it goes anyway
     world.close("web.1", f.Disposal.STOPPED, dept="web")
     with pytest.raises(Refused, match="is over"):
         reported(world, state="drained")
 
 
-def test_unreachable_is_a_level_that_reachable_takes_back() -> None:
+def test_unready_is_a_level_that_ready_takes_back() -> None:
     world = in_service()
-    assert reported(world, state="reachable") == []
-    (fact,) = reported(world, state="unreachable", now=100.0)
+    assert reported(world, state="ready") == []
+    (fact,) = reported(world, state="unready", why="HTTP 500", now=100.0)
     world.put(fact)
-    assert reported(world, state="unreachable") == []
-    at = world.core.reported("web.1").at  # type: ignore[union-attr]
+    assert reported(world, state="unready", why="HTTP 500") == []
+    at = world.core.reported("web.1")["wim"].at
     with pytest.raises(Refused, match="a moment ago") as refused:
-        reported(world, state="reachable", now=at + 0.5)
+        reported(world, state="ready", now=at + 0.5)
     assert refused.value.code == "limit"
-    (fact,) = reported(world, state="reachable", now=at + 1.0)
+    assert reported(world, state="unready", why="refused", now=at + 4.9) == []
+    assert [x.why for x in reported(world, state="unready", why="refused", now=at + 5.0)] == ["refused"]
+    (fact,) = reported(world, state="ready", now=at + 1.0)
     world.put(fact)
-    assert [x.state for x in reported(world, state="unreachable", now=at + 9.0)] == ["unreachable"]
+    assert [x.state for x in reported(world, state="unready", now=at + 9.0)] == ["unready"]
+
+
+def test_each_watcher_has_a_word_of_its_own_and_there_are_not_many() -> None:
+    world = in_service()
+    guests = f.InstanceReported(unit="web.1", attempt=1, state="unready", by="guest", why="refused")
+    assert instances.news(world.core, guests, 100.0, ()) == [guests]
+    world.put(guests)
+    at = world.core.reported("web.1")[""].at
+    assert instances.news(world.core, guests, at + 60.0, ()) == []
+    assert reported(world, state="ready", now=at + 60.0) == []  # it has not called it unready
+    for number in range(instances.WATCHERS_MAX - 1):
+        world.put(msgspec.structs.replace(guests, user=f"u{number}", by="balancer"))
+    with pytest.raises(Refused, match=r"8 watch web\.1 already") as refused:
+        reported(world, state="unready", now=at + 60.0)
+    assert refused.value.code == "limit"
+
+
+def test_a_program_ends_once() -> None:
+    world = in_service()
+    over = f.InstanceReported(unit="web.1", attempt=1, state="ended", by="guest", exit=1)
+    assert instances.news(world.core, over, 100.0, ()) == [over]
+    assert instances.news(world.core, over, 100.0, [over]) == []
+    world.put(over)
+    ready = msgspec.structs.replace(over, state="ready", exit=None)
+    assert instances.news(world.core, ready, 9e9, ()) == []
+
+
+def test_what_a_guest_said_of_the_start_is_over_when_it_begins() -> None:
+    world = fold()
+    world.place("web.1", "w1", dept="web")
+    world.put(f.InstanceReported(unit="web.1", attempt=1, state="unready", by="guest", why="refused"))
+    assert set(world.core.reported("web.1")) == {""}
+    world.put(f.AttemptBegan(unit="web.1", attempt=1, addresses=("h:1",)))
+    assert world.core.reported("web.1") == {}
 
 
 def test_who_may_report_what_of_whose_instances() -> None:
     world = in_service()
-    assert reported(world, WAL, state="unreachable")[0].user == "wal"
-    assert reported(world, ROOT, state="unreachable")[0].user == "root"
+    assert reported(world, WAL, state="unready")[0].user == "wal"
+    assert reported(world, ROOT, state="unready")[0].user == "root"
     for caller, asked, code in (
         (ANN, {}, "denied"),
         (WIM, {"unit": "web.2"}, "unknown"),
@@ -79,7 +115,7 @@ def test_who_may_report_what_of_whose_instances() -> None:
         (WIM, {"attempt": 2}, "conflict"),
     ):
         with pytest.raises(Refused) as refused:
-            reported(world, caller, **{"state": "unreachable", **asked})
+            reported(world, caller, **{"state": "unready", **asked})
         assert refused.value.code == code
 
 
@@ -92,7 +128,7 @@ def test_a_web_department_cannot_report_anothers_instances() -> None:
     world.host("s1", 2, 4000, "shop")
     assert world.place("shop.1", "s1", dept="shop") is None
     with pytest.raises(Refused, match=r"web has no instance shop\.1"):
-        reported(world, unit="shop.1", state="unreachable")
+        reported(world, unit="shop.1", state="unready")
 
 
 def test_an_instance_is_listed_with_its_state_and_the_health_path_of_its_release() -> None:

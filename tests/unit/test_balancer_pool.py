@@ -8,7 +8,7 @@ from phoenix.local.balancer.pool import Instance, Pool
 
 
 def pool_of(*units: str, healthy: bool = True) -> Pool:
-    pool = Pool(drain_s=5.0, unreachable_s=10.0)
+    pool = Pool(drain_s=5.0)
     for number, unit in enumerate(units):
         pool.began(unit, 1, [f"127.0.0.1:{9000 + number}"], now=0.0)
     if healthy:
@@ -105,35 +105,37 @@ def test_a_draining_instance_gets_no_new_request_and_is_drained_when_its_last_on
     first.open_requests = 1
     pool.draining("web.1", 1, until=60.0, now=10.0)
     assert [one.unit for one in (pool.choose(), pool.choose()) if one] == ["web.2", "web.2"]
-    assert pool.reports(10.0) == []
+    assert pool.reports() == []
     first.open_requests = 0
-    assert pool.reports(11.0) == [Report("web.1", 1, "drained")]
-    assert pool.reports(12.0) == []
+    assert pool.reports() == [Report("web.1", 1, "drained")]
+    assert pool.reports() == []
     assert pool.forget_closed(99.0) == []  # until it is closed it stays
     pool.closed("web.1", 1, now=100.0)
     assert names(pool.forget_closed(100.0)) == ["web.1"]
     assert second.in_service
 
 
-def test_what_fails_for_long_is_unreachable_and_reachable_when_it_is_back() -> None:
+def test_what_fails_its_probes_is_unready_with_its_last_answer_and_ready_when_it_is_back() -> None:
     pool = pool_of("web.1", "web.2")
     first, second = pool.all()
     pool.eject(first, 5.0)
-    pool.missed(first, 6.0, "health check: 500")
-    pool.missed(first, 7.0, "health check: 500")
-    assert pool.reports(14.9) == []
-    assert pool.reports(15.0) == [Report("web.1", 1, "unreachable", "health check: 500")]
-    assert pool.reports(16.0) == []
+    assert pool.reports() == []  # a connection that failed: the next probe says how it is
+    pool.missed(first, 6.0, "/healthz: no answer within 2 s")
+    assert pool.reports() == []
+    pool.missed(first, 7.0, "/healthz answered HTTP 500")
+    assert pool.reports() == [Report("web.1", 1, "unready", "/healthz answered HTTP 500")]
     pool.answered(first, 17.0)
-    assert pool.reports(17.0) == [Report("web.1", 1, "reachable")]
+    assert pool.reports() == [Report("web.1", 1, "ready")]
+    assert pool.reports() == []
     pool.eject(second, 20.0)
     pool.draining("web.2", 1, until=None, now=21.0)
-    assert pool.reports(99.0) == [Report("web.2", 1, "drained")]
+    assert pool.reports() == [Report("web.2", 1, "drained")]
 
 
-def test_what_has_never_answered_is_unreachable_too_and_a_limit_of_0_means_never() -> None:
+def test_what_has_never_answered_is_unready_after_as_many_probes() -> None:
     pool = pool_of("web.1", healthy=False)
-    assert pool.reports(10.0) == [Report("web.1", 1, "unreachable", "it has not answered yet")]
-    patient = pool_of("web.1", healthy=False)
-    patient.unreachable_s = 0.0
-    assert patient.reports(1e9) == []
+    (one,) = pool.all()
+    assert pool.reports() == []
+    pool.missed(one, 1.0, "/healthz: connection refused")
+    pool.missed(one, 1.5, "/healthz: connection refused")
+    assert pool.reports() == [Report("web.1", 1, "unready", "/healthz: connection refused")]

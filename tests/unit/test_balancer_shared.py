@@ -69,12 +69,11 @@ def test_an_audit_brings_instances_and_the_departments_wishes() -> None:
         "ok": True,
         "instances": [serving, ended, long],
         "drain_s": 3.0,
-        "unreachable_s": 4.0,
         "health_path": "/x",
     }
     feed.answered(msgspec.json.encode(answer), 1.0, 1.1)
     assert table.told == [("audited", ["web.1", "web.2"], 1.0, 1.1)]
-    assert (feed.wishes.drain_s, feed.wishes.unreachable_s, feed.wishes.health_path) == (3.0, 4.0, "/x")
+    assert (feed.wishes.drain_s, feed.wishes.health_path) == (3.0, "/x")
     with pytest.raises(msgspec.DecodeError):
         feed.answered(b'{"ok": false, "error": {"code": "denied"}}', 2.0, 2.1)
     assert Listed(unit="web.2", attempt=1, state="draining").is_over
@@ -147,7 +146,7 @@ async def test_what_an_instance_answered_is_told_in_one_line() -> None:
     """The door refuses control characters and marks of direction: the instance would never be replaced."""
     door = Door({"ok": True})
     speaker = Reporter(ACCOUNT)
-    speaker.say("web.1", 1, "unreachable", "health check:\r\n\x1b[31m200 \u202emaybe\n")
+    speaker.say("web.1", 1, "unready", "health check:\r\n\x1b[31m200 \u202emaybe\n")
     task = asyncio.create_task(speaker.run(cast("Client", door)))
     await asyncio.wait_for(door.enough.wait(), 30)
     task.cancel()
@@ -165,10 +164,21 @@ async def test_a_door_that_is_behind_the_events_is_told_again_that_an_instance_h
 
 
 async def test_the_last_word_counts_and_the_same_is_not_said_twice() -> None:
-    assert await said(Door({"ok": True}), ("web.1", "unreachable"), ("web.1", "reachable")) == [("web.1", "reachable")]
+    assert await said(Door({"ok": True}), ("web.1", "unready"), ("web.1", "ready")) == [("web.1", "ready")]
     speaker = Reporter(ACCOUNT)
-    assert speaker.say("web.1", 1, "unreachable")
-    assert not speaker.say("web.1", 1, "unreachable")
-    assert speaker.say("web.1", 1, "reachable")
-    assert speaker.said("web.1", 1) == "reachable"
+    assert speaker.say("web.1", 1, "unready")
+    assert not speaker.say("web.1", 1, "unready")
+    assert speaker.say("web.1", 1, "ready")
+    assert speaker.said("web.1", 1) == "ready"
     assert speaker.said("web.1", 2) is None
+
+
+def test_another_answer_is_news_after_a_while() -> None:
+    """A program that answers by an error and not at all in turn is no news each time."""
+    now = 0.0
+    speaker = Reporter(ACCOUNT, lambda: now)
+    assert speaker.say("web.1", 1, "unready", "/healthz: no answer within 2 s")
+    now = 9.9
+    assert not speaker.say("web.1", 1, "unready", "/healthz answered HTTP 500")
+    now = 10.0
+    assert speaker.say("web.1", 1, "unready", "/healthz answered HTTP 500")

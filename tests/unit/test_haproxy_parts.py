@@ -170,8 +170,8 @@ def seen(*slots: Slot, uptime_s: float = 100.0, pid: int = 1, **counters: float)
     return Reading(pid, uptime_s, slots, Counters(retries=0, redispatches=0, **values))  # type: ignore[arg-type]
 
 
-def said(watch: Watch, wanted: list[Wanted], found: Reading, unreachable_s: float = 10.0) -> list[Report]:
-    return watch.look(wanted, plan(wanted, found.slots), found, unreachable_s)
+def said(watch: Watch, wanted: list[Wanted], found: Reading) -> list[Report]:
+    return watch.look(wanted, plan(wanted, found.slots), found)
 
 
 def test_drained_is_two_quiet_looks_in_a_row() -> None:
@@ -197,26 +197,33 @@ def test_nothing_is_drained_while_an_old_process_may_go_on_or_others_stand_besid
     assert [said(beside, one, seen(quiet)) for _ in range(3)] == [[], [], []]
 
 
-def test_unreachable_is_down_for_so_long_by_haproxys_clock_and_it_says_why() -> None:
+def test_one_that_haproxy_has_taken_down_is_unready_at_once_and_it_says_why() -> None:
     watch, one = Watch(old_process_s=30.0), [instance()]
-    down = slot(is_up=False, for_s=9.9, why="L4CON: Connection refused")
-    assert said(watch, one, seen(down)) == []
-    why = "no good health check for 10 s: L4CON: Connection refused"
-    assert said(watch, one, seen(replace(down, for_s=10.0))) == [Report("web.1", 1, "unreachable", why)]
-    assert said(watch, one, seen(slot())) == [Report("web.1", 1, "reachable")]
-    assert said(watch, one, seen(replace(down, for_s=99.0)), unreachable_s=0.0) == []
+    assert said(watch, one, seen(slot())) == [Report("web.1", 1, "ready")]
+    down = slot(is_up=False, for_s=0.0, why="L7STS 500: Internal Server Error")
+    why = "health check: HTTP 500 (L7STS 500: Internal Server Error)"
+    assert said(watch, one, seen(down)) == [Report("web.1", 1, "unready", why)]
+    assert said(watch, one, seen(slot())) == [Report("web.1", 1, "ready")]
     assert said(watch, [instance(draining=True)], seen(replace(down, for_s=99.0))) == []
     assert said(watch, one, seen(replace(down, ordered="drain", for_s=99.0))) == []
 
 
-def test_reachable_is_said_at_first_and_then_of_those_that_were_not() -> None:
+def test_one_that_was_not_seen_up_has_time_for_its_first_check() -> None:
+    watch, one = Watch(old_process_s=30.0), [instance()]
+    down = slot(is_up=False, for_s=1.0, why="L4CON: Connection refused")
+    assert said(watch, one, seen(down)) == []
+    why = "health check: no connection (L4CON: Connection refused)"
+    assert said(watch, one, seen(replace(down, for_s=2.0))) == [Report("web.1", 1, "unready", why)]
+
+
+def test_ready_is_said_at_first_and_then_of_those_that_were_not() -> None:
     watch = Watch(old_process_s=30.0)
     assert said(watch, [], seen()) == []
-    assert said(watch, [instance(1)], seen(slot(1))) == [Report("web.1", 1, "reachable")]
+    assert said(watch, [instance(1)], seen(slot(1))) == [Report("web.1", 1, "ready")]
     assert said(watch, [instance(2)], seen(slot(2))) == []
     (report,) = said(watch, [instance(2)], seen(slot(2, is_up=False, for_s=11.0)))
-    assert report.state == "unreachable"
-    assert said(watch, [instance(2), instance(3)], seen(slot(2), slot(3))) == [Report("web.2", 1, "reachable")]
+    assert report.state == "unready"
+    assert said(watch, [instance(2), instance(3)], seen(slot(2), slot(3))) == [Report("web.2", 1, "ready")]
 
 
 # ------------------------------------------------------------------------------------------------------------------- flow

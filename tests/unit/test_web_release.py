@@ -22,8 +22,8 @@ def seen(text: str) -> list[Seen]:
     for number, word in enumerate(text.split(), 1):
         release, how = int(word[:-1]), word[-1]
         begun = {"b": None, "S": NOW - STABLE_S, "u": NOW - STABLE_S}.get(how, NOW - 1)
-        unreached_at = NOW - STABLE_S / 2 if how == "u" else None
-        found.append(Seen(f"web.{number}", number, release, begun, how == "d", how != "c", unreached_at))
+        unready_at = NOW - STABLE_S / 2 if how == "u" else None
+        found.append(Seen(f"web.{number}", number, release, begun, how == "d", how != "c", unready_at))
     return found
 
 
@@ -142,7 +142,7 @@ def test_a_release_stands_when_it_is_ready_if_that_takes_longer() -> None:
     terms = Terms(0, 1, 3, 2 * STABLE_S)
     assert not wr.has_stood(ROLLING, seen("2S"), terms, NOW)
     assert wr.has_stood(ROLLING, seen("2S"), terms, NOW + STABLE_S)
-    assert wr.ended(ROLLING, seen("2S")[0], Code.VM_ENDED, (), terms, NOW).failures == 1
+    assert wr.ended(ROLLING, seen("2S")[0], because(Code.VM_ENDED), (), terms, NOW).failures == 1
 
 
 @pytest.mark.parametrize(
@@ -262,20 +262,20 @@ def test_what_counts_as_a_failure() -> None:
     booting, serving, old = seen("2b 2s 1s")
 
     def count(one: Seen, code: Code) -> int:
-        return wr.ended(ROLLING, one, code, (), TERMS, NOW).failures
+        return wr.ended(ROLLING, one, because(code), (), TERMS, NOW).failures
 
-    assert [count(booting, code) for code in wr.FAILURES] == [1, 1, 1]
+    assert [count(booting, code) for code in wr.FAILURES] == [1, 1, 1, 1, 1]
     assert count(serving, Code.VM_ENDED) == 1  # it came up, and did not stay
     assert [count(booting, code) for code in (Code.HOST_LOST, Code.RECLAIMED, Code.SCALE_DOWN, Code.DRAINED)] == [0] * 4
     assert count(old, Code.VM_ENDED) == 0
-    stood = wr.ended(ROLLING, booting, Code.VM_ENDED, seen("2S"), TERMS, NOW)
+    stood = wr.ended(ROLLING, booting, because(Code.VM_ENDED), seen("2S"), TERMS, NOW)
     assert (stood.failures, stood.stood) == (0, (2,))  # another one has stood
-    assert wr.ended(stood, booting, Code.VM_ENDED, (), TERMS, NOW) is stood
+    assert wr.ended(stood, booting, because(Code.VM_ENDED), (), TERMS, NOW) is stood
 
 
 def test_failures_are_forgotten_once_one_has_stood() -> None:
     roll = Roll(wanted=2, failures=2, failed="web.4", cause="vm_ended")
-    after = wr.ended(roll, seen("2S")[0], Code.SCALE_DOWN, (), TERMS, NOW)
+    after = wr.ended(roll, seen("2S")[0], because(Code.SCALE_DOWN), (), TERMS, NOW)
     assert (after.failures, after.failed, after.stood) == (0, "", (2,))
 
 
@@ -284,7 +284,7 @@ def test_release_0_begins_anew_when_it_is_configured_otherwise() -> None:
     roll = wr.configured(roll, 7)
     assert (roll.good, roll.stood, roll.first) == ((), (), 7)
     old, new = Seen("web.7", 7, 0, NOW - STABLE_S), Seen("web.8", 8, 0, None)
-    roll = wr.ended(roll, new, Code.VM_ENDED, [old], TERMS, NOW)
+    roll = wr.ended(roll, new, because(Code.VM_ENDED), [old], TERMS, NOW)
     assert roll.failures == 1  # that the old ones stand says nothing
     assert wr.began(roll, old).good == ()
     stopped = told(roll, "stopped", 0)

@@ -93,10 +93,8 @@ def test_a_claim_names_all_that_takes_room_beside_the_instances() -> None:
     held = core(world).holdings
     seen = Picture(held, {}, {}, {})
     told = beside.why(seen, Step(None, None, None), 2, beside.Room(wanted=3, draining=2), fewer=0)
-    assert told.params == {"unreachable": 1, "draining": 2}
-    assert sentences.sentence(told) == (
-        "a successor comes for an instance that the load balancer does not reach; 2 instances still drain"
-    )
+    assert told.params == {"not_ready": 1, "draining": 2}
+    assert sentences.sentence(told) == ("1 successor comes for instances that are not ready; 2 instances still drain")
     held.small["tiny"] = None
     told = beside.why(seen, Step(None, None, None), 2, beside.Room(wanted=2, draining=0), fewer=0)
     assert sentences.sentence(told) == "1 host is too small for an instance"
@@ -310,7 +308,7 @@ def test_the_configuration_may_be_wrong_too_and_what_serves_stays() -> None:
     assert [unit.id for unit in serving(world.custody)] == old
     assert world.custody.held("web") == 2
     for name in old:
-        hear(world, name, "unreachable")
+        hear(world, name, "unready")
     world.advance(200)
     assert core(world).state.roll.stage == "stopped"
     assert [unit.id for unit in serving(world.custody)] == old  # nobody would come after one that is closed
@@ -318,7 +316,7 @@ def test_the_configuration_may_be_wrong_too_and_what_serves_stays() -> None:
 
 def test_where_nobody_is_replaced_for_being_unreachable_a_roll_does_not_wait_for_it() -> None:
     world, _ = site(instances=2, unreachable_s=0.0)
-    hear(world, "web.1", "unreachable")
+    hear(world, "web.1", "unready")
     deploy(world)
     world.advance(30)
     assert (of_releases(world), said(world)[-1]) == ({1: 2}, (1, "complete"))

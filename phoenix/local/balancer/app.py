@@ -51,7 +51,7 @@ class Balancer:
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
-        self._pool = Pool(settings.drain_s, settings.unreachable_s)
+        self._pool = Pool(settings.drain_s)
         self._usages = Usages()
         self._stats = Stats(self._pool)
         self._proxy = Proxy(self._pool, self._stats)
@@ -114,8 +114,6 @@ class Balancer:
         wishes = self._feed.wishes
         if wishes.drain_s is not None:
             self._pool.drain_s = wishes.drain_s
-        if wishes.unreachable_s is not None:
-            self._pool.unreachable_s = wishes.unreachable_s
         if wishes.health_path is not None:
             self._prober.path = wishes.health_path
         self._prober.look()
@@ -123,12 +121,12 @@ class Balancer:
         self._report()
 
     def _report(self) -> None:
-        for report in self._pool.reports(time.monotonic()):
+        for report in self._pool.reports():
             if self._reporter.say(report.unit, report.attempt, report.state, report.why):
                 self._stats.reports.inc()
 
     async def _tend(self) -> None:
-        """What time alone brings: requests end, and instances are silent for too long."""
+        """What time alone brings: requests end."""
         while True:
             await asyncio.sleep(TEND_INTERVAL_S)
             self._report()

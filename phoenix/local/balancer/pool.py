@@ -11,7 +11,8 @@ this table. It has no I/O and no clock: times come in as arguments.
 4. Draining is for ever. It gets no new request; when its open ones have ended it is reported as drained, and closed soon.
 5. Closed is the end. It is forgotten when its open requests have ended, or after `drain_s`, a second at least, in which the
    program may finish what it has begun: then they are broken off.
-6. Unhealthy for `unreachable_s` is unreachable, and reported; so is its recovery. One that drains is not: it goes anyway.
+6. One that fails its probes (rule 3) is reported as unready, with its last answer, and ready when one is good again. One that
+   drains is not: it goes anyway; nor one that has failed a connection alone: the next probe says how it is.
 7. An audit speaks of the moment it was asked: it removes nothing that came later, and brings back nothing closed.
 """
 
@@ -77,9 +78,8 @@ class Instance:
 class Pool:
     """The table of instances."""
 
-    def __init__(self, drain_s: float, unreachable_s: float = 0.0) -> None:
+    def __init__(self, drain_s: float) -> None:
         self.drain_s = drain_s
-        self.unreachable_s = unreachable_s  # 0: nothing is unreachable
         self._instances: dict[Key, Instance] = {}
         self._closed: OrderedDict[tuple[str, int], None] = OrderedDict()
         self._choices = 0
@@ -171,27 +171,26 @@ class Pool:
 
     # ---------------------------------------------------------------------------------------------------------- reports
 
-    def reports(self, now: float) -> list[Report]:
-        """What is to be reported that has not been (rules 4 and 6)."""
+    def reports(self) -> list[Report]:
+        """What is to be reported (rules 4 and 6); that nothing is said twice is the reporter's business."""
         found = []
         for instance in self.all():
-            state = self._news(instance, now)
+            state = self._state(instance)
             if state is not None:
                 instance.reported = state
-                why = instance.why if state == "unreachable" else ""
+                why = instance.why if state == "unready" else ""
                 found.append(Report(instance.unit, instance.attempt, state, why))
         return found
 
-    def _news(self, instance: Instance, now: float) -> State | None:
+    def _state(self, instance: Instance) -> State | None:
         if instance.closed_since is not None:
             return None
         if instance.draining:
             ends = instance.open_requests == 0 and instance.reported != "drained"
             return "drained" if ends else None
         if instance.healthy:
-            return "reachable" if instance.reported == "unreachable" else None
-        silent = 0 < self.unreachable_s <= now - instance.turned_at
-        return "unreachable" if silent and instance.reported != "unreachable" else None
+            return "ready" if instance.reported == "unready" else None
+        return "unready" if instance.probe_failures >= PROBE_FAILURES_MAX else None
 
     def forget_closed(self, now: float) -> list[Instance]:
         """Remove closed instances from the table and return them; those out of time may still have open requests."""

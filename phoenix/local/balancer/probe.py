@@ -10,7 +10,7 @@ from collections.abc import Callable
 import aiohttp
 
 from phoenix.local.balancer.pool import Instance, Pool
-from services.runtime.log import message_of
+from phoenix.local.health import problem
 
 PROBE_TIMEOUT_S = 2.0  # an instance at its CPU limit stands still for most of each 0.1 s, several times in a row
 
@@ -52,29 +52,14 @@ class Prober:
 
     async def _probe(self, session: aiohttp.ClientSession, instance: Instance) -> None:
         before = instance.in_service
+        path = self.path if instance.health_path is None else instance.health_path
         try:
-            async with asyncio.timeout(PROBE_TIMEOUT_S):
-                await self._ask(session, instance)
-        except (OSError, TimeoutError, ValueError, aiohttp.ClientError) as error:
-            why = f"health check of {instance.address}: {message_of(error)}"
+            why = await problem(session, instance.address, path, PROBE_TIMEOUT_S)
+        finally:
+            self._busy.discard(instance.key)
+        if why:
             self._pool.missed(instance, time.monotonic(), why)
         else:
             self._pool.answered(instance, time.monotonic())
-        finally:
-            self._busy.discard(instance.key)
         if instance.in_service != before:
             self._changed()
-
-    async def _ask(self, session: aiohttp.ClientSession, instance: Instance) -> None:
-        """Raises when it is not healthy."""
-        address = instance.address
-        path = self.path if instance.health_path is None else instance.health_path
-        if not path:
-            host, _, port = address.rpartition(":")
-            _, writer = await asyncio.open_connection(host, int(port))
-            writer.close()
-            return
-        async with session.get(f"http://{address}/{path.lstrip('/')}", allow_redirects=False) as answer:
-            await answer.read()
-            if not 200 <= answer.status < 300:
-                raise ValueError(f"{path} answered {answer.status}")

@@ -17,8 +17,8 @@ class SettingsError(Exception):
 class Settings(Account, frozen=True, forbid_unknown_fields=True):
     """All settings.
 
-    `listen`: HOST:PORT, port 0 for any; the real one is written to `port_file` as HOST:PORT. `health_path`, `drain_s` and
-    `unreachable_s` hold until the door has told the department's own.
+    `listen`: HOST:PORT, port 0 for any; the real one is written to `port_file` as HOST:PORT. `health_path` and
+    `drain_s` hold until the door has told the department's own.
     """
 
     listen: str = "127.0.0.1:0"
@@ -27,7 +27,6 @@ class Settings(Account, frozen=True, forbid_unknown_fields=True):
     health_path: str | None = "/healthz"
     health_interval_s: float = 0.5
     drain_s: float = 5.0
-    unreachable_s: float = 10.0
 
     @property
     def host(self) -> str:
@@ -53,7 +52,6 @@ def load(path: Path) -> Settings:
     for name in ("signal_interval_s", "health_interval_s"):
         if not getattr(settings, name) > 0:
             raise SettingsError(f"{path}: {name} must be more than 0")
-    for name in ("drain_s", "unreachable_s"):
-        if getattr(settings, name) < 0:
-            raise SettingsError(f"{path}: {name} must not be negative")
+    if settings.drain_s < 0:
+        raise SettingsError(f"{path}: drain_s must not be negative")
     return settings

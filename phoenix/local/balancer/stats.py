@@ -23,7 +23,7 @@ REFUSED: Final = TABLE.counter(
 RETRIED: Final = TABLE.counter("phoenix_balancer_retried_total", "Requests sent to a second instance")
 SIGNALS: Final = TABLE.counter("phoenix_balancer_signals_total", "Utilisation signals published")
 REPORTS: Final = TABLE.counter(
-    "phoenix_balancer_reports_total", "Instances reported as drained, unreachable or reachable again"
+    "phoenix_balancer_reports_total", "Instances reported as drained, not ready or ready again"
 )
 QUEUED: Final = TABLE.gauge("phoenix_balancer_queued", "Requests that wait for an instance")
 INSTANCES: Final = TABLE.gauge("phoenix_balancer_instances", "Instances in service")

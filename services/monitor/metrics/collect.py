@@ -110,7 +110,8 @@ class ReadModel(Collector):
     def _web(self, web: list[str], now: float) -> Iterator[Metric]:
         custody, state = self.core.custody, self.core.state
         wanted, held, running = fs.WEB_WANTED.family(), fs.WEB_HELD.family(), fs.WEB_RUNNING.family()
-        draining, short = fs.WEB_DRAINING.family(), fs.WEB_SHORT.family()
+        draining, short, lasts = fs.WEB_DRAINING.family(), fs.WEB_SHORT.family(), fs.WEB_SHORT_FOR.family()
+        serving, not_ready = fs.WEB_SERVING.family(), fs.WEB_NOT_READY.family()
         for name in web:
             units = [custody.state.units[u] for u in custody.index.open.get(name, ()) if is_instance(u)]
             live = [unit for unit in units if unit.live]
@@ -118,8 +119,13 @@ class ReadModel(Collector):
             held.add_metric([name], len(live))
             running.add_metric([name], sum(unit.began_at is not None for unit in live))
             draining.add_metric([name], sum(unit.drains_until is not None for unit in live))
-            self._grown.add(short, name, state.levels.short.get(name, Shortage(now)).until(now))
-        yield from (wanted, held, running, draining, short)
+            serving.add_metric([name], sum(self.core.levels.serves(unit) for unit in live))
+            begun = (unit for unit in live if unit.began_at is not None)
+            not_ready.add_metric([name], sum(unit.id in state.levels.unready for unit in begun))
+            shortage = state.levels.short.get(name, Shortage(now))
+            self._grown.add(short, name, shortage.until(now))
+            lasts.add_metric([name], 0.0 if shortage.short_at is None else max(0.0, now - shortage.short_at))
+        yield from (wanted, held, running, draining, serving, not_ready, short, lasts)
 
     def _load(self, web: list[str]) -> Iterator[Metric]:
         load, rate, claim = fs.WEB_UTILISATION.family(), fs.WEB_RATE.family(), fs.WEB_CLAIMED.family()
@@ -141,7 +147,7 @@ class ReadModel(Collector):
     def _releases(self, web: list[str]) -> Iterator[Metric]:
         number, state = fs.WEB_RELEASE.family(), fs.WEB_RELEASE_STATE.family()
         for name in web:
-            found = release_views.summary(self.core.state.releases.get(name), self.core.custody, name)
+            found = release_views.summary(self.core.state.releases.get(name), self.core, name)
             number.add_metric([name], found["release"])
             for stage in releases.STAGES:
                 state.add_metric([name, stage], float(found["state"] == stage))

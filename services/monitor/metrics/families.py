@@ -215,10 +215,23 @@ WEB_HELD: Final = TABLE.gauge(
 )
 WEB_RUNNING: Final = TABLE.gauge("phoenix_web_instances_running", "Instances that serve or drain", DEPARTMENT)
 WEB_DRAINING: Final = TABLE.gauge("phoenix_web_instances_draining", "Instances that take no new session", DEPARTMENT)
+WEB_SERVING: Final = TABLE.gauge(
+    "phoenix_web_instances_serving",
+    "Instances that serve: in service, not draining, and ready by the word of all who watch them",
+    DEPARTMENT,
+)
+WEB_NOT_READY: Final = TABLE.gauge(
+    "phoenix_web_instances_not_ready", "Instances in service whose health check fails", DEPARTMENT
+)
 WEB_CLAIMED: Final = TABLE.gauge("phoenix_web_instances_claimed", "Instances that load balancers claim", DEPARTMENT)
 WEB_SHORT: Final = TABLE.counter(
     "phoenix_web_shortfall_instance_seconds_total",
-    "Instance-seconds for which fewer instances were in service than wanted",
+    "Instance-seconds for which fewer instances served than were wanted",
+    DEPARTMENT,
+)
+WEB_SHORT_FOR: Final = TABLE.gauge(
+    "phoenix_web_shortfall_seconds",
+    "For how long fewer instances have served than are wanted; 0: as many do",
     DEPARTMENT,
 )
 WEB_UTILISATION: Final = TABLE.gauge(

@@ -9,8 +9,8 @@ Rules
      III-C: an urgent claim); its time counts when it is met.
   2. A reclaim is timed for each host, from the quota that asks for it to its release from all VMs (`host.cleared`): what a
      claim waits for.  A host that was given back unasked is none.
-  3. Short is who has fewer instances in service than wanted; instance-seconds add up from fact to fact.  Instances that drain
-     do not count.
+  3. Short is who has fewer instances that serve than wanted; instance-seconds add up from fact to fact.  Instances that drain
+     do not count, nor those of which somebody who watches them says that they are not ready (`schemas.readiness`).
   4. Labels come from the configuration and from enums: the number of series is bounded.
   5. A department that is closed wants nothing: its claim is neither met nor open, and it is short of nothing.
 """
@@ -22,14 +22,17 @@ from typing import Final
 import msgspec
 
 from schemas import facts as f
+from schemas import readiness
 from schemas.custody import Custody
+from schemas.custody_state import Unit
 from schemas.ids import is_instance
 from schemas.meta import Meta
+from schemas.readiness import Readiness
 from services.monitor.model.histogram import Histogram
 from services.runtime.core import Handlers
 
 # What changes how many instances a department wants or has.
-INSTANCES: Final = (f.DemandChanged, f.AttemptBegan, f.AttemptClosed, f.InstanceDraining)
+INSTANCES: Final = (f.DemandChanged, f.AttemptBegan, f.AttemptClosed, f.InstanceDraining, f.InstanceReported)
 # A notice and a grace of 0.3 s each make the shortest reclaim; a second is what is promised (README).
 BOUNDS_S: Final = (0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.8, 1.0, 1.5, 2.0, 5.0, 10.0, 30.0, 60.0)
 
@@ -45,6 +48,7 @@ class Shortage(msgspec.Struct, array_like=True):
     wanted: int = 0
     serving: int = 0
     seconds: float = 0.0
+    short_at: float | None = None  # since when fewer serve than are wanted
 
     def until(self, at: float) -> float:
         return self.seconds + max(0, self.wanted - self.serving) * max(0.0, at - self.since)
@@ -58,6 +62,7 @@ class State(msgspec.Struct, kw_only=True):
     leaving: dict[str, tuple[str, float]] = {}  # host -> (from whom, asked since)
     ended: dict[str, dict[str, dict[str, int]]] = {}  # department -> why -> what became of it -> attempts
     short: dict[str, Shortage] = {}
+    unready: Readiness = {}  # live instances of which somebody says that they are not ready
 
 
 class ServiceLevels:
@@ -77,6 +82,25 @@ class ServiceLevels:
             },
             dict.fromkeys(_MOVES, self._look),
             dict.fromkeys(INSTANCES, self.count),
+        )
+
+    def _hear(self, fact: f.Fact, meta: Meta) -> None:
+        unready = self.state.unready
+        if isinstance(fact, f.InstanceReported):
+            config = self.custody.state.config
+            department = config.department(fact.unit.partition(".")[0]) if config is not None else None
+            web = department.web if department is not None else None
+            readiness.reported(unready, fact, meta.at, web.unreachable_s if web is not None else 0.0)
+        elif isinstance(fact, f.AttemptBegan):
+            readiness.began(unready, fact.unit)
+        elif isinstance(fact, f.AttemptClosed):
+            unready.pop(fact.unit, None)
+        for name in meta.broken:
+            unready.pop(name, None)
+
+    def serves(self, unit: Unit) -> bool:
+        return (
+            unit.live and unit.began_at is not None and unit.drains_until is None and unit.id not in self.state.unready
         )
 
     def _closed(self, fact: f.AttemptClosed, _meta: Meta) -> None:
@@ -105,6 +129,7 @@ class ServiceLevels:
         self.state.asked.pop(dept, None)
         if dept in self.state.short:
             self.state.short[dept] = Shortage(at, seconds=self.state.short[dept].until(at))
+        self.state.unready = {name: who for name, who in self.state.unready.items() if name.partition(".")[0] != dept}
 
     def _look(self, _fact: f.Fact, meta: Meta) -> None:
         """Who claims, and who is asked for hosts, may have changed."""
@@ -124,6 +149,7 @@ class ServiceLevels:
 
     def count(self, fact: f.Fact, meta: Meta) -> None:
         """Rule 3."""
+        self._hear(fact, meta)
         units = self.custody.state.units
         names = {name.partition(".")[0] for name in (getattr(fact, "unit", ""), *meta.broken) if is_instance(name)}
         if isinstance(fact, f.DemandChanged) and fact.instances is not None:
@@ -134,9 +160,11 @@ class ServiceLevels:
             if isinstance(fact, f.DemandChanged) and fact.dept == dept:
                 short.wanted = fact.instances or 0
             live = (units[name] for name in self.custody.index.open.get(dept, ()))
-            short.serving = sum(
-                1 for unit in live if unit.live and unit.began_at is not None and unit.drains_until is None
-            )
+            short.serving = sum(1 for unit in live if self.serves(unit))
+            if short.serving >= short.wanted:
+                short.short_at = None
+            elif short.short_at is None:
+                short.short_at = meta.at
 
 
 _MOVES: Final = (

@@ -1,10 +1,11 @@
 """The instances of web departments as people see them: each with its state, what it runs, where, and why it ended.
 
-    booting → in-service → draining → stopped
-       ╰──────────┴──────────────────→ failed
+    booting → in-service ⇄ not-ready → draining → stopped
+       ╰──────────┴────────────┴─────────────────→ failed
 
 Rules
-  1. `booting` from the placement, `in-service` from its `began`, `draining` from `instance.draining`; an attempt whose VM
+  1. `booting` from the placement, `in-service` from its `began`, `not-ready` while its guest or a load balancer says so
+     (`schemas.readiness`), `draining` from `instance.draining`; an attempt whose VM
      or host was lost, or that was closed as failed, is `failed`, any other that is over `stopped`.
   2. Those that are gone are shown if they are asked for, the last `ENDED_MAX` of each department, newest first.
   3. `since`: when it came into the state that it is in.
@@ -14,6 +15,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+from schemas import readiness
 from schemas.custody_state import Broken, Unit
 from schemas.facts import Disposal
 from schemas.ids import instance_parts, is_instance
@@ -55,7 +57,8 @@ def _number(unit: str) -> int:
 def _row(core: MonitorCore, unit: Unit, level: Level) -> dict[str, Any]:
     attempts = core.state.attempts.get(unit.id, ())
     last = attempts[-1] if attempts else None
-    state = state_of(unit, last)
+    words = core.state.levels.unready.get(unit.id)
+    state = state_of(unit, last, bool(words))
     why = last.why if last is not None and state in ("stopped", "failed") else None
     return {
         "instance": unit.id,
@@ -67,7 +70,8 @@ def _row(core: MonitorCore, unit: Unit, level: Level) -> dict[str, Any]:
         "address": unit.addresses[0] if unit.addresses else None,
         "cores": unit.cores,
         "placed_at": iso(last.placed_at if last is not None else unit.placed_at),
-        "since": iso(_since(unit, state, last)),
+        "since": iso(readiness.since(words) if words and state == "not-ready" else _since(unit, state, last)),
+        "answer": readiness.answer(words) if words else None,
         "drains_until": iso(unit.drains_until) if state == "draining" else None,
         "sessions": level.sessions,
         "cpu": level.cpu,
@@ -76,12 +80,12 @@ def _row(core: MonitorCore, unit: Unit, level: Level) -> dict[str, Any]:
     }
 
 
-def state_of(unit: Unit, last: Attempt | None) -> str:
+def state_of(unit: Unit, last: Attempt | None, unready: bool = False) -> str:
     """Rule 1."""
     if unit.state == "open" and unit.broken is None:
         if unit.drains_until is not None:
             return "draining"
-        return "booting" if unit.began_at is None else "in-service"
+        return "booting" if unit.began_at is None else "not-ready" if unready else "in-service"
     failed = unit.broken in _LOST or (last is not None and last.disposal == Disposal.FAILED)
     return "failed" if failed else "stopped"
 

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Any
 
 from schemas.custody import Custody
-from schemas.custody_state import Unit
+from services.monitor.core import MonitorCore
 from services.monitor.model.releases import Record, Releases, current, fresh
 from services.monitor.pictures.times import iso, plain
 
 
-def shown(known: Releases | None, custody: Custody, dept: str, instances: int | None) -> dict[str, Any]:
+def shown(known: Releases | None, core: MonitorCore, dept: str, instances: int | None) -> dict[str, Any]:
     """``{"department", "wanted", "state", "instances_wanted", "releases": [newest first]}``."""
-    found = known or fresh()
-    counts = _counts(custody.state.units[name] for name in custody.index.open.get(dept, ()))
+    found, custody = known or fresh(), core.custody
+    counts = _counts(core, dept)
     config = custody.state.config.department(dept) if custody.state.config else None
     image = config.web.image if config is not None and config.web is not None else ""
     rows = [_row(record, image, counts, custody, dept) for record in reversed(found.records)]
@@ -23,10 +22,10 @@ def shown(known: Releases | None, custody: Custody, dept: str, instances: int | 
     return {"department": dept, "wanted": found.wanted, "state": state, "instances_wanted": instances, "releases": rows}
 
 
-def summary(known: Releases | None, custody: Custody, dept: str) -> dict[str, Any]:
+def summary(known: Releases | None, core: MonitorCore, dept: str) -> dict[str, Any]:
     """For the row of a department: the wanted release, how far it is, and on how many of the instances."""
     found = known or fresh()
-    wanted, counts = current(found), _counts(custody.state.units[name] for name in custody.index.open.get(dept, ()))
+    wanted, counts = current(found), _counts(core, dept)
     return {
         "release": found.wanted,
         "state": wanted.state if wanted else None,
@@ -36,13 +35,14 @@ def summary(known: Releases | None, custody: Custody, dept: str) -> dict[str, An
     }
 
 
-def _counts(units: Iterable[Unit]) -> dict[int, tuple[int, int]]:
-    """release -> live instances, and those of them in service."""
+def _counts(core: MonitorCore, dept: str) -> dict[int, tuple[int, int]]:
+    """release -> live instances, and those of them that serve."""
     found: dict[int, tuple[int, int]] = {}
-    for unit in units:
+    for name in core.custody.index.open.get(dept, ()):
+        unit = core.custody.state.units[name]
         if unit.live:
             live, serving = found.get(unit.release, (0, 0))
-            found[unit.release] = live + 1, serving + (unit.began_at is not None and unit.drains_until is None)
+            found[unit.release] = live + 1, serving + core.levels.serves(unit)
     return found
 
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any
 
+from schemas import readiness
 from schemas.config import Power
 from schemas.custody_state import ENDED_EARLY, Host, Unit
 from schemas.ids import is_instance, job_of, sort_key
@@ -253,19 +254,35 @@ class Views:
             "jobs": jobs,
             "instances_wanted": state.instances.get(name),
             "instances_running": len(running),
+            **self._readiness(name, running),
             "utilisation": load.utilisation if load else None,
             "requests_per_s": load.requests_per_s if load else None,
             "claim": load.claim if load else None,
             "signal_at": iso(load.at) if load else None,
             "signal_missing_since": iso(state.loads.silent.get(name)),
             "scale": plain(scale) if scale else None,
-            "release": release_views.summary(state.releases.get(name), custody, name) if web else None,
+            "release": release_views.summary(state.releases.get(name), self.core, name) if web else None,
+        }
+
+    def _readiness(self, department: str, running: list[str]) -> dict[str, Any]:
+        """How many instances of a department serve, how many are not ready and what one of them answers, and since when fewer
+        serve than are wanted."""
+        custody, levels = self.core.custody, self.core.levels
+        unready = [name for name in running if name in levels.state.unready]
+        found = [levels.state.unready[name] for name in unready]
+        short = levels.state.short.get(department)
+        return {
+            "instances_serving": sum(1 for name in running if levels.serves(custody.state.units[name])),
+            "instances_not_ready": len(unready),
+            "not_ready_since": iso(min(map(readiness.since, found), default=None)),
+            "not_ready_answer": readiness.answer(min(found, key=readiness.since)) if found else None,
+            "short_since": iso(short.short_at) if short is not None else None,
         }
 
     def releases(self, department: str) -> dict[str, Any]:
         state = self.core.state
         return release_views.shown(
-            state.releases.get(department), self.core.custody, department, state.instances.get(department)
+            state.releases.get(department), self.core, department, state.instances.get(department)
         )
 
     def counts(self, department: str) -> dict[str, int]:

@@ -2,7 +2,7 @@
 
 Rules
   1. What takes room beside the wanted instances now is told, all of it: those that an update starts before others leave, those
-     that drain, successors of those that are not reached, cordoned and too small hosts.  So it is true in both directions.
+     that drain, successors of those that are not ready, cordoned and too small hosts.  So it is true in both directions.
   2. On the way down the hosts are named that have become empty, HOSTS_MAX at most.
 """
 
@@ -29,7 +29,7 @@ def why(seen: Picture, step: Step, target: int, room: Room, fewer: int) -> Reaso
     held, more = seen.held, room.wanted - target
     told: dict[str, str | int | float | list[str]] = {}
     if more > 0:
-        told = {"unreachable": more} if step.plan is None else {"release": step.at.roll.wanted, "surge": more}
+        told = {"not_ready": more} if step.plan is None else {"release": step.at.roll.wanted, "surge": more}
     if room.draining:
         told["draining"] = room.draining
     idle = seen.idle()

@@ -13,8 +13,8 @@ Rules
      `web.hosts`; how they end, in `web.ends`: in service, they drain first.
   2. No signal for `signal_timeout_s` though instances are in service: the number is held, and `demand.changed` says
      `signal_missing`, once; and says something else once signals have come back (`web.signals`).
-  3. What counts as one of the wanted is active: it does not drain.  One more than wanted there may be while an unreachable one
-     is replaced.
+  3. What counts as one of the wanted is active: it does not drain.  More than wanted there may be while those that are not
+     ready are replaced.
   4. Claim: hosts for all instances, those that drain included, since they take room (where some hosts of the cluster are too
      small, no more than are not); at least those in use; plus held ones that can carry no more (cordoned, and in use; too
      small, while others are short): instances that stay there need no other place.  What is not needed goes back at once
@@ -60,9 +60,9 @@ PLACED_MAX: Final = 500  # instances of one decision; the rest follow with the n
 class WebCore(WebFold):
     """The core of web department `dept`."""
 
-    # 3: claims, requests, who drains; 4: that starts are paused; 5: what is wanted if idle; a first start reads them from the
-    # journal
-    VERSION = 5
+    # 3: claims, requests, who drains; 4: that starts are paused; 5: what is wanted if idle; 6: who is not ready; a first
+    # start reads them from the journal
+    VERSION = 6
 
     def check(self) -> list[str]:
         found = super().check()
@@ -99,6 +99,12 @@ class WebCore(WebFold):
         """Instances that there may be."""
         return web_number.most(self.department, self.policy, self.per_host()) if self.department is not None else 0
 
+    @property
+    def ready(self) -> int:
+        """Instances that serve: in service, not draining, and nobody says that they are not ready."""
+        held = self.holdings
+        return held.serving - sum(1 for name in self.state.unready if name in held.active and name not in held.starting)
+
     def missing(self, now: float) -> bool:
         """Rule 2: instances are in service, and nobody says how busy they are."""
         return web_signals.missing(self.state, self.policy, now)
@@ -120,7 +126,7 @@ class WebCore(WebFold):
             return []
         target, reason = self.desired(now)
         scene, notice = self.scene(now), self.notice()
-        closings = web_ends.closings(scene, target)
+        closings = web_ends.closings(scene, target, self._most())
         seen = self._picture(scene, closings)
         given_up = web_ends.give_up(scene, seen)
         if given_up:  # the rest follows with the next decision, which sees them gone
@@ -173,13 +179,14 @@ class WebCore(WebFold):
 
     def scene(self, now: float) -> Scene:
         drain_s = self.policy.drain_s if self.department is not None else 0.0
-        return Scene(self.custody, self.dept, self.policy, drain_s, self.state, self.holdings, self.limits, now)
+        terms = self.releases(now).terms
+        return Scene(self.custody, self.dept, self.policy, drain_s, self.state, self.holdings, self.limits, terms, now)
 
     def _picture(self, scene: Scene, closings: list[f.AttemptClosed]) -> Picture:
         """What is held without those that are being closed."""
         held = self.holdings
         gone = {fact.unit: None for fact in closings if fact.unit in held.active or fact.unit in held.draining}
-        first = dict.fromkeys([*web_ends.unreachable(scene), *self.quiet(scene.now)])
+        first = dict.fromkeys([*web_ends.not_ready(scene), *self.quiet(scene.now)])
         return Picture(held, gone, {}, {name: rank for rank, name in enumerate(first)})
 
     def _cause(self, target: int, reason: Reason, code: Code) -> Reason:
@@ -202,7 +209,8 @@ class WebCore(WebFold):
             times.append(self._bounds.wake_at(self._decided_at, self.policy))
             times.append(web_number.freed_at(state, self.policy, self._bounds, self._decided_at))
         times += [state.retry_at, *(hosts[name].quarantine_until for name in self.holdings.quarantined)]
-        times.append(web_ends.wake_at(self.scene(self._decided_at)))
+        target, most = (self.desired(self._decided_at)[0], self._most()) if state.unready else (0, 0)
+        times.append(web_ends.wake_at(self.scene(self._decided_at), target, most))
         times.append(web_rolls.wake_at(self.releases(self._decided_at)))
         return min([self.limits.next_due(), *(time for time in times if time > self._decided_at)])
 
@@ -253,7 +261,7 @@ class WebCore(WebFold):
         return [f.DemandChanged(dept=self.dept, hosts=hosts, instances=target, if_idle=if_idle, reason=reason)]
 
     def _placements(self, step: Step, seen: Picture, target: int, spare: int, reason: Reason) -> list[f.UnitPlaced]:
-        """New instances, `spare` of them for one that is not reached."""
+        """New instances, `spare` of them for those that are not ready."""
         short = web_hosts.shortage(seen, target + spare) if step.plan is None else step.plan.start
         count, at = min(short, PLACED_MAX), step.at
         retry_at = 0.0 if step.word is not None and step.at.roll.stage == "rolling" else self.state.retry_at

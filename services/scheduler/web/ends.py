@@ -6,15 +6,23 @@ Rules
      when one of them has said that no session is open there, or at `until`, `drain_s` after.  One that is not in service is
      closed at once; any, if `drain_s` is 0 or the department is not configured.
   2. Draining is for ever: load that comes back starts a new instance, and what drains takes room meanwhile.
-  3. A broken instance is closed, and one that has not come up in time.
+  3. A broken instance is closed, and one whose program has ended by its guest's word, or that has not come up in time.
   4. Notice (held above quota): the instances on the hosts that go drain at once, until shortly before the notice is due at
      the latest (`room_s`); what drains there already has no longer.  A host goes back when its last instance has ended, or
      then, with all that is left on it closed.  The seizure at `by` should not come first.
-  5. An instance that the balancer does not reach is replaced, the longest first and one at a time: it may be the balancer's
-     network that is broken, and not all its instances.  Its successor comes first (`spare`).  It is closed when one more than
-     wanted is in service, and one of them has been for `unreachable_s` and is reached; else after `boot_timeout_s`, if none is
-     missing, or nobody has a place: so one goes in that time however many are not reached.  None does in a department that
-     has stopped: nobody would come after it.
+  5. An instance that is not ready for `unreachable_s`, by its guest's word or a balancer's, is *overdue*: it is replaced, the
+     longest first, as fast as the terms of a rolling update allow and no faster.
+     - Up to `max_surge` successors come first (`spare`); as many as are there beyond the wanted ones, and ready, so many
+       overdue ones are closed.  Up to `max_unavailable` go before that, less those that are missing or not overdue yet.  If
+       that is 0 and no successor can come, one goes: at once where there may be no more instances, else after
+       `boot_timeout_s`.
+     - It must help: while nobody in service is ready and has been for `min_ready_s`, the program, or what it depends on, is
+       ill, and those that have served before stay; they may recover by themselves.  Successors that were never ready so long
+       go first then, and the next ones wait longer and longer (`web.fold`, rule 2).
+     - If nobody is ready by the balancers' word alone, while the guests say that they are, it may be the balancers' network:
+       one successor comes, and if it is not reached either, nobody is closed.  Where none can come, one is closed after
+       `boot_timeout_s`, and the next ones after twice as long, and so on.
+     None is replaced in a department that has stopped: nobody would come after it.
   6. A drained host goes back at its deadline, with all that is left on it closed, whether successors serve or not.
 """
 
@@ -23,6 +31,7 @@ from __future__ import annotations
 from typing import Final, NamedTuple
 
 from schemas import facts as f
+from schemas import readiness
 from schemas.broken import why_broken
 from schemas.config import WebPolicy
 from schemas.custody import Custody
@@ -35,11 +44,13 @@ from services.scheduler.derived.limits import Limits
 from services.scheduler.web import hosts as web_hosts
 from services.scheduler.web.holdings import Holdings
 from services.scheduler.web.hosts import Picture
+from services.scheduler.web.release import Terms
 from services.scheduler.web.state import State
 
 # A release is in the journal and folded by the provisioner in a tenth of it.  Where clocks differ by more, the host may be
 # seized first: its instances have drained as long, and end with the same grace.
 ROOM_MAX_S: Final = 0.1
+DOUBLINGS_MAX: Final = 5  # of a boot_timeout_s of a minute: half an hour
 
 
 class Scene(NamedTuple):
@@ -52,6 +63,7 @@ class Scene(NamedTuple):
     state: State
     held: Holdings
     limits: Limits
+    terms: Terms
     now: float
 
     def unit(self, name: str) -> Unit:
@@ -65,23 +77,44 @@ def close(unit: Unit, disposal: Disposal, why: Reason) -> f.AttemptClosed:
 # --------------------------------------------------------------------------------------------------------------- closings
 
 
-def closings(at: Scene, target: int) -> list[f.AttemptClosed]:
-    """Of instances that are broken or cancelled, did not come up, have drained, or are not reached."""
-    broken = at.custody.index.broken.get(at.dept)
-    if not (broken or at.held.draining or at.state.unreachable) and at.limits.next_due() > at.now:
+def closings(at: Scene, target: int, most: int) -> list[f.AttemptClosed]:
+    """Of instances that are broken or cancelled, whose program has ended, that did not come up, have drained, or are not ready;
+    there may be `most`."""
+    broken, state = at.custody.index.broken.get(at.dept), at.state
+    if not (broken or at.held.draining or state.unready or state.ended) and at.limits.next_due() > at.now:
         return []
     found: dict[str, f.AttemptClosed] = {}
     for name in sorted(broken or (), key=sort_key):
         unit = at.unit(name)
         assert unit.broken is not None
         failed = unit.broken in (Broken.VM_ENDED, Broken.HOST_LOST)
-        found[name] = close(unit, Disposal.FAILED if failed else Disposal.STOPPED, why_broken(unit.broken))
+        why = why_ended(state.ended[name]) if failed and name in state.ended else why_broken(unit.broken)
+        found[name] = close(unit, Disposal.FAILED if failed else Disposal.STOPPED, why)
+    for name in sorted(state.ended, key=sort_key):  # rule 3
+        if name not in found and at.unit(name).live:
+            found[name] = close(at.unit(name), Disposal.FAILED, why_ended(state.ended[name]))
     for limit in at.limits.overdue(at.now):
         if limit.unit not in found:
-            why = because(Code.BOOT_TIMEOUT, limit=limit.kind, boot_timeout_s=at.policy.boot_timeout_s)
+            words = state.unready.get(limit.unit)
+            told = {"answer": readiness.answer(words)} if words else {}
+            why = because(Code.BOOT_TIMEOUT, limit=limit.kind, boot_timeout_s=at.policy.boot_timeout_s, **told)
             found[limit.unit] = close(at.unit(limit.unit), Disposal.FAILED, why)
-    gone = _replaced(at, target)
-    return [*found.values(), *_drained(at), *([gone] if gone is not None else [])]
+    rest = (*_drained(at), *_replaced(at, target, most))
+    return [*found.values(), *(fact for fact in rest if fact.unit not in found)]
+
+
+def why_ended(said: f.InstanceReported) -> Reason:
+    """How a program has ended, by its guest's word."""
+    told: dict[str, str | int] = {}
+    if said.exit is not None:
+        told["exit"] = said.exit
+    if said.signal is not None:
+        told["signal"] = said.signal
+    if said.oom:
+        told["oom"] = 1
+    if said.said:
+        told["said"] = said.said
+    return because(Code.PROGRAM_ENDED, **told)
 
 
 def _drained(at: Scene) -> list[f.AttemptClosed]:
@@ -180,56 +213,114 @@ def give_up(at: Scene, seen: Picture) -> list[f.Fact]:
     return found
 
 
-# ------------------------------------------------------------------------------------------------------------- unreachable
+# -------------------------------------------------------------------------------------------------------------- not ready
 
 
-def unreachable(at: Scene) -> list[str]:
-    """Active instances that the balancer does not reach, the longest first."""
-    if not at.state.unreachable or not at.policy.unreachable_s:
+def not_ready(at: Scene) -> list[str]:
+    """Active instances in service of which somebody says that they are not ready, the longest first."""
+    found = (name for name in at.state.unready if name in at.held.active and name not in at.held.starting)
+    return sorted(found, key=lambda name: (readiness.since(at.state.unready[name]), sort_key(name)))
+
+
+def overdue(at: Scene) -> list[str]:
+    """Rule 5: those of them who are to be replaced."""
+    patience_s = at.policy.unreachable_s
+    if not patience_s:
         return []
-    return [name for name in at.state.unreachable if name in at.held.active]
+    return [name for name in not_ready(at) if readiness.since(at.state.unready[name]) + patience_s <= at.now]
 
 
 def spare(at: Scene, target: int, most: int) -> int:
     """Rule 5: instances beyond `target` that are wanted for now; there may be `most`."""
-    return 1 if 0 < target < most and unreachable(at) else 0
+    return max(0, min(len(overdue(at)), at.terms.max_surge, most - target)) if target else 0
 
 
-def _replaced(at: Scene, target: int) -> f.AttemptClosed | None:
+def is_balancers_word(at: Scene) -> bool:
+    """Rule 5: nobody is ready by the balancers' word, and no guest says so."""
+    names = not_ready(at)
+    alone = not any(readiness.GUEST in at.state.unready[name] for name in names)
+    return bool(names) and len(names) == at.held.serving and alone
+
+
+def _replaced(at: Scene, target: int, most: int) -> list[f.AttemptClosed]:
     """Rule 5: who is closed now."""
-    names = unreachable(at)
-    if not names or not target or at.state.roll.stage == "stopped" or _some_are_coming(at, target):
-        return None
-    proven = at.held.serving > target and at.now >= _proven_at(at)
-    if not proven and at.now < _patience_ends(at, names[0]):
-        return None
-    return close(at.unit(names[0]), Disposal.FAILED, because(Code.UNREACHABLE, unreachable_s=at.policy.unreachable_s))
+    names = overdue(at)
+    if not names or not target or at.state.roll.stage == "stopped":
+        return []
+    fresh = len(not_ready(at)) - len(names)
+    serving, is_proven = at.held.serving - fresh, _is_proven(at)
+    if not is_proven:
+        if is_balancers_word(at):
+            return [_gone(at, name) for name in names[:1] if _is_due(at, names[0], target, most)]
+        names = [name for name in reversed(names) if not _has_served(at, name)] or names
+    extra = max(0, serving - target) if is_proven or not _has_served(at, names[0]) else 0
+    early = max(0, at.terms.max_unavailable - max(0, target - serving)) if at.now >= at.state.retry_at else 0
+    early = early or int(not at.terms.max_unavailable and _is_due(at, overdue(at)[0], target, most))
+    return [_gone(at, name) for name in names[: extra + early]]
 
 
-def _some_are_coming(at: Scene, target: int) -> bool:
-    """Some are missing, and are on their way or have a place to come to."""
-    return at.held.serving < target and bool(at.held.starting or web_hosts.places(at.held, 1, at.now))
+def _gone(at: Scene, name: str) -> f.AttemptClosed:
+    told = because(
+        Code.NOT_READY, unreachable_s=at.policy.unreachable_s, answer=readiness.answer(at.state.unready[name])
+    )
+    return close(at.unit(name), Disposal.FAILED, told)
 
 
-def _proven_at(at: Scene) -> float:
-    """When the first of those that the balancer reaches will have served long enough to be believed."""
-    serving = (name for name in at.held.active if name not in at.held.starting and name not in at.state.unreachable)
-    first = min((at.unit(name).began_at or 0.0 for name in serving), default=NEVER)
-    return first + at.policy.unreachable_s
+def _served_since(at: Scene, name: str) -> float:
+    return max(at.unit(name).began_at or 0.0, at.state.ready_at.get(name, 0.0))
 
 
-def _patience_ends(at: Scene, name: str) -> float:
-    return max(at.state.unreachable[name], at.state.replaced_at) + at.policy.boot_timeout_s
+def _has_served(at: Scene, name: str) -> bool:
+    """It was ready for so long that it is believed to be well, or to have been."""
+    words = at.state.unready.get(name)
+    until = readiness.since(words) if words else at.now
+    return until >= _served_since(at, name) + at.terms.min_ready_s
+
+
+def _is_proven(at: Scene) -> bool:
+    """Somebody is ready, and has been for long enough: it is not that all fall ill which are started."""
+    held, unready = at.held, at.state.unready
+    return any(name not in held.starting and name not in unready and _has_served(at, name) for name in held.active)
+
+
+def _is_due(at: Scene, name: str, target: int, most: int) -> bool:
+    """Rule 5: without a successor's being there first."""
+    if at.now < at.state.retry_at:
+        return False
+    if at.held.serving < target and (at.held.starting or web_hosts.places(at.held, 1, at.now)):
+        return False  # some are missing, and are on their way or have a place to come to
+    if at.held.serving > target:
+        return False  # its successor is there, and is not ready either
+    return at.now >= _due_at_last(at, name, target, most)
+
+
+def _due_at_last(at: Scene, name: str, target: int, most: int) -> float:
+    """When its place is its successor's, if none can come before."""
+    due = readiness.since(at.state.unready[name]) + at.policy.unreachable_s
+    if is_balancers_word(at):
+        wait_s = at.policy.boot_timeout_s * 2.0 ** min(at.state.failures, DOUBLINGS_MAX)
+        return max(due, at.state.replaced_at) + wait_s
+    return due if most <= target <= at.held.serving else max(due, at.state.replaced_at) + at.policy.boot_timeout_s
 
 
 # ----------------------------------------------------------------------------------------------------------------- wake-up
 
 
-def wake_at(at: Scene) -> float:
+def wake_at(at: Scene, target: int, most: int) -> float:
     """When next after `now` somebody may have to go, if nothing happens.  On notice too: what is left drains, until then."""
     times = [at.unit(name).drains_until or 0.0 for name in at.held.draining]
     times += [at.held.host(name).drain_until or 0.0 for name in at.held.drained]
-    names = unreachable(at)
-    if names:
-        times += [_proven_at(at), _patience_ends(at, names[0])]
+    times += _of_not_ready(at, target, most)
     return min((time for time in times if time > at.now), default=NEVER)
+
+
+def _of_not_ready(at: Scene, target: int, most: int) -> list[float]:
+    """Rule 5: when somebody is overdue, has proven to be well, or may go without a successor."""
+    names = not_ready(at) if at.policy.unreachable_s else []
+    if not names:
+        return []
+    first = names[0]
+    times = [readiness.since(at.state.unready[name]) + at.policy.unreachable_s for name in names]
+    ready = (name for name in at.held.active if name not in at.held.starting and name not in at.state.unready)
+    times += [_served_since(at, name) + at.terms.min_ready_s for name in ready]
+    return [*times, at.state.retry_at, _due_at_last(at, first, target, most)]

@@ -5,10 +5,10 @@ Theory of operation
 
 Rules
   1. Each handler returns True if a decision may be another one after the fact: then the core does not rest any more.
-  2. A failure is an instance whose VM ended, that did not come up, or that the balancer reached no more, unless it was
+  2. A failure is an instance whose program or VM ended, that did not come up, or that was not ready for too long, unless it was
      draining.  Failures in a row make a replacement wait longer and longer (`backoff_s`), until one has served for STABLE_S.
-  3. What a balancer has said of an instance (drained, unreachable) is forgotten with the instance; which ones have the fewest
-     sessions, after `signal_timeout_s`.
+  3. What balancers and guests have said of an instance (drained, ready or not, ended) is forgotten with the instance; which
+     ones have the fewest sessions, after `signal_timeout_s`.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from typing import Final
 import msgspec
 
 from schemas import facts as f
+from schemas import readiness
 from schemas.config import Department, WebPolicy
 from schemas.custody import Custody
-from schemas.custody_state import Unit
 from schemas.ids import sort_key
 from schemas.meta import Meta
-from schemas.reasons import Code
+from schemas.reasons import Code, Reason
 from services.runtime.core import NEVER
 from services.scheduler.derived.capacities import Capacities
 from services.scheduler.derived.limits import Limits
@@ -36,11 +36,11 @@ from services.scheduler.web import release as web_release
 from services.scheduler.web import rolls as web_rolls
 from services.scheduler.web import signals as web_signals
 from services.scheduler.web.holdings import Holdings
-from services.scheduler.web.release import Roll
+from services.scheduler.web.release import Roll, Seen
 from services.scheduler.web.rolls import Releases
 from services.scheduler.web.state import STABLE_S, State, backoff_s
 
-_FAILURES: Final = (Code.VM_ENDED, Code.BOOT_TIMEOUT, Code.UNREACHABLE)
+_NOT_READY: Final = (Code.NOT_READY, Code.UNREACHABLE)
 
 
 class WebFold:
@@ -178,6 +178,7 @@ class WebFold:
             return False
         self.holdings.began(fact.unit)
         self.limits.began(fact.unit)
+        readiness.began(self.state.unready, fact.unit)
         seen = self.releases(0.0).look(self.custody.state.units[fact.unit])
         self.state.roll = web_release.began(self.state.roll, seen)
         self._count()
@@ -193,18 +194,24 @@ class WebFold:
         return True
 
     def _on_reported(self, fact: f.InstanceReported, meta: Meta) -> bool:
-        """Who does not drain has not drained, whatever it is said to; who is not in service yet is on its way."""
+        """Who does not drain has not drained, whatever it is said to; of who is not in service yet its guest alone knows."""
         name, state = fact.unit, self.state
-        if not self._mine(name) or self.custody.state.units[name].began_at is None:
+        if not self._mine(name):
+            return False
+        if self.custody.state.units[name].began_at is None and fact.by != "guest":
             return False
         if fact.state == "drained":
             if name not in self.holdings.draining:
                 return False
             state.drained[name] = None
-        elif fact.state == "unreachable":
-            state.unreachable.setdefault(name, meta.at)
-        else:
-            state.unreachable.pop(name, None)
+            return True
+        if fact.state == "ended":
+            state.ended[name] = fact
+            return True
+        before = name in state.unready
+        readiness.reported(state.unready, fact, meta.at, self.policy.unreachable_s)
+        if before and name not in state.unready:
+            state.ready_at[name] = meta.at
         return True
 
     def _on_closed(self, fact: f.AttemptClosed, _meta: Meta) -> bool:
@@ -214,11 +221,11 @@ class WebFold:
         releases = self.releases(now)
         seen = releases.look(unit)
         self._forget(fact.unit)
+        self.state.ended.pop(fact.unit, None)
         if unit.began_at is not None or not self.state.paused:
-            roll, code = self.state.roll, fact.why.code
-            self.state.roll = web_release.ended(roll, seen, code, releases.live(), releases.terms, now)
-        if fact.why.code in _FAILURES and unit.drains_until is None:
-            self._on_failure(unit, fact.why.code, now)
+            self.state.roll = web_release.ended(self.state.roll, seen, fact.why, releases.live(), releases.terms, now)
+        if fact.why.code in web_release.FAILURES and unit.drains_until is None:
+            self._on_failure(seen, fact.why, now)
         self._count()
         return True
 
@@ -228,16 +235,16 @@ class WebFold:
         self.state.retry_at = min(self.state.retry_at, meta.at)
         return True
 
-    def _on_failure(self, unit: Unit, code: Code, now: float) -> None:
-        """Rule 2.  The successor of one that was not reached is there already, if there was room for it."""
+    def _on_failure(self, seen: Seen, why: Reason, now: float) -> None:
+        """Rule 2.  The successor of one that was not ready is there already, if there was room for it."""
         state = self.state
-        stable = unit.began_at is not None and now - unit.began_at >= STABLE_S
-        if unit.began_at is not None or not state.paused:
-            state.failures = 1 if stable else state.failures + 1
+        state.failed, state.failed_why = seen.unit, why
+        if seen.began_at is not None or not state.paused:
+            state.failures = 1 if seen.has_served(STABLE_S, now) else state.failures + 1
             state.retry_at = now + backoff_s(state.failures)
-        if code is Code.UNREACHABLE:
+        if why.code in _NOT_READY:
             state.replaced_at = now
-        if code is not Code.UNREACHABLE or len(self.holdings.active) < (state.target or 0):
+        if why.code not in _NOT_READY or len(self.holdings.active) < (state.target or 0):
             state.to_replace += 1
 
     def _on_broken(self, names: tuple[str, ...]) -> None:
@@ -253,7 +260,8 @@ class WebFold:
         self.limits.closed(name)
         self.state.drained.pop(name, None)
         self.state.followed.pop(name, None)
-        self.state.unreachable.pop(name, None)
+        self.state.unready.pop(name, None)
+        self.state.ready_at.pop(name, None)
 
     def _on_config(self, _fact: f.ConfigAdopted, _meta: Meta) -> bool:
         before, rule = self.policy, self.policy.rule
@@ -272,6 +280,7 @@ class WebFold:
             return False
         self._rebuild()
         self._count()
+        self.state.ended = {}
         self.state.roll = Roll(asked=self.custody.state.release_last.get(self.dept, 0))
         return True
 
@@ -350,7 +359,8 @@ class WebFold:
     def _check_words(self) -> list[str]:
         """Rule 3."""
         live = self.custody.index.open.get(self.dept, ())
-        spoken = [*self.state.drained, *self.state.followed, *self.state.unreachable]
+        state = self.state
+        spoken = [*state.drained, *state.followed, *state.unready, *state.ready_at, *state.ended]
         found = [f"{name} is gone, and what was said of it is not" for name in spoken if name not in live]
         drains = {name for name in live if name in self.holdings.draining}
         found += [f"{name} has drained and does not drain" for name in self.state.drained if name not in drains]

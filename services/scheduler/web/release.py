@@ -19,15 +19,16 @@ Theory of operation
 Rules
   1. New instances run the wanted release.  Instances of others leave: one that is not in service at once, one in service when
      at least `target - max_unavailable` others are *ready* then: they serve, and have for `min_ready_s`.  Those that are not
-     ready leave first.  What drains counts neither as serving nor as one too many; what no balancer reaches does not serve.
+     ready leave first.  What drains counts neither as serving nor as one too many; what its guest or a
+     balancer calls not ready does not serve, and its time begins anew when it is ready again.
   2. As long as others stay, at most `target + max_surge` are there, those on their way included; so many are claimed.  If no
      host comes for the surge, rule 1 goes on by itself where `max_unavailable` is 1 or more.
   3. A release has *stood* when one instance of it has served for STABLE_S, or for `min_ready_s` if that is longer.  It is
      never given up.  (Of release 0 only instances count that were placed after it was last configured otherwise.)
-  4. An instance that ends, or does not come up, before its release has stood is a failure of it: its VM ended, it did not call
-     in time, no balancer reached it.  A lost host, a reclaim, a scale-down is none, nor what did not start while starts are
-     paused in the whole cloud.  So what serves, and fails before it is
-     ready, has taken the places of `max_unavailable` others at most.
+  4. An instance that ends, or does not come up, before its release has stood is a failure of it: its program or its VM ended,
+     it did not call in time, it was not ready for `unreachable_s`.  A lost host, a reclaim, a scale-down is none, nor what did
+     not start while starts are paused in the whole cloud.  So what serves, and fails before it is ready, has taken the places
+     of `max_unavailable` others at most.
   5. After a failure nobody leaves for the sake of rule 1 until the release has stood: those that serve are kept.
   6. `start_failures_max` failures of a release that has not stood: no more are started.  If none of it is in service (now or
      when the last one has failed), it is given up; if one stands meanwhile, it goes on.  0: never given up.
@@ -43,7 +44,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from itertools import chain
-from typing import Final, Literal, NamedTuple
+from typing import Any, Final, Literal, NamedTuple
 
 import msgspec
 
@@ -52,8 +53,9 @@ from schemas.reasons import Code, Reason, because
 
 STABLE_S: Final = 30.0  # who has served this long has not failed at the start
 GOOD_MAX: Final = 10  # complete releases that are remembered; half of what custody keeps (RELEASES_KEPT)
-FAILURES: Final = (Code.VM_ENDED, Code.BOOT_TIMEOUT, Code.UNREACHABLE)  # rule 4
+FAILURES: Final = (Code.VM_ENDED, Code.PROGRAM_ENDED, Code.BOOT_TIMEOUT, Code.NOT_READY, Code.UNREACHABLE)  # rule 4
 
+_NONE: Final[dict[str, Any]] = {"failed": "", "cause": "", "details": {}}  # no failure
 Stage = Literal["rolling", "complete", "stopped"]
 
 
@@ -64,7 +66,8 @@ class Roll(msgspec.Struct, frozen=True, kw_only=True):
     first: int = 0  # instances up to this number that are said to run release 0 may run something else
     failures: int = 0  # of the wanted one; none count once it has stood
     failed: str = ""  # the last of them …
-    cause: str = ""  # … and why
+    cause: str = ""  # … why …
+    details: dict[str, str | int | float | list[str]] = {}  # … and what is known of that
     good: tuple[int, ...] = ()  # releases that were complete with one in service, the last one last
     stood: tuple[int, ...] = ()
     again: str = ""  # stopped, and somebody has spoken since: who
@@ -72,8 +75,8 @@ class Roll(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Seen(NamedTuple):
-    """A live instance.  `leaves`: it drains already; `stays`: it may go on where it is (no drained host); `unreached_at`: no
-    balancer reaches it since then."""
+    """A live instance.  `leaves`: it drains already; `stays`: it may go on where it is (no drained host); `unready_at`:
+    somebody says since then that it is not ready; `ready_at`: it was not, and is since then."""
 
     unit: str
     number: int
@@ -81,16 +84,17 @@ class Seen(NamedTuple):
     began_at: float | None
     leaves: bool = False
     stays: bool = True
-    unreached_at: float | None = None
+    unready_at: float | None = None
+    ready_at: float = 0.0
 
     @property
     def serves(self) -> bool:
-        return self.began_at is not None and self.unreached_at is None and not self.leaves
+        return self.began_at is not None and self.unready_at is None and not self.leaves
 
     def has_served(self, for_s: float, now: float) -> bool:
         """Compared as times, as whoever wakes for it does: a difference of such floats may fall short by their rounding."""
-        until = now if self.unreached_at is None else self.unreached_at
-        return self.began_at is not None and until >= self.began_at + for_s
+        until = now if self.unready_at is None else self.unready_at
+        return self.began_at is not None and until >= max(self.began_at, self.ready_at) + for_s
 
 
 class Terms(NamedTuple):
@@ -146,16 +150,17 @@ def began(roll: Roll, seen: Seen) -> Roll:
     return _keep(roll) if roll.stage == "complete" and _own(roll, seen) and seen.serves else roll
 
 
-def ended(roll: Roll, seen: Seen, code: Code, others: Iterable[Seen], terms: Terms, at: float) -> Roll:
-    """An instance was closed at `at` for `code`; `others` are live.  Rules 3 and 4."""
+def ended(roll: Roll, seen: Seen, why: Reason, others: Iterable[Seen], terms: Terms, at: float) -> Roll:
+    """An instance was closed at `at`; `others` are live.  Rules 3 and 4."""
     if not _own(roll, seen) or roll.wanted in roll.stood:
         return roll
     if has_stood(roll, chain((seen,), others), terms, at):
         stood = (*roll.stood, roll.wanted)[-GOOD_MAX:]
-        return msgspec.structs.replace(roll, stood=stood, failures=0, failed="", cause="")
-    if code not in FAILURES:
+        return msgspec.structs.replace(roll, stood=stood, failures=0, **_NONE)
+    if why.code not in FAILURES:
         return roll
-    return msgspec.structs.replace(roll, failures=roll.failures + 1, failed=seen.unit, cause=code.value)
+    last = {"failed": seen.unit, "cause": why.code.value, "details": why.params}
+    return msgspec.structs.replace(roll, failures=roll.failures + 1, **last)
 
 
 def configured(roll: Roll, last: int) -> Roll:
@@ -164,7 +169,7 @@ def configured(roll: Roll, last: int) -> Roll:
     roll = msgspec.structs.replace(roll, good=good, stood=stood)
     if roll.wanted:
         return roll
-    roll = msgspec.structs.replace(roll, first=last, failures=0, failed="", cause="")
+    roll = msgspec.structs.replace(roll, first=last, failures=0, **_NONE)
     return spoken(roll, "configuration")
 
 
@@ -182,7 +187,7 @@ def known(roll: Roll, releases: Iterable[int]) -> Roll:
 
 
 def _want(roll: Roll, release: int, asked: int) -> Roll:
-    fresh = {"failures": 0, "failed": "", "cause": "", "again": ""}
+    fresh = {"failures": 0, "again": "", **_NONE}
     return msgspec.structs.replace(roll, wanted=release, stage="rolling", asked=asked, given_up=None, **fresh)
 
 
@@ -207,12 +212,13 @@ def next_at(roll: Roll, seen: Iterable[Seen], terms: Terms, now: float) -> float
     stands = roll.failures > 0 and roll.wanted not in roll.stood
     times = []
     for one in seen:
-        if one.began_at is None or one.unreached_at is not None:
+        if one.began_at is None or one.unready_at is not None:
             continue
+        since = max(one.began_at, one.ready_at)
         if roll.stage == "rolling" and not one.leaves:
-            times.append(one.began_at + terms.min_ready_s)
+            times.append(since + terms.min_ready_s)
         if stands and _own(roll, one):
-            times.append(one.began_at + terms.stood_s)
+            times.append(since + terms.stood_s)
     return min((at for at in times if at > now), default=None)
 
 
@@ -271,7 +277,8 @@ def _given_up(roll: Roll, dept: str) -> f.ReleaseChanged:
 
 
 def _failures(roll: Roll) -> dict[str, str | int | float | list[str]]:
-    return {"release": roll.wanted, "failures": roll.failures, "unit": roll.failed, "cause": roll.cause}
+    last = {"unit": roll.failed, "cause": roll.cause}
+    return {**roll.details, "release": roll.wanted, "failures": roll.failures, **last}
 
 
 def _is_complete(roll: Roll, seen: Sequence[Seen], terms: Terms, target: int, now: float) -> bool:
@@ -330,7 +337,7 @@ def helps(roll: Roll, seen: Sequence[Seen], terms: Terms, target: int, now: floa
     found = plan(roll, seen, terms, target, now)
     if roll.stage != "rolling" or found.leave or not found.start:
         return None
-    if any(one.leaves or (one.unreached_at is None and not terms.ready(one, now)) for one in seen):
+    if any(one.leaves or (one.unready_at is None and not terms.ready(one, now)) for one in seen):
         return None
     if all(one.release == roll.wanted for one in seen):
         return 0

@@ -4,7 +4,7 @@ Rules
   1. The core's word on a release takes effect in the decision that writes it: the facts behind it in its envelope are those of
      the state after it.
   2. While releases have no say (`web_release.is_quiet`), nobody looks at all instances.
-  3. Of those that leave, what stands on cordoned hosts goes first, then who cannot be reached, then the fewest sessions, then
+  3. Of those that leave, what stands on cordoned hosts goes first, then who is not ready, then the fewest sessions, then
      the newest (`web_hosts.Picture.order`).
   4. The terms of a roll are those of the release that is wanted; release 0 has the department's.
 """
@@ -15,6 +15,7 @@ from collections.abc import Iterator
 from typing import Final, NamedTuple
 
 from schemas import facts as f
+from schemas import readiness
 from schemas.config import WebPolicy
 from schemas.custody import Custody
 from schemas.custody_state import Unit
@@ -68,10 +69,10 @@ class Releases(NamedTuple):
         return asked.content.image if asked is not None else self.policy.image
 
     def look(self, unit: Unit, stays: bool = True) -> Seen:
-        told_at = self.state.unreachable.get(unit.id) if self.policy.unreachable_s else None
-        unreached_at = None if told_at is None else told_at - self.policy.unreachable_s
+        words = self.state.unready.get(unit.id) if unit.began_at is not None else None
+        unready_at, ready_at = readiness.since(words) if words else None, self.state.ready_at.get(unit.id, 0.0)
         number, leaves = sort_key(unit.id)[0], unit.drains_until is not None
-        return Seen(unit.id, number, unit.release, unit.began_at, leaves, stays, unreached_at)
+        return Seen(unit.id, number, unit.release, unit.began_at, leaves, stays, unready_at, ready_at)
 
     def live(self) -> Iterator[Seen]:
         """All that are live, in no order that matters."""

@@ -6,6 +6,9 @@ from typing import Final
 
 import msgspec
 
+from schemas.facts import InstanceReported
+from schemas.readiness import Readiness
+from schemas.reasons import Reason
 from services.scheduler.derived.load import Sample
 from services.scheduler.policies.scale import Track
 from services.scheduler.policies.scale_flaps import Course
@@ -50,10 +53,12 @@ class State(msgspec.Struct, kw_only=True):
     followed: dict[
         str, int
     ] = {}  # live instances that drain for a rolling update -> the release that takes their place
-    unreachable: dict[
-        str, float
-    ] = {}  # live instances that the balancer does not reach -> since when, the longest first
-    replaced_at: float = 0.0  # when one of these was closed last
+    unready: Readiness = {}  # live instances of which somebody says that they are not ready
+    ready_at: dict[str, float] = {}  # live instances that were not ready and are again -> since when
+    ended: dict[str, InstanceReported] = {}  # instances whose program has ended, until their attempt is closed
+    replaced_at: float = 0.0  # when one that was not ready was closed last
+    failed: str = ""  # the instance that failed last …
+    failed_why: Reason | None = None  # … and why
 
 
 def backoff_s(failures: int) -> float:

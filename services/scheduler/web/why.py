@@ -5,7 +5,8 @@ Rules
      whether it is stuck for want of a host; then what is short: hosts, and instances that are on their way.
      If guarantees of batch departments keep the hosts, or other web departments have them (`schemas.kept`), which; else how
      many hosts there are.
-  2. Then who drains, and until when at the latest; and which ones the balancer does not reach: UNITS_MAX are named.
+     Before all that: who is not ready, since when, what it answers and what follows; UNITS_MAX are named.
+  2. Then who drains, and until when at the latest; and, while some are short, how the last one that failed did.
   3. If load is missing, since when, and who told it last, as far as the edge has heard it since it started.  Last of all whose
      signals are dropped: the edge knows, the core does not.
   4. Requests that wait at the load balancer while there are as many instances as are wanted, and more could be: the rule does
@@ -17,6 +18,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
 
+from schemas import readiness
 from schemas.kept import kept_from, shares_of_others
 from schemas.reasons import Code, Reason, because
 from schemas.whereabouts import usable
@@ -29,6 +31,7 @@ from services.scheduler.web.meter_gate import Trouble
 from services.scheduler.web.meter_queue import Waiting
 
 UNITS_MAX: Final = 10  # more names than this nobody reads; their number is told as well
+ANSWERS_MAX: Final = 3  # different ones
 
 
 class Told(NamedTuple):
@@ -46,20 +49,20 @@ NOTHING_TOLD: Final = Told()
 def why(core: WebCore, now: float, told: Told = NOTHING_TOLD) -> list[Reason]:
     target, reason = core.desired(now)
     held, wanted = core.custody.held(core.dept), core.custody.state.demands.get(core.dept, 0)
-    active, found = len(core.holdings.active), [reason]
+    active, found = len(core.holdings.active), [*not_ready(core, now), reason]
     if core.missing(now):
-        found = [*(found if reason.code is not Code.SIGNAL_MISSING else ()), _silence(core, now, told.last)]
+        found = [*(one for one in found if one.code is not Code.SIGNAL_MISSING), _silence(core, now, told.last)]
     found += unseen(core, now, told)
     found += web_rolls.why(core.releases(now), target, core.department.maximum if core.department is not None else None)
     if wanted > held:
         by = _kept(core, now)
         found.append(because(Code.WAITS_FOR_HOSTS, demand=wanted, held=held, short=wanted - held, **by))
     if active > core.state.serving:
-        found.append(because(Code.STARTING, instances=active - core.state.serving))
+        found.append(because(Code.STARTING, instances=active - core.state.serving, **_of_start(core)))
     if active < target and now < core.state.retry_at:
         wait_s = round(core.state.retry_at - now, 3)
         found.append(because(Code.REPLACEMENT, failures=core.state.failures, wait_s=wait_s))
-    found += [*_ending(core, now), because(Code.RUNNING, instances=core.state.serving, target=target)]
+    found += [*_ending(core, now), *_failed(core, target), because(Code.RUNNING, instances=core.ready, target=target)]
     return found + [because(Code.SIGNALS_DROPPED, **trouble.params()) for trouble in told.troubles]
 
 
@@ -95,10 +98,43 @@ def _ending(core: WebCore, now: float) -> list[Reason]:
     if drains:
         left_s = max(0.0, round(max(drains) - now, 3))
         found.append(because(Code.DRAINING, instances=len(drains), left_s=left_s))
-    lost = web_ends.unreachable(core.scene(now))
-    if lost:
-        found.append(because(Code.UNREACHABLE, instances=len(lost), units=lost[:UNITS_MAX]))
     return found
+
+
+def not_ready(core: WebCore, now: float) -> list[Reason]:
+    """Rule 1."""
+    scene = core.scene(now)
+    names = web_ends.not_ready(scene)
+    if not names:
+        return []
+    words = [core.state.unready[name] for name in names]
+    answers = sorted({readiness.answer(one) for one in words})
+    told: dict[str, str | int | float | list[str]] = {
+        "instances": core.ready,
+        "target": core.desired(now)[0],
+        "not_ready": len(names),
+        "units": names[:UNITS_MAX],
+        "answers": answers[:ANSWERS_MAX],
+        "for_s": round(max(0.0, now - readiness.since(words[0])), 1),
+        "unreachable_s": core.policy.unreachable_s,
+    }
+    if web_ends.is_balancers_word(scene):
+        told["by"] = sorted({who for one in words for who in one})[:ANSWERS_MAX]
+    return [because(Code.NOT_READY, **told)]
+
+
+def _of_start(core: WebCore) -> dict[str, str]:
+    """What the guest of the first one that starts says of its health check."""
+    words = (core.state.unready.get(name) for name in core.holdings.starting)
+    return next(({"answer": readiness.answer(one)} for one in words if one), {})
+
+
+def _failed(core: WebCore, target: int) -> list[Reason]:
+    """Rule 2."""
+    state = core.state
+    if state.failed_why is None or core.ready >= target:
+        return []
+    return [because(Code.LAST_FAILED, **state.failed_why.params, unit=state.failed, cause=state.failed_why.code.value)]
 
 
 def _silence(core: WebCore, now: float, last: Mapping[str, Last]) -> Reason:

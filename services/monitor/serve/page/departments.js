@@ -4,7 +4,7 @@
 // is wanted.
 
 import { el, h, keyed, s, say } from "./dom.js";
-import { duration, number, percent, seconds } from "./format.js";
+import { count, duration, number, percent, seconds } from "./format.js";
 import { link } from "./links.js";
 import { now } from "./session.js";
 import { waiting } from "./summary.js";
@@ -70,8 +70,8 @@ function facts(row) {
     const wanted = row.instances_wanted ?? 0;
     found.push([
       "serving",
-      `${number(row.instances_running ?? 0)} of ${number(wanted)}`,
-      (row.instances_running ?? 0) < wanted,
+      `${number(row.instances_serving ?? 0)} of ${number(wanted)}`,
+      (row.instances_serving ?? 0) < wanted,
     ]);
     found.push(["load", percent(row.utilisation)]);
     found.push([
@@ -93,6 +93,13 @@ function remarks(row) {
   const found = [];
   const silent = seconds(row.signal_missing_since);
   if (silent !== null) found.push(`No signal for ${duration(now() - silent)}: its number is held.`);
+  const ill = seconds(row.not_ready_since);
+  if (ill !== null) {
+    const one = row.instances_not_ready === 1;
+    found.push(
+      `${count(row.instances_not_ready, "instance")} ${one ? "is" : "are"} not ready for ${duration(now() - ill)}: ${row.not_ready_answer}.`,
+    );
+  }
   if (row.scale && row.scale.instances !== null && row.scale.instances !== undefined)
     found.push(`Scaled by hand: at least ${row.scale.instances}.`);
   if (row.release?.release) {

@@ -87,7 +87,7 @@ export function upTo(series, at, hosts, departments) {
   const load = new Map();
   for (const [name, of] of series.load) {
     const row = departments.get(name) ?? {};
-    const told = { ...row, wanted: row.instances_wanted, serving: row.instances_running };
+    const told = { ...row, wanted: row.instances_wanted, serving: row.instances_serving };
     const silent = row.signal_missing_since !== null && row.signal_missing_since !== undefined;
     const last = (/** @type {string} */ metric) => (silent && metric in row ? null : (told[metric] ?? null));
     load.set(name, Object.fromEntries(Object.entries(of).map(([metric, all]) => [metric, [...all, last(metric)]])));

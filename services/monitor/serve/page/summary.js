@@ -47,7 +47,7 @@ function figuresOf(model) {
     jobs.running += (row.jobs?.running ?? 0) + (row.jobs?.completing ?? 0);
     jobs.waiting += waiting(row);
     wanted += row.instances_wanted ?? 0;
-    serving += row.instances_running ?? 0;
+    serving += row.instances_serving ?? 0;
   }
   const claims = openClaims(model);
   const held = [...model.hosts.values()].filter((row) => row.state === "held").length;
