@@ -87,10 +87,10 @@ def _closed(fact: Fields, department: str) -> Asked:
         return [(str(params.get("job") or params.get("for") or ""), ("job.submitted",))]
     if code == "scale_down":
         return _demand(department)
-    if code in ("drained", "drain_timeout", "unreachable"):
+    if code in ("drained", "drain_timeout", "not_ready", "program_ended", "unreachable"):
         return [(unit, ("instance.reported", "instance.draining"))]
     if code in ("vm_ended", "boot_timeout"):
-        return [(unit, ("vm.ended", "vm.refused", "unit.placed"))]
+        return [(unit, ("vm.ended", "vm.refused", "instance.reported", "unit.placed"))]
     return [(own, ("release.requested",))] if code == "rolling" else []
 
 
