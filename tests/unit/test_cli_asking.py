@@ -9,6 +9,7 @@ from contextlib import contextmanager
 
 import pytest
 
+from phoenix.cli import asking
 from phoenix.cli.asking import ask_again
 from phoenix.cli.errors import UNKNOWN, UNREACHABLE, CliError
 from phoenix.cli.http import Client
@@ -75,6 +76,20 @@ def test_a_door_that_was_never_reached_is_no_unknown_answer() -> None:
     with pytest.raises(CliError) as caught:
         ask_again(Client(url), "/v1/jobs", {"request": "r1"}, within_s=SHORT_S)
     assert caught.value.code == UNREACHABLE
+
+
+def test_a_door_that_was_never_reached_is_left_soon_and_one_that_was_is_asked_until_the_time_is_up(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(asking, "PAUSES_S", (0.01, 0.01))
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        url = f"http://127.0.0.1:{listener.getsockname()[1]}"
+    with pytest.raises(CliError) as caught:
+        ask_again(Client(url), "/v1/jobs", {"request": "r1"}, within_s=1e6)
+    assert caught.value.code == UNREACHABLE
+    with door(*[closes] * 5, answers) as (url, asked):
+        assert ask_again(Client(url), "/v1/jobs", {"request": "r1"}) == {"job": "7"}
+    assert len(asked) == 6
 
 
 @pytest.mark.parametrize(("method", "code"), [("GET", UNREACHABLE), ("POST", UNKNOWN)])
