@@ -68,6 +68,7 @@ class Account(msgspec.Struct, frozen=True, kw_only=True):
     machine_busy_s: int  # seconds in which it was full
     cpu_s: dict[str, float]
     waited: float  # share of the time in which the load balancer was ready to run and had no CPU
+    unseen_s: float = 0.0  # of the load, from its beginning on, of which no events are kept
 
     @property
     def doubts(self) -> list[str]:
@@ -76,6 +77,9 @@ class Account(msgspec.Struct, frozen=True, kw_only=True):
         if self.machine_busy_s > BUSY_PART_MAX * self.load.seconds and self.waited > WAITED_MAX:
             full = f"the machine was full for {self.machine_busy_s} of {self.load.seconds:.0f} s"
             said.append(f"{full}, and the load balancer waited for a CPU {self.waited:.1%} of the time")
+        if self.unseen_s > 0.0:
+            first = f"the monitor had kept no events of the first {self.unseen_s:.0f} of {self.load.seconds:.0f} s"
+            said.append(f"{first}: hosts that changed hands and stages are of the rest")
         return said
 
 
@@ -104,6 +108,7 @@ def account(recording: Recording) -> Account:
         machine_busy_s=sum(1 for share in busy if share > BUSY),
         cpu_s=recording.cpu_s,
         waited=recording.wait_s.get(f"balancer.{WEB}", 1.0) / recording.load.seconds,
+        unseen_s=max(0.0, recording.events_since - recording.began_at),
     )
 
 

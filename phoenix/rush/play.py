@@ -74,6 +74,7 @@ async def play(
         results = await play_load(where, setting, options, begun=begun)
         after = await _sums(where)
         cpu_s, wait_s = (_growth(before[0].cpu_s, after.cpu_s), _growth(before[0].wait_s, after.wait_s))
+        events, events_since = await where.events()
         return Recording(
             setting=setting,
             variant=variant,
@@ -88,7 +89,8 @@ async def play(
             wait_s=wait_s,
             batch=_difference(before[0].batch, after.batch),
             timeline=tuple((at, owners) for at, owners in (await where.get("/v1/summary", since=0))["timeline"]),
-            events=tuple(await where.events()),
+            events=tuple(events),
+            events_since=events_since,
         )
 
 

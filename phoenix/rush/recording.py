@@ -40,7 +40,8 @@ class Batch(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Recording(msgspec.Struct, frozen=True, kw_only=True):
-    """`capacity`: requests a second that one instance was measured to serve.  `events`: the cloud's, of the whole run.
+    """`capacity`: requests a second that one instance was measured to serve.  `events`: the cloud's, of the whole run, or from
+    `events_since` on: the monitor keeps the newest 20,000.
     `cpu_s`: CPU seconds during the load by process of the cloud (and `phoenix load`); `wait_s`: seconds that they were ready
     to run and had no CPU."""
 
@@ -58,6 +59,7 @@ class Recording(msgspec.Struct, frozen=True, kw_only=True):
     batch: Batch
     timeline: tuple[tuple[float, dict[str, int]], ...]  # hosts by holder
     events: tuple[dict[str, Any], ...]
+    events_since: float = 0.0
 
 
 def save(recording: Recording, path: Path) -> None:

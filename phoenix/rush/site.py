@@ -9,6 +9,7 @@ import signal
 import sys
 import tempfile
 from collections.abc import AsyncIterator, Coroutine
+from http import HTTPStatus
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
@@ -78,6 +79,14 @@ class SiteError(Exception):
     """The cloud cannot do what the experiment needs; the message says what."""
 
 
+class GoneError(SiteError):
+    """Events that were asked for are not kept any more: none is missing behind position `oldest`."""
+
+    def __init__(self, message: str, oldest: int) -> None:
+        super().__init__(message)
+        self.oldest = oldest
+
+
 def run(play: Coroutine[Any, Any, Result]) -> Result:
     """As `asyncio.run`; SIGTERM ends it as Ctrl-C does, with every process that it has started.  CancelledError then."""
 
@@ -127,7 +136,10 @@ class Site:
         async with self.session.get(url, params=query, headers=self._headers("oscar")) as answer:
             body = await answer.read()
             if answer.status >= 400:
-                raise SiteError(f"GET {path}: {answer.status} {body.decode(errors='replace')[:200]}")
+                told = f"GET {path}: {answer.status} {body.decode(errors='replace')[:200]}"
+                if answer.status == HTTPStatus.GONE:
+                    raise GoneError(told, int(orjson.loads(body)["error"]["oldest"]))
+                raise SiteError(told)
             if answer.content_type == "application/x-ndjson":
                 return [orjson.loads(line) for line in body.splitlines() if line]
             return orjson.loads(body)
@@ -144,13 +156,22 @@ class Site:
         """`minimum`, `exact`, `for_s` or `auto`, as `phoenix scale`."""
         await self.post(f"/v1/departments/{WEB}/scale", wish)
 
-    async def events(self, after: int = 0) -> list[dict[str, Any]]:
-        """Everything that the monitor keeps behind a position."""
+    async def events(self, after: int = 0) -> tuple[list[dict[str, Any]], float]:
+        """Everything that the monitor keeps behind a position, and from when on nothing is missing: 0, if nothing is at all."""
         found: list[dict[str, Any]] = []
-        while page := await self.get("/v1/events", after=after, limit=5000):
+        cut = False
+        while True:
+            try:
+                page = await self.get("/v1/events", after=after, limit=5000)
+            except GoneError as gone:
+                if gone.oldest <= after:
+                    raise
+                found, after, cut = [], gone.oldest, True
+                continue
+            if not page:
+                return found, float(found[0]["at"]) if cut and found else 0.0
             found += page
             after = int(page[-1]["position"])
-        return found
 
     def _headers(self, user: str) -> dict[str, str]:
         token = Path(self.status["credentials"][user]["token"]).read_text().strip()

@@ -7,8 +7,12 @@ from prometheus_client import CollectorRegistry, generate_latest
 
 from schemas import facts as f
 from schemas.reasons import Code, because
+from services.monitor.core import MonitorCore
 from services.monitor.metrics.collect import ReadModel
 from services.monitor.model.service_levels import BOUNDS_S, Shortage, Times
+from services.provisioner.core import ProvisionerCore
+from services.scheduler.batch.core import BatchCore
+from tests.support.world import World, batch, cloud, web
 from tests.unit.test_custody_rules import Step, host
 from tests.unit.test_monitor_core import ADOPTED, Desk
 
@@ -165,3 +169,26 @@ def test_each_time_falls_into_the_first_bucket_that_holds_it(seconds: float) -> 
 
 def test_a_clock_behind_the_journal_takes_nothing_back() -> None:
     assert Shortage(since=10.0, wanted=2, serving=1, seconds=5.0).until(9.0) == 5.0
+
+
+def test_nobody_is_asked_for_a_cordoned_host_that_keeps_its_jobs() -> None:
+    """Not when it is cordoned, nor while web takes another one: PhoenixHostNotReturned does not fire for it."""
+    world = World(cloud(batch("hpc"), web("web")))
+    world.hosts(2)
+    world.seat("provisioner", ProvisionerCore)
+    world.seat("scheduler.hpc", lambda custody: BatchCore(custody, "hpc"))
+    world.executor()
+    monitor = world.seat("monitor", MonitorCore).core
+    world.settle()
+    job = world.submit(walltime_s=9999.0, exclusive=True)
+    world.settle()
+    world.begin(job)
+    (name,) = world.unit(job).hosts
+    world.cordon(name)
+    world.advance(600.0)
+    assert (monitor.custody.held("hpc"), monitor.state.levels.asked) == (2, {})
+    world.write("scheduler.web", f.DemandChanged(dept="web", hosts=2))
+    world.advance(600.0)
+    assert (monitor.custody.held("hpc"), monitor.custody.held("web")) == (1, 1)
+    assert (monitor.state.levels.asked, monitor.state.levels.leaving) == ({}, {})
+    assert world.unit(job).live

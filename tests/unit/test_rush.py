@@ -7,8 +7,11 @@ import io
 import json
 from pathlib import Path
 
+import aiohttp
 import msgspec
 import pytest
+from aiohttp import web
+from aiohttp.test_utils import TestServer
 
 from phoenix.load.curve import Curve, constant
 from phoenix.rush import __main__ as command
@@ -187,6 +190,42 @@ def test_a_machine_that_was_full_makes_doubts() -> None:
         "the machine was full for 30 of 30 s, and the load balancer waited for a CPU 10.0% of the time"
     ]
     assert "Doubtful, adaptive: the machine was full" in report.text(one.setting, 10.0, [found])
+
+
+def test_events_that_are_not_kept_any_more_make_doubts_if_they_are_of_the_load() -> None:
+    one = recording()
+    assert account(msgspec.structs.replace(one, events_since=BEGAN - 1.0)).doubts == []
+    (doubt,) = account(msgspec.structs.replace(one, events_since=BEGAN + 12.0)).doubts
+    assert doubt.startswith("the monitor had kept no events of the first 12 of 30 s: ")
+
+
+async def test_what_the_monitor_does_not_keep_any_more_is_left_out_and_told(tmp_path: Path) -> None:
+    """It is asked from the beginning; while the answer is read, more is pushed out."""
+    kept = [{"position": position, "index": 0, "at": 100.0 + position} for position in range(1, 21)]
+    oldest = iter([0])
+
+    async def events(request: web.Request) -> web.Response:
+        after, gone = int(request.query["after"]), next(oldest)
+        if after < gone:
+            error = {"code": "gone", "field": "after", "oldest": gone, "message": "after: …"}
+            return web.json_response({"ok": False, "error": error}, status=410)
+        lines = [json.dumps(one) for one in kept if after < int(one["position"]) <= after + 3]
+        return web.Response(text="\n".join(lines), content_type="application/x-ndjson")
+
+    (tmp_path / "token").write_text("t")
+    app = web.Application()
+    app.router.add_get("/v1/events", events)
+    async with TestServer(app) as server, aiohttp.ClientSession() as session:
+        status = {"http_url": str(server.make_url("")).rstrip("/"), "balancers": {"web": ""}}
+        status["credentials"] = {"oscar": {"token": str(tmp_path / "token")}}
+        here = site.Site(tmp_path, status, session)
+        oldest = iter((5, 5, 9, 9, 9, 9, 9, 9))
+        found, since = await here.events()
+        assert [one["position"] for one in found] == list(range(10, 21))
+        assert since == 110.0
+        oldest = iter([0] * 9)
+        found, since = await here.events()
+        assert ([one["position"] for one in found], since) == (list(range(1, 21)), 0.0)
 
 
 def test_a_failure_while_scaling_is_told_with_its_step(tmp_path: Path) -> None:
