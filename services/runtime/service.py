@@ -248,19 +248,13 @@ class Service(Status):
 
     async def _live(self) -> None:
         """Under the heart: to wait for the broker, or to fold for minutes, is no hanging."""
-        heart = asyncio.create_task(self._heart.beat(), name=f"{self.name}:heart")
+        beside = [asyncio.create_task(work) for work in (self._heart.beat(), self._cancel_until_gone())]
         try:
-            await self._begin_and_live()
-        finally:
-            heart.cancel()
-
-    async def _begin_and_live(self) -> None:
-        await self._begin()
-        enforcer = asyncio.create_task(self._cancel_until_gone(), name=f"{self.name}:enforcer")
-        try:
+            await self._begin()
             await self._live_together()
         finally:
-            enforcer.cancel()
+            for task in beside:
+                task.cancel()
 
     async def _cancel_until_gone(self) -> None:
         """The client library swallows cancellations here and there, and a group waits for every task for ever."""
