@@ -247,10 +247,9 @@ class Service(Status):
             raise Stop(Exit.FAILED, f"the broker did not answer at the start: {message_of(error)}") from error
 
     async def _live(self) -> None:
-        """Under the heart: to wait for the broker, or to fold for minutes, is no hanging."""
         beside = [asyncio.create_task(work) for work in (self._heart.beat(), self._cancel_until_gone())]
         try:
-            await self._begin()
+            await self._begin()  # with the heart: to wait for the broker, or to fold for minutes, is no hanging
             await self._live_together()
         finally:
             for task in beside:
