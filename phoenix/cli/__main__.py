@@ -88,8 +88,7 @@ def _dispatch(name: str, rest: list[str]) -> int:
     from phoenix.cli import parser as parsers
 
     module = import_module(f"phoenix.cli.{name}")
-    parser = parsers.make(name, module.HELP)
-    module.add_arguments(parser)
+    parser = parsers.of(name)
     return int(module.run(parser.parse_args(getattr(module, "prepared", list)(rest))))
 
 

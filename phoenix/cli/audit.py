@@ -11,6 +11,7 @@ from typing import Any, Final
 from phoenix.cli import cloud, emit, period, units
 from phoenix.cli.errors import UNREACHABLE, CliError, usage
 from phoenix.cli.http import Client
+from phoenix.cli.parser import count
 
 LAST: Final = 30
 PAGE: Final = 1000
@@ -40,18 +41,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--granted", action="store_const", dest="outcome", const="granted", help="only what was granted"
     )
     period.add_since(parser)
-    parser.add_argument("--last", "-n", type=int, metavar="N", help=f"how many (default {LAST}; with --since: all)")
+    parser.add_argument("--last", "-n", type=count, metavar="N", help=f"how many (default {LAST}; with --since: all)")
     parser.add_argument("--follow", "-f", action="store_true", help="go on with what is asked, until Ctrl-C")
 
 
 def run(args: argparse.Namespace) -> int:
-    if args.last is not None and not 0 < args.last <= PAGE:
+    if args.last is not None and args.last > PAGE:
         raise usage(f"--last is 1 to {PAGE}", "--since WHEN has no such bound")
     where = cloud.find(args)
     client = where.operator()
     chosen = {"user": args.user, "department": args.department, "kind": args.kind, "outcome": args.outcome}
     if args.since is not None:
-        since = period.instant(args.since, time.time())
+        since = period.instant("--since", args.since, time.time())
         end, found = print_since(client, {**chosen, "since": since}, args)
     else:
         answer = client.get("/v1/audit", limit=args.last or LAST, **chosen)

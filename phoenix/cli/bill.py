@@ -20,7 +20,7 @@ from typing import Any, Final
 import msgspec
 
 from phoenix.billing.bill import DAY_MS, HOUR_MS, Bill, Line, of_day
-from phoenix.cli import cloud, emit, tables, units
+from phoenix.cli import cloud, emit, files, tables, units
 from phoenix.cli.errors import FAILED, CliError
 from phoenix.cli.errors import usage as mistyped
 from phoenix.cli.http import Client
@@ -63,7 +63,7 @@ class Asked(msgspec.Struct):
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "--prices", type=Path, metavar="FILE", help="this price table (TOML) instead of the organisation's"
+        "--prices", type=files.named, metavar="FILE", help="this price table (TOML) instead of the organisation's"
     )
     parser.add_argument("--department", "-d", metavar="D", help="only this department")
     parser.add_argument("--since", metavar="DAY", help="from the beginning of that day (default: of this month), UTC")
@@ -127,8 +127,8 @@ def period(since_text: str | None, until_text: str | None, now: float) -> range:
     """Beginnings of the days, milliseconds, up to the one that runs (rule 2)."""
     today = int(now * 1000) // DAY_MS * DAY_MS
     month = datetime.fromtimestamp(today / 1000, UTC).replace(day=1)
-    since = _day(since_text, now) if since_text else int(month.timestamp()) * 1000
-    until = _day(until_text, now) if until_text else today + DAY_MS
+    since = _day("--since", since_text, now) if since_text else int(month.timestamp()) * 1000
+    until = _day("--until", until_text, now) if until_text else today + DAY_MS
     if since > today:
         raise mistyped(f"--since {since_text} is to come", "nothing is known of it yet")
     if until <= since:
@@ -141,8 +141,8 @@ def period(since_text: str | None, until_text: str | None, now: float) -> range:
     return range(since, min(until, today + DAY_MS), DAY_MS)
 
 
-def _day(text: str, now: float) -> int:
-    return int(instant(text, now) * 1000) // DAY_MS * DAY_MS
+def _day(option: str, text: str, now: float) -> int:
+    return int(instant(option, text, now) * 1000) // DAY_MS * DAY_MS
 
 
 def _text(at: int) -> str:

@@ -125,7 +125,7 @@ def find(args: Namespace) -> Cloud:
     try:
         users = [User(u["name"], u["department"], u["role"], Path(u["token_file"])) for u in about["users"]]
     except (TypeError, KeyError) as error:
-        raise damaged(data, error) from error
+        raise damaged(data) from error
     if not about.get("http_url"):
         raise CliError(
             UNREACHABLE, f"the cloud in {data} runs without services", "start them: phoenix down, then phoenix up"
@@ -150,12 +150,12 @@ def describe(data: Path) -> dict[str, Any]:
     except PermissionError as error:
         raise CliError(DENIED, f"{error.filename}: you may not read it; the cloud belongs to somebody else") from error
     except ValueError as error:
-        raise damaged(data, error) from error
+        raise damaged(data) from error
 
 
-def damaged(data: Path, error: Exception) -> CliError:
+def damaged(data: Path) -> CliError:
     """For whoever cannot read what `describe` gave."""
-    return CliError(UNREACHABLE, f"{data / 'run' / 'cloud.json'} is damaged: {error}", "phoenix down, then phoenix up")
+    return CliError(UNREACHABLE, f"{data / 'run' / 'cloud.json'} is damaged", "phoenix down, then phoenix up")
 
 
 def _remote_token() -> str:

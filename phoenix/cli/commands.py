@@ -98,6 +98,16 @@ COMMANDS: Final = (
 BY_NAME: Final = {command.name: command for command in COMMANDS}
 
 
+VARIABLES: Final = {  # every one that this tool reads for itself
+    "PHOENIX_DATA": "the embedded cloud's directory",
+    "PHOENIX_URL": "a remote cloud, http://HOST:PORT, instead of an embedded one",
+    "PHOENIX_TOKEN_FILE": "for a remote cloud: the file with your token",
+    "PHOENIX_USER": "as --as",
+    "PHOENIX_DEPARTMENT": "as --department where jobs are submitted",
+    "PHOENIX_TRACES": "simulate: where the public traces are",
+}
+
+
 def overview() -> str:
     """The text of `phoenix --help`."""
     lines = ["usage: phoenix COMMAND [options]     (phoenix COMMAND --help tells more, with examples)", ""]
@@ -111,7 +121,9 @@ _FOOT: Final = (
     "  --data DIR   the embedded cloud's directory (default: $PHOENIX_DATA, or ./.phoenix)",
     "  --as USER    act as this user (default: the operator; submit and signal: a user of the department)",
     "  --json       JSON on stdout, on everything that reads",
-    "A remote cloud: set $PHOENIX_URL and $PHOENIX_TOKEN_FILE.",
+    "",
+    "Variables:",
+    *(f"  {name:<20} {about}" for name, about in VARIABLES.items()),
     "",
     "Exit codes: 0 done, 1 failed or refused, 2 mistyped or unknown, 3 not reachable, 4 denied,",
     "            5 no answer, so it is not known whether it is done, 130 Ctrl-C;",

@@ -7,7 +7,6 @@ keep up to date.
 from __future__ import annotations
 
 import argparse
-from importlib import import_module
 from typing import Final
 
 from phoenix.cli import cloud, suggest
@@ -78,18 +77,11 @@ def candidates(words: list[str]) -> list[str]:
 
 
 def _options(words: list[str]) -> list[str]:
-    name = words[0]
-    if name == "launch":
-        return []
+    if BY_NAME[words[0]].parses and words[0] != "simulate":
+        return []  # inside a job's script
     from phoenix.cli import parser as parsers
 
-    module = import_module(f"phoenix.cli.{name}")
-    if name == "simulate" and (builtin := module.chosen(words[1:])) in module.BY_NAME:
-        parser = module.of_builtin(builtin)  # it has options of its own
-    else:
-        parser = parsers.make(name)
-        module.add_arguments(parser)
-    return sorted(option for option in parser.option_strings() if option.startswith("--"))
+    return sorted(option for option in parsers.of(words[0], words[1:]).option_strings() if option.startswith("--"))
 
 
 def _things(words: list[str]) -> list[str]:

@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 from typing import Any, Final
 
-from phoenix.cli import cloud, emit, suggest
+from phoenix.cli import cloud, emit, files, suggest
 from phoenix.cli.errors import FAILED, OK, UNREACHABLE, CliError, usage
 
 VERBS: Final = ("check", "diff", "apply")
@@ -22,7 +22,7 @@ exit code: 0 good or applied, 1 the file has problems or was refused, 3 no cloud
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("verb", metavar="check|diff|apply")
-    parser.add_argument("file", type=Path, metavar="FILE")
+    parser.add_argument("file", type=files.named, metavar="FILE")
     parser.add_argument(
         "--accept-late-leases", action="store_true", help="apply: also if accepted leases would not be kept"
     )

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Final
 from urllib.parse import urlsplit
 
-from phoenix.cli import cloud, emit
+from phoenix.cli import cloud, emit, files
 from phoenix.cli.errors import FAILED, OK, CliError, usage
 from phoenix.doctor import broker
 from phoenix.doctor.endpoint import Endpoint
@@ -32,9 +32,11 @@ It changes nothing, but for --dry-run-vm.  Exit code: 0 nothing fails, 1 somethi
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--opennebula", metavar="URL", type=_url, help="oned's XML-RPC endpoint")
     parser.add_argument(
-        "--auth", type=Path, metavar="FILE", help="a file with user:password (default: ~/.one/one_auth)"
+        "--auth", type=files.named, metavar="FILE", help="a file with user:password (default: ~/.one/one_auth)"
     )
-    parser.add_argument("--config", type=Path, metavar="FILE", help="the cloud's configuration: endpoint, template, …")
+    parser.add_argument(
+        "--config", type=files.named, metavar="FILE", help="the cloud's configuration: endpoint, template, …"
+    )
     parser.add_argument("--hypervisor", choices=sorted(CAPABILITIES), help="what the hosts are expected to have")
     parser.add_argument(
         "--events", metavar="HOST:PORT", type=_place, help="where state changes are published, if oned does not say"
@@ -116,7 +118,7 @@ def _what(args: argparse.Namespace) -> tuple[str, Path, Wanted]:
     try:
         return about["opennebula_url"], args.auth or Path(about["opennebula_auth_file"]), _of_running(about)
     except (TypeError, KeyError) as error:
-        raise cloud.damaged(data, error) from error
+        raise cloud.damaged(data) from error
 
 
 def _of_running(about: dict[str, Any]) -> Wanted:

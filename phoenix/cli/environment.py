@@ -4,6 +4,7 @@ Rules
   1. ALL is the default, as with sbatch; NONE, and lists `NAME,NAME=VALUE`, are sbatch's too.
   2. What belongs to the submitting login (HOME, TMPDIR, …) is never taken by ALL: the job has its own.
   3. What looks like a secret is not taken by ALL: a job's environment is stored.  Naming it takes it.
+  4. What is no text (UTF-8) cannot be sent: ALL leaves it out, and naming it is refused.
 """
 
 from __future__ import annotations
@@ -49,7 +50,7 @@ def exported(choice: str | None, shell: Mapping[str, str]) -> dict[str, str]:
     result: dict[str, str] = {}
     for word in words:
         if word == "ALL":
-            result.update({name: value for name, value in shell.items() if _is_common(name)})
+            result.update({name: value for name, value in shell.items() if _is_common(name) and _is_text(value)})
             continue
         name, separator, value = word.partition("=")
         if not _NAME.match(name):
@@ -57,8 +58,17 @@ def exported(choice: str | None, shell: Mapping[str, str]) -> dict[str, str]:
         if separator:
             result[name] = value
         elif name in shell:
+            if not _is_text(shell[name]):
+                raise usage(f"--export: what ${name} holds is no text (UTF-8)", "leave it out, or write NAME=VALUE")
             result[name] = shell[name]
     return result
+
+
+def _is_text(value: str) -> bool:
+    try:
+        return value.encode() is not None
+    except UnicodeEncodeError:
+        return False
 
 
 def _is_common(name: str) -> bool:

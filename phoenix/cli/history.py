@@ -80,7 +80,7 @@ def _fetch(args: argparse.Namespace) -> tuple[list[dict[str, Any]], str | None]:
     since, until = span(args.since, args.until, time.time())
     for state in (args.state or "").split(","):
         if state and state not in STATES:
-            raise mistyped(f"{state!r} is no state", suggest.hint(state, STATES))
+            raise mistyped(f"--state: {state!r} is no state", suggest.hint(state, STATES))
     where = cloud.find(args)
     asked: dict[str, Any] = {"department": args.department, "user": args.user, "state": args.state, "name": args.name}
     asked |= {"host": args.host, "since": since, "until": until, "sort": args.sort}

@@ -134,7 +134,7 @@ def _list(where: cloud.Cloud, args: argparse.Namespace) -> int:
     if args.department:
         where.check_department(args.department)
     if args.state and args.state not in STATES:
-        raise usage(f"{args.state!r} is no state of a host", suggest.hint(args.state, STATES))
+        raise usage(f"--state: {args.state!r} is no state of a host", suggest.hint(args.state, STATES))
     answer = where.operator().get("/v1/hosts", department=args.department, state=args.state)
     hosts = [
         host

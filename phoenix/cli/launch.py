@@ -32,6 +32,7 @@ SIGNAL_DEADLINE_S = 5.0
 BACKOFF_FIRST_S, BACKOFF_MAX_S = 0.05, 2.0
 LINE_BYTES_MAX = 1 << 16  # a longer line is printed in pieces
 TASKS_MAX = 65536
+TOKEN_MAX = 4096  # characters; ours have 43
 UNREACHABLE = 3  # exit code
 FORWARDED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
 # What belongs to a process or its room rather than to the work.
@@ -127,10 +128,20 @@ def _receive(connection: socket.socket, received: bytearray) -> None:
     received += data
 
 
+def _number(text: str) -> int:
+    """-1 if it is none, or too long to be one of ours."""
+    return int(text) if text.isdecimal() and len(text) < 10 else -1
+
+
+def _is_plain(text: str) -> bool:
+    """Can it stand in the head of a request?"""
+    return text.isascii() and text.isprintable() and " " not in text
+
+
 def _host_and_port(url: str) -> tuple[str, int]:
     scheme, _, rest = url.partition("://")
     host, _, port = rest.partition("/")[0].rpartition(":")
-    if scheme != "http" or not host or not port.isdigit():
+    if scheme != "http" or not _is_plain(url) or not host or not 1 <= _number(port) < 1 << 16:
         raise LaunchError(f"PHOENIX_URL is {url!r}; it must be http://HOST:PORT", 2)
     return host.strip("[]"), int(port)
 
@@ -194,13 +205,13 @@ def parse(argv: list[str]) -> tuple[int, bool, list[str] | None]:
             labelled = True
         elif option in ("-n", "--ntasks") and rest:
             wished = rest.pop(0)
-        elif option.startswith("-n") and option[2:].isdigit():
+        elif option.startswith("-n") and option[2:].isdecimal():
             wished = option[2:]
         elif option.startswith("--ntasks="):
             wished = option.partition("=")[2]
         else:
             raise LaunchError(f"option {option} is unknown or lacks its value\n{USAGE}", 2)
-    if not wished.isdigit() or not 1 <= int(wished) <= TASKS_MAX:
+    if not 1 <= _number(wished) <= TASKS_MAX:
         raise LaunchError(f"-n {wished}: the number of tasks must be from 1 to {TASKS_MAX}", 2)
     if not rest:
         raise LaunchError(f"no command is given\n{USAGE}", 2)
@@ -209,7 +220,7 @@ def parse(argv: list[str]) -> tuple[int, bool, list[str] | None]:
 
 def _default_tasks() -> str:
     sizes = [os.environ.get(name, "1") for name in ("PHOENIX_NTASKS", "PHOENIX_NNODES")]
-    return str(max(int(size) if size.isdigit() else 1 for size in sizes))
+    return str(max(1, *map(_number, sizes)))
 
 
 def channel(command: str, until: float | None = None) -> Channel:
@@ -219,10 +230,14 @@ def channel(command: str, until: float | None = None) -> Channel:
     except KeyError as error:
         raise LaunchError(f"{error.args[0]} is not set: {command} works only inside a job's script", 2) from error
     try:
-        with open(path) as file:
-            token = file.read().strip()
+        with open(path, errors="replace") as file:
+            token = file.read(TOKEN_MAX + 1).strip()
     except OSError as error:
         raise LaunchError(f"cannot read {path}: {error.strerror}", 2) from error
+    if not 0 < len(token) <= TOKEN_MAX or not _is_plain(token):  # what is there is not repeated
+        raise LaunchError(f"{path} holds no token", 2)
+    if not _is_plain(phoenix_id):
+        raise LaunchError(f"PHOENIX_ID is {phoenix_id!r}: that is no job", 2)
     return Channel(url, phoenix_id, token, until)
 
 

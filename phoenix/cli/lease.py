@@ -18,11 +18,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
-from phoenix.cli import cloud, emit, environment, suggest, tables, units
+from phoenix.cli import cloud, emit, environment, sbatch, submit, suggest, tables, units
 from phoenix.cli.asking import ask_again
 from phoenix.cli.errors import CliError, usage
 from phoenix.cli.http import Client, query, quote
-from phoenix.cli.parser import count, job_id
+from phoenix.cli.parser import count, job_id, worded
 from schemas import sentences
 
 VERBS: Final = ("create", "list", "show", "extend", "cancel")
@@ -63,11 +63,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     size = parser.add_argument_group("create: what")
     size.add_argument("--nodes", "-N", type=count, metavar="N", help="different hosts (default 1)")
     size.add_argument("--cores", "-c", type=count, metavar="N", help="cores on each (default 1)")
-    size.add_argument("--memory", type=_memory, metavar="MEM", help="memory on each: MiB, or 512M, 4G")
+    size.add_argument("--memory", type=sbatch.memory, metavar="MEM", help="memory on each: MiB, or 512M, 4G")
     size.add_argument("--exclusive", action="store_true", help="whole hosts, shared with nobody")
     size.add_argument("--name", "-J", metavar="NAME", help="default: the script's name, or lease")
     when = parser.add_argument_group("create: when")
-    when.add_argument("--duration", "-t", type=_duration, metavar="TIME", help="how long: 45m, 2h")
+    when.add_argument("--duration", "-t", type=worded(_duration), metavar="TIME", help="how long: 45m, 2h")
     when.add_argument("--start", metavar="TIME", help="from this time on; with --deadline: not before")
     when.add_argument("--deadline", metavar="TIME", help="at the earliest time at which it can be over by then")
     when.add_argument("--immediate", action="store_true", help="now, or refused")
@@ -75,7 +75,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--request", metavar="ID", help="create, extend: the same request id is done only once")
     other = parser.add_argument_group("list, extend")
     other.add_argument("--all", action="store_true", help="list: those that have ended too")
-    other.add_argument("--by", type=_duration, metavar="TIME", help="extend: so much longer")
+    other.add_argument("--by", type=worded(_duration), metavar="TIME", help="extend: so much longer")
     other.add_argument("--until", metavar="TIME", help="extend: up to this time")
 
 
@@ -139,7 +139,9 @@ def _request(args: argparse.Namespace, words: list[str], now: float) -> dict[str
         "cores": args.cores or 1,
         "memory_mb": args.memory,
         "exclusive": args.exclusive,
-        "script": _read(script) if script else None,
+        "script": submit.read_script(script, "name a script, or leave it out: the machines are held then")
+        if script
+        else None,
         "argv": arguments,
         "environment": environment.exported(None, os.environ) if script else {},
     }
@@ -153,20 +155,6 @@ def _kind(args: argparse.Namespace) -> str:
         told = f"{' and '.join(named)}: one of them" if named else "when?"
         raise usage(told, "--start TIME, --deadline TIME, --immediate or --best-effort")
     return named[0]
-
-
-def _read(script: str) -> str:
-    try:
-        text = Path(script).read_text()
-    except OSError as error:
-        raise usage(
-            f"{script}: {error.strerror}", "name a script, or leave it out: the machines are held then"
-        ) from error
-    except UnicodeDecodeError as error:
-        raise usage(f"{script} is no text: a lease runs a script") from error
-    if not text.startswith("#!"):
-        raise usage(f"{script}: its first line does not name an interpreter", "start it with #!/bin/sh or the like")
-    return text
 
 
 def _extend(args: argparse.Namespace, words: list[str]) -> int:
@@ -361,20 +349,10 @@ def _instant(option: str, text: str | None, now: float) -> float | None:
 
 
 def _duration(text: str) -> float:
-    try:
-        seconds = units.parse_time_s(text)
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(str(error)) from error
+    seconds = units.parse_time_s(text)
     if seconds <= 0:
-        raise argparse.ArgumentTypeError("a time above 0 is needed, such as 45m")
+        raise ValueError("a time above 0 is needed, such as 45m")
     return seconds
-
-
-def _memory(text: str) -> int:
-    try:
-        return units.parse_memory_mb(text)
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(str(error)) from error
 
 
 _RUN: Final[dict[str, Callable[[argparse.Namespace, list[str]], int]]] = {

@@ -6,11 +6,11 @@ import argparse
 import asyncio
 import signal
 import sys
-from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from phoenix.cli import files
 from phoenix.cli.errors import FAILED, OK, CliError, usage
-from phoenix.cli.parser import at_least_zero, count
+from phoenix.cli.parser import amount, at_least_zero, count, share
 from phoenix.cli.units import parse_time_s
 
 if TYPE_CHECKING:
@@ -33,24 +33,28 @@ TIMEOUT: Final = "10s"
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("url", metavar="URL", help="http://HOST:PORT/PATH, on this machine")
     load = parser.add_argument_group("load")
-    load.add_argument("--rate", type=float, metavar="R", help="requests a second")
+    load.add_argument("--rate", type=amount, metavar="R", help="requests a second")
     load.add_argument("--for", dest="for_time", metavar="TIME", help="how long; with --shape: the table in so long")
-    load.add_argument("--shape", type=Path, metavar="FILE", help="CSV with a column `requests`: the shape of the load")
-    load.add_argument("--peak", type=float, metavar="R", help="with --shape: requests a second of its busiest row")
-    load.add_argument("--scale", type=float, metavar="F", help="with --shape: so many times the table's own rates")
+    load.add_argument(
+        "--shape", type=files.named, metavar="FILE", help="CSV with a column `requests`: the shape of the load"
+    )
+    load.add_argument("--peak", type=amount, metavar="R", help="with --shape: requests a second of its busiest row")
+    load.add_argument("--scale", type=amount, metavar="F", help="with --shape: so many times the table's own rates")
     load.add_argument("--since", metavar="WHEN", help="with --shape: only rows from this date (or second) on")
     load.add_argument("--until", metavar="WHEN", help="with --shape: only rows before this date (or second)")
     load.add_argument("--paced", action="store_true", help="evenly; default: at random moments (Poisson)")
     load.add_argument("--seed", type=at_least_zero, default=1, metavar="N", help="of the random moments (default 1)")
     asked = parser.add_argument_group("requests")
-    asked.add_argument("--post", type=float, default=0.0, metavar="SHARE", help="so many of them are POST (0 to 1)")
+    asked.add_argument("--post", type=share, default=0.0, metavar="SHARE", help="so many of them are POST (0 to 1)")
     asked.add_argument("--body", type=at_least_zero, default=128, metavar="BYTES", help="of a POST (default 128)")
-    asked.add_argument("--fresh", type=float, default=0.0, metavar="SHARE", help="so many open their own connection")
+    asked.add_argument("--fresh", type=share, default=0.0, metavar="SHARE", help="so many open their own connection")
     asked.add_argument("--timeout", default=TIMEOUT, metavar="TIME", help=f"then it has failed (default {TIMEOUT})")
     asked.add_argument("--connections", type=count, metavar="N", help="open at most (default 512); more is not sent")
     asked.add_argument("--other-host", metavar="HOST", help="the URL's host, if you may put load on another machine")
     told = parser.add_argument_group("results")
-    told.add_argument("--csv", type=Path, metavar="FILE", help="a line for each request")
+    told.add_argument(
+        "--csv", type=files.text_out, metavar="FILE", help="a line for each request; - is standard output"
+    )
     told.add_argument(
         "--every", default=INTERVAL, metavar="TIME", help=f"results over time in so long pieces ({INTERVAL})"
     )
@@ -87,7 +91,7 @@ async def _play(args: argparse.Namespace) -> int:
     if args.json:
         sys.stdout.buffer.write(tell.json(found))
     else:
-        print(tell.text(found))
+        print(tell.text(found), file=files.beside(args.csv))
     return FAILED if found.failed else OK
 
 
@@ -106,6 +110,7 @@ async def _send(args: argparse.Namespace, target: Target, what: Plan) -> Record:
 
 def _check(args: argparse.Namespace) -> None:
     from phoenix.load.target import BODY_BYTES_MAX
+    from phoenix.simulate import places
 
     if (args.rate is None) == (args.shape is None):
         raise usage("say either a rate or a shape", "--rate 50 --for 60s, or --shape load.csv --peak 80 --for 4m")
@@ -113,9 +118,9 @@ def _check(args: argparse.Namespace) -> None:
         raise usage("--peak, --scale, --since and --until belong to --shape")
     if args.rate is not None and args.for_time is None:
         raise usage("how long?", "--for 60s")
-    for name in ("post", "fresh"):
-        if not 0 <= getattr(args, name) <= 1:
-            raise usage(f"--{name} {getattr(args, name):g}: a share is 0 to 1", f"--{name} 0.2")
+    if args.csv is not None:
+        files.check_alone("--csv", args.csv, as_json=args.json)
+        places.check_file("--csv", args.csv)
     if args.body > BODY_BYTES_MAX:
         raise usage(f"--body {args.body}: at most {BODY_BYTES_MAX} bytes")
 

@@ -4,11 +4,17 @@ from __future__ import annotations
 
 import argparse
 import re
-from typing import NoReturn
+from collections.abc import Callable, Sequence
+from importlib import import_module
+from typing import Final, NoReturn, TypeVar
 
 from phoenix.cli import suggest
 from phoenix.cli.commands import BY_NAME, Command
 from phoenix.cli.errors import CliError, usage
+from phoenix.cli.files import named as named_file
+
+T = TypeVar("T")
+INTEGER_MAX: Final = 10**18 - 1  # what is sent has 64 bits; far more than anything is counted to
 
 
 class Parser(argparse.ArgumentParser):
@@ -44,9 +50,22 @@ def make(name: str, text: str = "") -> Parser:
     return parser
 
 
+def of(name: str, words: Sequence[str] = ()) -> Parser:
+    """The parser of a command; of `simulate`, that of the built-in experiment that the words name, if they do."""
+    module = import_module(f"phoenix.cli.{name}")
+    if name == "simulate" and (builtin := module.chosen(words)) in module.BY_NAME:
+        return module.of_builtin(builtin)  # type: ignore[no-any-return]
+    parser = make(name, module.HELP)
+    module.add_arguments(parser)
+    return parser
+
+
 def common(parser: argparse.ArgumentParser, reads: bool) -> None:
     parser.add_argument(
-        "--data", metavar="DIR", help="the embedded cloud's directory (default: $PHOENIX_DATA or ./.phoenix)"
+        "--data",
+        type=named_file,
+        metavar="DIR",
+        help="the embedded cloud's directory (default: $PHOENIX_DATA or ./.phoenix)",
     )
     parser.add_argument("--as", dest="as_user", metavar="USER", help="act as this user of the embedded cloud")
     if reads:
@@ -79,15 +98,63 @@ def named(text: str) -> tuple[str, str | None]:
 
 def count(text: str) -> int:
     """Type of a positive number."""
-    if text.isdecimal() and int(text) > 0:
-        return int(text)
-    raise argparse.ArgumentTypeError(f"{text!r} is not a number above 0")
+    return _whole(text, 1, "a number above 0")
 
 
 def at_least_zero(text: str) -> int:
-    if text.isdecimal():
-        return int(text)
-    raise argparse.ArgumentTypeError(f"{text!r} is not a number of 0 or more")
+    return _whole(text, 0, "a number of 0 or more")
 
 
-__all__ = ["CliError", "Parser", "at_least_zero", "common", "count", "job_id", "make"]
+def whole(text: str) -> int:
+    """Type of a number that may be negative."""
+    return _whole(text, -INTEGER_MAX, "a whole number")
+
+
+def amount(text: str) -> float:
+    """Type of a number of 0 or more, whole or not."""
+    try:
+        found = float(text)
+    except ValueError:
+        found = -1.0
+    if not 0 <= found < INTEGER_MAX:  # neither is what is not a number
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of 0 or more")
+    return found
+
+
+def share(text: str) -> float:
+    """Type of a part of a whole."""
+    try:
+        found = float(text)
+    except ValueError:
+        found = -1.0
+    if not 0 <= found <= 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is no share: write a number from 0 to 1, such as 0.2")
+    return found
+
+
+def worded(parse: Callable[[str], T]) -> Callable[[str], T]:
+    """Type of an option: `parse`, whose ValueError says what would be right."""
+
+    def read(text: str) -> T:
+        try:
+            return parse(text)
+        except ValueError as error:
+            raise argparse.ArgumentTypeError(str(error)) from error
+
+    return read
+
+
+def _whole(text: str, least: int, what: str) -> int:
+    digits = text.removeprefix("-")
+    if not digits.isdecimal():
+        raise argparse.ArgumentTypeError(f"{text!r} is not {what}")
+    if len(digits) > len(str(INTEGER_MAX)):
+        raise argparse.ArgumentTypeError(
+            f"a number has at most {len(str(INTEGER_MAX))} digits: {text[:24]}… is too large"
+        )
+    if int(text) < least:
+        raise argparse.ArgumentTypeError(f"{text!r} is not {what}")
+    return int(text)
+
+
+__all__ = ["CliError", "Parser", "at_least_zero", "common", "count", "job_id", "make", "of"]

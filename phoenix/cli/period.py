@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-from datetime import UTC, datetime
 
 from phoenix.cli import units
 from phoenix.cli.errors import usage as mistyped
@@ -18,22 +17,23 @@ def add_span(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--until", metavar="WHEN", help="likewise (default: now)")
 
 
-def instant(text: str, now: float) -> float:
+def instant(option: str, text: str, now: float) -> float:
     """UTC seconds of a span before now, or of a date.  CliError says what would be right."""
     try:
         if "-" not in text:
             return _ago(text, now)
-        at = datetime.fromisoformat(text)
-        return (at if at.tzinfo is not None else at.replace(tzinfo=UTC)).timestamp()
+        return units.date_s(text)
     except ValueError:
         raise mistyped(
-            f"{text!r} is no time", "write 24h, 7d, or a date such as 2026-11-21 or 2026-11-21T08:00"
+            f"{option}: {text!r} is no time", "write 24h, 7d, or a date such as 2026-11-21 or 2026-11-21T08:00"
         ) from None
 
 
 def span(since: str | None, until: str | None, now: float) -> tuple[float | None, float | None]:
     """Both ends, in the order of time, of a period that has begun.  Raises CliError."""
-    first, last = (None if text is None else instant(text, now) for text in (since, until))
+    first, last = (
+        None if text is None else instant(name, text, now) for name, text in (("--since", since), ("--until", until))
+    )
     if first is not None and first > now:
         raise mistyped(f"--since {since} is to come", "nothing is known of it yet")
     if first is not None and last is not None and last <= first:

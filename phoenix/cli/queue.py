@@ -152,7 +152,7 @@ def _hosts(hosts: list[str]) -> str:
 def _states(text: str | None) -> set[str]:
     chosen = {word.strip().lower() for word in (text or "").split(",") if word.strip()}
     for word in sorted(chosen - set(STATES)):
-        raise usage(f"there is no job state {word!r}", suggest.hint(word, STATES))
+        raise usage(f"--state: there is no job state {word!r}", suggest.hint(word, STATES))
     return chosen
 
 

@@ -11,16 +11,19 @@ from __future__ import annotations
 import argparse
 import re
 import shlex
+from functools import cache
 from typing import Final, NamedTuple
 
 from phoenix.cli.errors import CliError, usage
-from phoenix.cli.parser import Parser, count
+from phoenix.cli.parser import Parser, count, whole, worded
 from phoenix.cli.units import parse_memory_mb, parse_signal, parse_time_s
 
 PREFIXES: Final = ("#SBATCH", "#PHOENIX")
 ON_RECLAIM: Final = ("kill", "requeue", "suspend", "migrate")
 ON_TERM: Final = ("stop", "complete")
 _COUNT_OR_RANGE: Final = re.compile(r"([1-9]\d*)(?:-([1-9]\d*))?\Z")
+
+memory, time, signal = worded(parse_memory_mb), worded(parse_time_s), worded(parse_signal)
 
 
 class Directives(NamedTuple):
@@ -37,9 +40,9 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     size.add_argument("-N", "--nodes", type=_nodes, metavar="N", help="nodes (default: as few as hold the tasks)")
     size.add_argument("--ntasks-per-node", type=count, metavar="N", help="tasks on each node")
     size.add_argument("-c", "--cpus-per-task", type=count, metavar="N", help="cores of a task (default 1)")
-    size.add_argument("--mem", type=_memory, metavar="MEM", help="memory on each node: MiB, or 512M, 4G")
-    size.add_argument("--mem-per-cpu", type=_memory, metavar="MEM", help="memory for each core")
-    size.add_argument("-t", "--time", type=_time, metavar="TIME", help="time limit: minutes, H:MM:SS, D-HH:MM, 90s, 2h")
+    size.add_argument("--mem", type=memory, metavar="MEM", help="memory on each node: MiB, or 512M, 4G")
+    size.add_argument("--mem-per-cpu", type=memory, metavar="MEM", help="memory for each core")
+    size.add_argument("-t", "--time", type=time, metavar="TIME", help="time limit: minutes, H:MM:SS, D-HH:MM, 90s, 2h")
     size.add_argument("--exclusive", action="store_true", default=None, help="whole hosts, shared with nobody")
     size.add_argument(
         "-C", "--constraint", metavar="LIST", help="hosts with these labels: gpu=yes&cluster=batch, a|b (docs/hosts.md)"
@@ -60,12 +63,12 @@ def _add_order(order: argparse._ArgumentGroup) -> None:
     order.add_argument(
         "-d", "--dependency", metavar="LIST", help="afterok:ID[:ID…], afternotok, afterany, after; comma separated"
     )
-    order.add_argument("--priority", type=_integer, metavar="P", help="higher first (default 0)")
+    order.add_argument("--priority", type=whole, metavar="P", help="higher first (default 0)")
     order.add_argument(
         "-q", "--qos", dest="quality", metavar="NAME", help="quality of service, of those of the department"
     )
     order.add_argument("-H", "--hold", action="store_true", default=None, help="do not start before `phoenix release`")
-    order.add_argument("--retries", type=_integer, metavar="N", help="attempts after a failure (default 0)")
+    order.add_argument("--retries", type=whole, metavar="N", help="attempts after a failure (default 0)")
     order.add_argument(
         "--on-reclaim",
         choices=ON_RECLAIM,
@@ -86,7 +89,7 @@ def _add_order(order: argparse._ArgumentGroup) -> None:
     )
     order.add_argument(
         "--signal",
-        type=_signal,
+        type=signal,
         metavar="[B:]SIG[@S]",
         help="send SIG S seconds (60) before the time limit, and instead of SIGTERM; B: to the script itself",
     )
@@ -121,10 +124,17 @@ def _add_files(files: argparse._ArgumentGroup) -> None:
     )
 
 
-def read(script: str) -> Directives:
-    """The directives of a script.  CliError names the line of one that is wrong."""
+@cache
+def directives_parser() -> Parser:
+    """Of the shared options alone."""
     parser = Parser(prog="directive", add_help=False, allow_abbrev=False)
     add_options(parser)
+    return parser
+
+
+def read(script: str) -> Directives:
+    """The directives of a script.  CliError names the line of one that is wrong."""
+    parser = directives_parser()
     options: list[str] = []
     unsupported: list[str] = []
     for number, words in _lines(script):
@@ -178,35 +188,9 @@ def _known(words: list[str], unknown: list[str]) -> list[str]:
     return kept
 
 
-def _checked(parse: object, text: str) -> object:
-    try:
-        return parse(text)  # type: ignore[operator]
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(str(error)) from error
-
-
-def _time(text: str) -> object:
-    return _checked(parse_time_s, text)
-
-
-def _memory(text: str) -> object:
-    return _checked(parse_memory_mb, text)
-
-
-def _signal(text: str) -> object:
-    return _checked(parse_signal, text)
-
-
-def _integer(text: str) -> int:
-    try:
-        return int(text)
-    except ValueError:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number") from None
-
-
 def _nodes(text: str) -> int:
     """`4`, or sbatch's `2-4`, of which the smaller number is taken: it is what the job can surely use."""
     match = _COUNT_OR_RANGE.match(text)
     if match is None:
         raise argparse.ArgumentTypeError(f"{text!r} is not a number of nodes")
-    return int(match.group(1))
+    return count(match.group(1))

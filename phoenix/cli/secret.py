@@ -12,7 +12,7 @@ import sys
 from pathlib import Path
 from typing import Final, TypeAlias
 
-from phoenix.cli import cloud, emit, suggest
+from phoenix.cli import cloud, emit, files, suggest
 from phoenix.cli.errors import DENIED, FAILED, CliError, usage
 
 VERBS: Final = ("set", "list", "remove")
@@ -30,8 +30,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("verb", metavar="set|list|remove")
     parser.add_argument("department", metavar="DEPT")
     parser.add_argument("name", nargs="?", metavar="NAME", help="of the secret: small letters, digits, '.', '_', '-'")
-    parser.add_argument("--file", type=Path, metavar="FILE", help="read the value from this file (default: stdin)")
-    parser.add_argument("--config", type=Path, metavar="FILE", help="the cloud of this file, instead of that of --data")
+    parser.add_argument(
+        "--file", type=files.text_in, metavar="FILE", help="read the value from this file (default: standard input, -)"
+    )
+    parser.add_argument(
+        "--config", type=files.named, metavar="FILE", help="the cloud of this file, instead of that of --data"
+    )
 
 
 def run(args: argparse.Namespace) -> int:
@@ -101,7 +105,7 @@ def _set(args: argparse.Namespace, directory: Path, wanted: Wanted) -> int:
 def _value(args: argparse.Namespace) -> bytes:
     from services.runtime.config.secret_files import VALUE_MAX_BYTES
 
-    if args.file is not None:
+    if args.file not in (None, files.STDIN):
         try:
             with args.file.open("rb") as file:
                 return bytes(file.read(VALUE_MAX_BYTES + 1))

@@ -9,7 +9,7 @@ from typing import Final
 from phoenix.cli import cloud, emit
 from phoenix.cli.errors import usage
 from phoenix.cli.http import quote
-from phoenix.cli.parser import at_least_zero
+from phoenix.cli.parser import amount, at_least_zero, worded
 from phoenix.cli.units import parse_time_s
 
 HELP: Final = """examples:
@@ -21,25 +21,25 @@ HELP: Final = """examples:
 
 A signal counts until the next one; what counts how long, and how signals combine: docs/signals.md."""
 MAX: Final = 10.0  # utilisation is 0 to 1; above it an overloaded department may report its backlog
+EVERY_LEAST_S: Final = 0.05  # more often nobody looks at it
 SOURCE: Final = "phoenix signal"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("department", metavar="DEPT")
-    parser.add_argument("value", type=float, nargs="?", metavar="VALUE", help="CPU utilisation: 0.9 is 90 %%")
-    parser.add_argument("--requests", type=float, metavar="RATE", help="requests that came in, per second")
-    parser.add_argument("--target", type=float, metavar="RATE", help="… of which an instance is to serve so many")
+    parser.add_argument("value", type=amount, nargs="?", metavar="VALUE", help="CPU utilisation: 0.9 is 90 %%")
+    parser.add_argument("--requests", type=amount, metavar="RATE", help="requests that came in, per second")
+    parser.add_argument("--target", type=amount, metavar="RATE", help="… of which an instance is to serve so many")
     parser.add_argument("--claim", type=at_least_zero, metavar="N", help="instances that are wanted in all")
-    parser.add_argument("--for", dest="for_time", metavar="TIME", help="repeat for so long")
-    parser.add_argument("--every", default="1s", metavar="TIME", help="how often (default 1s)")
+    parser.add_argument("--for", dest="for_time", type=worded(parse_time_s), metavar="TIME", help="repeat for so long")
+    parser.add_argument(
+        "--every", type=worded(parse_time_s), default="1s", metavar="TIME", help="how often (default 1s)"
+    )
 
 
 def run(args: argparse.Namespace) -> int:
-    try:
-        until = time.monotonic() + (parse_time_s(args.for_time) if args.for_time else 0.0)
-        every_s = max(0.05, parse_time_s(args.every))
-    except ValueError as error:
-        raise usage(str(error)) from error
+    until = time.monotonic() + (args.for_time or 0.0)
+    every_s = max(EVERY_LEAST_S, args.every)
     name, content = _content(args, every_s)
     where = cloud.find(args)
     where.check_department(args.department)

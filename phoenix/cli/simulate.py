@@ -16,7 +16,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from phoenix.cli import suggest
+from phoenix.cli import files, suggest
 from phoenix.cli.errors import FAILED, INTERRUPTED, OK, CliError, usage
 from phoenix.cli.parser import Parser, count, make
 from phoenix.cli.units import count as count_of
@@ -43,8 +43,10 @@ docs/simulator.md describes the file; deploy/experiments/site.toml is one to sta
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("experiment", metavar="EXPERIMENT.toml|NAME", help="a file, or a built-in experiment")
-    parser.add_argument("--jobs-csv", type=Path, metavar="FILE", help="every job of every run")
-    parser.add_argument("--plots", type=Path, metavar="DIR", help="plots, as SVG and PNG")
+    parser.add_argument(
+        "--jobs-csv", type=files.text_out, metavar="FILE", help="every job of every run; - is standard output"
+    )
+    parser.add_argument("--plots", type=files.named, metavar="DIR", help="plots, as SVG and PNG")
     parser.add_argument("--explain", type=count, metavar="JOB", help="one job's story")
     parser.add_argument("--run", metavar="LABEL", help="only this run (as in the table's first column)")
     parser.add_argument("--detail", action="store_true", help="everything about each run")
@@ -130,6 +132,7 @@ def _check_places(args: argparse.Namespace) -> None:
     from phoenix.simulate import places
 
     if getattr(args, "jobs_csv", None) is not None:
+        files.check_alone("--jobs-csv", args.jobs_csv, as_json=args.json)
         places.check_file("--jobs-csv", args.jobs_csv)
     if getattr(args, "plots", None) is not None:
         places.check_directory("--plots", args.plots)
@@ -221,6 +224,7 @@ def _explain(args: argparse.Namespace, inputs: Inputs, case: Case) -> int:
 def _sweep(args: argparse.Namespace, experiment: Experiment, inputs: Inputs, cases: list[Case]) -> int:
     from phoenix.simulate import outputs, report
 
+    out = files.beside(args.jobs_csv)
     keep = args.jobs_csv is not None or args.plots is not None
     results = outputs.simulate(inputs, cases, keep=keep, verify=args.verify, workers=args.workers)
     _note(inputs)
@@ -234,12 +238,14 @@ def _sweep(args: argparse.Namespace, experiment: Experiment, inputs: Inputs, cas
         if args.json:
             print(report.as_json(outputs.document(experiment, inputs, cases, results, verified=args.verify)), end="")
         else:
-            print(outputs.table(outputs.seeded(cases, results), experiment.goal, detail=args.detail), flush=True)
+            print(
+                outputs.table(outputs.seeded(cases, results), experiment.goal, detail=args.detail), file=out, flush=True
+            )
     problems = [problem for result in results for problem in result.problems]
     if problems:
         raise CliError(FAILED, "the replay differs:\n" + "\n".join(problems), "that is a bug: please report it")
     if args.verify and not args.json:
-        print(f"verified: {count_of(len(results), 'run')}, replayed through separate folds to the same bytes")
+        print(f"verified: {count_of(len(results), 'run')}, replayed through separate folds to the same bytes", file=out)
     return OK
 
 

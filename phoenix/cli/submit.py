@@ -22,7 +22,6 @@ from phoenix.cli import cloud, emit, environment, sbatch, waiting
 from phoenix.cli.asking import ask_again
 from phoenix.cli.errors import usage
 from phoenix.cli.http import query
-from phoenix.cli.parser import Parser
 
 _DASHES: Final = "\0--"  # no argument of a process can hold it
 _TRAILING: Final = {"--json": 0, "--wait": 0, "-W": 0, "--data": 1, "--as": 1, "--department": 1}
@@ -103,27 +102,27 @@ def script_of(args: argparse.Namespace) -> str:
         if not args.wrap.strip():
             raise usage("--wrap has no command", "phoenix submit --wrap 'COMMAND'")
         return f"#!/bin/sh\n{args.wrap}\n"
+    return read_script(args.script, "name a script, or use --wrap 'COMMAND'")
+
+
+def read_script(name: str, hint: str) -> str:
+    """The text of a script; `-` is standard input.  CliError, with `hint` if there is no such file."""
+    if not name:
+        raise usage("the script's name is empty", hint)
     try:
-        data = sys.stdin.buffer.read() if args.script == "-" else Path(args.script).read_bytes()
-        text = data.decode()
+        text = (sys.stdin.buffer.read() if name == "-" else Path(name).read_bytes()).decode()
     except OSError as error:
-        raise usage(f"{args.script}: {error.strerror}", "name a script, or use --wrap 'COMMAND'") from error
+        raise usage(f"{name}: {error.strerror}", hint) from error
     except UnicodeDecodeError as error:
-        raise usage(
-            f"{args.script} is no text: a job is a script", "use --input FILE to bring a program along"
-        ) from error
+        raise usage(f"{name} is no text: a job is a script", "use --input FILE to bring a program along") from error
     if not text.startswith("#!"):
-        raise usage(
-            f"{args.script}: its first line does not name an interpreter", "start it with #!/bin/sh or the like"
-        )
+        raise usage(f"{name}: its first line does not name an interpreter", "start it with #!/bin/sh or the like")
     return text
 
 
 def merged(args: argparse.Namespace, directives: list[str]) -> argparse.Namespace:
     """The script's options, overridden by those of the command line."""
-    parser = Parser(prog="phoenix submit", add_help=False, allow_abbrev=False)
-    sbatch.add_options(parser)
-    merged = parser.parse_args(directives)
+    merged = sbatch.directives_parser().parse_args(directives)
     for name in vars(merged):
         value = getattr(args, name)
         if value is not None:

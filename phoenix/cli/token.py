@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, TextIO
 
-from phoenix.cli import cloud, emit, recorded, suggest, tables, units
+from phoenix.cli import cloud, emit, files, recorded, suggest, tables, units
 from phoenix.cli.errors import DENIED, FAILED, CliError, usage
 
 if TYPE_CHECKING:
@@ -37,8 +37,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("verb", metavar="create|list|revoke")
     parser.add_argument("name", nargs="?", metavar="USER|ID", help="create: whose it is; revoke: which (see list)")
     parser.add_argument("--for", dest="for_s", metavar="TIME", help=f"how long it is good: 8h, 30d (default: {FOR})")
-    parser.add_argument("--out", type=Path, metavar="FILE", help="write it to this new file instead of stdout")
-    parser.add_argument("--config", type=Path, metavar="FILE", help="the cloud of this file, instead of that of --data")
+    parser.add_argument(
+        "--out", type=files.text_out, metavar="FILE", help="write it to this new file (default: standard output, -)"
+    )
+    parser.add_argument(
+        "--config", type=files.named, metavar="FILE", help="the cloud of this file, instead of that of --data"
+    )
 
 
 def run(args: argparse.Namespace) -> int:
@@ -100,7 +104,7 @@ def _create(args: argparse.Namespace) -> int:
             file.write(token)
     name = tokens.digest(token)[: tokens.ID_CHARS]
     recorded.record(_file(args), "token.create", entry.user, name)
-    shown = None if args.out else token
+    shown = token if args.out in (None, files.STDOUT) else None
     if args.json:
         emit.json({"ok": True, "id": name, "user": entry.user, "ends": units.iso(entry.ends), "token": shown})
         return 0
@@ -114,7 +118,7 @@ def _create(args: argparse.Namespace) -> int:
 @contextlib.contextmanager
 def _new_file(path: Path | None) -> Iterator[TextIO | None]:
     """Made before there is a token, so that none is issued that goes nowhere; gone again if none was."""
-    if path is None:
+    if path in (None, files.STDOUT):
         yield None
         return
     try:

@@ -16,6 +16,7 @@ from phoenix.cli import cloud, events, queue, tables
 from phoenix.cli import departments as departments_of
 from phoenix.cli.errors import OK, UNREACHABLE, CliError
 from phoenix.cli.http import Client
+from phoenix.cli.parser import amount
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -33,7 +34,7 @@ HELP: Final = """examples:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--once", action="store_true", help="draw it once and end")
     parser.add_argument(
-        "--every", type=float, default=EVERY_S, metavar="S", help="seconds between two pictures (default 1)"
+        "--every", type=amount, default=EVERY_S, metavar="S", help="seconds between two pictures (default 1)"
     )
 
 

@@ -28,12 +28,21 @@ _CLOCK: Final = re.compile(r"\d{1,2}:\d{2}\Z")
 _SIGNAL: Final = re.compile(r"(?P<who>B:)?(?:(?P<number>\d+)|(?P<name>[A-Za-z][A-Za-z0-9+-]*))(?:@(?P<before>\d+))?\Z")
 SIGNAL_BEFORE_S: Final = 60.0  # Slurm's
 SIGNAL_BEFORE_MAX_S: Final = 65535.0  # Slurm's
+TIME_MAX_S: Final = 100_000 * 86400.0  # 273 years: sums with it stay times that can be written
+MEMORY_MAX_MB: Final = 1 << 43  # 8 EiB: more than the largest address
 _MEBIBYTES: Final = {"k": 1 / 1024, "m": 1.0, "g": 1024.0, "t": 1024.0 * 1024.0}
 _MEMORY: Final = re.compile(r"(\d+(?:\.\d+)?)([kmgt]?)b?\Z", re.IGNORECASE)
 
 
 def parse_time_s(text: str) -> float:
     """Seconds of a time limit.  ValueError says what would be right."""
+    found = _time_s(text)
+    if found > TIME_MAX_S:
+        raise ValueError(f"{text!r} is too long: at most {TIME_MAX_S / 86400:.0f}d")
+    return found
+
+
+def _time_s(text: str) -> float:
     word = text.strip().lower()
     if _SUFFIXED.match(word) and _SUFFIXED.sub("", word) == "":
         return sum(float(number) * _SECONDS[unit] for number, unit in _SUFFIXED.findall(word))
@@ -60,10 +69,18 @@ def parse_instant(text: str, now: float) -> float:
     try:
         if _CLOCK.match(word):
             return _next(word, now)
-        found = datetime.fromisoformat(word)
+        return date_s(word)
     except ValueError:
         raise ValueError(f"{text!r} is no time: write 2026-02-03T04:05:06Z, 14:30 (UTC), or +10m") from None
-    return (found if found.tzinfo is not None else found.replace(tzinfo=UTC)).timestamp()
+
+
+def date_s(text: str) -> float:
+    """UTC seconds of a date as ISO 8601 writes it.  ValueError also for one that has no year in UTC."""
+    found = datetime.fromisoformat(text)
+    try:
+        return (found.astimezone(UTC) if found.tzinfo is not None else found.replace(tzinfo=UTC)).timestamp()
+    except OverflowError:
+        raise ValueError(text) from None
 
 
 def is_clock(text: str) -> bool:
@@ -88,7 +105,7 @@ def parse_signal(text: str) -> dict[str, int | float | bool]:
     match = _SIGNAL.match(text.strip())
     name = (match["name"] or "").upper() if match else ""
     names = {each.name.removeprefix("SIG"): int(each) for each in signal.Signals}
-    number = int(match["number"]) if match and match["number"] else names.get(name.removeprefix("SIG"), 0)
+    number = int(match["number"][:9]) if match and match["number"] else names.get(name.removeprefix("SIG"), 0)
     before_s = float(match["before"] or SIGNAL_BEFORE_S) if match else -1.0
     if match is None or not 1 <= number <= 64 or before_s > SIGNAL_BEFORE_MAX_S:
         raise ValueError(f"{text!r} is no signal: write USR1, USR1@120 (seconds before the time limit), or B:USR1@120")
@@ -101,4 +118,6 @@ def parse_memory_mb(text: str) -> int:
     if match is None:
         raise ValueError(f"{text!r} is no amount of memory: write MiB as a number, or 512M, 4G")
     exact = float(match.group(1)) * _MEBIBYTES[match.group(2).lower() or "m"]
+    if exact > MEMORY_MAX_MB:
+        raise ValueError(f"{text!r} is too much memory: at most {MEMORY_MAX_MB >> 20}T")
     return max(1, int(exact) + (exact > int(exact)))

@@ -5,12 +5,11 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from pathlib import Path
 from typing import Any, Final
 
-from phoenix.cli import cloud, local, suggest
+from phoenix.cli import cloud, files, local, suggest
 from phoenix.cli.errors import FAILED, OK, CliError, usage
-from phoenix.cli.parser import count
+from phoenix.cli.parser import count, share
 
 HYPERVISORS: Final = ("process", "dummy")
 ISOLATES: Final = ("auto", "uid+cgroup", "uid", "none")
@@ -34,7 +33,7 @@ where it was, with the same hosts, ports and credentials."""
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--detach", action="store_true", help="return when the cloud is ready")
     parser.add_argument(
-        "--config", type=Path, metavar="FILE", help="configuration (default: the one in force, or hpc and web)"
+        "--config", type=files.named, metavar="FILE", help="configuration (default: the one in force, or hpc and web)"
     )
     parser.add_argument("--hosts", type=count, metavar="N", help="hosts of the embedded OpenNebula (default 16)")
     parser.add_argument("--cores", type=count, metavar="C", help="cores of each (default 4)")
@@ -49,7 +48,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--services", metavar="none|all", help="none: only NATS and OpenNebula")
     parser.add_argument(
-        "--core-share", type=float, metavar="S", help="real cores behind one core of a host (default 0.05)"
+        "--core-share", type=share, metavar="S", help="real cores behind one core of a host (default 0.05)"
     )
     parser.add_argument("--isolate", metavar="KIND", help="auto (default), uid+cgroup, uid, none")
     parser.add_argument("--steering", action="store_true", default=None, help="dummy: let it be steered over XML-RPC")
@@ -78,14 +77,14 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _given(args: argparse.Namespace) -> dict[str, Any]:
-    for value, known in (
-        (args.hypervisor, HYPERVISORS),
-        (args.balancer, BALANCERS),
-        (args.services, ("none", "all")),
-        (args.isolate, ISOLATES),
+    for option, value, known in (
+        ("--hypervisor", args.hypervisor, HYPERVISORS),
+        ("--balancer", args.balancer, BALANCERS),
+        ("--services", args.services, ("none", "all")),
+        ("--isolate", args.isolate, ISOLATES),
     ):
         if value is not None and value not in known:
-            raise usage(f"{value!r} is not one of {', '.join(known)}", suggest.hint(value, known))
+            raise usage(f"{option}: {value!r} is not one of {', '.join(known)}", suggest.hint(value, known))
     for name, value, most in (
         ("--hosts", args.hosts, HOSTS_MAX),
         ("--cores", args.cores, CORES_MAX),

@@ -36,10 +36,12 @@ def prepared(argv: list[str]) -> list[str]:
 
 def run(args: argparse.Namespace) -> int:
     is_job = args.script is not None or args.wrap is not None
-    if not whatif_replay.asked(args):
+    replays = whatif_replay.asked(args)
+    if not replays:
         if not is_job:
             raise usage("what if what?", "phoenix whatif JOB.sh, or phoenix whatif --config FILE --since 24h")
         return whatif_job.run(args)
     if is_job:
-        raise usage("a job or another configuration, not both", "phoenix whatif --help shows both")
+        job = "--wrap" if args.wrap is not None else args.script
+        raise usage(f"{job} is a job, {replays} asks for a replay: one of them", "phoenix whatif --help shows both")
     return whatif_replay.run(args)

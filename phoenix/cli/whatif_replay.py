@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from phoenix.cli import cloud, config, emit, tables, units
+from phoenix.cli import cloud, config, emit, files, tables, units
 from phoenix.cli.errors import FAILED, OK, CliError, usage
 from phoenix.cli.http import Client
 from phoenix.cli.parser import count
@@ -61,7 +61,9 @@ _ALWAYS: Final = ("submitted", "completed", "mean_wait_s", "mean_turnaround_s")
 
 
 def add_options(group: argparse._ArgumentGroup) -> None:
-    group.add_argument("--config", type=Path, metavar="FILE", help="the configuration that would have been in force")
+    group.add_argument(
+        "--config", type=files.named, metavar="FILE", help="the configuration that would have been in force"
+    )
     group.add_argument("--hosts", type=count, metavar="N", help="on so many hosts instead")
     group.add_argument("--since", metavar="WHEN", help="24h, 7d, or a date (default: 24h)")
     group.add_argument("--until", metavar="WHEN", help="likewise (default: now)")
@@ -71,14 +73,13 @@ def add_options(group: argparse._ArgumentGroup) -> None:
         choices=("longest", "shortest"),
         help="jobs that did not end by themselves: until their time limit (default), or as long as they were seen",
     )
-    group.add_argument("--plot", type=Path, metavar="FILE", help="hosts by owner in both replays, SVG or PNG")
+    group.add_argument("--plot", type=files.named, metavar="FILE", help="hosts by owner in both replays, SVG or PNG")
 
 
-def asked(args: argparse.Namespace) -> bool:
-    """True if the words ask for a replay."""
-    return any(
-        getattr(args, name) is not None for name in ("config", "hosts", "since", "until", "by", "unknown", "plot")
-    )
+def asked(args: argparse.Namespace) -> str | None:
+    """The option that asks for a replay, if one does."""
+    names = ("config", "hosts", "since", "until", "by", "unknown", "plot")
+    return next((f"--{name}" for name in names if getattr(args, name) is not None), None)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -86,7 +87,8 @@ def run(args: argparse.Namespace) -> int:
 
     new = _config(args)
     now = time.time()
-    since, until = instant(args.since or SINCE_DEFAULT, now), instant(args.until, now) if args.until else now
+    since = instant("--since", args.since or SINCE_DEFAULT, now)
+    until = now if args.until is None else instant("--until", args.until, now)
     if until > now:
         raise usage("--until is to come: what has not happened cannot be played again", "leave it out: until now")
     if until <= since:

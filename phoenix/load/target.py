@@ -31,15 +31,15 @@ class Target(msgspec.Struct, frozen=True):
 
 def parse(url: str, other_host: str | None = None) -> Target:
     """The target of a URL.  LoadError if it is none, or not this machine and not named."""
-    parts = urlsplit(url if "//" in url else f"http://{url}")
-    if parts.scheme != "http":
-        raise LoadError(f"{url}: only http:// can be played, without TLS")
     try:
+        parts = urlsplit(url if "//" in url else f"http://{url}")
         host, port = parts.hostname, parts.port or 80
     except ValueError:
         host = None
-    if not host:
-        raise LoadError(f"{url} is no address: write http://127.0.0.1:8080/path")
+    if not host or not url.isprintable() or not host.isascii():
+        raise LoadError(f"{url!r} is no address: write http://127.0.0.1:8080/path")
+    if parts.scheme != "http":
+        raise LoadError(f"{url}: only http:// can be played, without TLS")
     address = _resolve(host)
     if not ipaddress.ip_address(address).is_loopback and other_host != host:
         raise LoadError(f"{host} is another machine; if you may put load on it, say so: --other-host {host}")
@@ -52,6 +52,6 @@ def parse(url: str, other_host: str | None = None) -> Target:
 def _resolve(host: str) -> str:
     try:
         found = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
-    except OSError as error:
-        raise LoadError(f"{host}: {error.strerror or error}") from None
+    except (OSError, UnicodeError) as error:  # a name that none can be
+        raise LoadError(f"{host}: {getattr(error, 'strerror', None) or 'this is no name of a machine'}") from None
     return str(found[0][4][0])

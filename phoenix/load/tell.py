@@ -5,11 +5,12 @@ from __future__ import annotations
 import csv
 import io
 import math
+import sys
 from pathlib import Path
 
 import msgspec
 
-from phoenix.cli import tables
+from phoenix.cli import files, tables
 from phoenix.load.calibrate import FIRST as LOWEST
 from phoenix.load.record import Record, kind
 from phoenix.load.results import Results, Spread
@@ -77,8 +78,11 @@ def rows_csv(record: Record) -> str:
 
 
 def write_csv(record: Record, path: Path) -> None:
-    """OSError if it cannot be written."""
-    path.write_text(rows_csv(record), encoding="utf-8")
+    """To standard output if that is meant.  OSError if it cannot be written."""
+    if path == files.STDOUT:
+        sys.stdout.write(rows_csv(record))
+    else:
+        path.write_text(rows_csv(record), encoding="utf-8")
 
 
 def json(results: Results) -> bytes:

@@ -11,11 +11,14 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+from phoenix.cli import files
 from phoenix.cli.errors import usage
 
 
 def check_file(option: str, path: Path) -> None:
     """Raises CliError (exit code 2) if no file can be written there."""
+    if path == files.STDOUT:
+        return
     if path.is_dir():
         raise usage(f"{option} {path}: that is a directory", f"name a file in it: {option} {path / 'jobs.csv'}")
     if not path.parent.is_dir():

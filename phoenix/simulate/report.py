@@ -13,12 +13,14 @@ from __future__ import annotations
 import contextlib
 import csv
 import os
+import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any, Final, Protocol, TypeVar
 
 import msgspec
 
+from phoenix.cli import files
 from phoenix.cli.errors import FAILED, CliError
 from phoenix.simulate.metrics import (
     Metrics,
@@ -205,7 +207,10 @@ def _field(value: object) -> str:
 @contextlib.contextmanager
 def whole_file(path: Path) -> Iterator[IO[str]]:
     """A text file (UTF-8, line ends as written) that appears at `path` when it is complete; a failed one leaves no trace.
-    Directories on the way are made.  CliError if it cannot be written."""
+    Directories on the way are made.  CliError if it cannot be written.  `files.STDOUT` is standard output."""
+    if path == files.STDOUT:
+        yield sys.stdout
+        return
     with _moved_to(Path(path)) as beside, open(beside, "w", encoding="utf-8", newline="") as file:
         yield file
 

@@ -61,7 +61,7 @@ def test_what_is_said_beside_the_files(room: Path) -> None:
 def test_a_door_that_is_not_there_is_given_up(
     room: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    (room.parent / "token").write_text("a secret")
+    (room.parent / "token").write_text("a-secret")
     monkeypatch.setenv("PHOENIX_URL", "http://127.0.0.1:1")
     monkeypatch.setenv("PHOENIX_ID", "cloud/1/1/0")
     monkeypatch.setenv("PHOENIX_TOKEN_FILE", str(room.parent / "token"))
@@ -69,7 +69,7 @@ def test_a_door_that_is_not_there_is_given_up(
     assert checkpoint.main([]) == checkpoint.UNREACHABLE
     said = capsys.readouterr().err
     assert "does not answer" in said
-    assert "a secret" not in said
+    assert "a-secret" not in said
 
 
 @pytest.mark.parametrize(

@@ -3,54 +3,23 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from phoenix.cli import asking, checkpoint, launch
 from phoenix.cli.__main__ import main
+from phoenix.cli.commands import VARIABLES
 from phoenix.cli.errors import MEANINGS
 from phoenix.local import stack_config, stack_ports, stack_settings
 from phoenix.local.stack_layout import CONTENT, layout, write_private
 from schemas.ids import is_department
+from tests.support.odd import BYTES, NO_WORDS, TEXTS
 
-TEXTS = {
-    "empty": "",
-    "space": " ",
-    "NUL": "a\0b",
-    "no UTF-8": "caf\udce9",
-    "Greek": "Αθήνα",
-    "bidi": "a\u202eb",
-    "huge": "9" * 5000,
-    "negative": "-1",
-    "zero": "0",
-    "NaN": "nan",
-    "infinite": "inf",
-    "CRLF": "x\r\ny",
-    "path": "../../x",
-    "foo": "foo",
-}
-BYTES = {
-    "empty": b"",
-    "NUL": b"\0\0",
-    "no UTF-8": b"caf\xe9",
-    "Greek": "Αθήνα\n".encode(),
-    "CRLF": b"one\r\ntwo\r\n",
-    "huge": b"x" * (1 << 20),
-    "list": b"[1, 2]",
-    "number": b"NaN",
-    "object": b'{"a": {"b": []}, "users": 7}',
-}
-UP_OPTIONS = (
-    "--hosts",
-    "--cores",
-    "--memory-mb",
-    "--hypervisor",
-    "--balancer",
-    "--services",
-    "--core-share",
-    "--isolate",
-)
+ROOT = Path(__file__).parents[2]
+
 COMMANDS = (["status"], ["queue"], ["down"], ["submit", "--wrap", "true"], ["cancel", "1"], ["hosts"], ["doctor"])
 CODES = set(MEANINGS)
 
@@ -60,39 +29,25 @@ def alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in [name for name in os.environ if name.startswith("PHOENIX_")]:
         monkeypatch.delenv(name)
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(asking, "PAUSES_S", (0.01,))  # for a door that is never there
 
 
-def ended(argv: list[str], capsys: pytest.CaptureFixture[str], never: str = "Traceback") -> int:
-    """Its exit code; whatever it raises fails the test, as it would be a stack trace.  `never`: what it must not say."""
+def ended(argv: list[str], capsys: pytest.CaptureFixture[str]) -> int:
+    """Its exit code; whatever it raises fails the test, as it would be a stack trace."""
     try:
         code = main(argv)
     except SystemExit as end:  # argparse, of --help alone
         code = int(end.code or 0)
     said = capsys.readouterr()
     assert code in CODES, (argv, code)
-    assert never not in said.out + said.err
+    assert not NO_WORDS.search(said.err), (argv, said.err)
     assert "a bug" not in said.out + said.err
     assert code == 0 or said.err.startswith("phoenix"), (argv, said.err)
     return code
 
 
 @pytest.mark.parametrize("value", TEXTS.values(), ids=TEXTS)
-@pytest.mark.parametrize("option", UP_OPTIONS)
-def test_up_refuses_an_odd_option(option: str, value: str, capsys: pytest.CaptureFixture[str]) -> None:
-    """The last word keeps an option that is taken from starting a cloud."""
-    assert ended(["up", f"{option}={value}", "--config", "nowhere.toml"], capsys, never="nowhere.toml") == 2
-    assert not Path(".phoenix").exists()
-
-
-@pytest.mark.parametrize(
-    "value", [text for text in TEXTS.values() if text], ids=[name for name in TEXTS if TEXTS[name]]
-)
-def test_up_refuses_an_odd_file_name(value: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert ended(["up", "--config", value], capsys) == 2
-
-
-@pytest.mark.parametrize("value", TEXTS.values(), ids=TEXTS)
-@pytest.mark.parametrize("variable", ["PHOENIX_DATA", "PHOENIX_URL", "PHOENIX_USER", "PHOENIX_DEPARTMENT"])
+@pytest.mark.parametrize("variable", VARIABLES)
 def test_an_odd_variable_is_told(
     variable: str, value: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -103,6 +58,18 @@ def test_an_odd_variable_is_told(
     monkeypatch.setenv(variable, value)
     for command in COMMANDS:
         assert ended(command, capsys) != 0, command
+
+
+def test_every_variable_that_is_read_is_among_them() -> None:
+    """In a job's script other variables count: `test_in_a_job_odd_variables_are_told`."""
+    of_jobs = {ROOT / "phoenix" / "cli" / name for name in ("launch.py", "checkpoint.py")}
+    read = {
+        name
+        for package in ("cli", "simulate", "load", "whatif", "doctor")
+        for file in sorted({*(ROOT / "phoenix" / package).rglob("*.py")} - of_jobs)
+        for name in re.findall(r"""environ(?:\.get\(|\[)["'](\w+)""", file.read_text())
+    }
+    assert read == set(VARIABLES)
 
 
 @pytest.mark.parametrize("content", BYTES.values(), ids=BYTES)
@@ -209,3 +176,80 @@ def test_what_cannot_be_written_leaves_nothing_behind(tmp_path: Path) -> None:
 def test_a_cloud_that_nobody_named_has_a_name_of_its_own(directory: str, name: str) -> None:
     assert stack_config.own_name(Path(directory), "3fa9c1") == f"{name}-3fa9c1"
     assert is_department(f"{name}-3fa9c1")
+
+
+FILES = (  # what a file of input is read by
+    ["config", "check", "FILE"],
+    ["doctor", "--config", "FILE"],
+    ["whatif", "--config", "FILE", "--since", "1h"],
+    ["submit", "FILE"],
+    ["lease", "create", "FILE", "--immediate", "--duration", "1h"],
+    ["bill", "--prices", "FILE"],
+    ["load", "http://127.0.0.1:1", "--peak", "1", "--for", "1s", "--shape", "FILE"],
+    ["simulate", "FILE"],
+    ["simulate", "intergrid", "--log", "FILE"],
+    ["simulate", "policies", "--jobs", "FILE"],
+    ["simulate", "phoenix-cloud", "--jobs", "FILE"],
+    ["simulate", "phoenix-autoscale", "--web", "FILE"],
+)
+
+
+@pytest.mark.parametrize("words", FILES, ids=" ".join)
+def test_an_odd_file_of_input_is_told(words: list[str], capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    odd = tmp_path / "odd"
+    argv = [str(odd) if word == "FILE" else word for word in words]
+    for name, content in BYTES.items():
+        odd.write_bytes(content)
+        assert ended(argv, capsys) != 0, name
+    for make in (a_directory, a_loop):
+        odd.unlink()
+        make(odd)
+        assert ended(argv, capsys) != 0, make
+        if odd.is_dir():
+            odd.rmdir()
+            odd.touch()
+
+
+@pytest.fixture
+def in_a_job(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    """`launch` and `checkpoint` run where no main program has looked at what they are given.  The token's file."""
+    (tmp_path / "token").write_text("x" * 43)
+    for name, value in {"URL": "http://127.0.0.1:1", "ID": "c/hpc/1", "TOKEN_FILE": str(tmp_path / "token")}.items():
+        monkeypatch.setenv(f"PHOENIX_{name}", value)
+    return tmp_path / "token"
+
+
+def refusal(act: Callable[[], object]) -> str:
+    """What it says, if it is refused; whatever else it raises fails the test."""
+    try:
+        act()
+    except launch.LaunchError as error:
+        text = str(error)
+    else:
+        text = ""
+    assert not NO_WORDS.search(text)
+    return text
+
+
+@pytest.mark.parametrize("variable", ["URL", "ID", "TOKEN_FILE", "NTASKS", "NNODES"])
+def test_in_a_job_odd_variables_are_told(variable: str, monkeypatch: pytest.MonkeyPatch, in_a_job: Path) -> None:
+    for name, value in TEXTS.items():
+        if name != "NUL":  # no environment can hold it
+            monkeypatch.setenv(f"PHOENIX_{variable}", value)
+            assert bool(refusal(lambda: launch.channel("launch"))) or variable in ("ID", "NTASKS", "NNODES"), name
+            refusal(lambda: launch.parse(["true"]))
+
+
+@pytest.mark.parametrize("content", BYTES.values(), ids=BYTES)
+def test_in_a_job_an_odd_token_file_is_told(content: bytes, in_a_job: Path) -> None:
+    in_a_job.write_bytes(content)
+    told = refusal(lambda: launch.channel("launch"))
+    assert told == ("" if content == BYTES["number"] else f"{in_a_job} holds no token")
+
+
+@pytest.mark.parametrize("value", TEXTS.values(), ids=TEXTS)
+def test_in_a_job_odd_words_are_told(value: str) -> None:
+    for words in (["-n", value], [f"-n{value}"], [f"--ntasks={value}"]):
+        refusal(lambda words=words: launch.parse([*words, "true"]))  # type: ignore[misc]
+    for option in ("--percent", "--progress"):
+        refusal(lambda option=option: checkpoint.parse([option, value]))  # type: ignore[misc]

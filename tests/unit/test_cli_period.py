@@ -19,13 +19,13 @@ from phoenix.cli.errors import CliError
     ],
 )
 def test_instants_are_spans_before_now_or_dates(text: str, seconds: float) -> None:
-    assert period.instant(text, 1e9) == seconds
+    assert period.instant("--since", text, 1e9) == seconds
 
 
 @pytest.mark.parametrize("text", ["24", "yesterday", "2001-13-01", "", "1:30"])
 def test_what_is_no_instant_is_said_so(text: str) -> None:
     with pytest.raises(CliError, match="is no time"):
-        period.instant(text, 1e9)
+        period.instant("--since", text, 1e9)
 
 
 def test_a_period_has_begun_and_its_ends_are_in_order() -> None:

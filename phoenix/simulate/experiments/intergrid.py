@@ -15,8 +15,9 @@ from typing import Any, Final
 
 import msgspec
 
+from phoenix.cli import files
 from phoenix.cli.errors import OK, USAGE, CliError
-from phoenix.cli.parser import count
+from phoenix.cli.parser import at_least_zero, count
 from phoenix.cli.tables import render
 from phoenix.simulate import engine, report, sweep, traces
 from phoenix.simulate.experiments import intergrid_rules as rules
@@ -73,13 +74,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--seeds", type=count, default=SEEDS, metavar="N", help=f"runs of each policy ({SEEDS})")
     parser.add_argument(
         "--sweep",
-        type=int,
+        type=at_least_zero,
         default=SWEEP_SEEDS,
         metavar="N",
         help=f"seeds of the sweep of alpha ({SWEEP_SEEDS}; 0: none)",
     )
-    parser.add_argument("--log", type=Path, metavar="FILE", help=f"the job log (default: {LOG}, in {traces.WHERE})")
-    parser.add_argument("--plots", type=Path, metavar="DIR", help="what alpha does, as SVG and PNG")
+    parser.add_argument(
+        "--log", type=files.named, metavar="FILE", help=f"the job log (default: {LOG}, in {traces.WHERE})"
+    )
+    parser.add_argument("--plots", type=files.named, metavar="DIR", help="what alpha does, as SVG and PNG")
     parser.add_argument("--workers", type=count, metavar="N", help="processes (default: one for each core)")
 
 
@@ -89,7 +92,7 @@ def run(args: argparse.Namespace) -> int:
         raise CliError(USAGE, f"no {LOG}: {traces.looked_in()}; or name a log with --log")
     requests = rules.externals(log)
     runs = simulated(requests, range(1, args.seeds + 1), workers=args.workers)
-    swept = simulated(requests, range(1, max(0, args.sweep) + 1), ("cp",), ALPHAS, workers=args.workers)
+    swept = simulated(requests, range(1, args.sweep + 1), ("cp",), ALPHAS, workers=args.workers)
     if args.plots is not None:
         plot(args.plots, swept)
     if args.json:

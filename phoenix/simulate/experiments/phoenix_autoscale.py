@@ -16,8 +16,9 @@ from typing import Any, Final
 
 import msgspec
 
+from phoenix.cli import files
 from phoenix.cli.errors import OK, usage
-from phoenix.cli.parser import count
+from phoenix.cli.parser import count, whole
 from phoenix.cli.tables import render
 from phoenix.simulate import engine, report, sweep, traces, web_csv, web_model
 from phoenix.simulate.experiments import phoenix_autoscale_compare as compare
@@ -51,7 +52,7 @@ ZOOM_S: Final = 6 * 3600.0  # around the busiest moment
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--web", type=Path, metavar="FILE.csv", help="requests or utilisation in each interval")
+    parser.add_argument("--web", type=files.named, metavar="FILE.csv", help="requests or utilisation in each interval")
     parser.add_argument("--capacity", type=_positive, metavar="R", help="requests a second that one instance serves")
     parser.add_argument("--peak", type=count, metavar="N", help="else: instances of the busiest interval (64)")
     parser.add_argument(
@@ -67,8 +68,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--try", type=trying.variant, action="append", default=[], dest="tried", metavar="K=V,…", help=trying.HELP
     )
-    parser.add_argument("--seed", type=int, default=1, metavar="N", help="of the generated load (1)")
-    parser.add_argument("--plots", type=Path, metavar="DIR", help="plots, as SVG and PNG")
+    parser.add_argument("--seed", type=whole, default=1, metavar="N", help="of the generated load (1)")
+    parser.add_argument("--plots", type=files.named, metavar="DIR", help="plots, as SVG and PNG")
     parser.add_argument("--workers", type=count, metavar="N", help="processes (default: one for each core)")
 
 

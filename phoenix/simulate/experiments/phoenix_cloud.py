@@ -17,6 +17,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
+from phoenix.cli import files
 from phoenix.cli.errors import FAILED, OK, CliError, usage
 from phoenix.cli.parser import count
 from phoenix.simulate import report, sweep
@@ -48,10 +49,16 @@ class Result(NamedTuple):
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--jobs", type=Path, metavar="F.swf", help="a job log instead of SDSC Blue's (.swf, .swf.gz)")
-    parser.add_argument("--web", type=Path, metavar="F.csv", help="requests per minute instead of the World Cup's")
-    parser.add_argument("--plots", type=Path, metavar="DIR", help="Fig. 5, 7 and 8 as SVG and PNG")
-    parser.add_argument("--jobs-csv", type=Path, metavar="FILE", help="every job of every run")
+    parser.add_argument(
+        "--jobs", type=files.named, metavar="F.swf", help="a job log instead of SDSC Blue's (.swf, .swf.gz)"
+    )
+    parser.add_argument(
+        "--web", type=files.named, metavar="F.csv", help="requests per minute instead of the World Cup's"
+    )
+    parser.add_argument("--plots", type=files.named, metavar="DIR", help="Fig. 5, 7 and 8 as SVG and PNG")
+    parser.add_argument(
+        "--jobs-csv", type=files.text_out, metavar="FILE", help="every job of every run; - is standard output"
+    )
     parser.add_argument("--explain", type=count, metavar="JOB", help="one job's story; --run says in which run")
     parser.add_argument("--run", metavar="LABEL", help="with --explain: as in the table's first column")
     parser.add_argument("--frontier", action="store_true", help="the product's own policies at 150 nodes and below")
@@ -75,6 +82,7 @@ def run(args: argparse.Namespace) -> int:
         from phoenix.simulate.experiments import phoenix_cloud_checkpoints
 
         return phoenix_cloud_checkpoints.run(args, inputs)
+    out = files.beside(args.jobs_csv)
     results = simulated(works, inputs.demand, args)
     runs = [result.run for result in results]
     claims = judged(runs, inputs.stand_ins)
@@ -87,12 +95,12 @@ def run(args: argparse.Namespace) -> int:
             report.as_json(report.document("phoenix-cloud", runs, inputs=about(inputs, works), claims=claims)), end=""
         )
     else:
-        print(_told(runs, claims, inputs.stand_ins))
+        print(_told(runs, claims, inputs.stand_ins), file=out)
     problems = [problem for result in results for problem in result.problems]
     if problems:
         raise CliError(FAILED, "the replay differs:\n" + "\n".join(problems), "that is a bug: please report it")
     if args.verify and not args.json:
-        print(f"\nverified: {len(runs)} runs, replayed through separate folds to the same bytes")
+        print(f"\nverified: {len(runs)} runs, replayed through separate folds to the same bytes", file=out)
     return OK
 
 

@@ -15,8 +15,9 @@ from typing import Any, Final
 
 import msgspec
 
+from phoenix.cli import files
 from phoenix.cli.errors import OK, usage
-from phoenix.cli.parser import count
+from phoenix.cli.parser import amount, count
 from phoenix.cli.tables import render
 from phoenix.simulate import report, sweep, traces, web_csv
 from phoenix.simulate.experiments import policies_rules as rules
@@ -43,14 +44,16 @@ LEAST: Final = "smallest-shortest-spared"  # and so are victims
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "--jobs", type=Path, nargs="+", default=[], metavar="F.swf", help="logs instead of the public ones"
+        "--jobs", type=files.named, nargs="+", default=[], metavar="F.swf", help="logs instead of the public ones"
     )
-    parser.add_argument("--web", type=Path, metavar="F.csv", help="requests per minute instead of the World Cup's")
+    parser.add_argument(
+        "--web", type=files.named, metavar="F.csv", help="requests per minute instead of the World Cup's"
+    )
     parser.add_argument("--hosts", type=count, default=rules.HOSTS, metavar="N", help=f"of the cloud ({rules.HOSTS})")
-    parser.add_argument("--load", type=float, default=rules.LOAD, metavar="L", help=f"offered ({rules.LOAD:g})")
+    parser.add_argument("--load", type=amount, default=rules.LOAD, metavar="L", help=f"offered ({rules.LOAD:g})")
     parser.add_argument("--orders", nargs="+", default=rules.orders(), metavar="ORDER", help="only these")
     parser.add_argument("--victims", nargs="+", default=rules.victims(), metavar="VICTIMS", help="only these")
-    parser.add_argument("--plots", type=Path, metavar="DIR", help="turnaround and work lost, as SVG and PNG")
+    parser.add_argument("--plots", type=files.named, metavar="DIR", help="turnaround and work lost, as SVG and PNG")
     parser.add_argument("--workers", type=count, metavar="N", help="processes (default: one for each core)")
 
 

@@ -15,6 +15,7 @@ from typing import Any, Final
 
 import msgspec
 
+from phoenix.cli import files
 from phoenix.cli.errors import OK
 from phoenix.cli.parser import count
 from phoenix.cli.tables import render
@@ -50,7 +51,7 @@ T_95: Final = (
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--seeds", type=count, default=SEEDS, metavar="N", help=f"runs of each kind ({SEEDS})")
-    parser.add_argument("--plots", type=Path, metavar="DIR", help="what each threshold does, as SVG and PNG")
+    parser.add_argument("--plots", type=files.named, metavar="DIR", help="what each threshold does, as SVG and PNG")
     parser.add_argument("--workers", type=count, metavar="N", help="processes (default: one for each core)")
 
 

@@ -17,8 +17,9 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
+from phoenix.cli import files
 from phoenix.cli.errors import OK
-from phoenix.cli.parser import count
+from phoenix.cli.parser import amount, count
 from phoenix.cli.tables import render
 from phoenix.simulate import report, sweep
 from phoenix.simulate.experiments import thiao_product as product
@@ -74,14 +75,14 @@ class Target(NamedTuple):
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--seeds", type=count, default=SEEDS, metavar="N", help=f"batches of each kind ({SEEDS})")
-    parser.add_argument("--clone-s", type=float, default=0.0, metavar="S", help="file server's time for an image (0)")
-    parser.add_argument("--plots", type=Path, metavar="DIR", help="makespan and run times, as SVG and PNG")
+    parser.add_argument("--clone-s", type=amount, default=0.0, metavar="S", help="file server's time for an image (0)")
+    parser.add_argument("--plots", type=files.named, metavar="DIR", help="makespan and run times, as SVG and PNG")
     parser.add_argument("--workers", type=count, metavar="N", help="processes (default: one for each core)")
 
 
 def run(args: argparse.Namespace) -> int:
     seeds = range(1, args.seeds + 1)
-    runs = simulated(seeds, Costs(clone_s=max(0.0, args.clone_s)), workers=args.workers)
+    runs = simulated(seeds, Costs(clone_s=args.clone_s), workers=args.workers)
     ideal = simulated(seeds, rules.IDEAL, modes=("all",), workers=args.workers)
     overcommitted = by_rule(seeds, workers=args.workers)
     if args.plots is not None:
