@@ -41,6 +41,7 @@ class Life:
     saved: dict[str, bytes] = field(default_factory=dict)  # what an earlier attempt left
     report: dict[str, Any] | None = None
     usages: list[dict[str, Any]] = field(default_factory=list)
+    ended: dict[str, Any] | None = None  # how an instance's program did
     stay: bool = False  # told so after the report
     following: str = ""  # <unit>/<attempt>/<rank> of the VM's next job
     asked_next: int = 0
@@ -76,6 +77,7 @@ class GuestDoor:
                 web.get(base + "/inputs/{name:.+}", self._guarded(self._input)),
                 web.post(base + "/report", self._guarded(self._report)),
                 web.post(base + "/usage", self._guarded(self._usage)),
+                web.post(base + "/ended", self._guarded(self._ended)),
                 web.post(base + "/next", self._guarded(self._next)),
                 web.put(base + "/checkpoint/files/{name:.+}", self._guarded(self._send, job=True)),
                 web.get(base + "/checkpoint/files/{name:.+}", self._guarded(self._saved, job=True)),
@@ -201,6 +203,10 @@ class GuestDoor:
 
     async def _input(self, life: Life, request: web.Request) -> web.Response:
         return web.Response(body=life.inputs[request.match_info["name"]])
+
+    async def _ended(self, life: Life, request: web.Request) -> web.Response:
+        life.ended = await request.json()
+        return web.Response(status=204)
 
     async def _usage(self, life: Life, request: web.Request) -> web.Response:
         life.usages.append(await request.json())

@@ -20,7 +20,8 @@ Rules:
    new, and whatever this object knows of the job before is forgotten, before anything is asked about the next.
 8. While the VM is suspended the room is elsewhere: it is touched, and a program started, only while the VM is awake.
 9. What a program writes is sent from its start on, and the rest of it in every ending: an instance that never becomes healthy
-   has nothing else to say why.
+   has nothing else to say why.  What its health path answers goes with how busy it is, once a second; how it has ended by
+   itself, exit code, signal, memory full, before its VM is gone.
 """
 
 from __future__ import annotations
@@ -30,12 +31,14 @@ import contextlib
 import os
 import signal
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+from typing import Any
 
 import aiohttp
 
 from phoenix.local.guest.door import CHUNK_BYTES, Boot, Door, GoneError, RefusedError, Report
 from phoenix.local.guest.environment import for_instance, for_job
+from phoenix.local.guest.health import Health
 from phoenix.local.guest.launch import Launches
 from phoenix.local.guest.machine import Ended, Launch, LostError, Machine, Process, StartError
 from phoenix.local.guest.output import Output
@@ -49,8 +52,8 @@ BUSY_MAX = 1000.0  # the contract's; a share of a core is never so small
 # Loading a program takes tens of milliseconds of CPU, on a twentieth of a core half a second, for which users wait: until it
 # is healthy, and no longer than this, an instance is not limited. (A real VM boots on its host's time as well.)
 FREE_START_S = 1.0
-HEALTH_INTERVAL_S = 0.02
-HEALTH_TRY_S = 2.0
+REST_S = 2.0
+ENDED_S = 5.0
 OUT_OF_MEMORY = "out of memory"
 KEPT_FILES_MAX = 1000
 GRACE_S = 0.3  # where admission names none
@@ -80,6 +83,7 @@ class Guest:
         self.slept_s = 0.0  # for how long it has been suspended
         self._slept_since: float | None = None
         self.output: Output | None = None
+        self.health: Health | None = None  # of an instance
         self._notes: list[str] = []
         self._stays = False
 
@@ -207,8 +211,8 @@ class Guest:
                 ]
                 if launches is not None:
                     helpers.append(group.create_task(launches.serve()))
-                else:
-                    helpers.append(group.create_task(self._measure()))
+                if self.health is not None:
+                    helpers += [group.create_task(self._measure()), group.create_task(self.health.watch())]
                 ended = await process.wait()
                 for helper in helpers:
                     helper.cancel()
@@ -258,7 +262,9 @@ class Guest:
         process.warn(wish.number, script=wish.script)
 
     async def _measure(self) -> None:
-        """Tell how busy the program is (`schemas.measures`): all that it has started, over the cores that it may use."""
+        """Tell how busy the program is (`schemas.measures`): all that it has started, over the cores that it may use; and
+        whether it is well."""
+        assert self.health is not None
         machine = self.machine
         cores = machine.cores * machine.core_share
         before, began = machine.used(), time.monotonic()
@@ -267,7 +273,8 @@ class Guest:
             used, now = machine.used(), time.monotonic()
             busy = max(0.0, used.cpu_seconds - before.cpu_seconds) / (now - began) / cores
             with contextlib.suppress(RefusedError):
-                await self.door.usage(round(min(busy, BUSY_MAX), 4), round(now - began, 3), used.memory_kb / 1024)
+                load = round(min(busy, BUSY_MAX), 4), round(now - began, 3), used.memory_kb / 1024
+                await self.door.usage(*load, self.health.ready, self.health.answer)
             before, began = used, now
 
     async def _watch_memory(self, process: Process) -> None:
@@ -342,7 +349,8 @@ class Guest:
         launch = Launch(argv, environment, room.work, boot.directory, room.file("note"))
         self.machine.limit_cpu(False)
         self.process = await self._start(launch)
-        if await self._is_up(self.process, port, boot.health_path):
+        self.health = Health(self._session, port, boot.health_path)
+        if await self._is_up(self.process, self.health):
             await self.door.began(f"127.0.0.1:{port}")
             told, ended = "", await self._attend(self.process, None)
         else:
@@ -350,14 +358,22 @@ class Guest:
         await self._send_rest()
         if self.stopping or self.dismissed:
             return "stopped" if self.stopping else "gone"
+        await self._say_ended(ended)
         return f"the instance ended with {ended.code}{told}: {self._last_words()}"
 
-    async def _is_up(self, process: Process, port: int, path: str | None) -> bool:
-        """Wait until the program is healthy (True) or over; what it writes meanwhile says why it does not come up (rule 9)."""
+    async def _say_ended(self, ended: Ended) -> None:
+        """How, before the VM is gone and nobody can tell; a door that is away does not keep it."""
+        with contextlib.suppress(TimeoutError, GoneError, RefusedError):
+            async with asyncio.timeout(ENDED_S):
+                await self.door.ended(ended.exit, ended.signal, self.machine.killed_for_memory())
+
+    async def _is_up(self, process: Process, health: Health) -> bool:
+        """Wait until the program is healthy (True) or over; what it writes and answers meanwhile says why it does not come up
+        (rule 9)."""
         assert self.output is not None
         over = asyncio.ensure_future(process.wait())
-        healthy = asyncio.ensure_future(self._become_healthy(port, path))
-        pump = asyncio.ensure_future(self.output.pump())
+        healthy = asyncio.ensure_future(health.start())
+        pump = asyncio.ensure_future(_both(self.output.pump(), self._measure()))
         try:
             await asyncio.wait({over, healthy, pump}, timeout=FREE_START_S, return_when=asyncio.FIRST_COMPLETED)
             self.machine.limit_cpu(True)
@@ -377,22 +393,8 @@ class Guest:
         """What an instance has written last, whatever its end."""
         assert self.output is not None
         with contextlib.suppress(TimeoutError, GoneError, RefusedError):
-            async with asyncio.timeout(HEALTH_TRY_S):
+            async with asyncio.timeout(REST_S):
                 await self.output.flush()
-
-    async def _become_healthy(self, port: int, path: str | None) -> None:
-        """Return once the health path answers 2xx (without a path: once the port accepts)."""
-        while True:
-            with contextlib.suppress(OSError, TimeoutError, aiohttp.ClientError):
-                async with asyncio.timeout(HEALTH_TRY_S):
-                    if path is None:
-                        _, writer = await asyncio.open_connection("127.0.0.1", port)
-                        writer.close()
-                        return
-                    async with self._session.get(f"http://127.0.0.1:{port}/{path.lstrip('/')}") as answer:
-                        if 200 <= answer.status < 300:
-                            return
-            await asyncio.sleep(HEALTH_INTERVAL_S)
 
     def _last_words(self) -> str:
         """The end of stderr, for the reason of an instance's death."""
@@ -406,6 +408,10 @@ class Guest:
         if self.output is not None:
             self.output.close()
             self.output = None
+
+
+async def _both(one: Coroutine[Any, Any, None], other: Coroutine[Any, Any, None]) -> None:
+    await asyncio.gather(one, other)
 
 
 async def _chunks(fd: int) -> AsyncIterator[bytes]:

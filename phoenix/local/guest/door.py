@@ -31,6 +31,7 @@ LONG_POLL_S = 25.0  # the contract's maximum
 BACKOFF_FIRST_S, BACKOFF_MAX_S = 0.05, 2.0
 CHUNK_BYTES = 1 << 18
 ERROR_CHARS_MAX = 300
+ANSWER_CHARS_MAX = 200  # the contract's
 
 
 class GoneError(Exception):
@@ -190,10 +191,16 @@ class Door:
     async def began(self, address: str | None) -> None:
         await self._call("POST", "began", _json({"address": address}))
 
-    async def usage(self, utilisation: float, interval_s: float, memory_mb: float) -> None:
-        """How busy this instance is.  It is a level: one that cannot be told now is not told (rule 2 is not for it)."""
-        told = {"utilisation": utilisation, "interval_s": interval_s, "memory_mb": memory_mb}
-        await self._call("POST", "usage", _json(told), deadline_s=USAGE_DEADLINE_S, tries=1)
+    async def usage(self, utilisation: float, interval_s: float, memory_mb: float, ready: bool, answer: str) -> None:
+        """How busy this instance is, and whether it is well.  It is a level: one that cannot be told now is not told (rule 2 is
+        not for it)."""
+        told = {"utilisation": utilisation, "interval_s": interval_s, "memory_mb": memory_mb, "ready": ready}
+        said = {} if ready else {"answer": answer[:ANSWER_CHARS_MAX]}
+        await self._call("POST", "usage", _json({**told, **said}), deadline_s=USAGE_DEADLINE_S, tries=1)
+
+    async def ended(self, exit_: int | None, signal: int | None, oom: bool) -> None:
+        """How this instance's program has ended by itself."""
+        await self._call("POST", "ended", _json({"exit": exit_, "signal": signal, "oom": oom}))
 
     async def put_output(self, stream: str, offset: int, data: bytes) -> None:
         await self._call("PUT", f"output/{stream}?offset={offset}", data, content_type="application/octet-stream")
