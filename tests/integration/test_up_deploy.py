@@ -78,7 +78,7 @@ def test_a_good_and_a_bad_release_cost_no_request(site: Cloud) -> None:
         bad = site.run("deploy", "web", "--image", "shop-2", "--wait", "--timeout", "200s", "--", "false")
         assert (bad.returncode, bad.stdout) == (1, "web: release 2\n")
         assert "release 2 was given up after 2 failures: the last instance, web." in bad.stderr
-        assert "ended by itself; release 1 is wanted again" in bad.stderr
+        assert "ended with exit code 1; release 1 is wanted again" in " ".join(bad.stderr.split())
         until(lambda: states(site)[1] == ("complete", 2), "release 1 is not back")
         until(lambda: visitor.served > 20 or visitor.failed, "hardly a page is served")
     assert visitor.failed == []

@@ -188,6 +188,19 @@ def test_where_successors_are_ill_too_those_that_served_stay_and_it_tries_ever_m
     assert (core(world).ready, len(serving(world))) == (4, 4)
 
 
+def test_a_successor_has_to_prove_that_it_stays_well_before_anybody_goes_for_it() -> None:
+    """What they all need may be back, and the others' guests have not said so yet."""
+    world = site(hosts=3, held=2, instances_min=2, unreachable_s=2.0, min_ready_s=0.5)
+    world.advance(1)
+    ill(world, "web.1", "web.2")
+    world.advance(2)
+    world.grant("web", "h3")
+    world.advance(2.9)
+    assert ends(world) == {}
+    world.advance(0.2)
+    assert list(ends(world)) == ["web.1"]
+
+
 def test_if_the_balancers_alone_say_so_of_all_it_may_be_their_network_and_nobody_goes() -> None:
     world = site(hosts=5, held=4, instances_min=4, boot_timeout_s=60.0)
     world.advance(100)

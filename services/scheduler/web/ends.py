@@ -50,6 +50,9 @@ from services.scheduler.web.state import State
 # A release is in the journal and folded by the provisioner in a tenth of it.  Where clocks differ by more, the host may be
 # seized first: its instances have drained as long, and end with the same grace.
 ROOM_MAX_S: Final = 0.1
+WORDS_S: Final = (
+    3.0  # guests and balancers ask and speak once a second: those that recover together have said so by then
+)
 DOUBLINGS_MAX: Final = 5  # of a boot_timeout_s of a minute: half an hour
 
 
@@ -250,6 +253,8 @@ def _replaced(at: Scene, target: int, most: int) -> list[f.AttemptClosed]:
     fresh = len(not_ready(at)) - len(names)
     serving, is_proven = at.held.serving - fresh, _is_proven(at)
     if not is_proven:
+        if len(not_ready(at)) < at.held.serving:
+            return []  # somebody is ready, and has still to prove that it stays so
         if is_balancers_word(at):
             return [_gone(at, name) for name in names[:1] if _is_due(at, names[0], target, most)]
         names = [name for name in reversed(names) if not _has_served(at, name)] or names
@@ -270,11 +275,16 @@ def _served_since(at: Scene, name: str) -> float:
     return max(at.unit(name).began_at or 0.0, at.state.ready_at.get(name, 0.0))
 
 
+def proven_s(at: Scene) -> float:
+    """For so long an instance is ready before it is believed to be well."""
+    return max(at.terms.min_ready_s, WORDS_S)
+
+
 def _has_served(at: Scene, name: str) -> bool:
     """It was ready for so long that it is believed to be well, or to have been."""
     words = at.state.unready.get(name)
     until = readiness.since(words) if words else at.now
-    return until >= _served_since(at, name) + at.terms.min_ready_s
+    return until >= _served_since(at, name) + proven_s(at)
 
 
 def _is_proven(at: Scene) -> bool:
@@ -322,5 +332,5 @@ def _of_not_ready(at: Scene, target: int, most: int) -> list[float]:
     first = names[0]
     times = [readiness.since(at.state.unready[name]) + at.policy.unreachable_s for name in names]
     ready = (name for name in at.held.active if name not in at.held.starting and name not in at.state.unready)
-    times += [_served_since(at, name) + at.terms.min_ready_s for name in ready]
+    times += [_served_since(at, name) + proven_s(at) for name in ready]
     return [*times, at.state.retry_at, _due_at_last(at, first, target, most)]
