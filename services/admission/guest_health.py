@@ -96,9 +96,7 @@ class HealthCalls:
         try:
             await self._say(word)
         except Refused as refused:
-            if refused.code == "limit":
-                raise Refused("unavailable", refused.message) from None  # a guest comes back then
-            if refused.code != "conflict":
+            if refused.code != "conflict":  # its attempt is over
                 raise
         return no_content()
 

@@ -9,8 +9,8 @@ Rules
      is granted without a fact, in the journal or in the same envelope; so is what changes nothing: `ready` of one that this
      watcher does not call unready, and anything but `drained` of one that drains.
   4. `drained` of an instance that does not drain is refused: it serves, and a balancer that thinks otherwise has it wrong.
-  5. Each report that counts is a fact for ever: of a watcher an instance has one in `REPORT_INTERVAL_S`, but for `drained`, of
-     which an attempt has one.  Where the answer alone is another one, it is news once in `REWORD_S`.
+  5. Each report that counts is a fact for ever: of a watcher an instance has one in `REPORT_INTERVAL_S`, but for `drained` and
+     `ended`, of which an attempt has one.  Where the answer alone is another one, it is news once in `REWORD_S`.
   6. At most `WATCHERS_MAX` watch an instance.
 """
 
@@ -145,7 +145,7 @@ def news(core: AdmissionCore, fact: f.InstanceReported, now: float, drafted: Seq
     before = said.get(who)
     if unit.drains_until is not None or not _is_other(fact, before, now):
         return []
-    if before is not None and now - before.at < REPORT_INTERVAL_S:
+    if fact.state != "ended" and before is not None and now - before.at < REPORT_INTERVAL_S:
         raise Refused(
             "limit", f"{unit.id} was reported as {before.state} a moment ago: come back in {REPORT_INTERVAL_S:g} s"
         )

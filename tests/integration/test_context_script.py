@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import contextlib
 import os
 import pwd
 import re
@@ -12,6 +13,7 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
+import aiohttp
 import msgspec
 import pyone
 import pytest
@@ -391,6 +393,49 @@ h.HTTPServer(('127.0.0.1', int(os.environ['PORT'])), {handler}).serve_forever()"
     printed = (await site.get("/v1/instances/web.1/output?stream=stderr", "wim")).decode()
     assert len(printed) < 2_100_000
     assert re.match(r"x*\n\[[0-9]+ bytes left out: more than 1048576 at once\]\nx*last", printed)
+    await here.furnish_limits(config)
+
+
+async def test_an_instance_says_when_it_is_ill_and_how_it_ended_without_its_secrets(site: Site) -> None:
+    here, port = site.here, free_port()
+    config = here.broker.config.cloud
+    secret_files.write(here.broker.config.secrets.directory, "web", "db", b"hunter2")
+    program = """import http.server as h, os
+class H(h.BaseHTTPRequestHandler):
+    health, log_message = 204, print
+    def do_GET(self):
+        if self.path == '/end':
+            os.write(2, ('cannot log in with ' + os.environ['DB'] + '\\x1b[31m').encode())
+            os._exit(7)
+        H.health = {'/ill': 503, '/well': 204}.get(self.path, H.health)
+        self.send_response(H.health)
+        self.end_headers()
+h.HTTPServer(('127.0.0.1', int(os.environ['PORT'])), H).serve_forever()"""
+    command = {"command": ("python3", "-c", program), "secrets": {"DB": "db"}}
+    departments = tuple(
+        d if d.web is None else msgspec.structs.replace(d, web=msgspec.structs.replace(d.web, **command))
+        for d in config.departments
+    )
+    await here.furnish_limits(msgspec.structs.replace(config, departments=departments))
+    await here.place("web.2", "w1", dept="web")
+    vm = await site.boot("web.2", GUEST_ADDRESS="127.0.0.1", GUEST_PORT=str(port))
+    await site.began("web.2")
+
+    async def words(count: int) -> list[f.InstanceReported]:
+        found = [fact for fact in await here.journaled(f.InstanceReported) if fact.unit == "web.2"]
+        return found[-1:] if len(found) >= count else []
+
+    async with aiohttp.ClientSession() as session:
+        for count, path in enumerate(("ill", "well"), 1):
+            async with session.get(f"http://127.0.0.1:{port}/{path}"):
+                (said,) = await until(lambda count=count: words(count))  # type: ignore[misc]
+            assert (said.state, said.by) == ("unready" if path == "ill" else "ready", "guest")
+            assert said.why == ("/healthz answered HTTP 503" if path == "ill" else "")
+        with contextlib.suppress(aiohttp.ClientError):
+            await session.get(f"http://127.0.0.1:{port}/end")
+    (over,) = await until(lambda: words(3))
+    assert (over.state, over.exit, over.said) == ("ended", 7, r"cannot log in with ***\x1b[31m")
+    assert "the instance ended with 7" in await site.off(vm)
     await here.furnish_limits(config)
 
 

@@ -88,7 +88,9 @@ def test_each_watcher_has_a_word_of_its_own_and_there_are_not_many() -> None:
 def test_a_program_ends_once() -> None:
     world = in_service()
     over = f.InstanceReported(unit="web.1", attempt=1, state="ended", by="guest", exit=1)
-    assert instances.news(world.core, over, 100.0, ()) == [over]
+    world.put(f.InstanceReported(unit="web.1", attempt=1, state="unready", by="guest", why="refused"))
+    at = world.core.reported("web.1")[""].at
+    assert instances.news(world.core, over, at, ()) == [over]  # however soon after another word
     assert instances.news(world.core, over, 100.0, [over]) == []
     world.put(over)
     ready = msgspec.structs.replace(over, state="ready", exit=None)
