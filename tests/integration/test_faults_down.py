@@ -16,7 +16,8 @@ from tests.support import faults_verdict as verdict
 from tests.support.faults import Load, Siege, siege, together
 
 HOSTS = 6
-JOBS = 36
+ROUNDS = int(os.environ.get("PHOENIX_FAULTS_ROUNDS", "2"))  # of the interruptions; `make faults` has all three
+JOBS = 12 * ROUNDS
 WORK_S = 2.0  # between two interruptions
 
 pytestmark = pytest.mark.timeout(240)
@@ -48,7 +49,7 @@ def at_work(cloud: Siege, job: str) -> Callable[[], bool]:
 
 async def interrupt(cloud: Siege, load: Load) -> None:
     """Each interruption has a job of its own to interrupt: how far the stream of the others is depends on the machine."""
-    for end in (down, supervisor_dies, down_hard):
+    for end in (down, supervisor_dies, down_hard)[:ROUNDS]:
         await asyncio.sleep(WORK_S)
         job = await load.add(name := f"{end.__name__}.x")
         await asyncio.to_thread(until, at_work(cloud, job), "the job to be interrupted does not run")
@@ -60,7 +61,7 @@ async def interrupt(cloud: Siege, load: Load) -> None:
 
 async def test_what_is_interrupted_goes_on_where_it_was(tmp_path: Path) -> None:
     with siege(tmp_path, HOSTS) as cloud:
-        load = Load(cloud, jobs=JOBS, seed=4, over_s=18.0, longest_s=4.0)
+        load = Load(cloud, jobs=JOBS, seed=4, over_s=6.0 * ROUNDS, longest_s=4.0)
         await together(load.run(), interrupt(cloud, load))
         await cloud.rest()
         story = await verdict.judge(cloud, load.submitted, HOSTS)

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import argparse
 import gc
+import math
 import pickle
 import resource
 import sys
@@ -68,10 +69,15 @@ class Search:
         self.seen[self.world.first] = None
         self.frontier.append(self.world.first)
 
-    def run(self, seconds: float, progress: Callable[[str], None] = lambda _text: None) -> bool:
-        """True if the whole world was explored.  Raises `Violation` with the story that leads to it."""
+    def run(
+        self, seconds: float, progress: Callable[[str], None] = lambda _text: None, depth: float = math.inf
+    ) -> bool:
+        """True if the whole world was explored; `depth`: no more steps than that from the first state.  Raises `Violation` with
+        the story that leads to it."""
         began = told = time.monotonic()
         while self.frontier:
+            if self.depth >= depth:
+                return False
             while self.frontier:
                 self._expand(self.frontier.pop())
                 now = time.monotonic()

@@ -37,7 +37,7 @@ def requests() -> tuple[LogJob, ...]:
 
 @cache
 def runs() -> list[Run]:
-    return intergrid.simulated(requests(), range(1, 31), workers=2)
+    return intergrid.simulated(requests(), range(1, 11), workers=2)
 
 
 def test_with_preemption_every_local_lease_begins_on_time_and_without_some_do_not() -> None:
