@@ -65,6 +65,7 @@ LATE = {  # where the search begins for those that most seeds do not notice: it 
     "a unit is placed on hosts that are not held": 81,
     "the provisioner rests though something has happened": 18,
     "a removed department is not closed": 7,
+    "exit 0 after SIGTERM is a success": 19,
     "nobody is seized, though a removed department's scheduler is gone": 85,
     "X3: an attempt starts beside its predecessor": 49,
     "X4: a VM that will not die is waited for": 36,
