@@ -208,6 +208,8 @@ async def test_a_guest_tells_how_busy_its_instance_is_and_its_department_hears_i
     await here.place("web.16", "w1", dept="web")
     guest, told = here.guest("web.16"), {"utilisation": 0.75, "interval_s": 1.0, "memory_mb": 12.5}
     heard = await here.hear("wim", "phoenix.measure.web.instances")
+    assert (await guest.call("POST", "usage", {**told, "utilisation": 1.0}))[0] == 204  # it boots: nobody is served yet
+    assert await guest.began("127.0.0.1:1") == 204
     assert (await guest.call("POST", "usage", told))[0] == 204
     measures = msgspec.json.decode((await heard.next_msg(5)).data, type=Measures)
     (measured,) = measures.instances
@@ -220,6 +222,26 @@ async def test_a_guest_tells_how_busy_its_instance_is_and_its_department_hears_i
     stop = f.AttemptClosed(unit="web.16", attempt=1, disposal=f.Disposal.STOPPED, why=because(Code.SCALE_DOWN))
     await here.write("scheduler.web", stop)
     assert (await guest.call("POST", "usage", told))[0] == 410
+
+
+async def test_a_guest_tells_how_its_instance_is_and_each_change_is_a_fact(here: House) -> None:
+    await here.place("web.17", "w1", dept="web")
+    guest, use = here.guest("web.17"), {"utilisation": 0.5}
+    assert await guest.began("127.0.0.1:1") == 204
+    ill = {**use, "ready": False, "answer": "/healthz answered HTTP 500\x1b"}
+    for told in ({**use, "ready": True}, use, ill, ill, {**use, "ready": True}):  # the last one is too soon
+        assert (await guest.call("POST", "usage", told))[0] == 204
+    assert (await guest.call("PUT", "output/stderr?offset=0", b"one\ntwo\r\n\nthree\nfo\xffur\x07\n"))[0] == 204
+    assert (await guest.call("POST", "ended", {"signal": 9, "oom": True}))[0] == 204
+    assert (await guest.call("POST", "ended", {"exit": 1}))[0] == 204
+    assert (await guest.call("POST", "ended", {"exit": 256}))[0] == 400
+    found = [fact for fact in await here.journaled(f.InstanceReported) if fact.unit == "web.17"]
+    word = {"unit": "web.17", "attempt": 1, "by": "guest"}
+    assert found == [
+        f.InstanceReported(**word, state="unready", why=r"/healthz answered HTTP 500\x1b"),
+        f.InstanceReported(**word, state="ended", signal=9, oom=True, said="two | three | fo\ufffdur\\x07"),
+    ]
+    assert (await here.guest(await running(here)).call("POST", "ended", {"exit": 1}))[0] == 400
 
 
 async def test_tokens_are_for_one_vm_and_never_logged(here: House, caplog: pytest.LogCaptureFixture) -> None:

@@ -76,6 +76,31 @@ def test_an_instance_is_held_when_it_is_placed_runs_when_it_has_begun_and_is_nei
     assert shown() == (0, 0)
 
 
+def test_an_instance_that_is_not_ready_does_not_serve_and_the_department_is_short_of_it() -> None:
+    desk = Desk().play(ADOPTED, *granted("h1", dept="web"))
+    desk.play(("scheduler.web", f.DemandChanged(dept="web", hosts=1, instances=1)))
+    desk.play(("scheduler.web", f.UnitPlaced(unit="web.1", attempt=1, hosts=("h1",), cores=1, memory_mb=1)))
+    desk.play(("admission", f.AttemptBegan(unit="web.1", attempt=1, addresses=("x:1",))))
+    names = ("web_instances_serving", "web_instances_not_ready", "web_shortfall_seconds")
+
+    def shown(later_s: float = 0.0) -> list[float | None]:
+        return [told(desk.core, name, desk.custody.state.at + later_s, "web") for name in names]
+
+    assert shown(7.0) == [1, 0, 0]
+    word = {"unit": "web.1", "attempt": 1}
+    desk.play(("admission", f.InstanceReported(**word, state="unready", by="guest", why="/healthz answered HTTP 500")))
+    desk.play(("admission", f.InstanceReported(**word, state="unready", user="balancer", why="HTTP 500")))
+    since = desk.custody.state.at - desk.core.state.levels.short["web"].short_at  # the guest's word
+    assert shown(5.0) == [0, 1, since + 5.0]
+    desk.play(("admission", f.InstanceReported(**word, state="ready", user="balancer")))
+    assert shown()[:2] == [0, 1]
+    desk.play(("admission", f.InstanceReported(**word, state="ready", by="guest")))
+    assert shown(7.0) == [1, 0, 0]
+    desk.play(("admission", f.InstanceReported(**word, state="unready", by="guest")))
+    desk.play(("executor", f.HostLost(host="h1", reason="x")))
+    assert (desk.core.state.levels.unready, shown()[:2]) == ({}, [0, 0])
+
+
 def test_a_quarantine_that_has_passed_is_none() -> None:
     desk = Desk().play(ADOPTED, *granted("h1"))
     desk.play(("executor", f.HostQuarantined(host="h1", reason="disabled", until=1000.0)))
