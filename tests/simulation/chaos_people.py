@@ -200,12 +200,8 @@ class People:
                 return []
             some = drain if drain and kind < 0.7 else live
             unit = some[int(pick * len(some))]
-            state: Literal["drained", "unreachable", "reachable"] = (
-                "drained"
-                if unit.drains_until is not None or kind < 0.1
-                else "unreachable"
-                if kind < 0.5
-                else "reachable"
+            state: Literal["drained", "unready", "ready"] = (
+                "drained" if unit.drains_until is not None or kind < 0.1 else "unready" if kind < 0.5 else "ready"
             )
             return [f.InstanceReported(unit=unit.id, attempt=unit.attempt, state=state, user="balancer")]
 
