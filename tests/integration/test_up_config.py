@@ -221,6 +221,7 @@ def test_haproxy_stands_where_the_embedded_balancer_would_with_an_agent_beside_i
     assert shop is not None
     [embedded] = stack.balancers(config, place, stack_settings.Settings(), ports, shop)
     binary, settings = tool("haproxy"), stack_settings.Settings(balancer="haproxy")
+    config = stack.with_agents(config, settings, ports)
     front, agent = stack.balancers(config, place, settings, ports, shop)
     assert (front.name, front.url) == (embedded.name, embedded.url)
     assert front.argv[0] == str(binary)
@@ -249,7 +250,7 @@ def test_a_running_haproxy_that_does_not_follow_a_new_configuration_is_told(plac
     tool("haproxy")
     settings = stack_settings.Settings(balancer="haproxy")
     assert stack_haproxy.outdated(place, settings, shop) == ""  # it has none
-    stack.balancers(config, place, settings, ports, shop)
+    stack.balancers(stack.with_agents(config, settings, ports), place, settings, ports, shop)
     assert stack_haproxy.outdated(place, settings, shop) == ""
     for change in ({"health_path": "/up"}, {"instances_max": 1000}, {"connections_per_instance": 4}):
         other = msgspec.structs.replace(shop, web=msgspec.structs.replace(shop.web, **change))  # type: ignore[arg-type]

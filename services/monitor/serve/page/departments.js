@@ -97,7 +97,8 @@ function remarks(row) {
   if (ill !== null) {
     const one = row.instances_not_ready === 1;
     found.push(
-      `${count(row.instances_not_ready, "instance")} ${one ? "is" : "are"} not ready for ${duration(now() - ill)}: ${row.not_ready_answer}.`,
+      `${count(row.instances_not_ready, "instance")} ${one ? "is" : "are"} not ready for ${duration(now() - ill)}: ` +
+        `${row.not_ready_answer}.`,
     );
   }
   if (row.scale && row.scale.instances !== null && row.scale.instances !== undefined)
