@@ -453,12 +453,6 @@ async def test_an_instance_that_dies_ends_its_vm_with_its_last_words(hypervisor:
     assert life.ended == {"exit": 4, "signal": None, "oom": False}
 
 
-async def test_an_instance_that_is_killed_says_by_which_signal(hypervisor: Hypervisor) -> None:
-    life = hypervisor.door.add("web.7", kind="instance", script="#!/bin/sh\nkill -SEGV $$\n", health_path="/x")
-    await hypervisor.until_ended(await hypervisor.boot("web.7"))
-    assert life.ended == {"exit": None, "signal": signal.SIGSEGV, "oom": False}
-
-
 async def test_what_an_instance_writes_that_never_becomes_healthy_is_sent_while_it_boots(
     hypervisor: Hypervisor,
 ) -> None:
@@ -471,34 +465,6 @@ async def test_what_an_instance_writes_that_never_becomes_healthy_is_sent_while_
     assert life.began == []
     await hypervisor.driver.cancel(vm, HOST)
     assert (life.report, life.ended) == (None, None)
-
-
-SWITCHED = """#!/usr/bin/env python3
-import http.server, os
-class Answers(http.server.BaseHTTPRequestHandler):
-    health = 200
-    def do_GET(self):
-        if self.path != "/healthz":
-            Answers.health = int(self.path[1:])
-        self.send_response(Answers.health if self.path == "/healthz" else 200)
-        self.end_headers()
-http.server.ThreadingHTTPServer(("127.0.0.1", int(os.environ["PORT"])), Answers).serve_forever()
-"""
-
-
-async def test_an_instances_guest_says_when_its_health_path_fails_and_when_it_is_well_again(
-    hypervisor: Hypervisor,
-) -> None:
-    life = hypervisor.door.add("web.7", kind="instance", script=SWITCHED, health_path="/healthz")
-    vm = await hypervisor.boot("web.7")
-    await hypervisor.door.until(lambda: life.usages and life.usages[-1]["ready"])
-    async with aiohttp.ClientSession() as session:
-        for status in (500, 200):
-            async with session.get(f"http://{life.began[0]}/{status}") as answer:
-                assert answer.status == 200
-            await hypervisor.door.until(lambda status=status: life.usages[-1]["ready"] is (status == 200))  # type: ignore[misc]
-            assert life.usages[-1].get("answer", "") == ("" if status == 200 else "/healthz answered HTTP 500")
-    await hypervisor.driver.cancel(vm, HOST)
 
 
 async def test_a_vm_that_is_not_ours_is_refused(hypervisor: Hypervisor) -> None:
