@@ -36,7 +36,7 @@ from services.runtime.service import Service
 from services.scheduler import plugins
 from services.scheduler.metrics import Counts
 from services.scheduler.web.core import WebCore
-from services.scheduler.web.meter import Meter
+from services.scheduler.web.meter import Meter, longest_s
 from services.scheduler.web.meter_gate import Trouble
 from services.scheduler.web.why import Told, not_ready, unseen, why
 
@@ -99,7 +99,8 @@ class WebEdge(Edge):
 
     async def _on_signal(self, msg: Msg) -> None:
         name, now = msg.subject.rsplit(".", 1)[1], self.service.now()
-        self.meter.timeout_s = self._core().policy.signal_timeout_s
+        policy = self._core().policy
+        self.meter.timeout_s, self.meter.longest_s = policy.signal_timeout_s, longest_s(policy)
         if not self.meter.gate.affords(name, len(msg.data), now):
             self._tell(self.meter.gate.drop(name, Drop.TOO_OFTEN, now, note="4 MiB a second are read"))
             return

@@ -1,8 +1,8 @@
 """The meter of the web scheduler's edge: signals in, one observation out.  No I/O; the clock is given.
 
 Theory of operation
-  An observation covers the time since the last one without a seam, or, after a silence, since the first signal.  Each source's
-  word of it is the mean of its signals, weighted by how long each measured.  A source from which none came in that time is
+  An observation covers the time since the last one without a seam, or, after a silence, since when all that were heard have
+  measured.  Each source's word of it is the mean of its signals, weighted by how long each measured.  A source from which none came in that time is
   held to its last word for a while (rule 2), so that two sources which speak once a second, at different moments, do not take
   turns.  What the words of several sources make together depends on what they say:
 
@@ -22,6 +22,9 @@ Rules
   5. Who has just begun to listen has not heard everybody: load is told after HELD_S, and what was claimed before counts on
      (`inherit`), for `timeout_s`.  A scheduler that starts again must not take half a rate, or CPU without it, for a fall.
   6. A source that is silent for SILENT_S (or `timeout_s`, if that is longer) makes room for another.
+  7. No observation spans a silence, or more than `longest_s`: it would decide at once what a rule looks at for a window.  What
+     was heard before a silence, or so long ago, and is not observed yet, is given up; its source's last word holds (rule 2).
+     Half a second of CPU beside a rate that was counted through the silence is an observation of half a second.
 """
 
 from __future__ import annotations
@@ -33,6 +36,7 @@ from typing import Final, NamedTuple
 import msgspec
 
 from schemas import signals as s
+from schemas.config import WebPolicy
 from schemas.facts import QUIET_MAX, LoadObserved
 from schemas.ids import sort_key
 from schemas.signal_drops import Drop
@@ -41,7 +45,14 @@ from services.scheduler.web.meter_queue import Queue
 
 HELD_S: Final = 2.5  # sources of one signal a second, one of them late: still without a hole …
 SEAM_S: Final = HELD_S  # … and observations without a seam
+LONGEST_S: Final = 20.0  # of a rule without a window: that of the paper (III-C)
+_ROUNDING_S: Final = 1e-6  # a float of UTC seconds has a resolution of 2e-7
 _LOAD: Final = ("cpu", "requests")
+
+
+def longest_s(policy: WebPolicy) -> float:
+    """Rule 7.  Once a second with one of them late must do, however short the window is."""
+    return max(HELD_S, policy.window_s if policy.rule == "threshold" else LONGEST_S)
 
 
 class Last(NamedTuple):
@@ -60,6 +71,7 @@ class _Source(msgspec.Struct):
     sum: float = 0.0  # said · seconds, since the last observation
     seconds: float = 0.0
     samples: int = 0
+    first: float = math.inf  # begin of the first of these measurements
 
     def word(self) -> float:
         return self.sum / self.seconds if self.seconds else self.said
@@ -70,17 +82,18 @@ class _Source(msgspec.Struct):
 
 
 class Meter:
-    """Of one department.  `since`: when it began to listen (rule 5); `timeout_s`: the policy's `signal_timeout_s`."""
+    """Of one department.  `since`: when it began to listen (rule 5); `timeout_s`: the policy's `signal_timeout_s`; `longest_s`:
+    rule 7."""
 
     def __init__(self, department: str, since: float = -math.inf, timeout_s: float = 10.0) -> None:
         self.department, self.since, self.timeout_s = department, since, timeout_s
+        self.longest_s = LONGEST_S
         self.gate = Gate()
         self.queue = Queue()
         self.last: dict[str, Last] = {}  # by signal
         self._sources: dict[str, dict[str, _Source]] = {name: {} for name in s.SIGNALS}
         self._levels = 0  # claims and sessions since the last observation
         self._ended = 0.0  # of the last observation of load
-        self._first = math.inf  # begin of the first measurement since
         self._last = 0.0  # end of the last one
         self._inherited = (0, -math.inf)  # instances claimed, and until when that counts
 
@@ -90,12 +103,14 @@ class Meter:
         """Count it in, or drop it (rule 1).  Returns a trouble that is to be told for the first time."""
         name, at = s.NAME[type(signal)], now if signal.at is None else signal.at
         known = self._sources[name].get(signal.source)
-        why = refusal(signal, at, now, None if known is None else known.at)
+        why, note = refusal(signal, at, now, None if known is None else known.at), ""
+        if why is None and isinstance(signal, s.CpuSignal | s.RequestsSignal) and signal.interval_s > self.longest_s:
+            why, note = Drop.TOO_LONG, f"interval_s is {signal.interval_s:g}, at most {self.longest_s:g} counts"
         if why is None and not self._room(name, signal, now):
             why = Drop.TOO_MANY_SOURCES
         if why is not None:
             off_s = at - now if math.isfinite(at) else 0.0
-            return self.gate.drop(name, why, now, source=signal.source, off_s=off_s)
+            return self.gate.drop(name, why, now, source=signal.source, off_s=off_s, note=note)
         self.gate.took(name, signal.source)
         self.last[name] = Last(at, signal.source)
         source = self._sources[name].setdefault(signal.source, _Source())
@@ -129,11 +144,14 @@ class Meter:
         return others + len(signal.sessions) <= SESSIONS_MAX
 
     def _measured(self, source: _Source, said: float, interval_s: float, of: float | None) -> None:
+        begin = source.at - interval_s
+        if begin - self._last >= SEAM_S or source.at - self._first() > self.longest_s:  # rule 7
+            self._begin_anew()
         source.said, source.interval_s, source.of = said, interval_s, of
         source.sum += said * interval_s
         source.seconds += interval_s
         source.samples += 1
-        self._first = min(self._first, source.at - interval_s)
+        source.first = min(source.first, begin)
         self._last = max(self._last, source.at)
 
     def inherit(self, claim: int | None, until: float) -> None:
@@ -156,12 +174,17 @@ class Meter:
         """Sources of load that were heard since the last observation."""
         return (one for name in _LOAD for one in self._sources[name].values() if one.samples)
 
+    def _first(self) -> float:
+        """Since when all of them have measured."""
+        return max((one.first for one in self._load()), default=math.inf)
+
     def observation(self, now: float) -> LoadObserved | None:
         """What has been heard since the last observation, without taking it out; None if there is nothing."""
         samples = sum(one.samples for one in self._load())
         end = min(self._last, now)
-        start = self._ended if self._first - self._ended < SEAM_S else self._first
-        if not (samples and end > start and self._knows_all(now)):
+        first = self._first()
+        start = self._ended if first - self._ended < SEAM_S and end - self._ended <= self.longest_s else first
+        if not (samples and self._ended <= start < end <= start + self.longest_s + _ROUNDING_S and self._knows_all(now)):
             if not self._levels:
                 return None
             return LoadObserved(  # rule 4
@@ -191,10 +214,8 @@ class Meter:
             self._begin_anew()
 
     def _begin_anew(self) -> None:
-        self._first = math.inf
-        for one in self._load():
-            one.sum = one.seconds = 0.0
-            one.samples = 0
+        for one in tuple(self._load()):
+            one.sum, one.seconds, one.samples, one.first = 0.0, 0.0, 0, math.inf
 
     def _words(self, name: str, now: float) -> list[_Source]:
         return [one for _, one in sorted(self._sources[name].items()) if one.holds(now, self.timeout_s)]

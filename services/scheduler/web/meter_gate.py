@@ -4,7 +4,8 @@ Rules
   1. A signal is dropped, and counted by its name and one reason, the first that fits (`schemas.signal_drops`): what cannot be
      read or a field out of its bounds is malformed, which the codec says; not finite and absurd (the same bounds) are for what
      came without a codec; late: older than LATE_S; future: more than AHEAD_S ahead; out of order: not newer than its source's
-     last; too often: less than SPACING_S after that.  What is dropped changes nothing: the next good level says all.
+     last; too often: less than SPACING_S after that; too long: it measured
+     for longer than the rule looks at (`meter`, rule 7).  What is dropped changes nothing: the next good level says all.
   2. Times count by the publisher's own clock (`at`), each signal of a source after its last; without `at` the arrival counts.
   3. Publishers get no answer, so whose signals are dropped is remembered here, by signal and source: since when, how many, why,
      and by how much its clock is off.  After TELL_AFTER it is told (`phoenix why`, `phoenix status`, the log).
