@@ -362,6 +362,12 @@ def _batch(batch: BatchPolicy, path: Path_, label: str, able: Sequence[Capabilit
 def _web(department: Department, web: WebPolicy, path: Path_) -> Iterator[Problem]:
     label = department.name
     yield from _ranges(web, path, label=label)
+    if not web.instances_min:
+        right = (
+            "should be at least 1: load is measured at instances, so a department without one would not come back by it "
+            "(phoenix scale DEPT --exact 0 rests it until a person says otherwise)"
+        )
+        yield _problem((*path, "instances_min"), web.instances_min, right, label)
     if web.instances_min > web.instances_max:
         right = f"should be at most instances_max ({web.instances_max})"
         yield _problem((*path, "instances_min"), web.instances_min, right, label)
