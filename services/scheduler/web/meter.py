@@ -2,9 +2,9 @@
 
 Theory of operation
   An observation covers the time since the last one without a seam, or, after a silence, since when all that were heard have
-  measured.  Each source's word of it is the mean of its signals, weighted by how long each measured.  A source from which none came in that time is
-  held to its last word for a while (rule 2), so that two sources which speak once a second, at different moments, do not take
-  turns.  What the words of several sources make together depends on what they say:
+  measured.  Each source's word of it is the mean of its signals, weighted by how long each measured.  A source from which none
+  came in that time is held to its last word for a while (rule 2), so that two sources which speak once a second, at different
+  moments, do not take turns.  What the words of several sources make together depends on what they say:
 
     cpu        sources that name their instances share the department: their mean, weighted by that number; one that names none
                says nothing.  One that does not name them speaks of the whole department.  The highest of these words: an idle
@@ -184,7 +184,9 @@ class Meter:
         end = min(self._last, now)
         first = self._first()
         start = self._ended if first - self._ended < SEAM_S and end - self._ended <= self.longest_s else first
-        if not (samples and self._ended <= start < end <= start + self.longest_s + _ROUNDING_S and self._knows_all(now)):
+        if not (
+            samples and self._ended <= start < end <= start + self.longest_s + _ROUNDING_S and self._knows_all(now)
+        ):
             if not self._levels:
                 return None
             return LoadObserved(  # rule 4
