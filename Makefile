@@ -3,6 +3,7 @@
 #             MATCH_S=60: a quick look)
 # make flaps  [STEPS=100] [BALANCER=haproxy] scale-ups and scale-downs under load, and how many requests failed (2 minutes)
 # make test   set everything up, then style, types and tests; the last line counts
+# make test-long   the tests that take many seconds each, and nothing else: sieges, chaos, floods (6 minutes)
 # make test-traces   what reads the public traces, and nothing else (docs/simulator.md; the last line counts those left out)
 # make chaos  [SEEDS=5000] [FIRST=0] more seeds of the simulated faults, on all cores; up to the first that fails
 # make properties [ROUNDS=1] other examples than the test command's, up to the first that fails
@@ -26,7 +27,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 # ALLOW_MISSING=1 make test   without the tests whose tool cannot be had; the last line counts them
 
-.PHONY: demo rush flaps test test-traces lint types chaos properties faults failures crash crash-history worlds model bench setup tools clean
+.PHONY: demo rush flaps test test-long test-traces lint types chaos properties faults failures crash crash-history worlds model bench setup tools clean
 
 demo: setup
 	@$(BIN)/python -m phoenix.local.demo
@@ -45,7 +46,10 @@ test: setup
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check --quiet .
 	@$(BIN)/mypy
-	@$(BIN)/python -m pytest -q -n 4
+	@$(BIN)/python -m pytest -q -n 4 -m 'not long'
+
+test-long: setup
+	@$(BIN)/python -m pytest -q -n 4 -m long
 
 test-traces: $(READY)
 	@$(BIN)/python -m pytest -q -n 2 -m traces

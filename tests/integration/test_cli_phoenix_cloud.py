@@ -86,6 +86,7 @@ def test_a_jobs_story(own_files: list[str], capsys: pytest.CaptureFixture[str]) 
     assert _phoenix(*own_files, "--explain", "999") == 2
 
 
+@pytest.mark.long
 def test_without_the_public_traces_generated_ones_stand_in(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -157,6 +158,7 @@ def test_a_policy_keeps_both_benefits_down_to_the_first_gap() -> None:
     assert frontier.best(static, rows)[0] == "steady"
 
 
+@pytest.mark.long
 def test_the_frontier_asks_every_policy_of_the_product(capsys: pytest.CaptureFixture[str]) -> None:
     works = tuple(Work(number=n, submit_s=60.0 * n, run_s=300.0, nodes=n % 9 + 1, exclusive=True) for n in range(1, 9))
     static, rows = frontier.explore(works, WebInput(demand=((0.0, 1),)), workers=1)

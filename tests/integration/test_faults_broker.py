@@ -15,7 +15,7 @@ HOSTS = 6
 JOBS = 30
 SILENT_S = 3.0  # more than a lease's life (2 s)
 
-pytestmark = pytest.mark.timeout(180)
+pytestmark = [pytest.mark.long, pytest.mark.timeout(180)]
 
 
 async def trouble(cloud: Siege) -> None:

@@ -20,7 +20,7 @@ ROUNDS = int(os.environ.get("PHOENIX_FAULTS_ROUNDS", "2"))  # of the interruptio
 JOBS = 12 * ROUNDS
 WORK_S = 2.0  # between two interruptions
 
-pytestmark = pytest.mark.timeout(240)
+pytestmark = [pytest.mark.long, pytest.mark.timeout(240)]
 
 
 def down(cloud: Siege) -> None:

@@ -19,7 +19,7 @@ SEED = int(os.environ.get("PHOENIX_FAULTS_SEED", "5"))  # another one: PHOENIX_F
 ROUNDS = int(os.environ.get("PHOENIX_FAULTS_ROUNDS", "2"))  # kills of each; `make faults` has three
 ROUND_S, ROUND_JOBS = 6.0, 20
 
-pytestmark = pytest.mark.timeout(240)
+pytestmark = [pytest.mark.long, pytest.mark.timeout(240)]
 
 
 async def besieged(

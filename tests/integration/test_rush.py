@@ -23,6 +23,7 @@ pytestmark = pytest.mark.timeout(240)
 SMALL = Setting(cpus=2, hosts=5, instances_max=4, peak_instances=4, job_s=(20.0, 40.0), cpu_ms=40.0, timeout_s=30.0)
 
 
+@pytest.mark.long
 async def test_a_rise_of_the_load_takes_hosts_from_batch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Two instances' load to four instances; an instance has a fifth of a core, and serves five requests a second.  The rule
     counts requests: where the machine is full of other work, instances do not get the CPU time that would make them busy."""
@@ -67,6 +68,7 @@ async def test_whoever_ends_the_experiment_ends_its_cloud(tmp_path: Path) -> Non
     assert found(tmp_path, "phoenix-rush-*") == []
 
 
+@pytest.mark.long
 async def test_scaling_up_and_down_fails_no_request(tmp_path: Path) -> None:
     found = await flaps.flap(Setting(cpus=2, hosts=8), 2, tmp_path)
     assert found.failures == ()

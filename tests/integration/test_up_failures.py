@@ -18,6 +18,7 @@ def cloud(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Front]:
         yield found
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", list(FAULTS))
 async def test_no_request_fails_that_was_not_under_way_on_what_died(cloud: Front, name: str) -> None:
     found = await trial(cloud, FAULTS[name])

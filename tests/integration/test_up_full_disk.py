@@ -58,6 +58,7 @@ def cloud(tmp_path: Path) -> Iterator[Full]:
     found.close()
 
 
+@pytest.mark.long
 def test_a_full_disk_is_told_and_with_room_again_the_cloud_comes_back_by_itself(cloud: Full) -> None:
     cloud.up()
     assert cloud.ok(*SUBMIT) == "1\n"

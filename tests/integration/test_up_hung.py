@@ -33,6 +33,7 @@ def cloud(tmp_path: Path) -> Iterator[Hung]:
     found.close()
 
 
+@pytest.mark.long
 def test_who_hangs_is_replaced_and_submit_gets_its_answer(cloud: Hung) -> None:
     cloud.ok(*UP)
     assert cloud.ok(*SHORT) == "1\n"

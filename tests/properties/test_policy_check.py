@@ -41,6 +41,7 @@ EXAMPLES = few(6, searching=15)  # of ours; they are tried with more in the prop
 FITS = because(Code.FIRST_FIT)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("kind", "name"), [(kind, name) for kind in BUILTIN for name in BUILTIN[kind]])
 def test_ours_keep_every_rule(kind: str, name: str) -> None:
     assert [str(violation) for _, violation in judged(kind, name, EXAMPLES) if violation is not None] == []
@@ -227,6 +228,7 @@ def test_each_rule_of_victims_catches_a_broken_one(rule: Any) -> None:
     caught(rule, BROKEN_VICTIMS[rule.name], victims.crowds(), victims.story)
 
 
+@pytest.mark.long
 def test_whoever_promises_no_least_number_of_victims_is_not_held_to_it() -> None:
     check_victims(known.VICTIMS["smallest-shortest"], minimal=False, examples=EXAMPLES)
     with pytest.raises(Violation, match="could be spared"):

@@ -76,6 +76,7 @@ LATE = {  # where the search begins for those that most seeds do not notice: it 
 pytestmark = pytest.mark.timeout(300)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("first", range(STORIES, SEEDS, BLOCK))
 def test_whatever_happens_nothing_runs_twice_and_everything_ends(first: int) -> None:
     for seed in range(first, min(first + BLOCK, SEEDS)):

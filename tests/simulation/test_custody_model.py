@@ -31,6 +31,7 @@ def test_without_sharing_idle_hosts_a_wide_job_waits_for_ever() -> None:
     assert str(result["result"]).startswith("NOT LIVE")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", ["b1-suspend", "b1-warm-lost", "b2-move"])
 def test_vms_that_go_on_are_safe_and_live(name: str) -> None:
     result = explore(bound.Bound(**bound.CONFIGS[name]), trace=False, seconds=SECONDS_MAX)
@@ -44,6 +45,7 @@ def test_a_rule_about_vms_that_go_on_is_found(name: str) -> None:
     assert str(result["result"]).startswith(("UNSAFE", "NOT LIVE")), f"the model did not miss rule {name}"
 
 
+@pytest.mark.long
 def test_hosts_that_are_set_apart_are_safe_and_come_back() -> None:
     result = explore(cordon.Cordon(**cordon.CONFIGS["c1-drain"]), trace=False, seconds=SECONDS_MAX)
     print(f"c1-drain: {result['states']} states, {result['edges']} edges")

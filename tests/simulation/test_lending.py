@@ -152,6 +152,7 @@ def _agreed(chance: random.Random, config: CloudConfig, *, bounded: bool) -> Clo
     return msgspec.structs.replace(config, departments=tuple(departments), lending=tuple(contracts))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("first", "bounded"), [(n, b) for n in (0, 20) for b in (False, True)])
 def test_whatever_is_agreed_nothing_is_written_in_vain_and_nobody_starves(first: int, bounded: bool) -> None:
     for seed in range(first, first + 20):

@@ -70,6 +70,7 @@ def test_the_papers_runs_are_those_of_a_plain_simulator() -> None:
     _compare_the_papers_runs()
 
 
+@pytest.mark.long
 def test_the_papers_runs_on_generated_inputs_are_those_of_a_plain_simulator() -> None:
     _compare_the_papers_runs()
 

@@ -35,6 +35,7 @@ def test_every_order_is_safe_and_ends(name: str) -> None:
     assert len(search.seen) > LEAST_STATES
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", BEGUN)
 def test_every_order_of_the_first_steps_is_safe_and_can_end(name: str) -> None:
     search = Search(World(WORLDS[name]), stories=False)
