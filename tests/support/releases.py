@@ -1,4 +1,5 @@
-"""A web department in a `World` whose instances do what their release does to them: come up, never call, end, or crash later.
+"""A web department in a `World` whose instances do what their release does to them: come up, never call, end,
+crash later, or are lost with their VM.
 
     world, fates = site(instances=8)             # release 0 is good
     fates[2] = "crashes"                         # before anybody deploys it
@@ -25,7 +26,7 @@ from tests.support.world import NullCore, StandInGuests, World, cloud, web
 
 BOOT_S: Final = 0.5
 CRASH_S: Final = 2.0  # a crash after so long in service: shorter than what counts as having stood
-Fates = dict[int | str, str]  # release, or one instance -> "good" (default), "silent", "ends", "crashes"
+Fates = dict[int | str, str]  # release, or one instance -> "good" (default), "silent", "ends", "crashes", "lost"
 
 
 def site(*, instances: int = 8, hosts: int = 12, **policy: Any) -> tuple[World, Fates]:
@@ -99,7 +100,22 @@ class Guests(StandInGuests):
 
     def _call(self, unit: Unit) -> float:
         due = super()._call(unit)
-        return due if fate_of(self.fates, unit) in ("good", "crashes") else float("inf")
+        return due if fate_of(self.fates, unit) in ("good", "crashes", "lost") else float("inf")
+
+    def decide(self, now: float) -> list[Fact]:
+        found = super().decide(now)
+        for unit, due in self._crashes():
+            if due <= now:
+                found.append(f.InstanceReported(unit=unit.id, attempt=unit.attempt, state="ended", by="guest", exit=1))
+        return found
+
+    def wake_at(self) -> float:
+        return min([super().wake_at(), *(due for _, due in self._crashes())])
+
+    def _crashes(self) -> list[tuple[Unit, float]]:
+        units = (self.custody.state.units[name] for name in sorted(self.custody.index.open.get("web", ())))
+        some = (unit for unit in units if unit.live and fate_of(self.fates, unit) == "crashes")
+        return [(unit, unit.began_at + CRASH_S) for unit in some if unit.began_at is not None]
 
 
 class Faults(NullCore):
@@ -124,7 +140,7 @@ class Faults(NullCore):
             fate = fate_of(self.fates, unit)
             if fate == "ends" and vm.started_at is not None:
                 found.append((vm, vm.started_at + BOOT_S / 2))
-            elif fate == "crashes" and unit.began_at is not None:
+            elif fate == "lost" and unit.began_at is not None:
                 found.append((vm, unit.began_at + CRASH_S))
         return found
 

@@ -142,7 +142,7 @@ def test_a_release_stands_when_it_is_ready_if_that_takes_longer() -> None:
     terms = Terms(0, 1, 3, 2 * STABLE_S)
     assert not wr.has_stood(ROLLING, seen("2S"), terms, NOW)
     assert wr.has_stood(ROLLING, seen("2S"), terms, NOW + STABLE_S)
-    assert wr.ended(ROLLING, seen("2S")[0], because(Code.VM_ENDED), (), terms, NOW).failures == 1
+    assert wr.ended(ROLLING, seen("2S")[0], because(Code.PROGRAM_ENDED), (), terms, NOW).failures == 1
 
 
 @pytest.mark.parametrize(
@@ -265,7 +265,8 @@ def test_what_counts_as_a_failure() -> None:
         return wr.ended(ROLLING, one, because(code), (), TERMS, NOW).failures
 
     assert [count(booting, code) for code in wr.FAILURES] == [1, 1, 1, 1, 1]
-    assert count(serving, Code.VM_ENDED) == 1  # it came up, and did not stay
+    assert count(serving, Code.PROGRAM_ENDED) == 1  # it came up, and did not stay
+    assert count(serving, Code.VM_ENDED) == 0  # nobody says that its program ended: its VM was taken with its host's
     assert [count(booting, code) for code in (Code.HOST_LOST, Code.RECLAIMED, Code.SCALE_DOWN, Code.DRAINED)] == [0] * 4
     assert count(old, Code.VM_ENDED) == 0
     stood = wr.ended(ROLLING, booting, because(Code.VM_ENDED), seen("2S"), TERMS, NOW)

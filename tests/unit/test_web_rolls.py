@@ -17,7 +17,7 @@ from services.scheduler.web.release import STABLE_S
 from services.scheduler.web.rolls import Step
 from services.scheduler.web.why import why
 from tests.support.ending import hear
-from tests.support.releases import CRASH_S, core, deploy, of_releases, said, scale, serving, site, watch
+from tests.support.releases import BOOT_S, CRASH_S, core, deploy, of_releases, said, scale, serving, site, watch
 from tests.support.world import World
 
 
@@ -205,7 +205,7 @@ def test_a_bad_release_is_rolled_back(fate: str) -> None:
     if fate != "crashes":  # whoever comes up and crashes has been believed until then
         assert watch(world).fewest == 8
     (given_up,) = [fact for fact in world.facts(f.ReleaseChanged) if fact.state == "rolled_back"]
-    cause = "boot_timeout" if fate == "silent" else "vm_ended"
+    cause = {"silent": "boot_timeout", "ends": "vm_ended", "crashes": "program_ended"}[fate]
     assert (given_up.back_to, given_up.reason.code) == (0, Code.RELEASE_FAILED)
     assert given_up.reason.params["cause"] == cause
     assert given_up.reason.params["failures"] >= 3  # several may have been on their way
@@ -215,6 +215,21 @@ def test_a_bad_release_is_rolled_back(fate: str) -> None:
     world.advance(1)
     assert given_up.reason not in why(core(world), world.now)
     assert world.voids == []
+
+
+def test_vms_that_are_lost_together_are_no_fault_of_a_good_release() -> None:
+    """Hypervisors that start again take all that they have with them, and no guest has said that its program ended."""
+    world, fates = site(start_failures_max=3)
+    deploy(world, max_surge=4)
+    world.advance(BOOT_S + 0.2)
+    new = [unit.id for unit in serving(world.custody) if unit.release == 1]
+    assert len(new) >= 3
+    for name in new:
+        fates[name] = "lost"
+    world.advance(120)
+    assert {world.custody.state.units[name].state for name in new} == {"final"}
+    assert said(world) == [(1, "rolling"), (1, "complete")]
+    assert of_releases(world) == {1: 8}
 
 
 def test_what_crashes_after_a_while_takes_few_places_before_it_is_given_up() -> None:

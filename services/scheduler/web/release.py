@@ -25,10 +25,12 @@ Rules
      host comes for the surge, rule 1 goes on by itself where `max_unavailable` is 1 or more.
   3. A release has *stood* when one instance of it has served for STABLE_S, or for `min_ready_s` if that is longer.  It is
      never given up.  (Of release 0 only instances count that were placed after it was last configured otherwise.)
-  4. An instance that ends, or does not come up, before its release has stood is a failure of it: its program or its VM ended,
-     it did not call in time, it was not ready for `unreachable_s`.  A lost host, a reclaim, a scale-down is none, nor what did
-     not start while starts are paused in the whole cloud.  So what serves, and fails before it is ready, has taken the places
-     of `max_unavailable` others at most.
+  4. An instance that ends, or does not come up, before its release has stood is a failure of it: its program ended, by its
+     guest's word, its VM ended before it had begun, it did not call in time, it was not ready for `unreachable_s`.  A lost
+     host, a reclaim, a scale-down is none, nor what did not start while starts are paused in the whole cloud, nor a VM that
+     ended after it had begun without its guest's word on the program: a guest says so before its VM ends, so it was taken
+     with the VM, by a hypervisor that started again, say, which takes all of a host at once.  So what serves, and fails before
+     it is ready, has taken the places of `max_unavailable` others at most.
   5. After a failure nobody leaves for the sake of rule 1 until the release has stood: those that serve are kept.
   6. `start_failures_max` failures of a release that has not stood: no more are started.  If none of it is in service (now or
      when the last one has failed), it is given up; if one stands meanwhile, it goes on.  0: never given up.
@@ -157,7 +159,7 @@ def ended(roll: Roll, seen: Seen, why: Reason, others: Iterable[Seen], terms: Te
     if has_stood(roll, chain((seen,), others), terms, at):
         stood = (*roll.stood, roll.wanted)[-GOOD_MAX:]
         return msgspec.structs.replace(roll, stood=stood, failures=0, **_NONE)
-    if why.code not in FAILURES:
+    if why.code not in FAILURES or (why.code is Code.VM_ENDED and seen.began_at is not None):
         return roll
     last = {"failed": seen.unit, "cause": why.code.value, "details": why.params}
     return msgspec.structs.replace(roll, failures=roll.failures + 1, **last)
