@@ -6,6 +6,7 @@ from __future__ import annotations
 import threading
 import urllib.request
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -70,11 +71,16 @@ def states(cloud: Cloud) -> dict[int, tuple[str, int]]:
     return {one["release"]: (one["state"], one["instances_serving"]) for one in found}
 
 
-def test_a_good_and_a_bad_release_cost_no_request(site: Cloud) -> None:
+def test_a_good_and_a_bad_release_cost_no_request(site: Cloud, tmp_path: Path) -> None:
+    (tmp_path / "value").write_text("hunter2")
+    site.ok("secret", "set", "web", "shop-key", "--file", str(tmp_path / "value"))
     with Visitor(site.status()["balancers"]["web"]) as visitor:
-        good = site.ok("deploy", "web", "--env", "GREETING=hello", "--wait", "--timeout", "200s", "--as", "wendy")
+        named = "--env", "GREETING=hello", "--secret", "KEY=shop-key"
+        good = site.ok("deploy", "web", *named, "--wait", "--timeout", "200s", "--as", "wendy")
         assert good.splitlines() == ["web: release 1", "web: release 1 is complete"]
         assert states(site) == {1: ("complete", 2), 0: ("replaced", 0)}
+        assert site.ok("secret", "list", "web") == "shop-key  $KEY (release 1)\n"
+        until(lambda: "secret.set web shop-key" in site.ok("audit"), "who set the secret is not in the audit")
         bad = site.run("deploy", "web", "--image", "shop-2", "--wait", "--timeout", "200s", "--", "false")
         assert (bad.returncode, bad.stdout) == (1, "web: release 2\n")
         assert "release 2 was given up after 2 failures: the last instance, web." in bad.stderr

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import io
+import json
 import os
 import stat
 import sys
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -170,6 +174,88 @@ def test_the_configuration_names_secrets_and_says_where_they_are(tmp_path: Path)
 
 def phoenix(tmp_path: Path, *words: str) -> int:
     return main([*words, "--data", str(tmp_path)])
+
+
+class Door(BaseHTTPRequestHandler):
+    """Answers which releases there are."""
+
+    def do_GET(self) -> None:
+        deployed = {"image": "", "secrets": {"KEY": "api-key", "AGAIN": "api-key"}}
+        gone = {"secrets": {"OLD": "old"}}
+        rows = [
+            {"release": 3, "instances": 0, "content": deployed},
+            {"release": 2, "instances": 1, "content": {"secrets": {"OTHER": "other"}}},
+            {"release": 1, "instances": 0, "content": gone},
+            {"release": 0, "instances": 4, "content": None},
+        ]
+        body = json.dumps(
+            {"wanted": 3, "releases": rows} if self.path == "/v1/departments/web/releases" else {}
+        ).encode()
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+@pytest.fixture
+def running(tmp_path: Path) -> Iterator[None]:
+    """A cloud that answers."""
+    (tmp_path / "phoenix.toml").write_text(f'{TEXT}\n[data]\ndirectory = "."')
+    (tmp_path / "olga.token").write_text("token")
+    users = [
+        {"name": "olga", "department": "operators", "role": "operator", "token_file": str(tmp_path / "olga.token")}
+    ]
+    (tmp_path / "run").mkdir()
+    with HTTPServer(("127.0.0.1", 0), Door) as door:
+        about = {"http_url": f"http://127.0.0.1:{door.server_port}", "users": users, "departments": {"web": "web"}}
+        (tmp_path / "run" / "cloud.json").write_text(json.dumps(about))
+        thread = threading.Thread(target=door.serve_forever, kwargs={"poll_interval": 0.01})
+        thread.start()
+        yield
+        door.shutdown()
+        thread.join()
+
+
+@pytest.mark.usefixtures("running")
+def test_the_list_says_which_releases_of_a_cloud_that_runs_use_a_secret(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name in ("old", "other", "api-key"):
+        secret_files.write(tmp_path / "credentials" / "secrets", "web", name, b"x")
+    assert phoenix(tmp_path, "secret", "list", "web") == 0
+    told = capsys.readouterr()
+    assert told.err == ""
+    assert told.out.splitlines() == [
+        "api-key  $API, $KEY (release 3), $AGAIN (release 3)",
+        "db-password  $DB_PASSWORD, $DB_COPY  secret db-password of web is missing: phoenix secret set web db-password",
+        "old  neither the configuration nor a release uses it",
+        "other  $OTHER (release 2)",
+    ]
+    assert phoenix(tmp_path, "secret", "list", "web", "--json") == 0
+    rows = {row["secret"]: row for row in json.loads(capsys.readouterr().out)["secrets"]}
+    assert (rows["other"]["variables"], rows["other"]["releases"], rows["old"]["releases"]) == (
+        [],
+        {"2": ["OTHER"]},
+        {},
+    )
+    (tmp_path / "value").write_text("y")
+    for name, words in (("other", ""), ("old", "neither the configuration nor a release uses it")):
+        assert phoenix(tmp_path, "secret", "set", "web", name, "--file", str(tmp_path / "value")) == 0
+        said = capsys.readouterr().err
+        assert "this is not in the audit: the cloud's broker does not answer" in said
+        assert words in said
+        assert ("uses it" in said) == bool(words)
+
+
+def test_what_releases_use_is_not_known_of_a_cloud_that_is_down(
+    place: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "phoenix.toml").write_text(f'{TEXT}\n[data]\ndirectory = "."\n[secrets]\ndirectory = "{place}"')
+    assert phoenix(tmp_path, "secret", "list", "web") == 0
+    assert "what its releases use is not known: no cloud is running in" in capsys.readouterr().err
 
 
 def test_the_command_sets_lists_and_removes_and_never_shows_a_value(
