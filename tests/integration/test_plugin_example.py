@@ -96,6 +96,7 @@ def test_with_the_package_they_are_listed_and_their_options_are_checked(tmp_path
     assert 'department.batch.options.by (of "hpc"): "height": should be one of "cores", "hosts"' in refused.stderr
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("with_it")
 def test_its_own_tests_pass(package: Path) -> None:
     words = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", str(package)]

@@ -347,6 +347,7 @@ def test_a_deleted_token_and_key_are_made_anew_by_an_apply_that_changes_nothing(
     assert log.read_text().count("Reloaded server configuration") == reloads
 
 
+@pytest.mark.long
 def test_snapshots_are_made_anew_while_the_cloud_runs(cloud: Cloud) -> None:
     said = cloud.ok("snapshots", "rebuild").splitlines()
     names = [line.partition(": snapshot at journal position ")[0] for line in said]
@@ -465,6 +466,7 @@ def json_lines(text: str) -> list[dict[str, Any]]:
     return [json.loads(line) for line in text.splitlines()]
 
 
+@pytest.mark.long
 def test_what_down_interrupts_is_done_after_up(cloud: Cloud) -> None:
     job = cloud.ok("submit", "--wrap", '[ "$PHOENIX_ATTEMPT" -gt 1 ] || sleep 300; echo done').strip()
     reach(cloud, job, "running")

@@ -110,6 +110,7 @@ def refused(cloud: Cloud, *words: str) -> dict[str, Any]:
     return dict(json.loads(done.stdout)["error"]["lease"])
 
 
+@pytest.mark.long
 def test_leases_begin_and_end_on_time(cloud: Cloud) -> None:
     filler = create(cloud, "--best-effort", "--nodes", "4", "--cores", "2", "--duration", "1h")["lease"]
     assert len(reach(cloud, filler, "running")["hosts"]) == 4

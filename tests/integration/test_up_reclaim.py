@@ -95,6 +95,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
         found.close()
 
 
+@pytest.mark.long
 def test_who_wishes_to_migrate_moves_and_its_counter_goes_on(site: Site) -> None:
     job = site.submit("migrate")
     left, before = site.taken_from(job), site.count(job)

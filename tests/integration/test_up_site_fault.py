@@ -22,6 +22,7 @@ def cloud(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cloud]:
     found.close()
 
 
+@pytest.mark.long
 def test_while_every_start_fails_the_cloud_says_so_once_and_then_all_jobs_run(cloud: Cloud) -> None:
     until(lambda: all(h["state"] == "held" for h in cloud.json("hosts")["hosts"]), "hosts are nobody's")
     steer(cloud, op="rule", step="boot", fail="no space left on device")

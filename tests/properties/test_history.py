@@ -13,6 +13,7 @@ from __future__ import annotations
 import sqlite3
 from pathlib import Path
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -161,6 +162,7 @@ def test_a_file_made_again_is_the_same(steps: list[tuple[str, int, int]], cuts: 
     assert live.dump() == Written(kept).fold(world).dump()
 
 
+@pytest.mark.long
 @settings(max_examples=few(20, searching=60), deadline=None)  # half a second each: months pass, hour by hour
 @given(STEPS, LIMITS)
 def test_what_goes_takes_no_sum_along(steps: list[tuple[str, int, int]], kept: Kept) -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import Any
 
 import msgspec
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -92,6 +93,7 @@ def settle(world: World) -> None:
     raise AssertionError("it never comes to rest")
 
 
+@pytest.mark.long
 @settings(max_examples=150, deadline=None)
 @given(st.data(), st.sampled_from(NAMES), STEPS)
 def test_no_limit_is_exceeded_and_nobody_waits_for_anothers(data: st.DataObject, order: str, steps: list[Any]) -> None:

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -150,6 +151,7 @@ def churn(played: Played, nodes: int) -> None:
         played.world.report(job)
 
 
+@pytest.mark.long
 @settings(max_examples=200, deadline=None)
 @given(st.sampled_from(NAMES), BOUNDS, STEPS)
 def test_no_jobs_can_end_each_other_for_ever(order: str, bounds: dict[str, Any], steps: list[Any]) -> None:
