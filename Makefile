@@ -29,7 +29,8 @@ unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: demo rush flaps test test-long test-traces lint types chaos properties faults failures crash crash-history worlds model bench setup tools clean
 
-demo: setup
+demo: $(READY)
+	@sh deploy/tools.sh haproxy || true
 	@$(BIN)/python -m phoenix.local.demo
 
 MATCH_S ?= 240
