@@ -11,6 +11,7 @@ Rules
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING, Annotated, Final
 
@@ -122,15 +123,21 @@ class HealthCalls:
         return ""
 
     async def _tail(self, stream: StreamId, secrets: Collection[str]) -> str:
-        values = sorted((value for value in secrets if value.strip()), key=len, reverse=True)
-        longest = max((len(value.encode()) for value in values), default=0)
+        longest = max((len(value.encode()) for value in secrets), default=0)
         end = await self._outputs.end(stream)
         first = max(await self._outputs.first(stream), end - TAIL_BYTES - longest)
         data = b"".join([part async for part in self._outputs.parts(stream, first, end)]) if end else b""
-        text = data.decode(errors="replace")
-        for value in values:
-            text = text.replace(value, LEFT_OUT)
-        return last_lines(text[-TAIL_BYTES:])
+        return last_lines(without(secrets, data, torn=first > 0))
+
+
+def without(secrets: Collection[str], data: bytes, *, torn: bool) -> str:
+    """The text without the secrets.  `torn`: something stood before it, so the first bytes may be the end of a secret; as many
+    as the longest one has are left out."""
+    values = sorted((value.encode() for value in secrets if value.strip()), key=len, reverse=True)
+    for value in values:
+        data = data.replace(value, b"\0" * len(value))  # as long as it was: what may be torn is told by its place
+    kept = data[len(values[0]) :] if torn and values else data
+    return re.sub("\0+", LEFT_OUT, kept.decode(errors="replace"))
 
 
 def last_lines(text: str) -> str:
