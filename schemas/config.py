@@ -192,7 +192,10 @@ class WebPolicy(_Config, frozen=True, kw_only=True):
     image: str = ""
     template: dict[str, str | dict[str, str]] = {}  # attributes of its VMs, instead of those of [opennebula.template]
     requests_per_instance: float = 0.0  # requests/s that one is to serve, for signals that count requests; 0: not said
-    connections_per_instance: int = 64  # requests that HAProxy gives one at a time; more wait in HAProxy
+    connections_per_instance: int | None = (
+        None  # requests that a load balancer gives one at a time; more wait there.  None:
+    )
+    # 4 of the built-in program, 64 of a command's (`schemas.releases.connections`)
     start_failures_max: int = 5  # failed starts, and not one in service: the release is given up; 0: never
     unreachable_s: float = 10.0  # its health check has failed for so long: it is replaced; 0: never
     max_unavailable: int = 0  # of a rolling update, unless it says otherwise

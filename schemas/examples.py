@@ -181,6 +181,7 @@ REPLIES: Final[tuple[msgspec.Struct, ...]] = (
                 cores=1,
                 release=2,
                 health_path="/healthz",
+                connections=4,
             ),
         ),
         drain_s=5.0,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from typing import Annotated, Final
 
 import msgspec
@@ -14,6 +15,8 @@ IMAGE_MAX: Final = 256  # characters; names of OpenNebula images have 128 at mos
 VARIABLE_MAX: Final = 128 << 10  # characters: Linux' MAX_ARG_STRLEN
 VARIABLES_MAX: Final = 1000
 HEALTH_PATH_MAX: Final = 1024
+CONNECTIONS_BUILT_IN: Final = 4  # it works on one request at a time: what waits elsewhere goes to whoever is free first
+CONNECTIONS_COMMAND: Final = 64  # a program with threads or coroutines that wait for a database more than they compute
 CONTENT_MAX_BYTES: Final = 64 << 10  # of one release as JSON: it stands in the journal, and in every fold
 
 Variable = Annotated[
@@ -53,3 +56,11 @@ class Release(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=F
     environment: Annotated[dict[Variable, Text], Meta(max_length=VARIABLES_MAX)] = {}
     secrets: Annotated[dict[Variable, SecretName], Meta(max_length=VARIABLES_MAX)] = {}
     health_path: Annotated[str, Meta(max_length=HEALTH_PATH_MAX)] = "/healthz"
+
+
+def connections(asked: int | None, command: Sequence[str]) -> int:
+    """Requests that a load balancer gives an instance at a time, `asked` by its department, or as suits what it runs.  Nobody
+    knows how a program of the department's own works; of the two mistakes too low a bound is the worse (docs/haproxy.md)."""
+    if asked is not None:
+        return asked
+    return CONNECTIONS_COMMAND if command else CONNECTIONS_BUILT_IN

@@ -131,8 +131,8 @@ class JobResults(Message, frozen=True, kw_only=True):
 class Instance(Message, frozen=True, kw_only=True):
     """`state`: starting (it boots, and has no address), running (in service), draining (no new session goes there; without an
     address it is over, and only its VM runs off).  `drains_until`: then it is stopped at the latest, UTC seconds.
-    `release`: what it runs, which says its `health_path`.  `problem`: why it cannot boot, if the door knows: a secret that is
-    missing."""
+    `release`: what it runs, which says its `health_path` and its `connections`: requests that it is given at a time.
+    `problem`: why it cannot boot, if the door knows: a secret that is missing."""
 
     unit: str
     attempt: int
@@ -143,6 +143,7 @@ class Instance(Message, frozen=True, kw_only=True):
     release: int = 0
     drains_until: float | None = None
     health_path: str = ""
+    connections: int = 0
     problem: str = ""
 
 

@@ -40,7 +40,8 @@ _log = get_log()
 
 class Listed(msgspec.Struct, frozen=True, kw_only=True):
     """One instance as `instance.list` has it.  `state`: starting (no address yet), running, draining; a draining one without
-    an address is over, and only its VM runs off.  `drains_until`: UTC seconds."""
+    an address is over, and only its VM runs off.  `drains_until`: UTC seconds.  `connections`: requests that it is given at a
+    time; 0: not said."""
 
     unit: str
     attempt: int
@@ -51,6 +52,7 @@ class Listed(msgspec.Struct, frozen=True, kw_only=True):
     release: int = 0
     drains_until: float | None = None
     health_path: str | None = None
+    connections: int = 0
 
     @property
     def is_over(self) -> bool:

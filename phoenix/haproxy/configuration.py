@@ -16,10 +16,11 @@ from pathlib import Path
 from string import Template
 from typing import Final
 
+from schemas.releases import CONNECTIONS_COMMAND
+
 SLOTS_PREFIX: Final = "phoenix"
 SLOTS_DEFAULT: Final = 64
 SLOTS_MAX: Final = 4096  # HAProxy does not mind (6 KiB each), but a look at 1000 takes the agent 16 ms
-SERVER_MAXCONN: Final = 64  # a program with threads or coroutines that wait for a database more than they compute
 STATE_EMPTY: Final = "1\n"  # a state file without servers: the version of its format
 _LISTEN: Final = re.compile(r'[A-Za-z0-9_.:*\[\]-]*:[0-9]{1,5}|"fd@\$\{[A-Z_]+\}"')
 _PLAIN: Final = re.compile(r"[A-Za-z0-9/._~-]+\Z")  # goes into HAProxy's configuration as one word
@@ -46,7 +47,7 @@ class Front:
     health_path: str = "/healthz"
     backend: str = "web"
     slots: int = SLOTS_DEFAULT
-    server_maxconn: int = SERVER_MAXCONN
+    server_maxconn: int = CONNECTIONS_COMMAND
     queue_s: int = 60
     wait_s: int = 10
     old_process_s: int = 30

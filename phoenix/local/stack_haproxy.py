@@ -40,6 +40,7 @@ from phoenix.local.stack_ports import Ports
 from phoenix.local.stack_settings import Settings
 from phoenix.local.supervisor_child import LISTEN_FD, Spec
 from schemas.config import Department, User, WebPolicy
+from schemas.releases import connections
 from services.runtime.broker import credentials
 from services.runtime.config.file import Config
 
@@ -115,7 +116,7 @@ def _front(settings: Settings, department: Department) -> Front:
         lua_file=Path(f"{name}.lua"),
         health_path=department.web.health_path,
         slots=slots(department.web, settings),
-        server_maxconn=department.web.connections_per_instance,
+        server_maxconn=connections(department.web.connections_per_instance, department.web.command),
     )
 
 

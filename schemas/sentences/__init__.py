@@ -97,7 +97,7 @@ _TEXTS: Final[dict[str, tuple[str, str, str]]] = {
     "requests_queued": (
         "requests wait",
         "requests wait at the load balancer, and the rule does not see for what",
-        "set requests_per_instance: how many requests/s one instance is to serve; or, if instances are idle behind HAProxy, "
+        "set requests_per_instance: how many requests/s one instance is to serve; or, if instances are idle, "
         "connections_per_instance (docs/web.md)",
     ),
     "scaled_by_person": ("scaled by hand", "a person set the number of instances", "phoenix scale DEPARTMENT --auto"),

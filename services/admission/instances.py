@@ -4,7 +4,8 @@ the state, nothing else.
 Rules
   1. An instance is listed from its placement until its VM is gone: `starting` (it boots), `running` (in service), `draining`
      (until it is closed it has its address, and its open sessions go on; afterwards it has none).
-  2. What the department says of its balancer (`drain_s`, `unreachable_s`, the health path of each release) is in the answer.
+  2. What the department says of its balancer (`drain_s`, `unreachable_s`, the health path of each release, how many requests
+     it is given at a time) is in the answer.
   3. A report is a level, of each watcher by itself: the instance's guest, and each load balancer's user.  What is said already
      is granted without a fact, in the journal or in the same envelope; so is what changes nothing: `ready` of one that this
      watcher does not call unready, and anything but `drained` of one that drains.
@@ -28,6 +29,7 @@ from schemas.config import Department, WebPolicy
 from schemas.custody_state import Unit
 from schemas.facts import Fact
 from schemas.ids import is_instance
+from schemas.releases import connections
 from services.admission import releases
 from services.admission.compose import Caller, department_for
 from services.admission.core import AdmissionCore, Reported
@@ -73,6 +75,7 @@ def _live(core: AdmissionCore, web: WebPolicy, name: str) -> r.Instance:
         release=unit.release,
         drains_until=unit.drains_until,
         health_path=health_path(core, web, unit),
+        connections=_connections(core, web, unit),
     )
 
 
@@ -80,6 +83,11 @@ def health_path(core: AdmissionCore, web: WebPolicy, unit: Unit) -> str:
     """Of what the instance runs."""
     content = releases.content(core, unit.dept, unit.release)
     return web.health_path if content is None else content.health_path
+
+
+def _connections(core: AdmissionCore, web: WebPolicy, unit: Unit) -> int:
+    content = releases.content(core, unit.dept, unit.release)
+    return connections(web.connections_per_instance, web.command if content is None else content.command)
 
 
 def awaited(core: AdmissionCore, dept: str) -> dict[int, Mapping[str, str]]:

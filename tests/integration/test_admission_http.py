@@ -232,7 +232,8 @@ async def test_instances(here: House) -> None:
     path = "/v1/departments/web/instances"
     (found,) = (await call(here, "wim", "GET", path))[1]["instances"]
     expected = {"unit": "web.1", "attempt": 1, "address": None, "state": "starting", "host": "w1", "cores": 2}
-    assert found == {**expected, "release": 0, "drains_until": None, "health_path": "/healthz", "problem": ""}
+    runs = {"release": 0, "health_path": "/healthz", "connections": 4}
+    assert found == {**expected, **runs, "drains_until": None, "problem": ""}
     assert await here.guest("web.1").began("127.0.0.1:8000") == 204
     (found,) = (await call(here, "wim", "GET", path))[1]["instances"]
     assert (found["state"], found["address"]) == ("running", "127.0.0.1:8000")

@@ -135,13 +135,23 @@ def test_a_web_department_cannot_report_anothers_instances() -> None:
 
 def test_an_instance_is_listed_with_its_state_and_the_health_path_of_its_release() -> None:
     world = in_service()
-    release = f.ReleaseRequested(dept="web", release=1, user="wim", content=Release(health_path="/new"))
+    release = f.ReleaseRequested(
+        dept="web", release=1, user="wim", content=Release(health_path="/new", command=("shop",))
+    )
     assert world.put(release) is None
     placed = f.UnitPlaced(unit="web.2", attempt=1, hosts=("w1",), cores=1, memory_mb=1, release=1)
     assert world.put(placed, writer="scheduler.web") is None
     drains(world)
-    told = instances.listed(world.core, world.core.department("web"))  # type: ignore[arg-type]
+    department = world.core.department("web")
+    assert department is not None
+    told = instances.listed(world.core, department)
     assert [(x.unit, x.state, x.address, x.release, x.health_path, x.drains_until) for x in told.instances] == [
         ("web.1", "draining", "h:1", 0, "/healthz", 9e9),
         ("web.2", "starting", None, 1, "/new", None),
     ]
+    assert [one.connections for one in told.instances] == [
+        4,
+        64,
+    ]  # the built-in program; nobody knows how a command works
+    asks = msgspec.structs.replace(department, web=WebPolicy(connections_per_instance=16))
+    assert [one.connections for one in instances.listed(world.core, asks).instances] == [16, 16]
