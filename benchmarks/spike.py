@@ -176,7 +176,7 @@ async def publish(nc: Any, utilisation: float) -> float:
         "interval_s": INTERVAL_S,
         "source": "web-balancer",
     }
-    await nc.publish("phoenix.signal.web.cpu", orjson.dumps(body))
+    await nc.publish("phoenix.signal.web.wendy.cpu", orjson.dumps(body))
     await nc.flush()
     return at
 

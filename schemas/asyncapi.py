@@ -146,7 +146,7 @@ class _Document:
     def signal(self, signal: str) -> None:
         name = f"signal.{signal}"
         self.message(name, _schema(signals.SIGNALS[signal]), f"Measurement {signal}.", examples.SIGNALS.get(signal))
-        self.channel(name, subjects.signal(_DEPARTMENT, signal), [name], "High rate; not kept.")
+        self.channel(name, subjects.signal(_DEPARTMENT, _USER, signal), [name], "High rate; not kept.")
         self.operation(f"receive.{name}", "receive", name, "A load balancer or agent reports a measurement.")
 
     def event(self, kind: str) -> None:

@@ -101,7 +101,7 @@ def _replies() -> dict[str, Any]:
 def _signals() -> dict[str, Any]:
     made = document(
         "signals",
-        "Payloads of phoenix.signal.<department>.<name>, as JSON or MessagePack; x-signals: which is which.",
+        "Payloads of phoenix.signal.<department>.<user>.<name>, as JSON or MessagePack; x-signals: which is which.",
         {cls.__name__: cls for cls in signals.SIGNALS.values()},
         _by_class(examples.SIGNALS.values()),
     )

@@ -1,6 +1,6 @@
 """Signals: measurements at a high rate, not journaled.  Whoever measures publishes them; losing one loses nothing.
 
-    phoenix.signal.<department>.<name>       JSON or MessagePack, by content type or by the first byte
+    phoenix.signal.<department>.<user>.<name>       JSON or MessagePack, by content type or by the first byte
 
 Rules
   1. A signal is a level at a moment, never a change: a lost or repeated one does no harm.

@@ -2,15 +2,15 @@
 
     phoenix.journal.<writer>                                    the truth, one subject a writer (scheduler.<department>)
     phoenix.request.<department>.<user>.<noun>.<verb>           to the door; the server lets a user publish only its own name
-    phoenix.signal.<department>.<name>                          high rate, not journaled
+    phoenix.signal.<department>.<user>.<name>                   high rate, not journaled; the user as in a request
     phoenix.measure.<department>.<name>                         what guests report of themselves, from the door; not journaled
     phoenix.query.<service>.<department>.<what>                 read only
     phoenix.event.<department>.<noun>.<verb>                    public events (stream EVENTS)
     phoenix.audit.<department>.<outcome>                        who asked for what (stream AUDIT, bounded)
     _INBOX_<department>.<user>.…                                the only subjects that services answer to
 
-The user is a token of the request subject because a NATS message does not name its sender: the server's permission on the
-subject is what makes the identity true (docs/decisions/0002).
+The user is a token of the subject of requests and signals because a NATS message does not name its sender: the server's
+permission on the subject is what makes the identity true (docs/decisions/0002).
 """
 
 from __future__ import annotations
@@ -38,6 +38,12 @@ class RequestSubject(NamedTuple):
     verb: str
 
 
+class SignalSubject(NamedTuple):
+    department: str
+    user: str
+    name: str
+
+
 def journal(writer: str) -> str:
     return f"{JOURNAL}.{writer}"
 
@@ -63,8 +69,13 @@ def parse_request(subject: str) -> RequestSubject | None:
     return RequestSubject(*parts[2:])
 
 
-def signal(department: str, name: str) -> str:
-    return f"phoenix.signal.{department}.{name}"
+def signal(department: str, user: str, name: str) -> str:
+    return f"phoenix.signal.{department}.{user}.{name}"
+
+
+def parse_signal(subject: str) -> SignalSubject:
+    """Of a message that came on a subscription to signals."""
+    return SignalSubject(*subject.split(".")[2:])
 
 
 def measure(department: str, name: str) -> str:

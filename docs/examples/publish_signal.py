@@ -36,7 +36,7 @@ async def main(url: str, department: str, user: str, nkey: str, seconds: str, ki
     nc = await nats.connect(url, nkeys_seed=nkey, inbox_prefix=f"_INBOX_{department}.{user}", error_cb=on_error)
     signal = {**content(kind, *values), "source": f"example of {user}"}  # a name of its own for each publisher
     for _ in range(int(seconds)):
-        await nc.publish(f"phoenix.signal.{department}.{kind}", orjson.dumps(signal))
+        await nc.publish(f"phoenix.signal.{department}.{user}.{kind}", orjson.dumps(signal))
         await nc.flush()  # the server has read it, and has told if it was not permitted
         await asyncio.sleep(1)
         if denials:

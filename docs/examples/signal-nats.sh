@@ -14,7 +14,7 @@ esac
 left=$5
 while [ "$left" -gt 0 ]; do
   nats --server "$1" --nkey "$4" --inbox-prefix "_INBOX_$2.$3" \
-    pub "phoenix.signal.$2.$6" "{\"$field\": $7, \"source\": \"signal-nats.sh of $3\"}"
+    pub "phoenix.signal.$2.$3.$6" "{\"$field\": $7, \"source\": \"signal-nats.sh of $3\"}"
   left=$((left - 1))
   [ "$left" -eq 0 ] || sleep 1
 done

@@ -27,7 +27,9 @@ async def publish(client: Client, account: Account, signal: msgspec.Struct) -> b
     if not client.is_connected:
         return False
     try:
-        await client.publish(subjects.signal(account.department, NAMES[type(signal)]), msgspec.json.encode(signal))
+        await client.publish(
+            subjects.signal(account.department, account.user, NAMES[type(signal)]), msgspec.json.encode(signal)
+        )
     except (nats.errors.Error, OSError) as error:
         _log.warning("signal not sent", error=message_of(error))
         return False

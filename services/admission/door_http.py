@@ -213,7 +213,7 @@ class HttpDoor:
         kind = MSGPACK if is_msgpack(request) else JSON
         _in_time(_signal(name, data, kind), time.time())
         try:
-            await self._nc.publish(subjects.signal(department, name), data, headers={"Content-Type": kind})
+            await self._nc.publish(subjects.signal(department, caller.user, name), data, headers={"Content-Type": kind})
         except (nats.errors.Error, OSError) as error:
             raise Refused("unavailable", "the broker does not answer: ask again") from error
         return reply(r.Done())

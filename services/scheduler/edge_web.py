@@ -1,6 +1,6 @@
 """The web scheduler's edge: signals become `load.observed` facts; and it answers why the department has what it has.
 
-    phoenix.signal.<department>.<name>            `schemas.signals`: cpu, requests, claim, sessions; JSON or MessagePack
+    phoenix.signal.<department>.<user>.<name>     `schemas.signals`: cpu, requests, claim, sessions; JSON or MessagePack
     phoenix.query.scheduler.<department>.why      -> {"ok": true, "instances": …, "reasons": [{code, params}, …]}
     phoenix.query.scheduler.<department>.queue    the same: a web department has no queue
 
@@ -60,7 +60,7 @@ class WebEdge(Edge):
         plugins.watch(service, self.department)
         service.registry.register(Counts(self.meter, service.now))
         for name in signals.SIGNALS:
-            await service.nc.subscribe(subjects.signal(self.department, name), cb=self._on_signal)
+            await service.nc.subscribe(subjects.signal(self.department, "*", name), cb=self._on_signal)
         await service.nc.subscribe(subjects.query("scheduler", self.department, "*"), cb=self._on_query)
 
     def applied(self, fact: Fact, _meta: Meta) -> None:

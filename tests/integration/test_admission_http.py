@@ -170,12 +170,12 @@ async def test_a_release_has_one_number_however_often_it_is_asked_for(here: Hous
 
 
 async def test_each_signal_is_handed_on_as_it_came(here: House) -> None:
-    heard = await here.hear("service-monitor", "phoenix.signal.web.*")
+    heard = await here.hear("service-monitor", "phoenix.signal.web.*.*")
     for name, example in SIGNALS.items():
         sent = msgspec.to_builtins(example) | {"at": time.time()}
         assert (await call(here, "wim", "POST", f"/v1/signals/web/{name}", sent))[:2] == (200, {"ok": True})
         message = await heard.next_msg(5)
-        assert (message.subject, msgspec.json.decode(message.data)) == (f"phoenix.signal.web.{name}", sent)
+        assert (message.subject, msgspec.json.decode(message.data)) == (f"phoenix.signal.web.wim.{name}", sent)
     packed = msgspec.msgpack.encode({"instances": 3})
     headers = {**here.headers("wim"), "Content-Type": "application/msgpack"}
     async with here.session.post(f"{here.url}/v1/signals/web/claim", data=packed, headers=headers) as answer:

@@ -67,11 +67,11 @@ async def may_subscribe(nc: Client, denials: Denials, subject: str) -> bool:
 PUBLISH_ALLOWED = {
     "ann": [
         "phoenix.request.hpc.ann.job.submit",
-        "phoenix.signal.hpc.cpu",
+        "phoenix.signal.hpc.ann.cpu",
         "phoenix.query.monitor.hpc.queue",
         "phoenix.query.scheduler.hpc.why",
     ],
-    "lb": ["phoenix.signal.web.cpu", "phoenix.request.web.lb.instance.list"],
+    "lb": ["phoenix.signal.web.lb.cpu", "phoenix.request.web.lb.instance.list"],
     "root": [
         "phoenix.request.operators.root.host.drain",
         "phoenix.request.hpc.root.job.cancel",
@@ -83,7 +83,7 @@ PUBLISH_ALLOWED = {
         "_INBOX_hpc.ann.x.y",
         "_INBOX_operators.root.x.y",
         "phoenix.audit.hpc.refused",
-        "phoenix.signal.web.cpu",
+        "phoenix.signal.web.lb.cpu",
         "phoenix.measure.web.instances",
         "$KV.PHOENIX_LEASES.admission",
         "$O.PHOENIX_OBJECTS.C.x",
@@ -123,7 +123,8 @@ PUBLISH_DENIED = {
         "phoenix.request.web.ann.job.submit",  # another department
         "phoenix.request.web.lb.scale.set",
         "phoenix.request.operators.ann.host.drain",
-        "phoenix.signal.web.cpu",
+        "phoenix.signal.web.ann.cpu",
+        "phoenix.signal.hpc.bob.claim",  # in another's name
         "phoenix.measure.hpc.instances",  # it is the door's word
         "phoenix.query.monitor.web.queue",
         "phoenix.journal.admission",
@@ -147,7 +148,7 @@ PUBLISH_DENIED = {
         "phoenix.request.hpc.ann.job.submit",  # an operator speaks in its own name
         "phoenix.journal.provisioner",
         "phoenix.event.hpc.job.submitted",
-        "phoenix.signal.web.cpu",
+        "phoenix.signal.web.lb.cpu",
         "$JS.API.STREAM.INFO.PHOENIX",
         "_INBOX_hpc.ann.x.y",
     ],
@@ -165,7 +166,7 @@ PUBLISH_DENIED = {
         "$SYS.REQ.SERVER.PING.CONNZ",
     ],
     "service-provisioner": ["phoenix.journal.executor", "phoenix.audit.hpc.refused", "$O.PHOENIX_OBJECTS.C.x"],
-    "service-executor": ["phoenix.journal.provisioner", "phoenix.signal.web.cpu", "$O.PHOENIX_OBJECTS.M.x"],
+    "service-executor": ["phoenix.journal.provisioner", "phoenix.signal.web.lb.cpu", "$O.PHOENIX_OBJECTS.M.x"],
     "service-scheduler.hpc": [
         "phoenix.journal.scheduler.web",
         "phoenix.journal.scheduler",
@@ -189,11 +190,11 @@ SUBSCRIBE_ALLOWED = {
     "root": ["_INBOX_operators.root.>", "phoenix.event.>", "phoenix.audit.>", "phoenix.measure.*.instances"],
     "service-admission": ["phoenix.request.>", "_INBOX_service.admission.>"],
     "service-provisioner": ["phoenix.request.*.*.config.apply", "phoenix.request.operators.*.config.apply"],
-    "service-scheduler.web": ["phoenix.signal.web.>", "phoenix.query.scheduler.web.>"],
+    "service-scheduler.web": ["phoenix.signal.web.*.cpu", "phoenix.query.scheduler.web.>"],
     "service-monitor": [
         "phoenix.query.monitor.>",
         "phoenix.query.monitor.*.*",
-        "phoenix.signal.>",
+        "phoenix.signal.*.*.sessions",
         "phoenix.measure.*.instances",
         "_INBOX_operators.monitor.1",
     ],
@@ -210,7 +211,7 @@ SUBSCRIBE_DENIED = {
         "phoenix.request.hpc.>",
         "phoenix.request.hpc.ann.>",  # to take away the door's requests, or to answer them
         "phoenix.audit.hpc.refused",
-        "phoenix.signal.hpc.cpu",
+        "phoenix.signal.hpc.ann.cpu",
         "phoenix.measure.web.instances",
         "phoenix.measure.*.instances",
         "_INBOX_hpc.bob.>",
@@ -301,7 +302,11 @@ async def test_a_department_cannot_have_the_server_write_the_journal(
     """The reply to nobody ("no responders") and the message trace go to subjects that the sender chose."""
     before = await journal_messages(server)
     nc, denials = await server.connect("ann")
-    for subject in ("phoenix.request.hpc.ann.job.submit", "phoenix.query.monitor.hpc.queue", "phoenix.signal.hpc.cpu"):
+    for subject in (
+        "phoenix.request.hpc.ann.job.submit",
+        "phoenix.query.monitor.hpc.queue",
+        "phoenix.signal.hpc.ann.cpu",
+    ):
         await nc.publish(subject, b"x", reply="phoenix.journal.admission", headers=headers)
     await settled(nc)
     assert await journal_messages(server) == before

@@ -254,7 +254,7 @@ async def test_a_full_outbound_buffer_is_back_pressure_not_a_loss(here: World, p
 
 async def fill(service: Service) -> None:
     for _ in range(100):
-        await service.nc.publish("phoenix.signal.site.noise", b"x" * 500_000)
+        await service.nc.publish("phoenix.signal.site.ann.noise", b"x" * 500_000)
 
 
 async def test_a_request_that_can_never_fit_is_refused_and_the_next_is_served(here: World) -> None:

@@ -48,7 +48,7 @@ async def scheduler(here: World, kind: str) -> Service:
 
 async def signal(here: World, utilisation: float, **fields: Any) -> None:
     payload = {"utilisation": utilisation, "at": time.time(), "interval_s": INTERVAL_S, "source": "b1", **fields}
-    await here.admin.publish("phoenix.signal.web.cpu", json.dumps(payload).encode())
+    await here.admin.publish("phoenix.signal.web.lb.cpu", json.dumps(payload).encode())
 
 
 async def ask(here: World, department: str, what: str, query: dict[str, Any]) -> dict[str, Any]:
@@ -85,7 +85,7 @@ async def test_a_high_load_becomes_a_claim_within_one_signal_of_the_full_window(
 
 
 async def send(here: World, name: str, **fields: Any) -> None:
-    await here.admin.publish(f"phoenix.signal.web.{name}", json.dumps({"source": "b1", **fields}).encode())
+    await here.admin.publish(f"phoenix.signal.web.lb.{name}", json.dumps({"source": "b1", **fields}).encode())
 
 
 async def test_signals_that_mean_nothing_are_counted_and_dropped_and_told(here: World) -> None:
@@ -93,15 +93,15 @@ async def test_signals_that_mean_nothing_are_counted_and_dropped_and_told(here: 
     edge = service.edges[0]
     assert isinstance(edge, WebEdge)
     for payload in (b"", b"{", b'{"utilisation": -1}', b'{"utilisation": NaN}', b"\xc1", b'{"utilisation": 1e9}'):
-        await here.admin.publish("phoenix.signal.web.cpu", payload)
+        await here.admin.publish("phoenix.signal.web.lb.cpu", payload)
     for _ in range(5):
         await signal(here, 0.5, at=time.time() - 3600, source="an hour behind")
-    await here.admin.publish("phoenix.signal.web.memory", b"{}")  # no signal: nobody listens
+    await here.admin.publish("phoenix.signal.web.lb.memory", b"{}")  # no signal: nobody listens
     await signal(here, 0.5)
     await until(lambda: edge.meter.gate.taken == {"cpu": 1}, "the good one is taken")
     assert edge.meter.gate.dropped == {("cpu", "malformed"): 6, ("cpu", "late"): 5}
     for _ in range(20):  # 10 MiB at once
-        await here.admin.publish("phoenix.signal.web.sessions", b" " * (512 << 10))
+        await here.admin.publish("phoenix.signal.web.lb.sessions", b" " * (512 << 10))
     await until(
         lambda: sum(n for (name, _), n in edge.meter.gate.dropped.items() if name == "sessions") == 20, "all came"
     )
@@ -110,7 +110,7 @@ async def test_signals_that_mean_nothing_are_counted_and_dropped_and_told(here: 
     async with asyncio.timeout(30.0):
         while len(edge.ailing()) < 3:  # on a slow machine a part of each flood could be read: five in a row are told
             for _ in range(20):
-                await here.admin.publish("phoenix.signal.web.sessions", b" " * (512 << 10))
+                await here.admin.publish("phoenix.signal.web.lb.sessions", b" " * (512 << 10))
             await here.admin.flush()
     unreadable, behind, _flood = edge.ailing()
     assert unreadable.startswith("6 cpu signals were dropped: they cannot be read (")

@@ -324,7 +324,7 @@ class Load:
                 while time.monotonic() < end:
                     signal_ = {"utilisation": level, "interval_s": 0.25, "source": "test"}
                     with contextlib.suppress(nats.errors.Error):
-                        await client.publish(subjects.signal("web", "cpu"), orjson.dumps(signal_))
+                        await client.publish(subjects.signal("web", "wendy", "cpu"), orjson.dumps(signal_))
                     await asyncio.sleep(0.25)
         finally:
             with contextlib.suppress(nats.errors.Error, OSError):  # the broker may just have died

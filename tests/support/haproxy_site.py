@@ -67,7 +67,7 @@ class Site:
         self.stack.push_async_callback(self.client.close)
         await self.client.subscribe("phoenix.request.web.lb.instance.list", cb=self._list)
         await self.client.subscribe("phoenix.request.web.lb.instance.report", cb=self._report)
-        await self.client.subscribe("phoenix.signal.web.*", cb=self._signal)
+        await self.client.subscribe("phoenix.signal.web.lb.*", cb=self._signal)
         await self.haproxy.start()
         self.stack.push_async_callback(self.haproxy.kill)
         self.config.write_text(

@@ -43,11 +43,11 @@ def test_levels_are_the_last_word_and_sessions_of_several_balancers_add_up() -> 
     levels = Levels(clock)
     assert levels.of("web.1", 1).cpu is None
     levels.measured(measures(0.5))
-    levels.counted("web", sessions("a", n1=3, n2=0))
-    levels.counted("web", sessions("b", n1=4))
-    levels.counted("shop", sessions("a", n1=9))
+    levels.counted("web", "lb", sessions("a", n1=3, n2=0))
+    levels.counted("web", "lb", sessions("b", n1=4))
+    levels.counted("shop", "lb", sessions("a", n1=9))
     levels.measured(b"rubbish")
-    levels.counted("web", b"rubbish")
+    levels.counted("web", "lb", b"rubbish")
     one = levels.of("web.1", 1)
     assert (one.cpu, one.memory_mb, one.sessions) == (0.5, 64.0, 7)
     assert (levels.of("web.2", 1).sessions, levels.of("web.3", 1).sessions, levels.of("web.1", 2).cpu) == (
@@ -56,7 +56,7 @@ def test_levels_are_the_last_word_and_sessions_of_several_balancers_add_up() -> 
         None,
     )
     clock.now += STALE_S + 0.1
-    levels.counted("web", sessions("b", n1=4))
+    levels.counted("web", "lb", sessions("b", n1=4))
     one = levels.of("web.1", 1)
     assert (one.cpu, one.sessions) == (None, 4)
 
@@ -65,19 +65,19 @@ def test_a_department_that_says_too_much_takes_no_others_room_or_time() -> None:
     clock = Clock()
     levels = Levels(clock)
     for number in range(SOURCES_MAX + 5):
-        levels.counted("web", sessions(f"s{number}", n1=1))
-    levels.counted("shop", sessions("a", n1=9))
+        levels.counted("web", "lb", sessions(f"s{number}", n1=1))
+    levels.counted("shop", "lb", sessions("a", n1=9))
     assert levels.of("web.1", 1).sessions == SOURCES_MAX
-    levels.counted("web", sessions("s0", n1=10))  # one of those that are known
+    levels.counted("web", "lb", sessions("s0", n1=10))  # one of those that are known
     assert levels.of("web.1", 1).sessions == SOURCES_MAX + 9
     named = msgspec.json.encode(SessionsSignal(sessions={f"web.{n}": 1 for n in range(1, 10_001)}, source="s0"))
     for number in range(SESSIONS_MAX // 10_000 + 1):
-        levels.counted("many", named.replace(b"s0", b"t%d" % number).replace(b"web.", b"many."))
+        levels.counted("many", "lb", named.replace(b"s0", b"t%d" % number).replace(b"web.", b"many."))
     assert sum(len(told) for _, told in levels._open["many"].values()) == SESSIONS_MAX
     for _ in range(BYTES_PER_S // (512 << 10)):
-        levels.counted("loud", b"[" + b" " * (512 << 10))
-    levels.counted("loud", sessions("a", n1=1))
-    levels.counted("web", sessions("s0", n1=1))
+        levels.counted("loud", "lb", b"[" + b" " * (512 << 10))
+    levels.counted("loud", "lb", sessions("a", n1=1))
+    levels.counted("web", "lb", sessions("s0", n1=1))
     assert (levels.of("loud.1", 1).sessions, levels.of("web.1", 1).sessions) == (None, SOURCES_MAX)
 
 
@@ -107,7 +107,7 @@ def shown(ended: bool = True, department: str | None = "web") -> list[dict[str, 
     desk = Desk().play(ADOPTED, *LIFE)
     levels = Levels(Clock())
     levels.measured(measures(0.42))
-    levels.counted("web", sessions("lb", n1=3))
+    levels.counted("web", "lb", sessions("lb", n1=3))
     found: list[dict[str, Any]] = instances(desk.core, levels, department, ended=ended)["instances"]
     return found
 

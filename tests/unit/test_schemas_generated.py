@@ -206,7 +206,7 @@ def test_every_subject_of_the_vocabulary_has_a_channel() -> None:
         assert f"phoenix.request.{{department}}.{{user}}.{kind}" in addresses
     for kind in facts.BY_KIND:
         assert f"phoenix.event.{{department}}.{kind}" in addresses
-    assert "phoenix.signal.{department}.cpu" in addresses
+    assert "phoenix.signal.{department}.{user}.cpu" in addresses
     assert {
         "phoenix.journal.{writer}",
         "phoenix.audit.{department}.{outcome}",

@@ -1,7 +1,7 @@
 """How busy instances are and how many sessions are open there, as it is said at the moment: shown, and folded nowhere.
 
-    phoenix.measure.<department>.instances    CPU and memory, by the guests' word
-    phoenix.signal.<department>.sessions      open sessions, by the load balancers'
+    phoenix.measure.<department>.instances         CPU and memory, by the guests' word
+    phoenix.signal.<department>.<user>.sessions    open sessions, by the load balancers'
 
 Rules
   1. A level: the last word of a source counts, for `STALE_S`.  Sessions of several balancers add up.
@@ -13,7 +13,7 @@ Rules
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Final
+from typing import Final, TypeAlias
 
 import msgspec
 from nats.aio.client import Client
@@ -30,6 +30,7 @@ SOURCES_MAX: Final = 64  # balancers of a department
 SESSIONS_MAX: Final = 100_000  # instances that they name together
 BYTES_PER_S: Final = 4 << 20  # of a department
 
+_Source: TypeAlias = tuple[str, str]  # a user, and what it calls itself
 _measures: Final = msgspec.json.Decoder(Measures)
 
 
@@ -47,18 +48,19 @@ class Levels:
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
         self._use: dict[tuple[str, int], tuple[float, float, float | None]] = {}  # heard, utilisation, memory
-        self._open: dict[str, dict[str, tuple[float, dict[str, int]]]] = {}  # department -> source -> heard, sessions
+        self._open: dict[str, dict[_Source, tuple[float, dict[str, int]]]] = {}  # by department: heard, sessions
         self._bytes: dict[str, Bucket] = {}  # by department
 
     async def subscribe(self, client: Client) -> None:
         await client.subscribe(subjects.measure("*", "instances"), cb=self._measured)
-        await client.subscribe(subjects.signal("*", "sessions"), cb=self._counted)
+        await client.subscribe(subjects.signal("*", "*", "sessions"), cb=self._counted)
 
     async def _measured(self, message: Msg) -> None:
         self.measured(message.data)
 
     async def _counted(self, message: Msg) -> None:
-        self.counted(message.subject.split(".")[2], message.data)
+        subject = subjects.parse_signal(message.subject)
+        self.counted(subject.department, subject.user, message.data)
 
     def measured(self, data: bytes) -> None:
         try:
@@ -72,7 +74,7 @@ class Levels:
             if key in self._use or len(self._use) < MEASURED_MAX:
                 self._use[key] = now, one.utilisation, one.memory_mb
 
-    def counted(self, department: str, data: bytes) -> None:
+    def counted(self, department: str, user: str, data: bytes) -> None:
         now = self._clock()
         if not self._bytes.setdefault(department, Bucket(BYTES_PER_S, BYTES_PER_S, now)).take(now, len(data)):
             return
@@ -81,10 +83,11 @@ class Levels:
         except Malformed:
             return
         known = self._open.get(department, {}).items()
-        others = {source: one for source, one in known if source != told.source and now - one[0] <= STALE_S}
+        mine = user, told.source
+        others = {source: one for source, one in known if source != mine and now - one[0] <= STALE_S}
         named = sum(len(sessions) for _, sessions in others.values()) + len(told.sessions)
         if len(others) < SOURCES_MAX and named <= SESSIONS_MAX:
-            others[told.source] = now, told.sessions
+            others[mine] = now, told.sessions
         self._open[department] = others
 
     def of(self, unit: str, attempt: int) -> Level:

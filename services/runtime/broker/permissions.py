@@ -5,8 +5,8 @@ makes the user in a request subject true, keeps a writer's journal subject its o
 
 Rules
   1. Deny is the default: a user of the server has exactly the subjects listed here.
-  2. A department's user publishes only its own requests (department and name are tokens of the subject), its department's
-     signals and queries; it subscribes only to its own inbox and its department's events.  No $JS, no $KV, no $O.
+  2. A department's user publishes only its own requests and signals (department and name are tokens of the subject) and its
+     department's queries; it subscribes only to its own inbox and its department's events.  No $JS, no $KV, no $O.
   3. A service publishes only its own journal subject, its own lease, and the JetStream API of the streams that it uses; the
      operations are spelled out, because ``$JS.API.>`` would let it delete a stream.
   4. A service answers only into inboxes of configured departments (and operators): a reply subject is chosen by the caller,
@@ -91,7 +91,7 @@ def of_user(user: User) -> Permissions:
     return Permissions(
         publish=(
             f"phoenix.request.{user.department}.{user.name}.>",
-            subjects.signal(user.department, ">"),
+            subjects.signal(user.department, user.name, "*"),
             subjects.query("*", user.department, ">"),
         ),
         subscribe=(inbox, subjects.event(user.department, ">"), subjects.measure(user.department, ">")),
@@ -129,7 +129,7 @@ def _edges(process: str, cloud: CloudConfig) -> tuple[tuple[str, ...], tuple[str
         publish = (
             *answers,
             subjects.AUDIT_ALL,
-            "phoenix.signal.>",
+            subjects.signal("*", "*", "*"),
             subjects.measure("*", ">"),
             *_objects(subjects.OBJECTS),
             subjects.query("scheduler", "*", "whatif"),
@@ -139,12 +139,12 @@ def _edges(process: str, cloud: CloudConfig) -> tuple[tuple[str, ...], tuple[str
     if process == "provisioner":  # answers config.apply
         publish = (*answers, subjects.audit(subjects.OPERATORS, "*"), whence.SUBJECT)
         return publish, ("phoenix.request.*.*.config.>", _queries("provisioner"))
-    if process == "executor":  # really used CPU and memory of hosts
-        return (*answers, subjects.signal(subjects.SITE, ">")), (_queries("executor"),)
+    if process == "executor":
+        return answers, (_queries("executor"),)
     if process == "monitor":
         return (*answers, *_monitor_publishes()), (
             _queries("monitor"),
-            "phoenix.signal.>",
+            subjects.signal("*", "*", "*"),
             subjects.measure("*", ">"),
             subjects.AUDIT_ALL,
             f"{MONITOR_INBOX}.>",
@@ -170,7 +170,7 @@ def _scheduler_edges(process: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
     if service != "scheduler" or not department:
         raise ValueError(f"{process!r} is no process: {', '.join(SERVICES)} or scheduler.<department>")
     answers = (f"_INBOX_{department}.>", f"_INBOX_{subjects.OPERATORS}.>")
-    return answers, (subjects.signal(department, ">"), subjects.query("scheduler", department, ">"))
+    return answers, (subjects.signal(department, "*", "*"), subjects.query("scheduler", department, ">"))
 
 
 def _queries(service: str) -> str:
