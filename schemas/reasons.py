@@ -6,6 +6,7 @@ There is no "unknown" here: a decision whose reason cannot be named is a bug.
 from __future__ import annotations
 
 from enum import StrEnum
+from typing import Final
 
 import msgspec
 
@@ -111,6 +112,16 @@ class Code(StrEnum):
     STARTING = "starting"
     DRAINING = "draining"
     FINISHED = "finished"
+
+
+# What somebody should look at of a web department (`services.scheduler.web.why`, rule 5).
+TROUBLES: Final = (
+    Code.NOT_READY,
+    Code.SIGNAL_MISSING,
+    Code.REQUESTS_QUEUED,
+    Code.RELEASE_FAILED,
+    Code.SIGNALS_DROPPED,
+)
 
 
 class Reason(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

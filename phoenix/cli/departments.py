@@ -12,6 +12,7 @@ from schemas.sentences import told_shares
 HELP: Final = """examples:
   phoenix departments           demand, quota and hosts held
   phoenix departments --json    for a program"""
+OF_JOURNAL: Final = ("not_ready", "signal_missing")  # told by their own rows
 HEAD: Final = ("DEPARTMENT", "KIND", "HELD", "QUOTA", "DEMAND", "WORK", "UTILISATION")
 
 
@@ -33,7 +34,7 @@ def run(args: argparse.Namespace) -> int:
 def render(departments: list[dict[str, Any]]) -> str:
     table = tables.render(HEAD, [_row(one) for one in departments], right="HELD QUOTA DEMAND UTILISATION")
     told = [_short(one) for one in departments]
-    told += [line for one in departments for line in (_ill(one), _release(one), _silence(one))]
+    told += [line for one in departments for line in (_ill(one), _release(one), _silence(one), *_troubles(one))]
     return "\n".join([table, *filter(None, told)])
 
 
@@ -53,6 +54,16 @@ def _silence(one: dict[str, Any]) -> str:
         return ""
     name, since = one["department"], one["signal_missing_since"]
     return f"{name}: nobody has said since {since} how busy its instances are: their number is held; see phoenix why {name}"
+
+
+def _troubles(one: dict[str, Any]) -> list[str]:
+    """What its scheduler says that somebody should look at, and the journal does not tell."""
+    name = one["department"]
+    return [
+        f"{name}: {told['sentence']}; see phoenix why {name}"
+        for told in one.get("troubles") or ()
+        if told["code"] not in OF_JOURNAL
+    ]
 
 
 def _release(one: dict[str, Any]) -> str:

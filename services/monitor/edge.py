@@ -32,6 +32,7 @@ from services.monitor.events import Publisher
 from services.monitor.explain.journal_facts import JournalFacts
 from services.monitor.explain.record import Records
 from services.monitor.explain.story import Story
+from services.monitor.explain.troubled import Troubled
 from services.monitor.explain.why import Why
 from services.monitor.explain.why_waiting import WhyWaiting
 from services.monitor.history.archivist import Archivist
@@ -166,6 +167,7 @@ class MonitorEdge(Edge):
         self.queries = Queries(service.nc, views, self.history)
         await self.queries.start()
         service.spawn("reasons", WhyWaiting(self.core, views, self.queries.reasons).run())
+        service.spawn("troubles", Troubled(self.core, views, self.queries.troubles).run())
         service.registry.register(ReadModel(self.core, views))
         url, identities = self.config.monitor.url, Identities.load(self.config)
         self._watch_limits(service, identities)

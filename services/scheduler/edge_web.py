@@ -3,6 +3,7 @@
     phoenix.signal.<department>.<user>.<name>     `schemas.signals`: cpu, requests, claim, sessions; JSON or MessagePack
     phoenix.query.scheduler.<department>.why      -> {"ok": true, "instances": …, "reasons": [{code, params}, …]}
     phoenix.query.scheduler.<department>.queue    the same: a web department has no queue
+    phoenix.query.scheduler.<department>.troubles -> {"ok": true, "troubles": […]}: what of it somebody should look at
 
 Rules
   1. At most one observation in FACT_EVERY_S, so that a journal grows by a fact a second, whatever the signals' rate.
@@ -38,7 +39,7 @@ from services.scheduler.metrics import Counts
 from services.scheduler.web.core import WebCore
 from services.scheduler.web.meter import Meter, longest_s
 from services.scheduler.web.meter_gate import Trouble
-from services.scheduler.web.why import Told, not_ready, unseen, why
+from services.scheduler.web.why import Told, troubles, why
 
 FACT_EVERY_S: Final = 1.0  # DESIGN §2: condensed into at most one fact a second
 HURRY_EVERY_S: Final = 0.1  # a claim that rises with every signal
@@ -74,17 +75,8 @@ class WebEdge(Edge):
     def ailing(self) -> list[str]:
         if not hasattr(self, "service"):  # it has not started
             return []
-        now, core = self.service.now(), self._core()
-        told = [str(one) for one in self.meter.gate.troubles(now)]
-        if core.state.heard_at and core.missing(now):  # who never had a signal has no balancer that has failed
-            told.append(f"nobody says any more how busy the instances of {self.department} are: their number is held")
-        told += [f"{self.department}: {sentence(one)}" for one in not_ready(core, now)]
-        for one in unseen(core, now, self._told(now)):
-            count = one.params["requests"]
-            told.append(
-                f"{count} requests wait at the load balancer, for what the rule does not see: phoenix why {self.department}"
-            )
-        return told
+        now = self.service.now()
+        return [f"{self.department}: {sentence(one)}" for one in troubles(self._core(), now, self._told(now))]
 
     def _told(self, now: float) -> Told:
         meter = self.meter
@@ -170,8 +162,10 @@ class WebEdge(Edge):
 
     def render(self, what: str) -> bytes:
         core, now = self._core(), self.service.now()
+        if what == "troubles":
+            return msgspec.json.encode({"ok": True, "troubles": troubles(core, now, self._told(now))})
         if what not in ("why", "queue"):
-            return refusal("unknown", f"there is no query {what!r}; known: why")
+            return refusal("unknown", f"there is no query {what!r}; known: troubles, why")
         shown: dict[str, Any] = {"ok": True, "instances": core.state.target or 0, "serving": core.ready}
         try:
             reasons = why(core, now, self._told(now))

@@ -17,6 +17,7 @@ from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
 from schemas.ids import is_instance
+from schemas.reasons import TROUBLES
 from services.monitor.core import MonitorCore
 from services.monitor.metrics import families as fs
 from services.monitor.metrics import jobs as metrics_jobs
@@ -129,8 +130,11 @@ class ReadModel(Collector):
 
     def _load(self, web: list[str]) -> Iterator[Metric]:
         load, rate, claim = fs.WEB_UTILISATION.family(), fs.WEB_RATE.family(), fs.WEB_CLAIMED.family()
-        silent = fs.WEB_SILENT.family()
+        silent, troubles = fs.WEB_SILENT.family(), fs.WEB_TROUBLES.family()
         for name in web:
+            codes = {one.code for one in self.views.troubles(name)}
+            for code in TROUBLES:
+                troubles.add_metric([name, code], float(code in codes))
             silent.add_metric([name], float(name in self.core.state.loads.silent))
             last = self.core.state.loads.last.get(name)
             if last is None:
@@ -142,7 +146,7 @@ class ReadModel(Collector):
             ):
                 if value is not None:
                     family.add_metric([name], value)
-        yield from (load, rate, claim, silent)
+        yield from (load, rate, claim, silent, troubles)
 
     def _releases(self, web: list[str]) -> Iterator[Metric]:
         number, state = fs.WEB_RELEASE.family(), fs.WEB_RELEASE_STATE.family()

@@ -10,7 +10,7 @@ from typing import Final
 
 from schemas.facts import Disposal
 from schemas.meta import Void
-from schemas.reasons import Code
+from schemas.reasons import TROUBLES, Code
 from services.monitor.model import goodput, releases, tallies
 from services.monitor.model.service_levels import BOUNDS_S
 from services.runtime.families import DEPARTMENT, OWNER, Label, Names, Table
@@ -240,6 +240,12 @@ WEB_UTILISATION: Final = TABLE.gauge(
 WEB_RATE: Final = TABLE.gauge("phoenix_web_requests_per_second", "Requests a second when last observed", DEPARTMENT)
 WEB_SILENT: Final = TABLE.gauge(
     "phoenix_web_signal_missing", "1 while the number of instances is held because no signal tells the load", DEPARTMENT
+)
+WEB_TROUBLES: Final = TABLE.gauge(
+    "phoenix_web_troubles",
+    "1 while somebody should look at that: what `phoenix status` tells of a web department",
+    DEPARTMENT,
+    Label.of("code", TROUBLES),
 )
 WEB_RELEASE: Final = TABLE.gauge(
     "phoenix_web_release", "Release that instances are to run; 0: the configuration's", DEPARTMENT

@@ -10,7 +10,7 @@ Rules
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from schemas import readiness
@@ -19,6 +19,7 @@ from schemas.custody_state import ENDED_EARLY, Host, Unit
 from schemas.ids import is_instance, job_of, sort_key
 from schemas.kept import kept_from, shares_of_others
 from schemas.reasons import Code, Reason
+from schemas.sentences import sentence
 from schemas.whereabouts import Whereabouts
 from services.monitor.core import Attempt, MonitorCore, unit_state
 from services.monitor.events import kept_json
@@ -38,6 +39,7 @@ class Views:
     def __init__(self, core: MonitorCore) -> None:
         self.core = core
         self.told: Callable[[str, str], Reason | None] = lambda _department, _unit: None
+        self.troubles: Callable[[str], Sequence[Reason]] = lambda _department: ()
         self._rows: dict[str, tuple[str, str, str, bytes, bytes]] = {}  # unit -> department, user, state, row, line
         self._order: list[str] | None = None
         self._counts: dict[str, dict[str, int]] = {}  # department -> state -> units
@@ -260,6 +262,7 @@ class Views:
             "claim": load.claim if load else None,
             "signal_at": iso(load.at) if load else None,
             "signal_missing_since": iso(state.loads.silent.get(name)),
+            "troubles": [{**plain(one), "sentence": sentence(one)} for one in self.troubles(name)] if web else [],
             "scale": plain(scale) if scale else None,
             "release": release_views.summary(state.releases.get(name), self.core, name) if web else None,
         }

@@ -91,6 +91,10 @@ class Queries:
         """Why the first ones of its queue wait; None if it does not answer in time."""
         return await self.ask(department, "reasons", {}, WHY_S)
 
+    async def troubles(self, department: str) -> bytes | None:
+        """What somebody should look at of a web department; None if its scheduler does not answer in time."""
+        return await self.ask(department, "troubles", {}, WHY_S)
+
     async def ask(self, department: str, what: str, query: dict[str, Any], wait_s: float) -> bytes | None:
         """A department's scheduler; None if it does not answer."""
         self._asked += 1

@@ -11,6 +11,7 @@ Rules
      signals are dropped: the edge knows, the core does not.
   4. Requests that wait at the load balancer while there are as many instances as are wanted, and more could be: the rule does
      not see what they wait for.  The edge knows of the queue, as of dropped signals.
+  5. What of it somebody should look at (`troubles`) is told without being asked for: `phoenix status`, the page, metrics.
 """
 
 from __future__ import annotations
@@ -64,6 +65,19 @@ def why(core: WebCore, now: float, told: Told = NOTHING_TOLD) -> list[Reason]:
         found.append(because(Code.REPLACEMENT, failures=core.state.failures, wait_s=wait_s))
     found += [*_ending(core, now), *_failed(core, target), because(Code.RUNNING, instances=core.ready, target=target)]
     return found + [because(Code.SIGNALS_DROPPED, **trouble.params()) for trouble in told.troubles]
+
+
+def troubles(core: WebCore, now: float, told: Told = NOTHING_TOLD) -> list[Reason]:
+    """Rule 5."""
+    silent = core.state.heard_at and core.missing(now)  # who never had a signal has no balancer that has failed
+    given_up = core.releases(now).roll.given_up
+    return [
+        *not_ready(core, now),
+        *([_silence(core, now, told.last)] if silent else []),
+        *unseen(core, now, told),
+        *([] if given_up is None else [given_up]),
+        *(because(Code.SIGNALS_DROPPED, **one.params()) for one in told.troubles),
+    ]
 
 
 def unseen(core: WebCore, now: float, told: Told) -> list[Reason]:

@@ -4,10 +4,12 @@
 // is wanted.
 
 import { el, h, keyed, s, say } from "./dom.js";
-import { count, duration, number, percent, seconds } from "./format.js";
+import { count, duration, number, percent, seconds, sentence } from "./format.js";
 import { link } from "./links.js";
 import { now } from "./session.js";
 import { waiting } from "./summary.js";
+
+const OF_JOURNAL = new Set(["not_ready", "signal_missing"]); // told above by the journal, which is never behind
 
 /** @param {import("./model.js").Model} model */
 export function departments(model) {
@@ -101,6 +103,7 @@ function remarks(row) {
         `${row.not_ready_answer}.`,
     );
   }
+  for (const one of row.troubles ?? []) if (!OF_JOURNAL.has(one.code)) found.push(sentence(one.sentence));
   if (row.scale && row.scale.instances !== null && row.scale.instances !== undefined)
     found.push(`Scaled by hand: at least ${row.scale.instances}.`);
   if (row.release?.release) {

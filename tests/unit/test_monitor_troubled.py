@@ -1,0 +1,92 @@
+"""What somebody should look at of web departments, by the word of their schedulers, in rows and metrics."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+from prometheus_client import CollectorRegistry, generate_latest
+
+from phoenix.cli.departments import render
+from schemas.reasons import Code, Reason, because
+from services.monitor.explain.troubled import Troubled
+from services.monitor.explain.why_waiting import SILENT_MAX
+from services.monitor.metrics.collect import ReadModel
+from tests.support.page import CLOUD, adopted
+from tests.unit.test_monitor_core import Desk
+
+DROPPED = because(Code.SIGNALS_DROPPED, signal="cpu", source="b1", why="late", count=5, off_s=-9.0)
+TOLD = "5 cpu signals of b1 were dropped: its clock is 9.0 s behind"
+
+
+class Scheduler:
+    def __init__(self) -> None:
+        self.troubles: list[Reason] | None = []
+        self.raw: bytes | None = None
+        self.asked: list[str] = []
+
+    async def ask(self, department: str) -> bytes | None:
+        self.asked.append(department)
+        if self.troubles is None:
+            return self.raw
+        return msgspec.json.encode({"ok": True, "troubles": self.troubles})
+
+
+def house() -> tuple[Desk, Scheduler, Troubled]:
+    desk, scheduler = Desk().play(adopted(CLOUD)), Scheduler()
+    return desk, scheduler, Troubled(desk.core, desk.views, scheduler.ask)
+
+
+def row(desk: Desk, department: str = "web") -> dict[str, Any]:
+    return desk.views.department(department)
+
+
+def exported(desk: Desk) -> str:
+    registry = CollectorRegistry()
+    registry.register(ReadModel(desk.core, desk.views))
+    return generate_latest(registry).decode()
+
+
+async def test_the_schedulers_word_is_in_rows_and_metrics_until_it_is_taken_back() -> None:
+    desk, scheduler, troubled = house()
+    series = 'phoenix_web_troubles{code="signals_dropped",department="web"}'
+    assert f"{series} 0.0" in exported(desk)
+    scheduler.troubles = [DROPPED]
+    await troubled.look()
+    assert scheduler.asked == ["web"], "a batch department has no such word"
+    assert [(one["code"], one["sentence"]) for one in row(desk)["troubles"]] == [("signals_dropped", TOLD)]
+    assert f"web: {TOLD}; see phoenix why web" in render([row(desk), row(desk, "hpc")]).splitlines()
+    assert f"{series} 1.0" in exported(desk)
+    scheduler.troubles = []
+    await troubled.look()
+    assert row(desk)["troubles"] == []
+    assert f"{series} 0.0" in exported(desk)
+
+
+async def test_who_does_not_answer_for_a_while_says_nothing_any_more() -> None:
+    desk, scheduler, troubled = house()
+    scheduler.troubles = [DROPPED]
+    await troubled.look()
+    scheduler.troubles = None
+    for raw in (None, b"{", b'{"ok": false}')[: SILENT_MAX - 1]:
+        scheduler.raw = raw
+        await troubled.look()
+        assert row(desk)["troubles"], "one answer may be lost"
+    await troubled.look()
+    assert row(desk)["troubles"] == []
+
+
+async def test_what_the_journal_tells_is_not_said_twice() -> None:
+    desk, scheduler, troubled = house()
+    scheduler.troubles = [because(Code.SIGNAL_MISSING, timeout_s=10.0)]
+    await troubled.look()
+    assert "nobody has said" not in render([row(desk)])
+
+
+async def test_a_department_that_is_removed_takes_its_word_with_it() -> None:
+    desk, scheduler, troubled = house()
+    scheduler.troubles = [DROPPED]
+    await troubled.look()
+    desk.play(adopted(msgspec.structs.replace(CLOUD, departments=CLOUD.departments[:1])))
+    await troubled.look()
+    assert troubled.of("web") == ()
