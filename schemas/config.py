@@ -197,6 +197,7 @@ class WebPolicy(_Config, frozen=True, kw_only=True):
     )
     # 4 of the built-in program, 64 of a command's (`schemas.releases.connections`)
     start_failures_max: int = 5  # failed starts, and not one in service: the release is given up; 0: never
+    errors_watch_s: float = 120.0  # a new release's 5xx have a say until so long after it is complete; 0: none
     unreachable_s: float = 10.0  # its health check has failed for so long: it is replaced; 0: never
     max_unavailable: int = 0  # of a rolling update, unless it says otherwise
     max_surge: int = 1

@@ -19,7 +19,7 @@ from schemas.foreseen import Sure
 from schemas.reasons import Code, because
 from schemas.releases import Release
 from schemas.requests_whatif import Forecast, Variant
-from schemas.signals import ClaimSignal, CpuSignal, RequestsSignal, SessionsSignal
+from schemas.signals import AnswersSignal, ClaimSignal, CpuSignal, RequestsSignal, SessionsSignal
 
 AT: Final = 1_780_000_000.0
 CLOUD: Final = CloudConfig(
@@ -58,7 +58,15 @@ FACTS: Final[tuple[f.Fact, ...]] = (
     f.VmAllocated(unit="17", attempt=1, rank=0, vm=31, host="node-2"),
     f.VmStarted(unit="17", attempt=1, rank=0),
     f.AttemptBegan(unit="17", attempt=1, addresses=(None,)),
-    f.LoadObserved(dept="web", start=AT, end=AT + 1, utilisation=0.93, samples=4),
+    f.LoadObserved(
+        dept="web",
+        start=AT,
+        end=AT + 1,
+        utilisation=0.93,
+        samples=4,
+        answers=(f.Answers(release=2, answered=239, errors=2),),
+        answers_s=1.0,
+    ),
     f.ScaleRequested(dept="web", user="root", minimum=3, until=AT + 3600, request="9a0b"),
     f.AttemptClosed(unit="17", attempt=1, disposal=f.Disposal.REQUEUE, why=because(Code.RECLAIMED, host="node-2")),
     f.HostReleased(host="node-2", reason=because(Code.NOTICE, department="hpc", quota=1, held=2)),
@@ -211,6 +219,7 @@ SIGNALS: Final[dict[str, msgspec.Struct]] = {
     "requests": RequestsSignal(rate=412.5, queue=0, response_ms=18.2, errors=0.0, at=AT, source="haproxy-1"),
     "claim": ClaimSignal(instances=6, at=AT, source="rush-plan"),
     "sessions": SessionsSignal(sessions={"web.7": 3, "web.8": 0}, at=AT, source="haproxy-1"),
+    "answers": AnswersSignal(instances={"web.7": (118, 2), "web.8": (121, 0)}, at=AT, source="haproxy-1"),
     "cpu": CpuSignal(utilisation=0.93, instances=4, at=AT, interval_s=1.0, source="haproxy-1"),
 }
 

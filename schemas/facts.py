@@ -23,15 +23,15 @@ from schemas.facts_base import Disposal as Disposal
 from schemas.facts_base import Index as Index
 from schemas.facts_base import Rank as Rank
 from schemas.facts_base import UnitId as UnitId
+from schemas.facts_instances import QUIET_MAX as QUIET_MAX
+from schemas.facts_instances import Answers as Answers
 from schemas.facts_instances import InstanceDraining as InstanceDraining
 from schemas.facts_instances import InstanceReported as InstanceReported
+from schemas.facts_instances import LoadObserved as LoadObserved
 from schemas.facts_instances import ReleaseChanged as ReleaseChanged
 from schemas.facts_instances import ReleaseRequested as ReleaseRequested
 from schemas.reasons import Reason
 from schemas.releases import IMAGE_MAX
-
-QUIET_MAX: Final = 20  # instances of one step down that are chosen by their sessions
-
 
 # ---------------------------------------------------------------------------------------------------------- every writer
 
@@ -122,24 +122,6 @@ class AttemptClosed(CustodyFact, frozen=True, kw_only=True, tag="attempt.closed"
     disposal: Disposal
     why: Reason
     hold: bool = False  # of one that is requeued: it is to be held until a person releases it
-
-
-class LoadObserved(PlainFact, frozen=True, kw_only=True, tag="load.observed"):
-    """Signals, condensed to at most one of these a second: means of `samples` over [start, end); levels, if start = end.
-
-    `utilisation`: of the instances in service (None: nobody said).  `requests_per_s`: of the whole department, of which an
-    instance is to serve `requests_per_instance` (None: the configuration's).  `claim`: instances that a balancer wants, by its
-    own word.  `quiet`: the instances in service with the fewest open sessions, the fewest first, at most `QUIET_MAX`."""
-
-    dept: DepartmentName
-    start: Seconds
-    end: Seconds
-    utilisation: Annotated[float, msgspec.Meta(ge=0, le=1e6)] | None = None
-    samples: Count
-    requests_per_s: Annotated[float, msgspec.Meta(ge=0, le=1e9)] | None = None
-    requests_per_instance: Annotated[float, msgspec.Meta(gt=0, le=1e9)] | None = None
-    claim: Annotated[int, msgspec.Meta(ge=0, le=1_000_000)] | None = None
-    quiet: Annotated[tuple[UnitId, ...], msgspec.Meta(max_length=QUIET_MAX)] = ()
 
 
 # --------------------------------------------------------------------------------------------------------------- executor

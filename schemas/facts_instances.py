@@ -1,4 +1,5 @@
-"""Facts of web departments: how instances end without hurting anybody, and what they run (`schemas.facts` has the rules)."""
+"""Facts of web departments: their load, how instances end without hurting anybody, and what they run (`schemas.facts` has
+the rules)."""
 
 from __future__ import annotations
 
@@ -6,11 +7,43 @@ from typing import Annotated, Final, Literal
 
 import msgspec
 
-from schemas.facts_base import AttemptNumber, Count, CustodyFact, DepartmentName, Seconds, UnitId
+from schemas.facts_base import AttemptNumber, Count, CustodyFact, DepartmentName, PlainFact, Seconds, UnitId
 from schemas.reasons import Reason
 from schemas.releases import MinReady, Release
 
 SAID_MAX: Final = 400  # the last three lines of a traceback; more is what logs are for
+QUIET_MAX: Final = 20  # instances of one step down that are chosen by their sessions
+RELEASES_MAX: Final = 8  # of which instances answer at one time: each deploy during a roll-out adds one
+
+
+class Answers(msgspec.Struct, frozen=True, kw_only=True):
+    """Requests that a release's instances answered, and how many of them with 5xx, or by breaking the connection."""
+
+    release: Count
+    answered: Count
+    errors: Count
+
+
+class LoadObserved(PlainFact, frozen=True, kw_only=True, tag="load.observed"):
+    """Signals, condensed to at most one of these a second: means of `samples` over [start, end); levels, if start = end.
+
+    `utilisation`: of the instances in service (None: nobody said).  `requests_per_s`: of the whole department, of which an
+    instance is to serve `requests_per_instance` (None: the configuration's).  `claim`: instances that a balancer wants, by its
+    own word.  `quiet`: the instances in service with the fewest open sessions, the fewest first, at most `QUIET_MAX`.
+    `answers`: what instances answered in the `answers_s` before the fact, by release; only while a release is watched, or if
+    some of it were errors."""
+
+    dept: DepartmentName
+    start: Seconds
+    end: Seconds
+    utilisation: Annotated[float, msgspec.Meta(ge=0, le=1e6)] | None = None
+    samples: Count
+    requests_per_s: Annotated[float, msgspec.Meta(ge=0, le=1e9)] | None = None
+    requests_per_instance: Annotated[float, msgspec.Meta(gt=0, le=1e9)] | None = None
+    claim: Annotated[int, msgspec.Meta(ge=0, le=1_000_000)] | None = None
+    quiet: Annotated[tuple[UnitId, ...], msgspec.Meta(max_length=QUIET_MAX)] = ()
+    answers: Annotated[tuple[Answers, ...], msgspec.Meta(max_length=RELEASES_MAX)] = ()
+    answers_s: Annotated[float, msgspec.Meta(ge=0, le=3600)] = 0.0
 
 
 class InstanceDraining(CustodyFact, frozen=True, kw_only=True, tag="instance.draining"):

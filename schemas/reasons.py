@@ -71,6 +71,8 @@ class Code(StrEnum):
     RELEASE_COMPLETE = "release_complete"
     ROLL_STUCK = "roll_stuck"  # a rolling update waits for a host, and nothing else would help it on
     RELEASE_FAILED = "release_failed"  # none of its instances came into service
+    RELEASE_ERRORS = "release_errors"  # its instances answer more requests with 5xx than those of the one before
+    REQUESTS_FAIL = "requests_fail"  # many are answered with 5xx
     SIGNAL_MISSING = "signal_missing"
     SIGNALS_DROPPED = "signals_dropped"  # whose signals do not count, and why: a wrong clock, say
     REQUESTS_QUEUED = "requests_queued"  # they wait at the load balancer, for what the rule does not see

@@ -31,13 +31,13 @@ INTERVAL_MAX_S: Final = 3600.0
 SOURCE_MAX: Final = 128  # characters
 TARGET_MIN: Final = 0.001  # requests/s of an instance: less than one in a quarter of an hour is no target
 RATE_MAX: Final = 1e7  # requests/s: more than any one site serves; the sum of 64 sources still fits the fact
-QUEUE_MAX: Final = 10_000_000  # requests that wait, or sessions of one instance
+QUEUE_MAX: Final = 10_000_000  # requests that wait, or sessions or answers of one instance
 MILLISECONDS_MAX: Final = 1e9  # eleven days
 SESSIONS_MAX: Final = 10_000  # instances of one signal
 LATE_S: Final = 5.0  # a quarter of the usual window: older news would tell of another load
 AHEAD_S: Final = 1.0  # twice the clock difference at which services stop (S6)
 BYTES_MAX: Final = 4096  # a signal is about 100 bytes …
-SESSIONS_BYTES_MAX: Final = 640 << 10  # … but for this one: 10,000 instances of the longest names
+SESSIONS_BYTES_MAX: Final = 640 << 10  # … but for these two: 10,000 instances of the longest names
 
 Source: TypeAlias = Annotated[
     str,
@@ -47,6 +47,8 @@ Source: TypeAlias = Annotated[
         extra={WORDS: f"text of at most {SOURCE_MAX} characters without {WHAT}"},
     ),
 ]
+
+Answered: TypeAlias = Annotated[int, Meta(ge=0, le=QUEUE_MAX)]
 
 
 class CpuSignal(msgspec.Struct, frozen=True, kw_only=True):
@@ -103,12 +105,25 @@ class SessionsSignal(msgspec.Struct, frozen=True, kw_only=True):
     source: Source = ""
 
 
-AnySignal: TypeAlias = CpuSignal | RequestsSignal | ClaimSignal | SessionsSignal
+class AnswersSignal(msgspec.Struct, frozen=True, kw_only=True):
+    """What instances answered in the `interval_s` until `at`: ``{"web.7": [answered, errors]}``.  Errors, part of `answered`,
+    are answers 5xx, and requests to which the instance had begun to work when it broke the connection or was silent for too
+    long.  What the balancer refuses by itself is none.  Counts of several sources add up."""
+
+    v: Annotated[int, Meta(ge=1)] = 1
+    instances: Annotated[dict[UnitId, tuple[Answered, Answered]], Meta(max_length=SESSIONS_MAX)]
+    at: Annotated[float, Meta(ge=0, le=1e12)] | None = None
+    interval_s: Annotated[float, Meta(ge=INTERVAL_MIN_S, le=INTERVAL_MAX_S)] = 1.0
+    source: Source = ""
+
+
+AnySignal: TypeAlias = CpuSignal | RequestsSignal | ClaimSignal | SessionsSignal | AnswersSignal
 SIGNALS: Final[dict[str, type[msgspec.Struct]]] = {
     "cpu": CpuSignal,
     "requests": RequestsSignal,
     "claim": ClaimSignal,
     "sessions": SessionsSignal,
+    "answers": AnswersSignal,
 }
 
 NAME: Final[dict[type[msgspec.Struct], str]] = {cls: name for name, cls in SIGNALS.items()}
@@ -118,7 +133,7 @@ _msgpack: Final = {name: msgspec.msgpack.Decoder(cls) for name, cls in SIGNALS.i
 
 
 def bytes_max(name: str) -> int:
-    return SESSIONS_BYTES_MAX if name == "sessions" else BYTES_MAX
+    return SESSIONS_BYTES_MAX if name in ("sessions", "answers") else BYTES_MAX
 
 
 def decode(name: str, payload: bytes, content_type: str = "") -> Any:

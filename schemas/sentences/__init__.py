@@ -62,6 +62,12 @@ _TEXTS: Final[dict[str, tuple[str, str, str]]] = {
         "none of its instances stayed in service",
         "look at phoenix logs INSTANCE, and deploy one that runs",
     ),
+    "release_errors": (
+        "release errors",
+        "it answers more requests with 5xx than the one before",
+        "look at phoenix logs INSTANCE, and deploy one that answers",
+    ),
+    "requests_fail": ("requests fail", "many requests are answered with 5xx", "look at phoenix logs INSTANCE"),
     "roll_stuck": (
         "update waits",
         "the rolling update waits for a host",

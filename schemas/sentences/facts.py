@@ -317,6 +317,8 @@ def _load(p: Params) -> str:
         found.append(f"{p['requests_per_s']:g} requests/s come in")
     if p.get("claim") is not None:
         found.append(f"a balancer claims {count(p.number('claim'), 'instance')}")
+    for one in p.get("answers") or ():
+        found.append(f"release {one['release']} answered {count(one['answered'], 'request')}, {one['errors']} with 5xx")
     return f"{p['dept']}: {', '.join(found) or 'nothing was told of its load'}"
 
 

@@ -39,6 +39,27 @@ def unblock_failed(p: Params) -> str | None:
     return f"`phoenix logs {p['unit']}` shows what it wrote; deploy one that runs{again}"
 
 
+def errors(p: Params) -> str | None:
+    """Of a release that is worse than the one before."""
+    if "old_answered" not in p:
+        return None
+    before = f"release {p['back_to']} answered {_share(p, 'old_')} so: it is wanted again"
+    return f"release {p['release']} answered {_share(p)} with 5xx or not at all within {span(p['over_s'])}; {before}"
+
+
+def requests_fail(p: Params) -> str | None:
+    if "errors" not in p:
+        return None
+    return f"release {p['release']} answered {_share(p)} with 5xx or not at all in the last {span(p['over_s'])}"
+
+
+def _share(p: Params, of: str = "") -> str:
+    """``100 % of its requests (230 of 230)``."""
+    some, all_ = p.number(f"{of}errors"), p.number(f"{of}answered")
+    percent = 100 * some / all_ if all_ else 0.0
+    return f"{percent:.{0 if percent >= 10 or not percent else 1}f} % of its requests ({some} of {all_})"
+
+
 def rolling(p: Params) -> str | None:
     if "others" in p:  # how far an update is
         here, others = p.number("instances"), count(p.number("others"), "other")
@@ -95,6 +116,8 @@ TELL: Final[dict[str, _Told]] = {
     "release_deployed": deployed,
     "release_complete": complete,
     "release_failed": failed,
+    "release_errors": errors,
+    "requests_fail": requests_fail,
     "roll_stuck": stuck,
     "rolling": rolling,
     "drained": drained,

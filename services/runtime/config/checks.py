@@ -159,6 +159,7 @@ _RANGES: Final[dict[type, dict[str, Range]]] = {
         "forecast_ahead_s": Range(0, 3600),
         "turns_per_hour_max": Range(0, 100),
         "start_failures_max": Range(0, 1000),
+        "errors_watch_s": Range(0, 600),  # what a core remembers of it second by second
         "max_unavailable": Range(0, INSTANCES_MAX),
         "max_surge": Range(0, INSTANCES_MAX),
         "min_ready_s": Range(0, DAY_S),

@@ -60,9 +60,9 @@ PLACED_MAX: Final = 500  # instances of one decision; the rest follow with the n
 class WebCore(WebFold):
     """The core of web department `dept`."""
 
-    # 3: claims, requests, who drains; 4: that starts are paused; 5: what is wanted if idle; 6: who is not ready; a first
-    # start reads them from the journal
-    VERSION = 6
+    # 3: claims, requests, who drains; 4: that starts are paused; 5: what is wanted if idle; 6: who is not ready; 7: what
+    # releases answer; a first start reads them from the journal
+    VERSION = 7
 
     def check(self) -> list[str]:
         found = super().check()

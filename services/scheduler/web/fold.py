@@ -31,6 +31,7 @@ from services.scheduler.derived.limits import Limits
 from services.scheduler.derived.shape import Shape
 from services.scheduler.policies import scale_flaps, scale_steps
 from services.scheduler.policies.scale import Track
+from services.scheduler.web import answers as web_answers
 from services.scheduler.web import number as web_number
 from services.scheduler.web import release as web_release
 from services.scheduler.web import rolls as web_rolls
@@ -104,7 +105,19 @@ class WebFold:
         self.state = web_signals.observed(self.state, fact, meta.at, self.policy)
         if fact.quiet:
             self.state.quiet, self.state.quiet_at = fact.quiet, meta.at
+        if fact.answers:
+            self._on_answers(fact, meta.at)
         return True
+
+    def watches(self, now: float) -> bool:
+        """The answers of the wanted release are compared with those of the one before."""
+        return web_answers.watched(self.state.roll, self.state.complete_at, self.policy.errors_watch_s, now)
+
+    def _on_answers(self, fact: f.LoadObserved, at: float) -> None:
+        state, watch_s = self.state, self.policy.errors_watch_s
+        state.answers_at = at
+        if self.watches(at):
+            state.answers = web_answers.follow(state.answers, state.roll, fact.answers, fact.answers_s, at, watch_s)
 
     def _on_demand(self, fact: f.DemandChanged, meta: Meta) -> bool:
         if fact.dept != self.dept:
@@ -141,13 +154,16 @@ class WebFold:
         self.state.roll = web_release.known(self.state.roll, self.custody.state.releases[self.dept])
         return True
 
-    def _on_release_changed(self, fact: f.ReleaseChanged, _meta: Meta) -> bool:
+    def _on_release_changed(self, fact: f.ReleaseChanged, meta: Meta) -> bool:
         """Another release has not failed yet: its instances do not wait."""
         if fact.dept != self.dept:
             return False
         self.state.roll = web_release.changed(self.state.roll, fact, self.releases(0.0).live())
         if fact.state in ("rolling", "rolled_back"):
             self.state.failures, self.state.to_replace, self.state.retry_at = 0, 0, 0.0
+            self.state.answers, self.state.answers_at = {}, 0.0
+        elif fact.state == "complete":
+            self.state.complete_at = meta.at
         return True
 
     def releases(self, now: float) -> Releases:

@@ -123,7 +123,7 @@ class Meter:
         elif isinstance(signal, s.RequestsSignal):
             self._measured(source, signal.rate, signal.interval_s, signal.target)
             self.queue.take(signal, now)
-        else:
+        elif not isinstance(signal, s.AnswersSignal):  # those are `meter_answers`'
             self._levels += 1
             if isinstance(signal, s.ClaimSignal):
                 source.said = signal.instances

@@ -40,6 +40,8 @@ Rules
   8. A roll is complete when no instance of another release is live, and `target - max_unavailable` (one at least, none if none
      is wanted) of it are ready.
   9. A newer request takes over at any moment.  What was complete stays what is gone back to.
+  10. Given up is also a release that answers its users worse than the last complete one (`web.answers`), whether it has stood
+     or not.
 """
 
 from __future__ import annotations
@@ -165,6 +167,11 @@ def ended(roll: Roll, seen: Seen, why: Reason, others: Iterable[Seen], terms: Te
     return msgspec.structs.replace(roll, failures=roll.failures + 1, **last)
 
 
+def before(roll: Roll) -> int | None:
+    """The release that is gone back to, should the wanted one be given up; None if there is none."""
+    return next((number for number in reversed(roll.good) if number != roll.wanted), None)
+
+
 def configured(roll: Roll, last: int) -> Roll:
     """The configuration says otherwise what release 0 runs.  `last`: the highest number of an instance."""
     good, stood = (tuple(number for number in some if number) for some in (roll.good, roll.stood))
@@ -247,9 +254,16 @@ def _own(roll: Roll, seen: Seen) -> bool:
 
 
 def change(
-    roll: Roll, asked: f.ReleaseRequested | None, seen: Sequence[Seen], terms: Terms, target: int, now: float, dept: str
+    roll: Roll,
+    asked: f.ReleaseRequested | None,
+    seen: Sequence[Seen],
+    terms: Terms,
+    target: int,
+    now: float,
+    dept: str,
+    worse: Reason | None = None,
 ) -> f.ReleaseChanged | None:
-    """The core's next word, if there is one.  `asked`: the department's newest request."""
+    """The core's next word, if there is one.  `asked`: the department's newest request; `worse`: rule 10."""
     if asked is not None and asked.release > roll.asked:
         told = because(Code.RELEASE_DEPLOYED, release=asked.release, user=asked.user)
         return f.ReleaseChanged(dept=dept, release=asked.release, state="rolling", reason=told)
@@ -258,6 +272,8 @@ def change(
             return None
         told = because(Code.RELEASE_DEPLOYED, release=roll.wanted, user=roll.again)
         return f.ReleaseChanged(dept=dept, release=roll.wanted, state="rolling", reason=told)
+    if worse is not None and (back := before(roll)) is not None:
+        return f.ReleaseChanged(dept=dept, release=roll.wanted, state="rolled_back", back_to=back, reason=worse)
     if _spent(roll, terms) and not has_stood(roll, seen, terms, now):
         return None if any(_own(roll, one) and one.serves for one in seen) else _given_up(roll, dept)
     if roll.stage == "rolling" and _is_complete(roll, seen, terms, target, now):
@@ -268,14 +284,13 @@ def change(
 
 def _given_up(roll: Roll, dept: str) -> f.ReleaseChanged:
     """Rule 7."""
-    back = [number for number in roll.good if number != roll.wanted]
-    told = _failures(roll)
-    if not back:
+    back, told = before(roll), _failures(roll)
+    if back is None:
         return f.ReleaseChanged(
             dept=dept, release=roll.wanted, state="stopped", reason=Reason(code=Code.RELEASE_FAILED, params=told)
         )
-    reason = Reason(code=Code.RELEASE_FAILED, params={**told, "back_to": back[-1]})
-    return f.ReleaseChanged(dept=dept, release=roll.wanted, state="rolled_back", back_to=back[-1], reason=reason)
+    reason = Reason(code=Code.RELEASE_FAILED, params={**told, "back_to": back})
+    return f.ReleaseChanged(dept=dept, release=roll.wanted, state="rolled_back", back_to=back, reason=reason)
 
 
 def _failures(roll: Roll) -> dict[str, str | int | float | list[str]]:

@@ -7,6 +7,7 @@ Rules
   3. Of those that leave, what stands on cordoned hosts goes first, then who is not ready, then the fewest sessions, then
      the newest (`web_hosts.Picture.order`).
   4. The terms of a roll are those of the release that is wanted; release 0 has the department's.
+  5. While releases have no say, the answers of the wanted one may still have one (`web.answers`).
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from schemas.custody_state import Unit
 from schemas.ids import sort_key
 from schemas.reasons import Code, Reason, because
 from services.runtime.core import NEVER
+from services.scheduler.web import answers as web_answers
 from services.scheduler.web import hosts as web_hosts
 from services.scheduler.web import release as web_release
 from services.scheduler.web.holdings import Holdings
@@ -94,11 +96,12 @@ class Step(NamedTuple):
 
 def step(at: Releases, seen: Picture, target: int) -> Step:
     """`seen`: without what is being closed."""
-    if at.quiet:
+    worse = web_answers.worse(at.state.answers, at.roll) if at.state.answers else None  # rule 5
+    if at.quiet and worse is None:
         return Step(None, at, None)
     live = list(_in_order(at, seen))
     asked = at.request(at.asked) if at.asked > at.roll.asked else None
-    word = web_release.change(at.roll, asked, live, at.terms, target, at.now, at.dept)
+    word = web_release.change(at.roll, asked, live, at.terms, target, at.now, at.dept, worse)
     if word is not None:
         at = at._replace(roll=web_release.changed(at.roll, word, live))
     return Step(word, at, None if at.quiet else web_release.plan(at.roll, live, at.terms, target, at.now))

@@ -14,6 +14,7 @@ from services.scheduler.policies.scale import Track
 from services.scheduler.policies.scale_flaps import Course
 from services.scheduler.policies.scale_forecast import Bucket
 from services.scheduler.policies.scale_steps import Change
+from services.scheduler.web.answers import Record
 from services.scheduler.web.release import STABLE_S as STABLE_S
 from services.scheduler.web.release import Roll
 
@@ -43,6 +44,9 @@ class State(msgspec.Struct, kw_only=True):
     exact: int | None = None
     until: float | None = None
     roll: Roll = Roll()  # what instances run, and how far that is
+    complete_at: float = 0.0  # when a release was complete last
+    answers: Record = {}  # of the watched release, and of the one before (`web.answers`), as of …
+    answers_at: float = 0.0  # … the last observation that told any; 0: of this roll-out none has
     failures: int = 0  # in a row
     paused: bool = False  # starts are, in the whole cloud: what does not start then is the site's fault
     to_replace: int = 0  # failed instances whose successor is not placed yet
