@@ -121,7 +121,9 @@ TROUBLES: Final = (
     Code.NOT_READY,
     Code.SIGNAL_MISSING,
     Code.REQUESTS_QUEUED,
+    Code.REQUESTS_FAIL,
     Code.RELEASE_FAILED,
+    Code.RELEASE_ERRORS,
     Code.SIGNALS_DROPPED,
 )
 

@@ -1,6 +1,7 @@
 """The web scheduler's edge: signals become `load.observed` facts; and it answers why the department has what it has.
 
-    phoenix.signal.<department>.<user>.<name>     `schemas.signals`: cpu, requests, claim, sessions; JSON or MessagePack
+    phoenix.signal.<department>.<user>.<name>     `schemas.signals`: cpu, requests, claim, sessions, answers; JSON or
+                                                  MessagePack
     phoenix.query.scheduler.<department>.why      -> {"ok": true, "instances": …, "reasons": [{code, params}, …]}
     phoenix.query.scheduler.<department>.queue    the same: a web department has no queue
     phoenix.query.scheduler.<department>.troubles -> {"ok": true, "troubles": […]}: what of it somebody should look at
@@ -58,6 +59,7 @@ class WebEdge(Edge):
     async def start(self, service: Service) -> None:
         self.service = service
         self.meter.since = service.now()
+        self.meter.answers.release_of = self._release_of
         plugins.watch(service, self.department)
         service.registry.register(Counts(self.meter, service.now))
         for name in signals.SIGNALS:
@@ -80,7 +82,16 @@ class WebEdge(Edge):
 
     def _told(self, now: float) -> Told:
         meter = self.meter
-        return Told(meter.last, meter.gate.troubles(now), meter.queue.waiting(now), meter.utilisation(now))
+        failing = meter.answers.failing(now)
+        return Told(meter.last, meter.gate.troubles(now), meter.queue.waiting(now), meter.utilisation(now), failing)
+
+    def _release_of(self, unit: str) -> tuple[int, bool] | None:
+        """Of an instance in service, draining or not: what it runs, and whether that is what all are to run.  What the answers
+        of one that is closed or lost were is not counted: its end broke them."""
+        found = self.service.custody.state.units.get(unit)
+        if found is None or found.dept != self.department or found.began_at is None or not found.live:
+            return None
+        return found.release, found.release == self._core().state.roll.wanted
 
     def _core(self) -> WebCore:
         core = self.service.core
@@ -142,7 +153,10 @@ class WebEdge(Edge):
             for name in custody.index.open.get(self.department, ())
             if units[name].began_at is not None and units[name].drains_until is None and units[name].broken is None
         ]
-        fact = msgspec.structs.replace(fact, quiet=self.meter.quiet(serving, now))
+        core = self._core()
+        answers, answers_s = self.meter.answers.observed(core.state.answers_at, core.watches(now), now)
+        quiet = self.meter.quiet(serving, now)
+        fact = msgspec.structs.replace(fact, quiet=quiet, answers=answers, answers_s=answers_s)
 
         def compose(_now: float, _drafted: Sequence[Fact]) -> list[Fact]:
             return [fact]

@@ -1,4 +1,4 @@
-"""What schedulers export beside their shell: what the meter took and dropped, and which plug-ins are loaded."""
+"""What schedulers export beside their shell: what the meter took, dropped and counted, and which plug-ins are loaded."""
 
 from __future__ import annotations
 
@@ -26,6 +26,16 @@ DROPPED: Final = WEB.counter(
 AGE: Final = WEB.gauge(
     "phoenix_signal_age_seconds", "Since the end of what the last signal measured, by name", DEPARTMENT, _SIGNAL
 )
+_RELEASE: Final = Label.of("release", ("wanted", "other"))
+ANSWERS: Final = WEB.counter(
+    "phoenix_web_answers_total",
+    "Requests that instances answered, by their load balancers' word: of the release that all are to run, and of others",
+    DEPARTMENT,
+    _RELEASE,
+)
+ERRORS: Final = WEB.counter(
+    "phoenix_web_errors_total", "Those of them that were answered with 5xx, or broken off", DEPARTMENT, _RELEASE
+)
 
 EVERY: Final = Table("every scheduler")
 PLUGIN: Final = EVERY.info(
@@ -39,7 +49,7 @@ PLUGIN: Final = EVERY.info(
 
 
 class Counts(Collector):
-    """Signals taken and dropped, and how old the last ones are."""
+    """Signals taken and dropped, how old the last ones are, and what instances answered."""
 
     def __init__(self, meter: Meter, now: Callable[[], float]) -> None:
         self.meter, self.now = meter, now
@@ -56,4 +66,9 @@ class Counts(Collector):
             dropped.add_metric([dept, name, str(reason)], count)
         for name, last in sorted(self.meter.last.items()):
             age.add_metric([dept, name], max(0.0, now - last.at))
-        return [taken, dropped, age]
+        answers, errors = ANSWERS.family(), ERRORS.family()
+        for is_wanted, (answered, failed) in self.meter.answers.counted.items():
+            of = "wanted" if is_wanted else "other"
+            answers.add_metric([dept, of], answered)
+            errors.add_metric([dept, of], failed)
+        return [taken, dropped, age, answers, errors]

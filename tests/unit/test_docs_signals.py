@@ -37,6 +37,8 @@ def bounds(described: dict[str, Any]) -> str:
         described = next(one for one in described["anyOf"] if one["type"] != "null")
     if described["type"] == "string":
         return f"at most {described['maxLength']} characters, none hidden"
+    if described["type"] == "array":
+        return bounds(described["prefixItems"][0])
     if described["type"] == "object":
         return f"at most {described['maxProperties']} instances, {bounds(described['additionalProperties'])} each"
     if "maximum" not in described:
@@ -53,7 +55,7 @@ def table(head: str) -> dict[str, tuple[str, str]]:
 
 @pytest.mark.parametrize("name", signals.SIGNALS)
 def test_every_field_is_listed_with_its_bounds(name: str) -> None:
-    listed = table("All four have") | table(f"`{name}`")
+    listed = table("All five have") | table(f"`{name}`")
     fields = schema(name)
     assert list(fields) == sorted(listed, key=list(fields).index)
     for field, described in fields.items():
@@ -79,7 +81,7 @@ def test_every_reason_is_listed() -> None:
 @pytest.mark.parametrize(
     "words",
     [
-        f"at most {signals.BYTES_MAX:,} bytes, `sessions` at most {signals.SESSIONS_BYTES_MAX:,}",
+        f"at most {signals.BYTES_MAX:,} bytes, `sessions` and `answers` at most {signals.SESSIONS_BYTES_MAX:,}",
         f"more than {signals.LATE_S:g} s ago",
         f"more than {signals.AHEAD_S:g} s ahead",
         f"less than {meter_gate.SPACING_S:g} s after",

@@ -12,6 +12,7 @@ Theory of operation
     requests   the sum; the smallest target that one of them names
     claim      the highest
     sessions   the sum for each instance
+    answers    the sum for each release: `meter_answers`
 
 Rules
   1. Which signals are taken: `meter_gate`.
@@ -40,6 +41,7 @@ from schemas.config import WebPolicy
 from schemas.facts import QUIET_MAX, LoadObserved
 from schemas.ids import sort_key
 from schemas.signal_drops import Drop
+from services.scheduler.web.meter_answers import Answered
 from services.scheduler.web.meter_gate import SESSIONS_MAX, SILENT_S, SOURCES_MAX, Gate, Trouble, refusal
 from services.scheduler.web.meter_queue import Queue
 
@@ -90,6 +92,7 @@ class Meter:
         self.longest_s = LONGEST_S
         self.gate = Gate()
         self.queue = Queue()
+        self.answers = Answered()
         self.last: dict[str, Last] = {}  # by signal
         self._sources: dict[str, dict[str, _Source]] = {name: {} for name in s.SIGNALS}
         self._levels = 0  # claims and sessions since the last observation
@@ -123,7 +126,9 @@ class Meter:
         elif isinstance(signal, s.RequestsSignal):
             self._measured(source, signal.rate, signal.interval_s, signal.target)
             self.queue.take(signal, now)
-        elif not isinstance(signal, s.AnswersSignal):  # those are `meter_answers`'
+        elif isinstance(signal, s.AnswersSignal):
+            self.answers.take(signal, now)
+        else:
             self._levels += 1
             if isinstance(signal, s.ClaimSignal):
                 source.said = signal.instances

@@ -24,7 +24,7 @@ Rules
   2. As long as others stay, at most `target + max_surge` are there, those on their way included; so many are claimed.  If no
      host comes for the surge, rule 1 goes on by itself where `max_unavailable` is 1 or more.
   3. A release has *stood* when one instance of it has served for STABLE_S, or for `min_ready_s` if that is longer.  It is
-     never given up.  (Of release 0 only instances count that were placed after it was last configured otherwise.)
+     not given up for failures.  (Of release 0 only instances count that were placed after it was last configured otherwise.)
   4. An instance that ends, or does not come up, before its release has stood is a failure of it: its program ended, by its
      guest's word, its VM ended before it had begun, it did not call in time, it was not ready for `unreachable_s`.  A lost
      host, a reclaim, a scale-down is none, nor what did not start while starts are paused in the whole cloud, nor a VM that

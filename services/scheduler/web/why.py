@@ -12,6 +12,7 @@ Rules
   4. Requests that wait at the load balancer while there are as many instances as are wanted, and more could be: the rule does
      not see what they wait for.  The edge knows of the queue, as of dropped signals.
   5. What of it somebody should look at (`troubles`) is told without being asked for: `phoenix status`, the page, metrics.
+  6. Releases of which many answers were errors lately, watched or not (`meter_answers`), as the edge has counted them.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ from services.scheduler.web import ends as web_ends
 from services.scheduler.web import rolls as web_rolls
 from services.scheduler.web.core import WebCore
 from services.scheduler.web.meter import Last
+from services.scheduler.web.meter_answers import Failing
 from services.scheduler.web.meter_gate import Trouble
 from services.scheduler.web.meter_queue import Waiting
 
@@ -42,6 +44,7 @@ class Told(NamedTuple):
     troubles: Sequence[Trouble] = ()
     waiting: Waiting | None = None
     utilisation: float | None = None
+    failing: Sequence[Failing] = ()
 
 
 NOTHING_TOLD: Final = Told()
@@ -53,7 +56,7 @@ def why(core: WebCore, now: float, told: Told = NOTHING_TOLD) -> list[Reason]:
     active, found = len(core.holdings.active), [*not_ready(core, now), reason]
     if core.missing(now):
         found = [*(one for one in found if one.code is not Code.SIGNAL_MISSING), _silence(core, now, told.last)]
-    found += unseen(core, now, told)
+    found += [*unseen(core, now, told), *failing(told)]
     found += web_rolls.why(core.releases(now), target, core.department.maximum if core.department is not None else None)
     if wanted > held:
         by = _kept(core, now)
@@ -75,9 +78,15 @@ def troubles(core: WebCore, now: float, told: Told = NOTHING_TOLD) -> list[Reaso
         *not_ready(core, now),
         *([_silence(core, now, told.last)] if silent else []),
         *unseen(core, now, told),
+        *failing(told),
         *([] if given_up is None else [given_up]),
         *(because(Code.SIGNALS_DROPPED, **one.params()) for one in told.troubles),
     ]
+
+
+def failing(told: Told) -> list[Reason]:
+    """Rule 6."""
+    return [because(Code.REQUESTS_FAIL, **one._asdict()) for one in told.failing]
 
 
 def unseen(core: WebCore, now: float, told: Told) -> list[Reason]:
