@@ -38,7 +38,9 @@ _WHY: Final = {
 
 def sentence(told: Mapping[str, Any]) -> str:
     """`12 cpu signals of haproxy-1 were dropped: its clock is 3600.0 s behind`.  `told`: parameters of `signals_dropped`."""
-    whose = f" of {told['source']}" if told.get("source") else ""
+    user, source = told.get("user", ""), told.get("source", "")
+    whose = f" of {source}" if source else ""
+    whose += f" (user {user})" if source and user else f" of user {user}" if user else ""
     note = f" ({told['note']})" if told.get("note") else ""
     why = _WHY.get(told["why"]) or _clock(float(told.get("off_s", 0.0)))
     return f"{told.get('count', '?')} {told.get('signal', '')} signals{whose} were dropped: {why}{note}"

@@ -163,7 +163,7 @@ class MonitorEdge(Edge):
         )
         service.spawn("archive", self.archivist.run())
         views, levels = Views(self.core), Levels(time.monotonic)
-        await levels.subscribe(service.nc)
+        await levels.subscribe(service)
         self.queries = Queries(service.nc, views, self.history)
         await self.queries.start()
         service.spawn("reasons", WhyWaiting(self.core, views, self.queries.reasons).run())

@@ -32,6 +32,7 @@ from schemas.requests import Malformed
 from schemas.sentences import sentence
 from schemas.signal_drops import Drop
 from services.runtime.broker.answer import answer, refusal
+from services.runtime.broker.signal_line import Heard, Message, SignalLine
 from services.runtime.edge import Edge, Refused
 from services.runtime.exits import Stop
 from services.runtime.service import Service
@@ -62,8 +63,8 @@ class WebEdge(Edge):
         self.meter.answers.release_of = self._release_of
         plugins.watch(service, self.department)
         service.registry.register(Counts(self.meter, service.now))
-        for name in signals.SIGNALS:
-            await service.nc.subscribe(subjects.signal(self.department, "*", name), cb=self._on_signal)
+        line = SignalLine(service, [subjects.signal(self.department, "*", name) for name in signals.SIGNALS])
+        await line.start(self._on_signals)
         await service.nc.subscribe(subjects.query("scheduler", self.department, "*"), cb=self._on_query)
 
     def applied(self, fact: Fact, _meta: Meta) -> None:
@@ -100,21 +101,26 @@ class WebEdge(Edge):
 
     # --------------------------------------------------------------------------------------------------------- signals
 
-    async def _on_signal(self, msg: Msg) -> None:
-        name, now = msg.subject.rsplit(".", 1)[1], self.service.now()
-        policy = self._core().policy
+    def _on_signals(self, heard: Heard) -> None:
+        _, user, name = subjects.parse_signal(heard.subject)
+        policy, gate = self._core().policy, self.meter.gate
         self.meter.timeout_s, self.meter.longest_s = policy.signal_timeout_s, longest_s(policy)
-        if not self.meter.gate.affords(name, len(msg.data), now):
-            self._tell(self.meter.gate.drop(name, Drop.TOO_OFTEN, now, note="4 MiB a second are read"))
-            return
-        try:
-            signal = signals.decode(name, msg.data, (msg.headers or {}).get("Content-Type", ""))
-        except Malformed as error:
-            self._tell(self.meter.gate.drop(name, Drop.MALFORMED, now, note=error.message))
-            return
-        self._tell(self.meter.take(signal, now))
+        if heard.folded:
+            self._tell(gate.drop(name, Drop.TOO_OFTEN, self.service.now(), user=user, count=heard.folded))
+        for message in heard.messages:
+            self._tell(self._on_signal(name, user, message))
         if self.meter.pending:
             self._heard.set()
+
+    def _on_signal(self, name: str, user: str, message: Message) -> Trouble | None:
+        gate, at = self.meter.gate, message.at
+        if not gate.affords(name, user, len(message.data), at):
+            return gate.drop(name, Drop.TOO_OFTEN, at, user=user, note="4 MiB a second are read")
+        try:
+            signal = signals.decode(name, message.data, message.content_type)
+        except Malformed as error:
+            return gate.drop(name, Drop.MALFORMED, at, user=user, note=error.message)
+        return self.meter.take(signal, at, user)
 
     def _tell(self, trouble: Trouble | None) -> None:
         if trouble is not None:

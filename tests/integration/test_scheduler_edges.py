@@ -113,8 +113,8 @@ async def test_signals_that_mean_nothing_are_counted_and_dropped_and_told(here: 
                 await here.admin.publish("phoenix.signal.web.lb.sessions", b" " * (512 << 10))
             await here.admin.flush()
     unreadable, behind, _flood = edge.ailing()
-    assert unreadable.startswith("web: 6 cpu signals were dropped: they cannot be read (")
-    assert behind == "web: 5 cpu signals of an hour behind were dropped: its clock is 3600.0 s behind"
+    assert unreadable.startswith("web: 6 cpu signals of user lb were dropped: they cannot be read (")
+    assert behind == "web: 5 cpu signals of an hour behind (user lb) were dropped: its clock is 3600.0 s behind"
     told = [reason["params"] for reason in (await ask(here, "web", "why", {}))["reasons"][-3:-1]]
     assert [(one["why"], one["count"]) for one in told] == [("malformed", 6), ("late", 5)]
     text = generate_latest(service.registry).decode()

@@ -12,6 +12,7 @@ import pytest
 from schemas import signals
 from schemas.signal_drops import Drop
 from services.monitor.pictures import levels
+from services.runtime.broker import signal_line
 from services.scheduler import edge_web
 from services.scheduler.web import meter, meter_gate
 from services.scheduler.web import signals as web_signals
@@ -84,8 +85,7 @@ def test_every_reason_is_listed() -> None:
         f"at most {signals.BYTES_MAX:,} bytes, `sessions` and `answers` at most {signals.SESSIONS_BYTES_MAX:,}",
         f"more than {signals.LATE_S:g} s ago",
         f"more than {signals.AHEAD_S:g} s ahead",
-        f"less than {meter_gate.SPACING_S:g} s after",
-        f"{1 / meter_gate.SPACING_S:g} a second count",
+        f"more than {signal_line.KEPT_MAX} within {signal_line.EVERY_S:g} s",
         f"beyond {meter_gate.SOURCES_MAX} of one signal",
         f"exceeds {meter_gate.BYTES_PER_S >> 20} MiB a second of one signal",
         f"more than {meter_gate.SESSIONS_MAX:,} instances",
@@ -109,3 +109,4 @@ def test_the_monitor_takes_of_a_department_what_its_scheduler_takes() -> None:
     assert levels.SOURCES_MAX == meter_gate.SOURCES_MAX
     assert levels.SESSIONS_MAX == meter_gate.SESSIONS_MAX
     assert levels.BYTES_PER_S == meter_gate.BYTES_PER_S
+    assert signal_line.KEPT_MAX == meter_gate.SOURCES_MAX

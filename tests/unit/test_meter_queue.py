@@ -16,25 +16,25 @@ def said(queue: int | None, source: str = "a") -> RequestsSignal:
 def test_a_queue_is_told_when_it_has_stood_for_a_while() -> None:
     queue = Queue()
     for second in range(4):
-        queue.take(said(10 + second), NOW + second)
+        queue.take(said(10 + second), NOW + second, ("lb", ""))
         assert (queue.waiting(NOW + second) is None) == (second < WAITED_S)
     assert queue.waiting(NOW + 3) == Waiting(13, WAITED_S)
-    queue.take(said(0), NOW + 4)
+    queue.take(said(0), NOW + 4, ("lb", ""))
     assert queue.waiting(NOW + 4) is None
-    queue.take(said(9), NOW + 5)
+    queue.take(said(9), NOW + 5, ("lb", ""))
     assert queue.waiting(NOW + 7) is None  # it begins anew
 
 
 def test_queues_of_several_add_up_and_a_word_does_not_hold_for_ever() -> None:
     queue = Queue()
     for second in range(5):
-        queue.take(said(5, "a"), NOW + second)
-        queue.take(said(7, "b"), NOW + second)
+        queue.take(said(5, "a"), NOW + second, ("lb", "a"))
+        queue.take(said(7, "b"), NOW + second, ("lb", "b"))
     assert queue.waiting(NOW + 4) == Waiting(12, 4.0)
-    queue.take(said(None, "b"), NOW + 4)
+    queue.take(said(None, "b"), NOW + 4, ("lb", "b"))
     assert queue.waiting(NOW + 4) == Waiting(5, 4.0)
     assert queue.waiting(NOW + 4 + HELD_S) is None
-    queue.take(said(5), NOW + 60)
+    queue.take(said(5), NOW + 60, ("lb", ""))
     assert queue.waiting(NOW + 60) is None  # nobody knows what was meanwhile
 
 

@@ -61,13 +61,16 @@ def test_levels_are_the_last_word_and_sessions_of_several_balancers_add_up() -> 
     assert (one.cpu, one.sessions) == (None, 4)
 
 
-def test_a_department_that_says_too_much_takes_no_others_room_or_time() -> None:
+def test_who_says_too_much_takes_no_others_room_or_time() -> None:
     clock = Clock()
     levels = Levels(clock)
     for number in range(SOURCES_MAX + 5):
         levels.counted("web", "lb", sessions(f"s{number}", n1=1))
     levels.counted("shop", "lb", sessions("a", n1=9))
     assert levels.of("web.1", 1).sessions == SOURCES_MAX
+    levels.counted("web", "wendy", sessions("s0", n1=2))
+    assert levels.of("web.1", 1).sessions == SOURCES_MAX + 2
+    levels.counted("web", "wendy", sessions("s0", n1=0))
     levels.counted("web", "lb", sessions("s0", n1=10))  # one of those that are known
     assert levels.of("web.1", 1).sessions == SOURCES_MAX + 9
     named = msgspec.json.encode(SessionsSignal(sessions={f"web.{n}": 1 for n in range(1, 10_001)}, source="s0"))

@@ -20,7 +20,6 @@ from services.scheduler.web.meter_gate import (
     SESSIONS_MAX,
     SILENT_S,
     SOURCES_MAX,
-    SPACING_S,
     TELL_AFTER,
     Gate,
 )
@@ -250,7 +249,6 @@ OUT_OF_TIME = (
     (NOW + 3600, "future"),
     (NOW - 1, "out_of_order"),
     (NOW - 0.5, "out_of_order"),
-    (NOW - 0.5 + SPACING_S / 2, "too_often"),
     (math.nan, "not_finite"),
     (math.inf, "not_finite"),
 )
@@ -307,6 +305,13 @@ def test_one_program_twice_under_one_name() -> None:
     apart = heard(requests(400, NOW - 0.5, source="lb"), requests(200, source="lb"))
     assert fact_of(apart).requests_per_s == 300
     assert fact_of(heard(requests(400, source="lb-1"), requests(400, source="lb-2"))).requests_per_s == 800
+
+
+def test_the_newest_counts_however_soon_it_comes() -> None:
+    meter = heard(claim(5, NOW - 0.001, "plan"), claim(0, NOW, "plan"))
+    assert (fact_of(meter).claim, meter.gate.dropped) == (0, {})
+    often = [requests(rate, NOW - 0.01 * (5 - rate), source="often") for rate in range(5)]
+    assert fact_of(heard(*often, requests(10, source="seldom"))).requests_per_s == 2 + 10, "a mean for each source"
 
 
 def test_sources_are_bounded_and_silent_ones_make_room() -> None:

@@ -5,8 +5,8 @@
 
 Rules
   1. A level: the last word of a source counts, for `STALE_S`.  Sessions of several balancers add up.
-  2. Bounded, each department by itself, so that none can take the room or the time of another: so many sources, instances and
-     bytes a second as its scheduler takes (`services.scheduler.web.meter_gate`).  What exceeds it, and what cannot be read, is
+  2. Bounded, each user by itself, so that none can take the room or the time of another: so many sources, instances and bytes a
+     second as its scheduler takes (`services.scheduler.web.meter_gate`).  What exceeds it, and what cannot be read, is
      dropped: the schedulers count that.
 """
 
@@ -16,19 +16,20 @@ from collections.abc import Callable
 from typing import Final, TypeAlias
 
 import msgspec
-from nats.aio.client import Client
 from nats.aio.msg import Msg
 
 from schemas import signals, subjects
 from schemas.measures import Measures
 from schemas.requests import Malformed
-from services.runtime.bucket import Bucket
+from services.runtime.broker.signal_line import Heard, SignalLine
+from services.runtime.bucket import Buckets
+from services.runtime.service import Service
 
 STALE_S: Final = 5.0  # both are said about once a second
 MEASURED_MAX: Final = 100_000  # instances of all departments, by the door's word
-SOURCES_MAX: Final = 64  # balancers of a department
+SOURCES_MAX: Final = 64  # balancers of a user
 SESSIONS_MAX: Final = 100_000  # instances that they name together
-BYTES_PER_S: Final = 4 << 20  # of a department
+BYTES_PER_S: Final = 4 << 20  # of a user
 
 _Source: TypeAlias = tuple[str, str]  # a user, and what it calls itself
 _measures: Final = msgspec.json.Decoder(Measures)
@@ -49,18 +50,19 @@ class Levels:
         self._clock = clock
         self._use: dict[tuple[str, int], tuple[float, float, float | None]] = {}  # heard, utilisation, memory
         self._open: dict[str, dict[_Source, tuple[float, dict[str, int]]]] = {}  # by department: heard, sessions
-        self._bytes: dict[str, Bucket] = {}  # by department
+        self._bytes = Buckets(BYTES_PER_S, BYTES_PER_S)  # by department and user
 
-    async def subscribe(self, client: Client) -> None:
-        await client.subscribe(subjects.measure("*", "instances"), cb=self._measured)
-        await client.subscribe(subjects.signal("*", "*", "sessions"), cb=self._counted)
+    async def subscribe(self, service: Service) -> None:
+        await service.nc.subscribe(subjects.measure("*", "instances"), cb=self._measured)
+        await SignalLine(service, [subjects.signal("*", "*", "sessions")]).start(self._counted)
 
     async def _measured(self, message: Msg) -> None:
         self.measured(message.data)
 
-    async def _counted(self, message: Msg) -> None:
-        subject = subjects.parse_signal(message.subject)
-        self.counted(subject.department, subject.user, message.data)
+    def _counted(self, heard: Heard) -> None:
+        subject = subjects.parse_signal(heard.subject)
+        for message in heard.messages:
+            self.counted(subject.department, subject.user, message.data)
 
     def measured(self, data: bytes) -> None:
         try:
@@ -76,7 +78,7 @@ class Levels:
 
     def counted(self, department: str, user: str, data: bytes) -> None:
         now = self._clock()
-        if not self._bytes.setdefault(department, Bucket(BYTES_PER_S, BYTES_PER_S, now)).take(now, len(data)):
+        if not self._bytes.of(f"{department}.{user}", now).take(now, len(data)):
             return
         try:
             told = signals.decode("sessions", data)
@@ -85,8 +87,8 @@ class Levels:
         known = self._open.get(department, {}).items()
         mine = user, told.source
         others = {source: one for source, one in known if source != mine and now - one[0] <= STALE_S}
-        named = sum(len(sessions) for _, sessions in others.values()) + len(told.sessions)
-        if len(others) < SOURCES_MAX and named <= SESSIONS_MAX:
+        own = [sessions for (name, _), (_, sessions) in others.items() if name == user]
+        if len(own) < SOURCES_MAX and sum(map(len, own)) + len(told.sessions) <= SESSIONS_MAX:
             others[mine] = now, told.sessions
         self._open[department] = others
 

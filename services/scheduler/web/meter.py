@@ -43,7 +43,7 @@ from schemas.ids import sort_key
 from schemas.signal_drops import Drop
 from services.scheduler.web.meter_answers import Answered
 from services.scheduler.web.meter_gate import SESSIONS_MAX, SILENT_S, SOURCES_MAX, Gate, Trouble, refusal
-from services.scheduler.web.meter_queue import Queue
+from services.scheduler.web.meter_queue import Queue, Whose
 
 HELD_S: Final = 2.5  # sources of one signal a second, one of them late: still without a hole …
 SEAM_S: Final = HELD_S  # … and observations without a seam
@@ -94,7 +94,7 @@ class Meter:
         self.queue = Queue()
         self.answers = Answered()
         self.last: dict[str, Last] = {}  # by signal
-        self._sources: dict[str, dict[str, _Source]] = {name: {} for name in s.SIGNALS}
+        self._sources: dict[str, dict[Whose, _Source]] = {name: {} for name in s.SIGNALS}
         self._levels = 0  # claims and sessions since the last observation
         self._ended = 0.0  # of the last observation of load
         self._last = 0.0  # end of the last one
@@ -102,21 +102,22 @@ class Meter:
 
     # ------------------------------------------------------------------------------------------------------------ signals
 
-    def take(self, signal: s.AnySignal, now: float) -> Trouble | None:
-        """Count it in, or drop it (rule 1).  Returns a trouble that is to be told for the first time."""
-        name, at = s.NAME[type(signal)], now if signal.at is None else signal.at
-        known = self._sources[name].get(signal.source)
+    def take(self, signal: s.AnySignal, now: float, user: str = "") -> Trouble | None:
+        """Count it in, or drop it (rule 1); `user`: who published it.  Returns a trouble that is to be told for the first
+        time."""
+        name, at, whose = s.NAME[type(signal)], now if signal.at is None else signal.at, (user, signal.source)
+        known = self._sources[name].get(whose)
         why, note = refusal(signal, at, now, None if known is None else known.at), ""
         if why is None and isinstance(signal, s.CpuSignal | s.RequestsSignal) and signal.interval_s > self.longest_s:
             why, note = Drop.TOO_LONG, f"interval_s is {signal.interval_s:g}, at most {self.longest_s:g} counts"
-        if why is None and not self._room(name, signal, now):
+        if why is None and not self._room(name, whose, signal, now):
             why = Drop.TOO_MANY_SOURCES
         if why is not None:
             off_s = at - now if math.isfinite(at) else 0.0
-            return self.gate.drop(name, why, now, source=signal.source, off_s=off_s, note=note)
-        self.gate.took(name, signal.source)
+            return self.gate.drop(name, why, now, user=user, source=signal.source, off_s=off_s, note=note)
+        self.gate.took(name, user, signal.source)
         self.last[name] = Last(at, signal.source)
-        source = self._sources[name].setdefault(signal.source, _Source())
+        source = self._sources[name].setdefault(whose, _Source())
         source.at = at
         if isinstance(signal, s.CpuSignal):
             if signal.instances == 0:  # the mean of nothing: it ends what the source has said
@@ -125,7 +126,7 @@ class Meter:
                 self._measured(source, signal.utilisation, signal.interval_s, signal.instances)
         elif isinstance(signal, s.RequestsSignal):
             self._measured(source, signal.rate, signal.interval_s, signal.target)
-            self.queue.take(signal, now)
+            self.queue.take(signal, now, whose)
         elif isinstance(signal, s.AnswersSignal):
             self.answers.take(signal, now)
         else:
@@ -136,16 +137,17 @@ class Meter:
                 source.sessions = signal.sessions
         return None
 
-    def _room(self, name: str, signal: s.AnySignal, now: float) -> bool:
+    def _room(self, name: str, whose: Whose, signal: s.AnySignal, now: float) -> bool:
+        """For so many of one user; no other user's take its room."""
         table = self._sources[name]
-        if signal.source not in table:
+        if whose not in table:
             silent_s = max(SILENT_S, self.timeout_s)
             table = self._sources[name] = {key: one for key, one in table.items() if one.at > now - silent_s}
-            if len(table) >= SOURCES_MAX:
+            if sum(user == whose[0] for user, _ in table) >= SOURCES_MAX:
                 return False
         if not isinstance(signal, s.SessionsSignal):
             return True
-        others = sum(len(one.sessions) for key, one in table.items() if key != signal.source)
+        others = sum(len(one.sessions) for key, one in table.items() if key[0] == whose[0] and key != whose)
         return others + len(signal.sessions) <= SESSIONS_MAX
 
     def _measured(self, source: _Source, said: float, interval_s: float, of: float | None) -> None:

@@ -10,12 +10,15 @@ Rules
 
 from __future__ import annotations
 
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeAlias
 
 from schemas.signals import RequestsSignal
 
 HELD_S: Final = 2.5  # as load (`meter`)
 WAITED_S: Final = 3.0  # a new instance of the embedded cloud serves within a second
+
+
+Whose: TypeAlias = tuple[str, str]  # a user, and what it calls itself
 
 
 class Waiting(NamedTuple):
@@ -32,17 +35,17 @@ class Queue:
     """Of one department."""
 
     def __init__(self) -> None:
-        self._words: dict[str, _Word] = {}  # by source; as many as the meter takes
+        self._words: dict[Whose, _Word] = {}  # as many as the meter takes
         self._since: float | None = None
 
-    def take(self, signal: RequestsSignal, now: float) -> None:
+    def take(self, signal: RequestsSignal, now: float, whose: Whose) -> None:
         """A signal that counts."""
         had = self._count(now)
         self._words = {source: word for source, word in self._words.items() if word.until > now}
         if signal.queue is None:  # not known
-            self._words.pop(signal.source, None)
+            self._words.pop(whose, None)
         else:
-            self._words[signal.source] = _Word(signal.queue, now + max(HELD_S, 2 * signal.interval_s))
+            self._words[whose] = _Word(signal.queue, now + max(HELD_S, 2 * signal.interval_s))
         if not self._count(now):
             self._since = None
         elif not had or self._since is None:

@@ -1,0 +1,58 @@
+"""A burst of signals from one connection: the scheduler's own connection, its lead, its journal and its answers go on."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import socket
+import time
+from urllib.parse import urlsplit
+
+from schemas import facts as f
+from services.scheduler.edge_web import WebEdge
+from services.scheduler.web.core import WebCore
+from tests.integration.test_scheduler_edges import ask, scheduler
+from tests.support.shells import World
+from tests.support.until import until
+
+BURST = 100_000
+
+
+def burst(url: str, messages: list[bytes]) -> None:
+    """As fast as the broker takes them, from one connection."""
+    parts = urlsplit(url)
+    with socket.create_connection((parts.hostname, parts.port)) as connection:
+        connection.sendall(b'CONNECT {"verbose":false}\r\nPING\r\n')
+        lines = [b"PUB phoenix.signal.web.lb.requests %d\r\n%b\r\n" % (len(one), one) for one in messages]
+        connection.sendall(b"".join(lines) + b"PING\r\n")
+        heard = b""
+        while heard.count(b"PONG") < 2:  # the broker has taken the last one
+            heard += connection.recv(4096)
+
+
+def signals(first_at: float) -> list[bytes]:
+    """Of one program, each newer than the one before."""
+    told = {"rate": 1.0, "interval_s": 0.1, "source": "haproxy-1"}
+    return [json.dumps({**told, "at": first_at + number * 1e-6}).encode() for number in range(BURST)]
+
+
+async def test_a_burst_costs_the_scheduler_neither_its_connection_nor_its_lead(here: World) -> None:
+    service = await scheduler(here, "web")
+    core, edge = service.core, service.edges[0]
+    assert isinstance(core, WebCore)
+    assert isinstance(edge, WebEdge)
+    await until(lambda: core.state.target == 1, "it has decided")
+    first_at, epoch, heard = time.time(), service.epoch, service.nc.stats["in_msgs"]
+    flood = asyncio.create_task(asyncio.to_thread(burst, here.server.url, signals(first_at)))
+    asked = f.ScaleRequested(dept="web", user="wim", minimum=2)
+    await here.write(asked, writer="admission")
+    await until(lambda: core.state.target == 2, "it decides, and its appends come back")
+    assert (await ask(here, "web", "why", {}))["instances"] == 2
+    await flood
+    gate = edge.meter.gate
+    await until(lambda: sum(gate.taken.values()) + sum(gate.dropped.values()) == BURST, "all are accounted for")
+    assert set(gate.dropped) == {("requests", "too_often")}
+    assert edge.meter.last["requests"].at == first_at + (BURST - 1) * 1e-6  # the newest counts
+    assert service.nc.stats["in_msgs"] - heard < BURST, "nothing of the service's own comes behind them"
+    assert (service.epoch, service.is_leader, service.nc.stats["reconnects"]) == (epoch, True, 0)
+    assert service.nats_errors == 0
