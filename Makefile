@@ -9,6 +9,7 @@
 # make properties [ROUNDS=1] other examples than the test command's, up to the first that fails
 # make faults the real faults: processes killed, the broker restarted
 # make failures [ROUNDS=3] HAProxy, its agent, NATS, an instance, a host killed under web load: what clients see
+# make outage a health path, a release, a host fall ill under web load: how soon it is told, and what it costs (2 minutes)
 # make crash  [ROUNDS=1] the executor killed around every call to OpenNebula and every append
 # make crash-history [ROUNDS=1] the monitor killed around every commit, archive file, mark, purge and snapshot
 # make worlds [SECONDS=600] [WORLDS="3-all …"] small worlds, every order of events on the real cores, so long each
@@ -27,7 +28,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 # ALLOW_MISSING=1 make test   without the tests whose tool cannot be had; the last line counts them
 
-.PHONY: demo rush flaps test test-long test-traces lint types chaos properties faults failures crash crash-history worlds model bench setup tools clean
+.PHONY: demo rush flaps test test-long test-traces lint types chaos properties faults failures outage crash crash-history worlds model bench setup tools clean
 
 demo: $(READY)
 	@sh deploy/tools.sh haproxy || true
@@ -91,6 +92,9 @@ faults: setup
 failures: ROUNDS = 3
 failures: setup
 	@$(BIN)/python -m tests.support.failures_run --rounds $(ROUNDS)
+
+outage: setup
+	@$(BIN)/python -m tests.support.outage_run
 
 crash: setup
 	@$(BIN)/python -m tests.support.crash_run --rounds $(ROUNDS) 2>/dev/null

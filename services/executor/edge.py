@@ -44,6 +44,10 @@ STARTS_PAUSED: Final = (
     "starts of VMs are paused since {since}: they failed on most hosts ({why}).  One is tried every few seconds, and the first "
     "that succeeds ends the pause: docs/runbooks/PhoenixStartsPaused.md"
 )
+HOSTS_TOLD: Final = 5
+HOSTS_LOST: Final = (
+    "{hosts} lost: {which}.  phoenix hosts says why; who knows of it cordons them (phoenix hosts cordon)"
+)
 
 
 def wait_out_s(predecessor: Leader | None, reaped: frozenset[str], lease_ttl_s: float, timeout_s: float) -> float:
@@ -82,7 +86,17 @@ class ExecutorEdge(Edge):
             return self._endpoint.ailing() if hasattr(self, "_endpoint") else []
         paused = self._core.ledger.state.paused
         found = [] if paused is None else [STARTS_PAUSED.format(since=iso(paused.since), why=paused.why)]
-        return self._endpoint.ailing() + found
+        return self._endpoint.ailing() + found + self._lost()
+
+    def _lost(self) -> list[str]:
+        """Hosts that are lost and not cordoned: who cordons one knows of it."""
+        custody = self._service.custody
+        hosts, lost = custody.state.hosts, custody.index.by_state["lost"]
+        names = [name for name in sorted(lost) if hosts[name].cordoned is None]
+        if not names:
+            return []
+        which = ", ".join(names[:HOSTS_TOLD]) + (" …" if len(names) > HOSTS_TOLD else "")
+        return [HOSTS_LOST.format(hosts="1 host is" if len(names) == 1 else f"{len(names):,} hosts are", which=which)]
 
     async def start(self, service: Service) -> None:
         assert isinstance(service.core, ExecutorCore)

@@ -112,6 +112,7 @@ PUBLISH_ALLOWED = {
         "_INBOX_web.lb.x.y",
         "$JS.API.STREAM.INFO.EVENTS",
         "phoenix.query.scheduler.hpc.why",
+        "phoenix.query.scheduler.web.troubles",
         "phoenix.audit.hpc.granted",  # who logs in at the page
     ],
     "service-admin": ["phoenix.audit.operators.granted"],

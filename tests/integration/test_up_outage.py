@@ -13,6 +13,7 @@ import pytest
 
 from phoenix.local import stack_config
 from tests.integration.up_cloud import Cloud, signpost, until
+from tests.support.failures import OFFLINE, host_status
 
 pytestmark = pytest.mark.timeout(180)
 ANSWER = "/healthz answered HTTP 500"
@@ -83,6 +84,7 @@ def test_an_outage_is_told_everywhere_and_heals(site: Cloud, ill: Path) -> None:
     listed = [line for line in site.ok("instances", "web").splitlines() if "not-ready" in line]
     assert [line.endswith(ANSWER) for line in listed] == [True, True]
     assert "2 not ready" in site.ok("departments")
+    until(lambda: [one["code"] for one in department(site)["troubles"]] == ["not_ready"], "the monitor is not told")
     assert re.search(r'phoenix_web_instances_serving\{[^}]*department="web"[^}]*\} 0\.0', metrics(site))
     until(lambda: "0 of 2 instances serve" in site.run("status").stdout, "status does not say it")
     until(lambda: any(line.endswith(ANSWER) for line in booting(site)), "no successor is tried, or it does not say why")
@@ -102,3 +104,13 @@ def test_a_program_that_ends_says_how_and_what_it_wrote_last(site: Cloud) -> Non
     assert words in site.ok("instances", "web", "--all")
     assert words in site.ok("events", "-d", "web", "--after", "0", "--as", "wendy")
     until(lambda: serving(site) == 2, "it has no successor")
+
+
+def test_a_lost_host_is_told_by_status_until_somebody_knows_of_it(site: Cloud) -> None:
+    """`phoenix status` ends with 1 then, as of every other thing that somebody should look at."""
+    (name, *_) = sorted(one["host"] for one in site.json("hosts")["hosts"])
+    host_status(site, name, OFFLINE)
+    until(lambda: f"executor: 1 host is lost: {name}" in site.run("status").stdout, "status does not say it")
+    assert site.run("status").returncode == 1
+    site.ok("hosts", "cordon", name, "--reason", "a disk is changed")
+    until(lambda: site.run("status").returncode == 0, "it is told to who knows of it")

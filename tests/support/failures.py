@@ -84,10 +84,11 @@ Dies = Literal["nothing", "instance", "front", "hangs"]  # what of a request's w
 
 
 class Front(Cloud):
-    """The cloud.  `base`: whom clients ask; `lost`: hosts that are away."""
+    """The cloud.  `wanted`: instances; `base`: whom clients ask; `lost`: hosts that are away."""
 
-    def __init__(self, data: Path) -> None:
+    def __init__(self, data: Path, site: str = SITE, wanted: int = INSTANCES, hosts: int = HOSTS) -> None:
         super().__init__(data)
+        self.site, self.wanted, self.hosts = site, wanted, hosts
         self.base = ""
         self.lost: list[str] = []
 
@@ -95,10 +96,10 @@ class Front(Cloud):
         tool("haproxy")
         file = self.data.parent / "site.toml"
         file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_text(SITE)
-        size = ("--hosts", str(HOSTS), "--cores", "1", "--core-share", str(CORE_SHARE))
+        file.write_text(self.site)
+        size = ("--hosts", str(self.hosts), "--cores", "1", "--core-share", str(CORE_SHARE))
         self.ok("up", "--detach", "--balancer", "haproxy", "--config", str(file), *size)
-        self.ok("scale", "web", "--exact", str(INSTANCES), "--as", "wendy")
+        self.ok("scale", "web", "--exact", str(self.wanted), "--as", "wendy")
         self.base = str(self.status()["balancers"]["web"])
 
     def process(self, name: str) -> dict[str, Any]:
@@ -118,11 +119,12 @@ class Front(Cloud):
 
     def ill(self) -> list[str]:
         """What is not as it should be."""
-        processes = [p for p in self.status()["processes"] if p["health"] != "ok" or p["ailing"]]
+        found = [p for p in self.status()["processes"] if p["health"] != "ok" or p["ailing"]]
+        processes = [p for p in found if not (self.lost and p["name"] == "executor")]  # which tells of lost hosts
         serving = self.serving()
         return [
             *(f"{p['name']} is {p['health']} {p['ailing']}" for p in processes),
-            *([] if serving == INSTANCES else [f"{serving} instances serve"]),
+            *([] if serving == self.wanted else [f"{serving} instances serve"]),
         ]
 
     @property
@@ -142,15 +144,6 @@ class Front(Cloud):
                     found[units[0]] = (int(entry.name), there.get(units[0], ""))
         return found
 
-    def host_status(self, host: str, status: int) -> None:
-        """As an administrator of OpenNebula says it."""
-        config = load_config(self.data / "phoenix.toml").opennebula
-        with xmlrpc.client.ServerProxy(config.endpoint) as server:
-            told: Any = server.one.host.status(
-                config.auth_file.read_text().strip(), int(host.removeprefix("host")), status
-            )
-        assert told[0], told
-
 
 @contextlib.contextmanager
 def front(directory: Path) -> Iterator[Front]:
@@ -161,6 +154,14 @@ def front(directory: Path) -> Iterator[Front]:
         yield cloud
     finally:
         cloud.close()
+
+
+def host_status(cloud: Cloud, host: str, status: int) -> None:
+    """As an administrator of OpenNebula says it."""
+    config = load_config(cloud.data / "phoenix.toml").opennebula
+    with xmlrpc.client.ServerProxy(config.endpoint) as server:
+        told: Any = server.one.host.status(config.auth_file.read_text().strip(), int(host.removeprefix("host")), status)
+    assert told[0], told
 
 
 # -------------------------------------------------------------------------------------------------------------- the faults
@@ -198,21 +199,21 @@ def _instance_killed(cloud: Front) -> Callable[[], bool]:
     return lambda: len(cloud.instances().keys() - before.keys()) > 0
 
 
-def _host_lost(cloud: Front) -> Callable[[], bool]:
+def host_lost(cloud: Front) -> Callable[[], bool]:
     """Its power fails: everything on it is gone at once, and OpenNebula finds it away."""
     before = cloud.instances()
     host = min(before.values(), key=lambda it: it[1])[1]
     for pid, there in before.values():
         if there == host:
             _kill(pid)
-    cloud.host_status(host, OFFLINE)
+    host_status(cloud, host, OFFLINE)
     cloud.lost.append(host)
     return lambda: len(cloud.instances().keys() - before.keys()) > 0
 
 
-def _hosts_back(cloud: Front) -> None:
+def hosts_back(cloud: Front) -> None:
     while cloud.lost:
-        cloud.host_status(cloud.lost.pop(), ENABLE)
+        host_status(cloud, cloud.lost.pop(), ENABLE)
 
 
 FAULTS: Final[dict[str, Fault]] = {
@@ -220,7 +221,7 @@ FAULTS: Final[dict[str, Fault]] = {
     "the agent": Fault("nothing", _killed("agent.web")),
     "NATS": Fault("nothing", _killed("nats")),
     "an instance": Fault("instance", _instance_killed),
-    "a host": Fault("instance", _host_lost, _hosts_back),
+    "a host": Fault("instance", host_lost, hosts_back),
 }
 
 
@@ -285,17 +286,17 @@ async def trial(cloud: Front, fault: Fault, *, rate: float = RATE, steady: int =
     try:
         async with asyncio.timeout(DEADLINE_S):
             record = generator.record
-            await _until(lambda: cloud.serving() == INSTANCES)
-            await _answered(record, steady)
+            await until_true(lambda: cloud.serving() == cloud.wanted)
+            await answered(record, steady)
             since = time.time()
             undone = await asyncio.to_thread(fault.strike, cloud)
             struck = time.time()
-            await _until(undone)
+            await until_true(undone)
             if fault.dies == "hangs":
                 struck = time.time()  # what is sent to it until it is replaced is under way on what died
-            await _until(lambda: not cloud.ill())
+            await until_true(lambda: not cloud.ill())
             again_s = time.time() - since
-            await _answered(record, steady)
+            await answered(record, steady)
     except TimeoutError as error:
         raise AssertionError(f"not as before within {DEADLINE_S:.0f} s: {cloud.ill()}") from error
     finally:
@@ -306,7 +307,7 @@ async def trial(cloud: Front, fault: Fault, *, rate: float = RATE, steady: int =
     return judge(list(record.rows()), found, again_s)
 
 
-async def _until(true: Callable[[], bool]) -> None:
+async def until_true(true: Callable[[], bool]) -> None:
     while True:
         began = time.monotonic()
         if await asyncio.to_thread(true):  # it is asked of other processes
@@ -314,7 +315,7 @@ async def _until(true: Callable[[], bool]) -> None:
         await asyncio.sleep(max(ASK_S, REST * (time.monotonic() - began)))
 
 
-async def _answered(record: Record, more: int) -> None:
+async def answered(record: Record, more: int) -> None:
     """So many more requests have been answered."""
     enough = record.outcomes.count(Outcome.ANSWERED) + more
     while record.outcomes.count(Outcome.ANSWERED) < enough:  # noqa: ASYNC110  # the generator has no event for it

@@ -162,6 +162,7 @@ def _monitor_publishes() -> tuple[str, ...]:
         subjects.query("scheduler", "*", "why"),
         subjects.query("scheduler", "*", "start"),
         subjects.query("scheduler", "*", "reasons"),
+        subjects.query("scheduler", "*", "troubles"),
     )
 
 
