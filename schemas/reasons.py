@@ -72,6 +72,7 @@ class Code(StrEnum):
     ROLL_STUCK = "roll_stuck"  # a rolling update waits for a host, and nothing else would help it on
     RELEASE_FAILED = "release_failed"  # none of its instances came into service
     RELEASE_ERRORS = "release_errors"  # its instances answer more requests with 5xx than those of the one before
+    REQUESTS_REFUSED = "requests_refused"  # the load balancer turns them away, since no instance has room
     REQUESTS_FAIL = "requests_fail"  # many are answered with 5xx
     SIGNAL_MISSING = "signal_missing"
     SIGNALS_DROPPED = "signals_dropped"  # whose signals do not count, and why: a wrong clock, say
@@ -121,6 +122,7 @@ TROUBLES: Final = (
     Code.NOT_READY,
     Code.SIGNAL_MISSING,
     Code.REQUESTS_QUEUED,
+    Code.REQUESTS_REFUSED,
     Code.REQUESTS_FAIL,
     Code.RELEASE_FAILED,
     Code.RELEASE_ERRORS,

@@ -72,7 +72,8 @@ class RequestsSignal(msgspec.Struct, frozen=True, kw_only=True):
     """What a balancer was asked: `rate` requests/s that came in over the interval (not those that were answered: an overload
     would hide in them).  `target`: requests/s that one instance is to serve; absent: the department's `requests_per_instance`;
     of several the smallest counts.  `queue`: requests that wait now; `response_ms`: mean time to answer; `errors`: requests/s
-    that failed; nothing is decided on these three.  Rates of several sources add up: each sees its own part."""
+    that failed; `refused`: those of them that the balancer turned away (503), since no instance had room; nothing is decided
+    on these four.  Rates of several sources add up: each sees its own part."""
 
     v: Annotated[int, Meta(ge=1)] = 1
     rate: Annotated[float, Meta(ge=0, le=RATE_MAX)]
@@ -80,6 +81,7 @@ class RequestsSignal(msgspec.Struct, frozen=True, kw_only=True):
     queue: Annotated[int, Meta(ge=0, le=QUEUE_MAX)] | None = None
     response_ms: Annotated[float, Meta(ge=0, le=MILLISECONDS_MAX)] | None = None
     errors: Annotated[float, Meta(ge=0, le=RATE_MAX)] | None = None
+    refused: Annotated[float, Meta(ge=0, le=RATE_MAX)] | None = None
     at: Annotated[float, Meta(ge=0, le=1e12)] | None = None
     interval_s: Annotated[float, Meta(ge=INTERVAL_MIN_S, le=INTERVAL_MAX_S)] = 1.0
     source: Source = ""

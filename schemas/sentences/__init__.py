@@ -106,6 +106,12 @@ _TEXTS: Final[dict[str, tuple[str, str, str]]] = {
         "set requests_per_instance: how many requests/s one instance is to serve; or, if instances are idle, "
         "connections_per_instance (docs/web.md)",
     ),
+    "requests_refused": (
+        "requests refused",
+        "the load balancer turns requests away, since no instance has room for them",
+        "raise instances_max, if there are hosts; or let one instance take more at a time: connections_per_instance "
+        "(docs/web.md)",
+    ),
     "scaled_by_person": ("scaled by hand", "a person set the number of instances", "phoenix scale DEPARTMENT --auto"),
     "at_minimum": ("at minimum", "the department is at its minimum", ""),
     "at_maximum": ("at maximum", "the department is at its maximum", "raise the maximum in the configuration"),

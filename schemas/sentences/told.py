@@ -425,6 +425,7 @@ TELL: Final[dict[str, Callable[[Params], str | None]]] = {
     "claimed": told_signals.claimed,
     "signal_missing": told_signals.signal_missing,
     "signals_dropped": told_signals.signals_dropped,
+    "requests_refused": told_signals.requests_refused,
     "requests_queued": told_signals.requests_queued,
     "schedule": scheduled,
     "forecast": foreseen,

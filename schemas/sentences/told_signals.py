@@ -95,6 +95,14 @@ def signals_dropped(p: Params) -> str | None:
     return signal_drops.sentence(p) if "why" in p else None
 
 
+def requests_refused(p: Params) -> str | None:
+    if "rate" not in p:
+        return None
+    waited = f", for {span(p.number('for_s'))}" if "for_s" in p else ""
+    of = f", with {p.number('instances')} of at most {count(p.number('most'), 'instance')}" if "most" in p else ""
+    return f"{p['rate']:g} requests/s are turned away by the load balancer{waited}: no instance has room for them{of}"
+
+
 def requests_queued(p: Params) -> str | None:
     if "requests" not in p:
         return None

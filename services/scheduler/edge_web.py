@@ -83,8 +83,14 @@ class WebEdge(Edge):
 
     def _told(self, now: float) -> Told:
         meter = self.meter
-        failing = meter.answers.failing(now)
-        return Told(meter.last, meter.gate.troubles(now), meter.queue.waiting(now), meter.utilisation(now), failing)
+        return Told(
+            last=meter.last,
+            troubles=meter.gate.troubles(now),
+            waiting=meter.queue.waiting(now),
+            utilisation=meter.utilisation(now),
+            failing=meter.answers.failing(now),
+            refused=meter.queue.refused(now),
+        )
 
     def _release_of(self, unit: str) -> tuple[int, bool] | None:
         """Of an instance in service, draining or not: what it runs, and whether that is what all are to run.  What the answers

@@ -100,6 +100,11 @@ def test_load_and_silence_of_a_web_department_are_told_with_whose_they_are() -> 
             because(Code.REQUESTS_QUEUED, requests=240, waited_s=12.0, utilisation=0.56, instances=1),
             "240 requests wait at the load balancer, for 12s with 1 instance; the rule sees 56 % CPU only",
         ),
+        (
+            because(Code.REQUESTS_REFUSED, rate=24.5, for_s=12.0, instances=4, most=5),
+            "24.5 requests/s are turned away by the load balancer, for 12s: no instance has room for them, "
+            "with 4 of at most 5 instances",
+        ),
     ):
         assert sentences.sentence(reason) == expected
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from schemas.signals import RequestsSignal
 from services.scheduler.web.meter import Meter
-from services.scheduler.web.meter_queue import HELD_S, WAITED_S, Queue, Waiting
+from services.scheduler.web.meter_queue import HELD_S, WAITED_S, Queue, Refused, Waiting
 
 NOW = 1_000.0
 
@@ -45,3 +45,16 @@ def test_the_meter_hands_on_what_it_takes() -> None:
         meter.take(signal, NOW + second)
         meter.take(signal, NOW + second)  # out of order: dropped
     assert meter.queue.waiting(NOW + 4) == Waiting(3, 4.0)
+
+
+def test_what_is_turned_away_is_told_by_itself() -> None:
+    queue = Queue()
+    for second in range(4):
+        queue.take(RequestsSignal(rate=50.0, refused=12.25), NOW + second, ("lb", "a"))
+        queue.take(RequestsSignal(rate=50.0, refused=12.25), NOW + second, ("lb", "b"))
+        assert (queue.refused(NOW + second) is None) == (second < WAITED_S)
+    assert queue.refused(NOW + 3) == Refused(24.5, WAITED_S)
+    assert queue.waiting(NOW + 3) is None
+    for source in "ab":
+        queue.take(RequestsSignal(rate=20.0, refused=0.0), NOW + 4, ("lb", source))
+    assert queue.refused(NOW + 4) is None

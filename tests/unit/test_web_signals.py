@@ -12,10 +12,10 @@ from schemas.reasons import Code
 from services.provisioner.core import ProvisionerCore
 from services.scheduler.web.core import WebCore
 from services.scheduler.web.meter import Last
-from services.scheduler.web.meter_queue import Waiting
+from services.scheduler.web.meter_queue import Refused, Waiting
 from services.scheduler.web.signals import LOAD_LOST_S, Word, claimed, word
 from services.scheduler.web.state import State
-from services.scheduler.web.why import Told, why
+from services.scheduler.web.why import Told, troubles, why
 from tests.support.world import START, World, cloud, web
 
 
@@ -322,3 +322,13 @@ def test_requests_of_a_whole_second_hurry_upwards(rate: float, whole: bool, expe
     assert hurries(world, requests_per_s=rate, requests_per_instance=100.0, whole=whole) == expected
     assert not hurries(world, requests_per_s=rate, whole=whole), "a bare rate decides nothing"
     assert not hurries(world, utilisation=1.6, whole=whole), "what the CPUs say may be a fraction of a second"
+
+
+def test_requests_that_are_turned_away_are_told_whatever_the_rule_sees() -> None:
+    world = site(instances_max=1)
+    observed(world, utilisation=1.0)
+    told = Told(refused=Refused(24.5, 12.0))
+    found = [one for one in troubles(core(world), world.now, told) if one.code is Code.REQUESTS_REFUSED]
+    assert [one.params for one in found] == [{"rate": 24.5, "for_s": 12.0, "instances": 1, "most": 1}]
+    assert found[0] in why(core(world), world.now, told)
+    assert troubles(core(world), world.now) == []

@@ -1,11 +1,12 @@
-"""Requests that wait at load balancers, as their signals `requests` say.  No I/O; the clock is given.
+"""Requests that wait at load balancers or are turned away by them, as signals `requests` say.  No I/O; the clock is given.
 
 Nothing is decided on it: a queue says that something is short, not how many more instances would do.  But when requests wait,
-and the rule sees no load, the bottleneck is one that it does not see, and a person is told (`web.why`, rule 4).
+and the rule sees no load, the bottleneck is one that it does not see; and whoever is turned away is not served, whatever the
+rule sees.  A person is told (`web.why`, rules 4 and 7).
 
 Rules
   1. Of several sources the sum.  A word holds until the source's next one: HELD_S, or twice as long as it measured.
-  2. It is told when every signal for WAITED_S has told of a queue: what a rise leaves for a moment is nobody's business.
+  2. It is told when every signal for WAITED_S has told of some: what a rise leaves for a moment is nobody's business.
 """
 
 from __future__ import annotations
@@ -26,37 +27,65 @@ class Waiting(NamedTuple):
     for_s: float
 
 
+class Refused(NamedTuple):
+    """`rate`: requests/s."""
+
+    rate: float
+    for_s: float
+
+
 class _Word(NamedTuple):
-    requests: int
+    number: float
     until: float
+
+
+class _Some:
+    """One number of these signals, by source; as many as the meter takes."""
+
+    def __init__(self) -> None:
+        self._words: dict[Whose, _Word] = {}
+        self._since: float | None = None
+
+    def take(self, whose: Whose, number: float | None, until: float, now: float) -> None:
+        """`number`: None if the source does not know it."""
+        had = self._sum(now)
+        self._words = {one: word for one, word in self._words.items() if word.until > now}
+        if number is None:
+            self._words.pop(whose, None)
+        else:
+            self._words[whose] = _Word(number, until)
+        if not self._sum(now):
+            self._since = None
+        elif not had or self._since is None:
+            self._since = now
+
+    def told(self, now: float) -> tuple[float, float] | None:
+        """Rule 2: how much, and for how long."""
+        found = self._sum(now)
+        if not found or self._since is None or now < self._since + WAITED_S:
+            return None
+        return found, round(now - self._since, 1)
+
+    def _sum(self, now: float) -> float:
+        return sum(word.number for word in self._words.values() if word.until > now)
 
 
 class Queue:
     """Of one department."""
 
     def __init__(self) -> None:
-        self._words: dict[Whose, _Word] = {}  # as many as the meter takes
-        self._since: float | None = None
+        self._waiting, self._refused = _Some(), _Some()
 
     def take(self, signal: RequestsSignal, now: float, whose: Whose) -> None:
         """A signal that counts."""
-        had = self._count(now)
-        self._words = {source: word for source, word in self._words.items() if word.until > now}
-        if signal.queue is None:  # not known
-            self._words.pop(whose, None)
-        else:
-            self._words[whose] = _Word(signal.queue, now + max(HELD_S, 2 * signal.interval_s))
-        if not self._count(now):
-            self._since = None
-        elif not had or self._since is None:
-            self._since = now
+        until = now + max(HELD_S, 2 * signal.interval_s)
+        self._waiting.take(whose, signal.queue, until, now)
+        self._refused.take(whose, signal.refused, until, now)
 
     def waiting(self, now: float) -> Waiting | None:
-        """Rule 2."""
-        count = self._count(now)
-        if not count or self._since is None or now < self._since + WAITED_S:
-            return None
-        return Waiting(count, round(now - self._since, 1))
+        found = self._waiting.told(now)
+        return None if found is None else Waiting(round(found[0]), found[1])
 
-    def _count(self, now: float) -> int:
-        return sum(word.requests for word in self._words.values() if word.until > now)
+    def refused(self, now: float) -> Refused | None:
+        found = self._refused.told(now)
+        return None if found is None else Refused(round(found[0], 1), found[1])

@@ -13,6 +13,7 @@ Rules
      not see what they wait for.  The edge knows of the queue, as of dropped signals.
   5. What of it somebody should look at (`troubles`) is told without being asked for: `phoenix status`, the page, metrics.
   6. Releases of which many answers were errors lately, watched or not (`meter_answers`), as the edge has counted them.
+  7. Requests that the load balancer turns away, as it says itself, whatever the rule sees.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ from services.scheduler.web.core import WebCore
 from services.scheduler.web.meter import Last
 from services.scheduler.web.meter_answers import Failing
 from services.scheduler.web.meter_gate import Trouble
-from services.scheduler.web.meter_queue import Waiting
+from services.scheduler.web.meter_queue import Refused, Waiting
 
 UNITS_MAX: Final = 10  # more names than this nobody reads; their number is told as well
 ANSWERS_MAX: Final = 3  # different ones
@@ -45,6 +46,7 @@ class Told(NamedTuple):
     waiting: Waiting | None = None
     utilisation: float | None = None
     failing: Sequence[Failing] = ()
+    refused: Refused | None = None
 
 
 NOTHING_TOLD: Final = Told()
@@ -56,7 +58,7 @@ def why(core: WebCore, now: float, told: Told = NOTHING_TOLD) -> list[Reason]:
     active, found = len(core.holdings.active), [*not_ready(core, now), reason]
     if core.missing(now):
         found = [*(one for one in found if one.code is not Code.SIGNAL_MISSING), _silence(core, now, told.last)]
-    found += [*unseen(core, now, told), *failing(told)]
+    found += [*unseen(core, now, told), *refused(core, told), *failing(told)]
     found += web_rolls.why(core.releases(now), target, core.department.maximum if core.department is not None else None)
     if wanted > held:
         by = _kept(core, now)
@@ -78,6 +80,7 @@ def troubles(core: WebCore, now: float, told: Told = NOTHING_TOLD) -> list[Reaso
         *not_ready(core, now),
         *([_silence(core, now, told.last)] if silent else []),
         *unseen(core, now, told),
+        *refused(core, told),
         *failing(told),
         *([] if given_up is None else [given_up]),
         *(because(Code.SIGNALS_DROPPED, **one.params()) for one in told.troubles),
@@ -87,6 +90,14 @@ def troubles(core: WebCore, now: float, told: Told = NOTHING_TOLD) -> list[Reaso
 def failing(told: Told) -> list[Reason]:
     """Rule 6."""
     return [because(Code.REQUESTS_FAIL, **one._asdict()) for one in told.failing]
+
+
+def refused(core: WebCore, told: Told) -> list[Reason]:
+    """Rule 7."""
+    if told.refused is None:
+        return []
+    serving, most = core.state.serving, core.policy.instances_max
+    return [because(Code.REQUESTS_REFUSED, **told.refused._asdict(), instances=serving, most=most)]
 
 
 def unseen(core: WebCore, now: float, told: Told) -> list[Reason]:
