@@ -38,12 +38,20 @@ SecretName = Annotated[
 Text = Annotated[str, Meta(max_length=VARIABLE_MAX)]
 MinReady = Annotated[float, Meta(ge=0, le=86_400)]  # seconds; a day, as other times of instances
 
+# A path and a query, of characters that stand for themselves in HTTP and in HAProxy's commands and configuration.
+_HEALTH_PATH: Final = re.compile(r"/[A-Za-z0-9/._~%?&=:,@+-]*")
+HEALTH_PATH_WORDS: Final = "a path such as /healthz: / first, then letters, digits and / . _ ~ % ? & = : , @ + - only"
 _IMAGE: Final = re.compile(r"[\x00-\x1f\x7f\"\\]")  # what a template cannot express, or nobody means
 
 
 def image_fits(name: str) -> bool:
     """True if `name` can be written into a template, and into a fact."""
     return len(name) <= IMAGE_MAX and not _IMAGE.search(name)
+
+
+def health_path_fits(path: str) -> bool:
+    """True if guests and load balancers can ask for it.  It goes into commands to HAProxy, where `;` begins another one."""
+    return len(path) <= HEALTH_PATH_MAX and _HEALTH_PATH.fullmatch(path) is not None
 
 
 class Release(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=False):

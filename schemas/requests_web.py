@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
-import re
-from typing import Annotated, Final, Literal
+from typing import Annotated, Literal
 
 import msgspec
 from msgspec import Meta
 
 from schemas.hidden import WHAT, has_hidden
-from schemas.releases import HEALTH_PATH_MAX, IMAGE_MAX, VARIABLES_MAX, MinReady, SecretName, Text, Variable, image_fits
+from schemas.releases import (
+    HEALTH_PATH_MAX,
+    HEALTH_PATH_WORDS,
+    IMAGE_MAX,
+    VARIABLES_MAX,
+    MinReady,
+    SecretName,
+    Text,
+    Variable,
+    health_path_fits,
+    image_fits,
+)
 from schemas.requests_base import WALLTIME_MAX_S, Count, Message, RequestId
-
-_HEALTH: Final = re.compile(r"/[\x21-\x7e]*\Z")
 
 
 class ScaleSet(Message, frozen=True, kw_only=True):
@@ -81,8 +89,8 @@ def problem_of_deploy(request: ReleaseDeploy) -> tuple[str, str] | None:
         return "image", f"image must not hold {WHAT}"
     if not image_fits(request.image or ""):
         return "image", "image must not hold control characters, quotes or backslashes"
-    if request.health_path is not None and not _HEALTH.match(request.health_path):
-        return "health_path", "health_path begins with / and holds neither spaces nor control characters"
+    if request.health_path is not None and not health_path_fits(request.health_path):
+        return "health_path", f"health_path is {HEALTH_PATH_WORDS}"
     if any("\0" in word for word in request.command or ()):
         return "command", "a word of the command must not hold a NUL character"
     if any("\0" in (value or "") for value in request.environment.values()):

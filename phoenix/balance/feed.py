@@ -1,7 +1,7 @@
 """Where a load balancer learns of instances: the department's public events, and an audit that repairs what they missed.
 
     attempt.began       it listens there from now on          attempt.closed      it is over: nothing goes there any more
-    instance.draining   no new session goes there
+    instance.draining   no new session goes there                     unit.placed       it boots: an audit knows what it runs
 
 Rules
   1. Events are hints that are quick, the audit (`instance.list`) is the truth that is slow.  A lost event costs two seconds.
@@ -33,7 +33,7 @@ AUDIT_INTERVAL_S = 2.0
 AUDIT_DEADLINE_S = 2.0
 AUDIT_SOON_S = 0.25  # until the first answer nothing can be served; and between two audits that events have asked for
 ADDRESS_CHARS_MAX = 255
-KINDS = (".attempt.began", ".attempt.closed", ".instance.draining")
+KINDS = (".unit.placed", ".attempt.began", ".attempt.closed", ".instance.draining")
 
 _log = get_log()
 
@@ -129,6 +129,9 @@ class Feed:
             _log.warning("event cannot be read", subject=subject, error=error)
             return
         fact = event.fact
+        if event.kind == "unit.placed":
+            self._soon.set()  # it has no address yet, but its release is known
+            return
         if event.kind == "attempt.began":
             self._table.began(fact.unit, fact.attempt, fact.addresses, now)
             self._soon.set()

@@ -69,13 +69,19 @@ def _failed(cause: BaseException, code: Exit) -> int:
 
 
 async def _save_state(settings: Settings, path: Path) -> int:
-    """The file that `server-state-file` names, whole or not at all."""
-    api = RuntimeApi(Path(settings.socket), settings.backend, settings.slots)
-    text = await api.ask("show servers state")
+    """The file that `server-state-file` names, and the map of health paths: each whole or not at all."""
+    api = RuntimeApi(Path(settings.socket), settings.backend, settings.slots, settings.health_map)
+    paths = await api.paths()
+    if paths is not None:
+        _write(Path(settings.health_map), "".join(f"{slot} {health_path}\n" for slot, health_path in paths.items()))
+    _write(path, await api.ask("show servers state"))
+    return int(Exit.OK)
+
+
+def _write(path: Path, text: str) -> None:
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
     temporary.write_text(text, encoding="utf-8")
     temporary.replace(path)
-    return int(Exit.OK)
 
 
 if __name__ == "__main__":

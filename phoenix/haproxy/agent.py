@@ -56,7 +56,7 @@ class Agent:
         self._source = (settings.source or f"{settings.user}@{socket.gethostname()}")[:SOURCE_MAX]
         self._counts = Counts()
         self._table = Table()
-        api = RuntimeApi(Path(settings.socket), settings.backend, settings.slots)
+        api = RuntimeApi(Path(settings.socket), settings.backend, settings.slots, settings.health_map)
         self._keeper = Keeper(api, self._table, self._counts)
         self._watch = Watch(settings.old_process_s, settings.tells_drained)
         self._flow = Flow(self._source)

@@ -54,7 +54,7 @@ async def run(settings: Settings) -> int:
 
 
 async def _haproxy(settings: Settings) -> list[Finding]:
-    api = RuntimeApi(Path(settings.socket), settings.backend, settings.slots)
+    api = RuntimeApi(Path(settings.socket), settings.backend, settings.slots, settings.health_map)
     try:
         info, level = await api.ask("show info"), (await api.ask("show cli level")).strip()
     except GoneError as error:
@@ -94,7 +94,11 @@ def _slots(settings: Settings, reading: Reading) -> list[Finding]:
         right = "without `check` in default-server or server-template no instance gets requests"
         return [Finding(f"{name}: {len(unchecked)} of {len(slots)} slots have no health check", right)]
     free = sum(slot.ordered == "maint" for slot in slots)
-    return [Finding(f"{name} has {len(slots)} slots, {free} of them free")]
+    found = [Finding(f"{name} has {len(slots)} slots, {free} of them free")]
+    if not reading.has_map:
+        right = "`http-check send … uri-lf` of haproxy.cfg must use it, or no release may have another health path"
+        found.append(Finding(f"{name} has no map {settings.health_map} of health paths", right))
+    return found
 
 
 async def _broker(settings: Settings) -> list[Finding]:

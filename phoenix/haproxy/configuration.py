@@ -16,6 +16,7 @@ from pathlib import Path
 from string import Template
 from typing import Final
 
+from phoenix.haproxy.settings import HEALTH_MAP
 from schemas.releases import CONNECTIONS_COMMAND
 
 SLOTS_PREFIX: Final = "phoenix"
@@ -24,7 +25,6 @@ SLOTS_MAX: Final = 4096  # HAProxy does not mind (6 KiB each), but a look at 100
 STATE_EMPTY: Final = "1\n"  # a state file without servers: the version of its format
 _LISTEN: Final = re.compile(r'[A-Za-z0-9_.:*\[\]-]*:[0-9]{1,5}|"fd@\$\{[A-Z_]+\}"')
 _PLAIN: Final = re.compile(r"[A-Za-z0-9/._~-]+\Z")  # goes into HAProxy's configuration as one word
-_HEALTH_PATH: Final = re.compile(r"/[A-Za-z0-9/._~%?&=:,@+-]*\Z")
 _SITE: Final = "The site's: every path and number here is meant to be changed where it does not fit."
 _EMBEDDED: Final = "Written by a program at each start: changes here do not last."
 
@@ -35,16 +35,16 @@ class ConfigurationError(ValueError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Front:
-    """One HAProxy for one department.  `owner`: the user and group that HAProxy becomes and that owns the socket; None: whoever
-    starts it.  `server_maxconn`: requests that an instance works on at once.  `wait_s`: how long a request waits while there is
-    no server at all."""
+    """One HAProxy for one department.  `health_map`: the file of the map from servers to health paths.  `owner`: the user and
+    group that HAProxy becomes and that owns the socket; None: whoever starts it.  `server_maxconn`: requests that an instance
+    works on at once, until the agent says otherwise.  `wait_s`: how long a request waits while there is no server at all."""
 
     department: str
     listen: str  # HOST:PORT; or "fd@${NAME}", quoted: a listening socket whose number is in that variable
     socket: Path
     state_file: Path
     lua_file: Path
-    health_path: str = "/healthz"
+    health_map: Path
     backend: str = "web"
     slots: int = SLOTS_DEFAULT
     server_maxconn: int = CONNECTIONS_COMMAND
@@ -62,6 +62,7 @@ def site() -> Front:
         socket=Path("/run/haproxy/phoenix.sock"),
         state_file=Path("/run/haproxy/phoenix.state"),
         lua_file=Path("/etc/haproxy/phoenix-wait.lua"),
+        health_map=Path(HEALTH_MAP),
         owner=("haproxy", "haproxy"),
     )
 
@@ -85,7 +86,7 @@ def render(front: Front) -> str:
         lua_file=front.lua_file,
         listen=front.listen,
         backend=front.backend,
-        health_path=front.health_path,
+        health_map=front.health_map,
         slots_prefix=SLOTS_PREFIX,
         slots=front.slots,
         server_maxconn=front.server_maxconn,
@@ -101,10 +102,11 @@ def wait_lua() -> str:
 
 
 def write(front: Front, config: Path) -> None:
-    """The configuration, the Lua file and an empty state file, for a start.  Raises `ConfigurationError`, OSError."""
+    """The configuration, the Lua file, empty state and map, for a start.  Raises `ConfigurationError`, OSError."""
     config.write_text(render(front), encoding="utf-8")
     front.lua_file.write_text(wait_lua(), encoding="utf-8")
     front.state_file.write_text(STATE_EMPTY, encoding="utf-8")
+    front.health_map.write_text("", encoding="utf-8")
 
 
 def _text(name: str) -> str:
@@ -113,16 +115,12 @@ def _text(name: str) -> str:
 
 def _check(front: Front) -> None:
     """What would become more than one word, or another directive."""
-    for name in ("department", "backend", "socket", "state_file", "lua_file"):
+    for name in ("department", "backend", "socket", "state_file", "lua_file", "health_map"):
         value = str(getattr(front, name))
         if not _PLAIN.match(value):
             raise ConfigurationError(
                 f"{name} is {value!r}: HAProxy's configuration takes letters, digits and / . _ ~ - only"
             )
-    if not _HEALTH_PATH.match(front.health_path):
-        raise ConfigurationError(
-            f"health_path is {front.health_path!r}: it must begin with / and have no spaces or quotes"
-        )
     if not _LISTEN.fullmatch(front.listen):
         raise ConfigurationError(f"listen is {front.listen!r}: it must be HOST:PORT")
     if not 1 <= front.slots <= SLOTS_MAX:

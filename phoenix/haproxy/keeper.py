@@ -79,6 +79,8 @@ class Keeper:
         if reading.pid != self._pid or self._gone:
             self._counts.processes += reading.pid != self._pid
             _log.info("haproxy answers", pid=reading.pid, uptime_s=reading.uptime_s, slots=len(reading.slots))
+            if not reading.has_map:
+                _log.error("haproxy.cfg has no map of health paths: a release with another path never serves")
         self._pid, self._gone = reading.pid, ""
         return reading
 
@@ -91,7 +93,7 @@ class Keeper:
 
     def _plan(self, reading: Reading) -> Plan:
         """Rule 1."""
-        return plan(self._table.all(), reading.slots) if self._table.is_known else Plan()
+        return plan(self._table.all(), reading.slots, reading.has_map) if self._table.is_known else Plan()
 
     async def _tell_all(self, orders: tuple[Order, ...]) -> bool:
         """True if HAProxy has done any of it.  Raises `GoneError`."""
@@ -103,7 +105,7 @@ class Keeper:
         for command in order.commands:
             kind = type(command).__name__
             try:
-                await self._api.tell(order.slot, command)
+                told = await self._api.tell(order.slot, command)
             except RefusedError as error:
                 self._counts.commands[kind, "refused"] += 1
                 if self._refused.get(order.slot) != str(error):
@@ -114,7 +116,7 @@ class Keeper:
                 self._counts.commands[kind, "lost"] += 1
                 raise
             self._counts.commands[kind, "done"] += 1
-            _log.info("told haproxy", command=command.text(order.slot))
+            _log.info("told haproxy", command=told)
         self._refused.pop(order.slot, None)
         return True
 
@@ -130,7 +132,9 @@ class Keeper:
         if planned.unchecked:
             _log.error("slots without health checks get nothing: server-template needs `check`", slots=short[1])
         if unusable:
-            address = next(iter(unusable.values()))
-            _log.error("instances whose address is no IP address with a port", count=short[2], first=address)
+            first = next(iter(unusable.values()))
+            _log.error(
+                "instances with an address or a health path that no server can have", count=short[2], first=first
+            )
         if not any(short):
             _log.info("every instance has a slot")

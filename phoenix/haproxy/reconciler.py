@@ -4,13 +4,14 @@ It decides commands, from these two alone: no memory of what was ordered before,
 side or somebody's hand at the socket is repaired by the next look.  The address is an instance's identity: HAProxy keeps it,
 also across its reload, and knows no other.
 
-    maint, another address ──▶ address, weight ──▶ maint, its address ──▶ drain ──▶ drain, its address ──▶ health down, ready
+    maint, another address ──▶ path, limit, weight, address ──▶ maint, its address ──▶ drain
+      ──▶ drain, its address ──▶ health down, ready
     ready ──▶ drain (the instance drains: open requests end, no new ones) ──▶ maint (it is closed) ──▶ free
 
 Rules
   1. One slot has one instance, and one instance one slot.
-  2. An address is changed in maint only, and a slot gets ready only when HAProxy itself has said that it has the address: each
-     arrow above is a look of its own.
+  2. An address is changed in maint only, and a slot gets ready only when HAProxy itself has said that it has the address, and
+     the health path of what the instance runs: each arrow above is a look of its own.
   3. Nothing serves before HAProxy has seen it healthy.  A server that leaves maint counts as up until its first check: so it
      leaves it to drain, is declared down there, and gets ready as one that is down; its next good check takes it up.
   4. A slot whose instance is wanted and does not drain never goes to maint.  Of two slots with its address (a person's hand)
@@ -21,6 +22,9 @@ Rules
      then the one with the fewest requests (those of an instance that was closed before they ended), then by name.
   7. Too many instances for the slots: the first to come have one, the rest wait (`waiting`), and it is said.
   8. A slot without health checks gets nothing: rule 3 could not be kept (`unchecked`).
+  9. One whose health path has not been told yet gets no slot: it could pass for well where it is not asked.
+ 10. Path, limit and weight of a slot that has its instance are set anew when they differ: a reload brings back those of
+     haproxy.cfg, and the department may wish others.  Without the map (`has_map`) paths are left alone.
 """
 
 from __future__ import annotations
@@ -36,10 +40,22 @@ WEIGHT_MAX: Final = 256  # HAProxy's
 
 
 @dataclass(frozen=True, slots=True)
+class Server:
+    """A slot as commands name it.  `health_map`: where its health path stands."""
+
+    backend: str
+    slot: str
+    health_map: str
+
+    def __str__(self) -> str:
+        return f"{self.backend}/{self.slot}"
+
+
+@dataclass(frozen=True, slots=True)
 class SetAddress:
     address: Address
 
-    def text(self, server: str) -> str:
+    def text(self, server: Server) -> str:
         return f"set server {server} addr {self.address[0]} port {self.address[1]}"
 
 
@@ -47,35 +63,54 @@ class SetAddress:
 class SetWeight:
     weight: int
 
-    def text(self, server: str) -> str:
+    def text(self, server: Server) -> str:
         return f"set server {server} weight {self.weight}"
 
 
 @dataclass(frozen=True, slots=True)
+class SetLimit:
+    limit: int
+
+    def text(self, server: Server) -> str:
+        return f"set maxconn server {server} {self.limit}"
+
+
+@dataclass(frozen=True, slots=True)
+class SetPath:
+    """`is_new`: the map has no entry yet; `set map` refuses then, and `add map` would make a second one else."""
+
+    path: str
+    is_new: bool
+
+    def text(self, server: Server) -> str:
+        return f"{'add' if self.is_new else 'set'} map {server.health_map} {server.slot} {self.path}"
+
+
+@dataclass(frozen=True, slots=True)
 class Drain:
-    def text(self, server: str) -> str:
+    def text(self, server: Server) -> str:
         return f"set server {server} state drain"
 
 
 @dataclass(frozen=True, slots=True)
 class DeclareDown:
-    def text(self, server: str) -> str:
+    def text(self, server: Server) -> str:
         return f"set server {server} health down"
 
 
 @dataclass(frozen=True, slots=True)
 class Ready:
-    def text(self, server: str) -> str:
+    def text(self, server: Server) -> str:
         return f"set server {server} state ready"
 
 
 @dataclass(frozen=True, slots=True)
 class Maint:
-    def text(self, server: str) -> str:
+    def text(self, server: Server) -> str:
         return f"set server {server} state maint"
 
 
-Command = SetAddress | SetWeight | Drain | DeclareDown | Ready | Maint
+Command = SetAddress | SetWeight | SetLimit | SetPath | Drain | DeclareDown | Ready | Maint
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,8 +136,8 @@ def weight_of(cores: float) -> int:
     return max(1, min(WEIGHT_MAX, round(cores)))
 
 
-def plan(wanted: Sequence[Wanted], slots: Sequence[Slot]) -> Plan:
-    """`wanted`: no address twice (rule 3 of the table), the first to come first."""
+def plan(wanted: Sequence[Wanted], slots: Sequence[Slot], has_map: bool = True) -> Plan:
+    """`wanted`: no address twice (rule 3 of the table), the first to come first.  `has_map`: health paths can be set."""
     usable = [slot for slot in slots if slot.is_checked]
     addresses = {one.address for one in wanted}
     holders = _holders(usable, addresses)
@@ -110,9 +145,9 @@ def plan(wanted: Sequence[Wanted], slots: Sequence[Slot]) -> Plan:
     empty = [slot for slot in usable if slot.ordered == "maint"]
     free = [slot for slot in empty if not slot.is_checking]  # rule 6
     orders = [_retire(slot, addresses) for slot in usable if slot.name not in held]
-    orders += [_keep(one, holders[one.address]) for one in wanted if one.address in holders]
-    homeless = [one for one in wanted if one.address not in holders and not one.draining]  # rule 5
-    orders += [_prepare(one, slot) for one, slot in _given(homeless, free)]
+    orders += [_keep(one, holders[one.address], has_map) for one in wanted if one.address in holders]
+    homeless = [one for one in wanted if one.address not in holders and not one.draining and one.health_path]  # 5 and 9
+    orders += [_prepare(one, slot, has_map) for one, slot in _given(homeless, free)]
     return Plan(
         orders=tuple(order for order in orders if order.commands),
         holders=holders,
@@ -153,18 +188,33 @@ def _retire(slot: Slot, addresses: set[Address]) -> Order:
     return Order(slot.name, () if slot.sessions or slot.queued else (Maint(),))
 
 
-def _keep(one: Wanted, slot: Slot) -> Order:
+def _set(one: Wanted, slot: Slot, has_map: bool) -> list[Command]:
+    """Rule 10."""
+    commands: list[Command] = []
+    if has_map and one.health_path and slot.path != one.health_path:
+        commands.append(SetPath(one.health_path, is_new=not slot.path))
+    if one.connections and slot.limit != one.connections:
+        commands.append(SetLimit(one.connections))
+    if slot.weight != weight_of(one.cores):
+        commands.append(SetWeight(weight_of(one.cores)))
+    return commands
+
+
+def _keep(one: Wanted, slot: Slot, has_map: bool) -> Order:
     """A slot that has its instance and is not in maint."""
     if one.draining:
         return Order(slot.name, (Drain(),) if slot.ordered == "ready" else ())
-    commands: list[Command] = [SetWeight(weight_of(one.cores))] if slot.weight != weight_of(one.cores) else []
+    commands = _set(one, slot, has_map)
     if slot.ordered == "drain":
         commands += [DeclareDown(), Ready()]  # rule 3
     return Order(slot.name, tuple(commands))
 
 
-def _prepare(one: Wanted, slot: Slot) -> Order:
-    """A free slot on its way to an instance: the address first, and drain when HAProxy has said that it has it (rule 2)."""
-    commands: list[Command] = [SetWeight(weight_of(one.cores))] if slot.weight != weight_of(one.cores) else []
-    commands.append(Drain() if slot.address == one.address else SetAddress(one.address))
+def _prepare(one: Wanted, slot: Slot, has_map: bool) -> Order:
+    """A free slot on its way to an instance: address and path first, and drain when HAProxy has said that it has them (2)."""
+    commands = _set(one, slot, has_map)
+    if slot.address != one.address:
+        commands.append(SetAddress(one.address))
+    elif not any(isinstance(command, SetPath) for command in commands):
+        commands.append(Drain())
     return Order(slot.name, tuple(commands))

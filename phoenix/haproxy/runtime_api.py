@@ -19,8 +19,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-from phoenix.haproxy.reconciler import Command, SetAddress
-from phoenix.haproxy.slots import Reading, reading
+from phoenix.haproxy.reconciler import Command, Server, SetAddress
+from phoenix.haproxy.slots import Reading, paths_of, reading
 
 DEADLINE_S: Final = 2.0  # an idle HAProxy answers in a millisecond; one that starves for so long serves nobody either
 ANSWER_MAX_BYTES: Final = 16 << 20  # a slot is about 600 bytes: some 25,000 of them
@@ -37,12 +37,14 @@ class RefusedError(Exception):
 
 
 class RuntimeApi:
-    """The socket of one HAProxy, and one backend of it, whose slots begin with `prefix`."""
+    """The socket of one HAProxy, and one backend of it, whose slots begin with `prefix`.  `health_map`: the map of their health
+    paths, as haproxy.cfg names it."""
 
-    def __init__(self, socket: Path, backend: str, prefix: str) -> None:
+    def __init__(self, socket: Path, backend: str, prefix: str, health_map: str) -> None:
         self._socket = socket
         self._backend = backend
         self._prefix = prefix
+        self._health_map = health_map
 
     async def ask(self, command: str) -> str:
         """The whole answer.  Raises `GoneError`."""
@@ -75,14 +77,19 @@ class RuntimeApi:
         """The backend now.  Raises `GoneError`, `AnswerError`."""
         state = await self.ask(f"show servers state {self._backend}")
         stat = await self.ask("show stat -1 6 -1")
-        return reading(await self.ask("show info"), state, stat, self._backend, self._prefix)
+        return reading(await self.ask("show info"), state, stat, self._backend, self._prefix, await self.paths())
 
-    async def tell(self, slot: str, command: Command) -> None:
-        """Raises `GoneError`, `RefusedError`."""
-        text = command.text(f"{self._backend}/{slot}")
+    async def paths(self) -> dict[str, str] | None:
+        """Of the health checks, by slot; None if haproxy.cfg has no such map.  Raises `GoneError`, `AnswerError`."""
+        return paths_of(await self.ask(f"show map {self._health_map}"))
+
+    async def tell(self, slot: str, command: Command) -> str:
+        """Returns what was said to HAProxy.  Raises `GoneError`, `RefusedError`."""
+        text = command.text(Server(self._backend, slot, self._health_map))
         answer = (await self.ask(text)).strip()
         if answer and not (isinstance(command, SetAddress) and _is_change(answer)):
             raise RefusedError(f"{text}: {answer}")
+        return text
 
 
 def _is_change(answer: str) -> bool:

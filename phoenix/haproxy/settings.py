@@ -17,6 +17,8 @@ from phoenix.balance.account import Account
 from schemas import subjects
 from schemas.facts_base import DepartmentName
 
+HEALTH_MAP: Final = "/var/lib/haproxy/phoenix-health.map"  # of a site; Debian's package makes the directory
+_FILE: Final = re.compile(r"[A-Za-z0-9/._~-]+\Z")
 _NAME: Final = re.compile(r"[A-Za-z0-9_.:-]+\Z")  # as HAProxy has it for backends and servers
 INTERVAL_MIN_S: Final = 0.05  # the scheduler condenses signals once a second: more often is of no use
 INTERVAL_MAX_S: Final = 10.0  # the least signal_timeout_s that is of use is above it
@@ -30,6 +32,7 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     """All settings.  Times are seconds.
 
     `socket`: HAProxy's stats socket, level admin.  `slots`: how the names of the servers begin that are the agent's own.
+    `health_map`: the map of their health paths, as haproxy.cfg names it.
     `metrics`: HOST:PORT of `/metrics` and `/healthz`, "" for none.  `source`: who signs the signals; "" is USER@HOST.
     """
 
@@ -40,6 +43,7 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     socket: str = "/run/haproxy/phoenix.sock"
     backend: str = "web"
     slots: str = "phoenix"
+    health_map: str = HEALTH_MAP
     signal_interval_s: float = 1.0
     look_interval_s: float = 0.25
     old_process_s: float = 30.0
@@ -85,6 +89,8 @@ def _problem(settings: Settings) -> str | None:
         value = getattr(settings, key)
         if not _NAME.match(value):
             return f"{key} is {value!r}; HAProxy's names have letters, digits and . : _ - only"
+    if not _FILE.match(settings.health_map):
+        return f"health_map is {settings.health_map!r}; it is a file as haproxy.cfg names it, of letters, digits and / . _ ~ -"
     for key in ("signal_interval_s", "look_interval_s"):
         value = getattr(settings, key)
         if not INTERVAL_MIN_S <= value <= INTERVAL_MAX_S:

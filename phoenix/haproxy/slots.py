@@ -1,14 +1,15 @@
 """What HAProxy says of itself, read: a backend's slots, its counters, the process.
 
 A slot is a server that `server-template` has prepared (`phoenix1`, `phoenix2`, …): it has no instance until the agent gives it
-an address.  Two answers make one reading: `show servers state` has addresses and what was ordered, `show stat` has health,
-sessions and counters.  Pure.
+an address.  Three answers make one reading: `show servers state` has addresses and what was ordered, `show stat` has health,
+sessions and counters, `show map` the path at which each is checked.  Pure.
 
 Rules
   1. Columns are found by their names in the answer's head: HAProxy adds new ones with each version.
   2. What was ordered is told from bits, not from the status text, which shows a drained server that is down as just down.
   3. An answer that cannot be read is an error that says what was missed; it is never taken for an empty backend.
-  4. Slots are the prefix and a number.  Servers of other names are the department's own: they are not looked at.
+  4. A configuration without the map of health paths is one that can be read: `has_map` is false.
+  5. Slots are the prefix and a number.  Servers of other names are the department's own: they are not looked at.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from __future__ import annotations
 import csv
 import ipaddress
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final, Literal, TypeAlias
 
@@ -25,6 +27,7 @@ Address: TypeAlias = tuple[str, int]  # an IP address in its usual form, and a p
 # Bits of srv_admin_state that keep a server out of service altogether: forced, by a tracked one, no address, not resolved.
 MAINT: Final = 0x01 | 0x02 | 0x20 | 0x40
 DRAIN: Final = 0x08 | 0x10  # forced, by a tracked one
+_NO_MAP: Final = "Unknown map identifier"
 _STOPPED: Final = 0  # srv_op_state: 0 stopped, 1 starting, 2 running, 3 stopping
 _CHECK_RUNS: Final = 0x01  # of srv_check_state
 _CHECK_ENABLED: Final = 0x04
@@ -37,7 +40,8 @@ class AnswerError(Exception):
 @dataclass(frozen=True, slots=True)
 class Slot:
     """One server.  `sessions`: requests that it is working on now; `queued`: those that wait for it.  `for_s`: how long it has
-    been up or down; `why`: what its last health check found; `is_checking`: one is under way."""
+    been up or down; `why`: what its last health check found; `is_checking`: one is under way.  `path`: where health checks ask,
+    "" for what haproxy.cfg says; `limit`: how many requests it is given at once, 0 for any number."""
 
     name: str
     address: Address
@@ -50,6 +54,8 @@ class Slot:
     for_s: float = 0.0
     why: str = ""
     is_checking: bool = False
+    path: str = ""
+    limit: int = 0
 
     @property
     def serves(self) -> bool:
@@ -78,12 +84,13 @@ class Counters:
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """A backend at a moment.  `uptime_s`: of the process `pid`."""
+    """A backend at a moment.  `uptime_s`: of the process `pid`.  `has_map`: each slot may have a health path of its own."""
 
     pid: int
     uptime_s: float
     slots: tuple[Slot, ...]
     counters: Counters
+    has_map: bool = False
 
 
 def address_of(text: str) -> Address | None:
@@ -105,19 +112,35 @@ def _port(text: str) -> int:
     return port
 
 
-def reading(info: str, state: str, stat: str, backend: str, prefix: str) -> Reading:
+def paths_of(text: str) -> dict[str, str] | None:
+    """The answer to `show map NAME`, by key; None if there is no such map (rule 4).  Raises `AnswerError`."""
+    if text.startswith(_NO_MAP):
+        return None
+    rows = [line.split(" ", 2) for line in text.splitlines() if line]
+    if not all(len(row) == 3 for row in rows):
+        raise AnswerError(f"no map of health paths: {text.strip()[:200]!r}")
+    return {name: path for _, name, path in rows}
+
+
+def reading(
+    info: str, state: str, stat: str, backend: str, prefix: str, paths: Mapping[str, str] | None = None
+) -> Reading:
     """The answers to `show info`, `show servers state BACKEND` and `show stat -1 6 -1`: all backends and their servers, for the
-    name of one may find a frontend that is called the same.  Raises `AnswerError`."""
+    name of one may find a frontend that is called the same.  `paths`: of the health checks.  Raises `AnswerError`."""
     try:
         told = dict(line.split(": ", 1) for line in info.splitlines() if ": " in line)
         ordered = {row["srv_name"]: row for row in _states(state, backend)}
         measured = {row["svname"]: row for row in _stats(stat, backend)}
-        slots = [_slot(row, measured[name]) for name, row in ordered.items() if _is_slot(name, prefix)]
+        known = paths or {}
+        slots = [
+            _slot(row, measured[name], known.get(name, "")) for name, row in ordered.items() if _is_slot(name, prefix)
+        ]
         return Reading(
             pid=int(told["Pid"]),
             uptime_s=float(told["Uptime_sec"]),
             slots=tuple(sorted(slots, key=lambda slot: slot.key)),
             counters=_counters(measured["BACKEND"]),
+            has_map=paths is not None,
         )
     except KeyError as error:
         raise AnswerError(f"the answer has no {error.args[0]}") from error
@@ -126,7 +149,7 @@ def reading(info: str, state: str, stat: str, backend: str, prefix: str) -> Read
 
 
 def _is_slot(name: str, prefix: str) -> bool:
-    """Rule 4."""
+    """Rule 5."""
     number = name.removeprefix(prefix)
     return number != name and number.isdecimal()
 
@@ -148,7 +171,7 @@ def _stats(text: str, backend: str) -> list[dict[str, str]]:
     return [row for row in rows if row["pxname"] == backend]
 
 
-def _slot(state: dict[str, str], stat: dict[str, str]) -> Slot:
+def _slot(state: dict[str, str], stat: dict[str, str], path: str) -> Slot:
     admin, check = int(state["srv_admin_state"]), int(state["srv_check_state"])
     host = state["srv_addr"]
     return Slot(
@@ -163,6 +186,8 @@ def _slot(state: dict[str, str], stat: dict[str, str]) -> Slot:
         queued=_count(stat["qcur"]),
         for_s=float(stat["lastchg"] or 0),
         why=_why(stat),
+        path=path,
+        limit=_count(stat["slim"]),
     )
 
 

@@ -6,7 +6,9 @@ Rules
   3. Two cannot listen at one address: the one that began there later displaces the earlier, which is over though its end has
      not been heard yet.
   4. An audit speaks of the moment at which it was asked: it removes nothing that came later, and brings back nothing closed.
-  5. Nothing is known before the first audit (`is_known`): what HAProxy holds then may well be right, and is left as it is.
+  5. What an instance is asked for its health, and how many requests it may have at once, an audit says: mostly while it boots,
+     before it has an address.
+  6. Nothing is known before the first audit (`is_known`): what HAProxy holds then may well be right, and is left as it is.
 Pure: times come in as arguments.
 """
 
@@ -18,6 +20,7 @@ from typing import Final, TypeAlias
 
 from phoenix.balance.feed import Listed
 from phoenix.haproxy.slots import Address, address_of
+from schemas.releases import health_path_fits
 
 CLOSED_REMEMBERED_MAX: Final = 10_000  # attempts; an audit that is older than so many closings does not exist
 
@@ -26,7 +29,8 @@ Key: TypeAlias = tuple[str, int, int]  # unit, attempt, rank
 
 @dataclass(slots=True)
 class Wanted:
-    """One instance: rank `rank` of `attempt` of `unit`, listening at `address`."""
+    """One instance: rank `rank` of `attempt` of `unit`, listening at `address`.  `health_path`: "" if not told yet;
+    `connections`: requests at once, 0 if not told."""
 
     unit: str
     attempt: int
@@ -35,6 +39,8 @@ class Wanted:
     cores: float = 1.0
     draining: bool = False
     added_at: float = 0.0
+    health_path: str = ""
+    connections: int = 0
 
     @property
     def key(self) -> Key:
@@ -47,7 +53,8 @@ class Table:
     def __init__(self) -> None:
         self._wanted: dict[Key, Wanted] = {}
         self._closed: dict[tuple[str, int], None] = {}  # oldest first
-        self.unusable: dict[Key, str] = {}  # instances whose address is none that a server can be given
+        self._starting: dict[tuple[str, int], Listed] = {}  # of the last audit (rule 5)
+        self.unusable: dict[Key, str] = {}  # address or health path of instances, if none that a server can be given
         self.is_known = False
 
     def all(self) -> list[Wanted]:
@@ -67,7 +74,9 @@ class Table:
                 self.unusable[key] = text
                 continue
             self._displace(address)
-            self._wanted[key] = Wanted(unit, attempt, rank, address, added_at=now)
+            self._wanted[key] = wanted = Wanted(unit, attempt, rank, address, added_at=now)
+            if (unit, attempt) in self._starting:
+                self._tell(wanted, self._starting[unit, attempt])
 
     def draining(self, unit: str, attempt: int, until: float | None, now: float) -> None:  # noqa: ARG002  (the feed's table)
         for wanted in self._of(unit, attempt):
@@ -94,13 +103,22 @@ class Table:
             if not self._of(entry.unit, entry.attempt):
                 self.began(entry.unit, entry.attempt, [entry.address], now)
             for wanted in self._of(entry.unit, entry.attempt):
-                wanted.cores = entry.cores
-                wanted.draining = wanted.draining or entry.state == "draining"
+                self._tell(wanted, entry)
+        self._starting = {(entry.unit, entry.attempt): entry for entry in open_ if entry.state == "starting"}
 
     # --------------------------------------------------------------------------------------------------------------------
 
     def _of(self, unit: str, attempt: int) -> list[Wanted]:
         return [wanted for wanted in self._wanted.values() if (wanted.unit, wanted.attempt) == (unit, attempt)]
+
+    def _tell(self, wanted: Wanted, entry: Listed) -> None:
+        """Rule 5.  What is in a path goes into a command: the door has looked at it, and so does whoever uses it."""
+        wanted.cores, wanted.connections = entry.cores, entry.connections
+        wanted.draining = wanted.draining or entry.state == "draining"
+        if entry.health_path is not None and health_path_fits(entry.health_path):
+            wanted.health_path = entry.health_path
+        elif entry.health_path is not None:
+            self.unusable[wanted.key] = entry.health_path
 
     def _displace(self, address: Address) -> None:
         for wanted in self.all():

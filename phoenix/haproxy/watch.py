@@ -8,7 +8,8 @@ Rules
   2. After a reload the old process finishes its requests, and the new one does not see them.  So nothing is drained in the
      first `old_process_s` of a process (`hard-stop-after`): the scheduler waits for `drain_s` then, and nobody is cut off.
   3. Unready: its slot is ready and HAProxy has taken it down, which it does after three failed checks.  One that was not seen
-     up yet is down until its first check: it has FIRST_S.  The check says why.
+     up yet, or not checked yet by a HAProxy that has begun anew, is down until its first check: it has FIRST_S.  The check says
+     why; without the map of health paths, that it may have asked another one than the release's.
   4. Ready: up again, after it was called unready.  Nobody knows what an agent before this one has said: so it is said
      of all that are up at the first look with instances; the door leaves out what is no news.
 Pure.
@@ -24,6 +25,8 @@ from phoenix.haproxy.reconciler import Plan
 from phoenix.haproxy.slots import Reading
 from phoenix.haproxy.table import Key, Wanted
 
+NOT_CHECKED: Final = "INI"  # HAProxy's word for a server of which no check has ended
+NO_MAP: Final = "haproxy.cfg has no map of health paths (docs/haproxy.md)"
 FIRST_S: Final = 2.0  # a first check is due after a quarter of a second; HAProxy counts whole seconds
 
 
@@ -46,12 +49,13 @@ class Watch:
         drained = quiet & self._quiet if self._may_tell(reading) else set()
         self._quiet = quiet
         found = [Report(one.unit, one.attempt, "drained") for one in wanted if one.key in drained]
-        return found + self._readiness([one for one in wanted if not one.draining], plan)
+        return found + self._readiness([one for one in wanted if not one.draining], plan, reading.has_map)
 
-    def _readiness(self, wanted: Sequence[Wanted], plan: Plan) -> list[Report]:
+    def _readiness(self, wanted: Sequence[Wanted], plan: Plan, has_map: bool) -> list[Report]:
         """Rules 3 and 4."""
         keys = {one.key for one in wanted}
-        reports = {one.key: found for one in wanted if (found := _of(one, plan, one.key in self._up)) is not None}
+        looks = [(one, _of(one, plan, one.key in self._up, has_map)) for one in wanted]
+        reports = {one.key: found for one, found in looks if found is not None}
         self._up = (self._up & keys) | {key for key, report in reports.items() if report.state == "ready"}
         before = keys if self._doubted is None else self._doubted & keys
         doubted = before | {key for key, report in reports.items() if report.state == "unready"}
@@ -67,16 +71,17 @@ def _is_quiet(one: Wanted, plan: Plan) -> bool:
     return slot is None or (slot.ordered == "drain" and not slot.sessions and not slot.queued)
 
 
-def _of(one: Wanted, plan: Plan, was_up: bool) -> Report | None:
+def _of(one: Wanted, plan: Plan, was_up: bool, has_map: bool) -> Report | None:
     """What an instance's slot shows."""
     slot = plan.holders.get(one.address)
     if slot is None or slot.ordered != "ready":
         return None
     if slot.is_up:
         return Report(one.unit, one.attempt, "ready")
-    if not was_up and slot.for_s < FIRST_S:
+    if slot.for_s < FIRST_S and (not was_up or slot.why == NOT_CHECKED):
         return None
-    return Report(one.unit, one.attempt, "unready", f"health check: {words(slot.why)}")
+    where = "" if has_map else f"{NO_MAP}, the release's is {one.health_path}; "
+    return Report(one.unit, one.attempt, "unready", f"{where}health check: {words(slot.why)}")
 
 
 def words(why: str) -> str:

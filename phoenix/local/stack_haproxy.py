@@ -27,7 +27,6 @@ from phoenix.haproxy.configuration import (
     SLOTS_MAX,
     SLOTS_PREFIX,
     STATE_EMPTY,
-    ConfigurationError,
     Front,
     render,
     wait_lua,
@@ -39,8 +38,7 @@ from phoenix.local.stack_layout import Layout, write_private
 from phoenix.local.stack_ports import Ports
 from phoenix.local.stack_settings import Settings
 from phoenix.local.supervisor_child import LISTEN_FD, Spec
-from schemas.config import Department, User, WebPolicy
-from schemas.releases import connections
+from schemas.config import Department, User
 from services.runtime.broker import credentials
 from services.runtime.config.file import Config
 
@@ -62,11 +60,10 @@ def haproxy() -> Path:
     return found
 
 
-def slots(web: WebPolicy, settings: Settings) -> int:
-    """Twice the instances that the department may have and the hosts can hold: a rolling update and those that drain need
-    slots too."""
-    held = int(settings.hosts * settings.cores / web.instance_cores)
-    return min(SLOTS_MAX, max(SLOTS_DEFAULT, 2 * min(web.instances_max, held)))
+def slots(settings: Settings) -> int:
+    """Twice the instances of one core that the hosts can hold, whatever the department says now: slots are fixed at HAProxy's
+    start, and its instances_max is not.  Twice: a rolling update and those that drain need slots too."""
+    return min(SLOTS_MAX, max(SLOTS_DEFAULT, 2 * settings.hosts * settings.cores))
 
 
 def pair(
@@ -80,6 +77,10 @@ def _socket(department: Department) -> str:
     return f"balancer.{department.name}.sock"
 
 
+def _health_map(department: Department) -> str:
+    return f"balancer.{department.name}.map"
+
+
 def _balancer(layout: Layout, settings: Settings, ports: Ports, department: Department) -> Spec:
     name = f"balancer.{department.name}"
     port = ports.of(name)
@@ -88,12 +89,13 @@ def _balancer(layout: Layout, settings: Settings, ports: Ports, department: Depa
         (_configuration(layout, department), render(front)),
         (layout.run / front.lua_file, wait_lua()),
         (layout.run / front.state_file, STATE_EMPTY),
+        (layout.run / front.health_map, ""),
     ):
         write_private(file, text.encode())
     return Spec(
         name=name,
         argv=(str(haproxy()), "-db", "-C", str(layout.run), "-f", f"{name}.cfg"),
-        probe=_answers(RuntimeApi(layout.run / front.socket, front.backend, SLOTS_PREFIX)),
+        probe=_answers(RuntimeApi(layout.run / front.socket, front.backend, SLOTS_PREFIX, str(front.health_map))),
         death_signal=signal.SIGTERM,
         stop_s=STOP_S,
         url=f"http://{LOOPBACK}:{port}",
@@ -106,7 +108,6 @@ def _configuration(layout: Layout, department: Department) -> Path:
 
 
 def _front(settings: Settings, department: Department) -> Front:
-    assert department.web is not None
     name = f"balancer.{department.name}"
     return Front(
         department=department.name,
@@ -114,23 +115,9 @@ def _front(settings: Settings, department: Department) -> Front:
         socket=Path(_socket(department)),
         state_file=Path(f"{name}.state"),
         lua_file=Path(f"{name}.lua"),
-        health_path=department.web.health_path,
-        slots=slots(department.web, settings),
-        server_maxconn=connections(department.web.connections_per_instance, department.web.command),
+        health_map=Path(_health_map(department)),
+        slots=slots(settings),
     )
-
-
-def outdated(layout: Layout, settings: Settings, department: Department) -> str:
-    """What to say if HAProxy runs with another configuration than the department asks for now; empty if it does not."""
-    if settings.balancer != "haproxy" or not settings.balances:  # the embedded one follows
-        return ""
-    has = "HAProxy goes on with the health path, the slots and the requests of an instance that it was started with"
-    try:
-        wanted = render(_front(settings, department)).encode()
-    except ConfigurationError as error:
-        return f"{has}: {error}"
-    file = _configuration(layout, department)
-    return f"{has}, until the next `phoenix up`" if file.exists() and file.read_bytes() != wanted else ""
 
 
 def _answers(api: RuntimeApi) -> probe.Probe:
@@ -154,6 +141,7 @@ def _agent(config: Config, layout: Layout, department: Department, user: User) -
         "nats_url": config.nats.url,
         "nkey": str(credentials.seed_file(config, user.name)),
         "socket": _socket(department),
+        "health_map": _health_map(department),
         "signal_interval_s": SIGNAL_INTERVAL_S,
         "look_interval_s": LOOK_INTERVAL_S,
         "old_process_s": 0.0,

@@ -24,7 +24,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from phoenix.haproxy.configuration import ConfigurationError
-from phoenix.local import stack, stack_config, stack_haproxy
+from phoenix.local import stack, stack_config
 from phoenix.local.programs import PartMissingError
 from phoenix.local.stack_broker import BrokerError, adopt, reload
 from phoenix.local.supervisor import Supervisor
@@ -108,9 +108,6 @@ async def _processes(up: Supervisor, was: Config, wanted: Config) -> AsyncIterat
     old = {department.name: department for department in was.cloud.departments}
     new = {department.name: department for department in wanted.cloud.departments}
     gone = [name for name in old if name not in new or new[name].kind != old[name].kind]
-    for name in sorted(old.keys() & new.keys()):
-        if old[name].web and new[name].web and (told := stack_haproxy.outdated(up.layout, up.settings, new[name])):
-            yield {"progress": f"{name}: {told}"}
     come = [name for name in new if name not in old or new[name].kind != old[name].kind]
     if gone:
         yield {"progress": f"stopping the processes of {', '.join(gone)}"}

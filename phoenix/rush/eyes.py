@@ -62,7 +62,7 @@ async def in_service(site: Site) -> tuple[str, ...]:
     """The instances that the load balancer sends to now, as it says itself."""
     if site.balancer == "haproxy":
         socket = site.data / "run" / f"balancer.{WEB}.sock"
-        slots = (await RuntimeApi(socket, WEB, SLOTS).read()).slots
+        slots = (await RuntimeApi(socket, WEB, SLOTS, f"balancer.{WEB}.map").read()).slots
         return tuple(sorted(f"{host}:{port}" for host, port in (slot.address for slot in slots if slot.serves)))
     async with site.session.get(f"{site.balancer_url}/_balancer/status") as answer:
         told = await answer.json(content_type=None)

@@ -283,7 +283,7 @@ async def test_what_may_not_be_repeated_is_sent_once(cloud: Site) -> None:
     address = f"127.0.0.1:{port}"
     await cloud.retire("web.90")
     await cloud.drain("web.1")
-    cloud.listed["web.91"] = {"unit": "web.91", "attempt": 1, "address": address, "state": "running", "cores": 1}
+    cloud.listed["web.91"] = {**cloud.listed["web.1"], "unit": "web.91", "address": address, "state": "running"}
     await cloud.event("attempt.began", unit="web.91", attempt=1, addresses=[address])
     await cloud.until_serving("web.91")
     async with aiohttp.ClientSession() as session:

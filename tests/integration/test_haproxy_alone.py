@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from phoenix.balance.feed import Listed
 from phoenix.haproxy import check
 from phoenix.haproxy.configuration import ConfigurationError, Front, render, site, wait_lua
 from phoenix.haproxy.keeper import Keeper
@@ -23,6 +24,11 @@ from tests.support.until import until
 ROOT = Path(__file__).resolve().parents[2]
 
 
+def listed(port: int, *, unit: str = "web.1", health_path: str = "/healthz", **more: Any) -> Listed:
+    address = f"127.0.0.1:{port}"
+    return Listed(unit=unit, attempt=1, state="running", address=address, health_path=health_path, **more)
+
+
 async def test_a_socket_that_may_not_command_is_told_and_nothing_else_is_made_of_it(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -30,17 +36,20 @@ async def test_a_socket_that_may_not_command_is_told_and_nothing_else_is_made_of
     await haproxy.start(level="operator")
     try:
         settings = Settings(
-            department="web", user="lb", socket=str(haproxy.front.socket), nats_url="nats://127.0.0.1:1"
+            department="web",
+            user="lb",
+            socket=str(haproxy.front.socket),
+            health_map=str(haproxy.front.health_map),
+            nats_url="nats://127.0.0.1:1",
         )
         assert await check.run(settings) == 2
         assert "has level operator: the agent needs `level admin` in haproxy.cfg" in capsys.readouterr().out
         table, counts = Table(), Counts()
-        table.began("web.1", 1, ["127.0.0.1:8001"], 0.0)
-        table.audited([], asked_at=0.0, now=0.0)
+        table.audited([listed(8001)], asked_at=0.0, now=0.0)
         seen = await Keeper(haproxy.api, table, counts).look()
         assert seen is not None
         assert [slot.ordered for slot in seen.reading.slots] == ["maint"] * 6
-        assert counts.commands == {("SetAddress", "refused"): 1}
+        assert counts.commands == {("SetPath", "refused"): 1}
     finally:
         await haproxy.kill()
 
@@ -75,8 +84,7 @@ async def test_a_check_that_began_for_the_last_instance_does_not_pass_for_the_ne
         return found.address == away and found.why.startswith("L4CON")
 
     try:
-        table.audited([], asked_at=0.0, now=0.0)
-        table.began("web.1", 1, [f"127.0.0.1:{server.sockets[0].getsockname()[1]}"], 1.0)
+        table.audited([listed(server.sockets[0].getsockname()[1])], asked_at=0.0, now=0.0)
         await until(serves)
         successor = await Keeper(haproxy.api, Table(), Counts()).look()  # one who has not heard of any instance yet
         assert successor is not None
@@ -85,8 +93,7 @@ async def test_a_check_that_began_for_the_last_instance_does_not_pass_for_the_ne
         asked.clear()
         await asked.wait()
         away = ("127.0.0.1", free_port())
-        table.closed("web.1", 1, 2.0)
-        table.began("web.2", 1, [f"127.0.0.1:{away[1]}"], 2.0)
+        table.audited([listed(away[1], unit="web.2")], asked_at=2.0, now=2.0)
         await until(is_refused)
     finally:
         await haproxy.kill()
@@ -99,9 +106,11 @@ async def test_the_sites_configuration_is_the_rendered_one_and_haproxy_takes_it(
     assert (ROOT / "deploy" / "haproxy" / "phoenix-wait.lua").read_text() == wait_lua()
     (tmp_path / "wait.lua").write_text(wait_lua())
     (tmp_path / "state").write_text("1\n")
+    (tmp_path / "map").touch()
     for before, after in (
         ("/etc/haproxy/phoenix-wait.lua", str(tmp_path / "wait.lua")),
         ("/run/haproxy/phoenix.state", str(tmp_path / "state")),
+        ("/var/lib/haproxy/phoenix-health.map", str(tmp_path / "map")),
         ("user haproxy", f"user {getpass.getuser()}"),
         (" group haproxy", ""),
         ("    chroot /var/lib/haproxy\n", ""),
@@ -116,14 +125,14 @@ async def test_the_sites_configuration_is_the_rendered_one_and_haproxy_takes_it(
     "wrong",
     [
         {"backend": "web\n    stats socket /tmp/open"},
-        {"health_path": "/healthz ver"},
-        {"health_path": "healthz"},
+        {"health_map": Path("/run/a b")},
+        {"health_map": Path("/run/a,b")},
         {"listen": "80"},
         {"slots": 0},
     ],
 )
 async def test_nothing_is_rendered_that_would_be_another_directive(tmp_path: Path, wrong: dict[str, Any]) -> None:
-    values: dict[str, Any] = {"department": "web", "listen": ":80", **wrong}
-    paths = {name: tmp_path / name for name in ("socket", "state_file", "lua_file")}
+    paths = {name: tmp_path / name for name in ("socket", "state_file", "lua_file", "health_map")}
+    values: dict[str, Any] = {"department": "web", "listen": ":80", **paths, **wrong}
     with pytest.raises(ConfigurationError, match=next(iter(wrong))):
-        render(Front(**values, **paths))
+        render(Front(**values))

@@ -1,7 +1,7 @@
 """The agent beside HAProxy, whatever comes in whatever order, and whatever is lost on the way (`phoenix.haproxy`).
 
-H1  no slot gets requests at an address at which HAProxy has not seen the instance healthy, nor at one of no instance, but for
-    the moment until an end is heard of
+H1  no slot gets requests at an address at which HAProxy has not seen the instance healthy, at the health path of what it runs,
+    nor at one of no instance, but for the moment until an end is heard of
 H2  a slot never goes to maint before its instance is closed, unless another slot has it, and then it is drained first
 H3  no two slots are made to serve one instance; if a person's hand has done so, one of them drains
 H4  when nothing more comes, a few looks later every instance has its slot, or waits because there are too few; what drains has
@@ -39,6 +39,7 @@ ops = st.one_of(
     st.tuples(st.just("a hand"), st.integers(0, 9)),
     st.tuples(st.just("agent restarts"), st.just(0)),
     st.tuples(st.just("haproxy restarts"), st.just(0)),
+    st.tuples(st.just("haproxy reloads without its map"), st.just(0)),
 )
 
 LOOKS = [("look", 99)] * 4  # as many as an instance takes to be ready
@@ -52,12 +53,18 @@ class Instance:
     draining: bool = False
 
     @property
+    def health_path(self) -> str:
+        return "/up" if self.port % 2 else "/healthz"
+
+    @property
     def address(self) -> tuple[str, int]:
         return ("127.0.0.1", self.port)
 
-    def listed(self) -> Listed:
-        state = "draining" if self.draining else "running"
-        return Listed(unit=self.unit, attempt=1, state=state, address=f"127.0.0.1:{self.port}")  # type: ignore[arg-type]
+    def listed(self, starts: bool = False) -> Listed:
+        state = "starting" if starts else "draining" if self.draining else "running"
+        address = None if starts else f"127.0.0.1:{self.port}"
+        told = {"health_path": self.health_path, "connections": self.port}
+        return Listed(unit=self.unit, attempt=1, state=state, address=address, **told)  # type: ignore[arg-type]
 
 
 @dataclass
@@ -98,12 +105,16 @@ class World:
             self._audit()
         elif op == "haproxy restarts":
             self.model.restart()
+        elif op == "haproxy reloads without its map":
+            self.model.reload_without_map()
 
     def _begin(self, port: int) -> None:
         self.units += 1
         new = Instance(f"web.{self.units}", port)
+        if port > PORTS // 2:  # an audit has seen it boot
+            self.table.audited([*(one.listed() for one in self.alive), new.listed(starts=True)], self.now, self.now)
         self.alive.append(new)
-        self.model.listening.add(new.address)
+        self.model.listening[new.address] = new.health_path
         self.table.began(new.unit, 1, [f"127.0.0.1:{port}"], self.now)
 
     def _end(self, op: str, one: Instance) -> None:
@@ -112,7 +123,7 @@ class World:
             self.table.draining(one.unit, 1, None, self.now)
             return
         self.alive.remove(one)
-        self.model.listening.discard(one.address)
+        self.model.listening.pop(one.address, None)
         if op == "close":
             self.table.closed(one.unit, 1, self.now)
 
@@ -123,7 +134,7 @@ class World:
         """True if there was something to tell.  H1 to H3 hold after each command."""
         if not self.table.is_known:
             return False
-        orders = plan(self.table.all(), self.model.slots()).orders
+        orders = plan(self.table.all(), self.model.slots(), True).orders
         told = [(order.slot, command) for order in orders for command in order.commands]
         known = {one.address for one in self.table.all()}
         for slot, command in told[:commands]:
@@ -166,7 +177,9 @@ class World:
         assert len(at) == SLOTS - free, "H3, H4: two slots with one address"
         for one in self.alive:
             if one.address in at:
-                assert at[one.address].ordered == ("drain" if one.draining else "ready")
+                server = at[one.address]
+                assert server.ordered == ("drain" if one.draining else "ready")
+                assert one.draining or (server.path, server.limit) == (one.health_path, one.port), "H4: path or limit"
         assert len(at) == draining + sum(not one.draining and one.address in at for one in self.alive)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import signal
 import sys
 from asyncio.subprocess import DEVNULL, PIPE, Process
@@ -24,6 +25,7 @@ def front(directory: Path, **more: object) -> Front:
         socket=directory / "haproxy.sock",
         state_file=directory / "haproxy.state",
         lua_file=directory / "wait.lua",
+        health_map=directory / "health.map",
         **values,  # type: ignore[arg-type]
     )
 
@@ -34,7 +36,7 @@ class Haproxy:
     def __init__(self, front: Front, directory: Path) -> None:
         self.front = front
         self.config = directory / "haproxy.cfg"
-        self.api = RuntimeApi(front.socket, front.backend, "phoenix")
+        self.api = RuntimeApi(front.socket, front.backend, "phoenix", str(front.health_map))
         self._log = directory / "haproxy.log"
         self._process: Process | None = None
 
@@ -42,11 +44,14 @@ class Haproxy:
     def url(self) -> str:
         return f"http://{self.front.listen}"
 
-    async def start(self, level: str = "admin") -> None:
-        """Returns when it answers.  `level`: of its socket."""
+    async def start(self, level: str = "admin", *, health_path: str | None = None) -> None:
+        """Returns when it answers.  `level`: of its socket.  `health_path`: of all servers, without a map."""
         write(self.front, self.config)
-        text = self.config.read_text()
-        self.config.write_text(text.replace("level admin", f"level {level}"))
+        text = self.config.read_text().replace("level admin", f"level {level}")
+        if health_path is not None:
+            text, count = re.subn(r"uri-lf \S+", f"uri {health_path}", text)
+            assert count == 1
+        self.config.write_text(text)
         with self._log.open("ab") as output:
             self._process = await asyncio.create_subprocess_exec(
                 str(tool("haproxy")), "-W", "-db", "-f", str(self.config), stdout=DEVNULL, stderr=output

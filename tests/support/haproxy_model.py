@@ -7,9 +7,21 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from phoenix.haproxy.reconciler import Command, DeclareDown, Drain, Maint, Order, Ready, SetAddress, SetWeight
+from phoenix.haproxy.reconciler import (
+    Command,
+    DeclareDown,
+    Drain,
+    Maint,
+    Order,
+    Ready,
+    SetAddress,
+    SetLimit,
+    SetPath,
+    SetWeight,
+)
 from phoenix.haproxy.slots import Address, Ordered, Slot
 
+DEFAULT_PATH = "/healthz"  # of a server without an entry in the map
 NOWHERE: Address = ("127.0.0.1", 1)
 
 
@@ -23,6 +35,8 @@ class Server:
     ordered: Ordered = "maint"
     is_up: bool = False
     weight: int = 1
+    path: str = ""
+    limit: int = 64
     sessions: int = 0
     seen: bool = False
     checking: Address | None = None
@@ -35,15 +49,17 @@ class Server:
         return Slot(
             *(self.name, self.address, self.ordered, self.is_up, True, self.weight, self.sessions),
             is_checking=self.checking is not None,
+            path=self.path,
+            limit=self.limit,
         )
 
 
 @dataclass
 class Model:
-    """`listening`: addresses at which a health check would pass."""
+    """`listening`: addresses, and the path at which a health check would pass there."""
 
     count: int
-    listening: set[Address] = field(default_factory=set)
+    listening: dict[Address, str] = field(default_factory=dict)
     servers: list[Server] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -51,6 +67,10 @@ class Model:
 
     def restart(self) -> None:
         self.servers = [Server(f"phoenix{number}") for number in range(1, self.count + 1)]
+
+    def reload_without_map(self) -> None:
+        for server in self.servers:
+            server.path, server.limit = "", 64
 
     def slots(self) -> list[Slot]:
         return [server.slot() for server in self.servers]
@@ -64,6 +84,11 @@ class Model:
             server.address, server.seen = command.address, False
         elif isinstance(command, SetWeight):
             server.weight = command.weight
+        elif isinstance(command, SetLimit):
+            server.limit = command.limit
+        elif isinstance(command, SetPath):
+            assert command.is_new == (not server.path)  # else it is refused, or there are two entries
+            server.path = command.path
         elif isinstance(command, DeclareDown):
             if server.ordered != "maint":  # in maint it is forgotten as soon as the server leaves it
                 server.is_up = False
@@ -74,16 +99,19 @@ class Model:
                 server.is_up = True  # until its first check
             server.ordered = "drain" if isinstance(command, Drain) else "ready"
 
+    def passes(self, server: Server) -> bool:
+        return self.listening.get(server.address) == (server.path or DEFAULT_PATH)
+
     def check(self) -> None:
         """A round of health checks."""
         for server in self.servers:
             if server.ordered != "maint":
-                server.is_up = server.address in self.listening
+                server.is_up = self.passes(server)
                 server.seen = server.seen or server.is_up
 
     def begin_slow_checks(self) -> None:
         for server in self.servers:
-            listens = server.ordered != "maint" and server.address in self.listening
+            listens = server.ordered != "maint" and self.passes(server)
             server.checking = server.address if listens else server.checking
 
     def end_slow_checks(self) -> None:

@@ -48,7 +48,7 @@ class Site:
     """A broker, HAProxy, the agent, instances, and the department's part of the services."""
 
     def __init__(self, directory: Path, stack: AsyncExitStack) -> None:
-        self.stack = stack
+        self.directory, self.stack = directory, stack
         self.broker = NatsServer(directory)
         self.haproxy = Haproxy(front(directory, wait_s=60), directory)
         self.config = directory / "agent.toml"
@@ -72,7 +72,8 @@ class Site:
         self.stack.push_async_callback(self.haproxy.kill)
         self.config.write_text(
             f'department = "web"\nuser = "lb"\nnats_url = "{self.broker.url}"\nsource = "lb@test"\n'
-            f'socket = "{self.haproxy.front.socket}"\nmetrics = "127.0.0.1:{self.metrics}"\n'
+            f'socket = "{self.haproxy.front.socket}"\nhealth_map = "{self.haproxy.front.health_map}"\n'
+            f'metrics = "127.0.0.1:{self.metrics}"\n'
             "signal_interval_s = 0.25\nlook_interval_s = 0.1\nold_process_s = 1.0\n"
         )
         await self.start_agent()
@@ -101,19 +102,35 @@ class Site:
 
     # ----------------------------------------------------------------------------------------------------- instances
 
+    def _program(self, health_path: str) -> Path:
+        """One that answers 404 at any other health path."""
+        file = self.directory / f"{health_path.replace('/', '_')}.py"
+        if not file.exists():  # a process may be reading it
+            file.write_text(WEBAPP.read_text().replace('"/healthz"', f'"{health_path}"'))
+        return file
+
     async def run(self, unit: str, port: int) -> None:
+        program = self._program(self.listed[unit]["health_path"])
         self.processes[unit] = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-I", "-S", str(WEBAPP)), env={"PHOENIX_PORT": str(port)}, stderr=DEVNULL
+            *(sys.executable, "-I", "-S", str(program)), env={"PHOENIX_PORT": str(port)}, stderr=DEVNULL
         )
         self.stack.push_async_callback(end, self.processes[unit])
 
-    async def begin(self, unit: str, *, port: int | None = None, announce: bool = True, cores: int = 1) -> int:
+    async def begin(
+        self,
+        unit: str,
+        *,
+        port: int | None = None,
+        announce: bool = True,
+        cores: int = 1,
+        health_path: str = "/healthz",
+    ) -> int:
         """A real instance: it listens a moment after it has been announced, so that only health checks can tell."""
         port = port or free_port()
-        address = f"127.0.0.1:{port}"
-        self.listed[unit] = {"unit": unit, "attempt": 1, "address": address, "state": "running", "cores": cores}
+        said = {"unit": unit, "attempt": 1, "state": "running", "cores": cores, "health_path": health_path}
+        self.listed[unit] = said | {"address": f"127.0.0.1:{port}"}
         if announce:
-            await self.event("attempt.began", unit=unit, attempt=1, addresses=[address])
+            await self.event("attempt.began", unit=unit, attempt=1, addresses=[f"127.0.0.1:{port}"])
         await self.run(unit, port)
         return port
 

@@ -141,6 +141,13 @@ def test_who_may_not() -> None:
         ({"image": "x" * 257}, "image"),
         ({"health_path": "up"}, "health_path"),
         ({"health_path": "/a b"}, "health_path"),
+        ({"health_path": "/up;shutdown"}, "health_path"),  # two commands to HAProxy
+        ({"health_path": "/up\n"}, "health_path"),
+        ({"health_path": '/"'}, "health_path"),
+        ({"health_path": "/$HOME"}, "health_path"),
+        ({"health_path": "/\\"}, "health_path"),
+        ({"health_path": "/\u00fc"}, "health_path"),
+        ({"health_path": "/" * 1025}, "health_path"),
         ({"command": ["a\0b"]}, "command"),
         ({"environment": {"A": "\0"}}, "environment"),
         ({"environment": {"A-B": "1"}}, "environment"),

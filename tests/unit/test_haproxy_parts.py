@@ -10,7 +10,7 @@ from phoenix.balance.feed import Listed
 from phoenix.balance.reporter import Report
 from phoenix.haproxy.flow import Flow
 from phoenix.haproxy.reconciler import plan
-from phoenix.haproxy.slots import AnswerError, Counters, Reading, Slot, address_of, reading
+from phoenix.haproxy.slots import AnswerError, Counters, Reading, Slot, address_of, paths_of, reading
 from phoenix.haproxy.table import Table, Wanted
 from phoenix.haproxy.watch import Watch
 
@@ -28,20 +28,23 @@ STATE = """1
 
 """
 STAT = """\
-# pxname,svname,qcur,scur,stot,hrsp_5xx,srv_abrt,wretr,wredis,lastchg,check_status,check_code,last_chk,qtime,ctime,rtime
-web,phoenix1,1,3,84,0,0,0,0,11,L7OK,200,,0,0,0
-web,phoenix2,0,0,0,0,0,0,0,8,* L4CON,,Connection refused,0,0,0
-web,phoenix10,0,2,0,0,0,0,0,15,L7OK,200,,0,0,0
-web,phoenix3,0,0,0,0,0,0,0,1,,,,0,0,0
-web,phoenix-own,0,0,0,0,0,0,0,1,L7OK,200,,0,0,0
-web,spare,0,0,0,0,0,0,0,1,L7OK,200,,0,0,0
-web,BACKEND,2,5,140,3,1,4,61,1,,,,4,1,12
-other,phoenix1,0,0,9,0,0,0,0,1,L7OK,200,,0,0,0
+# pxname,svname,qcur,scur,slim,stot,hrsp_5xx,srv_abrt,wretr,wredis,lastchg,check_status,check_code,last_chk,qtime,ctime,rtime
+web,phoenix1,1,3,64,84,0,0,0,0,11,L7OK,200,,0,0,0
+web,phoenix2,0,0,4,0,0,0,0,0,8,* L4CON,,Connection refused,0,0,0
+web,phoenix10,0,2,,0,0,0,0,0,15,L7OK,200,,0,0,0
+web,phoenix3,0,0,64,0,0,0,0,0,1,,,,0,0,0
+web,phoenix-own,0,0,64,0,0,0,0,0,1,L7OK,200,,0,0,0
+web,spare,0,0,64,0,0,0,0,0,1,L7OK,200,,0,0,0
+web,BACKEND,2,5,2000,140,3,1,4,61,1,,,,4,1,12
+other,phoenix1,0,0,64,9,0,0,0,0,1,L7OK,200,,0,0,0
 """
 
 
-def read(state: str = STATE, stat: str = STAT, info: str = INFO) -> Reading:
-    return reading(info, state, stat, "web", "phoenix")
+MAP = "0x7f16200465b0 phoenix1 /up?a=1&b=2\n0x561dc5958b00 phoenix10 /healthz\n\n"
+
+
+def read(state: str = STATE, stat: str = STAT, info: str = INFO, paths: str = MAP) -> Reading:
+    return reading(info, state, stat, "web", "phoenix", paths_of(paths))
 
 
 def test_haproxys_answers_are_slots_in_the_order_of_their_numbers() -> None:
@@ -54,6 +57,17 @@ def test_haproxys_answers_are_slots_in_the_order_of_their_numbers() -> None:
     assert second.why == "L4CON: Connection refused"
     assert (third.ordered, third.is_checked, third.is_checking) == ("maint", True, True)
     assert (tenth.ordered, tenth.serves) == ("drain", False)
+    assert [(slot.path, slot.limit) for slot in found.slots] == [
+        ("/up?a=1&b=2", 64),
+        ("", 4),
+        ("", 64),
+        ("/healthz", 0),
+    ]
+
+
+def test_a_configuration_without_the_map_is_told_from_one_whose_map_is_empty() -> None:
+    assert not read(paths="Unknown map identifier. Please use #<id> or <file>.\n\n").has_map
+    assert read(paths="\n").has_map
 
 
 def test_the_backends_counters() -> None:
@@ -72,6 +86,7 @@ def test_the_backends_counters() -> None:
         ({"state": STATE.replace("srv_admin_state", "admin")}, "no srv_admin_state"),
         ({"state": STATE.replace("127.0.0.2", "?")}, "'?'"),
         ({"info": "Name: HAProxy\n"}, "no Pid"),
+        ({"paths": "Permission denied\n"}, "no map of health paths: 'Permission denied'"),
     ],
 )
 def test_what_cannot_be_read_is_never_an_empty_backend(answers: dict[str, str], what: str) -> None:
@@ -104,7 +119,8 @@ def test_an_address_is_an_ip_and_a_port_and_nothing_else(text: str, expected: ob
 
 def listed(unit: str, port: int | None, state: str = "running", **more: object) -> Listed:
     address = f"127.0.0.1:{port}" if port else None
-    return Listed(unit=unit, attempt=1, state=state, address=address, **more)  # type: ignore[arg-type]
+    values: dict[str, object] = {"health_path": "/healthz", **more}
+    return Listed(unit=unit, attempt=1, state=state, address=address, **values)  # type: ignore[arg-type]
 
 
 def units(table: Table) -> list[str]:
@@ -153,11 +169,41 @@ def test_an_address_that_no_server_can_have_is_remembered_until_the_end() -> Non
     assert table.unusable == {}
 
 
+def told(table: Table) -> list[tuple[str, str, int]]:
+    return [(one.unit, one.health_path, one.connections) for one in table.all()]
+
+
+def test_what_an_instance_is_asked_for_is_known_from_an_audit_while_it_boots_or_from_one_afterwards() -> None:
+    table = Table()
+    boots = listed("web.1", None, "starting", health_path="/up", connections=4)
+    table.audited([boots], asked_at=1.0, now=1.0)
+    table.began("web.1", 1, ["127.0.0.1:8001"], 2.0)
+    table.began("web.2", 1, ["127.0.0.1:8002"], 2.0)
+    table.began("web.1", 2, ["127.0.0.1:8003"], 2.0)  # another attempt: nobody has heard of it
+    assert told(table) == [("web.1", "/up", 4), ("web.2", "", 0), ("web.1", "", 0)]
+    table.closed("web.1", 2, 3.0)
+    table.audited([listed("web.1", 8001, health_path="/up"), listed("web.2", 8002, connections=9)], 3.0, 4.0)
+    assert told(table) == [("web.1", "/up", 0), ("web.2", "/healthz", 9)]
+
+
+@pytest.mark.parametrize(
+    "path", ["/up;shutdown sessions server web/phoenix1", "/up\nhelp", "", "up", "/a b", "/" * 1025]
+)
+def test_a_health_path_that_would_be_another_command_goes_into_none(path: str) -> None:
+    table = Table()
+    table.began("web.1", 1, ["127.0.0.1:8001"], 1.0)
+    for _ in range(2):
+        table.audited([listed("web.1", 8001, health_path=path)], asked_at=2.0, now=3.0)
+        assert (told(table), list(table.unusable.values())) == ([("web.1", "", 0)], [path])
+    table.closed("web.1", 1, 4.0)
+    assert table.unusable == {}
+
+
 # ------------------------------------------------------------------------------------------------------------------ watch
 
 
 def instance(number: int = 1, *, draining: bool = False) -> Wanted:
-    return Wanted(f"web.{number}", 1, 0, ("127.0.0.1", 8000 + number), draining=draining)
+    return Wanted(f"web.{number}", 1, 0, ("127.0.0.1", 8000 + number), draining=draining, health_path="/up")
 
 
 def slot(number: int = 1, **more: object) -> Slot:
@@ -167,7 +213,8 @@ def slot(number: int = 1, **more: object) -> Slot:
 
 def seen(*slots: Slot, uptime_s: float = 100.0, pid: int = 1, **counters: float) -> Reading:
     values: dict[str, object] = {"requests": 0, "errors": 0, "queued": 0, "response_ms": None, **counters}
-    return Reading(pid, uptime_s, slots, Counters(retries=0, redispatches=0, **values))  # type: ignore[arg-type]
+    told = Counters(retries=0, redispatches=0, **values)  # type: ignore[arg-type]
+    return Reading(pid, uptime_s, slots, told, has_map=True)
 
 
 def said(watch: Watch, wanted: list[Wanted], found: Reading) -> list[Report]:
@@ -208,12 +255,28 @@ def test_one_that_haproxy_has_taken_down_is_unready_at_once_and_it_says_why() ->
     assert said(watch, one, seen(replace(down, ordered="drain", for_s=99.0))) == []
 
 
+def test_one_that_is_checked_where_the_configuration_says_and_not_its_release_is_told_with_both() -> None:
+    watch, one = Watch(old_process_s=30.0), [instance()]
+    down = replace(seen(slot(is_up=False, for_s=3.0, why="L7STS 404: Not Found")), has_map=False)
+    why = "haproxy.cfg has no map of health paths (docs/haproxy.md), the release's is /up; health check: HTTP 404"
+    assert said(watch, one, down) == [Report("web.1", 1, "unready", f"{why} (L7STS 404: Not Found)")]
+
+
 def test_one_that_was_not_seen_up_has_time_for_its_first_check() -> None:
     watch, one = Watch(old_process_s=30.0), [instance()]
     down = slot(is_up=False, for_s=1.0, why="L4CON: Connection refused")
     assert said(watch, one, seen(down)) == []
     why = "health check: no connection (L4CON: Connection refused)"
     assert said(watch, one, seen(replace(down, for_s=2.0))) == [Report("web.1", 1, "unready", why)]
+
+
+def test_one_that_a_new_process_of_haproxy_has_not_checked_yet_has_time_too() -> None:
+    watch, one = Watch(old_process_s=30.0), [instance()]
+    assert said(watch, one, seen(slot())) == [Report("web.1", 1, "ready")]
+    new = slot(is_up=False, for_s=1.0, why="INI")
+    assert said(watch, one, seen(new, pid=2, uptime_s=1.0)) == []
+    (report,) = said(watch, one, seen(replace(new, for_s=2.0), pid=2, uptime_s=2.0))
+    assert report.state == "unready"
 
 
 def test_ready_is_said_at_first_and_then_of_those_that_were_not() -> None:

@@ -11,7 +11,10 @@ from phoenix.haproxy.reconciler import (
     Maint,
     Plan,
     Ready,
+    Server,
     SetAddress,
+    SetLimit,
+    SetPath,
     SetWeight,
     plan,
     weight_of,
@@ -23,13 +26,18 @@ from tests.support.haproxy_model import Model
 HERE = "10.0.0.1"
 
 
-def wanted(number: int, port: int | None = None, *, draining: bool = False, cores: float = 1.0) -> Wanted:
-    address = (HERE, port or 8000 + number)
-    return Wanted(f"web.{number}", 1, 0, address, cores=cores, draining=draining)
+def wanted(number: int, *, path: str = "/healthz", **more: object) -> Wanted:
+    return Wanted(f"web.{number}", 1, 0, (HERE, 8000 + number), health_path=path, **more)  # type: ignore[arg-type]
 
 
 def slot(number: int, port: int = 1, ordered: Ordered = "maint", **more: object) -> Slot:
-    values: dict[str, object] = {"is_up": ordered != "maint", "is_checked": True, "weight": 1, **more}
+    values: dict[str, object] = {
+        "is_up": ordered != "maint",
+        "is_checked": True,
+        "weight": 1,
+        "path": "/healthz",
+        **more,
+    }
     return Slot(f"phoenix{number}", (HERE, port), ordered, **values)  # type: ignore[arg-type]
 
 
@@ -67,6 +75,23 @@ def commands(planned: Plan) -> dict[str, tuple[Command, ...]]:
         # a check that had begun for the last instance would pass for the next one
         ([wanted(1)], [slot(1, is_checking=True), slot(2)], {"phoenix2": (SetAddress((HERE, 8001)),)}),
         ([wanted(1)], [slot(1, 8001, is_checking=True)], {}),
+        # the health path of what it runs, and how many requests it may have: before anything goes there …
+        ([wanted(1, path="/up")], [slot(1)], {"phoenix1": (SetPath("/up", is_new=False), SetAddress((HERE, 8001)))}),
+        ([wanted(1, path="/up")], [slot(1, 8001, path="")], {"phoenix1": (SetPath("/up", is_new=True),)}),
+        ([wanted(1, connections=4)], [slot(1, limit=64)], {"phoenix1": (SetLimit(4), SetAddress((HERE, 8001)))}),
+        ([wanted(1, connections=4)], [slot(1, 8001, limit=64)], {"phoenix1": (SetLimit(4), Drain())}),
+        # … and whenever they are not what they should be
+        ([wanted(1, path="/up")], [slot(1, 8001, "ready", path="")], {"phoenix1": (SetPath("/up", is_new=True),)}),
+        ([wanted(1, connections=4)], [slot(1, 8001, "ready", limit=64)], {"phoenix1": (SetLimit(4),)}),
+        ([wanted(1, connections=4)], [slot(1, 8001, "ready", limit=4)], {}),
+        ([wanted(1, connections=0)], [slot(1, 8001, "ready", limit=64)], {}),  # nobody has said it
+        # nobody has said what it is asked for: it could pass for well at another path
+        ([wanted(1, path="")], [slot(1)], {}),
+        (
+            [wanted(1, path="")],
+            [slot(1, 8001, "ready", path="/up")],
+            {},
+        ),  # a successor at the address: the audit is near
         # slots of the department's own making have no health check: nothing goes there
         ([wanted(1)], [slot(1, is_checked=False)], {}),
     ],
@@ -112,7 +137,7 @@ def test_the_weight_is_the_cores_within_haproxys_bounds() -> None:
 
 
 def test_a_whole_life_in_four_looks() -> None:
-    model = Model(2, listening={(HERE, 8001)})
+    model = Model(2, listening={(HERE, 8001): "/healthz"})
     one = wanted(1)
     served = []
     for _ in range(4):
@@ -128,15 +153,30 @@ def test_a_whole_life_in_four_looks() -> None:
     assert model.servers[0].ordered == "maint"
 
 
+def test_without_a_map_of_health_paths_everything_is_checked_where_the_configuration_says() -> None:
+    slots = [slot(1, 8001, path=""), slot(2, 8002, "ready", path=""), slot(3, path="")]
+    planned = plan([wanted(1, path="/up"), wanted(2, path="/up"), wanted(3, path="/up")], slots, has_map=False)
+    assert commands(planned) == {"phoenix1": (Drain(),), "phoenix3": (SetAddress((HERE, 8003)),)}
+
+
+def test_one_whose_health_path_is_not_known_yet_does_not_want_for_slots() -> None:
+    assert plan([wanted(1, path="")], []).waiting == ()
+
+
 def test_the_words_are_haproxys() -> None:
-    said = [command.text("web/phoenix1") for command in (SetAddress((HERE, 80)), SetWeight(3), Drain(), DeclareDown())]
+    server = Server("web", "phoenix1", "/h.map")
+    said = [command.text(server) for command in (SetAddress((HERE, 80)), SetWeight(3), Drain(), DeclareDown())]
     assert said == [
         "set server web/phoenix1 addr 10.0.0.1 port 80",
         "set server web/phoenix1 weight 3",
         "set server web/phoenix1 state drain",
         "set server web/phoenix1 health down",
     ]
-    assert [command.text("b/s") for command in (Ready(), Maint())] == [
-        "set server b/s state ready",
-        "set server b/s state maint",
+    more = (Ready(), Maint(), SetLimit(4), SetPath("/up", is_new=True), SetPath("/up?a=1", is_new=False))
+    assert [command.text(server) for command in more] == [
+        "set server web/phoenix1 state ready",
+        "set server web/phoenix1 state maint",
+        "set maxconn server web/phoenix1 4",
+        "add map /h.map phoenix1 /up",
+        "set map /h.map phoenix1 /up?a=1",
     ]

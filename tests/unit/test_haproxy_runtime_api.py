@@ -11,9 +11,10 @@ from pathlib import Path
 import pytest
 
 from phoenix.haproxy import runtime_api
-from phoenix.haproxy.reconciler import Command, Drain, Ready, SetAddress
+from phoenix.haproxy.reconciler import Command, Drain, Ready, Server, SetAddress
 from phoenix.haproxy.runtime_api import GoneError, RefusedError, RuntimeApi
 
+HERE = Server("web", "phoenix1", "health.map")
 AWAY = SetAddress(("10.0.0.1", 80))
 
 
@@ -35,7 +36,7 @@ async def answering(directory: Path, answer: bytes | None) -> AsyncIterator[tupl
     server = await asyncio.start_unix_server(serve, "s")
     os.chdir(here)
     try:
-        yield RuntimeApi(directory / "s", "web", "phoenix"), asked
+        yield RuntimeApi(directory / "s", "web", "phoenix", "health.map"), asked
     finally:
         over.set()
         server.close()
@@ -57,8 +58,8 @@ async def test_a_command_is_done_when_nothing_is_said_against_it(
     tmp_path: Path, command: Command, answer: bytes
 ) -> None:
     async with answering(tmp_path, answer) as (api, asked):
-        await api.tell("phoenix1", command)
-    assert asked == [command.text("web/phoenix1") + "\n"]
+        assert await api.tell("phoenix1", command) == command.text(HERE)
+    assert asked == [command.text(HERE) + "\n"]
 
 
 @pytest.mark.parametrize(
@@ -75,14 +76,14 @@ async def test_what_haproxy_says_else_is_told_with_the_command(tmp_path: Path, c
     async with answering(tmp_path, answer) as (api, _):
         with pytest.raises(RefusedError) as error:
             await api.tell("phoenix1", command)
-    assert str(error.value) == f"{command.text('web/phoenix1')}: {answer.decode().strip()}"
+    assert str(error.value) == f"{command.text(HERE)}: {answer.decode().strip()}"
 
 
 async def test_nobody_there_silence_and_endless_talk_are_one_thing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with pytest.raises(GoneError, match="No such file"):
-        await RuntimeApi(tmp_path / "nowhere", "web", "phoenix").ask("show info")
+        await RuntimeApi(tmp_path / "nowhere", "web", "phoenix", "health.map").ask("show info")
     monkeypatch.setattr(runtime_api, "DEADLINE_S", 0.05)
     async with answering(tmp_path, None) as (api, _):
         with pytest.raises(GoneError, match=r"no answer within 0\.05 s to 'show info'"):

@@ -33,7 +33,7 @@ from schemas.config import (
     User,
     WebPolicy,
 )
-from schemas.releases import image_fits
+from schemas.releases import HEALTH_PATH_WORDS, health_path_fits, image_fits
 from schemas.requests_base import INSTANCES_MAX
 from services.runtime.config import balance as config_balance
 from services.runtime.config import hosts as config_hosts
@@ -376,8 +376,8 @@ def _web(department: Department, web: WebPolicy, path: Path_) -> Iterator[Proble
     if department.maximum is not None and hosts_min > department.maximum:
         right = f"should fit the department's maximum of {department.maximum} hosts; this needs {hosts_min}"
         yield _problem((*path, "instances_min"), web.instances_min, right, label)
-    if not web.health_path.startswith("/") or any(c.isspace() for c in web.health_path):
-        yield _problem((*path, "health_path"), web.health_path, 'should be a path such as "/healthz"', label)
+    if not health_path_fits(web.health_path):
+        yield _problem((*path, "health_path"), web.health_path, f"should be {HEALTH_PATH_WORDS}", label)
     if not web.max_unavailable and not web.max_surge:
         right = "should be at least 1, or max_unavailable: with both 0 no release could take another one's place"
         yield _problem((*path, "max_surge"), web.max_surge, right, label)
