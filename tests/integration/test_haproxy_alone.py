@@ -49,7 +49,7 @@ async def test_a_socket_that_may_not_command_is_told_and_nothing_else_is_made_of
         seen = await Keeper(haproxy.api, table, counts).look()
         assert seen is not None
         assert [slot.ordered for slot in seen.reading.slots] == ["maint"] * 6
-        assert counts.commands == {("SetPath", "refused"): 1}
+        assert counts.commands == {("SetPath", "done"): 1, ("SetAddress", "refused"): 1}
     finally:
         await haproxy.kill()
 

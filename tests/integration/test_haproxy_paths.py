@@ -21,6 +21,7 @@ from phoenix.haproxy.table import Table
 from phoenix.haproxy.watch import NO_MAP, Watch
 from tests.support.haproxy import Haproxy, front
 from tests.support.haproxy_site import Site
+from tests.support.ports import free_port
 from tests.support.until import until
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -52,6 +53,26 @@ async def test_a_release_with_another_health_path_takes_the_place_of_one_and_goe
             await cloud.retire(f"web.{number + 1}")
     assert await cloud.haproxy.pid() == pid
     assert not [report for report in cloud.reports if report["state"] == "unready"]
+
+
+async def test_what_an_instance_is_asked_for_is_known_while_it_boots_also_if_the_door_is_away_afterwards(
+    cloud: Site,
+) -> None:
+    port = free_port()
+    said = {"unit": "web.15", "attempt": 1, "state": "starting", "address": None, "cores": 1, "health_path": "/up"}
+    cloud.listed["web.15"] = said
+    await cloud.event("unit.placed", unit="web.15", attempt=1, hosts=["h"], cores=1, memory_mb=1)
+    lists = cloud.lists
+
+    async def has_been_asked_for_twice() -> bool:  # one may have been on its way
+        return cloud.lists >= lists + 2
+
+    await until(has_been_asked_for_twice)
+    cloud.lists_silent = True
+    await cloud.begin("web.15", port=port, health_path="/up")
+    await cloud.until_serving("web.15")
+    cloud.lists_silent = False
+    await cloud.retire("web.15")
 
 
 async def test_a_haproxy_that_starts_anew_is_told_the_paths_before_anything_is_checked(cloud: Site) -> None:

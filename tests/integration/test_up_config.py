@@ -6,6 +6,7 @@ import os
 import socket
 import subprocess
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -242,24 +243,25 @@ def test_haproxy_stands_where_the_embedded_balancer_would_with_an_agent_beside_i
     assert all(path.stat().st_mode & 0o077 == 0 for path in place.run.iterdir())
 
 
-def test_a_running_haproxy_that_does_not_follow_a_new_configuration_is_told(place: Layout, site: Path) -> None:
+@pytest.mark.parametrize(
+    "change", [{"health_path": "/up"}, {"instances_max": 5}, {"connections_per_instance": 4}, {"instance_cores": 2}]
+)
+def test_nothing_that_a_department_may_change_at_run_time_is_fixed_at_the_start_of_its_haproxy(
+    place: Layout, site: Path, change: dict[str, Any]
+) -> None:
     config, ports = effective(place, site)
     shop = config.cloud.department("shop")
     assert shop is not None
     assert shop.web is not None
     tool("haproxy")
-    settings = stack_settings.Settings(balancer="haproxy")
-    assert stack_haproxy.outdated(place, settings, shop) == ""  # it has none
-    stack.balancers(stack.with_agents(config, settings, ports), place, settings, ports, shop)
-    assert stack_haproxy.outdated(place, settings, shop) == ""
-    for change in ({"health_path": "/up"}, {"instances_max": 1000}, {"connections_per_instance": 4}):
-        other = msgspec.structs.replace(shop, web=msgspec.structs.replace(shop.web, **change))  # type: ignore[arg-type]
-        large = stack_settings.changed(settings, hosts=100)
-        assert "until the next `phoenix up`" in stack_haproxy.outdated(place, large, other)
-        embedded = stack_settings.changed(large, balancer="embedded")
-        assert stack_haproxy.outdated(place, embedded, other) == ""  # that one follows
-    bad = msgspec.structs.replace(shop, web=msgspec.structs.replace(shop.web, health_path="/up now"))
-    assert "health_path is '/up now'" in stack_haproxy.outdated(place, settings, bad)
+    settings = stack_settings.Settings(balancer="haproxy", hosts=20, cores=8)
+    config = stack.with_agents(config, settings, ports)
+    texts = []
+    for department in (shop, msgspec.structs.replace(shop, web=msgspec.structs.replace(shop.web, **change))):  # type: ignore[arg-type]
+        stack.balancers(config, place, settings, ports, department)
+        texts.append((place.run / "balancer.shop.cfg").read_text())
+    assert texts[0] == texts[1]
+    assert "server-template phoenix 1-320 " in texts[0]  # 160 instances of one core, and as many that take their places
 
 
 async def test_without_haproxy_up_says_how_to_get_it_and_does_not_keep_the_wish(

@@ -3,6 +3,7 @@ while somebody asks HAProxy all the time.  No request fails."""
 
 from __future__ import annotations
 
+import asyncio
 import threading
 import urllib.request
 from collections.abc import Iterator
@@ -10,8 +11,12 @@ from pathlib import Path
 
 import pytest
 
+from phoenix.haproxy.runtime_api import RuntimeApi
+from phoenix.haproxy.slots import Slot
 from phoenix.local import stack_config
+from schemas.releases import CONNECTIONS_COMMAND
 from tests.integration.up_cloud import Cloud, until
+from tests.support.haproxy_site import WEBAPP
 from tests.support.tools import tool
 
 pytestmark = pytest.mark.timeout(180)
@@ -101,3 +106,40 @@ def test_undo_and_who_may(site: Cloud) -> None:
     assert site.run("deploy", "web", "--as", "alice").returncode == 4
     refused = site.run("deploy", "web", "--max-surge", "0")
     assert (refused.returncode, "one of them is at least 1" in refused.stderr) == (1, True)
+
+
+def haproxy_slots(cloud: Cloud) -> list[Slot]:
+    """Those of HAProxy that serve."""
+    api = RuntimeApi(cloud.data / "run" / "balancer.web.sock", "web", "phoenix", "balancer.web.map")
+    return [slot for slot in asyncio.run(api.read()).slots if slot.serves]
+
+
+def haproxy_pid(cloud: Cloud) -> int:
+    return next(one["pid"] for one in cloud.status()["processes"] if one["name"] == "balancer.web")
+
+
+def test_another_health_path_and_other_limits_reach_a_running_haproxy_and_cost_no_request(
+    site: Cloud, tmp_path: Path
+) -> None:
+    pid = haproxy_pid(site)
+    until(lambda: {slot.path for slot in haproxy_slots(site)} == {"/healthz"}, "the paths are not HAProxy's")
+    with Visitor(site.status()["balancers"]["web"]) as visitor:
+        program = WEBAPP.read_text().replace('"/healthz"', '"/up?a=1"')  # anything else is 404
+        program = program.replace('parts[1].partition("?")', '(parts[1], "", "")')
+        site.ok(
+            "deploy", "web", "--health-path", "/up?a=1", "--wait", "--timeout", "200s", "--", "python3", "-c", program
+        )
+        until(
+            lambda: [slot.path for slot in haproxy_slots(site)] == ["/up?a=1"] * 2, "not checked at the release's path"
+        )
+        assert [slot.limit for slot in haproxy_slots(site)] == [CONNECTIONS_COMMAND] * 2
+        file = tmp_path / "site.toml"
+        text = (site.data.parent / "site.toml").read_text()
+        file.write_text(text.replace("[department.web]\n", "[department.web]\nconnections_per_instance = 7\n"))
+        site.ok("config", "apply", str(file))
+        until(lambda: [slot.limit for slot in haproxy_slots(site)] == [7, 7], "the limit is not HAProxy's")
+        site.ok("deploy", "web", "--undo", "--wait", "--timeout", "200s")
+        until(lambda: [slot.path for slot in haproxy_slots(site)] == ["/healthz"] * 2, "the path before is not back")
+        until(lambda: visitor.served > 20 or visitor.failed, "hardly a page is served")
+    assert visitor.failed == []
+    assert haproxy_pid(site) == pid

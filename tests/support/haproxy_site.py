@@ -58,6 +58,8 @@ class Site:
         self.listed: dict[str, dict[str, Any]] = {}
         self.processes: dict[str, Process] = {}
         self.reports: list[dict[str, Any]] = []
+        self.lists = 0  # that were asked for
+        self.lists_silent = False
         self.signals: dict[str, list[dict[str, Any]]] = {"cpu": [], "requests": [], "sessions": []}
 
     async def start(self) -> None:
@@ -85,6 +87,9 @@ class Site:
         self.stack.push_async_callback(end, self.agent)
 
     async def _list(self, message: Msg) -> None:
+        if self.lists_silent:
+            return
+        self.lists += 1
         wishes = {"ok": True, "drain_s": 5.0, "unreachable_s": 0.3, "health_path": "/healthz"}
         await message.respond(json.dumps({**wishes, "instances": list(self.listed.values())}).encode())
 

@@ -80,6 +80,27 @@ def test_an_audit_brings_instances_and_the_departments_wishes() -> None:
     assert not Listed(unit="web.2", attempt=1, state="draining", address="h:1").is_over
 
 
+async def test_the_list_is_asked_for_as_soon_as_an_instance_is_placed_and_when_it_has_begun(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("phoenix.balance.feed.AUDIT_SOON_S", 0.0)
+    monkeypatch.setattr("phoenix.balance.feed.AUDIT_INTERVAL_S", 1e6)
+    feed, asked = Feed(ACCOUNT, Table(), lambda: None), asyncio.Semaphore(0)
+
+    class Lists:
+        async def request(self, *_: object, **__: object) -> Any:
+            asked.release()
+            return type("Answer", (), {"data": b'{"instances": []}'})
+
+    task = asyncio.create_task(feed.audit(cast("Client", Lists())))
+    await asyncio.wait_for(asked.acquire(), 30)
+    for kind in ("unit.placed", "attempt.began"):
+        event = {"kind": kind, "fact": {"unit": "web.1", "attempt": 1, "addresses": ["127.0.0.1:1"]}}
+        feed.hear("s", msgspec.json.encode(event), 1.0)
+        await asyncio.wait_for(asked.acquire(), 30)
+    task.cancel()
+
+
 def measures(**utilisation: float) -> bytes:
     found = (Measured(unit=f"web.{n[1:]}", attempt=1, utilisation=u, at=0.0) for n, u in utilisation.items())
     return msgspec.json.encode(Measures(instances=tuple(found)))
