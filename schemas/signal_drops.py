@@ -21,6 +21,7 @@ class Drop(StrEnum):
     OUT_OF_ORDER = "out_of_order"
     TOO_OFTEN = "too_often"
     TOO_LONG = "too_long"
+    IMPLAUSIBLE = "implausible"
     TOO_MANY_SOURCES = "too_many_sources"
 
 
@@ -32,6 +33,7 @@ _WHY: Final = {
     Drop.OUT_OF_ORDER: "they are not newer than its last (repeated, late, or two programs that use one name)",
     Drop.TOO_OFTEN: "they come too often",
     Drop.TOO_LONG: "each measures for longer than the department's rule looks at",
+    Drop.IMPLAUSIBLE: "they cannot be true",
     Drop.TOO_MANY_SOURCES: "there are too many sources, or they name too many instances",
 }
 

@@ -24,7 +24,9 @@ from schemas.hidden import HIDDEN, WHAT
 from schemas.misfits import WORDS, Malformed, misfit, unreadable
 from schemas.requests import is_json
 
-UTILISATION_MAX: Final = 1000.0  # a demand of a thousand times the capacity is a broken meter
+UTILISATION_MAX: Final = (
+    100.0  # an instance that may use one core, and uses all of a large host; more is a broken meter
+)
 INSTANCES_MAX: Final = 1_000_000
 INTERVAL_MIN_S: Final = 0.001  # who measures for less has measured nothing
 INTERVAL_MAX_S: Final = 3600.0
@@ -71,7 +73,7 @@ class CpuSignal(msgspec.Struct, frozen=True, kw_only=True):
 class RequestsSignal(msgspec.Struct, frozen=True, kw_only=True):
     """What a balancer was asked: `rate` requests/s that came in over the interval (not those that were answered: an overload
     would hide in them).  `target`: requests/s that one instance is to serve; absent: the department's `requests_per_instance`;
-    of several the smallest counts.  `queue`: requests that wait now; `response_ms`: mean time to answer; `errors`: requests/s
+    each counts for its own rate.  `queue`: requests that wait now; `response_ms`: mean time to answer; `errors`: requests/s
     that failed; `refused`: those of them that the balancer turned away (503), since no instance had room; nothing is decided
     on these four.  Rates of several sources add up: each sees its own part."""
 

@@ -41,6 +41,7 @@ from services.scheduler.metrics import Counts
 from services.scheduler.web.core import WebCore
 from services.scheduler.web.meter import Meter, longest_s
 from services.scheduler.web.meter_gate import Trouble
+from services.scheduler.web.meter_known import Existing, Known
 from services.scheduler.web.why import Told, troubles, why
 
 FACT_EVERY_S: Final = 1.0  # DESIGN §2: condensed into at most one fact a second
@@ -53,6 +54,7 @@ class WebEdge(Edge):
     def __init__(self, department: str) -> None:
         self.department = department
         self.meter = Meter(department)
+        self._existing = Existing()
         self._heard = asyncio.Event()
         self._again: asyncio.TimerHandle | None = None
         self._written_at = 0.0
@@ -111,12 +113,19 @@ class WebEdge(Edge):
         _, user, name = subjects.parse_signal(heard.subject)
         policy, gate = self._core().policy, self.meter.gate
         self.meter.timeout_s, self.meter.longest_s = policy.signal_timeout_s, longest_s(policy)
+        self.meter.known = self._known(policy.requests_per_instance)
         if heard.folded:
             self._tell(gate.drop(name, Drop.TOO_OFTEN, self.service.now(), user=user, count=heard.folded))
         for message in heard.messages:
             self._tell(self._on_signal(name, user, message))
         if self.meter.pending:
             self._heard.set()
+
+    def _known(self, target: float) -> Known:
+        custody = self.service.custody
+        instances = len(custody.index.open.get(self.department, ()))
+        most = self._existing.most(instances, self.service.now())
+        return Known(most, custody.state.instance_last.get(self.department, 0), target)
 
     def _on_signal(self, name: str, user: str, message: Message) -> Trouble | None:
         gate, at = self.meter.gate, message.at

@@ -147,7 +147,7 @@ async def test_a_claim_is_heard_at_once_with_requests_and_sessions_beside_it(her
     await until(lambda: service.custody.index.open.get("web"), "an instance is placed")
     await here.write(f.AttemptBegan(unit="web.1", attempt=1), writer="admission")
     await until(lambda: core.state.serving == 1, "it serves")
-    await send(here, "sessions", sessions={"web.1": 3, "web.9": 0})
+    await send(here, "sessions", sessions={"web.1": 3})
     await send(here, "requests", rate=70.0, target=100)
     await until(lambda: core.state.heard_at, "the load is in the journal")
     await send(here, "claim", instances=3)

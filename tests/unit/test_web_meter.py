@@ -125,9 +125,11 @@ def test_two_balancers_that_speak_at_different_moments_do_not_take_turns() -> No
 # --------------------------------------------------------------------------------------------------------------- requests
 
 
-def test_rates_of_two_balancers_add_up_and_the_smallest_target_counts() -> None:
-    fact = fact_of(heard(requests(300, source="a", target=120), requests(100, source="b", target=100)))
-    assert (fact.requests_per_s, fact.requests_per_instance, fact.utilisation) == (400, 100, None)
+def test_rates_of_two_balancers_add_up_and_each_target_counts_for_its_own() -> None:
+    fact = fact_of(heard(requests(300, source="a", target=100), requests(100, source="b", target=50)))
+    assert (fact.requests_per_s, fact.requests_per_instance, fact.utilisation) == (400, 80, None)  # 3 + 2 instances
+    zero = fact_of(heard(requests(300, source="a", target=100), requests(0, source="b", target=0.001)))
+    assert (zero.requests_per_s, zero.requests_per_instance) == (300, pytest.approx(100))
     untold = fact_of(heard(requests(300, source="a"), requests(0, source="b")))
     assert (untold.requests_per_s, untold.requests_per_instance) == (300, None)
 

@@ -6,10 +6,10 @@ Theory of operation
   came in that time is held to its last word for a while (rule 2), so that two sources which speak once a second, at different
   moments, do not take turns.  What the words of several sources make together depends on what they say:
 
-    cpu        sources that name their instances share the department: their mean, weighted by that number; one that names none
-               says nothing.  One that does not name them speaks of the whole department.  The highest of these words: an idle
-               balancer must not outvote a person
-    requests   the sum; the smallest target that one of them names
+    cpu        a user's sources that name their instances share the department: their mean, weighted by that number; one that
+               names none says nothing.  One that does not name them speaks of the whole department.  The highest of these
+               words: an idle balancer must not outvote a person, nor any user another's balancers
+    requests   the sum; each source's target, or the department's, for its own rate: a small one multiplies nobody else's
     claim      the highest
     sessions   the sum for each instance
     answers    the sum for each release: `meter_answers`
@@ -43,6 +43,7 @@ from schemas.ids import sort_key
 from schemas.signal_drops import Drop
 from services.scheduler.web.meter_answers import Answered
 from services.scheduler.web.meter_gate import SESSIONS_MAX, SILENT_S, SOURCES_MAX, Gate, Trouble, refusal
+from services.scheduler.web.meter_known import Known, implausible
 from services.scheduler.web.meter_queue import Queue, Whose
 
 HELD_S: Final = 2.5  # sources of one signal a second, one of them late: still without a hole …
@@ -85,11 +86,12 @@ class _Source(msgspec.Struct):
 
 class Meter:
     """Of one department.  `since`: when it began to listen (rule 5); `timeout_s`: the policy's `signal_timeout_s`; `longest_s`:
-    rule 7."""
+    rule 7; `known`: what there is of the department, if anybody has said."""
 
     def __init__(self, department: str, since: float = -math.inf, timeout_s: float = 10.0) -> None:
         self.department, self.since, self.timeout_s = department, since, timeout_s
         self.longest_s = LONGEST_S
+        self.known: Known | None = None
         self.gate = Gate()
         self.queue = Queue()
         self.answers = Answered()
@@ -110,6 +112,8 @@ class Meter:
         why, note = refusal(signal, at, now, None if known is None else known.at), ""
         if why is None and isinstance(signal, s.CpuSignal | s.RequestsSignal) and signal.interval_s > self.longest_s:
             why, note = Drop.TOO_LONG, f"interval_s is {signal.interval_s:g}, at most {self.longest_s:g} counts"
+        if why is None and self.known is not None and (note := implausible(signal, self.department, self.known)):
+            why = Drop.IMPLAUSIBLE
         if why is None and not self._room(name, whose, signal, now):
             why = Drop.TOO_MANY_SOURCES
         if why is not None:
@@ -226,26 +230,36 @@ class Meter:
         for one in tuple(self._load()):
             one.sum, one.seconds, one.samples, one.first = 0.0, 0.0, 0, math.inf
 
-    def _words(self, name: str, now: float) -> list[_Source]:
-        return [one for _, one in sorted(self._sources[name].items()) if one.holds(now, self.timeout_s)]
+    def _words(self, name: str, now: float) -> list[tuple[str, _Source]]:
+        """With their users."""
+        return [(user, one) for (user, _), one in sorted(self._sources[name].items()) if one.holds(now, self.timeout_s)]
 
     def utilisation(self, now: float) -> float | None:
         """As sources of `cpu` say it now."""
         heard = self._words("cpu", now)
-        shares = [(one.of, one.word()) for one in heard if one.of]
-        words = [one.word() for one in heard if one.of is None]
-        if shares:
-            words.append(sum(n * word for n, word in shares) / sum(n for n, _ in shares))
+        words = [one.word() for _, one in heard if one.of is None]
+        shares: dict[str, list[tuple[float, float]]] = {}
+        for user, one in heard:
+            if one.of:
+                shares.setdefault(user, []).append((one.of, one.word()))
+        words += [sum(n * word for n, word in some) / sum(n for n, _ in some) for some in shares.values()]
         return max(words, default=None)
 
     def _requests(self, now: float) -> tuple[float | None, float | None]:
-        """Requests/s of all, and what an instance is to serve of them."""
-        heard = self._words("requests", now)
+        """Requests/s of all, and what an instance is to serve of them: the mean by which their rates want as many instances as
+        by each one's own."""
+        heard = [one for _, one in self._words("requests", now)]
         if not heard:
             return None, None
-        return math.fsum(one.word() for one in heard), min(
-            (one.of for one in heard if one.of is not None), default=None
-        )
+        rate, own = math.fsum(one.word() for one in heard), self.known.target if self.known is not None else 0.0
+        said = [one.of for one in heard if one.of]
+        if not said:
+            return rate, None
+        pairs = [(one.word(), one.of or own) for one in heard if one.of or own]
+        wanted = math.fsum(word / target for word, target in pairs)
+        if not wanted or len({target for _, target in pairs}) == 1:
+            return rate, min(said)
+        return rate, math.fsum(word for word, _ in pairs) / wanted
 
     def _claim(self, now: float) -> int | None:
         claim, until = self._inherited

@@ -4,14 +4,15 @@ Rules
   1. A signal is dropped, and counted by its name and one reason, the first that fits (`schemas.signal_drops`): what cannot be
      read or a field out of its bounds is malformed, which the codec says; not finite and absurd (the same bounds) are for what
      came without a codec; late: older than LATE_S; future: more than AHEAD_S ahead; out of order: not newer than its source's
-     last; too long: it measured for longer than the rule looks at (`meter`, rule 7).  What is dropped changes nothing: the next
-     good level says all.
+     last; too long: it measured for longer than the rule looks at (`meter`, rule 7); implausible: of this department it
+     cannot be true (`meter_known`).  What is dropped changes nothing: the next good level says all.
   2. Times count by the publisher's own clock (`at`), each signal of a source after its last; without `at` the arrival counts.
      A source is a user, which the broker has proved, and what it calls itself.
   3. Publishers get no answer, so whose signals are dropped is remembered here, by signal, user and source: since when, how
      many, why, and by how much its clock is off.  After TELL_AFTER it is told (`phoenix why`, `phoenix status`, the log).
-  4. A wrong clock spoils every signal of a source: one that is taken ends that trouble.  Signals out of order come between good
-     ones (two programs under one name): that trouble ends when none was dropped for SILENT_S, as all do.
+  4. A wrong clock, or a wrong idea of the department, spoils every signal of a source: one that is taken ends that trouble.
+     Signals out of order come between good ones (two programs under one name): that trouble ends when none was dropped for
+     SILENT_S, as all do.
   5. At most TROUBLES_MAX are remembered; the one that was silent for longest makes room.
   6. Of a user, what exceeds BYTES_PER_S of one signal is not even read (`affords`), since that costs the scheduler's time, nor
      what its line has folded away (`runtime.broker.signal_line`): too often.  No user takes another's room.
@@ -118,7 +119,7 @@ class Gate:
     def took(self, name: str, user: str, source: str) -> None:
         self.taken[name] = self.taken.get(name, 0) + 1
         trouble = self._troubles.get((name, user, source))
-        if trouble is not None and trouble.why in CLOCK:  # rule 4
+        if trouble is not None and trouble.why in (*CLOCK, Drop.IMPLAUSIBLE):  # rule 4
             del self._troubles[name, user, source]
 
     def drop(
