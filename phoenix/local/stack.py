@@ -37,6 +37,7 @@ from phoenix.local.supervisor_broker import BrokerProbe
 from phoenix.local.supervisor_child import Spec
 from schemas import subjects
 from schemas.config import CloudConfig, Department, User
+from schemas.releases import connections
 from services.runtime.broker import credentials
 from services.runtime.broker.nats_server import nats_server_config
 from services.runtime.config.file import Config
@@ -203,6 +204,7 @@ def _embedded_balancer(config: Config, layout: Layout, ports: Ports, department:
         "signal_interval_s": SIGNAL_INTERVAL_S,
         "health_path": department.web.health_path,
         "drain_s": department.web.drain_s,
+        "connections": connections(department.web.connections_per_instance, department.web.command),
     }
     write_private(file, orjson.dumps(content, option=orjson.OPT_INDENT_2))
     return Spec(

@@ -14,6 +14,7 @@ from pathlib import Path
 import aiohttp
 import pytest
 
+from phoenix.local.webapp.program import QUEUE_MAX
 from tests.support.ports import free_port
 
 WEBAPP = Path(__file__).resolve().parents[2] / "phoenix" / "local" / "webapp" / "program.py"
@@ -101,6 +102,39 @@ async def test_term_answers_what_was_asked_and_exits_0(start: Start) -> None:
         assert await asyncio.wait_for(process.wait(), DEADLINE_S) == 0
         assert await idle[0].read() == b""
         idle[1].close()
+
+
+async def asks(url: str, path: str) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    """A client that has asked."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", int(url.rpartition(":")[2]))
+    writer.write(f"GET {path} HTTP/1.1\r\n\r\n".encode())
+    await writer.drain()
+    return reader, writer
+
+
+async def test_a_request_whose_client_has_gone_is_not_worked_on(start: Start) -> None:
+    _, url = await start()
+    clients = [await asks(url, "/?cpu_ms=60000") for _ in range(3)]  # a minute each: longer than the deadline
+    async with aiohttp.ClientSession() as session:
+        while await used(session, url) < 0.1:  # noqa: ASYNC110  # the first is under way
+            await asyncio.sleep(0.01)
+        for _, writer in clients:
+            writer.close()
+        async with asyncio.timeout(DEADLINE_S), session.get(url + "/?cpu_ms=0") as answer:
+            assert answer.status == 200
+
+
+async def test_what_its_queue_has_no_room_for_is_answered_503_at_once(start: Start) -> None:
+    _, url = await start()
+    clients = [await asks(url, "/?cpu_ms=60000") for _ in range(QUEUE_MAX + 1)]
+    lines = [asyncio.create_task(reader.readline()) for reader, _ in clients]
+    async with asyncio.timeout(DEADLINE_S):
+        answered, waiting = await asyncio.wait(lines, return_when=asyncio.FIRST_COMPLETED)
+    assert [(await line).split()[1] for line in answered] == [b"503"]
+    for line in waiting:
+        line.cancel()
+    for _, writer in clients:
+        writer.close()
 
 
 @pytest.mark.parametrize(

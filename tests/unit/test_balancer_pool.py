@@ -8,7 +8,7 @@ from phoenix.local.balancer.pool import Instance, Pool
 
 
 def pool_of(*units: str, healthy: bool = True) -> Pool:
-    pool = Pool(drain_s=5.0)
+    pool = Pool(drain_s=5.0, connections=64)
     for number, unit in enumerate(units):
         pool.began(unit, 1, [f"127.0.0.1:{9000 + number}"], now=0.0)
     if healthy:
@@ -52,7 +52,10 @@ def test_a_failed_connection_ejects_at_once_and_probes_are_patient() -> None:
     assert not second.in_service
     pool.answered(first, 2.0)
     assert names(pool.in_service()) == ["web.1"]
-    assert pool.choose(without=first) is None
+    second.open_requests, first.connections = 64, 1
+    assert pool.choose() is first
+    first.open_requests = 1
+    assert pool.choose() is None
 
 
 def test_a_closed_attempt_gets_nothing_and_is_forgotten_when_its_requests_end_or_time_is_up() -> None:

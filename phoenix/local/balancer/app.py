@@ -1,6 +1,6 @@
 """The balancer's process: puts pool, probes, feed, proxy, reports and signals together, and takes them down again.
 
-1. It serves before it knows anything: requests wait for the first instance.
+1. It serves before it knows anything: requests wait for the first instance (`line`).
 2. Whatever fails in one of its tasks ends the process; the supervisor starts it anew.
 3. A NATS connection that the library has given up is a zombie: the process ends (NATS.md 3.7).
 4. SIGTERM: stop accepting, let open requests end within `drain_s`, exit 0.
@@ -25,6 +25,7 @@ from phoenix.balance.reporter import Reporter
 from phoenix.balance.signals import publish, ticks
 from phoenix.balance.talk import talk
 from phoenix.balance.usages import Usages
+from phoenix.local.balancer.line import Line
 from phoenix.local.balancer.pool import Pool
 from phoenix.local.balancer.probe import Prober
 from phoenix.local.balancer.proxy import Proxy
@@ -51,15 +52,14 @@ class Balancer:
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
-        self._pool = Pool(settings.drain_s)
+        self._pool = Pool(settings.drain_s, settings.connections)
+        self._line = Line(self._pool, settings.wait_s)
         self._usages = Usages()
-        self._stats = Stats(self._pool)
-        self._proxy = Proxy(self._pool, self._stats)
+        self._stats = Stats(self._pool, self._line)
+        self._proxy = Proxy(self._pool, self._line, self._stats)
         self._feed = Feed(settings, self._pool, self._changed)
         self._reporter = Reporter(settings)
-        self._prober = Prober(
-            self._pool, settings.health_path, settings.health_interval_s, self._proxy.instances_changed
-        )
+        self._prober = Prober(self._pool, settings.health_path, settings.health_interval_s, self._line.move)
         self._stop = asyncio.Event()
         self._code = Exit.OK
 
@@ -93,7 +93,13 @@ class Balancer:
         app.router.add_get("/_balancer/status", self._status)
         app.router.add_get("/_balancer/metrics", self._metrics)
         app.router.add_route("*", "/{path:.*}", self._proxy.handle)
-        runner = web.AppRunner(app, access_log=None, shutdown_timeout=self._settings.drain_s, auto_decompress=False)
+        runner = web.AppRunner(
+            app,
+            access_log=None,
+            shutdown_timeout=self._settings.drain_s,
+            auto_decompress=False,
+            handler_cancellation=True,  # a client that goes ends its request
+        )
         await runner.setup()
         await Site(runner, self._settings.host, self._settings.port, Guard(_log, LIMITS)).start()
         host, port = runner.addresses[0][:2]
@@ -117,7 +123,7 @@ class Balancer:
         if wishes.health_path is not None:
             self._prober.path = wishes.health_path
         self._prober.look()
-        self._proxy.instances_changed()
+        self._line.move()
         self._report()
 
     def _report(self) -> None:
@@ -180,7 +186,7 @@ class Balancer:
             source, at = self._settings.user, time.time()
             requests = RequestsSignal(
                 rate=round(new.came / interval_s, 3),
-                queue=self._stats.waiting,
+                queue=len(self._line),
                 response_ms=round(new.seconds / new.answered * 1000, 3) if new.answered else None,
                 errors=round(new.errors / interval_s, 3),
                 at=at,

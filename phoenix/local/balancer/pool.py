@@ -5,7 +5,8 @@ Theory of operation. The department's events say which instances have begun, dra
 this table. It has no I/O and no clock: times come in as arguments.
 
 1. In service = healthy, not draining, not closed. An instance starts unhealthy: its first good probe puts it in service.
-2. Least connections: the fewest open requests, then the one that was chosen longest ago, then by name.
+2. Least connections: the fewest open requests, then the one that was chosen longest ago, then by name; none that has as many
+   as it is to be given at a time.
 3. One failed connection takes an instance out at once; the next good probe brings it back. Probes are more patient:
    two failures in a row, because an instance at its CPU limit may be late.
 4. Draining is for ever. It gets no new request; when its open ones have ended it is reported as drained, and closed soon.
@@ -40,6 +41,7 @@ class Instance:
     rank: int
     address: str
     added_at: float
+    connections: int  # requests that it is given at a time
     cores: float = 1.0
     health_path: str | None = None  # of its release; None: not told yet
     healthy: bool = False
@@ -63,6 +65,10 @@ class Instance:
         return self.healthy and not self.draining and self.closed_since is None
 
     @property
+    def has_room(self) -> bool:
+        return self.in_service and self.open_requests < self.connections
+
+    @property
     def is_new(self) -> bool:
         """Nobody has asked it yet."""
         return not self.healthy and not self.probe_failures and self.closed_since is None
@@ -78,8 +84,9 @@ class Instance:
 class Pool:
     """The table of instances."""
 
-    def __init__(self, drain_s: float) -> None:
+    def __init__(self, drain_s: float, connections: int) -> None:
         self.drain_s = drain_s
+        self._connections = connections  # of an instance of which it was not told yet
         self._instances: dict[Key, Instance] = {}
         self._closed: OrderedDict[tuple[str, int], None] = OrderedDict()
         self._choices = 0
@@ -101,7 +108,7 @@ class Pool:
             return
         for rank, address in enumerate(addresses):
             if address and (unit, attempt, rank) not in self._instances:
-                new = Instance(unit, attempt, rank, address, added_at=now, turned_at=now)
+                new = Instance(unit, attempt, rank, address, now, self._connections, turned_at=now)
                 self._instances[new.key] = new
 
     def draining(self, unit: str, attempt: int, until: float | None, now: float) -> None:  # noqa: ARG002  (the feed's table)
@@ -130,6 +137,7 @@ class Pool:
                 self.began(entry.unit, entry.attempt, [entry.address], now)
             for instance in self._of(entry.unit, entry.attempt):
                 instance.cores, instance.health_path = entry.cores, entry.health_path
+                instance.connections = entry.connections or self._connections
             if entry.state == "draining":
                 self.draining(entry.unit, entry.attempt, entry.drains_until, now)
         for instance in self.all():
@@ -138,9 +146,13 @@ class Pool:
 
     # --------------------------------------------------------------------------------------------------------- requests
 
-    def choose(self, without: Instance | None = None) -> Instance | None:
-        """The instance for the next request (rule 2), None if none is in service; `without` one that just failed."""
-        candidates = [one for one in self._instances.values() if one.in_service and one is not without]
+    def places(self) -> int:
+        """Requests that all in service may have at a time."""
+        return sum(one.connections for one in self._instances.values() if one.in_service)
+
+    def choose(self) -> Instance | None:
+        """The instance for the next request (rule 2), None if none has room."""
+        candidates = [one for one in self._instances.values() if one.has_room]
         if not candidates:
             return None
         best = min(candidates, key=lambda one: (one.open_requests, one.chosen, one.key))

@@ -1,7 +1,7 @@
 """The proxy: a client's request to an instance and its answer back.
 
-1. A request goes to the instance with the fewest open ones; with none in service it waits, bounded in number and time,
-   then 503 with Retry-After.
+1. A request goes to the instance with the fewest open ones. If none has room it waits in the line, which is bounded in
+   number and time (`line`); what will not be served in time is answered 503 with Retry-After, at once.
 2. A second instance is tried once: when connecting failed (nothing was sent, so any method may be repeated), or when an
    idempotent request was lost before its answer began. A request that is not idempotent and of which a byte may have
    gone out is never repeated. (For idempotent requests aiohttp itself also asks again when a kept connection turns
@@ -11,6 +11,8 @@
    repeated only if connecting failed before any of it was read.
 4. Hop-by-hop headers stay on their hop (RFC 9110, 7.6.1). Connection upgrades are not passed on (501).
 5. A failed connection takes the instance out of service at once.
+6. A client that goes takes its request along: out of the line, and from the instance, whose connection is closed, so that
+   nothing is worked on that nobody waits for (`handler_cancellation` of the server).
 """
 
 from __future__ import annotations
@@ -25,6 +27,7 @@ from multidict import CIMultiDict, CIMultiDictProxy
 from yarl import URL
 
 from phoenix.balance.usages import Key
+from phoenix.local.balancer.line import Line
 from phoenix.local.balancer.pool import Instance, Pool
 from phoenix.local.balancer.stats import Stats
 
@@ -42,8 +45,6 @@ HOP_BY_HOP = {
 }
 BODY_BUFFERED_MAX = 64 << 10
 CHUNK_BYTES = 64 << 10
-WAITING_MAX = 512  # requests; each holds a client's connection
-WAIT_S = 5.0  # an instance that is being started is in service within; longer, and the client does better to come back
 RETRY_AFTER_S = 1
 CONNECT_S = 1.0
 KEEPALIVE_S = 30.0
@@ -62,12 +63,12 @@ class _LostError(Exception):
 class Proxy:
     """Passes requests on."""
 
-    def __init__(self, pool: Pool, stats: Stats) -> None:
+    def __init__(self, pool: Pool, line: Line, stats: Stats) -> None:
         self._pool = pool
+        self._line = line
         self._stats = stats
         self._kept: aiohttp.ClientSession | None = None
         self._fresh: aiohttp.ClientSession | None = None
-        self._changed = asyncio.Event()
         self._tasks: dict[Key, set[asyncio.Task[object]]] = {}
 
     async def start(self) -> None:
@@ -79,11 +80,6 @@ class Proxy:
             if session is not None:
                 await session.close()
 
-    def instances_changed(self) -> None:
-        """Wake those who wait: an instance may have come into service."""
-        self._changed.set()
-        self._changed = asyncio.Event()
-
     async def handle(self, request: web.Request) -> web.StreamResponse:
         """Serve one request."""
         if "upgrade" in request.headers.get("Connection", "").lower():
@@ -91,20 +87,23 @@ class Proxy:
         began = time.monotonic()
         self._stats.came()
         try:
-            return await self._attempts(request)
-        finally:
-            self._stats.answered(time.monotonic() - began)
+            answer = await self._attempts(request)
+        except asyncio.CancelledError:
+            gone = request.transport is None  # else the instance was abandoned
+            (self._stats.gone if gone else self._stats.failed).inc()
+            raise
+        self._stats.answered(time.monotonic() - began)
+        return answer
 
     async def _attempts(self, request: web.Request) -> web.StreamResponse:
         body = await _small_body(request)
-        failed: Instance | None = None
         timed_out = False
         for attempt in range(2):
-            instance = await self._next_instance(failed)
+            instance = await self._line.enter(again=bool(attempt))
             if instance is None:
                 self._stats.refused.inc()
                 headers = {"Retry-After": str(RETRY_AFTER_S)}
-                return web.Response(status=503, headers=headers, text="no instance is in service\n")
+                return web.Response(status=503, headers=headers, text="no instance has room for this request\n")
             if attempt:
                 self._stats.retried.inc()
             try:
@@ -113,43 +112,30 @@ class Proxy:
                 instance.failed += 1
                 if not error.timed_out:
                     self._pool.eject(instance, time.monotonic())
-                failed, timed_out = instance, error.timed_out
+                timed_out = error.timed_out
                 if error.sent and (request.method not in IDEMPOTENT or body is None or error.timed_out):
                     break
         self._stats.failed.inc()
         return web.Response(status=504 if timed_out else 502, text="the instance did not answer\n")
 
-    async def _next_instance(self, failed: Instance | None) -> Instance | None:
-        """Choose, waiting if none is in service; one that just failed only if it is back."""
-        instance = self._pool.choose(failed)
-        if instance is not None or self._stats.waiting >= WAITING_MAX:
-            return instance
-        self._stats.waiting += 1
-        try:
-            async with asyncio.timeout(WAIT_S):
-                while (instance := self._pool.choose()) is None:
-                    await self._changed.wait()
-            return instance
-        except TimeoutError:
-            return None
-        finally:
-            self._stats.waiting -= 1
-
     async def _pass_on(self, request: web.Request, body: bytes | None, instance: Instance) -> web.StreamResponse:
-        """One try with one instance. Raises `_LostError` if no answer began."""
+        """One try with one instance, whose place is given back. Raises `_LostError` if no answer began."""
         task = asyncio.current_task()
         assert task is not None
         tasks = self._tasks.setdefault(instance.key, set())
         tasks.add(task)
-        instance.open_requests += 1
+        began, lost = time.monotonic(), False
         try:
             answer = await self._ask(request, body, instance)
             try:
                 return await self._relay(request, answer, instance)
             finally:
                 answer.close()  # gives the connection back if the answer was read to its end
+        except _LostError:
+            lost = True
+            raise
         finally:
-            instance.open_requests -= 1
+            self._line.leave(instance, None if lost else time.monotonic() - began)
             tasks.discard(task)
             if not tasks:
                 self._tasks.pop(instance.key, None)

@@ -8,6 +8,7 @@ from typing import Any, Final
 from prometheus_client import CollectorRegistry, Counter, generate_latest
 
 from phoenix.balance.usages import Reading
+from phoenix.local.balancer.line import Line
 from phoenix.local.balancer.pool import Instance, Pool
 from services.runtime.families import Table
 
@@ -18,8 +19,9 @@ TABLE: Final = Table("embedded load balancer")
 SERVED: Final = TABLE.counter("phoenix_balancer_served_total", "Requests answered by an instance")
 FAILED: Final = TABLE.counter("phoenix_balancer_failed_total", "Requests that an instance failed to answer (502, 504)")
 REFUSED: Final = TABLE.counter(
-    "phoenix_balancer_refused_total", "Requests refused because no instance was in service (503)"
+    "phoenix_balancer_refused_total", "Requests that no instance had room for, or would have had in time (503)"
 )
+GONE: Final = TABLE.counter("phoenix_balancer_gone_total", "Requests whose client went before the answer")
 RETRIED: Final = TABLE.counter("phoenix_balancer_retried_total", "Requests sent to a second instance")
 SIGNALS: Final = TABLE.counter("phoenix_balancer_signals_total", "Utilisation signals published")
 REPORTS: Final = TABLE.counter(
@@ -52,17 +54,18 @@ class Flow:
 class Stats:
     """Counters of one balancer."""
 
-    def __init__(self, pool: Pool) -> None:
+    def __init__(self, pool: Pool, line: Line) -> None:
         self._pool = pool
+        self._line = line
         self.registry = CollectorRegistry()
         self.served, self.failed = SERVED.live(self.registry), FAILED.live(self.registry)
         self.refused, self.retried = REFUSED.live(self.registry), RETRIED.live(self.registry)
+        self.gone = GONE.live(self.registry)
         self.signals, self.reports = SIGNALS.live(self.registry), REPORTS.live(self.registry)
         self.queued, self.in_service = QUEUED.live(self.registry), INSTANCES.live(self.registry)
         self.in_service.set_function(lambda: len(pool.in_service()))
         self.latency, self.utilisation = LATENCY.live(self.registry), UTILISATION.live(self.registry)
         self.reading: Reading | None = None
-        self.waiting = 0
         self._came = self._answered = 0
         self._seconds = 0.0
 
@@ -86,7 +89,7 @@ class Stats:
         return Flow(self._came, self._answered, self._seconds, errors)
 
     def metrics(self) -> bytes:
-        self.queued.set(self.waiting)
+        self.queued.set(len(self._line))
         return generate_latest(self.registry)
 
     def status(self) -> dict[str, Any]:
@@ -98,7 +101,8 @@ class Stats:
             "retried": _value(self.retried),
             "signals": _value(self.signals),
             "reports": _value(self.reports),
-            "queued": self.waiting,
+            "gone": _value(self.gone),
+            "queued": len(self._line),
             "utilisation": self.reading.utilisation if self.reading else None,
             "instances": [_shown(instance) for instance in self._pool.all()],
             "latency": self._histogram(),

@@ -10,7 +10,8 @@ instances start while its users wait. It is copied next to the VMs and runs ther
    once however long the queue of work is. An instance that is only busy never looks dead.
 2. Where no control group limits it (PHOENIX_SELF_LIMIT=1), it holds itself to PHOENIX_CORES × PHOENIX_CORE_SHARE of a
    core: after each slice it pauses for as long as the slice would have taken on such a core.
-3. The queue is bounded; what exceeds it is answered 503 at once.
+3. The queue is bounded; what exceeds it is answered 503 at once. A request whose client has gone leaves it, and what was
+   being worked on is dropped: nobody waits for it.
 4. SIGTERM: stop accepting, answer what has been asked, exit 0.
 """
 
@@ -26,7 +27,7 @@ from collections import deque
 from typing import Any
 
 SLICE_S = 0.001  # the longest a health probe waits for the CPU, without a limit
-QUEUE_MAX = 512  # requests; at 5 ms each on a twentieth of a core that is already 50 s of work
+QUEUE_MAX = 64  # requests; at 5 ms each on a twentieth of a core that is already 6 s of work
 HEAD_BYTES_MAX = 16 << 10
 BODY_BYTES_MAX = 1 << 20  # bodies are read and ignored
 CPU_MS_MAX = 60_000.0
@@ -248,6 +249,8 @@ class Server:
             self._clients.remove(client)
             self._selector.unregister(client.sock)
             client.sock.close()
+            if client.busy:
+                self._queue = deque(work for work in self._queue if work.client is not client)
 
 
 def burn(cpu_s: float) -> float:
