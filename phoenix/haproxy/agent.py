@@ -150,6 +150,7 @@ class Agent:
             found.append(self._flow.requests(seen.reading, seen.now, seen.at))
             if self._table.is_known:
                 found.append(self._flow.sessions(self._table.all(), seen.plan, seen.at))
+                found.append(self._flow.answers(self._table.all(), seen.plan, seen.reading, seen.at))
         return [signal_ for signal_ in found if signal_ is not None]
 
     def _cpu(self, seen: Seen, now: float) -> CpuSignal | None:

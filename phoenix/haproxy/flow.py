@@ -5,7 +5,8 @@ Rules
      it was, has no difference: that interval has no rates, and the next one has.
   2. Response time is HAProxy's own mean over its last 1024 requests (queue, connection, head of the answer); without a request
      in the interval there is none.
-  3. Sessions: the requests that each instance works on; 0 for one without a slot.
+  3. Answers: by instance, while a slot has its address; what it answered in its first interval is not known.
+  4. Sessions: the requests that each instance works on; 0 for one without a slot.
 Pure: times come in as arguments.
 """
 
@@ -14,10 +15,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from phoenix.balance.answers import Counts, Growth
 from phoenix.haproxy.reconciler import Plan
 from phoenix.haproxy.slots import Reading
 from phoenix.haproxy.table import Wanted
-from schemas.signals import RequestsSignal, SessionsSignal
+from schemas.signals import AnswersSignal, RequestsSignal, SessionsSignal
 
 DIGITS = 3
 
@@ -36,6 +38,7 @@ class Flow:
     def __init__(self, source: str) -> None:
         self._source = source
         self._last: Mark | None = None
+        self._answers = Growth(from_zero=False)
 
     def requests(self, reading: Reading, now: float, at: float) -> RequestsSignal | None:
         """`now`: monotonic, `at`: UTC, both of the reading.  None if there are no differences (rule 1)."""
@@ -53,6 +56,15 @@ class Flow:
             interval_s=round(interval_s, DIGITS),
             source=self._source,
         )
+
+    def answers(self, wanted: Sequence[Wanted], plan: Plan, reading: Reading, at: float) -> AnswersSignal | None:
+        """None if nobody has answered anything."""
+        held = [(one.unit, plan.holders[one.address]) for one in wanted if one.address in plan.holders]
+        counts = [
+            Counts((reading.pid, slot.name, slot.address), unit, slot.answered, slot.errors) for unit, slot in held
+        ]
+        found = self._answers.since(counts)
+        return AnswersSignal(instances=dict(found), at=at, source=self._source) if found else None
 
     def sessions(self, wanted: Sequence[Wanted], plan: Plan, at: float) -> SessionsSignal:
         found: dict[str, int] = {}

@@ -31,6 +31,7 @@ _NO_MAP: Final = "Unknown map identifier"
 _STOPPED: Final = 0  # srv_op_state: 0 stopped, 1 starting, 2 running, 3 stopping
 _CHECK_RUNS: Final = 0x01  # of srv_check_state
 _CHECK_ENABLED: Final = 0x04
+_ANSWERS: Final = ("hrsp_1xx", "hrsp_2xx", "hrsp_3xx", "hrsp_4xx", "hrsp_5xx", "hrsp_other")
 
 
 class AnswerError(Exception):
@@ -41,7 +42,9 @@ class AnswerError(Exception):
 class Slot:
     """One server.  `sessions`: requests that it is working on now; `queued`: those that wait for it.  `for_s`: how long it has
     been up or down; `why`: what its last health check found; `is_checking`: one is under way.  `path`: where health checks ask,
-    "" for what haproxy.cfg says; `limit`: how many requests it is given at once, 0 for any number."""
+    "" for what haproxy.cfg says; `limit`: how many requests it is given at once, 0 for any number.  `answered`: requests since
+    HAProxy's start; `errors`: those of them with 5xx, or that the server broke off or did not answer in time, but for tries
+    that HAProxy has repeated."""
 
     name: str
     address: Address
@@ -56,6 +59,8 @@ class Slot:
     is_checking: bool = False
     path: str = ""
     limit: int = 0
+    answered: int = 0
+    errors: int = 0
 
     @property
     def serves(self) -> bool:
@@ -173,7 +178,7 @@ def _stats(text: str, backend: str) -> list[dict[str, str]]:
 
 def _slot(state: dict[str, str], stat: dict[str, str], path: str) -> Slot:
     admin, check = int(state["srv_admin_state"]), int(state["srv_check_state"])
-    host = state["srv_addr"]
+    host, (answered, errors) = state["srv_addr"], _answers(stat)
     return Slot(
         name=state["srv_name"],
         address=("" if host == "-" else str(ipaddress.ip_address(host)), int(state["srv_port"])),
@@ -188,7 +193,16 @@ def _slot(state: dict[str, str], stat: dict[str, str], path: str) -> Slot:
         why=_why(stat),
         path=path,
         limit=_count(stat["slim"]),
+        answered=answered,
+        errors=errors,
     )
+
+
+def _answers(stat: dict[str, str]) -> tuple[int, int]:
+    """All, and errors.  eresp: what was broken off; srv_abrt: those of them whose answer had begun, so that it is in hrsp_*."""
+    broken = _count(stat["eresp"])
+    answered = sum(_count(stat[name]) for name in _ANSWERS)
+    return answered + broken - _count(stat["srv_abrt"]), _count(stat["hrsp_5xx"]) + broken
 
 
 def _why(stat: dict[str, str]) -> str:

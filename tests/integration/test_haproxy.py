@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
+import os
 import signal
+import sys
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
 from itertools import pairwise
@@ -19,7 +22,7 @@ import pytest_asyncio
 from phoenix.haproxy import check, metrics
 from phoenix.haproxy.settings import load
 from phoenix.load.record import Outcome
-from tests.support.haproxy_site import RATE, Site
+from tests.support.haproxy_site import RATE, ROOT, Site, end
 from tests.support.ports import free_port
 from tests.support.scraped import faults, linted
 from tests.support.until import until
@@ -316,3 +319,50 @@ async def test_check_says_what_is_wrong_and_changes_nothing(
         wrong = [line for line in capsys.readouterr().out.splitlines() if line.startswith("wrong")]
         assert len(wrong) == 1
         assert what in wrong[0]
+
+
+async def test_answers_are_counted_by_instance_with_5xx_and_what_is_broken_off(cloud: Site) -> None:
+    well, ill, port = "web.98", "web.97", free_port()
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "tests.support.ill_program"), env={**os.environ, "PORT": str(port)}, cwd=ROOT
+    )
+    cloud.processes[ill] = process
+    cloud.stack.push_async_callback(end, process)
+    said = {"unit": ill, "attempt": 1, "state": "running", "cores": 1, "health_path": "/healthz"}
+    cloud.listed[ill] = said | {"address": f"127.0.0.1:{port}"}
+    await cloud.event("attempt.began", unit=ill, attempt=1, addresses=[f"127.0.0.1:{port}"])
+    await cloud.begin(well)
+    await cloud.drain("web.1")
+    await cloud.until_serving(well, ill)
+
+    def told(unit: str) -> tuple[int, int]:
+        found = [signal_["instances"].get(unit, (0, 0)) for signal_ in cloud.signals["answers"]]
+        return sum(answered for answered, _ in found), sum(errors for _, errors in found)
+
+    async def get(path: str) -> None:
+        with contextlib.suppress(aiohttp.ClientError):
+            async with aiohttp.request("GET", cloud.haproxy.url + path) as answer:
+                await answer.read()
+
+    async def both_are_heard() -> bool:  # what a slot answers before the first signal of its instance is not known
+        await get("/?cpu_ms=0")
+        return told(well)[0] > 0 and told(ill)[0] > 0
+
+    await until(both_are_heard)
+    assert told(well)[1] == 0
+    await cloud.retire(well)  # the rest goes to one alone
+
+    async def all_is_heard() -> bool:
+        return not (cloud.signals["requests"][-1]["rate"] or cloud.signals["requests"][-2]["rate"])
+
+    await until(all_is_heard)
+    before = told(ill)
+    assert before[0] == before[1]
+    await get("/half")
+    await get("/close")  # repeated three times, and then 502
+
+    async def broken_ones_are_heard() -> bool:
+        return told(ill)[0] >= before[0] + 2
+
+    await until(broken_ones_are_heard)
+    assert told(ill) == (before[0] + 2, before[0] + 2)

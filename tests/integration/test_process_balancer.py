@@ -257,3 +257,36 @@ def test_a_configuration_that_others_can_read_or_that_is_wrong_is_refused(tmp_pa
     path.write_text(json.dumps({"department": "w", "user": "u", "nats_url": "n", "inbox_prefix": "i", "listen": "x"}))
     with pytest.raises(SettingsError, match="HOST:PORT"):
         load(path)
+
+
+async def test_answers_are_counted_by_instance_with_5xx_and_what_is_broken_off(site: Site) -> None:
+    await site.start()
+    well, _ = await site.instance()
+    ill, port = "web.77", free_port()
+    await site.spawn(sys.executable, "-m", "tests.support.ill_program", PORT=str(port))
+    address = f"127.0.0.1:{port}"
+    site.listed.append({"unit": ill, "attempt": 1, "address": address, "state": "running", "cores": 1})
+    await site.event("attempt.began", unit=ill, attempt=1, addresses=[address])
+    await site.until_in_service(well, ill)
+    told = {well: [0, 0], ill: [0, 0]}
+
+    async def until_told(unit: str, answered: int, errors: int) -> None:
+        while told[unit] != [answered, errors]:
+            found = await next_signal(site, "answers", lambda _: True)
+            for name, counts in found["instances"].items():
+                told[name] = [had + more for had, more in zip(told[name], counts, strict=True)]
+
+    statuses = [await site.get() for _ in range(10)]
+    assert sorted(statuses) == [200] * 5 + [500] * 5  # the one that was chosen longest ago is next
+    await until_told(well, 5, 0)
+    await until_told(ill, 5, 5)
+    site.unlist(well)
+    await site.event("attempt.closed", unit=well, attempt=1)
+    await site.until_in_service(ill)
+    async with site.session.post(site.url + "/close") as answer:  # not idempotent: it is not repeated
+        assert answer.status == 502
+    await site.until_in_service(ill)  # its next health check is well
+    with pytest.raises(aiohttp.ClientError):
+        async with site.session.post(site.url + "/half") as answer:
+            await answer.read()
+    await until_told(ill, 7, 7)

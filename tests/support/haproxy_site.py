@@ -60,7 +60,7 @@ class Site:
         self.reports: list[dict[str, Any]] = []
         self.lists = 0  # that were asked for
         self.lists_silent = False
-        self.signals: dict[str, list[dict[str, Any]]] = {"cpu": [], "requests": [], "sessions": []}
+        self.signals: dict[str, list[dict[str, Any]]] = {"cpu": [], "requests": [], "sessions": [], "answers": []}
 
     async def start(self) -> None:
         self.broker.start()

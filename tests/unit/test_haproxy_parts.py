@@ -28,15 +28,17 @@ STATE = """1
 
 """
 STAT = """\
-# pxname,svname,qcur,scur,slim,stot,hrsp_5xx,srv_abrt,wretr,wredis,lastchg,check_status,check_code,last_chk,qtime,ctime,rtime
-web,phoenix1,1,3,64,84,0,0,0,0,11,L7OK,200,,0,0,0
-web,phoenix2,0,0,4,0,0,0,0,0,8,* L4CON,,Connection refused,0,0,0
-web,phoenix10,0,2,,0,0,0,0,0,15,L7OK,200,,0,0,0
-web,phoenix3,0,0,64,0,0,0,0,0,1,,,,0,0,0
-web,phoenix-own,0,0,64,0,0,0,0,0,1,L7OK,200,,0,0,0
-web,spare,0,0,64,0,0,0,0,0,1,L7OK,200,,0,0,0
-web,BACKEND,2,5,2000,140,3,1,4,61,1,,,,4,1,12
-other,phoenix1,0,0,64,9,0,0,0,0,1,L7OK,200,,0,0,0
+# pxname,svname,qcur,scur,slim,stot,\
+hrsp_1xx,hrsp_2xx,hrsp_3xx,hrsp_4xx,hrsp_5xx,hrsp_other,eresp,srv_abrt,\
+wretr,wredis,lastchg,check_status,check_code,last_chk,qtime,ctime,rtime
+web,phoenix1,1,3,64,84,1,70,2,5,4,3,2,1,0,0,11,L7OK,200,,0,0,0
+web,phoenix2,0,0,4,0,0,0,0,0,0,0,0,0,0,0,8,* L4CON,,Connection refused,0,0,0
+web,phoenix10,0,2,,0,0,0,0,0,0,0,0,0,0,0,15,L7OK,200,,0,0,0
+web,phoenix3,0,0,64,0,0,0,0,0,0,0,0,0,0,0,1,,,,0,0,0
+web,phoenix-own,0,0,64,0,0,0,0,0,0,0,0,0,0,0,1,L7OK,200,,0,0,0
+web,spare,0,0,64,0,0,0,0,0,0,0,0,0,0,0,1,L7OK,200,,0,0,0
+web,BACKEND,2,5,2000,140,0,0,0,0,3,0,0,1,4,61,1,,,,4,1,12
+other,phoenix1,0,0,64,9,0,0,0,0,0,0,0,0,0,0,1,L7OK,200,,0,0,0
 """
 
 
@@ -55,6 +57,7 @@ def test_haproxys_answers_are_slots_in_the_order_of_their_numbers() -> None:
     assert (first.ordered, first.is_up, first.weight, first.sessions, first.queued) == ("ready", True, 7, 3, 1)
     assert (second.address, second.is_up, second.for_s) == (("127.0.0.2", 19001), False, 8.0)
     assert second.why == "L4CON: Connection refused"
+    assert (first.answered, first.errors) == (85 + 2 - 1, 4 + 2)  # one of the two that were broken off had been begun
     assert (third.ordered, third.is_checked, third.is_checking) == ("maint", True, True)
     assert (tenth.ordered, tenth.serves) == ("drain", False)
     assert [(slot.path, slot.limit) for slot in found.slots] == [
@@ -83,6 +86,7 @@ def test_the_backends_counters() -> None:
         ({"stat": "Permission denied\n"}, "no statistics of backend web"),
         ({"stat": STAT.replace("web,phoenix2", "web,gone")}, "no phoenix2"),
         ({"stat": STAT.replace("scur", "sessions")}, "no scur"),
+        ({"stat": STAT.replace("eresp", "errors")}, "no eresp"),
         ({"state": STATE.replace("srv_admin_state", "admin")}, "no srv_admin_state"),
         ({"state": STATE.replace("127.0.0.2", "?")}, "'?'"),
         ({"info": "Name: HAProxy\n"}, "no Pid"),

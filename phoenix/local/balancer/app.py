@@ -4,7 +4,8 @@
 2. Whatever fails in one of its tasks ends the process; the supervisor starts it anew.
 3. A NATS connection that the library has given up is a zombie: the process ends (NATS.md 3.7).
 4. SIGTERM: stop accepting, let open requests end within `drain_s`, exit 0.
-5. The signal `cpu` comes each `signal_interval_s`, from what guests measure; `requests` and `sessions` once a second.
+5. The signal `cpu` comes each `signal_interval_s`, from what guests measure; `requests`, `sessions` and
+   `answers` once a second.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ import orjson
 from aiohttp import web
 from nats.aio.client import Client
 
+from phoenix.balance.answers import Counts, Growth
 from phoenix.balance.feed import Feed
 from phoenix.balance.reporter import Reporter
 from phoenix.balance.signals import publish, ticks
@@ -31,7 +33,7 @@ from phoenix.local.balancer.probe import Prober
 from phoenix.local.balancer.proxy import Proxy
 from phoenix.local.balancer.settings import Settings
 from phoenix.local.balancer.stats import Stats
-from schemas.signals import CpuSignal, RequestsSignal, SessionsSignal
+from schemas.signals import AnswersSignal, CpuSignal, RequestsSignal, SessionsSignal
 from services.runtime.config.file import Http
 from services.runtime.exits import Exit
 from services.runtime.heart import Heart
@@ -59,6 +61,7 @@ class Balancer:
         self._proxy = Proxy(self._pool, self._line, self._stats)
         self._feed = Feed(settings, self._pool, self._changed)
         self._reporter = Reporter(settings)
+        self._answers = Growth(from_zero=True)
         self._prober = Prober(self._pool, settings.health_path, settings.health_interval_s, self._line.move)
         self._stop = asyncio.Event()
         self._code = Exit.OK
@@ -177,7 +180,7 @@ class Balancer:
                 self._stats.signals.inc()
 
     async def _publish_flow(self, client: Client) -> None:
-        """Requests per second, and how many are open at each instance."""
+        """Requests per second, how many are open at each instance, and what each has answered."""
         before, began = self._stats.flow(), time.monotonic()
         async for _ in ticks(FLOW_INTERVAL_S):
             flow, now = self._stats.flow(), time.monotonic()
@@ -196,6 +199,10 @@ class Balancer:
             await publish(client, self._settings, requests)
             open_ = {one.unit: one.open_requests for one in self._pool.all() if one.closed_since is None}
             await publish(client, self._settings, SessionsSignal(sessions=open_, at=at, source=source))
+            counts = (Counts(one.key, one.unit, one.answered, one.errors) for one in self._pool.all())
+            if answers := self._answers.since(counts):
+                told = AnswersSignal(instances=dict(answers), at=at, interval_s=round(interval_s, 3), source=source)
+                await publish(client, self._settings, told)
 
 
 def _probe_session() -> aiohttp.ClientSession:

@@ -53,8 +53,15 @@ class Instance:
     probe_failures: int = 0
     served: int = 0
     failed: int = 0
+    answered: int = 0  # requests, whatever it answered …
+    errors: int = 0  # … of these with 5xx, or that it broke off after they were sent
     why: str = "it has not answered yet"  # its last failure
     reported: State | None = None
+
+    def count(self, *, error: bool) -> None:
+        """It has answered a request, or has broken it off."""
+        self.answered += 1
+        self.errors += error
 
     @property
     def key(self) -> Key:

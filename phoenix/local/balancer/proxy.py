@@ -110,6 +110,8 @@ class Proxy:
                 return await self._pass_on(request, body, instance)
             except _LostError as error:
                 instance.failed += 1
+                if error.sent:
+                    instance.count(error=True)
                 if not error.timed_out:
                     self._pool.eject(instance, time.monotonic())
                 timed_out = error.timed_out
@@ -175,6 +177,7 @@ class Proxy:
             response.content_length = int(length)
         elif request.method != "HEAD" and answer.status not in (204, 304):
             response.enable_chunked_encoding()
+        instance.count(error=answer.status >= 500)
         await response.prepare(request)
         try:
             async for chunk in answer.content.iter_chunked(CHUNK_BYTES):
@@ -183,6 +186,7 @@ class Proxy:
         except (aiohttp.ClientError, TimeoutError, ConnectionError):
             if request.transport is not None and not request.transport.is_closing():
                 instance.failed += 1
+                instance.errors += answer.status < 500
                 self._stats.failed.inc()
                 request.transport.abort()
             return response
