@@ -6,6 +6,7 @@ import asyncio
 import json
 import os
 import signal
+import sys
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack
 from pathlib import Path
@@ -17,6 +18,7 @@ from aiohttp import web
 
 from phoenix.local.balancer.settings import SettingsError, load
 from tests.support.balancer_site import DEADLINE_S, Site, serve_once
+from tests.support.ports import free_port
 from tests.support.until import until
 
 
