@@ -232,6 +232,21 @@ def test_vms_that_are_lost_together_are_no_fault_of_a_good_release() -> None:
     assert of_releases(world) == {1: 8}
 
 
+def test_vms_that_are_lost_together_while_they_boot_are_one_failure() -> None:
+    """Four of one host, before any of them has called: as many as give a release up, had each its own cause."""
+    world, fates = site(start_failures_max=3, instances=4, instances_per_host=4)
+    fates[1] = "ends"
+    deploy(world, max_surge=4)
+    world.advance(BOOT_S / 2 + 0.1)
+    ended = [fact.unit for fact in world.facts(f.VmEnded)]
+    assert len(ended) == 4
+    assert len({world.custody.state.units[name].hosts for name in ended}) == 1
+    assert core(world).state.roll.failures == core(world).state.failures == 1
+    fates[1] = "good"
+    world.advance(60)
+    assert said(world) == [(1, "rolling"), (1, "complete")]
+
+
 def test_what_crashes_after_a_while_takes_few_places_before_it_is_given_up() -> None:
     world, fates = site(start_failures_max=3)
     fates[1] = "crashes"

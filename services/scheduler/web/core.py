@@ -62,7 +62,7 @@ class WebCore(WebFold):
 
     # 3: claims, requests, who drains; 4: that starts are paused; 5: what is wanted if idle; 6: who is not ready; 7: what
     # releases answer; a first start reads them from the journal
-    VERSION = 7
+    VERSION = 8
 
     def check(self) -> list[str]:
         found = super().check()

@@ -7,6 +7,8 @@ Rules
   1. Each handler returns True if a decision may be another one after the fact: then the core does not rest any more.
   2. A failure is an instance whose program or VM ended, that did not come up, or that was not ready for too long, unless it was
      draining.  Failures in a row make a replacement wait longer and longer (`backoff_s`), until one has served for STABLE_S.
+     VMs that were on one host together and end within TOGETHER_S without a guest's word are one failure, to the release too:
+     their hypervisor has started again, say, and so many on one host prove no more than one does.
   3. What balancers and guests have said of an instance (drained, ready or not, ended) is forgotten with the instance; which
      ones have the fewest sessions, after `signal_timeout_s`.
 """
@@ -22,6 +24,7 @@ from schemas import facts as f
 from schemas import readiness
 from schemas.config import Department, WebPolicy
 from schemas.custody import Custody
+from schemas.custody_state import Broken, Unit
 from schemas.ids import sort_key
 from schemas.meta import Meta
 from schemas.reasons import Code, Reason
@@ -41,6 +44,7 @@ from services.scheduler.web.release import Roll, Seen
 from services.scheduler.web.rolls import Releases
 from services.scheduler.web.state import STABLE_S, State, backoff_s
 
+TOGETHER_S: Final = 5.0  # OpenNebula is asked once a second or two, and tells of all VMs then
 _NOT_READY: Final = (Code.NOT_READY, Code.UNREACHABLE)
 
 
@@ -238,10 +242,12 @@ class WebFold:
         seen = releases.look(unit)
         self._forget(fact.unit)
         self.state.ended.pop(fact.unit, None)
-        if unit.began_at is not None or not self.state.paused:
+        counts = fact.unit not in self.state.together
+        self.state.together.pop(fact.unit, None)
+        if counts and (unit.began_at is not None or not self.state.paused):
             self.state.roll = web_release.ended(self.state.roll, seen, fact.why, releases.live(), releases.terms, now)
         if fact.why.code in web_release.FAILURES and unit.drains_until is None:
-            self._on_failure(seen, fact.why, now)
+            self._on_failure(seen, fact.why, now, counts)
         self._count()
         return True
 
@@ -251,11 +257,11 @@ class WebFold:
         self.state.retry_at = min(self.state.retry_at, meta.at)
         return True
 
-    def _on_failure(self, seen: Seen, why: Reason, now: float) -> None:
+    def _on_failure(self, seen: Seen, why: Reason, now: float, counts: bool) -> None:
         """Rule 2.  The successor of one that was not ready is there already, if there was room for it."""
         state = self.state
         state.failed, state.failed_why = seen.unit, why
-        if seen.began_at is not None or not state.paused:
+        if counts and (seen.began_at is not None or not state.paused):
             state.failures = 1 if seen.has_served(STABLE_S, now) else state.failures + 1
             state.retry_at = now + backoff_s(state.failures)
         if why.code in _NOT_READY:
@@ -266,9 +272,22 @@ class WebFold:
     def _on_broken(self, names: tuple[str, ...]) -> None:
         for name in names:
             if self._mine(name):
+                self._note_together(self.custody.state.units[name])
                 self._forget(name)
                 self._rests = False
         self._count()
+
+    def _note_together(self, unit: Unit) -> None:
+        """Rule 2: whether another one ended so on its host, just before and when it was there too."""
+        state, now = self.state, self.custody.state.at
+        if unit.broken is not Broken.VM_ENDED or unit.id in state.ended or unit.placed_at is None:
+            return
+        state.taken = {name: at for name, at in state.taken.items() if now <= at + TOGETHER_S}
+        first = state.taken.get(unit.hosts[0])
+        if first is not None and unit.placed_at < first:
+            state.together[unit.id] = None
+        else:
+            state.taken[unit.hosts[0]] = now
 
     def _forget(self, name: str) -> None:
         """Its attempt is closed or broken."""

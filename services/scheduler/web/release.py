@@ -29,8 +29,9 @@ Rules
      guest's word, its VM ended before it had begun, it did not call in time, it was not ready for `unreachable_s`.  A lost
      host, a reclaim, a scale-down is none, nor what did not start while starts are paused in the whole cloud, nor a VM that
      ended after it had begun without its guest's word on the program: a guest says so before its VM ends, so it was taken
-     with the VM, by a hypervisor that started again, say, which takes all of a host at once.  So what serves, and fails before
-     it is ready, has taken the places of `max_unavailable` others at most.
+     with the VM, by a hypervisor that started again, say, which takes all of a host at once; those of one host that had not
+     begun count once (`web.fold`, rule 2).  So what serves, and fails before it is ready, has taken the places of
+     `max_unavailable` others at most.
   5. After a failure nobody leaves for the sake of rule 1 until the release has stood: those that serve are kept.
   6. `start_failures_max` failures of a release that has not stood: no more are started.  If none of it is in service (now or
      when the last one has failed), it is given up; if one stands meanwhile, it goes on.  0: never given up.

@@ -48,6 +48,10 @@ class State(msgspec.Struct, kw_only=True):
     answers: Record = {}  # of the watched release, and of the one before (`web.answers`), as of …
     answers_at: float = 0.0  # … the last observation that told any; 0: of this roll-out none has
     failures: int = 0  # in a row
+    taken: dict[
+        str, float
+    ] = {}  # hosts on which VMs ended just now without their guests' word -> when the first one did
+    together: dict[str, None] = {}  # broken instances that are of such a failure that has been counted
     paused: bool = False  # starts are, in the whole cloud: what does not start then is the site's fault
     to_replace: int = 0  # failed instances whose successor is not placed yet
     retry_at: float = 0.0
