@@ -27,8 +27,8 @@ NOWHERE: Address = ("127.0.0.1", 1)
 
 @dataclass
 class Server:
-    """`seen`: a health check has passed at this address since it left maint.  `checking`: where one is under way that
-    will pass, and count whatever the server's address is by then."""
+    """`seen`: a health check has passed at this address and its path since it left maint.  `checking`: where one is under way
+    that will pass, and count whatever the server's address is by then."""
 
     name: str
     address: Address = NOWHERE
@@ -56,7 +56,7 @@ class Server:
 
 @dataclass
 class Model:
-    """`listening`: addresses, and the path at which a health check would pass there."""
+    """`listening`: addresses where health checks pass, at any path, and the path at which that says something."""
 
     count: int
     listening: dict[Address, str] = field(default_factory=dict)
@@ -99,26 +99,26 @@ class Model:
                 server.is_up = True  # until its first check
             server.ordered = "drain" if isinstance(command, Drain) else "ready"
 
-    def passes(self, server: Server) -> bool:
+    def says_something(self, server: Server) -> bool:
         return self.listening.get(server.address) == (server.path or DEFAULT_PATH)
 
     def check(self) -> None:
         """A round of health checks."""
         for server in self.servers:
             if server.ordered != "maint":
-                server.is_up = self.passes(server)
-                server.seen = server.seen or server.is_up
+                server.is_up = server.address in self.listening
+                server.seen = server.seen or self.says_something(server)
 
     def begin_slow_checks(self) -> None:
         for server in self.servers:
-            listens = server.ordered != "maint" and self.passes(server)
+            listens = server.ordered != "maint" and server.address in self.listening
             server.checking = server.address if listens else server.checking
 
     def end_slow_checks(self) -> None:
         for server in self.servers:
             if server.checking is not None and server.ordered != "maint":
                 server.is_up = True
-                server.seen = server.seen or server.checking == server.address
+                server.seen = server.seen or (server.checking == server.address and self.says_something(server))
             server.checking = None
 
     def obey(self, orders: tuple[Order, ...], upto: int | None = None) -> None:
