@@ -5,7 +5,7 @@
     /half      the answer is broken off
     else       500
 
-Listens on $PORT, or $PHOENIX_PORT.
+While a file that $ILL names is not there, the rest is well too.  Listens on $PORT.
 """
 
 from __future__ import annotations
@@ -16,13 +16,17 @@ import os
 ANSWER = "HTTP/1.1 {}\r\nContent-Type: text/plain\r\nContent-Length: {}\r\n\r\nill"
 
 
+def is_ill() -> bool:
+    return os.path.exists(os.environ.get("ILL", "/"))
+
+
 async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
     try:
         while head := await reader.readuntil(b"\r\n\r\n"):
             path = head.split()[1].decode().partition("?")[0]
             if path == "/close":
                 return
-            status = {"/healthz": "200 OK", "/half": "200 OK"}.get(path, "500 Internal Server Error")
+            status = "200 OK" if path in ("/healthz", "/half") or not is_ill() else "500 Internal Server Error"
             writer.write(ANSWER.format(status, 1000 if path == "/half" else 3).encode())
             await writer.drain()
             if path == "/half":
@@ -34,8 +38,7 @@ async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> N
 
 
 async def main() -> None:
-    port = int(os.environ.get("PORT") or os.environ["PHOENIX_PORT"])
-    server = await asyncio.start_server(serve, os.environ.get("HOST", "127.0.0.1"), port)
+    server = await asyncio.start_server(serve, "127.0.0.1", int(os.environ["PORT"]))
     await server.serve_forever()
 
 

@@ -13,8 +13,9 @@ from schemas.facts import Answers
 from schemas.reasons import Code
 from services.scheduler.web import answers as wa
 from services.scheduler.web.answers import SECONDS_MIN, Bucket, Sum
+from services.scheduler.web.meter_answers import Failing
 from services.scheduler.web.release import Roll
-from services.scheduler.web.why import why
+from services.scheduler.web.why import Told, troubles, why
 from tests.support.releases import core, deploy, of_releases, said, site, watch
 from tests.support.world import World
 
@@ -231,3 +232,23 @@ def test_a_newer_release_takes_over_from_a_bad_one() -> None:
     deploy(world)
     answer(world, 40, {0: WELL, 1: ILL, 2: WELL})
     assert said(world) == [(1, "rolling"), (2, "rolling"), (2, "complete")]
+
+
+def test_a_release_that_fails_is_told_until_it_is_given_up_for_it() -> None:
+    world = quick()
+    deploy(world)
+    answer(world, 1, {0: WELL, 1: ILL})
+    told = Told(failing=[Failing(0, 400, 40, 20.0), Failing(1, 60, 60, 20.0)])
+
+    def failing() -> list[object]:
+        found = [one.params["release"] for one in why(core(world), world.now, told) if one.code is Code.REQUESTS_FAIL]
+        listed = [
+            one.params["release"] for one in troubles(core(world), world.now, told) if one.code is Code.REQUESTS_FAIL
+        ]
+        assert found == listed
+        return found
+
+    assert failing() == [0, 1]
+    answer(world, 30, {0: WELL, 1: ILL})
+    assert failing() == [0]
+    assert Code.RELEASE_ERRORS in [one.code for one in troubles(core(world), world.now, told)]

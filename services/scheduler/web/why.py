@@ -58,7 +58,7 @@ def why(core: WebCore, now: float, told: Told = NOTHING_TOLD) -> list[Reason]:
     active, found = len(core.holdings.active), [*not_ready(core, now), reason]
     if core.missing(now):
         found = [*(one for one in found if one.code is not Code.SIGNAL_MISSING), _silence(core, now, told.last)]
-    found += [*unseen(core, now, told), *refused(core, told), *failing(told)]
+    found += [*unseen(core, now, told), *refused(core, told), *failing(core, told)]
     found += web_rolls.why(core.releases(now), target, core.department.maximum if core.department is not None else None)
     if wanted > held:
         by = _kept(core, now)
@@ -81,15 +81,17 @@ def troubles(core: WebCore, now: float, told: Told = NOTHING_TOLD) -> list[Reaso
         *([_silence(core, now, told.last)] if silent else []),
         *unseen(core, now, told),
         *refused(core, told),
-        *failing(told),
+        *failing(core, told),
         *([] if given_up is None else [given_up]),
         *(because(Code.SIGNALS_DROPPED, **one.params()) for one in told.troubles),
     ]
 
 
-def failing(told: Told) -> list[Reason]:
-    """Rule 6."""
-    return [because(Code.REQUESTS_FAIL, **one._asdict()) for one in told.failing]
+def failing(core: WebCore, told: Told) -> list[Reason]:
+    """Rule 6; of one that was given up for it that is told already."""
+    given_up = core.state.roll.given_up
+    known = given_up.params["release"] if given_up is not None and given_up.code is Code.RELEASE_ERRORS else None
+    return [because(Code.REQUESTS_FAIL, **one._asdict()) for one in told.failing if one.release != known]
 
 
 def refused(core: WebCore, told: Told) -> list[Reason]:
