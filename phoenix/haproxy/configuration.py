@@ -37,7 +37,8 @@ class ConfigurationError(ValueError):
 class Front:
     """One HAProxy for one department.  `health_map`: the file of the map from servers to health paths.  `owner`: the user and
     group that HAProxy becomes and that owns the socket; None: whoever starts it.  `server_maxconn`: requests that an instance
-    works on at once, until the agent says otherwise.  `wait_s`: how long a request waits while there is no server at all."""
+    works on at once, until the agent says otherwise.  `queue_s`, `waiting_each`: how long a request waits
+    for a server with room, and how many for each that is worked on.  `wait_s`: how long while there is no server at all."""
 
     department: str
     listen: str  # HOST:PORT; or "fd@${NAME}", quoted: a listening socket whose number is in that variable
@@ -48,7 +49,8 @@ class Front:
     backend: str = "web"
     slots: int = SLOTS_DEFAULT
     server_maxconn: int = CONNECTIONS_COMMAND
-    queue_s: int = 60
+    queue_s: int = 8
+    waiting_each: int = 15
     wait_s: int = 10
     old_process_s: int = 30
     owner: tuple[str, str] | None = None
@@ -91,6 +93,7 @@ def render(front: Front) -> str:
         slots=front.slots,
         server_maxconn=front.server_maxconn,
         queue_s=front.queue_s,
+        waiting_each=front.waiting_each,
         wait_s=front.wait_s,
         old_process_s=front.old_process_s,
     )
