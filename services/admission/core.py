@@ -30,7 +30,7 @@ from schemas import facts as f
 from schemas import readiness
 from schemas.bounds import Account
 from schemas.checkpoints import counts
-from schemas.config import CloudConfig, Department, User
+from schemas.config import CloudConfig, Department, User, WebPolicy
 from schemas.custody import Custody
 from schemas.custody_state import Unit, vm_key
 from schemas.envelope import FACTS_MAX
@@ -38,8 +38,9 @@ from schemas.facts import Fact, Lease
 from schemas.ids import element_id, instance_parts, is_instance, job_of
 from schemas.meta import Meta
 from schemas.reasons import Code, Reason, because
+from schemas.releases import Release
 from services.admission.shape import Capacity, constrained
-from services.admission.wanted import Wanted, follow
+from services.admission.wanted import Wanted, configured, follow, lasting
 from services.runtime.core import NEVER, Handlers
 
 REQUESTS_MAX: Final = (
@@ -113,13 +114,15 @@ class _State(msgspec.Struct, kw_only=True):
     wanted: dict[str, Wanted] = {}  # releases, by web department
     reported: dict[str, dict[str, Reported]] = {}  # of instances whose attempt is open, by watcher
     holds: dict[str, Reason] = {}  # units to be held -> why
+    configured: dict[str, Release] = {}  # what lasts of release 0, by web department
+    begun_with: dict[str, Release] = {}  # the same of its instances that began before it changed
     logs: dict[str, list[str]] = {}  # ended instances by department, oldest first: the first ones' output goes
 
 
 class AdmissionCore:
     # 1 knew neither leases nor checkpoints; 2 neither releases nor what is reported and kept of instances; 3 holds nobody
-    # 4 knew one watcher of an instance
-    VERSION = 5
+    # 4 knew one watcher of an instance; 5 not what instances of release 0 had begun with
+    VERSION = 6
 
     def __init__(self, custody: Custody) -> None:
         self.custody = custody
@@ -166,6 +169,7 @@ class AdmissionCore:
     def _over(self, fact: f.AttemptClosed | f.AttemptReported, _meta: Meta) -> None:
         self._resuming.pop(fact.unit, None)
         self._state.reported.pop(fact.unit, None)
+        self._state.begun_with.pop(fact.unit, None)
         self._keep_logs(fact.unit)
         self._count_final(fact.unit)
         if isinstance(fact, f.AttemptClosed) and fact.hold:
@@ -203,6 +207,15 @@ class AdmissionCore:
     def _configured(self, fact: f.ConfigAdopted, _meta: Meta) -> None:
         for department in fact.config.departments:
             self._state.departments[department.name] = None
+            if department.kind == "web":
+                self._reconfigure(department.name, lasting(configured(department.web or WebPolicy())))
+
+    def _reconfigure(self, dept: str, new: Release) -> None:
+        old, units = self._state.configured.get(dept, new), self.custody.state.units
+        for name in self.custody.index.open.get(dept, ()) if old != new else ():
+            if not units[name].release and units[name].began_at is not None:
+                self._state.begun_with.setdefault(name, old)
+        self._state.configured[dept] = new
 
     def _hosts_changed(self, _fact: f.HostDescribed | f.HostRemoved, _meta: Meta) -> None:
         self._capacity = None
@@ -297,9 +310,11 @@ class AdmissionCore:
         self._state.departments.pop(dept, None)
         self._state.unfinished.pop(dept, None)
         self._state.wanted.pop(dept, None)
+        self._state.configured.pop(dept, None)
         self._resuming = {name: None for name in self._resuming if self._resumes(name)}
-        for name in [name for name in self._state.reported if instance_parts(name)[0] == dept]:
-            del self._state.reported[name]
+        for of_instances in (self._state.reported, self._state.begun_with):
+            for name in [name for name in of_instances if instance_parts(name)[0] == dept]:
+                del of_instances[name]
         for name, job in list(self._state.jobs.items()):
             if job.dept == dept and job.left:
                 for unit in self.units(name):
@@ -382,9 +397,9 @@ class AdmissionCore:
         for name in self._state.checkpoints:
             if name not in units or units[name].state == "final":
                 found.append(f"unit {name} is over and its checkpoint is remembered")
-        for name in self._state.reported:
+        for name in (*self._state.reported, *self._state.begun_with):
             if name not in units or units[name].state != "open":
-                found.append(f"instance {name} is over and what was reported of it is remembered")
+                found.append(f"instance {name} is over, and what was reported of it or it began with is remembered")
         fresh = AdmissionCore(self.custody)
         fresh.load(self.dump())
         if fresh._submitted != self._submitted:
@@ -424,6 +439,10 @@ class AdmissionCore:
     def wanted(self, dept: str) -> Wanted:
         """What a web department is to run."""
         return self._state.wanted.get(dept, Wanted())
+
+    def begun_with(self, unit: str) -> Release | None:
+        """Of an instance of release 0, if that is something else by now."""
+        return self._state.begun_with.get(unit)
 
     def reported(self, unit: str) -> Mapping[str, Reported]:
         """What each watcher said last of an instance whose attempt is open."""

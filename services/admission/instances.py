@@ -5,7 +5,8 @@ Rules
   1. An instance is listed from its placement until its VM is gone: `starting` (it boots), `running` (in service), `draining`
      (until it is closed it has its address, and its open sessions go on; afterwards it has none).
   2. What the department says of its balancer (`drain_s`, `unreachable_s`, the health path of each release, how many requests
-     it is given at a time) is in the answer.
+     it is given at a time) is in the answer.  An instance that has begun is told as what it runs, and not as what the
+     configuration says of release 0 since.
   3. A report is a level, of each watcher by itself: the instance's guest, and each load balancer's user.  What is said already
      is granted without a fact, in the journal or in the same envelope; so is what changes nothing: `ready` of one that this
      watcher does not call unready, and anything but `drained` of one that drains.
@@ -29,10 +30,11 @@ from schemas.config import Department, WebPolicy
 from schemas.custody_state import Unit
 from schemas.facts import Fact
 from schemas.ids import is_instance
-from schemas.releases import connections
+from schemas.releases import Release, connections
 from services.admission import releases
 from services.admission.compose import Caller, department_for
 from services.admission.core import AdmissionCore, Reported
+from services.admission.wanted import configured
 from services.runtime.edge import Refused
 
 REPORT_INTERVAL_S: Final = (
@@ -65,6 +67,7 @@ def _open(core: AdmissionCore, dept: str) -> list[str]:
 def _live(core: AdmissionCore, web: WebPolicy, name: str) -> r.Instance:
     unit = core.custody.state.units[name]
     serves: bool = unit.began_at is not None
+    content = _running(core, web, name, unit)
     return r.Instance(
         unit=name,
         attempt=unit.attempt,
@@ -74,20 +77,14 @@ def _live(core: AdmissionCore, web: WebPolicy, name: str) -> r.Instance:
         cores=unit.cores,
         release=unit.release,
         drains_until=unit.drains_until,
-        health_path=health_path(core, web, unit),
-        connections=_connections(core, web, unit),
+        health_path=content.health_path,
+        connections=connections(web.connections_per_instance, content.command),
     )
 
 
-def health_path(core: AdmissionCore, web: WebPolicy, unit: Unit) -> str:
-    """Of what the instance runs."""
-    content = releases.content(core, unit.dept, unit.release)
-    return web.health_path if content is None else content.health_path
-
-
-def _connections(core: AdmissionCore, web: WebPolicy, unit: Unit) -> int:
-    content = releases.content(core, unit.dept, unit.release)
-    return connections(web.connections_per_instance, web.command if content is None else content.command)
+def _running(core: AdmissionCore, web: WebPolicy, name: str, unit: Unit) -> Release:
+    """What an instance runs: of release 0 what that was when it began."""
+    return core.begun_with(name) or releases.content(core, unit.dept, unit.release) or configured(web)
 
 
 def awaited(core: AdmissionCore, dept: str) -> dict[int, Mapping[str, str]]:

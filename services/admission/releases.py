@@ -30,6 +30,7 @@ from services.admission import compose
 from services.admission.compose import Caller
 from services.admission.core import DIGEST_MARK, AdmissionCore
 from services.admission.payloads import digest_of
+from services.admission.wanted import configured
 from services.runtime.edge import Refused
 
 V = TypeVar("V")
@@ -74,17 +75,6 @@ def content(core: AdmissionCore, dept: str, number: int) -> Release | None:
         return None if known is None else known.content
     department = core.department(dept)
     return None if department is None else configured(department.web or WebPolicy())
-
-
-def configured(policy: WebPolicy) -> Release:
-    """Release 0."""
-    return Release(
-        image=policy.image,
-        command=policy.command,
-        environment=policy.environment,
-        secrets=policy.secrets,
-        health_path=policy.health_path,
-    )
 
 
 def _base(

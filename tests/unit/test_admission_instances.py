@@ -133,6 +133,38 @@ def test_a_web_department_cannot_report_anothers_instances() -> None:
         reported(world, unit="shop.1", state="unready")
 
 
+def test_an_instance_that_has_begun_is_asked_where_its_program_answers_whatever_the_configuration_says_since() -> None:
+    world = in_service()
+    placed = f.UnitPlaced(unit="web.2", attempt=1, hosts=("w1",), cores=1, memory_mb=1)
+    assert world.put(placed, writer="scheduler.web") is None  # it boots, and runs what the configuration says then
+
+    def told() -> list[tuple[str, str, int]]:
+        department = world.core.department("web")
+        assert department is not None
+        found = instances.listed(world.core, department).instances
+        return [(one.unit, one.health_path, one.connections) for one in found]
+
+    def adopt(**changes: Any) -> None:
+        config = cloud()
+        web = [
+            msgspec.structs.replace(d, web=WebPolicy(**changes)) if d.name == "web" else d for d in config.departments
+        ]
+        world.adopt(msgspec.structs.replace(config, departments=tuple(web)))
+
+    adopt(health_path="/up", command=("shop",))
+    assert told() == [("web.1", "/healthz", 4), ("web.2", "/up", 64)]
+    adopt(health_path="/ready", command=("shop",))
+    assert told() == [("web.1", "/healthz", 4), ("web.2", "/ready", 64)]
+    adopt(health_path="/ready", command=("shop",), connections_per_instance=9)
+    assert told() == [("web.1", "/healthz", 9), ("web.2", "/ready", 9)]
+    world.core.load(world.core.dump())
+    assert told()[0] == ("web.1", "/healthz", 9)
+    assert world.core.check() == []
+    world.close("web.1", f.Disposal.STOPPED, dept="web")
+    assert world.core.begun_with("web.1") is None
+    assert world.core.check() == []
+
+
 def test_an_instance_is_listed_with_its_state_and_the_health_path_of_its_release() -> None:
     world = in_service()
     release = f.ReleaseRequested(
