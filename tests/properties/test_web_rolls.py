@@ -8,6 +8,8 @@ W7  Where nobody fails but bad releases, before they are ready, and nobody scale
     at any moment than wanted, less `max_unavailable`.
 W8  Nothing that the core writes is void when nothing is concurrent.
 W9  A roll that ends only if hosts come says so, and by which `max_unavailable` it would go on; with that it ends.
+W10 Whatever part of their requests releases answer with 5xx: none is given up for it that is no worse than the one before,
+    none stays that plainly is, and W7 and W8 hold.
 """
 
 from __future__ import annotations
@@ -17,8 +19,9 @@ from hypothesis import strategies as st
 
 from schemas import facts as f
 from schemas.reasons import Code
+from services.scheduler.web.release import before
 from services.scheduler.web.why import why
-from tests.support.releases import CRASH_S, Fates, core, deploy, of_releases, said, scale, serving, site, watch
+from tests.support.releases import CRASH_S, Fates, Users, core, deploy, of_releases, said, scale, serving, site, watch
 from tests.support.world import World
 
 HOSTS = tuple(f"h{number}" for number in range(1, 13))
@@ -110,3 +113,29 @@ def test_a_roll_in_want_of_hosts_says_what_helps_and_that_does(
         deploy(world, max_unavailable=int(stuck[0].params["helps"]), max_surge=bounds[1])  # type: ignore[arg-type]
         world.advance(120)
         assert said(world)[-1] == (2, "complete")
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.lists(st.tuples(BOUNDS, st.sampled_from((0.0, 0.03, 0.5, 1.0)), st.integers(1, 15)), min_size=1, max_size=4))
+def test_what_answers_worse_than_the_one_before_does_not_stay(
+    deploys: list[tuple[tuple[int, int], float, int]],
+) -> None:
+    world, _ = site(instances=4, min_ready_s=READY_S, threshold=0.9)
+    users = Users(world, shares := {0: 0.0})
+    watch(world).fewest = 4
+    users.ask(5)
+    for bounds, share, pause in deploys:
+        shares[deploy(world, max_unavailable=bounds[0], max_surge=bounds[1])] = share
+        users.ask(pause)
+    users.ask(60)
+    assert world.voids == []
+    assert watch(world).fewest >= 4 - max(unavailable for (unavailable, _), _, _ in deploys)
+    for fact in world.facts(f.ReleaseChanged):
+        if fact.state == "rolled_back":
+            assert fact.reason.code is Code.RELEASE_ERRORS
+            assert shares[fact.release] > shares[fact.back_to]
+    roll = core(world).state.roll
+    assert (roll.stage, of_releases(world)) == ("complete", {roll.wanted: 4})
+    back = before(roll)
+    if roll.wanted == roll.asked and back is not None and shares[back] < 0.1:
+        assert shares[roll.wanted] < 0.1

@@ -6,12 +6,18 @@ crash later, or are lost with their VM.
     deploy(world, max_unavailable=1)             # -> 1, 2, … as the journal has it
     world.advance(60)
 
+    users = Users(world, {2: 1.0})               # who get an error for each request that release 2 answers
+    users.ask(60)                                # so many seconds: answers are observed, as by the edge
+
 `Watch` looks at every fact: nobody drains for a roll while that leaves fewer in service than its terms allow.
 """
 
 from __future__ import annotations
 
+from collections import deque
 from typing import Any, Final
+
+import msgspec
 
 from schemas import facts as f
 from schemas.custody_state import Unit
@@ -22,6 +28,7 @@ from schemas.reasons import Code
 from schemas.releases import Release
 from services.provisioner.core import ProvisionerCore
 from services.scheduler.web.core import WebCore
+from services.scheduler.web.meter_answers import KEPT_S
 from tests.support.world import NullCore, StandInGuests, World, cloud, web
 
 BOOT_S: Final = 0.5
@@ -87,6 +94,37 @@ def of_releases(world: World) -> dict[int, int]:
     for unit in serving(world.custody):
         found[unit.release] = found.get(unit.release, 0) + 1
     return found
+
+
+class Users:
+    """They ask each instance in service `EACH` times a second; `shares`: release -> what part of it is answered with 5xx."""
+
+    EACH: Final = 20
+
+    def __init__(self, world: World, shares: dict[int, float]) -> None:
+        self.world, self.shares = world, shares
+        self._told: deque[dict[int, tuple[int, int]]] = deque(maxlen=int(KEPT_S))
+
+    def ask(self, seconds: int) -> None:
+        for _ in range(seconds):
+            self.world.advance(1.0)
+            counts = {release: count * self.EACH for release, count in of_releases(self.world).items()}
+            self._told.append({one: (all_, round(all_ * self.shares.get(one, 0.0))) for one, all_ in counts.items()})
+            self._observe()
+
+    def _observe(self) -> None:
+        """The first one of a roll-out tells of the minute before."""
+        fresh = list(self._told) if not core(self.world).state.answers_at else [self._told[-1]]
+        sums: dict[int, tuple[int, int]] = {}
+        for told in fresh:
+            for release, (answered, errors) in told.items():
+                had = sums.get(release, (0, 0))
+                sums[release] = (had[0] + answered, had[1] + errors)
+        answers = tuple(f.Answers(release=one, answered=sums[one][0], errors=sums[one][1]) for one in sorted(sums))
+        at = self.world.now
+        fact = f.LoadObserved(dept="web", start=at - 1, end=at, utilisation=0.5, samples=1, answers=answers)
+        self.world.write("scheduler.web", msgspec.structs.replace(fact, answers_s=float(len(fresh))))
+        self.world.settle()
 
 
 def fate_of(fates: Fates, unit: Unit) -> str:

@@ -16,7 +16,7 @@ from services.scheduler.web.answers import SECONDS_MIN, Bucket, Sum
 from services.scheduler.web.meter_answers import Failing
 from services.scheduler.web.release import Roll
 from services.scheduler.web.why import Told, troubles, why
-from tests.support.releases import core, deploy, of_releases, said, site, watch
+from tests.support.releases import Users, core, deploy, of_releases, said, site, watch
 from tests.support.world import World
 
 WELL, ILL = 0.0, 1.0
@@ -132,22 +132,8 @@ def test_hurried_observations_are_one_second() -> None:
 # -------------------------------------------------------------------------------------------------------------------- stories
 
 
-def answer(world: World, seconds: int, shares: dict[int, float], *, each: int = 20) -> None:
-    """For so many seconds each instance in service answers `each` requests a second, its release's share of them with 5xx."""
-    for _ in range(seconds):
-        world.advance(1.0)
-        told = [
-            Answers(release=release, answered=count * each, errors=round(count * each * shares.get(release, 0.0)))
-            for release, count in sorted(of_releases(world).items())
-        ]
-        observe(world, *told)
-        world.settle()
-
-
-def observe(world: World, *told: Answers, span_s: float = 1.0) -> None:
-    at = world.now
-    fact = f.LoadObserved(dept="web", start=at - 1, end=at, utilisation=0.5, samples=1, answers=told, answers_s=span_s)
-    world.write("scheduler.web", fact)
+def answer(world: World, seconds: int, shares: dict[int, float]) -> None:
+    Users(world, shares).ask(seconds)
 
 
 def quick(**policy: Any) -> World:
@@ -171,13 +157,12 @@ def test_a_release_that_answers_with_errors_is_rolled_back_while_it_rolls() -> N
 
 def test_a_release_that_is_complete_already_is_rolled_back_too() -> None:
     world = quick(min_ready_s=0.0)
-    answer(world, 3, {0: WELL})
+    users = Users(world, {1: ILL})
+    users.ask(10)
     deploy(world, max_surge=4)
-    world.settle()
-    observe(world, Answers(release=0, answered=2400, errors=3), span_s=60.0)  # its last minute
     world.advance(8)
     assert said(world)[-1] == (1, "complete")
-    answer(world, 60, {1: ILL})
+    users.ask(60)
     assert said(world) == [(1, "rolling"), (1, "complete"), (1, "rolled_back"), (0, "complete")]
     assert of_releases(world) == {0: 4}
     assert world.voids == []
