@@ -270,6 +270,20 @@ _WEB: Final = Row(
             width=6,
         ),
         Panel(
+            "Answers with 5xx",
+            "Of the requests that instances answered, those with 5xx or broken off: of the release that all are to run, and of "
+            "others.",
+            "percentunit",
+            (
+                Query(
+                    f"max by (release) ({rate('phoenix_web_errors_total', department=OWN)}"
+                    f" / ({rate('phoenix_web_answers_total', department=OWN)} > 0))",
+                    "{{release}}",
+                ),
+            ),
+            width=6,
+        ),
+        Panel(
             "Age of signals",
             "Since the end of what the last signal measured, by name. Above signal_timeout_s the number of instances is held.",
             "s",

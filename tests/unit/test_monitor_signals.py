@@ -39,6 +39,21 @@ def test_load_is_shown_as_it_was_told() -> None:
     assert view(fresh) == (None, None, 5, "1970-01-01T00:00:03.000Z")
 
 
+def test_errors_are_shown_as_they_were_observed() -> None:
+    def shown(desk: Desk) -> object:
+        return desk.views.department("web")["errors_ratio"]
+
+    desk = Desk().play(ADOPTED)
+    assert shown(desk) is None
+    answers = (f.Answers(release=2, answered=30, errors=30), f.Answers(release=1, answered=90, errors=0))
+    desk.play(observed(1, 2, utilisation=0.5, answers=answers, answers_s=1.0))
+    assert shown(desk) == 0.25
+    desk.play(observed(2, 2, claim=3))
+    assert shown(desk) == 0.25
+    desk.play(observed(2, 3, utilisation=0.5))  # without errors nothing is told
+    assert shown(desk) == 0.0
+
+
 def test_a_number_that_is_held_for_want_of_a_signal_is_an_alert_until_it_is_not() -> None:
     desk = Desk().play(ADOPTED, observed(0, 1, requests_per_s=400.0, claim=2), wants(2, Code.UTILISATION_HIGH))
     registry = CollectorRegistry()

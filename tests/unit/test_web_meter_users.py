@@ -71,6 +71,7 @@ def test_one_users_small_target_multiplies_nobody_elses_demand() -> None:
         (sessions({"17": 3}), "it names 17, which never was an instance of web"),
         (AnswersSignal(instances={"web.9": (5, 5)}), ""),
         (AnswersSignal(instances={"web.10": (5, 5)}), "it names web.10, which never was an instance of web"),
+        (AnswersSignal(instances={"web.1": (5, 6)}), "it counts 6 errors among 5 answers of web.1"),
     ],
 )
 def test_what_cannot_be_true_of_the_department_is_said(said: AnySignal, words: str) -> None:

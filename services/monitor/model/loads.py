@@ -26,6 +26,7 @@ class Load(msgspec.Struct, kw_only=True):
     requests_per_s: float | None = None
     claim: int | None = None  # instances
     told_at: float | None = None
+    errors: float = 0.0  # the share of requests that were answered with 5xx
 
 
 class State(msgspec.Struct, kw_only=True):
@@ -63,7 +64,14 @@ def observed(state: State, fact: f.LoadObserved, meta: Meta, config: CloudConfig
         requests_per_s=fact.requests_per_s,
         claim=fact.claim,
         told_at=min(fact.end, meta.at) if _tells_load(fact, config) else last.told_at,
+        errors=_errors(fact),
     )
+
+
+def _errors(fact: f.LoadObserved) -> float:
+    """An observation without answers is one without errors."""
+    answered = sum(one.answered for one in fact.answers)
+    return round(sum(one.errors for one in fact.answers) / answered, 4) if answered else 0.0
 
 
 def _tells_load(fact: f.LoadObserved, config: CloudConfig | None) -> bool:

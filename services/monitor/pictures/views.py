@@ -259,6 +259,7 @@ class Views:
             **self._readiness(name, running),
             "utilisation": load.utilisation if load else None,
             "requests_per_s": load.requests_per_s if load else None,
+            "errors_ratio": load.errors if load else None,
             "claim": load.claim if load else None,
             "signal_at": iso(load.at) if load else None,
             "signal_missing_since": iso(state.loads.silent.get(name)),

@@ -50,7 +50,9 @@ def implausible(signal: s.AnySignal, department: str, known: Known) -> str:
         return _off(signal.target, known.target)
     if isinstance(signal, s.SessionsSignal):
         return _never_was(signal.sessions, department, known.last)
-    return _never_was(signal.instances, department, known.last) if isinstance(signal, s.AnswersSignal) else ""
+    if isinstance(signal, s.AnswersSignal):
+        return _never_was(signal.instances, department, known.last) or _too_many_errors(signal)
+    return ""
 
 
 def _too_many(counted: int, instances: int) -> str:
@@ -61,6 +63,13 @@ def _off(target: float | None, own: float) -> str:
     if target is None or not own or own / TARGET_OFF_MAX <= target <= own * TARGET_OFF_MAX:
         return ""
     return f"its target is {target:g} requests/s, and requests_per_instance is {own:g}"
+
+
+def _too_many_errors(signal: s.AnswersSignal) -> str:
+    for name, (answered, errors) in signal.instances.items():
+        if errors > answered:
+            return f"it counts {errors} errors among {answered} answers of {name}"
+    return ""
 
 
 def _never_was(names: Iterable[str], department: str, last: int) -> str:
