@@ -182,6 +182,9 @@ class WebPolicy(_Config, frozen=True, kw_only=True):
     instance_cores: int = 1
     instance_memory_mb: int = 256
     signal_timeout_s: float = 10.0
+    claim_max_user: int = (
+        0  # instances that a user may claim by signal; managers and operators: as many as there may be
+    )
     boot_timeout_s: float = 60.0
     drain_s: float = 5.0
     command: tuple[str, ...] = ()  # empty: the default web program

@@ -23,6 +23,7 @@ from schemas.facts_base import Disposal as Disposal
 from schemas.facts_base import Index as Index
 from schemas.facts_base import Rank as Rank
 from schemas.facts_base import UnitId as UnitId
+from schemas.facts_instances import AUTHORS_MAX as AUTHORS_MAX
 from schemas.facts_instances import QUIET_MAX as QUIET_MAX
 from schemas.facts_instances import Answers as Answers
 from schemas.facts_instances import InstanceDraining as InstanceDraining

@@ -13,6 +13,7 @@ from schemas.releases import MinReady, Release
 
 SAID_MAX: Final = 400  # the last three lines of a traceback; more is what logs are for
 QUIET_MAX: Final = 20  # instances of one step down that are chosen by their sessions
+AUTHORS_MAX: Final = 8  # users of one department's load balancers
 RELEASES_MAX: Final = 8  # of which instances answer at one time: each deploy during a roll-out adds one
 
 
@@ -28,10 +29,10 @@ class LoadObserved(PlainFact, frozen=True, kw_only=True, tag="load.observed"):
     """Signals, condensed to at most one of these a second: means of `samples` over [start, end); levels, if start = end.
 
     `utilisation`: of the instances in service (None: nobody said).  `requests_per_s`: of the whole department, of which an
-    instance is to serve `requests_per_instance` (None: the configuration's).  `claim`: instances that a balancer wants, by its
-    own word.  `quiet`: the instances in service with the fewest open sessions, the fewest first, at most `QUIET_MAX`.
-    `answers`: what instances answered in the `answers_s` before the fact, by release; only while a release is watched, or if
-    some of it were errors."""
+    instance is to serve `requests_per_instance` (None: the configuration's).  `load_by`: the users who told these, at most
+    `AUTHORS_MAX`.  `claim`: instances that `claim_by` wants, by its own word.  `quiet`: the instances in service with the
+    fewest open sessions, the fewest first, at most `QUIET_MAX`.  `answers`: what instances answered in the `answers_s` before
+    the fact, by release; only while a release is watched, or if some of it were errors."""
 
     dept: DepartmentName
     start: Seconds
@@ -40,7 +41,9 @@ class LoadObserved(PlainFact, frozen=True, kw_only=True, tag="load.observed"):
     samples: Count
     requests_per_s: Annotated[float, msgspec.Meta(ge=0, le=1e9)] | None = None
     requests_per_instance: Annotated[float, msgspec.Meta(gt=0, le=1e9)] | None = None
+    load_by: Annotated[tuple[str, ...], msgspec.Meta(max_length=AUTHORS_MAX)] = ()
     claim: Annotated[int, msgspec.Meta(ge=0, le=1_000_000)] | None = None
+    claim_by: str = ""
     quiet: Annotated[tuple[UnitId, ...], msgspec.Meta(max_length=QUIET_MAX)] = ()
     answers: Annotated[tuple[Answers, ...], msgspec.Meta(max_length=RELEASES_MAX)] = ()
     answers_s: Annotated[float, msgspec.Meta(ge=0, le=3600)] = 0.0

@@ -14,6 +14,7 @@ from typing import Any, Final
 
 class Drop(StrEnum):
     MALFORMED = "malformed"
+    NOT_ALLOWED = "not_allowed"
     NOT_FINITE = "not_finite"
     ABSURD = "absurd"
     LATE = "late"
@@ -28,6 +29,7 @@ class Drop(StrEnum):
 CLOCK: Final = (Drop.LATE, Drop.FUTURE)
 _WHY: Final = {
     Drop.MALFORMED: "they cannot be read",
+    Drop.NOT_ALLOWED: "their user may not send them",
     Drop.NOT_FINITE: "they are not numbers",
     Drop.ABSURD: "they are out of bounds",
     Drop.OUT_OF_ORDER: "they are not newer than its last (repeated, late, or two programs that use one name)",

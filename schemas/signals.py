@@ -19,14 +19,13 @@ from typing import Annotated, Any, Final, TypeAlias
 import msgspec
 from msgspec import Meta
 
+from schemas.config import WebPolicy
 from schemas.facts import UnitId
 from schemas.hidden import HIDDEN, WHAT
 from schemas.misfits import WORDS, Malformed, misfit, unreadable
 from schemas.requests import is_json
 
-UTILISATION_MAX: Final = (
-    100.0  # an instance that may use one core, and uses all of a large host; more is a broken meter
-)
+UTILISATION_MAX: Final = 100  # it may use one core, and uses all of a large host; more is a broken meter
 INSTANCES_MAX: Final = 1_000_000
 INTERVAL_MIN_S: Final = 0.001  # who measures for less has measured nothing
 INTERVAL_MAX_S: Final = 3600.0
@@ -92,7 +91,7 @@ class RequestsSignal(msgspec.Struct, frozen=True, kw_only=True):
 class ClaimSignal(msgspec.Struct, frozen=True, kw_only=True):
     """A ready claim: the source wants `instances` in all, whatever their load.  A level: it is repeated as long as it holds,
     and ends `signal_timeout_s` after the last one, or with a lower one.  The highest claim of all sources counts, beside what
-    the load wants."""
+    the load wants.  How many a user may claim the department says (`claim_max`)."""
 
     v: Annotated[int, Meta(ge=1)] = 1
     instances: Annotated[int, Meta(ge=0, le=INSTANCES_MAX)]
@@ -119,6 +118,11 @@ class AnswersSignal(msgspec.Struct, frozen=True, kw_only=True):
     at: Annotated[float, Meta(ge=0, le=1e12)] | None = None
     interval_s: Annotated[float, Meta(ge=INTERVAL_MIN_S, le=INTERVAL_MAX_S)] = 1.0
     source: Source = ""
+
+
+def claim_max(policy: WebPolicy, role: str) -> int:
+    """Instances that somebody of this role may claim.  To claim is to scale: users may as far as the configuration says."""
+    return policy.claim_max_user if role == "user" else policy.instances_max
 
 
 AnySignal: TypeAlias = CpuSignal | RequestsSignal | ClaimSignal | SessionsSignal | AnswersSignal

@@ -315,8 +315,10 @@ def _load(p: Params) -> str:
         found.append(f"its instances are {100 * float(p['utilisation']):.0f} % busy")
     if isinstance(p.get("requests_per_s"), int | float):
         found.append(f"{p['requests_per_s']:g} requests/s come in")
+    if p.get("load_by"):
+        found.append(f"by the word of {', '.join(p['load_by'])}")
     if p.get("claim") is not None:
-        found.append(f"a balancer claims {count(p.number('claim'), 'instance')}")
+        found.append(f"{p.get('claim_by') or 'a balancer'} claims {count(p.number('claim'), 'instance')}")
     for one in p.get("answers") or ():
         found.append(f"release {one['release']} answered {count(one['answered'], 'request')}, {one['errors']} with 5xx")
     return f"{p['dept']}: {', '.join(found) or 'nothing was told of its load'}"

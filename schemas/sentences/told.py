@@ -266,7 +266,8 @@ def foreseen(p: Params) -> str | None:
 def step_limit(p: Params) -> str | None:
     if "allowed" not in p:
         return None
-    return f"the load asks for {p['wanted']} instead of {p['instances']}, a step goes to {p['allowed']}: {p.names('limits')}"
+    asks = f"{p['by']} claims" if p.get("by") else "the load asks for"
+    return f"{asks} {p['wanted']} instead of {p['instances']}, a step goes to {p['allowed']}: {p.names('limits')}"
 
 
 def flap_budget(p: Params) -> str | None:

@@ -77,7 +77,7 @@ def claimed(p: Params) -> str | None:
     if "instances" not in p:
         return None
     load = f"; the load alone asks for {p['load']}" if "load" in p else ""
-    return f"a signal claims {count(p.number('instances'), 'instance')}{load}"
+    return f"{p.get('by') or 'a signal'} claims {count(p.number('instances'), 'instance')}{load}"
 
 
 def signal_missing(p: Params) -> str | None:

@@ -70,6 +70,11 @@ def room_beside(p: Params) -> str | None:
     return "; ".join(found) or None
 
 
+def at_maximum(p: Params) -> str | None:
+    by = f"; {p['by']} claims {p['claimed']}" if "by" in p and "claimed" in p else ""
+    return f"{told}{by}" if (told := bound("maximum")(p)) else None
+
+
 def bound(which: str) -> Callable[[Params], str | None]:
     """At the department's minimum or maximum."""
 
@@ -81,7 +86,7 @@ def bound(which: str) -> Callable[[Params], str | None]:
 
 TELL: Final[dict[str, Callable[[Params], str | None]]] = {
     "draining": draining,
-    "at_maximum": bound("maximum"),
+    "at_maximum": at_maximum,
     "at_minimum": bound("minimum"),
     "room_beside": room_beside,
     "scale_down": scaled,

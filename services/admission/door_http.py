@@ -24,7 +24,7 @@ from yarl import URL
 
 from schemas import requests as r
 from schemas import signals, subjects
-from schemas.config import Limits
+from schemas.config import Department, Limits, WebPolicy
 from schemas.ids import is_instance
 from services.admission import compose
 from services.admission.asked import Asked, asking, current
@@ -211,7 +211,9 @@ class HttpDoor:
             raise Refused("unknown", f"name: there is no signal {name[:64]!r}; {', '.join(signals.SIGNALS)}", "name")
         data = await read_body(request, signals.bytes_max(name))
         kind = MSGPACK if is_msgpack(request) else JSON
-        _in_time(_signal(name, data, kind), time.time())
+        told = _signal(name, data, kind)
+        _in_time(told, time.time())
+        _may_claim(told, caller, known)
         try:
             await self._nc.publish(subjects.signal(department, caller.user, name), data, headers={"Content-Type": kind})
         except (nats.errors.Error, OSError) as error:
@@ -386,6 +388,16 @@ def _in_time(signal: signals.AnySignal, now: float) -> None:
         off = f"{abs(off_s):.1f} s {'before' if off_s < 0 else 'after'} this door's clock"
         right = f"a signal is at most {signals.LATE_S:g} s old and {signals.AHEAD_S:g} s ahead"
         raise Refused("invalid", f"at: {off}; {right}: set the clock, or leave `at` out", "at")
+
+
+def _may_claim(signal: signals.AnySignal, caller: Caller, department: Department | None) -> None:
+    """The scheduler drops such a claim; over HTTP somebody is there to be told.  Raises `Refused`."""
+    if caller.role != "user" or not isinstance(signal, signals.ClaimSignal) or department is None:
+        return
+    most = signals.claim_max(department.web or WebPolicy(), caller.role)
+    if signal.instances > most:
+        may = f"{caller.user} may claim {most} instances of {department.name} at most (its claim_max_user)"
+        raise Refused("denied", f"instances: {may}; managers and operators may claim more", "instances")
 
 
 def _kind(route: Route, request: web.Request) -> str:

@@ -33,10 +33,12 @@ from schemas.sentences import sentence
 from schemas.signal_drops import Drop
 from services.runtime.broker.answer import answer, refusal
 from services.runtime.broker.signal_line import Heard, Message, SignalLine
+from services.runtime.callers.audit import Recorder
 from services.runtime.edge import Edge, Refused
 from services.runtime.exits import Stop
 from services.runtime.service import Service
 from services.scheduler import plugins
+from services.scheduler.claims import Claims
 from services.scheduler.metrics import Counts
 from services.scheduler.web.core import WebCore
 from services.scheduler.web.meter import Meter, longest_s
@@ -65,6 +67,9 @@ class WebEdge(Edge):
         self.meter.answers.release_of = self._release_of
         plugins.watch(service, self.department)
         service.registry.register(Counts(self.meter, service.now))
+        self._recorder = Recorder(service.nc.publish, service.log)
+        self._claims = Claims(self.department, self._recorder.note, service.now)
+        service.spawn("audit", self._recorder.run())
         line = SignalLine(service, [subjects.signal(self.department, "*", name) for name in signals.SIGNALS])
         await line.start(self._on_signals)
         await service.nc.subscribe(subjects.query("scheduler", self.department, "*"), cb=self._on_query)
@@ -74,8 +79,13 @@ class WebEdge(Edge):
 
     async def lead(self) -> None:
         core = self._core()
-        self.meter.inherit(core.state.claim, core.state.heard_at + core.policy.signal_timeout_s)
+        state = core.state
+        self.meter.inherit(state.claim, state.claim_by, state.heard_at + core.policy.signal_timeout_s)
         self.service.spawn("load", self._write_forever())
+
+    async def close(self) -> None:
+        if hasattr(self, "_recorder"):  # else it has not started
+            await self._recorder.flush()
 
     def ailing(self) -> list[str]:
         if not hasattr(self, "service"):  # it has not started
@@ -135,7 +145,21 @@ class WebEdge(Edge):
             signal = signals.decode(name, message.data, message.content_type)
         except Malformed as error:
             return gate.drop(name, Drop.MALFORMED, at, user=user, note=error.message)
-        return self.meter.take(signal, at, user)
+        return self._on_claim(signal, at, user) if name == "claim" else self.meter.take(signal, at, user)
+
+    def _on_claim(self, claim: signals.ClaimSignal, at: float, user: str) -> Trouble | None:
+        config, policy, gate = self.service.custody.state.config, self._core().policy, self.meter.gate
+        assert config is not None  # there is no scheduler without one
+        judged = self._claims.judged(claim, user, config, policy)
+        if isinstance(judged, str):
+            if self.service.is_leader:
+                self._claims.refused(claim, user, config, judged)
+            return gate.drop("claim", Drop.NOT_ALLOWED, at, user=user, source=claim.source, note=judged)
+        taken = gate.taken.get("claim", 0)
+        trouble = self.meter.take(judged, at, user)
+        if self.service.is_leader and gate.taken.get("claim", 0) > taken:
+            self._claims.granted(judged, user, config, policy.signal_timeout_s)
+        return trouble
 
     def _tell(self, trouble: Trouble | None) -> None:
         if trouble is not None:

@@ -172,7 +172,7 @@ async def test_a_release_has_one_number_however_often_it_is_asked_for(here: Hous
 async def test_each_signal_is_handed_on_as_it_came(here: House) -> None:
     heard = await here.hear("service-monitor", "phoenix.signal.web.*.*")
     for name, example in SIGNALS.items():
-        sent = msgspec.to_builtins(example) | {"at": time.time()}
+        sent = msgspec.json.decode(msgspec.json.encode(example)) | {"at": time.time()}
         assert (await call(here, "wim", "POST", f"/v1/signals/web/{name}", sent))[:2] == (200, {"ok": True})
         message = await heard.next_msg(5)
         assert (message.subject, msgspec.json.decode(message.data)) == (f"phoenix.signal.web.wim.{name}", sent)
@@ -216,6 +216,16 @@ async def test_a_signal_that_cannot_be_is_refused_with_its_field(
 ) -> None:
     got, answer = await call(here, "wim", "POST", f"/v1/signals/web/{name}", data)
     assert (got, answer["error"].get("field")) == (status, field), answer
+
+
+async def test_who_may_not_claim_so_many_is_told(here: House) -> None:
+    got, answer = await call(here, "wes", "POST", "/v1/signals/web/claim", {"instances": 1})
+    assert (got, answer["error"]["field"]) == (403, "instances")
+    may = "wes may claim 0 instances of web at most (its claim_max_user)"
+    assert answer["error"]["message"] == f"instances: {may}; managers and operators may claim more"
+    for user, instances in (("wes", 0), ("wim", 1_000_000), ("root", 5)):
+        path = "/v1/signals/web/claim"
+        assert (await call(here, user, "POST", path, {"instances": instances}))[0] == 200
 
 
 async def test_the_audit_names_the_signal_that_was_refused_and_whose_it_would_have_been(here: House) -> None:

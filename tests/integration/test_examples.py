@@ -115,7 +115,7 @@ def test_a_plain_client_is_told_what_is_wrong_with_its_job(site: Site) -> None:
     assert "a job needs a script or argv" in done.stderr
 
 
-PUBLISHED = (("cpu", "8.0"), ("requests", "0.5", "100"), ("claim", "1"), ("sessions", "web.1=3", "web.2=0"))
+PUBLISHED = (("cpu", "8.0"), ("requests", "0.5", "100"), ("claim", "1"), ("sessions", "web.1=3"))
 
 
 async def test_published_signals_reach_the_scheduler(site: Site, wendy: Any) -> None:
@@ -164,10 +164,16 @@ def test_submit_with_curl(site: Site, tmp_path: Path) -> None:
 
 
 def test_signal_with_curl(site: Site) -> None:
-    for values in (("cpu", "0.5"), ("requests", "0.5", "100"), ("requests", "0.5"), ("claim", "1")):
+    for values in (("cpu", "0.5"), ("requests", "0.5", "100"), ("requests", "0.5"), ("claim", "0")):
         assert json.loads(site.curl("signal.sh", "web-balancer", "web", *values).stdout) == {"ok": True}
-    for user, value, code in (("alice", "0.5", "denied"), ("web-balancer", "-1", "invalid")):
-        refused = site.curl("signal.sh", user, "web", "cpu", value)
+    assert json.loads(site.curl("signal.sh", "wendy", "web", "claim", "1").stdout) == {"ok": True}
+    refusals = (
+        ("alice", "cpu", "0.5", "denied"),
+        ("web-balancer", "cpu", "-1", "invalid"),
+        ("web-balancer", "claim", "1", "denied"),
+    )
+    for user, name, value, code in refusals:
+        refused = site.curl("signal.sh", user, "web", name, value)
         assert refused.returncode == 22  # curl: an HTTP status of 400 or more
         assert json.loads(refused.stdout)["error"]["code"] == code
     assert site.curl("signal.sh", "alice", "web", "memory", "1").returncode == 2

@@ -107,6 +107,7 @@ PUBLISH_ALLOWED = {
         "_INBOX_hpc.ann.x.y",
         "$KV.PHOENIX_LEASES.scheduler.hpc",
     ],
+    "service-scheduler.web": ["phoenix.audit.web.granted", "phoenix.audit.operators.refused"],  # of claims
     "service-monitor": [
         "phoenix.event.hpc.job.submitted",
         "_INBOX_web.lb.x.y",
@@ -169,6 +170,7 @@ PUBLISH_DENIED = {
     "service-provisioner": ["phoenix.journal.executor", "phoenix.audit.hpc.refused", "$O.PHOENIX_OBJECTS.C.x"],
     "service-executor": ["phoenix.journal.provisioner", "phoenix.signal.web.lb.cpu", "$O.PHOENIX_OBJECTS.M.x"],
     "service-scheduler.hpc": [
+        "phoenix.audit.hpc.granted",
         "phoenix.journal.scheduler.web",
         "phoenix.journal.scheduler",
         "phoenix.journal.scheduler.hpc.x",

@@ -13,7 +13,8 @@ import pytest
 from prometheus_client import generate_latest
 
 from schemas import facts as f
-from schemas.config import CloudConfig
+from schemas.audit import AuditBatch, AuditRecord
+from schemas.config import CloudConfig, User
 from schemas.custody import RULES
 from schemas.envelope import decode
 from services.runtime.service import Service
@@ -32,7 +33,8 @@ INTERVAL_S = 0.1
 async def scheduler(here: World, kind: str) -> Service:
     """The scheduler of department hpc or web, leading, with one host h1 held by it and its VM serving."""
     departments = (batch("hpc"), web("web", window_s=WINDOW_S, signal_timeout_s=5.0))
-    config = CloudConfig(name="c", departments=departments)
+    users = (User(name="wim", department="web", role="manager"), User(name="lb", department="web"))
+    config = CloudConfig(name="c", departments=departments, users=users)
     await here.write(f.ConfigAdopted(cloud="c", custody_rules=RULES, config=config))
     await here.write(f.HostDescribed(host="h1", one_id=1, cores=4, memory_mb=4096), writer="executor")
     await here.write(f.HostCleared(host="h1"), writer="executor")
@@ -84,8 +86,8 @@ async def test_a_high_load_becomes_a_claim_within_one_signal_of_the_full_window(
     assert "waits_for_hosts" in [reason["code"] for reason in answer["reasons"]]
 
 
-async def send(here: World, name: str, **fields: Any) -> None:
-    await here.admin.publish(f"phoenix.signal.web.lb.{name}", json.dumps({"source": "b1", **fields}).encode())
+async def send(here: World, name: str, user: str = "lb", **fields: Any) -> None:
+    await here.admin.publish(f"phoenix.signal.web.{user}.{name}", json.dumps({"source": "b1", **fields}).encode())
 
 
 async def test_signals_that_mean_nothing_are_counted_and_dropped_and_told(here: World) -> None:
@@ -150,15 +152,45 @@ async def test_a_claim_is_heard_at_once_with_requests_and_sessions_beside_it(her
     await send(here, "sessions", sessions={"web.1": 3})
     await send(here, "requests", rate=70.0, target=100)
     await until(lambda: core.state.heard_at, "the load is in the journal")
-    await send(here, "claim", instances=3)
+    await send(here, "claim", "wim", instances=3)
     await until(lambda: core.state.target == 3, "the claim is the number")
     while not observed or observed[-1].claim != 3:
         envelope = decode((await events.next_msg(timeout=30)).data, "scheduler.web")
         observed += [fact for fact in envelope.facts if isinstance(fact, f.LoadObserved)]
     assert ("web.1",) in [fact.quiet for fact in observed]
     assert 100.0 in [fact.requests_per_instance for fact in observed]
+    assert (observed[-1].claim_by, ("lb",) in [fact.load_by for fact in observed]) == ("wim", True)
     assert service.custody.state.demands["web"] == 3
     assert "claimed" in [reason["code"] for reason in (await ask(here, "web", "why", {}))["reasons"]]
+
+
+async def test_who_may_not_claim_is_dropped_and_named_and_the_audit_has_both(here: World) -> None:
+    service = await scheduler(here, "web")
+    core, edge = service.core, service.edges[0]
+    assert isinstance(core, WebCore)
+    assert isinstance(edge, WebEdge)
+    audit = await here.admin.subscribe("phoenix.audit.web.*")
+    await here.admin.flush()
+    for _ in range(5):
+        await send(here, "claim", "lb", instances=1_000_000)
+        await send(here, "claim", "wim", instances=3)  # the same one
+    await until(lambda: core.state.target == 3, "the manager's counts")
+    await until(lambda: edge.meter.gate.dropped == {("claim", "not_allowed"): 5}, "the balancer's does not")
+    dropped = (
+        "5 claim signals of b1 (user lb) were dropped: their user may not send them "
+        "(it claims 1000000 instances; claim_max_user of web is 0)"
+    )
+    assert edge.ailing() == [f"web: {dropped}"]
+    reasons = (await ask(here, "web", "why", {}))["reasons"]
+    assert {"code": "claimed", "params": {"instances": 3, "by": "wim"}} in reasons
+    found: list[AuditRecord] = []
+    while len({record.outcome for record in found}) < 2:
+        found += msgspec.json.decode((await audit.next_msg(timeout=30)).data, type=AuditBatch).records
+    (granted,) = [record for record in found if record.outcome == "granted"]
+    assert (granted.kind, granted.user, granted.role) == ("signal.claim", "wim", "manager")
+    assert granted.names == ("web", "3 instances")
+    refused = next(record for record in found if record.outcome == "refused")
+    assert (refused.user, refused.names, refused.code) == ("lb", ("web", "1000000 instances"), "denied")
 
 
 async def test_why_and_queue_are_answered_and_jobs_are_placed(here: World) -> None:

@@ -70,6 +70,9 @@ name = "wim"
 department = "web"
 role = "manager"
 [[user]]
+name = "wes"
+department = "web"
+[[user]]
 name = "root"
 department = "operators"
 role = "operator"

@@ -34,6 +34,7 @@ from services.provisioner.core import ProvisionerCore
 from services.runtime.broker.credentials import digest
 from services.runtime.callers.identity import Identities
 from services.scheduler.batch.core import BatchCore
+from services.scheduler.web.core import WebCore
 from tests.support.world import Seat, World, batch, web
 
 PEOPLE = (
@@ -160,6 +161,26 @@ async def test_a_job_that_gave_its_host_says_who_wanted_it(site: Site) -> None:
     assert [cause["kind"] for cause in closed["because"]] == ["quota.changed", "demand.changed", "scale.requested"]
     assert closed["reason"]["code"] == "reclaimed"
     assert closed["refs"] == []
+
+
+async def test_a_job_that_ended_for_a_claim_says_who_claimed(tmp_path: Path) -> None:
+    site = Site(tmp_path)
+    world = site.world
+    world.seat("scheduler.web", lambda custody: WebCore(custody, "web"))
+    world.submit(cores=4)
+    world.submit(cores=4)
+    world.settle()
+    world.now += 60
+    claim = f.LoadObserved(dept="web", start=world.now, end=world.now, samples=1, claim=2, claim_by="wendy")
+    world.write("scheduler.web", claim)
+    world.settle()
+    site.monitor.fold(world.journal)
+    async with site.client:
+        (closed,) = [step for step in (await site.story(victim(site)))["steps"] if step["kind"] == "attempt.closed"]
+        placed = (await site.story("web.2"))["steps"][0]
+    await site.history.close()
+    for step in (closed, placed):
+        assert step["because"][-1]["sentence"] == "web wants 2 hosts for 2 instances: wendy claims 2 instances"
 
 
 async def test_an_element_has_its_arrays_submission_and_an_array_its_elements(site: Site) -> None:

@@ -207,13 +207,13 @@ def test_claims_do_not_take_time_from_the_load() -> None:
 
 def test_a_new_leader_goes_on_with_the_claim_of_the_journal() -> None:
     meter = heard(signal(0.9, NOW - 3))  # while another led
-    meter.inherit(5, NOW + 4)
+    meter.inherit(5, "wim", NOW + 4)
     assert not meter.pending
     for after, expected in ((1, 5), (4, None)):
         meter.take(signal(0.5, NOW + after), NOW + after)
         fact = written(meter, NOW + after)
         assert (fact.claim, fact.utilisation) == (expected, 0.5)
-    meter.inherit(None, NOW + 100)
+    meter.inherit(None, "", NOW + 100)
     meter.take(signal(0.5, NOW + 5), NOW + 5)
     assert written(meter, NOW + 5).claim is None
 

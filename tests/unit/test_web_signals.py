@@ -8,7 +8,7 @@ import pytest
 
 from schemas import facts as f
 from schemas.config import WebPolicy
-from schemas.reasons import Code
+from schemas.reasons import Code, because
 from services.provisioner.core import ProvisionerCore
 from services.scheduler.web.core import WebCore
 from services.scheduler.web.meter import Last
@@ -173,6 +173,18 @@ def test_a_claim_goes_through_the_bounds(policy: dict[str, Any], claim: int, exp
     assert asks(world)[0] == expected[0]
     assert number(world)[0] == expected[0]
     assert expected[1] in {fact.reason.code for fact in world.facts(f.DemandChanged)} | {asks(world)[1]}
+
+
+def test_whose_claim_it_is_goes_with_what_follows_from_it() -> None:
+    world = site(instances_max=4, up_limits=("2 in 60s",))
+    observed(world, moment=True, claim=2, claim_by="wim")
+    assert world.facts(f.DemandChanged)[-1].reason == because(Code.CLAIMED, instances=2, by="wim")
+    observed(world, moment=True, claim=9, claim_by="ann")
+    assert asks(world) == (3, Code.STEP_LIMIT)
+    assert core(world).desired(world.now)[1].params["by"] == "ann"
+    world = site(instances_max=4)
+    observed(world, moment=True, claim=9, claim_by="ann")
+    assert world.facts(f.DemandChanged)[-1].reason == because(Code.AT_MAXIMUM, maximum=4, by="ann", claimed=9)
 
 
 def test_a_claim_is_held_by_the_flap_budget_like_the_load() -> None:

@@ -149,7 +149,7 @@ def _edges(process: str, cloud: CloudConfig) -> tuple[tuple[str, ...], tuple[str
             subjects.AUDIT_ALL,
             f"{MONITOR_INBOX}.>",
         )
-    return _scheduler_edges(process)
+    return _scheduler_edges(process, cloud)
 
 
 def _monitor_publishes() -> tuple[str, ...]:
@@ -166,12 +166,17 @@ def _monitor_publishes() -> tuple[str, ...]:
     )
 
 
-def _scheduler_edges(process: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
+def _scheduler_edges(process: str, cloud: CloudConfig) -> tuple[tuple[str, ...], tuple[str, ...]]:
     service, _, department = process.partition(".")
     if service != "scheduler" or not department:
         raise ValueError(f"{process!r} is no process: {', '.join(SERVICES)} or scheduler.<department>")
     answers = (f"_INBOX_{department}.>", f"_INBOX_{subjects.OPERATORS}.>")
-    return answers, (subjects.signal(department, "*", "*"), subjects.query("scheduler", department, ">"))
+    listens = (subjects.signal(department, "*", "*"), subjects.query("scheduler", department, ">"))
+    known = cloud.department(department)
+    if known is None or known.kind != "web":
+        return answers, listens
+    audits = (subjects.audit(department, "*"), subjects.audit(subjects.OPERATORS, "*"))  # who claims how much
+    return (*answers, *audits), listens
 
 
 def _queries(service: str) -> str:

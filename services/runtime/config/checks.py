@@ -148,6 +148,7 @@ _RANGES: Final[dict[type, dict[str, Range]]] = {
         "instance_cores": Range(1, 10_000),
         "instance_memory_mb": Range(1, 1 << 30),
         "signal_timeout_s": _positive(3600),
+        "claim_max_user": Range(0, 1_000_000),  # as `instances_max`, beyond which no claim counts
         "requests_per_instance": Range(0, 1e7),  # `schemas.signals.RATE_MAX`
         "connections_per_instance": Range(1, 65_535),  # ports of an address: HAProxy could not open more to one
         "boot_timeout_s": _positive(DAY_S),

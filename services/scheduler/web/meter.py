@@ -38,7 +38,7 @@ import msgspec
 
 from schemas import signals as s
 from schemas.config import WebPolicy
-from schemas.facts import QUIET_MAX, LoadObserved
+from schemas.facts import AUTHORS_MAX, QUIET_MAX, LoadObserved
 from schemas.ids import sort_key
 from schemas.signal_drops import Drop
 from services.scheduler.web.meter_answers import Answered
@@ -100,7 +100,7 @@ class Meter:
         self._levels = 0  # claims and sessions since the last observation
         self._ended = 0.0  # of the last observation of load
         self._last = 0.0  # end of the last one
-        self._inherited = (0, -math.inf)  # instances claimed, and until when that counts
+        self._inherited = (0, "", -math.inf)  # instances claimed, by whom, and until when that counts
 
     # ------------------------------------------------------------------------------------------------------------ signals
 
@@ -165,9 +165,9 @@ class Meter:
         source.first = min(source.first, begin)
         self._last = max(self._last, source.at)
 
-    def inherit(self, claim: int | None, until: float) -> None:
+    def inherit(self, claim: int | None, by: str, until: float) -> None:
         """Rule 5; and what was heard while somebody else wrote is told as its last word."""
-        self._inherited = (claim or 0, until if claim is not None else -math.inf)
+        self._inherited = (claim or 0, by, until if claim is not None else -math.inf)
         self._begin_anew()
 
     # -------------------------------------------------------------------------------------------------------- observations
@@ -191,7 +191,7 @@ class Meter:
 
     def observation(self, now: float) -> LoadObserved | None:
         """What has been heard since the last observation, without taking it out; None if there is nothing."""
-        samples = sum(one.samples for one in self._load())
+        samples, (claim, by) = sum(one.samples for one in self._load()), self._claim(now)
         end = min(self._last, now)
         first = self._first()
         start = self._ended if first - self._ended < SEAM_S and end - self._ended <= self.longest_s else first
@@ -201,7 +201,7 @@ class Meter:
             if not self._levels:
                 return None
             return LoadObserved(  # rule 4
-                dept=self.department, start=now, end=now, samples=self._levels, claim=self._claim(now)
+                dept=self.department, start=now, end=now, samples=self._levels, claim=claim, claim_by=by
             )
         rate, target = self._requests(now)
         return LoadObserved(
@@ -212,7 +212,9 @@ class Meter:
             samples=samples + self._levels,
             requests_per_s=rate,
             requests_per_instance=target,
-            claim=self._claim(now),
+            load_by=tuple(sorted({user for name in _LOAD for user, _ in self._words(name, now) if user}))[:AUTHORS_MAX],
+            claim=claim,
+            claim_by=by,
         )
 
     def _knows_all(self, now: float) -> bool:
@@ -261,10 +263,12 @@ class Meter:
             return rate, min(said)
         return rate, math.fsum(word for word, _ in pairs) / wanted
 
-    def _claim(self, now: float) -> int | None:
-        claim, until = self._inherited
-        claims = [int(one.said) for one in self._sources["claim"].values() if now < one.at + self.timeout_s]
-        return max([*claims, *([claim] if now < until else [])], default=None)
+    def _claim(self, now: float) -> tuple[int | None, str]:
+        """The highest, and whose it is."""
+        claim, by, until = self._inherited
+        table = self._sources["claim"].items()
+        claims = [(int(one.said), user) for (user, _), one in table if now < one.at + self.timeout_s]
+        return max([*claims, *([(claim, by)] if now < until else [])], default=(None, ""))
 
     def quiet(self, in_service: Collection[str], now: float) -> tuple[str, ...]:
         """Of `in_service` those that a source names, with the fewest open sessions."""

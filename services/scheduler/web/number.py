@@ -89,7 +89,10 @@ def desired(at: Situation) -> Number:
     if wanted < least:
         wanted, reason = min(least, most), told
     wanted, reason = _held(at, state.target, wanted, reason)
-    return (most, because(Code.AT_MAXIMUM, maximum=most)) if wanted > most else (wanted, reason)
+    if wanted <= most:
+        return wanted, reason
+    by = _by(reason)
+    return most, because(Code.AT_MAXIMUM, maximum=most, **by, **({"claimed": wanted} if by else {}))
 
 
 def _by_load(at: Situation, current: int) -> Number:
@@ -99,14 +102,25 @@ def _by_load(at: Situation, current: int) -> Number:
     if web_signals.missing(state, policy, at.now):
         if claim is None or claim <= current:
             return current, because(Code.SIGNAL_MISSING, timeout_s=policy.signal_timeout_s, instances=state.serving)
-        return claim, because(Code.CLAIMED, instances=claim)
+        return claim, _claimed(state, claim)
     if claim is not None and not web_signals.load_known(state, at.now):
-        return claim, because(Code.CLAIMED, instances=claim)
+        return claim, _claimed(state, claim)
     wanted, reason = known.rule(policy.rule).wanted(remembered(state), state.serving, current, policy)
     if claim and claim >= wanted:
         load = {"load": wanted} if wanted < claim else {}
-        return claim, because(Code.CLAIMED, instances=claim, **load)
+        return claim, _claimed(state, claim, **load)
     return wanted, _in_requests(state, reason)
+
+
+def _claimed(state: State, claim: int, **load: int) -> Reason:
+    by = {"by": state.claim_by} if state.claim_by else {}
+    return because(Code.CLAIMED, instances=claim, **by, **load)
+
+
+def _by(reason: Reason) -> dict[str, str]:
+    """Who claims what is bounded."""
+    by = reason.params.get("by")
+    return {"by": str(by)} if by else {}
 
 
 def _in_requests(state: State, reason: Reason) -> Reason:
@@ -126,7 +140,8 @@ def _stepped(at: Situation, current: int, number: Number) -> Number:
     allowed = scale_steps.allowed(at.state.changes, current, wanted, limits, at.now)
     if allowed == wanted:
         return number
-    return allowed, because(Code.STEP_LIMIT, wanted=wanted, instances=current, allowed=allowed, limits=list(texts))
+    told = {"wanted": wanted, "instances": current, "allowed": allowed}
+    return allowed, because(Code.STEP_LIMIT, **told, limits=list(texts), **_by(number[1]))
 
 
 def _floor(at: Situation, asked: int | None) -> Number:

@@ -61,7 +61,7 @@ def observed(state: State, fact: LoadObserved, at: float, policy: WebPolicy) -> 
     if told is None:
         if fact.claim is None:
             return state
-        return msgspec.structs.replace(state, claim=fact.claim, heard_at=heard_at)
+        return msgspec.structs.replace(state, claim=fact.claim, claim_by=fact.claim_by, heard_at=heard_at)
     heard = Heard(
         Sample(fact.start, fact.end, told.utilisation), state.serving, state.since, counted=told.rate is not None
     )
@@ -70,6 +70,7 @@ def observed(state: State, fact: LoadObserved, at: float, policy: WebPolicy) -> 
     return msgspec.structs.replace(
         state,
         claim=fact.claim,
+        claim_by=fact.claim_by,
         heard_at=heard_at,
         load_at=heard_at,
         rate=told.rate,
