@@ -9,7 +9,7 @@
 # make properties [ROUNDS=1] other examples than the test command's, up to the first that fails
 # make faults the real faults: processes killed, the broker restarted
 # make failures [ROUNDS=3] HAProxy, its agent, NATS, an instance, a host killed under web load: what clients see
-# make outage a health path, a release, a host fall ill under web load: how soon it is told, and what it costs (2 minutes)
+# make outage a health path, a release, a host, a rush, a lie under web load: how soon it is told, what it costs (2 minutes)
 # make crash  [ROUNDS=1] the executor killed around every call to OpenNebula and every append
 # make crash-history [ROUNDS=1] the monitor killed around every commit, archive file, mark, purge and snapshot
 # make worlds [SECONDS=600] [WORLDS="3-all …"] small worlds, every order of events on the real cores, so long each

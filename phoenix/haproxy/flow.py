@@ -52,6 +52,7 @@ class Flow:
             queue=new.queued + sum(slot.queued for slot in reading.slots),
             response_ms=new.response_ms if served else None,
             errors=round((new.errors - old.errors) / interval_s, DIGITS),
+            refused=round(_own_errors(before.reading, reading) / interval_s, DIGITS),
             at=at,
             interval_s=round(interval_s, DIGITS),
             source=self._source,
@@ -72,6 +73,12 @@ class Flow:
             slot = plan.holders.get(one.address)
             found[one.unit] = found.get(one.unit, 0) + (slot.sessions if slot is not None else 0)
         return SessionsSignal(sessions=found, at=at, source=self._source)
+
+
+def _own_errors(old: Reading, new: Reading) -> int:
+    """Errors since `old` that HAProxy made by itself, for want of an instance with room: all but those of instances."""
+    of_instances = sum(slot.errors for slot in new.slots) - sum(slot.errors for slot in old.slots)
+    return max(0, new.counters.errors - old.counters.errors - max(0, of_instances))
 
 
 def _follows(old: Reading, new: Reading) -> bool:

@@ -193,7 +193,7 @@ async def test_the_signals_are_what_guests_measure_and_what_was_served(site: Sit
     statuses = [await site.get() for _ in range(20)]
     assert set(statuses) == {200}
     served = await next_signal(site, "requests", lambda s: s.get("response_ms") is not None)
-    assert served["errors"] == 0
+    assert (served["errors"], served["refused"]) == (0, 0)
     assert (served["rate"] > 0, served["response_ms"] > 0) == (True, True)
     await next_signal(site, "requests", lambda s: s["rate"] == 0)  # all of these are told
     slow = asyncio.create_task(site.get("/?cpu_ms=20000"))

@@ -19,11 +19,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import math
 import os
 import re
 import shutil
 import sys
 import tempfile
+import threading
 import time
 import urllib.request
 from collections import Counter
@@ -35,10 +37,11 @@ from playwright.async_api import Page, async_playwright
 
 from phoenix.load.curve import constant, plan
 from phoenix.load.generator import Generator
-from phoenix.load.record import Outcome, Row, kind
+from phoenix.load.record import Outcome, Record, Row, kind
 from phoenix.load.target import parse
 from phoenix.local.webapp import program
 from tests.support.failures import (
+    CORE_SHARE,
     FRESH_SHARE,
     POST_SHARE,
     Front,
@@ -54,6 +57,8 @@ HOSTS: Final = 7
 RATE: Final = 20.0
 PATH: Final = "/?cpu_ms=4"
 TIMEOUT_S: Final = 15.0
+RUSH_MS: Final = 20
+TURNED_AWAY_S: Final = 1.0  # 503 is at once
 STEADY: Final = 20  # answers before and after
 CHECK_S: Final = 1.0  # HAProxy: three checks in a row, 0.25 s each
 TOLD_S: Final = 5.0 + CHECK_S
@@ -77,7 +82,8 @@ boot_timeout_s = 2.0
 start_failures_max = 1
 drain_s = 2.0
 unreachable_s = 2.0
-min_ready_s = 0.5
+connections_per_instance = 4
+min_ready_s = 2.0
 [[user]]
 name = "wendy"
 department = "web"
@@ -162,40 +168,91 @@ class Says(NamedTuple):
     page: str
 
 
+class Struck(NamedTuple):
+    """`mend` ends it; `load`: requests of its own."""
+
+    mend: Callable[[], object]
+    load: Generator | None = None
+
+
 class Case(NamedTuple):
-    """`strike` returns when it is done, with what ends it; `may_fail`: a request that failed while it lasted, or soon after.
+    """`strike` returns when it is done; `may_fail`: a request that failed while it lasted, or soon after; `by_failures`: nobody
+    is harmed before the first of these, so who says it is timed from then; `lingers`: it is told for a minute longer, by rule.
     `taken`: how many of the instances that served may go while it lasts.  `replaced`: by what mends it, a roll-out say."""
 
     says: Says
-    strike: Callable[[Ward], Callable[[], None]]
+    strike: Callable[[Ward], Struck]
     may_fail: Callable[[Row], bool] = lambda _row: False
     taken: int = 0
     replaced: int = 0
     rate: float = RATE
     path: str = PATH
+    by_failures: bool = False
+    lingers: bool = False
 
 
 def trouble(code: str) -> str:
     return rf'phoenix_web_troubles{{code="{code}",department="web"}} 1\.0'
 
 
-def health_path(cloud: Ward) -> Callable[[], None]:
+def health_path(cloud: Ward) -> Struck:
     ill = cloud.room / "ill"
     ill.touch()
-    return ill.unlink
+    return Struck(ill.unlink)
 
 
-def release(sick: str) -> Callable[[Ward], Callable[[], None]]:
-    def strike(cloud: Ward) -> Callable[[], None]:
+def release(sick: str) -> Callable[[Ward], Struck]:
+    def strike(cloud: Ward) -> Struck:
         cloud.ok("deploy", "web", "--env", f"SICK={sick}", "--as", "wendy")
-        return lambda: cloud.ok("deploy", "web", "--configured", "--as", "wendy", "--wait") and None
+        return Struck(lambda: cloud.ok("deploy", "web", "--configured", "--as", "wendy", "--wait"))
 
     return strike
 
 
-def host(cloud: Ward) -> Callable[[], None]:
+def lie(cloud: Ward) -> Struck:
+    """Every second, until it is told and a while longer: that a million instances are idle."""
+    credentials, told = cloud.status(), threading.Event()
+    token = Path(credentials["credentials"]["will"]["token"]).read_text().strip()
+    asked = urllib.request.Request(
+        f"{credentials['http_url']}/v1/signals/web/cpu",
+        data=b'{"utilisation": 0, "instances": 1000000}',
+        headers={"Authorization": f"Bearer {token}", "Content-Type": "application/json"},
+    )
+
+    def publish() -> None:
+        while not told.wait(0.5):
+            urllib.request.urlopen(asked, timeout=10).close()
+
+    liar = threading.Thread(target=publish, daemon=True)
+    liar.start()
+
+    def stop() -> None:
+        told.set()
+        liar.join()
+
+    return Struck(stop)
+
+
+def host(cloud: Ward) -> Struck:
     host_lost(cloud)
-    return lambda: hosts_back(cloud)
+    return Struck(lambda: hosts_back(cloud))
+
+
+def rush(cloud: Ward) -> Struck:
+    """More than twice what all instances can do, of requests that take long."""
+    rate = 2 * INSTANCES * CORE_SHARE / (RUSH_MS / 1000)
+    what = plan(constant(rate, 60.0), seed=2, fresh_share=FRESH_SHARE, post_share=POST_SHARE)
+    generator = Generator(parse(f"{cloud.base}/?cpu_ms={RUSH_MS}"), what, body=b"order", timeout_s=TIMEOUT_S)
+    loop = asyncio.new_event_loop()
+    running = threading.Thread(target=lambda: loop.run_until_complete(generator.run()), daemon=True)
+    running.start()
+
+    def stop() -> None:
+        loop.call_soon_threadsafe(generator.stop)
+        running.join()
+        loop.close()
+
+    return Struck(stop, generator)
 
 
 CASES: Final[dict[str, Case]] = {
@@ -213,11 +270,38 @@ CASES: Final[dict[str, Case]] = {
         release("health"),
         replaced=INSTANCES,
     ),
+    "a release that answers its users with 500": Case(
+        Says(r"release \d+ .* 5xx", trouble("release_errors"), r"[Rr]elease \d+ .* 5xx"),
+        release("answers"),
+        by_failures=True,
+        may_fail=lambda row: row.status == 500,
+        taken=2,
+        replaced=INSTANCES,
+    ),
+    "a rush at twice the capacity": Case(
+        Says(
+            r"requests/s are turned away by the load balancer",
+            trouble("requests_refused"),
+            r"requests/s are turned away by the load balancer",
+        ),
+        rush,
+        by_failures=True,
+        may_fail=lambda row: row.status == 503 and row.ended - row.due < TURNED_AWAY_S,
+    ),
     "a host": Case(
         Says(r"1 host is lost: host\d+", r'phoenix_hosts{department="",state="lost"} 1\.0', r"1 host is lost: host\d+"),
         host,
-        may_fail=lambda row: row.post,
+        may_fail=lambda row: row.post and (row.outcome is Outcome.CLOSED or row.status == 502),
         taken=1,
+    ),
+    "an implausible signal": Case(
+        Says(
+            r"cpu signals of user will were dropped: they cannot be true",
+            trouble("signals_dropped"),
+            r"cpu signals of user will were dropped: they cannot be true",
+        ),
+        lie,
+        lingers=True,
     ),
 }
 
@@ -228,7 +312,7 @@ CASES: Final[dict[str, Case]] = {
 class Found(NamedTuple):
     """What a trial came to.  `told_s`: until status, metric and page said it.  `unexplained`: failures that may not be."""
 
-    told_s: tuple[float, float, float]
+    told_s: tuple[float, ...]
     taken: int
     replaced: int
     requests: int
@@ -247,25 +331,29 @@ async def trial(cloud: Ward, page: Page, case: Case, *, steady: int = STEADY) ->
     try:
         await answered(generator.record, steady)
         before = await asyncio.to_thread(cloud.instances)
-        since = time.monotonic()
-        mend = await asyncio.to_thread(case.strike, cloud)
-        told_s = await _told(cloud, page, case.says, since)
+        since = time.time()
+        struck = await asyncio.to_thread(case.strike, cloud)
+        told_at = await _told(cloud, page, case.says)
         left = await asyncio.to_thread(cloud.instances)
-        mended = time.monotonic()
-        await asyncio.to_thread(mend)
-        await _healed(cloud, page, case.says)
-        healed_s = time.monotonic() - mended
+        mended = time.time()
+        await asyncio.to_thread(struck.mend)
+        await _healed(cloud, page, case)
+        healed_s = time.time() - mended
         await answered(generator.record, steady)
         after = await asyncio.to_thread(cloud.instances)
     finally:
         generator.stop()
         record = await running
     taken = before.keys() - left.keys()
-    return _judge(case, list(record.rows()), told_s, healed_s, len(taken), len(before.keys() - after.keys() - taken))
+    records = [record, *([struck.load.record] if struck.load is not None else [])]
+    if case.by_failures:
+        since = min((one.began_at + row.ended for one in records for row in _failed(one)), default=since)
+    told_s = tuple(max(0.0, at - since) for at in told_at)
+    return judge(case, records, told_s, healed_s, len(taken), len(before.keys() - after.keys() - taken))
 
 
-async def _told(cloud: Ward, page: Page, says: Says, since: float) -> tuple[float, float, float]:
-    """Each of the three looks by itself; one that never says it is told as infinity."""
+async def _told(cloud: Ward, page: Page, says: Says) -> tuple[float, float, float]:
+    """When (UTC): each of the three looks by itself; infinity of one that never says it."""
 
     async def by_status() -> bool:
         return re.search(says.status, await asyncio.to_thread(cloud.told)) is not None
@@ -281,15 +369,18 @@ async def _told(cloud: Ward, page: Page, says: Says, since: float) -> tuple[floa
             async with asyncio.timeout(4 * TOLD_S):
                 while not await look():  # noqa: ASYNC110  # other processes have no event to wait for
                     await asyncio.sleep(GLANCE_S)
-                return time.monotonic() - since
-        return float("inf")
+                return time.time()
+        return math.inf
 
     first, second, third = await asyncio.gather(when(by_status), when(by_metric), when(by_page))
     return first, second, third
 
 
-async def _healed(cloud: Ward, page: Page, says: Says) -> None:
+async def _healed(cloud: Ward, page: Page, case: Case) -> None:
     """All is well, and nobody says it any more."""
+    if case.lingers:
+        return
+    says = case.says
 
     def well() -> bool:
         return (
@@ -303,10 +394,14 @@ async def _healed(cloud: Ward, page: Page, says: Says) -> None:
                 await asyncio.sleep(GLANCE_S)
 
 
-def _judge(
-    case: Case, rows: list[Row], told_s: tuple[float, float, float], healed_s: float, taken: int, replaced: int
+def _failed(record: Record) -> list[Row]:
+    return [row for row in record.rows() if row.outcome not in (Outcome.ANSWERED, Outcome.ABANDONED)]
+
+
+def judge(
+    case: Case, records: list[Record], told_s: tuple[float, ...], healed_s: float, taken: int, replaced: int
 ) -> Found:
-    bad = [row for row in rows if row.outcome not in (Outcome.ANSWERED, Outcome.ABANDONED)]
+    rows, bad = [row for one in records for row in one.rows()], [row for one in records for row in _failed(one)]
     unexplained = [row for row in bad if not case.may_fail(row)]
     misses = [
         f"{name} said it after {took:.1f} s" for name, took in zip(Says._fields, told_s, strict=True) if took > TOLD_S

@@ -308,6 +308,17 @@ def test_rates_are_differences_over_the_time_between_two_looks() -> None:
     assert (idle.rate, idle.response_ms) == (0.0, None)
 
 
+def test_refused_is_what_haproxy_turned_away_by_itself() -> None:
+    flow = Flow("")
+    flow.requests(seen(slot(1, errors=5), requests=100, errors=6), 10.0, 1000.0)
+    found = flow.requests(seen(slot(1, errors=7), slot(2, errors=1), requests=200, errors=49), 12.0, 1002.0)
+    assert found is not None
+    assert (found.errors, found.refused) == (21.5, 20.0)  # three of 43 were errors of instances
+    tried_again = flow.requests(seen(slot(1, errors=9), slot(2, errors=1), requests=300, errors=50), 13.0, 1003.0)
+    assert tried_again is not None
+    assert tried_again.refused == 0.0
+
+
 @pytest.mark.parametrize(
     "after", [{"pid": 2, "requests": 500.0, "errors": 9.0}, {"requests": 10.0}, {"requests": 200.0, "errors": 0.0}]
 )

@@ -192,6 +192,7 @@ class Balancer:
                 queue=len(self._line),
                 response_ms=round(new.seconds / new.answered * 1000, 3) if new.answered else None,
                 errors=round(new.errors / interval_s, 3),
+                refused=round(new.refused / interval_s, 3),
                 at=at,
                 interval_s=round(interval_s, 3),
                 source=source,

@@ -35,12 +35,14 @@ UTILISATION: Final = TABLE.gauge("phoenix_balancer_utilisation_ratio", "Of the i
 
 @dataclass(frozen=True, slots=True)
 class Flow:
-    """Requests that came in; those that were answered, and the seconds that these took together; errors of ours."""
+    """Requests that came in; those that were answered, and the seconds that these took together; errors of ours,
+    and those of them that no instance had room for."""
 
     came: int
     answered: int
     seconds: float
     errors: int
+    refused: int
 
     def since(self, before: Flow) -> Flow:
         return Flow(
@@ -48,6 +50,7 @@ class Flow:
             answered=self.answered - before.answered,
             seconds=self.seconds - before.seconds,
             errors=self.errors - before.errors,
+            refused=self.refused - before.refused,
         )
 
 
@@ -85,8 +88,8 @@ class Stats:
 
     def flow(self) -> Flow:
         """Since the process began."""
-        errors = _value(self.failed) + _value(self.refused)
-        return Flow(self._came, self._answered, self._seconds, errors)
+        refused = _value(self.refused)
+        return Flow(self._came, self._answered, self._seconds, _value(self.failed) + refused, refused)
 
     def metrics(self) -> bytes:
         self.queued.set(len(self._line))
