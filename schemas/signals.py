@@ -109,14 +109,13 @@ class SessionsSignal(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class AnswersSignal(msgspec.Struct, frozen=True, kw_only=True):
-    """What instances answered in the `interval_s` until `at`: ``{"web.7": [answered, errors]}``.  Errors, part of `answered`,
-    are answers 5xx, and requests to which the instance had begun to work when it broke the connection or was silent for too
-    long.  What the balancer refuses by itself is none.  Counts of several sources add up."""
+    """What instances have answered since the source's last signal: ``{"web.7": [answered, errors]}``.  Errors, part of
+    `answered`, are answers 5xx, and requests to which the instance had begun to work when it broke the connection or was silent
+    for too long.  What the balancer refuses by itself is none.  Counts of several sources add up."""
 
     v: Annotated[int, Meta(ge=1)] = 1
     instances: Annotated[dict[UnitId, tuple[Answered, Answered]], Meta(max_length=SESSIONS_MAX)]
     at: Annotated[float, Meta(ge=0, le=1e12)] | None = None
-    interval_s: Annotated[float, Meta(ge=INTERVAL_MIN_S, le=INTERVAL_MAX_S)] = 1.0
     source: Source = ""
 
 

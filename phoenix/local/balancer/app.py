@@ -202,8 +202,7 @@ class Balancer:
             await publish(client, self._settings, SessionsSignal(sessions=open_, at=at, source=source))
             counts = (Counts(one.key, one.unit, one.answered, one.errors) for one in self._pool.all())
             if answers := self._answers.since(counts):
-                told = AnswersSignal(instances=dict(answers), at=at, interval_s=round(interval_s, 3), source=source)
-                await publish(client, self._settings, told)
+                await publish(client, self._settings, AnswersSignal(instances=dict(answers), at=at, source=source))
 
 
 def _probe_session() -> aiohttp.ClientSession:

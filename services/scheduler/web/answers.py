@@ -28,9 +28,9 @@ from schemas.reasons import Code, Reason, because
 from services.scheduler.web.release import Roll, before
 
 ERRORS_MIN: Final = 10  # with fewer a share is an anecdote; a service of some requests/s makes them within seconds
-SECONDS_MIN: Final = 3
+SECONDS_MIN: Final = 3  # what breaks in one moment may be told by two observations
 MARGIN: Final = 0.05  # a service of which one request in twenty fails is ill for everybody who uses it twenty times
-TIMES: Final = 3
+TIMES: Final = 3  # with 2, equal releases would be told apart once in a hundred
 GRACE: Final = 3  # the rule of three: 0 errors of n are compatible with a share of 3/n
 SECOND_S: Final = 1.0  # observations come once a second, a hurried one sooner
 

@@ -63,9 +63,9 @@ def _numbers(signal: s.AnySignal) -> list[_Bounded]:
         return [(signal.instances, 0, s.INSTANCES_MAX)]
     if isinstance(signal, s.SessionsSignal):
         return [(count, 0, s.QUEUE_MAX) for count in signal.sessions.values()]
-    interval = (signal.interval_s, s.INTERVAL_MIN_S, s.INTERVAL_MAX_S)
     if isinstance(signal, s.AnswersSignal):
-        return [interval, *((count, 0, s.QUEUE_MAX) for counts in signal.instances.values() for count in counts)]
+        return [(count, 0, s.QUEUE_MAX) for counts in signal.instances.values() for count in counts]
+    interval = (signal.interval_s, s.INTERVAL_MIN_S, s.INTERVAL_MAX_S)
     if isinstance(signal, s.CpuSignal):
         return [interval, (signal.utilisation, 0, s.UTILISATION_MAX), (signal.instances, 0, s.INSTANCES_MAX)]
     return [interval, (signal.rate, 0, s.RATE_MAX), (signal.target, s.TARGET_MIN, s.RATE_MAX)]

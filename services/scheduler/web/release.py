@@ -10,7 +10,7 @@ Theory of operation
   says; nobody deploys it, so it is complete as soon as one instance of it is in service.
 
       requested ──▶ rolling ──▶ complete           what failed is replaced with growing pauses, as ever
-                       │  ▲ ╲      │ (not yet stood)
+                       │  ▲ ╲      │ (not yet stood, or by rule 10)
                        │  │  ╲     ▼
              none to   │  │   ╰──▶ rolled back: the last complete one is wanted, and rolls
              go back to▼  │ deployed, scaled by a person, configured otherwise
