@@ -163,7 +163,6 @@ class MonitorEdge(Edge):
         )
         service.spawn("archive", self.archivist.run())
         views, levels = Views(self.core), Levels(time.monotonic)
-        await levels.subscribe(service)
         self.queries = Queries(service.nc, views, self.history)
         await self.queries.start()
         service.spawn("reasons", WhyWaiting(self.core, views, self.queries.reasons).run())
@@ -210,6 +209,7 @@ class MonitorEdge(Edge):
         await self._runner.setup()
         host, _, port = self.config.monitor.listen.rpartition(":")
         await Site(self._runner, host, int(port), Guard(service.log, self.config.http, service.http, peers)).start()
+        await levels.subscribe(service)
         service.log.info("reads served", url=self.config.monitor.url)
 
     def _watch_limits(self, service: Service, identities: Identities) -> None:
