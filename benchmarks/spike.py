@@ -33,6 +33,7 @@ kind = "batch"
 name = "web"
 kind = "web"
 [department.web]
+rule = "threshold"
 window_s = 0.2
 instances_min = 1
 instances_max = {most}

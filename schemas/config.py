@@ -159,10 +159,10 @@ class BatchPolicy(_Config, frozen=True, kw_only=True):
 
 
 class WebPolicy(_Config, frozen=True, kw_only=True):
-    """How a web department follows its load (Phoenix Cloud paper, III-C: 80 % over 20 s)."""
+    """How a web department follows its load."""
 
-    rule: PolicyName = "threshold"
-    threshold: float = 0.8  # rule threshold, and its window
+    rule: PolicyName = "target-tracking"
+    threshold: float = 0.8  # rule threshold, and its window (Phoenix Cloud paper, III-C)
     window_s: float = 20.0
     target: float = 0.8  # rule target-tracking: the utilisation to keep, and how far from it nothing is done
     tolerance: float = 0.1

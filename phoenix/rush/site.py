@@ -50,7 +50,6 @@ instances_min = 1
 instances_max = {instances_max}
 instance_cores = {instance_cores}
 requests_per_instance = {requests_per_instance}
-connections_per_instance = 4
 
 [[user]]
 name = "alice"

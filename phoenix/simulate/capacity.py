@@ -23,6 +23,7 @@ import msgspec
 
 from phoenix.simulate.workload import Scenario, Work
 from schemas.config import Department, WebPolicy
+from services.scheduler.policies.scale import level
 
 WIDTH: Final = 4  # sizes probed at once; rule 4
 NEIGHBOURS: Final = 4  # rule 3
@@ -135,6 +136,6 @@ def _most_web(department: Department, scenario: Scenario) -> int:
     if given is not None:
         asked = max((count for _, count in given.demand), default=0)
         busy = max((work for _, work in given.load), default=0.0)
-        instances = max(instances, asked, int(_OVERSHOOT * busy / policy.threshold) + 1 if given.load else 0)
+        instances = max(instances, asked, int(_OVERSHOOT * busy / level(policy)) + 1 if given.load else 0)
     instances = min(instances, policy.instances_max)
     return -(-instances // policy.instances_per_host)

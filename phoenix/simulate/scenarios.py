@@ -25,6 +25,7 @@ from phoenix.simulate.input_tables import SHAPE, DemandTable, JobsTable, LoadTab
 from phoenix.simulate.layout import lay_out
 from phoenix.simulate.text_input import InputError
 from phoenix.simulate.workload import LogJob, Scenario, Series, WebInput, Work
+from services.scheduler.policies.scale import level
 
 GENERATED_PEAK: Final = (
     1_000_000.0  # requests in the highest interval of a generated series: fine steps, whatever it is scaled to
@@ -186,7 +187,7 @@ class Inputs:
     def _web(self, department: DepartmentTable, seed: int) -> WebInput:
         table = department.demand if department.demand is not None else department.load
         assert table is not None
-        threshold = department.web.threshold if department.web is not None else float(web_csv.THRESHOLD)
+        threshold = level(department.web) if department.web is not None else float(web_csv.THRESHOLD)
 
         def make() -> WebInput:
             series = self._series(table, seed, department.name)

@@ -32,7 +32,7 @@ INTERVAL_S = 0.1
 
 async def scheduler(here: World, kind: str) -> Service:
     """The scheduler of department hpc or web, leading, with one host h1 held by it and its VM serving."""
-    departments = (batch("hpc"), web("web", window_s=WINDOW_S, signal_timeout_s=5.0))
+    departments = (batch("hpc"), web("web", rule="threshold", window_s=WINDOW_S, signal_timeout_s=5.0))
     users = (User(name="wim", department="web", role="manager"), User(name="lb", department="web"))
     config = CloudConfig(name="c", departments=departments, users=users)
     await here.write(f.ConfigAdopted(cloud="c", custody_rules=RULES, config=config))

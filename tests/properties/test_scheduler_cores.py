@@ -208,7 +208,7 @@ def test_healed_every_job_that_can_run_ends(order: str, steps: list[Step]) -> No
 
 
 def small_cloud() -> World:
-    world = World(cloud(batch("hpc"), web("web", window_s=5, signal_timeout_s=3, instances_max=3)))
+    world = World(cloud(batch("hpc"), web("web", rule="threshold", window_s=5, signal_timeout_s=3, instances_max=3)))
     world.hosts(3)
     world.seat("provisioner", ProvisionerCore)
     world.seat("scheduler.hpc", lambda custody: BatchCore(custody, "hpc"))

@@ -52,8 +52,18 @@ KINDS = (
 )
 STEPS = st.lists(st.tuples(st.sampled_from(KINDS), st.integers(0, 7), st.floats(0, 1.2)), min_size=5, max_size=40)
 CONFIGS: tuple[CloudConfig, ...] = (
-    cloud(web("web", window_s=3, signal_timeout_s=4, boot_timeout_s=9, instances_max=6)),
-    cloud(web("web", window_s=3, signal_timeout_s=4, instances_max=9, instances_per_host=3, instances_min=2)),
+    cloud(web("web", rule="threshold", window_s=3, signal_timeout_s=4, boot_timeout_s=9, instances_max=6)),
+    cloud(
+        web(
+            "web",
+            rule="threshold",
+            window_s=3,
+            signal_timeout_s=4,
+            instances_max=9,
+            instances_per_host=3,
+            instances_min=2,
+        )
+    ),
     cloud(web("web", rule="target-tracking", down_window_s=4, instances_max=9, instances_per_host=2, drain_s=0)),
     cloud(
         web(

@@ -82,7 +82,7 @@ FACTORIES: Final[dict[str, Callable[[Custody], Any]]] = {
 }
 _BIO: Final = batch("bio", boot_timeout_s=8.0)
 _HPC: Final = batch("hpc", boot_timeout_s=8.0, weight=2.0)
-_WEB: Final = web("web", window_s=1.0, instances_max=2, boot_timeout_s=8.0)
+_WEB: Final = web("web", rule="threshold", window_s=1.0, instances_max=2, boot_timeout_s=8.0)
 _POLICY: Final = Policy(stuck_s=3.0, save_s=1.5)
 
 
@@ -94,7 +94,9 @@ CONFIGS: Final = (  # the first one is adopted at the start; of the seeds that d
     configured(_BIO, _HPC, _WEB),
     configured(batch("bio", boot_timeout_s=8.0, guarantee=1), batch("hpc", boot_timeout_s=4.0), _WEB),
     configured(_HPC, _WEB),
-    configured(_BIO, _HPC, web("web", window_s=1.0, instances_min=2, instances_max=3, boot_timeout_s=8.0)),
+    configured(
+        _BIO, _HPC, web("web", rule="threshold", window_s=1.0, instances_min=2, instances_max=3, boot_timeout_s=8.0)
+    ),
 )
 
 

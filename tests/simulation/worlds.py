@@ -109,7 +109,17 @@ class World:
         found = [batch(name, boot_timeout_s=1e6, walltime_max_s=1e6) for name in names]
         if self.setting.web is not None:
             wanted = {"instances_min": self.setting.web, "instances_max": self.setting.web + 1}
-            found.append(web("web", window_s=1.0, signal_timeout_s=1e6, boot_timeout_s=1e6, drain_s=0.1, **wanted))
+            found.append(
+                web(
+                    "web",
+                    rule="threshold",
+                    window_s=1.0,
+                    signal_timeout_s=1e6,
+                    boot_timeout_s=1e6,
+                    drain_s=0.1,
+                    **wanted,
+                )
+            )
         return found
 
     def _config(self) -> CloudConfig:

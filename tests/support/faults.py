@@ -60,6 +60,7 @@ kind = "batch"
 name = "web"
 kind = "web"
 [department.web]
+rule = "threshold"
 window_s = 1.0
 drain_s = 0.5
 instances_min = 1

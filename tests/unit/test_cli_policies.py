@@ -60,7 +60,7 @@ def test_with_a_cloud_it_says_who_uses_which(tmp_path: Path, capsys: pytest.Capt
         ("order", "easy"): ["lab"],
         ("victims", "smallest-shortest-spared"): ["hpc"],
         ("victims", "youngest-first"): ["lab"],
-        ("scaling", "threshold"): ["shop"],
+        ("scaling", "target-tracking"): ["shop"],
     }
     assert "used by:  lab" in told(capsys, "show", "easy")
     assert "used by:  nobody" in told(capsys, "show", "fcfs")

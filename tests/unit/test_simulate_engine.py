@@ -341,7 +341,7 @@ def test_cores_that_never_rest_are_an_error(monkeypatch: pytest.MonkeyPatch) -> 
 def test_load_is_followed_instance_by_instance_and_ends_with_its_input() -> None:
     given = WebInput(load=((0.0, 3.0), (300.0, 0.5)), end_s=600.0)
     scenario = msgspec.structs.replace(cloud(web(instances_max=9), hosts=9), web={"web": given})
-    scenario = msgspec.structs.replace(scenario, config=_one_at_least(scenario.config))
+    scenario = msgspec.structs.replace(scenario, config=_papers(scenario.config))
     outcome = lived(scenario)
     assert outcome.window_s == 600
     # One more after each 20 s at 80 % or more: 4 instances are busy for 75 %.  Then one fewer each 20 s, down to one.
@@ -351,9 +351,9 @@ def test_load_is_followed_instance_by_instance_and_ends_with_its_input() -> None
     ]
 
 
-def _one_at_least(config: CloudConfig) -> CloudConfig:
+def _papers(config: CloudConfig) -> CloudConfig:
     (department,) = config.departments
-    policy = msgspec.structs.replace(department.web or WebPolicy(), instances_min=1)
+    policy = msgspec.structs.replace(department.web or WebPolicy(), rule="threshold", instances_min=1)
     return msgspec.structs.replace(config, departments=(msgspec.structs.replace(department, web=policy),))
 
 

@@ -21,8 +21,8 @@ WINDOW_S = 20.0
 
 def site(hosts: int = 4, *, held: int = 1, cores: int = 4, maximum: int | None = None, **policy: Any) -> World:
     """`held` of `hosts` hosts held by web, whose scheduler sits at the table; VMs start, guests call, and what drains has
-    drained at once."""
-    world = World(cloud(web("web", maximum=maximum, **policy)))
+    drained at once.  Its rule is the paper's, unless it is told another one."""
+    world = World(cloud(web("web", maximum=maximum, **{"rule": "threshold", **policy})))
     names = world.hosts(hosts, cores=cores)
     world.seat("scheduler.web", lambda custody: WebCore(custody, "web"))
     world.settle()  # claims its minimum
@@ -146,7 +146,8 @@ def test_a_new_instance_in_service_begins_the_window_anew() -> None:
 def test_below_the_lower_threshold_the_newest_goes_and_its_host_once_its_vm_has_ended() -> None:
     world = site(held=3, instances_min=3)
     world.write(
-        "provisioner", f.ConfigAdopted(cloud="c1", custody_rules=RULES, config=cloud(web("web", instances_min=1)))
+        "provisioner",
+        f.ConfigAdopted(cloud="c1", custody_rules=RULES, config=cloud(web("web", rule="threshold", instances_min=1))),
     )
     load(world, 0.8 * 2 / 3 - 0.001, 20)
     demand, drains = decide(world)
@@ -172,7 +173,7 @@ def test_below_the_lower_threshold_the_newest_goes_and_its_host_once_its_vm_has_
 
 def test_at_the_lower_threshold_exactly_nothing_goes() -> None:
     world = site(held=2, instances_min=2)
-    policy = cloud(web("web", instances_min=1, threshold=0.5))
+    policy = cloud(web("web", rule="threshold", instances_min=1, threshold=0.5))
     world.write("provisioner", f.ConfigAdopted(cloud="c1", custody_rules=RULES, config=policy))
     load(world, 0.25, 20)
     assert decide(world) == []
@@ -448,7 +449,8 @@ def test_a_department_that_is_not_configured_any_more_leaves() -> None:
 def test_a_changed_minimum_holds_at_once() -> None:
     world = site()
     world.write(
-        "provisioner", f.ConfigAdopted(cloud="c1", custody_rules=RULES, config=cloud(web("web", instances_min=3)))
+        "provisioner",
+        f.ConfigAdopted(cloud="c1", custody_rules=RULES, config=cloud(web("web", rule="threshold", instances_min=3))),
     )
     world.settle()
     assert claim(world) == (3, 3, Code.AT_MINIMUM)

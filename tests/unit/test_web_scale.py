@@ -201,12 +201,28 @@ def test_the_rule_changes_with_the_configuration() -> None:
     world = site()
     load(world, 0.5, 30)
     assert core(world).state.samples == []
-    adopted = f.ConfigAdopted(cloud="c1", custody_rules=RULES, config=cloud(web("web", instances_per_host=4)))
+    threshold = web("web", rule="threshold", instances_per_host=4)
+    adopted = f.ConfigAdopted(cloud="c1", custody_rules=RULES, config=cloud(threshold))
     world.write("provisioner", adopted)
     load(world, 0.9, 19)
     assert core(world).state.target == 1
     load(world, 0.9, 1)
     assert core(world).state.target == 2
+
+
+def test_a_department_that_names_no_rule_has_what_its_load_needs_after_one_observation() -> None:
+    world = World(cloud(web("web", instances_per_host=4)))
+    names = world.hosts(2, cores=4)
+    world.seat("scheduler.web", lambda custody: WebCore(custody, "web"))
+    world.settle()
+    world.executor()
+    world.guests()
+    world.grant("web", *names)
+    world.settle()
+    load(world, 1.0, 1)
+    assert core(world).state.target == 2
+    load(world, 1.0, 1)
+    assert core(world).state.target == 3
 
 
 def test_why_tells_the_target_and_the_window() -> None:

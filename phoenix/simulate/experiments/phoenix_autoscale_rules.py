@@ -58,7 +58,7 @@ def tracking(target: float = LEVEL, up_s: float = 0.0, down_s: float = 300.0, to
     return Variant(f"target {target:.0%}{about}, {up}down {down_s:g} s".replace("%", " %"), policy)
 
 
-PAPER: Final = Variant("threshold 80 %, 20 s", WebPolicy(threshold=LEVEL, window_s=SIGNAL_S))
+PAPER: Final = Variant("threshold 80 %, 20 s", WebPolicy(rule="threshold", threshold=LEVEL, window_s=SIGNAL_S))
 VARIANTS: Final = (
     PAPER,
     tracking(down_s=0),

@@ -74,7 +74,7 @@ def _scenario(
             kind="web",
             guarantee=own.get("web", 0),
             maximum=own.get("web"),
-            web=WebPolicy(instances_max=nodes, drain_s=0.0),
+            web=WebPolicy(rule="threshold", instances_max=nodes, drain_s=0.0),
         ),
     )
     return Scenario(

@@ -161,7 +161,7 @@ def scenario(window: Window, hosts: int, order: str, chosen: str) -> Scenario:
     works = tuple(_with_service(work) for work in window.works) if shared else window.works
     departments = (
         Department(name=DEPT, kind="batch", batch=policy),
-        Department(name="web", kind="web", web=WebPolicy(instances_max=hosts, drain_s=0.0)),
+        Department(name="web", kind="web", web=WebPolicy(rule="threshold", instances_max=hosts, drain_s=0.0)),
     )
     return Scenario(
         label=f"{window.log} {window.number}, {order}, {chosen}",

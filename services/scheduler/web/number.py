@@ -5,9 +5,9 @@
     → the maximum                                                 always
 
 Rules
-  1. How many instances the load wants is the rule's (`policies/scale_*`): by default the paper's threshold (III-C).  No signal
-     for `signal_timeout_s` though instances are in service: it wants as many as there are.  A claim of a balancer counts if it
-     is more (`web.signals`).
+  1. How many instances the load wants is the rule's (`policies/scale_*`): by default `scale_target`; `scale_threshold` is the
+     paper's (III-C).  No signal for `signal_timeout_s` though instances are in service: it wants as many as there are.  A claim
+     of a balancer counts if it is more (`web.signals`).
   2. Limits: the rule's step is the smallest that `up_limits` or `down_limits` allow (`scale_steps`).
   3. Floors: the greatest of `instances_min`, the schedule's (`scale_schedule`), the forecast's (`scale_forecast`) and a
      person's minimum, at once: a floor is a promise, so no step limit delays it.
