@@ -119,7 +119,7 @@ def overview() -> str:
 _FOOT: Final = (
     "Options of every command:",
     "  --data DIR   the embedded cloud's directory (default: $PHOENIX_DATA, or ./.phoenix)",
-    "  --as USER    act as this user (default: the operator; submit and signal: a user of the department)",
+    "  --as USER    act as this user (default: the operator; submit, signals of load: a user of the department)",
     "  --json       JSON on stdout, on everything that reads",
     "",
     "Variables:",

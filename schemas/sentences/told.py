@@ -266,7 +266,7 @@ def foreseen(p: Params) -> str | None:
 def step_limit(p: Params) -> str | None:
     if "allowed" not in p:
         return None
-    asks = f"{p['by']} claims" if p.get("by") else "the load asks for"
+    asks = f"a claim of {p['by']} asks for" if p.get("by") else "the load asks for"
     return f"{asks} {p['wanted']} instead of {p['instances']}, a step goes to {p['allowed']}: {p.names('limits')}"
 
 

@@ -77,7 +77,15 @@ def claimed(p: Params) -> str | None:
     if "instances" not in p:
         return None
     load = f"; the load alone asks for {p['load']}" if "load" in p else ""
-    return f"{p.get('by') or 'a signal'} claims {count(p.number('instances'), 'instance')}{load}"
+    return f"{claims(p)}{load}"
+
+
+def claims(p: Params) -> str:
+    """Who claims so many; a sentence does not begin with a user's name, which would become another one."""
+    number = count(p.number("instances"), "instance")
+    if not p.get("by"):
+        return f"a signal claims {number}"
+    return f"{number} {'is' if p.number('instances') == 1 else 'are'} claimed by {p['by']}"
 
 
 def signal_missing(p: Params) -> str | None:

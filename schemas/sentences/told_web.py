@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Final
 
 from schemas.sentences.params import Params
+from schemas.sentences.told_signals import claims
 from schemas.sentences.units import count, span
 
 
@@ -40,6 +41,8 @@ def _answer(p: Params) -> str:
 
 def scaled(p: Params) -> str | None:
     """Up or down: the number that is wanted then."""
+    if p.get("by") and "instances" in p:
+        return claims(p)
     return f"the load asks for {count(p.number('instances'), 'instance')}" if "instances" in p else None
 
 

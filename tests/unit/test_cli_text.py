@@ -87,14 +87,15 @@ def test_load_and_silence_of_a_web_department_are_told_with_whose_they_are() -> 
         ),
         (because(Code.CLAIMED, instances=5, load=2), "a signal claims 5 instances; the load alone asks for 2"),
         (because(Code.CLAIMED, instances=5), "a signal claims 5 instances"),
-        (because(Code.CLAIMED, instances=5, by="wim"), "wim claims 5 instances"),
+        (because(Code.CLAIMED, instances=5, by="wim"), "5 instances are claimed by wim"),
+        (because(Code.SCALE_UP, instances=1, by="wim"), "1 instance is claimed by wim"),
         (
             because(Code.AT_MAXIMUM, maximum=4, by="wim", claimed=9),
             "the department is at its maximum of 4 instances; wim claims 9",
         ),
         (
             because(Code.STEP_LIMIT, wanted=9, instances=2, allowed=4, limits=["2 in 60s"], by="wim"),
-            "wim claims 9 instead of 2, a step goes to 4: 2 in 60s",
+            "a claim of wim asks for 9 instead of 2, a step goes to 4: 2 in 60s",
         ),
         (
             because(Code.SIGNAL_MISSING, timeout_s=10.0, silent_s=75.0, signal="cpu", source="lb-1", instances=2),

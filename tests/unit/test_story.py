@@ -180,7 +180,7 @@ async def test_a_job_that_ended_for_a_claim_says_who_claimed(tmp_path: Path) -> 
         placed = (await site.story("web.2"))["steps"][0]
     await site.history.close()
     for step in (closed, placed):
-        assert step["because"][-1]["sentence"] == "web wants 2 hosts for 2 instances: wendy claims 2 instances"
+        assert step["because"][-1]["sentence"] == "web wants 2 hosts for 2 instances: 2 instances are claimed by wendy"
 
 
 async def test_an_element_has_its_arrays_submission_and_an_array_its_elements(site: Site) -> None:

@@ -50,7 +50,7 @@ from services.scheduler.web.beside import Room
 from services.scheduler.web.ends import Scene
 from services.scheduler.web.fold import WebFold
 from services.scheduler.web.hosts import Picture
-from services.scheduler.web.number import Number
+from services.scheduler.web.number import Number, claimed_by
 from services.scheduler.web.rolls import Step
 from services.scheduler.web.state import State
 
@@ -193,7 +193,9 @@ class WebCore(WebFold):
         """Why an instance comes or goes: a person's word, or `code`."""
         kept = self.state.by_person and target == self.state.target
         by_person = kept or reason.code is Code.SCALED_BY_PERSON
-        return because(Code.SCALED_BY_PERSON if by_person else code, instances=target)
+        if by_person:
+            return because(Code.SCALED_BY_PERSON, instances=target)
+        return because(code, instances=target, **(claimed_by(reason) if code is Code.SCALE_UP else {}))
 
     def wake_at(self) -> float:
         return self._wake_at if self._rests else self._wake()

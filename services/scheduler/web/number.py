@@ -91,7 +91,7 @@ def desired(at: Situation) -> Number:
     wanted, reason = _held(at, state.target, wanted, reason)
     if wanted <= most:
         return wanted, reason
-    by = _by(reason)
+    by = claimed_by(reason)
     return most, because(Code.AT_MAXIMUM, maximum=most, **by, **({"claimed": wanted} if by else {}))
 
 
@@ -117,7 +117,7 @@ def _claimed(state: State, claim: int, **load: int) -> Reason:
     return because(Code.CLAIMED, instances=claim, **by, **load)
 
 
-def _by(reason: Reason) -> dict[str, str]:
+def claimed_by(reason: Reason) -> dict[str, str]:
     """Who claims what is bounded."""
     by = reason.params.get("by")
     return {"by": str(by)} if by else {}
@@ -141,7 +141,7 @@ def _stepped(at: Situation, current: int, number: Number) -> Number:
     if allowed == wanted:
         return number
     told = {"wanted": wanted, "instances": current, "allowed": allowed}
-    return allowed, because(Code.STEP_LIMIT, **told, limits=list(texts), **_by(number[1]))
+    return allowed, because(Code.STEP_LIMIT, **told, limits=list(texts), **claimed_by(number[1]))
 
 
 def _floor(at: Situation, asked: int | None) -> Number:
