@@ -88,8 +88,7 @@ def _dispatch(name: str, rest: list[str]) -> int:
     from phoenix.cli import parser as parsers
 
     module = import_module(f"phoenix.cli.{name}")
-    parser = parsers.of(name)
-    return int(module.run(parser.parse_args(getattr(module, "prepared", list)(rest))))
+    return int(module.run(parsers.of(name).parse(getattr(module, "prepared", list)(rest))))
 
 
 def _leading(argv: list[str]) -> int:

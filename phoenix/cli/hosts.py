@@ -58,11 +58,15 @@ def run(args: argparse.Namespace) -> int:
         for row in there.values():
             print(told(row, args.verb, deadline_s, time.time()), flush=True)
     asked = {"reason": args.reason} | ({} if deadline_s is None else {"deadline_s": deadline_s})
-    done = [_act(client, args.verb, host, asked) | _runs(there.get(host)) for host in args.host]
-    if args.json:
-        emit.json({"hosts": done})
-    else:
-        print("\n".join(f"{host}: {VERBS[args.verb]}" for host in args.host))
+    done: list[dict[str, Any]] = []
+    try:
+        for host in args.host:
+            done.append(_act(client, args.verb, host, asked) | _runs(there.get(host)))
+            if not args.json:
+                print(f"{host}: {VERBS[args.verb]}", flush=True)
+    finally:  # one of them may be refused: the others are done
+        if args.json:
+            emit.json({"hosts": done})
     return 0
 
 

@@ -23,6 +23,12 @@ class Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         raise usage(message, self._hint(message))
 
+    def parse(self, argv: list[str]) -> argparse.Namespace:
+        """Options may stand anywhere, also between a verb and its name: `hosts cordon --reason x host003`.  Where the words of
+        a script follow, or `--` says that no option does, they stand before."""
+        followed = any(action.nargs == argparse.REMAINDER for action in self._actions)
+        return self.parse_args(argv) if followed or "--" in argv else self.parse_intermixed_args(argv)
+
     def option_strings(self) -> list[str]:
         """Every option, for completion."""
         return list(self._option_string_actions)

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import json
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from phoenix.cli import hosts
+from phoenix.cli import parser as parsers
 from phoenix.cli.__main__ import main
+from phoenix.cli.errors import USAGE, CliError
 
 NOW = 1_795_000_000.0  # 2026-11-18T11:06:40Z
 
@@ -75,3 +79,47 @@ def test_the_list_says_how_far_it_is(host: dict[str, Any], note: str) -> None:
 def test_a_deadline_is_drain_s_and_a_time(given: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(given) == 2
     assert message in capsys.readouterr().err
+
+
+class Door:
+    """Knows h3 and h4 alone."""
+
+    def get(self, _path: str) -> dict[str, Any]:
+        return {"hosts": [row(), row() | {"host": "h4"}]}
+
+    def post(self, path: str, _body: dict[str, Any]) -> dict[str, Any]:
+        if "/h5/" in path:
+            raise CliError(USAGE, "there is no host h5")
+        return {"ok": True}
+
+
+@pytest.mark.parametrize("form", [[], ["--json"]])
+def test_who_was_drained_before_one_is_refused_is_said(
+    form: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    where = SimpleNamespace(operator=Door)
+    monkeypatch.setattr(hosts.cloud, "find", lambda _args: where)
+    assert main(["hosts", "drain", "--reason", "x", "h3", "h5", "h4", *form]) == USAGE
+    told, refused = capsys.readouterr()
+    assert "there is no host h5" in refused
+    if form:
+        assert [one["host"] for one in json.loads(told)["hosts"]] == ["h3"]
+    else:
+        assert [line for line in told.splitlines() if hosts.VERBS["drain"] in line] == [f"h3: {hosts.VERBS['drain']}"]
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["hosts", "cordon", "--reason", "x", "h3"],
+        ["token", "create", "--for", "30d", "ann"],
+        ["policies", "show", "--json", "easy"],
+        ["snapshots", "rebuild", "--data", "x", "provisioner"],
+        ["scale", "web", "--for", "30m", "4"],
+        ["lease", "show", "--json", "17"],
+    ],
+)
+def test_an_option_may_stand_between_a_verb_and_its_name(words: list[str]) -> None:
+    name, verb, option, *value, last = words
+    made = parsers.of(name)
+    assert made.parse(words[1:]) == made.parse([verb, last, option, *value])
