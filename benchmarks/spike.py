@@ -177,7 +177,7 @@ async def publish(nc: Any, utilisation: float) -> float:
         "interval_s": INTERVAL_S,
         "source": "web-balancer",
     }
-    await nc.publish("phoenix.signal.web.wendy.cpu", orjson.dumps(body))
+    await nc.publish("phoenix.signal.web.web-balancer.cpu", orjson.dumps(body))
     await nc.flush()
     return at
 

@@ -26,6 +26,7 @@ import msgspec
 from nats.aio.msg import Msg
 
 from schemas import signals, subjects
+from schemas.config import CloudConfig
 from schemas.facts import Fact, LoadObserved
 from schemas.meta import Meta
 from schemas.requests import Malformed
@@ -49,6 +50,7 @@ from services.scheduler.web.why import Told, troubles, why
 FACT_EVERY_S: Final = 1.0  # DESIGN §2: condensed into at most one fact a second
 HURRY_EVERY_S: Final = 0.1  # a claim that rises with every signal
 WHOLE_S: Final = 0.9  # a second of a publisher's timer may be a little short
+NOBODY: Final = CloudConfig(name="", departments=())  # before the first configuration is adopted
 _JSON: Final = {"Content-Type": "application/json"}
 
 
@@ -148,8 +150,7 @@ class WebEdge(Edge):
         return self._on_claim(signal, at, user) if name == "claim" else self.meter.take(signal, at, user)
 
     def _on_claim(self, claim: signals.ClaimSignal, at: float, user: str) -> Trouble | None:
-        config, policy, gate = self.service.custody.state.config, self._core().policy, self.meter.gate
-        assert config is not None  # there is no scheduler without one
+        config, policy, gate = self.service.custody.state.config or NOBODY, self._core().policy, self.meter.gate
         judged = self._claims.judged(claim, user, config, policy)
         if isinstance(judged, str):
             if self.service.is_leader:
