@@ -8,8 +8,8 @@ Rules
   2. After a reload the old process finishes its requests, and the new one does not see them.  So nothing is drained in the
      first `old_process_s` of a process (`hard-stop-after`): the scheduler waits for `drain_s` then, and nobody is cut off.
   3. Unready: its slot is ready and HAProxy has taken it down, which it does after three failed checks.  One that was not seen
-     up yet, or not checked yet by a HAProxy that has begun anew, is down until its first check: it has FIRST_S.  The check says
-     why; without the map of health paths, that it may have asked another one than the release's.
+     up yet, or that no check of a HAProxy that has begun anew has failed, is down until its next check: it has FIRST_S.  The
+     check says why; without the map of health paths, that it may have asked another one than the release's.
   4. Ready: up again, after it was called unready.  Nobody knows what an agent before this one has said: so it is said
      of all that are up at the first look with instances; the door leaves out what is no news.
 Pure.
@@ -25,7 +25,8 @@ from phoenix.haproxy.reconciler import Plan
 from phoenix.haproxy.slots import Reading
 from phoenix.haproxy.table import Key, Wanted
 
-NOT_CHECKED: Final = "INI"  # HAProxy's word for a server of which no check has ended
+# Of a server of which no check has ended, and of one that passed in drain, before the agent declared it down.
+NOT_FAILED: Final = ("INI", "L4OK", "L6OK", "L7OK")
 NO_MAP: Final = "haproxy.cfg has no map of health paths (docs/haproxy.md)"
 FIRST_S: Final = 2.0  # a first check is due after a quarter of a second; HAProxy counts whole seconds
 
@@ -78,7 +79,7 @@ def _of(one: Wanted, plan: Plan, was_up: bool, has_map: bool) -> Report | None:
         return None
     if slot.is_up:
         return Report(one.unit, one.attempt, "ready")
-    if slot.for_s < FIRST_S and (not was_up or slot.why == NOT_CHECKED):
+    if slot.for_s < FIRST_S and (not was_up or slot.why.startswith(NOT_FAILED)):
         return None
     where = "" if has_map else f"{NO_MAP}, the release's is {one.health_path}; "
     return Report(one.unit, one.attempt, "unready", f"{where}health check: {words(slot.why)}")

@@ -274,10 +274,11 @@ def test_one_that_was_not_seen_up_has_time_for_its_first_check() -> None:
     assert said(watch, one, seen(replace(down, for_s=2.0))) == [Report("web.1", 1, "unready", why)]
 
 
-def test_one_that_a_new_process_of_haproxy_has_not_checked_yet_has_time_too() -> None:
+@pytest.mark.parametrize("why", ["INI", "L7OK 200", "L4OK"])
+def test_one_that_a_new_process_of_haproxy_has_not_checked_since_it_is_ready_has_time_too(why: str) -> None:
     watch, one = Watch(old_process_s=30.0), [instance()]
     assert said(watch, one, seen(slot())) == [Report("web.1", 1, "ready")]
-    new = slot(is_up=False, for_s=1.0, why="INI")
+    new = slot(is_up=False, for_s=1.0, why=why)
     assert said(watch, one, seen(new, pid=2, uptime_s=1.0)) == []
     (report,) = said(watch, one, seen(replace(new, for_s=2.0), pid=2, uptime_s=2.0))
     assert report.state == "unready"
