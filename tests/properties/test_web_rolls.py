@@ -120,7 +120,7 @@ def test_a_roll_in_want_of_hosts_says_what_helps_and_that_does(
 def test_what_answers_worse_than_the_one_before_does_not_stay(
     deploys: list[tuple[tuple[int, int], float, int]],
 ) -> None:
-    world, _ = site(instances=4, min_ready_s=READY_S, threshold=0.9)
+    world, _ = site(instances=4, min_ready_s=READY_S)
     users = Users(world, shares := {0: 0.0})
     watch(world).fewest = 4
     users.ask(5)

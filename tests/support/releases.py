@@ -122,7 +122,7 @@ class Users:
                 sums[release] = (had[0] + answered, had[1] + errors)
         answers = tuple(f.Answers(release=one, answered=sums[one][0], errors=sums[one][1]) for one in sorted(sums))
         at = self.world.now
-        fact = f.LoadObserved(dept="web", start=at - 1, end=at, utilisation=0.5, samples=1, answers=answers)
+        fact = f.LoadObserved(dept="web", start=at - 1, end=at, samples=1, answers=answers)
         self.world.write("scheduler.web", msgspec.structs.replace(fact, answers_s=float(len(fresh))))
         self.world.settle()
 

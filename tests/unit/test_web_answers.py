@@ -137,7 +137,7 @@ def answer(world: World, seconds: int, shares: dict[int, float]) -> None:
 
 
 def quick(**policy: Any) -> World:
-    return site(instances=4, **{"min_ready_s": 2.0, "threshold": 0.9, **policy})[0]
+    return site(instances=4, **{"min_ready_s": 2.0, **policy})[0]
 
 
 def test_a_release_that_answers_with_errors_is_rolled_back_while_it_rolls() -> None:
