@@ -20,6 +20,7 @@ QUIET: Final = frozenset(
         "phoenix_token_expiry_timestamp_seconds",
         "phoenix_signals_dropped_total",
         "phoenix_web_instances_claimed",
+        "phoenix_web_answers_total",  # a share of what is asked of it, if anything is
         "phoenix_requests_refused_total",
         "phoenix_opennebula_failures_total",
         "phoenix_custody_void_facts_total",
