@@ -26,7 +26,7 @@ from typing import Final
 
 from phoenix.local.balancer.pool import Instance, Pool
 
-LINE_PER_PLACE: Final = 20  # the last one waits for twenty others at its place, 8 s at the built-in program
+LINE_PER_PLACE: Final = 15  # the last one waits for fifteen others at its place, 6 s at the built-in program
 LINE_MAX: Final = 512  # requests; each holds a client's connection
 WAIT_S: Final = 8.0  # clients often give up after ten seconds, and the work is still to be done
 RUSH_S: Final = 20.0  # twice what the default rule needs to meet two and a half times what one instance can do
