@@ -75,7 +75,7 @@ def run(*words: str, **environment: str) -> subprocess.CompletedProcess[str]:
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
     cloud = Cloud(tmp_path_factory.mktemp("examples") / "data")
-    cloud.ok("up", "--detach", "--hypervisor", "process", "--hosts", "4")
+    cloud.ok("up", "--detach", "--hypervisor", "process", "--hosts", "16")
     yield Site(cloud)
     cloud.close()
 
