@@ -41,6 +41,7 @@ NODES_MAX: Final = 10_000
 CPUS_MAX: Final = 4096  # of one task; the largest machines on sale have about 1,000 threads
 MEMORY_MAX_MB: Final = 1 << 26  # 64 TiB on one node
 PRIORITY_MAX: Final = 1_000_000
+PRIORITY_DEFAULT: Final = 0
 RETRIES_MAX: Final = 1000
 ARGUMENT_MAX: Final = 128 << 10  # Linux: MAX_ARG_STRLEN
 ARGUMENTS_MAX: Final = 4096
@@ -200,7 +201,7 @@ class JobSubmit(Message, frozen=True, kw_only=True):
     """A job or an array of jobs.  `script` or `argv` or both (then `argv` are the script's arguments).
 
     `nodes` null: one node if it all fits the largest host, else the fewest that do.  Cores on each node are
-    ceil(tasks / nodes) · cpus_per_task; `memory_mb` is for each node.
+    ceil(tasks / nodes) · cpus_per_task; `memory_mb` is for each node.  `priority` above 0 is for managers and operators.
     """
 
     request: RequestId = ""
@@ -217,7 +218,7 @@ class JobSubmit(Message, frozen=True, kw_only=True):
     memory_mb: Annotated[int, Meta(ge=1, le=MEMORY_MAX_MB)] | None = None
     exclusive: bool = False
     walltime_s: Annotated[float, Meta(gt=0, le=WALLTIME_MAX_S)] | None = None
-    priority: Annotated[int, Meta(ge=-PRIORITY_MAX, le=PRIORITY_MAX)] = 0
+    priority: Annotated[int, Meta(ge=-PRIORITY_MAX, le=PRIORITY_MAX)] = PRIORITY_DEFAULT
     retries: Annotated[int, Meta(ge=0, le=RETRIES_MAX)] = 0
     on_reclaim: OnReclaim | None = None
     on_term: OnTerm | None = None

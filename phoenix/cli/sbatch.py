@@ -63,7 +63,9 @@ def _add_order(order: argparse._ArgumentGroup) -> None:
     order.add_argument(
         "-d", "--dependency", metavar="LIST", help="afterok:ID[:ID…], afternotok, afterany, after; comma separated"
     )
-    order.add_argument("--priority", type=whole, metavar="P", help="higher first (default 0)")
+    order.add_argument(
+        "--priority", type=whole, metavar="P", help="higher first (default 0); managers raise it, users lower it"
+    )
     order.add_argument(
         "-q", "--qos", dest="quality", metavar="NAME", help="quality of service, of those of the department"
     )

@@ -10,6 +10,7 @@ Rules
   5. The last word on a host counts: cordon after drain keeps what runs there, drain after cordon does not (PROTOCOL,
      host.cordoned).
   6. A guest's report is journaled only if it is valid here; otherwise a zombie that retries would fill the journal.
+  7. A user gives a job at most the default priority (Slurm: --nice is at least 0); whoever could raise his own would go first.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from schemas.config import BatchPolicy, CloudConfig, Department, OnReclaim, Role
 from schemas.custody_state import Unit
 from schemas.facts import Fact
 from schemas.ids import ELEMENT, JOB, job_of
-from schemas.requests import Error, HostDrain, HostNamed, JobResult, JobSubmit, ScaleSet
+from schemas.requests import PRIORITY_DEFAULT, Error, HostDrain, HostNamed, JobResult, JobSubmit, ScaleSet
 from services.admission.allowed import quality_of, refuse_over_limit
 from services.admission.core import DIGEST_MARK, AdmissionCore
 from services.admission.shape import parse_after, parse_array, shape_of
@@ -100,6 +101,7 @@ def submit(
         raise Refused("limit", f"script: is larger than {limits.script_max_bytes} bytes", "script")
     if sum(len(file.data) for file in request.inputs) > limits.input_max_bytes:
         raise Refused("limit", f"inputs: together are larger than {limits.input_max_bytes} bytes", "inputs")
+    _refuse_raise(caller, dept, request.priority)
     nodes, cores, memory_mb = shape_of(request, core.capacity(request.constraint), department.maximum)
     array, throttle = ((), 0) if request.array is None else parse_array(request.array, limits.array_max)
     _refuse_too_many(core, dept, len(array) or 1, limits.jobs_pending_max, drafted)
@@ -144,6 +146,13 @@ def next_job(core: AdmissionCore, drafted: Sequence[Fact]) -> int:
         if isinstance(fact, f.JobSubmitted):  # numbers grow: the last one is the highest
             return int(fact.job) + 1
     return core.custody.state.job_last + 1
+
+
+def _refuse_raise(caller: Caller, dept: str, priority: int) -> None:
+    """Rule 7."""
+    if caller.role == "user" and priority > PRIORITY_DEFAULT:
+        who = f"{caller.user} may lower a job's ({PRIORITY_DEFAULT} or less); managers of {dept} and operators raise it"
+        raise Refused("denied", f"priority: {priority} is more than the default: {who}", "priority")
 
 
 def _refuse_wish(config: CloudConfig, wish: OnReclaim | None) -> None:

@@ -51,6 +51,8 @@ def refused(call: Callable[[], Any]) -> tuple[str, str | None]:
         (ANN, "hpc", {"memory_mb": 40_000}, ("invalid", "memory_mb")),
         (ANN, "hpc", {"nodes": 4}, ("invalid", "nodes")),
         (LEO, "bio", {"nodes": 2}, ("invalid", "nodes")),
+        (ANN, "hpc", {"priority": 1}, ("denied", "priority")),
+        (ANN, "hpc", {"priority": 1_000_000, "array": "1-2"}, ("denied", "priority")),
     ],
 )
 def test_refused_submissions(caller: Caller, dept: str, asked: dict[str, Any], expected: tuple[str, str]) -> None:
@@ -80,12 +82,23 @@ def test_before_a_configuration_is_adopted_the_door_is_unavailable() -> None:
 
 def test_a_submission_as_a_fact() -> None:
     world = fold()
-    fact = ask(world, tasks=8, nodes=2, array="1-4%2", request="r1", held=True, retries=3, priority=7)
+    fact = ask(world, tasks=8, nodes=2, array="1-4%2", request="r1", held=True, retries=3, priority=-7)
     assert (fact.job, fact.dept, fact.user, fact.nodes, fact.cores) == ("1", "hpc", "ann", 2, 4)
     assert fact.walltime_s == 600.0  # the department's default
-    assert (fact.array, fact.throttle, fact.held, fact.retries, fact.priority) == ((1, 2, 3, 4), 2, True, 3, 7)
+    assert (fact.array, fact.throttle, fact.held, fact.retries, fact.priority) == ((1, 2, 3, 4), 2, True, 3, -7)
     assert fact.request == "r1@d"
     assert ask(world, walltime_s=7200.0).walltime_s == 7200.0
+
+
+def test_users_lower_the_priority_of_their_jobs_and_managers_and_operators_raise_it() -> None:
+    world = fold()
+    with pytest.raises(Refused) as error:
+        ask(world, priority=1)
+    assert error.value.message == (
+        "priority: 1 is more than the default: ann may lower a job's (0 or less); managers of hpc and operators raise it"
+    )
+    assert [ask(world, ANN, priority=p).priority for p in (0, -1, -1_000_000)] == [0, -1, -1_000_000]
+    assert [ask(world, caller, priority=1_000_000).priority for caller in (MIA, ROOT)] == [1_000_000, 1_000_000]
 
 
 def test_jobs_drafted_together_have_different_numbers() -> None:
