@@ -83,7 +83,7 @@ async def kept(line: Line, seconds: float) -> None:
 
 
 async def test_who_would_not_be_served_in_time_is_told_at_once() -> None:
-    line, (one,) = line_of(1, wait_s=5.0)
+    line, (one,) = line_of(1, wait_s=6.0)
     await kept(line, 2.0)
     assert await line.enter() is one
     waiting = await joined(line, 3)  # 0, 2 and 4 seconds

@@ -7,7 +7,7 @@ about k · (that time) / (places). Who would not have one in time is told so at 
 
 1. First come, first served. One that an instance has failed goes first: it has waited already, and is never turned away.
 2. The line is bounded by number, `LINE_PER_PLACE` for each place of the instances in service, and by time: nobody waits
-   longer than `wait_s`, and nobody joins who would.
+   longer than `wait_s`, and nobody joins who would wait for `JOIN_SHARE` of it: what is reckoned with is a mean of what was.
 3. A line that has not been empty for `RUSH_S` is no rush any more, for which instances are being started, but an overload,
    and a long line would only make everybody wait: nobody joins who would wait longer than `OVERLOAD_WAIT_S` (after CoDel:
    Nichols and Jacobson, 2012).
@@ -29,6 +29,9 @@ from phoenix.local.balancer.pool import Instance, Pool
 LINE_PER_PLACE: Final = 15  # the last one waits for fifteen others at its place, 6 s at the built-in program
 LINE_MAX: Final = 512  # requests; each holds a client's connection
 WAIT_S: Final = 8.0  # clients often give up after ten seconds, and the work is still to be done
+JOIN_SHARE: Final = (
+    0.75  # places may turn over more slowly than they did, by a third, and who has joined is served even so
+)
 RUSH_S: Final = 20.0  # twice what the default rule needs to meet two and a half times what one instance can do
 OVERLOAD_WAIT_S: Final = 2.0
 KEPT_WEIGHT: Final = 1 / 8  # of one request in the mean time that a place is kept: a second or two of one instance
@@ -80,7 +83,9 @@ class Line:
             self._began = now
         if not places:
             return ahead < LINE_MAX
-        most_s = self._wait_s if now - self._began < RUSH_S else min(OVERLOAD_WAIT_S, self._wait_s)
+        most_s = JOIN_SHARE * self._wait_s
+        if now - self._began >= RUSH_S:
+            most_s = min(OVERLOAD_WAIT_S, most_s)
         return ahead < LINE_PER_PLACE * places and ahead * self._kept_s / places <= most_s
 
     async def _wait(self, first: bool) -> Instance | None:
