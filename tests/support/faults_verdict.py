@@ -115,7 +115,8 @@ def history(path: Path, story: Story) -> list[str]:
     """V1 by the history in SQLite, which is to tell of the same attempts as the journal."""
     with sqlite3.connect(f"file:{path}?mode=ro", uri=True) as db:
         states = dict(db.execute("SELECT unit, state FROM jobs"))
-        attempts = sorted(db.execute("SELECT unit, attempt FROM attempts"))
+        until_ms = round(max(meta.at for _, meta in story.facts) * 1000)  # an instance may come after we looked
+        attempts = sorted(db.execute("SELECT unit, attempt FROM attempts WHERE placed_ms <= ?", (until_ms,)))
         open_ = list(db.execute("SELECT unit FROM jobs WHERE ended_ms IS NULL"))
     placed = sorted((fact.unit, fact.attempt) for fact in story.of(f.UnitPlaced))
     found = [f"the history says that job {unit} is {state}" for unit, state in states.items() if state != "completed"]
