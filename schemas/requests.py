@@ -201,7 +201,9 @@ class JobSubmit(Message, frozen=True, kw_only=True):
     """A job or an array of jobs.  `script` or `argv` or both (then `argv` are the script's arguments).
 
     `nodes` null: one node if it all fits the largest host, else the fewest that do.  Cores on each node are
-    ceil(tasks / nodes) · cpus_per_task; `memory_mb` is for each node.  `priority` above 0 is for managers and operators.
+    ceil(tasks / nodes) · cpus_per_task; `memory_mb` is for each node, and 0 all of it, of the smallest host that has the cores.
+    Without it a node has `memory_per_core_mb` for each core, or as much as the department says.  `priority` above 0 is for
+    managers and operators.
     """
 
     request: RequestId = ""
@@ -215,7 +217,8 @@ class JobSubmit(Message, frozen=True, kw_only=True):
     tasks: Annotated[int, Meta(ge=1, le=TASKS_MAX)] = 1
     nodes: Annotated[int, Meta(ge=1, le=NODES_MAX)] | None = None
     cpus_per_task: Annotated[int, Meta(ge=1, le=CPUS_MAX)] = 1
-    memory_mb: Annotated[int, Meta(ge=1, le=MEMORY_MAX_MB)] | None = None
+    memory_mb: Annotated[int, Meta(ge=0, le=MEMORY_MAX_MB)] | None = None
+    memory_per_core_mb: Annotated[int, Meta(ge=1, le=MEMORY_MAX_MB)] | None = None
     exclusive: bool = False
     walltime_s: Annotated[float, Meta(gt=0, le=WALLTIME_MAX_S)] | None = None
     priority: Annotated[int, Meta(ge=-PRIORITY_MAX, le=PRIORITY_MAX)] = PRIORITY_DEFAULT
@@ -261,7 +264,7 @@ class LeaseCreate(Message, frozen=True, kw_only=True):
     deadline_at: Instant | None = None
     nodes: Annotated[int, Meta(ge=1, le=NODES_MAX)] = 1
     cores: Annotated[int, Meta(ge=1, le=CPUS_MAX)] = 1
-    memory_mb: Annotated[int, Meta(ge=1, le=MEMORY_MAX_MB)] | None = None
+    memory_mb: Annotated[int, Meta(ge=0, le=MEMORY_MAX_MB)] | None = None
     exclusive: bool = False
     script: str | None = None
     argv: Annotated[tuple[Annotated[str, Meta(max_length=ARGUMENT_MAX)], ...], Meta(max_length=ARGUMENTS_MAX)] = ()
@@ -431,6 +434,8 @@ def _problem_of_submit(request: JobSubmit) -> tuple[str, str] | None:
     for field in ("directory", "stdout", "stderr", "stdin"):
         if _control.search(getattr(request, field) or ""):
             return field, f"{field} must not hold control characters"
+    if request.memory_mb is not None and request.memory_per_core_mb is not None:
+        return "memory_per_core_mb", "give memory_mb (a node) or memory_per_core_mb, not both"
     if any("\0" in argument for argument in request.argv):
         return "argv", "an argument must not hold a NUL character"
     for index, file in enumerate(request.inputs):

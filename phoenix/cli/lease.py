@@ -63,7 +63,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     size = parser.add_argument_group("create: what")
     size.add_argument("--nodes", "-N", type=count, metavar="N", help="different hosts (default 1)")
     size.add_argument("--cores", "-c", type=count, metavar="N", help="cores on each (default 1)")
-    size.add_argument("--memory", type=sbatch.memory, metavar="MEM", help="memory on each: MiB, or 512M, 4G")
+    size.add_argument("--memory", type=sbatch.memory, metavar="MEM", help="memory on each: MiB, or 512M, 4G; 0: all")
     size.add_argument("--exclusive", action="store_true", help="whole hosts, shared with nobody")
     size.add_argument("--name", "-J", metavar="NAME", help="default: the script's name, or lease")
     when = parser.add_argument_group("create: when")

@@ -40,8 +40,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     size.add_argument("-N", "--nodes", type=_nodes, metavar="N", help="nodes (default: as few as hold the tasks)")
     size.add_argument("--ntasks-per-node", type=count, metavar="N", help="tasks on each node")
     size.add_argument("-c", "--cpus-per-task", type=count, metavar="N", help="cores of a task (default 1)")
-    size.add_argument("--mem", type=memory, metavar="MEM", help="memory on each node: MiB, or 512M, 4G")
-    size.add_argument("--mem-per-cpu", type=memory, metavar="MEM", help="memory for each core")
+    size.add_argument("--mem", type=memory, metavar="MEM", help="memory on each node: MiB, or 512M, 4G; 0: all")
+    size.add_argument("--mem-per-cpu", type=_memory_of_a_core, metavar="MEM", help="memory for each core instead")
     size.add_argument("-t", "--time", type=time, metavar="TIME", help="time limit: minutes, H:MM:SS, D-HH:MM, 90s, 2h")
     size.add_argument("--exclusive", action="store_true", default=None, help="whole hosts, shared with nobody")
     size.add_argument(
@@ -188,6 +188,13 @@ def _known(words: list[str], unknown: list[str]) -> list[str]:
         else:
             kept.append(word)
     return kept
+
+
+def _memory_of_a_core(text: str) -> int:
+    found = memory(text)
+    if found == 0:
+        raise argparse.ArgumentTypeError("0 MiB for each core are none: --mem 0 asks for all memory of a host")
+    return found
 
 
 def _nodes(text: str) -> int:

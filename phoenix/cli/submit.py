@@ -123,10 +123,14 @@ def read_script(name: str, hint: str) -> str:
 def merged(args: argparse.Namespace, directives: list[str]) -> argparse.Namespace:
     """The script's options, overridden by those of the command line."""
     merged = sbatch.directives_parser().parse_args(directives)
+    if args.mem is not None or args.mem_per_cpu is not None:  # either takes the place of either
+        merged.mem = merged.mem_per_cpu = None
     for name in vars(merged):
         value = getattr(args, name)
         if value is not None:
             setattr(merged, name, value)
+    if merged.mem is not None and merged.mem_per_cpu is not None:
+        raise usage("--mem is for each node and --mem-per-cpu for each core: not both")
     return merged
 
 
@@ -147,7 +151,8 @@ def request_of(args: argparse.Namespace, options: argparse.Namespace, script: st
         "tasks": tasks,
         "nodes": nodes,
         "cpus_per_task": cpus,
-        "memory_mb": _memory_mb(options, tasks, cpus, nodes),
+        "memory_mb": options.mem,
+        "memory_per_core_mb": options.mem_per_cpu,
         "exclusive": bool(options.exclusive),
         "walltime_s": options.time or None,  # Slurm: 0 is no limit of one's own
         "priority": options.priority or 0,
@@ -170,13 +175,6 @@ def request_of(args: argparse.Namespace, options: argparse.Namespace, script: st
         "keep": options.keep or [],
         "signal": options.signal,
     }
-
-
-def _memory_mb(options: argparse.Namespace, tasks: int, cpus: int, nodes: int | None) -> int | None:
-    """For each node.  `--mem-per-cpu` counts the cores that the job gets on a node."""
-    if options.mem is not None or options.mem_per_cpu is None:
-        return int(options.mem) if options.mem is not None else None
-    return int(options.mem_per_cpu) * -(-tasks // (nodes or 1)) * cpus
 
 
 def _input(spec: str) -> dict[str, str]:

@@ -3,7 +3,7 @@
 Rules
   1. A time is Slurm's (`90` minutes, `1:30` minutes:seconds, `2:00:00`, `1-12`, `1-12:30`, `1-12:30:15`) or a number with a
      unit: `90s`, `15m`, `2h`, `1d`, `1h30m`.
-  2. Memory is Slurm's: a number is MiB; suffixes K, M, G, T.
+  2. Memory is Slurm's: a number is MiB; suffixes K, M, G, T; 0 of a node is all of it, and of a core nothing.
   3. Instants are read as they are shown (`schemas.sentences.units`), with another offset if one is written.
      `14:30` is the next time that it is so late (UTC), `+10m` is in ten minutes.
   4. A signal is Slurm's: a name or a number, `@` seconds before the time limit, `B:` for the script alone.
@@ -120,4 +120,4 @@ def parse_memory_mb(text: str) -> int:
     exact = float(match.group(1)) * _MEBIBYTES[match.group(2).lower() or "m"]
     if exact > MEMORY_MAX_MB:
         raise ValueError(f"{text!r} is too much memory: at most {MEMORY_MAX_MB >> 20}T")
-    return max(1, int(exact) + (exact > int(exact)))
+    return int(exact) + (exact > int(exact))

@@ -102,11 +102,13 @@ def submit(
     if sum(len(file.data) for file in request.inputs) > limits.input_max_bytes:
         raise Refused("limit", f"inputs: together are larger than {limits.input_max_bytes} bytes", "inputs")
     _refuse_raise(caller, dept, request.priority)
-    nodes, cores, memory_mb = shape_of(request, core.capacity(request.constraint), department.maximum)
+    policy = department.batch or BatchPolicy()
+    capacity = core.capacity(request.constraint)
+    nodes, cores, memory_mb = shape_of(request, capacity, department.maximum, policy.memory_per_core_mb)
     array, throttle = ((), 0) if request.array is None else parse_array(request.array, limits.array_max)
     _refuse_too_many(core, dept, len(array) or 1, limits.jobs_pending_max, drafted)
     _refuse_wish(adopted(core), request.on_reclaim)
-    walltime_s = _walltime(department.batch or BatchPolicy(), request.walltime_s)
+    walltime_s = _walltime(policy, request.walltime_s)
     name, quality = quality_of(request, department, caller.user)
     refuse_over_limit(core, department, (caller.user, name), (nodes, cores), (len(array) or 1, bool(array)), drafted)
     return f.JobSubmitted(

@@ -105,6 +105,8 @@ def _digest(request: JobSubmit, key: str, dept: str) -> str:
         shared = (*shared, request.quality)
     if request.constraint:
         shared = (*shared, ("constraint", request.constraint))
+    if request.memory_per_core_mb:
+        shared = (*shared, ("memory_per_core_mb", request.memory_per_core_mb))
     if request.on_term:
         shared = (*shared, ("on_term", request.on_term))
     return digest_of((*asked, shared) if any(shared) else asked)

@@ -3,6 +3,9 @@
 Rules
   1. nodes not given: one if tasks · cpus_per_task fit a host, else the fewest that hold ceil(tasks / nodes) · cpus_per_task
      and the memory each (docs: requests).
+     Memory not given is so much for each core, the request's or the department's.  0 is all memory of the smallest host that
+     has the cores: the job may start on any that does, and hosts are mostly alike.  What the department says is no more than
+     that: who has asked for nothing is not refused for it.
   2. What no set of the known hosts could ever hold is refused at once, with the field that makes it so and the largest host
      (DESIGN §4).  Every known host counts, whoever holds it and in whatever state: it may come back.
      With a constraint (`schemas.constraints`) the hosts that satisfy it are all there are.
@@ -13,7 +16,7 @@ Rules
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any, Final, cast
 
 from schemas.constraints import problem, satisfies
@@ -22,7 +25,6 @@ from schemas.facts import Dependency
 from schemas.requests import JobSubmit
 from services.runtime.refusal import Refused
 
-MEMORY_DEFAULT_MB: Final = 256  # as in job.submitted
 DEPENDENCIES_MAX: Final = 1000
 FITTING_KEPT_MAX: Final = 1000  # shapes whose fitting hosts are remembered: a department's jobs come in a few sizes
 _RANGE: Final = re.compile(r"([0-9]{1,9})(?:-([0-9]{1,9})(?::([0-9]{1,9}))?)?\Z")
@@ -41,6 +43,7 @@ class Capacity:
         self.cores_max = max((host.cores for host in sized), default=0)
         self.memory_max_mb = max((host.memory_mb for host in sized), default=0)
         self._fitting: dict[tuple[int, int], int] = {}
+        self._whole_mb: dict[int, int] = {}  # by cores, of which there are at most `cores_max`
 
     @property
     def largest(self) -> str:
@@ -72,14 +75,26 @@ class Capacity:
         """The smallest host that could hold this much; there is one."""
         return min((h.cores, h.memory_mb) for h in self._hosts if h.cores >= cores and h.memory_mb >= memory_mb)
 
-    def fewest_nodes(self, tasks: int, cpus_per_task: int, memory_mb: int) -> int | None:
-        """The fewest hosts that hold `tasks` spread evenly; None if even all of them do not."""
-        if self.fitting(tasks * cpus_per_task, memory_mb):  # nearly every job; remembered
-            return 1
-        able = [host.cores for host in self._hosts if host.memory_mb >= memory_mb]  # most cores first
-        for nodes, cores in enumerate(able, start=1):
-            if cores >= cores_on_node(tasks, nodes, cpus_per_task):
+    def whole_mb(self, cores: int) -> int:
+        """All memory of the smallest host that has so many cores; 0 if none has."""
+        if cores > self.cores_max:
+            return 0
+        if cores not in self._whole_mb:
+            self._whole_mb[cores] = min(host.memory_mb for host in self._hosts if host.cores >= cores)
+        return self._whole_mb[cores]
+
+    def fewest_nodes(self, tasks: int, cpus_per_task: int, memory_mb: Callable[[int], int]) -> int | None:
+        """The fewest hosts that hold `tasks` spread evenly; None if even all of them do not.  Some host holds one.
+        `memory_mb`: on each, by its cores.  Of numbers of nodes that give each as many tasks only the smallest is tried."""
+        nodes = -(-tasks // (self.cores_max // cpus_per_task))
+        while nodes <= len(self._hosts):
+            cores = cores_on_node(tasks, nodes, cpus_per_task)
+            if self.fitting(cores, memory_mb(cores)) >= nodes:
                 return nodes
+            on_each = -(-tasks // nodes)
+            if on_each == 1:
+                return None
+            nodes = -(-tasks // (on_each - 1))
         return None
 
 
@@ -100,25 +115,43 @@ def cores_on_node(tasks: int, nodes: int, cpus_per_task: int) -> int:
     return -(-tasks // nodes) * cpus_per_task
 
 
-def shape_of(request: JobSubmit, capacity: Capacity, nodes_max: int | None) -> tuple[int, int, int]:
-    """nodes, cores on each, memory_mb on each.  `nodes_max`: what the department may hold.  Raises `Refused`."""
-    memory_mb = MEMORY_DEFAULT_MB if request.memory_mb is None else request.memory_mb
+def shape_of(
+    request: JobSubmit, capacity: Capacity, nodes_max: int | None, memory_per_core_mb: int
+) -> tuple[int, int, int]:
+    """nodes, cores on each, memory_mb on each.  `nodes_max`: what the department may hold; `memory_per_core_mb`: of who does
+    not say how much.  Raises `Refused`."""
     if capacity.empty:
         raise Refused("unavailable", "no host is known yet, so nobody can say what fits: try again in a moment")
-    if memory_mb > capacity.memory_max_mb:
-        raise Refused("invalid", _too_large(f"memory_mb: no host has {memory_mb} MiB", capacity), "memory_mb")
+    if request.memory_mb is not None and request.memory_mb > capacity.memory_max_mb:
+        raise Refused("invalid", _too_large(f"memory_mb: no host has {request.memory_mb} MiB", capacity), "memory_mb")
     if request.cpus_per_task > capacity.cores_max:
         asked = f"cpus_per_task: no host has {request.cpus_per_task} cores"
         raise Refused("invalid", _too_large(asked, capacity), "cpus_per_task")
-    nodes = request.nodes or capacity.fewest_nodes(request.tasks, request.cpus_per_task, memory_mb)
+
+    def memory_on(cores: int) -> int:
+        return _memory_mb(request, capacity, cores, memory_per_core_mb)
+
+    nodes = request.nodes or capacity.fewest_nodes(request.tasks, request.cpus_per_task, memory_on)
     if nodes is None:
-        asked = f"tasks: {request.tasks} tasks of {request.cpus_per_task} cores do not fit all hosts together"
+        more = f" with {request.memory_per_core_mb} MiB for each core" if request.memory_per_core_mb else ""
+        asked = f"tasks: {request.tasks} tasks of {request.cpus_per_task} cores{more} do not fit all hosts together"
         raise Refused("invalid", _too_large(asked, capacity), "tasks")
     cores = cores_on_node(request.tasks, nodes, request.cpus_per_task)
+    memory_mb = memory_on(cores)
     _refuse_impossible(request, capacity, nodes, cores, memory_mb)
     if nodes_max is not None and nodes > nodes_max:
         raise Refused("invalid", f"nodes: {nodes} hosts; the department may hold at most {nodes_max}", "nodes")
     return nodes, cores, memory_mb
+
+
+def _memory_mb(request: JobSubmit, capacity: Capacity, cores: int, per_core_mb: int) -> int:
+    """On each node, which has so many cores (rule 1).  At least 1, where no host has them: then it is refused for that."""
+    if request.memory_mb:
+        return request.memory_mb
+    if request.memory_per_core_mb is not None:
+        return request.memory_per_core_mb * cores
+    whole_mb = max(1, capacity.whole_mb(cores))
+    return whole_mb if request.memory_mb == 0 else min(per_core_mb * cores, whole_mb)
 
 
 def _refuse_impossible(request: JobSubmit, capacity: Capacity, nodes: int, cores: int, memory_mb: int) -> None:
@@ -129,8 +162,9 @@ def _refuse_impossible(request: JobSubmit, capacity: Capacity, nodes: int, cores
         asked = f"nodes: {request.tasks} tasks on {nodes} nodes are {cores} cores on each"
         raise Refused("invalid", _too_large(asked, capacity), "nodes")
     if fitting == 0:
-        asked = f"memory_mb: no host has {cores} cores together with {memory_mb} MiB"
-        raise Refused("invalid", _too_large(asked, capacity), "memory_mb")
+        field = "memory_mb" if request.memory_per_core_mb is None else "memory_per_core_mb"
+        asked = f"{field}: no host has {cores} cores together with {memory_mb} MiB"
+        raise Refused("invalid", _too_large(asked, capacity), field)
     asked = f"nodes: {nodes} hosts with {cores} cores and {memory_mb} MiB each; only {fitting} of the known hosts could"
     raise Refused("invalid", _too_large(asked, capacity), "nodes")
 

@@ -10,6 +10,7 @@ import pytest
 
 from schemas import facts as f
 from schemas.capabilities import ALL
+from schemas.config import BatchPolicy
 from schemas.meta import Void
 from schemas.requests import HostDrain, HostNamed, JobSubmit, ScaleSet
 from services.admission import compose
@@ -99,6 +100,17 @@ def test_users_lower_the_priority_of_their_jobs_and_managers_and_operators_raise
     )
     assert [ask(world, ANN, priority=p).priority for p in (0, -1, -1_000_000)] == [0, -1, -1_000_000]
     assert [ask(world, caller, priority=1_000_000).priority for caller in (MIA, ROOT)] == [1_000_000, 1_000_000]
+
+
+def test_memory_that_nobody_asked_for_is_the_department_s() -> None:
+    world = fold()
+    assert ask(world, tasks=4, nodes=1).memory_mb == 4 * 256
+    policy = BatchPolicy(memory_per_core_mb=100)
+    departments = tuple(
+        msgspec.structs.replace(each, batch=policy) if each.name == "hpc" else each for each in cloud().departments
+    )
+    world.adopt(msgspec.structs.replace(cloud(), departments=departments))
+    assert ask(world, tasks=4, nodes=1).memory_mb == 400
 
 
 def test_jobs_drafted_together_have_different_numbers() -> None:

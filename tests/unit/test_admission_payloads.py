@@ -27,6 +27,7 @@ def test_the_order_of_the_environment_does_not_matter() -> None:
         ({"tasks": 2}, True),
         ({"nodes": 1}, True),
         ({"memory_mb": 256}, True),  # what the default would be, but asked for
+        ({"memory_per_core_mb": 256}, True),
         ({"walltime_s": 5.0}, True),
         ({"priority": 1}, True),
         ({"retries": 1}, True),

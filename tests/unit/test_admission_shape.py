@@ -33,24 +33,33 @@ CAPACITY = Capacity(HOSTS)
 
 
 def shape(nodes_max: int | None = None, **asked: Any) -> tuple[int, int, int]:
-    return shape_of(JobSubmit(script="x", **asked), CAPACITY, nodes_max)
+    return shape_of(JobSubmit(script="x", **asked), CAPACITY, nodes_max, 256)
 
 
 @pytest.mark.parametrize(
     ("asked", "expected"),
     [
         ({}, (1, 1, 256)),
-        ({"tasks": 16}, (1, 16, 256)),
-        ({"tasks": 17}, (3, 6, 256)),  # the second largest has 8: 2 nodes would need 9
-        ({"tasks": 16, "nodes": 2}, (2, 8, 256)),
-        ({"tasks": 5, "nodes": 2}, (2, 3, 256)),
+        ({"tasks": 16}, (1, 16, 4096)),
+        ({"tasks": 17}, (3, 6, 1536)),  # the second largest has 8: 2 nodes would need 9
+        ({"tasks": 16, "nodes": 2}, (2, 8, 2048)),
+        ({"tasks": 5, "nodes": 2}, (2, 3, 768)),
         ({"tasks": 1, "nodes": 3}, (3, 1, 256)),
-        ({"tasks": 4, "cpus_per_task": 4}, (1, 16, 256)),
-        ({"tasks": 5, "cpus_per_task": 4}, (3, 8, 256)),
-        ({"cpus_per_task": 16}, (1, 16, 256)),
+        ({"tasks": 4, "cpus_per_task": 4}, (1, 16, 4096)),
+        ({"tasks": 5, "cpus_per_task": 4}, (3, 8, 2048)),
+        ({"cpus_per_task": 16}, (1, 16, 4096)),
         ({"memory_mb": 64_000, "tasks": 4}, (1, 4, 64_000)),
         ({"memory_mb": 8000, "tasks": 32}, None),
         ({"tasks": 24, "memory_mb": 1000}, (3, 8, 1000)),
+        ({"memory_mb": 0}, (1, 1, 8000)),  # all of the smallest host
+        ({"memory_mb": 0, "tasks": 17}, (3, 6, 8000)),
+        ({"memory_mb": 0, "tasks": 24, "constraint": ""}, (3, 8, 8000)),
+        ({"memory_per_core_mb": 100}, (1, 1, 100)),
+        ({"memory_per_core_mb": 100, "tasks": 17}, (3, 6, 600)),
+        ({"memory_per_core_mb": 500, "tasks": 16}, (1, 16, 8000)),
+        ({"memory_per_core_mb": 1000, "tasks": 16}, (2, 8, 8000)),  # on one node they would be 16000 MiB
+        ({"memory_per_core_mb": 2000, "tasks": 16}, (4, 4, 8000)),
+        ({"memory_per_core_mb": 2001, "tasks": 16}, None),
     ],
 )
 def test_nodes_and_cores(asked: dict[str, Any], expected: tuple[int, int, int] | None) -> None:
@@ -80,6 +89,23 @@ def test_what_no_host_could_ever_hold_is_refused(asked: dict[str, Any], field: s
     assert largest in error.value.message
 
 
+def test_memory_for_each_core_that_no_host_has_is_refused_by_its_name() -> None:
+    with pytest.raises(Refused, match=r"no host has 8 cores together with 8008 MiB \(the largest is big") as error:
+        shape(cpus_per_task=8, nodes=1, memory_per_core_mb=1001)
+    assert error.value.field == "memory_per_core_mb"
+    with pytest.raises(Refused, match="40 tasks of 1 cores with 9000 MiB for each core do not fit all hosts together"):
+        shape(tasks=40, memory_per_core_mb=9000)
+
+
+def test_who_says_nothing_of_memory_has_the_department_s_for_each_core_and_is_not_refused_for_it() -> None:
+    def default(per_core_mb: int, **asked: Any) -> tuple[int, int, int]:
+        return shape_of(JobSubmit(script="x", **asked), CAPACITY, None, per_core_mb)
+
+    assert [default(mb, tasks=4) for mb in (1, 256, 2000)] == [(1, 4, 4), (1, 4, 1024), (1, 4, 8000)]
+    assert default(2001, tasks=4) == (1, 4, 8000)  # no more than all of the smallest host that has the cores
+    assert default(1 << 30, tasks=17) == (3, 6, 8000)
+
+
 def test_more_hosts_than_the_department_may_hold() -> None:
     assert shape(nodes_max=2, nodes=2) == (2, 1, 256)
     with pytest.raises(Refused) as error:
@@ -89,26 +115,28 @@ def test_more_hosts_than_the_department_may_hold() -> None:
 
 def test_without_a_known_host_nobody_can_say() -> None:
     with pytest.raises(Refused) as error:
-        shape_of(JobSubmit(script="x"), Capacity([]), None)
+        shape_of(JobSubmit(script="x"), Capacity([]), None, 256)
     assert error.value.code == "unavailable"
 
 
 @given(
     tasks=st.integers(1, 60),
     cpus=st.integers(1, 16),
-    memory_mb=st.sampled_from([100, 8000, 64_000]),
+    memory=st.tuples(st.just("memory_mb"), st.sampled_from([100, 8000, 64_000]))
+    | st.tuples(st.just("memory_per_core_mb"), st.sampled_from([1, 500, 1000, 2000, 16_000])),
     nodes=st.none() | st.integers(1, 5),
 )
 def test_what_is_accepted_fits_and_takes_the_fewest_nodes(
-    tasks: int, cpus: int, memory_mb: int, nodes: int | None
+    tasks: int, cpus: int, memory: tuple[str, int], nodes: int | None
 ) -> None:
     def fits(count: int) -> bool:
         cores = cores_on_node(tasks, count, cpus)
+        memory_mb = memory[1] * (cores if memory[0] == "memory_per_core_mb" else 1)
         return sum(1 for h in HOSTS if h.cores >= cores and h.memory_mb >= memory_mb) >= count
 
     possible = [n for n in range(1, 5) if fits(n)]
     try:
-        got, cores, _ = shape(tasks=tasks, cpus_per_task=cpus, memory_mb=memory_mb, nodes=nodes)
+        got, cores, _ = shape(tasks=tasks, cpus_per_task=cpus, nodes=nodes, **dict([memory]))
     except Refused:
         assert not possible if nodes is None else nodes not in possible
         return
@@ -191,9 +219,9 @@ LABELLED = [
 
 def test_with_a_constraint_the_hosts_that_satisfy_it_are_all_there_are() -> None:
     gpu = constrained("gpu=yes", LABELLED)
-    assert shape_of(JobSubmit(script="x", tasks=8, constraint="gpu=yes"), gpu, None) == (2, 4, 256)
+    assert shape_of(JobSubmit(script="x", tasks=8, constraint="gpu=yes"), gpu, None, 256) == (2, 4, 1024)
     with pytest.raises(Refused, match=r"no host has 5 cores \(the largest of those with gpu=yes is g1 with 4 cores"):
-        shape_of(JobSubmit(script="x", cpus_per_task=5), gpu, None)
+        shape_of(JobSubmit(script="x", cpus_per_task=5), gpu, None, 256)
 
 
 @pytest.mark.parametrize(

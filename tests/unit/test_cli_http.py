@@ -148,7 +148,7 @@ def test_a_number_that_no_message_can_hold_is_said_before_anything_is_sent() -> 
     ("given", "told"),
     [
         ({"nodes": r.NODES_MAX + 1}, f"nodes: a whole number from 1 to {r.NODES_MAX} is wanted"),
-        ({"memory_mb": 0}, f"memory_mb: a whole number from 1 to {r.MEMORY_MAX_MB} is wanted"),
+        ({"memory_mb": -1}, f"memory_mb: a whole number from 0 to {r.MEMORY_MAX_MB} is wanted"),
         ({"walltime_s": 0}, "walltime_s: a number of more than 0 and at most 315360000 is wanted"),
         ({"name": "n" * 129}, "name: text of 1 to 128 characters is wanted"),
         ({"tasks": "four"}, "tasks: a whole number is wanted, not text"),

@@ -72,7 +72,23 @@ def test_a_wrong_directive_names_its_line(line: str) -> None:
 
 def test_sizes_become_the_request() -> None:
     body = request("#!/bin/sh\n#SBATCH -N 2 --ntasks-per-node=3 -c 2 --mem-per-cpu=100\n")
-    assert (body["tasks"], body["nodes"], body["cpus_per_task"], body["memory_mb"]) == (6, 2, 2, 600)
+    assert (body["tasks"], body["nodes"], body["cpus_per_task"]) == (6, 2, 2)
+    assert (body["memory_mb"], body["memory_per_core_mb"]) == (None, 100)
+
+
+def test_memory_is_of_a_node_or_of_a_core_and_the_command_line_s_takes_the_place_of_the_script_s() -> None:
+    def memory(line: str, *argv: str) -> tuple[object, object]:
+        body = request(f"#!/bin/sh\n#SBATCH {line}\n", *argv)
+        return body["memory_mb"], body["memory_per_core_mb"]
+
+    assert memory("--mem=0") == (0, None)
+    assert memory("--mem 2G", "--mem-per-cpu", "1G") == (None, 1024)
+    assert memory("--mem-per-cpu=1G", "--mem", "0") == (0, None)
+    for line, argv in (("--mem=1G --mem-per-cpu=1G", ()), ("-n 1", ("--mem", "1", "--mem-per-cpu", "1"))):
+        with pytest.raises(CliError, match="--mem is for each node and --mem-per-cpu for each core: not both"):
+            memory(line, *argv)
+    with pytest.raises(CliError, match="--mem 0 asks for all memory of a host"):
+        memory("--mem-per-cpu=0")
 
 
 def test_whose_a_job_is_becomes_the_request() -> None:

@@ -47,6 +47,8 @@ def test_what_is_no_time_is_said_with_what_would_be_right(text: str) -> None:
         ("1K", 1),
         ("1.5G", 1536),
         ("2GB", 2048),
+        ("0", 0),
+        ("0.001K", 1),
     ],
 )
 def test_memory(text: str, mebibytes: int) -> None:

@@ -116,6 +116,7 @@ _RANGES: Final[dict[type, dict[str, Range]]] = {
     BatchPolicy: {
         "walltime_default_s": _positive(3660 * DAY_S),
         "walltime_max_s": _positive(3660 * DAY_S),
+        "memory_per_core_mb": Range(1, 1 << 30),  # as `instance_memory_mb`
         "requeues_max": Range(0, 1_000_000),
         "short_s": Range(0, 3660 * DAY_S),
         "w_cpu": Range(0, 1),
