@@ -199,9 +199,8 @@ class WebPolicy(_Config, frozen=True, kw_only=True):
     template: dict[str, str | dict[str, str]] = {}  # attributes of its VMs, instead of those of [opennebula.template]
     requests_per_instance: float = 0.0  # requests/s that one is to serve, for signals that count requests; 0: not said
     connections_per_instance: int | None = (
-        None  # requests that a load balancer gives one at a time; more wait there.  None:
+        None  # requests that it is given at a time; None: `schemas.releases.connections`
     )
-    # 4 of the built-in program, 64 of a command's (`schemas.releases.connections`)
     start_failures_max: int = 5  # failed starts, and not one in service: the release is given up; 0: never
     errors_watch_s: float = 120.0  # a new release's 5xx have a say until so long after it is complete; 0: none
     unreachable_s: float = 10.0  # its health check has failed for so long: it is replaced; 0: never

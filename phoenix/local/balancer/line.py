@@ -29,9 +29,7 @@ from phoenix.local.balancer.pool import Instance, Pool
 LINE_PER_PLACE: Final = 15  # the last one waits for fifteen others at its place, 6 s at the built-in program
 LINE_MAX: Final = 512  # requests; each holds a client's connection
 WAIT_S: Final = 8.0  # clients often give up after ten seconds, and the work is still to be done
-JOIN_SHARE: Final = (
-    0.75  # places may turn over more slowly than they did, by a third, and who has joined is served even so
-)
+JOIN_SHARE: Final = 0.75  # places may turn over more slowly than they did, by a third: who has joined is served even so
 RUSH_S: Final = 20.0  # twice what the default rule needs to meet two and a half times what one instance can do
 OVERLOAD_WAIT_S: Final = 2.0
 KEPT_WEIGHT: Final = 1 / 8  # of one request in the mean time that a place is kept: a second or two of one instance
