@@ -76,7 +76,7 @@ def waits_for_hosts(p: Params) -> str | None:
         room += f", and best-effort would make way for it on {p.number('way')}"
     sure = "as things are" if "backfill" in p else "at the latest"
     kept = f"; room is kept for it, so it starts in {span(p['reserved_in_s'])} {sure}" if "reserved_in_s" in p else ""
-    return f"it needs {_need(p)}; {room}{kept}{_agreed(p)}{_ahead(p)}{_others(p)}"
+    return f"it needs {_need(p)}; {room}{kept}{_behind(p)}{_agreed(p)}{_ahead(p)}{_others(p)}"
 
 
 def _ahead(p: Params) -> str:
@@ -195,6 +195,13 @@ def above_share(p: Params) -> str | None:
     )
 
 
+def _behind(p: Params) -> str:
+    """Of an order that keeps room for many, who is behind the last of them."""
+    if "reservations_max" not in p:
+        return ""
+    return f"; room is kept for {p['reservations_max']} at a time (reservations_max), and it is behind them"
+
+
 def waits_behind(p: Params) -> str | None:
     job = p.get("job") or p.get("behind")
     if not job:
@@ -206,7 +213,9 @@ def waits_behind(p: Params) -> str | None:
         when = f"room is kept for it, so it starts in {span(p['reserved_in_s'])} as things are"
         return f"{room}, but it would delay others, job {job} first of all; {when}"
     if "backfill" in p:
-        return f"{room}, but it may delay nobody for whom room is planned, job {job} first of all{_ahead(p)}"
+        return (
+            f"{room}, but it may delay nobody for whom room is planned, job {job} first of all{_behind(p)}{_ahead(p)}"
+        )
     return f"job {job} goes first: the queue is worked strictly in order"
 
 

@@ -11,10 +11,14 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from schemas.config import BatchPolicy, MultiFactor
 from schemas.reasons import Code
+from schemas.sentences import sentence
 from services.scheduler.batch.core import BatchCore
 from services.scheduler.explain.why import why
 from services.scheduler.policies import order_conservative as conservative
@@ -83,7 +87,7 @@ def test_with_whole_hosts_it_starts_and_reserves_as_by_hand(
     assert [start.unit for start in starts(world)] == [name for name in waiting if expected.get(name) == world.now]
     situation = mine.situation(world.now, mine.room)
     assert {name: conservative.reservation(situation, name) for name in waiting} == {
-        name: expected.get(name) for name in waiting
+        name: expected.get(name, conservative.NEVER) for name in waiting
     }
 
 
@@ -197,18 +201,29 @@ def test_a_start_beside_others_moves_nobodys_reservation_to_a_host_that_somebody
     assert reservations(world, [first, second]) == {first: world.now + 10, second: world.now + 10}
 
 
-def test_beyond_the_last_reservation_everybody_waits() -> None:
-    world = cluster(2, order="conservative")
+@pytest.mark.parametrize("most", [1, 7, 100])
+@pytest.mark.parametrize(
+    "policy",
+    [{"order": "conservative"}, {"order": "multi-factor", "multi_factor": MultiFactor(backfill="conservative")}],
+)
+def test_beyond_the_last_reservation_everybody_waits_and_is_told_so(most: int, policy: dict[str, Any]) -> None:
+    world = cluster(2, **policy, reservations_max=most)
     world.strict = False
     world.submit(cores=CORES, walltime_s=100)
     world.settle()
-    for _ in range(conservative.RESERVATIONS_MAX):
-        world.submit(nodes=2, cores=CORES, walltime_s=10)
+    waiting = [world.submit(nodes=2, cores=CORES, walltime_s=10) for _ in range(most)]
     short = world.submit(cores=CORES, walltime_s=1)
+    wide = world.submit(nodes=2, cores=CORES, walltime_s=1)
     world.settle()
     assert world.states()[short] == "pending"
-    assert "reserved_in_s" not in why(core(world), short, world.now)[0].params
+    assert "reserved_in_s" in why(core(world), waiting[-1], world.now)[0].params
+    for behind in (short, wide):
+        reason = why(core(world), behind, world.now)[0]
+        assert (reason.params.get("reservations_max"), reason.params.get("reserved_in_s")) == (most, None)
+        told = sentence(msgspec.to_builtins(reason))
+        assert f"; room is kept for {most} at a time (reservations_max), and it is behind them" in told
     world.cancel("2")
+    world.cancel(wide)
     world.settle()
     assert world.states()[short] == "open"
 
@@ -229,7 +244,7 @@ def test_a_pass_over_ten_thousand_jobs_is_bounded() -> None:
     assert len(mine.book.queue) == 10_001
     passing = conservative._Pass(mine.situation(world.now, mine.room))
     passing.run()
-    assert passing.reserved == len(passing.at) == conservative.RESERVATIONS_MAX
+    assert passing.reserved == len(passing.at) == BatchPolicy().reservations_max == 100
     hopeful = conservative._Pass(mine.situation(world.now, mine.room))
     hopeful.hope([])
     hopeful.run()

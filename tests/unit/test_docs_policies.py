@@ -40,6 +40,7 @@ def test_settings_are_those_of_the_configuration() -> None:
     assert shown["multi-factor"]["multi_factor.backfill"] == '"easy"'
     assert shown["threshold"] == {"threshold": "0.8", "window_s": "20.0"}
     assert shown["fcfs"] == {}
+    assert shown["conservative"] == {"reservations_max": "100"}
 
 
 @pytest.mark.parametrize("policy", [p for p in OURS if p.kind != "scaling"], ids=lambda policy: policy.name)

@@ -16,6 +16,7 @@ from schemas.config import BatchLimits, Leases, UserLimits
 from schemas.custody import RULES
 from schemas.reasons import Code
 from schemas.sentences import remedy, sentence
+from services.runtime.core import NEVER
 from services.scheduler import edge_batch
 from services.scheduler.edge_batch import BatchEdge
 from services.scheduler.explain import reasons, turns
@@ -327,7 +328,7 @@ def test_room_that_is_planned_for_others_is_told_as_such() -> None:
     running(world, walltime_s=50)
     large, wide, long = world.submit(nodes=3), world.submit(cores=4, nodes=2), world.submit(cores=4, walltime_s=999)
     world.settle()
-    told = why(core(world), long, world.now, lambda _unit: None)[0]
+    told = why(core(world), long, world.now, lambda _unit: NEVER)[0]
     assert told.params == {"ahead": 2, "job": wide, "backfill": 1}, (
         f"{large} is passed, as more than the hosts could hold"
     )

@@ -117,6 +117,7 @@ _RANGES: Final[dict[type, dict[str, Range]]] = {
         "walltime_default_s": _positive(3660 * DAY_S),
         "walltime_max_s": _positive(3660 * DAY_S),
         "memory_per_core_mb": Range(1, 1 << 30),  # as `instance_memory_mb`
+        "reservations_max": Range(1, 1000),  # of 0.7 s with 1,000 hosts: a leader that is silent for 2 s is replaced
         "requeues_max": Range(0, 1_000_000),
         "short_s": Range(0, 3660 * DAY_S),
         "w_cpu": Range(0, 1),

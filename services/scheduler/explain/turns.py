@@ -16,6 +16,7 @@ import time
 from collections.abc import Iterator
 from typing import Final
 
+from services.runtime.core import NEVER
 from services.scheduler.batch.core import BatchCore
 from services.scheduler.explain.standing import Standing
 from services.scheduler.policies.order import Reserved
@@ -33,7 +34,8 @@ class Turns:
         self._found: dict[str, float] = {}
 
     async def of(self, core: BatchCore, unit: str, now: float) -> float | None:
-        """When the unit's reservation is, UTC seconds.  Raises what a plug-in raises."""
+        """When the unit's reservation is, UTC seconds; NEVER if that is not known in time; None if it has none.  Raises what a
+        plug-in raises."""
         if core.order.reservations is None or unit not in core.book.queue.where:
             return None
         until = time.monotonic() + WAIT_S
@@ -44,7 +46,7 @@ class Turns:
             while more and time.monotonic() < until:
                 await asyncio.sleep(0)
                 more = self._goes_on(unit)
-        return self._found.get(unit)
+        return self._found.get(unit, NEVER if more else None)
 
     def _begin(self, core: BatchCore, now: float) -> None:
         situation = Standing(core, now).planned(best_effort=False)

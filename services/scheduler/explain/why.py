@@ -40,11 +40,14 @@ from services.scheduler.explain.standing import Standing
 
 QUEUE_MAX: Final = 1000  # entries of one answer: about 100 kB
 NEVER_STARTS: Final = (Code.DEPENDENCY_FAILED, Code.DEPARTMENT_REMOVED)
-Turns: TypeAlias = Callable[[str], float | None]  # when a unit's reservation is; None: it has none
+Turns: TypeAlias = Callable[
+    [str], float | None
+]  # when a unit's reservation is; NEVER: unknown; None: it is behind them
 
 
-def NO_TURNS(_unit: str) -> None:
+def NO_TURNS(_unit: str) -> float:
     """Nobody has asked the order."""
+    return NEVER
 
 
 def why(core: BatchCore, job: str, now: float, turns: Turns | None = None) -> list[Reason]:
@@ -335,7 +338,8 @@ def _kept_by(core: BatchCore, nodes: int, now: float) -> dict[str, int | list[st
 
 
 def _turn(standing: Standing, unit: str, turns: Turns | None) -> dict[str, int]:
-    """In how many seconds the unit's reservation is, if the order keeps room for many and it has one."""
+    """In how many seconds the unit's reservation is, if the order keeps room for many and it has one; else how many there are,
+    if that is why."""
     order = standing.core.order
     situation = standing.planned(best_effort=standing.core.book.job(unit).best_effort)
     if situation is None or not standing.keeps_for_many:
@@ -350,4 +354,10 @@ def _turn(standing: Standing, unit: str, turns: Turns | None) -> dict[str, int]:
             if order.reservations
             else None
         )
+    if (
+        at is None
+        and order.reservation is not None
+        and standing.core.foresee().could_hold(standing.core.book.shape(unit))
+    ):
+        return {"reservations_max": situation.policy.reservations_max, "backfill": 1}
     return {} if at is None or at == NEVER else {"reserved_in_s": max(0, round(at - standing.now)), "backfill": 1}

@@ -44,7 +44,7 @@ ORDERS: Final = (
     Entry("first-fit", order_first_fit),
     Entry("fcfs", order_fcfs),
     Entry("easy", order_easy),
-    Entry("conservative", order_conservative),
+    Entry("conservative", order_conservative, ("reservations_max",)),
     Entry("svmsched", order_svmsched, ("services", "short_s", "w_cpu", "w_mem")),
     Entry("shortest-first", order_shortest_first),
     Entry("multi-factor", order_multi_factor, ("multi_factor",)),

@@ -16,7 +16,8 @@ Rules
   2. It starts now if each of its hosts has room from now until its end; by best fit (empty hosts last, least room first).
   3. Else it is reserved at the first moment at which enough hosts have room for its whole length: of those, the hosts with the
      fewest cores, then least memory, then by name.  The choice does not depend on what else is there: see below.
-  4. A pass gives `RESERVATIONS_MAX` reservations; whoever is behind waits.  It ends sooner once nobody can start any more.
+  4. A pass gives `reservations_max` reservations (a setting); whoever is behind waits, and `why` says so.  It ends sooner once
+     nobody can start any more.
   5. An array's units over its throttle are passed: they wait for their siblings (as in `fcfs`).
   6. Nothing is remembered: each pass plans anew.  So an early end moves everybody up, in order (the paper's "compression").
 
@@ -47,7 +48,6 @@ from services.scheduler.derived.shape import Place, Shape
 from services.scheduler.policies.order import Reserved, Situation, Start, fitting_lanes, push_next
 from services.scheduler.policies.reservation import less, more
 
-RESERVATIONS_MAX: Final = 100  # of one pass: 0.06 to 0.4 s with 1,000 hosts, less than a heartbeat of the lease (0.5 s)
 ALWAYS: Final = float("-inf")  # the beginning of what is free now
 NEVER: Final = float("inf")
 NOTHING: Final = Free(False, -1, -1)
@@ -65,10 +65,10 @@ def plan(situation: Situation) -> list[Start]:
 
 
 def reservation(situation: Situation, unit: str) -> float | None:
-    """When the unit starts as things are; None if it has no reservation in this pass."""
+    """When the unit starts as things are; NEVER if there is no such moment; None if it is behind the last reservation."""
     passing = _Pass(situation)
     passing.run(until=unit)
-    return passing.at.get(unit)
+    return passing.at.get(unit, None if passing.full else NEVER)
 
 
 def reservations(situation: Situation) -> Iterator[Reserved]:
@@ -76,7 +76,7 @@ def reservations(situation: Situation) -> Iterator[Reserved]:
     All that is needed of queue and hosts is read before the first one: facts may come between two of them."""
     passing, queue, could_hold = _Pass(situation), situation.queue, situation.forecast().could_hold
     lanes = [lane for lane in queue.lanes.values() if could_hold(lane.key.shape)]
-    first = islice(_in_turn(queue, lanes), RESERVATIONS_MAX + situation.most)
+    first = islice(_in_turn(queue, lanes), situation.policy.reservations_max + situation.most)
     for place, shape, length_s in [(place, shape, queue.length_s(place.unit)) for place, shape in first]:
         if passing.over:
             return
@@ -211,7 +211,12 @@ class _Pass:
     @property
     def over(self) -> bool:
         """Rule 4."""
-        return self.reserved >= RESERVATIONS_MAX or len(self.found) >= self.situation.most
+        return self.full or len(self.found) >= self.situation.most
+
+    @property
+    def full(self) -> bool:
+        """All reservations are given."""
+        return self.reserved >= self.situation.policy.reservations_max
 
     def seat(self, place: Place, shape: Shape, length_s: float) -> None:
         """The unit, which may run for so long, starts or is reserved."""
