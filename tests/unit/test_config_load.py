@@ -23,7 +23,7 @@ kind = "batch"
 name = "shop"
 kind = "web"
 [department.web]
-threshold = 0.7
+target = 0.7
 [[user]]
 name = "ann"
 department = "hpc"
@@ -51,7 +51,7 @@ def test_defaults_stand_for_what_is_not_said() -> None:
     hpc, shop = config.cloud.departments
     assert hpc.batch == BatchPolicy()
     assert hpc.web is None
-    assert shop.web == WebPolicy(threshold=0.7)
+    assert shop.web == WebPolicy(target=0.7)
     assert config.cloud.user("root") == User(name="root", department="operators", role="operator")
     assert config.http.url == "http://127.0.0.1:7480"
     assert config.nats.credentials_dir == Path("/site/data/credentials")
@@ -170,20 +170,20 @@ department = "hcp"
         (after('kind = "batch"', '[department.batch]\nwalltime_max_s = 60'), "department.batch.walltime_default_s",
          "at most walltime_max_s (60)"),
         (after('kind = "batch"', "[department.web]\nthreshold = 0.5"), "department.web", 'of kind "batch"'),
-        (after("threshold = 0.7", "instances_min = 0"), "department.web.instances_min",
+        (after("target = 0.7", "instances_min = 0"), "department.web.instances_min",
          "at least 1: load is measured at instances, so a department without one would not come back"),
-        (after("threshold = 0.7", "instances_min = -1"), "department.web.instances_min", "at least 0"),
-        (after("threshold = 0.7", "instances_min = 5\ninstances_max = 4"), "department.web.instances_min", "instances_max (4)"),
-        (after('kind = "web"', "maximum = 2").replace("threshold = 0.7", "instances_min = 5"),
+        (after("target = 0.7", "instances_min = -1"), "department.web.instances_min", "at least 0"),
+        (after("target = 0.7", "instances_min = 5\ninstances_max = 4"), "department.web.instances_min", "instances_max (4)"),
+        (after('kind = "web"', "maximum = 2").replace("target = 0.7", "instances_min = 5"),
          "department.web.instances_min", "maximum of 2 hosts; this needs 5"),
-        (after("threshold = 0.7", "window_s = true"), "department.web.window_s", "should be a number"),
-        (after("threshold = 0.7", "command = ['a', 1]"), "department.web.command", "a list, each item a text in quotes"),
-        (after("threshold = 0.7", "max_surge = 0"), "department.web.max_surge", "at least 1, or max_unavailable"),
-        (after("threshold = 0.7", "surge = 'free'"), "department.web.surge", "idle"),
-        (after("threshold = 0.7", "start_failures_max = -1"), "department.web.start_failures_max", "at least 0"),
-        (after("threshold = 0.7", "image = 'a\\b'"), "department.web.image", "neither control characters nor quotes"),
-        (after("threshold = 0.7", "health_path = 'healthz'"), "department.web.health_path", "such as /healthz"),
-        (after("threshold = 0.7", "health_path = '/up;shutdown'"), "department.web.health_path", "/ . _ ~ % ?"),
+        (after("target = 0.7", "window_s = true"), "department.web.window_s", "should be a number"),
+        (after("target = 0.7", "command = ['a', 1]"), "department.web.command", "a list, each item a text in quotes"),
+        (after("target = 0.7", "max_surge = 0"), "department.web.max_surge", "at least 1, or max_unavailable"),
+        (after("target = 0.7", "surge = 'free'"), "department.web.surge", "idle"),
+        (after("target = 0.7", "start_failures_max = -1"), "department.web.start_failures_max", "at least 0"),
+        (after("target = 0.7", "image = 'a\\b'"), "department.web.image", "neither control characters nor quotes"),
+        (after("target = 0.7", "health_path = 'healthz'"), "department.web.health_path", "such as /healthz"),
+        (after("target = 0.7", "health_path = '/up;shutdown'"), "department.web.health_path", "/ . _ ~ % ?"),
         (after('"batch"', FACTORS + "period_s = 0"), "department.batch.multi_factor.period_s", "at least 1"),
         (after('"batch"', FACTORS + "shares.ann = -1.0"), "department.batch.multi_factor.shares.ann", "at least 0"),
         (GOOD + "\n[http]\nheader_timeout_s = 0", "http.header_timeout_s", "1"),
@@ -266,7 +266,7 @@ def test_guarantees_are_held_against_the_hosts_that_there_are() -> None:
 def test_differences_are_told_by_name() -> None:
     a = loads(GOOD).cloud
     b = loads(
-        GOOD.replace("threshold = 0.7", 'threshold = 0.9\ncommand = ["x"]')
+        GOOD.replace("target = 0.7", 'target = 0.9\ncommand = ["x"]')
         .replace('name = "ann"', 'name = "eve"')
         .replace('kind = "batch"', 'kind = "batch"\nmaximum = 3')
         + "[policy]\nnotice_s = 1\n[power]\nidle_s = 60\n"
@@ -276,7 +276,7 @@ def test_differences_are_told_by_name() -> None:
         "policy: notice_s 0.3 → 1.0",
         "power: idle_s 1800.0 → 60.0",
         "department hpc: maximum none → 3",
-        "department shop: web.threshold 0.7 → 0.9",
+        "department shop: web.target 0.7 → 0.9",
         'department shop: web.command [] → ["x"]',
         "user ann: removed",
         "user eve: added (user of hpc)",

@@ -44,6 +44,8 @@ def test_what_is_said_comes_back() -> None:
         ("unreachable_s = -1", "at least 0"),
         ("connections_per_instance = 0", "at least 1"),
         ("connections_per_instance = 65536", "65535"),
+        ("threshold = 0.7", 'add rule = "threshold"'),
+        ("window_s = 30", 'add rule = "threshold"'),
         ('secrets = { "A-B" = "x" }', "letters, digits and '_'"),
         ('secrets = { PHOENIX_ID = "x" }', "department's own"),
         ('secrets = { PORT = "x" }', "department's own"),

@@ -3,6 +3,8 @@
 Rules
   1. Every entry is judged by itself, and every problem is told with what would be right.
   2. A floor above what the department may have is refused: it would be cut off in silence when its hour comes.
+  3. A value of the paper's rule, where another built-in one is in force, is refused: target-tracking is the default, and who
+     writes a threshold means the threshold.
 """
 
 from __future__ import annotations
@@ -15,6 +17,8 @@ from schemas import scaling
 from schemas.config import Department, WebPolicy
 from services.runtime.config.form import Path_, Problem, shown
 
+DEFAULT: Final = WebPolicy()
+BOUND: Final = {"threshold": 1.0, "window_s": math.inf}
 ENTRIES_MAX: Final = 100  # as many as a person can oversee; all are looked at in each decision
 
 
@@ -25,9 +29,21 @@ def check(department: Department, web: WebPolicy, path: Path_) -> Iterator[Probl
     yield from _texts(web.schedule, scaling.spans, (*path, "schedule"), label)
     yield from _texts([web.schedule_zone], scaling.offset_s, (*path, "schedule_zone"), label)
     yield from _floors(department, web, (*path, "schedule"))
+    yield from _of_other_rule(web, path, label)
     if web.turns_per_hour_max == 1:
         right = "should be 0 (no budget) or at least 2: whoever goes down must be able to come up again"
         yield Problem(path=(*path, "turns_per_hour_max"), found="1", right=right, label=label)
+
+
+def _of_other_rule(web: WebPolicy, path: Path_, label: str) -> Iterator[Problem]:
+    """Rule 3."""
+    if web.rule != "target-tracking":
+        return
+    for name in ("threshold", "window_s"):
+        found = getattr(web, name)
+        if found != getattr(DEFAULT, name) and 0 < found < BOUND[name]:  # else its range has been told
+            right = f'is of the rule "threshold", and the rule is "{web.rule}": add rule = "threshold", or remove it'
+            yield Problem(path=(*path, name), found=shown(found), right=right, label=label)
 
 
 def _texts(texts: Sequence[str], read: Callable[[str], Any], path: Path_, label: str) -> Iterator[Problem]:
