@@ -31,6 +31,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     if args.verb not in VERBS:
         raise usage(f"config has no {args.verb!r}", suggest.hint(args.verb, VERBS))
+    if args.file.is_dir():
+        raise usage(
+            f"{args.file} is a directory", f"name the file: phoenix config {args.verb} {args.file / 'phoenix.toml'}"
+        )
     if not args.file.is_file():
         raise usage(f"{args.file}: there is no such file")
     return {"check": _check, "diff": _diff, "apply": _apply}[args.verb](args)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import sys
 import time
 from typing import Any, Final
 
@@ -10,6 +11,7 @@ from phoenix.cli import ailing, cloud, emit, suggest, tables, units
 from phoenix.cli.errors import CliError, usage
 from phoenix.cli.http import Client, quote
 from phoenix.cli.parser import count
+from phoenix.cli.waiting import FINAL
 from schemas import sentences
 from schemas.sentences import told_foreseen
 
@@ -64,7 +66,10 @@ def run(args: argparse.Namespace) -> int:
         return 0
     lines = answer["lines"]
     known = starts(client, args.department) if any(line[STATE] == "pending" for line in lines) else {}
-    print(render(lines, int(answer.get("total", len(lines))), known))
+    print(render(lines, int(answer.get("total", len(lines))), known) if lines or not states else "no such job is here")
+    over = ",".join(sorted(states & FINAL))
+    if over:
+        print(f"phoenix: only the last jobs that ended are here; all: phoenix history --state {over}", file=sys.stderr)
     ailing.tell(where, args.department)
     return 0
 

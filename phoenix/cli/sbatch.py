@@ -17,6 +17,7 @@ from typing import Final, NamedTuple
 from phoenix.cli.errors import CliError, usage
 from phoenix.cli.parser import Parser, count, whole, worded
 from phoenix.cli.units import parse_memory_mb, parse_signal, parse_time_s
+from schemas import specs
 
 PREFIXES: Final = ("#SBATCH", "#PHOENIX")
 ON_RECLAIM: Final = ("kill", "requeue", "suspend", "migrate")
@@ -58,10 +59,14 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def _add_order(order: argparse._ArgumentGroup) -> None:
     order.add_argument(
-        "-a", "--array", metavar="LIST", help="an array of jobs: 1-100, 0-30:2, 1,3,5-7; %%10: ten at once"
+        "-a", "--array", type=_array, metavar="LIST", help="an array of jobs: 1-100, 0-30:2, 1,3,5-7; %%10: ten at once"
     )
     order.add_argument(
-        "-d", "--dependency", metavar="LIST", help="afterok:ID[:ID…], afternotok, afterany, after; comma separated"
+        "-d",
+        "--dependency",
+        type=_after,
+        metavar="LIST",
+        help="afterok:ID[:ID…], afternotok, afterany, after; comma separated",
     )
     order.add_argument(
         "--priority", type=whole, metavar="P", help="higher first (default 0); managers raise it, users lower it"
@@ -106,7 +111,7 @@ def _add_files(files: argparse._ArgumentGroup) -> None:
         "-o",
         "--output",
         metavar="FILE",
-        help="where stdout goes when it is fetched; %%j job, %%a index, %%A array, %%x name, - stdout",
+        help="where stdout goes when it is fetched; %%j job, %%a index, %%A array, %%x name, %%u user, %%N host, - stdout",
     )
     files.add_argument("-e", "--error", metavar="FILE", help="the same for stderr")
     files.add_argument(
@@ -188,6 +193,21 @@ def _known(words: list[str], unknown: list[str]) -> list[str]:
         else:
             kept.append(word)
     return kept
+
+
+@worded
+def _array(text: str) -> str:
+    specs.check_array(text)
+    return text
+
+
+@worded
+def _after(text: str) -> str:
+    try:
+        specs.dependencies(text)
+    except specs.TooMany as error:
+        raise ValueError(str(error)) from error
+    return text
 
 
 def _memory_of_a_core(text: str) -> int:

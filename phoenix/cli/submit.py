@@ -115,6 +115,11 @@ def read_script(name: str, hint: str) -> str:
         raise usage(f"{name}: {error.strerror}", hint) from error
     except UnicodeDecodeError as error:
         raise usage(f"{name} is no text: a job is a script", "use --input FILE to bring a program along") from error
+    if "\r\n" in text.partition("\n")[0] + "\n":
+        print(
+            f"phoenix: warning: {name} has DOS line ends (CR LF): it is taken with those of Unix (LF)", file=sys.stderr
+        )
+        text = text.replace("\r\n", "\n")
     if not text.startswith("#!"):
         raise usage(f"{name}: its first line does not name an interpreter", "start it with #!/bin/sh or the like")
     return text

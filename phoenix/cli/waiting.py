@@ -73,7 +73,8 @@ def save(client: Client, job: dict[str, Any], stdout: str | None, stderr: str | 
                 if pattern == STDOUT:
                     following.write(body)
                     continue
-                path = Path(expand(pattern, unit, str(job.get("name") or "")))
+                alone = job if unit == _unit(job) or "N" not in pattern else client.get(f"/v1/jobs/{unit}")
+                path = Path(expand(pattern, unit, alone))
                 _write(path, body)
                 written.append(path)
     return written
@@ -84,6 +85,13 @@ def _unit(job: dict[str, Any]) -> str:
     return str(job.get("unit") or job["job"])
 
 
+def _first_host(job: dict[str, Any]) -> str:
+    """Where rank 0 of the last attempt was; `none` if there was none."""
+    last = (job.get("attempts") or [{}])[-1]
+    hosts = job.get("hosts") or last.get("hosts") or ["none"]
+    return str(hosts[0])
+
+
 def _write(path: Path, data: bytes) -> None:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -92,10 +100,12 @@ def _write(path: Path, data: bytes) -> None:
         raise usage(f"{path}: {error.strerror}") from error
 
 
-def expand(pattern: str, unit: str, name: str) -> str:
-    """sbatch's patterns: %j and %J the job (of an element: with its index), %A the array job, %a the index, %x the name."""
-    job, _, index = unit.partition("_")
-    values = {"j": unit, "J": unit, "A": job, "a": index or "0", "x": name, "%": "%"}
+def expand(pattern: str, unit: str, job: dict[str, Any]) -> str:
+    """sbatch's patterns: %j and %J the job (of an element: with its index), %A the array job, %a the index, %x the name, %u the
+    user, %N the host of rank 0, %n and %t its number and that of its first task."""
+    array, _, index = unit.partition("_")
+    values = {"j": unit, "J": unit, "A": array, "a": index or "0", "x": str(job.get("name") or ""), "%": "%"}
+    values |= {"u": str(job.get("user") or ""), "N": _first_host(job), "n": "0", "t": "0"}
     result, rest = "", pattern
     while rest:
         head, percent, rest = rest.partition("%")

@@ -254,9 +254,13 @@ def running(p: Params) -> str | None:
 
 
 def finished(p: Params) -> str | None:
+    since = f", at {p['ended_at']}" if "ended_at" in p else ""
+    if p.get("counts"):
+        return f"it is finished: {p.names('counts')}{since}"
     if p.get("end") == "ended_early":
-        return "it has completed, ended early: its script ended with 0 when it was told to end"
-    return f"it is finished: {p['end']}" if p.get("end") else None
+        return f"it has completed, ended early: its script ended with 0 when it was told to end{since}"
+    code = f" with exit code {p['exit']}" if "exit" in p else ""
+    return f"it is finished: {p['end']}{code}{since}" if p.get("end") else None
 
 
 def scheduled(p: Params) -> str | None:

@@ -259,8 +259,9 @@ def _units_of(core: AdmissionCore, caller: Caller, name: str) -> list[Unit]:
         raise Refused("denied", f"job {name} is {job.user}'s: its owner or a manager of {job.dept} may do that", "jobs")
     names = core.units(name) if job_of(name) == name else [name]
     units = [unit for unit in map(core.unit, names) if unit is not None]
-    if not units and job_of(name) != name and job.left:
-        raise Refused("unknown", f"job {job_of(name)} has no element {name}", "jobs")
+    if not units and job_of(name) != name:
+        ago = "" if job.left or not job.is_array else ", or it ended long ago"
+        raise Refused("unknown", f"job {job_of(name)} has no element {name}{ago}", "jobs")
     return units
 
 

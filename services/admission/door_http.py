@@ -34,7 +34,7 @@ from services.admission.desk import Desk
 from services.admission.gate import Gate
 from services.admission.openapi import document
 from services.admission.output import STREAMS, Files, Outputs, StreamId
-from services.admission.read import Readable, locate
+from services.admission.read import RANKS_MAX, Readable, locate
 from services.admission.routes import ROUTES, Route
 from services.admission.web import Handler, HttpError, bearer, decoded, is_msgpack, number, reply, unauthorised
 from services.runtime.callers.identity import Identities
@@ -242,9 +242,10 @@ class HttpDoor:
         name = request.query.get("stream", "stdout")
         if name not in STREAMS:
             raise Refused("invalid", "stream: stdout or stderr", "stream")
-        rank, offset = int(number(request, "rank", 0, 65_535)), int(number(request, "offset", 0, OFFSET_MAX))
+        rank, offset = int(number(request, "rank", 0, RANKS_MAX - 1)), int(number(request, "offset", 0, OFFSET_MAX))
         follow_s = min(number(request, "follow_s", 0.0, 3600.0), FOLLOW_MAX_S)
         found = await self._readable(request, caller)
+        found.has(rank)
         over = found.is_over(self._core, rank)  # before the look: what came until then is in
         stream = StreamId(found.unit, found.stored, rank, name)
         if not found.attempt:

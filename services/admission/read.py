@@ -28,6 +28,7 @@ from services.admission.standing import goes_on, stored_under
 from services.runtime.edge import Refused
 
 MONITOR_S: Final = 5.0
+RANKS_MAX: Final = 65_536  # of a job of which nobody knows them any more
 PROBED_MAX: Final = 20  # attempts of a forgotten job that are looked for, newest last
 
 
@@ -37,6 +38,13 @@ class Readable(msgspec.Struct, frozen=True):
     unit: str
     attempt: int
     stored: int  # the attempt under which it stands: a suspended one and the one that resumes it are one stream
+    ranks: int = 1
+
+    def has(self, rank: int) -> None:
+        """Raises `Refused` for a rank that it has not: who reads nothing would take it for one that is silent."""
+        if rank >= self.ranks:
+            are = f"{self.ranks} ranks, 0 to {self.ranks - 1}" if self.ranks > 1 else "one rank, 0"
+            raise Refused("unknown", f"rank: {self.unit} has {are}", "rank")
 
     def is_over(self, core: AdmissionCore, rank: int) -> bool:
         """True if nothing more of this attempt will come."""
@@ -67,6 +75,7 @@ async def locate(
         raise Refused("invalid", f"id: {unit[:64]!r} is no job: 17, or 17_3 for an element of an array", "id")
     number = _attempt(attempt)
     job = core.job(unit)
+    told: dict[str, Any] = {}
     if job is not None:
         _check(caller, unit, job.dept, job.user)
         if unit == job_of(unit) and job.is_array:
@@ -75,13 +84,19 @@ async def locate(
         if core.unit(unit) is None:
             if job.left:
                 raise Refused("unknown", f"job {job_of(unit)} has no element {unit}", "id")
-            await _ask_monitor(session, monitor, headers, caller, unit)  # its units are forgotten, not its output
+            told = await _ask_monitor(
+                session, monitor, headers, caller, unit
+            )  # its units are forgotten, not its output
     else:
-        await _ask_monitor(session, monitor, headers, caller, unit)
+        told = await _ask_monitor(session, monitor, headers, caller, unit)
     known = core.unit(unit)
+    had = known.attempt if known is not None else _number(told.get("attempt"))
+    if number is not None and had is not None and number > had:
+        raise Refused("unknown", f"attempt: {unit} has had {had}", "attempt")
     if number is None:
         number = known.attempt if known is not None else await _newest(outputs, unit)
-    return Readable(unit, number, stored_under(known, number))
+    ranks = job.nodes if job is not None else _number(told.get("nodes"))
+    return Readable(unit, number, stored_under(known, number), RANKS_MAX if ranks is None else ranks)
 
 
 def _instance(core: AdmissionCore, caller: Caller, unit: str, attempt: int | None) -> Readable:
@@ -110,7 +125,8 @@ def _attempt(text: str | None) -> int | None:
 
 async def _ask_monitor(
     session: aiohttp.ClientSession, monitor: str, headers: Mapping[str, str], caller: Caller, unit: str
-) -> None:
+) -> dict[str, Any]:
+    """What it knows of the job.  Raises `Refused`."""
     try:
         async with asyncio.timeout(MONITOR_S), session.get(f"{monitor}{unit}", headers=headers) as answer:
             content = await answer.read()
@@ -121,6 +137,7 @@ async def _ask_monitor(
         raise Refused("unknown", f"there is no job {unit}", "id")
     told = _job_in(content)
     _check(caller, unit, str(told.get("department") or told.get("dept") or caller.department), _text(told.get("user")))
+    return told
 
 
 def _job_in(content: bytes) -> dict[str, Any]:
@@ -132,6 +149,10 @@ def _job_in(content: bytes) -> dict[str, Any]:
     inner = told.get("job") if isinstance(told, dict) else None
     found = inner if isinstance(inner, dict) else told
     return found if isinstance(found, dict) else {}
+
+
+def _number(value: object) -> int | None:
+    return value if isinstance(value, int) else None
 
 
 def _text(value: object) -> str | None:

@@ -9,27 +9,22 @@ Rules
   2. What no set of the known hosts could ever hold is refused at once, with the field that makes it so and the largest host
      (DESIGN §4).  Every known host counts, whoever holds it and in whatever state: it may come back.
      With a constraint (`schemas.constraints`) the hosts that satisfy it are all there are.
-  3. Array specifications and dependencies are sbatch's (sbatch(1), --array and --dependency), without its OR (`?`).
-  4. Sizes are checked before anything is expanded.
+  3. Array specifications and dependencies are sbatch's (`schemas.specs`).
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable
 from typing import Any, Final, cast
 
+from schemas import specs
 from schemas.constraints import problem, satisfies
 from schemas.custody_state import Host
 from schemas.facts import Dependency
 from schemas.requests import JobSubmit
 from services.runtime.refusal import Refused
 
-DEPENDENCIES_MAX: Final = 1000
 FITTING_KEPT_MAX: Final = 1000  # shapes whose fitting hosts are remembered: a department's jobs come in a few sizes
-_RANGE: Final = re.compile(r"([0-9]{1,9})(?:-([0-9]{1,9})(?::([0-9]{1,9}))?)?\Z")
-_JOB_OR_ELEMENT: Final = re.compile(r"[1-9][0-9]{0,17}(?:_(?:0|[1-9][0-9]{0,8}))?\Z")
-_CONDITIONS: Final = ("afterok", "afternotok", "afterany", "after")  # facts.Dependency.condition
 
 
 class Capacity:
@@ -174,71 +169,25 @@ def _too_large(asked: str, capacity: Capacity) -> str:
     return f"{asked} (the largest{where} is {capacity.largest})"
 
 
-# ----------------------------------------------------------------------------------------------------------------- arrays
+# ---------------------------------------------------------------------------------------------------- arrays, dependencies
 
 
 def parse_array(spec: str, units_max: int) -> tuple[tuple[int, ...], int]:
     """Indices (ascending, each once) and throttle (0: none) of ``1-100:2%10,200``.  Raises `Refused`."""
-    indices: dict[int, None] = {}
-    throttle, total = 0, 0
-    for part in spec.replace(" ", "").split(","):
-        body, percent, limit = part.partition("%")
-        if percent:
-            throttle = _throttle(limit, throttle, spec)
-        span = _span(body, spec)
-        total += len(span)
-        if total > units_max:
-            raise Refused(
-                "limit", f"array: {spec!r} has {total} elements or more; at most {units_max} are allowed", "array"
-            )
-        indices.update(dict.fromkeys(span))
-    return tuple(sorted(indices)), throttle
-
-
-def _span(body: str, spec: str) -> range:
-    match = _RANGE.match(body)
-    if match is None:
-        raise _not_an_array(spec, f"{body!r} is no index or range")
-    first = int(match[1])
-    last = first if match[2] is None else int(match[2])
-    step = 1 if match[3] is None else int(match[3])
-    if last < first:
-        raise _not_an_array(spec, f"{body!r} ends before it begins")
-    if step < 1:
-        raise _not_an_array(spec, "a step is 1 or more")
-    return range(first, last + 1, step)
-
-
-def _throttle(limit: str, before: int, spec: str) -> int:
-    if before:
-        raise _not_an_array(spec, "one % limits the whole array: give it once")
-    if not limit.isdecimal() or not limit.isascii() or len(limit) > 9 or int(limit) < 1:
-        raise _not_an_array(spec, "after % comes how many elements may run at once, 1 or more")
-    return int(limit)
-
-
-def _not_an_array(spec: str, why: str) -> Refused:
-    return Refused("invalid", f"array: {spec[:80]!r}: {why}; for example 1-100:2%10 or 1,5,7", "array")
-
-
-# ----------------------------------------------------------------------------------------------------------- dependencies
+    try:
+        return specs.array(spec, units_max)
+    except specs.TooMany as error:
+        raise Refused("limit", f"array: {error}", "array") from None
+    except ValueError as error:
+        raise Refused("invalid", f"array: {error}", "array") from None
 
 
 def parse_after(spec: str) -> tuple[Dependency, ...]:
     """``afterok:12,afterany:13:14``.  Raises `Refused`."""
-    found: dict[Dependency, None] = {}
-    for part in spec.replace(" ", "").split(","):
-        condition, *jobs = part.split(":")
-        if condition not in _CONDITIONS or not jobs:
-            raise _not_after(spec, f"{part!r} is not one of {', '.join(_CONDITIONS)} with a job after a colon")
-        for job in jobs:
-            if _JOB_OR_ELEMENT.match(job) is None:
-                raise _not_after(spec, f"{job!r} is no job")
-            found[Dependency(condition=cast("Any", condition), job=job)] = None
-    if len(found) > DEPENDENCIES_MAX:
-        raise Refused("limit", f"after: {len(found)} dependencies; at most {DEPENDENCIES_MAX} are allowed", "after")
-    return tuple(found)
-
-
-def _not_after(spec: str, why: str) -> Refused:
-    return Refused("invalid", f"after: {spec[:80]!r}: {why}; for example afterok:12,afterany:13:14", "after")
+    try:
+        found = specs.dependencies(spec)
+    except specs.TooMany as error:
+        raise Refused("limit", f"after: {error}", "after") from None
+    except ValueError as error:
+        raise Refused("invalid", f"after: {error}", "after") from None
+    return tuple(Dependency(condition=cast("Any", condition), job=job) for condition, job in found)

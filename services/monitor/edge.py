@@ -199,7 +199,7 @@ class MonitorEdge(Edge):
                 *self.stream.routes(),
                 *page_files.routes(),
                 *Records(access, service.nc, service.js, kept.archive, service.log).routes(),
-                *Why(access, views, self.queries, now).routes(),
+                *Why(access, views, self.history, self.queries, now).routes(),
                 *Story(access, views, self.history, JournalFacts(service.js, kept.archive)).routes(),
             ],
             hosts=Hosts(url),

@@ -300,6 +300,22 @@ async def test_output_is_followed_to_its_end(here: House) -> None:
     assert await read(here, job, stream="stderr") == (b"", 0, True)
 
 
+async def test_output_of_a_rank_or_an_attempt_that_there_is_not_is_refused_and_not_empty(here: House) -> None:
+    alone, wide = await submitted(here), await submitted(here, nodes=2)
+    for job, query, field, told in (
+        (alone, "rank=1", "rank", f"rank: {alone} has one rank, 0"),
+        (alone, "rank=7&follow_s=9", "rank", f"rank: {alone} has one rank, 0"),
+        (wide, "rank=2", "rank", f"rank: {wide} has 2 ranks, 0 to 1"),
+        (alone, "attempt=1", "attempt", f"attempt: {alone} has had 0"),
+    ):
+        status, answer = await call(here, "ann", "GET", f"/v1/jobs/{job}/output?{query}")
+        assert (status, answer["error"]["field"], answer["error"]["message"]) == (404, field, told)
+    assert await read(here, wide, rank=1) == (b"", 0, False)
+    await here.place(alone)
+    assert await read(here, alone, attempt=1) == (b"", 0, False)
+    assert (await call(here, "ann", "GET", f"/v1/jobs/{alone}/output?attempt=2"))[0] == 404
+
+
 async def test_a_large_output_comes_whole(here: House) -> None:
     job = await submitted(here)
     await here.place(job)

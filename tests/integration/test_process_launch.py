@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
 from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
 
+from phoenix.local.process import zygote
 from phoenix.local.process.driver import ProcessDriver
 from tests.support.guest_door import HOST, GuestDoor, Life
 
@@ -78,6 +80,15 @@ phoenix launch no-such-program; echo "code $?"
 """
     life = await gang.run(script, ranks=2)
     assert life.text() == "unfinished\n code 7\ncode 137\ncode 127\n"
+
+
+def test_a_place_of_path_that_may_not_be_looked_into_is_one_without_the_program(tmp_path: Path) -> None:
+    """exec says EACCES then, as of a program that may not be run."""
+    (tmp_path / "there").write_text("")
+    refused, path = PermissionError(errno.EACCES, "Permission denied"), {"PATH": f"/no/such/place:{tmp_path}"}
+    assert zygote._why_not("nosuch", path, refused) == ("there is no such program in PATH", 127)
+    assert zygote._why_not("there", path, refused) == ("Permission denied", 126)
+    assert zygote._why_not("./nosuch", path, refused) == ("there is no such program", 127)
 
 
 async def test_signals_reach_every_task(gang: Gang) -> None:

@@ -203,6 +203,16 @@ def test_an_array_is_all_its_elements() -> None:
     ]  # of a finished array no element is known
 
 
+def test_an_element_that_there_is_not_is_unknown_also_when_the_job_is_over() -> None:
+    world = fold()
+    array, alone = world.submit(array="1-2"), world.submit()
+    for _ in range(2):
+        assert change(world, ANN, "cancel", f"{array}_99999") == [(f"{array}_99999", False, "unknown")]
+        assert change(world, ANN, "hold", f"{alone}_1") == [(f"{alone}_1", False, "unknown")]
+        change(world, ANN, "cancel", array)
+        change(world, ANN, "cancel", alone)
+
+
 def test_cancelling_again_is_granted_and_a_completed_job_is_a_conflict() -> None:
     world = fold()
     job, done = world.submit(), world.submit()

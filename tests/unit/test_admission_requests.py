@@ -7,7 +7,7 @@ import pytest
 
 from schemas import requests as r
 from schemas.facts import Dependency
-from services.admission.shape import _CONDITIONS
+from schemas.specs import CONDITIONS
 
 MISFITS = [
     # payload, field, a part of the message
@@ -141,7 +141,7 @@ def test_the_format_is_told_by_header_or_first_byte() -> None:
 
 
 def test_the_conditions_of_dependencies_are_those_of_the_fact() -> None:
-    for condition in _CONDITIONS:
+    for condition in CONDITIONS:
         msgspec.convert({"condition": condition, "job": "1"}, Dependency)
     with pytest.raises(msgspec.ValidationError):
         msgspec.convert({"condition": "singleton", "job": "1"}, Dependency)

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from schemas.custody_state import Host
 from schemas.facts import Dependency
 from schemas.requests import JobSubmit
+from schemas.specs import DEPENDENCIES_MAX
 from services.admission.shape import (
-    DEPENDENCIES_MAX,
     Capacity,
     constrained,
     cores_on_node,

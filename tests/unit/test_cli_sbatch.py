@@ -63,7 +63,40 @@ def test_a_later_line_wins_over_an_earlier_one() -> None:
     assert options("#!/bin/sh\n#SBATCH -n 2\n#PHOENIX -n 3\n").ntasks == 3
 
 
-@pytest.mark.parametrize("line", ["-n many", "-t soon", "--mem=lots", "-N 0", '-J "open'])
+@pytest.mark.parametrize(
+    ("argv", "told"),
+    [
+        (("-a", "abc"), "'abc' is no index or range; for example 1-100:2%10 or 1,5,7"),
+        (("--array=5-1",), "'5-1' ends before it begins"),
+        (("-d", "foo:2"), "'foo:2' is not one of afterok, afternotok, afterany, after with a job after a colon"),
+        (("-d", "afterok:two"), "'two' is no job"),
+    ],
+)
+def test_arrays_and_dependencies_that_are_mistyped_are_wrong_usage(argv: tuple[str, ...], told: str) -> None:
+    with pytest.raises(CliError) as caught:
+        options("#!/bin/sh\n", *argv)
+    assert (caught.value.code, told in caught.value.message) == (2, True), caught.value.message
+    assert options("#!/bin/sh\n", "-a", "1-9%2", "-d", "afterok:4:5_6").array == "1-9%2"
+
+
+@pytest.mark.parametrize(
+    ("content", "expected", "warned"),
+    [
+        (b"#!/bin/sh\r\n#SBATCH -n 2\r\necho\r\n", "#!/bin/sh\n#SBATCH -n 2\necho\n", True),
+        (b"#!/bin/sh\r\n", "#!/bin/sh\n", True),
+        (b"#!/bin/sh\nprintf 'a\r\n'\n", "#!/bin/sh\nprintf 'a\r\n'\n", False),  # it may be meant
+        (b"#!/bin/sh", "#!/bin/sh", False),
+    ],
+)
+def test_dos_line_ends_are_taken_as_those_of_unix_and_told(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], content: bytes, expected: str, warned: bool
+) -> None:
+    (tmp_path / "job.sh").write_bytes(content)
+    assert submit.read_script(str(tmp_path / "job.sh"), "") == expected
+    assert ("DOS line ends" in capsys.readouterr().err) == warned
+
+
+@pytest.mark.parametrize("line", ["-a abc", "-d foo:2", "-n many", "-t soon", "--mem=lots", "-N 0", '-J "open'])
 def test_a_wrong_directive_names_its_line(line: str) -> None:
     with pytest.raises(CliError, match="line 3 of the script") as caught:
         sbatch.read(f"#!/bin/sh\n\n#SBATCH {line}\n")

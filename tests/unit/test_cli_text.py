@@ -7,6 +7,7 @@ import os
 from pathlib import Path
 from typing import Any
 
+import orjson
 import pytest
 
 from phoenix.cli import completion, events, history, parser, queue, show, story, submit, suggest, tables, waiting, why
@@ -347,9 +348,25 @@ def test_show_has_the_same_shape_whatever_the_monitor_leaves_out() -> None:
 
 
 def test_patterns_of_output_files() -> None:
-    assert waiting.expand("%x-%j.out", "17", "sweep") == "sweep-17.out"
-    assert waiting.expand("%A_%a.%j", "18_3", "x") == "18_3.18_3"
-    assert waiting.expand("%4a/%%/%z%", "18_3", "x") == "0003/%/%z%"
+    assert waiting.expand("%x-%j.out", "17", {"name": "sweep"}) == "sweep-17.out"
+    assert waiting.expand("%A_%a.%j", "18_3", {}) == "18_3.18_3"
+    assert waiting.expand("%4a/%%/%z%", "18_3", {}) == "0003/%/%z%"
+    ran = {"user": "ann", "hosts": [], "attempts": [{"hosts": ["h1"]}, {"hosts": ["h2", "h3"]}]}
+    assert waiting.expand("%u-%N-%n-%t", "17", ran) == "ann-h2-0-0"
+    assert waiting.expand("%N", "17", {**ran, "hosts": ["h9"]}) == "h9"
+    assert waiting.expand("%N", "17", {"attempts": []}) == "none"  # it was cancelled before it had a host
+
+
+def test_hosts_of_elements_are_asked_for_where_a_pattern_has_them(tmp_path: Path) -> None:
+    class Door(Client):
+        def fetch(self, method: str, path: str, body: bytes | None = None) -> Response:
+            ran = {"state": "completed", "user": "ann", "attempts": [{"hosts": [f"h{path[-1]}"]}]}
+            return Response(200, {}, b"done\n" if "output" in path else orjson.dumps(ran))
+
+    units = [{"unit": "8_1"}, {"unit": "8_2"}]
+    job = show.normal({"job": "8", "state": "completed", "units": units, "user": "ann"}, "8")
+    written = waiting.save(Door("http://127.0.0.1:1"), job, f"{tmp_path}/%u-%N", None)
+    assert [path.name for path in written] == ["ann-h1", "ann-h2"]
 
 
 def test_tables_keep_every_character_when_they_are_no_terminal() -> None:

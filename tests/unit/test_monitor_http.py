@@ -16,6 +16,8 @@ from aiohttp.test_utils import TestClient, TestServer
 from prometheus_client import CollectorRegistry
 
 from schemas import facts as f
+from schemas.facts import Disposal
+from schemas.reasons import Code, because
 from services.monitor.events import Entry
 from services.monitor.explain.why import Why
 from services.monitor.history.file import Still
@@ -58,7 +60,7 @@ class House:
             self._wait_for,
             more=[
                 *Scrape(self.desk.core.custody, Ports(PORTS)).routes(),
-                *Why(access, self.desk.views, self, lambda: 100.0).routes(),
+                *Why(access, self.desk.views, self.desk.history, self, lambda: 100.0).routes(),
             ],
         )
         self.client = TestClient(TestServer(reads.app()))
@@ -284,6 +286,29 @@ async def test_why_has_sentences_remedies_and_when_it_starts(house: House) -> No
     answer = orjson.loads(body)
     assert len(answer["sentences"]) == len(answer["remedies"]) == len(answer["told"])
     assert answer["sentences"][0].startswith("Held by hpc since ")
+
+
+async def test_why_of_what_has_ended_is_told_from_the_fold_or_the_history_and_nobody_asks_its_scheduler(
+    house: House,
+) -> None:
+    house.desk.play(job("2", array=(1, 2)), ("admission", f.JobCancelled(job="2_1", user="alice")))
+    close = f.AttemptClosed(unit="1", attempt=1, disposal=Disposal.TIMEOUT, why=because(Code.WALLTIME))
+    house.desk.play(("scheduler.hpc", close))
+
+    async def told(name: str) -> list[str]:
+        status, body = await house.get(f"/v1/why/{name}")
+        assert status == 200
+        return list(orjson.loads(body)["sentences"])
+
+    known = {name: await told(name) for name in ("1", "2_1")}
+    assert known["1"][0].startswith("It is finished: timeout, at 1970-")
+    assert len(known["1"]) == 2, "why the attempt was closed"
+    assert known["2_1"][0].startswith("It is finished: cancelled, at 1970-")
+    for name in known:
+        house.desk.core.custody.state.units.pop(name, None)
+    house.desk.core.state.jobs.clear()
+    assert {name: await told(name) for name in known} == known
+    assert (await house.get("/v1/why/1", "wendy"))[0] == 403
 
 
 async def test_why_says_that_a_person_and_not_the_load_keeps_webs_hosts(house: House) -> None:

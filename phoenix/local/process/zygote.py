@@ -1,8 +1,8 @@
 """The nursery: one small process that starts, signals and reaps every process of every VM of one hypervisor.
 
 Theory of operation. The hypervisor is a large asyncio process: forking it costs milliseconds and copies its secrets.
-So it starts this program once (`python -I -S zygote.py`, standard library only) and asks it, over a stream socket on
-descriptor 0, to start processes. The nursery forks itself (it is small), makes the child what it must be and executes.
+So it starts this program once (`python -I -S zygote.py`, standard library only) and asks it, over a stream socket on descriptor
+0, to start processes. The nursery forks itself (it is small), makes the child what it must be and executes.
 
 Frames are `u32 length, JSON`; a `run` frame carries the descriptors of the child's stdin, stdout and stderr.
 
@@ -10,17 +10,15 @@ Frames are `u32 length, JSON`; a `run` frame carries the descriptors of the chil
    "Started" is said when it executes what it is for: from then on everything of it is found, and stopped, by its cgroup, uid or
    marker.  Where this machine keeps it from getting there it is refused, with the reason; what the job itself has asked for in
    vain (a program, a file as stdin) is the job's failure, as in a shell.
-2. The nursery is the parent, so a leader's pid is its own until it is reaped here, which is after its process group, and
-   whatever else is its VM's, has been killed: no signal hits a stranger through a reused pid. Pids of other processes
-   are read from the kernel a moment before they are signalled.
+2. The nursery is the parent, so a leader's pid is its own until it is reaped here, which is after all that is its VM's has been
+   killed: no signal hits a stranger through a reused pid. Pids of others are read from the kernel a moment before.
 3. It is a child subreaper: what a job orphans becomes its child. Nothing can hide behind a double fork.
 4. End of file on the socket means the hypervisor is gone, also by kill -9: everything is killed, then it exits.
 5. A child has PR_SET_PDEATHSIG, so it dies when the nursery does. The kernel clears that flag when credentials change,
    hence it is set after the rights were dropped; the parent is checked afterwards, for the race.
 6. It knows no tokens and reads no file of the cloud; it never interprets what it starts.
-7. A job starts with every signal at its default and none blocked, whatever the cloud was started with: under `nohup`, or in the
-   background of a script, SIGHUP, SIGINT and SIGQUIT are ignored, and exec would hand that on. (Signals 32 and 33 belong to the
-   C library, which lets no program set them.)
+7. A job starts with every signal at its default and none blocked, whatever the cloud was started with: exec would hand on what
+   `nohup`, or the background of a script, ignores. (Signals 32 and 33 belong to the C library, which lets no program set them.)
 """
 
 from __future__ import annotations
@@ -319,8 +317,19 @@ def _execute(argv: list[str], environment: dict[str, str]) -> int:
     try:
         os.execvpe(argv[0], argv, environment)  # noqa: S606
     except OSError as error:
-        os.write(2, f"phoenix: cannot run {argv[0]}: {os.strerror(error.errno or 0)}\n".encode())
-        return EXIT_NOT_FOUND if error.errno in (errno.ENOENT, errno.ENOTDIR) else EXIT_CANNOT_EXECUTE
+        why, code = _why_not(argv[0], environment, error)
+        os.write(2, f"phoenix: cannot run {argv[0]}: {why}\n".encode())
+        return code
+
+
+def _why_not(name: str, environment: dict[str, str], error: OSError) -> tuple[str, int]:
+    """The sentence, and a shell's exit code. A directory of PATH that may not be looked into is one without it."""
+    places = [name] if "/" in name else [os.path.join(place, name) for place in os.get_exec_path(environment)]
+    if not any(map(os.path.isfile, places)):
+        return "there is no such program" + ("" if "/" in name else " in PATH"), EXIT_NOT_FOUND
+    if error.errno == errno.ENOENT:
+        return "its first line names no interpreter that is there", EXIT_NOT_FOUND
+    return os.strerror(error.errno or 0), EXIT_CANNOT_EXECUTE
 
 
 def _leave_note(request: dict[str, Any], note: str) -> None:
@@ -337,8 +346,7 @@ def owned_pids(cgroups: list[str], uid: int | None, marker: str | None) -> list[
         return _pids_in(cgroups[0])
     if uid is None and marker is None:
         return []
-    me = os.getpid()
-    return [pid for pid in _all_pids() if pid != me and _owned(pid, uid, marker)]
+    return [pid for pid in _all_pids() if pid != os.getpid() and _owned(pid, uid, marker)]
 
 
 def _owned(pid: int, uid: int | None, marker: str | None) -> bool:
@@ -356,8 +364,7 @@ def purge(cgroups: list[str], uid: int | None, marker: str | None, spare: int = 
     for path in cgroups:
         _forbid_forks(path)
     for _ in range(KILL_ROUNDS_MAX):
-        pids = [pid for pid in owned_pids(cgroups, uid, marker) if pid != spare]
-        if not pids:
+        if not (pids := [pid for pid in owned_pids(cgroups, uid, marker) if pid != spare]):
             return
         for pid in pids:
             _kill(pid, signal.SIGKILL)
@@ -393,8 +400,7 @@ def _children_of(parent: int) -> list[int]:
     found = []
     for pid in _all_pids():
         try:
-            if int(_stat(pid)[1]) == parent:
-                found.append(pid)
+            found += [pid] if int(_stat(pid)[1]) == parent else []
         except OSError:
             continue
     return found

@@ -4,6 +4,7 @@ has, a host is where it is; `GET /v1/starts`: when jobs start, as their schedule
 Rules
   1. Who decides explains: of jobs, instances and web departments the scheduler is asked; a batch department's hosts and a
      host's moves are several services' doing, so they are told from the fold (`why_department`, `why_host`).
+     Of a job that has ended nobody decides any more: it is told from the fold or the history (`why_ended`).
   2. A name is a job's or an instance's first, then a department's, then a host's; `kind` says otherwise.
   3. A department's people see their own jobs and departments; hosts are everybody's.
   4. That nobody foresees a start in time is no failure: then it is not told.
@@ -20,8 +21,11 @@ import orjson
 from aiohttp import web
 
 from schemas import sentences
+from schemas.ids import ELEMENT, JOB
 from schemas.sentences import told_foreseen
-from services.monitor.explain import why_department, why_host
+from services.monitor.explain import why_department, why_ended, why_host
+from services.monitor.history import reads as history_reads
+from services.monitor.history.file import History
 from services.monitor.pictures.views import Views
 from services.monitor.serve.access import Access, Fault, json_answer
 from services.monitor.serve.parameters import choice_of
@@ -38,8 +42,9 @@ class Schedulers(Protocol):
 
 
 class Why:
-    def __init__(self, access: Access, views: Views, schedulers: Schedulers, now: Clock) -> None:
+    def __init__(self, access: Access, views: Views, history: History, schedulers: Schedulers, now: Clock) -> None:
         self.access, self.views, self.core, self.schedulers = access, views, views.core, schedulers
+        self.history = history
         self.now = now
 
     def routes(self) -> list[web.RouteDef]:
@@ -54,9 +59,13 @@ class Why:
         self.access.who(request)
         kind = choice_of(request, "kind", KINDS, "")
         job = self.views.department_of(name) if kind in ("", "job") else None
+        view = await self._known(name) if kind in ("", "job") else None
+        if view is not None:
+            job = str(view["department"])
         if job is not None:
             self.access.own(request, job, f"job {name}")
-            return await self._of_job(job, name)
+            ended = why_ended.explain(view) if view is not None else None
+            return json_answer(_of_ended(name, ended)) if ended else await self._of_job(job, name)
         department = self.core.custody.department(name) if kind in ("", "department") else None
         if department is not None:
             self.access.own(request, name, f"department {name}")
@@ -100,6 +109,13 @@ class Why:
             answer["start"] = {**start, "sentence": told_foreseen.starts(start, self.now(), sentences.sentence)}
         return json_answer(answer)
 
+    async def _known(self, name: str) -> dict[str, Any] | None:
+        """The job as `show` has it, or None."""
+        if JOB.match(name) is None and ELEMENT.match(name) is None:
+            return None
+        view = self.views.job(name)
+        return view or await self.history.ask(history_reads.job, name, round(self.now() * 1000))
+
     def _by_hand(self, reason: dict[str, Any]) -> None:
         """Of hosts that web has: where a person keeps them, and not the load.  The scheduler does not know."""
         params = reason.get("params") or {}
@@ -121,6 +137,10 @@ class Why:
         return found if isinstance(found, dict) else {}
 
 
+def _of_ended(name: str, reasons: list[dict[str, Any]]) -> dict[str, Any]:
+    return _told({"ok": True, "job": name, "unit": name, "reasons": reasons}, name, "")
+
+
 def _spoken(
     body: bytes, name: str, department: str, more: Callable[[dict[str, Any]], None] | None = None
 ) -> dict[str, Any]:
@@ -130,6 +150,12 @@ def _spoken(
     if more is not None:
         for reason in reasons:
             more(reason)
+    return _told(answer, name, department)
+
+
+def _told(answer: dict[str, Any], name: str, department: str) -> dict[str, Any]:
+    """Rule 5."""
+    reasons = answer.get("reasons") or []
     answer["sentences"] = [sentences.capital(sentences.sentence(reason)) for reason in reasons]
     remedies = [sentences.remedy(reason) for reason in reasons]
     answer["remedies"] = [text.replace("DEPARTMENT", department).replace("JOB", name) for text in remedies]
