@@ -217,6 +217,25 @@ def test_a_bad_release_is_rolled_back(fate: str) -> None:
     assert world.voids == []
 
 
+def test_a_bad_release_is_given_up_though_the_load_falls_meanwhile() -> None:
+    """What served beyond the wanted number took the places of the tries, and the roll stood still for ever."""
+    world, fates = site(instances=1, start_failures_max=3)
+    scale(world, 5)
+    world.advance(5)
+    fates[1] = "silent"
+    deploy(world)
+    world.advance(8)
+    assert core(world).state.roll.failures == 1
+    (booting,) = [unit.id for unit in world.custody.state.units.values() if unit.live and unit.began_at is None]
+    scale(world, 1)
+    world.advance(0.5)
+    assert world.custody.state.units[booting].live, "the old ones go, and not the only one of the new release"
+    world.advance(60)
+    assert said(world) == [(1, "rolling"), (1, "rolled_back"), (0, "complete")]
+    assert of_releases(world) == {0: 1}
+    assert world.voids == []
+
+
 def test_vms_that_are_lost_together_are_no_fault_of_a_good_release() -> None:
     """Hypervisors that start again take all that they have with them, and no guest has said that its program ended."""
     world, fates = site(start_failures_max=3)

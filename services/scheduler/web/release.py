@@ -32,7 +32,8 @@ Rules
      with the VM, by a hypervisor that started again, say, which takes all of a host at once; those of one host that had not
      begun count once (`web.fold`, rule 2).  So what serves, and fails before it is ready, has taken the places of
      `max_unavailable` others at most.
-  5. After a failure nobody leaves for the sake of rule 1 until the release has stood: those that serve are kept.
+  5. After a failure nobody leaves for the sake of rule 1 until the release has stood: those that serve are kept, as many as are
+     wanted.  If the load falls meanwhile, what is beyond goes, and leaves the next try its place.
   6. `start_failures_max` failures of a release that has not stood: no more are started.  If none of it is in service (now or
      when the last one has failed), it is given up; if one stands meanwhile, it goes on.  0: never given up.
   7. Given up, the last complete release is wanted again, under rules 1 to 6; the terms are its own.  Without one the
@@ -319,6 +320,9 @@ def plan(roll: Roll, seen: Sequence[Seen], terms: Terms, target: int, now: float
     leave = [one for one in others if one.began_at is None]
     if not roll.failures or has_stood(roll, seen, terms, now):  # rule 5
         leave += _leaving(others, here, terms, target, now)
+    else:
+        serving = [one for one in others if one.began_at is not None]
+        leave += serving[: max(0, len(serving) - target)]
     left = len(others) - len(leave)
     most = target + terms.max_surge if left else target
     start = max(0, min(target - own, most - own - left))
