@@ -85,7 +85,8 @@ def run(args: argparse.Namespace) -> int:
     if not args.json:
         print(f"{args.department}: release {answer['release']}", flush=True)
         print(
-            "(given up if it does not come up in start_failures_max starts, each within boot_timeout_s)",
+            "(given up after start_failures_max failed starts, 5 unless the department says otherwise, each of boot_timeout_s, "
+            "60 s, at most)",
             file=sys.stderr,
         )
     found = wait(client, args.department, int(answer["release"]), timeout_s)
@@ -189,7 +190,7 @@ def wait(client: Client, department: str, number: int, timeout_s: float | None) 
             return found
         if end is not None and time.monotonic() >= end:
             return {**found, "late_s": timeout_s, "stuck": releases.stuck(client, department)}
-        shown = _progress(found, shown)
+        shown = _progress(found, releases.stuck(client, department), shown)
         time.sleep(pause_s)
         pause_s = min(POLL_MAX_S, pause_s * 1.3)
 
@@ -200,13 +201,15 @@ def _look(client: Client, department: str, number: int) -> dict[str, Any]:
     return {"instances_wanted": answer.get("instances_wanted"), **(found or {"release": number, "state": "forgotten"})}
 
 
-def _progress(found: dict[str, Any], shown: str) -> str:
-    """Of those that are wanted: more of them come than there are yet."""
+def _progress(found: dict[str, Any], stuck: dict[str, Any] | None, shown: str) -> str:
+    """Of those that are wanted: more of them come than there are yet.  `stuck`: what keeps it."""
     serving, live = (
         found.get("instances_serving", 0),
         max(found.get("instances", 0), found.get("instances_wanted") or 0),
     )
     text = f"release {found['release']}: {found['state']}, {serving} of {live} in service"
+    if stuck is not None:
+        text += f"; {sentences.sentence(stuck)}"
     if text != shown:
         print(text, file=sys.stderr, flush=True)
     return text

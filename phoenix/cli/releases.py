@@ -33,19 +33,24 @@ def run(args: argparse.Namespace) -> int:
 
 
 def stuck(client: Client, department: str) -> dict[str, Any] | None:
-    """Why a rolling update makes no progress, which its scheduler knows."""
+    """Why a rolling update makes no progress, which its scheduler knows: for want of a host, or since its instances fail, or
+    do not get healthy."""
     try:
         reasons = client.get(f"/v1/why/{quote(department)}").get("reasons") or []
     except CliError:
         return None  # it is a word beside what was asked for
-    return next((dict(reason) for reason in reasons if reason["code"] == "roll_stuck"), None)
+    for code, needed in (("roll_stuck", "hosts"), ("rolling", "unit"), ("starting", "answer")):
+        for reason in reasons:
+            if reason["code"] == code and needed in reason.get("params", {}):
+                return dict(reason)
+    return None
 
 
 def render(answer: dict[str, Any]) -> str:
     found = answer["releases"]
     table = tables.render(HEAD, [_row(one) for one in found], right="RELEASE")
-    failed = [one for one in found if one["state"] in ("rolled_back", "stopped") and one.get("reason")]
-    lines = [sentences.capital(sentences.sentence(one["reason"])) for one in failed[:1]]
+    failed = [one for one in found[:1] if one["state"] in ("rolled_back", "stopped") and one.get("reason")]
+    lines = [sentences.capital(sentences.sentence(one["reason"])) for one in failed]  # until the next deploy
     if reason := answer.get("stuck"):
         lines.append(sentences.capital(sentences.sentence(reason)))
         lines.append(f"To unblock it: {sentences.remedy(reason)}")

@@ -63,9 +63,28 @@ def _share(p: Params, of: str = "") -> str:
 def rolling(p: Params) -> str | None:
     if "others" in p:  # how far an update is
         here, others = p.number("instances"), count(p.number("others"), "other")
-        paused = f"; {count(p.number('failures'), 'failure')} until now" if p.number("failures") else ""
+        paused = f"; {count(p.number('failures'), 'failure')} until now{_last(p)}" if p.number("failures") else ""
         return f"release {p['release']} takes the others' places: {count(here, 'instance')} of it, {others}{paused}{_fresh(p)}"
     return f"release {p['release']} is rolled out" if "release" in p else None
+
+
+def _last(p: Params) -> str:
+    return f", the last one: {p['unit']} {how(p)}" if p.get("unit") else ""
+
+
+def unblock_rolling(p: Params) -> str | None:
+    """Of one that is on its way, and whose instances fail."""
+    if "others" not in p or not p.get("unit"):
+        return None
+    return f"`phoenix logs {p['unit']}` shows what it wrote; deploy one that runs, or go back: phoenix deploy DEPARTMENT --undo"
+
+
+def unblock_starting(p: Params) -> str | None:
+    """Of instances whose health path answers, and not as it should."""
+    if not p.get("answer"):
+        return None
+    unit = p.get("unit") or "INSTANCE"
+    return f"`phoenix logs {unit}` shows what it writes; phoenix deploy DEPARTMENT --undo goes back to what ran before"
 
 
 def drained(p: Params) -> str | None:
@@ -123,4 +142,9 @@ TELL: Final[dict[str, _Told]] = {
     "drained": drained,
     "drain_timeout": drain_timeout,
 }
-UNBLOCK: Final[dict[str, _Told]] = {"release_failed": unblock_failed, "roll_stuck": unblock_stuck}
+UNBLOCK: Final[dict[str, _Told]] = {
+    "release_failed": unblock_failed,
+    "rolling": unblock_rolling,
+    "starting": unblock_starting,
+    "roll_stuck": unblock_stuck,
+}

@@ -252,8 +252,57 @@ def test_waiting_ends_with_what_became_of_it(monkeypatch: pytest.MonkeyPatch) ->
 
 def test_progress_counts_those_that_are_wanted(capsys: pytest.CaptureFixture[str]) -> None:
     one = {"release": 2, "state": "rolling", "instances_serving": 1, "instances": 1, "instances_wanted": 3}
-    deploy._progress(one, "")
+    shown = deploy._progress(one, None, "")
     assert capsys.readouterr().err == "release 2: rolling, 1 of 3 in service\n"
+    assert deploy._progress(one, None, shown) == shown
+    assert capsys.readouterr().err == ""  # it is said once
+
+
+ILL = {"unit": "web.9", "answer": "/healthz answered HTTP 500"}
+
+
+@pytest.mark.parametrize(
+    ("reason", "told", "remedy"),
+    [
+        (
+            because(Code.STARTING, instances=1, **ILL),
+            "; 1 instance is being started; by now /healthz answered HTTP 500",
+            "`phoenix logs web.9` shows what it writes; phoenix deploy DEPARTMENT --undo goes back to what ran before",
+        ),
+        (
+            because(
+                Code.ROLLING,
+                release=2,
+                instances=0,
+                others=3,
+                failures=2,
+                cause="boot_timeout",
+                boot_timeout_s=60.0,
+                **ILL,
+            ),
+            "; release 2 takes the others' places: 0 instances of it, 3 others; 2 failures until now, the last one: web.9 "
+            "was not healthy within 1m00s: /healthz answered HTTP 500",
+            "`phoenix logs web.9` shows what it wrote; deploy one that runs, or go back: phoenix deploy DEPARTMENT --undo",
+        ),
+        (because(Code.ROLLING, release=2, instances=1, others=2, failures=0), "", ""),
+        (because(Code.STARTING, instances=1), "", ""),
+    ],
+)
+def test_progress_says_why_instances_do_not_come(
+    reason: Reason, told: str, remedy: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    cloud = Told("rolling")
+    cloud.reasons.append(reason)
+    deploy._progress({"release": 2, "state": "rolling", "instances_wanted": 3}, releases.stuck(cloud, "web"), "")
+    assert capsys.readouterr().err == f"release 2: rolling, 0 of 3 in service{told}\n"
+    assert not remedy or sentences.remedy(reason) == remedy
+
+
+def test_an_old_roll_back_is_told_until_the_next_deploy() -> None:
+    row = {"image": "", "requested_at": None, "user": "", "instances": 1, "instances_serving": 1, "reason": None}
+    bad = {**row, "release": 2, "state": "rolled_back", "reason": {"code": FAILED.code, "params": FAILED.params}}
+    assert "Release 2 was given up" in releases.render({"releases": [bad]})
+    assert "was given up" not in releases.render({"releases": [{**row, "release": 3, "state": "complete"}, bad]})
 
 
 def test_waiting_in_vain_tells_what_for() -> None:

@@ -350,7 +350,9 @@ def why(roll: Roll, seen: Sequence[Seen], terms: Terms, now: float) -> Reason | 
     others = sum(1 for one in seen if one.release != roll.wanted)
     fresh = sum(1 for one in seen if one.serves and not terms.ready(one, now)) if roll.stage == "rolling" else 0
     waits = {"fresh": fresh, "min_ready_s": terms.min_ready_s} if fresh else {}
-    return because(Code.ROLLING, release=roll.wanted, instances=here, others=others, failures=roll.failures, **waits)
+    last = {**roll.details, "unit": roll.failed, "cause": roll.cause} if roll.failures else {}
+    told = {**last, "release": roll.wanted, "instances": here, "others": others, "failures": roll.failures, **waits}
+    return Reason(code=Code.ROLLING, params=told)
 
 
 def helps(roll: Roll, seen: Sequence[Seen], terms: Terms, target: int, now: float) -> int | None:

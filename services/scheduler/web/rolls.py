@@ -130,9 +130,13 @@ def why(at: Releases, target: int, maximum: int | None) -> list[Reason]:
     return past if at.quiet else [*past, *_course(at, target, maximum)]
 
 
+def course(at: Releases) -> Reason | None:
+    """How far the wanted release is, unless it is simply complete."""
+    return None if at.quiet else web_release.why(at.roll, list(at.live()), at.terms, at.now)
+
+
 def _course(at: Releases, target: int, maximum: int | None) -> list[Reason]:
-    seen = list(at.live())
-    found = web_release.why(at.roll, seen, at.terms, at.now)
+    seen, found = list(at.live()), course(at)
     told = [] if found is None else [found]
     helps = web_release.helps(at.roll, seen, at.terms, target, at.now)
     if helps is None or web_hosts.places(at.held, 1, at.now):

@@ -75,7 +75,8 @@ def why(core: WebCore, now: float, told: Told = NOTHING_TOLD) -> list[Reason]:
 def troubles(core: WebCore, now: float, told: Told = NOTHING_TOLD) -> list[Reason]:
     """Rule 5."""
     silent = core.state.heard_at and core.missing(now)  # who never had a signal has no balancer that has failed
-    given_up = core.releases(now).roll.given_up
+    releases = core.releases(now)
+    given_up, course = releases.roll.given_up, web_rolls.course(releases)
     return [
         *not_ready(core, now),
         *([_silence(core, now, told.last)] if silent else []),
@@ -83,6 +84,7 @@ def troubles(core: WebCore, now: float, told: Told = NOTHING_TOLD) -> list[Reaso
         *refused(core, told),
         *failing(core, told),
         *([] if given_up is None else [given_up]),
+        *([course] if course is not None and releases.roll.failures else []),
         *(because(Code.SIGNALS_DROPPED, **one.params()) for one in told.troubles),
     ]
 
@@ -161,8 +163,8 @@ def not_ready(core: WebCore, now: float) -> list[Reason]:
 
 def _of_start(core: WebCore) -> dict[str, str]:
     """What the guest of the first one that starts says of its health check."""
-    words = (core.state.unready.get(name) for name in core.holdings.starting)
-    return next(({"answer": readiness.answer(one)} for one in words if one), {})
+    words = ((name, core.state.unready.get(name)) for name in core.holdings.starting)
+    return next(({"unit": name, "answer": readiness.answer(one)} for name, one in words if one), {})
 
 
 def _failed(core: WebCore, target: int) -> list[Reason]:
