@@ -72,8 +72,8 @@ class WebEdge(Edge):
         self._recorder = Recorder(service.nc.publish, service.log)
         self._claims = Claims(self.department, self._recorder.note, service.now)
         service.spawn("audit", self._recorder.run())
-        line = SignalLine(service, [subjects.signal(self.department, "*", name) for name in signals.SIGNALS])
-        await line.start(self._on_signals)
+        self.line = SignalLine(service, [subjects.signal(self.department, "*", name) for name in signals.SIGNALS])
+        await self.line.start(self._on_signals)
         await service.nc.subscribe(subjects.query("scheduler", self.department, "*"), cb=self._on_query)
 
     def applied(self, fact: Fact, _meta: Meta) -> None:

@@ -460,8 +460,9 @@ async def test_what_an_instance_writes_that_never_becomes_healthy_is_sent_while_
     life = hypervisor.door.add("web.7", kind="instance", script=script, health_path="/x")
     vm = await hypervisor.boot("web.7")
     await hypervisor.door.until(lambda: life.text("stderr") == "cannot reach the database\n")
-    await hypervisor.door.until(lambda: life.usages)
-    assert (life.usages[-1]["ready"], life.usages[-1]["answer"]) == (False, "/x: connection refused")
+    # On a busy machine a check may have no answer in its time, not even that.
+    await hypervisor.door.until(lambda: "/x: connection refused" in [one["answer"] for one in life.usages])
+    assert not any(one["ready"] for one in life.usages)
     assert life.began == []
     await hypervisor.driver.cancel(vm, HOST)
     assert (life.report, life.ended) == (None, None)

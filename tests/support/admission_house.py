@@ -111,7 +111,8 @@ class House:
         await self.running.leads()
         await until(lambda: self.doors.port or self.running.task.done(), "the doors are open")
         assert not self.running.task.done()
-        await service.nc.flush()  # the broker knows its subscriptions
+        for _ in range(2):  # the broker knows its subscriptions (`hear`)
+            await service.nc.flush()
 
     async def client(self, credential: str) -> Client:
         found = self._clients.get(credential)

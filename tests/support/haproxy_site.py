@@ -166,15 +166,19 @@ class Site:
     async def slot_of(self, unit: str) -> Slot | None:
         """Not in maint: there it keeps the address of its last instance."""
         port = int(self.listed[unit]["address"].rpartition(":")[2])
-        reading = await self.haproxy.api.read()
+        reading: Reading = await until(self._reading)
         return next((s for s in reading.slots if s.address[1] == port and s.ordered != "maint"), None)
+
+    async def _reading(self) -> Reading | None:
+        """A busy one may take long for an answer."""
+        try:
+            return await self.haproxy.api.read()
+        except GoneError:
+            return None
 
     async def until_serving(self, *units: str) -> None:
         async def are() -> bool:
-            try:
-                found = [await self.slot_of(unit) for unit in units]
-            except GoneError:  # a busy one may take long for an answer
-                return False
+            found = [await self.slot_of(unit) for unit in units]
             return all(slot is not None and slot.serves for slot in found)
 
         await until(are)

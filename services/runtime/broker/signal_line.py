@@ -6,7 +6,9 @@ Theory of operation
   service waits behind them, as its own connection carries requests, the journal and the broker's pings.
 
 Rules
-  1. The callback only stores.  `listen` hands on what is there: the first after a pause at once, then what has come in EVERY_S.
+  1. The callback only stores, and gives others their turn after YIELD_EVERY messages: the library calls it for all that has
+     come without a pause, and the service's heartbeats, pings and answers would wait for the last one.  `listen` hands on
+     what is there: the first after a pause at once, then what has come in EVERY_S.
   2. Of each subject the newest KEPT_MAX are kept, oldest first, of KEPT_BYTES together; the others are counted in `folded`.
      There are as many subjects as the broker lets users publish: its signals of each user of the configuration.
   3. A message that has no time of its own is of when it arrived here, not of when somebody looks.
@@ -31,6 +33,7 @@ if TYPE_CHECKING:
 EVERY_S: Final = 0.04  # 25 looks a second: more often would be no news, and less would be late
 KEPT_MAX: Final = 64  # of a subject between two looks: as many as programs may share a user (`meter_gate.SOURCES_MAX`)
 KEPT_BYTES: Final = 4 << 20  # likewise: a second of what is read at most of sessions
+YIELD_EVERY: Final = 64  # a millisecond's work
 CLOSE_S: Final = 2.0
 
 
@@ -87,6 +90,7 @@ class SignalLine:
         self._service, self._subjects = service, tuple(subjects)
         self._newest, self._arrived = Newest(), asyncio.Event()
         self._closing = False
+        self._arrived_since = 0  # others had their turn
         self.client: Client
 
     async def start(self, heard: Callable[[Heard], None]) -> None:
@@ -115,6 +119,10 @@ class SignalLine:
         kind = headers.get("Content-Type", "") if headers else ""
         self._newest.put(msg.subject, Message(msg.data, kind, self._service.now()))
         self._arrived.set()
+        self._arrived_since += 1
+        if self._arrived_since >= YIELD_EVERY:
+            self._arrived_since = 0
+            await asyncio.sleep(0)
 
     async def _listen(self, heard: Callable[[Heard], None]) -> None:
         try:
