@@ -191,6 +191,7 @@ class WebPolicy(_Config, frozen=True, kw_only=True):
     claim_max_user: int = (
         0  # instances that a user may claim by signal; managers and operators: as many as there may be
     )
+    balancers: tuple[str, ...] = ()  # users who tell load, beside managers and operators; empty: every user
     boot_timeout_s: float = 60.0
     drain_s: float = 5.0
     command: tuple[str, ...] = ()  # empty: the default web program

@@ -124,6 +124,16 @@ def claim_max(policy: WebPolicy, role: str) -> int:
     return policy.claim_max_user if role == "user" else policy.instances_max
 
 
+def may_tell(policy: WebPolicy, user: str, role: str) -> bool:
+    """Whether the word of this user of the department counts: on the load, and on which instances are ready."""
+    return not policy.balancers or role != "user" or user in policy.balancers
+
+
+def balancers_of(department: str, policy: WebPolicy) -> str:
+    """Whose it counts instead."""
+    return f"balancers of {department}: {', '.join(policy.balancers)}"
+
+
 AnySignal: TypeAlias = CpuSignal | RequestsSignal | ClaimSignal | SessionsSignal | AnswersSignal
 SIGNALS: Final[dict[str, type[msgspec.Struct]]] = {
     "cpu": CpuSignal,

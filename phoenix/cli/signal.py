@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import argparse
 import time
-from typing import Final
+from typing import Any, Final
 
 from phoenix.cli import cloud, emit
-from phoenix.cli.errors import usage
-from phoenix.cli.http import quote
+from phoenix.cli.errors import DENIED, CliError, usage
+from phoenix.cli.http import Client, quote
 from phoenix.cli.parser import amount, at_least_zero, worded
 from phoenix.cli.units import parse_time_s
 
@@ -23,6 +23,10 @@ A signal counts until the next one; what counts how long, and how signals combin
 MAX: Final = 10.0  # utilisation is 0 to 1; above it an overloaded department may report its backlog
 EVERY_LEAST_S: Final = 0.05  # more often nobody looks at it
 SOURCE: Final = "phoenix signal"
+_ALLOWED: Final = {  # by the field that was refused
+    "instances": "a manager of the department may (--as MANAGER); or raise its claim_max_user in the configuration",
+    "user": "a manager of the department may (--as MANAGER); or name the user in its balancers in the configuration",
+}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -49,7 +53,7 @@ def run(args: argparse.Namespace) -> int:
     sent = 0
     while True:
         # No `at`: it counts when it arrives, whatever this machine's clock says.
-        answer = client.post(path, {**content, "source": SOURCE})
+        answer = post_signal(client, path, {**content, "source": SOURCE})
         sent += 1
         if time.monotonic() + every_s > until:
             break
@@ -57,6 +61,15 @@ def run(args: argparse.Namespace) -> int:
     if args.json:
         emit.json({**answer, "sent": sent})
     return 0
+
+
+def post_signal(client: Client, path: str, content: dict[str, object]) -> Any:
+    """What the department's configuration refuses has another remedy than another credential alone."""
+    try:
+        return client.post(path, content)
+    except CliError as error:
+        hint = _ALLOWED.get(str((error.answer or {}).get("field"))) if error.code == DENIED else None
+        raise error if hint is None else CliError(DENIED, error.message, hint, error.answer) from None
 
 
 def _content(args: argparse.Namespace, every_s: float) -> tuple[str, dict[str, object]]:

@@ -36,8 +36,9 @@ from phoenix.local.stack_settings import Settings
 from phoenix.local.supervisor_broker import BrokerProbe
 from phoenix.local.supervisor_child import Spec
 from schemas import subjects
-from schemas.config import CloudConfig, Department, User
+from schemas.config import CloudConfig, Department, User, WebPolicy
 from schemas.releases import connections
+from schemas.signals import may_tell
 from services.runtime.broker import credentials
 from services.runtime.broker.nats_server import nats_server_config
 from services.runtime.config.file import Config
@@ -162,9 +163,12 @@ def _monitor_probe(config: Config) -> probe.Probe:
 
 
 def balancer_user(cloud: CloudConfig, department: str) -> User | None:
-    """The credential of a department's balancer: a program's if there is one by that name, else its least mighty."""
-    own = [user for user in cloud.users if user.department == department]
-    named = [user for user in own if "balancer" in user.name]
+    """The credential of a department's balancer: of those whose word counts one of its `balancers`, or a program's if there is
+    one by that name, else its least mighty."""
+    found = cloud.department(department)
+    policy = (found.web if found is not None else None) or WebPolicy()
+    own = [user for user in cloud.users if user.department == department and may_tell(policy, user.name, user.role)]
+    named = [user for user in own if (user.name in policy.balancers if policy.balancers else "balancer" in user.name)]
     return min(named or own, key=lambda user: (user.role != "user", user.name), default=None)
 
 

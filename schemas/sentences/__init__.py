@@ -98,7 +98,7 @@ _TEXTS: Final[dict[str, tuple[str, str, str]]] = {
     "signals_dropped": (
         "signals dropped",
         "signals that arrive do not count",
-        "publish what docs/signals.md asks for; who cannot trust its clock leaves `at` out",
+        "publish what docs/signals.md asks for",
     ),
     "requests_queued": (
         "requests wait",

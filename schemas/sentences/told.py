@@ -401,6 +401,7 @@ UNBLOCK: Final[dict[str, Callable[[Params], str | None]]] = {
     "lease_keeps_room": unblock_behind,
     **told_releases.UNBLOCK,
     "not_ready": told_health.unblock_not_ready,
+    "signals_dropped": told_signals.unblock_dropped,
 }
 TELL: Final[dict[str, Callable[[Params], str | None]]] = {
     **told_releases.TELL,

@@ -2,9 +2,19 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from schemas import signal_drops
 from schemas.sentences.params import Params
 from schemas.sentences.units import count, span
+from schemas.signal_drops import CLOCK, Drop
+
+_UNBLOCK: Final[dict[str, str]] = {
+    Drop.NOT_ALLOWED: "send them as a user who may, or name this one in balancers of the department",
+    Drop.OUT_OF_ORDER: "give each publisher a `source` of its own",
+    Drop.IMPLAUSIBLE: "repair the publisher, or stop it: what it says cannot be so in this department",
+    **dict.fromkeys(CLOCK, "set the publisher's clock; who cannot trust its clock leaves `at` out"),
+}
 
 
 def utilisation_low(p: Params) -> str | None:
@@ -101,6 +111,13 @@ def signal_missing(p: Params) -> str | None:
 
 def signals_dropped(p: Params) -> str | None:
     return signal_drops.sentence(p) if "why" in p else None
+
+
+def unblock_dropped(p: Params) -> str | None:
+    """Where there is more to say than that signals should be as docs/signals.md asks for."""
+    if p.get("why") == Drop.NOT_ALLOWED and p.get("signal") == "claim":
+        return "claim as a manager of the department, or raise its claim_max_user"
+    return _UNBLOCK.get(str(p.get("why")))
 
 
 def requests_refused(p: Params) -> str | None:

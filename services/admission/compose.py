@@ -22,11 +22,12 @@ import msgspec
 
 from schemas import facts as f
 from schemas.checkpoints import counts
-from schemas.config import BatchPolicy, CloudConfig, Department, OnReclaim, Role
+from schemas.config import BatchPolicy, CloudConfig, Department, OnReclaim, Role, WebPolicy
 from schemas.custody_state import Unit
 from schemas.facts import Fact
 from schemas.ids import ELEMENT, JOB, job_of
 from schemas.requests import PRIORITY_DEFAULT, Error, HostDrain, HostNamed, JobResult, JobSubmit, ScaleSet
+from schemas.signals import balancers_of, may_tell
 from services.admission.allowed import quality_of, refuse_over_limit
 from services.admission.core import DIGEST_MARK, AdmissionCore
 from services.admission.shape import parse_after, parse_array, shape_of
@@ -80,6 +81,15 @@ def department_for(core: AdmissionCore, caller: Caller, name: str, kind: Literal
             "invalid", f"department: {name} is a {department.kind} department, not a {kind} one", "department"
         )
     return department
+
+
+def refuse_word(caller: Caller, department: Department) -> None:
+    """Raises `Refused` if the department names its balancers, and the caller is none of them."""
+    policy = department.web or WebPolicy()
+    if not may_tell(policy, caller.user, caller.role):
+        whose = balancers_of(department.name, policy)
+        told = f"the word of {caller.user} does not count ({whose}); that of managers and operators does"
+        raise Refused("denied", f"user: {told}", "user")
 
 
 # -------------------------------------------------------------------------------------------------------------- submission

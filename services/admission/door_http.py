@@ -213,7 +213,7 @@ class HttpDoor:
         kind = MSGPACK if is_msgpack(request) else JSON
         told = _signal(name, data, kind)
         _in_time(told, time.time())
-        _may_claim(told, caller, known)
+        _may_tell(told, caller, known)
         try:
             await self._nc.publish(subjects.signal(department, caller.user, name), data, headers={"Content-Type": kind})
         except (nats.errors.Error, OSError) as error:
@@ -391,12 +391,15 @@ def _in_time(signal: signals.AnySignal, now: float) -> None:
         raise Refused("invalid", f"at: {off}; {right}: set the clock, or leave `at` out", "at")
 
 
-def _may_claim(signal: signals.AnySignal, caller: Caller, department: Department | None) -> None:
-    """The scheduler drops such a claim; over HTTP somebody is there to be told.  Raises `Refused`."""
-    if caller.role != "user" or not isinstance(signal, signals.ClaimSignal) or department is None:
+def _may_tell(signal: signals.AnySignal, caller: Caller, department: Department | None) -> None:
+    """The scheduler drops what does not count; over HTTP somebody is there to be told.  Raises `Refused`."""
+    if department is None:
+        return
+    if not isinstance(signal, signals.ClaimSignal):
+        compose.refuse_word(caller, department)
         return
     most = signals.claim_max(department.web or WebPolicy(), caller.role)
-    if signal.instances > most:
+    if caller.role == "user" and signal.instances > most:
         may = f"{caller.user} may claim {most} instances of {department.name} at most (its claim_max_user)"
         raise Refused("denied", f"instances: {may}; managers and operators may claim more", "instances")
 

@@ -32,7 +32,7 @@ from schemas.facts import Fact
 from schemas.ids import is_instance
 from schemas.releases import Release, connections
 from services.admission import releases
-from services.admission.compose import Caller, department_for
+from services.admission.compose import Caller, department_for, refuse_word
 from services.admission.core import AdmissionCore, Reported
 from services.admission.wanted import configured
 from services.runtime.edge import Refused
@@ -127,7 +127,7 @@ def report(
     core: AdmissionCore, caller: Caller, dept: str, request: r.InstanceReport, now: float, drafted: Sequence[Fact]
 ) -> list[Fact]:
     """The fact of `instance.report`, or none (rule 3).  Raises `Refused`."""
-    department_for(core, caller, dept, "web")
+    refuse_word(caller, department_for(core, caller, dept, "web"))
     unit = _named(core, dept, request)
     fact = f.InstanceReported(
         unit=unit.id, attempt=unit.attempt, state=request.state, user=caller.user, why=request.why

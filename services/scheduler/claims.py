@@ -1,4 +1,4 @@
-"""Claims of instances by signal: who may claim how many, and the audit of who did.  The clock is given.
+"""Whose signals count: who may tell the load, who may claim how many instances, and the audit of who did.  The clock is given.
 
 Rules
   1. To claim is to scale.  How many somebody may claim is a matter of the role (`schemas.signals.claim_max`), which the adopted
@@ -7,6 +7,7 @@ Rules
      `instances_max` is lowered.
   3. The audit has a claim when it begins, and when it says another number; one that is repeated is the same one.  It has
      what is refused as well.  Both at a bounded rate for each user.
+  4. To tell the load is to scale as well.  Where the department names its `balancers`, the word of other users does not count.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ import msgspec
 
 from schemas.audit import MESSAGE_MAX, TEXT_MAX, AuditRecord, Outcome
 from schemas.config import CloudConfig, Role, WebPolicy
-from schemas.signals import ClaimSignal, claim_max
+from schemas.signals import ClaimSignal, balancers_of, claim_max, may_tell
 from schemas.subjects import OPERATORS
 from services.runtime.callers.audit import Sparingly
 
@@ -34,6 +35,12 @@ class Claims:
         self._known: dict[
             tuple[str, str], tuple[int, float]
         ] = {}  # by user and source: instances, and when it said so last
+
+    def untold(self, user: str, config: CloudConfig, policy: WebPolicy) -> str:
+        """Why what this user tells of the load does not count; empty if it does (rule 4)."""
+        if may_tell(policy, user, "user") or may_tell(policy, user, self._role(user, config)):
+            return ""
+        return balancers_of(self._department, policy)
 
     def judged(self, claim: ClaimSignal, user: str, config: CloudConfig, policy: WebPolicy) -> ClaimSignal | str:
         """The claim as it counts, or why it does not (rules 1 and 2)."""

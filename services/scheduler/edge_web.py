@@ -147,7 +147,12 @@ class WebEdge(Edge):
             signal = signals.decode(name, message.data, message.content_type)
         except Malformed as error:
             return gate.drop(name, Drop.MALFORMED, at, user=user, note=error.message)
-        return self._on_claim(signal, at, user) if name == "claim" else self.meter.take(signal, at, user)
+        if name == "claim":
+            return self._on_claim(signal, at, user)
+        why_not = self._claims.untold(user, self.service.custody.state.config or NOBODY, self._core().policy)
+        if why_not:
+            return gate.drop(name, Drop.NOT_ALLOWED, at, user=user, source=signal.source, note=why_not)
+        return self.meter.take(signal, at, user)
 
     def _on_claim(self, claim: signals.ClaimSignal, at: float, user: str) -> Trouble | None:
         config, policy, gate = self.service.custody.state.config or NOBODY, self._core().policy, self.meter.gate

@@ -17,6 +17,7 @@ from aiohttp import web
 from schemas import facts as f
 from schemas import signals
 from schemas.audit import AuditBatch
+from schemas.config import WebPolicy
 from schemas.examples import SIGNALS
 from schemas.reasons import Code, because
 from schemas.signals import ClaimSignal
@@ -226,6 +227,31 @@ async def test_who_may_not_claim_so_many_is_told(here: House) -> None:
     for user, instances in (("wes", 0), ("wim", 1_000_000), ("root", 5)):
         path = "/v1/signals/web/claim"
         assert (await call(here, user, "POST", path, {"instances": instances}))[0] == 200
+
+
+async def test_who_is_no_balancer_is_told_at_the_door(here: House) -> None:
+    cloud = here.broker.config.cloud
+    named = [
+        msgspec.structs.replace(one, web=WebPolicy(balancers=("lb",))) if one.kind == "web" else one
+        for one in cloud.departments
+    ]
+    contents: dict[str, dict[str, Any]] = {
+        "cpu": {"utilisation": 5.0},
+        "requests": {"rate": 9.0},
+        "sessions": {"sessions": {}},
+        "answers": {"instances": {}},
+    }
+    for name, content in contents.items():
+        assert (await call(here, "wes", "POST", f"/v1/signals/web/{name}", content))[0] == 200
+    await here.furnish_limits(msgspec.structs.replace(cloud, departments=tuple(named)))
+    for name, content in contents.items():
+        got, answer = await call(here, "wes", "POST", f"/v1/signals/web/{name}", content)
+        assert (got, answer["error"]["field"]) == (403, "user")
+        whose = "the word of wes does not count (balancers of web: lb); that of managers and operators does"
+        assert answer["error"]["message"] == f"user: {whose}"
+        for user in ("wim", "root"):
+            assert (await call(here, user, "POST", f"/v1/signals/web/{name}", content))[0] == 200
+    assert (await call(here, "wes", "POST", "/v1/signals/web/claim", {"instances": 0}))[0] == 200
 
 
 async def test_the_audit_names_the_signal_that_was_refused_and_whose_it_would_have_been(here: House) -> None:

@@ -28,12 +28,13 @@ from tests.support.world import batch, web
 
 WINDOW_S = 1.0
 INTERVAL_S = 0.1
+WAL = User(name="wal", department="web")
 
 
-async def scheduler(here: World, kind: str) -> Service:
+async def scheduler(here: World, kind: str, **policy: Any) -> Service:
     """The scheduler of department hpc or web, leading, with one host h1 held by it and its VM serving."""
-    departments = (batch("hpc"), web("web", rule="threshold", window_s=WINDOW_S, signal_timeout_s=5.0))
-    users = (User(name="wim", department="web", role="manager"), User(name="lb", department="web"))
+    departments = (batch("hpc"), web("web", rule="threshold", window_s=WINDOW_S, signal_timeout_s=5.0, **policy))
+    users = (User(name="wim", department="web", role="manager"), User(name="lb", department="web"), WAL)
     config = CloudConfig(name="c", departments=departments, users=users)
     await here.write(f.ConfigAdopted(cloud="c", custody_rules=RULES, config=config))
     await here.write(f.HostDescribed(host="h1", one_id=1, cores=4, memory_mb=4096), writer="executor")
@@ -191,6 +192,25 @@ async def test_who_may_not_claim_is_dropped_and_named_and_the_audit_has_both(her
     assert granted.names == ("web", "3 instances")
     refused = next(record for record in found if record.outcome == "refused")
     assert (refused.user, refused.names, refused.code) == ("lb", ("web", "1000000 instances"), "denied")
+
+
+async def test_who_is_no_balancer_is_dropped_and_named(here: World) -> None:
+    edge = (await scheduler(here, "web", balancers=("lb",))).edges[0]
+    assert isinstance(edge, WebEdge)
+    for _ in range(5):
+        await send(here, "cpu", "wal", utilisation=5.0)
+    await send(here, "requests", "wal", rate=1000.0, target=1)
+    await send(here, "sessions", "wal", sessions={})
+    await send(here, "answers", "wal", instances={})
+    await send(here, "cpu", "lb", utilisation=0.5)
+    await send(here, "cpu", "wim", utilisation=0.6)
+    await until(lambda: edge.meter.gate.taken == {"cpu": 2}, "the balancer's and the manager's count")
+    others = {(name, "not_allowed"): 1 for name in ("requests", "sessions", "answers")}
+    await until(lambda: edge.meter.gate.dropped == {("cpu", "not_allowed"): 5, **others}, "the other's do not")
+    dropped = "5 cpu signals of b1 (user wal) were dropped: their user may not send them (balancers of web: lb)"
+    assert edge.ailing() == [f"web: {dropped}"]
+    (last,) = [one for one in (await ask(here, "web", "why", {}))["reasons"] if one["code"] == "signals_dropped"]
+    assert (last["params"]["user"], last["params"]["why"]) == ("wal", "not_allowed")
 
 
 async def test_why_and_queue_are_answered_and_jobs_are_placed(here: World) -> None:

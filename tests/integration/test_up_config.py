@@ -18,6 +18,7 @@ from phoenix.local.stack_layout import Layout, layout
 from phoenix.local.stack_ports import Ports
 from phoenix.local.supervisor import StartError, Supervisor
 from phoenix.local.supervisor_child import LISTEN_FD
+from schemas.config import CloudConfig, User, WebPolicy
 from services.runtime.config.file import Config, ConfigError, load
 from tests.support.tools import tool
 
@@ -202,6 +203,11 @@ def test_the_balancer_is_the_departments_own_program(place: Layout, site: Path) 
     assert len(stack.balancers(config, place, stack_settings.Settings(), ports, shop)) == 1
     assert (place.run / "balancer.shop.json").stat().st_mode & 0o077 == 0
     assert stack.balancer_user(config.cloud, "hpc") is None
+    named = msgspec.structs.replace(shop, web=WebPolicy(balancers=("zoe",)))
+    zoe, wes = User(name="zoe", department="shop"), User(name="wes", department="shop", role="manager")
+    own = CloudConfig(name="c", departments=(named,), users=(User(name="a-balancer", department="shop"), wes))
+    assert stack.balancer_user(own, "shop") == wes  # the one by that name would not count
+    assert stack.balancer_user(msgspec.structs.replace(own, users=(*own.users, zoe)), "shop") == zoe
     assert stack.balancers(config, place, stack_settings.Settings(hypervisor="dummy"), ports, shop) == []
     assert stack.balancers(config, place, stack_settings.Settings(opennebula="external"), ports, shop) == []
     assert stack.balancers(config, place, stack_settings.Settings(balancer="none"), ports, shop) == []

@@ -9,6 +9,7 @@ import pytest
 
 from schemas import facts as f
 from schemas.config import Department, WebPolicy
+from schemas.custody import RULES
 from schemas.reasons import Code, because
 from schemas.releases import Release
 from schemas.requests import InstanceReport
@@ -51,6 +52,22 @@ def test_a_balancer_says_once_that_an_instance_has_drained_and_only_of_one_that_
     world.close("web.1", f.Disposal.STOPPED, dept="web")
     with pytest.raises(Refused, match="is over"):
         reported(world, state="drained")
+
+
+def test_of_a_department_that_names_its_balancers_nobody_else_reports() -> None:
+    world = in_service()
+    named = [
+        msgspec.structs.replace(one, web=msgspec.structs.replace(one.web, balancers=("lb",))) if one.web else one
+        for one in cloud().departments
+    ]
+    config = msgspec.structs.replace(cloud(), departments=tuple(named))
+    assert reported(world, WAL, state="unready")  # nobody is named yet
+    world.put(f.ConfigAdopted(cloud="c", custody_rules=RULES, config=config), writer="provisioner")
+    with pytest.raises(Refused, match=r"the word of wal does not count \(balancers of web: lb\); that of") as refused:
+        reported(world, WAL, state="unready")
+    assert (refused.value.code, refused.value.field) == ("denied", "user")
+    for caller in (WIM, ROOT, Caller("lb", "web", "user")):
+        assert reported(world, caller, state="unready")
 
 
 def test_unready_is_a_level_that_ready_takes_back() -> None:

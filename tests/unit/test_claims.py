@@ -53,6 +53,20 @@ def test_how_many_somebody_may_claim_is_a_matter_of_the_role(user: str, instance
         assert judged == ClaimSignal(instances=counts)
 
 
+@pytest.mark.parametrize(
+    ("user", "counts"),
+    [("lb", True), ("wal", False), ("wim", True), ("root", True), ("mia", False), ("gone", False)],
+)
+def test_where_the_balancers_are_named_the_load_is_what_they_managers_and_operators_say(
+    user: str, counts: bool
+) -> None:
+    named = msgspec.structs.replace(POLICY, balancers=("lb",))
+    assert Desk().claims.untold(user, CLOUD, named) == ("" if counts else "balancers of web: lb")
+    assert Desk().claims.untold(user, CLOUD, POLICY) == ""  # nobody is named: everybody may
+    two = msgspec.structs.replace(POLICY, balancers=("lb", "lb2"))
+    assert counts or Desk().claims.untold(user, CLOUD, two) == "balancers of web: lb, lb2"
+
+
 def test_the_audit_has_a_claim_when_it_begins_and_when_it_says_something_else() -> None:
     desk = Desk()
     for _ in range(5):

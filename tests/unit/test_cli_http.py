@@ -11,6 +11,7 @@ import pytest
 
 from phoenix.cli.errors import CliError
 from phoenix.cli.http import Client, Response, parse_url, query, refusal
+from phoenix.cli.signal import post_signal
 from schemas import requests as r
 
 
@@ -124,6 +125,23 @@ def test_refusals(server: Server, status: bytes, told: bytes, code: int, message
     with pytest.raises(CliError, match=message) as caught:
         Client(server.url, user="alice").post("/v1/jobs", {})
     assert caught.value.code == code
+
+
+@pytest.mark.parametrize(
+    ("field", "hint"),
+    [
+        ("instances", "raise its claim_max_user"),
+        ("user", "name the user in its balancers"),
+        ("department", "--as USER"),
+    ],
+)
+def test_a_signal_that_the_configuration_refuses_has_its_own_remedy(server: Server, field: str, hint: str) -> None:
+    told = f'{{"ok":false,"error":{{"code":"denied","field":"{field}","message":"no"}}}}'
+    server.answer = body(told.encode(), b"403 Forbidden")
+    with pytest.raises(CliError) as caught:
+        post_signal(Client(server.url, user="wim"), "/v1/signals/web/claim", {})
+    assert hint in caught.value.hint
+    assert (caught.value.code, caught.value.message) == (4, "wim may not do this: no")
 
 
 def test_addresses() -> None:

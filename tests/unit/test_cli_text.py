@@ -156,6 +156,24 @@ def test_what_room_is_kept_for_is_told_by_time() -> None:
     assert "strictly in order" in sentences.sentence(because(Code.WAITS_BEHIND, ahead=1, job="7"))
 
 
+@pytest.mark.parametrize(
+    ("signal", "why", "expected"),
+    [
+        ("cpu", "late", "leaves `at` out"),
+        ("cpu", "future", "leaves `at` out"),
+        ("claim", "not_allowed", "claim as a manager of the department, or raise its claim_max_user"),
+        ("cpu", "not_allowed", "name this one in balancers of the department"),
+        ("cpu", "implausible", "repair the publisher, or stop it"),
+        ("cpu", "out_of_order", "a `source` of its own"),
+        ("cpu", "malformed", "publish what docs/signals.md asks for"),
+    ],
+)
+def test_what_would_make_dropped_signals_count_depends_on_why_they_do_not(signal: str, why: str, expected: str) -> None:
+    told = sentences.remedy(because(Code.SIGNALS_DROPPED, signal=signal, why=why, count=5))
+    assert told.endswith(expected) or told.startswith(expected)
+    assert ("clock" in told) == (why in ("late", "future"))
+
+
 def test_a_reservation_behind_others_and_a_sum_of_points_are_told() -> None:
     behind = because(Code.WAITS_BEHIND, ahead=2, job="7", reserved_in_s=70)
     assert sentences.sentence(behind) == (

@@ -74,6 +74,36 @@ def test_with_processes_a_port_is_any_free_one() -> None:
     assert web(read("port = 0")).port == 0
 
 
+USERS = """
+[[user]]
+name = "web-lb"
+department = "web"
+[[user]]
+name = "oscar"
+department = "operators"
+role = "operator"
+[[department]]
+name = "hpc"
+kind = "batch"
+[[user]]
+name = "ann"
+department = "hpc"
+"""
+
+
+def test_balancers_are_users_of_the_department_or_operators() -> None:
+    assert web(read("")).balancers == ()
+    config = read(f'balancers = ["web-lb", "oscar"]{USERS}')
+    assert web(config).balancers == ("web-lb", "oscar")
+    assert loads(dump_toml(config)) == config
+    with pytest.raises(ConfigError) as error:
+        read(f'balancers = ["web-bl", "ann"]{USERS}')
+    first, second = str(error.value).splitlines()[-2:]
+    place = ':8: department.web.balancers (of "web"): '
+    assert f'{place}"web-bl": should be a user of web or an operator; did you mean "web-lb"?' in first
+    assert f'{place}"ann": should be a user of web or an operator' in second
+
+
 def test_a_departments_attributes_take_the_place_of_the_sites_and_never_of_ours() -> None:
     site = {"DISK": {"IMAGE": "base", "SIZE": "1"}, "OS": {"ARCH": "x86_64"}, "CONTEXT": {"GUEST_PORT": "80", "B": "2"}}
     templates = Templates(b"key", "http://door", site)

@@ -213,6 +213,7 @@ def check_cloud(cloud: CloudConfig, hosts: int | None = None) -> list[Problem]:
         *config_lending.check(cloud, hosts),
         *_users(cloud),
         *config_limits.check_people(cloud),
+        *config_web.check_people(cloud),
     ]
 
 

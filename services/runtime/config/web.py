@@ -4,7 +4,8 @@ Rules
   1. An instance's variables, secrets among them, have names that a process can have, and no name is said twice.  Ours
      (`PHOENIX_…`, `PORT`, `HOME`, `TMPDIR`) are told by the guest, whatever the department says.
   2. A department's attributes of its VMs take the place of the site's; those that Phoenix sets can be given by neither.
-  3. With hypervisor `process` all hosts are one machine, on which a port is one program's: there it must be any free one.
+  3. Whoever tells the load is somebody: one with a slip in the name would be nobody, and no load would count.
+  4. With hypervisor `process` all hosts are one machine, on which a port is one program's: there it must be any free one.
 """
 
 from __future__ import annotations
@@ -15,7 +16,8 @@ from typing import Final
 
 from schemas.capabilities import Hypervisor
 from schemas.config import CloudConfig, Department, WebPolicy
-from services.runtime.config.form import Path_, Problem, shown
+from schemas.subjects import OPERATORS
+from services.runtime.config.form import Path_, Problem, shown, suggestion
 from services.runtime.config.secret_files import NAME, NAMES_MAX
 
 VARIABLE: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}\Z")
@@ -32,7 +34,7 @@ def check(department: Department, web: WebPolicy, path: Path_) -> Iterator[Probl
 
 
 def check_ports(cloud: CloudConfig, hypervisor: Hypervisor | None) -> Iterator[Problem]:
-    """Rule 3."""
+    """Rule 4."""
     for index, department in enumerate(cloud.departments):
         port = department.web.port if department.web is not None else 0
         if port and hypervisor == "process":
@@ -41,6 +43,17 @@ def check_ports(cloud: CloudConfig, hypervisor: Hypervisor | None) -> Iterator[P
                 "on which one instance alone could have this port"
             )
             yield _problem(("department", index, "web", "port"), port, right, department.name)
+
+
+def check_people(cloud: CloudConfig) -> Iterator[Problem]:
+    """Rule 3.  Of a cloud without users (a simulation) nothing is known."""
+    for index, department in enumerate(cloud.departments if cloud.users else ()):
+        web = department.web or WebPolicy()
+        known = sorted(user.name for user in cloud.users if user.department in (department.name, OPERATORS))
+        for place, name in enumerate(web.balancers):
+            if name not in known:
+                right = f"should be a user of {department.name} or an operator{suggestion(name, known)}"
+                yield _problem(("department", index, "web", "balancers", place), name, right, department.name)
 
 
 def _secrets(web: WebPolicy, path: Path_, label: str) -> Iterator[Problem]:
