@@ -101,6 +101,8 @@ def _pairs(job: dict[str, Any]) -> list[tuple[str, str]]:
     found = [("job", str(job.get("unit") or job["job"]))]  # of an array's element its own name, not the array's
     words = job | {"state": shown(str(job["state"]))}
     found += [(label, str(words[key])) for key, label in _LABELS if words.get(key) is not None]
+    if job.get("elapsed_s") and job["attempts"]:
+        found.append(("elapsed", units.span(job["elapsed_s"])))
     ran_s = _ran_s(job, time.time())
     if ran_s is not None:
         found.append(("run time", units.span(ran_s)))

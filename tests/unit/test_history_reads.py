@@ -12,6 +12,7 @@ import pytest
 from services.monitor.history import reads as history_reads
 from services.monitor.history.file import History
 from services.monitor.history.reads import SORTS, Filter
+from services.monitor.pictures.views import Views
 from tests.properties.test_accounting import house
 from tests.properties.test_history import Written
 
@@ -145,3 +146,47 @@ def test_a_file_of_another_form_or_journal_is_set_aside(tmp_path: Path) -> None:
         assert history.skip_until == ((0, 0) if change else (7, 0))
         history.database.close()
         assert sqlite3.connect(tmp_path / "history.broken").execute("SELECT value FROM meta WHERE key = 'position'")
+
+
+def test_a_job_is_told_alike_by_the_read_model_and_by_the_history_whatever_it_goes_through(tmp_path: Path) -> None:
+    """What both say means the same: of a job that is held, or is placed, boots, fails, waits and is tried again."""
+    world, told = house(), []
+    job, other = world.submit(user="ann", cores=4, walltime_s=7200.0, retries=2), world.submit(user="ann", held=True)
+
+    def same() -> None:
+        written, now = Written().fold(world), world.now + 1.5
+        for name in (job, other):
+            live = Views(written.core).job(name, now)
+            kept = history_reads.job(written.db, name, round(now * 1000))
+            assert live is not None
+            assert kept is not None
+            both = (
+                "state",
+                "submitted_at",
+                "started_at",
+                "ended_at",
+                "elapsed_s",
+                "attempt",
+                "exit_code",
+                "walltime_s",
+            )
+            assert {key: live[key] for key in both} == {key: kept[key] for key in both}
+            attempts = ("attempt", "placed_at", "began_at", "ended_at", "disposal", "exit", "hosts")
+            assert [{k: a[k] for k in attempts} for a in live["attempts"]] == [
+                {k: a[k] for k in attempts} for a in kept["attempts"]
+            ]
+            told.append((live["state"], live["started_at"] is not None, live["attempt"]))
+
+    same()
+    for code in (3, 4, 0):
+        world.settle()
+        same()
+        world.now += 7.0004
+        world.begin(job)
+        same()
+        world.now += 90.0006
+        world.report(job, exit=code)
+        same()
+    assert ("starting", False, 2) in told, "the first attempt's beginning is not the second's"
+    assert ("completed", True, 3) in told
+    assert ("pending", False, 1) in told

@@ -32,10 +32,17 @@ _ELAPSED: Final = (  # as of :now, like all that follows
     "(SELECT coalesce(sum(max(0, min(coalesce(a.ended_ms, :now), :now) - a.placed_ms)), 0) FROM attempts AS a"
     " WHERE a.unit = jobs.unit)"
 )
+_STARTED: Final = (  # as the read model says it (`Views.row`): of the last attempt, once its guests have called
+    "(SELECT a.began_ms FROM attempts AS a WHERE a.unit = jobs.unit AND a.attempt = jobs.attempts"
+    " AND jobs.state NOT IN ('pending', 'held', 'suspended'))"
+)
 _WAIT: Final = "(min(coalesce(placed_ms, ended_ms, :now), :now) - submitted_ms)"
+_SHOWN: Final = f"{_STARTED} AS started_ms, {_WAIT} AS wait_ms, {_ELAPSED} AS elapsed_ms"
 SORTS: Final = {
     "submitted": "submitted_ms",
-    "started": f"CASE WHEN placed_ms <= :now THEN placed_ms ELSE {NEVER_MS} END",
+    "started": (
+        f"coalesce((SELECT max(a.began_ms) FROM attempts AS a WHERE a.unit = jobs.unit AND a.began_ms <= :now), {NEVER_MS})"
+    ),
     "ended": f"CASE WHEN ended_ms <= :now THEN ended_ms ELSE {NEVER_MS} END",
     "wait": _WAIT,
     "elapsed": _ELAPSED,
@@ -80,7 +87,7 @@ def jobs(db: sqlite3.Connection, asked: Filter, now: int) -> dict[str, Any]:
         where.append(f"({by}, {', '.join(_NUMBER)}) {'>' if asked.ascending else '<'} {last}")
     order = "ASC" if asked.ascending else "DESC"
     sql = (
-        f"SELECT *, {by} AS sorted_by, {_WAIT} AS wait_ms, {_ELAPSED} AS elapsed_ms FROM jobs"
+        f"SELECT *, {by} AS sorted_by, {_SHOWN} FROM jobs"
         f" WHERE {' AND '.join(where) or '1'}"
         f" ORDER BY {', '.join(f'{part} {order}' for part in ('sorted_by', *_NUMBER))} LIMIT :limit"
     )
@@ -129,7 +136,7 @@ def _read_cursor(asked: Filter) -> tuple[int, str, int]:
 
 def job(db: sqlite3.Connection, name: str, now: int) -> dict[str, Any] | None:
     """One job or element with its attempts, or an array with its elements; None if the history knows none."""
-    select = f"SELECT *, {_WAIT} AS wait_ms, {_ELAPSED} AS elapsed_ms FROM jobs"
+    select = f"SELECT *, {_SHOWN} FROM jobs"
     found = _select(db, f"{select} WHERE unit = :name", {"name": name, "now": now})
     if found:
         attempts = _select(db, "SELECT * FROM attempts WHERE unit = ? ORDER BY attempt", (name,))
@@ -159,7 +166,7 @@ def _job(row: dict[str, Any]) -> dict[str, Any]:
         "lease_kind": row["lease"] or None,
         "best_effort": bool(row["best_effort"]),
         "submitted_at": _iso(row["submitted_ms"]),
-        "started_at": _iso(row["placed_ms"]),
+        "started_at": _iso(row["started_ms"]),
         "ended_at": _iso(row["ended_ms"]),
         "wait_s": row["wait_ms"] / 1000,
         "elapsed_s": row["elapsed_ms"] / 1000,
@@ -167,7 +174,7 @@ def _job(row: dict[str, Any]) -> dict[str, Any]:
         **{name: row[name] for name in ("nodes", "cores", "memory_mb")},
         "hosts": row["hosts"].split(",") if row["hosts"] else [],
         "attempt": row["attempts"],
-        "exit_code": row["exit"],
+        "exit_code": None if row["ended_ms"] is None else row["exit"],
         "reason": msgspec.json.decode(row["reason"]) if row["reason"] else None,
     }
 

@@ -12,10 +12,10 @@ from services.runtime.clock import Clock, system_clock
 
 
 def iso(at: float | None) -> str | None:
-    """UTC seconds as 2026-01-31T12:00:00.123Z."""
+    """UTC seconds as 2026-01-31T12:00:00.123Z, rounded as the history does."""
     if at is None:
         return None
-    return datetime.fromtimestamp(at, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    return datetime.fromtimestamp(round(at, 3), UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 def plain(value: Any) -> Any:

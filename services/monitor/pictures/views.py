@@ -144,7 +144,6 @@ class Views:
             "ran_before_s": ran_before_s(unit, attempts),
             "walltime_s": job.walltime_s if job else None,
             "attempt": unit.attempt,
-            "attempts": len(attempts),
             "hosts": list(unit.hosts),
             "exit_code": unit.exit if unit.state == "final" else None,
             "reason": plain(self.reason(unit)),
@@ -165,12 +164,13 @@ class Views:
         known = self.core.state.jobs.get(job_of(job))
         return unit.dept if unit else known.dept if known else None
 
-    def job(self, name: str) -> dict[str, Any] | None:
-        """A job with all its units, or one element of an array; None if it is not known (any more)."""
+    def job(self, name: str, now: float | None = None) -> dict[str, Any] | None:
+        """A job with all its units, or one element of an array; None if it is not known (any more).  `now`: with what its
+        attempts have had until then."""
         units = self.core.custody.state.units
         if name in units:
             job = self.core.state.jobs.get(job_of(name))
-            return {**self.row(units[name]), **self._life(units[name]), **_ask(job)}
+            return {**self.row(units[name]), **self._life(units[name], now), **_ask(job)}
         job = self.core.state.jobs.get(name)
         if job is None or not job.array:
             return None
@@ -192,9 +192,10 @@ class Views:
             **_ask(job),
         }
 
-    def _life(self, unit: Unit) -> dict[str, Any]:
+    def _life(self, unit: Unit, now: float | None) -> dict[str, Any]:
         attempts = self.core.state.attempts.get(unit.id, ())
         return {
+            **({} if now is None else {"elapsed_s": elapsed_s(attempts, now)}),
             "attempts": [attempt_view(attempt) for attempt in attempts],
             "preempted": leases.preempted(attempts),
             "units": [],
@@ -340,6 +341,11 @@ def ran_before_s(unit: Unit, attempts: Iterable[Attempt]) -> float:
     before = (a for a in attempts if a.attempt >= unit.life and (unit.suspended or a.attempt < unit.attempt))
     spans = (a.ended_at - a.began_at for a in before if a.began_at is not None and a.ended_at is not None)
     return round(sum(spans), 3)
+
+
+def elapsed_s(attempts: Iterable[Attempt], now: float) -> float:
+    """All attempts together, each from its placement to its end, as in the history."""
+    return round(sum(max(0.0, (now if a.ended_at is None else a.ended_at) - a.placed_at) for a in attempts), 3)
 
 
 def attempt_view(a: Attempt) -> dict[str, Any]:

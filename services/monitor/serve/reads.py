@@ -130,7 +130,7 @@ class Reads:
     async def job(self, request: web.Request) -> web.Response:
         name = request.match_info["job"]
         self.access.who(request)
-        view = self.views.job(name)
+        view = self.views.job(name, self.now())
         if view is None:
             view = await self.history.ask(history_reads.job, name, round(self.now() * 1000))
         if view is None:
