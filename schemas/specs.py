@@ -76,7 +76,7 @@ def _throttle(limit: str, before: int, spec: str) -> int:
 
 
 def _not_an_array(spec: str, why: str) -> ValueError:
-    return ValueError(f"{spec[:80]!r}: {why}; for example 1-100:2%10 or 1,5,7")
+    return _mistyped(spec, f"{why}; for example 1-100:2%10 or 1,5,7")
 
 
 def _dependencies(spec: str) -> Iterator[tuple[str, str]]:
@@ -91,4 +91,10 @@ def _dependencies(spec: str) -> Iterator[tuple[str, str]]:
 
 
 def _not_after(spec: str, why: str) -> ValueError:
-    return ValueError(f"{spec[:80]!r}: {why}; for example afterok:12,afterany:13:14")
+    return _mistyped(spec, f"{why}; for example afterok:12,afterany:13:14")
+
+
+def _mistyped(spec: str, why: str) -> ValueError:
+    """The whole of it comes first, unless that is what `why` begins with."""
+    whole = repr(spec[:80])
+    return ValueError(why if why.startswith(whole) else f"{whole}: {why}")

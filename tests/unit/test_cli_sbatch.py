@@ -76,6 +76,7 @@ def test_arrays_and_dependencies_that_are_mistyped_are_wrong_usage(argv: tuple[s
     with pytest.raises(CliError) as caught:
         options("#!/bin/sh\n", *argv)
     assert (caught.value.code, told in caught.value.message) == (2, True), caught.value.message
+    assert caught.value.message.count(repr(argv[-1])) <= 1, "said once"
     assert options("#!/bin/sh\n", "-a", "1-9%2", "-d", "afterok:4:5_6").array == "1-9%2"
 
 
