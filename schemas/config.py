@@ -138,9 +138,7 @@ class BatchPolicy(_Config, frozen=True, kw_only=True):
     memory_per_core_mb: int = (
         256  # of jobs that do not say how much memory they need, for each core that they have on a node
     )
-    reservations_max: int = (
-        100  # order conservative: so many that wait have a reservation at a time, those behind them none
-    )
+    reservations_max: int = 100  # order conservative: so many that wait have a reservation, those behind none
     requeue_place: RequeuePlace = "keep"  # where a preempted job waits: in its own place, or at the end (the papers)
     requeues_max: int = 100  # a job preempted more often than this is killed: it would never finish
     boot_timeout_s: float = 60.0  # placed, but its guests have not all called

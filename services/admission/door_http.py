@@ -245,7 +245,7 @@ class HttpDoor:
         rank, offset = int(number(request, "rank", 0, RANKS_MAX - 1)), int(number(request, "offset", 0, OFFSET_MAX))
         follow_s = min(number(request, "follow_s", 0.0, 3600.0), FOLLOW_MAX_S)
         found = await self._readable(request, caller)
-        found.has(rank)
+        found.check_rank(rank)
         over = found.is_over(self._core, rank)  # before the look: what came until then is in
         stream = StreamId(found.unit, found.stored, rank, name)
         if not found.attempt:

@@ -40,7 +40,7 @@ class Readable(msgspec.Struct, frozen=True):
     stored: int  # the attempt under which it stands: a suspended one and the one that resumes it are one stream
     ranks: int = 1
 
-    def has(self, rank: int) -> None:
+    def check_rank(self, rank: int) -> None:
         """Raises `Refused` for a rank that it has not: who reads nothing would take it for one that is silent."""
         if rank >= self.ranks:
             are = f"{self.ranks} ranks, 0 to {self.ranks - 1}" if self.ranks > 1 else "one rank, 0"
@@ -84,9 +84,8 @@ async def locate(
         if core.unit(unit) is None:
             if job.left:
                 raise Refused("unknown", f"job {job_of(unit)} has no element {unit}", "id")
-            told = await _ask_monitor(
-                session, monitor, headers, caller, unit
-            )  # its units are forgotten, not its output
+            # its units are forgotten, not its output
+            told = await _ask_monitor(session, monitor, headers, caller, unit)
     else:
         told = await _ask_monitor(session, monitor, headers, caller, unit)
     known = core.unit(unit)

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from services.monitor.core import ATTEMPTS_MAX
 from services.monitor.history import reads as history_reads
 from services.monitor.history.file import History
 from services.monitor.history.reads import SORTS, Filter
@@ -190,3 +191,18 @@ def test_a_job_is_told_alike_by_the_read_model_and_by_the_history_whatever_it_go
     assert ("starting", False, 2) in told, "the first attempt's beginning is not the second's"
     assert ("completed", True, 3) in told
     assert ("pending", False, 1) in told
+
+
+def test_what_not_all_attempts_are_remembered_of_is_left_out_and_not_told_too_small() -> None:
+    world = house()
+    job = world.submit(user="ann", cores=4, walltime_s=7200.0, retries=ATTEMPTS_MAX)
+    for number in range(ATTEMPTS_MAX + 1):
+        world.settle()
+        world.begin(job)
+        world.now += 1.0
+        core = Written().fold(world).core if number >= ATTEMPTS_MAX - 1 else None
+        view = Views(core).job(job, world.now) if core is not None else None
+        assert view is None or ("elapsed_s" in view) == (view["attempt"] == ATTEMPTS_MAX)
+        world.report(job, exit=1)
+    assert view is not None
+    assert view["attempt"] == ATTEMPTS_MAX + 1

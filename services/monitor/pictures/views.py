@@ -166,7 +166,7 @@ class Views:
 
     def job(self, name: str, now: float | None = None) -> dict[str, Any] | None:
         """A job with all its units, or one element of an array; None if it is not known (any more).  `now`: with what its
-        attempts have had until then."""
+        attempts have had until then, if all are remembered (`ATTEMPTS_MAX`)."""
         units = self.core.custody.state.units
         if name in units:
             job = self.core.state.jobs.get(job_of(name))
@@ -195,7 +195,7 @@ class Views:
     def _life(self, unit: Unit, now: float | None) -> dict[str, Any]:
         attempts = self.core.state.attempts.get(unit.id, ())
         return {
-            **({} if now is None else {"elapsed_s": elapsed_s(attempts, now)}),
+            **({} if now is None or len(attempts) < unit.attempt else {"elapsed_s": elapsed_s(attempts, now)}),
             "attempts": [attempt_view(attempt) for attempt in attempts],
             "preempted": leases.preempted(attempts),
             "units": [],

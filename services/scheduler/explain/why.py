@@ -40,9 +40,8 @@ from services.scheduler.explain.standing import Standing
 
 QUEUE_MAX: Final = 1000  # entries of one answer: about 100 kB
 NEVER_STARTS: Final = (Code.DEPENDENCY_FAILED, Code.DEPARTMENT_REMOVED)
-Turns: TypeAlias = Callable[
-    [str], float | None
-]  # when a unit's reservation is; NEVER: unknown; None: it is behind them
+# When a unit's reservation is; NEVER: unknown; None: it is behind the last one.
+Turns: TypeAlias = Callable[[str], float | None]
 
 
 def NO_TURNS(_unit: str) -> float:
