@@ -237,8 +237,16 @@ def short(reason: object) -> str:
 
 
 def sentence(reason: object) -> str:
-    """In full, with its numbers."""
+    """In full, with its numbers; and by whose word, where that does not go without saying."""
     code, params = code_of(reason)
+    by = params.get("load_by")
+    if not by:
+        return _sentence(code, params)
+    told = _sentence(code, {name: value for name, value in params.items() if name != "load_by"})
+    return f"{told} (by the word of {_plain(by)})"
+
+
+def _sentence(code: str, params: Params) -> str:
     tables = (TELL, told_web.TELL, told_health.TELL, told_moves.TELL, told_foreseen.TELL)
     for table in tables:
         told = table[code](Told(params)) if code in table else None

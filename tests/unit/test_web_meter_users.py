@@ -24,6 +24,21 @@ def test_no_user_speaks_for_another_or_takes_its_room() -> None:
     assert fact_of(meter).utilisation == 0.9, "the mean of each user's balancers, and the highest of these"
 
 
+def test_the_load_is_the_word_of_those_without_whom_it_would_be_another() -> None:
+    meter = Meter("web")
+    meter.take(signal(0.1, source="lb", instances=4), NOW, "lb")
+    assert fact_of(meter).load_by == ("lb",)
+    meter.take(signal(5.0, source="phoenix signal"), NOW, "wim")
+    meter.take(signal(0.3, source="b", instances=1), NOW, "wal")
+    assert fact_of(meter).load_by == ("wim",)
+    meter.take(requests(0, source="b"), NOW, "wal")
+    meter.take(requests(9, source="lb"), NOW, "lb")
+    assert fact_of(meter).load_by == ("lb", "wim"), "the sum of requests has a part of the one and none of the other"
+    idle = Meter("web")
+    idle.take(requests(0, source="lb"), NOW, "lb")
+    assert fact_of(idle).load_by == ("lb",)
+
+
 def test_who_counts_a_million_instances_does_not_outvote_the_balancer() -> None:
     meter, first = Meter("web"), []
     meter.known = FOUR

@@ -4,16 +4,20 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 import pytest
 
 from schemas import facts as f
-from schemas.config import WebPolicy
+from schemas.config import Role, User, WebPolicy
+from schemas.facts import AUTHORS_MAX
 from schemas.reasons import Code, because
+from schemas.sentences import sentence
 from services.provisioner.core import ProvisionerCore
 from services.scheduler.web.core import WebCore
 from services.scheduler.web.meter import Last
 from services.scheduler.web.meter_queue import Refused, Waiting
-from services.scheduler.web.signals import LOAD_LOST_S, Word, claimed, word
+from services.scheduler.web.number import Bounds, Situation, desired
+from services.scheduler.web.signals import LOAD_LOST_S, Word, claimed, usual, word
 from services.scheduler.web.state import State
 from services.scheduler.web.why import Told, troubles, why
 from tests.support.world import START, World, cloud, web
@@ -344,3 +348,70 @@ def test_requests_that_are_turned_away_are_told_whatever_the_rule_sees() -> None
     assert [one.params for one in found] == [{"rate": 24.5, "for_s": 12.0, "instances": 1, "most": 1}]
     assert found[0] in why(core(world), world.now, told)
     assert troubles(core(world), world.now) == []
+
+
+# --------------------------------------------------------------------------------------------------------------- whose word
+
+
+def told_by(world: World) -> object:
+    """By whose word there are so many, as `phoenix why` says it."""
+    return core(world).desired(world.now)[1].params.get("load_by")
+
+
+def test_whose_word_the_load_was_is_told_as_long_as_the_rule_looks_at_it() -> None:
+    world = site(12, down_window_s=60.0, instances_max=12, balancers=("lb",))
+    observed(world, utilisation=0.5, load_by=("lb",))
+    assert told_by(world) is None, "a balancer's goes without saying"
+    for _ in range(5):
+        observed(world, utilisation=5.0, load_by=("wim",))
+    told = world.facts(f.DemandChanged)[-1].reason
+    assert sentence(told) == (
+        "utilisation was 500 % with 8 instances: 12 keep it at the target of 80 % (by the word of wim)"
+    )
+    assert world.facts(f.UnitPlaced)[-1].reason.params["load_by"] == ["wim"]
+    observed(world, utilisation=0.1, load_by=("lb",))
+    reason = core(world).desired(world.now)[1]
+    assert (reason.params["held"], reason.params["asked"], told_by(world)) == (12, 2, ["wim"])
+    for _ in range(59):
+        observed(world, utilisation=0.1, load_by=("lb",), settle=False)
+    assert told_by(world) == ["wim"]
+    observed(world, utilisation=0.1, load_by=("lb",))
+    observed(world, utilisation=0.1, load_by=("lb",))
+    assert (number(world)[1], told_by(world)) == (Code.UTILISATION_LOW, None)
+
+
+def test_whose_word_a_step_limit_bounds_is_told() -> None:
+    world = site(12, up_limits=("1 in 60s",))
+    for _ in range(2):
+        observed(world, utilisation=5.0, load_by=("lb", "wim"))
+    reason = core(world).desired(world.now)[1]
+    assert (reason.code, reason.params["load_by"]) == (Code.STEP_LIMIT, ["lb", "wim"])
+    at = Situation(core(world).state, core(world).policy, Bounds.of(WebPolicy()), 3, world.now)
+    assert desired(at)[1] == because(Code.AT_MAXIMUM, maximum=3, load_by=["lb", "wim"])
+
+
+@pytest.mark.parametrize(
+    ("balancers", "users", "expected"),
+    [
+        ((), (), ()),
+        ((), (("lb", "user"), ("wendy", "manager")), ("lb",)),
+        ((), (("wendy", "manager"),), ("wendy",)),
+        ((), (("lb", "user"), ("wim", "user")), ()),
+        (("lb",), (("lb", "user"), ("wim", "user")), ("lb",)),
+    ],
+)
+def test_a_word_goes_without_saying_of_balancers_or_of_the_only_user_who_could_be_one(
+    balancers: tuple[str, ...], users: tuple[tuple[str, Role], ...], expected: tuple[str, ...]
+) -> None:
+    config = cloud(web("web", balancers=balancers))
+    own = [User(name=name, department="web", role=role) for name, role in users]
+    everybody = (*own, User(name="ann", department="hpc"))
+    config = msgspec.structs.replace(config, users=everybody)
+    assert usual(config, config.departments[0]) == expected
+
+
+def test_only_the_last_authors_are_remembered() -> None:
+    world = site()
+    for n in range(AUTHORS_MAX + 3):
+        observed(world, utilisation=0.8, load_by=(f"user-{n}",))
+    assert list(core(world).state.load_by) == [f"user-{n}" for n in range(AUTHORS_MAX + 2, 2, -1)]

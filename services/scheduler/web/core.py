@@ -50,7 +50,7 @@ from services.scheduler.web.beside import Room
 from services.scheduler.web.ends import Scene
 from services.scheduler.web.fold import WebFold
 from services.scheduler.web.hosts import Picture
-from services.scheduler.web.number import Number, claimed_by
+from services.scheduler.web.number import Number, whose
 from services.scheduler.web.rolls import Step
 from services.scheduler.web.state import State
 
@@ -61,8 +61,8 @@ class WebCore(WebFold):
     """The core of web department `dept`."""
 
     # 3: claims, requests, who drains; 4: that starts are paused; 5: what is wanted if idle; 6: who is not ready; 7: what
-    # releases answer; a first start reads them from the journal
-    VERSION = 8
+    # releases answer; 9: whose word the load is; a first start reads them from the journal
+    VERSION = 9
 
     def check(self) -> list[str]:
         found = super().check()
@@ -93,7 +93,9 @@ class WebCore(WebFold):
     def _desired(self, state: State, now: float) -> Number:
         if self.department is None:
             return 0, because(Code.DEPARTMENT_REMOVED, department=self.dept)
-        return web_number.desired(web_number.Situation(state, self.policy, self._bounds, self._most(), now))
+        return web_number.desired(
+            web_number.Situation(state, self.policy, self._bounds, self._most(), now, self._usual)
+        )
 
     def _most(self) -> int:
         """Instances that there may be."""
@@ -195,7 +197,7 @@ class WebCore(WebFold):
         by_person = kept or reason.code is Code.SCALED_BY_PERSON
         if by_person:
             return because(Code.SCALED_BY_PERSON, instances=target)
-        return because(code, instances=target, **(claimed_by(reason) if code is Code.SCALE_UP else {}))
+        return because(code, instances=target, **(whose(reason) if code is Code.SCALE_UP else {}))
 
     def wake_at(self) -> float:
         return self._wake_at if self._rests else self._wake()

@@ -341,6 +341,8 @@ class WebFold:
         self.department = self._configured()
         self.policy = (self.department.web if self.department else None) or WebPolicy()
         self._bounds = web_number.Bounds.of(self.policy)
+        config = self.custody.state.config
+        self._usual = web_signals.usual(config, self.department) if config is not None and self.department else ()
         self.shape = Shape(1, self.policy.instance_cores, self.policy.instance_memory_mb, False)
         self.holdings = self._fresh()
         self.capacities = Capacities.of(self.custody)

@@ -212,7 +212,7 @@ class Meter:
             samples=samples + self._levels,
             requests_per_s=rate,
             requests_per_instance=target,
-            load_by=tuple(sorted({user for name in _LOAD for user, _ in self._words(name, now) if user}))[:AUTHORS_MAX],
+            load_by=self._load_by(now),
             claim=claim,
             claim_by=by,
         )
@@ -238,14 +238,28 @@ class Meter:
 
     def utilisation(self, now: float) -> float | None:
         """As sources of `cpu` say it now."""
-        heard = self._words("cpu", now)
-        words = [one.word() for _, one in heard if one.of is None]
+        return max(self._cpu(now).values(), default=None)
+
+    def _cpu(self, now: float) -> dict[str, float]:
+        """Each user's word."""
+        words: dict[str, float] = {}
         shares: dict[str, list[tuple[float, float]]] = {}
-        for user, one in heard:
-            if one.of:
+        for user, one in self._words("cpu", now):
+            if one.of is None:
+                words[user] = max(words.get(user, 0.0), one.word())
+            elif one.of:
                 shares.setdefault(user, []).append((one.of, one.word()))
-        words += [sum(n * word for n, word in some) / sum(n for n, _ in some) for some in shares.values()]
-        return max(words, default=None)
+        for user, some in shares.items():
+            words[user] = max(words.get(user, 0.0), sum(n * word for n, word in some) / sum(n for n, _ in some))
+        return words
+
+    def _load_by(self, now: float) -> tuple[str, ...]:
+        """Whose word the load is: the highest of `cpu`, and each part of the sum of requests."""
+        cpu, requests = self._cpu(now), self._words("requests", now)
+        highest, idle = max(cpu.values(), default=None), not any(one.word() for _, one in requests)
+        found = {user for user, word in cpu.items() if word == highest}
+        found |= {user for user, one in requests if idle or one.word()}
+        return tuple(sorted(user for user in found if user))[:AUTHORS_MAX]
 
     def _requests(self, now: float) -> tuple[float | None, float | None]:
         """Requests/s of all, and what an instance is to serve of them: the mean by which their rates want as many instances as

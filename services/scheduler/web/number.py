@@ -60,13 +60,14 @@ def freed_at(state: State, policy: WebPolicy, bounds: Bounds, now: float) -> flo
 
 
 class Situation(NamedTuple):
-    """What a number is decided on.  `most`: rule 5."""
+    """What a number is decided on.  `most`: rule 5; `usual`: whose word on the load goes without saying."""
 
     state: State
     policy: WebPolicy
     bounds: Bounds
     most: int
     now: float
+    usual: tuple[str, ...] = ()
 
 
 def most(department: Department, policy: WebPolicy, per_host: int) -> int:
@@ -91,8 +92,8 @@ def desired(at: Situation) -> Number:
     wanted, reason = _held(at, state.target, wanted, reason)
     if wanted <= most:
         return wanted, reason
-    by = claimed_by(reason)
-    return most, because(Code.AT_MAXIMUM, maximum=most, **by, **({"claimed": wanted} if by else {}))
+    by = whose(reason)
+    return most, because(Code.AT_MAXIMUM, maximum=most, **by, **({"claimed": wanted} if "by" in by else {}))
 
 
 def _by_load(at: Situation, current: int) -> Number:
@@ -109,7 +110,7 @@ def _by_load(at: Situation, current: int) -> Number:
     if claim and claim >= wanted:
         load = {"load": wanted} if wanted < claim else {}
         return claim, _claimed(state, claim, **load)
-    return wanted, _in_requests(state, reason)
+    return wanted, _by_word(at, _in_requests(state, reason))
 
 
 def _claimed(state: State, claim: int, **load: int) -> Reason:
@@ -117,10 +118,16 @@ def _claimed(state: State, claim: int, **load: int) -> Reason:
     return because(Code.CLAIMED, instances=claim, **by, **load)
 
 
-def claimed_by(reason: Reason) -> dict[str, str]:
-    """Who claims what is bounded."""
-    by = reason.params.get("by")
-    return {"by": str(by)} if by else {}
+def whose(reason: Reason) -> dict[str, str | int | float | list[str]]:
+    """Who claims, or tells, what is bounded."""
+    return {name: reason.params[name] for name in ("by", "load_by") if name in reason.params}
+
+
+def _by_word(at: Situation, reason: Reason) -> Reason:
+    """Whose word the load is that the rule has looked at, for as long as it says."""
+    looked_s = max(float(str(reason.params.get(name, 0))) for name in ("window_s", "held_s"))
+    by = web_signals.authors(at.state, looked_s, at.usual)
+    return because(reason.code, **reason.params, load_by=by) if by else reason
 
 
 def _in_requests(state: State, reason: Reason) -> Reason:
@@ -141,7 +148,7 @@ def _stepped(at: Situation, current: int, number: Number) -> Number:
     if allowed == wanted:
         return number
     told = {"wanted": wanted, "instances": current, "allowed": allowed}
-    return allowed, because(Code.STEP_LIMIT, **told, limits=list(texts), **claimed_by(number[1]))
+    return allowed, because(Code.STEP_LIMIT, **told, limits=list(texts), **whose(number[1]))
 
 
 def _floor(at: Situation, asked: int | None) -> Number:

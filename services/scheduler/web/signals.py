@@ -12,16 +12,18 @@ Rules
      is more.  Where nobody tells load, the claim alone is the number.
   4. Load that was told and is told no more is missing: the number is held, and claims only raise it.  For LOAD_LOST_S: a
      balancer that died must not leave a rush to a plan of two, and a signal once sent by hand not hold the number for ever.
+  5. Whose word the load was is remembered, and told as long as the rule looks at it, unless it goes without saying (`usual`).
 """
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Final, NamedTuple
 
 import msgspec
 
-from schemas.config import WebPolicy
-from schemas.facts import LoadObserved
+from schemas.config import CloudConfig, Department, WebPolicy
+from schemas.facts import AUTHORS_MAX, LoadObserved
 from services.scheduler.derived.load import Sample
 from services.scheduler.policies import known, scale_forecast
 from services.scheduler.policies.scale import Heard, Memory, level
@@ -73,12 +75,34 @@ def observed(state: State, fact: LoadObserved, at: float, policy: WebPolicy) -> 
         claim_by=fact.claim_by,
         heard_at=heard_at,
         load_at=heard_at,
+        load_by=_authors(state.load_by, fact.load_by, heard_at),
         rate=told.rate,
         per_instance=told.target,
         samples=memory.samples,
         track=memory.track,
         past=scale_forecast.follow(state.past, heard),
     )
+
+
+def _authors(known: dict[str, float], told: tuple[str, ...], at: float) -> dict[str, float]:
+    """The last ones."""
+    found = {**known, **dict.fromkeys(told, at)}
+    return dict(sorted(found.items(), key=lambda one: (-one[1], one[0]))[:AUTHORS_MAX])
+
+
+def authors(state: State, since_s: float, usual: Collection[str]) -> list[str]:
+    """Whose word the load was in the last `since_s` of it, but for those of whom nobody needs to be told."""
+    return sorted(user for user, at in state.load_by.items() if at >= state.load_at - since_s and user not in usual)
+
+
+def usual(config: CloudConfig, department: Department) -> tuple[str, ...]:
+    """Of whom nobody needs to be told: the department's balancers, or the only user who could be one."""
+    policy = department.web or WebPolicy()
+    if policy.balancers:
+        return policy.balancers
+    own = [user for user in config.users if user.department == department.name]
+    found = [user for user in own if user.role == "user"] or own
+    return (found[0].name,) if len(found) == 1 else ()
 
 
 def claim_of(fact: LoadObserved) -> LoadObserved:

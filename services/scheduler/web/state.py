@@ -32,6 +32,7 @@ class State(msgspec.Struct, kw_only=True):
     serves_at: float = 0.0  # when somebody came into service after nobody
     heard_at: float = 0.0  # end of the last load.observed that told load or a claim
     load_at: float = 0.0  # … that told load
+    load_by: dict[str, float] = {}  # whose word the load was -> end of the last such observation
     claim: int | None = None  # what it claimed, and …
     claim_by: str = ""  # … who claims that
     rate: float | None = None  # requests/s, if they were its load, and …
