@@ -65,6 +65,9 @@ def fill_within(parts: Sequence[Part], count: int, allowed: Callable[[dict[str, 
     parts = list(parts)
     while True:
         count = max(0, min(count, sum(max(0, p.most - p.least) for p in parts)))
+        wished = fill(parts, count)
+        if not count or allowed(wished):  # mostly
+            return wished
         more = bisect_right(range(1, count + 1), False, key=lambda n: not allowed(fill(parts, n)))
         given = fill(parts, more)
         if more == count:

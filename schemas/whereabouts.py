@@ -4,7 +4,7 @@ custody and configuration.
 Rules
   1. A host that its department holds is its own as long as that one holds no more than its own: those it has held longest.
      What it holds beyond is lent to it.  So a loan is as few hosts as it can be, and nobody's host changes its owner because
-     somebody else's moves.
+     somebody else's moves; but for a batch department that lends its own and borrows others' for them (`schemas.loans`).
   2. Which lender such a host is of follows from the numbers (`schemas.loans`); among a borrower's hosts, lenders by name.
      Free and draining hosts belong to whose hosts are missing, by name.
   3. A host that does not count (absent, lost, cordoned, in quarantine) is nobody's.

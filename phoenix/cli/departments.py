@@ -80,7 +80,7 @@ def _release(one: dict[str, Any]) -> str:
 
 
 def _short(one: dict[str, Any]) -> str:
-    """Of a web department that may keep fewer hosts than it wants, since others keep or have them."""
+    """Of a department that may keep fewer hosts than it wants, since others keep or have them."""
     why, demand = told_shares.of_row(one), units.count(int(one.get("hosts_demanded") or 0), "host")
     return f"{one['department']} wants {demand} and may keep {one['hosts_quota']}: {why}" if why else ""
 

@@ -76,7 +76,8 @@ def waits_for_hosts(p: Params) -> str | None:
         room += f", and best-effort would make way for it on {p.number('way')}"
     sure = "as things are" if "backfill" in p else "at the latest"
     kept = f"; room is kept for it, so it starts in {span(p['reserved_in_s'])} {sure}" if "reserved_in_s" in p else ""
-    return f"it needs {_need(p)}; {room}{kept}{_behind(p)}{_agreed(p)}{_ahead(p)}{_others(p)}"
+    agreed = f"{_agreed(p)}{told_shares.withheld(p)}"
+    return f"it needs {_need(p)}; {room}{kept}{_behind(p)}{agreed}{_ahead(p)}{_others(p)}"
 
 
 def _ahead(p: Params) -> str:
@@ -90,6 +91,8 @@ def unblock_hosts(p: Params) -> str | None:
         return (
             "more hosts, hosts that are set apart or lost in use again (phoenix hosts), or a lower maximum of instances"
         )
+    if "demand" in p and told_shares.lenders(p):
+        return f"another contract with {', '.join(told_shares.lenders(p))} (phoenix lending), or what others give back"
     if "nodes" not in p or ("short" in p and not p.number("short")):
         return None
     if "can_have" in p:
@@ -101,6 +104,8 @@ def unblock_hosts(p: Params) -> str | None:
     ways = ["a running job of the department ends"] if p.number("held") else []
     if p.number("held_by_web"):
         ways.append(_web_falls(p))
+    if told_shares.lenders(p):
+        ways.append(f"a contract lends more of {', '.join(told_shares.lenders(p))} (phoenix lending)")
     room = f"room on {short}{more} {whole}{'host' if short == 1 else 'hosts'} with {_part(p, short)}{has}"
     when = f"; it comes when {', or when '.join(ways)}" if ways else ""
     return f"{room}{when}"
@@ -124,7 +129,11 @@ def too_large_now(p: Params) -> str | None:
 
 
 def no_hosts_held(p: Params) -> str | None:
-    return f"the department holds no host at all{_agreed(p)}{_others(p)}" if "nodes" in p else None
+    return (
+        f"the department holds no host at all{_agreed(p)}{told_shares.withheld(p)}{_others(p)}"
+        if "nodes" in p
+        else None
+    )
 
 
 def share_full(p: Params) -> str | None:

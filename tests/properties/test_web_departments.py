@@ -24,7 +24,7 @@ from hypothesis import strategies as st
 
 from schemas.fair import Part, fill, fill_within
 from schemas.lending import UNLIMITED
-from schemas.loans import fit, split
+from schemas.loans import fit
 from services.provisioner.policies.contracts import targets_within
 from services.provisioner.policies.phoenix import Claim, targets, web_ranks
 
@@ -231,8 +231,7 @@ class Lent(NamedTuple):
     limits: dict[tuple[str, str], int]
 
     def beyond(self, quota: Mapping[str, int], usable: int) -> bool:
-        excess, spare = split(self.own, quota, usable)
-        return bool(fit(excess, spare, self.most)[1])
+        return bool(fit(quota, self.own, usable, self.most, [n for n in quota if n != "z"]).unmet)
 
     def most(self, lender: str, borrower: str) -> int:
         return self.limits.get((lender, borrower), UNLIMITED)

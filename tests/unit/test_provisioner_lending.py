@@ -12,7 +12,7 @@ from schemas import lending
 from schemas.config import CloudConfig, Department, Lending
 from schemas.credit import BONUS_MAX, HALF_LIFE_S, Credits, Earned
 from schemas.custody import RULES
-from schemas.loans import NOBODY, Loan, fit, split
+from schemas.loans import NOBODY, Loan, fit
 from schemas.reasons import Code
 from schemas.whereabouts import whereabouts
 from services.provisioner.core import ProvisionerCore
@@ -364,8 +364,8 @@ def test_who_was_early_is_served_first() -> None:
 
 def test_a_borrower_is_moved_to_another_lender_so_that_both_are_served() -> None:
     most = {("a", "x"): 2, ("b", "x"): 2, ("a", "y"): 2, ("b", "y"): 0}
-    lent, unmet = fit({"x": 2, "y": 2}, {"a": 2, "b": 2}, lambda lender, borrower: most[lender, borrower])
-    assert (lent, unmet) == ({("b", "x"): 2, ("a", "y"): 2}, {})
+    found = fit({"x": 2, "y": 2}, {"a": 2, "b": 2}, 4, lambda lender, borrower: most[lender, borrower])
+    assert (found.lent, found.unmet) == ({("b", "x"): 2, ("a", "y"): 2}, {})
 
 
 NAMES = "abcd"
@@ -377,7 +377,7 @@ def test_a_flow_keeps_limits_and_is_as_large_as_it_can_be(
     excess: dict[str, int], spare: dict[str, int], limits: dict[tuple[str, str], int]
 ) -> None:
     excess = {"wxyz"[NAMES.index(name)]: hosts for name, hosts in sorted(excess.items())}
-    lent, unmet = fit(excess, spare, lambda lender, borrower: limits.get((lender, borrower), 0))
+    lent, _, unmet = fit(excess, spare, sum(spare.values()), lambda lender, borrower: limits.get((lender, borrower), 0))
     for pair, hosts in lent.items():
         assert 0 < hosts <= limits[pair]
     for borrower, hosts in excess.items():
@@ -436,13 +436,14 @@ def test_quotas_within_contracts(
     def most(lender: str, borrower: str) -> int:
         return lending.UNLIMITED if lender == NOBODY else limits.get((lender, borrower), lending.UNLIMITED)
 
+    web = [c.name for c in claims if c.web]
     quota = targets_within(claims, usable, "", own, most)
     assert sum(quota.values()) <= usable
     for claim in claims:
         assert 0 <= quota[claim.name] <= claim.maximum
-    assert fit(*split(own, quota, usable), most)[1] == {}
+    assert fit(quota, own, usable, most, web).unmet == {}
     before = targets(claims, usable)
-    if not fit(*split(own, before, usable), most)[1]:
+    if not fit(before, own, usable, most, web).unmet:
         assert quota == before
     promised = {c.name: min(c.guarantee, c.maximum, c.demand) for c in claims}
     if sum(min(c.guarantee, c.maximum) for c in claims) <= usable and all(
@@ -452,7 +453,8 @@ def test_quotas_within_contracts(
 
     def may_move(one: str, other: str) -> bool:
         """True if `one` may have a host of `other`'s."""
-        return not fit(*split(own, {**quota, one: quota[one] + 1, other: quota[other] - 1}, usable), most)[1]
+        moved = {**quota, one: quota[one] + 1, other: quota[other] - 1}
+        return not fit(moved, own, usable, most, web).unmet
 
     guaranteed = {c.name: min(c.guarantee, c.maximum) for c in claims}
     if sum(guaranteed.values()) > usable or any(own[name] < hosts for name, hosts in guaranteed.items()):

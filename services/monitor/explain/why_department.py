@@ -15,9 +15,11 @@ from schemas import facts as f
 from schemas.config import CloudConfig, Department, WebPolicy
 from schemas.lending import bounds, next_change, reach
 from schemas.sentences import sentence
+from schemas.sentences.told_shares import by_contract
 from schemas.sentences.units import count, iso, span
 from schemas.whereabouts import PRESENT, counts, usable
 from schemas.windows import NEVER
+from schemas.withheld import withheld
 from services.monitor.core import MonitorCore
 from services.monitor.explain.why_host import Word, shown
 from services.monitor.model.moves import Step
@@ -147,12 +149,19 @@ def _under_way(core: MonitorCore, name: str) -> list[Word]:
 
 
 def _agreed(core: MonitorCore, config: CloudConfig, department: Department, now: float) -> list[Word]:
-    """What maximum, hours and contracts allow, if that is less than it wants."""
+    """Which contracts keep hosts from it, and what maximum, hours and contracts allow, if that is less than it wants."""
+    found = [
+        Word(
+            by_contract(one.lender, one.hosts, one.most, one.closed),
+            f"another contract of {one.lender}: phoenix lending",
+        )
+        for one in withheld(core.custody, department.name, now)
+    ]
     there = usable(core.custody, now)
     most, demand = reach(config, department.name, now, there), core.custody.state.demands.get(department.name, 0)
     if demand <= most or most >= there:
-        return []
+        return found
     changes = next_change(config, now)
     until = "" if changes == NEVER else f", for another {span(changes - now)}"
     text = f"it may have at most {count(most, 'host')}, by its maximum, hours and contracts{until}"
-    return [Word(text, "phoenix lending shows who has agreed on what")]
+    return [*found, Word(text, "phoenix lending shows who has agreed on what")]

@@ -21,6 +21,7 @@ from schemas.kept import kept_from, shares_of_others
 from schemas.reasons import Code, Reason
 from schemas.sentences import sentence
 from schemas.whereabouts import Whereabouts
+from schemas.withheld import withheld
 from services.monitor.core import Attempt, MonitorCore, unit_state
 from services.monitor.events import kept_json
 from services.monitor.model.job import Job
@@ -254,6 +255,7 @@ class Views:
             "hosts_demanded": custody.state.demands.get(name, 0),
             "kept_by_guarantees": plain(kept_from(custody, name, custody.state.at)),
             "shares_of_others": plain(shares_of_others(custody, name, custody.state.at)),
+            "withheld_by_contracts": plain(withheld(custody, name, custody.state.at)),
             "jobs": jobs,
             "instances_wanted": state.instances.get(name),
             "instances_running": len(running),

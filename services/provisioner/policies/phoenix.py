@@ -31,6 +31,8 @@ import msgspec
 from schemas.fair import Part, fill
 
 UNLIMITED = 1 << 30
+# Divides hosts among parts, beside what others have by now (department -> hosts).
+Deal = Callable[[Sequence[Part], int, dict[str, int]], dict[str, int]]
 
 
 class Claim(msgspec.Struct, frozen=True, kw_only=True):
@@ -50,20 +52,24 @@ class Claim(msgspec.Struct, frozen=True, kw_only=True):
     own: int = 0  # of a lender with a contract; 0: rule 4 knows weights alone
 
 
-def targets(claims: Sequence[Claim], usable: int, first: str = "", levels: int = 6) -> dict[str, int]:
+def freely(parts: Sequence[Part], count: int, _others: dict[str, int]) -> dict[str, int]:
+    """Rule 3, where no contract binds."""
+    return fill(parts, count)
+
+
+def targets(claims: Sequence[Claim], usable: int, first: str = "", deal: Deal = freely) -> dict[str, int]:
     """Hosts that each department may keep, of `usable` ones in all.  `first`: the batch department whose need is met before the
-    others' (rule 4).  `levels`: of those at which batch departments share: without any they have
-    their guarantees, with four nobody has what nobody needs (rule 5)."""
+    others' (rule 4).  `deal`: how a level is filled; `contracts` has a narrower one."""
     quota = {c.name: 0 for c in claims}
     web, batch = web_ranks(claims), [c for c in claims if not c.web]
     rest = usable
     for rank in web:
-        rest = _pour(rank, quota, rest, lambda c: min(c.guarantee, c.maximum, c.demand))
+        rest = _pour(rank, quota, rest, lambda c: min(c.guarantee, c.maximum, c.demand), deal)
     kept = min(rest, sum(min(c.guarantee, c.maximum) for c in batch))  # from web, for batch as a whole
     rest -= kept
     for rank in web:
-        rest = _pour(rank, quota, rest, lambda c: min(c.demand, c.maximum))
-    _share(batch, quota, rest + kept, first, levels)
+        rest = _pour(rank, quota, rest, lambda c: min(c.demand, c.maximum), deal)
+    _share(batch, quota, rest + kept, first, deal)
     return quota
 
 
@@ -76,7 +82,7 @@ def web_ranks(claims: Sequence[Claim]) -> list[list[Claim]]:
     return [ranks[priority] for priority in sorted(ranks, reverse=True)]
 
 
-def _share(batch: list[Claim], quota: dict[str, int], rest: int, first: str, count: int) -> None:
+def _share(batch: list[Claim], quota: dict[str, int], rest: int, first: str, deal: Deal) -> None:
     """Divide `rest` among the batch departments, level after level; each level is filled by weight."""
     levels: tuple[Callable[[Claim], int], ...] = (
         lambda c: min(c.guarantee, c.maximum, c.demand),
@@ -88,16 +94,16 @@ def _share(batch: list[Claim], quota: dict[str, int], rest: int, first: str, cou
         lambda c: min(max(c.demand, c.held), c.maximum),  # what nobody demands stays where it is
         lambda c: c.maximum,
     )
-    for level in levels[: count + 1]:
-        rest = _pour(batch, quota, rest, level)
+    for level in levels:
+        rest = _pour(batch, quota, rest, level, deal)
 
 
-def _pour(claims: list[Claim], quota: dict[str, int], rest: int, cap: Callable[[Claim], int]) -> int:
+def _pour(claims: list[Claim], quota: dict[str, int], rest: int, cap: Callable[[Claim], int], deal: Deal) -> int:
     """Raise quotas towards their caps, by weight (rule 3); returns what is left."""
     if rest <= 0:
         return rest
     parts = [Part(c.name, c.weight, quota[c.name], cap(c), c.had) for c in claims]
-    given = fill(parts, rest)
+    given = deal(parts, rest, quota)
     rest -= sum(given[p.name] - p.least for p in parts)
     quota.update(given)
     return rest

@@ -14,6 +14,7 @@ from __future__ import annotations
 from functools import cached_property
 
 from schemas.config import WebPolicy
+from schemas.withheld import withheld
 from services.scheduler.batch import make_way
 from services.scheduler.batch.core import BatchCore
 from services.scheduler.derived.shape import Place, Shape
@@ -80,7 +81,7 @@ class Standing:
 
     @cached_property
     def hosts(self) -> dict[str, int | list[str]]:
-        """Hosts of the cluster by state, as this department sees them."""
+        """Hosts of the cluster by state, as this department sees them, and the contracts that keep some from it."""
         state, index = self.core.custody.state, self.core.custody.index
         resting = [state.hosts[name].state for name in index.apart if state.hosts[name].quarantine_until > self.now]
         found: dict[str, int | list[str]] = {
@@ -96,6 +97,8 @@ class Standing:
         by_load = self._held_by_load()
         if by_load:
             found |= {"web": list(by_load), "held_by_web": sum(by_load.values())}
+        if by_contract := withheld(self.core.custody, self.core.dept, self.now):
+            found["contracts"] = [one.text for one in by_contract]
         return found
 
     def _held_by_load(self) -> dict[str, int]:

@@ -3,8 +3,8 @@
 Rules
   1. First why the number of instances is what it is; then how far their release is, if it is on its way or was given up, and
      whether it is stuck for want of a host; then what is short: hosts, and instances that are on their way.
-     If guarantees of batch departments keep the hosts, or other web departments have them (`schemas.kept`), which; else how
-     many hosts there are.
+     If guarantees of batch departments keep the hosts, or other web departments have them (`schemas.kept`), which; if contracts
+     do not lend more (`schemas.withheld`), whose; else how many hosts there are.
      Before all that: who is not ready, since when, what it answers and what follows; UNITS_MAX are named.
   2. Then who drains, and until when at the latest; and, while some are short, how the last one that failed did.
   3. If load is missing, since when, and who told it last, as far as the edge has heard it since it started.  Last of all whose
@@ -25,6 +25,7 @@ from schemas import readiness
 from schemas.kept import kept_from, shares_of_others
 from schemas.reasons import Code, Reason, because
 from schemas.whereabouts import usable
+from schemas.withheld import withheld
 from services.scheduler.policies.scale import level
 from services.scheduler.web import ends as web_ends
 from services.scheduler.web import rolls as web_rolls
@@ -119,13 +120,15 @@ def unseen(core: WebCore, now: float, told: Told) -> list[Reason]:
 
 
 def _kept(core: WebCore, now: float) -> dict[str, int | float | list[str]]:
-    """Rule 1: by whose guarantees hosts are kept, and what others have."""
+    """Rule 1: by whose guarantees hosts are kept, what others have, and what contracts do not lend."""
     kept, shares = kept_from(core.custody, core.dept, now), shares_of_others(core.custody, core.dept, now)
     by: dict[str, int | float | list[str]] = {}
     if kept is not None:
         by |= {"kept": kept.hosts, "usable": kept.usable, "kept_by": list(kept.departments)}
     if shares and (config := core.custody.state.config) is not None and (mine := config.department(core.dept)):
         by |= {"shares": [share.text for share in shares], "weight": mine.weight}
+    if by_contract := withheld(core.custody, core.dept, now):
+        by["contracts"] = [one.text for one in by_contract]
     return by or {"usable": usable(core.custody, now)}
 
 
