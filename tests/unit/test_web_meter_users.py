@@ -31,8 +31,10 @@ def test_the_load_is_the_word_of_those_without_whom_it_would_be_another() -> Non
     meter.take(signal(5.0, source="phoenix signal"), NOW, "wim")
     meter.take(signal(0.3, source="b", instances=1), NOW, "wal")
     assert fact_of(meter).load_by == ("wim",)
-    meter.take(requests(0, source="b"), NOW, "wal")
+    meter.take(requests(0, source="b", target=10), NOW, "wal")
     meter.take(requests(9, source="lb"), NOW, "lb")
+    assert fact_of(meter).load_by == ("wim",), "neither a rate of 0 nor one without a target asks for instances"
+    meter.known = FOUR
     assert fact_of(meter).load_by == ("lb", "wim"), "the sum of requests has a part of the one and none of the other"
     idle = Meter("web")
     idle.take(requests(0, source="lb"), NOW, "lb")

@@ -254,12 +254,13 @@ class Meter:
         return words
 
     def _load_by(self, now: float) -> tuple[str, ...]:
-        """Whose word the load is: the highest of `cpu`, and each part of the sum of requests."""
+        """Whose word the load is: the highest of `cpu`, and each part of the sum of requests that asks for instances; where
+        there is neither, who tells requests."""
         cpu, requests = self._cpu(now), self._words("requests", now)
-        highest, idle = max(cpu.values(), default=None), not any(one.word() for _, one in requests)
+        highest, target = max(cpu.values(), default=None), self.known.target if self.known is not None else 0.0
         found = {user for user, word in cpu.items() if word == highest}
-        found |= {user for user, one in requests if idle or one.word()}
-        return tuple(sorted(user for user in found if user))[:AUTHORS_MAX]
+        found |= {user for user, one in requests if one.word() and (one.of or target)}
+        return tuple(sorted(user for user in found or {user for user, _ in requests} if user))[:AUTHORS_MAX]
 
     def _requests(self, now: float) -> tuple[float | None, float | None]:
         """Requests/s of all, and what an instance is to serve of them: the mean by which their rates want as many instances as
