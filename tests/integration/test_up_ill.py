@@ -71,3 +71,11 @@ def test_a_request_that_may_not_fail_is_a_miss() -> None:
     found = judge(CASES["the health path of all"], [record(ANSWERED, TURNED_AWAY)], WELL, 1.0, 0, 0)
     assert found.misses == ["1 requests failed: {'status-503': 1}"]
     assert len(found.unexplained) == 1
+
+
+def test_who_is_turned_away_late_is_a_miss() -> None:
+    late = record(ANSWERED, TURNED_AWAY)
+    late.ended[1] = late.plan.due[1] + 8.0
+    found = judge(CASES["a rush at twice the capacity"], [late], WELL, 5.0, 0, 0)
+    assert found.misses == ["1 requests were turned away after more than 1 s"]
+    assert found.unexplained == []

@@ -286,7 +286,7 @@ CASES: Final[dict[str, Case]] = {
         ),
         rush,
         by_failures=True,
-        may_fail=lambda row: row.status == 503 and row.ended - row.due < TURNED_AWAY_S,
+        may_fail=lambda row: row.status == 503,
     ),
     "a host": Case(
         Says(r"1 host is lost: host\d+", r'phoenix_hosts{department="",state="lost"} 1\.0', r"1 host is lost: host\d+"),
@@ -408,6 +408,9 @@ def judge(
     ]
     if unexplained:
         misses.append(f"{len(unexplained)} requests failed: {dict(Counter(kind(row) for row in unexplained))}")
+    late = sum(1 for row in bad if row.status == 503 and row.ended - row.due > TURNED_AWAY_S)
+    if late:
+        misses.append(f"{late} requests were turned away after more than {TURNED_AWAY_S:g} s")
     if taken > case.taken or replaced > case.replaced:
         misses.append(f"{taken} instances that served went while it lasted, and {replaced} later")
     if healed_s > HEALED_S:
