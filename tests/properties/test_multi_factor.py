@@ -31,7 +31,7 @@ from tests.support.world import START, World, batch, cloud
 USERS = ("ann", "bob", "cyd")
 STEPS = st.lists(
     st.tuples(
-        st.sampled_from(["submit", "begin", "end", "fail", "lose", "hold", "quota", "time", "cancel", "decide"]),
+        st.sampled_from(["submit", "begin", "end", "fail", "lose", "hold", "quota", "time", "cancel", "decide", "run"]),
         st.integers(0, 7),
         st.integers(0, 7),
     ),
@@ -55,6 +55,15 @@ def play(world: World, what: str, a: int, b: int) -> None:
     if what == "submit":
         fields: dict[str, Any] = {"user": USERS[a % 3], "priority": b - 3, "walltime_s": 1e5}
         world.submit(nodes=1 + a % 2, cores=1 + b % 4, exclusive=b == 7, **fields)
+    elif (
+        what == "run"
+    ):  # from submission to its end, if there is room: chance alone seldom has two of a user, far apart
+        unit = world.submit(user=USERS[a % 3], cores=1 + b % 4, walltime_s=1e5)
+        world.settle()
+        if world.unit(unit).live:
+            world.begin(unit)
+            world.now += (40.0, 350.0)[b % 2]
+            world.report(unit)
     elif what == "time":
         world.now += (1.0, 40.0, 100.0, 350.0)[a % 4]
     elif what == "quota":
