@@ -3,6 +3,8 @@
 Rules
   1. Operators only: the record is everybody's work.
   2. The difference is between the two replays; what happened stands beside, and how far the model is from it comes first.
+     Where a plug-in was in force that is not installed here any more, only the new configuration is played: the difference is
+     from what happened then, and said to be.
   3. What cannot be compared, and what was assumed, is told as notes on stderr, and in JSON.
 """
 
@@ -25,6 +27,7 @@ if TYPE_CHECKING:  # the simulator is imported when something is replayed
     from phoenix.whatif.lives import Unknown
     from phoenix.whatif.past import Past, Played
     from schemas.config import CloudConfig
+    from services.scheduler.plugins import Lack
 
 SINCE_DEFAULT: Final = "24h"
 _LABELS: Final = {  # metric -> (as it is shown, kind of number)
@@ -83,8 +86,6 @@ def asked(args: argparse.Namespace) -> str | None:
 
 
 def run(args: argparse.Namespace) -> int:
-    from phoenix.whatif.compare import by_user, differences, fidelity, values
-
     new = _config(args)
     now = time.time()
     since = instant("--since", args.since or SINCE_DEFAULT, now)
@@ -95,28 +96,14 @@ def run(args: argparse.Namespace) -> int:
         raise usage("--until is not after --since")
     _check_plot(args.plot)
     past, present, other = _played(cloud.find(args).operator(), since, until, new, args)
-    happened, one = (values(each, past.config, past.since) for each in (past.what_happened(), present.outcome))
-    two = values(other.outcome, new or past.config, past.since) if other is not None else None
-    told: dict[str, Any] = {
-        "since": units.iso(past.since),
-        "until": units.iso(until),
-        "config": None if args.config is None else str(args.config),
-        "hosts": {"present": past.hosts, "new": args.hosts or past.hosts},
-        "paces": _paces(past),
-        "notes": notes(past, present, other, new),
-        "fidelity": fidelity(happened, one),
-        "departments": {"happened": happened, "present": one, "new": two},
-        "users": {
-            "happened": by_user(past.what_happened()),
-            "present": by_user(present.outcome),
-            "new": None if other is None else by_user(other.outcome),
-        },
-        "differences": None if two is None else differences(one, two),
-    }
+    told = compared(past, present, other, new, until, args)
     if args.plot is not None:
         from phoenix.whatif.plot import draw
 
-        draw(args.plot, [("present configuration", present.outcome), *([("new", other.outcome)] if other else [])])
+        first = (
+            ("what happened", past.what_happened()) if present is None else ("present configuration", present.outcome)
+        )
+        draw(args.plot, [first, *([("new", other.outcome)] if other else [])])
     for note in told["notes"] if not args.json else ():
         print(f"phoenix: {note}", file=sys.stderr)
     if args.json:
@@ -124,6 +111,40 @@ def run(args: argparse.Namespace) -> int:
     else:
         print(render(told, by=args.by or "department", seconds=until - past.since))
     return OK
+
+
+def compared(
+    past: Past,
+    present: Played | None,
+    other: Played | None,
+    new: CloudConfig | None,
+    until: float,
+    args: argparse.Namespace,
+) -> dict[str, Any]:
+    """The answer, as `--json` has it.  `present` None: what was in force cannot be played again (rule 2)."""
+    from phoenix.whatif.compare import by_user, differences, fidelity, values
+
+    happened = values(past.what_happened(), past.config, past.since)
+    one = values(present.outcome, past.config, past.since) if present is not None else None
+    two = values(other.outcome, new or past.config, past.since) if other is not None else None
+    before = happened if one is None else one
+    return {
+        "since": units.iso(past.since),
+        "until": units.iso(until),
+        "config": None if args.config is None else str(args.config),
+        "hosts": {"present": past.hosts, "new": args.hosts or past.hosts},
+        "paces": _paces(past),
+        "notes": notes(past, present, other, new),
+        "fidelity": None if one is None else fidelity(happened, one),
+        "departments": {"happened": happened, "present": one, "new": two},
+        "users": {
+            "happened": by_user(past.what_happened()),
+            "present": None if present is None else by_user(present.outcome),
+            "new": None if other is None else by_user(other.outcome),
+        },
+        "compared_with": "happened" if one is None else "present",
+        "differences": None if two is None else differences(before, two),
+    }
 
 
 def _config(args: argparse.Namespace) -> CloudConfig | None:
@@ -147,12 +168,14 @@ def _check_plot(path: Path | None) -> None:
 
 def _played(
     client: Client, since: float, until: float, new: CloudConfig | None, args: argparse.Namespace
-) -> tuple[Past, Played, Played | None]:
+) -> tuple[Past, Played | None, Played | None]:
+    """The past, and both replays: of what was in force, unless a plug-in is not here any more, and of what would have been."""
     from phoenix.simulate.engine import Restless
     from phoenix.whatif.past import Past, TooMuch
     from phoenix.whatif.record import CutShort, Record
     from schemas.custody import Incompatible
     from services.runtime.exits import Stop
+    from services.scheduler.policies.known import Missing
 
     unknown: Unknown = "shortest" if args.unknown == "shortest" else "longest"
     try:
@@ -162,8 +185,13 @@ def _played(
                 f"--until is before the cloud's beginning: what is known of it begins at {units.iso(past.since)}",
                 "name a later moment, or leave it out: until now",
             )
-        other = None
-        present = past.play("present", unknown=unknown)
+        present = other = None
+        try:
+            present = past.play("present", unknown=unknown)
+        except Missing as error:
+            if new is None:
+                hint = "install the package here, or name another configuration: --config FILE"
+                raise CliError(FAILED, "; ".join(map(_was_in_force, past.lacking())), hint) from error
         if new is not None or args.hosts is not None:
             other = past.play("new", new, args.hosts, unknown=unknown)
         return past, present, other
@@ -173,6 +201,10 @@ def _played(
         raise CliError(FAILED, str(error), "that is a bug in a policy") from error
     except Stop as error:
         raise CliError(FAILED, error.why) from error
+
+
+def _was_in_force(lack: Lack) -> str:
+    return f'{lack.department}: {lack.kind} "{lack.name}" was in force, and {lack.why}'
 
 
 def _progress(envelopes: int) -> None:
@@ -191,9 +223,11 @@ def _paces(past: Past) -> dict[str, float]:
     return {name: getattr(past.pace, name) for name in past.paces.samples}
 
 
-def notes(past: Past, present: Played, other: Played | None, new: CloudConfig | None) -> list[str]:
+def notes(past: Past, present: Played | None, other: Played | None, new: CloudConfig | None) -> list[str]:
     """Rule 3."""
-    found = [*_of_period(past, replaced=new is not None), *_of_replays(present, other)]
+    without = "what was in force was not played again; install the package here to have that, too"
+    missed = [f"{_was_in_force(lack)}: {without}" for lack in past.lacking()] if present is None else []
+    found = [*missed, *_of_period(past, replaced=new is not None), *_of_replays(present, other)]
     return found + (_of_config(past, new) if new is not None else [])
 
 
@@ -227,9 +261,9 @@ def _of_period(past: Past, *, replaced: bool) -> list[str]:
     return found
 
 
-def _of_replays(present: Played, other: Played | None) -> list[str]:
+def _of_replays(present: Played | None, other: Played | None) -> list[str]:
     found = []
-    assumed = max(present.assumed, other.assumed if other is not None else 0)
+    assumed = max(each.assumed if each is not None else 0 for each in (present, other))
     if assumed:
         found.append(
             f"{units.count(assumed, 'job')} ran that did not end by themselves in the period: how long they take is "
@@ -273,6 +307,8 @@ def _told_fidelity(told: dict[str, Any]) -> str:
     took = ", ".join(f"{name.removesuffix('_s')} {value:.2f} s" for name, value in told["paces"].items() if value)
     model = f" (in the replay {took})" if took else ""
     rows = told["fidelity"]
+    if rows is None:
+        return f"CHANGE is from what happened, and has in it what the replay lacks{model}."
     if not rows:
         return f"The replay under the present configuration is what happened{model}."
     parts = [
@@ -282,21 +318,22 @@ def _told_fidelity(told: dict[str, Any]) -> str:
 
 
 def _departments(told: dict[str, Any]) -> str:
-    sides = told["departments"]
-    head = ["", "", "HAPPENED", "PRESENT", *(["NEW", "CHANGE"] if sides["new"] else [])]
+    sides = {side: values for side, values in told["departments"].items() if values is not None}
+    shown = [*map(str.upper, sides), *(["CHANGE"] if "new" in sides else [])]
+    known = sides[told["compared_with"]]
     rows = []
-    for dept in sides["present"]:
+    for dept in known:
         first = True
         for name, (label, _) in _LABELS.items():
-            cells = [sides[side].get(dept, {}).get(name) for side in ("happened", "present", "new") if sides[side]]
-            if name in sides["present"][dept] and (name in _ALWAYS or any(cells)):
-                rows.append([dept if first else "", label, *_row(name, cells, changed=bool(sides["new"]))])
+            cells = [side.get(dept, {}).get(name) for side in sides.values()]
+            if name in known[dept] and (name in _ALWAYS or any(cells)):
+                rows.append([dept if first else "", label, *_row(name, cells, changed="new" in sides)])
                 first = False
-    return tables.render(head, rows, right=" ".join(head[2:]))
+    return tables.render(["", "", *shown], rows, right=" ".join(shown))
 
 
 def _users(told: dict[str, Any]) -> str:
-    sides = told["users"]
+    sides = {side: values for side, values in told["users"].items() if values is not None}
     named = (
         "submitted",
         "completed",
@@ -306,28 +343,24 @@ def _users(told: dict[str, Any]) -> str:
         "mean_turnaround_s",
         "p95_turnaround_s",
     )
-    head = ["DEPARTMENT", "USER", "", "HAPPENED", "PRESENT", *(["NEW", "CHANGE"] if sides["new"] else [])]
+    shown = [*map(str.upper, sides), *(["CHANGE"] if "new" in sides else [])]
     rows = []
-    for dept, users in sides["present"].items():
+    for dept, users in sides[told["compared_with"]].items():
         for user in users:
             for name in named:
-                cells = [
-                    sides[side].get(dept, {}).get(user, {}).get(name)
-                    for side in ("happened", "present", "new")
-                    if sides[side]
-                ]
+                cells = [side.get(dept, {}).get(user, {}).get(name) for side in sides.values()]
                 first = name == named[0]
                 whose = [dept if first else "", user if first else ""]
-                rows.append([*whose, _LABELS[name][0], *_row(name, cells, changed=bool(sides["new"]))])
-    return tables.render(head, rows, right="HAPPENED PRESENT NEW CHANGE")
+                rows.append([*whose, _LABELS[name][0], *_row(name, cells, changed="new" in sides)])
+    return tables.render(["DEPARTMENT", "USER", "", *shown], rows, right=" ".join(shown))
 
 
 def _row(name: str, cells: list[float | None], *, changed: bool) -> list[str]:
     shown = [_shown(name, cell) for cell in cells]
     if not changed:
         return shown
-    _, before, after = cells
-    same = before is None or after is None or shown[1] == shown[2]
+    before, after = cells[-2:]
+    same = before is None or after is None or shown[-2] == shown[-1]
     return [*shown, "" if same else _signed(name, (after or 0.0) - (before or 0.0))]
 
 

@@ -34,6 +34,7 @@ from schemas.facts import Fact
 from schemas.ids import is_instance
 from schemas.meta import Meta
 from schemas.record import Line
+from services.scheduler.plugins import Lack, lacking
 
 EVENTS_MAX: Final = 5_000_000  # of a period: some GiB of memory
 PRUNE_EVERY: Final = 20_000  # envelopes of the time before: who is over is forgotten
@@ -225,6 +226,12 @@ class Past:
         _with_load(outcome, self.load)
         assumed = len(stage.cluster.assumed)
         return Played(outcome, assumed, stage.recorder.refusals, stage.journal.facts, stage.journal.void)
+
+    def lacking(self) -> list[Lack]:
+        """Plug-ins that were in force in the period, and are not here: what was in force may not be played again."""
+        adopted = [event.fact.config for event in self.events if isinstance(event.fact, f.ConfigAdopted)]
+        in_force = [config for config in (self.config, *adopted) if config is not None]
+        return list(dict.fromkeys(lack for config in in_force for lack in lacking(config)))
 
     def what_happened(self) -> Outcome:
         assert self.happened is not None

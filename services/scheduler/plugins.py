@@ -14,7 +14,7 @@ Rules
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from prometheus_client.registry import Collector
 
@@ -56,6 +56,26 @@ def load_named(config: CloudConfig) -> None:
     told by whoever decides with it."""
     for department in config.departments:
         _load_named(department)
+
+
+class Lack(NamedTuple):
+    """A plug-in that `department` names, and that is not here.  `kind`: in words; `why`: the second half of a sentence."""
+
+    department: str
+    kind: str
+    name: str
+    why: str
+
+
+def lacking(config: CloudConfig) -> list[Lack]:
+    """Of those that the configuration names, after `load_named`."""
+    load_named(config)
+    return [
+        Lack(department.name, WORDS[kind], name, known.why_absent(name))
+        for department in config.departments
+        for _key, kind, name in foreign(department)
+        if (kind, name) not in LOADED
+    ]
 
 
 def _load_named(department: Department) -> list[Loaded]:

@@ -76,26 +76,35 @@ RULES: Final[dict[str, Rule]] = {"threshold": scale_threshold.RULE, "target-trac
 UNUSABLE: Final[dict[str, str]] = {}  # name of a plug-in that is installed -> why it is not in one of these tables
 
 
+class Missing(Stop):
+    """A policy that is asked is not here."""
+
+
 def order(name: str) -> Order:
-    """Raises `Stop` if it is not here (rule 1)."""
+    """Raises `Missing` if it is not here (rule 1)."""
     return ORDERS.get(name) or _missing("order", name)
 
 
 def victims(name: str) -> Victims:
-    """Raises `Stop` if it is not here (rule 1)."""
+    """Raises `Missing` if it is not here (rule 1)."""
     return VICTIMS.get(name) or _missing("victims", name)
 
 
 def rule(name: str) -> Rule:
-    """Raises `Stop` if it is not here (rule 1)."""
+    """Raises `Missing` if it is not here (rule 1)."""
     return RULES.get(name) or _missing("rule", name)
 
 
 def absent(kind: str, name: str) -> str:
     """Why this replica cannot go on with a policy that it does not have."""
-    why = UNUSABLE.get(name, "no package that is installed here brings it")
-    return f'the configuration in force names {kind} "{name}": {why}; install it where this service runs, and start it again'
+    where = "install it where this service runs, and start it again"
+    return f'the configuration in force names {kind} "{name}": {why_absent(name)}; {where}'
+
+
+def why_absent(name: str) -> str:
+    """The second half of a sentence that names the policy."""
+    return UNUSABLE.get(name, "no package that is installed here brings it")
 
 
 def _missing(kind: str, name: str) -> NoReturn:
-    raise Stop(Exit.POLICY, absent(kind, name))
+    raise Missing(Exit.POLICY, absent(kind, name))
