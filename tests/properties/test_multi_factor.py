@@ -15,7 +15,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from schemas import facts as f
@@ -149,6 +149,7 @@ def test_usage_is_what_attempts_used(steps: list[tuple[str, int, int]], half_lif
 
 @settings(max_examples=80, deadline=None)
 @given(STEPS, st.integers(0, 40))
+@example([*[("submit", 0, 0)] * 5, ("submit", 0, 3), ("lose", 0, 0), ("submit", 0, 1)], 0)  # 5 is to be tried again
 def test_replay_is_live(steps: list[tuple[str, int, int]], cut: int) -> None:
     world = world_of(half_life_s=600, period_s=100)
     kept = None
@@ -164,8 +165,9 @@ def test_replay_is_live(steps: list[tuple[str, int, int]], cut: int) -> None:
     for other in (replayed, kept):
         if other is not None:
             assert other.core.dump() == live.core.dump()
-            live.core.book.ranked(world.now)
-            other.core.book.ranked(world.now)
+            for each in (live, other):
+                each.core.look(world.now)  # as whoever decides does first: who waited to be tried again is eligible
+                each.core.book.ranked(world.now)
             assert other.core.book.queue.in_order() == live.core.book.queue.in_order()
             assert other.core.decide(world.now) == live.core.decide(world.now)
 
