@@ -15,7 +15,7 @@ from services.scheduler.web import beside
 from services.scheduler.web.hosts import Picture
 from services.scheduler.web.release import STABLE_S
 from services.scheduler.web.rolls import Step
-from services.scheduler.web.why import why
+from services.scheduler.web.why import troubles, why
 from tests.support.ending import hear
 from tests.support.releases import BOOT_S, CRASH_S, core, deploy, of_releases, said, scale, serving, site, watch
 from tests.support.world import World
@@ -215,6 +215,22 @@ def test_a_bad_release_is_rolled_back(fate: str) -> None:
     world.advance(1)
     assert given_up.reason not in why(core(world), world.now)
     assert world.voids == []
+
+
+def test_what_keeps_a_roll_out_is_a_trouble_and_a_failure_that_was_replaced_is_none() -> None:
+    world, fates = site(instances=2, start_failures_max=3)
+    assert troubles(core(world), world.now) == []
+    fates["web.1"] = "crashes"
+    world.advance(CRASH_S + 0.1)
+    assert core(world).state.roll.failures == 1, "release 0 had not stood"
+    world.advance(10)
+    assert len(serving(world.custody)) == 2
+    assert troubles(core(world), world.now) == []
+    fates[1] = "silent"
+    deploy(world)
+    world.advance(8)
+    (told,) = troubles(core(world), world.now)
+    assert (told.code, told.params["failures"], told.params["cause"]) == (Code.ROLLING, 1, "boot_timeout")
 
 
 def test_a_bad_release_is_given_up_though_the_load_falls_meanwhile() -> None:

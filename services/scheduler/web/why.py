@@ -34,6 +34,7 @@ from services.scheduler.web.meter import Last
 from services.scheduler.web.meter_answers import Failing
 from services.scheduler.web.meter_gate import Trouble
 from services.scheduler.web.meter_queue import Refused, Waiting
+from services.scheduler.web.rolls import Releases
 
 UNITS_MAX: Final = 10  # more names than this nobody reads; their number is told as well
 ANSWERS_MAX: Final = 3  # different ones
@@ -85,9 +86,14 @@ def troubles(core: WebCore, now: float, told: Told = NOTHING_TOLD) -> list[Reaso
         *refused(core, told),
         *failing(core, told),
         *([] if given_up is None else [given_up]),
-        *([course] if course is not None and releases.roll.failures else []),
+        *([course] if course is not None and _is_kept(core, releases, now) else []),
         *(because(Code.SIGNALS_DROPPED, **one.params()) for one in told.troubles),
     ]
+
+
+def _is_kept(core: WebCore, at: Releases, now: float) -> bool:
+    """Instances of the wanted release have failed, and it matters: it is on its way, has stopped, or is short of instances."""
+    return bool(at.roll.failures) and (at.roll.stage != "complete" or core.ready < core.desired(now)[0])
 
 
 def failing(core: WebCore, told: Told) -> list[Reason]:
