@@ -22,6 +22,7 @@ import argparse
 import json
 import os
 import re
+import signal
 import statistics
 import subprocess
 import sys
@@ -35,6 +36,7 @@ from benchmarks.cloud import table
 
 ROOT: Final = Path(__file__).resolve().parents[1]
 PAIRS: Final = 5  # fewer, and one busy moment of the machine is in the median
+END_S: Final = 90.0  # to end a cloud: `cloud.cloud` gives it a minute
 RUN_S: Final = 300.0  # ten times what a run takes on an idle machine
 GIT_S: Final = 60.0  # a checkout of a thousand files
 BUILD_S: Final = 600.0  # pip and the network
@@ -221,16 +223,31 @@ class Bench:
 
 
 def output_of(command: Sequence[str], where: Path, deadline_s: float, environment: dict[str, str] | None = None) -> str:
-    """What a program prints.  BenchError with its last word if it fails."""
-    try:
-        done = subprocess.run(
-            command, check=False, cwd=where, env=environment, timeout=deadline_s, capture_output=True, text=True
-        )
-    except subprocess.TimeoutExpired as error:
-        raise BenchError(f"{' '.join(command)} has not ended after {deadline_s:g} s") from error
-    if done.returncode:
-        raise BenchError(last_line(done.stderr) or f"{' '.join(command)} ended with {done.returncode}, in silence")
-    return done.stdout
+    """What a program prints.  BenchError with its last word if it fails.  One that takes too long is interrupted, so that it
+    ends the cloud that it has started, and killed only if it does not."""
+    with subprocess.Popen(
+        command,
+        cwd=where,
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
+        try:
+            told, complaint = process.communicate(timeout=deadline_s)
+        except subprocess.TimeoutExpired as error:
+            process.send_signal(signal.SIGINT)
+            try:
+                process.communicate(timeout=END_S)
+            except subprocess.TimeoutExpired:
+                process.kill()
+            raise BenchError(f"{' '.join(command)} has not ended after {deadline_s:g} s") from error
+        except BaseException:  # Ctrl-C goes to it as well
+            process.wait(END_S)
+            raise
+    if process.returncode:
+        raise BenchError(last_line(complaint) or f"{' '.join(command)} ended with {process.returncode}, in silence")
+    return told
 
 
 def git(*arguments: str) -> str:
@@ -315,6 +332,8 @@ def main() -> None:
     given = parser.parse_args()
     if given.pairs < 1:
         parser.error("--pairs is at least 1")
+    # A shell's job in the background ignores it, and so would what is interrupted here (`output_of`).
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
         sides = [Side(TODAY, ROOT)]
         if given.commit:

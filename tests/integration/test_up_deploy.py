@@ -4,8 +4,6 @@ while somebody asks HAProxy all the time.  No request fails."""
 from __future__ import annotations
 
 import asyncio
-import threading
-import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -18,41 +16,15 @@ from schemas.releases import CONNECTIONS_COMMAND
 from tests.integration.up_cloud import Cloud, until
 from tests.support.haproxy_site import WEBAPP
 from tests.support.tools import tool
+from tests.support.users import Users
 
 pytestmark = pytest.mark.timeout(180)
-PAUSE_S = 0.03  # between two requests
 WEB = """[department.web]
 start_failures_max = 2
 drain_s = 2
 min_ready_s = 0.5
 environment = { WORK_CPU_MS = "1" }
 """
-
-
-class Visitor:
-    """Asks one page after another until it is told to stop."""
-
-    def __init__(self, url: str) -> None:
-        self.url, self.served, self.failed = url, 0, list[str]()
-        self._over = threading.Event()
-        self._thread = threading.Thread(target=self._visit)
-
-    def __enter__(self) -> Visitor:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._over.set()
-        self._thread.join()
-
-    def _visit(self) -> None:
-        while not self._over.wait(PAUSE_S):
-            try:
-                with urllib.request.urlopen(self.url, timeout=60) as answer:  # an error status raises
-                    answer.read()
-                self.served += 1
-            except OSError as error:
-                self.failed.append(str(error))
 
 
 @pytest.fixture(scope="module")
@@ -79,7 +51,7 @@ def states(cloud: Cloud) -> dict[int, tuple[str, int]]:
 def test_a_good_and_a_bad_release_cost_no_request(site: Cloud, tmp_path: Path) -> None:
     (tmp_path / "value").write_text("hunter2")
     site.ok("secret", "set", "web", "shop-key", "--file", str(tmp_path / "value"))
-    with Visitor(site.status()["balancers"]["web"]) as visitor:
+    with Users(site.status()["balancers"]["web"]) as visitor:
         named = "--env", "GREETING=hello", "--secret", "KEY=shop-key"
         good = site.ok("deploy", "web", *named, "--wait", "--timeout", "200s", "--as", "wendy")
         assert good.splitlines() == ["web: release 1", "web: release 1 is complete"]
@@ -91,7 +63,7 @@ def test_a_good_and_a_bad_release_cost_no_request(site: Cloud, tmp_path: Path) -
         assert "release 2 was given up after 2 failures: the last instance, web." in bad.stderr
         assert "ended with exit code 1; release 1 is wanted again" in " ".join(bad.stderr.split())
         until(lambda: states(site)[1] == ("complete", 2), "release 1 is not back")
-        until(lambda: visitor.served > 20 or visitor.failed, "hardly a page is served")
+        until(lambda: visitor.told[200] > 20 or visitor.failed, "hardly a page is served")
     assert visitor.failed == []
     instances = site.json("releases", "web")
     assert [one["content"]["environment"].get("GREETING") for one in instances["releases"][:2]] == ["hello", "hello"]
@@ -123,7 +95,7 @@ def test_another_health_path_and_other_limits_reach_a_running_haproxy_and_cost_n
 ) -> None:
     pid = haproxy_pid(site)
     until(lambda: {slot.path for slot in haproxy_slots(site)} == {"/healthz"}, "the paths are not HAProxy's")
-    with Visitor(site.status()["balancers"]["web"]) as visitor:
+    with Users(site.status()["balancers"]["web"]) as visitor:
         program = WEBAPP.read_text().replace('"/healthz"', '"/up?a=1"')  # anything else is 404
         program = program.replace('parts[1].partition("?")', '(parts[1], "", "")')
         site.ok(
@@ -140,6 +112,6 @@ def test_another_health_path_and_other_limits_reach_a_running_haproxy_and_cost_n
         until(lambda: [slot.limit for slot in haproxy_slots(site)] == [7, 7], "the limit is not HAProxy's")
         site.ok("deploy", "web", "--undo", "--wait", "--timeout", "200s")
         until(lambda: [slot.path for slot in haproxy_slots(site)] == ["/healthz"] * 2, "the path before is not back")
-        until(lambda: visitor.served > 20 or visitor.failed, "hardly a page is served")
+        until(lambda: visitor.told[200] > 20 or visitor.failed, "hardly a page is served")
     assert visitor.failed == []
     assert haproxy_pid(site) == pid

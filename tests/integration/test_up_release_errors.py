@@ -3,10 +3,7 @@ it is rolled back, and told everywhere; so are errors without a release that cou
 
 from __future__ import annotations
 
-import threading
-import urllib.error
 import urllib.request
-from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -15,41 +12,11 @@ import pytest
 from phoenix.local import stack_config
 from tests.integration.up_cloud import Cloud, signpost, until
 from tests.support import ill_program
+from tests.support.users import Users
 
 pytestmark = pytest.mark.timeout(240)
 PROGRAM = Path(ill_program.__file__).read_text()
 DEPLOY_ILL = ("deploy", "web", "--unset", "ILL")
-PAUSE_S = 0.02  # between two requests
-
-
-class Users:
-    """Ask one page after another until they are told to stop; `told`: status -> how many had it."""
-
-    def __init__(self, url: str) -> None:
-        self.url, self.told = url, Counter[int]()
-        self._over = threading.Event()
-        self._thread = threading.Thread(target=self._visit)
-
-    def __enter__(self) -> Users:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._over.set()
-        self._thread.join()
-
-    def _visit(self) -> None:
-        while not self._over.wait(PAUSE_S):
-            try:
-                with urllib.request.urlopen(self.url, timeout=60) as answer:
-                    self.told[answer.status] += 1
-            except urllib.error.HTTPError as error:
-                self.told[error.code] += 1
-
-    def until(self, status: int, count: int, otherwise: str) -> None:
-        """So many more of them have it."""
-        before = self.told[status]
-        until(lambda: self.told[status] >= before + count, otherwise)
 
 
 @pytest.fixture(scope="module")

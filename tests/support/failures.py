@@ -53,20 +53,22 @@ DEADLINE_S: Final = 90.0  # of one trial
 ASK_S: Final = 0.05
 OFFLINE, ENABLE = 2, 0  # of one.host.status
 
-SITE: Final = """
+
+def configuration(name: str, guarantee: int, web: str, more: str = "") -> str:
+    """A batch and a web department, with a manager, a balancer and an operator.  `web`: settings of the web department;
+    `more`: tables beside these."""
+    return f"""
 [cloud]
-name = "failures"
+name = "{name}"
 [[department]]
 name = "hpc"
 kind = "batch"
 [[department]]
 name = "web"
 kind = "web"
-guarantee = 3
+guarantee = {guarantee}
 [department.web]
-instances_max = 4
-drain_s = 2.0
-unreachable_s = 2.0
+{web}
 [[user]]
 name = "wendy"
 department = "web"
@@ -78,7 +80,11 @@ department = "web"
 name = "oscar"
 department = "operators"
 role = "operator"
+{more}
 """
+
+
+SITE: Final = configuration("failures", 3, "instances_max = 4\ndrain_s = 2.0\nunreachable_s = 2.0")
 
 Dies = Literal["nothing", "instance", "front", "hangs"]  # what of a request's way
 

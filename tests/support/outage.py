@@ -46,6 +46,7 @@ from tests.support.failures import (
     POST_SHARE,
     Front,
     answered,
+    configuration,
     host_lost,
     hosts_back,
     until_true,
@@ -65,17 +66,7 @@ TOLD_S: Final = 5.0 + CHECK_S
 HEALED_S: Final = 40.0  # from when it is mended: pauses between tries grow
 GLANCE_S: Final = 0.1
 
-SITE: Final = """
-[cloud]
-name = "outage"
-[[department]]
-name = "hpc"
-kind = "batch"
-[[department]]
-name = "web"
-kind = "web"
-guarantee = 5
-[department.web]
+WEB: Final = """
 command = ["{python}", "{program}"]
 instances_max = 5
 boot_timeout_s = 2.0
@@ -84,21 +75,8 @@ drain_s = 2.0
 unreachable_s = 2.0
 connections_per_instance = 4
 min_ready_s = 2.0
-[[user]]
-name = "wendy"
-department = "web"
-role = "manager"
-[[user]]
-name = "will"
-department = "web"
-[[user]]
-name = "web-balancer"
-department = "web"
-[[user]]
-name = "oscar"
-department = "operators"
-role = "operator"
 """
+WILL: Final = '[[user]]\nname = "will"\ndepartment = "web"'  # nobody special
 
 
 class Ward(Front):
@@ -114,7 +92,9 @@ class Ward(Front):
             shutil.copy(source, room / to)
             (room / to).chmod(0o644)
         python = shutil.which("python3", path=os.defpath) or sys.executable
-        super().__init__(data, SITE.format(python=python, program=script), INSTANCES, HOSTS)
+        super().__init__(
+            data, configuration("outage", 5, WEB.format(python=python, program=script), WILL), INSTANCES, HOSTS
+        )
 
     def told(self) -> str:
         """What `phoenix status` says below its table."""

@@ -120,3 +120,11 @@ def test_an_unknown_commit_is_refused_with_what_would_be_right(
     with pytest.raises(SystemExit):
         against.main()
     assert "--pairs is at least 1" in capfd.readouterr().err
+
+
+def test_a_run_that_takes_too_long_ends_what_it_has_started(tmp_path: Path) -> None:
+    """Killed at once it left its cloud behind, which then took CPU from the runs that followed."""
+    script = "trap 'echo ended > end; exit 1' INT; while :; do sleep 0.05; done"
+    with pytest.raises(BenchError, match="has not ended after 2 s"):
+        against.output_of(["sh", "-c", script], tmp_path, 2.0)
+    assert (tmp_path / "end").read_text() == "ended\n"
