@@ -21,7 +21,6 @@ Rules
 from __future__ import annotations
 
 import re
-import tomllib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
@@ -37,10 +36,9 @@ from phoenix.simulate.workload import Latencies
 from schemas.capabilities import ALL
 from schemas.config import BatchPolicy, CloudConfig, Department, Lending, Limits, Policy, WebPolicy
 from services.runtime.config.checks import Range, check_cloud
-from services.runtime.config.file import ConfigError
+from services.runtime.config.file import ConfigError, document_of, text_of
 from services.runtime.config.form import Form, Lines, Path_, Problem, suggestion
 
-FILE_MAX_BYTES: Final = 4 << 20  # as the product's configuration
 RUNS_MAX: Final = 10_000  # of one experiment: a day of simulating on a large machine
 _WINDOW: Final = re.compile(r"(\d+(\.\d+)?[smhd])+\Z")
 _NAMES: Final = ("experiment", "cluster", "latencies", "policy", "limits", "department", "lending", "vary", "goal")
@@ -111,33 +109,17 @@ _RANGES: Final[dict[type, dict[str, Range]]] = {
 
 def load(path: Path) -> Experiment:
     """Read and validate an experiment file.  Raises `ConfigError`, which lists every problem."""
-    try:
-        data = path.read_bytes()
-        if len(data) > FILE_MAX_BYTES:
-            raise _unusable(path.name, f"should be at most {FILE_MAX_BYTES} bytes")
-        text = data.decode("utf-8")
-    except OSError as error:
-        raise _unusable(str(path), f"cannot be read ({error.strerror}); name a readable file") from error
-    except UnicodeDecodeError as error:
-        raise _unusable(str(path), f"should be UTF-8 text (byte {error.start} is not)") from error
-    return loads(text, path)
+    return loads(text_of(path), path)
 
 
 def loads(text: str, path: Path = Path("experiment.toml")) -> Experiment:
     """Validate the text of an experiment; `path`: what messages call it, and where its relative paths start from."""
-    try:
-        document = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
-        raise _unusable(path.name, f"should be TOML: {error}") from error
+    document = document_of(text, path.name)
     reader = _Reader(path)
     experiment = reader.read(document)
     if reader.problems:
         raise ConfigError(reader.problems, path.name, Lines(text))
     return experiment
-
-
-def _unusable(file: str, right: str) -> ConfigError:
-    return ConfigError([Problem(path=(), found="unusable", right=right)], file)
 
 
 class _Reader:

@@ -1,4 +1,4 @@
-"""Many runs on all cores of the machine; results in the order of the runs, whatever finishes first.
+"""Many runs on all cores of the machine; results in the order of the runs, whatever finishes first, or as they finish.
 
 Theory of operation
   Workers are forked after the inputs have been read, so that a worker has them without anybody copying or pickling them; only
@@ -21,14 +21,16 @@ import multiprocessing
 import os
 import signal
 import sys
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from itertools import islice
 from typing import Any, Final, Generic, NamedTuple, TypeVar
 
+J = TypeVar("J")
 T = TypeVar("T")
 NAMED_MAX: Final = 8  # finished runs that a message lists by name
 _PR_SET_PDEATHSIG: Final = 1
-_running: list[Any] = []  # the runs under way; a forked worker finds them here
+_running: list[Callable[[Any], Any]] = []  # what makes a run; a forked worker finds it here
 
 
 class Task(NamedTuple, Generic[T]):
@@ -53,21 +55,38 @@ def cores() -> int:
 
 def run_all(tasks: Sequence[Task[T]], *, title: str = "simulating", workers: int | None = None) -> list[T]:
     """What each task makes, in their order.  `workers`: processes, default one a core."""
-    wanted = min(workers or cores(), len(tasks))
     results: list[Any] = [None] * len(tasks)
     done: dict[int, None] = {}
+    made = stream(
+        lambda index: _made(tasks[index]),
+        range(len(tasks)),
+        title=title,
+        total=len(tasks),
+        workers=min(workers or cores(), len(tasks)),
+    )
     try:
-        with _bar(title, len(tasks)) as bar:
-            finished = _forked(tasks, wanted, bar.start) if wanted > 1 else _here(tasks, bar.start)
-            with contextlib.closing(finished):
-                for index, result in finished:
-                    results[index] = result
-                    done[index] = None
-                    bar.advance()
+        with contextlib.closing(made):
+            for index, result in made:
+                results[index] = result
+                done[index] = None
     except KeyboardInterrupt:
         told = _told([tasks[index].label for index in sorted(done)], len(tasks))
         raise Interrupted(told, [results[index] for index in sorted(done)]) from None
     return results
+
+
+def stream(
+    make: Callable[[J], T], jobs: Iterable[J], *, title: str, total: int | None = None, workers: int | None = None
+) -> Generator[tuple[J, T], None, None]:
+    """Each job and what `make` makes of it, as it finishes; jobs and results are pickled.  The next job is asked for when a
+    worker is free, after everything that has finished: it may follow from that.  To be closed.  `total`: None if not known."""
+    wanted = workers or cores()
+    with _bar(title, total) as bar:
+        finished = _forked(make, jobs, wanted, bar.start) if wanted > 1 else _here(make, jobs, bar.start)
+        with contextlib.closing(finished):
+            for each in finished:
+                bar.advance()
+                yield each
 
 
 def _told(done: Sequence[str], total: int) -> str:
@@ -86,30 +105,40 @@ def _made(task: Task[T]) -> T:
         raise
 
 
-def _here(tasks: Sequence[Task[T]], start: Callable[[], None]) -> Generator[tuple[int, T], None, None]:
+def _here(make: Callable[[J], T], jobs: Iterable[J], start: Callable[[], None]) -> Generator[tuple[J, T], None, None]:
     start()
-    for index, task in enumerate(tasks):
-        yield index, _made(task)
+    for job in jobs:
+        yield job, make(job)
 
 
 # ---------------------------------------------------------------------------------------------------------------- workers
 
 
-def _forked(tasks: Sequence[Task[T]], workers: int, start: Callable[[], None]) -> Generator[tuple[int, T], None, None]:
+def _forked(
+    make: Callable[[J], T], jobs: Iterable[J], workers: int, start: Callable[[], None]
+) -> Generator[tuple[J, T], None, None]:
     """`start` is called when the workers are there: a process with threads (the bar's) is not one to fork."""
     before = dict.fromkeys(multiprocessing.active_children())
-    _running[:] = tasks
+    _running[:] = [make]
     gc.collect()
     gc.freeze()  # a worker's collector would write to, and so copy, every page of the inputs
     pool = ProcessPoolExecutor(workers, multiprocessing.get_context("fork"), _begin_worker, (os.getpid(),))
+    pending: dict[Future[T], tuple[int, J]] = {}
+    numbered = enumerate(jobs)
     finished = False
+
+    def fill() -> None:
+        for number, job in islice(numbered, workers - len(pending)):
+            pending[pool.submit(_work, job)] = number, job
+
     try:
         with _no_ctrl_c():  # a worker is born deaf to it: none must die with a stack trace before it can say so
-            pending: dict[Future[T], int] = {pool.submit(_work, index): index for index in range(len(tasks))}
+            fill()
         start()
         while pending:
-            for future in sorted(wait(pending, return_when=FIRST_COMPLETED).done, key=pending.__getitem__):
-                yield pending.pop(future), future.result()
+            for future in sorted(wait(pending, return_when=FIRST_COMPLETED).done, key=lambda f: pending[f][0]):
+                yield pending.pop(future)[1], future.result()
+            fill()
         finished = True
     finally:
         if not finished:
@@ -131,8 +160,8 @@ def _no_ctrl_c() -> Iterator[None]:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
-def _work(index: int) -> Any:
-    return _made(_running[index])
+def _work(job: Any) -> Any:
+    return _running[0](job)
 
 
 def _begin_worker(parent: int) -> None:
@@ -158,7 +187,7 @@ class _NoBar:
 
 
 class _Bar(_NoBar):
-    def __init__(self, title: str, total: int) -> None:
+    def __init__(self, title: str, total: int | None) -> None:
         from rich.console import Console
         from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
@@ -174,9 +203,9 @@ class _Bar(_NoBar):
 
 
 @contextlib.contextmanager
-def _bar(title: str, total: int) -> Iterator[_NoBar]:
+def _bar(title: str, total: int | None) -> Iterator[_NoBar]:
     """Rule 2."""
-    if total < 2 or not sys.stderr.isatty():
+    if (total is not None and total < 2) or not sys.stderr.isatty():
         yield _NoBar()
         return
     bar = _Bar(title, total)

@@ -12,7 +12,7 @@ Rules
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from itertools import pairwise
 from typing import Any, Final
 
@@ -41,11 +41,14 @@ class Changed(msgspec.Struct, kw_only=True):
     problems: list[Problem]
 
 
-def flat(raw: Mapping[str, Any], depth: int = 4) -> Iterator[tuple[str, Any]]:
-    """`{"hpc.order": …}` and `{"hpc": {"order": …}}` alike: TOML has both for `hpc.order = …`."""
+def flat(
+    raw: Mapping[str, Any], depth: int = 4, *, whole: Callable[[Mapping[str, Any]], bool] = lambda _: False
+) -> Iterator[tuple[str, Any]]:
+    """`{"hpc.order": …}` and `{"hpc": {"order": …}}` alike: TOML has both for `hpc.order = …`.  `whole`: tables that are
+    values."""
     for key, value in raw.items():
-        if isinstance(value, Mapping) and depth > 1 and value:
-            yield from ((f"{key}.{rest}", inner) for rest, inner in flat(value, depth - 1))
+        if isinstance(value, Mapping) and depth > 1 and value and not whole(value):
+            yield from ((f"{key}.{rest}", inner) for rest, inner in flat(value, depth - 1, whole=whole))
         else:
             yield key, value
 
