@@ -139,7 +139,7 @@ def _list(where: cloud.Cloud, args: argparse.Namespace) -> int:
         where.check_department(args.department)
     if args.state and args.state not in STATES:
         raise usage(f"--state: {args.state!r} is no state of a host", suggest.hint(args.state, STATES))
-    answer = where.operator().get("/v1/hosts", department=args.department, state=args.state)
+    answer = where.operator().get("/v1/hosts")
     hosts = [
         host
         for host in answer["hosts"]
