@@ -6,7 +6,6 @@ import argparse
 import fcntl
 import os
 import select
-import shutil
 import sys
 import time
 from pathlib import Path
@@ -90,16 +89,14 @@ def _locked(lock: Path) -> bool:
 
 def _purge(data: Path) -> None:
     """Delete what `up` has made there, and the directory if nothing else is in it: `--data .` is a thing people type."""
+    from phoenix.local.process.removal import remove
     from phoenix.local.stack_layout import CONTENT
 
     if not (data / "run" / "lock").exists():
         raise CliError(FAILED, f"{data} does not look like a cloud's data directory: nothing was deleted")
     try:
         for path in [path for pattern in CONTENT for path in data.glob(pattern)]:
-            if path.is_dir() and not path.is_symlink():
-                shutil.rmtree(path)
-            else:
-                path.unlink(missing_ok=True)
+            remove(path)
         others = sorted(path.name for path in data.iterdir())
         if not others:
             data.rmdir()

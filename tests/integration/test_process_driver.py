@@ -6,6 +6,7 @@ import asyncio
 import dataclasses
 import os
 import signal
+import tempfile
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -17,6 +18,7 @@ import pytest_asyncio
 from phoenix.local.opennebula.driver import DriverError, HostSpec, VmSpec
 from phoenix.local.port_claims import PASSING, claimed
 from phoenix.local.process.driver import ProcessDriver
+from phoenix.local.process.removal import remove
 from tests.support.guest_door import HOST, GuestDoor, Life
 from tests.support.leaks import places
 from tests.support.until import until
@@ -489,3 +491,34 @@ async def test_what_the_machine_cannot_start_is_not_reported_as_the_jobs_end(hyp
     assert why.startswith("no new process: ")
     assert f"{room}/work" in why
     assert (life.report, life.text("stderr")) == (None, "")
+
+
+DEEP = """#!{python}
+import os, sys
+for top in map(os.path.abspath, sys.argv[1:]):
+    os.mkdir(top)
+    os.chdir(top)
+    for _ in range(1500):
+        os.mkdir("d")
+        os.chdir("d")
+"""
+
+
+async def test_a_deep_tree_neither_holds_a_host_nor_outlives_its_vm(hypervisor: Hypervisor) -> None:
+    """In its room, and where everybody may write: the next VM of the department has the same uid, and starts as any other."""
+    house = hypervisor.driver._house
+    assert house is not None
+    left = f"{tempfile.gettempdir()}/phoenix-deep-{os.getpid()}"
+    try:
+        life = await hypervisor.run("1", DEEP.format(python=house.python), argv=["here", left])
+        assert life.report is not None
+        assert life.report["exit"] == 0
+        vm = hypervisor.booted[-1]
+        assert vm.vm_id not in hypervisor.driver._vms
+        await hypervisor.driver.clean(vm, HOST)
+        await until(lambda: str(vm.vm_id) not in os.listdir(house.rooms), "its room is removed")
+        shared = hypervisor.driver.isolation()["isolation"] == "none"
+        await until(lambda: shared or not exists(left), "what it left is removed")
+        assert (await hypervisor.run("2", "echo on")).text() == "on\n"
+    finally:
+        remove(left)

@@ -23,6 +23,8 @@ one exec, the job's own.
    what it gives up is its host: no processor time, and no room that anybody could enter.  A room comes back under its old
    path, since what runs in it knows that path.
 6. A life after the first one finds nothing of the one before: no process, no file, not its room's name.
+7. A VM is gone, and its host clear, whatever it has left, and however long that takes to remove: its room is closed, its uid is
+   nobody else's meanwhile.
 """
 
 # ruff: noqa: ARG002  # the contract names a host in every call; here all hosts are this machine
@@ -52,6 +54,7 @@ GRACE_MAX_S = 3600.0  # a job's wish; the executor kills hard long before
 FAREWELL_S = 0.3  # after the kill: the last output goes out if admission answers at once
 KERNEL_CHECK_S = 0.01
 STUCK_S = 0.5  # five CPU periods; who waits in the kernel for longer is stuck, behind a stopped vforked child
+CLEAN_DEADLINE_S = 5.0  # a host is not kept waiting longer for what a VM has left
 SAVE_DEADLINE_S = 40.0  # more than a start may take; a VM that does not stand still by then is out of order
 
 _log = logging.getLogger(__name__)
@@ -174,6 +177,7 @@ class ProcessDriver:
         """The task of a VM: the guest's life, then the certain end of everything in the cell."""
         why = "killed"
         try:
+            await vm.machine.raze()  # of a boot before this one: hostile to a root guest
             why = await vm.guest.run()
         except asyncio.CancelledError:
             pass  # by `_kill`, which waits for the end below
@@ -193,11 +197,15 @@ class ProcessDriver:
             await asyncio.to_thread(machine.kill_all)
         vm.guest.close()
         try:
-            await machine.vacate()
-        except OSError:
+            async with asyncio.timeout(CLEAN_DEADLINE_S):
+                await machine.vacate()
+        except TimeoutError:
+            _log.warning("VM %d has left so much that it is cleaned up later; its uid stays taken until then", vm_id)
+        except Exception:  # rule 7
             _log.exception("VM %d cannot be cleaned up; its uid stays taken", vm_id)
-        self._vms.pop(vm_id, None)
-        vm.gone.set()
+        finally:
+            self._vms.pop(vm_id, None)
+            vm.gone.set()
 
     async def _kill(self, vm: _Vm) -> None:
         """Kill everything, let the guest send the last output, and wait until the VM is gone."""
@@ -302,7 +310,10 @@ class ProcessDriver:
     async def clean(self, vm: VmSpec, host: HostSpec) -> None:
         await self.cancel(vm, host)
         if self._house is not None:
-            await asyncio.to_thread(self._house.clear, vm.vm_id)
+            clearing = asyncio.ensure_future(asyncio.to_thread(self._house.clear, vm.vm_id))
+            done, _ = await asyncio.wait({clearing}, timeout=CLEAN_DEADLINE_S)
+            if not done:  # rule 7
+                _log.warning("the room of VM %d holds so much that it is removed later", vm.vm_id)
 
     async def usage(self, vm_id: int) -> Usage | None:
         entry = self._vms.get(vm_id)

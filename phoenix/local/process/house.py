@@ -19,8 +19,8 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import hashlib
+import logging
 import os
-import shutil
 import stat
 import subprocess
 import sys
@@ -30,6 +30,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from phoenix.local.guest.machine import Programs
+from phoenix.local.process.removal import remove
 
 NOBODY_UID = 65534
 PROBE_DEADLINE_S = 20.0
@@ -49,6 +50,8 @@ LAUNCHER_WITHOUT_PYTHON = """#!/bin/sh
 echo 'phoenix: no python3 on this machine is readable by this job: install one outside of closed directories' >&2
 exit 127
 """
+
+_log = logging.getLogger(__name__)
 
 
 class House:
@@ -75,12 +78,12 @@ class House:
         if self._lock >= 0:
             os.close(self._lock)
             self._lock = -1
-        shutil.rmtree(self.path, ignore_errors=True)
+        _cleared(self.path)
 
     def empty(self) -> None:
         """Remove every room: nothing of a former life of this hypervisor runs any more."""
         for room in (*self.rooms.iterdir(), *self.stowed.iterdir()):
-            shutil.rmtree(room, ignore_errors=True)
+            _cleared(room)
 
     def clear(self, vm_id: int) -> None:
         """Remove the rooms of one VM, of all its lives."""
@@ -89,7 +92,7 @@ class House:
             with contextlib.suppress(FileNotFoundError):
                 for room in os.listdir(directory):
                     if room.partition(".")[0] == name:
-                        shutil.rmtree(f"{directory}/{room}", ignore_errors=True)
+                        _cleared(directory / room)
 
     def _install(self, path: str) -> Programs:
         for name, source in COPIES.items():
@@ -123,6 +126,14 @@ class House:
         return target
 
 
+def _cleared(path: Path) -> None:
+    """What cannot be removed is told, and holds nobody up: no VM gets a room of that name again."""
+    try:
+        remove(path)
+    except OSError as error:
+        _log.warning("%s cannot be removed: %s", path, error)
+
+
 def _site(data_dir: Path, strangers: bool) -> Path:
     """Where the house stands; with strangers a link in the (closed) data directory shows where."""
     link = data_dir.resolve() / "vms"
@@ -136,7 +147,7 @@ def _site(data_dir: Path, strangers: bool) -> Path:
         raise PermissionError(f"{site} exists and is not ours: remove it")
     if not link.is_symlink():
         if link.exists():
-            shutil.rmtree(link)
+            remove(link)
         link.symlink_to(site)
     return site
 

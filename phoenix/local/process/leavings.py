@@ -17,14 +17,13 @@ from __future__ import annotations
 
 import ctypes
 import os
-import shutil
-import stat
 import tempfile
 import time
 from collections.abc import Callable, Container, Mapping
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
+
+from phoenix.local.process.removal import remove
 
 SHARED = ("/tmp", "/var/tmp", "/dev/shm", "/dev/mqueue", "/run/lock")  # noqa: S108  (to clean them, not to write there)
 IPC_RMID = 0
@@ -87,9 +86,8 @@ class Leavings:
             mine, owners = _look_through(place, uids, self._ours)
         except (FileNotFoundError, NotADirectoryError):
             return
-        for path, is_directory in mine:
-            with suppress(FileNotFoundError):
-                (shutil.rmtree if is_directory else os.unlink)(path)
+        for path in mine:
+            remove(path)
         if owners is not None and began_ns - mark[-1] > SETTLED_NS:
             self._looks[place] = _Look(mark, owners)
 
@@ -100,12 +98,9 @@ def _mark(place: str) -> tuple[int, int, int]:
     return status.st_dev, status.st_ino, status.st_mtime_ns
 
 
-def _look_through(
-    place: str, uids: Container[int], ours: Container[int]
-) -> tuple[list[tuple[str, bool]], frozenset[int] | None]:
-    """What these users own there, and whether it is a directory; and which of our users own something there, None if
-    something cannot be looked at."""
-    mine: list[tuple[str, bool]] = []
+def _look_through(place: str, uids: Container[int], ours: Container[int]) -> tuple[list[str], frozenset[int] | None]:
+    """What these users own there; and which of our users own something there, None if something cannot be looked at."""
+    mine: list[str] = []
     owners: set[int] = set()
     complete = True
     with os.scandir(place) as entries:
@@ -116,7 +111,7 @@ def _look_through(
                 complete = False
                 continue
             if status.st_uid in uids:
-                mine.append((entry.path, stat.S_ISDIR(status.st_mode)))
+                mine.append(entry.path)
             if status.st_uid in ours:
                 owners.add(status.st_uid)
     return mine, frozenset(owners) if complete else None

@@ -12,8 +12,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import os
-import shutil
 import time
 from pathlib import Path
 
@@ -29,6 +29,8 @@ from phoenix.local.process.sweep import MARKER
 from phoenix.local.process.users import UsersExhaustedError
 
 USAGE_INTERVAL_MIN_S = 0.05  # shorter intervals measure noise
+
+_log = logging.getLogger(__name__)
 
 
 class ProcessMachine:
@@ -65,8 +67,6 @@ class ProcessMachine:
 
     def settle(self, department: str) -> None:
         vm = self._vm
-        # A second boot of the same VM starts in a new room: what the first one left is hostile to a root guest.
-        shutil.rmtree(self.path, ignore_errors=True)
         marker = f"{MARKER}{self.path}"
         cores = vm.cpu * self.core_share
         try:
@@ -137,9 +137,15 @@ class ProcessMachine:
         except OSError as error:
             raise StartError(f"VM {self._vm.vm_id} cannot be cleaned for another job: {error}") from error
         self._room = None
-        await asyncio.to_thread(shutil.rmtree, self.path, True)
+        await self.raze()
         self._life += 1
         self._measured = (time.monotonic(), 0.0)
+
+    async def raze(self) -> None:
+        """Remove the room of this life, if there is one."""
+        with contextlib.suppress(FileNotFoundError):
+            os.lstat(self.path)
+            await asyncio.to_thread(self._house.clear, self._vm.vm_id)
 
     def stow(self) -> None:
         """The room leaves its host (rule 2).  Raises OSError."""
@@ -156,6 +162,7 @@ class ProcessMachine:
         """Close the room and give back the cell, in which nothing runs any more. Raises OSError."""
         if self._leaving is None or self._leaving.done():
             self._leaving = asyncio.ensure_future(self._leave())
+            self._leaving.add_done_callback(_told)
         await asyncio.shield(self._leaving)  # rule 3
 
     async def _leave(self) -> None:
@@ -186,6 +193,12 @@ class ProcessMachine:
         self._measured = (now, used.cpu_seconds)
         percent = percent_of_host_core((used.cpu_seconds - before_cpu) / interval_s, self.core_share, self.cores)
         return Usage(cpu_percent=percent, memory_kb=used.memory_kb)
+
+
+def _told(leaving: asyncio.Future[None]) -> None:
+    """Of one that nobody waited for to the end."""
+    if not leaving.cancelled() and (error := leaving.exception()) is not None:
+        _log.warning("what a VM has left cannot be removed: %s", error)
 
 
 def percent_of_host_core(busy: float, core_share: float, cores: float) -> float:
