@@ -14,6 +14,7 @@ Rules
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable, Mapping
 from typing import Annotated, Any, Final, Literal
 
 import msgspec
@@ -59,6 +60,7 @@ CONSTRAINT_MAX: Final = 256  # schemas.constraints.CHARS_MAX
 INSTANT_MAX: Final = 253_402_300_799.0  # the end of the year 9999: what can be written as a date
 
 Text = Annotated[str, Meta(max_length=REASON_MAX)]
+Argument = Annotated[str, Meta(max_length=ARGUMENT_MAX)]
 FilePath = Annotated[str, Meta(min_length=1, max_length=PATH_MAX)]
 JobId = Annotated[str, Meta(min_length=1, max_length=64)]
 HostName = Annotated[str, Meta(min_length=1, max_length=128)]
@@ -209,9 +211,9 @@ class JobSubmit(Message, frozen=True, kw_only=True):
     request: RequestId = ""
     name: Annotated[str, Meta(min_length=1, max_length=JOB_NAME_MAX)] = "job"
     script: str | None = None
-    argv: Annotated[tuple[Annotated[str, Meta(max_length=ARGUMENT_MAX)], ...], Meta(max_length=ARGUMENTS_MAX)] = ()
+    argv: Annotated[tuple[Argument, ...], Meta(max_length=ARGUMENTS_MAX)] = ()
     environment: Annotated[
-        dict[Annotated[str, Meta(min_length=1, max_length=4096)], Annotated[str, Meta(max_length=ARGUMENT_MAX)]],
+        dict[Annotated[str, Meta(min_length=1, max_length=4096)], Argument],
         Meta(max_length=VARIABLES_MAX),
     ] = msgspec.field(default_factory=dict)
     tasks: Annotated[int, Meta(ge=1, le=TASKS_MAX)] = 1
@@ -267,9 +269,9 @@ class LeaseCreate(Message, frozen=True, kw_only=True):
     memory_mb: Annotated[int, Meta(ge=0, le=MEMORY_MAX_MB)] | None = None
     exclusive: bool = False
     script: str | None = None
-    argv: Annotated[tuple[Annotated[str, Meta(max_length=ARGUMENT_MAX)], ...], Meta(max_length=ARGUMENTS_MAX)] = ()
+    argv: Annotated[tuple[Argument, ...], Meta(max_length=ARGUMENTS_MAX)] = ()
     environment: Annotated[
-        dict[Annotated[str, Meta(min_length=1, max_length=4096)], Annotated[str, Meta(max_length=ARGUMENT_MAX)]],
+        dict[Annotated[str, Meta(min_length=1, max_length=4096)], Argument],
         Meta(max_length=VARIABLES_MAX),
     ] = msgspec.field(default_factory=dict)
     directory: FilePath | None = None
@@ -436,8 +438,6 @@ def _problem_of_submit(request: JobSubmit) -> tuple[str, str] | None:
             return field, f"{field} must not hold control characters"
     if request.memory_mb is not None and request.memory_per_core_mb is not None:
         return "memory_per_core_mb", "give memory_mb (a node) or memory_per_core_mb, not both"
-    if any("\0" in argument for argument in request.argv):
-        return "argv", "an argument must not hold a NUL character"
     for index, file in enumerate(request.inputs):
         if not is_relative(file.name):
             return f"inputs[{index}].name", "an input's name is a relative path without '..' and control characters"
@@ -446,20 +446,22 @@ def _problem_of_submit(request: JobSubmit) -> tuple[str, str] | None:
     for index, pattern in enumerate(request.keep):
         if not is_relative(pattern):
             return f"keep[{index}]", "a pattern to keep is a relative path without '..' and control characters"
-    return _problem_of_environment(request)
+    return problem_of_exec(request.argv, request.environment)
 
 
-def _problem_of_environment(request: JobSubmit) -> tuple[str, str] | None:
-    size = sum(len(argument) for argument in request.argv)
-    for name, value in request.environment.items():
+def problem_of_exec(argv: Iterable[str], environment: Mapping[str, str]) -> tuple[str, str] | None:
+    """What keeps a program from being executed with these: field and sentence."""
+    size = 0
+    for argument in argv:
+        if "\0" in argument:
+            return "argv", "an argument must not hold a NUL character"
+        size += len(argument.encode())
+    for name, value in environment.items():
         if "=" in name or "\0" in name or "\0" in value:
             return "environment", "an environment name must not hold '=' or NUL, nor a value NUL"
-        size += len(name) + len(value)
+        size += len(name.encode()) + len(value.encode())
     if size > EXEC_MAX_BYTES:
-        return (
-            "environment",
-            f"argv and environment together are {size} characters; at most {EXEC_MAX_BYTES} are possible",
-        )
+        return "environment", f"argv and environment together are {size} bytes; at most {EXEC_MAX_BYTES} are possible"
     return None
 
 

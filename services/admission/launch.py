@@ -9,6 +9,8 @@ Rules
   3. Nothing is dropped: where nobody reads, the writer is told to wait (`Full`, HTTP 503), and its task waits on its pipe.
   4. Nothing here is a fact.  A restart of the door loses launches under way; numbers start at the clock, so that what a guest
      has seen before never hides what comes after.
+  5. A call that holds much is refused, and so are many that do until ranks have fetched what was there before: what is held is
+     bounded, of an attempt and in all.  Whoever asks for commands beyond a number has those up to it.
 """
 
 from __future__ import annotations
@@ -22,11 +24,16 @@ import msgspec
 from msgspec import Meta
 
 from schemas.misfits import WORDS
+from schemas.requests import ARGUMENTS_MAX, VARIABLES_MAX, Argument, FilePath, problem_of_exec
 from services.runtime.edge import Refused
 
 LAUNCHES_MAX: Final = 1000  # of one attempt
 COMMANDS_MAX: Final = 10_000
 TASKS_MAX: Final = 100_000
+RANK_TASKS_MAX: Final = 4096  # of one launch on one rank; a machine's own limit of processes is lower
+HELD_MAX_BYTES: Final = 8 << 20  # of one attempt's commands
+HELD_IN_ALL_MAX_BYTES: Final = 128 << 20
+COMMAND_BYTES: Final = 512  # what a command costs beside what it says
 UNREAD_MAX_BYTES: Final = 8 << 20  # of one launch: then writers wait
 EVENTS_MAX_BYTES: Final = 4 << 20  # of one answer
 ATTEMPTS_MAX: Final = 2000  # with a launch under way
@@ -46,10 +53,10 @@ class LaunchBody(msgspec.Struct, frozen=True, kw_only=True):
             extra={WORDS: "a name of 1 to 128 letters, digits, '.', '_' and '-' only"},
         ),
     ]
-    argv: Annotated[tuple[str, ...], Meta(min_length=1, max_length=4096)]
-    environment: dict[str, str] = {}
+    argv: Annotated[tuple[Argument, ...], Meta(min_length=1, max_length=ARGUMENTS_MAX)]
+    environment: Annotated[dict[str, Argument], Meta(max_length=VARIABLES_MAX)] = {}
     tasks: Annotated[int, Meta(ge=1, le=TASKS_MAX)] = 1
-    directory: str | None = None
+    directory: FilePath | None = None
 
 
 class EventBody(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -69,12 +76,15 @@ class SignalBody(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Command(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """`first`, `tasks`: number of this rank's first task, and how many it has."""
+
     n: int
     kind: Literal["launch", "signal"]
     id: str
     argv: tuple[str, ...] = ()
     environment: dict[str, str] = {}
-    tasks: tuple[int, ...] = ()
+    first: int = 0
+    tasks: int = 0
     directory: str | None = None
     signal: int = 0
 
@@ -89,9 +99,11 @@ class Event(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class _Launch:
-    __slots__ = ("events", "seen", "unread_bytes")
+    __slots__ = ("events", "held_bytes", "seen", "unfetched", "unread_bytes")
 
-    def __init__(self) -> None:
+    def __init__(self, held_bytes: int, unfetched: int) -> None:
+        self.held_bytes = held_bytes  # by its commands
+        self.unfetched = unfetched  # ranks that have not fetched it
         self.events: list[Event] = []
         self.seen: dict[int, int] = {}  # rank -> events taken
         self.unread_bytes = 0
@@ -100,11 +112,12 @@ class _Launch:
 class _Attempt:
     """All launches of one attempt."""
 
-    __slots__ = ("changed", "commands", "launches", "n")
+    __slots__ = ("changed", "commands", "held_bytes", "launches", "n")
 
     def __init__(self, ranks: int) -> None:
         self.commands: list[list[Command]] = [[] for _ in range(ranks)]
         self.launches: dict[str, _Launch] = {}
+        self.held_bytes = 0
         self.changed = asyncio.Event()
         self.n = int(time.time() * 1e6)  # counted more slowly than microseconds pass
 
@@ -123,11 +136,17 @@ Key = tuple[str, int]  # unit, attempt
 class Launches:
     def __init__(self) -> None:
         self._attempts: dict[Key, _Attempt] = {}
+        self._held_bytes = 0
 
     def forget(self, unit: str) -> None:
         """The unit's attempt changed or ended: whoever polls asks again and learns it."""
         for key in [key for key in self._attempts if key[0] == unit]:
-            self._attempts.pop(key).wake()
+            self._drop(key)
+
+    def _drop(self, key: Key) -> None:
+        attempt = self._attempts.pop(key)
+        self._held_bytes -= attempt.held_bytes
+        attempt.wake()
 
     def launch(self, key: Key, ranks: int, body: LaunchBody) -> None:
         attempt = self._attempt(key, ranks)
@@ -135,20 +154,35 @@ class Launches:
             return
         if len(attempt.launches) >= LAUNCHES_MAX:
             raise Refused("limit", f"at most {LAUNCHES_MAX} launches in one attempt", "id")
-        attempt.launches[body.id] = _Launch()
-        for rank, tasks in enumerate(blocks(body.tasks, len(attempt.commands))):
-            if tasks:
-                command = Command(
-                    n=attempt.next(),
-                    kind="launch",
-                    id=body.id,
-                    argv=body.argv,
-                    environment=body.environment,
-                    tasks=tuple(tasks),
-                    directory=body.directory,
-                )
-                attempt.commands[rank].append(command)
+        mine = [(rank, tasks) for rank, tasks in enumerate(blocks(body.tasks, len(attempt.commands))) if tasks]
+        self._check(attempt, body, held := _held(body, len(mine)), most=max(len(tasks) for _, tasks in mine))
+        attempt.launches[body.id] = _Launch(held, len(mine))
+        attempt.held_bytes += held
+        self._held_bytes += held
+        for rank, tasks in mine:
+            command = Command(
+                n=attempt.next(),
+                kind="launch",
+                id=body.id,
+                argv=body.argv,
+                environment=body.environment,
+                first=tasks.start,
+                tasks=len(tasks),
+                directory=body.directory,
+            )
+            attempt.commands[rank].append(command)
         attempt.wake()
+
+    def _check(self, attempt: _Attempt, body: LaunchBody, held: int, most: int) -> None:
+        """Rule 5.  Raises `Refused`."""
+        if problem := problem_of_exec(body.argv, body.environment):
+            field, told = problem
+            raise Refused("invalid", told, field)
+        if most > RANK_TASKS_MAX:
+            told = f"{body.tasks} tasks are {most} on one node of this job, and at most {RANK_TASKS_MAX} are possible"
+            raise Refused("limit", told, "tasks")
+        if attempt.held_bytes + held > HELD_MAX_BYTES or self._held_bytes + held > HELD_IN_ALL_MAX_BYTES:
+            raise Refused("limit", "nodes have not fetched what was launched before: launch this again when they have")
 
     def signal(self, key: Key, launch: str, number: int) -> None:
         attempt = self._attempts.get(key)
@@ -164,10 +198,23 @@ class Launches:
         attempt = self._attempt(key, ranks)
         deadline = time.monotonic() + wait_s
         while True:
-            mine = attempt.commands[rank]
-            found = [command for command in mine if command.n > after]
+            self._forget_fetched(attempt, rank, after)
+            found = list(attempt.commands[rank])
             if found or self._attempts.get(key) is not attempt or not await _wait(attempt, deadline):
                 return found
+
+    def _forget_fetched(self, attempt: _Attempt, rank: int, after: int) -> None:
+        commands = attempt.commands[rank]
+        fetched = [command for command in commands if command.n <= after]
+        if not fetched:
+            return
+        attempt.commands[rank] = commands[len(fetched) :]
+        for command in fetched:
+            launch = attempt.launches[command.id]
+            launch.unfetched -= command.kind == "launch"
+            if command.kind == "launch" and not launch.unfetched:
+                attempt.held_bytes -= launch.held_bytes
+                self._held_bytes -= launch.held_bytes
 
     def add_events(self, key: Key, rank: int, launch: str, body: EventsBody) -> None:
         """Raises `Full`, and `Refused` for a launch that is not known."""
@@ -208,7 +255,7 @@ class Launches:
         if found is None:
             if len(self._attempts) >= ATTEMPTS_MAX:  # without launches there is nothing to lose
                 for other in [k for k, a in self._attempts.items() if not a.launches]:
-                    self._attempts.pop(other).wake()
+                    self._drop(other)
             found = self._attempts[key] = _Attempt(ranks)
         return found
 
@@ -218,6 +265,11 @@ def blocks(tasks: int, ranks: int) -> list[range]:
     share, more = divmod(tasks, ranks)
     starts = [rank * share + min(rank, more) for rank in range(ranks + 1)]
     return [range(starts[rank], starts[rank + 1]) for rank in range(ranks)]
+
+
+def _held(body: LaunchBody, ranks: int) -> int:
+    words = sum(len(word) for word in body.argv) + sum(len(k) + len(v) for k, v in body.environment.items())
+    return words + COMMAND_BYTES * ranks
 
 
 def _size(data: str | None) -> int:

@@ -370,10 +370,10 @@ async def test_launches(here: House) -> None:
     assert (await first.call("POST", "launch", body))[0] == 202
     assert (await first.call("POST", "launch", body))[0] == 202  # once
     (command,) = (await poll)["commands"]
-    assert (command["kind"], command["id"], command["tasks"], command["argv"]) == ("launch", "L1", [2], ["hostname"])
-    assert msgspec.convert(command, Command).tasks == [2]  # as the guest reads it
+    assert (command["kind"], command["id"], command["tasks"], command["argv"]) == ("launch", "L1", 1, ["hostname"])
+    assert msgspec.convert(command, Command).first == 2  # as the guest reads it
     (mine,) = (await first.json("GET", "commands?after=0&wait_s=0"))["commands"]
-    assert mine["tasks"] == [0, 1]
+    assert (mine.get("first", 0), mine["tasks"]) == (0, 2)
     events = [{"task": 2, "stream": "stdout", "data": "aGk="}, {"task": 2, "exit": 0}]
     for _ in range(2):  # idempotent by sequence
         assert (await second.call("POST", "launch/L1/events", {"events": events, "first": 0}))[0] == 204

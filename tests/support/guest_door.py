@@ -247,9 +247,8 @@ class GuestDoor:
         for rank in range(ranks):
             count = share + (rank < extra)
             fields = {name: wish[name] for name in ("id", "argv", "environment", "directory")}
-            tasks = list(range(first, first + count))
-            if tasks:
-                self._command(unit, attempt, rank, {"kind": "launch", **fields, "tasks": tasks})
+            if count:
+                self._command(unit, attempt, rank, {"kind": "launch", **fields, "first": first, "tasks": count})
             first += count
         return web.Response(status=202)
 

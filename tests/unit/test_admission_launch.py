@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -72,3 +73,53 @@ async def test_an_attempt_that_ended_is_forgotten() -> None:
         launches.add_events(KEY, 0, "a", EventsBody(events=(said(0),), first=0))
     with pytest.raises(Refused):
         launches.signal(KEY, "a", 9)
+
+
+async def test_what_the_kernel_would_not_execute_is_refused_at_the_door() -> None:
+    launches = Launches()
+    for body, words in (
+        (
+            LaunchBody(
+                id="a", argv=("x", "\N{EM DASH}" * 100_000), environment={"A": "x" * 100_000, "B": "€" * 300_000}
+            ),
+            "bytes",
+        ),
+        (LaunchBody(id="a", argv=("x\0",)), "NUL"),
+        (LaunchBody(id="a", argv=("x",), environment={"A=B": ""}), "'='"),
+    ):
+        with pytest.raises(Refused, match=words):
+            launches.launch(KEY, 1, body)
+    with pytest.raises(Refused, match="at most 4096"):
+        launches.launch(KEY, 2, LaunchBody(id="a", argv=("x",), tasks=2 * launch.RANK_TASKS_MAX + 1))
+    assert await launches.commands(KEY, 2, 0, 0, 0.0) == []
+
+
+async def test_what_ranks_have_not_fetched_is_bounded_of_an_attempt_and_in_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    body = LaunchBody(id="a", argv=("x" * 1000,), tasks=2)
+    held = 1000 + 2 * launch.COMMAND_BYTES
+    monkeypatch.setattr(launch, "HELD_MAX_BYTES", 2 * held)
+    monkeypatch.setattr(launch, "HELD_IN_ALL_MAX_BYTES", 3 * held)
+    launches = Launches()
+
+    def more(key: launch.Key, name: str) -> None:
+        launches.launch(key, 2, msgspec.structs.replace(body, id=name))
+
+    more(KEY, "a")
+    more(KEY, "b")
+    with pytest.raises(Refused, match="not fetched"):
+        more(KEY, "c")
+    more(("8", 1), "a")
+    with pytest.raises(Refused, match="not fetched"):
+        more(("8", 1), "b")
+    for rank in (0, 1):  # the one that is fetched makes room, once all ranks have it
+        with pytest.raises(Refused, match="not fetched"):
+            more(KEY, "c")
+        (first, second) = await launches.commands(KEY, 2, rank, 0, 0.0)
+        assert await launches.commands(KEY, 2, rank, first.n, 0.0) == [second]
+    more(KEY, "c")
+    with pytest.raises(Refused, match="not fetched"):
+        more(("8", 1), "b")
+    launches.forget("7")
+    more(("8", 1), "b")
+    launches.forget("8")
+    assert launches._held_bytes == 0

@@ -118,7 +118,8 @@ class Command(msgspec.Struct, frozen=True):
     id: str
     argv: list[str] = []
     environment: dict[str, str] = {}
-    tasks: list[int] = []
+    first: int = 0
+    tasks: int = 0
     directory: str | None = None
     signal: int = 0
 

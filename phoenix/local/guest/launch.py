@@ -3,6 +3,7 @@
 A rank asks for commands by long poll. A `launch` starts this rank's tasks beside the script, in the same room, uid and
 cgroup; their output and exits go back as events, numbered per rank and launch, so that repeating a call is harmless.
 Order within a task's stream is kept. A task that cannot write for lack of a reader waits: nothing is dropped.
+A task that the machine cannot start (it has all processes that it may have) ends with 126 and says so; the others go on.
 What tasks said and how they ended is `outstanding` until the door has it: whoever ends a guest waits for that, else the script
 on rank 0 would wait for ever for the end of a task.
 A task that ends with 0 after its guest told it to end (`told_to_end`) is reported as ended by SIGTERM: what was stopped on one
@@ -20,13 +21,14 @@ from typing import Any
 
 from phoenix.local.guest.door import Command, Door, RefusedError, event_data
 from phoenix.local.guest.environment import for_task
-from phoenix.local.guest.machine import Launch, Machine, Process
+from phoenix.local.guest.machine import Launch, Machine, Process, StartError
 
 PIECE_BYTES_MAX = 64 << 10
 PENDING_EVENTS_MAX = 64  # × 64 KiB: what one rank holds when admission is slow
 BATCH_EVENTS_MAX = 16  # stays below 1.4 MiB of base64 a call
+EXIT_CANNOT_START = 126  # as a shell answers for what it cannot execute
 EXIT_STOPPED = 128 + signal.SIGTERM
-TASKS_LIVE_MAX = 4096  # tasks of all launches of one rank; its pids limit is lower
+STARTING_MAX = 16  # tasks of one launch that are on their way: each holds five descriptors of the hypervisor meanwhile
 
 
 class Launches:
@@ -83,6 +85,7 @@ class _Launch:
         self._command = command
         self._processes: list[Process] = []
         self._signals: list[int] = []
+        self._starting = asyncio.Semaphore(STARTING_MAX)
         self._events: asyncio.Queue[dict[str, Any] | None] = asyncio.Queue(PENDING_EVENTS_MAX)
 
     def signal(self, number: int) -> None:
@@ -95,8 +98,8 @@ class _Launch:
         async with asyncio.TaskGroup() as group:
             sender = group.create_task(self._send())
             async with asyncio.TaskGroup() as tasks:
-                for local, task in enumerate(self._command.tasks[:TASKS_LIVE_MAX]):
-                    tasks.create_task(self._task(task, local))
+                for local in range(self._command.tasks):
+                    tasks.create_task(self._task(self._command.first + local, local))
             await self._events.put(None)
             await sender
 
@@ -126,18 +129,13 @@ class _Launch:
             sole=False,
         )
         await self._door.awake.wait()
-        pipes = [os.pipe2(os.O_CLOEXEC), os.pipe2(os.O_CLOEXEC)]
-        null = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
-        readers = [os.fdopen(pipe[0], "rb", buffering=0) for pipe in pipes]
         try:
-            process = await self._machine.run(launch, (null, pipes[0][1], pipes[1][1]))
-        except BaseException:
-            for reader in readers:
-                reader.close()
-            raise
-        finally:
-            for fd in (null, pipes[0][1], pipes[1][1]):
-                os.close(fd)
+            async with self._starting:
+                process, readers = await self._started(launch)
+        except StartError as error:
+            await self._events.put(event_data(task, "stderr", f"phoenix: {error}\n".encode()))
+            await self._events.put({"task": task, "exit": EXIT_CANNOT_START})
+            return
         self._processes.append(process)
         for number in self._signals:
             process.signal(number)
@@ -147,6 +145,23 @@ class _Launch:
             ended = await process.wait()
         stopped = ended.code == 0 and self._told_to_end()
         await self._events.put({"task": task, "exit": EXIT_STOPPED if stopped else ended.code})
+
+    async def _started(self, launch: Launch) -> tuple[Process, list[Any]]:
+        """The process, and the ends of its stdout and stderr.  Raises `StartError`."""
+        fds: list[int] = []
+        try:
+            fds += os.pipe2(os.O_CLOEXEC)
+            fds += os.pipe2(os.O_CLOEXEC)
+            fds.append(os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC))
+            process = await self._machine.run(launch, (fds[4], fds[1], fds[3]))
+            readers = [os.fdopen(fds[0], "rb", buffering=0), os.fdopen(fds[2], "rb", buffering=0)]
+            fds = [fds[4], fds[1], fds[3]]
+            return process, readers
+        except OSError as error:
+            raise StartError(f"no new process: {error.strerror}") from error
+        finally:
+            for fd in fds:
+                os.close(fd)
 
     async def _relay(self, task: int, stream: str, pipe: Any) -> None:
         """Pass on one stream until its last writer has closed it."""

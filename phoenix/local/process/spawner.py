@@ -12,9 +12,9 @@ import array
 import asyncio
 import json
 import os
+import resource
 import signal
 import socket
-import struct
 import subprocess
 import sys
 from collections import deque
@@ -26,10 +26,12 @@ from typing import Any
 from phoenix.local.guest.machine import Ended, Launch, LostError, StartError
 from phoenix.local.process import zygote
 
-HEADER = struct.Struct("!I")
 ZYGOTE_PROGRAM = Path(__file__).with_name("zygote.py")
 READ_BYTES = 1 << 16
 START_DEADLINE_S = 30.0  # to fork and to execute takes milliseconds; a machine that needs longer is out of order
+FDS_A_LAUNCHED = (
+    8  # of this process's descriptors: with all that may be launched three quarters are left for everything else
+)
 CLOSE_DEADLINE_S = 12.0  # the nursery gives its own killing ten seconds
 
 
@@ -129,6 +131,8 @@ class Spawner:
 
         The descriptors stay the caller's; they are duplicated before this returns. Raises `StartError`.
         """
+        if not launch.sole and len(self._processes) >= (most := _open_files() // FDS_A_LAUNCHED):
+            raise StartError(f"all {most} processes that may be launched on this hypervisor are in use")
         self._revive()
         ident = self._next_ident()
         process = self._processes[ident] = ChildProcess(self, ident, held)
@@ -174,8 +178,8 @@ class Spawner:
             self.start()
 
     def _send(self, request: dict[str, Any], fds: tuple[int, ...] = ()) -> None:
-        body = json.dumps(request).encode()
-        self._outbox.append((memoryview(HEADER.pack(len(body)) + body), fds))
+        body = json.dumps(request, ensure_ascii=False, separators=(",", ":")).encode(errors="surrogatepass")
+        self._outbox.append((memoryview(zygote.HEADER.pack(len(body), request["id"]) + body), fds))
         if len(self._outbox) == 1:
             self._writable()
 
@@ -216,12 +220,12 @@ class Spawner:
             self._lost()
             return
         self._inbox += data
-        while len(self._inbox) >= HEADER.size:
-            (size,) = HEADER.unpack_from(self._inbox)
-            if len(self._inbox) < HEADER.size + size:
+        while len(self._inbox) >= zygote.ANSWER.size:
+            (size,) = zygote.ANSWER.unpack_from(self._inbox)
+            if len(self._inbox) < zygote.ANSWER.size + size:
                 return
-            message = json.loads(self._inbox[HEADER.size : HEADER.size + size])
-            del self._inbox[: HEADER.size + size]
+            message = json.loads(self._inbox[zygote.ANSWER.size : zygote.ANSWER.size + size])
+            del self._inbox[: zygote.ANSWER.size + size]
             self._hear(message)
 
     def _hear(self, message: dict[str, Any]) -> None:
@@ -232,7 +236,7 @@ class Spawner:
         if event == "started":
             process.pid = message["pid"]
             _resolve(process.started)
-        elif event == "refused":
+        elif event == "refused" and not process.started.done():
             del self._processes[ident]
             process.started.set_exception(StartError(f"no new process: {message['why']}"))
             process.ended.cancel()
@@ -272,6 +276,10 @@ class Spawner:
                 )
                 process.ended.exception()  # not every process is waited for
         self._processes.clear()
+
+
+def _open_files() -> int:
+    return resource.getrlimit(resource.RLIMIT_NOFILE)[0]
 
 
 def _resolve(future: asyncio.Future[None]) -> None:

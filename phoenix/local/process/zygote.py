@@ -4,7 +4,8 @@ Theory of operation. The hypervisor is a large asyncio process: forking it costs
 So it starts this program once (`python -I -S zygote.py`, standard library only) and asks it, over a stream socket on descriptor
 0, to start processes. The nursery forks itself (it is small), makes the child what it must be and executes.
 
-Frames are `u32 length, JSON`; a `run` frame carries the descriptors of the child's stdin, stdout and stderr.
+Frames are `u32 length, u64 id, JSON`, answers `u32 length, JSON`; a `run` frame carries the descriptors of the child's stdin,
+stdout and stderr.
 
 1. A child leads its own session. It enters its cgroups and drops its rights *before* it executes anything of the job.
    "Started" is said when it executes what it is for: from then on everything of it is found, and stopped, by its cgroup, uid or
@@ -19,6 +20,9 @@ Frames are `u32 length, JSON`; a `run` frame carries the descriptors of the chil
 6. It knows no tokens and reads no file of the cloud; it never interprets what it starts.
 7. A job starts with every signal at its default and none blocked, whatever the cloud was started with: exec would hand on what
    `nohup`, or the background of a script, ignores. (Signals 32 and 33 belong to the C library, which lets no program set them.)
+8. A frame that is too large or cannot be read refuses that one request, and nothing else.
+9. Who is moved into a control group is not counted against its limit of processes by the kernel, so a child that finds it
+   exceeded refuses itself.
 """
 
 from __future__ import annotations
@@ -37,7 +41,8 @@ import sys
 import time
 from typing import Any, NoReturn
 
-HEADER = struct.Struct("!I")
+HEADER = struct.Struct("!IQ")
+ANSWER = struct.Struct("!I")
 FRAME_BYTES_MAX = 16 * 1024 * 1024  # one script's environment and arguments; the kernel's own limit is 6 MiB
 OPEN_FILES_MAX = 65536  # what an MPI rank or a web server may want; the default soft limit is often 1024
 WHY_BYTES_MAX = 1000
@@ -101,18 +106,28 @@ class Nursery:
             header += more
         if not header:
             return False
-        (size,) = HEADER.unpack(header)
-        if size > FRAME_BYTES_MAX:
-            return False
-        body = _read_exactly(self.control, size)
-        if body is None:
-            return False
+        size, ident = HEADER.unpack(header)
         try:
-            self.obey(json.loads(body), fds)
+            if size > FRAME_BYTES_MAX:
+                why = f"arguments and environment are too large ({size} bytes; at most {FRAME_BYTES_MAX})"
+                self.refuse(ident, why)
+                return _skip_exactly(self.control, size)
+            body = _read_exactly(self.control, size)
+            if body is None:
+                return False
+            try:
+                request = json.loads(body)
+            except ValueError as error:
+                self.refuse(ident, f"its description cannot be read: {error}")
+            else:
+                self.obey(request, fds)
         finally:
             for fd in fds:
                 os.close(fd)
         return True
+
+    def refuse(self, ident: int, why: str) -> None:
+        self.send({"event": "refused", "id": ident, "why": why})
 
     def obey(self, request: dict[str, Any], fds: list[int]) -> None:
         op, ident = request["op"], request["id"]
@@ -147,7 +162,7 @@ class Nursery:
         except OSError as error:
             for end in ends:
                 os.close(end)
-            self.send({"event": "refused", "id": ident, "why": os.strerror(error.errno or 0)})
+            self.refuse(ident, os.strerror(error.errno or 0))
             return
         start, ready = ends
         if pid == 0:
@@ -170,7 +185,7 @@ class Nursery:
         self.poll.unregister(fd)
         os.close(fd)
         if why:
-            self.send({"event": "refused", "id": child.ident, "why": why.decode(errors="replace")})
+            self.refuse(child.ident, why.decode(errors="replace"))
         else:
             self.send({"event": "started", "id": child.ident, "pid": child.pid})
 
@@ -197,7 +212,7 @@ class Nursery:
     def send(self, message: dict[str, Any]) -> None:
         body = json.dumps(message).encode()
         try:
-            self.control.sendall(HEADER.pack(len(body)) + body)
+            self.control.sendall(ANSWER.pack(len(body)) + body)
         except OSError as error:
             if error.errno not in (errno.EPIPE, errno.ECONNRESET):
                 raise
@@ -266,11 +281,23 @@ def _get_ready(request: dict[str, Any], fds: list[int], parent: int) -> None:
         group = os.open(path + "/cgroup.procs", os.O_WRONLY)
         os.write(group, b"0")
         os.close(group)
+        _check_count(path)
     _drop_rights(request)
     if os.getppid() != parent:
         os._exit(EXIT_CANNOT_EXECUTE)
     os.umask(0o022)
     _enter(request)
+
+
+def _check_count(path: str) -> None:
+    """Rule 9.  Raises OSError."""
+    try:
+        with open(path + "/pids.max") as most, open(path + "/pids.current") as now:
+            limit, count = most.read().strip(), int(now.read())
+    except FileNotFoundError:
+        return  # not every group has this limit
+    if limit != "max" and count > int(limit):
+        raise OSError(f"all {limit} processes that this machine may have are in use")
 
 
 def _drop_rights(request: dict[str, Any]) -> None:
@@ -465,6 +492,15 @@ def _read_exactly(control: socket.socket, size: int) -> bytes | None:
         chunks.append(chunk)
         size -= len(chunk)
     return b"".join(chunks)
+
+
+def _skip_exactly(control: socket.socket, size: int) -> bool:
+    while size:
+        chunk = control.recv(min(size, 1 << 16))
+        if not chunk:
+            return False
+        size -= len(chunk)
+    return True
 
 
 def main() -> int:
