@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from phoenix.local.process import zygote
-from tests.integration.test_process_driver import Hypervisor, started
+from phoenix.local.process import processes
 from tests.integration.up_cloud import until
 from tests.support.guest_door import HOST
+from tests.support.hypervisor import Hypervisor, started
 
 STUBBORN = """#!/bin/sh
 trap 'echo term >> {said}; sleep 0.4; echo rested >> {said}; exit 143' TERM
@@ -78,7 +78,7 @@ async def test_who_had_ended_before_its_guest_heard_of_it_was_not_told(hyperviso
     os.kill(nursery, signal.SIGSTOP)
     try:
         go.touch()
-        await asyncio.to_thread(until, lambda: zygote.state(pid) in "ZX", "it has not ended")
+        await asyncio.to_thread(until, lambda: processes.state(pid) in "ZX", "it has not ended")
         shutdown = asyncio.create_task(hypervisor.driver.shutdown(vm, HOST))
         guest = hypervisor.driver._vms[vm.vm_id].guest
         await asyncio.to_thread(until, lambda: guest.told_to_end, "the guest was not told")

@@ -10,8 +10,8 @@ from collections.abc import AsyncIterator
 import pytest
 import pytest_asyncio
 
-from tests.integration.test_process_driver import Hypervisor, started
 from tests.support.guest_door import HOST, Life
+from tests.support.hypervisor import Hypervisor, started
 
 ISOLATIONS = ["none"] if os.geteuid() else ["uid+cgroup", "none"]
 pytestmark = [pytest.mark.timeout(240), pytest.mark.asyncio(loop_scope="module")]

@@ -10,8 +10,8 @@ from pathlib import Path
 import aiohttp
 import pytest
 
-from tests.integration.test_process_driver import Hypervisor, started
 from tests.support.guest_door import HOST
+from tests.support.hypervisor import Hypervisor, started
 
 ISOLATION = "none" if os.geteuid() else "uid+cgroup"
 pytestmark = pytest.mark.timeout(60)

@@ -13,10 +13,10 @@ import pytest
 
 from phoenix.local.opennebula.states import Lcm, VmState
 from phoenix.local.opennebula.testing import running_server
-from phoenix.local.process import zygote
+from phoenix.local.process import processes
 from phoenix.local.process.driver import ProcessDriver
-from tests.integration.test_process_driver import ISOLATIONS, OTHER, exists, started
 from tests.support.guest_door import HOST, GuestDoor, Life
+from tests.support.hypervisor import ISOLATIONS, OTHER, exists, started
 from tests.support.until import until
 
 pytestmark = pytest.mark.timeout(60)
@@ -173,7 +173,7 @@ async def test_a_vm_that_is_saved_while_its_script_is_being_started_runs_it_when
         os.kill(nursery, signal.SIGCONT)
         await leaving
         await until(
-            lambda: guest.process and zygote.state(guest.process.pid) in "TX", "it neither stands still nor is over"
+            lambda: guest.process and processes.state(guest.process.pid) in "TX", "it neither stands still nor is over"
         )
         await driver.fetch(vm, OTHER)
         await driver.restore(vm, OTHER)

@@ -10,7 +10,7 @@ import pytest
 import pytest_asyncio
 
 from phoenix.local.guest.machine import Launch, StartError
-from phoenix.local.process import zygote
+from phoenix.local.process import processes, zygote
 from phoenix.local.process.cgroups import Cgroups, CgroupsUnavailableError
 from phoenix.local.process.spawner import Containment, Spawner
 from tests.support.left_out import leave_out
@@ -96,6 +96,6 @@ async def test_a_process_more_than_a_machine_may_have_is_refused(
         two.signal(9)
         await two.wait()
     finally:
-        zygote.purge(list(held.cgroups), None, None)
+        processes.purge(list(held.cgroups), None, None)
         await until(group.try_remove)
         groups.close()

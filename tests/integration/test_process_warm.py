@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.integration.test_process_driver import Hypervisor, exists, started
 from tests.support.guest_door import HOST, Life, job_token_of, token_of
+from tests.support.hypervisor import Hypervisor, exists, started
 
 ISOLATIONS = ["none"] if os.geteuid() else ["uid+cgroup", "uid", "none"]
 pytestmark = pytest.mark.timeout(60)

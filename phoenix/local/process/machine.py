@@ -20,7 +20,7 @@ from pathlib import Path
 from phoenix.local.guest.machine import Launch, Programs, StartError, Used
 from phoenix.local.guest.room import Room
 from phoenix.local.opennebula.driver import Usage, VmSpec
-from phoenix.local.process import zygote
+from phoenix.local.process import processes
 from phoenix.local.process.cgroups import Group
 from phoenix.local.process.house import House
 from phoenix.local.process.isolation import Cell, Isolation
@@ -110,7 +110,7 @@ class ProcessMachine:
         if self.cell is None:
             return []
         held = self.cell.held
-        return zygote.owned_pids(list(held.cgroups), held.uid, held.marker)
+        return processes.owned_pids(list(held.cgroups), held.uid, held.marker)
 
     def signal_all(self, number: int) -> None:
         for pid in self.pids():
@@ -119,14 +119,14 @@ class ProcessMachine:
 
     def stopped(self, stuck: bool = False) -> bool:
         """Nothing of it goes on.  `stuck`: what waits in the kernel without hearing signals counts as well."""
-        return all(zygote.state(pid) in ("TtZXD" if stuck else "TtZX") for pid in self.pids())
+        return all(processes.state(pid) in ("TtZXD" if stuck else "TtZX") for pid in self.pids())
 
     def kill_all(self) -> None:
         """Blocks until nothing is left."""
         cell = self.cell  # read once: this runs in a thread
         if cell is not None:
             held = cell.held
-            zygote.purge(list(held.cgroups), held.uid, held.marker)
+            processes.purge(list(held.cgroups), held.uid, held.marker)
 
     async def renew(self) -> None:
         """Rule 1.  Raises `StartError`."""

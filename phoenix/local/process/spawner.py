@@ -24,9 +24,13 @@ from pathlib import Path
 from typing import Any
 
 from phoenix.local.guest.machine import Ended, Launch, LostError, StartError
-from phoenix.local.process import zygote
+from phoenix.local.process import processes, zygote
 
-ZYGOTE_PROGRAM = Path(__file__).with_name("zygote.py")
+# What `-I` leaves out is where this package is: it comes last, so that nothing there stands for what belongs to Python.
+ZYGOTE_PROGRAM = (
+    "import sys; sys.path.append(sys.argv[1]); from phoenix.local.process.zygote import main; sys.exit(main())"
+)
+PACKAGES = str(Path(__file__).resolve().parents[3])
 READ_BYTES = 1 << 16
 START_DEADLINE_S = 30.0  # to fork and to execute takes milliseconds; a machine that needs longer is out of order
 FDS_A_LAUNCHED = (
@@ -63,7 +67,7 @@ class ChildProcess:
     @property
     def runs(self) -> bool:
         """False once it has ended, also if the nursery has not told so yet."""
-        return not self.ended.done() and zygote.state(self.pid) not in "ZX"
+        return not self.ended.done() and processes.state(self.pid) not in "ZX"
 
     async def wait(self) -> Ended:
         """Wait until it has ended; cancelling the wait leaves the process alone.  Raises `LostError`."""
@@ -102,7 +106,7 @@ class Spawner:
         ours, theirs = socket.socketpair()
         with theirs:
             self._nursery = subprocess.Popen(
-                [sys.executable, "-I", "-S", str(ZYGOTE_PROGRAM)],
+                [sys.executable, "-I", "-S", "-c", ZYGOTE_PROGRAM, PACKAGES],
                 stdin=theirs.fileno(),
                 stdout=subprocess.DEVNULL,
                 env={"PATH": os.defpath},

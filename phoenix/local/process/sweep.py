@@ -17,7 +17,7 @@ import signal
 import time
 from pathlib import Path
 
-from phoenix.local.process import zygote
+from phoenix.local.process import processes
 from phoenix.local.process.cgroups import Cgroups
 
 MARKER = "PHOENIX_ROOM="
@@ -41,8 +41,8 @@ def sweep(record: Path, cgroups: Cgroups | None, rooms: Path) -> int:
     """Kill and remove left-overs; returns how many processes were killed."""
     killed = _kill_nursery(record)
     for path in cgroups.leftovers() if cgroups is not None else []:
-        killed += len(zygote.owned_pids([path], None, None))
-        zygote.purge([path], None, None)
+        killed += len(processes.owned_pids([path], None, None))
+        processes.purge([path], None, None)
         with contextlib.suppress(OSError):
             os.rmdir(path)
     killed += _kill_marked(f"{MARKER}{rooms}/".encode())

@@ -1,7 +1,7 @@
 """The nursery: one small process that starts, signals and reaps every process of every VM of one hypervisor.
 
 Theory of operation. The hypervisor is a large asyncio process: forking it costs milliseconds and copies its secrets.
-So it starts this program once (`python -I -S zygote.py`, standard library only) and asks it, over a stream socket on descriptor
+So it starts this program once (`python -I -S`, standard library only) and asks it, over a stream socket on descriptor
 0, to start processes. The nursery forks itself (it is small), makes the child what it must be and executes.
 
 Frames are `u32 length, u64 id, JSON`, answers `u32 length, JSON`; a `run` frame carries the descriptors of the child's stdin,
@@ -37,16 +37,16 @@ import select
 import signal
 import socket
 import struct
-import sys
 import time
 from typing import Any, NoReturn
+
+from phoenix.local.process.processes import children_of, group_of, kill, kill_group, owned_pids, purge
 
 HEADER = struct.Struct("!IQ")
 ANSWER = struct.Struct("!I")
 FRAME_BYTES_MAX = 16 * 1024 * 1024  # one script's environment and arguments; the kernel's own limit is 6 MiB
 OPEN_FILES_MAX = 65536  # what an MPI rank or a web server may want; the default soft limit is often 1024
 WHY_BYTES_MAX = 1000
-KILL_ROUNDS_MAX = 200  # a fork bomb loses this race long before: its cgroup forbids new processes first
 PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER, PR_SET_NO_NEW_PRIVS = 1, 36, 38
 EXIT_CANNOT_EXECUTE, EXIT_NOT_FOUND = 126, 127  # what a POSIX shell answers
 
@@ -138,9 +138,9 @@ class Nursery:
             # Everything of the VM, by cgroup, uid or marker, or only the group that the child leads.
             pids = owned_pids(request.get("cgroups", []), request.get("uid"), request.get("marker"))
             for pid in pids:
-                _kill(pid, request["signal"])
+                kill(pid, request["signal"])
             if child is not None and child.pid not in pids:
-                _kill_group(child.pid, request["signal"])
+                kill_group(child.pid, request["signal"])
 
         elif op == "warn" and ident in self.by_ident:
             self.warn(self.by_ident[ident].pid, request)
@@ -148,11 +148,11 @@ class Nursery:
     def warn(self, leader: int, request: dict[str, Any]) -> None:
         """A signal for the leader alone, or for those of its process group that are not the leader."""
         if request["script"]:
-            _kill(leader, request["signal"])
+            kill(leader, request["signal"])
             return
         for pid in owned_pids(request.get("cgroups", []), request.get("uid"), request.get("marker")):
-            if pid != leader and _group_of(pid) == leader:
-                _kill(pid, request["signal"])
+            if pid != leader and group_of(pid) == leader:
+                kill(pid, request["signal"])
 
     def run(self, ident: int, request: dict[str, Any], fds: list[int]) -> None:
         ends: tuple[int, ...] = ()
@@ -200,7 +200,7 @@ class Nursery:
                 return
             child = self.children.pop(ended.si_pid, None)
             if child is not None:
-                _kill_group(child.pid, signal.SIGKILL)
+                kill_group(child.pid, signal.SIGKILL)
                 if child.sole:
                     purge(child.cgroups, None, child.marker, spare=child.pid)
             _, status, usage = os.wait4(ended.si_pid, 0)
@@ -222,10 +222,10 @@ class Nursery:
         deadline = time.monotonic() + 10.0
         while time.monotonic() < deadline:
             for child in list(self.children.values()):
-                _kill_group(child.pid, signal.SIGKILL)
+                kill_group(child.pid, signal.SIGKILL)
                 purge(child.cgroups, None, child.marker, spare=child.pid)
-            for pid in _children_of(self.pid):
-                _kill(pid, signal.SIGKILL)
+            for pid in children_of(self.pid):
+                kill(pid, signal.SIGKILL)
             try:
                 while True:
                     pid, _ = os.waitpid(-1, os.WNOHANG)
@@ -367,101 +367,6 @@ def _leave_note(request: dict[str, Any], note: str) -> None:
         os.close(fd)
 
 
-def owned_pids(cgroups: list[str], uid: int | None, marker: str | None) -> list[int]:
-    """The processes of one VM: by cgroup if it has one, else by its own uid, else by the marker in the environment."""
-    if cgroups:
-        return _pids_in(cgroups[0])
-    if uid is None and marker is None:
-        return []
-    return [pid for pid in _all_pids() if pid != os.getpid() and _owned(pid, uid, marker)]
-
-
-def _owned(pid: int, uid: int | None, marker: str | None) -> bool:
-    try:
-        if uid is not None:
-            return os.stat(f"/proc/{pid}").st_uid == uid and state(pid) not in "ZX"
-        with open(f"/proc/{pid}/environ", "rb") as environ:
-            return marker is not None and marker.encode() in environ.read().split(b"\0")
-    except OSError:
-        return False
-
-
-def purge(cgroups: list[str], uid: int | None, marker: str | None, spare: int = 0) -> None:
-    """SIGKILL every process of one VM until none is left; `spare` is a zombie whose reaping is still to come."""
-    for path in cgroups:
-        _forbid_forks(path)
-    for _ in range(KILL_ROUNDS_MAX):
-        if not (pids := [pid for pid in owned_pids(cgroups, uid, marker) if pid != spare]):
-            return
-        for pid in pids:
-            _kill(pid, signal.SIGKILL)
-        time.sleep(0.001)
-
-
-def _forbid_forks(path: str) -> None:
-    """Not every group has this limit; and the hypervisor may remove one at any moment, once it is empty."""
-    try:
-        fd = os.open(path + "/pids.max", os.O_WRONLY | os.O_CLOEXEC)
-        try:
-            os.write(fd, b"0")
-        finally:
-            os.close(fd)
-    except OSError as error:
-        if error.errno not in (errno.ENOENT, errno.ENODEV):  # the second: removed since it was found, or opened
-            raise
-
-
-def _pids_in(cgroup: str) -> list[int]:
-    try:
-        with open(cgroup + "/cgroup.procs") as procs:
-            return [int(line) for line in procs.read().split()]
-    except OSError:
-        return []
-
-
-def _all_pids() -> list[int]:
-    return [int(name) for name in os.listdir("/proc") if name.isdigit()]
-
-
-def _children_of(parent: int) -> list[int]:
-    found = []
-    for pid in _all_pids():
-        try:
-            found += [pid] if int(_stat(pid)[1]) == parent else []
-        except OSError:
-            continue
-    return found
-
-
-def state(pid: int) -> str:
-    """One letter, as ps gives it; X for a process that is gone."""
-    try:
-        return _stat(pid)[0].decode()
-    except OSError:
-        return "X"
-
-
-def _stat(pid: int) -> list[bytes]:
-    """The fields of /proc/<pid>/stat from the state on: state, parent, group, session, …"""
-    with open(f"/proc/{pid}/stat", "rb") as stat:
-        return stat.read().rpartition(b")")[2].split()
-
-
-def _kill_group(pid: int, number: int) -> None:
-    try:
-        os.killpg(pid, number)
-    except (ProcessLookupError, PermissionError):
-        # The child may not have called setsid yet: it cannot have children either.
-        _kill(pid, number)
-
-
-def _kill(pid: int, number: int) -> None:
-    try:
-        os.kill(pid, number)
-    except (ProcessLookupError, PermissionError):
-        return
-
-
 def _prctl(option: int, value: int) -> None:
     if _libc.prctl(option, ctypes.c_ulong(value), 0, 0, 0) != 0:
         code = ctypes.get_errno()
@@ -474,13 +379,6 @@ def _drain(fd: int) -> None:
             pass
     except BlockingIOError:
         return
-
-
-def _group_of(pid: int) -> int | None:
-    try:
-        return os.getpgid(pid)
-    except ProcessLookupError:
-        return None
 
 
 def _read_exactly(control: socket.socket, size: int) -> bytes | None:
@@ -530,7 +428,3 @@ def main() -> int:
     finally:
         nursery.finish()
     return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())
