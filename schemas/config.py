@@ -133,6 +133,7 @@ class BatchPolicy(_Config, frozen=True, kw_only=True):
     victims: PolicyName = "smallest-shortest-spared"
     on_reclaim: OnReclaim = "requeue"
     on_term: OnTerm = "stop"
+    grace_max_s: float | None = None  # SIGTERM to SIGKILL that a job may ask for; None: what it has anyway
     walltime_default_s: float = 3600.0
     walltime_max_s: float = 7 * 86400.0
     memory_per_core_mb: int = (

@@ -230,6 +230,7 @@ class Custody(Verdicts):
                 held=fact.held,
                 retries=fact.retries,
                 on_term=fact.on_term,
+                grace_s=fact.grace_s,
             )
 
     def _do_job_held(self, fact: f.JobHeld) -> None:

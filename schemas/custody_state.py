@@ -89,6 +89,7 @@ class Unit(msgspec.Struct, kw_only=True):
     drains_until: float | None = None  # of an instance: no new session goes there; it stops then at the latest
     vms_open: int = 0
     on_term: OnTerm | None = None  # None: the department's
+    grace_s: float | None = None  # SIGTERM to SIGKILL, by its own wish; None: the department's (`schemas.grace`)
     early: bool = False  # completed, by a script that its guest had told to end
 
     @property

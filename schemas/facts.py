@@ -274,6 +274,7 @@ class JobSubmitted(CustodyFact, frozen=True, kw_only=True, tag="job.submitted"):
     quality: str = ""  # its quality of service, of those of the department
     constraint: str = ""  # hosts with these labels (`schemas.constraints`); empty: any
     on_term: OnTerm | None = None  # None: the department's
+    grace_s: Seconds | None = None  # SIGTERM to SIGKILL; None: the department's
 
 
 class JobHeld(CustodyFact, frozen=True, kw_only=True, tag="job.held"):

@@ -88,6 +88,8 @@ class Code(StrEnum):
     QUEUE = "queue"
     # why a job waits
     WAITS_FOR_HOSTS = "waits_for_hosts"  # free capacity is short of what it needs
+    HOSTS_LEFT = "hosts_left"  # hosts are on their way, and jobs there have time to save that they asked for
+    SAVES = "saves"  # it was told to end, and has that time
     WAITS_BEHIND = "waits_behind"  # strict order: an earlier job goes first
     LEASE_STARTS_AT = "lease_starts_at"  # its time slot is to come
     LEASE_LATE = "lease_late"  # its time slot has begun, and there is no room for it

@@ -25,6 +25,7 @@ from schemas.hidden import WHAT, has_hidden
 from schemas.ids import JOB_NAME_MAX
 from schemas.misfits import Malformed as Malformed
 from schemas.misfits import misfit, unreadable
+from schemas.requests_base import GRACE_MAX_S as GRACE_MAX_S
 from schemas.requests_base import INSTANCES_MAX as INSTANCES_MAX
 from schemas.requests_base import REQUEST_ID_MAX as REQUEST_ID_MAX
 from schemas.requests_base import WALLTIME_MAX_S as WALLTIME_MAX_S
@@ -111,11 +112,13 @@ class Done(Message, frozen=True, kw_only=True):
 
 
 class Submitted(Message, frozen=True, kw_only=True):
-    """`units`: 1, or the number of array elements."""
+    """`units`: 1, or the number of array elements.  `claim_waits_s`: of a job with a grace of its own, how long whoever claims
+    a host of it may wait for it."""
 
     ok: Literal[True] = True
     job: str
     units: int = 1
+    claim_waits_s: float | UnsetType = UNSET
 
 
 class JobResult(Message, frozen=True, kw_only=True, omit_defaults=True):
@@ -227,6 +230,7 @@ class JobSubmit(Message, frozen=True, kw_only=True):
     retries: Annotated[int, Meta(ge=0, le=RETRIES_MAX)] = 0
     on_reclaim: OnReclaim | None = None
     on_term: OnTerm | None = None
+    grace_s: Annotated[float, Meta(ge=0, le=GRACE_MAX_S)] | None = None
     array: Annotated[str, Meta(max_length=SPEC_MAX)] | None = None
     after: Annotated[str, Meta(max_length=SPEC_MAX)] | None = None
     held: bool = False

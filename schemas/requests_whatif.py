@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Literal
 
+from msgspec import UNSET, UnsetType
+
 from schemas.foreseen import Sure
 from schemas.reasons import Reason
 from schemas.requests_base import Message
@@ -42,6 +44,7 @@ class Foretold(Message, frozen=True, kw_only=True):
     memory_mb: int
     walltime_s: float
     quality: str = ""
+    claim_waits_s: float | UnsetType = UNSET  # as `requests.Submitted` has it
     forecast: Forecast
     last: Forecast | None = None
     variants: tuple[Variant, ...] = ()

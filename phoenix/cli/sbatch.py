@@ -95,6 +95,12 @@ def _add_order(order: argparse._ArgumentGroup) -> None:
         help="what exit 0 is after SIGTERM: it was stopped, or it has completed, early (default: the department's)",
     )
     order.add_argument(
+        "--grace",
+        type=time,
+        metavar="TIME",
+        help="save for so long when its host is needed, as 30s: SIGTERM to SIGKILL (at most its department's grace_max_s)",
+    )
+    order.add_argument(
         "--signal",
         type=signal,
         metavar="[B:]SIG[@S]",

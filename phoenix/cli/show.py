@@ -108,6 +108,8 @@ def _pairs(job: dict[str, Any]) -> list[tuple[str, str]]:
         found.append(("run time", units.span(ran_s)))
     if isinstance(job.get("walltime_s"), int | float):
         found.append(("time limit", units.span(job["walltime_s"])))
+    if isinstance(job.get("grace_s"), int | float):
+        found.append(("grace", f"{job['grace_s']:g}s from SIGTERM to SIGKILL"))
     if job.get("lease"):
         found.append(("lease", _lease(job["lease"])))
     elif job.get("best_effort"):

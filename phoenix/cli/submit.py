@@ -22,6 +22,8 @@ from phoenix.cli import cloud, emit, environment, sbatch, waiting
 from phoenix.cli.asking import ask_again
 from phoenix.cli.errors import usage
 from phoenix.cli.http import query
+from schemas.sentences import told_grace
+from schemas.sentences.params import Params
 
 _DASHES: Final = "\0--"  # no argument of a process can hold it
 _TRAILING: Final = {"--json": 0, "--wait": 0, "-W": 0, "--data": 1, "--as": 1, "--department": 1}
@@ -71,11 +73,19 @@ def run(args: argparse.Namespace) -> int:
     client = where.member(department) if department else where.operator()
     answer = ask_again(client, query("/v1/jobs", department=department), request_of(args, options, script))
     job = str(answer["job"])
+    tell_cost(answer)
     if args.json:
         emit.json(answer)
     else:
         print(job, flush=True)
     return waiting.wait(where.operator(), client, job, options.output, options.error) if args.wait else 0
+
+
+def tell_cost(answer: dict[str, Any]) -> None:
+    """Of a job with a grace of its own: what that costs others."""
+    cost = told_grace.cost(Params(answer))
+    if cost:
+        print(f"phoenix: {cost}", file=sys.stderr)
 
 
 def trailing(args: argparse.Namespace) -> None:
@@ -164,6 +174,7 @@ def request_of(args: argparse.Namespace, options: argparse.Namespace, script: st
         "retries": options.retries or 0,
         "on_reclaim": options.on_reclaim,
         "on_term": options.on_term,
+        "grace_s": options.grace,
         "array": options.array,
         "after": options.dependency,
         "held": bool(options.hold),

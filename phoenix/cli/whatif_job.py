@@ -15,7 +15,8 @@ from typing import Any, Final
 from phoenix.cli import cloud, emit, sbatch, units
 from phoenix.cli import submit as submission
 from phoenix.cli.http import query
-from schemas.sentences import capital, sentence
+from schemas.sentences import capital, sentence, told_grace
+from schemas.sentences.params import Params
 
 _CONTENT: Final = (
     "script",
@@ -76,6 +77,8 @@ def render(answer: dict[str, Any]) -> str:
     lines += [
         f"  With {_option(each)} {_when(each['forecast'], answer)}." for each in answer["variants"][:VARIANTS_SHOWN]
     ]
+    cost = told_grace.cost(Params(answer))
+    lines += [f"  {capital(cost)}"] if cost else []
     lines.append("Nothing was submitted.")
     return "\n".join(lines)
 

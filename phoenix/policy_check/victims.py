@@ -8,6 +8,8 @@ Rules of an order of victims
   V5  Where idle hosts suffice, nobody ends.
   V6  Where hosts with nothing but best-effort on them suffice, no production ends.
   V7  No victim could be spared.  A policy that does not promise that says so: `MINIMAL = False` in its module.
+  V8  Of two jobs with hosts of their own that differ in nothing but their number and the grace that they asked for, the one
+      that leaves sooner goes first.
 """
 
 from __future__ import annotations
@@ -55,6 +57,7 @@ def crowds(draw: st.DrawFn) -> Crowd:
                 left_s=draw(st.sampled_from((60.0, 3600.0, 0.0))),
                 user=draw(st.sampled_from(("ann", "bob"))),
                 priority=draw(st.sampled_from((0, 10, -10))),
+                late_s=draw(st.sampled_from((0.0, 0.0, 30.0, 60.0))),
             )
             for host in sorted(hosts):
                 on[host].append(unit)
@@ -73,7 +76,8 @@ def story(crowd: Crowd) -> str:
         guard = ", guarded" if one.guarded else ""
         size = f"{one.nodes} nodes, {one.cores} cores, of {one.user}, priority {one.priority}"
         ran = f"ran {one.running_s:g} s, has {one.left_s:g} s left, would lose {one.lost_s:g} s"
-        lines.append(f"  job {one.unit}: {size}, {ran}{kind}{guard}")
+        grace = f", asked for {one.late_s:g} s to save" if one.late_s else ""
+        lines.append(f"  job {one.unit}: {size}, {ran}{kind}{guard}{grace}")
     return "\n".join([f"{crowd.asked} hosts of these must go back:", *lines])
 
 
@@ -134,6 +138,25 @@ def _minimal(choose: Victims, crowd: Crowd) -> None:
         demand(not enough, f"of the victims {victims}, job {victim} could be spared")
 
 
+def _late_last(choose: Victims, crowd: Crowd) -> None:
+    """The crowd with jobs of one size made alike."""
+    first: dict[int, Candidate] = {}
+    for one in crowd.candidates.values():
+        first.setdefault(one.nodes, one)
+    alike = {unit: first[one.nodes]._replace(unit=unit, late_s=one.late_s) for unit, one in crowd.candidates.items()}
+    victims = choose(crowd.hosts, alike, crowd.asked).victims
+    alone = [unit for unit in alike if all(len(host.units) == 1 for host in crowd.hosts if unit in host.units)]
+    for one in (alike[unit] for unit in victims if unit in alone):
+        for other in (alike[unit] for unit in alone if unit not in victims):
+            sooner = other.nodes == one.nodes and other.late_s < one.late_s
+            told = f"job {one.unit} ends, and job {other.unit}, were it its equal but for leaving sooner, does not"
+            demand(not sooner or _is_cordoned(crowd, one.unit, other.unit), told)
+
+
+def _is_cordoned(crowd: Crowd, *units: str) -> bool:
+    return any(host.cordoned and unit in host.units for host in crowd.hosts for unit in units)
+
+
 VICTIMS_RULES: Final[tuple[Rule[Victims, Crowd], ...]] = (
     Rule("V1", "it gives back as many hosts as asked, and they are empty", _form),
     Rule("V2", "the same crowd gives the same choice", _same),
@@ -142,6 +165,7 @@ VICTIMS_RULES: Final[tuple[Rule[Victims, Crowd], ...]] = (
     Rule("V5", "where idle hosts suffice, nobody ends", _idle),
     Rule("V6", "where best-effort suffices, no production ends", _best_effort),
     Rule("V7", "no victim could be spared", _minimal),
+    Rule("V8", "of equals who asked for a grace goes last", _late_last),
 )
 MINIMAL: Final = "V7"
 

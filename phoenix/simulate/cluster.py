@@ -137,6 +137,7 @@ class Cluster:
             self._used_s.pop(fact.unit, None)
             if fact.unit in self._lives:
                 self._lives[fact.unit] = self._lives[fact.unit].cut_short()
+            ends_s = max(ends_s, self.custody.state.units[fact.unit].grace_s or 0.0)
         if ends_s:
             for host in hosts:
                 self._gone_at[host] = max(self._gone_at.get(host, 0.0), meta.at + ends_s)

@@ -289,6 +289,7 @@ class Stage(Simulation):
             walltime_s=fact.walltime_s,
             on_reclaim=fact.on_reclaim,
             on_term=fact.on_term,
+            grace_s=fact.grace_s,
             array=",".join(map(str, fact.array)) or None,
             service=fact.service,
             best_effort=fact.best_effort,

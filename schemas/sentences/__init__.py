@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-from schemas.sentences import told_foreseen, told_health, told_moves, told_web
+from schemas.sentences import told_foreseen, told_grace, told_health, told_moves, told_web
 from schemas.sentences.params import Params as Told
 from schemas.sentences.told import TELL, UNBLOCK
 
@@ -130,6 +130,8 @@ _TEXTS: Final[dict[str, tuple[str, str, str]]] = {
     "room_beside": ("room beside", "so many hosts carry them, and nothing needs room beside them", ""),
     "queue": ("in the queue", "the jobs in its queue want them", ""),
     "waits_for_hosts": ("waits for hosts", "too little is free on the department's hosts for what it needs", ""),
+    "hosts_left": ("hosts are left", "jobs on hosts that are given up have time to save", ""),
+    "saves": ("saves", "it was told to end, and has time to save", ""),
     "waits_behind": (
         "waits behind",
         "there is room for it, but others go first",
@@ -247,7 +249,7 @@ def sentence(reason: object) -> str:
 
 
 def _sentence(code: str, params: Params) -> str:
-    tables = (TELL, told_web.TELL, told_health.TELL, told_moves.TELL, told_foreseen.TELL)
+    tables = (TELL, told_web.TELL, told_health.TELL, told_moves.TELL, told_foreseen.TELL, told_grace.TELL)
     for table in tables:
         told = table[code](Told(params)) if code in table else None
         if told is not None:

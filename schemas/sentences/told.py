@@ -8,7 +8,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from schemas.sentences import told_health, told_held_back, told_releases, told_shares, told_signals, told_starts
+from schemas.sentences import (
+    told_grace,
+    told_health,
+    told_held_back,
+    told_releases,
+    told_shares,
+    told_signals,
+    told_starts,
+)
 from schemas.sentences.params import Params
 from schemas.sentences.told_starts import before, safe
 from schemas.sentences.units import count, iso, span
@@ -257,7 +265,8 @@ def spared(p: Params) -> str | None:
 def running(p: Params) -> str | None:
     if "hosts" in p and "walltime_s" in p:
         left = f"{span(p.number('seconds'))} of at most {span(p.number('walltime_s'))}"
-        return f"it runs on {p.names('hosts')} for {left}{safe(p)}"
+        waits = told_grace.cost(p)
+        return f"it runs on {p.names('hosts')} for {left}{safe(p)}{waits and '; '}{waits}"
     serve = "serves" if p.number("instances") == 1 else "serve"
     return f"{p.number('instances')} of {count(p.number('target'), 'instance')} {serve}" if "target" in p else None
 

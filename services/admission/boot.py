@@ -5,8 +5,8 @@ Rules
   2. A job without a script runs its arguments as a command, by a script of one line that hands over to it; an instance the
      command of its release likewise.  A release without a command is the guest's default web program (script null).  Its
      number and image are PHOENIX_RELEASE and PHOENIX_IMAGE in its environment, whatever that says itself.
-  3. `grace_s` (SIGTERM to SIGKILL) is the policy's, or the longest that a contract grants the department.  An instance has
-     drained before it is told to end.
+  3. `grace_s` (SIGTERM to SIGKILL) is the job's own; else the policy's, or the longest that a contract grants the department.
+     An instance has drained before it is told to end.
 """
 
 from __future__ import annotations
@@ -124,7 +124,7 @@ def _of_job(
         stdin=payload.stdin,
         inputs=tuple(BootInput(name=x.name, size=x.size) for x in payload.inputs),
         keep=payload.keep,
-        grace_s=lending.grace_s(config, job.dept),
+        grace_s=lending.grace_s(config, job.dept) if unit.grace_s is None else unit.grace_s,
         walltime_s=job.walltime_s,
         array_job=element[1] if element else None,
         array_index=int(element[2]) if element else None,

@@ -11,6 +11,7 @@ Rules
      host.cordoned).
   6. A guest's report is journaled only if it is valid here; otherwise a zombie that retries would fill the journal.
   7. A user gives a job at most the default priority (Slurm: --nice is at least 0); whoever could raise his own would go first.
+  8. A job's own grace is at most `grace_max_s` of its department: who claims its host waits for it (`schemas.grace`).
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from typing import Final, Literal, TypeAlias
 import msgspec
 
 from schemas import facts as f
+from schemas import grace
 from schemas.checkpoints import counts
 from schemas.config import BatchPolicy, CloudConfig, Department, OnReclaim, Role, WebPolicy
 from schemas.custody_state import Unit
@@ -118,6 +120,7 @@ def submit(
     array, throttle = ((), 0) if request.array is None else parse_array(request.array, limits.array_max)
     _refuse_too_many(core, dept, len(array) or 1, limits.jobs_pending_max, drafted)
     _refuse_wish(adopted(core), request.on_reclaim)
+    _refuse_grace(adopted(core), dept, request.grace_s)
     walltime_s = _walltime(policy, request.walltime_s)
     name, quality = quality_of(request, department, caller.user)
     refuse_over_limit(core, department, (caller.user, name), (nodes, cores), (len(array) or 1, bool(array)), drafted)
@@ -138,6 +141,7 @@ def submit(
         retries=request.retries,
         on_reclaim=request.on_reclaim,
         on_term=request.on_term,
+        grace_s=request.grace_s,
         array=array,
         throttle=throttle,
         after=() if request.after is None else _known_dependencies(core, dept, request.after),
@@ -172,6 +176,17 @@ def _refuse_wish(config: CloudConfig, wish: OnReclaim | None) -> None:
     wrong = "" if wish is None else lacks(config.capabilities, wish)
     if wrong:
         raise Refused("invalid", f'on_reclaim: "{wish}" {wrong}', "on_reclaim")
+
+
+def _refuse_grace(config: CloudConfig, dept: str, asked_s: float | None) -> None:
+    """Rule 8."""
+    most_s = grace.most_s(config, dept)
+    if asked_s is None or asked_s <= most_s:
+        return
+    department = config.department(dept)
+    is_set = department is not None and department.batch is not None and department.batch.grace_max_s is not None
+    why = f"allows: grace_max_s is {most_s:g} s" if is_set else f"allows: {most_s:g} s, as grace_max_s is not set"
+    raise Refused("invalid", f"grace_s: {asked_s:g} s is more than {dept} {why}", "grace_s")
 
 
 def _walltime(policy: BatchPolicy, asked_s: float | None) -> float:

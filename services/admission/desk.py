@@ -20,6 +20,7 @@ from typing import Any, Final, Protocol, TypeAlias
 from prometheus_client import CollectorRegistry
 
 from schemas import facts as f
+from schemas import grace
 from schemas import requests as r
 from schemas.facts import Fact
 from schemas.meta import Meta, Void
@@ -106,7 +107,10 @@ class Desk:
             return compose.submit(self._core, caller, dept, request, packed.key, packed.digest, drafted)
 
         made = await self._new_job(caller, request.request, packed, packed.digest, job)
-        return r.Submitted(job=made.job, units=made.units)
+        if request.grace_s is None:
+            return r.Submitted(job=made.job, units=made.units)
+        waits_s = grace.leaves_s(self._core.custody.state.config, dept, request.grace_s)
+        return r.Submitted(job=made.job, units=made.units, claim_waits_s=waits_s)
 
     async def _new_job(
         self, caller: Caller, request: str, packed: Packed, digest: str, compose_job: NewJob

@@ -18,11 +18,12 @@ from typing import Any, Final
 
 import msgspec
 import nats.errors
+from msgspec import UNSET
 from nats.aio.client import Client
 
 from schemas import facts as f
+from schemas import grace, subjects
 from schemas import requests as r
-from schemas import subjects
 from schemas.config import BatchPolicy
 from schemas.foreseen import Foreseen, JobsAsked, JobsForeseen
 from schemas.requests_whatif import Field, Forecast, Foretold, Variant
@@ -75,6 +76,9 @@ class Foretelling:
             memory_mb=job.memory_mb,
             walltime_s=job.walltime_s,
             quality=job.quality,
+            claim_waits_s=UNSET
+            if job.grace_s is None
+            else grace.leaves_s(self._core.custody.state.config, dept, job.grace_s),
             forecast=_forecast(main.first),
             last=_forecast(main.last) if job.array and main.last is not None else None,
             variants=tuple(

@@ -109,6 +109,8 @@ def _digest(request: JobSubmit, key: str, dept: str) -> str:
         shared = (*shared, ("memory_per_core_mb", request.memory_per_core_mb))
     if request.on_term:
         shared = (*shared, ("on_term", request.on_term))
+    if request.grace_s is not None:
+        shared = (*shared, ("grace_s", request.grace_s))
     return digest_of((*asked, shared) if any(shared) else asked)
 
 

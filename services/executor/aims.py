@@ -7,7 +7,7 @@ Theory of operation
 
 Rules
   1. `kill_by`: doomed + kill_s; on a host that is draining or lost: + grace_s (of a contract of its department, else of the
-     policy), since a department waits for the host.
+     policy), since a department waits for the host.  A job with a grace of its own has that (`schemas.grace`), on any host.
      A parked VM runs nothing: at once.  What is saved or moves has `save_s` (`schemas.saving`).  It is never moved later.
   2. One that moves waits for its new place for MOVE_WAIT_S at most, and half of its time: then it is saved.
   3. What is doomed, kept, or has not left the host from which it moves takes room there that custody gives to others (X3).
@@ -20,7 +20,7 @@ from typing import Final
 
 import msgspec
 
-from schemas import lending, saving
+from schemas import grace, lending, saving
 from schemas.config import Policy
 from schemas.custody import Custody
 from schemas.custody_state import Host
@@ -153,7 +153,7 @@ class Aims(ABC):
         """Set `kill_by`, or bring it forward (rule 1)."""
         at, host = self.custody.state.at, self.custody.state.hosts.get(self.custody.state.vms[key].host)
         waited_for = host is None or host.state in ("draining", "lost")
-        patience_s = self._grace_s(host) if waited_for else self.policy.kill_s
+        patience_s = self._grace_s(key, host) if waited_for else max(self.policy.kill_s, self._own_s(key) or 0.0)
         if aim in (Aim.SAVE, Aim.MOVE):
             patience_s = self._save_s(key)
         kill_by = at if aim is Aim.KILL else at + patience_s
@@ -176,8 +176,17 @@ class Aims(ABC):
 
     # --------------------------------------------------------------------------------------------------------- how long
 
-    def _grace_s(self, host: Host | None) -> float:
-        """From a graceful end to a hard one where a department waits for the host: the policy's, or that of a contract."""
+    def _own_s(self, key: str) -> float | None:
+        """From a graceful end to a hard one, of a job that asked for it."""
+        unit = self.custody.state.units[self.custody.state.vms[key].unit]
+        return None if unit.grace_s is None else grace.of_unit(self.custody, unit)
+
+    def _grace_s(self, key: str, host: Host | None) -> float:
+        """From a graceful end to a hard one where a department waits for the host: the job's own, else the policy's, or that of
+        a contract."""
+        own_s = self._own_s(key)
+        if own_s is not None:
+            return own_s
         config, dept = self.custody.state.config, host.dept if host is not None else None
         if config is None or dept is None:
             return self.policy.grace_s

@@ -239,6 +239,7 @@ class MonitorCore:
             priority=fact.priority,
             on_reclaim=fact.on_reclaim,
             on_term=fact.on_term,
+            grace_s=fact.grace_s,
             submitted_at=meta.at,
             units=len(fact.array) or 1,
             array=bool(fact.array),

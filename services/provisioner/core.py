@@ -424,7 +424,10 @@ class ProvisionerCore:
             key=lambda n: (
                 self._busy(n),  # 1. those where nobody would be hurt
                 len(hosts[n].units),  # 2. idle ones, then those with the fewest live attempts
-                n,  # 3. unique: the name
+                max(
+                    (self.custody.state.units[u].grace_s or 0.0 for u in hosts[n].units), default=0.0
+                ),  # 3. left soonest
+                n,  # 4. unique: the name
             ),
         )
         reason = because(Code.NOTICE_EXPIRED, department=name, held=held, quota=quota.hosts)

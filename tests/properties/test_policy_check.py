@@ -212,6 +212,10 @@ def everybody(hosts: Sequence[HostLoad], candidates: Mapping[str, Candidate], co
     return Choice(sorted(candidates), chosen.hosts)
 
 
+def who_asked_first(hosts: Sequence[HostLoad], candidates: Mapping[str, Candidate], count: int) -> Choice:
+    return good(hosts, {unit: one._replace(late_s=-one.late_s) for unit, one in candidates.items()}, count)
+
+
 BROKEN_VICTIMS: dict[str, Callable[..., Choice]] = {
     "V1": one_too_few,
     "V2": as_they_come,
@@ -220,6 +224,7 @@ BROKEN_VICTIMS: dict[str, Callable[..., Choice]] = {
     "V5": by_name,
     "V6": all_are_production,
     "V7": everybody,
+    "V8": who_asked_first,
 }
 
 

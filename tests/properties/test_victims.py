@@ -6,6 +6,9 @@ V3  Where a policy spares, no victim could be spared.
 V4  With a job's hosts its own, `smallest-shortest` is the paper's greedy choice, job for job, and `youngest-first` the greedy
     choice by start; `least-work-lost` loses at most H(n) times the least possible.
 V5  Where jobs have hosts of their own, who is guarded goes only if the hosts of all others are not enough.
+V6  Who asked for a grace goes last among equals, whatever the order: where jobs that share no host differ in nothing but that
+    and their number, those that leave soonest go.  Which jobs go does not change where their prices differ by seconds, nor
+    where all asked for the same.
 """
 
 from __future__ import annotations
@@ -142,6 +145,39 @@ def test_the_guarded_go_last(name: str, crowd: Crowd, guarded: set[int]) -> None
     others = [unit for unit in known if int(unit) not in guarded]
     if len(emptied(hosts, others)) >= count:
         assert not [unit for unit in victims if int(unit) in guarded]
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.sampled_from(NAMES), st.lists(st.integers(0, 3), min_size=1, max_size=8), st.integers(1, 9))
+def test_of_equals_those_go_that_leave_soonest(name: str, graces: list[int], count: int) -> None:
+    """They began within one second, as what is placed together does."""
+    known = {
+        str(n): Candidate(str(n), 1, 50.0 + n / 100, 50.0 + n / 100, late_s=30.0 * late)
+        for n, late in enumerate(graces, start=1)
+    }
+    hosts = [HostLoad(f"h{unit}", False, (unit,)) for unit in known]
+    victims = VICTIMS[name](hosts, known, count).victims
+    assert sorted(known[unit].late_s for unit in victims) == sorted(30.0 * late for late in graces)[:count]
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.sampled_from(NAMES), own_hosts(), st.data())
+def test_a_grace_decides_among_equals_alone(name: str, crowd: Crowd, data: st.DataObject) -> None:
+    hosts, known, count = crowd
+    apart = {
+        unit: each._replace(running_s=10.0 * int(unit), lost_s=10.0 * int(unit), waited_s=10.0 * int(unit))
+        for unit, each in known.items()
+    }
+    asked = st.sampled_from((0.0, 30.0, 60.0))
+    priced = apart if name not in ("minimum-overhead", "combined") else _priced_apart(apart)
+    late = {unit: each._replace(late_s=data.draw(asked)) for unit, each in priced.items()}
+    assert VICTIMS[name](hosts, late, count) == VICTIMS[name](hosts, priced, count)
+    alike = {unit: each._replace(late_s=30.0) for unit, each in known.items()}
+    assert VICTIMS[name](hosts, alike, count) == VICTIMS[name](hosts, known, count)
+
+
+def _priced_apart(known: dict[str, Candidate]) -> dict[str, Candidate]:
+    return {unit: each._replace(overhead_s=float(unit), combined=float(unit) / 10) for unit, each in known.items()}
 
 
 def loss(jobs: list[Candidate]) -> float:

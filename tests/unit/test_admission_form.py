@@ -47,6 +47,7 @@ submissions = st.fixed_dictionaries(
         "after": st.sampled_from(["afterok:1", "after:1:1"]) | texts,
         "held": st.booleans(),
         "on_reclaim": st.sampled_from(["kill", "requeue", "suspend", "migrate", "burn"]),
+        "grace_s": st.sampled_from([None, 0, 30.0, 3600.5, -1, "30s"]),
         "on_term": st.sampled_from(["stop", "complete", "burn"]),
     },
 )

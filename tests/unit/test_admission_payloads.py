@@ -33,6 +33,7 @@ def test_the_order_of_the_environment_does_not_matter() -> None:
         ({"retries": 1}, True),
         ({"on_reclaim": "kill"}, True),
         ({"on_term": "complete"}, True),
+        ({"grace_s": 0.0}, True),  # not what it has anyway
         ({"array": "1"}, True),
         ({"after": "afterok:1"}, True),
         ({"held": True}, True),

@@ -12,6 +12,7 @@ from __future__ import annotations
 from typing import Any
 
 from schemas import facts as f
+from schemas import grace
 from schemas.config import CloudConfig, Department, WebPolicy
 from schemas.lending import bounds, next_change, reach
 from schemas.sentences import sentence
@@ -38,7 +39,7 @@ def explain(core: MonitorCore, name: str, now: float) -> dict[str, Any] | None:
         *_decided(known.demands.get(name), known.quotas.get(name)),
         *_others(core, config, department, now),
         *_unusable(core, now),
-        *_under_way(core, name),
+        *_under_way(core, name, now),
         *_agreed(core, config, department, now),
     ]
     return {
@@ -135,7 +136,7 @@ def _unusable(core: MonitorCore, now: float) -> list[Word]:
     return found
 
 
-def _under_way(core: MonitorCore, name: str) -> list[Word]:
+def _under_way(core: MonitorCore, name: str, now: float) -> list[Word]:
     """Notices, and hosts that are on their way."""
     custody, found = core.custody, []
     held, quota = custody.held(name), custody.quota(name)
@@ -145,6 +146,7 @@ def _under_way(core: MonitorCore, name: str) -> list[Word]:
     draining = [host for host in custody.state.hosts.values() if host.state == "draining"]
     if draining:
         found.append(Word(f"{count(len(draining), 'host')} on the way from one department to the next"))
+        found += [Word(sentence(one)) for one in grace.told(grace.leavers(custody), now)]
     return found
 
 

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from schemas import facts as f
+from schemas import grace
 from schemas.custody_state import Host
 from schemas.lending import bounds
 from schemas.reasons import Reason
@@ -39,7 +40,13 @@ def explain(core: MonitorCore, name: str, now: float) -> dict[str, Any] | None:
     if host is None:
         return None
     steps = core.state.moves.hosts.get(name, [])
-    words = [_where(host, steps, now), *_there(host), *_apart(host, now), *_next(core, host, now)]
+    words = [
+        _where(host, steps, now),
+        *_there(host),
+        *_left(core, host, now),
+        *_apart(host, now),
+        *_next(core, host, now),
+    ]
     return {
         "ok": True,
         "what": "host",
@@ -75,6 +82,13 @@ def _where(host: Host, steps: list[Step], now: float) -> Word:
     if host.state == "absent":
         return Word("OpenNebula has it, and nobody has looked yet whether VMs of ours are left there")
     return Word(f"it is free since {iso(host.since)}{for_s}{why}")
+
+
+def _left(core: MonitorCore, host: Host, now: float) -> list[Word]:
+    """Of one that is given up: for whom it waits."""
+    return [
+        Word(sentence(one)) for one in grace.told([x for x in grace.leavers(core.custody) if x.host == host.name], now)
+    ]
 
 
 def _there(host: Host) -> list[Word]:

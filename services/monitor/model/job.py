@@ -22,6 +22,7 @@ class Job(msgspec.Struct, kw_only=True):
     priority: int
     on_reclaim: str | None
     on_term: str | None = None
+    grace_s: float | None = None
     submitted_at: float
     units: int = 1
     array: bool = False

@@ -410,6 +410,8 @@ def _ask(job: Job | None) -> dict[str, Any]:
         shared["quality"] = job.quality
     if job.constraint:
         shared["constraint"] = job.constraint
+    if job.grace_s is not None:
+        shared["grace_s"] = job.grace_s
     return {"tasks": job.tasks, "on_reclaim": job.on_reclaim, "on_term": job.on_term, "array": job.array, **shared}
 
 

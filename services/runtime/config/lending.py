@@ -3,7 +3,8 @@
 Rules
   1. Every entry is judged by itself, and every problem is told with what would be right.
   2. A department is in one window at a time: two that overlap are refused, whatever they say.
-  3. What no hour could ever keep is refused: more guaranteed at one moment than the cloud has, a contract for nobody, one that
+  3. What a job may ask for before its host is taken (`grace_max_s`) is judged here too: contracts say what it has anyway.
+  4. What no hour could ever keep is refused: more guaranteed at one moment than the cloud has, a contract for nobody, one that
      another one always hides.
 """
 
@@ -15,6 +16,7 @@ from typing import Final
 
 from schemas import lending, scaling, windows
 from schemas.config import CloudConfig, Department, Lending
+from schemas.requests_base import GRACE_MAX_S
 from services.runtime.config.form import Path_, Problem, shown, suggestion
 
 CONTRACTS_MAX: Final = 1000  # as many as a person could oversee with search; each pair is looked up in each decision
@@ -22,7 +24,6 @@ ENTRIES_MAX: Final = 100  # windows of one list, as of a web department's schedu
 HOSTS_MAX: Final = 100_000  # as elsewhere in the file
 DAY_S: Final = 86_400.0
 NOTICE_MAX_S: Final = DAY_S
-GRACE_MAX_S: Final = 3600.0
 DEADLINE_MAX_S: Final = 366 * DAY_S
 CREDIT_MAX: Final = 100.0
 
@@ -31,6 +32,7 @@ def check(cloud: CloudConfig, hosts: int | None) -> Iterator[Problem]:
     """`hosts`: how many the cloud has, if that is known."""
     for index, department in enumerate(cloud.departments):
         yield from _department(department, ("department", index))
+        yield from _grace(cloud, department, ("department", index, "batch", "grace_max_s"))
     yield from _together(cloud, HOSTS_MAX if hosts is None else hosts, known=hosts is not None)
     if len(cloud.lending) > CONTRACTS_MAX:
         right = f"should be at most {CONTRACTS_MAX} contracts"
@@ -44,6 +46,18 @@ def label_of(contract: Lending) -> str:
 
 
 # ------------------------------------------------------------------------------------------------------------ departments
+
+
+def _grace(cloud: CloudConfig, department: Department, path: Path_) -> Iterator[Problem]:
+    """What a job may ask for (`schemas.grace`): no less than what it has without asking."""
+    most = department.batch.grace_max_s if department.batch is not None else None
+    usual = lending.grace_s(cloud, department.name)
+    if most is None or usual <= most <= GRACE_MAX_S:
+        return
+    whose = "policy.grace_s" if usual == cloud.policy.grace_s else "grace_s of a contract that lends to it"
+    least = f"at least {usual:g}, which its jobs have without asking ({whose})"
+    right = f"should be {least}, and at most {GRACE_MAX_S:g}: so long whoever claims a host may wait for it"
+    yield Problem(path=path, found=shown(most), right=right, label=department.name)
 
 
 def _department(department: Department, path: Path_) -> Iterator[Problem]:

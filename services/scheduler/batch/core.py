@@ -147,6 +147,7 @@ class BatchCore(BatchViews):
         notice = because(Code.NOTICE, department=self.dept, held=held, quota=quota)
         must = notices.due(self.custody, self.dept, now)
         if must < count:  # a contract's notice: so many may wait for their jobs
+            must = max(must, self._due_for_grace(closing, now))
             count = max(must, min(count, self._idle_hosts(closing)))
             if not count:
                 return [*self._demand_facts([], now)]
@@ -158,6 +159,18 @@ class BatchCore(BatchViews):
         choice, kept_s = known.victims(self.policy.victims)(hosts, candidates, count), self.endings.kept_s
         why = {u: reclaim.why_victim(candidates[u], count, kept_s(u), self.policy.victims) for u in choice.victims}
         return self._hand_back(choice, why, notice)
+
+    def _due_for_grace(self, closing: dict[str, None], now: float) -> int:
+        """Hosts that must go back now since those who would be victims have asked for time (`notice`, rule 3)."""
+        late_s = max(notices.latenesses(self.custody, self.dept), default=0.0)
+        count = notices.due(self.custody, self.dept, now + late_s) if late_s > 0.0 else 0
+        if not count:
+            return 0
+        hosts = reclaim.loads(self.custody, self.dept, closing)
+        candidates = self.preempting.on_notice(hosts, now)
+        victims = known.victims(self.policy.victims)(hosts, candidates, count).victims
+        late_s = max((candidates[unit].late_s for unit in victims), default=0.0)
+        return notices.due(self.custody, self.dept, now + late_s) if late_s > 0.0 else 0
 
     def _give_up(self, closing: dict[str, None], now: float) -> tuple[list[f.Fact], list[f.Fact]]:
         """Rule 8: the cordoned hosts that go back whatever the quota says: idle ones, and drained ones with those whose end it

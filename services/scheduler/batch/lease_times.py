@@ -5,14 +5,16 @@ Rules
   2. From then on until the slot has passed its lease is demand: the hosts that it needs, beside those that production and other
      leases have.  Best-effort is not counted: it makes way.
   3. How long before its room is needed an attempt must be told: as long as its machines take to be suspended, one after the
-     other; where they are not, the time that a VM may take to end (`kill_s`); and `margin_s` in both cases.  One that has not
-     begun is only ended now, but will be suspended once it has: the longer of the two, since nobody knows which it will be.
+     other; where they are not, the time that a VM may take to end (`kill_s`, or the job's own grace if that is longer); and
+     `margin_s` in both cases.  One that has not begun is only ended now, but will be suspended once it has: the longer of the
+     two, since nobody knows which it will be.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
+from schemas import grace
 from schemas.config import Leases
 from schemas.custody import Custody
 from schemas.custody_state import Unit
@@ -59,5 +61,6 @@ def clearing_s(custody: Custody, unit: Unit, settings: Leases, *, saved: bool, s
     """Rule 3.  `saved`: it would be suspended now; `saves_later`: it would be once it has begun."""
     config = custody.state.config
     kill_s = config.policy.kill_s if config is not None else 0.0
+    kill_s = kill_s if unit.grace_s is None else max(kill_s, grace.of_unit(custody, unit))
     saving_s = suspend_s(unit.nodes, unit.memory_mb, settings) if saved or saves_later else kill_s
     return settings.margin_s + (saving_s if saved else max(kill_s, saving_s))

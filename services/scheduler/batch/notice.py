@@ -4,10 +4,14 @@ Rules
   1. The policy's notice is answered at once (paper, II-B: "release resources immediately with the size demanded").
   2. A contract may give a longer one (`schemas.lending`).  Idle hosts go back at once then too, and nothing is placed
      meanwhile; but jobs are ended only when the policy's notice is left of it: whoever ends before that ends in peace.
+  3. A victim that asked for a grace (`schemas.grace`) is ended so much sooner than that, with the others of its notice: so its
+     host is clear when theirs are.  Where the notice is too short for that, as the policy's mostly is, its host is given up
+     with theirs, and is clear later: nobody gives up later for it.
 """
 
 from __future__ import annotations
 
+from schemas import grace
 from schemas.custody import Custody
 from services.runtime.core import NEVER
 
@@ -28,4 +32,11 @@ def next_due(custody: Custody, dept: str, after: float) -> float:
     if config is None or custody.held(dept) <= custody.quota(dept).hosts:
         return NEVER
     times = [by - config.policy.notice_s for _, by in custody.quota(dept).lowerings]
-    return min((at for at in times if at > after), default=NEVER)
+    late_s = sorted({0.0, *latenesses(custody, dept)})
+    return min((at - early_s for at in times for early_s in late_s if at - early_s > after), default=NEVER)
+
+
+def latenesses(custody: Custody, dept: str) -> list[float]:
+    """How much longer hosts wait for jobs of `dept` that asked for it, of each that runs (rule 3)."""
+    units = [custody.state.units[name] for name in custody.index.open.get(dept, ())]
+    return [grace.late_s(custody, unit) for unit in units if unit.grace_s is not None]

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
+from schemas import grace
 from schemas.custody import Custody
 from services.scheduler.batch import reclaim
 from services.scheduler.batch.book import Book
@@ -63,8 +64,9 @@ class Preempting:
         return preemption.priced(self.custody, found, book.waited_s, policy.leases)
 
     def _with_limit(self, candidate: Candidate, now: float) -> Candidate:
-        """Whose it is, its priority, and how much of its time it has left."""
+        """Whose it is, its priority, how much of its time it has left, and how long it would keep its hosts from others."""
         unit, job = self.custody.state.units[candidate.unit], self.book.job(candidate.unit)
         since = now if unit.began_at is None else unit.began_at
         left_s = max(0.0, self.book.ends_at(unit.id, since) - now)
-        return candidate._replace(left_s=left_s, user=job.user, priority=self.book.ranking.asked(job))
+        late_s = 0.0 if unit.grace_s is None or self.endings.saved(unit.id) else grace.late_s(self.custody, unit)
+        return candidate._replace(left_s=left_s, user=job.user, priority=self.book.ranking.asked(job), late_s=late_s)

@@ -18,6 +18,7 @@ from collections.abc import Sequence
 import msgspec
 
 from schemas import facts as f
+from schemas import grace
 from schemas.config import BatchPolicy, CloudConfig
 from schemas.custody import Custody
 from schemas.custody_state import Broken, vm_key
@@ -113,6 +114,7 @@ class BatchViews:
         self.limits = Limits(
             *(custody, self.book.length_s, lambda: self.policy.boot_timeout_s, self.book.slot_ends_at),
             save_s=lambda: save_s(custody.state.config, dept),
+            grace_s=lambda: grace.longest_s(custody.state.config, dept),
         )
         self.endings = Endings(custody, self.book, lambda: self.policy)
         self.guards = Guards(custody, self.state, lambda: self.policy)

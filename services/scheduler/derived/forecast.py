@@ -31,6 +31,7 @@ class Ending(NamedTuple):
     kind: Kind = PLAIN
     since: float = 0.0  # when its guests called, before that when it was placed
     waited_s: float = 0.0  # by then
+    grace_s: float = 0.0  # that it asked for (`schemas.grace`)
 
 
 class Forecast:
@@ -78,7 +79,7 @@ class Forecast:
             since = unit.began_at if unit.began_at is not None else unit.placed_at or 0.0
             shape = Shape(unit.nodes, unit.cores, unit.memory_mb, unit.exclusive)
             at, kind, waited_s = self.ends_at(name, since), self.kind(name), self.waited_s(name, since)
-            new = self._of[name] = Ending(at, name, unit.hosts, shape, kind, since, waited_s)
+            new = self._of[name] = Ending(at, name, unit.hosts, shape, kind, since, waited_s, unit.grace_s or 0.0)
             insort(self.endings, new)
             self._count(new, 1)
 

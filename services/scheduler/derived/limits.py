@@ -5,7 +5,8 @@ Rules
   2. `boot`: counts from the start of the attempt's last VM.  Whoever waits for OpenNebula is not yet booting.
   3. `start`: an attempt whose VMs have not all started after `START_PATIENCE` boot budgets goes back into the queue: its host
      may be stuck.  It is long, and no fault of the job's, because an executor may be away for minutes.  One that goes on with
-     saved VMs has twice what saving may take beside: they may still be being saved, and have to be read again.
+     saved VMs has twice what saving may take beside: they may still be being saved, and have to be read again.  Where jobs may
+     ask for a grace (`schemas.grace`) there is the longest beside: its host may still be left.
   4. While admission is not heard (it hangs, the broker is away) a job may have ended and its guest found nobody to report to.
      So a walltime is enforced in its moment if admission was heard lately (`heard_until`, `scheduler.reports`) and no report of
      the attempt can be held up: admission has been alive since the attempt began, or for `REPORT_S` without a gap
@@ -39,7 +40,7 @@ class Limit(NamedTuple):
 
 class Limits:
     """`walltime_s` of a unit (instances have none: NEVER); `boot_s`: the boot budget; `slot_ends_at`: of a unit with a time
-    slot, else NEVER; `save_s`: what saving a VM may take."""
+    slot, else NEVER; `save_s`: what saving a VM may take; `grace_s`: what a job may ask for to leave its host, or 0."""
 
     def __init__(
         self,
@@ -48,9 +49,10 @@ class Limits:
         boot_s: Callable[[], float],
         slot_ends_at: Callable[[str], float] = lambda _: NEVER,
         save_s: Callable[[], float] = lambda: 0.0,
+        grace_s: Callable[[], float] = lambda: 0.0,
     ) -> None:
         self.custody, self.walltime_s, self.boot_s, self.slot_ends_at = custody, walltime_s, boot_s, slot_ends_at
-        self.save_s = save_s
+        self.save_s, self.grace_s = save_s, grace_s
         self.heap: list[Limit] = []  # may hold limits that do not count any more
         self.started: dict[str, int] = {}  # open unit -> ranks of its attempt whose VM has started
         # Since when admission is alive without a gap, and until when that counts as lately; NEVER: nobody looks (simulations).
@@ -111,7 +113,7 @@ class Limits:
             due = started_at + self.boot_s()
         else:
             resuming_s = 2 * self.save_s() if unit.resumes else 0.0
-            due = (placed or 0.0) + START_PATIENCE * self.boot_s() + resuming_s
+            due = (placed or 0.0) + START_PATIENCE * self.boot_s() + resuming_s + self.grace_s()
         if due < NEVER:
             heapq.heappush(self.heap, Limit(due, unit.id, unit.attempt, kind))
 

@@ -16,7 +16,8 @@ Rules
   3. `by_walltimes`: it starts then if rule 1 holds and each job runs to its limit.  As most end sooner it is mostly sooner, but
      that is no promise: an end that comes early can let another job in before it (a known anomaly of list scheduling).
   4. `cannot_say`: what keeps it from starting whatever ends, or that more has to end than is looked at (`STEPS_MAX`).
-  5. The time that machines take to boot and to end is not in it.
+  5. The time that machines take to boot and to end is not in it; but a grace that a job asked for which makes way is: who gets
+     its hosts begins when it is over.
   6. Ends come before decisions of the same moment (as in `phoenix.simulate.cluster`), so nobody is ended for a limit that it
      just keeps.
   7. An attempt that is placed and has not begun is taken to begin now.
@@ -29,6 +30,7 @@ from collections.abc import Iterable, Sequence
 from typing import Final, NamedTuple
 
 from schemas import facts as f
+from schemas import grace
 from schemas.config import Department, WebPolicy
 from schemas.custody import Custody
 from schemas.foreseen import Foreseen, Sure
@@ -100,6 +102,10 @@ class _Ahead:
         self._ends: list[tuple[float, str, int]] = []  # when live attempts end: time, unit, attempt
         self._ended = self._steps = 0
         self._starts: dict[str, _Started] = {}
+        self._clear: dict[
+            str, float
+        ] = {}  # host -> when who was ended there is gone at the latest, by a grace of its own
+        self._begins: list[tuple[float, str, int]] = []  # when attempts begin that wait for that: time, unit, attempt
         self._tell(more, "admission")
         self.units = self._asked(units)  # what follows is as it was before anything has moved
         self._kept, self._held = self._promised(), self.custody.held(self.core.dept)
@@ -116,6 +122,9 @@ class _Ahead:
     def _step(self) -> bool:
         """One decision, or else one moment further; False if nothing happens any more."""
         facts = self.core.decide(self.at)
+        for fact in facts:
+            if isinstance(fact, f.AttemptClosed):
+                self._ending(fact)
         self._tell(facts, f"scheduler.{self.core.dept}")
         for fact in facts:
             if isinstance(fact, f.UnitPlaced):
@@ -147,19 +156,35 @@ class _Ahead:
         since = unit.began_at if unit.began_at is not None else self.at
         heapq.heappush(self._ends, (self.core.book.ends_at(name, since), name, unit.attempt))
 
+    def _ending(self, fact: f.AttemptClosed) -> None:
+        """Rule 5: until when its hosts are not clear.  `fact` is not folded yet."""
+        unit = self.custody.state.units[fact.unit]
+        if unit.grace_s is not None and fact.disposal not in (f.Disposal.SUSPEND, f.Disposal.MIGRATE):
+            by = self.at + grace.of_unit(self.custody, unit)
+            self._clear |= {host: max(by, self._clear.get(host, by)) for host in unit.hosts}
+
     def _placed(self, fact: f.UnitPlaced) -> None:
-        self._starts.setdefault(fact.unit, _Started(self.at, fact.hosts, self._ended))
+        at = max([self.at, *(self._clear[host] for host in fact.hosts if host in self._clear)])
+        self._starts.setdefault(fact.unit, _Started(at, fact.hosts, self._ended))
         self._left.pop(fact.unit, None)
-        self._begin(fact.unit)
+        if at > self.at:
+            heapq.heappush(self._begins, (at, fact.unit, fact.attempt))
+        else:
+            self._begin(fact.unit)
 
     def _go_on(self) -> bool:
         """To the next moment at which something happens."""
         while self._ends and not self.custody.live(self._ends[0][1], self._ends[0][2]):
             heapq.heappop(self._ends)
         due = min(self._ends[0][0] if self._ends else NEVER, self.core.wake_at())
+        due = min(due, self._begins[0][0]) if self._begins else due
         if due == NEVER:
             return False
         self.at = max(self.at, due)
+        while self._begins and self._begins[0][0] <= self.at:
+            _, name, attempt = heapq.heappop(self._begins)
+            if self.custody.live(name, attempt):
+                self._begin(name)
         over: list[f.Fact] = []
         while self._ends and self._ends[0][0] <= self.at + EPSILON_S:
             _, name, attempt = heapq.heappop(self._ends)

@@ -6,7 +6,8 @@ Rules
   3. What is missing is told also of a unit that waits for something else; that there is room is not: it would not start.
      Of a unit whose dependency has failed neither is told: no host would help it; nor of a department that is removed.
   4. What became of earlier attempts comes last: how often they ended without its doing, why the last one did, and what is safe
-     of their work.  Of a job that runs its last checkpoint is told.  Where OpenNebula has allocated no VM for an attempt, or
+     of their work.  Of a job that runs its last checkpoint is told, and what a grace of its own costs whoever claims its hosts;
+     of one that was told to end, until when it may save.  Where OpenNebula has allocated no VM for an attempt, or
      its VM failed, OpenNebula's words are told while that attempt lasts, and until the next one.
   5. Where the order keeps room for somebody (`order_easy`), the one is told when at the latest it starts, and who would be in
      its way how long the gap before that is.  Where it keeps room for everybody (`order_conservative`), each is told when.
@@ -22,7 +23,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any, Final, TypeAlias
 
-from schemas import lending
+from schemas import grace, lending
 from schemas.config import WebPolicy
 from schemas.custody_state import Unit
 from schemas.ids import job_of, sort_key
@@ -112,10 +113,20 @@ def _why_open(core: BatchCore, unit: Unit, now: float) -> Reason:
         )
     ran_s = round(core.book.used_s(unit.id) + max(0.0, now - unit.began_at), 3)
     walltime_s = core.book.job(unit.id).walltime_s
-    saved = _checkpoint(core, unit.id, now)
+    more = _checkpoint(core, unit.id, now)
+    if unit.grace_s is not None:
+        more["claim_waits_s"] = grace.of_unit(core.custody, unit)
     return because(
-        Code.RUNNING, unit=unit.id, attempt=unit.attempt, hosts=hosts, seconds=ran_s, walltime_s=walltime_s, **saved
+        Code.RUNNING, unit=unit.id, attempt=unit.attempt, hosts=hosts, seconds=ran_s, walltime_s=walltime_s, **more
     )
+
+
+def _saves(core: BatchCore, unit: str, now: float) -> Iterator[Reason]:
+    """It was told to end, and is not gone yet from hosts that are given up."""
+    mine = [one for one in grace.leavers(core.custody) if one.job == unit]
+    if mine:
+        in_s = round(max(0.0, mine[-1].by - now), 3)
+        yield because(Code.SAVES, on=[one.host for one in mine], in_s=in_s, grace_s=mine[-1].grace_s)
 
 
 def _refused(core: BatchCore, unit: Unit) -> dict[str, str]:
@@ -173,6 +184,8 @@ def _checkpoint(core: BatchCore, unit: str, now: float) -> dict[str, int | float
 def _why_pending(standing: Standing, unit: str, turns: Turns | None) -> Iterator[Reason]:
     core, now = standing.core, standing.now
     job, before = core.book.job(unit), list(_before_hosts(core, unit, now))
+    if core.custody.state.units[unit].grace_s is not None:
+        yield from _saves(core, unit, now)
     yield from before
     booking = standing.queue.bookings.get(unit)
     if booking is not None:

@@ -175,7 +175,7 @@ class Seats:
         `gone` and `offers` say so from here on.  `in_time`: only who can be away by then, and hosts that are ready."""
         candidates = {e.unit: e for e in self.movable.values() if not self._away(e, at)}
         costs = [
-            Cost(e.unit, e.waited_s, overhead_s(e.shape.nodes, e.shape.memory_mb, self.settings))
+            Cost(e.unit, e.waited_s, overhead_s(e.shape.nodes, e.shape.memory_mb, self.settings), grace_s=e.grace_s)
             for e in candidates.values()
         ]
         went: list[Ending] = []

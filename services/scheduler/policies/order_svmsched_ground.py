@@ -109,10 +109,11 @@ def newest_of(situation: Situation) -> list[Ending]:
     return sorted((each for each in running if not situation.guarded(each.unit)), key=_newest)
 
 
-def _newest(ending: Ending) -> tuple[float, int, int]:
+def _newest(ending: Ending) -> tuple[float, float, int, int]:
     return (
         -ending.since,  # 1. the latest start
-        *newest_first(ending.unit),  # 2. the latest submission; unique
+        ending.grace_s,  # 2. who leaves soonest (`victims`, rule 2)
+        *newest_first(ending.unit),  # 3. the latest submission; unique
     )
 
 

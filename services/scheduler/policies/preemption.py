@@ -13,7 +13,8 @@ Rules
   2. Overhead (eq. 1): n (mem / s + mem / r) for n machines of mem each, one after the other, suspended at s and resumed at r.
   3. Combined (eq. 2): alpha · overhead + (1 - alpha) · waiting time, each less the least of all candidates, in parts of the
      most less the least; 0 where all are equal.
-  4. Of equals the one submitted last goes first (the paper: "younger").
+  4. Of equals the one whose machines are left soonest goes first (`victims`, rule 2), then the one submitted last (the paper:
+     "younger").
 """
 
 from __future__ import annotations
@@ -35,6 +36,7 @@ class Cost(NamedTuple):
     waited_s: float
     overhead_s: float
     combined: float = 0.0
+    grace_s: float = 0.0  # that it asked for (`schemas.grace`)
 
 
 def suspend_s(nodes: int, memory_mb: int, settings: Leases) -> float:
@@ -91,22 +93,25 @@ def priced(
     }
 
 
-def _by_waiting(cost: Cost) -> tuple[float, int, int]:
+def _by_waiting(cost: Cost) -> tuple[float, float, int, int]:
     return (
         cost.waited_s,  # 1. who has waited least
-        *newest_first(cost.unit),  # 2. who was submitted last; unique
+        cost.grace_s,  # 2. who leaves soonest
+        *newest_first(cost.unit),  # 3. who was submitted last; unique
     )
 
 
-def _by_overhead(cost: Cost) -> tuple[float, int, int]:
+def _by_overhead(cost: Cost) -> tuple[float, float, int, int]:
     return (
         cost.overhead_s,  # 1. whose suspension and resumption take least
-        *newest_first(cost.unit),  # 2. who was submitted last; unique
+        cost.grace_s,  # 2. who leaves soonest
+        *newest_first(cost.unit),  # 3. who was submitted last; unique
     )
 
 
-def _by_both(cost: Cost) -> tuple[float, int, int]:
+def _by_both(cost: Cost) -> tuple[float, float, int, int]:
     return (
         cost.combined,  # 1. least of both, weighed
-        *newest_first(cost.unit),  # 2. who was submitted last; unique
+        cost.grace_s,  # 2. who leaves soonest
+        *newest_first(cost.unit),  # 3. who was submitted last; unique
     )

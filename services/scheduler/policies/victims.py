@@ -14,6 +14,9 @@ Rules
   2. Then best-effort, which is there to make way; of both kinds those last who are guarded (`guards`), whatever the policy's
      price; then the group that costs least, by the jobs on it that are no victims yet.  Total: equals go by the group's
      first host.
+     Of equals those last whose end takes longer, by a grace that they asked for (`schemas.grace`).  Equals are those whose
+     price is the same when it is not seen which jobs they are, with times in whole seconds: jobs that were placed together
+     began within one.  By price first: who asks for a grace is not spared for it.
   3. It ends as soon as enough hosts are empty.  A job ends whole, on all its hosts; hosts that it empties beyond what is
      asked stay with the department.
   4. Sparing (of policies that want it): from the dearest victim down, each one that enough hosts can be emptied without is
@@ -26,7 +29,8 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Callable, Mapping, Sequence
-from typing import NamedTuple, TypeAlias
+from math import floor
+from typing import Any, NamedTuple, TypeAlias
 
 from schemas.ids import sort_key
 
@@ -36,7 +40,8 @@ class Candidate(NamedTuple):
     began.  `lost_s`: how much of that would be lost if it were the victim: nothing of one that would be suspended, only what
     came after its last checkpoint of one that has made one.  `cores`: of all its hosts together.  `left_s`: for how long it may
     still run, by its time limit.  `user`: whose job it is.  `priority`: the job's and that of its quality of service together,
-    by which the queue goes too (but for `multi-factor`, where it is one of the factors)."""
+    by which the queue goes too (but for `multi-factor`, where it is one of the factors).  `late_s`: so much longer its hosts
+    would wait for it than for others of the department, since it asked for it; below 0: sooner."""
 
     unit: str
     nodes: int
@@ -51,6 +56,7 @@ class Candidate(NamedTuple):
     left_s: float = 0.0
     user: str = ""
     priority: int = 0
+    late_s: float = 0.0
 
 
 class HostLoad(NamedTuple):
@@ -73,6 +79,7 @@ class Choice(NamedTuple):
 # What it costs to end these jobs together, less is sooner.  The first argument is in the order of submission; the second one
 # says, if asked, how many of the hosts that are still needed it would empty (at least 1).  Unique for each single job.
 Price: TypeAlias = Callable[[Sequence[Candidate], Callable[[], int]], tuple[float, ...]]
+_Worth: TypeAlias = Callable[[Sequence[Candidate], Callable[[], int]], tuple[Any, ...]]
 Victims: TypeAlias = Callable[[Sequence[HostLoad], Mapping[str, Candidate], int], Choice]
 
 
@@ -82,15 +89,36 @@ def choose_by(
     """`count` hosts (all, if there are no more) and the victims that it takes.  `spare`: rule 4."""
     count = min(count, len(hosts))
     emptying = _Emptying(hosts, candidates, count)
-    _empty_cheapest(price, emptying)
+    worth = _late_last(price, candidates) if any(each.late_s for each in candidates.values()) else price
+    _empty_cheapest(worth, emptying)
     found = [candidates[unit] for unit in emptying.closed]
-    found.sort(key=lambda each: (not each.best_effort, each.guarded, price([each], _one)))
+    found.sort(key=lambda each: (not each.best_effort, each.guarded, worth([each], _one)))
     victims = [each.unit for each in found]
     if spare and victims:
         _spare(victims, emptying.closed, hosts, count)
     closed = emptying.closed
     empty = sorted((host for host in hosts if all(unit in closed for unit in host.units)), key=_giving_back)
     return Choice([unit for unit in victims if unit in closed], [host.name for host in empty[:count]])
+
+
+def _late_last(price: Price, candidates: Mapping[str, Candidate]) -> _Worth:
+    """Rule 2: the price, among equals how long their hosts would wait, then the price as it is."""
+    anybody = min(candidates, key=sort_key)  # one that is known: a price may look it up
+
+    def worth(lost: Sequence[Candidate], useful: Callable[[], int]) -> tuple[Any, ...]:
+        unseen = [
+            each._replace(
+                unit=anybody,
+                running_s=floor(each.running_s),
+                lost_s=floor(each.lost_s),
+                waited_s=floor(each.waited_s),
+                left_s=floor(each.left_s),
+            )
+            for each in lost
+        ]
+        return price(unseen, useful), max(each.late_s for each in lost), price(lost, useful)
+
+    return worth
 
 
 def oldest_first(unit: str) -> tuple[int, int]:
@@ -187,10 +215,10 @@ class _Emptying:
         self.empty_cordoned += hosts if cordoned else 0
 
 
-def _empty_cheapest(price: Price, emptying: _Emptying) -> None:
+def _empty_cheapest(price: _Worth, emptying: _Emptying) -> None:
     """Rules 1 to 3.  What has become cheaper enters the heap again; what has become dearer is found out on top of it."""
 
-    def cost(group: _Group) -> tuple[bool, bool, bool, tuple[float, ...], str, int]:
+    def cost(group: _Group) -> tuple[bool, bool, bool, tuple[Any, ...], str, int]:
         lost = emptying.lost(group)
         worth = price(lost, lambda: emptying.useful(group))
         production, guarded = not all(each.best_effort for each in lost), any(each.guarded for each in lost)

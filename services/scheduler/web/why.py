@@ -4,7 +4,8 @@ Rules
   1. First why the number of instances is what it is; then how far their release is, if it is on its way or was given up, and
      whether it is stuck for want of a host; then what is short: hosts, and instances that are on their way.
      If guarantees of batch departments keep the hosts, or other web departments have them (`schemas.kept`), which; if contracts
-     do not lend more (`schemas.withheld`), whose; else how many hosts there are.
+     do not lend more (`schemas.withheld`), whose; else how many hosts there are.  If jobs on hosts that are on their way have
+     asked for a grace (`schemas.grace`), which, and when the hosts that it lacks are clear at the latest.
      Before all that: who is not ready, since when, what it answers and what follows; UNITS_MAX are named.
   2. Then who drains, and until when at the latest; and, while some are short, how the last one that failed did.
   3. If load is missing, since when, and who told it last, as far as the edge has heard it since it started.  Last of all whose
@@ -21,7 +22,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
 
-from schemas import readiness
+from schemas import grace, readiness
 from schemas.kept import kept_from, shares_of_others
 from schemas.reasons import Code, Reason, because
 from schemas.whereabouts import usable
@@ -65,6 +66,7 @@ def why(core: WebCore, now: float, told: Told = NOTHING_TOLD) -> list[Reason]:
     if wanted > held:
         by = _kept(core, now)
         found.append(because(Code.WAITS_FOR_HOSTS, demand=wanted, held=held, short=wanted - held, **by))
+        found += grace.told(grace.waited_for(core.custody, wanted - held), now)
     if active > core.state.serving:
         found.append(because(Code.STARTING, instances=active - core.state.serving, **_of_start(core)))
     if active < target and now < core.state.retry_at:
