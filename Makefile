@@ -7,6 +7,8 @@
 # make test-traces   what reads the public traces, and nothing else (docs/simulator.md; the last line counts those left out)
 # make chaos  [SEEDS=5000] [FIRST=0] more seeds of the simulated faults, on all cores; up to the first that fails
 # make properties [ROUNDS=1] other examples than the test command's, up to the first that fails
+# make mutants [MODULES="schemas/fair.py …"] [MINUTES=60] small changes to cores and shared rules: which no test notices; goes on
+#             where the last run ended
 # make faults the real faults: processes killed, the broker restarted
 # make failures [ROUNDS=3] HAProxy, its agent, NATS, an instance, a host killed under web load: what clients see
 # make outage a health path, a release, a host, a rush, a lie under web load: how soon it is told, what it costs (2 minutes)
@@ -28,7 +30,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 # ALLOW_MISSING=1 make test   without the tests whose tool cannot be had; the last line counts them
 
-.PHONY: demo rush flaps test test-long test-traces lint types chaos properties faults failures outage crash crash-history worlds model bench setup tools clean
+.PHONY: demo rush flaps test test-long test-traces lint types chaos properties mutants faults failures outage crash crash-history worlds model bench setup tools clean
 
 demo: $(READY)
 	@sh deploy/tools.sh haproxy || true
@@ -85,6 +87,10 @@ chaos: setup
 ROUNDS ?= 1
 properties: setup
 	@for round in $$(seq $(ROUNDS)); do PROPERTIES=search $(BIN)/python -m pytest -q -x -n 2 tests/properties || exit 1; done
+
+MINUTES ?= 60
+mutants: setup
+	@$(BIN)/python -m tests.mutation --minutes $(MINUTES) $(if $(MODULES),--modules $(MODULES))
 
 faults: setup
 	@PHOENIX_FAULTS_ROUNDS=3 $(BIN)/python -m pytest -q tests/integration/test_faults_kill.py tests/integration/test_faults_broker.py tests/integration/test_faults_down.py

@@ -17,6 +17,7 @@ BESIDE_THE_CORES = (  # pure as well: what every fold shares, what a configurati
     "schemas/custody*.py",
     "schemas/meta.py",
     "schemas/timetable.py",
+    "schemas/withheld.py",
     "services/*/policies/*.py",
     "phoenix/haproxy/reconciler.py",
     "phoenix/haproxy/watch.py",
