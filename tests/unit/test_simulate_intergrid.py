@@ -15,6 +15,7 @@ from phoenix.simulate import engine, traces
 from phoenix.simulate.experiments import intergrid
 from phoenix.simulate.experiments import intergrid_rules as rules
 from phoenix.simulate.experiments.intergrid_rules import Run
+from phoenix.simulate.intervals import interval
 from phoenix.simulate.variates import Variates
 from phoenix.simulate.workload import LogJob
 from schemas import facts as f
@@ -118,17 +119,18 @@ def test_overhead_is_what_suspending_and_resuming_took() -> None:
 
 
 def test_what_differences_say() -> None:
-    assert intergrid.verdict([1.0, 2.0, 3.0, 2.0]) == "holds"
-    assert intergrid.verdict([-1.0, -2.0, -3.0, -2.0]) == "does not hold"
-    assert intergrid.verdict([1.0, -2.0, 3.0, -1.0]) == "no difference that these seeds show"
-    assert intergrid.verdict([1.0]) == "holds in this run"
-    assert intergrid.interval([10.0, 14.0]) == "12 ± 25"
+    assert intergrid.told_of([1.0, 2.0, 3.0, 2.0]) == "holds"
+    assert intergrid.told_of([-1.0, -2.0, -3.0, -2.0]) == "does not hold"
+    assert intergrid.told_of([1.0, -2.0, 3.0, -1.0]) == "no difference that these seeds show"
+    assert intergrid.told_of([1.0]) == "holds in this run"
+    assert interval([10.0, 14.0]) == "12 ± 25"
 
 
 def test_the_document_holds_every_run(capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: Any) -> None:
     monkeypatch.setattr(rules, "externals", lambda _log: requests())
     monkeypatch.setattr(intergrid, "ALPHAS", (0.0, 0.31, 1.0))
-    given: dict[str, Any] = {"seeds": 2, "sweep": 1, "log": tmp_path, "workers": 1, "plots": None}
+    given: dict[str, Any] = {"seeds": 2, "alphas": 1, "log": tmp_path, "workers": 1, "plots": None}
+    given |= {"sweep": None, "trials": None, "for_s": None, "map": None}
     assert intergrid.run(argparse.Namespace(**given, json=True)) == 0
     found = json.loads(capsys.readouterr().out)["runs"]
     assert [(run["policy"], run["alpha"], run["seed"]) for run in found] == [

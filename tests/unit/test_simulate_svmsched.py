@@ -92,8 +92,9 @@ def test_the_document_holds_every_run(
 ) -> None:
     monkeypatch.setattr(rules, "SETTINGS", (THIRDS,))
     monkeypatch.setattr(svmsched.simulated, "__defaults__", ((THIRDS,), (0.0, 1800.0), None))
+    given: dict[str, Any] = {"seeds": 2, "workers": 1, "sweep": None, "trials": None, "for_s": None, "map": None}
     for as_json in (True, False):
-        assert svmsched.run(argparse.Namespace(seeds=2, workers=1, json=as_json, plots=tmp_path)) == 0
+        assert svmsched.run(argparse.Namespace(**given, json=as_json, plots=tmp_path)) == 0
         text = capsys.readouterr().out
         if as_json:
             runs = json.loads(text)["runs"]

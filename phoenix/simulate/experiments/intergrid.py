@@ -7,7 +7,6 @@ do not begin on time.  The order is production's (`order = "leases"`); what is c
 from __future__ import annotations
 
 import argparse
-import math
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
@@ -19,13 +18,12 @@ from phoenix.cli import files
 from phoenix.cli.errors import OK, USAGE, CliError
 from phoenix.cli.parser import at_least_zero, count
 from phoenix.cli.tables import render
-from phoenix.simulate import engine, report, sweep, traces
+from phoenix.simulate import report, sweep, traces
 from phoenix.simulate.experiments import intergrid_rules as rules
+from phoenix.simulate.experiments import intergrid_sweep, region
 from phoenix.simulate.experiments.intergrid_rules import Policy, Run
+from phoenix.simulate.intervals import interval, mean, verdict
 from phoenix.simulate.workload import LogJob
-from schemas import facts as f
-from schemas.facts import Disposal
-from schemas.meta import Meta
 
 HELP: Final = """13 local leases with time slots among 60 external ones, on 4 hosts of 4 cores.  none: nobody makes way; mwt,
 mov, cp: external leases are suspended for local ones, by minimum waiting time, minimum overhead, or both weighed by alpha.
@@ -34,22 +32,17 @@ Means over the seeds with 95 % intervals; a legend stands under the tables.  As 
 examples:
   phoenix simulate intergrid                      30 seeds, and alpha from 0 to 1 on 5 of them
   phoenix simulate intergrid --json               every run
-  phoenix simulate intergrid --sweep 0            no sweep of alpha
+  phoenix simulate intergrid --alphas 0           Table II alone
   phoenix simulate intergrid --plots figures      what alpha does
+  phoenix simulate intergrid --seeds 10 --sweep docs/examples/intergrid-space.toml --for 15m
+                                                  for which leases does the paper's order hold?
 
 docs/policies.md describes the order; the paper is M. A. Salehi et al., Software: Practice and Experience 2013."""
 
 SEEDS: Final = 30
-SWEEP_SEEDS: Final = 5
+ALPHA_SEEDS: Final = 5
 ALPHAS: Final = tuple(step / 100 for step in range(101))
 LOG: Final = "sdsc-blue-reconstructed-65days.swf.gz"
-POLICIES: Final[tuple[Policy, ...]] = ("none", "mwt", "mov", "cp")
-# Student's t for a two-sided 95 %, by degrees of freedom; beyond 30 the interval is a little too wide.
-T_95: Final = (
-    12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228,
-    2.201, 2.179, 2.160, 2.145, 2.131, 2.120, 2.110, 2.101, 2.093, 2.086,
-    2.080, 2.074, 2.069, 2.064, 2.060, 2.056, 2.052, 2.048, 2.045, 2.042,
-)  # fmt: skip
 LEGEND: Final = """\
 OVERHEAD: seconds that suspending and resuming took, of all leases together.  WAIT: seconds in which an external lease did
 not run between its submission and its end, the mean.  MAKESPAN: seconds from the first submission to the last end.
@@ -61,38 +54,35 @@ MEASURES: Final[dict[str, Measure]] = {
     "wait": lambda run: run.mean_wait_s,
     "makespan": lambda run: run.makespan_s,
 }
-# What the paper found: left is at most right.
-CLAIMS: Final = (
-    ("wait", "mwt", "cp"),
-    ("wait", "cp", "mov"),
-    ("overhead", "mov", "cp"),
-    ("overhead", "cp", "mwt"),
-)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--seeds", type=count, default=SEEDS, metavar="N", help=f"runs of each policy ({SEEDS})")
     parser.add_argument(
-        "--sweep",
+        "--alphas",
         type=at_least_zero,
-        default=SWEEP_SEEDS,
+        default=ALPHA_SEEDS,
         metavar="N",
-        help=f"seeds of the sweep of alpha ({SWEEP_SEEDS}; 0: none)",
+        help=f"seeds of Fig. 9, alpha from 0 to 1 ({ALPHA_SEEDS}; 0: none)",
     )
+    region.add_arguments(parser)
     parser.add_argument(
         "--log", type=files.named, metavar="FILE", help=f"the job log (default: {LOG}, in {traces.WHERE})"
     )
-    parser.add_argument("--plots", type=files.named, metavar="DIR", help="what alpha does, as SVG and PNG")
+    parser.add_argument("--plots", type=files.named, metavar="DIR", help="what alpha does, or the map of --sweep")
     parser.add_argument("--workers", type=count, metavar="N", help="processes (default: one for each core)")
 
 
 def run(args: argparse.Namespace) -> int:
+    region.check_alone(args)
     log = args.log or traces.find(LOG)
     if log is None:
         raise CliError(USAGE, f"no {LOG}: {traces.looked_in()}; or name a log with --log")
+    if args.sweep is not None:
+        return region.run(intergrid_sweep.study(rules.externals(log, intergrid_sweep.EXTERNALS_MAX)), args, args.seeds)
     requests = rules.externals(log)
     runs = simulated(requests, range(1, args.seeds + 1), workers=args.workers)
-    swept = simulated(requests, range(1, args.sweep + 1), ("cp",), ALPHAS, workers=args.workers)
+    swept = simulated(requests, range(1, args.alphas + 1), ("cp",), ALPHAS, workers=args.workers)
     if args.plots is not None:
         plot(args.plots, swept)
     if args.json:
@@ -105,28 +95,17 @@ def run(args: argparse.Namespace) -> int:
 def simulated(
     requests: tuple[LogJob, ...],
     seeds: Sequence[int],
-    policies: Sequence[Policy] = POLICIES,
+    policies: Sequence[Policy] = rules.POLICIES,
     alphas: Sequence[float] = (rules.ALPHA,),
     workers: int | None = None,
 ) -> list[Run]:
     tasks = [
-        sweep.Task(f"{policy} {alpha:g}, seed {seed}", partial(_made, requests, policy, alpha, seed))
+        sweep.Task(f"{policy} {alpha:g}, seed {seed}", partial(rules.made, requests, policy, alpha, seed))
         for policy in policies
         for alpha in alphas
         for seed in seeds
     ]
     return sweep.run_all(tasks, title="intergrid", workers=workers) if tasks else []
-
-
-def _made(requests: tuple[LogJob, ...], policy: Policy, alpha: float, seed: int) -> Run:
-    suspended: list[str] = []
-
-    def watch(fact: f.Fact, _meta: Meta) -> None:
-        if isinstance(fact, f.AttemptClosed) and fact.disposal is Disposal.SUSPEND:
-            suspended.append(fact.unit)
-
-    outcome = engine.run(rules.scenario(requests, policy, alpha, seed), watch=watch)
-    return rules.measured(requests, policy, alpha, seed, outcome, len(suspended))
 
 
 def document(runs: Sequence[Run]) -> dict[str, Any]:
@@ -137,12 +116,12 @@ def document(runs: Sequence[Run]) -> dict[str, Any]:
 def plot(directory: Path, swept: Sequence[Run]) -> None:
     """Fig. 9: what alpha does."""
     if not swept:
-        raise CliError(USAGE, "--plots shows the sweep of alpha: --sweep should be at least 1")
+        raise CliError(USAGE, "--plots shows what alpha does: --alphas should be at least 1")
     from phoenix.simulate import plots, plots_alpha
 
     alphas = sorted({each.alpha or 0.0 for each in swept})
     points = [
-        (alpha, _mean([r.overhead_s for r in mine]), _mean([r.mean_wait_s for r in mine]))
+        (alpha, mean([r.overhead_s for r in mine]), mean([r.mean_wait_s for r in mine]))
         for alpha in alphas
         if (mine := [each for each in swept if each.alpha == alpha])
     ]
@@ -165,11 +144,11 @@ def told(runs: Sequence[Run], swept: Sequence[Run]) -> str:
 
 def _table(runs: Sequence[Run]) -> str:
     rows = []
-    for policy in POLICIES:
+    for policy in rules.POLICIES:
         mine = [each for each in runs if each.policy == policy]
         if mine:
             values = [interval([measure(each) for each in mine]) for measure in MEASURES.values()]
-            stops = _mean([float(each.preemptions) for each in mine])
+            stops = mean([float(each.preemptions) for each in mine])
             paper = rules.TABLE_II.get(policy)
             theirs = [f"{value:,.0f}" for value in paper] if paper else ["", "", ""]
             on_time = min(each.local_on_time for each in mine)
@@ -188,29 +167,25 @@ def claims(runs: Sequence[Run]) -> list[tuple[str, str, list[float]]]:
             name,
             [MEASURES[name](known[right, s]) - MEASURES[name](known[left, s]) for s in seeds],  # type: ignore[index]
         )
-        for name, left, right in CLAIMS
+        for name, left, right in rules.CLAIMS
     ]
 
 
-def verdict(differences: Sequence[float]) -> str:
+def told_of(differences: Sequence[float]) -> str:
     """What the paired differences say of "left is at most right"."""
-    mean, half = spread(differences)
-    if half is None:
-        return "holds in this run" if mean >= 0 else "does not hold in this run"
-    if mean - half > 0:
-        return "holds"
-    if mean + half < 0:
-        return "does not hold"
-    return "no difference that these seeds show"
+    if len(differences) == 1:
+        return "holds in this run" if differences[0] >= 0 else "does not hold in this run"
+    found = verdict(differences)
+    return "no difference that these seeds show" if found == "open" else found
 
 
 def _claims(runs: Sequence[Run]) -> str:
-    if {each.policy for each in runs} != set(POLICIES):
+    if {each.policy for each in runs} != set(rules.POLICIES):
         return ""
     rows = []
     for text, _, differences in claims(runs):
         kept = sum(1 for each in differences if each >= 0)
-        rows.append((text, interval(differences, sign=True), f"{kept} of {len(differences)}", verdict(differences)))
+        rows.append((text, interval(differences, sign=True), f"{kept} of {len(differences)}", told_of(differences)))
     return render(("THE PAPER SAYS", "DIFFERENCE", "SEEDS", ""), rows, right="DIFFERENCE SEEDS")
 
 
@@ -219,26 +194,6 @@ def _sweep(swept: Sequence[Run]) -> str:
     for alpha in sorted({each.alpha or 0.0 for each in swept}):
         mine = [each for each in swept if each.alpha == alpha]
         if round(alpha * 100) % 10 == 0 or alpha == rules.ALPHA:
-            means = (_mean([r.overhead_s for r in mine]), _mean([r.mean_wait_s for r in mine]))
+            means = (mean([r.overhead_s for r in mine]), mean([r.mean_wait_s for r in mine]))
             rows.append((f"{alpha:.2f}", *(f"{mean:,.0f}" for mean in means)))
     return render(("ALPHA", "OVERHEAD", "WAIT"), rows, right="ALPHA OVERHEAD WAIT")
-
-
-def spread(values: Sequence[float]) -> tuple[float, float | None]:
-    """Mean, and half of its 95 % interval; None with one value."""
-    mean = _mean(values)
-    if len(values) < 2:
-        return mean, None
-    deviation = math.sqrt(math.fsum((value - mean) ** 2 for value in values) / (len(values) - 1))
-    return mean, T_95[min(len(values) - 1, len(T_95)) - 1] * deviation / math.sqrt(len(values))
-
-
-def interval(values: Sequence[float], *, sign: bool = False) -> str:
-    """Mean and 95 % interval, as text."""
-    mean, half = spread(values)
-    text = f"{mean:+,.0f}" if sign else f"{mean:,.0f}"
-    return text if half is None else f"{text} ± {half:,.0f}"
-
-
-def _mean(values: Sequence[float]) -> float:
-    return math.fsum(values) / len(values)

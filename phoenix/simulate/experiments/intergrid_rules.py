@@ -22,15 +22,18 @@ from __future__ import annotations
 
 import math
 from pathlib import Path
-from typing import Final, Literal, NamedTuple
+from typing import Annotated, Final, Literal, NamedTuple
 
 import msgspec
 
-from phoenix.simulate import swf
+from phoenix.simulate import engine, swf
 from phoenix.simulate.variates import Variates
 from phoenix.simulate.workload import JobRecord, Latencies, LogJob, Outcome, Scenario, Work
+from schemas import facts as f
 from schemas.capabilities import ALL
 from schemas.config import BatchPolicy, CloudConfig, Department, Leases, LeaseVictims
+from schemas.facts import Disposal
+from schemas.meta import Meta
 
 Policy = Literal["none", "mwt", "mov", "cp"]
 DEPT: Final = "provider"
@@ -42,12 +45,42 @@ EXTERNAL: Final = 60
 PROCESSORS: Final = 1152
 LOG_BEGINS_S: Final = 440_070.0
 ALPHA: Final = 0.31
+POLICIES: Final[tuple[Policy, ...]] = ("none", "mwt", "mov", "cp")
+# What the paper found (Table II): left is at most right.
+CLAIMS: Final = (
+    ("wait", "mwt", "cp"),
+    ("wait", "cp", "mov"),
+    ("overhead", "mov", "cp"),
+    ("overhead", "cp", "mwt"),
+)
 VICTIMS: Final[dict[Policy, LeaseVictims]] = {
     "none": "combined",
     "mwt": "minimum-waiting-time",
     "mov": "minimum-overhead",
     "cp": "combined",
 }
+
+
+class Workload(msgspec.Struct, frozen=True, kw_only=True):
+    """What rules 3 and 4 choose (the defaults), and what is stated (rule 1, below the line); `--sweep` varies them."""
+
+    processors: Annotated[float, msgspec.Meta(ge=1, le=1e5)] = PROCESSORS / (
+        HOSTS * HOST_CORES
+    )  # of the log, for one node
+    begins_s: Annotated[float, msgspec.Meta(ge=0, le=1e9)] = LOG_BEGINS_S  # where in the log time 0 is
+    pace: Annotated[float, msgspec.Meta(ge=0.01, le=1e6)] = 1.0  # the log's requests come so many times as fast
+    lengths: Annotated[float, msgspec.Meta(ge=0.01, le=100)] = 1.0  # durations and limits, in those of the log
+    memory: Annotated[float, msgspec.Meta(ge=0.01, le=2)] = 1.0  # of an external node, in those of Table I
+    memory_spread: Annotated[float, msgspec.Meta(ge=0, le=4)] = (
+        1.0  # Table I's memory in GiB, to this power; 0: all have one GiB
+    )
+    # -------------------------------------------------------------------------------------------------------- stated
+    externals: Annotated[int, msgspec.Meta(ge=1, le=1000)] = EXTERNAL
+    locals: Annotated[int, msgspec.Meta(ge=0, le=13)] = 13  # the first so many of Table I
+    local_lengths: Annotated[float, msgspec.Meta(ge=0.01, le=10)] = 1.0  # in those of Table I
+    suspend_mb_per_s: Annotated[float, msgspec.Meta(ge=0.1, le=1e6)] = RATE_MB_PER_S
+    resume_mb_per_s: Annotated[float, msgspec.Meta(ge=0.1, le=1e6)] = RATE_MB_PER_S
+    alpha: Annotated[float, msgspec.Meta(ge=0, le=1)] = ALPHA  # of cp
 
 
 class Local(NamedTuple):
@@ -95,33 +128,42 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
     preemptions: int
 
 
-def externals(log: Path) -> tuple[LogJob, ...]:
-    """The first 60 requests of the log."""
-    return swf.read(log).jobs[:EXTERNAL]
+CHOSEN: Final = Workload()
 
 
-def _nodes(processors: int, chance: float) -> int:
-    """Rule 3."""
-    exact = HOSTS * HOST_CORES * processors / PROCESSORS
+def externals(log: Path, count: int = EXTERNAL) -> tuple[LogJob, ...]:
+    """The first requests of the log."""
+    return swf.read(log).jobs[:count]
+
+
+def _nodes(processors: int, each: float, chance: float) -> int:
+    """Rule 3; `each`: processors of the log for one node."""
+    exact = processors / each
     nodes = max(1, math.floor(exact) + (chance < exact - math.floor(exact)))
     return min(HOSTS * HOST_CORES, nodes if nodes <= HOSTS else HOSTS * -(-nodes // HOSTS))
 
 
-def works(requests: tuple[LogJob, ...], seed: int) -> tuple[Work, ...]:
+def _memory_mb(given: Workload, chance: float) -> int:
+    """Rule 3; a host has room for four nodes of 2 GiB."""
+    gib: float = TABLE_I[math.floor(chance * len(TABLE_I))].memory_mb / 1024
+    return max(1, min(HOST_MB // HOST_CORES, round(1024 * given.memory * math.pow(gib, given.memory_spread))))
+
+
+def works(requests: tuple[LogJob, ...], seed: int, given: Workload = CHOSEN) -> tuple[Work, ...]:
     """All leases of one seed, in the order of submission."""
     chance = Variates(seed, "intergrid").uniform
     found = []
-    for job in requests:
-        nodes = _nodes(job.processors, chance())
-        memory_mb = TABLE_I[math.floor(chance() * len(TABLE_I))].memory_mb
-        submit_s = max(0.0, job.submit_s - LOG_BEGINS_S)
-        limit_s = max(job.run_s, job.requested_s or job.run_s)
-        found.append((submit_s, 1, _laid_out(nodes, memory_mb, submit_s, job.run_s, limit_s, None)))
-    for row in TABLE_I:
+    for job in requests[: given.externals]:
+        nodes = _nodes(job.processors, given.processors, chance())
+        memory_mb = _memory_mb(given, chance())
+        submit_s = max(0.0, job.submit_s - given.begins_s) / given.pace
+        run_s = job.run_s * given.lengths
+        limit_s = max(job.run_s, job.requested_s or job.run_s) * given.lengths
+        found.append((submit_s, 1, _laid_out(nodes, memory_mb, submit_s, run_s, limit_s, None)))
+    for row in TABLE_I[: given.locals]:
         submit_s, start_s = row.hour * 3600.0, row.hour * 3600.0 + 900.0
-        found.append(
-            (submit_s, 0, _laid_out(row.nodes, row.memory_mb, submit_s, row.duration_s, row.duration_s, start_s))
-        )
+        run_s = row.duration_s * given.local_lengths
+        found.append((submit_s, 0, _laid_out(row.nodes, row.memory_mb, submit_s, run_s, run_s, start_s)))
     ordered = sorted(range(len(found)), key=lambda place: (found[place][0], found[place][1], place))
     return tuple(msgspec.structs.replace(found[place][2], number=n) for n, place in enumerate(ordered, start=1))
 
@@ -143,13 +185,15 @@ def _laid_out(nodes: int, memory_mb: int, submit_s: float, run_s: float, limit_s
     )
 
 
-def scenario(requests: tuple[LogJob, ...], policy: Policy, alpha: float, seed: int) -> Scenario:
+def scenario(
+    requests: tuple[LogJob, ...], policy: Policy, alpha: float, seed: int, given: Workload = CHOSEN
+) -> Scenario:
     settings = Leases(
         preempt=policy != "none",
         victims=VICTIMS[policy],
         alpha=alpha,
-        suspend_mb_per_s=RATE_MB_PER_S,
-        resume_mb_per_s=RATE_MB_PER_S,
+        suspend_mb_per_s=given.suspend_mb_per_s,
+        resume_mb_per_s=given.resume_mb_per_s,
         margin_s=0.0,
     )
     batch = BatchPolicy(order="leases", requeue_place="end", leases=settings, walltime_max_s=1e7)
@@ -160,15 +204,33 @@ def scenario(requests: tuple[LogJob, ...], policy: Policy, alpha: float, seed: i
         hosts=HOSTS,
         host_cores=HOST_CORES,
         host_memory_mb=HOST_MB,
-        jobs={DEPT: works(requests, seed)},
-        latencies=Latencies(suspend_mb_per_s=RATE_MB_PER_S, resume_mb_per_s=RATE_MB_PER_S),
+        jobs={DEPT: works(requests, seed, given)},
+        latencies=Latencies(suspend_mb_per_s=given.suspend_mb_per_s, resume_mb_per_s=given.resume_mb_per_s),
     )
 
 
+def made(requests: tuple[LogJob, ...], policy: Policy, alpha: float, seed: int, given: Workload = CHOSEN) -> Run:
+    """One run."""
+    suspended: list[str] = []
+
+    def watch(fact: f.Fact, _meta: Meta) -> None:
+        if isinstance(fact, f.AttemptClosed) and fact.disposal is Disposal.SUSPEND:
+            suspended.append(fact.unit)
+
+    outcome = engine.run(scenario(requests, policy, alpha, seed, given), watch=watch)
+    return measured(requests, policy, alpha, seed, outcome, len(suspended), given)
+
+
 def measured(
-    requests: tuple[LogJob, ...], policy: Policy, alpha: float, seed: int, outcome: Outcome, preemptions: int
+    requests: tuple[LogJob, ...],
+    policy: Policy,
+    alpha: float,
+    seed: int,
+    outcome: Outcome,
+    preemptions: int,
+    given: Workload = CHOSEN,
 ) -> Run:
-    starts = {work.number: work.start_s for work in works(requests, seed) if work.start_s}
+    starts = {work.number: work.start_s for work in works(requests, seed, given) if work.start_s}
     external = [record for record in outcome.jobs if record.number not in starts]
     local = [record for record in outcome.jobs if record.number in starts]
     unfinished = [record.number for record in external if record.end != "completed" or record.end_s is None]

@@ -7,7 +7,6 @@ production's (`order = "svmsched"`); what is compared is in `svmsched_rules`.
 from __future__ import annotations
 
 import argparse
-import math
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
@@ -20,8 +19,10 @@ from phoenix.cli.errors import OK
 from phoenix.cli.parser import count
 from phoenix.cli.tables import render
 from phoenix.simulate import engine, report, sweep
+from phoenix.simulate.experiments import region, svmsched_sweep
 from phoenix.simulate.experiments import svmsched_rules as rules
 from phoenix.simulate.experiments.svmsched_rules import Run, Setting
+from phoenix.simulate.intervals import interval, mean
 from schemas import facts as f
 from schemas.meta import Meta
 from schemas.reasons import Code
@@ -34,6 +35,8 @@ examples:
   phoenix simulate svmsched                       10 seeds, all thresholds
   phoenix simulate svmsched --seeds 30 --json     every run
   phoenix simulate svmsched --plots figures       which threshold?
+  phoenix simulate svmsched --sweep docs/examples/svmsched-space.toml --for 15m --plots figures
+                                                  in which workloads is the thesis' gain?
 
 docs/policies.md describes the order; the settings are those of R. Chakode's thesis (2012), Fig. 7.3 to 7.5."""
 
@@ -44,18 +47,21 @@ short and may borrow; 0: nobody may.  UTILISATION: what ran, of all cores until 
 than with 0, seed by seed, ± its 95 % interval.  IN-WINDOW: utilisation within a window that is the same for all thresholds.
 MAKESPAN: seconds from the first submission to the last end.  BORROWED: starts above a service's share.
 WAIT-…: seconds from submission to start, the service's mean."""
-T_95: Final = (
-    2.262  # Student's t, 9 degrees of freedom; with more seeds the interval is a little too wide, with fewer not told
-)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--seeds", type=count, default=SEEDS, metavar="N", help=f"runs of each kind ({SEEDS})")
-    parser.add_argument("--plots", type=files.named, metavar="DIR", help="what each threshold does, as SVG and PNG")
+    region.add_arguments(parser)
+    parser.add_argument(
+        "--plots", type=files.named, metavar="DIR", help="what each threshold does, or the map of --sweep"
+    )
     parser.add_argument("--workers", type=count, metavar="N", help="processes (default: one for each core)")
 
 
 def run(args: argparse.Namespace) -> int:
+    region.check_alone(args)
+    if args.sweep is not None:
+        return region.run(svmsched_sweep.study(), args, args.seeds)
     runs = simulated(range(1, args.seeds + 1), workers=args.workers)
     if args.plots is not None:
         plot(args.plots, runs)
@@ -115,7 +121,7 @@ def plot(directory: Path, runs: Sequence[Run]) -> None:
         [f"{level_s / 60:g}" for level_s in levels],
         {setting: [[gain(setting, level_s, seed) for seed in seeds] for level_s in levels] for setting in settings},
         {setting: {name: waits(setting, name) for name in runs[0].wait_s} for setting in settings},
-        caption=f"means of {len(seeds)} seeds, bands from least to most; waits include the {rules.START_S:g} s of a start",
+        caption=f"means of {len(seeds)} seeds, bands from least to most; waits include the 15 s of a start",
     )
     for ending in ("svg", "png"):
         plots.save(figure, directory / f"thresholds.{ending}")
@@ -145,12 +151,12 @@ def _table(runs: Sequence[Run]) -> str:
         rows.append(
             (
                 f"{threshold_s:g}",
-                f"{100 * _mean([each.utilisation for each in mine]):.1f} %",
-                _interval(gains) if threshold_s and gains else "",
-                f"{100 * _mean([each.window_utilisation for each in mine]):.1f} %",
-                f"{_mean([each.makespan_s for each in mine]):,.0f}",
-                f"{_mean([float(each.borrowed) for each in mine]):.1f}",
-                *(f"{_mean([each.wait_s[service] for each in mine]):,.0f}" for service in services),
+                f"{100 * mean([each.utilisation for each in mine]):.1f} %",
+                interval(gains, sign=True, digits=1) if threshold_s and gains else "",
+                f"{100 * mean([each.window_utilisation for each in mine]):.1f} %",
+                f"{mean([each.makespan_s for each in mine]):,.0f}",
+                f"{mean([float(each.borrowed) for each in mine]):.1f}",
+                *(f"{mean([each.wait_s[service] for each in mine]):,.0f}" for service in services),
             )
         )
     head = (
@@ -163,16 +169,3 @@ def _table(runs: Sequence[Run]) -> str:
         *(f"WAIT-{name.upper()}" for name in services),
     )
     return render(head, rows, right=" ".join(head))
-
-
-def _interval(values: Sequence[float]) -> str:
-    """Mean and 95 % interval."""
-    mean = _mean(values)
-    if len(values) < SEEDS:
-        return f"{mean:+.1f}"
-    deviation = math.sqrt(math.fsum((value - mean) ** 2 for value in values) / (len(values) - 1))
-    return f"{mean:+.1f} ± {T_95 * deviation / math.sqrt(len(values)):.1f}"
-
-
-def _mean(values: Sequence[float]) -> float:
-    return math.fsum(values) / len(values)

@@ -22,12 +22,13 @@ Rules
 from __future__ import annotations
 
 import math
-from typing import Final, Literal, NamedTuple
+from typing import Annotated, Final, Literal, NamedTuple
 
 import msgspec
 
 from phoenix.simulate.variates import Variates
 from phoenix.simulate.workload import JobRecord, Latencies, Outcome, Scenario, Work
+from schemas.capabilities import ALL
 from schemas.config import BatchPolicy, CloudConfig, Department
 
 Submission = Literal["spread", "at_once"]
@@ -35,11 +36,37 @@ DEPT: Final = "hpc"
 HOST_CORES: Final = 8
 HOST_MB: Final = 24_576
 JOB_MB: Final = 256
-START_S: Final = 15.0
-SPREAD_S: Final = 5 * 3600.0
-SHORTEST_S: Final = 30.0
-LONGEST_S: Final = 7200.0
-CORES: Final = ((0.7, 1), (0.9, 4), (1.0, 8))  # cumulative
+
+
+class Workload(msgspec.Struct, frozen=True, kw_only=True):
+    """What rule 2 chooses (the defaults), and two things that are stated (rule 1); `--sweep` varies them.  Parts are of 1."""
+
+    spread_s: Annotated[float, msgspec.Meta(ge=1, le=1e6)] = (
+        5 * 3600.0
+    )  # submissions come within so long, where they are spread
+    burst: Annotated[int, msgspec.Meta(ge=1, le=100)] = (
+        1  # so many jobs of a service, one after the other, are submitted together
+    )
+    shortest_s: Annotated[float, msgspec.Meta(ge=1, le=1799)] = 30.0  # the least duration of a short job
+    long_from: Annotated[float, msgspec.Meta(ge=1, le=2)] = 1.0  # the least duration of a long job, in thresholds
+    longest_s: Annotated[float, msgspec.Meta(ge=3600, le=1e6)] = 7200.0
+    long_skew: Annotated[float, msgspec.Meta(ge=0.1, le=10)] = 1.0  # above 1 most long jobs are near the least duration
+    one_core: Annotated[float, msgspec.Meta(ge=0, le=1)] = 0.7  # part of the long jobs
+    short_one_core: Annotated[float, msgspec.Meta(ge=0, le=1)] | None = (
+        None  # part of the short jobs; None: as of the long ones
+    )
+    low_one_core: Annotated[float, msgspec.Meta(ge=0, le=1)] | None = None  # part of app2's and app3's; None: as of all
+    four_of_wide: Annotated[float, msgspec.Meta(ge=0, le=1)] = (
+        2 / 3
+    )  # part of those with more than one core; the others have eight
+    short_app1: Annotated[float, msgspec.Meta(ge=0, le=1)] | None = (
+        None  # part of app1 in the short jobs; None: as in all jobs
+    )
+    best_effort: Annotated[float, msgspec.Meta(ge=0, le=1)] = 0.0  # part of the jobs; stated: all are production
+    save_mb_per_s: Annotated[float, msgspec.Meta(ge=0, le=1e6)] = (
+        0.0  # to suspend and to resume one of those; 0: at once
+    )
+    start_s: Annotated[float, msgspec.Meta(ge=0, le=1e4)] = 15.0  # stated
 
 
 class Setting(NamedTuple):
@@ -53,6 +80,7 @@ class Setting(NamedTuple):
     short_part: float
     threshold_s: float
     submission: Submission
+    workload: Workload = Workload()
 
     @property
     def cores(self) -> int:
@@ -94,23 +122,29 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
 def works(setting: Setting, seed: int) -> tuple[Work, ...]:
     """The jobs of one seed, in the order of submission."""
     chance = Variates(seed, f"svmsched/{setting.name}").uniform
+    given = setting.workload
     services = [service for service, count in setting.jobs.items() for _ in range(count)]
     _shuffle(services, chance)
     shorts = [number < round(setting.short_part * len(services)) for number in range(len(services))]
     _shuffle(shorts, chance)
+    if given.short_app1 is not None:
+        _give(shorts, [service == "app1" for service in services], given.short_app1)
     spread = setting.submission == "spread"
-    submits = sorted(math.floor(chance() * SPREAD_S) if spread else 0 for _ in services)
-    found = []
-    for number, (service, brief, submit_s) in enumerate(zip(services, shorts, submits, strict=True), start=1):
-        low, high = (SHORTEST_S, setting.threshold_s - 1) if brief else (setting.threshold_s, LONGEST_S)
-        run_s = float(math.floor(low * (high / low) ** chance()))
-        size = chance()
-        cores = next(cores for part, cores in CORES if size < part)
+    submits = sorted(math.floor(chance() * given.spread_s) if spread else 0 for _ in services)
+    found: list[Work] = []
+    for service, brief, submit_s in zip(services, shorts, _bursts(services, submits, given.burst), strict=True):
+        low, high = (
+            (given.shortest_s, setting.threshold_s - 1)
+            if brief
+            else (given.long_from * setting.threshold_s, given.longest_s)
+        )
+        run_s = float(math.floor(low * (high / low) ** (chance() if brief else chance() ** given.long_skew)))
+        cores = _cores(given, chance(), brief=brief, low=service != "app1")
         if cores > setting.cores * setting.weights[service] / sum(setting.weights.values()):
             cores = 1
         found.append(
             Work(
-                number=number,
+                number=len(found) + 1,
                 submit_s=float(submit_s),
                 run_s=run_s,
                 nodes=1,
@@ -118,9 +152,43 @@ def works(setting: Setting, seed: int) -> tuple[Work, ...]:
                 memory_mb=JOB_MB,
                 walltime_s=run_s + 1,
                 service=service,
+                best_effort=given.best_effort > 0 and chance() < given.best_effort,
             )
         )
-    return tuple(found)
+    found.sort(key=lambda work: work.submit_s)  # those of a burst stay in their order
+    return tuple(msgspec.structs.replace(work, number=number) for number, work in enumerate(found, start=1))
+
+
+def _bursts(services: list[str], submits: list[int], size: int) -> list[int]:
+    """Of each service, `size` jobs at a time come with the first of them."""
+    seen: dict[str, int] = dict.fromkeys(services, 0)
+    first_s: dict[str, int] = {}
+    found = []
+    for service, submit_s in zip(services, submits, strict=True):
+        if seen[service] % size == 0:
+            first_s[service] = submit_s
+        seen[service] += 1
+        found.append(first_s[service])
+    return found
+
+
+def _cores(given: Workload, chance: float, *, brief: bool, low: bool) -> int:
+    one = given.one_core
+    if brief and given.short_one_core is not None:
+        one = given.short_one_core
+    if low and given.low_one_core is not None:
+        one = given.low_one_core
+    return 1 if chance < one else 4 if chance < round(one + (1 - one) * given.four_of_wide, 9) else 8
+
+
+def _give(shorts: list[bool], mine: list[bool], part: float) -> None:
+    """Exchanges lengths, the first ones first, until `part` of the short jobs are mine, as far as there are jobs."""
+    wanted = max(sum(shorts) - mine.count(False), min(round(part * sum(shorts)), sum(mine)))
+    while (now := sum(short for short, own in zip(shorts, mine, strict=True) if own)) != wanted:
+        more = now < wanted
+        for own in (True, False):
+            place = next(n for n, short in enumerate(shorts) if mine[n] is own and short is not (own is more))
+            shorts[place] = own is more
 
 
 def _shuffle(items: list[str] | list[bool], chance: object) -> None:
@@ -131,22 +199,25 @@ def _shuffle(items: list[str] | list[bool], chance: object) -> None:
 
 
 def scenario(setting: Setting, threshold_s: float, seed: int) -> Scenario:
+    given = setting.workload
     policy = BatchPolicy(
         order="svmsched",
         requeue_place="end",
         services=dict(setting.weights),
         short_s=threshold_s,
-        walltime_max_s=10 * LONGEST_S,
+        walltime_max_s=10 * given.longest_s,
     )
     department = Department(name=DEPT, kind="batch", batch=policy)
     return Scenario(
         label=f"{setting.name} {threshold_s:g} s, seed {seed}",
-        config=CloudConfig(name="svmsched", departments=(department,)),
+        config=CloudConfig(name="svmsched", departments=(department,), capabilities=ALL),
         hosts=setting.hosts,
         host_cores=HOST_CORES,
         host_memory_mb=HOST_MB,
         jobs={DEPT: works(setting, seed)},
-        latencies=Latencies(boot_s=START_S),
+        latencies=Latencies(
+            boot_s=given.start_s, suspend_mb_per_s=given.save_mb_per_s, resume_mb_per_s=given.save_mb_per_s
+        ),
     )
 
 
@@ -158,7 +229,7 @@ def measured(setting: Setting, threshold_s: float, seed: int, outcome: Outcome, 
         raise AssertionError(f"{len(outcome.jobs) - len(ended)} jobs of {outcome.label} did not complete")
     makespan_s = max(ended.values()) - min(record.submit_s for record in outcome.jobs)
     work = math.fsum(record.run_s * record.cores * record.nodes for record in outcome.jobs)
-    window_s = SPREAD_S if setting.submission == "spread" else work / setting.cores
+    window_s = setting.workload.spread_s if setting.submission == "spread" else work / setting.cores
     within = math.fsum(ran_within(record, window_s) * record.cores * record.nodes for record in outcome.jobs)
     mine = {s: [r for r in outcome.jobs if service_of[r.number] == s] for s in setting.jobs}
     return Run(
