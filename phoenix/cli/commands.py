@@ -91,6 +91,7 @@ COMMANDS: Final = (
         parses=True,
     ),
     Command("whatif", "when a job would start; what another configuration would have done", _WHAT_IF, reads=True),
+    Command("tune", "search for settings under which an experiment does better", _WHAT_IF, reads=True),
     Command("load", "play load on a web service: requests at their time, whatever the answers", _WHAT_IF, reads=True),
     Command("completion", "completion for bash, zsh or fish", _TOOL, ("bash", "zsh", "fish")),
     Command("version", "versions of phoenix and of what it runs on", _TOOL, reads=True),

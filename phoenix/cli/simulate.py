@@ -61,12 +61,12 @@ def main(argv: list[str]) -> int:
     if builtin is None:
         parser = make("simulate", HELP)
         add_arguments(parser)
-        return _caught(run, parser.parse_args(argv))
+        return caught(run, parser.parse_args(argv))
     module = builtin.module()
     parser = of_builtin(builtin.name)
     rest = list(argv)
     rest.remove(builtin.name)
-    return _caught(module.run, parser.parse_args(rest))
+    return caught(module.run, parser.parse_args(rest))
 
 
 def of_builtin(name: str) -> Parser:
@@ -86,7 +86,7 @@ def chosen(words: Sequence[str]) -> str | None:
     return next((word for word in free if word in BY_NAME), free[0] if free else None)
 
 
-def _caught(act: Any, args: argparse.Namespace) -> int:
+def caught(act: Any, args: argparse.Namespace, about: str = "the experiment has problems") -> int:
     """What may go wrong in any experiment, as a sentence."""
     from concurrent.futures.process import BrokenProcessPool
 
@@ -100,7 +100,7 @@ def _caught(act: Any, args: argparse.Namespace) -> int:
         _check_places(args)
         return int(act(args))
     except ConfigError as error:
-        raise CliError(2, f"the experiment has problems:\n{error}") from error
+        raise CliError(2, f"{about}:\n{error}") from error
     except InputError as error:
         raise usage(str(error)) from error
     except Restless as error:

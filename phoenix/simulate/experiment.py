@@ -21,7 +21,7 @@ Rules
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -37,7 +37,7 @@ from schemas.capabilities import ALL
 from schemas.config import BatchPolicy, CloudConfig, Department, Lending, Limits, Policy, WebPolicy
 from services.runtime.config.checks import Range, check_cloud
 from services.runtime.config.file import ConfigError, document_of, text_of
-from services.runtime.config.form import Form, Lines, Path_, Problem, suggestion
+from services.runtime.config.form import Form, Lines, Path_, Problem
 
 RUNS_MAX: Final = 10_000  # of one experiment: a day of simulating on a large machine
 _WINDOW: Final = re.compile(r"(\d+(\.\d+)?[smhd])+\Z")
@@ -164,19 +164,9 @@ class _Reader:
             self.problems.append(Problem(path=("experiment", "seeds"), right=right, found=found))
 
     def _varied(self, document: Mapping[str, Any], table: VaryTable, index: int, known: list[Problem]) -> Variant:
-        """The document with the variant's values, read as if they stood there; problems are those of the variant alone."""
-        changed = varying.changed(document, table.set, index)
-        if table.hosts is not None or table.sizes is not None:
-            cluster = dict(changed.document.get("cluster", {}))
-            cluster.pop("hosts", None), cluster.pop("sizes", None)
-            own = {"hosts": table.hosts, "sizes": table.sizes}
-            changed.document["cluster"] = cluster | {key: value for key, value in own.items() if value is not None}
-            changed.places[("cluster", "hosts")] = ("vary", index, "hosts")
-            changed.places[("cluster", "sizes")] = ("vary", index, "sizes")
-        variant, found = read_variant(changed.document, self.base, table.name)
-        before = {(p.path, p.right, p.found) for p in known}
-        new = [p for p in found if (p.path, p.right, p.found) not in before]
-        self.problems += changed.problems + [varying.placed(p, changed.places, index, table.name) for p in new]
+        """The document with the variant's values; problems are those of the variant alone."""
+        variant, found = varied(document, self.base, table, index, known)
+        self.problems += found
         return variant
 
 
@@ -213,13 +203,8 @@ def _limits(form: Form, document: Mapping[str, Any]) -> tuple[goals.Limit, ...]:
     known = goals.known(kinds)
     found = []
     for name, text in varying.flat(raw, depth=2):
-        department, _, metric = name.partition(".")
-        if department not in known:
-            right = f"should be DEPARTMENT.METRIC{suggestion(department, known) or '; known here: ' + ', '.join(known)}"
+        if (right := goals.unknown(name, known)) is not None:
             form.report(("goal", *name.split(".")), right, text)
-        elif metric not in known[department]:
-            hint = suggestion(metric, known[department]) or f"; known: {', '.join(known[department])}"
-            form.report(("goal", *name.split(".")), f"there is no such metric{hint}", text)
         elif (limit := goals.parse(name, text)) is None:
             form.report(("goal", *name.split(".")), goals.RIGHT, text)
         else:
@@ -228,6 +213,24 @@ def _limits(form: Form, document: Mapping[str, Any]) -> tuple[goals.Limit, ...]:
 
 
 # ------------------------------------------------------------------------------------------------------------ one variant
+
+
+def varied(
+    document: Mapping[str, Any], base: Path, table: VaryTable, index: int = 0, known: Sequence[Problem] = ()
+) -> tuple[Variant, list[Problem]]:
+    """The document with the values of one [[vary]], read as if they stood there, and what is wrong besides what is `known`."""
+    changed = varying.changed(document, table.set, index)
+    if table.hosts is not None or table.sizes is not None:
+        cluster = dict(changed.document.get("cluster", {}))
+        cluster.pop("hosts", None), cluster.pop("sizes", None)
+        own = {"hosts": table.hosts, "sizes": table.sizes}
+        changed.document["cluster"] = cluster | {key: value for key, value in own.items() if value is not None}
+        changed.places[("cluster", "hosts")] = ("vary", index, "hosts")
+        changed.places[("cluster", "sizes")] = ("vary", index, "sizes")
+    variant, found = read_variant(changed.document, base, table.name)
+    before = {(p.path, p.right, p.found) for p in known}
+    new = [p for p in found if (p.path, p.right, p.found) not in before]
+    return variant, changed.problems + [varying.placed(p, changed.places, index, table.name) for p in new]
 
 
 def read_variant(document: Mapping[str, Any], base: Path, name: str) -> tuple[Variant, list[Problem]]:

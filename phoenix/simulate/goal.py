@@ -14,13 +14,14 @@ from __future__ import annotations
 import math
 import operator
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 import msgspec
 
 from phoenix.cli.units import parse_time_s
 from phoenix.simulate.metrics import TOTAL, BatchMetrics, Distribution, HeldMetrics, Metrics, WebMetrics
+from services.runtime.config.form import suggestion
 
 CLOUD: Final = "cloud"
 STATISTICS: Final = tuple(name for name in Distribution.__struct_fields__ if name != "count")
@@ -59,7 +60,10 @@ class Limit(msgspec.Struct, frozen=True, kw_only=True):
 
     def holds(self, metrics: Metrics) -> bool:
         """Rule 3."""
-        value = value_of(metrics, self.department, self.metric)
+        return self.holds_of(value_of(metrics, self.department, self.metric))
+
+    def holds_of(self, value: float | None) -> bool:
+        """The same of the metric's value."""
         return value is not None and _COMPARE[self.compare](value, self.bound)
 
 
@@ -87,6 +91,17 @@ def known(kinds: Mapping[str, str]) -> dict[str, tuple[str, ...]]:
         TOTAL: tuple(_numbers(BatchMetrics)),
         CLOUD: _CLOUD_METRICS,
     }
+
+
+def unknown(name: str, known: Mapping[str, Sequence[str]]) -> str | None:
+    """What is wrong with a metric's name, as a clause; None if there is such a metric.  `known`: of `known`."""
+    department, _, metric = name.partition(".")
+    if department not in known:
+        return f"should be DEPARTMENT.METRIC{suggestion(department, known) or '; known here: ' + ', '.join(known)}"
+    if metric not in known[department]:
+        hint = suggestion(metric, known[department]) or f"; known: {', '.join(known[department])}"
+        return f"there is no such metric{hint}"
+    return None
 
 
 def parse(name: str, text: object) -> Limit | None:

@@ -65,6 +65,7 @@ class BatchMetrics(msgspec.Struct, frozen=True, kw_only=True):
     turnaround_s: Distribution
     wait_s: Distribution
     bounded_slowdown: Distribution
+    user_fairness: float | None  # of users' mean bounded slowdowns, 1: all alike
     makespan_s: float | None
     ran_node_s: float
     lost_node_s: float  # whatever the reason
@@ -265,6 +266,7 @@ def _batch(department: str, jobs: Sequence[JobRecord], outcome: Outcome) -> Batc
         turnaround_s=distribution(map(turnaround_s, completed)),
         wait_s=distribution(map(wait_s, completed)),
         bounded_slowdown=distribution(map(bounded_slowdown, completed)),
+        user_fairness=_user_fairness(completed),
         makespan_s=_makespan_s(jobs, completed),
         ran_node_s=math.fsum(job.ran_node_s for job in jobs),
         lost_node_s=math.fsum(job.lost_node_s for job in jobs),
@@ -286,6 +288,15 @@ def _batch(department: str, jobs: Sequence[JobRecord], outcome: Outcome) -> Batc
 def _weight(job: JobRecord, outcome: Outcome) -> float:
     """The share of a host that one node of the job takes (rule 4)."""
     return min(1.0, job.cores / outcome.host_cores)
+
+
+def _user_fairness(completed: Sequence[JobRecord]) -> float | None:
+    """Jain's index of the users' mean bounded slowdowns: (sum of x)² / (users · sum of x²)."""
+    by_user: dict[str, list[float]] = {}
+    for job in completed:
+        by_user.setdefault(job.user, []).append(bounded_slowdown(job) or 1.0)
+    means = [math.fsum(values) / len(values) for values in by_user.values()]
+    return math.fsum(means) ** 2 / (len(means) * math.fsum(mean**2 for mean in means)) if means else None
 
 
 def _makespan_s(jobs: Sequence[JobRecord], completed: Sequence[JobRecord]) -> float | None:

@@ -5,8 +5,8 @@ share 200 down to 150 nodes.  "Kill" in the paper can be read in two ways, so ev
 claims that at 160 nodes more jobs complete than in the static configuration, and sooner; the last lines say of each reading
 whether that holds here, and where it stops holding.  Of generated inputs nothing follows for the paper: there is no verdict.
 
-Rules are in `phoenix_cloud_rules`, jobs and demand come from `phoenix_cloud_inputs`; which of the product's own policies go
-below the paper is asked in `phoenix_cloud_frontier`, what it is worth that jobs save their work in `phoenix_cloud_checkpoints`.
+Rules are in `phoenix_cloud_rules`, jobs and demand come from `phoenix_cloud_inputs`; what it is
+worth that jobs save their work is asked in `phoenix_cloud_checkpoints`, which policies go below the paper by `phoenix tune`.
 """
 
 from __future__ import annotations
@@ -33,7 +33,6 @@ HELP: Final = """examples:
   phoenix simulate phoenix-cloud --jobs my.swf.gz --web my.csv
   phoenix simulate phoenix-cloud --json > runs.json
   phoenix simulate phoenix-cloud --plots figures      the paper's Fig. 5, 7 and 8, as SVG and PNG
-  phoenix simulate phoenix-cloud --frontier           which policies keep both benefits below the paper's sizes
   phoenix simulate phoenix-cloud --checkpoints        what it is worth that jobs save their work
 
 The job log is in the Standard Workload Format; the web load is a CSV of requests per minute (docs/simulator-inputs.md, which
@@ -61,7 +60,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--explain", type=count, metavar="JOB", help="one job's story; --run says in which run")
     parser.add_argument("--run", metavar="LABEL", help="with --explain: as in the table's first column")
-    parser.add_argument("--frontier", action="store_true", help="the product's own policies at 150 nodes and below")
     parser.add_argument("--checkpoints", action="store_true", help="what it is worth that jobs save their work")
     parser.add_argument("--verify", action="store_true", help="replay each run's facts apart: the same bytes?")
     parser.add_argument("--workers", type=count, metavar="N", help="processes (default: one for each core)")
@@ -74,10 +72,6 @@ def run(args: argparse.Namespace) -> int:
     works = rules.lay_out(inputs.jobs)
     if args.explain is not None:
         return _explain(args, works, inputs)
-    if args.frontier:
-        from phoenix.simulate.experiments import phoenix_cloud_frontier
-
-        return phoenix_cloud_frontier.run(args, inputs)
     if args.checkpoints:
         from phoenix.simulate.experiments import phoenix_cloud_checkpoints
 

@@ -67,7 +67,7 @@ def scenario(case: Case, works: tuple[Work, ...], demand: WebInput) -> Scenario:
     saving = tuple(
         msgspec.structs.replace(work, checkpoint_s=habit.every_s, checkpoint_cost_s=habit.cost_s) for work in works
     )
-    return rules.with_policy(case.label, case.nodes, "requeue", saving, demand, victims=case.victims)
+    return rules.shared(case.label, case.nodes, rules.policy(victims=case.victims), saving, demand)
 
 
 def _made(case: Case, works: tuple[Work, ...], demand: WebInput) -> Run:

@@ -77,15 +77,15 @@ def _name(path: Path | None) -> str:
     return "generated" if path is None else path.name
 
 
-def generated_jobs() -> list[LogJob]:
+def generated_jobs(seed: int = GENERATED_SEED) -> list[LogJob]:
     """Two weeks of jobs for 144 nodes; the model's processors are nodes here."""
-    jobs = lublin.generate(GENERATED_JOBS, rules.BATCH_NODES, GENERATED_SEED, GENERATED_LOAD)
+    jobs = lublin.generate(GENERATED_JOBS, rules.BATCH_NODES, seed, GENERATED_LOAD)
     inside = [job for job in jobs if job.submit_s < rules.WINDOW_S]
     return [msgspec.structs.replace(job, processors=job.processors * rules.CORES) for job in inside]
 
 
-def generated_web() -> Series:
-    return web_model.generate(days=14.0, peak=10_000.0, seed=GENERATED_SEED)
+def generated_web(seed: int = GENERATED_SEED) -> Series:
+    return web_model.generate(days=14.0, peak=10_000.0, seed=seed)
 
 
 def about(inputs: Inputs, works: Sequence[Work]) -> dict[str, Any]:

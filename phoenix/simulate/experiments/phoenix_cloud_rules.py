@@ -12,12 +12,12 @@ Rules
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final
+from typing import Any, Final
 
 from phoenix.simulate import layout
 from phoenix.simulate.workload import LogJob, Scenario, WebInput, Work
 from schemas.capabilities import ALL
-from schemas.config import BatchPolicy, CloudConfig, Department, OnReclaim, Order, Victims, WebPolicy
+from schemas.config import BatchPolicy, CloudConfig, Department, OnReclaim, WebPolicy
 
 CORES: Final = 8  # of a node
 BATCH_NODES: Final = 144
@@ -26,7 +26,12 @@ STATIC_NODES: Final = BATCH_NODES + WEB_NODES
 SIZES: Final = (200, 190, 180, 170, 160, 150)
 WINDOW_S: Final = 14 * 86400.0
 READINGS: Final[tuple[OnReclaim, ...]] = ("kill", "requeue")
-REQUEUES_MAX: Final = 1_000_000  # a job comes back however often it was preempted
+POLICY: Final = {  # rule 4
+    "order": "first-fit",
+    "victims": "smallest-shortest",
+    "requeue_place": "end",
+    "requeues_max": 1_000_000,  # a job comes back however often it was preempted
+}
 
 
 def lay_out(jobs: Sequence[LogJob], *, estimates: bool = False) -> tuple[Work, ...]:
@@ -43,23 +48,16 @@ def static(works: tuple[Work, ...], demand: WebInput) -> Scenario:
 
 def dynamic(nodes: int, on_reclaim: OnReclaim, works: tuple[Work, ...], demand: WebInput) -> Scenario:
     """Rules 3 and 4, the paper's own policies."""
-    return with_policy(f"{nodes} {on_reclaim}", nodes, on_reclaim, works, demand)
+    return shared(f"{nodes} {on_reclaim}", nodes, policy(on_reclaim=on_reclaim), works, demand)
 
 
-def with_policy(
-    label: str,
-    nodes: int,
-    on_reclaim: OnReclaim,
-    works: tuple[Work, ...],
-    demand: WebInput,
-    *,
-    order: Order = "first-fit",
-    victims: Victims = "smallest-shortest",
-) -> Scenario:
-    """A shared cluster with another policy of the batch department."""
-    policy = BatchPolicy(
-        order=order, victims=victims, on_reclaim=on_reclaim, requeue_place="end", requeues_max=REQUEUES_MAX
-    )
+def policy(**settings: Any) -> BatchPolicy:
+    """The paper's, but for these settings."""
+    return BatchPolicy(**{**POLICY, **settings})
+
+
+def shared(label: str, nodes: int, policy: BatchPolicy, works: tuple[Work, ...], demand: WebInput) -> Scenario:
+    """A shared cluster with some policy of the batch department."""
     return _scenario(label, nodes, works, demand, policy, dedicated=False)
 
 

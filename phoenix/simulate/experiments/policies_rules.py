@@ -158,7 +158,7 @@ def scenario(window: Window, hosts: int, order: str, chosen: str) -> Scenario:
         services=dict.fromkeys(SERVICES, 1.0) if shared else {},
         short_s=UNBOUNDED_S if shared else 600.0,
     )
-    works = tuple(_with_service(work) for work in window.works) if shared else window.works
+    works = tuple(with_service(work, SERVICES) for work in window.works) if shared else window.works
     departments = (
         Department(name=DEPT, kind="batch", batch=policy),
         Department(name="web", kind="web", web=WebPolicy(rule="threshold", instances_max=hosts, drain_s=0.0)),
@@ -173,9 +173,9 @@ def scenario(window: Window, hosts: int, order: str, chosen: str) -> Scenario:
     )
 
 
-def _with_service(work: Work) -> Work:
+def with_service(work: Work, services: Sequence[str]) -> Work:
     """Rule 6.  A user's service follows from the name alone."""
-    return msgspec.structs.replace(work, service=SERVICES[sum(work.user.encode()) % len(SERVICES)])
+    return msgspec.structs.replace(work, service=services[sum(work.user.encode()) % len(services)])
 
 
 def made(window: Window, hosts: int, order: str, chosen: str) -> Run:

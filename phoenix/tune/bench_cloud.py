@@ -1,0 +1,94 @@
+"""`phoenix tune --experiment phoenix-cloud`: the shared cluster of `phoenix simulate phoenix-cloud`, with other settings.
+
+Rules
+  1. Cluster, window, inputs and static run are those of `phoenix_cloud_rules`; a point sets what it sets, and the rest is the
+     paper's.  Estimates are what users asked for, since backfill decides by them; suspending takes no time.
+  2. The inputs are given: a point does not change them.
+  3. With `services` in the policy (order svmsched) each user belongs to one of them, by name.
+  4. Limits may stand against `static`, two clusters of 208 nodes, in the same world.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+
+from phoenix.search.trials import digest
+from phoenix.simulate.experiments import phoenix_cloud_rules as rules
+from phoenix.simulate.experiments.phoenix_cloud_inputs import Inputs
+from phoenix.simulate.experiments.policies_rules import with_service
+from phoenix.simulate.goal import Limit
+from phoenix.simulate.workload import UNLIMITED_S, Scenario
+from phoenix.tune.bench import Document, measured
+from phoenix.tune.worlds import World
+
+NAME: Final = "phoenix-cloud"
+STATIC: Final = "static"
+NODES: Final = 160  # where no axis says so: the size of the paper's claim
+_GIVEN: Final = ("hpc.jobs", "web.demand", "web.load")  # rule 2
+DOCUMENT: Final[dict[str, Any]] = {
+    "cluster": {"hosts": NODES, "cores": rules.CORES},
+    "department": [
+        {
+            "name": "hpc",
+            "kind": "batch",
+            "jobs": {"generator": "lublin", "jobs": 1, "processors": 1},  # stands where the given ones do
+            "batch": {**rules.POLICY, "on_reclaim": "requeue"},
+        },
+        {
+            "name": "web",
+            "kind": "web",
+            "demand": {"generator": "daily", "peak": rules.WEB_NODES, "days": 14.0},
+            "web": {"rule": "threshold", "drain_s": 0.0},
+        },
+    ],
+}
+
+
+class Cloud(Document):
+    """A `Bench`."""
+
+    def __init__(self, inputs: Inputs, held_out: Sequence[World] = ()) -> None:
+        super().__init__(DOCUMENT, Path())
+        self.name, self.against, self.kinds = NAME, STATIC, {"hpc": "batch", "web": "web"}
+        self.sizes: tuple[int, ...] = (NODES,)
+        self.limits: tuple[Limit, ...] = ()
+        own = World("", rules.lay_out(inputs.jobs, estimates=True), inputs.demand)
+        self._worlds = {world.name: world for world in (own, *held_out)}
+        self.worlds = tuple(world.name for world in held_out)
+        self.parts = {"inputs": f"{inputs.jobs_from} and {inputs.web_from}, {digest(own.works, own.demand)}"}
+        self.notes = list(inputs.notes)
+
+    def legal(self, name: str, value: Any, beside: Mapping[str, Any]) -> str | None:
+        if name.startswith(_GIVEN):
+            return "should be left out: the jobs and the web load of this experiment are given"
+        return super().legal(name, value, beside)
+
+    def scenario(self, values: Mapping[str, Any], world: str) -> Scenario:
+        """Rules 1 and 3."""
+        given, variant = self._worlds[world], self.variant(values)[0]
+        services = next(d.batch.services for d in variant.config.departments if d.batch is not None)
+        works = tuple(with_service(work, list(services)) for work in given.works) if services else given.works
+        return Scenario(
+            label=NAME,
+            config=variant.config,
+            hosts=variant.sizes[0],
+            host_cores=variant.cluster.cores,
+            host_memory_mb=variant.cluster.memory_mb,
+            jobs={"hpc": works},
+            web={"web": given.demand},
+            window_s=rules.WINDOW_S,
+            latencies=variant.latencies,
+        )
+
+    def run(self, values: Mapping[str, Any], world: str, metrics: Iterable[str]) -> dict[str, float | None]:
+        return measured(self.scenario(values, world), metrics, self.kinds)
+
+    def reference(self, world: str, metrics: Iterable[str]) -> dict[str, float | None]:
+        """Rule 4."""
+        given = self._worlds[world]
+        works = tuple(msgspec.structs.replace(work, walltime_s=UNLIMITED_S) for work in given.works)
+        return measured(rules.static(works, given.demand), metrics, self.kinds)
