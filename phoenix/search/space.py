@@ -188,14 +188,17 @@ class _Reader:
         self.form = Form(Path())
         self.legal, self.gridded = legal, gridded
         self.axes: dict[str, Axis] = {}
+        self.whole: dict[str, Axis] = {}  # those that are in order
+        self._told: set[tuple[Path_, str]] = set()
 
     def read(self, document: Mapping[str, Any]) -> Space:
         self.form.unknown_keys(document, ("fixed", "axis"), ())
         fixed = dict(flat(self._table(document, "fixed"), DEPTH))
-        for name, value in fixed.items():
-            self._judge(_place("fixed", name), name, [value], {k: v for k, v in fixed.items() if k != name})
+        for place, (name, value) in enumerate(fixed.items()):
+            self._judge(_place("fixed", name), name, value, dict(list(fixed.items())[:place]))
         for name, raw in flat(self._table(document, "axis"), DEPTH, whole=lambda table: not _KEYS.isdisjoint(table)):
             self._read_axis(name, raw, fixed)
+        self._judge_axes(fixed)
         axes = tuple(self.axes.values())
         space = Space(fixed=fixed, axes=axes)
         if not document.get("axis"):
@@ -222,10 +225,19 @@ class _Reader:
         given = self.form.table(_RangeTable, table, path)
         when = self._conditions(path, given.when)
         axis = Axis(name=name, when=when, **self._values(path, table, given))
-        if len(self.form.problems) == before:
-            beside = {**fixed, **self._beside(axis)}
-            self._judge(path, name, _extremes(axis), beside)
         self.axes[name] = axis  # also a wrong one: others may name it in a condition
+        if len(self.form.problems) == before:
+            self.whole[name] = axis
+
+    def _judge_axes(self, fixed: Mapping[str, Any]) -> None:
+        """Every value of every axis, beside what makes the axis count, and what counts because of the value."""
+        for axis in self.whole.values():
+            for value in _extremes(axis):
+                beside = {**fixed, **self._beside(axis)}
+                point = {**beside, axis.name: value}
+                following = [other for other in self.whole.values() if axis.name in dict(other.when)]
+                beside |= {other.name: next(other.values()) for other in following if other.counts_at(point)}
+                self._judge(_place("axis", axis.name), axis.name, value, beside)
 
     def _beside(self, axis: Axis) -> Point:
         """What makes the axis count: the first value of each condition, and what makes that one count."""
@@ -234,13 +246,11 @@ class _Reader:
             found |= {**self._beside(self.axes[name]), name: values[0]}
         return found
 
-    def _judge(self, path: Path_, name: str, values: list[Any], beside: Mapping[str, Any]) -> None:
-        told = set()
-        for value in values:
-            right = self.legal(name, value, beside)
-            if right is not None and right not in told:
-                told.add(right)
-                self.form.report(path, right, value)
+    def _judge(self, path: Path_, name: str, value: Any, beside: Mapping[str, Any]) -> None:
+        right = self.legal(name, value, beside)
+        if right is not None and (path, right) not in self._told:
+            self._told.add((path, right))
+            self.form.report(path, right, value)
 
     def _values(self, path: Path_, raw: Mapping[str, Any], given: _RangeTable) -> dict[str, Any]:
         """Fields of `Axis`; of what is wrong none."""

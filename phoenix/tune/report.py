@@ -16,7 +16,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from phoenix.cli.tables import render
-from phoenix.search.space import Point
+from phoenix.search.space import Point, Space
 from phoenix.search.trials import Trial
 from phoenix.simulate import report
 from phoenix.simulate.tables import NOTHING, duration, host_hours, ratio
@@ -100,11 +100,12 @@ def _in_parts(aim: Aim) -> bool:
     return aim.metric.endswith(("_s", "slowdown"))
 
 
-def name_of(point: Point) -> str:
-    """The settings of a point, but for its size: words as they are, other values with the last part of their name."""
-    settings = {name: value for name, value in point.items() if name != HOSTS}
-    last = {name: name.rpartition(".")[2] for name in settings}
-    return ", ".join(value if isinstance(value, str) else f"{last[n]} {_plain(value)}" for n, value in settings.items())
+def name_of(space: Space, point: Point) -> str:
+    """The settings that a point has and another could have otherwise, but for its size: words as they are, other values with
+    the last part of their name."""
+    shown = [axis.name for axis in space.axes if axis.count != 1 and axis.name != HOSTS and axis.name in point]
+    values = [(name.rpartition(".")[2], point[name]) for name in shown]
+    return ", ".join(value if isinstance(value, str) else f"{last} {_plain(value)}" for last, value in values)
 
 
 def _plain(value: Any) -> str:
@@ -155,7 +156,12 @@ def _table(found: Found) -> str:
         nearest = found.aims.nearest(trials, reference) if not front else None
         for trial in [*front, *([nearest] if nearest else [])]:
             rows.append(
-                [size, name_of(trial.point), _kept(found, trial.result, reference), *_cells(trial.result, shown)]
+                [
+                    size,
+                    name_of(found.space, trial.point),
+                    _kept(found, trial.result, reference),
+                    *_cells(trial.result, shown),
+                ]
             )
     table = render(["HOSTS", "SETTINGS", "KEEPS", *heads], rows, right=" ".join(["HOSTS", *heads]))
     about = (
@@ -202,7 +208,7 @@ def _held_out(found: Found) -> str:
             mine = gains(found, trial, hosts)
             first = (
                 "" if hosts is None else f"{hosts:,}",
-                name_of(trial.point),
+                name_of(found.space, trial.point),
                 verdict(mine),
                 _kept_worlds(found, trial),
             )

@@ -1,4 +1,4 @@
-"""`phoenix simulate phoenix-cloud` as a person runs it, on files of their own; and its frontier, on a small log."""
+"""`phoenix simulate phoenix-cloud` as a person runs it, on files of their own."""
 
 from __future__ import annotations
 
@@ -9,10 +9,8 @@ from typing import Any
 import pytest
 
 from phoenix.cli.__main__ import main
-from phoenix.simulate.experiments import phoenix_cloud_frontier as frontier
 from phoenix.simulate.experiments import phoenix_cloud_inputs as inputs
-from phoenix.simulate.report import Run, run_of
-from phoenix.simulate.workload import LogJob, Outcome, Series, WebInput, Work
+from phoenix.simulate.workload import LogJob, Series
 
 FIELDS = {
     "configuration",
@@ -134,38 +132,3 @@ def test_a_file_that_is_no_log_is_named(tmp_path: Path, capsys: pytest.CaptureFi
     assert "empty.swf" in capsys.readouterr().err
     assert _phoenix("--jobs", str(tmp_path / "none.swf")) == 2
     assert "none.swf" in capsys.readouterr().err
-
-
-# ------------------------------------------------------------------------------------------------------------ the frontier
-
-
-def _row(policy: str, nodes: int, completed: int, mean_s: float) -> Run:
-    row = run_of(Outcome(label="x", hosts=nodes, window_s=1.0, host_cores=1), configuration="dynamic", policy=policy)
-    fields = {name: getattr(row, name) for name in Run.__struct_fields__}
-    return Run(**fields | {"completed": completed, "mean_turnaround_s": mean_s})
-
-
-def test_a_policy_keeps_both_benefits_down_to_the_first_gap() -> None:
-    static = _row("static", 208, 100, 50.0)
-    rows = [
-        *(_row("steady", nodes, 101, 49.0) for nodes in (160, 155, 150)),
-        *(_row("lucky", nodes, done, 49.0) for nodes, done in ((160, 101), (155, 100), (150, 101))),
-        *(_row("slow", nodes, 101, 50.0) for nodes in (160, 155, 150)),
-    ]
-    assert frontier.kept_down_to(static, rows) == {"steady": 150, "lucky": 160, "slow": None}
-    assert list(frontier._between(160, 145)) == [159, 158, 157, 156]
-    assert list(frontier._between(150, 145)) == [149, 148, 147, 146, 145]
-    assert frontier.best(static, rows)[0] == "steady"
-
-
-@pytest.mark.long
-def test_the_frontier_asks_every_policy_of_the_product(capsys: pytest.CaptureFixture[str]) -> None:
-    works = tuple(Work(number=n, submit_s=60.0 * n, run_s=300.0, nodes=n % 9 + 1, exclusive=True) for n in range(1, 9))
-    static, rows = frontier.explore(works, WebInput(demand=((0.0, 1),)), workers=1)
-    assert {row.policy for row in rows} == {policy.name for policy in frontier.policies()}
-    assert {row.nodes for row in rows} >= {150, 155, 160}
-    assert static.completed == len(works)
-    assert frontier.floor_of(works) == max(work.nodes for work in works) + 1
-    told = frontier._told(static, rows, frontier.kept_down_to(static, rows), frontier.floor_of(works))
-    count = len(frontier.policies())
-    assert f"0 of {count} policies keep both benefits at 160 nodes" in told  # none can complete more than all

@@ -369,8 +369,8 @@ def test_a_full_disk_behind_stdout_is_told_without_a_trace(experiment: str) -> N
 def test_completion_offers_built_in_experiments_and_options() -> None:
     assert {"phoenix-cloud", "phoenix-autoscale", "--explain", "--smallest"} <= set(candidates(["simulate"]))
     assert "--plots" in candidates(["simulate", "site.toml"])
-    assert "--frontier" in candidates(["simulate", "phoenix-cloud"])
-    assert "--frontier" not in candidates(["simulate", "--plots", "phoenix-cloud"])
+    assert "--checkpoints" in candidates(["simulate", "phoenix-cloud"])
+    assert "--checkpoints" not in candidates(["simulate", "--plots", "phoenix-cloud"])
 
 
 def test_a_built_in_experiment_has_options_of_its_own_wherever_its_name_stands(

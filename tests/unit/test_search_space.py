@@ -174,6 +174,25 @@ def test_a_value_is_judged_beside_what_makes_it_count() -> None:
     assert "should not be here: easy has no weights" in told[0]
 
 
+def test_a_value_is_judged_beside_what_counts_because_of_it() -> None:
+    def needs_share(name: str, value: Any, beside: Mapping[str, Any]) -> str | None:
+        return "needs a share" if value == "fair" and "hpc.share" not in beside else None
+
+    text = '[axis]\nhpc.order = ["easy", "fair"]\n'
+    assert space.loads(text + 'hpc.share = { choices = [1], when = { hpc.order = "fair" } }\n', needs_share)
+    with pytest.raises(ConfigError, match=r'2: axis\.hpc\.order: "fair": needs a share'):
+        space.loads(text, needs_share)
+
+
+def test_what_is_fixed_is_judged_beside_what_stands_above_it() -> None:
+    def alone(name: str, value: Any, beside: Mapping[str, Any]) -> str | None:
+        return None if "hpc.order" in beside or name == "hpc.order" else "should be with an order"
+
+    assert space.loads('[fixed]\nhpc.order = "easy"\nhpc.a = 1\nhpc.b = 1\n[axis]\nhpc.c = [1]\n', alone)
+    with pytest.raises(ConfigError, match=r"2: fixed\.hpc\.a: 1: should be with an order"):
+        space.loads("[fixed]\nhpc.a = 1\nhpc.b = 1\n[axis]\nhpc.c = [1]\n", alone)
+
+
 def test_a_grid_has_its_values_and_not_too_many_points() -> None:
     assert "step: missing: should be here" in problems("[axis]\nhpc.share = { from = 0.5, to = 2 }\n", gridded=True)[0]
     wide = "[axis]\nhpc.share = { from = 0, to = 999 }\ncluster.hosts = { from = 1, to = 101 }\n"
