@@ -116,11 +116,11 @@ def _bench(args: argparse.Namespace) -> Bench:
         found = bench_cloud.Cloud(inputs, held_out)
         found.notes += notes
         return found
+    if not args.experiment.endswith(".toml"):
+        raise usage(f"--experiment {args.experiment}: should be {bench_cloud.NAME}, or an experiment file, FILE.toml")
     for option in ("jobs", "web"):
         if getattr(args, option) is not None:
             raise usage(f"--{option} is for phoenix-cloud", "an experiment file names its inputs")
-    if not args.experiment.endswith(".toml"):
-        raise usage(f"--experiment {args.experiment}: should be {bench_cloud.NAME}, or an experiment file, FILE.toml")
     return bench_file.File(Path(args.experiment), args.holdout)
 
 

@@ -88,7 +88,7 @@ def _of_log(name: str, path: Path, inputs: Inputs) -> list[World]:
     since_s = rules.WINDOW_S if path.name == dict(LOGS).get("SDSC-Blue-65d") else 0.0
     until_s = log.jobs[-1].submit_s
     found = []
-    for place in PLACES:
+    for number, place in enumerate(PLACES, start=1):
         begin_s = since_s + place * (until_s - since_s)
         end_s = _end_of(log.jobs, begin_s, cores, wanted)
         works = layout.lay_out(
@@ -98,7 +98,7 @@ def _of_log(name: str, path: Path, inputs: Inputs) -> list[World]:
             window=(begin_s, end_s),
             load_factor=(end_s - begin_s) / rules.WINDOW_S,
         )
-        found.append(World(f"{name} day {begin_s / 86400:.0f}", tuple(works), inputs.demand))
+        found.append(World(f"{name} {number}", tuple(works), inputs.demand))
     return found
 
 

@@ -15,6 +15,24 @@ hpc.multi_factor.weight_size = { from = -20000, to = 20000, step = 20000, when =
 POINTS = 2 * 3 * (3 + 3)  # of that space
 GOAL = ("--goal", "min hpc.mean_turnaround_s", "max hpc.completed")
 
+SITE = """
+[experiment]
+window = "12h"
+seeds = [1, 2]
+[cluster]
+hosts = 24
+[[department]]
+name = "hpc"
+kind = "batch"
+jobs = { generator = "lublin", jobs = 80, processors = 16, load = 2.0 }
+[[department]]
+name = "web"
+kind = "web"
+demand = { generator = "daily", peak = 8, days = 1.0 }
+[goal]
+hpc.p95_wait_s = "<= 2h"
+"""
+
 
 def swf(count: int, step: int = 37) -> str:
     """Jobs of 8 to 800 processors, four a minute."""

@@ -71,6 +71,18 @@ BASES: dict[str, list[list[str]]] = {
         ["DOOR", "--shape", "shape.csv", "--for", "0.01s", "--peak", "100"],
     ],
     "doctor": [["--config", "site.toml", "--opennebula", "http://127.0.0.1:1/RPC2", "--auth", "auth"]],
+    "tune": [
+        [
+            "--experiment",
+            "experiment.toml",
+            "--space",
+            "nowhere.toml",
+            "--goal",
+            "min hpc.mean_wait_s",
+            "--out",
+            "t.jsonl",
+        ]
+    ],
     "simulate": [["nowhere.toml"], ["experiment.toml", "--workers", "1"]],
     "deploy": [["web", "--image", "x"], ["web", "--wait", "--timeout", "1s"]],
     "output": [["1"], ["1", "--save", "out"]],
