@@ -165,9 +165,21 @@ def test_times_are_those_of_completed_jobs_alone() -> None:
     assert total.makespan_s == 270  # from the first submission, of whichever job, to the last completion
 
 
+def test_users_fare_alike_by_jains_index_of_their_mean_slowdowns() -> None:
+    def of(user: str, each: JobRecord) -> JobRecord:
+        return msgspec.structs.replace(each, user=user)
+
+    alike = [of("ada", done(1, 0, 100, 200)), of("bob", done(2, 0, 100, 200))]
+    assert measure(outcome(*alike)).total.user_fairness == pytest.approx(1.0)
+    # ada: slowdowns 2 and 4, so 3; bob: 1.  (3 + 1)² / (2 · (9 + 1))
+    apart = [of("ada", done(1, 0, 100, 200)), of("ada", done(2, 0, 300, 400)), of("bob", done(3, 0, 0, 100))]
+    assert measure(outcome(*apart, of("bob", job(4)))).total.user_fairness == pytest.approx(16 / 20)
+
+
 def test_nothing_completed_is_none_and_not_zero() -> None:
     total = measure(outcome(job(1))).total
     assert total.turnaround_s.mean is None
+    assert total.user_fairness is None
     assert total.makespan_s is None
 
 

@@ -126,6 +126,9 @@ def test_a_trial_of_a_file_is_the_mean_of_its_seeds(file: Path) -> None:
     one, two = (File(_with(file, f"seeds = [{seed}]")).run({}, "", [])["hpc.mean_wait_s"] or 0 for seed in (1, 2))
     assert bench.run({}, "", [])["hpc.mean_wait_s"] == pytest.approx((one + two) / 2)
     assert one != two
+    assert (
+        bench.run({}, "seed 7", []) == File(_with(file, "seeds = [7]")).run({}, "", []) != bench.run({}, "seed 8", [])
+    )
     assert bench.run({"hpc.order": "shortest-first"}, "", []) != bench.run({}, "", [])
     assert bench.run({HOSTS: 60}, "seed 7", [])["hpc.mean_wait_s"] == 0
 
