@@ -106,6 +106,8 @@ def _instead(place: Place, function: Function) -> Iterator[ast.AST]:
 
 def _statements(node: ast.stmt, function: Function) -> Iterator[ast.AST]:
     match node:
+        case ast.Expr(value=ast.Constant()):
+            return  # "..." of what is declared
         case ast.Return(value=None) | ast.Raise() | ast.Delete() | ast.Expr():
             yield ast.Pass()
         case (

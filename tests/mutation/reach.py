@@ -22,6 +22,7 @@ from _pytest.runner import runtestprotocol
 from coverage import Coverage
 
 from tests.mutation.mutants import Mutant, digest, text_of
+from tests.mutation.trial import Say
 
 _LEAVES: Final = (
     "subprocess.Popen", "os.fork", "os.forkpty", "os.posix_spawn", "os.exec", "os.system", "socket.connect", "socket.bind",
@@ -42,14 +43,15 @@ class Recorded(msgspec.Struct):
     tests: dict[str, Reached]
 
 
-def record(items: Sequence[pytest.Item], root: Path, targets: Sequence[str]) -> Recorded:
+def record(items: Sequence[pytest.Item], root: Path, targets: Sequence[str], say: Say) -> Recorded:
     """In a process that ends with it: those tests of one file that take part."""
     left: list[str] = []
     sys.addaudithook(lambda event, _: left.append(event) if event in _LEAVES else None)
     coverage = Coverage(data_file=None, config_file=False, include=[str(root / t) for t in targets])
     coverage.start()
     taken: dict[str, float] = {}
-    for item, following in zip_longest(items, items[1:]):
+    for i, (item, following) in enumerate(zip_longest(items, items[1:])):
+        say(f"t {i}")
         coverage.switch_context(item.nodeid)
         left.clear()
         began = time.process_time()

@@ -165,8 +165,7 @@ class _Run:
         return known
 
     def _record(self, items: list[pytest.Item], say: trial.Say) -> str:
-        say("t 0")
-        return msgspec.json.encode(reach.record(items, self.plan.root, self.plan.targets)).decode()
+        return msgspec.json.encode(reach.record(items, self.plan.root, self.plan.targets, say)).decode()
 
     def _control(self) -> None:
         some = self.rng.sample(sorted(self.map.seconds), min(CONTROL_TESTS, len(self.map.seconds)))

@@ -207,6 +207,16 @@ def test_a_head_that_needs_a_whole_host_is_not_delayed_by_a_core() -> None:
     assert [start.unit for start in starts(world)] == [short]
 
 
+def test_a_long_job_starts_beside_the_head_where_both_fit() -> None:
+    """Of the four cores one is left when the head has its three, and no more than one."""
+    world = cluster(1, order="easy")
+    world.submit(cores=3, walltime_s=100)
+    world.settle()
+    world.submit(cores=3)
+    long = world.submit(cores=1, walltime_s=9999)
+    assert [start.unit for start in starts(world)] == [long]
+
+
 def test_an_array_is_held_to_its_throttle_when_it_fills_a_gap() -> None:
     world = busy()
     world.submit(nodes=3, cores=CORES)

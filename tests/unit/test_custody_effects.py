@@ -9,7 +9,6 @@ from schemas import custody as custody_module
 from schemas import facts as f
 from schemas.config import CloudConfig, Department
 from schemas.custody import RULES, Custody, Incompatible
-from schemas.custody_check import check
 from schemas.custody_state import RELEASES_KEPT, Broken, Quota
 from schemas.envelope import UnknownFact
 from tests.unit.test_custody_rules import (
@@ -214,15 +213,6 @@ def test_a_job_that_completes_on_sigterm_has_ended_early() -> None:
     for steps, early in (([closed(), TERMINATED], True), ([closed(), reported()], False), ([reported()], False)):
         unit = play([*WISHES, *steps])[0].state.units["1"]
         assert (unit.state, unit.final, unit.early) == ("final", "completed", early)
-
-
-def test_check_sees_a_host_with_a_unit_too_many() -> None:
-    custody, _ = play(RUNNING)
-    custody.state.hosts["h1"].cores_used += 1
-    assert check(custody)
-    custody, _ = play([*RUNNING, (E, f.VmStarted(unit="1", attempt=1, rank=0))])
-    custody.state.units["1"].vms_open = 0
-    assert check(custody)
 
 
 def test_a_resumed_vm_that_never_ran_was_not_saved_and_one_that_ran_has_ended() -> None:

@@ -162,6 +162,8 @@ STORIES = [
     Story("nor uncordoned", [], (A, f.HostUncordoned(host="h1", reason="r", user="o")), Void.HOST_UNKNOWN),
     Story("nor quarantined", [], (E, f.HostQuarantined(host="h1", reason="r", until=1.0)), Void.HOST_UNKNOWN),
     Story("a free host is removed", host(), (E, f.HostRemoved(host="h1")), None),
+    Story("an unknown host is not removed", [], (E, f.HostRemoved(host="h1")), Void.HOST_UNKNOWN),
+    Story("nor released, nor seized", [], RELEASE, Void.HOST_UNKNOWN),
     Story("a held host is not removed", granted(), (E, f.HostRemoved(host="h1")), Void.HOST_NOT_REMOVABLE),
     # placement
     Story("a pending job is placed on a held host", [*granted(), job()], placed(), None),

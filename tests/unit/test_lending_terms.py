@@ -125,6 +125,15 @@ def test_the_first_contract_of_the_file_whose_hours_it_is_holds() -> None:
     assert [lending.grace_s(config, name) for name in ("bio", "web", "hpc")] == [2.0, 2.0, 0.3]
 
 
+def test_of_all_graces_that_contracts_grant_a_borrower_the_longest_counts() -> None:
+    granted = [
+        Lending(lender=a, borrower=b, grace_s=s)
+        for a, b, s in (("hpc", "bio", 1.0), ("web", "bio", 3.0), ("hpc", "web", 9.0))
+    ]
+    assert lending.grace_s(cloud(contracts=tuple(granted)), "bio") == 3.0
+    assert lending.grace_s(cloud(contracts=tuple(reversed(granted))), "bio") == 3.0
+
+
 def test_a_pair_with_a_contract_lends_nothing_at_other_hours_and_gives_back_on_its_terms() -> None:
     config = cloud(contracts=(Lending(lender="hpc", borrower="bio", notice_s=60.0, windows=("daily 20:00-06:00",)),))
     assert lending.limit(config, "hpc", "bio", 22 * HOUR_S) == lending.UNLIMITED

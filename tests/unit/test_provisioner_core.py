@@ -132,6 +132,23 @@ def test_seizure_takes_idle_hosts_first_and_no_cordoned_one() -> None:
     assert seized(bench) == ["h2", "h3"]
 
 
+def test_seizure_takes_hosts_whose_instances_drain_before_those_that_serve() -> None:
+    """As many instances on each: the department has chosen those that drain."""
+    bench = Bench()
+    bench.demand("web", 4)
+    bench.settle()
+    for number in range(4):
+        placed = f.UnitPlaced(unit=f"web.{number + 1}", attempt=1, hosts=(f"h{number}",), cores=1, memory_mb=1)
+        bench.write("scheduler.web", placed)
+    why = because(Code.ROLLING)
+    bench.write("scheduler.web", f.InstanceDraining(unit="web.3", attempt=1, until=bench.now + 99, reason=why))
+    bench.demand("web", 3)
+    bench.demand("hpc", 4)
+    bench.decide()
+    bench.now += 1
+    assert seized(bench) == ["h2"]
+
+
 def test_nobody_is_asked_for_a_cordoned_host_that_it_uses() -> None:
     bench = Bench()
     bench.settle()
