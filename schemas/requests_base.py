@@ -9,7 +9,7 @@ from msgspec import Meta
 
 REQUEST_ID_MAX: Final = 128
 WALLTIME_MAX_S: Final = 10 * 365 * 86400.0
-GRACE_MAX_S: Final = 3600.0  # SIGTERM to SIGKILL: nobody waits for a host longer than that
+GRACE_MAX_S: Final = 1500.0  # SIGTERM to SIGKILL; systemd gives a VM half an hour to shut down
 INSTANCES_MAX: Final = 100_000
 
 Count = Annotated[int, Meta(ge=0, le=INSTANCES_MAX)]

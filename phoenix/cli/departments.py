@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from phoenix.cli import ailing, cloud, emit, tables, units
 from schemas import sentences
-from schemas.sentences import told_shares
+from schemas.sentences import told_grace, told_shares
 
 HELP: Final = """examples:
   phoenix departments           demand, quota and hosts held
@@ -33,7 +33,7 @@ def run(args: argparse.Namespace) -> int:
 
 def render(departments: list[dict[str, Any]]) -> str:
     table = tables.render(HEAD, [_row(one) for one in departments], right="HELD QUOTA DEMAND UTILISATION")
-    told = [_short(one) for one in departments]
+    told = [line for one in departments for line in (_short(one), _savers(one))]
     told += [line for one in departments for line in (_ill(one), _release(one), _silence(one), *_troubles(one))]
     return "\n".join([table, *filter(None, told)])
 
@@ -83,6 +83,15 @@ def _short(one: dict[str, Any]) -> str:
     """Of a department that may keep fewer hosts than it wants, since others keep or have them."""
     why, demand = told_shares.of_row(one), units.count(int(one.get("hosts_demanded") or 0), "host")
     return f"{one['department']} wants {demand} and may keep {one['hosts_quota']}: {why}" if why else ""
+
+
+def _savers(one: dict[str, Any]) -> str:
+    """Of a department whose hosts are on their way, and jobs there have time to save."""
+    found = one.get("waits_for_savers") or []
+    if not found:
+        return ""
+    hosts, by = units.count(len(found), "host"), found[-1]["by"]
+    return f"{one['department']} waits for {hosts} until {by} at the latest: {told_grace.have(x['job'] for x in found)}"
 
 
 def _row(one: dict[str, Any]) -> tuple[str, ...]:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Final
 
 from schemas.sentences.params import Params
-from schemas.sentences.units import count, span
+from schemas.sentences.units import count, some, span
 
 JOBS_SHOWN: Final = 5
 
@@ -21,14 +21,17 @@ def cost(p: Params) -> str:
 def hosts_left(p: Params) -> str | None:
     if "hosts" not in p:
         return None
-    hosts, jobs = p.number("hosts"), p.get("jobs") or []
-    names = ", ".join(map(str, jobs[:JOBS_SHOWN])) + (
-        f" and {len(jobs) - JOBS_SHOWN} more" if len(jobs) > JOBS_SHOWN else ""
-    )
+    hosts = p.number("hosts")
     when = f"in {span(p['in_s'])} at the latest" if p["in_s"] > 0 else "now"
-    have = f"job {names} has" if len(jobs) == 1 else f"jobs {names} have"
     way = f"{count(hosts, 'host')} on the way {'is' if hosts == 1 else 'are'} clear {when}"
-    return f"{way}: {have} until then to save (--grace)"
+    return f"{way}: {have(p.get('jobs') or ())}"
+
+
+def have(jobs: Iterable[str]) -> str:
+    """Who has time to save."""
+    names = list(dict.fromkeys(jobs))
+    who = f"job {names[0]} has" if len(names) == 1 else f"jobs {some(names, JOBS_SHOWN)} have"
+    return f"{who} until then to save (--grace)"
 
 
 def saves(p: Params) -> str | None:

@@ -9,6 +9,7 @@ Rules
      cancelled does not, nor a lease whose time is over.
   2. At once come free hosts and idle ones of other batch departments; and while it has fewer than its own (`lending`), hosts on
      which others run jobs, if they need no longer notice than `policy.notice_s`.  No more than it may have at these hours.
+     No host comes at once on which a job runs that asked for a grace (`schemas.grace`).
   3. Leases that wait in their slot go first, in the scheduler's order; one that lacks hosts keeps none (`order_leases`, 1).
   4. A yes is conservative the other way round than the timetable's: a host that was taken a moment ago may make it late.
 """
@@ -18,9 +19,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from schemas import lending
+from schemas import grace, lending
 from schemas.config import BatchPolicy, CloudConfig, Department
-from schemas.custody_state import Host
+from schemas.custody_state import Host, Unit
 from schemas.ids import sort_key
 from schemas.timetable import Part, Slot
 from schemas.whereabouts import usable
@@ -64,6 +65,7 @@ class _Look:
         self.preempts = (department.batch or BatchPolicy()).leases.preempt
         self.leases: dict[str, None] = {}
         self.jobs: dict[str, None] = {}  # hosts with jobs that stay
+        self.savers: dict[str, None] = {}  # … with jobs that make way, and have time to save
         self.elsewhere: dict[str, int] = {}  # other department -> its hosts that do not come at once
         self.held = 0
         self.offers = self._own()
@@ -87,21 +89,25 @@ class _Look:
         whole, cores, memory_mb = True, host.cores, host.memory_mb
         for name in host.units:
             unit, job = self.core.unit(name), self.core.job(name)
-            if unit is None or unit.cancelled or (job is not None and not self._stays(job)):
+            if unit is None or unit.cancelled or (job is not None and not self._stays(job, unit)):
                 continue
             if job is not None and job.lease is not None and job.lease.local:
                 self.leases[name] = None
             else:
-                self.jobs[host.name] = None
+                mine = self.savers if job is not None and job.best_effort and self.preempts else self.jobs
+                mine[host.name] = None
             whole, cores, memory_mb = False, cores - unit.cores, memory_mb - unit.memory_mb
             if unit.exclusive:
                 cores = memory_mb = -1
         return Offer(whole, cores, memory_mb, host.name)
 
-    def _stays(self, job: Job) -> bool:
+    def _is_late(self, unit: Unit) -> bool:
+        return unit.grace_s is not None and grace.late_s(self.core.custody, unit) > 0.0
+
+    def _stays(self, job: Job, unit: Unit) -> bool:
         if job.lease is not None and job.lease.local:
             return job.lease.start_at + job.walltime_s > self.now
-        return not (job.best_effort and self.preempts)
+        return not (job.best_effort and self.preempts) or self._is_late(unit)
 
     def _add_others(self) -> None:
         """Rule 2."""
@@ -118,8 +124,9 @@ class _Look:
         due = own - self.held - len(idle)
         more = self.most - self.held
         for host in [*idle, *busy]:
+            late = any(unit is not None and self._is_late(unit) for unit in map(self.core.unit, host.units))
             notice_s = lending.notice_s(self.config, name, host.dept or "", self.now) if host.units else 0.0
-            if more <= 0 or (host.units and (due <= 0 or notice_s > policy.notice_s)):
+            if more <= 0 or late or (host.units and (due <= 0 or notice_s > policy.notice_s)):
                 self._note_elsewhere(host)
                 continue
             more, due = more - 1, due - bool(host.units)
@@ -158,6 +165,8 @@ class _Look:
             )
         if self.jobs:
             found.append(f"jobs that make way for nobody are on {len(self.jobs)} of them")
+        if self.savers:
+            found.append(f"jobs that may save first (--grace) are on {len(self.savers)} of them")
         found += [f"{name} has {_hosts(number)} in use" for name, number in sorted(self.elsewhere.items())]
         clearing = len(self.core.custody.index.by_state["draining"])
         return found + ([f"{_hosts(clearing)} {'is' if clearing == 1 else 'are'} being cleared"] if clearing else [])

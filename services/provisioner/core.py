@@ -424,14 +424,17 @@ class ProvisionerCore:
             key=lambda n: (
                 self._busy(n),  # 1. those where nobody would be hurt
                 len(hosts[n].units),  # 2. idle ones, then those with the fewest live attempts
-                max(
-                    (self.custody.state.units[u].grace_s or 0.0 for u in hosts[n].units), default=0.0
-                ),  # 3. left soonest
+                self._grace_s(n),  # 3. those that are left soonest
                 n,  # 4. unique: the name
             ),
         )
         reason = because(Code.NOTICE_EXPIRED, department=name, held=held, quota=quota.hosts)
         return [f.HostSeized(host=n, dept=name, reason=reason) for n in order[:count]]
+
+    def _grace_s(self, host: str) -> float:
+        """The longest that a job there has asked for."""
+        units = self.custody.state.units
+        return max((units[name].grace_s or 0.0 for name in self.custody.state.hosts[host].units), default=0.0)
 
     def _busy(self, host: str) -> int:
         """Live attempts there that do not drain: what drains has no new sessions, and its department has chosen it."""

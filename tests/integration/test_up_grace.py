@@ -55,11 +55,14 @@ def test_who_asked_has_saved_when_its_host_is_granted_and_who_did_not_is_ended(c
         until(lambda: said["asked"].read_text() == "runs\ntold\n", "it is not told to end")
         until(lambda: _held(cloud) == 2, "web has not got the host of the one that did not ask")
         assert f"job {jobs['asked']} has until then to save" in cloud.ok("why", "web")
-        assert f"job {jobs['asked']} has until then to save" in cloud.ok("why", home)
+        for name in ("hpc", home):
+            assert f"job {jobs['asked']} has until then to save" in cloud.ok("why", name)
+        assert "web waits for 1 host until " in cloud.ok("departments")
         assert next(host for host in cloud.json("hosts")["hosts"] if host["host"] == home)["state"] == "draining"
         enough.touch()
         until(lambda: said["asked"].read_text() == "runs\ntold\nsaved\n", "it has not saved")
         until(lambda: _held(cloud) == 3, "web has not got its host")
+        assert "web waits for" not in cloud.ok("departments")
         assert "saved" not in said["plain"].read_text()
         assert {name: cloud.json("show", job)["state"] for name, job in jobs.items()} == dict.fromkeys(jobs, "killed")
     cloud.ok("scale", "web", "--auto", "--as", "wendy")

@@ -40,6 +40,7 @@ from services.scheduler.policies.known import ORDERS, VICTIMS
 COLD: Final[tuple[Capability, ...]] = ("suspend", "resume_elsewhere", "cold_migration")
 DRAWN: Final = 2
 WALLTIME_S: Final = 6.0  # of every job
+GRACE_MAX_S: Final = 2.0
 COMPLETES: Final = "bio"  # the department whose `on_term` is complete, but in the plainest clouds
 LARGEST: Final = 4  # cores of the largest job, and twice as many as its nodes
 USERS: Final = ("ann", "bob", "cid")
@@ -60,6 +61,7 @@ class Draw:
         self.configs = tuple(self._config(bio=number != 2) for number in range(4))
         self.slots = random.Random(f"leases {seed}")
         self.leases = self.slots.random() < 0.5
+        self.graces = random.Random(f"graces {seed}")
 
     def job(self) -> dict[str, Any]:
         """What else `job.submitted` says."""
@@ -74,6 +76,7 @@ class Draw:
             "exclusive": pick((False, False, False, True)),
             "quality": pick(QUALITIES),
             "on_reclaim": pick(wishes),
+            "grace_s": self.graces.choice((None, None, 0.0, 0.5, GRACE_MAX_S)),
         }
 
     def lease(self, now: float) -> dict[str, Any]:
@@ -110,6 +113,7 @@ class Draw:
             on_reclaim=self.chance.choice(reclaims),  # type: ignore[arg-type]
             on_term="complete" if name == COMPLETES else "stop",
             boot_timeout_s=some(4.0, 8.0),
+            grace_max_s=GRACE_MAX_S,
             multi_factor=self._multi_factor(),
             services={"a": 2.0, "b": 1.0} if order == "svmsched" else {},
             short_s=WALLTIME_S,

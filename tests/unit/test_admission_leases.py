@@ -122,6 +122,21 @@ def test_immediate_is_now_or_not_at_all() -> None:
     assert ask(world, "immediate", now=1100.0).lease is not None  # past its end it counts no more
 
 
+@pytest.mark.parametrize(
+    ("dept", "why"), [("hpc", "jobs that may save first (--grace) are on 1"), ("bio", "bio has 1 host")]
+)
+def test_a_host_whose_job_may_save_first_does_not_come_at_once(dept: str, why: str) -> None:
+    world = house(hosts=3, guarantee=4)
+    world.host("x", 4, 4096, dept)
+    job = f.JobSubmitted(job="1", dept=dept, user="a", name="j", payload="p", walltime_s=9.0, best_effort=True)
+    world.put(job, msgspec.structs.replace(job, job="2", grace_s=30.0))
+    assert world.place("1", "x", dept=dept, cores=4) is None
+    assert ask(world, "immediate").lease is not None
+    world.close("1", f.Disposal.KILL, dept=dept)
+    assert world.place("2", "x", dept=dept, cores=4) is None
+    assert why in refused(lambda: ask(world, "immediate")).message
+
+
 def test_best_effort_is_accepted_always_and_takes_no_time_from_anybody() -> None:
     world = house()
     take(world, start_at=2000.0)

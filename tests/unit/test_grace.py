@@ -5,11 +5,14 @@ from __future__ import annotations
 import msgspec
 import pytest
 
+from phoenix.simulate.cluster import Cluster
+from phoenix.simulate.workload import Latencies
 from schemas import facts as f
 from schemas import grace
-from schemas.config import BatchPolicy, CloudConfig, Department, Lending, Policy
+from schemas.config import BatchPolicy, CloudConfig, Department, Leases, Lending, Policy
 from schemas.facts import Disposal
-from schemas.reasons import Code
+from schemas.meta import Meta
+from schemas.reasons import Code, because
 from schemas.requests import JobSubmit
 from schemas.sentences import sentence
 from services.admission import compose
@@ -19,10 +22,12 @@ from services.admission.payloads import Payload
 from services.provisioner.core import ProvisionerCore
 from services.runtime.config.file import check_cloud
 from services.runtime.edge import Refused
+from services.scheduler.batch import lease_times
 from services.scheduler.batch.core import BatchCore
 from services.scheduler.derived.limits import START_PATIENCE
 from services.scheduler.explain import why as batch_why
 from services.scheduler.explain.foresee import foresee
+from services.scheduler.policies.preemption import Cost, cheapest_first
 from services.scheduler.web import why as web_why
 from services.scheduler.web.core import WebCore
 from tests.support.admission import ANN, Fold, cloud, fold
@@ -74,7 +79,7 @@ def test_where_nobody_has_set_it_a_job_may_ask_for_what_it_has_anyway() -> None:
     [
         (0.2, None, "at least 0.3, which its jobs have without asking (policy.grace_s)"),
         (1.0, 2.0, "at least 2, which its jobs have without asking (grace_s of a contract that lends to it)"),
-        (3601.0, None, "at most 3600"),
+        (1501.0, None, "at most 1500"),
     ],
 )
 def test_a_maximum_below_what_jobs_have_anyway_is_refused(most: float, contract: float | None, right: str) -> None:
@@ -86,7 +91,7 @@ def test_a_maximum_below_what_jobs_have_anyway_is_refused(most: float, contract:
 
 
 def test_what_is_between_is_taken() -> None:
-    assert not list(check_cloud(CloudConfig(name="site", departments=(batch("hpc", grace_max_s=3600.0),))))
+    assert not list(check_cloud(CloudConfig(name="site", departments=(batch("hpc", grace_max_s=1500.0),))))
 
 
 # ------------------------------------------------------------------------------------------------------- that it has it
@@ -193,6 +198,10 @@ def test_web_is_told_for_whom_it_waits_and_until_when() -> None:
     assert (told.params["hosts"], told.params["jobs"]) == (1, ["1"])
     assert told.params["in_s"] == pytest.approx(SAVES_S + grace.HEARD_S)
     assert sentence(told) == ("1 host on the way is clear in 31s at the latest: job 1 has until then to save (--grace)")
+    several = because(Code.HOSTS_LEFT, hosts=7, jobs=[str(n) for n in range(1, 8)], in_s=5.0)
+    assert sentence(several) == (
+        "7 hosts on the way are clear in 5s at the latest: jobs 1, 2, 3, 4, 5 and 2 more have until then to save (--grace)"
+    )
     (late,) = [one for one in web_why.why(web_core, world.now + 40) if one.code is Code.HOSTS_LEFT]
     assert sentence(late).startswith("1 host on the way is clear now")
 
@@ -211,7 +220,8 @@ def test_the_job_itself_says_what_it_costs_and_until_when_it_may_save() -> None:
     assert sentence(runs).endswith("; a claim that takes its hosts may wait up to 31s for it")
     world.quota("hpc", 0)
     world.settle()
-    saves, *_ = batch_why.why(core(world), job, world.now + 1)
+    waits, saves, before = batch_why.why(core(world), job, world.now + 1)
+    assert (waits.code, before.code) == (Code.NO_HOSTS_HELD, Code.RECLAIMED)  # what keeps it from starting goes first
     assert sentence(saves) == "it was told to end on h1, and has another 30s at most to save (--grace 30s)"
     world.end_vm(job)
     assert [one for one in batch_why.why(core(world), job, world.now) if one.code is Code.SAVES] == []
@@ -239,3 +249,61 @@ def test_who_is_seized_is_the_one_that_leaves_soonest() -> None:
     world.write("scheduler.web", f.DemandChanged(dept="web", hosts=1))
     world.advance(1.0)
     assert [fact.host for fact in world.facts(f.HostSeized)] == ["h2"]
+
+
+# --------------------------------------------------------------------------------------------------- who makes way last
+
+
+@pytest.mark.parametrize("order", ["first-fit", "svmsched"])
+def test_of_best_effort_that_began_together_the_one_that_leaves_soonest_makes_way(order: str) -> None:
+    """Else it would be the one that was submitted last."""
+    shared = {"services": {"a": 1.0}, "short_s": 1e6, "boot_timeout_s": 1e6} if order == "svmsched" else {}
+    service = "a" if shared else ""
+    victims = []
+    for asked in (None, SAVES_S):
+        world = cluster(2, order=order, grace_max_s=SAVES_S, **shared)
+        mine = {"best_effort": True, "on_reclaim": "requeue", "service": service}
+        jobs = [world.submit(cores=4, **mine), world.submit(cores=4, grace_s=asked, **mine)]
+        world.settle()
+        for job in jobs:
+            world.start_vms(job)
+            world.begin(job)
+        world.submit(cores=4, service=service)
+        victims.append([jobs.index(unit) for unit in closed(world)])
+    assert victims == [[1], [0]]
+
+
+@pytest.mark.parametrize("policy", ["minimum-waiting-time", "minimum-overhead", "combined"])
+def test_so_it_is_for_the_time_slots_of_leases(policy: str) -> None:
+    settings = Leases(victims=policy)  # type: ignore[arg-type]
+    last_asks = [Cost("1", 5.0, 5.0), Cost("2", 5.0, 5.0, grace_s=SAVES_S)]
+    assert cheapest_first(last_asks, settings) == ["1", "2"]
+    assert cheapest_first([one._replace(grace_s=0.0) for one in last_asks], settings) == ["2", "1"]
+
+
+@pytest.mark.parametrize(("grace_s", "expected"), [(None, 5.0), (1.0, 5.0), (SAVES_S, SAVES_S + grace.HEARD_S)])
+def test_who_has_to_be_away_before_a_slot_is_told_as_long_before(grace_s: float | None, expected: float) -> None:
+    world = cluster(1, grace_max_s=SAVES_S)
+    unit = world.unit(running(world, grace_s=grace_s))
+    seconds = lease_times.clearing_s(world.custody, unit, Leases(margin_s=0.0), saved=False, saves_later=False)
+    assert seconds == pytest.approx(expected)
+
+
+@pytest.mark.parametrize(("grace_s", "expected"), [(None, 2.0), (1.0, 2.0), (SAVES_S, SAVES_S)])
+def test_in_the_simulator_a_job_takes_all_of_it(grace_s: float | None, expected: float) -> None:
+    world = cluster(1, grace_max_s=SAVES_S)
+    model = Cluster(world.custody, Latencies(end_s=2.0), {"1": 1000.0})
+    job = world.submit(cores=4, grace_s=grace_s)
+    world.settle()
+    for fact in world.facts(f.UnitPlaced):
+        model.hear(fact, Meta(position=1, index=0, writer="scheduler.hpc", at=world.now))
+    world.begin(job)
+    world.now += 10.0
+    world.quota("hpc", 0)
+    told = world.seats["scheduler.hpc"].core.decide(world.now)
+    for fact in told:
+        model.hear(fact, Meta(position=2, index=0, writer="scheduler.hpc", at=world.now))
+    begun = world.now
+    world.settle()
+    assert model.next_due() - begun == pytest.approx(expected)
+    assert model.answers(begun + expected) == ([f.HostCleared(host="h1")], [])

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from schemas import readiness
+from schemas import grace, readiness
 from schemas.config import Power
 from schemas.custody_state import ENDED_EARLY, Host, Unit
 from schemas.ids import is_instance, job_of, sort_key
@@ -256,6 +256,7 @@ class Views:
             "kept_by_guarantees": plain(kept_from(custody, name, custody.state.at)),
             "shares_of_others": plain(shares_of_others(custody, name, custody.state.at)),
             "withheld_by_contracts": plain(withheld(custody, name, custody.state.at)),
+            "waits_for_savers": self._savers(name),
             "jobs": jobs,
             "instances_wanted": state.instances.get(name),
             "instances_running": len(running),
@@ -270,6 +271,13 @@ class Views:
             "scale": plain(scale) if scale else None,
             "release": release_views.summary(state.releases.get(name), self.core, name) if web else None,
         }
+
+    def _savers(self, department: str) -> list[dict[str, Any]]:
+        """Jobs with time to save on hosts that it waits for, who leaves soonest first."""
+        custody = self.core.custody
+        short = custody.state.demands.get(department, 0) - custody.held(department)
+        found = grace.waited_for(custody, short) if short > 0 else []
+        return [{"job": one.job, "host": one.host, "by": iso(one.by)} for one in found]
 
     def _readiness(self, department: str, running: list[str]) -> dict[str, Any]:
         """How many instances of a department serve, how many are not ready and what one of them answers, and since when fewer

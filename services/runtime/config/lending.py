@@ -24,6 +24,7 @@ ENTRIES_MAX: Final = 100  # windows of one list, as of a web department's schedu
 HOSTS_MAX: Final = 100_000  # as elsewhere in the file
 DAY_S: Final = 86_400.0
 NOTICE_MAX_S: Final = DAY_S
+CONTRACT_GRACE_MAX_S: Final = 3600.0
 DEADLINE_MAX_S: Final = 366 * DAY_S
 CREDIT_MAX: Final = 100.0
 
@@ -170,7 +171,7 @@ def _contract(cloud: CloudConfig, index: int, contract: Lending) -> Iterator[Pro
         yield Problem(path=(*path, "borrower"), found=shown(contract.borrower), right=right, label=label)
     for key, value, low, high in (
         ("hosts", contract.hosts, 0, HOSTS_MAX),
-        ("grace_s", contract.grace_s, 0, GRACE_MAX_S),
+        ("grace_s", contract.grace_s, 0, CONTRACT_GRACE_MAX_S),
         ("deadline_s", contract.deadline_s, 0, DEADLINE_MAX_S),
         ("credit", contract.credit, 0, CREDIT_MAX),
     ):

@@ -121,12 +121,13 @@ def _why_open(core: BatchCore, unit: Unit, now: float) -> Reason:
     )
 
 
-def _saves(core: BatchCore, unit: str, now: float) -> Iterator[Reason]:
+def _saves(core: BatchCore, unit: str, now: float) -> list[Reason]:
     """It was told to end, and is not gone yet from hosts that are given up."""
     mine = [one for one in grace.leavers(core.custody) if one.job == unit]
-    if mine:
-        in_s = round(max(0.0, mine[-1].by - now), 3)
-        yield because(Code.SAVES, on=[one.host for one in mine], in_s=in_s, grace_s=mine[-1].grace_s)
+    if not mine:
+        return []
+    in_s = round(max(0.0, mine[-1].by - now), 3)
+    return [because(Code.SAVES, on=[one.host for one in mine], in_s=in_s, grace_s=mine[-1].grace_s)]
 
 
 def _refused(core: BatchCore, unit: Unit) -> dict[str, str]:
@@ -184,8 +185,6 @@ def _checkpoint(core: BatchCore, unit: str, now: float) -> dict[str, int | float
 def _why_pending(standing: Standing, unit: str, turns: Turns | None) -> Iterator[Reason]:
     core, now = standing.core, standing.now
     job, before = core.book.job(unit), list(_before_hosts(core, unit, now))
-    if core.custody.state.units[unit].grace_s is not None:
-        yield from _saves(core, unit, now)
     yield from before
     booking = standing.queue.bookings.get(unit)
     if booking is not None:
@@ -259,15 +258,16 @@ def _priority(core: BatchCore, job: Job) -> list[Reason]:
 
 def _history(core: BatchCore, unit: str, now: float) -> list[Reason]:
     """Rule 4."""
+    saves = [] if core.custody.state.units[unit].grace_s is None else _saves(core, unit, now)
     again = core.state.again.get(unit)
     if again is None or again.why is None or again.why.code is Code.BALANCED:  # it went on: no reason to wait
-        return []
+        return saves
     saved = {"saved_s": round(again.used_s, 3)} if again.used_s else {}
     preempted = again.requeues + again.suspends - again.moved  # to be moved for balance is no preemption
     saved |= _checkpoint(core, unit, now)
     began: dict[str, int] = {"began": 0} if "began" in again.why.params else {}
     failed, words = again.faults + again.launches, _words(core, unit)
-    return [because(again.why.code, unit=unit, preempted=preempted, failed=failed, **saved, **words, **began)]
+    return [*saves, because(again.why.code, unit=unit, preempted=preempted, failed=failed, **saved, **words, **began)]
 
 
 def _why_no_room(standing: Standing, unit: str, turns: Turns | None) -> Reason:
