@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from phoenix.local.opennebula.driver import VmSpec
+from phoenix.local.process import users
 from phoenix.local.process.driver import ProcessDriver
 from phoenix.local.process.isolation import Isolation, IsolationUnavailableError
 from phoenix.local.process.sweep import sweep
@@ -246,6 +247,7 @@ def test_departments_keep_their_users_and_clouds_do_not_share_them(tmp_path: Pat
 HYPERVISOR = """
 import asyncio, sys
 from pathlib import Path
+from phoenix.local.process import users
 from phoenix.local.process.driver import ProcessDriver
 from tests.support.guest_door import HOST, GuestDoor
 
@@ -338,3 +340,36 @@ async def test_vms_end_when_their_nursery_dies_and_new_ones_start(yard: Yard) ->
     assert "nursery died" in yard.ended[vm.vm_id]
     again = await yard.run("2", "#!/bin/sh\necho again\n")
     assert again.text() == "again\n"
+
+
+@needs_root
+def test_who_may_write_in_run_lock_takes_no_isolation_away(tmp_path: Path) -> None:
+    """64 files there, of anybody, were every block of uids: the next cloud ran jobs as root."""
+    taken = [Path(f"/run/lock/phoenix-uids-{users.UID_BASE}-{number}.lock") for number in range(users.BLOCKS)]
+    try:
+        for path in taken:
+            path.touch()
+            os.chown(path, 65534, 65534)
+        isolation = Isolation(tmp_path, "auto")
+        assert isolation.kind != "none"
+        isolation.close()
+    finally:
+        for path in taken:
+            path.unlink(missing_ok=True)
+
+
+@needs_root
+@pytest.mark.parametrize("wrong", ["a stranger's", "open to all", "a link"])
+def test_as_root_auto_is_never_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, wrong: str) -> None:
+    monkeypatch.setattr(users, "LOCK_PLACES", (str(tmp_path),))
+    place = tmp_path / users.LOCK_DIRECTORY
+    if wrong == "a link":
+        (tmp_path / "elsewhere").mkdir()
+        place.symlink_to(tmp_path / "elsewhere")
+    else:
+        place.mkdir(mode=0o700)
+        place.chmod(0o777 if wrong == "open to all" else 0o700)
+        os.chown(place, 65534 if wrong == "a stranger's" else 0, 0)
+    with pytest.raises(IsolationUnavailableError, match=r"jobs would run as root: .* is not root's alone: remove it"):
+        Isolation(tmp_path, "auto")
+    assert Isolation(tmp_path, "none").kind == "none"

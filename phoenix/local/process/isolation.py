@@ -3,6 +3,8 @@
 uid+cgroup   root: every VM has a uid and a control group of its own
 uid          root without usable control groups: limits are rlimits, per process
 none         not root: VMs share the hypervisor's user, limits are rlimits, and `why` says what that means
+
+As root, `auto` never means `none`: jobs would run as root.  Who wants that says so.
 """
 
 from __future__ import annotations
@@ -47,6 +49,8 @@ class Isolation:
         self.why = ""
         if wished != "none":
             self._look(data_dir, uid_base, with_cgroups=wished != "uid")
+        if wished == "auto" and self.kind == "none" and os.geteuid() == 0:
+            raise IsolationUnavailableError(f'jobs would run as root: {self.why}; isolate = "none" is how to want that')
         if wished not in ("auto", self.kind):
             raise IsolationUnavailableError(f"isolation {wished!r} is not possible: {self.why}")
         if wished == "none":
