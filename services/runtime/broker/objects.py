@@ -10,7 +10,9 @@ Rules
   1. Chunks first, description last: a name always leads to a whole object, or to none.
   2. The digest is checked on every `get`: an object that does not match is `Damaged`, never returned.
   3. A name that is written again gets new chunks; the old ones are removed after the new description is stored.
-  4. What is deleted leaves nothing behind, also no mark that it was there: parts of logs come and go for ever.
+  4. A subject has an end: a name longer than `NAME_MAX_BYTES` is described under its digest (`long/<sha256>`), which other
+     programs must know.  Nobody else's name begins so.
+  5. What is deleted leaves nothing behind, also no mark that it was there: parts of logs come and go for ever.
 """
 
 from __future__ import annotations
@@ -28,6 +30,7 @@ from nats.js import JetStreamContext
 from nats.js.errors import APIError, NotFoundError
 
 CHUNK_BYTES: Final = 256 << 10  # four of them fit beside everything else in the client's buffer
+NAME_MAX_BYTES: Final = 512  # the server ends a connection whose line has more than 4,096 bytes
 CALL_TIMEOUT_S: Final = 5.0
 OBJECT_MAX_BYTES: Final = 256 << 20  # above the largest snapshot and upload; a limit on memory, read as one piece
 _IN_FLIGHT: Final = 4  # chunks published at once: enough to hide the round trip
@@ -156,7 +159,10 @@ class Objects:
             return
 
     def _description(self, name: str) -> str:
-        return f"$O.{self._bucket}.M.{base64.urlsafe_b64encode(name.encode()).decode()}"
+        key = name.encode()
+        if len(key) > NAME_MAX_BYTES:  # rule 4
+            key = f"long/{hashlib.sha256(key).hexdigest()}".encode()
+        return f"$O.{self._bucket}.M.{base64.urlsafe_b64encode(key).decode()}"
 
     def _chunk_subject(self, nuid: str) -> str:
         return f"$O.{self._bucket}.C.{nuid}"
