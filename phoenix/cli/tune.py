@@ -9,32 +9,42 @@ from __future__ import annotations
 
 import argparse
 import sys
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from phoenix.cli import files
-from phoenix.cli.errors import FAILED, OK, usage
+from phoenix.cli.errors import FAILED, OK, CliError, usage
 from phoenix.cli.parser import at_least_zero, count, worded
 from phoenix.cli.units import parse_time_s
 
 if TYPE_CHECKING:  # the simulator is imported when something is simulated
     from phoenix.tune.bench import Bench
+    from phoenix.tune.bench_journal import Journal
     from phoenix.tune.searching import Found
 
 TRIALS: Final = 100
+SINCE: Final = "24h"
+_OF_JOURNAL: Final = ("since", "until", "config", "unknown", "propose")
+_OF_CLOUD: Final = ("jobs", "web")
 HELP: Final = """examples:
   phoenix tune --experiment phoenix-cloud --space space.toml --out trials.jsonl \\
     --goal "min hpc.mean_turnaround_s" "max hpc.completed" "hpc.completed > static"
   phoenix tune --experiment site.toml --space space.toml --out t.jsonl --goal "min hpc.p95_wait_s" --for 30m
   the same again with --holdout logs seeds=2-4      the best, judged on what they were not tuned on
   the same again with --plot figures                frontier of turnaround, completed jobs and lost work
+  phoenix tune --journal --since 7d --holdout 14d..7d --space space.toml --out t.jsonl \\
+    --goal "min hpc.p95_wait_s" "hpc.completed >= present" --propose tuned.toml
+                                                    the past of the running cloud; what would change in it
 
 A goal is "min METRIC", "max METRIC", or a limit: "hpc.p95_wait_s <= 2h".  The same command goes on with the trials of its file;
 --trials counts all of them.  docs/tune.md describes the space and the report."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--experiment", required=True, metavar="phoenix-cloud|FILE.toml", help="what is simulated")
+    what = parser.add_mutually_exclusive_group(required=True)
+    what.add_argument("--experiment", metavar="phoenix-cloud|FILE.toml", help="what is simulated")
+    what.add_argument("--journal", action="store_true", help="the past of the running cloud, played again")
     parser.add_argument("--space", required=True, type=files.named, metavar="FILE", help="settings, and their values")
     parser.add_argument(
         "--goal", required=True, nargs="+", action="extend", metavar="GOAL", help="what is wanted; several: a frontier"
@@ -53,7 +63,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="extend",
         default=[],
         metavar="WHAT",
-        help="judge the best there: logs, seeds=2-4, F.swf; of a file: seeds=2-4, OTHER.toml",
+        help="judge the best there: logs, seeds=2-4, F.swf; of a file: seeds=2-4, OTHER.toml; of a journal: 14d..7d",
     )
     parser.add_argument("--plot", type=files.named, metavar="DIR", help="the frontier, as SVG and PNG")
     parser.add_argument(
@@ -61,6 +71,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--web", type=files.named, metavar="F.csv", help="phoenix-cloud: requests per minute of your own"
+    )
+    journal = parser.add_argument_group("with --journal")
+    journal.add_argument("--since", metavar="WHEN", help=f"24h, 7d, or a date (default: {SINCE})")
+    journal.add_argument("--until", metavar="WHEN", help="likewise (default: now)")
+    journal.add_argument(
+        "--config", type=files.named, metavar="FILE", help="the configuration in force (default: the cloud's here)"
+    )
+    journal.add_argument("--unknown", choices=("longest", "shortest"), help="as of phoenix whatif (longest)")
+    journal.add_argument(
+        "--propose", type=files.named, metavar="FILE", help="write the configuration with the best settings"
     )
     parser.add_argument("--workers", type=count, metavar="N", help="processes (default: one for each core)")
 
@@ -78,7 +98,10 @@ def _run(args: argparse.Namespace) -> int:
     from phoenix.tune import aims as wanted
     from phoenix.tune import report, searching
 
+    _check(args)
     places.check_file("--out", args.out)
+    if args.propose is not None:
+        places.check_file("--propose", args.propose)
     if args.plot is not None:
         places.check_directory("--plot", args.plot)
     bench = _bench(args)
@@ -102,12 +125,26 @@ def _run(args: argparse.Namespace) -> int:
     if args.plot is not None:
         _plot(args.plot, found)
     print(report.as_json(found) if args.json else report.told(found), end="")
+    if args.propose is not None:
+        _propose(args, found)
     return OK if any(found.front(hosts) for hosts in found.sizes()) else FAILED
+
+
+def _check(args: argparse.Namespace) -> None:
+    """An option that would do nothing is an error."""
+    if not args.journal and (given := [name for name in _OF_JOURNAL if getattr(args, name) is not None]):
+        raise usage(f"--{given[0]} is for --journal", "phoenix tune --help shows what belongs together")
+    if args.experiment != "phoenix-cloud" and (
+        given := [name for name in _OF_CLOUD if getattr(args, name) is not None]
+    ):
+        raise usage(f"--{given[0]} is for phoenix-cloud", "an experiment file names its inputs, and so does a journal")
 
 
 def _bench(args: argparse.Namespace) -> Bench:
     from phoenix.tune import bench_cloud, bench_file, worlds
 
+    if args.journal:
+        return _journal(args)
     if args.experiment == bench_cloud.NAME:
         from phoenix.simulate.experiments.phoenix_cloud_inputs import read
 
@@ -118,9 +155,6 @@ def _bench(args: argparse.Namespace) -> Bench:
         return found
     if not args.experiment.endswith(".toml"):
         raise usage(f"--experiment {args.experiment}: should be {bench_cloud.NAME}, or an experiment file, FILE.toml")
-    for option in ("jobs", "web"):
-        if getattr(args, option) is not None:
-            raise usage(f"--{option} is for phoenix-cloud", "an experiment file names its inputs")
     return bench_file.File(Path(args.experiment), args.holdout)
 
 
@@ -131,3 +165,48 @@ def _plot(directory: Path, found: Found) -> None:
     figure = frontier(found)
     for ending in ("svg", "png"):
         plots.save(figure, directory / f"frontier.{ending}")
+
+
+# ------------------------------------------------------------------------------------------------------------ the journal
+
+
+def _journal(args: argparse.Namespace) -> Journal:
+    """Each period is read from the monitor, once."""
+    from phoenix.cli import cloud, whatif_replay
+    from phoenix.cli.period import instant
+    from phoenix.tune import bench_journal
+
+    now = time.time()
+    until = now if args.until is None else instant("--until", args.until, now)
+    own = bench_journal.Period(instant("--since", args.since or SINCE, now), until)
+    others = [bench_journal.period_of("--holdout", word, now) for word in args.holdout]
+    bench_journal.check(own, others, now)
+    client = cloud.find(args).operator()
+    file = args.config or Path(cloud.describe(cloud.data_dir(args))["config"])
+    pasts = [whatif_replay.past_of(client, period.since, period.until) for period in (own, *others)]
+    notes = [note for past in pasts for note in whatif_replay.of_period(past, replaced=True)]
+    return bench_journal.Journal(file, pasts, args.unknown or "longest", notes)
+
+
+def _propose(args: argparse.Namespace, found: Found) -> None:
+    """What would change: as `phoenix config diff` says it, and as a file for `phoenix config apply`."""
+    from phoenix.tune.aims import HOSTS
+    from phoenix.tune.bench_journal import Journal
+    from services.runtime.config.file import diff, loads
+
+    bench, best = found.bench, found.best()
+    assert isinstance(bench, Journal)
+    why = "no trial keeps every limit" if best is None else "nothing is better than what is in force"
+    if best is None or not found.aims.better(best.result, found.own_result(best.point.get(HOSTS), "")):
+        print(f"phoenix: {why}: {args.propose} is not written", file=sys.stderr)
+        return
+    text = bench.proposed(found.space.with_fixed(best.point))
+    changes = diff(bench.cloud, loads(text, args.propose.name, bench.file.absolute().parent).cloud)
+    try:
+        args.propose.write_text(text)
+    except OSError as error:
+        raise CliError(FAILED, f"{args.propose} cannot be written: {error.strerror}") from error
+    if not args.json:
+        head = f"{args.propose} has the settings of trial {best.number}.  What would change:"
+        last = f"To put it in force: phoenix config apply {args.propose}"
+        print("\n".join(["", head, *(f"  {change}" for change in changes or ["nothing"]), last]))

@@ -171,20 +171,13 @@ def _played(
 ) -> tuple[Past, Played | None, Played | None]:
     """The past, and both replays: of what was in force, unless a plug-in is not here any more, and of what would have been."""
     from phoenix.simulate.engine import Restless
-    from phoenix.whatif.past import Past, TooMuch
-    from phoenix.whatif.record import CutShort, Record
-    from schemas.custody import Incompatible
+    from phoenix.whatif.past import TooMuch
     from services.runtime.exits import Stop
     from services.scheduler.policies.known import Missing
 
     unknown: Unknown = "shortest" if args.unknown == "shortest" else "longest"
+    past = past_of(client, since, until)
     try:
-        past = Past(Record(_lines(client, since)), since, until, _progress if sys.stderr.isatty() else None)
-        if past.since >= until:  # it begins where there is a cloud (`Past.late`)
-            raise usage(
-                f"--until is before the cloud's beginning: what is known of it begins at {units.iso(past.since)}",
-                "name a later moment, or leave it out: until now",
-            )
         present = other = None
         try:
             present = past.play("present", unknown=unknown)
@@ -195,12 +188,33 @@ def _played(
         if new is not None or args.hosts is not None:
             other = past.play("new", new, args.hosts, unknown=unknown)
         return past, present, other
-    except (TooMuch, CutShort, Incompatible) as error:
+    except TooMuch as error:
         raise CliError(FAILED, str(error)) from error
     except Restless as error:
         raise CliError(FAILED, str(error), "that is a bug in a policy") from error
     except Stop as error:
         raise CliError(FAILED, error.why) from error
+
+
+def past_of(client: Client, since: float, until: float) -> Past:
+    """What was asked of the cloud in that period, read from its journal.  Raises CliError."""
+    from phoenix.whatif.past import Past, TooMuch
+    from phoenix.whatif.record import CutShort, Record
+    from schemas.custody import Incompatible
+    from services.runtime.exits import Stop
+
+    try:
+        past = Past(Record(_lines(client, since)), since, until, _progress if sys.stderr.isatty() else None)
+    except (TooMuch, CutShort, Incompatible) as error:
+        raise CliError(FAILED, str(error)) from error
+    except Stop as error:
+        raise CliError(FAILED, error.why) from error
+    if past.since >= until:  # it begins where there is a cloud (`Past.late`)
+        raise usage(
+            f"--until is before the cloud's beginning: what is known of it begins at {units.iso(past.since)}",
+            "name a later moment, or leave it out: until now",
+        )
+    return past
 
 
 def _was_in_force(lack: Lack) -> str:
@@ -227,11 +241,12 @@ def notes(past: Past, present: Played | None, other: Played | None, new: CloudCo
     """Rule 3."""
     without = "what was in force was not played again; install the package here to have that, too"
     missed = [f"{_was_in_force(lack)}: {without}" for lack in past.lacking()] if present is None else []
-    found = [*missed, *_of_period(past, replaced=new is not None), *_of_replays(present, other)]
+    found = [*missed, *of_period(past, replaced=new is not None), *_of_replays(present, other)]
     return found + (_of_config(past, new) if new is not None else [])
 
 
-def _of_period(past: Past, *, replaced: bool) -> list[str]:
+def of_period(past: Past, *, replaced: bool) -> list[str]:
+    """What the replays lack of the period, in words."""
     found = []
     if past.late:
         found.append(

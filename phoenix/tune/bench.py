@@ -62,8 +62,24 @@ class Bench(Protocol):
         ...
 
 
-class Document:
-    """Rules 1 and 3, of any document; its `scenario` is that of whoever has the inputs."""
+class Judged:
+    """Rules 1 and 3, of whatever says what is wrong with values."""
+
+    def problems(self, values: Mapping[str, Any]) -> list[Problem]:
+        raise NotImplementedError
+
+    def legal(self, name: str, value: Any, beside: Mapping[str, Any]) -> str | None:
+        before = {(p.path, p.right) for p in self.problems(beside)}
+        found = [p for p in self.problems({**beside, name: value}) if (p.path, p.right) not in before]
+        return found[0].right if found else None
+
+    def problem(self, values: Mapping[str, Any]) -> str | None:
+        found = self.problems(values)
+        return found[0].right if found else None
+
+
+class Document(Judged):
+    """Of any document; its `scenario` is that of whoever has the inputs."""
 
     def __init__(self, document: Mapping[str, Any], base: Path) -> None:
         self.document, self.base = document, base
@@ -73,19 +89,17 @@ class Document:
         rest = {name: value for name, value in values.items() if name != HOSTS}
         return varied(self.document, self.base, VaryTable(name="", set=rest, hosts=values.get(HOSTS)), 0, list(known))
 
-    def legal(self, name: str, value: Any, beside: Mapping[str, Any]) -> str | None:
-        before = {(p.path, p.right) for p in self.variant(beside)[1]}
-        found = [p for p in self.variant({**beside, name: value})[1] if (p.path, p.right) not in before]
-        return found[0].right if found else None
-
-    def problem(self, values: Mapping[str, Any]) -> str | None:
-        found = self.variant(values)[1]
-        return found[0].right if found else None
+    def problems(self, values: Mapping[str, Any]) -> list[Problem]:
+        return self.variant(values)[1]
 
 
 def measured(scenario: Scenario, names: Iterable[str], kinds: Mapping[str, str]) -> dict[str, float | None]:
+    """Rule 2, of a run that is made now."""
+    return kept_of(measure(engine.run(scenario)), names, kinds)
+
+
+def kept_of(metrics: Metrics, names: Iterable[str], kinds: Mapping[str, str]) -> dict[str, float | None]:
     """Rule 2."""
-    metrics = measure(engine.run(scenario))
     wanted = [*names, *(f"{dept}.{name}" for dept, kind in kinds.items() if kind == "batch" for name in KEPT)]
     return {name: _value(metrics, name) for name in dict.fromkeys(wanted)}
 

@@ -51,6 +51,11 @@ class Found(NamedTuple):
     def front(self, hosts: Any) -> list[Trial]:
         return self.aims.front(self.of_size(hosts), self.references.get("", {}))
 
+    def best(self) -> Trial | None:
+        """Of all fronts the best in the first aim; None: no trial keeps every limit."""
+        every = [trial for hosts in self.sizes() for trial in self.front(hosts)]
+        return min(every, key=lambda t: (self.aims.aims[0].score(t.result), t.number), default=None)
+
     def judged(self, hosts: Any) -> list[Trial]:
         """Rule 3."""
         front = self.front(hosts)

@@ -292,15 +292,21 @@ def loads(
     """Validate a configuration text.  `name` stands in messages; `base`: what relative paths start from (default: the working
     directory); `opennebula`: the one that is in force, whose hypervisor counts, whatever the text says.  Raises
     `ConfigError`."""
-    document = document_of(text, name)
+    config, problems = read(document_of(text, name), base, opennebula)
+    if problems:
+        raise ConfigError(problems, name, Lines(text))
+    return config
+
+
+def read(
+    document: dict[str, Any], base: Path | None = None, opennebula: OpenNebula | None = None
+) -> tuple[Config, list[Problem]]:
+    """What a document says, and what is wrong with it; a value that is wrong has its default.  As of `loads`."""
     form = Form((base or Path.cwd()).absolute())
     config = _read(form, document, opennebula)
     broken = {p.path for p in form.problems}
     meant = check_cloud(config.cloud) + check_deployment(config, config.processes(), agents(config.cloud))
-    problems = form.problems + [p for p in meant if not _covers(broken, p.path)]
-    if problems:
-        raise ConfigError(problems, name, Lines(text))
-    return config
+    return config, form.problems + [p for p in meant if not _covers(broken, p.path)]
 
 
 def _line_of(error: tomllib.TOMLDecodeError, text: str) -> str:
