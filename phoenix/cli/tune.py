@@ -134,9 +134,8 @@ def _check(args: argparse.Namespace) -> None:
     """An option that would do nothing is an error."""
     if not args.journal and (given := [name for name in _OF_JOURNAL if getattr(args, name) is not None]):
         raise usage(f"--{given[0]} is for --journal", "phoenix tune --help shows what belongs together")
-    if args.experiment != "phoenix-cloud" and (
-        given := [name for name in _OF_CLOUD if getattr(args, name) is not None]
-    ):
+    is_file = args.experiment is not None and args.experiment.endswith(".toml")
+    if (args.journal or is_file) and (given := [name for name in _OF_CLOUD if getattr(args, name) is not None]):
         raise usage(f"--{given[0]} is for phoenix-cloud", "an experiment file names its inputs, and so does a journal")
 
 

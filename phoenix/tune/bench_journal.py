@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from phoenix.cli import units
-from phoenix.cli.errors import usage
+from phoenix.cli.errors import FAILED, CliError, usage
 from phoenix.cli.period import instant
 from phoenix.search.space import Point
 from phoenix.search.trials import digest
@@ -36,6 +36,7 @@ from services.runtime.config import file as configuration
 from services.runtime.config.form import Problem
 
 NAME: Final = "journal"
+CHANGES_TOLD: Final = 5
 RIGHT: Final = 'another period of the past, "14d..7d" or "2026-11-01..2026-11-08"'
 
 
@@ -73,7 +74,17 @@ class Journal(Judged):
             "period": Period(own.since, own.until).name,
             "events": f"{len(own.events):,}; jobs that did not end by themselves: {unknown}",
         }
-        self.notes = notes
+        self.notes = [*notes, *self._differs(own)]
+
+    def _differs(self, own: Past) -> list[str]:
+        """A trial has what the file says; what it is compared with has what was in force then."""
+        changes = configuration.diff(own.config, self.cloud) if own.config is not None else []
+        if not changes:
+            return []
+        some = "; ".join(changes[:CHANGES_TOLD]) + ("; …" if len(changes) > CHANGES_TOLD else "")
+        return [
+            f"{self.file.name} is not what was in force when the period began, and trials have what it says: {some}"
+        ]
 
     def legal(self, name: str, value: Any, beside: Mapping[str, Any]) -> str | None:
         if name == HOSTS:
@@ -93,8 +104,13 @@ class Journal(Judged):
         return self._played(world, None, None, metrics)
 
     def proposed(self, point: Point) -> str:
-        """Rule 3: the text of the configuration with the values set."""
-        import tomlkit
+        """Rule 3: the text of the configuration with the values set.  CliError without TOML Kit."""
+        try:
+            import tomlkit
+        except ImportError as error:
+            raise CliError(
+                FAILED, "to write a configuration needs TOML Kit", "pip install 'phoenix-cloud[tune]'"
+            ) from error
 
         text = tomlkit.parse(self.text)
         settings = {name: value for name, value in point.items() if name != HOSTS}
