@@ -138,6 +138,12 @@ def test_what_exit_0_is_after_sigterm_is_the_job_s_word() -> None:
     assert request("#!/bin/sh\n")["on_term"] is None
 
 
+def test_how_long_it_may_save_is_a_time_as_any() -> None:
+    assert request("#!/bin/sh\n#SBATCH --grace=1:30\n")["grace_s"] == 90.0
+    assert request("#!/bin/sh\n#PHOENIX --grace 30s\n", "--grace", "0s")["grace_s"] == 0.0
+    assert request("#!/bin/sh\n#SBATCH --signal=B:USR1@120\n")["grace_s"] is None
+
+
 def test_a_number_of_nodes_alone_is_a_task_a_node() -> None:
     body = request("#!/bin/sh\n", "-N", "3")
     assert (body["tasks"], body["nodes"]) == (3, 3)

@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from msgspec import UNSET
 
 from phoenix.cli.whatif_job import render, shape_of
 from schemas import facts as f
@@ -165,6 +166,16 @@ async def test_only_what_starts_earlier_is_told_the_earliest_first(
     assert [(each.field, each.value) for each in found.variants] == told
 
 
+async def test_what_a_grace_costs_a_claim_is_told_as_when_it_is_submitted() -> None:
+    fold = Fold()
+    fold.adopt(CloudConfig(name="c1", departments=(batch("hpc", grace_max_s=30.0),)))
+    fold.host("h1", 4, 4096)
+    for asked_s, waits_s in ((None, UNSET), (0.0, 0.0), (30.0, 31.0)):
+        request = JobSubmit(script="true", walltime_s=600.0, grace_s=asked_s)
+        found = await foretelling(fold, {}).foretell(ANN, "hpc", request)
+        assert found.claim_waits_s == waits_s
+
+
 def forecast(start_at: float | None, *hosts: str, code: str = "by_walltimes", **params: object) -> dict[str, Any]:
     sure = "cannot_say" if start_at is None else "by_walltimes"
     return {"start_at": start_at, "hosts": list(hosts), "sure": sure, "why": {"code": code, "params": params}}
@@ -182,6 +193,8 @@ def test_what_people_read() -> None:
         "  It would start now on h1, h2.",
         "Nothing was submitted.",
     ]
+    saves = render(answer(now=True, forecast=forecast(1_000_000.0, "h1", ends=0), claim_waits_s=31.0)).splitlines()
+    assert saves[2] == "  A claim that takes its hosts may wait up to 31s for it."
     shorter = {"field": "walltime_s", "value": 1800.0, "forecast": forecast(1_000_000.0, "h3", ends=0)}
     later = render(answer(forecast=forecast(1_000_090.0, "h1", "h2", ends=2), variants=[shorter])).splitlines()
     assert later[1] == "  It would start at 1970-01-12T13:48:10Z, in 1m30s on h1, h2."
