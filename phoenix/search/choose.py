@@ -13,7 +13,7 @@ from __future__ import annotations
 import importlib.util
 import math
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from random import Random
 from typing import Any, Final, Protocol
 
@@ -29,8 +29,9 @@ class Chooser(Protocol):
 
     about: str
 
-    def ask(self) -> Point | None:
-        """The next point, perhaps one that was there before; None: there is no other."""
+    def ask(self, given: Point) -> Point | None:
+        """The next point, perhaps one that was there before; None: there is no other.  `given`: values of some axes that it
+        is to have, unless the whole grid is wanted."""
         ...
 
     def tell(self, point: Point, scores: Sequence[float] | None, over: Sequence[float]) -> None:
@@ -48,12 +49,14 @@ def chooser(space: Space, scores: int, limits: int, seed: int, most: int) -> Cho
     return Modelled(space, scores, limits, seed)
 
 
-def new_points(chosen: Chooser, space: Space, seed: int, known: set[str]) -> Iterator[Point]:
-    """Points that are not `known` (by `key`), each of which is added to them."""
+def new_points(
+    chosen: Chooser, space: Space, seed: int, known: set[str], given: Callable[[], Point] = dict
+) -> Iterator[Point]:
+    """Points that are not `known` (by `key`), each of which is added to them.  `given`: what the next one is to have."""
     spare = Drawn(space, seed + 1)
     repeats = 0
     while repeats <= _NO_POINT:
-        asked = (spare if repeats >= _REPEATS and isinstance(chosen, Modelled) else chosen).ask()
+        asked = (spare if repeats >= _REPEATS and isinstance(chosen, Modelled) else chosen).ask(given())
         if asked is None:
             return
         if key(asked) in known:
@@ -74,7 +77,8 @@ class Grid:
         Random(seed).shuffle(points)  # noqa: S311  no secret
         self._points = iter(points)
 
-    def ask(self) -> Point | None:
+    def ask(self, given: Point) -> Point | None:
+        del given  # it comes anyway
         return next(self._points, None)
 
     def tell(self, point: Point, scores: Sequence[float] | None, over: Sequence[float]) -> None:
@@ -90,8 +94,8 @@ class Drawn:
         )
         self._space, self._random = space, Random(seed)  # noqa: S311  no secret
 
-    def ask(self) -> Point | None:
-        return sample(self._space, self._random)
+    def ask(self, given: Point) -> Point | None:
+        return sample(self._space, self._random, given)
 
     def tell(self, point: Point, scores: Sequence[float] | None, over: Sequence[float]) -> None:
         """Nothing follows from it."""
@@ -109,16 +113,22 @@ class Modelled:
         optuna.logging.set_verbosity(optuna.logging.ERROR)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # that some of its options may change
-            sampler = optuna.samplers.TPESampler(
+            self._sampler = optuna.samplers.TPESampler(
                 seed=seed,
                 multivariate=True,
                 group=True,
                 constant_liar=True,
                 constraints_func=_over if limits else None,
             )
-            self._study = optuna.create_study(directions=["minimize"] * scores, sampler=sampler)
+            self._study = optuna.create_study(directions=["minimize"] * scores, sampler=self._sampler)
 
-    def ask(self) -> Point | None:
+    def ask(self, given: Point) -> Point | None:
+        named = {axis.name: _named(axis, given[axis.name]) for axis in self._space.axes if axis.name in given}
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            self._study.sampler = (
+                self._optuna.samplers.PartialFixedSampler(named, self._sampler) if named else self._sampler
+            )
         trial = self._study.ask()
         point: Point = {}
         for axis in self._space.axes:
@@ -137,7 +147,7 @@ class Modelled:
             return
         if trial is None:  # of an earlier search: it gets what it would have asked for
             self._study.enqueue_trial({axis.name: _named(axis, point[axis.name]) for axis in self._axes(point)})
-            self.ask()
+            self.ask({})
             trial = self._asked.pop(key(point))
         trial.set_user_attr("over", list(over))
         self._study.tell(trial, [each if math.isfinite(each) else UNSCORED for each in scores])

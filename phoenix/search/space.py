@@ -127,12 +127,13 @@ def size(space: Space, most: int = POINTS_MAX) -> int | None:
     return sum(1 for _ in islice(grid(space), most + 1))
 
 
-def sample(space: Space, random: Random) -> Point:
-    """One point, each value of each axis as likely as any other."""
+def sample(space: Space, random: Random, given: Mapping[str, Any] | None = None) -> Point:
+    """One point, each value of each axis as likely as any other, but for those that are given."""
     point: Point = {}
     for axis in space.axes:
         if axis.counts_at(point):
-            point[axis.name] = _drawn(axis, random)
+            drawn = _drawn(axis, random)
+            point[axis.name] = (given or {}).get(axis.name, drawn)
     return point
 
 

@@ -103,9 +103,24 @@ def opened(path: Path, head: Head) -> Iterator[Trials]:
         if not kept:
             rows = []
             _write(fd, path, head)
+        _held.add(fd)
         yield Trials(rows, notes, fd, path)
     finally:
+        _held.discard(fd)
         os.close(fd)
+
+
+_held: set[int] = set()  # files that this process writes to
+
+
+def _let_go() -> None:
+    """In a worker: one that outlives its parent for a moment must not keep the file from who goes on with it (rule 4)."""
+    for fd in _held:
+        os.close(fd)
+    _held.clear()
+
+
+os.register_at_fork(after_in_child=_let_go)
 
 
 def read(path: Path) -> tuple[Head, list[Trial]]:

@@ -8,8 +8,8 @@ experiment has beside each trial (`static` of phoenix-cloud).
 Rules
   1. One trial is better than another if it is at least as good in every aim, and better in one (Pareto).  The *front* of a size
      are the trials that keep every limit, and that no other such trial of that size is better than.
-  2. Trials of different sizes are not compared: more hosts are always better.  Where sizes are searched, fewer hosts are an aim
-     of the search, so that it does not stay with the largest.
+  2. Trials of different sizes are not compared: more hosts are always better.  Where sizes are searched, each has as many
+     trials as any other, and fewer hosts are an aim of the search.
   3. Of trials that are equal in every aim the one with fewer settings, then the first by its identity, is in the front.
 """
 

@@ -165,6 +165,10 @@ class _Asked:
     def __init__(self, found: Found, chosen: Chooser, sized: bool) -> None:
         self.found, self.chosen, self.sized = found, chosen, sized
         self.known = {key(row.point) for row in found.trials}
+        axis = next((axis for axis in found.space.axes if axis.name == HOSTS and axis.count is not None), None)
+        self.tried = dict.fromkeys(axis.values() if axis else (), 0)
+        for row in found.trials:
+            self.tried[row.point.get(HOSTS)] = self.tried.get(row.point.get(HOSTS), 0) + 1
 
     def told(self, row: Trial) -> None:
         aims = self.found.aims
@@ -176,7 +180,8 @@ class _Asked:
         """New ones, until there are as many trials as wanted."""
         bench, space, refused = self.found.bench, self.found.space, self.found.refused
         left, misses = budget.trials - len(self.found.trials), 0
-        for point in new_points(self.chosen, space, budget.seed, self.known) if left > 0 else ():
+        for point in new_points(self.chosen, space, budget.seed, self.known, self._size) if left > 0 else ():
+            self.tried[point.get(HOSTS)] = self.tried.get(point.get(HOSTS), 0) + 1
             wrong = bench.problem(space.with_fixed(point))
             if wrong is not None:
                 refused[key(point)] = wrong
@@ -189,3 +194,7 @@ class _Asked:
             yield point
             if left == 0:
                 return
+
+    def _size(self) -> Point:
+        """The size that has the fewest trials, if sizes are searched."""
+        return {HOSTS: min(self.tried, key=lambda hosts: self.tried[hosts])} if self.sized and self.tried else {}

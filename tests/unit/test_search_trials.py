@@ -106,6 +106,23 @@ def test_one_process_writes_at_a_time(path: Path) -> None:
         pass
 
 
+def test_a_worker_that_is_left_does_not_hold_the_file(path: Path) -> None:
+    (awaited, end), (begun, told) = os.pipe(), os.pipe()
+    with trials.opened(path, HEAD):
+        worker = os.fork()
+        if worker == 0:
+            os.close(end)
+            os.write(told, b"x")
+            os.read(awaited, 1)  # until its parent has closed the other end
+            os._exit(0)
+        os.read(begun, 1)
+    with trials.opened(path, HEAD) as found:
+        assert found.rows == []
+    for fd in (end, awaited, begun, told):
+        os.close(fd)
+    os.waitpid(worker, 0)
+
+
 def test_a_place_that_cannot_be_written_is_a_sentence(tmp_path: Path) -> None:
     with pytest.raises(CliError, match="cannot be opened: Is a directory"), trials.opened(tmp_path, HEAD):
         pass

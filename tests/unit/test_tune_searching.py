@@ -99,6 +99,15 @@ def test_of_a_long_front_the_best_in_each_aim_are_judged(tmp_path: Path) -> None
     assert len(judged) == HELD_OUT_MAX
 
 
+def test_sizes_have_as_many_trials_each_also_after_others(tmp_path: Path) -> None:
+    sizes = space.loads("[axis]\nhpc.x = { from = 0, to = 99 }\ncluster.hosts = [10, 20, 30]\n", lambda *_: None)
+    for trials in (5, 16, 30):
+        result = found(tmp_path, Formula(), trials, sizes, "max hpc.completed", "hpc.completed > static")
+        counts = [len(result.of_size(hosts)) for hosts in (10, 20, 30)]
+        assert max(counts) - min(counts) <= 1
+        assert sum(counts) == trials
+
+
 @pytest.mark.parametrize("trials", [1, 7])
 def test_there_are_as_many_trials_as_wanted(tmp_path: Path, trials: int) -> None:
     assert len(found(tmp_path, Formula(), trials).trials) == trials
