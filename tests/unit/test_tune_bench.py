@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from pathlib import Path
+from random import Random
+from typing import get_args
 
 import pytest
 
@@ -18,8 +20,11 @@ from phoenix.tune.bench_cloud import Cloud
 from phoenix.tune.bench_file import File
 from phoenix.tune.report import gains, name_of, verdict
 from phoenix.tune.searching import Found, own_on
+from schemas.config import Order, Victims
 from services.runtime.config.file import ConfigError
 from tests.support.tuning import SITE, written
+
+ROOT = Path(__file__).resolve().parents[2]
 
 
 @pytest.fixture
@@ -76,6 +81,15 @@ def test_a_setting_is_what_it_is_in_a_vary(cloud_inputs: phoenix_cloud_inputs.In
     assert "space.toml:3: axis.hpc.jobs.load: 0.5: should be left out: the jobs and the web load" in told[1]
     assert 'did you mean "hpc.order"?' in told[2]
     assert "space.toml:5: axis.cluster.hosts: 0: should be at least 1" in told[3]
+
+
+def test_the_example_has_every_order_and_all_victims(cloud_inputs: phoenix_cloud_inputs.Inputs) -> None:
+    bench = Cloud(cloud_inputs)
+    found = space.load(ROOT / "docs" / "examples" / "phoenix-cloud-space.toml", bench.legal)
+    axes = {axis.name: set(axis.values()) for axis in found.axes if axis.name in ("hpc.order", "hpc.victims")}
+    assert axes == {"hpc.order": set(get_args(Order)), "hpc.victims": set(get_args(Victims))}
+    drawn = [space.sample(found, Random(seed)) for seed in range(50)]
+    assert [bench.problem(found.with_fixed(point)) for point in drawn] == [None] * 50
 
 
 def test_services_share_the_jobs_by_user(cloud_inputs: phoenix_cloud_inputs.Inputs) -> None:
