@@ -271,6 +271,7 @@ class Limits(_Config, frozen=True, kw_only=True):
     checkpoint_files_max: int = 100  # of one checkpoint; it is read back before the next attempt's script starts
     checkpoint_max_bytes: int = 64 << 20  # all files of one checkpoint; 0: jobs keep their state themselves
     checkpoint_interval_s: float = 10.0  # between two of a running attempt: each is a fact in the journal
+    usage_interval_s: float = 30.0  # how often a running job's guest says what it has used; 0: at its end alone
 
 
 class Hosts(_Config, frozen=True, kw_only=True):

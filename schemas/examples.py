@@ -97,6 +97,7 @@ FACTS: Final[tuple[f.Fact, ...]] = (
     f.HostUncordoned(host="node-3", reason="done", user="root"),
     f.HostRemoved(host="node-3"),
     f.AttemptReported(unit="17", attempt=2, exit=0, seconds=812.5, cpu_seconds=6400.0, max_rss_mb=7100.0),
+    f.AttemptMeasured(unit="18", attempt=1, cpu_seconds=5120.0, max_rss_mb=812.5, ranks=2, heard_at=1_790_000_000.0),
     f.CheckpointReported(
         unit="17",
         attempt=2,

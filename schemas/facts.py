@@ -337,6 +337,19 @@ class AttemptReported(CustodyFact, frozen=True, kw_only=True, tag="attempt.repor
     terminated: bool = False
 
 
+class AttemptMeasured(PlainFact, frozen=True, kw_only=True, tag="attempt.measured"):
+    """What guests said last, before their VMs were gone, of an attempt that ended without a report, or that has several ranks:
+    CPU time of all ranks that said it, and the peak of that which needed most.  Both since the VM began, so with the attempts
+    that it went on from.  `ranks`: how many said it; `heard_at`: when the first of these words was heard."""
+
+    unit: UnitId
+    attempt: AttemptNumber
+    cpu_seconds: float
+    max_rss_mb: float | None = None
+    ranks: int = 1
+    heard_at: Seconds
+
+
 class CheckpointReported(PlainFact, frozen=True, kw_only=True, tag="checkpoint.reported"):
     """What the unit's latest attempt has done until now is safe (`schemas.checkpoints` says when it counts).
 
@@ -418,6 +431,7 @@ Fact: TypeAlias = (
     | AttemptBegan
     | VmParked
     | AttemptReported
+    | AttemptMeasured
     | CheckpointReported
     | ScaleRequested
     | InstanceReported

@@ -1,6 +1,10 @@
 """Measures: what guests report of themselves, handed on by the door to their department.  Not journaled; a level at a moment.
 
 phoenix.measure.<department>.instances       `Measures`, JSON: whoever reported since the last one, at most every 0.25 s
+phoenix.measure.<department>.jobs            `JobMeasures`, likewise: what attempts that run have used until now
+
+What an attempt has used is a total that only grows, so a word that is lost is made good by the next one.  What was said last
+is a fact (`attempt.measured`) when its VMs are gone, unless its report says it.
 """
 
 from __future__ import annotations
@@ -14,6 +18,9 @@ from schemas.facts import AttemptNumber, Rank, UnitId
 from schemas.signals import INTERVAL_MAX_S, UTILISATION_MAX
 
 WHY_MAX: Final = 200  # as in `facts.InstanceReported`
+MEMORY_MAX_MB: Final = 1 << 26  # 64 TiB: no machine has more
+CORES_MAX: Final = 4096  # nor more of these
+CPU_MAX_S: Final = 1e12
 
 
 class Usage(msgspec.Struct, frozen=True, kw_only=True):
@@ -22,7 +29,7 @@ class Usage(msgspec.Struct, frozen=True, kw_only=True):
 
     utilisation: Annotated[float, Meta(ge=0, le=UTILISATION_MAX)]
     interval_s: Annotated[float, Meta(gt=0, le=INTERVAL_MAX_S)] = 1.0
-    memory_mb: Annotated[float, Meta(ge=0, le=1 << 26)] | None = None
+    memory_mb: Annotated[float, Meta(ge=0, le=MEMORY_MAX_MB)] | None = None
 
 
 class GuestUsage(Usage, frozen=True, kw_only=True):
@@ -45,3 +52,27 @@ class Measured(Usage, frozen=True, kw_only=True):
 class Measures(msgspec.Struct, frozen=True, kw_only=True):
     v: int = 1
     instances: tuple[Measured, ...]
+
+
+class JobUsage(msgspec.Struct, frozen=True, kw_only=True):
+    """What the guest of a job reports (`POST used`): CPU time of everything that has run in this VM for it, and the most memory
+    that it was seen to have."""
+
+    cpu_seconds: Annotated[float, Meta(ge=0, le=CPU_MAX_S)]
+    max_rss_mb: Annotated[float, Meta(ge=0, le=MEMORY_MAX_MB)] | None = None
+
+
+class JobMeasured(msgspec.Struct, frozen=True, kw_only=True):
+    """Of an attempt that runs what `facts.AttemptMeasured` says of one that is over."""
+
+    unit: UnitId
+    attempt: AttemptNumber
+    cpu_seconds: float
+    max_rss_mb: float | None = None
+    ranks: int = 1
+    heard_at: float
+
+
+class JobMeasures(msgspec.Struct, frozen=True, kw_only=True):
+    v: int = 1
+    jobs: tuple[JobMeasured, ...]

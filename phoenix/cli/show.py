@@ -14,6 +14,7 @@ from phoenix.cli.queue import in_utc, shown, starts
 from schemas import sentences
 from schemas.sentences import facts, told_foreseen
 
+_WHOLE_S: Final = 60.0  # below it hundredths of a CPU second are worth telling
 UNITS_SHOWN: Final = 50  # elements of an array that the text lists; --json has all
 HELP: Final = """examples:
   phoenix show 17             state, attempts, exit code, times
@@ -106,6 +107,7 @@ def _pairs(job: dict[str, Any]) -> list[tuple[str, str]]:
     ran_s = _ran_s(job, time.time())
     if ran_s is not None:
         found.append(("run time", units.span(ran_s)))
+    found += _used(job)
     if isinstance(job.get("walltime_s"), int | float):
         found.append(("time limit", units.span(job["walltime_s"])))
     if isinstance(job.get("grace_s"), int | float):
@@ -123,6 +125,23 @@ def _pairs(job: dict[str, Any]) -> list[tuple[str, str]]:
     if job.get("start"):
         found.append(("starts", told_foreseen.starts(job["start"], time.time(), sentences.sentence)))
     return found
+
+
+def _used(job: dict[str, Any]) -> list[tuple[str, str]]:
+    """Of a job that has begun; of one that runs, what its guests said last."""
+    if not any(attempt.get("began_at") for attempt in job["attempts"]) or "cpu_seconds" not in job:
+        return []
+    until = " so far" if job.get("so_far") else ""
+    found = (("CPU time", _cpu(job["cpu_seconds"])), ("peak memory", _peak(job["max_rss_mb"])))
+    return [(label, f"{value}{until}" if value else "unknown") for label, value in found]
+
+
+def _cpu(seconds: float | None) -> str:
+    return "" if seconds is None else units.span(seconds) if seconds >= _WHOLE_S else f"{seconds:.2f}s"
+
+
+def _peak(mebibytes: float | None) -> str:
+    return "" if mebibytes is None else f"{mebibytes:.1f} MiB"
 
 
 def _ran_s(job: dict[str, Any], now: float) -> float | None:
@@ -175,13 +194,20 @@ def _attempts(attempts: list[dict[str, Any]]) -> str:
             attempt.get("ended_at") or "",
             "ended early" if facts.ended_early(attempt) else attempt.get("disposal") or "",
             "" if (code := attempt.get("exit", attempt.get("exit_code"))) is None else str(code),
+            *_own(attempt),
             sentences.sentence(attempt["why"]) if attempt.get("why") else "",
         )
         for attempt in attempts
     ]
-    return tables.render(
-        ("ATTEMPT", "HOSTS", "PLACED", "BEGAN", "ENDED", "THEN", "EXIT", "WHY"), rows, right="ATTEMPT EXIT"
-    )
+    head = ("ATTEMPT", "HOSTS", "PLACED", "BEGAN", "ENDED", "THEN", "EXIT", "CPU", "MEMORY", "WHY")
+    return tables.render(head, rows, right="ATTEMPT EXIT CPU MEMORY")
+
+
+def _own(attempt: dict[str, Any]) -> tuple[str, str]:
+    """What an attempt has used; nothing of one that has not begun."""
+    if not attempt.get("began_at"):
+        return "", ""
+    return _cpu(attempt.get("cpu_seconds")) or "unknown", _peak(attempt.get("max_rss_mb")) or "unknown"
 
 
 def _units(members: list[dict[str, Any]]) -> str:

@@ -263,6 +263,11 @@ def _reported(p: Params) -> str:
     return f"{_attempt(p)} {end}{ran}{note}"
 
 
+def _measured(p: Params) -> str:
+    memory = f", and had {p['max_rss_mb']:.1f} MiB at most" if isinstance(p.get("max_rss_mb"), int | float) else ""
+    return f"{_attempt(p)} has used {p['cpu_seconds']:g} s of CPU time{memory}"
+
+
 def _checkpointed(p: Params) -> str:
     percent = f" ({p['percent']:g} % of it)" if isinstance(p.get("percent"), int | float) else ""
     said = f": {p['progress']}" if p.get("progress") else ""
@@ -398,6 +403,7 @@ _TELL: Final[dict[str, Callable[[Params], str]]] = {
     "attempt.closed": _closed,
     "attempt.began": _began,
     "attempt.reported": _reported,
+    "attempt.measured": _measured,
     "checkpoint.reported": _checkpointed,
     "instance.draining": _draining,
     "instance.reported": _instance_reported,

@@ -76,6 +76,7 @@ class Boot(msgspec.Struct, frozen=True, kw_only=True):
     checkpoint: BootCheckpoint | None = None
     signal: JobSignal | None = None
     port: int | None = None
+    usage_interval_s: float | None = None
 
 
 def boot_of(
@@ -132,6 +133,7 @@ def _of_job(
         cpus_per_task=job.cpus_per_task,
         checkpoint=checkpoint,
         signal=payload.signal,
+        usage_interval_s=config.limits.usage_interval_s,
     )
 
 

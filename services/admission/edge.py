@@ -94,7 +94,13 @@ class Doors(Edge):
         app = web.Application(middlewares=[as_asked, errors_as_answers(self._service.log)])
         app.router.add_routes([*self._guests.routes(), *self._http.routes()])
         app.cleanup_ctx.extend(
-            [self._http.open, self._guests.checkpoints.removing, self._usages.publishing, self._logs.removing]
+            [
+                self._http.open,
+                self._guests.checkpoints.removing,
+                self._usages.publishing,
+                self._guests.jobs.writing,
+                self._logs.removing,
+            ]
         )
         self._runner = web.AppRunner(app, access_log=None, handle_signals=False, shutdown_timeout=SHUTDOWN_S)
         await self._runner.setup()

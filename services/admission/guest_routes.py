@@ -11,7 +11,7 @@ from typing import Final, Literal, TypeAlias
 
 import msgspec
 
-from schemas.measures import GuestUsage
+from schemas.measures import GuestUsage, JobUsage
 from services.admission.boot import Boot
 from services.admission.guest_checkpoint import CheckpointBody
 from services.admission.guest_health import EndedBody
@@ -92,6 +92,7 @@ ROUTES: Final = (
     _route("PUT", "files/{name}", "A file to keep.", "bytes"),
     _route("POST", "report", "How the script ended; with stay: take another job.", ReportBody, Acknowledged),
     _route("POST", "usage", "An instance: how busy its cores were, and its health; about once a second.", GuestUsage),
+    _route("POST", "used", "A job: what it has used since the VM began; now and then, and last of all.", JobUsage),
     _route("POST", "ended", "An instance: how its program has ended by itself.", EndedBody),
     _route("POST", "next", "The next job of this VM; 204: ask again.", answer=Following, query=(_WAIT,)),
     _route("PUT", "checkpoint/files/{name}", "A file for the next checkpoint.", "bytes", Sent, job=True),

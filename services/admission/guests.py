@@ -36,6 +36,7 @@ from services.admission.desk import Shell
 from services.admission.guest_checkpoint import CheckpointCalls
 from services.admission.guest_health import HealthCalls
 from services.admission.guest_warm import NextCalls
+from services.admission.job_usages import JobUsages
 from services.admission.launch import EventsBody, Full, LaunchBody, Launches, SignalBody
 from services.admission.output import FILE_MAX_BYTES, LOG_KEPT, PART_MAX_BYTES, STREAMS, Files, Outputs, StreamId
 from services.admission.payloads import Payloads
@@ -56,7 +57,7 @@ UPLOADS_MAX: Final = 4  # large bodies in memory at once
 OFFSET_MAX: Final = 1 << 39
 AFTER_MAX: Final = 1 << 53  # microseconds since 1970, in what a float counts exactly
 
-Worth = Literal["live", "latest", "saves"]
+Worth = Literal["live", "latest", "saves", "there"]
 Number = Annotated[float, Meta(ge=0, le=1e12)]
 
 
@@ -141,6 +142,7 @@ class Guests:
         self.checkpoints = CheckpointCalls(shell, core, checkpoints, self._uploads)
         self._health = HealthCalls(shell, core, outputs, usages, secrets)
         self._next = NextCalls(shell, core, tokens)
+        self.jobs = JobUsages(shell, core, usages)
 
     def routes(self) -> list[web.RouteDef]:
         def route(
@@ -159,6 +161,7 @@ class Guests:
             route("GET", "inputs/{name:.+}", self._input),
             route("POST", "report", self._report, "latest"),
             route("POST", "usage", self._health.usage),
+            route("POST", "used", self.jobs.used, "there"),
             route("POST", "ended", self._health.ended),
             route("PUT", "checkpoint/files/{name:.+}", self.checkpoints.send, "saves", job=True),
             route("GET", "checkpoint/files/{name:.+}", self.checkpoints.fetch, job=True),
@@ -174,6 +177,7 @@ class Guests:
         """A valid fact came: who waits for an attempt that it began or ended looks again."""
         self.checkpoints.applied(fact)
         self._next.applied(fact)
+        self.jobs.applied(fact, broken)
         if isinstance(fact, f.AttemptBegan):
             self._drop_gathering(fact.unit)
         ended = (fact.unit,) if isinstance(fact, _ENDING) and not goes_on(self._core.unit(fact.unit)) else ()
@@ -201,9 +205,10 @@ class Guests:
             current = speaks_for(self._core, unit, attempt, rank)
             found = standing(self._core, unit, current, attempt)
             saves = worth == "saves" and counts(self._core.unit(unit), current)
-            if found == "early" or (found == "away" and not (saves or worth == "latest")):
+            there = worth == "there" and self._core.custody.bound(unit, attempt, rank) is not None
+            if not there and (found == "early" or (found == "away" and not (saves or worth == "latest"))):
                 raise _come_back(found)
-            if (found == "gone" and not saves) or (found == "over" and worth == "live"):
+            if not there and ((found == "gone" and not saves) or (found == "over" and worth in ("live", "there"))):
                 return gone()
             known = self._core.unit(unit)
             assert known is not None
@@ -300,14 +305,15 @@ class Guests:
         if is_instance(guest.unit) or guest.rank != 0:
             raise HttpError(400, Refused("invalid", "rank 0 of a job reports, nobody else", "rank"))
         told = decoded(request, await read_body(request, SMALL_MAX_BYTES), ReportBody)
+        cpu_seconds, max_rss_mb = self.jobs.reports(guest, told.cpu_seconds, told.max_rss_mb)
         fact = f.AttemptReported(
             unit=guest.unit,
             attempt=guest.attempt,
             exit=told.exit,
             signal=told.signal,
             seconds=told.seconds,
-            cpu_seconds=told.cpu_seconds,
-            max_rss_mb=told.max_rss_mb,
+            cpu_seconds=cpu_seconds,
+            max_rss_mb=max_rss_mb,
             note=told.note,
             terminated=told.terminated,
         )

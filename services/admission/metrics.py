@@ -18,5 +18,5 @@ REFUSED: Final = TABLE.counter(
 MEASURES: Final = TABLE.counter(
     "phoenix_admission_measures_total",
     "Measures of guests, by what became of them",
-    Label.of("outcome", ("taken", "too_often", "too_many", "lost")),
+    Label.of("outcome", ("taken", "too_often", "too_many", "implausible", "lost")),
 )

@@ -54,6 +54,8 @@ def _pairs(boot: Boot) -> Iterator[tuple[str, str]]:
         yield "signal_to", "script" if boot.signal.script else "others"
         if boot.walltime_s is not None:
             yield "warn_after_s", f"{max(0.0, boot.walltime_s - boot.signal.before_s):.3f}"
+    if boot.usage_interval_s:
+        yield "usage_interval_s", f"{boot.usage_interval_s:.3f}"
     saved = [file.name for file in boot.checkpoint.files] if boot.checkpoint is not None else []
     for name in saved:
         yield "saved", f"{quote(name)} {name}"

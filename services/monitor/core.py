@@ -27,7 +27,7 @@ from schemas.checkpoints import counts
 from schemas.credit import CONCERNS as CREDITED
 from schemas.credit import Credits
 from schemas.custody import Custody
-from schemas.custody_state import ENDED_EARLY, Broken, Unit
+from schemas.custody_state import ENDED_EARLY, Unit
 from schemas.ids import element_id, job_of
 from schemas.meta import Meta
 from schemas.reasons import Code, Reason, because
@@ -42,6 +42,7 @@ from services.monitor.model import (
     tallies,
 )
 from services.monitor.model.accounting import Accounting
+from services.monitor.model.attempt import Attempt, Checkpoint, cpu_s, measured, note
 from services.monitor.model.causes import Causes
 from services.monitor.model.idle import Idle
 from services.monitor.model.job import Job
@@ -54,36 +55,6 @@ from services.runtime.core import NEVER, Handlers, folding
 TIMELINE_MAX: Final = 20_000  # changes of ownership kept in memory; a day of one change in four seconds
 CLAIMS_MAX: Final = 2_000
 ATTEMPTS_MAX: Final = 50  # of one unit, the newest
-
-
-class Checkpoint(msgspec.Struct, kw_only=True):
-    """What an attempt said was safe; `files` that the next one gets."""
-
-    at: float
-    files: int
-    percent: float | None
-    progress: str
-
-
-class Attempt(msgspec.Struct, kw_only=True):
-    attempt: int
-    hosts: tuple[str, ...]
-    placed_at: float
-    reason: Reason | None = None
-    began_at: float | None = None
-    ended_at: float | None = None
-    disposal: str | None = None
-    why: Reason | None = None
-    exit: int | None = None
-    signal: int | None = None
-    seconds: float | None = None
-    cpu_seconds: float | None = None
-    max_rss_mb: float | None = None
-    note: str | None = None
-    checkpoint: Checkpoint | None = None  # its last one
-    draining_at: float | None = None  # of an instance: since when no new session goes there
-    broken: Broken | None = None
-    terminated: bool = False  # its guest had told its script to end
 
 
 class Claim(msgspec.Struct, kw_only=True):
@@ -123,7 +94,8 @@ class MonitorCore:
     # 3: snapshots; 4: series; 5: goodput, tallies of ends, waits and moves; 6: the hour that runs stands apart; 7: moves
     # 8: since when a web department is silent; 9: why a unit is held that nobody held, why starts are paused
     # 10: attempts that ended early, and what broke them; 11: a cordoned host is neither lent nor borrowed; 12: who is not ready
-    VERSION = 12
+    # 13: what attempts have used that did not report
+    VERSION = 13
 
     def __init__(self, custody: Custody, watch: Callable[[f.Fact, Meta], None] | None = None) -> None:
         """`watch` is shown every fact after it was folded, void ones included; it must not change anything here."""
@@ -163,6 +135,7 @@ class MonitorCore:
             f.InstanceDraining: self._draining,
             f.AttemptClosed: self._closed,
             f.AttemptReported: self._reported,
+            f.AttemptMeasured: self._measured,
             f.CheckpointReported: self._checkpointed,
             f.VmEnded: self._vm_ended,
             f.DepartmentClosed: self._department_closed,
@@ -274,7 +247,9 @@ class MonitorCore:
 
     def _placed(self, fact: f.UnitPlaced, meta: Meta) -> None:
         attempts = self.state.attempts.setdefault(fact.unit, [])
-        attempts.append(Attempt(attempt=fact.attempt, hosts=fact.hosts, placed_at=meta.at, reason=fact.reason))
+        life = self.custody.state.units[fact.unit].life
+        new = Attempt(attempt=fact.attempt, hosts=fact.hosts, placed_at=meta.at, reason=fact.reason, life=life)
+        attempts.append(new)
         del attempts[:-ATTEMPTS_MAX]
         self._touch(fact.unit)
 
@@ -307,8 +282,8 @@ class MonitorCore:
         if attempt is not None:
             attempt.ended_at = attempt.ended_at or meta.at
             attempt.exit, attempt.signal, attempt.seconds = fact.exit, fact.signal, fact.seconds
-            attempt.cpu_seconds, attempt.max_rss_mb, attempt.note = fact.cpu_seconds, fact.max_rss_mb, fact.note
-            attempt.terminated = fact.terminated
+            self._use(fact.unit, lambda: note(attempt, fact.cpu_seconds, fact.max_rss_mb))
+            attempt.note, attempt.terminated = fact.note, fact.terminated
             if fact.terminated and attempt.why is None and attempt.broken is not None:
                 attempt.why = why_broken(attempt.broken)  # nobody can close it any more
         unit = self.custody.state.units.get(fact.unit)
@@ -317,6 +292,19 @@ class MonitorCore:
         else:
             self._count("retried")
         self._touch(fact.unit)
+
+    def _measured(self, fact: f.AttemptMeasured, _meta: Meta) -> None:
+        attempt = self._attempt(fact.unit, fact.attempt)
+        if attempt is not None:
+            self._use(fact.unit, lambda: measured(attempt, fact))
+
+    def _use(self, name: str, change: Callable[[], None]) -> None:
+        """What is said of an attempt changes: by how much its department's jobs have used more is counted."""
+        attempts, unit = self.state.attempts[name], self.custody.state.units.get(name)
+        before = cpu_s(attempts) or 0.0
+        change()
+        if unit is not None:
+            self.tallies.used(unit.dept, (cpu_s(attempts) or 0.0) - before)
 
     def _checkpointed(self, fact: f.CheckpointReported, meta: Meta) -> None:
         attempt = self._attempt(fact.unit, fact.attempt)

@@ -163,6 +163,7 @@ class MonitorEdge(Edge):
         )
         service.spawn("archive", self.archivist.run())
         views, levels = Views(self.core), Levels(time.monotonic)
+        views.measured = levels.job
         self.queries = Queries(service.nc, views, self.history)
         await self.queries.start()
         service.spawn("reasons", WhyWaiting(self.core, views, self.queries.reasons).run())

@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import signal
 import urllib.request
 from collections.abc import Callable, Iterator
@@ -178,6 +179,20 @@ def test_each_step_of_an_array_has_its_own_cause_among_those_decided_together(si
     buttons = "all => all.map(li => [...li.querySelectorAll('button.cause')].map(one => one.textContent))"
     assert page.locator("#story .life > li").evaluate_all(buttons) == expected
     assert page.locator("#story .more").count() == 0
+
+
+def test_what_a_job_has_used_is_told_and_what_nobody_knows_is_unknown(site: Site, opened: Open) -> None:
+    page = opened().enter(site)
+    site.cloud.ok("submit", "--wait", "--wrap", "true")
+    over = max(int(row["job"]) for row in site.get("/v1/history")["jobs"])
+    page.goto(f"{site.url}/#/job/{over}")
+    expect(page.locator("#story dt:text-is('CPU time') + dd")).to_have_text("0 s")
+    expect(page.locator("#story dt:text-is('Peak memory') + dd")).to_contain_text("MiB")
+    runs = site.cloud.ok("submit", "--wrap", "sleep 600").strip()
+    until(lambda: site.get(f"/v1/jobs/{runs}")["state"] == "running", "it does not run")
+    page.goto(f"{site.url}/#/job/{runs}")
+    expect(page.locator("#story dt:text-is('CPU time') + dd")).to_have_text(re.compile("unknown|0 s so far"))
+    site.cloud.ok("cancel", runs)
 
 
 def test_another_departments_life_is_not_asked_for(site: Site, opened: Open) -> None:

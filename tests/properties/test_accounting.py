@@ -30,7 +30,7 @@ from tests.support.scheduling import core
 from tests.support.world import World, batch, cloud, web
 
 KINDS = ["submit", "begin", "end", "fail", "lose", "hold", "quota", "time", "cancel", "decide"]
-MORE = ["save", "move", "late", "again", "long", "cordon", "break", "back", *["life", "take"] * 3]
+MORE = ["save", "measure", "move", "late", "again", "long", "cordon", "break", "back", *["life", "take"] * 3]
 STEPS = st.lists(
     st.tuples(st.sampled_from(KINDS + MORE), st.integers(0, 7), st.integers(0, 7)), min_size=5, max_size=50
 )
@@ -73,6 +73,11 @@ def step(world: World, what: str, a: int, b: int) -> None:
         units = [unit for unit in world.custody.state.units.values() if unit.attempt and unit.state != "final"]
         for unit in units[: a + 1]:
             world.write("admission", f.CheckpointReported(unit=unit.id, attempt=max(1, unit.attempt - (b == 7))))
+    elif what == "measure":
+        for unit in [unit for unit in world.custody.state.units.values() if unit.attempt][: a + 1]:
+            attempt = max(1, unit.attempt - (b > 5))
+            fact = f.AttemptMeasured(unit=unit.id, attempt=attempt, cpu_seconds=a * 7.0 + b, max_rss_mb=b, heard_at=a)
+            world.write("admission", fact)
     elif what == "take":  # by notice or, if the scheduler has not answered, by force
         world.quota("hpc", a % 2, by_s=0.5)
         if b > 4:

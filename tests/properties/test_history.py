@@ -1,7 +1,8 @@
 """Properties of the history: what the file says is what the fold says, and it can be made again.
 
 H1  It agrees with accounting, to the millisecond: its sums with the book, its attempts with what was used, its whereabouts with
-    who held hosts, its losses with what was lost to whom, its jobs with how they ended and why their last attempt was closed.
+    who held hosts, its losses with what was lost to whom, its jobs with how they ended and why their last attempt was closed,
+    and the CPU time of its attempts with what is counted.
 H2  A file that was written in pieces, with restarts from a snapshot of any moment between them, is the same, byte for byte, as
     one made again from the beginning; also under limits, which cut both alike.
 H3  What goes with time takes no sum along: those of days are what those of their hours were.
@@ -133,6 +134,9 @@ def test_it_agrees_with_accounting(steps: list[tuple[str, int, int]], on_reclaim
         total.site.lost,
         total.site.absent,
     )
+    cpu = dict(db.execute("SELECT department, sum(cpu_seconds) FROM attempts GROUP BY department"))
+    counted = written.core.state.tallies.cpu_s
+    assert {dept: amount for dept, amount in cpu.items() if amount} == pytest.approx(counted)
     ends = dict(db.execute("SELECT state, count(*) FROM jobs WHERE ended_ms IS NOT NULL GROUP BY state"))
     ended: dict[str, int] = {}
     for row in total.rows.values():

@@ -41,6 +41,7 @@ class Life:
     saved: dict[str, bytes] = field(default_factory=dict)  # what an earlier attempt left
     report: dict[str, Any] | None = None
     usages: list[dict[str, Any]] = field(default_factory=list)
+    used: list[dict[str, Any]] = field(default_factory=list)  # by a job
     ended: dict[str, Any] | None = None  # how an instance's program did
     stay: bool = False  # told so after the report
     following: str = ""  # <unit>/<attempt>/<rank> of the VM's next job
@@ -77,6 +78,7 @@ class GuestDoor:
                 web.get(base + "/inputs/{name:.+}", self._guarded(self._input)),
                 web.post(base + "/report", self._guarded(self._report)),
                 web.post(base + "/usage", self._guarded(self._usage)),
+                web.post(base + "/used", self._guarded(self._used, there=True)),
                 web.post(base + "/ended", self._guarded(self._ended)),
                 web.post(base + "/next", self._guarded(self._next)),
                 web.put(base + "/checkpoint/files/{name:.+}", self._guarded(self._send, job=True)),
@@ -146,7 +148,9 @@ class GuestDoor:
         async with asyncio.timeout(deadline_s), self._changed:
             await self._changed.wait_for(condition)
 
-    def _guarded(self, handler: Callable[..., Any], job: bool = False) -> Callable[[web.Request], Any]:
+    def _guarded(
+        self, handler: Callable[..., Any], job: bool = False, there: bool = False
+    ) -> Callable[[web.Request], Any]:
         async def guarded(request: web.Request) -> web.StreamResponse:
             path = "/".join(request.match_info[key] for key in ("unit", "attempt", "rank"))
             right = [token_of(f"cloud/{path}"), *([job_token_of(f"cloud/{path}")] if job else [])]
@@ -157,7 +161,7 @@ class GuestDoor:
             if life.unavailable > 0:
                 life.unavailable -= 1
                 return web.Response(status=503)
-            if life.gone:
+            if life.gone and not there:
                 return web.json_response({"status": "gone"}, status=410)
             answer: web.StreamResponse = await handler(life, request)
             async with self._changed:
@@ -210,6 +214,10 @@ class GuestDoor:
 
     async def _usage(self, life: Life, request: web.Request) -> web.Response:
         life.usages.append(await request.json())
+        return web.Response(status=204)
+
+    async def _used(self, life: Life, request: web.Request) -> web.Response:
+        life.used.append(await request.json())
         return web.Response(status=204)
 
     async def _report(self, life: Life, request: web.Request) -> web.Response:

@@ -27,6 +27,7 @@ FIXTURES = Path(__file__).resolve().parents[1] / "fixtures"
 RECORDED = sorted(FIXTURES.glob("journal_v*.jsonl"))
 CORES = cores()
 DIGESTS = {
+    "journal_v9_measured.jsonl": "93d4428a615b494b967f0f128441e060b4f8ba0d22397bc922c95ba193677a77",
     "journal_v8_cordoned.jsonl": "7cf9bc2354d63e78266f5b31a57f1081851c389d001bb6c8a6ce616c9cf01db5",
     "journal_v7_terminated.jsonl": "3bb9370da2bd26823ba29df2e6bc59b60c7b138709d0f79a003aeb0a53698d30",
     "journal_v7_paused.jsonl": "a12110e4186613bc63c7183c39228b96bb654768d87a35027f11e6a47e82b2f6",

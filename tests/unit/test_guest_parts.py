@@ -88,6 +88,9 @@ class StillMachine:
     def used(self) -> Used:
         return Used(0.0, 0)
 
+    def peak_kb(self) -> int:
+        return 0
+
 
 BOOT = Boot(
     kind="job", unit="17_3", attempt=2, rank=1, ranks=2, department="hpc", user="ada", name="sim", cores=4,

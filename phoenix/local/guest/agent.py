@@ -22,6 +22,7 @@ Rules:
 9. What a program writes is sent from its start on, and the rest of it in every ending: an instance that never becomes healthy
    has nothing else to say why.  What its health path answers goes with how busy it is, once a second; how it has ended by
    itself, exit code, signal, memory full, before its VM is gone.
+10. What a job has used is said while it runs, and in every ending but a report that counted, which says it (`use`).
 """
 
 from __future__ import annotations
@@ -43,6 +44,7 @@ from phoenix.local.guest.launch import Launches
 from phoenix.local.guest.machine import Ended, Launch, LostError, Machine, Process, StartError
 from phoenix.local.guest.output import Output
 from phoenix.local.guest.room import UnsafeNameError, collide
+from phoenix.local.guest.use import Use
 from phoenix.local.port_claims import PASSING, NoPortError, choose
 
 SHORT_JOB_S = 0.25  # most trivial jobs end within: their guest never starts pump and long poll
@@ -84,6 +86,7 @@ class Guest:
         self._slept_since: float | None = None
         self.output: Output | None = None
         self.health: Health | None = None  # of an instance
+        self.use: Use | None = None  # of a job that has begun
         self._notes: list[str] = []
         self._stays = False
 
@@ -106,6 +109,8 @@ class Guest:
             self._stays, why = False, "gone"
         except* (RefusedError, StartError, LostError, UnsafeNameError, OSError) as group:
             self._stays, why = False, "; ".join(str(error) for error in _leaves(group))
+        if self.use is not None and why != "reported":
+            await self.use.say_last(REST_S)
         return why
 
     async def _start_over(self) -> None:
@@ -121,6 +126,11 @@ class Guest:
         """Of launched tasks: one runs, or what it has said, or its end, is still to be sent."""
         return self.launches is not None and self.launches.outstanding
 
+    def look(self) -> None:
+        """At what the job has used, before it is killed: nobody waits for what is."""
+        if self.use is not None:
+            self.use.look()
+
     def sleep(self) -> None:
         """The machine is suspended from now on."""
         self._slept_since = time.monotonic()
@@ -134,13 +144,18 @@ class Guest:
         room = self.machine.room
         room.write("token", self.door.job_token.encode())
         environment = for_job(boot, self.machine, self.door.url, self.door.phoenix_id)
-        launches = self.launches = Launches(self.door, self.machine, environment, lambda: self.told_to_end)
+        use = Use(self.door, self.machine, boot.usage_interval_s)
+        launches = self.launches = Launches(self.door, self.machine, environment, lambda: self.told_to_end, use.ended)
         await self._furnish(boot)
         if boot.rank != 0:
             await self.door.began(None)
-            await launches.serve()
+            self.use = use
+            async with asyncio.TaskGroup() as group:
+                group.create_task(use.tell())
+                await launches.serve()
         room.write("script", (boot.script or "").encode(), 0o700)
         await self.door.began(None)
+        self.use = use
         self.began_s = time.monotonic()
         ended = await self._run_script(boot, environment, launches)
         return await self._finish(boot, ended, time.monotonic() - self.began_s)
@@ -209,6 +224,8 @@ class Guest:
                     group.create_task(self._watch_memory(process)),
                     group.create_task(self._warn(process)),
                 ]
+                if self.use is not None:
+                    helpers.append(group.create_task(self.use.tell()))
                 if launches is not None:
                     helpers.append(group.create_task(launches.serve()))
                 if self.health is not None:
@@ -233,12 +250,15 @@ class Guest:
             async with asyncio.timeout(GRACE_S if grace_s is None else min(grace_s, GRACE_MAX_S)):
                 return await process.wait()
         except TimeoutError:
+            self.look()
             process.signal(signal.SIGKILL, everyone=True)
             return await process.wait()
 
     def ask_to_end(self) -> bool:
         """Send what the job wishes to hear when it is stopped (rule 6); False if that is SIGTERM: then the caller does."""
         self.told_to_end = True
+        if self.use is not None:
+            self.use.hurry()
         self.terminated |= self.process is not None and self.process.runs
         wish = self.boot.signal if self.boot is not None else None
         if wish is None or self.warned:
@@ -286,6 +306,8 @@ class Guest:
 
     async def _finish(self, boot: Boot, ended: Ended, seconds: float) -> str:
         assert self.output is not None
+        assert self.use is not None
+        self.use.ended(ended)
         await self.door.awake.wait()
         await self.output.flush()
         if ended.code != 0 and (self.stopping or self.dismissed):
@@ -294,14 +316,14 @@ class Guest:
         if self.machine.killed_for_memory():
             self._notes.insert(0, OUT_OF_MEMORY)
         self._notes += [note for note in (self.machine.room.note(), self.output.note()) if note]
-        cpu_seconds = self.machine.cpu_seconds()
+        cpu_seconds, max_rss_mb = self.use.look()
         self._stays = await self.door.report(
             Report(
                 exit=ended.code,
                 signal=ended.signal,
                 seconds=seconds,
-                cpu_seconds=ended.cpu_seconds if cpu_seconds is None else cpu_seconds,
-                max_rss_mb=ended.max_rss_kb / 1024,
+                cpu_seconds=cpu_seconds,
+                max_rss_mb=max_rss_mb,
                 note="; ".join(self._notes) or None,
                 stay=ended.code == 0 and boot.ranks == 1 and not self.stopping,
                 terminated=self.terminated,

@@ -108,6 +108,7 @@ class Boot(msgspec.Struct, frozen=True):
     checkpoint: Checkpoint | None = None
     signal: Signal | None = None
     port: int | None = None
+    usage_interval_s: float | None = None
 
 
 class Command(msgspec.Struct, frozen=True):
@@ -198,6 +199,11 @@ class Door:
         told = {"utilisation": utilisation, "interval_s": interval_s, "memory_mb": memory_mb, "ready": ready}
         said = {} if ready else {"answer": answer[:ANSWER_CHARS_MAX]}
         await self._call("POST", "usage", _json({**told, **said}), deadline_s=USAGE_DEADLINE_S, tries=1)
+
+    async def used(self, cpu_seconds: float, max_rss_mb: float | None) -> None:
+        """What this job has used since the VM began."""
+        told = {"cpu_seconds": cpu_seconds, "max_rss_mb": max_rss_mb}
+        await self._call("POST", "used", _json(told), deadline_s=USAGE_DEADLINE_S)
 
     async def ended(self, exit_: int | None, signal: int | None, oom: bool) -> None:
         """How this instance's program has ended by itself."""

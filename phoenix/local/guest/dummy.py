@@ -65,7 +65,7 @@ async def _work(door: Door) -> bool:
     runtime_s, code, note = _wishes(boot)
     await _wait_or_gone(door, runtime_s)
     stays = code == 0 and boot.ranks == 1
-    return await door.report(Report(code, code - 128 if code > 128 else None, runtime_s, 0.0, None, note, stays))
+    return await door.report(Report(code, code - 128 if code > 128 else None, runtime_s, None, None, note, stays))
 
 
 def _wishes(boot: Boot) -> tuple[float, int, str | None]:

@@ -21,7 +21,7 @@ from typing import Any
 
 from phoenix.local.guest.door import Command, Door, RefusedError, event_data
 from phoenix.local.guest.environment import for_task
-from phoenix.local.guest.machine import Launch, Machine, Process, StartError
+from phoenix.local.guest.machine import Ended, Launch, Machine, Process, StartError
 
 PIECE_BYTES_MAX = 64 << 10
 PENDING_EVENTS_MAX = 64  # × 64 KiB: what one rank holds when admission is slow
@@ -35,8 +35,15 @@ class Launches:
     """All launches of one rank, until cancelled."""
 
     def __init__(
-        self, door: Door, machine: Machine, environment: dict[str, str], told_to_end: Callable[[], bool]
+        self,
+        door: Door,
+        machine: Machine,
+        environment: dict[str, str],
+        told_to_end: Callable[[], bool],
+        ended: Callable[[Ended], None],
     ) -> None:
+        """`ended`: is told how each task has."""
+        self._ended = ended
         self._door = door
         self._machine = machine
         self._environment = environment
@@ -58,7 +65,7 @@ class Launches:
                     after = max(after, command.n)
                     if command.kind == "launch" and command.id not in self._live:
                         launch = self._live[command.id] = _Launch(
-                            self._door, self._machine, self._environment, command, self._told_to_end
+                            self._door, self._machine, self._environment, command, self._told_to_end, self._ended
                         )
                         task = group.create_task(launch.run(), name=f"launch {command.id}")
                         self._running.add(task)
@@ -77,8 +84,10 @@ class _Launch:
         environment: dict[str, str],
         command: Command,
         told_to_end: Callable[[], bool],
+        ended: Callable[[Ended], None],
     ) -> None:
         self._told_to_end = told_to_end
+        self._ended = ended
         self._door = door
         self._machine = machine
         self._environment = environment
@@ -143,6 +152,7 @@ class _Launch:
             group.create_task(self._relay(task, "stdout", readers[0]))
             group.create_task(self._relay(task, "stderr", readers[1]))
             ended = await process.wait()
+        self._ended(ended)
         stopped = ended.code == 0 and self._told_to_end()
         await self._events.put({"task": task, "exit": EXIT_STOPPED if stopped else ended.code})
 

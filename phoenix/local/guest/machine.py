@@ -112,6 +112,9 @@ class Machine(Protocol):
     def used(self) -> Used:
         """What runs here has used until now, as well as this machine can tell."""
 
+    def peak_kb(self) -> int:
+        """The most memory that one of the processes here has had resident, or that all have together now if that is more."""
+
 
 @dataclass(frozen=True, slots=True)
 class Programs:

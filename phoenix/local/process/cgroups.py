@@ -64,6 +64,12 @@ class Group:
         """Memory charged to the group now."""
         return self._memory("memory.usage_in_bytes", "memory.current")
 
+    def resident_kb(self) -> int | None:
+        """What processes of the group hold now, without files that the kernel keeps in memory for them."""
+        if self.memory is None:
+            return None
+        return _field(self.memory, "memory.stat", "total_rss" if self.version == 1 else "anon") // 1024
+
     def memory_peak_kb(self) -> int | None:
         """The most memory that was ever charged to the group."""
         return self._memory("memory.max_usage_in_bytes", "memory.peak")

@@ -211,6 +211,7 @@ class ProcessDriver:
         """Kill everything, let the guest send the last output, and wait until the VM is gone."""
         vm.guest.stopping = True
         assert vm.task is not None
+        vm.guest.look()
         await asyncio.to_thread(vm.machine.kill_all)
         if not vm.ending:
             vm.ending = True
@@ -240,11 +241,13 @@ class ProcessDriver:
 
     async def _farewell(self, vm: _Vm) -> None:
         """The grace is over: kill, but give the guest a moment to send what the script had said."""
+        vm.guest.look()
         await asyncio.to_thread(vm.machine.kill_all)
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(FAREWELL_S):
                 await _until_done(vm)
         if not vm.gone.is_set():
+            await _say_last(vm)
             await self._kill(vm)
 
     async def cancel(self, vm: VmSpec, host: HostSpec) -> None:
@@ -255,6 +258,7 @@ class ProcessDriver:
     async def save(self, vm: VmSpec, host: HostSpec) -> None:
         """Returns when nothing of the VM runs: its room may leave under it (rule 5). Raises `DriverError`."""
         entry = self._running(vm.vm_id)
+        await _say_last(entry)
         entry.guest.door.awake.clear()
         entry.guest.sleep()
         try:
@@ -318,6 +322,12 @@ class ProcessDriver:
     async def usage(self, vm_id: int) -> Usage | None:
         entry = self._vms.get(vm_id)
         return entry.machine.usage() if entry is not None else None
+
+
+async def _say_last(vm: _Vm) -> None:
+    """What its job has used: a guest that sleeps, or has no script that ends, does not come to say it."""
+    if vm.guest.use is not None:
+        await vm.guest.use.say_last(FAREWELL_S)
 
 
 async def _until_done(vm: _Vm) -> None:

@@ -29,6 +29,7 @@ from phoenix.local.process.sweep import MARKER
 from phoenix.local.process.users import UsersExhaustedError
 
 USAGE_INTERVAL_MIN_S = 0.05  # shorter intervals measure noise
+_SIZES = ("VmRSS", "VmHWM")  # a process that has ended has none
 
 _log = logging.getLogger(__name__)
 
@@ -186,6 +187,11 @@ class ProcessMachine:
             memory_kb=sum(_resident_kb(pid) for pid in pids) if memory_kb is None else memory_kb,
         )
 
+    def peak_kb(self) -> int:
+        found = [_resident(pid) for pid in self.pids()]
+        together = self._group.resident_kb() if self._group is not None else None
+        return max([peak for _, peak in found] + [sum(now for now, _ in found) if together is None else together])
+
     def usage(self) -> Usage:
         now, used = time.monotonic(), self.used()
         before, before_cpu = self._measured
@@ -221,3 +227,15 @@ def _resident_kb(pid: int) -> int:
         return pages * os.sysconf("SC_PAGE_SIZE") // 1024
     except OSError:
         return 0
+
+
+def _resident(pid: int) -> tuple[int, int]:
+    """Now, and at the most; KiB."""
+    try:
+        lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    except OSError:
+        return 0, 0
+    found = {
+        name: int(value.split()[0]) for name, _, value in (line.partition(":") for line in lines) if name in _SIZES
+    }
+    return found.get("VmRSS", 0), found.get("VmHWM", 0)

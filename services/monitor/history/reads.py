@@ -37,7 +37,11 @@ _STARTED: Final = (  # as the read model says it (`Views.row`): of the last atte
     " AND jobs.state NOT IN ('pending', 'held', 'suspended'))"
 )
 _WAIT: Final = "(min(coalesce(placed_ms, ended_ms, :now), :now) - submitted_ms)"
-_SHOWN: Final = f"{_STARTED} AS started_ms, {_WAIT} AS wait_ms, {_ELAPSED} AS elapsed_ms"
+_USED: Final = (
+    "(SELECT sum(a.cpu_seconds) FROM attempts AS a WHERE a.unit = jobs.unit) AS cpu_s,"
+    " (SELECT max(a.max_rss_mb) FROM attempts AS a WHERE a.unit = jobs.unit) AS peak_mb"
+)
+_SHOWN: Final = f"{_STARTED} AS started_ms, {_WAIT} AS wait_ms, {_ELAPSED} AS elapsed_ms, {_USED}"
 SORTS: Final = {
     "submitted": "submitted_ms",
     "started": (
@@ -175,6 +179,8 @@ def _job(row: dict[str, Any]) -> dict[str, Any]:
         "hosts": row["hosts"].split(",") if row["hosts"] else [],
         "attempt": row["attempts"],
         "exit_code": None if row["ended_ms"] is None else row["exit"],
+        "cpu_seconds": None if row["cpu_s"] is None else round(row["cpu_s"], 3),
+        "max_rss_mb": row["peak_mb"],
         "reason": msgspec.json.decode(row["reason"]) if row["reason"] else None,
     }
 

@@ -8,6 +8,7 @@ Rules
   3. A loss that is taken back is a row with a minus: what was said before stays said.  `at_ms` is when the work was lost, where
      the sums count it; `told_ms` when the row was written: later, if it takes back.
   4. A job's reason is why its last attempt was closed, or was broken: gone when it is placed again, or has ended by itself.
+  5. What an attempt has used is its own, as memory says it (`model.attempt`).
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from schemas.reasons import Reason
 from services.monitor.core import MonitorCore, unit_state
 from services.monitor.history.schema import SUMS, add_into
 from services.monitor.model.accounting_state import Loss, Whereabouts
+from services.monitor.model.attempt import own_cpu_s
 from services.monitor.model.buckets import Buckets, parts
 
 _OF_HOSTS: Final = frozenset(get_args(f.HostFact))
@@ -136,14 +138,29 @@ def _closed(core: MonitorCore, fact: f.AttemptClosed, meta: Meta) -> list[Statem
 
 def _reported(core: MonitorCore, fact: f.AttemptReported, meta: Meta) -> list[Statement]:
     sql = (
-        "UPDATE attempts SET ended_ms = coalesce(ended_ms, ?), exit = ?, signal = ?, seconds = ?, cpu_seconds = ?,"
-        " max_rss_mb = ?, note = ?, reason = coalesce(reason, ?) WHERE unit = ? AND attempt = ?"
+        "UPDATE attempts SET ended_ms = coalesce(ended_ms, ?), exit = ?, signal = ?, seconds = ?, note = ?,"
+        " reason = coalesce(reason, ?) WHERE unit = ? AND attempt = ?"
     )
-    said = (fact.exit, fact.signal, fact.seconds, fact.cpu_seconds, fact.max_rss_mb, fact.note)
+    said = (fact.exit, fact.signal, fact.seconds, fact.note)
     why = core.why(fact.unit, fact.attempt) if fact.terminated else None
     reason = None if why is None else _told(why)
     found = [*_over(fact, meta), (sql, (ms(meta.at), *said, reason, fact.unit, fact.attempt)), *_state(core, fact.unit)]
+    found += _used(core, fact, meta)
     return [*found, ("UPDATE jobs SET reason = ? WHERE unit = ?", (reason, fact.unit))]  # rule 4
+
+
+def _used(core: MonitorCore, fact: f.AttemptReported | f.AttemptMeasured, _meta: Meta) -> list[Statement]:
+    """Rule 5: also of attempts that went on from this one."""
+    attempts = core.state.attempts.get(fact.unit, [])
+    mine = next((each for each in attempts if each.attempt == fact.attempt), None)
+    sql = "UPDATE attempts SET cpu_seconds = ?, max_rss_mb = ? WHERE unit = ? AND attempt = ?"
+    if mine is None:
+        return [(sql, (fact.cpu_seconds, fact.max_rss_mb, fact.unit, fact.attempt))]
+    return [
+        (sql, (own_cpu_s(attempts, each), each.max_rss_mb, fact.unit, each.attempt))
+        for each in attempts
+        if each.life == mine.life and each.attempt >= mine.attempt and each.cpu_seconds is not None
+    ]
 
 
 def _over(fact: f.AttemptClosed | f.AttemptReported, meta: Meta) -> list[Statement]:
@@ -257,5 +274,6 @@ _ROWS: Final[dict[type, Callable[[MonitorCore, Any, Meta], list[Statement]]]] = 
     f.AttemptBegan: _began,
     f.AttemptClosed: _closed,
     f.AttemptReported: _reported,
+    f.AttemptMeasured: _used,
     f.DepartmentClosed: _department_closed,
 }

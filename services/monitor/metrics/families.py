@@ -202,7 +202,7 @@ LOST_CORE_S: Final = TABLE.counter(
 )
 JOB_CPU_S: Final = TABLE.counter(
     "phoenix_job_cpu_seconds_total",
-    "CPU-seconds that jobs have really used, as guests said when they ended",
+    "CPU-seconds that jobs have really used, as guests said when an attempt ended, however it did",
     DEPARTMENT,
 )
 

@@ -86,6 +86,11 @@ class Tallies:
             f.HostRemoved: self._removed,
         }
 
+    def used(self, dept: str, cpu_s: float) -> None:
+        """Jobs have used so much more, by the word of their guests."""
+        if cpu_s > 0:
+            self.state.cpu_s[dept] = self.state.cpu_s.get(dept, 0.0) + cpu_s
+
     def ended(self, dept: str, how: str) -> None:
         """Rule 1."""
         _add(self.state.outcomes, dept, how)
@@ -132,7 +137,6 @@ class Tallies:
             return
         if unit.state != "final":
             self.state.retries[unit.dept] = self.state.retries.get(unit.dept, 0) + 1
-        self.state.cpu_s[unit.dept] = self.state.cpu_s.get(unit.dept, 0.0) + (fact.cpu_seconds or 0.0)
 
     def _granted(self, fact: f.HostGranted, meta: Meta) -> None:
         """Rule 4."""

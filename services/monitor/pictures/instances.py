@@ -19,7 +19,8 @@ from schemas import readiness
 from schemas.custody_state import Broken, Unit
 from schemas.facts import Disposal
 from schemas.ids import instance_parts, is_instance
-from services.monitor.core import Attempt, MonitorCore
+from services.monitor.core import MonitorCore
+from services.monitor.model.attempt import Attempt
 from services.monitor.pictures.levels import Level, Levels
 from services.monitor.pictures.times import iso, plain
 

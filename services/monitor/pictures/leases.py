@@ -15,7 +15,8 @@ from typing import Any
 from schemas.custody_state import Unit
 from schemas.facts import Lease
 from schemas.reasons import Code, Reason, because
-from services.monitor.core import Attempt, MonitorCore, plain_reason, unit_state
+from services.monitor.core import MonitorCore, plain_reason, unit_state
+from services.monitor.model.attempt import Attempt
 from services.monitor.model.job import Job
 from services.monitor.pictures.times import iso, plain
 

@@ -22,10 +22,11 @@ from schemas.reasons import Code, Reason
 from schemas.sentences import sentence
 from schemas.whereabouts import Whereabouts
 from schemas.withheld import withheld
-from services.monitor.core import Attempt, MonitorCore, unit_state
+from services.monitor.core import MonitorCore, unit_state
 from services.monitor.events import kept_json
+from services.monitor.model.attempt import Attempt
 from services.monitor.model.job import Job
-from services.monitor.pictures import leases, lending, release_views
+from services.monitor.pictures import leases, lending, release_views, used
 from services.monitor.pictures.times import iso, plain
 from services.monitor.pictures.waiting import One, Waiting
 
@@ -41,6 +42,7 @@ class Views:
         self.core = core
         self.told: Callable[[str, str], Reason | None] = lambda _department, _unit: None
         self.troubles: Callable[[str], Sequence[Reason]] = lambda _department: ()
+        self.measured: used.Said = lambda _unit, _attempt: None
         self._rows: dict[str, tuple[str, str, str, bytes, bytes]] = {}  # unit -> department, user, state, row, line
         self._order: list[str] | None = None
         self._counts: dict[str, dict[str, int]] = {}  # department -> state -> units
@@ -195,9 +197,11 @@ class Views:
 
     def _life(self, unit: Unit, now: float | None) -> dict[str, Any]:
         attempts = self.core.state.attempts.get(unit.id, ())
+        spent = used.of_attempts(unit.id, attempts, self.measured)
         return {
+            **used.of_job(spent),
             **({} if now is None or len(attempts) < unit.attempt else {"elapsed_s": elapsed_s(attempts, now)}),
-            "attempts": [attempt_view(attempt) for attempt in attempts],
+            "attempts": [{**attempt_view(attempt), **own} for attempt, own in zip(attempts, spent, strict=True)],
             "preempted": leases.preempted(attempts),
             "units": [],
         }
@@ -371,8 +375,6 @@ def attempt_view(a: Attempt) -> dict[str, Any]:
         "exit": a.exit,
         "signal": a.signal,
         "seconds": a.seconds,
-        "cpu_seconds": a.cpu_seconds,
-        "max_rss_mb": a.max_rss_mb,
         "note": a.note,
         "terminated": a.terminated,
         "checkpoint": None if a.checkpoint is None else {**plain(a.checkpoint), "at": iso(a.checkpoint.at)},

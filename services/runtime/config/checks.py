@@ -112,6 +112,7 @@ _RANGES: Final[dict[type, dict[str, Range]]] = {
             0, 256 << 20
         ),  # what the object store takes in one piece, and a door holds in memory
         "checkpoint_interval_s": Range(0, DAY_S),
+        "usage_interval_s": Range(0, DAY_S),
     },
     BatchPolicy: {
         "walltime_default_s": _positive(3660 * DAY_S),

@@ -183,6 +183,7 @@ export class Story {
         ? ["Started", `${whole(job.started_at)}${ended === null ? `, ${duration(now() - began)} ago` : ""}`]
         : null,
       ended !== null ? ["Ended", whole(job.ended_at)] : null,
+      ...used(job),
       job.walltime_s ? ["Time limit", duration(job.walltime_s)] : null,
       job.hosts?.length ? ["Hosts", linked(job.hosts.join(", "), this.model)] : null,
       (job.attempts?.length ?? 0) > 1 ? ["Attempts", String(job.attempts.length)] : null,
@@ -269,6 +270,16 @@ export class Story {
     const back = h("button", { type: "button", class: "cause plain", onclick: go }, `because ${mine.sentence}`);
     return [back, ...others];
   }
+}
+
+/** What a job has used that has begun. @param {any} job */
+function used(job) {
+  if (!("cpu_seconds" in job && job.attempts?.some((/** @type {any} */ one) => one.began_at))) return [];
+  const until = job.so_far ? " so far" : "";
+  return [
+    ["CPU time", job.cpu_seconds === null ? "unknown" : duration(job.cpu_seconds) + until],
+    ["Peak memory", job.max_rss_mb === null ? "unknown" : `${number(job.max_rss_mb)} MiB${until}`],
+  ];
 }
 
 /** @param {number | null} position @param {number | null} index */
