@@ -50,7 +50,7 @@ from phoenix.local.process.spawner import Spawner
 from phoenix.local.process.sweep import record_nursery, sweep
 from phoenix.local.process.users import UID_BASE
 
-GRACE_MAX_S = 3600.0  # a job's wish; the executor kills hard long before
+GRACE_MAX_S = 3600.0  # whatever the boot document says; the executor kills hard before
 FAREWELL_S = 0.3  # after the kill: the last output goes out if admission answers at once
 KERNEL_CHECK_S = 0.01
 STUCK_S = 0.5  # five CPU periods; who waits in the kernel for longer is stuck, behind a stopped vforked child
