@@ -28,7 +28,8 @@ def test_workloads_have_the_stated_proportions(setting: Setting) -> None:
     assert {s: sum(1 for w in works if w.service == s) for s in setting.jobs} == setting.jobs
     short = [w for w in works if w.walltime_s <= setting.threshold_s]
     assert len(short) == round(setting.short_part * len(works))
-    assert math.fsum(w.run_s for w in short) < 0.2 * math.fsum(w.run_s for w in works)
+    part = math.fsum(w.run_s for w in short) / math.fsum(w.run_s for w in works)
+    assert (0.15 if setting.hosts == 6 else 0) < part < 0.2  # "a little less than 20 %" of the small workload
     assert max(w.run_s for w in works) <= 7200
     assert {w.cores for w in works} == {1, 4, 8}
     assert {w.submit_s for w in works} == {0.0} or setting.submission == "spread"
@@ -37,7 +38,7 @@ def test_workloads_have_the_stated_proportions(setting: Setting) -> None:
 
 
 def test_flexible_shares_use_more_and_delay_no_service_of_low_demand() -> None:
-    """The thesis: 31 % to 48 %, an hour less, App2 not delayed.  Its trace is not known: only the direction is asked for."""
+    """The paper: 15 to 17.5 of 48 cores, 35,000 to 32,700 s, App2 not delayed.  Only the direction is asked for."""
     runs = svmsched.simulated(range(1, 6), [THIRDS], [0.0, THIRDS.threshold_s], workers=1)
     static = {run.seed: run for run in runs if run.policy == "static"}
     flexible = [run for run in runs if run.policy == "flexible"]

@@ -1,14 +1,17 @@
 """What `phoenix simulate svmsched` compares: seeded workloads like those of the thesis, and one scenario for each run.
 
-Source: R. Chakode, thesis, Univ. Grenoble 2012, chapter 7.  Its traces (a selection from the SHARCNET log) are not stated, so
-workloads are made with the proportions that are; what the thesis leaves open is chosen here, once, and named.
+Sources: R. Chakode, thesis, Univ. Grenoble 2012, chapter 7, and the paper that it takes its 96 jobs from (R. Chakode, B. O.
+Yenke and J.-F. Méhaut, CLOSER 2011, section 6): the last 96 jobs of three partitions of the SHARCNET log with at most 8 cores.
+That log is not at hand, so workloads are made with the proportions that are stated; what is open is chosen here, and named.
 
 Rules
-  1. Stated: 96 jobs, 65/19/12 of three services, on 6 hosts of 8 cores, 36 % of the jobs of at most 30 minutes with less than a
-     fifth of the summed durations; 1,000 jobs, 50/30/20 %, on 20 hosts of 8 cores, 15 % of at most 15 minutes, none over 2
-     hours; jobs of 1, 4 and 8 cores; all of them production; a start takes 15.0 s.
-  2. Chosen: 70 % of the jobs have one core, 20 % four, 10 % eight; short durations are uniform in the logarithm from 30 s to
-     the bound, long ones from there to 2 hours; submissions are uniform over 5 hours (`spread`) or at time 0 (`at_once`).
+  1. Stated: 96 jobs, 65/19/12 of three services, on 6 hosts of 8 cores, 36 % of the jobs of at most 30 minutes with a little
+     less than 20 % of the summed durations; 1,000 jobs, 50/30/20 %, on 20 hosts of 8 cores, 15 % of at most 15 minutes, none
+     over 2 hours; jobs of 1, 4 and 8 cores; all of them production; a start takes 15.0 s.
+  2. Chosen (`Workload`): 70 % of the jobs have one core, 20 % four, 10 % eight; short durations are uniform in the logarithm
+     from the least one to the bound, long ones from there to 2 hours; submissions are uniform over 5 hours (`spread`) or at
+     time 0 (`at_once`).  The least one is 1,000 s in the small workload, so that short jobs have 17 % of the durations (from
+     30 s on they would have 6 %), and 30 s in the large one.
   3. Shares: a third each where the small workload is spread (the thesis' Fig. 7.3); as many as its jobs where it comes at once
      (Fig. 7.4, 7.5).
   4. A job's time limit is its duration and a second (the thesis knows durations).
@@ -88,10 +91,11 @@ class Setting(NamedTuple):
 
 
 _SMALL: Final = {"app1": 65, "app2": 19, "app3": 12}
+_SHORT: Final = Workload(shortest_s=1000.0)
 _LARGE: Final = {"app1": 500, "app2": 300, "app3": 200}
 SETTINGS: Final = (
-    Setting("thirds", "7.3", 6, _SMALL, dict.fromkeys(_SMALL, 1.0), 0.36, 1800.0, "spread"),
-    Setting("sized", "7.4", 6, _SMALL, {k: float(v) for k, v in _SMALL.items()}, 0.36, 1800.0, "at_once"),
+    Setting("thirds", "7.3", 6, _SMALL, dict.fromkeys(_SMALL, 1.0), 0.36, 1800.0, "spread", _SHORT),
+    Setting("sized", "7.4", 6, _SMALL, {k: float(v) for k, v in _SMALL.items()}, 0.36, 1800.0, "at_once", _SHORT),
     Setting("large", "7.5", 20, _LARGE, {k: float(v) for k, v in _LARGE.items()}, 0.15, 900.0, "at_once"),
 )
 THRESHOLDS_S: Final = (0.0, 60.0, 300.0, 900.0, 1800.0, 3600.0, 7200.0)
