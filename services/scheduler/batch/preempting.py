@@ -68,5 +68,7 @@ class Preempting:
         unit, job = self.custody.state.units[candidate.unit], self.book.job(candidate.unit)
         since = now if unit.began_at is None else unit.began_at
         left_s = max(0.0, self.book.ends_at(unit.id, since) - now)
-        late_s = 0.0 if unit.grace_s is None or self.endings.saved(unit.id) else grace.late_s(self.custody, unit)
-        return candidate._replace(left_s=left_s, user=job.user, priority=self.book.ranking.asked(job), late_s=late_s)
+        found = candidate._replace(left_s=left_s, user=job.user, priority=self.book.ranking.asked(job))
+        if unit.grace_s is None or self.endings.saved(unit.id):
+            return found
+        return found._replace(late_s=grace.late_s(self.custody, unit))
