@@ -5,8 +5,9 @@ Rules
      alike users fare.
   2. A gain is against the experiment's own settings at the same size, in the same world: times and slowdowns in parts of
      theirs, counts as a difference.  More is better, whatever the aim.
-  3. A gain *generalises* if three worlds in four that were held out have it too (none less), and the mean of all is one; it was
-     *luck* if no more than half have it; else it holds in *part*.  A point is as good as the worst of its gains.
+  3. Worlds in which a point does as well as the experiment's own settings say nothing of a gain.  Of the others three in four
+     have it, and the mean of all is one: it *generalises*.  No more than half have it: it was *luck*.  Else it holds *in part*.
+     A point is as good as the worst of its gains.
 """
 
 from __future__ import annotations
@@ -56,13 +57,13 @@ class Gain(NamedTuple):
 
     @property
     def verdict(self) -> str:
-        """Rule 3; empty: there was no gain to look for."""
-        if self.tuned is None or self.tuned <= 0 or not self.held_out:
+        """Rule 3; empty: there was no gain to look for, or no world tells."""
+        telling = sum(each != 0 for each in self.held_out.values())
+        if self.tuned is None or self.tuned <= 0 or not telling:
             return ""
-        worlds = len(self.held_out)
-        if sum(each >= 0 for each in self.held_out.values()) >= HOLDS * worlds and self.mean > 0:
+        if self.better >= HOLDS * telling and self.mean > 0:
             return "generalises"
-        return "luck" if self.better <= LUCK * worlds else "in part"
+        return "luck" if self.better <= LUCK * telling else "in part"
 
 
 def gains(found: Found, trial: Trial, hosts: Any) -> list[Gain]:

@@ -6,6 +6,8 @@ Random small clouds and generated inputs of the paper's size are compared always
 from __future__ import annotations
 
 import random
+import tomllib
+from pathlib import Path
 
 import pytest
 
@@ -16,7 +18,10 @@ from phoenix.simulate.experiments import phoenix_cloud, phoenix_cloud_inputs, ph
 from phoenix.simulate.report import Run, run_of
 from phoenix.simulate.verify import verify
 from phoenix.simulate.workload import Outcome, Series, WebInput, Work
+from phoenix.tune.aims import HOSTS
+from phoenix.tune.bench_cloud import Cloud
 
+ROOT = Path(__file__).resolve().parents[2]
 SEEDS = 25
 NODES = 12
 
@@ -149,3 +154,16 @@ def test_the_claim_is_judged_by_both_benefits() -> None:
     assert (kill["holds"], kill["both_at"], kill["more_jobs_complete_at"]) == (False, [], [150])
     assert (requeue["holds"], requeue["both_at"], requeue["smallest_with_both"]) == (True, [160], 160)
     assert [claim["holds"] for claim in phoenix_cloud.judged(runs, ("the jobs",))] == [None, None]
+
+
+@pytest.mark.traces(traces.SDSC_BLUE, traces.WORLD_CUP)
+def test_the_named_example_keeps_both_benefits_at_150_nodes() -> None:
+    """docs/experiments.md, "Below the paper"."""
+    settings = tomllib.loads((ROOT / "docs" / "examples" / "small-jobs-first.toml").read_text())["department"]["batch"]
+    bench = Cloud(phoenix_cloud_inputs.read(None, None))
+    values = {f"hpc.{name}": value for name, value in settings.items()} | {HOSTS: 150}
+    mine, static = bench.run(values, "", []), bench.reference("", [])
+    assert (mine["hpc.completed"], static["hpc.completed"]) == (2658, 2656)
+    assert mine["hpc.mean_turnaround_s"] == pytest.approx(2618.754, abs=1e-3)
+    assert static["hpc.mean_turnaround_s"] == pytest.approx(2688.982, abs=1e-3)
+    assert mine["hpc.preemption_lost_node_s"] == 0

@@ -208,11 +208,12 @@ def test_what_generalises_and_what_was_luck(cloud_inputs: phoenix_cloud_inputs.I
     bench = Cloud(cloud_inputs)
     sooner, later, same = (50.0, 100.0), (110.0, 100.0), (100.0, 100.0)
     assert judged(bench, sooner, sooner, sooner, later) == "generalises"
-    assert judged(bench, sooner, same, same, later) == "generalises"
+    assert judged(bench, sooner, same, same) == "generalises"
+    assert judged(bench, sooner, same, same, later) == "luck"
     assert judged(bench, sooner, sooner, later) == "in part"
     assert judged(bench, sooner, sooner, later, later) == "luck"
     assert judged(bench, (99.0, 100.0), (99.0, 100.0), (99.0, 100.0), (900.0, 100.0)) == "in part"
-    assert judged(bench, same, same) == "luck"
+    assert judged(bench, same, same) == "no gain"
 
 
 def test_a_point_is_called_by_what_could_be_otherwise() -> None:
