@@ -74,6 +74,8 @@ class JobUsages:
         return no_content()
 
     def hear(self, guest: Guest, cpu_seconds: float, max_rss_mb: float | None) -> None:
+        if not self._is_plausible(guest, cpu_seconds, max_rss_mb):
+            return
         if self._note(guest, cpu_seconds, max_rss_mb) is not None:
             ranks = self._words[guest.unit][guest.attempt]
             self._usages.hear_job(guest.known.dept, guest.rank, _measured(guest.unit, guest.attempt, ranks))
@@ -91,8 +93,6 @@ class JobUsages:
         """What is known of this rank then; None: it was not heard."""
         vm = self._core.custody.bound(guest.unit, guest.named, guest.rank)
         if vm is None or vm.attempt != guest.attempt:  # rule 1
-            return None
-        if not self._is_plausible(guest, cpu_seconds, max_rss_mb):
             return None
         ranks = self._words.setdefault(guest.unit, {}).setdefault(guest.attempt, {})
         word = ranks[guest.rank] = _greater(ranks.get(guest.rank), Word(cpu_seconds, max_rss_mb, self._shell.now()))

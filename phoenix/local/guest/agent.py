@@ -316,7 +316,7 @@ class Guest:
         if self.machine.killed_for_memory():
             self._notes.insert(0, OUT_OF_MEMORY)
         self._notes += [note for note in (self.machine.room.note(), self.output.note()) if note]
-        cpu_seconds, max_rss_mb = self.use.look()
+        cpu_seconds, max_rss_mb = self.use.final()
         self._stays = await self.door.report(
             Report(
                 exit=ended.code,

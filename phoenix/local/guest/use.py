@@ -47,6 +47,15 @@ class Use:
         cpu_s = self._machine.used().cpu_seconds + self._ended_s if counted is None else counted
         self._cpu_s = max(self._cpu_s, cpu_s)
         self._peak_kb = max(self._peak_kb, self._machine.peak_kb())
+        return self._known()
+
+    def final(self) -> tuple[float, float]:
+        """The same when nothing runs any more: to look for what does costs more than a short job."""
+        counted = self._machine.cpu_seconds()
+        self._cpu_s = max(self._cpu_s, self._ended_s if counted is None else counted)
+        return self._known()
+
+    def _known(self) -> tuple[float, float]:
         return round(self._cpu_s, 3), round(self._peak_kb / 1024, 3)
 
     def hurry(self) -> None:

@@ -33,6 +33,7 @@ Statement = tuple[str, tuple[Any, ...]]
 Where = dict[str, Whereabouts]
 LOSSES_MAX: Final = 1_000_000  # of one fact: a fact names one attempt, and breaks at most those of one host
 _ADD: Final = {table: add_into(table) for table in SUMS}
+_USED: Final = "UPDATE attempts SET cpu_seconds = ?, max_rss_mb = ? WHERE unit = ? AND attempt = ?"
 _RAN: Final = (
     "UPDATE jobs SET ran_ms = ran_ms + ? - a.placed_ms FROM attempts AS a"
     " WHERE a.unit = jobs.unit AND jobs.unit = ? AND a.attempt = ? AND a.ended_ms IS NULL"
@@ -139,27 +140,34 @@ def _closed(core: MonitorCore, fact: f.AttemptClosed, meta: Meta) -> list[Statem
 def _reported(core: MonitorCore, fact: f.AttemptReported, meta: Meta) -> list[Statement]:
     sql = (
         "UPDATE attempts SET ended_ms = coalesce(ended_ms, ?), exit = ?, signal = ?, seconds = ?, note = ?,"
-        " reason = coalesce(reason, ?) WHERE unit = ? AND attempt = ?"
+        " cpu_seconds = ?, max_rss_mb = ?, reason = coalesce(reason, ?) WHERE unit = ? AND attempt = ?"
     )
-    said = (fact.exit, fact.signal, fact.seconds, fact.note)
+    (own, *later), said = _own(core, fact), (fact.exit, fact.signal, fact.seconds, fact.note)
     why = core.why(fact.unit, fact.attempt) if fact.terminated else None
     reason = None if why is None else _told(why)
-    found = [*_over(fact, meta), (sql, (ms(meta.at), *said, reason, fact.unit, fact.attempt)), *_state(core, fact.unit)]
-    found += _used(core, fact, meta)
+    found = [
+        *_over(fact, meta),
+        (sql, (ms(meta.at), *said, *own[:2], reason, fact.unit, fact.attempt)),
+        *_state(core, fact.unit),
+    ]
+    found += [(_USED, row) for row in later]
     return [*found, ("UPDATE jobs SET reason = ? WHERE unit = ?", (reason, fact.unit))]  # rule 4
 
 
-def _used(core: MonitorCore, fact: f.AttemptReported | f.AttemptMeasured, _meta: Meta) -> list[Statement]:
-    """Rule 5: also of attempts that went on from this one."""
+def _measured(core: MonitorCore, fact: f.AttemptMeasured, _meta: Meta) -> list[Statement]:
+    return [(_USED, row) for row in _own(core, fact)]
+
+
+def _own(core: MonitorCore, fact: f.AttemptReported | f.AttemptMeasured) -> list[tuple[Any, ...]]:
+    """Rule 5: CPU seconds, peak, unit and number of the fact's attempt, and of those that went on from it."""
     attempts = core.state.attempts.get(fact.unit, [])
-    mine = next((each for each in attempts if each.attempt == fact.attempt), None)
-    sql = "UPDATE attempts SET cpu_seconds = ?, max_rss_mb = ? WHERE unit = ? AND attempt = ?"
+    mine = next((each for each in reversed(attempts) if each.attempt == fact.attempt), None)
     if mine is None:
-        return [(sql, (fact.cpu_seconds, fact.max_rss_mb, fact.unit, fact.attempt))]
+        return [(fact.cpu_seconds, fact.max_rss_mb, fact.unit, fact.attempt)]
+    later = [each for each in attempts if each.life == mine.life and each.attempt > mine.attempt]
     return [
-        (sql, (own_cpu_s(attempts, each), each.max_rss_mb, fact.unit, each.attempt))
-        for each in attempts
-        if each.life == mine.life and each.attempt >= mine.attempt and each.cpu_seconds is not None
+        (own_cpu_s(attempts, each), each.max_rss_mb, fact.unit, each.attempt)
+        for each in (mine, *(each for each in later if each.cpu_seconds is not None))
     ]
 
 
@@ -274,6 +282,6 @@ _ROWS: Final[dict[type, Callable[[MonitorCore, Any, Meta], list[Statement]]]] = 
     f.AttemptBegan: _began,
     f.AttemptClosed: _closed,
     f.AttemptReported: _reported,
-    f.AttemptMeasured: _used,
+    f.AttemptMeasured: _measured,
     f.DepartmentClosed: _department_closed,
 }
