@@ -29,6 +29,9 @@ _LEAVES: Final = (
 )  # fmt: skip
 
 
+QUICK_S: Final = 0.005  # what takes less is as quick
+
+
 class Reached(msgspec.Struct):
     """One test."""
 
@@ -85,19 +88,25 @@ class Map:
         self.seconds: dict[str, float] = {}
         self.digests: dict[str, str] = {}  # of files of tests
         self._by_line: dict[tuple[str, int], list[str]] = {}
+        self._lines: dict[str, dict[str, int]] = {}  # test -> target -> how many
         for file, one in recorded.items():
             self.digests[file] = one.digests[file]
             for name, reached in one.tests.items():
                 self.seconds[name] = reached.seconds
+                self._lines[name] = {target: len(lines) for target, lines in reached.lines.items()}
                 for target, lines in reached.lines.items():
                     for line in lines:
                         self._by_line.setdefault((target, line), []).append(name)
 
     def tests(self, mutant: Mutant) -> list[str]:
-        """The quick ones first."""
+        """The quick ones first, and those that are about this file: much of what they get to is there."""
         lines = range(mutant.first, mutant.last + 1)
         names = {name for line in lines for name in self._by_line.get((mutant.file, line), ())}
-        return sorted(names, key=lambda name: (self.seconds[name], name))
+        return sorted(names, key=lambda name: (self._price(name, mutant.file), name))
+
+    def _price(self, name: str, target: str) -> float:
+        reached = self._lines[name]
+        return max(QUICK_S, self.seconds[name]) * sum(reached.values()) / reached[target]
 
 
 def still_holds(one: Recorded, root: Path) -> bool:

@@ -230,6 +230,19 @@ def test_least_work_lost_prices_a_wide_job_by_the_hosts_that_are_needed() -> Non
     assert VICTIMS["least-work-lost"](hosts, known, 4).victims == ["2"]  # 10 for one host against 5 for each of four
 
 
+def test_least_work_lost_counts_a_host_that_is_needed_as_one() -> None:
+    """16 for both hosts is less than 9 for each: a narrow job is not taken for one that empties more."""
+    hosts, known = alone((1, 9.0), (1, 9.0), (2, 8.0))
+    assert VICTIMS["least-work-lost"](hosts, known, 2).victims == ["3"]
+
+
+@pytest.mark.parametrize("name", ["least-work-lost", "minimum-waiting-time", "minimum-overhead", "combined"])
+def test_of_hosts_that_cost_the_same_the_one_with_the_job_submitted_last_is_emptied(name: str) -> None:
+    known = {unit: Candidate(unit, 1, 5.0, 5.0) for unit in ("1", "6", "3", "4")}
+    hosts = [HostLoad("h1", False, ("3", "4")), HostLoad("h2", False, ("1", "6"))]
+    assert VICTIMS[name](hosts, known, 1) == Choice(["6", "1"], ["h2"])
+
+
 def test_an_old_job_on_a_shared_host_protects_its_young_neighbour() -> None:
     known = {u: Candidate(u, 1, ran, ran) for u, ran in (("1", 50.0), ("2", 1.0), ("3", 10.0))}
     hosts = [HostLoad("h1", False, ("1", "2")), HostLoad("h2", False, ("3",))]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -123,6 +124,15 @@ def test_the_first_contract_of_the_file_whose_hours_it_is_holds() -> None:
     assert lending.notice_s(config, "hpc", "bio", 22 * HOUR_S) == 60.0
     assert lending.notice_s(config, "hpc", "bio", 12 * HOUR_S) == 0.3
     assert [lending.grace_s(config, name) for name in ("bio", "web", "hpc")] == [2.0, 2.0, 0.3]
+
+
+def test_notice_is_promised_as_short_as_any_contract_of_a_borrower_has_it() -> None:
+    named = tuple(
+        Lending(lender=a, borrower=b, notice_s=s)
+        for a, b, s in (("hpc", "bio", 60.0), ("web", "bio", 90.0), ("hpc", "web", 1.0))
+    )
+    config = msgspec.structs.replace(cloud(contracts=named), policy=Policy(notice_s=120.0))
+    assert [lending.terms(config, name, 0.0).notice_s for name in ("bio", "web", "hpc")] == [60.0, 1.0, 120.0]
 
 
 def test_of_all_graces_that_contracts_grant_a_borrower_the_longest_counts() -> None:
