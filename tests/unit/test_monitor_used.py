@@ -168,3 +168,10 @@ def test_attempts_that_nobody_has_spoken_of_for_long_make_room(levels: Levels, m
     for unit in ("1", "2", "1", "3"):
         levels.measured_jobs(said(1.0, unit=unit))
     assert [unit for unit in ("1", "2", "3") if levels.job(unit, 1) is not None] == ["1", "3"]
+
+
+def test_elapsed_is_the_same_in_memory_and_history(tmp_path: Path) -> None:
+    """Also where both times are no whole milliseconds."""
+    desk = Desk(tmp_path / "history.sqlite").play(ADOPTED, *granted(), job(), at=1.0)
+    desk.play(placed(), at=2.0004).play(BEGAN, at=2.5).play(reported(), at=3.0006)
+    assert (seen(desk)["elapsed_s"], past(desk)["elapsed_s"]) == (1.001, 1.001)

@@ -358,8 +358,9 @@ def ran_before_s(unit: Unit, attempts: Iterable[Attempt]) -> float:
 
 
 def elapsed_s(attempts: Iterable[Attempt], now: float) -> float:
-    """All attempts together, each from its placement to its end, as in the history."""
-    return round(sum(max(0.0, (now if a.ended_at is None else a.ended_at) - a.placed_at) for a in attempts), 3)
+    """All attempts together, each from its placement to its end, in whole milliseconds of each time, as in the history."""
+    spans = (round((now if a.ended_at is None else a.ended_at) * 1000) - round(a.placed_at * 1000) for a in attempts)
+    return sum(max(0, span) for span in spans) / 1000
 
 
 def attempt_view(a: Attempt) -> dict[str, Any]:
