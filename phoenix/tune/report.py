@@ -106,7 +106,8 @@ def name_of(space: Space, point: Point) -> str:
     the last part of their name."""
     shown = [axis.name for axis in space.axes if axis.count != 1 and axis.name != HOSTS and axis.name in point]
     values = [(name.rpartition(".")[2], point[name]) for name in shown]
-    return ", ".join(value if isinstance(value, str) else f"{last} {_plain(value)}" for last, value in values)
+    told = (value if isinstance(value, str) else f"{last} {_plain(value)}" for last, value in values)
+    return ", ".join(told) or "what is fixed"
 
 
 def _plain(value: Any) -> str:
