@@ -243,6 +243,14 @@ def test_of_hosts_that_cost_the_same_the_one_with_the_job_submitted_last_is_empt
     assert VICTIMS[name](hosts, known, 1) == Choice(["6", "1"], ["h2"])
 
 
+@pytest.mark.parametrize("name", NAMES)
+def test_where_all_must_go_best_effort_is_named_first_and_the_guarded_last(name: str) -> None:
+    """Neither is the order of submission, nor that order backwards."""
+    hosts, known = alone((1, 5.0), (1, 5.0), (1, 5.0))
+    known["1"], known["2"] = known["1"]._replace(guarded=True), known["2"]._replace(best_effort=True)
+    assert VICTIMS[name](hosts, known, 3).victims == ["2", "3", "1"]
+
+
 def test_an_old_job_on_a_shared_host_protects_its_young_neighbour() -> None:
     known = {u: Candidate(u, 1, ran, ran) for u, ran in (("1", 50.0), ("2", 1.0), ("3", 10.0))}
     hosts = [HostLoad("h1", False, ("1", "2")), HostLoad("h2", False, ("3",))]

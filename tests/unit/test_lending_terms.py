@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from schemas import lending, windows
 from schemas.config import CloudConfig, Department, Lending, Policy
+from schemas.loans import kept_from_web
 from services.runtime.config.file import ConfigError, diff, dump_toml, loads
 from services.runtime.config.lending import beyond
 
@@ -133,6 +134,22 @@ def test_notice_is_promised_as_short_as_any_contract_of_a_borrower_has_it() -> N
     )
     config = msgspec.structs.replace(cloud(contracts=named), policy=Policy(notice_s=120.0))
     assert [lending.terms(config, name, 0.0).notice_s for name in ("bio", "web", "hpc")] == [60.0, 1.0, 120.0]
+
+
+@pytest.mark.parametrize(
+    ("own", "wants", "kept"),
+    [
+        (4, {"web": 1, "shop": 5}, 0),  # neither is bound
+        (4, {"web": 3, "shop": 1}, 2),  # one each
+        (4, {"web": 3, "shop": 3}, 0),
+        (1, {"web": 3, "shop": 2}, 0),  # its only host may be taken
+        (4, {}, 0),
+    ],
+)
+def test_what_contracts_keep_from_web_is_what_no_demand_takes(own: int, wants: dict[str, int], kept: int) -> None:
+    """web may have one host, shop five."""
+    most = {"web": 1, "shop": 5}
+    assert kept_from_web("hpc", own, wants, lambda _lender, borrower: most[borrower]) == kept
 
 
 def test_of_all_graces_that_contracts_grant_a_borrower_the_longest_counts() -> None:

@@ -12,7 +12,7 @@ from schemas.custody_check import check
 from schemas.facts import Fact
 from schemas.meta import Meta
 from schemas.reasons import Code, because
-from services.provisioner.core import ProvisionerCore
+from services.provisioner.core import TURN_S, ProvisionerCore, _turn
 from services.provisioner.grants import grants
 from services.runtime.core import NEVER
 
@@ -336,6 +336,27 @@ def test_a_turn_ends_later_than_it_is_looked_at(since: float) -> None:
         assert due > bench.now
         bench.now = due
         bench.settle()
+
+
+@pytest.mark.parametrize(
+    ("turns", "number", "ends"),
+    [
+        (-0.5, -1, 0),
+        (0, 0, 1),
+        (0.5, 0, 1),
+        (1, 1, 2),
+        (2, 2, 4),
+        (4, 3, 6),
+        (6, 4, 10),
+        (126, 12, 190),
+        (510, 18, 574),
+    ],
+)
+def test_of_two_who_wait_each_has_a_turn_and_then_turns_are_twice_as_long_up_to_the_longest(
+    turns: float, number: int, ends: float
+) -> None:
+    """In lengths of the first turn: from 126 of them on each is as long as 64."""
+    assert _turn(1000.0 + turns * TURN_S, 1000.0, 2) == (number, 1000.0 + ends * TURN_S)
 
 
 def test_turns_grow_until_slow_hosts_can_be_gathered() -> None:

@@ -81,7 +81,12 @@ class Journal:
 
 @pytest.fixture
 def journal() -> Journal:
-    found = Journal()
+    return filled(BEFORE)
+
+
+def filled(config: CloudConfig) -> Journal:
+    """Leases have 4 hosts together from 10:00 on, 6 from 10:30, 4 from 12:00."""
+    found = Journal(config)
     found.lease("1", "09:00", "12:00")
     found.place("1", "h1", "h2")
     for name, start, end, nodes in (("2", "10:00", "11:00", 2), ("3", "10:30", "12:00", 2), ("4", "12:00", "13:00", 4)):
@@ -95,6 +100,7 @@ def journal() -> Journal:
     [
         (BEFORE, [], ""),
         (cloud(guarantee=9, maximum=None), [], ""),
+        (cloud(guarantee=6, maximum=6), [], ""),
         (cloud(order="easy", guarantee=8, maximum=8), ["2", "3", "4"], 'order = "easy" keeps no time for it'),
         (GONE, ["1", "2", "3", "4"], "hpc would be gone, and the lease with it"),
         (WEB, ["1", "2", "3", "4"], "hpc would be gone, and the lease with it"),
@@ -102,7 +108,7 @@ def journal() -> Journal:
         (cloud(guarantee=3, maximum=8), ["2", "3", "4"], "3 hosts are then guaranteed to hpc, and leases have "),
         (cloud(guarantee=8, windows=("daily 08:00-18:00 maximum 3",)), ["2", "3", "4"], "hpc may then hold 3 hosts"),
     ],
-    ids=["nothing", "more", "order", "removed", "kind", "maximum", "guarantee", "window"],
+    ids=["nothing", "more", "as many as they have", "order", "removed", "kind", "maximum", "guarantee", "window"],
 )
 def test_each_lease_that_would_not_be_kept_is_named(
     journal: Journal, after: CloudConfig, names: list[str], why: str
@@ -110,6 +116,12 @@ def test_each_lease_that_would_not_be_kept_is_named(
     found = journal.late(after)
     assert [line.split()[1] for line in found if why in line] == names
     assert [line for line in found if "would be gone" in line or line.split()[1] != "1"] == found
+
+
+@pytest.mark.parametrize(("before", "after", "names"), [(6, 5, ["3"]), (5, 4, []), (5, 3, ["2", "4"])])
+def test_what_was_too_much_before_is_not_this_configurations_doing(before: int, after: int, names: list[str]) -> None:
+    found = filled(cloud(maximum=before)).late(cloud(maximum=after))
+    assert [line.split()[1] for line in found] == names
 
 
 def test_a_line_says_whose_it_is_and_when(journal: Journal) -> None:
