@@ -32,9 +32,11 @@ def run(args: argparse.Namespace) -> int:
     if args.verb not in VERBS:
         raise usage(f"config has no {args.verb!r}", suggest.hint(args.verb, VERBS))
     if args.file.is_dir():
-        raise usage(
-            f"{args.file} is a directory", f"name the file: phoenix config {args.verb} {args.file / 'phoenix.toml'}"
+        there = sorted(args.file.glob("*.toml"), key=lambda file: (file.name != "phoenix.toml", file.name))
+        hint = (
+            f"name the file: phoenix config {args.verb} {there[0]}" if there else "name a file: there is no .toml in it"
         )
+        raise usage(f"{args.file} is a directory", hint)
     if not args.file.is_file():
         raise usage(f"{args.file}: there is no such file")
     return {"check": _check, "diff": _diff, "apply": _apply}[args.verb](args)

@@ -72,6 +72,13 @@ def test_mistyped(argv: list[str], told: str, capsys: pytest.CaptureFixture[str]
     assert "Traceback" not in captured.err
 
 
+def test_where_a_directory_is_named_the_file_in_it_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for file, told in (("", "there is no .toml in it"), ("site.toml", "site.toml"), ("phoenix.toml", "phoenix.toml")):
+        (tmp_path / file).touch()
+        assert main(["config", "check", str(tmp_path)]) == 2
+        assert capsys.readouterr().err.rstrip().endswith(told)
+
+
 @pytest.mark.parametrize(
     "argv", [["queue"], ["show", "1"], ["events"], ["submit", "--wrap", "true"], ["status"], ["down"], ["cancel", "1"]]
 )
