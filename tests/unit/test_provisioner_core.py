@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import msgspec
 import pytest
 
@@ -292,6 +294,50 @@ def test_an_idle_host_moves_to_the_batch_department_that_needs_it() -> None:
     bench.demand("bio", 2)
     facts = bench.decide()
     assert {x.dept: x.hosts for x in facts if isinstance(x, f.QuotaChanged)} == {"bio": 2, "hpc": 2}
+
+
+def why(facts: list[Fact]) -> dict[str, tuple[Code, dict[str, Any]]]:
+    """Department -> the reason of its new quota."""
+    return {x.dept: (x.reason.code, x.reason.params) for x in facts if isinstance(x, f.QuotaChanged) and x.reason}
+
+
+def test_a_quota_says_for_whom_it_falls() -> None:
+    bench = Bench()
+    assert why(bench.settle()) == {"hpc": (Code.IDLE_TO_BATCH, {"department": "hpc", "held": 0})}
+    bench.demand("web", 2)
+    assert why(bench.decide()) == {
+        "hpc": (Code.WEB_DEMAND, {"department": "web", "held": 4}),
+        "web": (Code.WEB_DEMAND, {"department": "web", "demand": 2, "held": 0}),
+    }
+
+
+def test_a_quota_that_falls_for_another_batch_department_says_so() -> None:
+    bench = Bench(HPC, Department(name="bio", kind="batch"))
+    bench.demand("hpc", 4)
+    bench.settle()
+    bench.demand("bio", 2)
+    assert why(bench.decide())["hpc"] == (Code.BATCH_SHARE, {"department": "hpc", "held": 4})
+
+
+def test_a_quota_of_web_that_falls_for_another_of_higher_priority_names_it() -> None:
+    bench = Bench(HPC, WEB, Department(name="shop", kind="web", priority=5, web=WebPolicy()))
+    bench.demand("web", 4)
+    bench.settle()
+    bench.demand("shop", 1)
+    assert why(bench.decide()) == {
+        "web": (Code.WEB_SHARE, {"department": "shop", "demand": 4, "held": 4, "quota": 3}),
+        "shop": (Code.WEB_DEMAND, {"department": "shop", "demand": 1, "held": 0}),
+    }
+
+
+def test_a_removed_department_is_told_that_it_was_removed() -> None:
+    bench = Bench()
+    bench.settle()
+    config = bench.custody.state.config
+    assert config is not None
+    config = msgspec.structs.replace(config, departments=(WEB,))
+    bench.write("provisioner", f.ConfigAdopted(cloud="x", custody_rules=RULES, config=config))
+    assert why(bench.decide()) == {"hpc": (Code.DEPARTMENT_REMOVED, {"department": "hpc"})}
 
 
 def test_no_configuration_no_decision() -> None:
