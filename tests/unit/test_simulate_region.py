@@ -193,6 +193,10 @@ def test_the_front_leaves_a_file_a_document_and_a_map(tmp_path: Path, capsys: py
     found = json.loads(capsys.readouterr().out)
     assert found["points_total"] == len(found["points"]) == 2
     assert {"small.trials.jsonl", "svmsched-region.svg", "svmsched-region.png"} < {f.name for f in tmp_path.iterdir()}
+    none_yet = given | {"for_s": 0.0, "trials": tmp_path / "others"}
+    assert svmsched.run(argparse.Namespace(**none_yet, plots=tmp_path / "none", json=False)) == 0
+    assert capsys.readouterr().out.startswith("0 of 2 points of svmsched are finished")
+    assert not (tmp_path / "none").exists()
     with pytest.raises(CliError, match="--map belongs to a sweep"):
         svmsched.run(argparse.Namespace(**(given | {"sweep": None, "map": "a,b"}), plots=None, json=True))
 
@@ -201,7 +205,7 @@ def test_the_front_leaves_a_file_a_document_and_a_map(tmp_path: Path, capsys: py
 
 
 def small_works(**given: Any) -> tuple[Any, ...]:
-    return svmsched_rules.works(THIRDS._replace(workload=msgspec.structs.replace(THIRDS.workload, **given)), 3)
+    return svmsched_rules.works(THIRDS._replace(workload=svmsched_rules.Workload(**given)), 3)
 
 
 def test_parameters_of_svmsched_do_what_they_say() -> None:

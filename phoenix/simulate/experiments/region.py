@@ -143,7 +143,7 @@ def run(study: Study, args: argparse.Namespace, seeds: int) -> int:
     axes = map_axes(space, args.map)
     place = args.trials or Path(f"{args.sweep.with_suffix('')}.trials.jsonl")
     found = swept(study, space, place, seeds, for_s=args.for_s, workers=args.workers)
-    if args.plots is not None:
+    if args.plots is not None and found.rows:
         plot(args.plots, found, axes)
     if args.json:
         print(report.as_json(document(found)), end="")
