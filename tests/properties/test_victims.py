@@ -251,6 +251,21 @@ def test_where_all_must_go_best_effort_is_named_first_and_the_guarded_last(name:
     assert VICTIMS[name](hosts, known, 3).victims == ["2", "3", "1"]
 
 
+def test_least_work_lost_counts_hosts_that_are_idle_already_as_not_needed() -> None:
+    """Of three one is idle: 21 for the two that are needed is more than 9 for each."""
+    hosts, known = alone((1, 9.0), (1, 9.0), (3, 7.0))
+    hosts.append(HostLoad("idle", False, ()))
+    assert VICTIMS["least-work-lost"](hosts, known, 3).victims == ["2", "1"]
+
+
+def test_a_victim_is_spared_for_the_hosts_that_it_would_empty_not_for_those_that_it_shares() -> None:
+    """1 empties h2 alone: beside 2, which empties two, it is not needed."""
+    known = {u: Candidate(u, nodes, ran, ran) for u, nodes, ran in (("1", 2, 1.0), ("2", 2, 5.0), ("3", 1, 50.0))}
+    on = {"h1": ("1", "3"), "h2": ("1",), "h3": ("2",), "h4": ("2",)}
+    hosts = [HostLoad(name, False, units) for name, units in on.items()]
+    assert VICTIMS["youngest-first"](hosts, known, 2) == Choice(["2"], ["h3", "h4"])
+
+
 def test_an_old_job_on_a_shared_host_protects_its_young_neighbour() -> None:
     known = {u: Candidate(u, 1, ran, ran) for u, ran in (("1", 50.0), ("2", 1.0), ("3", 10.0))}
     hosts = [HostLoad("h1", False, ("1", "2")), HostLoad("h2", False, ("3",))]
