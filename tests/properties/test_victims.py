@@ -266,6 +266,31 @@ def test_a_victim_is_spared_for_the_hosts_that_it_would_empty_not_for_those_that
     assert VICTIMS["youngest-first"](hosts, known, 2) == Choice(["2"], ["h3", "h4"])
 
 
+@pytest.mark.parametrize(
+    ("first", "second", "gone"),
+    [
+        ({"best_effort": True}, {"best_effort": True}, ["2", "1"]),
+        ({"best_effort": True}, {}, ["3"]),  # one of them is production: so is the host
+        ({"guarded": True}, {}, ["3"]),
+    ],
+)
+def test_a_host_is_best_effort_if_all_on_it_are_and_guarded_if_one_is(
+    first: dict[str, bool], second: dict[str, bool], gone: list[str]
+) -> None:
+    ran = 1.0 if first.get("guarded") else 100.0  # against 10 of the other host: the price would say otherwise
+    known = {"1": Candidate("1", 1, ran, ran, **first), "2": Candidate("2", 1, ran, ran, **second)}  # type: ignore[arg-type]
+    known["3"] = Candidate("3", 1, 10.0, 10.0)
+    hosts = [HostLoad("h1", False, ("1", "2")), HostLoad("h2", False, ("3",))]
+    assert VICTIMS["youngest-first"](hosts, known, 1).victims == gone
+
+
+def test_a_cordoned_host_goes_first_and_nobody_else_in_thought() -> None:
+    """`smallest-shortest` spares nobody."""
+    known = {"1": Candidate("1", 1, 100.0, 100.0), "2": Candidate("2", 1, 1.0, 1.0)}
+    hosts = [HostLoad("h1", True, ("1",)), HostLoad("h2", False, ("2",))]
+    assert VICTIMS["smallest-shortest"](hosts, known, 1) == Choice(["1"], ["h1"])
+
+
 def test_an_old_job_on_a_shared_host_protects_its_young_neighbour() -> None:
     known = {u: Candidate(u, 1, ran, ran) for u, ran in (("1", 50.0), ("2", 1.0), ("3", 10.0))}
     hosts = [HostLoad("h1", False, ("1", "2")), HostLoad("h2", False, ("3",))]
