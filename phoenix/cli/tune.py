@@ -26,7 +26,7 @@ if TYPE_CHECKING:  # the simulator is imported when something is simulated
 TRIALS: Final = 100
 SINCE: Final = "24h"
 _OF_JOURNAL: Final = ("since", "until", "config", "unknown", "propose")
-_OF_CLOUD: Final = ("jobs", "web")
+_OF_CLOUD: Final = ("jobs", "web", "on")
 HELP: Final = """examples:
   phoenix tune --experiment phoenix-cloud --space space.toml --out trials.jsonl \\
     --goal "min hpc.mean_turnaround_s" "max hpc.completed" "hpc.completed > static"
@@ -71,6 +71,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--web", type=files.named, metavar="F.csv", help="phoenix-cloud: requests per minute of your own"
+    )
+    parser.add_argument(
+        "--on", metavar="WORLD", help='phoenix-cloud: tune on this one of the other worlds: "KTH-SP2 1"'
     )
     journal = parser.add_argument_group("with --journal")
     journal.add_argument("--since", metavar="WHEN", help=f"24h, 7d, or a date (default: {SINCE})")
@@ -149,7 +152,8 @@ def _bench(args: argparse.Namespace) -> Bench:
 
         inputs = read(args.jobs, args.web)
         held_out, notes = worlds.held_out(args.holdout, inputs)
-        found = bench_cloud.Cloud(inputs, held_out)
+        on = None if args.on is None else worlds.named(args.on, inputs)
+        found = bench_cloud.Cloud(inputs, held_out, on)
         found.notes += notes
         return found
     if not args.experiment.endswith(".toml"):

@@ -51,15 +51,18 @@ DOCUMENT: Final[dict[str, Any]] = {
 class Cloud(Document):
     """A `Bench`."""
 
-    def __init__(self, inputs: Inputs, held_out: Sequence[World] = ()) -> None:
+    def __init__(self, inputs: Inputs, held_out: Sequence[World] = (), on: World | None = None) -> None:
+        """`on`: what is tuned on, in the place of the inputs; it is not held out then."""
         super().__init__(DOCUMENT, Path())
         self.name, self.against, self.kinds = NAME, STATIC, {"hpc": "batch", "web": "web"}
         self.sizes: tuple[int, ...] = (NODES,)
         self.limits: tuple[Limit, ...] = ()
-        own = World("", rules.lay_out(inputs.jobs, estimates=True), inputs.demand)
-        self._worlds = {world.name: world for world in (own, *held_out)}
-        self.worlds = tuple(world.name for world in held_out)
-        self.parts = {"inputs": f"{inputs.jobs_from} and {inputs.web_from}, {digest(own.works, own.demand)}"}
+        own = World("", rules.lay_out(inputs.jobs, estimates=True), inputs.demand) if on is None else on
+        others = [world for world in held_out if world.name != own.name]
+        self._worlds = {"": own, **{world.name: world for world in others}}
+        self.worlds = tuple(world.name for world in others)
+        source = own.name or f"{inputs.jobs_from} and {inputs.web_from}"
+        self.parts = {"inputs": f"{source}, {digest(own.works, own.demand)}"}
         self.notes = list(inputs.notes)
 
     def legal(self, name: str, value: Any, beside: Mapping[str, Any]) -> str | None:

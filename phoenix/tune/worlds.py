@@ -44,10 +44,9 @@ def held_out(words: Sequence[str], inputs: Inputs) -> tuple[list[World], list[st
         if (seeds := seeds_of(word)) is not None:
             worlds += [_generated(seed) for seed in seeds]
         elif word == "logs":
-            found = [(name, path) for name, file in LOGS if file != traces.SDSC_BLUE and (path := traces.find(file))]
             missing = [file for _, file in LOGS if file != traces.SDSC_BLUE and traces.find(file) is None]
             notes += [f"{file} is not there ({traces.looked_in()}): it is left out" for file in missing]
-            worlds += [world for name, path in found for world in _of_log(name, path, inputs)]
+            worlds += _of_logs(inputs)
         elif word.endswith((".swf", ".swf.gz")):
             worlds += _of_log(Path(word).name, Path(word), inputs)
         else:
@@ -55,6 +54,17 @@ def held_out(words: Sequence[str], inputs: Inputs) -> tuple[list[World], list[st
     if words and not worlds:
         raise usage(f"--holdout {' '.join(words)}: there is nothing to judge on", f"name {RIGHT}")
     return worlds, notes
+
+
+def named(name: str, inputs: Inputs) -> World:
+    """One of the worlds that `--holdout` would have, by its name in the report.  Raises CliError and InputError."""
+    kind, _, seed = name.partition(" ")
+    if kind == "generated" and seed.isdecimal() and seed.isascii():
+        return _generated(int(seed))
+    found = {world.name: world for world in _of_logs(inputs)}
+    if name not in found:
+        raise usage(f"--on {name!r}: there is no such world", f"one of {', '.join([*found, 'generated 2'])}")
+    return found[name]
 
 
 def seeds_of(word: str) -> list[int] | None:
@@ -78,6 +88,12 @@ def seeds_of(word: str) -> list[int] | None:
 def _generated(seed: int) -> World:
     demand = WebInput(demand=web_csv.demand(generated_web(seed), rules.WEB_NODES))
     return World(f"generated {seed}", rules.lay_out(generated_jobs(seed), estimates=True), demand)
+
+
+def _of_logs(inputs: Inputs) -> list[World]:
+    """Of the archive's other logs, those that are there."""
+    found = [(name, path) for name, file in LOGS if file != traces.SDSC_BLUE and (path := traces.find(file))]
+    return [world for name, path in found for world in _of_log(name, path, inputs)]
 
 
 def _of_log(name: str, path: Path, inputs: Inputs) -> list[World]:

@@ -93,6 +93,14 @@ def test_the_best_are_judged_on_what_they_were_not_tuned_on(tmp_path: Path, caps
     assert "VERDICT" in out
 
 
+def test_another_world_is_tuned_on_and_not_held_out_then(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = [*written(tmp_path, "[axis]\ncluster.hosts = [200]\n"), *GOAL, "--on", "generated 2"]
+    found = searched(words, capsys, "--holdout", "seeds=2")
+    assert found["held_out"] == []
+    assert found["sizes"][0]["front"][0]["result"]["hpc.completed"] > 60  # the log that the files name has no more jobs
+    assert "generated 2, " in trials.read(tmp_path / "trials.jsonl")[0].parts["inputs"]
+
+
 def test_an_experiment_file_is_tuned(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "site.toml").write_text(SITE)
     (tmp_path / "space.toml").write_text('[axis]\nhpc.order = ["easy", "shortest-first"]\n')
@@ -128,6 +136,7 @@ def test_no_trial_that_keeps_the_limits_is_said_and_exits_with_1(
         (["--goal", "hpc.completed > 3"], "nothing is to be small or large"),
         ([*GOAL, "--experiment", "phoenix-clod"], "should be phoenix-cloud, or an experiment file"),
         ([*GOAL, "--holdout", "ktth"], "--holdout ktth: should be"),
+        ([*GOAL, "--on", "nowhere"], "--on 'nowhere': there is no such world"),
         ([*GOAL, "--trials", "0"], "'0' is not a number above 0"),
         ([*GOAL, "--for", "soon"], "'soon' is no time"),
         ([*GOAL, "--plot", "own.swf/x"], "is a file"),
