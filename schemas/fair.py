@@ -37,7 +37,7 @@ def fill(parts: Sequence[Part], count: int) -> dict[str, int]:
     """Name -> hosts, when `count` hosts are divided beside everybody's least."""
     given = {p.name: p.least for p in parts}
     open_ = [p for p in parts if p.least < p.most]
-    if count <= 0 or not open_:
+    if count <= 0:
         return given
     if sum(p.most - p.least for p in open_) <= count:
         return given | {p.name: p.most for p in open_}
@@ -68,11 +68,8 @@ def fill_within(parts: Sequence[Part], count: int, allowed: Callable[[dict[str, 
         wished = fill(parts, count)
         if not count or allowed(wished):  # mostly
             return wished
-        more = bisect_right(range(1, count + 1), False, key=lambda n: not allowed(fill(parts, n)))
-        given = fill(parts, more)
-        if more == count:
-            return given
-        after = fill(parts, more + 1)  # one host more, and that is one too many
+        more = bisect_right(range(1, count), False, key=lambda n: not allowed(fill(parts, n)))
+        given, after = fill(parts, more), fill(parts, more + 1)  # one host more, and that is one too many
         parts = [p._replace(most=given[p.name]) if after[p.name] > given[p.name] else p for p in parts]
 
 

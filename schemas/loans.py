@@ -68,7 +68,7 @@ def fit(held: Mapping[str, int], own: Mapping[str, int], usable: int, most: Limi
         for (other, lender), hosts in residual[kind, name].items()
         if hosts and other in (_OWNER, _LENDER) and lender != name
     }
-    return Fit(lent, {name: residual[_SOURCE].get((_OWNER, name), 0) for name in (NOBODY, *own)}, unmet)
+    return Fit(lent, {name: residual[_SOURCE][_OWNER, name] for name in (NOBODY, *own)}, unmet)
 
 
 # What is owned passes from the source to owners, and from them to holders; web's to others as far as it is a lender (rule 3).
@@ -150,7 +150,6 @@ def loans(config: CloudConfig, at: float, own: Mapping[str, int], held: Mapping[
     lent, left, unmet = fit(held, own, usable, limits(config, at), web)
     over = {}
     if unmet:
-        left.pop(NOBODY)
         over = fit(unmet, left, sum(left.values()), lambda _lender, _borrower: UNLIMITED).lent
     pairs = sorted({**lent, **over})
     return [Loan(*pair, lent.get(pair, 0) + over.get(pair, 0), over.get(pair, 0)) for pair in pairs]

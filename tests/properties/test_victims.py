@@ -236,11 +236,17 @@ def test_least_work_lost_counts_a_host_that_is_needed_as_one() -> None:
     assert VICTIMS["least-work-lost"](hosts, known, 2).victims == ["3"]
 
 
-@pytest.mark.parametrize("name", ["least-work-lost", "minimum-waiting-time", "minimum-overhead", "combined"])
+@pytest.mark.parametrize("name", [name for name in SPARING if name != "youngest-first"])
 def test_of_hosts_that_cost_the_same_the_one_with_the_job_submitted_last_is_emptied(name: str) -> None:
     known = {unit: Candidate(unit, 1, 5.0, 5.0) for unit in ("1", "6", "3", "4")}
     hosts = [HostLoad("h1", False, ("3", "4")), HostLoad("h2", False, ("1", "6"))]
     assert VICTIMS[name](hosts, known, 1) == Choice(["6", "1"], ["h2"])
+
+
+def test_the_papers_order_counts_a_host_by_the_job_on_it_that_was_submitted_first() -> None:
+    known = {unit: Candidate(unit, 1, 5.0, 5.0) for unit in ("1", "6", "3", "4")}
+    hosts = [HostLoad("h1", False, ("3", "4")), HostLoad("h2", False, ("1", "6"))]
+    assert VICTIMS["smallest-shortest"](hosts, known, 1) == Choice(["1", "6"], ["h2"])
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -289,6 +295,76 @@ def test_a_cordoned_host_goes_first_and_nobody_else_in_thought() -> None:
     known = {"1": Candidate("1", 1, 100.0, 100.0), "2": Candidate("2", 1, 1.0, 1.0)}
     hosts = [HostLoad("h1", True, ("1",)), HostLoad("h2", False, ("2",))]
     assert VICTIMS["smallest-shortest"](hosts, known, 1) == Choice(["1"], ["h1"])
+
+
+def test_no_more_cordoned_hosts_are_emptied_than_are_asked_for_nor_others_in_their_place() -> None:
+    """`smallest-shortest` spares nobody."""
+    hosts, known = alone((1, 1.0), (1, 2.0), (1, 3.0), (1, 4.0))
+    cordoned = [host._replace(cordoned=host.name in ("h3-0", "h4-0")) for host in hosts]
+    assert VICTIMS["smallest-shortest"](cordoned, known, 1) == Choice(["3"], ["h3-0"])
+    assert VICTIMS["smallest-shortest"](cordoned, known, 3) == Choice(["1", "3", "4"], ["h3-0", "h4-0", "h1-0"])
+
+
+@pytest.mark.parametrize(
+    ("jobs", "cordoned", "count", "expected"),
+    [
+        # The narrow job of other hosts is not needed beside the wide one; that of the cordoned host has to go.
+        ([(1, 1.0), (1, 2.0), (2, 3.0)], ("h1-0",), 3, Choice(["1", "3"], ["h1-0", "h3-0", "h3-1"])),
+        # One of two hosts is too many, but not the cordoned one.
+        ([(1, 1.0), (2, 2.0)], ("h1-0",), 2, Choice(["1", "2"], ["h1-0", "h2-0"])),
+        # Two hosts are too many, and one cordoned host.
+        (
+            [(1, 1.0), (1, 2.0), (3, 3.0)],
+            ("h1-0", "h2-0", "h3-0", "h3-1"),
+            3,
+            Choice(["1", "3"], ["h1-0", "h3-0", "h3-1"]),
+        ),
+    ],
+)
+def test_nobody_is_spared_on_a_cordoned_host_that_has_to_go(
+    jobs: list[tuple[int, float]], cordoned: tuple[str, ...], count: int, expected: Choice
+) -> None:
+    hosts, known = alone(*jobs)
+    marked = [host._replace(cordoned=host.name in cordoned) for host in hosts]
+    assert VICTIMS["smallest-shortest-spared"](marked, known, count) == expected
+
+
+def test_of_hosts_that_cost_the_same_the_first_by_name_is_emptied() -> None:
+    """Job 9 is on all of them, and is submitted last; h1 and h3 have the same jobs."""
+    known = {unit: Candidate(unit, 2, 5.0, 5.0) for unit in ("1", "2", "9")}
+    hosts = [HostLoad("h3", False, ("1", "9")), HostLoad("h2", False, ("2", "9")), HostLoad("h1", False, ("1", "9"))]
+    for order in itertools.permutations(hosts):
+        assert VICTIMS["minimum-overhead"](order, known, 1) == Choice(["9", "1"], ["h1"])
+
+
+def test_a_host_is_cheaper_once_a_job_on_it_ends_for_another_host() -> None:
+    """2 ends for h2: then h1 costs 5, and not 6 any more, against 5.5."""
+    known = {u: Candidate(u, 1, 0.0, 0.0, overhead_s=cost) for u, cost in (("1", 5.0), ("2", 1.0), ("3", 5.5))}
+    hosts = [HostLoad("h1", False, ("1", "2")), HostLoad("h2", False, ("2",)), HostLoad("h3", False, ("3",))]
+    assert VICTIMS["minimum-overhead"](hosts, known, 2) == Choice(["2", "1"], ["h1", "h2"])
+
+
+def test_least_work_lost_prices_a_wide_job_anew_when_fewer_hosts_are_needed() -> None:
+    """Once 1 has gone in thought, two are needed: of the wide one 6 for each, not 4, but that is less than 9 still."""
+    hosts, known = alone((1, 3.0), (3, 4.0), (1, 9.0))
+    assert VICTIMS["least-work-lost"](hosts, known, 3).victims == ["2"]
+
+
+def test_least_work_lost_counts_no_host_that_others_keep_occupied() -> None:
+    """1 is on two hosts and would empty one: 10 for it, not 5."""
+    known = {u: Candidate(u, nodes, lost, lost) for u, nodes, lost in (("1", 2, 5.0), ("2", 1, 99.0), ("3", 1, 8.0))}
+    hosts = [HostLoad("h1", False, ("1",)), HostLoad("h2", False, ("1", "2")), HostLoad("h3", False, ("3",))]
+    assert VICTIMS["least-work-lost"](hosts, known, 1) == Choice(["3"], ["h3"])
+    more = {**known, "4": Candidate("4", 1, 7.0, 7.0)}
+    assert VICTIMS["least-work-lost"]([*hosts, HostLoad("h4", False, ("4",))], more, 2).victims == ["4", "3"]
+
+
+def test_a_host_is_as_late_as_the_last_of_its_jobs() -> None:
+    """By the job submitted last h1 would be first."""
+    late = {"1": 30.0, "2": 30.0, "3": 0.0, "4": 60.0}
+    known = {unit: Candidate(unit, 1, 5.0, 5.0, late_s=late_s) for unit, late_s in late.items()}
+    hosts = [HostLoad("h1", False, ("3", "4")), HostLoad("h2", False, ("1", "2"))]
+    assert VICTIMS["minimum-overhead"](hosts, known, 1).hosts == ["h2"]
 
 
 def test_an_old_job_on_a_shared_host_protects_its_young_neighbour() -> None:

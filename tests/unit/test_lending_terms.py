@@ -85,6 +85,19 @@ def test_the_order_of_the_file_changes_nobodys_own(departments: list[Department]
     assert lending.owned(one, 0.0, usable) == lending.owned(other, 0.0, usable)
 
 
+def test_guarantees_beyond_the_hosts_are_kept_by_priority() -> None:
+    first, second = (Department(name=n, kind="web", guarantee=2, priority=p) for n, p in (("shop", 2), ("app", 1)))
+    assert lending.owned(cloud(second, first), 0.0, 3) == {"app": 1, "shop": 2}
+
+
+def test_the_order_of_the_file_changes_nothing_where_weights_do_not_add_up_exactly() -> None:
+    """0.7 + 0.3 + 0.6 is not 0.6 + 0.3 + 0.7, and of eight hosts c has its maximum just so."""
+    sizes = (("a", 0.7, 4), ("b", 0.3, 2), ("c", 0.6, 3))
+    departments = [Department(name=n, kind="batch", weight=w, maximum=m) for n, w, m in sizes]
+    one, other = (lending.owned(cloud(*order), 0.0, 8) for order in (departments, departments[::-1]))
+    assert one == other == {"a": 3, "b": 2, "c": 3}
+
+
 def test_the_next_change_is_the_next_begin_or_end_of_any_window() -> None:
     config = cloud(contracts=(Lending(lender="hpc", borrower="web", windows=("daily 20:00-06:00",)),))
     assert lending.next_change(config, MONDAY_S) == MONDAY_S + 6 * HOUR_S
@@ -144,6 +157,7 @@ def test_notice_is_promised_as_short_as_any_contract_of_a_borrower_has_it() -> N
         (4, {"web": 3, "shop": 3}, 0),
         (1, {"web": 3, "shop": 2}, 0),  # its only host may be taken
         (4, {}, 0),
+        (9, {"web": 1, "shop": 5}, 0),  # all that they want
     ],
 )
 def test_what_contracts_keep_from_web_is_what_no_demand_takes(own: int, wants: dict[str, int], kept: int) -> None:

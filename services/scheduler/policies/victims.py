@@ -103,7 +103,7 @@ def choose_by(
 
 def _late_last(price: Price, candidates: Mapping[str, Candidate]) -> _Worth:
     """Rule 2: the price, among equals how long their hosts would wait, then the price as it is."""
-    anybody = min(candidates, key=sort_key)  # one that is known: a price may look it up
+    anybody = min(candidates)  # one that is known: a price may look it up
 
     def worth(lost: Sequence[Candidate], useful: Callable[[], int]) -> tuple[Any, ...]:
         unseen = [
@@ -229,7 +229,7 @@ def _empty_cheapest(price: _Worth, emptying: _Emptying) -> None:
     groups = emptying.groups
     heap = [cost(group) for group in groups]
     heapq.heapify(heap)
-    while heap and not emptying.done():
+    while not emptying.done():  # at the latest when all are empty
         known = heapq.heappop(heap)
         group = groups[known[-1]]
         if not group.left:
