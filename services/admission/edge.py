@@ -40,6 +40,7 @@ from services.runtime.callers.identity import Identities
 from services.runtime.callers.peers import Peers
 from services.runtime.edge import Edge
 from services.runtime.http.answers import as_asked
+from services.runtime.http.beside import beside
 from services.runtime.http.guard import Guard
 from services.runtime.http.server import Site
 from services.runtime.service import Service
@@ -97,8 +98,8 @@ class Doors(Edge):
             [
                 self._http.open,
                 self._guests.checkpoints.removing,
-                self._usages.publishing,
-                self._guests.jobs.writing,
+                beside(self._usages.run, "measures"),
+                beside(self._guests.jobs.run, "jobs-measured"),
                 self._logs.removing,
             ]
         )

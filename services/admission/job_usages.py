@@ -19,8 +19,7 @@ Rules
 from __future__ import annotations
 
 import asyncio
-import contextlib
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
 import msgspec
@@ -143,15 +142,8 @@ class JobUsages:
 
     # --------------------------------------------------------------------------------------------------------- the facts
 
-    async def writing(self, _app: web.Application) -> AsyncIterator[None]:
-        """While the door is open."""
-        task = asyncio.create_task(self._run(), name="jobs-measured")
-        yield
-        task.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
-            await task
-
-    async def _run(self) -> None:
+    async def run(self) -> None:
+        """As long as the door is open."""
         while True:
             await self._news.wait()
             self._news.clear()

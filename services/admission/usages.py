@@ -16,13 +16,11 @@ Rules
 from __future__ import annotations
 
 import asyncio
-import contextlib
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sized
+from collections.abc import Awaitable, Callable, Mapping, Sized
 from typing import Final
 
 import msgspec
 import nats.errors
-from aiohttp import web
 from prometheus_client import CollectorRegistry
 
 from schemas import subjects
@@ -89,15 +87,8 @@ class Usages:
         self._news.set()
         return True
 
-    async def publishing(self, _app: web.Application) -> AsyncIterator[None]:
-        """Hand on, as long as the application lives."""
-        task = asyncio.create_task(self._run(), name="measures")
-        yield
-        task.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
-            await task
-
-    async def _run(self) -> None:
+    async def run(self) -> None:
+        """As long as the door is open."""
         while True:
             await self._news.wait()
             self._news.clear()

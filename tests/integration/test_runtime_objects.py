@@ -2,26 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator
-
-import pytest
-
 from schemas.subjects import OBJECTS
 from services.runtime.broker.objects import NAME_MAX_BYTES, Objects
-from tests.support.nats import NatsServer, running_server
-from tests.support.shells import World, world
-
-
-@pytest.fixture(scope="module")
-def server() -> Iterator[NatsServer]:
-    with running_server() as started:
-        yield started
-
-
-@pytest.fixture
-async def here(server: NatsServer) -> AsyncIterator[World]:
-    async with world(server) as made:
-        yield made
+from tests.support.shells import World
 
 
 async def test_a_name_may_be_longer_than_a_line_of_the_protocol(here: World) -> None:
