@@ -47,7 +47,8 @@ def main(argv: list[str]) -> int:
             return 0
         names, body = said
         answer = say(channel("checkpoint", time.monotonic() + DEADLINE_S), names, body)
-        print(f"safe: {answer['files']} files, {answer['bytes']} bytes" if names else "safe", flush=True)
+        files = f"{answer['files']} file{'' if answer['files'] == 1 else 's'}" if names else ""
+        print(f"safe: {files}, {answer['bytes']} bytes" if names else "safe", flush=True)
         return 0
     except LaunchError as error:
         print(f"phoenix checkpoint: {error}", file=sys.stderr)

@@ -66,7 +66,9 @@ def main(argv: list[str]) -> int:
     parser = of_builtin(builtin.name)
     rest = list(argv)
     rest.remove(builtin.name)
-    return caught(module.run, parser.parse_args(rest))
+    args = parser.parse_args(rest)
+    about = "the space has problems" if getattr(args, "sweep", None) is not None else "the experiment has problems"
+    return caught(module.run, args, about)
 
 
 def of_builtin(name: str) -> Parser:

@@ -115,7 +115,7 @@ def _run(args: argparse.Namespace) -> int:
         raise usage(
             f"{args.experiment} has {found_sizes}", f"name one there, or make {wanted.HOSTS} an axis of the space"
         )
-    for note in bench.notes:
+    for note in dict.fromkeys(bench.notes):
         print(f"phoenix: {note}", file=sys.stderr)
     parts = {"space": kept.digest(space), **bench.parts, "goal": aims.asked()}
     many = searching.MANY if args.for_s is not None else TRIALS
@@ -127,6 +127,7 @@ def _run(args: argparse.Namespace) -> int:
         searching.judge(found, trials, args.workers)
     if args.plot is not None:
         _plot(args.plot, found)
+        print(f"phoenix: drawn: {args.plot / 'frontier.svg'}, and as .png", file=sys.stderr)
     print(report.as_json(found) if args.json else report.told(found), end="")
     if args.propose is not None:
         _propose(args, found)

@@ -38,7 +38,7 @@ phoenix checkpoint --percent=40% --progress "step 4" "deep/a b?.bin"; echo "code
 phoenix checkpoint; echo "code $?"
 """
     life = await hypervisor.run("1", script)
-    assert life.text().splitlines() == ["up: 2", "safe: 1 files, 5 bytes", "code 0", "safe", "code 0"], life.text(
+    assert life.text().splitlines() == ["up: 2", "safe: 1 file, 5 bytes", "code 0", "safe", "code 0"], life.text(
         "stderr"
     )
     first, second = life.checkpoints

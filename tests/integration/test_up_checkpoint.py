@@ -77,7 +77,7 @@ def test_what_may_not_be_saved_loses_nothing(cloud: Cloud, tmp_path: Path) -> No
     job = cloud.ok("submit", str(tmp_path / "greedy.sh")).strip()
     until(lambda: cloud.json("show", job)["state"] == "completed", "it does not end")
     lines = cloud.ok("output", job).splitlines()
-    assert lines == ["safe: 1 files, 2 bytes", "link 2", "../token 2", "/etc/passwd 2", "big 1", "401"]
+    assert lines == ["safe: 1 file, 2 bytes", "link 2", "../token 2", "/etc/passwd 2", "big 1", "401"]
     said = checkpoint(cloud, job, 1)
     assert said is not None
     assert (said["percent"], said["files"]) == (7.0, 1)

@@ -35,6 +35,7 @@ from phoenix.search.evaluate import Job, evaluate
 from phoenix.search.space import Point, Space, grid, load
 from phoenix.simulate import report
 from phoenix.simulate.intervals import Verdict, interval, mean, spread, verdict
+from schemas.misfits import words_of
 from services.runtime.config.form import suggestion
 
 AGAINST: Final = "against_the_source"
@@ -163,7 +164,9 @@ def map_axes(space: Space, given: str | None) -> tuple[str, str | None]:
 
 def legal(study: Study) -> Callable[[str, Any, Mapping[str, Any]], str | None]:
     """Rule 1, for `phoenix.search.space`."""
-    fields = {field.name for field in msgspec.structs.fields(study.parameters)}
+    described = msgspec.inspect.type_info(study.parameters)
+    assert isinstance(described, msgspec.inspect.StructType)
+    fields = {field.name: field.type for field in described.fields}
 
     def check(name: str, value: Any, beside: Mapping[str, Any]) -> str | None:
         if name == AGAINST:
@@ -174,8 +177,8 @@ def legal(study: Study) -> Callable[[str, Any, Mapping[str, Any]], str | None]:
             return f"should be a parameter of the workload{hint}"
         try:
             parameters = msgspec.convert({name: value}, study.parameters)
-        except msgspec.ValidationError as error:
-            return f"should be {str(error).partition(' - at ')[0].partition(', got')[0].removeprefix('Expected ')}"
+        except msgspec.ValidationError:
+            return f"should be {words_of(fields[name])}"
         listed = beside.get(AGAINST, ())
         if name in study.stated and name not in listed and parameters != study.parameters():
             return f"should not be here: {study.stated[name]}; to vary it all the same, list it in fixed.{AGAINST}"
