@@ -81,7 +81,7 @@ class Credits(msgspec.Struct, kw_only=True):
         if early_s <= 0:
             return
         held = {name: len(hosts) for name, hosts in custody.index.held.items()}
-        held[dept] = held.get(dept, 0) + 1  # as it was before
+        held[dept] += 1  # as it was before
         count = usable(custody, at)
         lenders = [
             loan.lender

@@ -65,8 +65,8 @@ def fit(held: Mapping[str, int], own: Mapping[str, int], usable: int, most: Limi
         (lender, name): hosts
         for kind, name in residual
         if kind == _HOLDER
-        for (other, lender), hosts in residual[kind, name].items()
-        if hosts and other in (_OWNER, _LENDER) and lender != name
+        for (_, lender), hosts in residual[kind, name].items()
+        if hosts and lender != name
     }
     return Fit(lent, {name: residual[_SOURCE][_OWNER, name] for name in (NOBODY, *own)}, unmet)
 
@@ -124,7 +124,7 @@ def limits(config: CloudConfig, at: float) -> Limit:
     known: dict[Pair, int] = {}
 
     def most(lender: str, borrower: str) -> int:
-        if lender == NOBODY or not config.lending:
+        if not config.lending:
             return UNLIMITED
         pair = (lender, borrower)
         if pair not in known:

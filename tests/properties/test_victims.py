@@ -218,6 +218,13 @@ def test_of_equal_jobs_the_papers_order_takes_the_first_and_the_default_the_last
     assert VICTIMS["smallest-shortest-spared"](hosts, known, 2).victims == ["3", "2"]
 
 
+def test_of_equal_tasks_of_an_array_the_default_takes_the_last() -> None:
+    known = {unit: Candidate(unit, 1, 5.0, 5.0) for unit in ("7_0", "7_2", "7_1")}
+    hosts = [HostLoad(f"h{unit}", False, (unit,)) for unit in known]
+    assert VICTIMS["smallest-shortest"](hosts, known, 2).victims == ["7_0", "7_1"]
+    assert VICTIMS["smallest-shortest-spared"](hosts, known, 2).victims == ["7_2", "7_1"]
+
+
 def test_what_would_be_suspended_costs_no_work() -> None:
     hosts, known = alone((1, 50.0), (1, 5.0))
     known["1"] = known["1"]._replace(lost_s=0.0)

@@ -7,7 +7,8 @@ import pytest
 
 from schemas import facts as f
 from schemas.config import Department, Lending
-from schemas.custody import RULES
+from schemas.credit import BONUS_MAX, BONUS_MIN, FULL_S, Credits, Earned
+from schemas.custody import RULES, Custody
 from tests.unit.test_provisioner_core import HPC, WEB, Bench
 
 BIO = Department(name="bio", kind="batch", guarantee=2)
@@ -57,10 +58,13 @@ def test_where_no_contract_earns_no_notice_is_remembered() -> None:
     assert made.core._state.credits.due == {}
 
 
-def test_what_comes_back_when_it_is_due_earns_nothing(noticed: Bench) -> None:
-    noticed.now = 700.0
+def test_what_comes_back_when_it_is_due_earns_nothing_and_just_before_it_what_is_left(noticed: Bench) -> None:
+    noticed.now = 699.5
     noticed.write("scheduler.hpc", f.HostReleased(host="h0"))
-    assert noticed.core._state.credits.earned == {}
+    assert noticed.core._state.credits.earned["hpc"].hosts_s == 0.5
+    noticed.now = 700.0
+    noticed.write("scheduler.hpc", f.HostReleased(host="h1"))
+    assert noticed.core._state.credits.earned["hpc"].at == 699.5
 
 
 def test_who_gives_hosts_of_its_own_earns_nothing() -> None:
@@ -87,3 +91,46 @@ def test_hosts_that_are_nobodys_do_not_count_among_lenders() -> None:
     due_s = made.core._state.credits.due["hpc"] - made.now
     made.write("scheduler.hpc", f.HostReleased(host="h0"))
     assert made.core._state.credits.earned["hpc"].hosts_s == due_s > 0
+
+
+CONTRACTS = tuple(Lending(lender=a, borrower="hpc", notice_s=600.0, credit=c) for a, c in (("bio", 1.0), ("lab", 0.5)))
+OWNERS = tuple(Department(name=name, kind="batch", guarantee=1) for name in ("bio", "lab"))
+
+
+def borrowed(*borrowers: str) -> Bench:
+    """Two hosts, one bio's and one the laboratory's; borrowers have as many each, until both owners want theirs."""
+    made = Bench(*(Department(name=name, kind="batch") for name in borrowers), *OWNERS, hosts=2)
+    adopt(made, *CONTRACTS)
+    for names, hosts in ((borrowers, 2 // len(borrowers)), (("bio", "lab"), 1)):
+        for name in names:
+            made.demand(name, hosts)
+        made.settle()
+    assert made.core._state.credits.due["hpc"] == 700.0
+    return made
+
+
+def test_only_lenders_of_hosts_that_it_has_count() -> None:
+    """The first one comes back while it has hosts of both, the second one when it has one of bio's alone."""
+    made = borrowed("hpc")
+    for host in ("h0", "h1"):
+        made.write("scheduler.hpc", f.HostReleased(host=host))
+    assert made.core._state.credits.earned["hpc"].hosts_s == 600.0 * 0.5 + 600.0 * 1.0
+
+
+def test_whose_hosts_other_borrowers_have_does_not_count() -> None:
+    """hpc has bio's host, sci the laboratory's."""
+    made = borrowed("hpc", "sci")
+    (host,) = made.custody.index.held["hpc"]
+    made.write("scheduler.hpc", f.HostReleased(host=host))
+    assert made.core._state.credits.earned["hpc"].hosts_s == 600.0
+
+
+def test_a_weight_that_grows_by_just_the_least_that_counts_grows() -> None:
+    earned = {"a": Earned(hosts_s=BONUS_MIN / BONUS_MAX * FULL_S, at=0.0), "b": Earned(hosts_s=7.0, at=0.0)}
+    assert [Credits(earned=earned).bonus(name, 1, 0.0) for name in ("a", "b")] == [BONUS_MIN, 0.0]
+
+
+def test_what_happens_to_hosts_before_there_is_a_configuration_earns_nothing() -> None:
+    credits = Credits()
+    credits.note(Custody(), f.HostLost(host="h0", reason="gone"), 0.0)
+    assert credits == Credits()

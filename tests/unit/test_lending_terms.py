@@ -31,6 +31,7 @@ def cloud(*departments: Department, contracts: tuple[Lending, ...] = ()) -> Clou
         (MONDAY_S + 9 * HOUR_S, 16, {"hpc": 7, "bio": 8, "web": 1}),  # up to bio's maximum of these hours
         (MONDAY_S + 18 * HOUR_S, 16, {"hpc": 9, "bio": 6, "web": 1}),  # at its end a window holds no more
         (MONDAY_S + 9 * HOUR_S, 4, {"hpc": 0, "bio": 3, "web": 1}),  # guarantees beyond the cluster: web first
+        (0.0, 4, {"hpc": 1, "bio": 2, "web": 1}),  # the only one that is left: 2/3 and 1/3 of it
         (0.0, 0, {"hpc": 0, "bio": 0, "web": 0}),
     ],
 )
@@ -88,6 +89,11 @@ def test_the_order_of_the_file_changes_nobodys_own(departments: list[Department]
 def test_guarantees_beyond_the_hosts_are_kept_by_priority() -> None:
     first, second = (Department(name=n, kind="web", guarantee=2, priority=p) for n, p in (("shop", 2), ("app", 1)))
     assert lending.owned(cloud(second, first), 0.0, 3) == {"app": 1, "shop": 2}
+
+
+def test_who_may_have_one_host_more_has_it() -> None:
+    narrow, wide = Department(name="a", kind="batch", maximum=1), Department(name="b", kind="batch")
+    assert lending.owned(cloud(narrow, wide), 0.0, 4) == {"a": 1, "b": 3}
 
 
 def test_the_order_of_the_file_changes_nothing_where_weights_do_not_add_up_exactly() -> None:

@@ -22,7 +22,13 @@ def test_loans_are_told_by_lender_also_those_beyond_contracts() -> None:
     assert found == [Loan("a", "c", 1, over=1), Loan("b", "c", 1)]
 
 
-def test_of_borrowers_that_one_lender_cannot_serve_both_the_first_by_name_is_within_its_contract() -> None:
+def test_of_two_borrowers_the_first_by_name_is_served_by_the_first_lender() -> None:
     config = CloudConfig(name="c", departments=(A, B, C, D), lending=(Lending(lender="a", borrower="*", hosts=2),))
     own = {"a": 2, "b": 1, "c": 0, "d": 0}
-    assert loans(config, 0.0, own, {"d": 1, "c": 2}, 3) == loans(config, 0.0, own, {"c": 2, "d": 1}, 3)
+    for held in ({"d": 1, "c": 2}, {"c": 2, "d": 1}):
+        assert loans(config, 0.0, own, held, 3) == [Loan("a", "c", 2), Loan("b", "d", 1)]
+
+
+def test_web_lends_all_its_own_while_it_holds_none() -> None:
+    found = fit({"b": 2}, {"web": 2, "b": 0}, 2, lambda _lender, _borrower: UNLIMITED, ["web"])
+    assert (found.lent, found.unmet) == ({("web", "b"): 2}, {})
