@@ -24,7 +24,7 @@ from typing import Final, NamedTuple
 from schemas import lending
 from schemas.config import CloudConfig, Policy
 from schemas.custody import Custody
-from schemas.custody_state import Host, Unit
+from schemas.custody_state import Unit
 from schemas.ids import sort_key
 from schemas.reasons import Code, Reason, because
 
@@ -72,18 +72,6 @@ def longest_s(config: CloudConfig | None, department: str) -> float:
     known = config.department(department) if config is not None else None
     most = known.batch.grace_max_s if known is not None and known.batch is not None else None
     return leaves_s(config, department, most) if most else 0.0
-
-
-def saves_there(custody: Custody, host: Host) -> bool:
-    """True if a job that was cancelled, or has run into its time limit, and asked for time to save, has not left the host.  Of
-    one that made way for another job this is not asked: its room is the other one's."""
-    for key in host.vms:
-        name = custody.state.vms[key].unit
-        if name not in host.units:
-            unit = custody.state.units[name]
-            if unit.grace_s and unit.final in ("cancelled", "timeout"):
-                return True
-    return False
 
 
 def leavers(custody: Custody) -> list[Leaver]:

@@ -142,31 +142,6 @@ def test_who_gets_its_room_is_not_taken_for_one_that_does_not_start() -> None:
     assert world.unit(job).state == "open"
 
 
-@pytest.mark.parametrize("ended", ["cancelled", "timeout"])
-def test_nobody_is_placed_where_a_job_that_is_over_still_saves(ended: str) -> None:
-    """It would wait there for the machine, beside hosts that are empty."""
-    world = cluster(2, grace_max_s=SAVES_S)
-    job = running(world, walltime_s=50.0, grace_s=SAVES_S)
-    (there,) = world.unit(job).hosts
-    if ended == "cancelled":
-        world.write("admission", f.JobCancelled(job=job, user="ann"))
-    else:
-        world.now += 51.0
-    world.settle()
-    assert world.unit(job).final == ended
-    waits = [world.submit(cores=4) for _ in range(2)]
-    world.settle()
-    other, last = [world.unit(name) for name in waits]
-    assert other.hosts != (there,)
-    assert last.state == "pending"
-    assert core(world).load(core(world).dump()) is None  # a snapshot has the same room
-    world.settle()
-    assert last.state == "pending"
-    world.end_vm(job)
-    world.settle()
-    assert last.hosts == (there,)
-
-
 # ---------------------------------------------------------------------------------------------------------------- notice
 
 

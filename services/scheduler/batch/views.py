@@ -260,8 +260,6 @@ class BatchViews:
             self.state.warm.pop(vm.was.partition("/")[0] if vm is not None else "", None)  # it has found its next job
 
     def _on_vm_ended(self, fact: f.VmEnded) -> None:
-        if self.room.leaving:
-            self._touch(tuple(self.room.leaving))
         self.state.warm.pop(fact.unit, None)
         unit = self.custody.state.units.get(fact.unit)
         if (

@@ -5,8 +5,7 @@ Theory of operation
   A cluster has few classes, and a question about a shape looks at classes, not at hosts.
 
 Rules
-  1. In the room are hosts that the department holds, that are not cordoned, not in quarantine and not taken as a whole, and
-     that no cancelled job is leaving which asked for time to save (`leaving`, `schemas.grace`): a machine would wait there.
+  1. In the room are hosts that the department holds, that are not cordoned, not in quarantine and not taken as a whole.
      Cordoned ones that it holds are named beside it (`cordoned`).
   2. Best fit: occupied hosts before empty ones, then fewest free cores, then least free memory, then name (unique).  So empty
      hosts stay empty, for wide jobs and for giving back at once.
@@ -25,7 +24,6 @@ from typing import Final, NamedTuple
 from schemas.constraints import satisfies
 from schemas.custody import Custody
 from schemas.custody_state import Host
-from schemas.grace import saves_there
 from services.runtime.core import NEVER
 from services.scheduler.derived.shape import Shape
 
@@ -56,7 +54,6 @@ class Room:
         self.resting: dict[str, float] = {}  # hosts in quarantine -> its end
         self.busy: dict[str, None] = {}  # held hosts with a live attempt, cordoned ones too
         self.cordoned: dict[str, float] = {}  # held ones -> when what still runs there is ended; NEVER: it stays
-        self.leaving: dict[str, None] = {}  # held hosts where an ended job saves
         self.grew = True  # since the flag was last taken down: something may fit that did not
         self.constraints: tuple[str, ...] = ()  # that jobs have, in order
         self._met: dict[str, tuple[dict[str, str], tuple[str, ...]]] = {}  # host -> its labels, and what they satisfy
@@ -109,8 +106,6 @@ class Room:
                 self.resting.pop(name, None)
             if self.cordoned:
                 self.cordoned.pop(name, None)
-            if self.leaving:
-                self.leaving.pop(name, None)
             if host is None or host.state != "held" or host.dept != dept:
                 busy.pop(name, None)
                 new = None
@@ -119,7 +114,7 @@ class Room:
                     busy[name] = None
                 else:
                     busy.pop(name, None)
-                new = self._offer(custody, host, now, new)
+                new = self._offer(host, now, new)
             if old == new:
                 continue
             if new is was[1] and old is was[0]:
@@ -131,7 +126,7 @@ class Room:
         for (left, entered), moved in moves.items():
             self._move(left, entered, moved)
 
-    def _offer(self, custody: Custody, host: Host, now: float, before: Free | None) -> Free | None:
+    def _offer(self, host: Host, now: float, before: Free | None) -> Free | None:
         """What a held host offers (`before`, if it is the same); None if nothing may be placed there."""
         if host.cordoned is not None:
             self.cordoned[host.name] = NEVER if host.drain_until is None else host.drain_until
@@ -140,9 +135,6 @@ class Room:
             return None
         if host.quarantine_until > now:
             self.resting[host.name] = host.quarantine_until
-            return None
-        if host.vms and saves_there(custody, host):
-            self.leaving[host.name] = None
             return None
         offered = (
             not host.units,
