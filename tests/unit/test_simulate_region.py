@@ -78,7 +78,7 @@ def swept(calls: list[tuple[dict[str, Any], int]], place: Path, text: str = SPAC
             "[axis]\nbust = [1, 2]",
             'space.toml:2: axis.bust: 1: should be a parameter of the workload; did you mean "burst"?',
         ),
-        ("[axis]\nburst = [1, 0]", "space.toml:2: axis.burst: 0: should be a whole number of at least 1"),
+        ("[axis]\nburst = [1, 0]", "space.toml:2: axis.burst: 0: should be a whole number from 1 to 100"),
         (
             "[axis]\nburst = [1]\nhosts = [6, 7]",
             "space.toml:3: axis.hosts: 7: should not be here: 6 hosts of 8 cores are stated",
