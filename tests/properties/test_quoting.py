@@ -9,9 +9,11 @@ boot document into the environment, the arguments and the files of a job that th
 
 from __future__ import annotations
 
+import contextlib
 import http.server
 import os
 import shutil
+import signal
 import subprocess
 import tempfile
 import threading
@@ -187,7 +189,14 @@ def lived(door: str, boot: Boot, inputs: dict[str, bytes], shell: str) -> Path:
     file.write_text(context_file({**context, **({"GUEST_USER": ACCOUNT} if ACCOUNT else {})}))
     environment = {"PATH": os.environ["PATH"], "PHOENIX_GUEST_ROOM": str(place), "PHOENIX_GUEST_POWEROFF": "true"}
     with (place / "console").open("wb") as console:
-        subprocess.run([shell, SCRIPT, file], env=environment, cwd=place, stderr=console, check=True, timeout=60)
+        guest = subprocess.Popen(
+            [shell, SCRIPT, file], env=environment, cwd=place, stderr=console, start_new_session=True
+        )
+        try:
+            assert guest.wait(60) == 0
+        finally:  # a VM's end ends what helped its guest, too
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(guest.pid, signal.SIGKILL)
     assert "reported" in (place / "console").read_text()
     assert not list(place.rglob("pwned"))
     return place
