@@ -459,14 +459,18 @@ def problem_of_exec(argv: Iterable[str], environment: Mapping[str, str]) -> tupl
     for argument in argv:
         if "\0" in argument:
             return "argv", "an argument must not hold a NUL character"
-        size += len(argument.encode())
+        size += _bytes(argument)
     for name, value in environment.items():
         if "=" in name or "\0" in name or "\0" in value:
             return "environment", "an environment name must not hold '=' or NUL, nor a value NUL"
-        size += len(name.encode()) + len(value.encode())
+        size += _bytes(name) + _bytes(value)
     if size > EXEC_MAX_BYTES:
         return "environment", f"argv and environment together are {size} bytes; at most {EXEC_MAX_BYTES} are possible"
     return None
+
+
+def _bytes(text: str) -> int:
+    return len(text) if text.isascii() else len(text.encode())
 
 
 def _problem_of_lease(request: LeaseCreate) -> tuple[str, str] | None:
