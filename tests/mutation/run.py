@@ -104,7 +104,7 @@ class _Run:
         self.every = [m for t in plan.targets if self._wanted(t) for m in mutants(plan.root, t)]
         self.results = Results(plan.state / "results.jsonl")
         self.kills: dict[tuple[str, str], Counter[str]] = {}
-        self.ends = time.monotonic() + 60 * plan.minutes
+        self.ends = 0.0  # of the time that mutants are tried
         self.shown = time.monotonic()
         self.rng = random.Random(plan.seed)
 
@@ -117,6 +117,7 @@ class _Run:
         self.rng.shuffle(self.every)
         self.left = [m for m in self.every if self._is_open(m)]
         began = time.monotonic()
+        self.ends = began + 60 * self.plan.minutes
         by_key = {m.key: m for m in self.left}
         for done, (key, said) in enumerate(trial.each(self._trials(), self.plan.workers), start=1):
             self._note(by_key[key], said)
