@@ -90,3 +90,23 @@ def test_what_cannot_be_removed_is_told_when_everything_else_is_gone(
         Path("top/b/immutable"),
     ]
     shutil.rmtree(tmp_path / "top")
+
+
+def test_a_tree_that_is_moved_meanwhile_is_told_and_no_descriptor_is_closed_twice(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The second close would hit whatever another thread has opened under that number."""
+    (tmp_path / "top" / "a" / "b").mkdir(parents=True)
+    (tmp_path / "elsewhere").mkdir()
+    rmdir = os.rmdir
+
+    def moved(name: str, **where: int) -> None:
+        rmdir(name, **where)
+        if name == "b":
+            os.rename(tmp_path / "top" / "a", tmp_path / "elsewhere" / "a")
+
+    monkeypatch.setattr(os, "rmdir", moved)
+    before = os.listdir("/proc/self/fd")
+    with pytest.raises(OSError, match="a was moved while it was removed"):
+        remove(tmp_path / "top")
+    assert len(os.listdir("/proc/self/fd")) == len(before)

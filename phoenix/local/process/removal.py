@@ -38,31 +38,21 @@ def remove(path: str | os.PathLike[str]) -> None:
     except (FileNotFoundError, NotADirectoryError):
         return
     try:
-        if os.path.lexists(path) and _is_directory(here, name, failed):
-            here = _removed(here, name, failed)
-    finally:
-        os.close(here)
-    if failed:
-        raise failed[0]
-
-
-def _removed(here: int, name: str, failed: list[OSError]) -> int:
-    """Remove directory `name` of the open directory `here`; returns `here`, opened anew.  Rule 1."""
-    top = _Level("", _ident(here), [name])
-    way = [top]
-    while way[-1].inner or len(way) > 1:
-        level = way[-1]
-        if level.inner:
-            name = level.inner.pop()
-            try:
-                below = _opened(here, name)
-            except OSError as error:
-                failed.append(error)
+        there = os.path.lexists(path) and _is_directory(here, name, failed)
+        way = [_Level("", _ident(here), [name] if there else [])]
+        while way[-1].inner or len(way) > 1:  # rule 1
+            level = way[-1]
+            if level.inner:
+                name = level.inner.pop()
+                try:
+                    below = _opened(here, name)
+                except OSError as error:
+                    failed.append(error)
+                    continue
+                os.close(here)
+                here = below
+                way.append(_Level(name, _ident(here), _directories(here, failed)))
                 continue
-            os.close(here)
-            here = below
-            way.append(_Level(name, _ident(here), _directories(here, failed)))
-        else:
             way.pop()
             above = os.open("..", _OPEN, dir_fd=here)
             os.close(here)
@@ -73,7 +63,10 @@ def _removed(here: int, name: str, failed: list[OSError]) -> int:
                 os.rmdir(level.name, dir_fd=here)
             except OSError as error:
                 failed.append(error)
-    return here
+    finally:
+        os.close(here)
+    if failed:
+        raise failed[0]
 
 
 def _directories(here: int, failed: list[OSError]) -> list[str]:
