@@ -14,6 +14,7 @@ Rules
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, Final, Protocol
@@ -62,11 +63,12 @@ class Bench(Protocol):
         ...
 
 
-class Judged:
+class Judged(ABC):
     """Rules 1 and 3, of whatever says what is wrong with values."""
 
+    @abstractmethod
     def problems(self, values: Mapping[str, Any]) -> list[Problem]:
-        raise NotImplementedError
+        """What is wrong with them."""
 
     def legal(self, name: str, value: Any, beside: Mapping[str, Any]) -> str | None:
         before = {(p.path, p.right) for p in self.problems(beside)}
