@@ -52,8 +52,10 @@ class Found(NamedTuple):
         return self.aims.front(self.of_size(hosts), self.references.get("", {}))
 
     def best(self) -> Trial | None:
-        """Of all fronts the best in the first aim; None: no trial keeps every limit."""
-        every = [trial for hosts in self.sizes() for trial in self.front(hosts)]
+        """The best in the first aim, of the experiment's own size if that was tried, else of all; None: no trial keeps every
+        limit."""
+        own = [hosts for hosts in self.sizes() if hosts in self.bench.sizes]
+        every = [trial for hosts in own or self.sizes() for trial in self.front(hosts)]
         return min(every, key=lambda t: (self.aims.aims[0].score(t.result), t.number), default=None)
 
     def judged(self, hosts: Any) -> list[Trial]:

@@ -12,6 +12,7 @@ import pytest
 
 from phoenix.local.process import zygote
 from phoenix.local.process.driver import ProcessDriver
+from phoenix.local.process.spawner import FDS_A_LAUNCHED
 from tests.support.guest_door import HOST, GuestDoor, Life
 
 DEADLINE_S = 20.0
@@ -127,6 +128,20 @@ async def test_much_output_arrives_complete(gang: Gang) -> None:
     script = "#!/bin/sh\nphoenix launch -n 2 seq 1 60000 | wc -l\n"
     life = await gang.run(script, ranks=2)
     assert life.text().strip() == "120000"
+
+
+async def test_a_task_that_cannot_be_started_ends_with_126_and_says_why_and_the_others_go_on(
+    gang: Gang, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("phoenix.local.process.spawner._open_files", lambda: 3 * FDS_A_LAUNCHED)
+    script = """#!/bin/sh
+phoenix launch -n 4 sh -c 'echo up; sleep 1'; echo "code $?"
+phoenix launch sh -c 'echo on'; echo "code $?"
+"""
+    life = await gang.run(script, ranks=1)
+    assert life.text() == "up\nup\ncode 126\non\ncode 0\n"  # beside the script there is room for two
+    why = "phoenix: all 3 processes that may be launched on this hypervisor are in use"
+    assert life.text("stderr").splitlines() == [why, why]
 
 
 async def test_wrong_usage_says_what_would_be_right(gang: Gang) -> None:
