@@ -7,6 +7,7 @@ import dataclasses
 import os
 import signal
 import tempfile
+import threading
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
@@ -16,6 +17,7 @@ import pytest_asyncio
 
 from phoenix.local.opennebula.driver import DriverError, VmSpec
 from phoenix.local.port_claims import PASSING, claimed
+from phoenix.local.process.machine import ProcessMachine
 from phoenix.local.process.removal import remove
 from tests.support.guest_door import HOST, Life
 from tests.support.hypervisor import DEADLINE_S, ISOLATIONS, OTHER, Hypervisor, exists, started
@@ -459,3 +461,29 @@ async def test_a_deep_tree_neither_holds_a_host_nor_outlives_its_vm(hypervisor: 
         assert (await hypervisor.run("2", "echo on")).text() == "on\n"
     finally:
         remove(left)
+
+
+async def test_a_host_does_not_wait_for_what_takes_long_to_remove(
+    hypervisor: Hypervisor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Neither for the room, nor for what was left elsewhere; and a failure of any kind keeps nothing."""
+    driver, over = hypervisor.driver, threading.Event()
+    monkeypatch.setattr("phoenix.local.process.driver.CLEAN_DEADLINE_S", 0.05)
+    monkeypatch.setattr(driver._house, "clear", lambda _vm: over.wait(DEADLINE_S))
+    await hypervisor.run("1", "echo on")
+    vm = hypervisor.booted[-1]
+    try:
+        async with asyncio.timeout(DEADLINE_S / 2):
+            await driver.clean(vm, HOST)
+    finally:
+        over.set()
+
+    leave = ProcessMachine._leave
+
+    async def fails(machine: ProcessMachine) -> None:
+        await leave(machine)
+        raise RecursionError
+
+    monkeypatch.setattr(ProcessMachine, "_leave", fails)
+    assert (await hypervisor.run("2", "echo on")).text() == "on\n"
+    assert hypervisor.booted[-1].vm_id not in driver._vms

@@ -46,9 +46,7 @@ class Attempt(msgspec.Struct, kw_only=True):
     broken: Broken | None = None
     terminated: bool = False  # its guest had told its script to end
     life: int = 1  # the attempt with which what it goes on with began
-    ranks_heard: int | None = (
-        None  # of how many ranks the figures are, if no report says them; and when they were heard
-    )
+    ranks_heard: int | None = None  # whose figures these are, if no report says them; and when they were heard
     heard_at: float | None = None
 
 
