@@ -42,11 +42,15 @@ from services.runtime.callers.peers import FORWARDED, Peers
 from services.runtime.edge import Refused
 from services.runtime.http.answers import JSON, MSGPACK, wants_msgpack
 from services.runtime.http.body import read_body
+from services.runtime.http.room import Held, Room
 
 FOLLOW_MAX_S: Final = 25.0
 EXTRA_MAX_BYTES: Final = 4 << 20  # of a submission, beside script and inputs: arguments, environment, JSON's escapes
 LARGE_BYTES: Final = 1 << 20
-LARGE_MAX: Final = 4  # submissions with large bodies in memory at once; others wait
+LARGE_MAX: Final = 4  # submissions with large bodies that are decoded and stored at once; others wait, with theirs read
+ROOM_BODIES: Final = 8  # of the largest bodies, so many: one caller alone has two of them (`room`, rule 1)
+ROOM_MIN_BYTES: Final = 512 << 20
+ROOM_MAX_BYTES: Final = 2 << 30
 OFFSET_MAX: Final = 1 << 39
 TOKENS_EVERY_S: Final = 1.0  # a new or revoked token holds after so long
 NAME_MAX: Final = 64  # characters of a name in a record of the audit; names that are right are shorter
@@ -73,7 +77,9 @@ class HttpDoor:
         nc: Client,
         monitor_url: str,
         peers: Peers,
+        room: Room,
     ) -> None:
+        self._room = room
         self._core, self._desk, self._gate = core, desk, gate
         self._outputs, self._files = outputs, files
         self._identities, self._nc = identities, nc
@@ -124,7 +130,7 @@ class HttpDoor:
         async def served(request: web.Request) -> web.StreamResponse:
             caller = self.caller(request)
             told = self._asked(request, _kind(route, request), caller)
-            with asking(told):
+            with asking(told), Held(self._room, caller.department, caller.user):
                 try:
                     answer: web.StreamResponse = await method(request, caller, route.kind)
                 except (Refused, HttpError) as error:
@@ -158,14 +164,13 @@ class HttpDoor:
     # ----------------------------------------------------------------------------------------------------------- requests
 
     async def submit(self, request: web.Request, caller: Caller, kind: str) -> web.Response:
-        config = self._core.custody.state.config
-        limits = config.limits if config else Limits()
-        most = limits.script_max_bytes * 2 + limits.input_max_bytes * 4 // 3 + EXTRA_MAX_BYTES
+        """The body is read before its turn is waited for: a slow one keeps nobody waiting."""
         department = request.query.get("department", caller.department)
-        if (request.content_length or LARGE_BYTES) < LARGE_BYTES:
-            return await self._ask(request, caller, department, kind, await read_body(request, most))
+        data = await read_body(request, submission_max_bytes(self._core))
+        if len(data) < LARGE_BYTES:
+            return await self._ask(request, caller, department, kind, data)
         async with self._large:
-            return await self._ask(request, caller, department, kind, await read_body(request, most))
+            return await self._ask(request, caller, department, kind, data)
 
     async def change_job(self, request: web.Request, caller: Caller, kind: str) -> web.Response:
         """The job of the path, and those that the body names beside it.  Of one job alone a refusal is the whole answer."""
@@ -323,6 +328,17 @@ class HttpDoor:
                 return await _relay(request, answer)
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             raise Refused("unavailable", "the monitor does not answer: ask again") from error
+
+
+def submission_max_bytes(core: AdmissionCore) -> int:
+    config = core.custody.state.config
+    limits = config.limits if config else Limits()
+    return limits.script_max_bytes * 2 + limits.input_max_bytes * 4 // 3 + EXTRA_MAX_BYTES
+
+
+def body_room(core: AdmissionCore) -> Room:
+    """For the bodies of everybody who has a token, guests among them."""
+    return Room(lambda: min(ROOM_MAX_BYTES, max(ROOM_MIN_BYTES, ROOM_BODIES * submission_max_bytes(core))))
 
 
 def _place(found: Readable, offset: int, over: bool) -> dict[str, str]:

@@ -21,7 +21,7 @@ from schemas.subjects import OBJECTS
 from services.admission.checkpoints import Checkpoints
 from services.admission.core import AdmissionCore
 from services.admission.desk import Desk
-from services.admission.door_http import HttpDoor
+from services.admission.door_http import HttpDoor, body_room
 from services.admission.door_nats import NatsDoor
 from services.admission.foretell import Foretelling, Schedulers
 from services.admission.gate import Gate
@@ -79,16 +79,17 @@ class Doors(Edge):
         secrets = Secrets(service.config.secrets.directory, time.monotonic, service.log)
         desk = Desk(service, core, payloads, service.registry, secrets, Foretelling(core, Schedulers(service.nc).ask))
         tokens = GuestTokens.load(service.config.guest_key_file)
+        self.room = room = body_room(core)
         self._usages = Usages(service.nc.publish, time.monotonic, service.registry)
         self._guests = Guests(
-            service, core, payloads, self._outputs, files, Checkpoints(objects), tokens, self._usages, secrets
+            service, core, payloads, self._outputs, files, Checkpoints(objects), tokens, self._usages, secrets, room
         )
         self._nats = NatsDoor(service.nc, core, desk, gate, whence, service.log)
         identities = Identities.load(service.config)
         peers = Peers(service.config.http.proxies)
         self._guard = Guard(service.log, service.config.http, service.http, peers)
         self._http = HttpDoor(
-            core, desk, gate, self._outputs, files, identities, service.nc, service.config.monitor.url, peers
+            core, desk, gate, self._outputs, files, identities, service.nc, service.config.monitor.url, peers, room
         )
 
     async def lead(self) -> None:

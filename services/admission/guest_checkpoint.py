@@ -75,8 +75,8 @@ class CheckpointCalls:
     async def send(self, request: web.Request, guest: Guest) -> web.Response:
         _speaker(guest)
         name, limits = request.match_info["name"], compose.adopted(self._core).limits
+        data = await read_body(request, limits.checkpoint_max_bytes)
         async with self._uploads:
-            data = await read_body(request, limits.checkpoint_max_bytes)
             self._stored[guest.unit] = None
             digest = await self._checkpoints.send(guest.unit, name, data, self.current(guest.unit), limits)
         return reply({"name": name, "size": len(data), "sha256": digest})

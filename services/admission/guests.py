@@ -48,12 +48,13 @@ from services.admission.usages import Usages
 from services.admission.web import HttpError, bearer, decoded, gone, no_content, number, reply, unauthorised
 from services.runtime.edge import Refused
 from services.runtime.http.body import read_body
+from services.runtime.http.room import Held, Room
 
 BASE: Final = "/v1/guest/{unit}/{attempt:[0-9]{1,9}}/{rank:[0-9]{1,5}}"
 SMALL_MAX_BYTES: Final = 4 << 20  # of a JSON body: a batch of launch events is about 1.4 MiB
 GATHER_S: Final = 20.0  # a rank's call waits so long for the others; below the guest's deadline for one try
 POLL_MAX_S: Final = 25.0
-UPLOADS_MAX: Final = 4  # large bodies in memory at once
+UPLOADS_MAX: Final = 4  # large bodies that are stored at once; others wait, with theirs read
 OFFSET_MAX: Final = 1 << 39
 AFTER_MAX: Final = 1 << 53  # microseconds since 1970, in what a float counts exactly
 
@@ -132,8 +133,9 @@ class Guests:
         tokens: GuestTokens,
         usages: Usages,
         secrets: Secrets,
+        room: Room,
     ) -> None:
-        self._shell, self._core = shell, core
+        self._shell, self._core, self._room = shell, core, room
         self._payloads, self._outputs, self._files, self._tokens = payloads, outputs, files, tokens
         self._secrets = secrets
         self._launches = Launches()
@@ -212,7 +214,8 @@ class Guests:
                 return gone()
             known = self._core.unit(unit)
             assert known is not None
-            return await handler(request, Guest(unit, current, rank, known, attempt))
+            with Held(self._room, known.dept, job_of(unit)):
+                return await handler(request, Guest(unit, current, rank, known, attempt))
 
         return checked
 
@@ -360,8 +363,8 @@ class Guests:
     async def _file(self, request: web.Request, guest: Guest) -> web.Response:
         if is_instance(guest.unit):  # there is no end of them, and nobody would remove the files
             raise HttpError(400, Refused("invalid", "an instance keeps no files, a job does", "unit"))
+        data = await read_body(request, FILE_MAX_BYTES)
         async with self._uploads:
-            data = await read_body(request, FILE_MAX_BYTES)
             await self._files.put(guest.unit, guest.named, request.match_info["name"], data)
         return no_content()
 

@@ -4,6 +4,7 @@ Rules
   1. A body has `GRACE_S`, and a second more for each `RATE_MIN` bytes that have come: a large upload over a slow line is taken,
      one byte now and then is not.
   2. No more is held than was allowed; what is announced too large is not read at all.
+  3. Of a caller who is known the bytes count to its part of the room (`room`).
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from typing import Final
 from aiohttp import web
 
 from services.runtime.http.guard import BODY
+from services.runtime.http.room import HELD, Full
 from services.runtime.http.server import Connection
 
 GRACE_S: Final = 20.0  # for what is small, over a line that loses packets
@@ -21,7 +23,7 @@ RATE_MIN: Final = 128 << 10  # bytes a second: 1 Mbit/s, the upload of a slow DS
 
 
 class BodyRefused(Exception):
-    """`status`: 400, 408 or 413."""
+    """`status`: 400, 408, 413 or 429."""
 
     def __init__(self, status: int, message: str) -> None:
         super().__init__(message)
@@ -34,11 +36,13 @@ async def read_body(request: web.Request, max_bytes: int) -> bytes:
         raise BodyRefused(413, f"the body has {request.content_length} bytes; at most {max_bytes} are taken")
     if not request.body_exists:
         return b""
-    found = bytearray()
+    found, held = bytearray(), HELD.get()
     try:
         async with asyncio.timeout(GRACE_S) as limit:
             begun = asyncio.get_running_loop().time()
             async for chunk in request.content.iter_any():
+                if held is not None:
+                    held.take(len(chunk))
                 found += chunk
                 if len(found) > max_bytes:
                     raise BodyRefused(413, f"the body has more than {max_bytes} bytes")
@@ -49,6 +53,8 @@ async def read_body(request: web.Request, max_bytes: int) -> bytes:
             f"the body came too slowly: {len(found)} bytes; {GRACE_S:g} s and {RATE_MIN >> 10} KiB a second are allowed"
         )
         raise BodyRefused(408, slow) from None
+    except Full as error:
+        raise BodyRefused(429, str(error)) from None
     except (web.RequestPayloadError, ValueError):  # its text may quote the body
         raise BodyRefused(400, "the body is not what its headers say: its length, chunks or compression") from None
     return bytes(found)
