@@ -16,8 +16,9 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-import nats
 from nats.aio.client import Client
+
+from services.runtime.broker.client import connected
 
 UP_S = 120.0
 TREE = os.environ.get("BENCH_TREE")
@@ -57,7 +58,7 @@ async def connect(status: dict[str, Any], user: str) -> Client:
     """A plain client of `user`."""
     known = status["credentials"][user]
     seed = known["nkey"]
-    return await nats.connect(status["nats_url"], nkeys_seed=seed, inbox_prefix=known["inbox_prefix"].encode())
+    return await connected(status["nats_url"], nkeys_seed=seed, inbox_prefix=known["inbox_prefix"].encode())
 
 
 def percentile(values: Sequence[float], share: float) -> float:

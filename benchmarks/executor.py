@@ -28,7 +28,6 @@ from pathlib import Path
 from typing import Any, Final
 
 import msgspec
-import nats
 
 from benchmarks.cloud import cloud, percentile, table
 from schemas import facts as f
@@ -38,6 +37,7 @@ from schemas.meta import Meta
 from schemas.subjects import journal
 from services.executor.core import ExecutorCore
 from services.runtime.broker import credentials
+from services.runtime.broker.client import connected
 from services.runtime.config.file import Config, dump_toml, load
 from services.runtime.service import Service
 
@@ -78,7 +78,7 @@ class Bench:
 
     async def write(self, writer: str, facts: list[f.Fact]) -> None:
         if writer not in self._pens:
-            self._pens[writer] = await nats.connect(**credentials.service_options(self.config, writer))
+            self._pens[writer] = await connected(**credentials.service_options(self.config, writer))
         js = self._pens[writer].jetstream(timeout=10)
         for start in range(0, len(facts), AT_ONCE):
             self._number += 1

@@ -12,12 +12,12 @@ import asyncio
 import statistics
 import time
 
-import nats
 from nats.aio.client import Client
 
 from schemas.envelope import Envelope, encode
 from schemas.facts import Fact
 from schemas.subjects import journal
+from services.runtime.broker.client import connected
 from services.runtime.broker.streams import ensure_streams
 from services.runtime.journal.fold import Fold, Stored
 from services.runtime.log import get_log
@@ -135,7 +135,7 @@ async def take_over(server: NatsServer) -> None:
 
 async def main(server: NatsServer) -> None:
     config = toy_config(server.url, server.directory)
-    admin = await nats.connect(server.url)
+    admin = await connected(server.url)
     await ensure_streams(admin.jetstream(), config)
     leader = Service("admission", Still, config, instance="a1")
     follower = Service(None, Still, config, instance="m1", name="monitor")

@@ -37,11 +37,11 @@ def record(file: Path, kind: str, *names: str) -> None:
 
 async def _publish(config: Config, kind: str, names: tuple[str, ...]) -> None:
     import msgspec
-    import nats
 
     from schemas import subjects
     from schemas.audit import AuditBatch, AuditRecord, cut
     from services.runtime.broker import permissions
+    from services.runtime.broker.client import connected
     from services.runtime.broker.credentials import seed_file
 
     kept, more = cut(names)
@@ -61,7 +61,7 @@ async def _publish(config: Config, kind: str, names: tuple[str, ...]) -> None:
         """What is wrong is told once, by `record`."""
 
     async with asyncio.timeout(2 * CONNECT_S):
-        nc = await nats.connect(
+        nc = await connected(
             config.nats.url,
             nkeys_seed_str=seed_file(config, permissions.service_credential(permissions.ADMIN)).read_text().strip(),
             inbox_prefix=permissions.service_inbox(permissions.ADMIN),

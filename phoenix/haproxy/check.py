@@ -15,7 +15,6 @@ from typing import Final
 
 import msgspec
 import nats.errors
-from nats.aio.client import Client
 
 from phoenix.balance.feed import Listed
 from phoenix.haproxy.runtime_api import GoneError, RuntimeApi
@@ -23,6 +22,7 @@ from phoenix.haproxy.settings import Settings
 from phoenix.haproxy.slots import AnswerError, Reading
 from schemas import subjects
 from services.runtime.broker import connect
+from services.runtime.broker.client import Client
 from services.runtime.exits import Exit
 from services.runtime.log import message_of
 

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any, Final
 
 import msgspec
-import nats
 import nats.errors
 from nats.aio.client import Client
 
@@ -16,6 +15,7 @@ from schemas import subjects
 from schemas.config import CloudConfig
 from schemas.requests import ConfigApplied, ConfigApply, Failed
 from services.runtime.broker import credentials
+from services.runtime.broker.client import connected
 from services.runtime.broker.streams import ensure_streams
 from services.runtime.config.file import Config
 from services.runtime.log import message_of
@@ -102,7 +102,7 @@ async def _connected(options: dict[str, Any]) -> Client:
     while True:
         try:
             async with asyncio.timeout(CONNECT_S):
-                return await nats.connect(**options, allow_reconnect=False, connect_timeout=5, error_cb=_quiet)
+                return await connected(**options, allow_reconnect=False, connect_timeout=5, error_cb=_quiet)
         except (nats.errors.Error, OSError, TimeoutError) as error:
             if loop.time() > patient_until:
                 raise BrokerError(f"nats does not take the connection: {message_of(error)}") from error

@@ -36,6 +36,10 @@ LEADER_CHANGES: Final = SHELL.counter(
     "phoenix_leader_changes_total", "Leaders that this writer has had, as counted in the journal"
 )
 NATS_ERRORS: Final = SHELL.counter("phoenix_nats_errors_total", "Errors that the connection reported: denials, losses")
+NATS_MALFORMED: Final = SHELL.counter(
+    "phoenix_nats_malformed_total",
+    "Messages that were dropped unread: a subject, reply subject or headers that are no text",
+)
 NATS_CONNECTED: Final = SHELL.gauge("phoenix_nats_connected", "1 while the connection to the broker stands")
 READER_RENEWED: Final = SHELL.counter("phoenix_reader_renewed_total", "Journal consumers made anew")
 READER_POSITION: Final = SHELL.gauge("phoenix_reader_position", "Journal position folded")

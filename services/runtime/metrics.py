@@ -18,6 +18,7 @@ from prometheus_client.registry import Collector
 from schemas.facts import KIND
 from services.runtime import families_shell as fs
 from services.runtime.broker.answer import REPLIES_DROPPED
+from services.runtime.broker.client import MALFORMED
 from services.runtime.callers.audit import LOST
 from services.runtime.http.guard import Guard
 from services.runtime.http.server import Site
@@ -38,6 +39,7 @@ class ShellMetrics(Collector):
         self.registry.register(self)
         self.registry.register(REPLIES_DROPPED)
         self.registry.register(LOST)
+        self.registry.register(MALFORMED)
         ProcessCollector(registry=self.registry)
 
     def appended(self, seconds: float) -> None:

@@ -20,6 +20,7 @@ DIRECTORIES = (
     "services/admission", "services/scheduler/policies", "services/provisioner", "services/executor", "services/monitor",
     "services/runtime", "schemas", "phoenix/cli", "phoenix/local", "phoenix/simulate", "deploy", "docs/decisions", "benchmarks",
     "tests/unit", "tests/properties", "tests/simulation", "tests/integration", "tests/conformance", "tests/fixtures",
+    "tests/hostile",
 )  # fmt: skip
 # The published model that PROTOCOL.md was checked with: kept as it was published, so that the two can be compared.
 AS_PUBLISHED = (Path("tests/model/custody_model.py"),)

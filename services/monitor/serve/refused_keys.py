@@ -23,11 +23,11 @@ from typing import Final
 
 import msgspec
 import nats.errors
-from nats.aio.client import Client
 from nats.aio.msg import Msg
 
 from schemas.audit import MESSAGE_MAX, TEXT_MAX, AuditRecord
 from services.runtime.broker import permissions
+from services.runtime.broker.client import Client
 from services.runtime.broker.connect import PING_INTERVAL_S, PINGS_MAX
 from services.runtime.broker.credentials import seed_file
 from services.runtime.broker.whence import program

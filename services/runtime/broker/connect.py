@@ -18,12 +18,12 @@ from pathlib import Path
 from typing import Final
 from urllib.parse import urlsplit
 
-import nats
 import nats.errors
-from nats.aio.client import Client
+from nats.aio.client import Client as AnyClient
 from nats.js import JetStreamContext
 
 from services.runtime.broker import credentials, permissions
+from services.runtime.broker.client import Client
 from services.runtime.config.file import Config
 from services.runtime.exits import Exit, Stop
 from services.runtime.log import Log, message_of
@@ -151,6 +151,6 @@ async def answers(url: str) -> bool:
         return False
 
 
-def jetstream(client: Client) -> JetStreamContext:
+def jetstream(client: AnyClient) -> JetStreamContext:
     """JetStream with a deadline on every call."""
     return client.jetstream(timeout=API_TIMEOUT_S)

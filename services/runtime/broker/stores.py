@@ -18,9 +18,9 @@ from typing import Final
 
 import msgspec
 import nats.errors
-from nats.aio.client import Client
 
 from services.runtime.broker import permissions
+from services.runtime.broker.client import Client
 from services.runtime.broker.credentials import seed_file
 from services.runtime.config.file import Config
 
