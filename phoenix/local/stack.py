@@ -108,7 +108,8 @@ def opennebula(config: Config, layout: Layout, settings: Settings) -> Spec:
     return Spec(
         name=OPENNEBULA,
         argv=(sys.executable, "-m", "phoenix.local.opennebula", *words),
-        probe=probe.listens(host, port),
+        probe=probe.answers(host, port),
+        listen=((host, port),),
         death_signal=signal.SIGTERM,
         stop_s=15.0,  # it ends every VM first
         beats=True,
@@ -149,10 +150,22 @@ def service(config: Config, layout: Layout, process: str) -> Spec:
             *(["--department", department] if department else []),
         ),
         probe=_monitor_probe(config) if process == "monitor" else probe.Leads(host, port),
+        listen=((host, port), *(_address(door) for door in _doors(config, process))),
         service=True,
         beats=True,
         url=f"http://{host}:{port}/metrics",
     )
+
+
+def _doors(config: Config, process: str) -> list[str]:
+    """Where it listens beside its metrics."""
+    doors = {"admission": config.http.listen, "monitor": config.monitor.listen}
+    return [doors[process]] if process in doors else []
+
+
+def _address(listen: str) -> tuple[str, int]:
+    host, _, port = listen.rpartition(":")
+    return host, int(port)
 
 
 def _monitor_probe(config: Config) -> probe.Probe:
@@ -214,7 +227,8 @@ def _embedded_balancer(config: Config, layout: Layout, ports: Ports, department:
     return Spec(
         name=name,
         argv=(sys.executable, "-m", "phoenix.local.balancer", "--config", str(file), *config.runtime.log_words(name)),
-        probe=probe.http("127.0.0.1", port, "/_balancer/status"),  # one that hangs still accepts
+        probe=probe.http("127.0.0.1", port, "/_balancer/status"),
+        listen=(("127.0.0.1", port),),
         death_signal=signal.SIGTERM,
         stop_s=BALANCER_STOP_S,
         beats=True,

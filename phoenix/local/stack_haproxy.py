@@ -99,7 +99,7 @@ def _balancer(layout: Layout, settings: Settings, ports: Ports, department: Depa
         death_signal=signal.SIGTERM,
         stop_s=STOP_S,
         url=f"http://{LOOPBACK}:{port}",
-        listen=(LOOPBACK, port),
+        listen=((LOOPBACK, port),),
     )
 
 
@@ -156,5 +156,6 @@ def _agent(config: Config, layout: Layout, department: Department, user: User) -
         probe=probe.http(host, port, "/healthz"),
         stop_s=STOP_S,
         url=f"http://{host}:{port}/metrics",
+        listen=((host, port),),
         beats=True,
     )

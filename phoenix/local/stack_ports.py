@@ -3,19 +3,24 @@
 Rules
   1. A port is claimed (`port_claims`) until `release` or the end of the process.
   2. A kept port that somebody else has meanwhile is chosen anew; the new one is kept.
+  3. A listening socket of ours is the supervisor's, which gives it to the process (`supervisor_child`); but nats-server takes
+     none.  As root it has a port that only root may take, so that no job hears who asks for it while it is started again.
 """
 
 from __future__ import annotations
 
-import socket
+import os
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Final
 
 import msgspec
 import orjson
 
-from phoenix.local.port_claims import KEPT, choose, claimed
+from phoenix.local.port_claims import KEPT, RESERVED, Claim, NoPortError, choose, claimed, is_roots
 from phoenix.local.stack_layout import write_private
+
+ROOTS: Final = ("nats",)  # rule 3
 
 
 class Ports:
@@ -26,14 +31,14 @@ class Ports:
         self._host = host
         self._kept = _read(path)
         self._given: dict[str, int] = {}
-        self._claims: list[socket.socket] = []
+        self._claims: list[Claim] = []
 
     def of(self, name: str) -> int:
         """The port of `name`: the kept one if it is free, else another.  Raises `NoPortError`."""
         if name not in self._given:
-            kept = self._kept.get(name)
-            ours = kept is not None and kept not in self._given.values() and self._claim(kept)
-            self._given[name] = kept if ours and kept is not None else self._choose()
+            kept, roots = self._kept.get(name), name in ROOTS and is_roots(RESERVED[-1]) and os.geteuid() == 0
+            fits = kept is not None and kept not in self._given.values() and (not roots or is_roots(kept))
+            self._given[name] = kept if fits and kept is not None and self._claim(kept) else self._choose(roots)
         return self._given[name]
 
     def is_ours(self, port: int | None) -> bool:
@@ -44,10 +49,18 @@ class Ports:
         self._kept |= self._given
         write_private(self._path, orjson.dumps(self._kept, option=orjson.OPT_INDENT_2))
 
-    def _choose(self) -> int:
-        port, claim = choose(KEPT, self._host, {*self._kept.values(), *self._given.values()})
-        self._claims.append(claim)
-        return port
+    def _choose(self, roots: bool) -> int:
+        """Where all of `RESERVED` are taken, by other clouds, it is another port; the supervisor tells of it."""
+        ranges: list[Sequence[int]] = [RESERVED, KEPT] if roots else [KEPT]
+        while True:
+            try:
+                port, claim = choose(ranges.pop(0), self._host, {*self._kept.values(), *self._given.values()})
+            except NoPortError:
+                if not ranges:
+                    raise
+                continue
+            self._claims.append(claim)
+            return port
 
     def _claim(self, port: int) -> bool:
         """True if the port is ours now."""

@@ -40,10 +40,15 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         return self.opennebula == "external"
 
     @property
+    def runs_jobs(self) -> bool:
+        """Whether jobs are processes of this machine."""
+        return not self.external and self.hypervisor == "process"
+
+    @property
     def balances(self) -> bool:
         """Whether web departments have a balancer of ours: a site has its own, as who wants none; dummy instances do not
         listen."""
-        return self.balancer != "none" and not self.external and self.hypervisor == "process"
+        return self.balancer != "none" and self.runs_jobs
 
 
 def load(path: Path) -> Settings:

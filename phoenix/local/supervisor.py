@@ -34,7 +34,7 @@ import orjson
 
 from phoenix.haproxy.configuration import ConfigurationError
 from phoenix.local import stack, stack_about, stack_config, stack_haproxy, stack_settings
-from phoenix.local.port_claims import NoPortError
+from phoenix.local.port_claims import NoPortError, is_roots
 from phoenix.local.programs import PartMissingError
 from phoenix.local.stack_broker import BrokerError, make_streams
 from phoenix.local.stack_layout import Layout, write_private
@@ -54,6 +54,10 @@ from services.runtime.exits import Stop
 FALLS_MAX: Final = 3  # a part that ends more often while the cloud starts will not come up
 LOOPBACK: Final = "127.0.0.1"
 ANY_ADDRESS: Final = ("0.0.0.0", "[::]", "")  # noqa: S104  # compared with, not bound to
+JOBS_MAY_LISTEN: Final = (
+    "nats-server listens at port {port}, which a job could take while nats-server is started again: "
+    "only one below net.ipv4.ip_unprivileged_port_start is root's"
+)
 START_S: Final = 60.0  # for all parts; a loaded machine of two cores takes about ten
 ASK_STARTING_S: Final = 0.05
 ASK_RUNNING_S: Final = 2.0
@@ -213,6 +217,8 @@ class Supervisor:
 
     async def _start_parts(self) -> None:
         self._say("starting nats-server")
+        if self.settings.runs_jobs and os.geteuid() == 0 and not is_roots(self.config.nats.port):
+            self.tell(JOBS_MAY_LISTEN.format(port=self.config.nats.port))
         await self._up([stack.broker(self.config, self.layout)])
         if self.settings.external:
             self._say(f"asking the OpenNebula at {self.config.opennebula.endpoint}")

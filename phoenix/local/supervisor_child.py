@@ -7,8 +7,9 @@ Rules
      (`--reaped`): their successor need not wait for their lease (PROTOCOL X8).
   3. No child outlives the supervisor: the kernel sends `death_signal` when the supervisor dies, however it dies.
   4. A child has a session of its own: Ctrl-C in the terminal reaches the supervisor only, which stops children in order.
-  5. Who must not refuse anybody while it is started again is given its listening socket (`Spec.listen`), which is the
-     supervisor's: whoever connects meanwhile waits in the kernel's queue and is served by the next process.
+  5. Listening sockets are the supervisor's (`Spec.listen`), and given to each process that it starts.  So nobody else on this
+     machine, a job say, can take a port while its process is started again; and whoever connects meanwhile waits in the
+     kernel's queue and is served by the next process.
   6. What a child says goes to its log file, which is bounded; arguments and environment of a child hold no secret.
 """
 
@@ -27,6 +28,8 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, Literal, Protocol, runtime_checkable
+
+from services.runtime.http.given import spelled
 
 PAUSE_FIRST_S: Final = 0.1
 PAUSE_MAX_S: Final = 5.0
@@ -52,8 +55,8 @@ class Follows(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Spec:
-    """What a child is.  `probe`: True once it does its work.  `stop_s`: from SIGTERM to SIGKILL.  `listen`: the address of the
-    socket that it is given (rule 5); a connection to it says nothing of its health.  `beats`: it says that it lives."""
+    """What a child is.  `probe`: True once it does its work.  `stop_s`: from SIGTERM to SIGKILL.  `listen`: addresses of the
+    sockets that it is given (rule 5); a connection to one says nothing of its health.  `beats`: it says that it lives."""
 
     name: str
     argv: tuple[str, ...]
@@ -62,7 +65,7 @@ class Spec:
     death_signal: int = signal.SIGKILL
     stop_s: float = 8.0
     url: str = ""
-    listen: tuple[str, int] | None = None
+    listen: tuple[tuple[str, int], ...] = ()
     beats: bool = False
 
 
@@ -82,7 +85,7 @@ class Child:
     since: float = 0.0
     exit_code: int | None = None
     _process: subprocess.Popen[bytes] | None = None
-    _listener: socket.socket | None = None
+    _listeners: dict[tuple[str, int], socket.socket] = field(default_factory=dict)
     _task: asyncio.Task[None] | None = None
     _stopping: bool = False
 
@@ -91,10 +94,11 @@ class Child:
         return self._process.pid if self._process is not None and self._process.returncode is None else None
 
     def start(self) -> None:
-        """Start it, and again whenever it ends.  Raises OSError if its address is taken."""
+        """Start it, and again whenever it ends.  Raises OSError if one of its addresses is taken."""
         self._stopping = False
-        if self.spec.listen is not None and self._listener is None:
-            self._listener = _listening(self.spec.name, self.spec.listen)
+        for address in self.spec.listen:
+            if address not in self._listeners and (listener := _listening(self.spec.name, address)) is not None:
+                self._listeners[address] = listener
         self._task = asyncio.create_task(self._keep(), name=f"keep {self.spec.name}")
 
     async def probe(self) -> bool:
@@ -141,9 +145,8 @@ class Child:
             self._task.cancel()
             with contextlib.suppress(asyncio.CancelledError):
                 await self._task
-        if self._listener is not None:
-            self._listener.close()
-            self._listener = None
+        while self._listeners:
+            self._listeners.popitem()[1].close()
         self.health = "stopped"
 
     async def _end(self, hard: bool) -> None:
@@ -193,13 +196,14 @@ class Child:
             self.instance = f"{self.spec.name}-{secrets.token_hex(4)}"
             argv += ["--instance", self.instance]
             argv += ["--reaped", ",".join(self.reaped)] if self.reaped else []
-        given = () if self._listener is None else (self._listener.fileno(),)
+        given = [listener.fileno() for listener in self._listeners.values()]
         rotate(self.log)
         with self.log.open("ab") as log:
             self._process = subprocess.Popen(
                 argv,
                 env=os.environ
                 | ({LISTEN_FD: str(given[0])} if given else {})
+                | spelled(self._listeners)
                 | (self.environment if self.spec.beats else {}),
                 pass_fds=given,
                 stdin=subprocess.DEVNULL,
@@ -215,12 +219,18 @@ class Child:
         return self._process
 
 
-def _listening(name: str, address: tuple[str, int]) -> socket.socket:
-    """Rule 5.  Raises OSError."""
+def _listening(name: str, address: tuple[str, int]) -> socket.socket | None:
+    """Rule 5.  None for a name of several addresses, to which the process binds by itself.  Raises OSError."""
+    host, port = address
     try:
-        return socket.create_server(address, backlog=BACKLOG)
+        if not host:
+            return socket.create_server(address, family=socket.AF_INET6, backlog=BACKLOG, dualstack_ipv6=True)
+        found = socket.getaddrinfo(host.strip("[]"), port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        if len(found) > 1:
+            return None
+        family, _, _, _, place = found[0]
+        return socket.create_server((str(place[0]), port), family=family, backlog=BACKLOG)
     except OSError as error:
-        host, port = address
         raise OSError(error.errno, f"{name} cannot listen at {host}:{port}: {os.strerror(error.errno or 0)}") from error
 
 

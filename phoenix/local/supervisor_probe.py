@@ -43,6 +43,19 @@ def http(host: str, port: int, path: str) -> Probe:
     return probe
 
 
+def answers(host: str, port: int) -> Probe:
+    """Up when it answers in HTTP, whatever: a connection alone says nothing where the supervisor holds the socket."""
+
+    async def probe() -> bool:
+        try:
+            await http_get(host, port, "/")
+        except (OSError, TimeoutError, ValueError, IndexError, EOFError):
+            return False
+        return True
+
+    return probe
+
+
 class Leads:
     """For a service: up when it has folded the journal to its end and leads, as the only replica of an embedded cloud does.
     `ailing`: what it said last that somebody should look at."""

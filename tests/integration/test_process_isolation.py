@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from phoenix.local import locks
 from phoenix.local.opennebula.driver import VmSpec
 from phoenix.local.process import users
 from phoenix.local.process.driver import ProcessDriver
@@ -361,7 +362,7 @@ def test_who_may_write_in_run_lock_takes_no_isolation_away(tmp_path: Path) -> No
 @needs_root
 @pytest.mark.parametrize("wrong", ["a stranger's", "open to all", "a link"])
 def test_as_root_auto_is_never_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, wrong: str) -> None:
-    monkeypatch.setattr(users, "LOCK_PLACES", (str(tmp_path),))
+    monkeypatch.setattr(locks, "PLACES", (str(tmp_path),))
     place = tmp_path / users.LOCK_DIRECTORY
     if wrong == "a link":
         (tmp_path / "elsewhere").mkdir()

@@ -5,14 +5,13 @@ A port that was merely found free may be somebody else's before the test's progr
 
 from __future__ import annotations
 
-import socket
 from collections import deque
 from typing import Final
 
-from phoenix.local.port_claims import PASSING, choose
+from phoenix.local.port_claims import PASSING, Claim, choose
 
 HELD_MAX: Final = 300  # more than a test asks for; each is an open file
-_CLAIMS: Final[deque[socket.socket]] = deque()
+_CLAIMS: Final[deque[Claim]] = deque()
 
 
 def free_port() -> int:

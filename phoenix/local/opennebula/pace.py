@@ -20,6 +20,8 @@ from typing import Any, Final
 
 from aiohttp import web
 
+from services.runtime.http.given import given
+
 ALLOCATED_PER_S: Final = 150.0
 LAUNCHED_PER_S: Final = 35.0
 ENDED_PER_S: Final = 60.0
@@ -83,7 +85,8 @@ class Door(web.Server):
 
     def open(self, bind: str, port: int) -> None:
         """Listen. Raises OSError."""
-        self._socket = socket.create_server((bind, port), backlog=BACKLOG)
+        self._socket = given(bind, port) or socket.create_server((bind, port))
+        self._socket.listen(BACKLOG)
         self._socket.setblocking(False)
         self._task = asyncio.create_task(self._accept(self._socket), name="door")
 

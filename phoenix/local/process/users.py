@@ -5,8 +5,8 @@ department. A uid is bound to its department for ever (a counter, recorded in a 
 department, when what was left outside its room, say in /tmp, is removed (leavings.py).
 
 Several clouds may run on one machine, so the range is cut into blocks; a hypervisor owns a block while it holds a lock
-on a file, and comes back to its block when it can. The files are in a directory that is root's alone: where others may make
-files, as in /run/lock, they could take every block, and so the isolation of the next cloud.
+on a file, and comes back to its block when it can. The files are in a directory that is root's alone (`locks`): else jobs could
+take every block, and so the isolation of the next cloud.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from __future__ import annotations
 import fcntl
 import json
 import os
-import stat
 from collections import defaultdict
 from pathlib import Path
+
+from phoenix.local.locks import NotClosedError, closed_directory
 
 UID_BASE = 200_000  # above what useradd and most directories hand out, below systemd's and container ranges (524288)
 BLOCK_UIDS = 4_000  # VMs of one cloud at once, all departments together
 BLOCKS = 64
-LOCK_PLACES = ("/run", "/var/lib")  # of which one is there, and root's, on every machine
 LOCK_DIRECTORY = "phoenix-uids"
 
 
@@ -78,8 +78,12 @@ class Users:
 
 
 def _own_block(base: int, wished: int | None) -> tuple[int, int]:
-    """Lock a block: the one of last time if possible. Returns its number and the lock's descriptor."""
-    directory = _lock_directory()
+    """Lock a block: the one of last time if possible. Returns its number and the lock's descriptor. Raises
+    `UsersExhaustedError`."""
+    try:
+        directory = closed_directory(LOCK_DIRECTORY)
+    except NotClosedError as error:
+        raise UsersExhaustedError(str(error)) from error
     numbers = list(range(BLOCKS))
     if wished in numbers:
         numbers.remove(wished)
@@ -98,17 +102,3 @@ def _own_block(base: int, wished: int | None) -> tuple[int, int]:
                 pass
         os.close(fd)
     raise UsersExhaustedError(f"all {BLOCKS} blocks of uids from {base} on are in use on this machine")
-
-
-def _lock_directory() -> str:
-    """Root's alone.  Raises `UsersExhaustedError`."""
-    place = next((place for place in LOCK_PLACES if os.access(place, os.W_OK)), LOCK_PLACES[0])
-    path = f"{place}/{LOCK_DIRECTORY}"
-    try:
-        os.makedirs(path, mode=0o700, exist_ok=True)
-        status = os.lstat(path)
-    except OSError as error:
-        raise UsersExhaustedError(f"{path}, for the locks of uids, cannot be made: {error.strerror}") from error
-    if not stat.S_ISDIR(status.st_mode) or status.st_uid != 0 or status.st_mode & 0o022:
-        raise UsersExhaustedError(f"{path}, for the locks of uids, is not root's alone: remove it")
-    return path

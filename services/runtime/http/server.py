@@ -25,6 +25,7 @@ from aiohttp.http_exceptions import BadHttpMethod
 from aiohttp.web_protocol import RequestHandler
 
 from services.runtime.http.answers import error_body, error_response
+from services.runtime.http.given import given
 from services.runtime.http.guard import HEADER, UNREAD, Guard
 
 IDLE_S: Final = 75.0  # nginx keeps a connection to its backend for 60 s: it lets go first, and loses no request
@@ -169,7 +170,8 @@ class Connection(RequestHandler):
 
 
 class Site(web.TCPSite):
-    """A listener of `runner` whose connections `guard` watches.  aiohttp makes its own connections; this makes ours."""
+    """A listener of `runner` whose connections `guard` watches.  aiohttp makes its own connections; this makes ours.  A socket
+    that this process was given for the address (`given`) is taken."""
 
     def __init__(self, runner: web.BaseRunner, host: str, port: int, guard: Guard, *, backlog: int = 128) -> None:
         super().__init__(runner, host, port, backlog=backlog)
@@ -181,6 +183,8 @@ class Site(web.TCPSite):
         assert server is not None
         options = {**server._kwargs, "keepalive_timeout": IDLE_S, "lingering_time": LINGER_S}
         loop.set_exception_handler(self._guard.loop_failed)
+        inherited = given(self._host or "", self._port)
+        where: dict[str, Any] = {"host": self._host, "port": self._port} if inherited is None else {"sock": inherited}
         self._server = await loop.create_server(
-            lambda: Connection(self._guard, server, **options), self._host, self._port, backlog=self._backlog
+            lambda: Connection(self._guard, server, **options), backlog=self._backlog, **where
         )
