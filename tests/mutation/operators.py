@@ -4,8 +4,8 @@ Rules
   1. Mutated is what decides: comparisons, conditions, arithmetic, numbers and truth values (defaults of parameters too), what
      is returned, statements for their effect, the keys and ends of sorted(), min(), max(), any() and all().
   2. Of an `and` or `or` each side is left out in turn: a test that tells both from the original tells `and` from `or`.
-  3. Left alone: annotations, decorators, docstrings, assertions, and texts for people (f-strings, what is raised): whoever
-     mutates these learns how often a sentence is quoted in a test.
+  3. Left alone: annotations, decorators, docstrings, assertions (zip's `strict` is one), and texts for people (f-strings, what
+     is raised): whoever mutates these learns how often a sentence is quoted in a test.
 """
 
 from __future__ import annotations
@@ -81,6 +81,8 @@ def _places(parent: ast.AST, around: ast.AST) -> Iterator[Place]:
         nodes = list(enumerate(value)) if isinstance(value, list) else [(None, value)]
         for index, node in nodes:
             if not isinstance(node, ast.AST) or isinstance(node, _TEXTS) or _is_docstring(node, name, index):
+                continue
+            if isinstance(node, ast.keyword) and node.arg == "strict":
                 continue
             inside = node if isinstance(node, ast.stmt) else around
             yield Place(node, parent, name, index, inside)

@@ -30,7 +30,7 @@ def began(attempt: int = 1, unit: str = "1") -> Step:
 
 
 def closed_department(dept: str = "hpc") -> Step:
-    return "provisioner", f.DepartmentClosed(dept=dept)
+    return "admission", f.DepartmentClosed(dept=dept)
 
 
 def ends(desk: Desk, unit: str = "1") -> list[float | None]:

@@ -179,6 +179,7 @@ def test_nothing_is_said_where_a_test_fails_without_a_mutant(toy: Toy, tmp_path:
         ("a += 1", {"pass", "a -= 1", "a += 2"}),
         ("f(a)", {"pass"}),
         ("f(a=True)", {"pass", "f(a=False)"}),
+        ("x = zip(a, b, strict=True)", set()),
         ("raise ValueError(1 + 2)", {"pass"}),
         ("assert a < b", set()),
         ("x = f'{a + b}'", set()),

@@ -45,7 +45,7 @@ from schemas.reasons import Code
 from services.monitor.model.accounting_claimants import claimant
 from services.monitor.model.accounting_hosts import HostTime
 from services.monitor.model.accounting_state import Loss, News, Run, State, Work
-from services.monitor.model.buckets import DAY_MS, HOUR_MS, Buckets, Row, Span, add, key
+from services.monitor.model.buckets import DAY_MS, HOUR_MS, Buckets, Row, Span, add, department, key
 from services.monitor.model.goodput import FAULT, PREEMPTED, RETRIED, Goodput
 from services.monitor.model.job import Job
 
@@ -321,13 +321,13 @@ class Accounting:
 
     def _over(self, name: str, run: Run) -> None:
         self._use(run)
-        self.goodput.used(name, run.key.split("/", 1)[0], run.settled + run.cores * (self.state.at - run.since))
+        self.goodput.used(name, department(run.key), run.settled + run.cores * (self.state.at - run.since))
         del self.state.runs[name]
-        self.hosts.weigh(run.key.split("/", 1)[0])
+        self.hosts.weigh(department(run.key))
 
     def _use(self, run: Run) -> None:
         """Add up what the attempt used until now."""
-        book, dept = self.state.fresh, run.key.split("/", 1)[0]
+        book, dept = self.state.fresh, department(run.key)
         for begin, length in book.pieces(run.since, self.state.at):
             row = book.row(begin, run.key)
             row.used += run.cores * length
@@ -365,7 +365,7 @@ class Accounting:
         if amount:
             self.news.losses.append((name, loss, sign))
         row = book.row(begin, loss.key)
-        span = book.span(begin, loss.key.split("/", 1)[0])
+        span = book.span(begin, department(loss.key))
         if loss.to is None:
             row.failed += amount
             span.failed += amount

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from services.monitor.model.accounting import Accounting
+from services.monitor.model.buckets import department
 
 
 def check(accounting: Accounting) -> list[str]:
@@ -10,7 +11,7 @@ def check(accounting: Accounting) -> list[str]:
     for begin, bucket in [*state.book.kept.items(), *state.fresh.kept.items()]:
         rows: dict[str, int] = {}
         for name, row in bucket.rows.items():
-            dept = name.split("/", 1)[0]
+            dept = department(name)
             rows[dept] = rows.get(dept, 0) + row.used
         found += [
             f"usage of {dept} at {begin} is {span.used} and its rows say {rows.get(dept, 0)}"
@@ -30,6 +31,6 @@ def _used(accounting: Accounting) -> dict[str, int]:
     for dept, amount in state.fresh.used().items():
         found[dept] = found.get(dept, 0) + amount
     for run in state.runs.values():
-        dept = run.key.split("/", 1)[0]
+        dept = department(run.key)
         found[dept] = found.get(dept, 0) - run.settled
     return found

@@ -129,6 +129,11 @@ def parts(name: str) -> tuple[str, str, str, str]:
     return dept, user, service, lease
 
 
+def department(name: str) -> str:
+    """Of a `key`."""
+    return name.partition("/")[0]
+
+
 class Buckets(msgspec.Struct, kw_only=True):
     """`today`: days since 1970.  `kept`: bucket by its begin (milliseconds).  `before`: department -> what is kept no more."""
 
@@ -244,4 +249,4 @@ class Buckets(msgspec.Struct, kw_only=True):
 
 def nobody(name: str) -> str:
     """The key of the row that a row without names is added to."""
-    return key(parts(name)[0], OTHERS, "", "")
+    return key(department(name), OTHERS, "", "")
